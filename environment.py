@@ -171,9 +171,13 @@ def follow(
 ) -> None:
     """Run pip and show its progress; raises SetupError with its last words where it fails."""
     running = subprocess.Popen(
-        [python, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", env={**os.environ, **QUIET, **environment},
-    )  # fmt: skip
+        [python, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, **QUIET, **environment},
+    )
     heard = list[str]()
 
     def listen(lines: Iterable[str]) -> None:
@@ -193,14 +197,21 @@ def follow(
         listener.join()
     if running.returncode:
         errors = [each for each in heard if each.startswith("ERROR")] or heard[-3:]
-        raise SetupError(f"packages could not be installed; check the network and run make again\n"
-                   f"{''.join(errors).rstrip()}")  # fmt: skip
+        raise SetupError(
+            f"packages could not be installed; check the network and run make again\n"
+            f"{''.join(errors).rstrip()}"
+        )
 
 
 def said(python: Path, *words: str) -> list[str]:
     """Return the lines that a program prints; raises SetupError where it fails."""
-    done = subprocess.run([python, *words], capture_output=True, text=True,
-                          errors="replace", env={**os.environ, **QUIET})  # fmt: skip
+    done = subprocess.run(
+        [python, *words],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env={**os.environ, **QUIET},
+    )
     if done.returncode:
         raise SetupError(f"{python} {words[0]} failed\n{done.stderr.rstrip()}")
     return done.stdout.splitlines()

@@ -57,11 +57,13 @@ def _generations() -> Iterable[Row]:
         yield from (
             _row(f"{gpu.product}: {what}", number)
             for what, number in (
-                (f"NVLink, each of {gpu.bricks} links", gpu.brick), ("PCIe", gpu.pcie),
-                ("memory", gpu.memory), ("kernel launch", gpu.launch),
+                (f"NVLink, each of {gpu.bricks} links", gpu.brick),
+                ("PCIe", gpu.pcie),
+                ("memory", gpu.memory),
+                ("kernel launch", gpu.launch),
                 ("reduction", gpu.reduction.rate),
             )
-        )  # fmt: skip
+        )
 
 
 def _rows(known: Design) -> Iterable[Row]:
@@ -85,8 +87,11 @@ def _row(name: str, number: Sourced) -> Row:
 def _value(number: Sourced) -> str:
     if math.isinf(number.value):
         return "never"
-    scale: Mapping[str, tuple[float, str]] = {"s": (1e6, "us"), "B/s": (1e-9, "GB/s"),
-                                              "B": (1, "B")}  # fmt: skip
+    scale: Mapping[str, tuple[float, str]] = {
+        "s": (1e6, "us"),
+        "B/s": (1e-9, "GB/s"),
+        "B": (1, "B"),
+    }
     factor, unit = scale.get(number.unit, (1, ""))
     return f"{number.value * factor:,.6g} {unit}".strip()
 

@@ -36,9 +36,11 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """Options first; the program or -m takes all that follows."""
     made = _Parser(
-        prog="python -m tuner.run", description=__doc__, allow_abbrev=False,
+        prog="python -m tuner.run",
+        description=__doc__,
+        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     source = made.add_mutually_exclusive_group()
     source.add_argument("--table", type=Path, metavar="FILE", help="the table to follow")
     source.add_argument("--service", metavar="URL", help="where to get the published table")
@@ -70,9 +72,13 @@ def main(words: Sequence[str] | None = None) -> None:
     command = program if options.module is None else ["-m", *program]
     feedback = options.feedback or None  # else the environment decides
     run(
-        command, options.table, options.service, options.cluster, feedback=feedback,
+        command,
+        options.table,
+        options.service,
+        options.cluster,
+        feedback=feedback,
         verbose=options.verbose,
-    )  # fmt: skip
+    )
 
 
 @contextmanager

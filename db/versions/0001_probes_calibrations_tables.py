@@ -19,9 +19,15 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Children before parents, as the foreign keys demand."""
     for name in (
-        "heldout", "proofs", "rules", "tuning_tables", "calibrations", "series", "probes",
+        "heldout",
+        "proofs",
+        "rules",
+        "tuning_tables",
+        "calibrations",
+        "series",
+        "probes",
         "clusters",
-    ):  # fmt: skip
+    ):
         op.drop_table(name)
 
 
@@ -57,67 +63,120 @@ def _reference(
     table: str, name: str, target: str, nullable: bool = False, index: bool = True
 ) -> sa.Column[int]:
     return sa.Column(
-        name, sa.Integer(), sa.ForeignKey(target, name=f"fk_{table}_{name}"),
-        nullable=nullable, index=index,
-    )  # fmt: skip
+        name,
+        sa.Integer(),
+        sa.ForeignKey(target, name=f"fk_{table}_{name}"),
+        nullable=nullable,
+        index=index,
+    )
 
 
 def _create_probes() -> None:
     op.create_table(
         "clusters",
-        _id(), _text("name"), _integer("nodes"), _integer("cores"), _text("cpu"), _bytes("memory"),
+        _id(),
+        _text("name"),
+        _integer("nodes"),
+        _integer("cores"),
+        _text("cpu"),
+        _bytes("memory"),
         sa.UniqueConstraint("name", "nodes", "cores", "cpu", "memory", name="uq_clusters_name"),
-    )  # fmt: skip
+    )
     op.create_table(
         "probes",
-        _id(), _reference("probes", "cluster_id", "clusters.id"), _text("library"),
-        _json("provenance"), _text("digest"), _stored_at(),
+        _id(),
+        _reference("probes", "cluster_id", "clusters.id"),
+        _text("library"),
+        _json("provenance"),
+        _text("digest"),
+        _stored_at(),
         sa.UniqueConstraint("digest", name="uq_probes_digest"),
-    )  # fmt: skip
+    )
     op.create_table(
         "series",
-        _id(), _reference("series", "probe_id", "probes.id", index=False), _integer("ordinal"),
-        _text("kind"), _text("subject"), _integer("nodes"), _integer("ppn"), _integer("p"),
-        _bytes("nbytes"), _text("algorithm"), _json("params"), _text("memory"),
-        _integer("launch"), _json("samples"),
+        _id(),
+        _reference("series", "probe_id", "probes.id", index=False),
+        _integer("ordinal"),
+        _text("kind"),
+        _text("subject"),
+        _integer("nodes"),
+        _integer("ppn"),
+        _integer("p"),
+        _bytes("nbytes"),
+        _text("algorithm"),
+        _json("params"),
+        _text("memory"),
+        _integer("launch"),
+        _json("samples"),
         sa.UniqueConstraint("probe_id", "ordinal", name="uq_series_probe_id"),
-    )  # fmt: skip
+    )
     op.create_table(
         "calibrations",
-        _id(), _reference("calibrations", "probe_id", "probes.id", nullable=True),
-        _text("cluster"), _text("library"), _json("content"), _text("digest"), _stored_at(),
+        _id(),
+        _reference("calibrations", "probe_id", "probes.id", nullable=True),
+        _text("cluster"),
+        _text("library"),
+        _json("content"),
+        _text("digest"),
+        _stored_at(),
         sa.UniqueConstraint("digest", name="uq_calibrations_digest"),
-    )  # fmt: skip
+    )
 
 
 def _create_tables() -> None:
     op.create_table(
         "tuning_tables",
-        _id("version"), _reference("tuning_tables", "cluster_id", "clusters.id"),
+        _id("version"),
+        _reference("tuning_tables", "cluster_id", "clusters.id"),
         _reference("tuning_tables", "probe_id", "probes.id", nullable=True),
         _reference("tuning_tables", "calibration_id", "calibrations.id", nullable=True),
-        _text("library"), _json("provenance"), _stored_at(),
-    )  # fmt: skip
+        _text("library"),
+        _json("provenance"),
+        _stored_at(),
+    )
     op.create_table(
         "rules",
-        _id(), _reference("rules", "version", "tuning_tables.version", index=False),
-        _integer("ordinal"), _text("collective"), _integer("nodes"), _integer("ppn"),
-        _text("memory"), _text("operators"), _bytes("lo"), _bytes("hi", nullable=True),
-        _text("algorithm"), _json("params"), _json("evidence"),
+        _id(),
+        _reference("rules", "version", "tuning_tables.version", index=False),
+        _integer("ordinal"),
+        _text("collective"),
+        _integer("nodes"),
+        _integer("ppn"),
+        _text("memory"),
+        _text("operators"),
+        _bytes("lo"),
+        _bytes("hi", nullable=True),
+        _text("algorithm"),
+        _json("params"),
+        _json("evidence"),
         sa.UniqueConstraint("version", "ordinal", name="uq_rules_version"),
-    )  # fmt: skip
+    )
 
 
 def _create_results() -> None:
     op.create_table(
         "proofs",
-        _id(), _reference("proofs", "version", "tuning_tables.version"), _text("collective"),
-        _integer("p"), _bytes("nbytes"), _text("expected"), _text("executed"),
-        sa.Column("confirmed", sa.Boolean(), nullable=False), _text("reason"),
-    )  # fmt: skip
+        _id(),
+        _reference("proofs", "version", "tuning_tables.version"),
+        _text("collective"),
+        _integer("p"),
+        _bytes("nbytes"),
+        _text("expected"),
+        _text("executed"),
+        sa.Column("confirmed", sa.Boolean(), nullable=False),
+        _text("reason"),
+    )
     op.create_table(
         "heldout",
-        _id(), _reference("heldout", "version", "tuning_tables.version"), _text("collective"),
-        _integer("p"), _bytes("nbytes"), _text("algorithm"), _real("default_s"),
-        _real("tuned_s"), _real("ratio"), _real("ci95_low"), _real("ci95_high"),
-    )  # fmt: skip
+        _id(),
+        _reference("heldout", "version", "tuning_tables.version"),
+        _text("collective"),
+        _integer("p"),
+        _bytes("nbytes"),
+        _text("algorithm"),
+        _real("default_s"),
+        _real("tuned_s"),
+        _real("ratio"),
+        _real("ci95_low"),
+        _real("ci95_high"),
+    )

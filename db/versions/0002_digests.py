@@ -21,8 +21,19 @@ depends_on = None
 
 MANY = 1000  # rows held in memory at a time
 CLUSTER = ("name", "nodes", "cores", "cpu", "memory")
-SERIES = ("kind", "subject", "nodes", "ppn", "p", "nbytes", "samples", "algorithm", "params",
-          "memory", "launch")  # fmt: skip
+SERIES = (
+    "kind",
+    "subject",
+    "nodes",
+    "ppn",
+    "p",
+    "nbytes",
+    "samples",
+    "algorithm",
+    "params",
+    "memory",
+    "launch",
+)
 KEY = ("collective", "nodes", "ppn", "memory", "operators")
 JSONS = ("provenance", "samples", "params", "evidence")
 
@@ -30,17 +41,21 @@ JSONS = ("provenance", "samples", "params", "evidence")
 def _described(name: str, columns: Sequence[str]) -> sa.TableClause:
     return sa.table(
         name, *(sa.column(c, sa.JSON() if c in JSONS else sa.types.NULLTYPE) for c in columns)
-    )  # fmt: skip
+    )
 
 
 CLUSTERS = _described("clusters", ("id", *CLUSTER))
-PROBES = _described("probes", ("id", "cluster_id", "library", "provenance", "digest",
-                               "series_count", "author"))  # fmt: skip
+PROBES = _described(
+    "probes", ("id", "cluster_id", "library", "provenance", "digest", "series_count", "author")
+)
 SERIES_ROWS = _described("series", ("probe_id", "ordinal", *SERIES))
-TABLES = _described("tuning_tables", ("version", "cluster_id", "probe_id", "library", "provenance",
-                                      "digest", "copy"))  # fmt: skip
-RULES = _described("rules", ("version", "ordinal", *KEY, "lo", "hi", "algorithm", "params", "via",
-                             "evidence"))  # fmt: skip
+TABLES = _described(
+    "tuning_tables",
+    ("version", "cluster_id", "probe_id", "library", "provenance", "digest", "copy"),
+)
+RULES = _described(
+    "rules", ("version", "ordinal", *KEY, "lo", "hi", "algorithm", "params", "via", "evidence")
+)
 CALIBRATIONS = _described("calibrations", ("id", "probe_id"))
 
 
@@ -58,9 +73,13 @@ def downgrade() -> None:
     op.drop_index("uq_tuning_tables_digest", "tuning_tables")
     op.drop_index("ix_series_point", "series")
     for table, column in (
-        ("rules", "via"), ("tuning_tables", "digest"), ("tuning_tables", "copy"),
-        ("probes", "series_count"), ("probes", "author"), ("probes", "written_at"),
-    ):  # fmt: skip
+        ("rules", "via"),
+        ("tuning_tables", "digest"),
+        ("tuning_tables", "copy"),
+        ("probes", "series_count"),
+        ("probes", "author"),
+        ("probes", "written_at"),
+    ):
         op.drop_column(table, column)
 
 
@@ -71,9 +90,8 @@ def _widen_probes() -> None:
     op.add_column("probes", sa.Column("author", sa.String()))
     op.add_column("probes", sa.Column("written_at", sa.DateTime(timezone=True)))
     op.create_index(
-        "ix_series_point", "series",
-        ["probe_id", "subject", "p", "nbytes", "algorithm", "ordinal"],
-    )  # fmt: skip
+        "ix_series_point", "series", ["probe_id", "subject", "p", "nbytes", "algorithm", "ordinal"]
+    )
     connection = op.get_bind()
     for probe in connection.execute(sa.select(PROBES.c.id, PROBES.c.cluster_id)).all():
         digest, count = hashlib.sha256(), -2  # header and end line
@@ -81,9 +99,10 @@ def _widen_probes() -> None:
             digest.update(line.encode() + b"\n")
             count += 1
         connection.execute(
-            sa.update(PROBES).where(PROBES.c.id == probe.id)
+            sa.update(PROBES)
+            .where(PROBES.c.id == probe.id)
             .values(digest=digest.hexdigest(), series_count=count)
-        )  # fmt: skip
+        )
 
 
 def _widen_tables() -> None:
@@ -99,9 +118,10 @@ def _widen_tables() -> None:
         digest = _digest(_table_record(version))
         copies[digest] = copies.get(digest, -1) + 1
         connection.execute(
-            sa.update(TABLES).where(TABLES.c.version == version)
+            sa.update(TABLES)
+            .where(TABLES.c.version == version)
             .values(digest=digest, copy=copies[digest])
-        )  # fmt: skip
+        )
     op.create_index("uq_tuning_tables_digest", "tuning_tables", ["digest", "copy"], unique=True)
 
 
@@ -144,20 +164,29 @@ def _delete(table: str, column: str, value: int) -> None:
 def _probe(number: int, cluster: int) -> dict[str, Any]:
     connection = op.get_bind()
     found = connection.execute(sa.select(CLUSTERS).where(CLUSTERS.c.id == cluster)).one()
-    probe = connection.execute(sa.select(PROBES.c.library, PROBES.c.provenance)
-                               .where(PROBES.c.id == number)).one()  # fmt: skip
-    return {"cluster": {name: getattr(found, name) for name in CLUSTER},
-            "library": probe.library, "provenance": probe.provenance}  # fmt: skip
+    probe = connection.execute(
+        sa.select(PROBES.c.library, PROBES.c.provenance).where(PROBES.c.id == number)
+    ).one()
+    return {
+        "cluster": {name: getattr(found, name) for name in CLUSTER},
+        "library": probe.library,
+        "provenance": probe.provenance,
+    }
 
 
 def _series(number: int) -> Iterator[dict[str, Any]]:
     of_probe = sa.select(SERIES_ROWS).where(SERIES_ROWS.c.probe_id == number)
     after: int | None = -1
     while after is not None:
-        rows = op.get_bind().execute(
-            of_probe.where(SERIES_ROWS.c.ordinal > after)
-            .order_by(SERIES_ROWS.c.ordinal).limit(MANY)
-        ).all()  # fmt: skip
+        rows = (
+            op.get_bind()
+            .execute(
+                of_probe.where(SERIES_ROWS.c.ordinal > after)
+                .order_by(SERIES_ROWS.c.ordinal)
+                .limit(MANY)
+            )
+            .all()
+        )
         yield from ({name: getattr(row, name) for name in SERIES} for row in rows)
         after = rows[-1].ordinal if rows else None
 
@@ -188,27 +217,28 @@ def _table_record(version: int) -> dict[str, Any]:
     """What the file of this table would hold."""
     connection = op.get_bind()
     table = connection.execute(sa.select(TABLES).where(TABLES.c.version == version)).one()
-    cluster = connection.execute(
-        sa.select(CLUSTERS).where(CLUSTERS.c.id == table.cluster_id)
-    ).one()  # fmt: skip
+    cluster = connection.execute(sa.select(CLUSTERS).where(CLUSTERS.c.id == table.cluster_id)).one()
     rules = connection.execute(
         sa.select(RULES).where(RULES.c.version == version).order_by(RULES.c.ordinal)
     )
     return {
-        "kind": "table", "version": 1,
+        "kind": "table",
+        "version": 1,
         "cluster": {name: getattr(cluster, name) for name in CLUSTER},
-        "library": table.library, "provenance": table.provenance,
+        "library": table.library,
+        "provenance": table.provenance,
         "rules": [_rule_record(rule) for rule in rules],
-    }  # fmt: skip
+    }
 
 
 def _rule_record(rule: sa.Row[Any]) -> dict[str, Any]:
     return {
-        "key": {name: getattr(rule, name) for name in KEY}, "lo": rule.lo,
+        "key": {name: getattr(rule, name) for name in KEY},
+        "lo": rule.lo,
         "hi": "inf" if rule.hi is None else rule.hi,
         "choice": {"algorithm": rule.algorithm, "params": rule.params, "via": rule.via},
         "evidence": rule.evidence,
-    }  # fmt: skip
+    }
 
 
 def _digest(record: Any) -> str:

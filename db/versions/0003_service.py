@@ -50,57 +50,96 @@ def _reference(
     table: str, name: str, target: str, nullable: bool = False, index: bool = True
 ) -> sa.Column[int]:
     return sa.Column(
-        name, sa.Integer(), sa.ForeignKey(target, name=f"fk_{table}_{name}"),
-        nullable=nullable, index=index,
-    )  # fmt: skip
+        name,
+        sa.Integer(),
+        sa.ForeignKey(target, name=f"fk_{table}_{name}"),
+        nullable=nullable,
+        index=index,
+    )
 
 
 def _create_stored() -> None:
     op.create_table(
         "topologies",
-        _id(), _text("name"), _text("format"), sa.Column("source", sa.Text(), nullable=False),
-        _json("record"), _text("digest"), _moment("stored_at"), _unique("topologies", "digest"),
-    )  # fmt: skip
+        _id(),
+        _text("name"),
+        _text("format"),
+        sa.Column("source", sa.Text(), nullable=False),
+        _json("record"),
+        _text("digest"),
+        _moment("stored_at"),
+        _unique("topologies", "digest"),
+    )
     op.create_table(
         "predictions",
-        _id(), _reference("predictions", "topology_id", "topologies.id"),
+        _id(),
+        _reference("predictions", "topology_id", "topologies.id"),
         _reference("predictions", "calibration_id", "calibrations.id", nullable=True),
-        _json("question"), _json("items"), _text("digest"), _moment("stored_at"),
+        _json("question"),
+        _json("items"),
+        _text("digest"),
+        _moment("stored_at"),
         _unique("predictions", "digest"),
-    )  # fmt: skip
+    )
 
 
 def _create_log() -> None:
     op.create_table(
         "publications",
-        _id(), _reference("publications", "version", "tuning_tables.version"), _text("cluster"),
-        _text("library"), _moment("published_at"), _text("published_by"),
+        _id(),
+        _reference("publications", "version", "tuning_tables.version"),
+        _text("cluster"),
+        _text("library"),
+        _moment("published_at"),
+        _text("published_by"),
         _reference("publications", "restores", "publications.id", nullable=True, index=False),
-    )  # fmt: skip
+    )
     op.create_index("ix_publications_target", "publications", ["cluster", "library", "id"])
     op.create_table(
         "feedback",
-        _id(), _reference("feedback", "version", "tuning_tables.version"), _text("cluster"),
-        _text("library"), _integer("ranks"), _json("items"), _text("digest"),
-        _moment("stored_at"), _unique("feedback", "digest"),
-    )  # fmt: skip
+        _id(),
+        _reference("feedback", "version", "tuning_tables.version"),
+        _text("cluster"),
+        _text("library"),
+        _integer("ranks"),
+        _json("items"),
+        _text("digest"),
+        _moment("stored_at"),
+        _unique("feedback", "digest"),
+    )
 
 
 def _create_serving() -> None:
     op.create_table(
         "jobs",
-        _id(), _text("kind"), _json("spec"), _text("state"),
-        sa.Column("progress", sa.Double(), nullable=False), _text("text"), _integer("attempt"),
-        _integer("lost"), _text("runner"), _moment("leased_to", nullable=True),
+        _id(),
+        _text("kind"),
+        _json("spec"),
+        _text("state"),
+        sa.Column("progress", sa.Double(), nullable=False),
+        _text("text"),
+        _integer("attempt"),
+        _integer("lost"),
+        _text("runner"),
+        _moment("leased_to", nullable=True),
         sa.Column("cancel_requested", sa.Boolean(), nullable=False),
-        _json("result", nullable=True), _text("error", nullable=True), _text("asked_by"),
-        _moment("created_at"), _moment("started_at", nullable=True),
+        _json("result", nullable=True),
+        _text("error", nullable=True),
+        _text("asked_by"),
+        _moment("created_at"),
+        _moment("started_at", nullable=True),
         _moment("ended_at", nullable=True),
-    )  # fmt: skip
+    )
     op.create_index("ix_jobs_state", "jobs", ["state", "id"])
     op.create_table(
         "tokens",
-        _id(), _text("name"), _json("scopes"), _text("digest"), _moment("created_at"),
-        _moment("revoked_at", nullable=True), _moment("last_used_at", nullable=True),
-        _unique("tokens", "name"), _unique("tokens", "digest"),
-    )  # fmt: skip
+        _id(),
+        _text("name"),
+        _json("scopes"),
+        _text("digest"),
+        _moment("created_at"),
+        _moment("revoked_at", nullable=True),
+        _moment("last_used_at", nullable=True),
+        _unique("tokens", "name"),
+        _unique("tokens", "digest"),
+    )

@@ -16,6 +16,8 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Revoke every token that would expire: without the column it would be valid for ever."""
-    op.execute("UPDATE tokens SET revoked_at = expires_at"
-               " WHERE expires_at IS NOT NULL AND revoked_at IS NULL")  # fmt: skip
+    op.execute(
+        "UPDATE tokens SET revoked_at = expires_at"
+        " WHERE expires_at IS NOT NULL AND revoked_at IS NULL"
+    )
     op.drop_column("tokens", "expires_at")

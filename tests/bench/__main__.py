@@ -21,7 +21,7 @@ CASES: tuple[tuple[Collective, str, int, int, dict[str, int]], ...] = (
     (Collective.ALLREDUCE, "recursive_doubling", 256, 1 << 16, {}),
     (Collective.ALLREDUCE, "rabenseifner", 256, 16 << 20, {}),
     (Collective.ALLREDUCE, "ring", 64, 16 << 20, {}),
-)  # fmt: skip
+)
 REPETITIONS = 3
 
 
@@ -63,9 +63,15 @@ def row(
     if not math.isclose(predicted, reference, rel_tol=1e-12):
         raise SystemExit(f"{collective} {algorithm}: the engines differ: {predicted}, {reference}")
     return (
-        f"{collective} {algorithm}", str(p), format_size(nbytes), str(transfers),
-        format_time(fast), format_time(events), f"{transfers / fast:,.0f}", f"{events / fast:.0f}",
-    )  # fmt: skip
+        f"{collective} {algorithm}",
+        str(p),
+        format_size(nbytes),
+        str(transfers),
+        format_time(fast),
+        format_time(events),
+        f"{transfers / fast:,.0f}",
+        f"{events / fast:.0f}",
+    )
 
 
 if __name__ == "__main__":

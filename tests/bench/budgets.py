@@ -78,13 +78,18 @@ def runs(cold: bool) -> list[Run]:
     design = qmc.LatinHypercube(6, seed=SEED, optimization="random-cd").random(RUNS)
     return [
         Run(
-            number, ("openmpi", "mpich")[int(2 * library)],
-            HOSTS[0] + int(hosts * (HOSTS[1] - HOSTS[0] + 1)), 1 + int(2 * ppn),
-            round(_between(BANDWIDTH, bandwidth)), round(_between(LATENCY, latency)),
-            round(_between(BUDGET, budget**SHORT)), 0, cold,
+            number,
+            ("openmpi", "mpich")[int(2 * library)],
+            HOSTS[0] + int(hosts * (HOSTS[1] - HOSTS[0] + 1)),
+            1 + int(2 * ppn),
+            round(_between(BANDWIDTH, bandwidth)),
+            round(_between(LATENCY, latency)),
+            round(_between(BUDGET, budget**SHORT)),
+            0,
+            cold,
         )
         for number, (library, hosts, ppn, bandwidth, latency, budget) in enumerate(design)
-    ]  # fmt: skip
+    ]
 
 
 def _between(bounds: tuple[float, float], part: float) -> float:
@@ -111,10 +116,26 @@ def carried_out(run: Run, folder: Path) -> dict[str, Any]:
     hosts = ",".join(f"node{number}" for number in range(run.hosts))
     python = [] if run.library == "openmpi" else ["--python", str(MPICH_PYTHON)]
     words = [
-        sys.executable, "-m", "tuner.cli.main", "tune", "--library", run.library, *python,
-        "--hosts", hosts, "--ppn", str(run.ppn), "--topology", "topology.yaml",
-        "--budget", f"{run.budget}s", "--measurements", "m.ndjson", "--out", "t.json",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "tuner.cli.main",
+        "tune",
+        "--library",
+        run.library,
+        *python,
+        "--hosts",
+        hosts,
+        "--ppn",
+        str(run.ppn),
+        "--topology",
+        "topology.yaml",
+        "--budget",
+        f"{run.budget}s",
+        "--measurements",
+        "m.ndjson",
+        "--out",
+        "t.json",
+    ]
     script = f"cd {folder}; {' '.join(words)} > out.txt 2> said.txt; echo $? > status"
     if run.cold:
         script = f"export NUMBA_CACHE_DIR={folder}/cache; {script}"

@@ -67,9 +67,10 @@ def outcomes(table: TuningTable, grid: Measurements) -> tuple[list[Outcome], lis
     """Of every call of the grid, and the calls whose choice was not measured there."""
     library = mpi_libraries.named(grid.library)
     rows = [
-        row for row in label(grid, lambda point, choice: math.nan)
+        row
+        for row in label(grid, lambda point, choice: math.nan)
         if row.point.nbytes >= LEAST and library.in_rules(row.point.key().collective, row.choice)
-    ]  # fmt: skip
+    ]
     found, unknown = list[Outcome](), list[Point]()
     for point, own in by_point(rows).items():
         times, choice = {row.choice: row.typical for row in own}, follow(table, point)
@@ -85,9 +86,10 @@ def grouped(table: TuningTable, own: Sequence[Outcome]) -> dict[str, list[Outcom
     """All, then those of each collective, number of hosts, and by what the evidence has."""
     evidence = {
         (rule.key.collective, rule.key.nodes, rule.key.ppn, nbytes)
-        for rule in table.rules if rule.evidence.basis == MEASURED
+        for rule in table.rules
+        if rule.evidence.basis == MEASURED
         for nbytes in rule.evidence.nbytes
-    }  # fmt: skip
+    }
     nodes, sizes = {e[1] for e in evidence}, {e[3] for e in evidence}
     names: Sequence[Callable[[Point], str]] = (
         lambda _: "all",
@@ -117,10 +119,15 @@ def cells(own: Sequence[Outcome]) -> tuple[str, ...]:
     slower = [one.slower for one in own]
     saved = 1 - found.mean / default.mean if default.mean > 0 else 1.0
     return (
-        str(found.points), f"{found.mean:.2%}", f"{found.p95:.1%}", f"{found.worst:.1%}",
-        f"{default.mean:.1%}", f"{saved:.1%}", f"{np.mean(np.array(slower) > NOISE):.1%}",
+        str(found.points),
+        f"{found.mean:.2%}",
+        f"{found.p95:.1%}",
+        f"{found.worst:.1%}",
+        f"{default.mean:.1%}",
+        f"{saved:.1%}",
+        f"{np.mean(np.array(slower) > NOISE):.1%}",
         f"{max(slower):+.1%}",
-    )  # fmt: skip
+    )
 
 
 def main(table_file: str, grid_file: str) -> None:
@@ -131,14 +138,22 @@ def main(table_file: str, grid_file: str) -> None:
     print_table("following the table", ("", *COLUMNS), rows, right=COLUMNS)
     lost = sorted((one for one in own if one.regret > MUCH), key=lambda one: -one.regret)
     losses = [
-        (f"{one.point.collective} {one.point.nodes}x{one.point.ppn}",
-         format_size(one.point.nbytes), str(one.choice), f"{one.regret:.0%}",
-         f"{one.default / one.best - 1:.0%}")
+        (
+            f"{one.point.collective} {one.point.nodes}x{one.point.ppn}",
+            format_size(one.point.nbytes),
+            str(one.choice),
+            f"{one.regret:.0%}",
+            f"{one.default / one.best - 1:.0%}",
+        )
         for one in lost
-    ]  # fmt: skip
+    ]
     columns = ("size", "regret", "default's")
-    print_table(f"losing more than {MUCH:.0%}", ("call", "size", "choice", "regret", "default's"),
-                losses, right=columns)  # fmt: skip
+    print_table(
+        f"losing more than {MUCH:.0%}",
+        ("call", "size", "choice", "regret", "default's"),
+        losses,
+        right=columns,
+    )
     for point in unknown:
         print(f"left out: {point}: what the table chooses was not measured in {grid_file}")
 

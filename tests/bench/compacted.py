@@ -95,10 +95,15 @@ def main(*files: str) -> None:
             for key in (f"{Path(file).stem}: {name}", "all"):
                 sums[key] = [a + b for a, b in zip(sums[key], one, strict=True)]
     rows = [
-        (name, *(f"{n:.0f}" for n in (count, sizes, own, rules)), f"{rules / sizes:.0%}",
-         f"{more / sizes:.2%}", f"{rest / sizes:.2%}")
+        (
+            name,
+            *(f"{n:.0f}" for n in (count, sizes, own, rules)),
+            f"{rules / sizes:.0%}",
+            f"{more / sizes:.2%}",
+            f"{rest / sizes:.2%}",
+        )
         for name, (count, sizes, own, rules, more, rest) in sums.items()
-    ]  # fmt: skip
+    ]
     print_table("compaction", COLUMNS, rows, right=COLUMNS[1:])
 
 

@@ -71,8 +71,9 @@ def grids(
                 first.setdefault(case.point, case)
         rows = [row for case in first.values() for row in case.rows.values()]
         if len({row.choice for row in rows}) > 1:
-            ran = {point: runs(known, library)(called(point), point.nbytes)
-                   for point in first if known}  # fmt: skip
+            ran = {
+                point: runs(known, library)(called(point), point.nbytes) for point in first if known
+            }
             yield name, Grid(rows, _known(rows, simulate), ran)
 
 
@@ -113,12 +114,21 @@ def row(name: str, grid: Grid, seeds: int) -> tuple[str, ...]:
     at_stop = [next((s for s in run if s.bound.upper <= TARGET), None) for run in runs]
     kept = [s.regret <= s.bound.upper for s in at_stop if s is not None]
     return (
-        name, str(len(grid.choices)), str(len(grid.rows)), f"{grid.seconds:.0f}",
-        f"{100 * runs[0][0].regret:.1f}%", f"{100 * best:.2f}%", _percent(good),
-        f"{100 * hindsight(grid, best + AS_GOOD):.1f}%", f"{100 * every_call(grid):.1f}%",
-        f"{100 * one_look(grid):.1f}%", _percent(stopped),
-        f"{100 * np.mean(covered):.0f}%", f"{sum(last)}/{len(last)}", f"{sum(kept)}/{len(kept)}",
-    )  # fmt: skip
+        name,
+        str(len(grid.choices)),
+        str(len(grid.rows)),
+        f"{grid.seconds:.0f}",
+        f"{100 * runs[0][0].regret:.1f}%",
+        f"{100 * best:.2f}%",
+        _percent(good),
+        f"{100 * hindsight(grid, best + AS_GOOD):.1f}%",
+        f"{100 * every_call(grid):.1f}%",
+        f"{100 * one_look(grid):.1f}%",
+        _percent(stopped),
+        f"{100 * np.mean(covered):.0f}%",
+        f"{sum(last)}/{len(last)}",
+        f"{sum(kept)}/{len(kept)}",
+    )
 
 
 def pairs(grid: Grid) -> Iterator[tuple[float, float]]:
@@ -167,9 +177,11 @@ def print_rounds(grid: Grid) -> None:
     """Of one replay."""
     for stage in replay(grid, grid.seconds / ROUNDS, ROUNDS):
         bound = stage.bound
-        print(f"  {100 * stage.spent / grid.seconds:5.1f}% of the seconds: regret"
-              f" {100 * stage.regret:6.2f}%, expected {100 * bound.expected:6.2f}%, below"
-              f" {100 * bound.upper:6.2f}%")  # fmt: skip
+        print(
+            f"  {100 * stage.spent / grid.seconds:5.1f}% of the seconds: regret"
+            f" {100 * stage.regret:6.2f}%, expected {100 * bound.expected:6.2f}%, below"
+            f" {100 * bound.upper:6.2f}%"
+        )
 
 
 if __name__ == "__main__":
@@ -188,8 +200,19 @@ if __name__ == "__main__":
                 print(name)
                 print_rounds(grid)
     columns = (
-        "set", "calls", "series", "grid, s", "default", "grid's table", "as good after",
-        "with hindsight", "every call", "one look", "bound < 2 % after", "covered", "at the end",
+        "set",
+        "calls",
+        "series",
+        "grid, s",
+        "default",
+        "grid's table",
+        "as good after",
+        "with hindsight",
+        "every call",
+        "one look",
+        "bound < 2 % after",
+        "covered",
+        "at the end",
         "at the stop",
-    )  # fmt: skip
+    )
     print_table("active design", columns, rows, right=columns[1:])

@@ -62,14 +62,15 @@ def without_gpu() -> None:
         ("memory_of(list)", per_call(lambda: memory_of(spec))),
         ("memory_of(bytes)", per_call(lambda: memory_of(b"abc"))),
         ("pointer cache, hit", per_call(lambda: pretended.pointers.device(*key, buffer))),
-        ("memory_of(other library's array), hit",
-         per_call(lambda: memory_of(buffer, pretended.pointers))),
+        (
+            "memory_of(other library's array), hit",
+            per_call(lambda: memory_of(buffer, pretended.pointers)),
+        ),
         ("nbytes_of(array)", per_call(lambda: nbytes_of(array))),
         ("nbytes_of(list)", per_call(lambda: nbytes_of(spec))),
         ("contiguous(array)", per_call(lambda: contiguous(array, writable=True))),
-        ("contiguous(list)",
-         per_call(lambda: contiguous(spec, writable=True))),
-    ]  # fmt: skip
+        ("contiguous(list)", per_call(lambda: contiguous(spec, writable=True))),
+    ]
     print_table("looking at a buffer", ("what", "time"), rows, right=("time",))
 
 
@@ -101,8 +102,15 @@ def staging(device: Device) -> None:
         buffer = cupy.zeros(nbytes, "u1")
         down = seconds(partial(stage, _nothing, (buffer, READ)))
         up = seconds(partial(stage, _nothing, (buffer, WRITE)))
-        rows.append((format_size(nbytes), format_time(down), rate(nbytes, down), format_time(up),
-                     rate(nbytes, up)))  # fmt: skip
+        rows.append(
+            (
+                format_size(nbytes),
+                format_time(down),
+                rate(nbytes, down),
+                format_time(up),
+                rate(nbytes, up),
+            )
+        )
     columns = ("size", "to host", "GB/s", "to device", "GB/s ")
     print_table("staging", columns, rows, right=columns)
 
@@ -121,8 +129,9 @@ def folds(device: Device) -> None:
                 seconds(partial(_finished, device, way, op, datatype, first, second))
                 for way in (kernel, host)
             ]
-            rows.append((name, format_size(nbytes), *map(format_time, times),
-                         rate(3 * nbytes, times[0])))  # fmt: skip
+            rows.append(
+                (name, format_size(nbytes), *map(format_time, times), rate(3 * nbytes, times[0]))
+            )
         found = Folding(stage).kernel_from(op, datatype, cupy.empty(1, dtype))
         rows.append((name, "switch", "", "", f"from {found:,.0f} B"))
     columns = ("fold", "size", "kernel", "host", "kernel GB/s moved")

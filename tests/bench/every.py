@@ -39,9 +39,12 @@ def seconds(collective: Collective, name: str, placement: Placement) -> tuple[fl
 
 def main(wanted: list[str]) -> int:
     """The number of cases that take too long."""
-    cases = [(collective, name) for collective in Collective
-             for name in algorithms.names(collective, algorithms.NEEDS)
-             if not wanted or name in wanted]  # fmt: skip
+    cases = [
+        (collective, name)
+        for collective in Collective
+        for name in algorithms.names(collective, algorithms.NEEDS)
+        if not wanted or name in wanted
+    ]
     found: list[tuple[float, str, int, str]] = []
     for p in range(2, MOST + 1):
         record = {"name": "flat", "nodes": p, "latency": "1us", "bandwidth": "12.5GB/s"}
@@ -50,8 +53,9 @@ def main(wanted: list[str]) -> int:
             taken, end = seconds(*case, placement)
             if p > 2:  # the first p compiles the engine
                 found.append((taken, " ".join(case), p, end))
-    rows = [(case, str(p), format_time(taken), end)
-            for taken, case, p, end in nlargest(SLOWEST, found)]  # fmt: skip
+    rows = [
+        (case, str(p), format_time(taken), end) for taken, case, p, end in nlargest(SLOWEST, found)
+    ]
     print_table("slowest", ("algorithm", "p", "took", "predicts"), rows, right=("p", "took"))
     over = sum(taken > LIMIT for taken, *_ in found)
     refused = sum(end == "refused" for *_, end in found)

@@ -24,7 +24,12 @@ if __name__ == "__main__":
             fill(program.client)
             tried = [operation.label for operation in fuzzed(program.client, examples)]
             metrics = program.client.get("/metrics").text
-    answered = sum(float(line.split()[-1]) for line in metrics.splitlines()
-                   if line.startswith("tuner_requests_total"))  # fmt: skip
-    print(f"{len(tried)} operations, {answered:,.0f} requests, {time.monotonic() - begun:.0f} s:"
-          " no server error, nothing undocumented")  # fmt: skip
+    answered = sum(
+        float(line.split()[-1])
+        for line in metrics.splitlines()
+        if line.startswith("tuner_requests_total")
+    )
+    print(
+        f"{len(tried)} operations, {answered:,.0f} requests, {time.monotonic() - begun:.0f} s:"
+        " no server error, nothing undocumented"
+    )

@@ -120,10 +120,14 @@ def repeated(found: Sequence[Guess]) -> list[tuple[Guess, Choice, Choice]]:
         runs[one.case.point].append(one)
     several = [own for own in runs.values() if len(own) > 1]
     return [
-        (one, _fastest(one.case, [other.case for other in own if other is not one]),
-         _fastest(one.case, [each.case for each in own]))
-        for own in several for one in own
-    ]  # fmt: skip
+        (
+            one,
+            _fastest(one.case, [other.case for other in own if other is not one]),
+            _fastest(one.case, [each.case for each in own]),
+        )
+        for own in several
+        for one in own
+    ]
 
 
 def _fastest(case: Case, runs: Sequence[Case]) -> Choice:
@@ -143,11 +147,17 @@ def print_sets(named: Mapping[str, Sequence[Guess]]) -> None:
         own, copied, default = np.array([one.regrets for one in found]).T
         more, low, high = above(found)
         slower = [is_slower(one.case, one.chosen) for one in found if one.has_default]
-        rows.append((
-            name, str(len(found)), _mean(own), f"{np.mean(slower):.0%}" if slower else "",
-            _mean(copied), _mean(default) if slower else "",
-            f"{100 * more:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})",
-        ))  # fmt: skip
+        rows.append(
+            (
+                name,
+                str(len(found)),
+                _mean(own),
+                f"{np.mean(slower):.0%}" if slower else "",
+                _mean(copied),
+                _mean(default) if slower else "",
+                f"{100 * more:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})",
+            )
+        )
     columns = ("set", "calls", "regret", "slower", "nearest", "default", "above the better one")
     print_table("one node count left out: regret, % (mean/p95)", columns, rows, right=columns[1:])
 
@@ -157,10 +167,12 @@ def print_repeated(named: Mapping[str, Sequence[Guess]]) -> None:
     rows = []
     for name, found in named.items():
         again = repeated(found)
-        own = np.array([
-            [one.case.regret(choice) for choice in (one.chosen, others, every)]
-            for one, others, every in again
-        ])  # fmt: skip
+        own = np.array(
+            [
+                [one.case.regret(choice) for choice in (one.chosen, others, every)]
+                for one, others, every in again
+            ]
+        )
         if again:
             rows.append((name, str(len(again)), *map(_mean, own.T)))
     columns = ("set", "runs", "regret", "by the other runs", "one choice for all runs")
@@ -189,11 +201,13 @@ def counted(named: Sequence[Sequence[Guess]], gain: float, deviations: float) ->
         taken = [(one.case, one.taken(gain, deviations)) for one in found]
         mean = np.mean([case.regret(choice) for case, choice in taken])
         _, copied, default = np.array([one.regrets for one in found]).mean(axis=0)
-        held.append((
-            mean <= min(copied, default) + EQUAL,
-            np.mean([is_slower(*one) for one in taken]) <= SLOWER,
-            mean <= (1 - HEADROOM) * default,
-        ))  # fmt: skip
+        held.append(
+            (
+                mean <= min(copied, default) + EQUAL,
+                np.mean([is_slower(*one) for one in taken]) <= SLOWER,
+                mean <= (1 - HEADROOM) * default,
+            )
+        )
     return (*(str(sum(own)) for own in zip(*held, strict=True)), str(sum(map(all, held))))
 
 

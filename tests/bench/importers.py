@@ -35,8 +35,10 @@ def infiniband() -> str:
 
 def tree() -> str:
     """The same for Slurm."""
-    lines = [f"SwitchName=leaf{leaf} Nodes=host[{leaf * HOSTS}-{(leaf + 1) * HOSTS - 1}]"
-             for leaf in range(LEAVES)]  # fmt: skip
+    lines = [
+        f"SwitchName=leaf{leaf} Nodes=host[{leaf * HOSTS}-{(leaf + 1) * HOSTS - 1}]"
+        for leaf in range(LEAVES)
+    ]
     lines += [f"SwitchName=spine{n} Switches=leaf[0-{LEAVES - 1}]" for n in range(SPINES)]
     return "\n".join(lines)
 

@@ -38,9 +38,17 @@ def series(samples: int) -> Iterator[Measurement]:
     for launch, collective, p, nbytes, algorithm in points:
         times = tuple(rng.random() * 1e-5 for _ in range(samples))
         yield Measurement(
-            "collective", collective, 1, p, p, nbytes, times, algorithm, {"segment": 4096},
+            "collective",
+            collective,
+            1,
+            p,
+            p,
+            nbytes,
+            times,
+            algorithm,
+            {"segment": 4096},
             launch=launch,
-        )  # fmt: skip
+        )
 
 
 def write(path: Path, number: int, samples: int) -> None:
@@ -71,9 +79,13 @@ def ask_all(engine: Engine, number: int, count: int) -> None:
 
     def point(session: Session, rng: random.Random) -> object:
         return db.list_series(
-            session, number, collective=rng.choice(COLLECTIVES), p=rng.choice(RANKS),
-            nbytes=rng.choice(SIZES), algorithm=rng.choice(ALGORITHMS),
-        )  # fmt: skip
+            session,
+            number,
+            collective=rng.choice(COLLECTIVES),
+            p=rng.choice(RANKS),
+            nbytes=rng.choice(SIZES),
+            algorithm=rng.choice(ALGORITHMS),
+        )
 
     def size(session: Session, rng: random.Random) -> object:
         return db.list_series(session, number, nbytes=rng.choice(SIZES))

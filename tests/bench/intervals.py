@@ -94,9 +94,12 @@ def cells(own: Sequence[Case]) -> tuple[str, ...]:
     width = median((case.high - case.low) / 2 / case.value for case in own)
     off = median(abs(case.longer / case.value - 1) for case in own)
     return (
-        str(len(own)), f"{inside / len(own):.1%}", f"{width:.2%}", f"{off:.2%}",
+        str(len(own)),
+        f"{inside / len(own):.1%}",
+        f"{width:.2%}",
+        f"{off:.2%}",
         f"{max(case.outside for case in own):.1%}",
-    )  # fmt: skip
+    )
 
 
 def main(short: str, long: str) -> None:

@@ -24,8 +24,11 @@ def fifty(kind: str, kills: int, paths: list[Path], fresh: Fresh) -> None:
         with fresh() as url:
             found = kill_and_look(url, paths, kills - killed, CHUNK, SECONDS, databases)
         killed, amid, databases = killed + found.kills, amid + found.amid, databases + 1
-    print(f"{kind}: {killed} kills, {amid} of them with a file partly stored, {databases} databases"
-          f" of {FILES} x {SERIES} series: nothing lost, nothing twice", flush=True)  # fmt: skip
+    print(
+        f"{kind}: {killed} kills, {amid} of them with a file partly stored, {databases} databases"
+        f" of {FILES} x {SERIES} series: nothing lost, nothing twice",
+        flush=True,
+    )
 
 
 def main(kills: int, directory: Path) -> None:

@@ -25,8 +25,18 @@ from tuner.core.measurement import Measurement, read_measurements, read_partial
 KILLS, SEED = 10, 20240301
 LONGEST = 6.0  # seconds that a probe runs before it is killed
 PATIENCE = 600.0  # seconds of a whole one
-WORDS = ("--ranks", "2", "--sizes", "64B,1KiB,16KiB,64KiB,256KiB", "--budget", "60s",
-         "--launches", "12", "--target", "0.001")  # fmt: skip
+WORDS = (
+    "--ranks",
+    "2",
+    "--sizes",
+    "64B,1KiB,16KiB,64KiB,256KiB",
+    "--budget",
+    "60s",
+    "--launches",
+    "12",
+    "--target",
+    "0.001",
+)
 Name = tuple[object, ...]
 
 
@@ -38,8 +48,17 @@ def name(one: Measurement) -> Name:
 
 def command(library: str, out: Path) -> list[str]:
     """Of the probe."""
-    return [sys.executable, "-m", "tuner.cli.main", "probe", "--library", library, *WORDS,
-            "--out", str(out)]  # fmt: skip
+    return [
+        sys.executable,
+        "-m",
+        "tuner.cli.main",
+        "probe",
+        "--library",
+        library,
+        *WORDS,
+        "--out",
+        str(out),
+    ]
 
 
 def whole(library: str, out: Path) -> None:
@@ -50,9 +69,11 @@ def whole(library: str, out: Path) -> None:
 def killed(library: str, out: Path, draw: random.Random) -> None:
     """At any moment; its ranks as well, or they are left to end by themselves."""
     with subprocess.Popen(
-        command(library, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        command(library, out),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
-    ) as probe:  # fmt: skip
+    ) as probe:
         time.sleep(draw.uniform(0.0, LONGEST))
         if draw.random() < 0.5:
             os.killpg(probe.pid, signal.SIGKILL)
@@ -85,8 +106,11 @@ def main(kills: int, libraries: Sequence[str], directory: Path) -> None:
         assert all(one in found for one in known)
         odd = set(map(name, held(out))) ^ set(map(name, held(undisturbed)))
         assert not odd, f"in one file alone: {odd}"
-        print(f"{library}: {kills} kills, series in the file {' '.join(map(str, seen))}, in the end"
-              f" {len(found)}: nothing lost, nothing twice", flush=True)  # fmt: skip
+        print(
+            f"{library}: {kills} kills, series in the file {' '.join(map(str, seen))}, in the end"
+            f" {len(found)}: nothing lost, nothing twice",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -69,9 +69,11 @@ def rounds(url: str, paths: Sequence[Path], kills: int) -> Kills:
 def main(kills: int, directory: Path) -> None:
     """Both kinds of database."""
     paths = [
-        path for kill in range(kills) for size, series in enumerate((SMALL, LARGE))
+        path
+        for kill in range(kills)
+        for size, series in enumerate((SMALL, LARGE))
         for path in files(directory / "files", 2, series, 4 * kill + 2 * size)
-    ]  # fmt: skip
+    ]
     for kind, fresh in kinds(directory):
         with fresh() as url:
             found = rounds(url, paths, kills)
@@ -83,9 +85,12 @@ def main(kills: int, directory: Path) -> None:
                     note(found, all_sent(program.client, paths, missing))
                     missing -= {*found.acknowledged}
             require_all(url, paths, found)
-        print(f"{kind}: {found.kills} kills, {found.amid} of them with a file partly stored;"
-              f" {early} of {len(paths)} files were acknowledged before: nothing lost, nothing"
-              " twice", flush=True)  # fmt: skip
+        print(
+            f"{kind}: {found.kills} kills, {found.amid} of them with a file partly stored;"
+            f" {early} of {len(paths)} files were acknowledged before: nothing lost, nothing"
+            " twice",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

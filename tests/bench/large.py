@@ -68,10 +68,22 @@ def calibrated() -> dict[str, Any]:
 
 def feedback(number: int) -> dict[str, Any]:
     """A report of many items; it is refused from 10,001 on."""
-    item = {"collective": "bcast", "nodes": 1, "ppn": 4, "algorithm": "binomial", "calls": 10,
-            "median_s": 1e-5, "max_s": 1e-4}  # fmt: skip
-    return {"version": 1, "cluster": "test", "library": LIBRARY, "ranks": 4,
-            "items": [{**item, "nbytes": nbytes} for nbytes in range(number)]}  # fmt: skip
+    item = {
+        "collective": "bcast",
+        "nodes": 1,
+        "ppn": 4,
+        "algorithm": "binomial",
+        "calls": 10,
+        "median_s": 1e-5,
+        "max_s": 1e-4,
+    }
+    return {
+        "version": 1,
+        "cluster": "test",
+        "library": LIBRARY,
+        "ranks": 4,
+        "items": [{**item, "nbytes": nbytes} for nbytes in range(number)],
+    }
 
 
 def calls(number: int) -> dict[str, Any]:
@@ -125,9 +137,12 @@ def measured(port: int, pid: int, file: Path) -> Iterator[tuple[str, ...]]:
         posted = json.loads(poster.communicate()[0])
         used = (processor_time(pid) - before) / len(posted["times"])
         yield (
-            f"{name} ({len(body) / 1e6:.1f} MB)", str(posted["status"]),
-            f"{np.median(posted['times']):.2f}", f"{used:.2f}", *_quantiles(times),
-        )  # fmt: skip
+            f"{name} ({len(body) / 1e6:.1f} MB)",
+            str(posted["status"]),
+            f"{np.median(posted['times']):.2f}",
+            f"{used:.2f}",
+            *_quantiles(times),
+        )
 
 
 def processor_time(pid: int) -> float:
@@ -153,8 +168,10 @@ def main(url: str | None) -> None:
     numbers = ("s", "processor s", "questions", "median ms", "p99 ms", "max ms")
     print_table(
         f"GET /v1/select, {RATE} per second, while another client posts",
-        ("posted", "status", *numbers), rows, right=numbers,
-    )  # fmt: skip
+        ("posted", "status", *numbers),
+        rows,
+        right=numbers,
+    )
 
 
 if __name__ == "__main__":

@@ -78,11 +78,14 @@ POINTS = [
     *column("nvls", n1=840.8),
     *column("nvls_tree", n2=717.2, n4=288.9, n8=274.3, n16=290.7, n32=280.7, n46=274.9),
     *column("collnet_direct", n2=533.0, n4=543.8, n8=547.9, n16=546.7, n32=544.3, n46=544.8),
-    *column("ring", ALLGATHER, n1=673.6, n2=342.9, n4=323.9, n8=311.5, n16=304.9, n32=302.3,
-            n46=293.3),
-    *(Point("dgx-1p", 1, GIB, busbw, TARTAN, "ring", ALLREDUCE, gpus)
-      for gpus, busbw in zip(range(2, 9), (17.3, 34.6, 52.1, 5.6, 34.7, 34.7, 62.2), strict=True)),
-]  # fmt: skip
+    *column(
+        "ring", ALLGATHER, n1=673.6, n2=342.9, n4=323.9, n8=311.5, n16=304.9, n32=302.3, n46=293.3
+    ),
+    *(
+        Point("dgx-1p", 1, GIB, busbw, TARTAN, "ring", ALLREDUCE, gpus)
+        for gpus, busbw in zip(range(2, 9), (17.3, 34.6, 52.1, 5.6, 34.7, 34.7, 62.2), strict=True)
+    ),
+]
 
 
 def machine_of(point: Point) -> Machine:
@@ -115,21 +118,45 @@ def published() -> None:
         (busbw, way), (coupled, _) = expected(point), expected(point, coupled=True)
         errors[point.machine].append(busbw / point.busbw - 1)
         strict[point.machine].append(coupled / point.busbw - 1)
-        rows.append((
-            point.machine, str(point.nodes), str(point.gpus or ""), point.collective.value,
-            point.algorithm, format_size(point.nbytes), f"{point.busbw:.1f}", f"{busbw:.1f}", way,
-            f"{100 * errors[point.machine][-1]:+.0f} %",
-            f"{100 * strict[point.machine][-1]:+.0f} %", point.source,
-        ))  # fmt: skip
-    titles = ("machine", "nodes", "GPUs", "call", "algorithm", "size", "GB/s", "expected", "in",
-              "error", "coupled", "source")  # fmt: skip
+        rows.append(
+            (
+                point.machine,
+                str(point.nodes),
+                str(point.gpus or ""),
+                point.collective.value,
+                point.algorithm,
+                format_size(point.nbytes),
+                f"{point.busbw:.1f}",
+                f"{busbw:.1f}",
+                way,
+                f"{100 * errors[point.machine][-1]:+.0f} %",
+                f"{100 * strict[point.machine][-1]:+.0f} %",
+                point.source,
+            )
+        )
+    titles = (
+        "machine",
+        "nodes",
+        "GPUs",
+        "call",
+        "algorithm",
+        "size",
+        "GB/s",
+        "expected",
+        "in",
+        "error",
+        "coupled",
+        "source",
+    )
     right = ("nodes", "GPUs", "size", "GB/s", "expected", "error", "coupled")
     print_table("bus bandwidth", titles, rows, right)
     for machine, found in errors.items():
-        print(f"{machine:12} {len(found):3} points, median error"
-              f" {100 * median(map(abs, found)):.0f} %, worst {100 * max(found, key=abs):+.0f} %;"
-              f" coupled: median {100 * median(map(abs, strict[machine])):.0f} %,"
-              f" worst {100 * max(strict[machine], key=abs):+.0f} %")  # fmt: skip
+        print(
+            f"{machine:12} {len(found):3} points, median error"
+            f" {100 * median(map(abs, found)):.0f} %, worst {100 * max(found, key=abs):+.0f} %;"
+            f" coupled: median {100 * median(map(abs, strict[machine])):.0f} %,"
+            f" worst {100 * max(strict[machine], key=abs):+.0f} %"
+        )
 
 
 def marenostrum(path: Path) -> None:
@@ -153,15 +180,20 @@ def marenostrum(path: Path) -> None:
         after = error(fleet, algorithm, measured[1::2], lines)
         count = str(len(measured) // 2)
         rows.append((str(nodes), algorithm, count, f"{before:.0f} %", f"{after:.0f} %"))
-    print_table("MareNostrum 5, median error at sizes that were not fitted",
-                ("nodes", "algorithm", "sizes", "constants", "fitted"), rows,
-                right=("nodes", "sizes", "constants", "fitted"))  # fmt: skip
+    print_table(
+        "MareNostrum 5, median error at sizes that were not fitted",
+        ("nodes", "algorithm", "sizes", "constants", "fitted"),
+        rows,
+        right=("nodes", "sizes", "constants", "fitted"),
+    )
 
 
 def error(
-    fleet: nccl.Fleet, algorithm: str, measured: Sequence[tuple[int, float]],
+    fleet: nccl.Fleet,
+    algorithm: str,
+    measured: Sequence[tuple[int, float]],
     lines: Mapping[nccl.Way, nccl.Line],
-) -> float:  # fmt: skip
+) -> float:
     """Median of the relative errors in percent, each size in the protocol that NCCL takes."""
     errors = []
     for nbytes, seconds in measured:

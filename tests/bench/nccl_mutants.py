@@ -61,7 +61,7 @@ MUTANTS = (  # what is there, and what is put in its place
     ("for (int i = 0; i < COLLECTIVES; i++) free(own->rules[i].rule);", ""),
     ("    free(content);\n", ""),
     ("own->blind = blind;", ""),
-)  # fmt: skip
+)
 
 
 def failing(place: Path) -> str:
@@ -70,8 +70,14 @@ def failing(place: Path) -> str:
     for tests in TESTS:
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", tests]
         try:
-            done = subprocess.run(command, cwd=place, env=environment, capture_output=True,
-                                  timeout=PATIENCE, check=False)  # fmt: skip
+            done = subprocess.run(
+                command,
+                cwd=place,
+                env=environment,
+                capture_output=True,
+                timeout=PATIENCE,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             return f"{tests} (without an end)"
         if done.returncode:

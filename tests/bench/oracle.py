@@ -55,8 +55,11 @@ def main(path: Path, most: int) -> int:
             worst[name], played[name] = max(worst[name], error), played[name] + 1
             wrong += error > TOLERANCE
         for name in sorted(played):
-            print(f"{engine:7} {name:22} {played[name]:3} rows  worst relative error"
-                  f" {worst[name]:.1e}  {taken[name]:7.2f} s", flush=True)  # fmt: skip
+            print(
+                f"{engine:7} {name:22} {played[name]:3} rows  worst relative error"
+                f" {worst[name]:.1e}  {taken[name]:7.2f} s",
+                flush=True,
+            )
         print(f"{engine:7} {sum(played.values())} of {len(rows)} rows", flush=True)
         for text in left_out:
             print(f"{engine:7} not run, too many transfers: {text}")

@@ -35,8 +35,11 @@ def seconds(call: Callable[[], object]) -> float:
 def paired(first: Callable[[], object], second: Callable[[], object]) -> tuple[float, float, float]:
     """Medians of both and of their difference, blocks taken in turn."""
     samples = [(seconds(first), seconds(second)) for _ in range(BLOCKS)]
-    return (median(a for a, _ in samples), median(b for _, b in samples),
-            median(b - a for a, b in samples))  # fmt: skip
+    return (
+        median(a for a, _ in samples),
+        median(b for _, b in samples),
+        median(b - a for a, b in samples),
+    )
 
 
 def main() -> None:
@@ -59,16 +62,22 @@ def measure(choice: Choice) -> dict[str, object]:
     ladder = tuned._bcast_any
     lookup, nothing, _ = paired(lambda: ladder.action(1000), lambda: None)
     plain, through, added = paired(lambda: world.Bcast(data, 0), lambda: tuned.Bcast(data, 0))
-    return {"library": library_name().partition(" ")[0], "rule": choice.algorithm,
-            "lookup": lookup - nothing, "plain": plain, "tuned": through,
-            "overhead": added}  # fmt: skip
+    return {
+        "library": library_name().partition(" ")[0],
+        "rule": choice.algorithm,
+        "lookup": lookup - nothing,
+        "plain": plain,
+        "tuned": through,
+        "overhead": added,
+    }
 
 
 def show(line: str) -> None:
     """One measurement, in microseconds."""
     record = json.loads(line)
-    figures = ", ".join(f"{name} {1e6 * record[name]:.2f}" for name in
-                        ("lookup", "plain", "tuned", "overhead"))  # fmt: skip
+    figures = ", ".join(
+        f"{name} {1e6 * record[name]:.2f}" for name in ("lookup", "plain", "tuned", "overhead")
+    )
     met = all(1e6 * record[name] <= ceiling for name, ceiling in CEILINGS.items())
     print(f"{record['library']:8} {record['rule']:9} us: {figures}: {'met' if met else 'MISSED'}")
 

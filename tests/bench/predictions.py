@@ -36,9 +36,15 @@ def print_figures(title: str, groups: Mapping[str, Sequence[Case]]) -> None:
     for name, own in groups.items():
         ranks = ranking(own)
         rows.append(
-            (name, *_written(errors(own)), str(ranks.points), f"{ranks.regret:.1%}",
-             f"{ranks.tau:.2f}", f"{ranks.close:.0%}")
-        )  # fmt: skip
+            (
+                name,
+                *_written(errors(own)),
+                str(ranks.points),
+                f"{ranks.regret:.1%}",
+                f"{ranks.tau:.2f}",
+                f"{ranks.close:.0%}",
+            )
+        )
     print_table(title, ("", *ERRORS, *RANKS), rows, right=(*ERRORS, *RANKS))
 
 
@@ -93,9 +99,12 @@ def print_ratios(cases: Iterable[Case], on: Shape) -> None:
 def algorithms_measured(grid: Measurements) -> int:
     """Algorithms at points, LEAST bytes or more, but the library's default."""
     return len(
-        {(one.point, one.algorithm, frozenset(one.params.items())) for one in grid.series
-         if one.kind in RUNNER and one.algorithm != DEFAULT and one.nbytes >= LEAST}
-    )  # fmt: skip
+        {
+            (one.point, one.algorithm, frozenset(one.params.items()))
+            for one in grid.series
+            if one.kind in RUNNER and one.algorithm != DEFAULT and one.nbytes >= LEAST
+        }
+    )
 
 
 def predicted(grid: Measurements, messages: Measurements, topology: Path) -> list[Case]:

@@ -23,9 +23,7 @@ RANKS = (2, 3, 4, 5, 8)
 PROGRAM = ["-m", "mpi4py", "-m", "tests.mpi.dispatcher_program"]
 ROOT = Path(__file__).resolve().parents[2]
 # MPICH's ranks are to give up the processor soon: there may be more of them than cores.
-ENVIRONMENT = {
-    "PYTHONPATH": str(ROOT), "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
-}  # fmt: skip
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
 PATIENCE = 4 * 3600.0  # s
 
 

@@ -37,9 +37,10 @@ UNITS: dict[str, Unit] = {
 def rows_of(grid: Measurements, simulate: Simulate) -> list[Row]:
     """Those that `predictions` is about."""
     return [
-        row for row in label(grid, simulate)
+        row
+        for row in label(grid, simulate)
         if row.point.nbytes >= LEAST and not np.isnan(row.simulated)
-    ]  # fmt: skip
+    ]
 
 
 def draw(rows: Sequence[Row], unit: Unit, share: float, seed: int) -> set[Hashable]:
@@ -64,8 +65,14 @@ def believed(known: Sequence[Row], asked: Iterable[Row], simulate: Simulate) -> 
     }
     for point, own in by_point(asked).items():
         belief = beliefs[Collective(point.collective)].belief(point, [row.choice for row in own])
-        called = (Collective(point.collective), point.nodes, point.ppn, point.placement,
-                  point.memory, point.nbytes)  # fmt: skip
+        called = (
+            Collective(point.collective),
+            point.nodes,
+            point.ppn,
+            point.placement,
+            point.memory,
+            point.nbytes,
+        )
         for row, expected in zip(own, np.exp(belief.mean), strict=True):
             yield Case(called, row.choice, row.typical, float(expected))
 

@@ -77,5 +77,7 @@ if __name__ == "__main__":
         rows = measured(own.client)
     print_table(
         f"{CONNECTIONS} connections, {SECONDS} s each",
-        ("question", "load", "requests/s", "p99"), rows, right=("requests/s", "p99"),
-    )  # fmt: skip
+        ("question", "load", "requests/s", "p99"),
+        rows,
+        right=("requests/s", "p99"),
+    )

@@ -54,10 +54,14 @@ def compare(library: str, version: str) -> None:
             for choice in both(library, collective, world.size, nbytes):
                 ours = Choice(choice.algorithm, choice.params, SCHEDULE)
                 comms = [
-                    tune(world, table_of({(collective, world.size, operators): [(0, arm)]},
-                                         library=version))
+                    tune(
+                        world,
+                        table_of(
+                            {(collective, world.size, operators): [(0, arm)]}, library=version
+                        ),
+                    )
                     for arm in (choice, ours)
-                ]  # fmt: skip
+                ]
                 call = Call(collective, nbytes)
                 assert all(call.correct(comm, 7) for comm in comms), str(choice)
                 arms = [Arm(timed) for timed in call.timed(comms)]
@@ -66,8 +70,12 @@ def compare(library: str, version: str) -> None:
                     comm.finalize()
                 if world.rank == 0:
                     theirs, mine = np.median(samples, axis=0)
-                    record = {"call": f"{collective} {nbytes}", "algorithm": str(choice),
-                              "library_s": theirs, "ours_s": mine}  # fmt: skip
+                    record = {
+                        "call": f"{collective} {nbytes}",
+                        "algorithm": str(choice),
+                        "library_s": theirs,
+                        "ours_s": mine,
+                    }
                     print(json.dumps(record), flush=True)
 
 
@@ -76,8 +84,7 @@ def launch(library: str, python: Path) -> None:
     from tuner.core.speedup import over_launches  # scipy, which the ranks' environment may lack
 
     launcher = Launcher.find(library, python)
-    command = ["-m", "mpi4py", "-m", "tests.bench.schedules", "--rank", library,
-               launcher.version()]  # fmt: skip
+    command = ["-m", "mpi4py", "-m", "tests.bench.schedules", "--rank", library, launcher.version()]
     everything: list[list[float]] = [[] for _ in range(LAUNCHES)]
     for p in RANKS[library]:
         found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -90,8 +97,10 @@ def launch(library: str, python: Path) -> None:
         for (call, algorithm), records in found.items():
             ratios = [record["ours_s"] / record["library_s"] for record in records]
             theirs = np.median([record["library_s"] for record in records])
-            print(f"{library} p={p} {call:18} {algorithm:42} library {1e6 * theirs:9.1f} us,"
-                  f" ours / library {np.exp(np.mean(np.log(ratios))):.2f}")  # fmt: skip
+            print(
+                f"{library} p={p} {call:18} {algorithm:42} library {1e6 * theirs:9.1f} us,"
+                f" ours / library {np.exp(np.mean(np.log(ratios))):.2f}"
+            )
     means = [[float(np.exp(np.mean(np.log(ratios))))] for ratios in everything]
     mean, low, high = over_launches(means)
     print(f"{library}: geometric mean {mean:.3f}, 95 % interval {low:.3f} to {high:.3f}")

@@ -35,8 +35,15 @@ from tuner.topology import CUDA, Placement, Topology
 from tuner.topology.readers import given_calibration
 from tuner.topology.readers.fabrics import FatTree, OneSwitch, Wire, fabric_topology
 
-GRID = ("lr", "rdb", "rab_rdb", "binomial_tree", "scatter_LR_allgather", "scatter_rdb_allgather",
-        "ompi_pipeline")  # fmt: skip
+GRID = (
+    "lr",
+    "rdb",
+    "rab_rdb",
+    "binomial_tree",
+    "scatter_LR_allgather",
+    "scatter_rdb_allgather",
+    "ompi_pipeline",
+)
 GRID_SIZES = (1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 27)
 GRID_RANKS = (16, 64, 256, 1024, 1536)
 WIRE = Wire(12.5e9, 1e-6)
@@ -90,8 +97,10 @@ def rate(what: str, topology: Topology, made: Schedule) -> None:
     placement, given = Placement.consecutive(topology, 1, made.p), given_calibration(topology)
     transfers = sum(len(r) for r in made.rounds())
     seconds = median(lambda: simulate(made, placement, given, 1 << 20))
-    print(f"{what}: {transfers} transfers in {seconds:.3f} s, {transfers / seconds / 1e6:.1f} M/s",
-          flush=True)  # fmt: skip
+    print(
+        f"{what}: {transfers} transfers in {seconds:.3f} s, {transfers / seconds / 1e6:.1f} M/s",
+        flush=True,
+    )
 
 
 def irregular(p: int, rounds: int, draw: Callable[[np.random.Generator], np.ndarray]) -> Schedule:
@@ -134,8 +143,11 @@ def grid() -> None:
         simgrid.seconds(name, p, nbytes, "fast")
         taken = time.process_time() - before
         slowest = max(slowest, (taken, f"{name}, {p} ranks, {format_size(nbytes)}"))
-    print(f"{len(calls)} points in {time.process_time() - begun:.2f} s; the slowest"
-          f" {slowest[0]:.2f} s ({slowest[1]})", flush=True)  # fmt: skip
+    print(
+        f"{len(calls)} points in {time.process_time() - begun:.2f} s; the slowest"
+        f" {slowest[0]:.2f} s ({slowest[1]})",
+        flush=True,
+    )
 
 
 def summit(names: list[str]) -> None:
@@ -162,8 +174,11 @@ def one_on_summit(collective: Collective, name: str) -> None:
     except TunerError as reason:
         print(f"{collective} {name}: refused: {reason}", flush=True)
         return
-    print(f"{collective} {name}: {time.process_time() - begun:.2f} s, peak {peak():.0f} MB,"
-          f" takes {seconds * 1e3:.3f} ms", flush=True)  # fmt: skip
+    print(
+        f"{collective} {name}: {time.process_time() - begun:.2f} s, peak {peak():.0f} MB,"
+        f" takes {seconds * 1e3:.3f} ms",
+        flush=True,
+    )
 
 
 def on_summit(collective: Collective, name: str, nodes: int) -> float:

@@ -78,44 +78,83 @@ MEDIUM, LARGE = 64 * KIB, 512 * KIB
 SENT = [
     Sent("summit", "GPUs of a socket", CUDA, 1, FIT, fit(17.4, 16.6, 51.0, MEDIUM, LARGE)),
     Sent("summit", "GPUs across sockets", CUDA, 3, FIT, fit(18.8, 18.0, 46.0, MEDIUM, LARGE)),
-    Sent("summit", "GPUs off node", CUDA, 6, POINTS,
-         {4: 6.2, KIB: 6.4, 8 * KIB: 8.2, MEDIUM: 14.1, 256 * KIB: 30.5, LARGE: 105.8}),
+    Sent(
+        "summit",
+        "GPUs off node",
+        CUDA,
+        6,
+        POINTS,
+        {4: 6.2, KIB: 6.4, 8 * KIB: 8.2, MEDIUM: 14.1, 256 * KIB: 30.5, LARGE: 105.8},
+    ),
     Sent("summit", "CPUs off node", HOST, 6, FIT, fit(1.5, 6.2, 11.0, MEDIUM, LARGE)),
     Sent("summit", "CPUs off node", HOST, 6, POINTS, {KIB: 2.3, 8 * KIB: 5.1, MEDIUM: 12.1}),
-    Sent("summit", "cores of a socket", HOST, 1, POINTS,
-         {4: 0.5, KIB: 0.78, 8 * KIB: 1.53, MEDIUM: 7.36, 256 * KIB: 21.3, LARGE: 37.1}),
-    Sent("summit", "cores across sockets", HOST, 3, POINTS,
-         {4: 0.95, KIB: 1.43, 8 * KIB: 2.93, MEDIUM: 15.9, 256 * KIB: 46.3, LARGE: 83.2}),
-    Sent("summit", "CPUs off node", HOST, 6, AT_ONCE,
-         {MEDIUM: 13.3, 256 * KIB: 40.7, LARGE: 73.9}, 3),
-    Sent("summit", "GPUs off node", CUDA, 6, AT_ONCE,
-         {MEDIUM: 20.4, 256 * KIB: 42.2, LARGE: 117}, 3),
-    Sent("summit", "GPUs off node", CUDA, 6, AT_ONCE,
-         {MEDIUM: 24.7, 256 * KIB: 99.8, LARGE: 235}, 6),
+    Sent(
+        "summit",
+        "cores of a socket",
+        HOST,
+        1,
+        POINTS,
+        {4: 0.5, KIB: 0.78, 8 * KIB: 1.53, MEDIUM: 7.36, 256 * KIB: 21.3, LARGE: 37.1},
+    ),
+    Sent(
+        "summit",
+        "cores across sockets",
+        HOST,
+        3,
+        POINTS,
+        {4: 0.95, KIB: 1.43, 8 * KIB: 2.93, MEDIUM: 15.9, 256 * KIB: 46.3, LARGE: 83.2},
+    ),
+    Sent(
+        "summit", "CPUs off node", HOST, 6, AT_ONCE, {MEDIUM: 13.3, 256 * KIB: 40.7, LARGE: 73.9}, 3
+    ),
+    Sent(
+        "summit", "GPUs off node", CUDA, 6, AT_ONCE, {MEDIUM: 20.4, 256 * KIB: 42.2, LARGE: 117}, 3
+    ),
+    Sent(
+        "summit", "GPUs off node", CUDA, 6, AT_ONCE, {MEDIUM: 24.7, 256 * KIB: 99.8, LARGE: 235}, 6
+    ),
     Sent("sierra", "GPUs of a socket", CUDA, 1, FIT, fit(0.73, 15.0, 68.0, 256 * KIB, LARGE)),
     Sent("sierra", "GPUs across sockets", CUDA, 2, FIT, fit(1.1, 16.0, 43.0, 256 * KIB, LARGE)),
     Sent("sierra", "GPUs off node", CUDA, 4, FIT, fit(2.15, 6.9, 18.6, MEDIUM, LARGE)),
     Sent("sierra", "CPUs off node", HOST, 4, FIT, fit(1.6, 6.8, 20.0, MEDIUM, LARGE)),
-    Sent("dgx-a100", "CPUs off node", HOST, 8, POINTS,
-         {8: 1.47, 8 * KIB: 4.24, MEDIUM: 9.62, MIB: 28.94, 4 * MIB: 97.56}),
-    Sent("dgx-a100", "GPUs off node", CUDA, 8, POINTS,
-         {8: 3.29, 8 * KIB: 4.88, MEDIUM: 10.67, MIB: 74.45, 4 * MIB: 280.76}),
+    Sent(
+        "dgx-a100",
+        "CPUs off node",
+        HOST,
+        8,
+        POINTS,
+        {8: 1.47, 8 * KIB: 4.24, MEDIUM: 9.62, MIB: 28.94, 4 * MIB: 97.56},
+    ),
+    Sent(
+        "dgx-a100",
+        "GPUs off node",
+        CUDA,
+        8,
+        POINTS,
+        {8: 3.29, 8 * KIB: 4.88, MEDIUM: 10.67, MIB: 74.45, 4 * MIB: 280.76},
+    ),
     Sent("dgx-a100", "GPUs of a node", CUDA, 1, FIT, {4: 3.2, **at_rate(273.8, 1)}),
     Sent("dgx-a100", "CPUs off node", HOST, 8, AT_ONCE, at_rate(94.27, 4), 4),
     Sent("dgx-a100", "CPUs off node", HOST, 8, AT_ONCE, at_rate(92.86, 8), 8),
     Sent("dgx-a100", "GPUs off node", CUDA, 8, AT_ONCE, at_rate(39.02, 4), 4),
     Sent("dgx-a100", "GPUs off node", CUDA, 8, AT_ONCE, at_rate(38.95, 8), 8),
-]  # fmt: skip
+]
 
 SIZES = (64, 64 * KIB, 512 * KIB, 2 * MIB)
 LIBRARY: dict[int, tuple[float, ...]] = {  # GPUs -> us at each of SIZES
-    12: (47, 120, 501), 24: (47, 143, 716), 48: (51, 232, 971), 96: (58, 191, 1215),
+    12: (47, 120, 501),
+    24: (47, 143, 716),
+    48: (51, 232, 971),
+    96: (58, 191, 1215),
     192: (60, 177, 1618, 5296),
-}  # fmt: skip
+}
 EXPLICIT: dict[int, tuple[float, ...]] = {
-    12: (35.5, 117, 488, 1890), 24: (37.9, 143, 589, 2186), 48: (41.2, 157, 999, 3762),
-    96: (58.7, 191, 1199, 4671), 192: (65.1, 227, 1929, 5539),
-}  # fmt: skip
+    12: (35.5, 117, 488, 1890),
+    24: (37.9, 143, 589, 2186),
+    48: (41.2, 157, 999, 3762),
+    96: (58.7, 191, 1199, 4671),
+    192: (65.1, 227, 1929, 5539),
+}
 CROWDED = PathCost.line(13.5e-6, 1 / 30e9)  # memcpy_mult of the study, 40 processes, one copying
 DOUBLING, HALVING, RING = "recursive_doubling", "rabenseifner", "ring"
 # Open MPI since 4.1, operators that commute: ranks below -> (bytes below, algorithm)
@@ -136,8 +175,18 @@ def ping_pongs() -> None:
             expected = 1e6 * seconds(sent, nbytes)
             error = expected / us - 1
             errors[sent.machine, sent.basis].append(error)
-            rows.append((sent.machine, sent.what, sent.basis, str(sent.pairs), format_size(nbytes),
-                         f"{us:.2f}", f"{expected:.2f}", percent(error)))  # fmt: skip
+            rows.append(
+                (
+                    sent.machine,
+                    sent.what,
+                    sent.basis,
+                    str(sent.pairs),
+                    format_size(nbytes),
+                    f"{us:.2f}",
+                    f"{expected:.2f}",
+                    percent(error),
+                )
+            )
     titles = ("machine", "path", "basis", "pairs", "size", "us", "preset", "error")
     print_table("ping-pongs", titles, rows, titles[3:])
     for (machine, basis), found in errors.items():
@@ -173,8 +222,10 @@ def always(p: int, nbytes: int) -> str:
 
 
 HYPOTHESES: dict[str, Callable[[int, int], str]] = {
-    "before 4.1": before_4_1, "since 4.1": since_4_1, "doubling": always,
-}  # fmt: skip
+    "before 4.1": before_4_1,
+    "since 4.1": since_4_1,
+    "doubling": always,
+}
 
 
 @cache
@@ -182,8 +233,10 @@ def place(p: int) -> tuple[Placement, Calibration]:
     """p ranks, one per GPU, and what their messages and copies cost."""
     machine: Machine = preset("summit", p // PPN["summit"])
     paths = {**machine.calibration.paths, ("staging", CUDA): CROWDED}
-    return (Placement.consecutive(machine.topology, PPN["summit"]),
-            replace(machine.calibration, paths=paths))  # fmt: skip
+    return (
+        Placement.consecutive(machine.topology, PPN["summit"]),
+        replace(machine.calibration, paths=paths),
+    )
 
 
 @cache
@@ -205,10 +258,15 @@ def best_of_ours(p: int, nbytes: int) -> tuple[float, str]:
     ppn = PPN["summit"]
     names = algorithms.names(ALLREDUCE, {"gpu"})
     return min(
-        (1e6 * simulate(build(ALLREDUCE, way, p, nbytes), placement, calibration, nbytes, 4,
-                        memory=CUDA), str(way))
+        (
+            1e6
+            * simulate(
+                build(ALLREDUCE, way, p, nbytes), placement, calibration, nbytes, 4, memory=CUDA
+            ),
+            str(way),
+        )
         for way in candidates(ALLREDUCE, names, p // ppn, ppn, nbytes)
-    )  # fmt: skip
+    )
 
 
 def cells(measured: Mapping[int, Sequence[float]]) -> Iterator[tuple[int, int, float]]:
@@ -232,9 +290,17 @@ def allreduce() -> None:
         fastest, way = best_of_ours(p, nbytes)
         gain = (us or explicit) / fastest
         rows.append((*row, percent(expected / explicit - 1), way, f"{fastest:.0f}", f"{gain:.1f}"))
-    titles = ("GPUs", "size", "library", "explicit", *(
-        column for name in HYPOTHESES for column in (name, "us", "error")
-    ), "against explicit", "best of ours", "us", "times faster")  # fmt: skip
+    titles = (
+        "GPUs",
+        "size",
+        "library",
+        "explicit",
+        *(column for name in HYPOTHESES for column in (name, "us", "error")),
+        "against explicit",
+        "best of ours",
+        "us",
+        "times faster",
+    )
     right = [title for title in titles if title not in (*HYPOTHESES, "best of ours")]
     print_table("allreduce on Summit, us", titles, rows, right)
 
@@ -247,8 +313,9 @@ def medians() -> None:
             for p, nbytes, us in cells(measured):
                 errors[nbytes].append(predicted(p, nbytes, choice(p, nbytes)) / us - 1)
             each = ", ".join(f"{format_size(n)}: {middle(some)}" for n, some in errors.items())
-            print(f"{title}, {name}: {summary([e for some in errors.values() for e in some])};"
-                  f" {each}")  # fmt: skip
+            print(
+                f"{title}, {name}: {summary([e for some in errors.values() for e in some])}; {each}"
+            )
         for rate in (4.0, 16.0):
             other = [predicted(p, n, DOUBLING, rate) / us - 1 for p, n, us in cells(measured)]
             print(f"{title}, doubling, reducing {rate:.0f} GB/s: {summary(other)}")

@@ -61,10 +61,17 @@ def measured(nodes: int, sizes: int) -> Iterator[Measurement]:
                             typical * slow[launch] * np.exp(0.01 * draw.standard_normal(SAMPLES))
                         )
                         yield Measurement(
-                            "collective", collective, n, ppn, n * ppn, nbytes,
-                            tuple(map(float, taken)), choice.algorithm, choice.params,
+                            "collective",
+                            collective,
+                            n,
+                            ppn,
+                            n * ppn,
+                            nbytes,
+                            tuple(map(float, taken)),
+                            choice.algorithm,
+                            choice.params,
                             launch=launch,
-                        )  # fmt: skip
+                        )
 
 
 def exported(table: TuningTable) -> int:
@@ -76,9 +83,12 @@ def exported(table: TuningTable) -> int:
 def main(nodes: int = 17, sizes: int = 10, rules: int | None = None) -> None:
     """Print how long each part takes."""
     record = {
-        "name": "cluster", "nodes": nodes, "latency": "1us", "bandwidth": "12.5GB/s",
+        "name": "cluster",
+        "nodes": nodes,
+        "latency": "1us",
+        "bandwidth": "12.5GB/s",
         "local": {"latency": "300ns", "bandwidth": "10GB/s"},
-    }  # fmt: skip
+    }
     topology = topology_from(record)
     cluster = Cluster("cluster", nodes, max(PPNS), "some cpu", 1 << 34)
     series = tuple(measured(nodes, sizes))
@@ -98,11 +108,13 @@ def main(nodes: int = 17, sizes: int = 10, rules: int | None = None) -> None:
     print_table(
         f"{shapes} shapes, {len(COLLECTIVES)} collectives, {len(series)} series, {len(rows)} rows",
         ("part", "seconds", "result"),
-        [("table", f"{made - begun:.1f}", f"{len(table.rules)} rules"),
-         ("files", f"{done - made:.1f}", f"{size} bytes"),
-         ("all", f"{done - begun:.1f}", str(table.provenance["compaction"]))],
+        [
+            ("table", f"{made - begun:.1f}", f"{len(table.rules)} rules"),
+            ("files", f"{done - made:.1f}", f"{size} bytes"),
+            ("all", f"{done - begun:.1f}", str(table.provenance["compaction"])),
+        ],
         right=("seconds",),
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

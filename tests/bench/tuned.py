@@ -40,8 +40,13 @@ def judge(point: Trial, launches: Sequence[Sequence[Sequence[float]]], arm: int)
     ratio, *ci95 = paired_gain([s[0] for s in launches], [s[arm] for s in launches])
     lost = statistics.median(statistics.median(s[arm]) - statistics.median(s[0]) for s in launches)
     key, choice = point.rule.key, point.rule.choice
-    return {"call": f"{key.collective:10} p={key.p} {format_size(point.nbytes):>9}",
-            "algorithm": str(choice), "ratio": ratio, "ci95": ci95, "lost": lost}  # fmt: skip
+    return {
+        "call": f"{key.collective:10} p={key.p} {format_size(point.nbytes):>9}",
+        "algorithm": str(choice),
+        "ratio": ratio,
+        "ci95": ci95,
+        "lost": lost,
+    }
 
 
 def show(name: str, records: Sequence[Mapping[str, Any]]) -> None:
@@ -49,8 +54,10 @@ def show(name: str, records: Sequence[Mapping[str, Any]]) -> None:
     for record in records:
         low, high = record["ci95"]
         sign = "faster" if low > 1 else "slower" if high < 1 else ""
-        print(f"{record['call']} {record['algorithm']:36} {record['ratio']:.2f}"
-              f" ({low:.2f} to {high:.2f}) {1e6 * record['lost']:+.1f} us {sign}")  # fmt: skip
+        print(
+            f"{record['call']} {record['algorithm']:36} {record['ratio']:.2f}"
+            f" ({low:.2f} to {high:.2f}) {1e6 * record['lost']:+.1f} us {sign}"
+        )
     mean, low, high = geometric_mean(records)
     slower = sum(record["ci95"][1] < 1 for record in records)
     print(f"{name}: {len(records)} calls, {mean:.2f} ({low:.2f} to {high:.2f}), {slower} slower")

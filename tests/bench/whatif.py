@@ -28,10 +28,17 @@ PPN = 8
 def seconds_and_simulations(collectives: list[str], cores: int, folder: Path) -> tuple[float, int]:
     """Run one study with as many processes as cores."""
     study, table = folder / "study.yaml", folder / "study.csv"
-    study.write_text(json.dumps({
-        "name": "DGX H100", "topology": "preset:dgx-h100:64",
-        "vary": {"nodes": NODES, "ppn": [PPN]}, "collectives": collectives, "sizes": SIZES,
-    }))  # fmt: skip
+    study.write_text(
+        json.dumps(
+            {
+                "name": "DGX H100",
+                "topology": "preset:dgx-h100:64",
+                "vary": {"nodes": NODES, "ppn": [PPN]},
+                "collectives": collectives,
+                "sizes": SIZES,
+            }
+        )
+    )
     begun = time.perf_counter()
     if main(["whatif", str(study), "--csv", str(table), "--jobs", str(cores)]) != 0:
         raise SystemExit("the study failed")
@@ -48,10 +55,17 @@ def bench(collectives: list[str], cores: int) -> None:
     print_table(
         f"{len(NODES)} machines x {len(SIZES)} sizes, {cores} cores",
         ("collectives", "seconds", "simulations", "per second", "MiB per process"),
-        [(", ".join(collectives), f"{took:.1f}", f"{number:,}", f"{number / took:,.0f}",
-          f"{memory:.0f}")],
+        [
+            (
+                ", ".join(collectives),
+                f"{took:.1f}",
+                f"{number:,}",
+                f"{number / took:,.0f}",
+                f"{memory:.0f}",
+            )
+        ],
         right=("seconds", "simulations", "per second", "MiB per process"),
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -20,9 +20,21 @@ from tuner.emulation import Lab, launch
 
 SLOW = "{name: slow3, nodes: 3, latency: 400us, bandwidth: 20Mbit/s}"
 TUNE = (
-    sys.executable, "-m", "tuner.cli.main", "tune", "--hosts", "node0,node1,node2", "--ppn", "2",
-    "--topology", "slow.yaml", "--measurements", "m.ndjson", "--out", "t.json",
-)  # fmt: skip
+    sys.executable,
+    "-m",
+    "tuner.cli.main",
+    "tune",
+    "--hosts",
+    "node0,node1,node2",
+    "--ppn",
+    "2",
+    "--topology",
+    "slow.yaml",
+    "--measurements",
+    "m.ndjson",
+    "--out",
+    "t.json",
+)
 BAR = re.compile(r"measuring \w+ on 3 hosts: +(\d+)%")
 KEPT = re.compile(r"kept (\d+) of (\d+) message points from the earlier run")
 
@@ -69,8 +81,12 @@ def test_an_interrupted_run_goes_on_where_it_was(lab: Lab, tmp_path: Path) -> No
     """Interrupted while messages are measured, it keeps these, and its bar begins where it was."""
     lab.up()
     try:
-        words = [*launch.on_host(lab, "node0"), "sh", "-c",
-                 f"cd {tmp_path}; exec {' '.join(TUNE)} --budget 40s 2> first.txt"]  # fmt: skip
+        words = [
+            *launch.on_host(lab, "node0"),
+            "sh",
+            "-c",
+            f"cd {tmp_path}; exec {' '.join(TUNE)} --budget 40s 2> first.txt",
+        ]
         first = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
         time.sleep(14)
         os.killpg(first.pid, signal.SIGINT)

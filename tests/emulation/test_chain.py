@@ -21,12 +21,36 @@ from tuner.core.table import read_table
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")
 HOSTS = ("--hosts", "node0,node1,node2,node3", "--sizes", "16KiB,256KiB", "--repetitions", "6")
-PROBE = ("probe", "run", *HOSTS, "--parts", "messages,collectives", "--budget", "60s",
-         "--shapes", "4x1", "--out", "m.ndjson")  # fmt: skip
+PROBE = (
+    "probe",
+    "run",
+    *HOSTS,
+    "--parts",
+    "messages,collectives",
+    "--budget",
+    "60s",
+    "--shapes",
+    "4x1",
+    "--out",
+    "m.ndjson",
+)
 BUDGET, GOOD = 60.0, 0.99  # seconds; mean regret
-TUNE = ("tune", *HOSTS, "--topology", "flat.yaml", "--budget", f"{BUDGET}s",
-        "--target-regret", f"{GOOD}", "--measurements", "m.ndjson", "--calibration", "c.json",
-        "--out", "t.json")  # fmt: skip
+TUNE = (
+    "tune",
+    *HOSTS,
+    "--topology",
+    "flat.yaml",
+    "--budget",
+    f"{BUDGET}s",
+    "--target-regret",
+    f"{GOOD}",
+    "--measurements",
+    "m.ndjson",
+    "--calibration",
+    "c.json",
+    "--out",
+    "t.json",
+)
 ROUND = re.compile(
     r"after (\d+) s a table would have a mean regret of ([\d.]+)%, with 95 %"
     r" certainty below ([\d.]+)%"
@@ -87,9 +111,21 @@ def test_how_a_library_sends_is_found(calibration: Calibration, tmp_path: Path) 
     """
     (tmp_path / "flat.yaml").write_text(FLAT)
     on_hosts(
-        "probe", "run", "--library", "mpich", *HOSTS, "--topology", "flat.yaml",
-        "--parts", "messages", "--budget", "45s", "--out", "m.ndjson", folder=tmp_path,
-    )  # fmt: skip
+        "probe",
+        "run",
+        "--library",
+        "mpich",
+        *HOSTS,
+        "--topology",
+        "flat.yaml",
+        "--parts",
+        "messages",
+        "--budget",
+        "45s",
+        "--out",
+        "m.ndjson",
+        folder=tmp_path,
+    )
     tuner("calibrate", "m.ndjson", "--topology", "flat.yaml", "--out", "c.json", folder=tmp_path)
     open_mpi, mpich = (
         c.path("network") for c in (calibration, read_calibration(tmp_path / "c.json"))
@@ -100,8 +136,18 @@ def test_how_a_library_sends_is_found(calibration: Calibration, tmp_path: Path) 
 
 
 def test_a_table_for_the_cluster_becomes_rules_that_the_library_reads(folder: Path) -> None:
-    tuner("tune", "--measurements", "m.ndjson", "--calibration", "c.json", "--topology",
-          "flat.yaml", "--out", "t.json", folder=folder)  # fmt: skip
+    tuner(
+        "tune",
+        "--measurements",
+        "m.ndjson",
+        "--calibration",
+        "c.json",
+        "--topology",
+        "flat.yaml",
+        "--out",
+        "t.json",
+        folder=folder,
+    )
     tuner("table", "export", "t.json", "--to", "openmpi", "--out", "o.rules", folder=folder)
     tuner("table", "check", "o.rules", "--table", "t.json", folder=folder)
 
@@ -136,8 +182,21 @@ def test_messages_of_two_hosts_never_wait_for_the_library_to_look(tmp_path: Path
     """
     (tmp_path / "flat.yaml").write_text(FLAT)
     for run in range(4):
-        on_hosts("probe", "run", "--hosts", "node0,node1", "--parts", "messages", "--sizes", "4KiB",
-                 "--budget", "8s", "--out", f"{run}.ndjson", folder=tmp_path)  # fmt: skip
+        on_hosts(
+            "probe",
+            "run",
+            "--hosts",
+            "node0,node1",
+            "--parts",
+            "messages",
+            "--sizes",
+            "4KiB",
+            "--budget",
+            "8s",
+            "--out",
+            f"{run}.ndjson",
+            folder=tmp_path,
+        )
         series = read_measurements(tmp_path / f"{run}.ndjson").series
         empty = next(one for one in series if (one.kind, one.nbytes) == ("pingpong", 0))
         assert midmean(empty.samples) < 2e-3
@@ -145,8 +204,21 @@ def test_messages_of_two_hosts_never_wait_for_the_library_to_look(tmp_path: Path
 
 def test_a_small_budget_leaves_out_the_largest_messages_not_all(tmp_path: Path) -> None:
     (tmp_path / "flat.yaml").write_text(FLAT)
-    on_hosts("probe", "run", "--hosts", "node0,node1", "--parts", "messages", "--sizes", "8MiB",
-             "--budget", "25s", "--out", "m.ndjson", folder=tmp_path)  # fmt: skip
+    on_hosts(
+        "probe",
+        "run",
+        "--hosts",
+        "node0,node1",
+        "--parts",
+        "messages",
+        "--sizes",
+        "8MiB",
+        "--budget",
+        "25s",
+        "--out",
+        "m.ndjson",
+        folder=tmp_path,
+    )
     found = read_measurements(tmp_path / "m.ndjson")
     sizes = [one.nbytes for one in found.series if one.kind == "pingpong"]
     assert 2**16 <= max(sizes) < 2**23
@@ -161,10 +233,30 @@ def test_a_host_that_the_lab_lacks_is_named(tmp_path: Path, library: str) -> Non
         pytest.skip("needs the environment of MPICH")
     (tmp_path / "flat.yaml").write_text(FLAT)
     done = subprocess.run(
-        [*TUNER, "lab", "run", "flat.yaml", "--", *TUNER, "probe", "run", "--library", library,
-         "--hosts", "node0,nowhere", "--parts", "messages", "--out", "m.ndjson"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=ENOUGH, check=False,
-    )  # fmt: skip
+        [
+            *TUNER,
+            "lab",
+            "run",
+            "flat.yaml",
+            "--",
+            *TUNER,
+            "probe",
+            "run",
+            "--library",
+            library,
+            "--hosts",
+            "node0,nowhere",
+            "--parts",
+            "messages",
+            "--out",
+            "m.ndjson",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=ENOUGH,
+        check=False,
+    )
     said = " ".join(done.stderr.split())
     assert done.returncode == 1
     assert re.search(

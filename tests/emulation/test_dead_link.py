@@ -16,8 +16,20 @@ from tuner.core.measurement import read_partial
 from tuner.emulation import prefix_for
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")
-PROBE = ("probe", "run", "--hosts", "node0,node1,node2,node3", "--budget", "200s", "--parts",
-         "messages", "--sizes", "1MiB", "--out", "m.ndjson")  # fmt: skip
+PROBE = (
+    "probe",
+    "run",
+    "--hosts",
+    "node0,node1,node2,node3",
+    "--budget",
+    "200s",
+    "--parts",
+    "messages",
+    "--sizes",
+    "1MiB",
+    "--out",
+    "m.ndjson",
+)
 BEGUN = 60.0  # seconds in which the probe must have measured something
 LONGEST = 100.0  # seconds in which it must notice; it looks for about 60
 

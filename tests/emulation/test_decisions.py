@@ -26,9 +26,14 @@ def decided(launcher: Launcher, tmp_path: Path) -> dict[Call, Decisions]:
     """Of four ranks, one or two on a host."""
     (tmp_path / "flat.yaml").write_text(FLAT)
     done = subprocess.run(
-        [*LAB, *PROGRAM, "node0,node1", "2"], cwd=tmp_path, text=True, capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+        [*LAB, *PROGRAM, "node0,node1", "2"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=PATIENCE,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     decisions = decisions_of({DEFAULT_RUNS: found}, "openmpi", "the program")

@@ -122,8 +122,9 @@ def test_a_run_that_is_killed_leaves_a_lab_that_down_removes(topology: Path) -> 
     prefix = prefix_for(topology)
     with subprocess.Popen(
         [*TUNER, "lab", "run", str(topology), "--", "sh", "-c", "echo on; sleep 600"],
-        stdout=subprocess.PIPE, text=True,
-    ) as running:  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "on\n"
         running.kill()

@@ -25,18 +25,36 @@ TUNER = (sys.executable, "-m", "tuner.cli.main")
 PROGRAM = ROOT / "tests" / "lab" / "programs" / "followed.py"
 DEALT = {"0011": CONSECUTIVE, "0101": CYCLIC}  # on another host than rank 0
 BINOMIAL, CHAIN = Choice("binomial", via=SCHEDULE), Choice("chain", via=SCHEDULE)
-HOSTS = ("--hosts", "node0,node1", "--ppn", "2", "--shapes", "2x2", "--sizes", "4KiB,64KiB",
-         "--collectives", "bcast,allreduce", "--repetitions", "6",
-         "--placements", "consecutive,cyclic")  # fmt: skip
+HOSTS = (
+    "--hosts",
+    "node0,node1",
+    "--ppn",
+    "2",
+    "--shapes",
+    "2x2",
+    "--sizes",
+    "4KiB,64KiB",
+    "--collectives",
+    "bcast,allreduce",
+    "--repetitions",
+    "6",
+    "--placements",
+    "consecutive,cyclic",
+)
 
 
 def on_hosts(folder: Path, *words: str) -> str:
     """What a command prints on the first host of the flat cluster."""
     (folder / "flat.yaml").write_text(FLAT)
     done = subprocess.run(
-        [*TUNER, "lab", "run", "flat.yaml", "--", *words], cwd=folder, capture_output=True,
-        text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=4 * PATIENCE, check=False,
-    )  # fmt: skip
+        [*TUNER, "lab", "run", "flat.yaml", "--", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=4 * PATIENCE,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -93,9 +111,18 @@ def test_both_placements_are_measured_in_one_launch_and_tuned_for(tmp_path: Path
     assert (tmp_path / "m.ndjson").read_bytes() == before
     for command in (
         ("calibrate", "m.ndjson", "--topology", "flat.yaml", "--out", "c.json"),
-        ("tune", "--measurements", "m.ndjson", "--calibration", "c.json", "--topology",
-         "flat.yaml", "--out", "t.json"),
-    ):  # fmt: skip
+        (
+            "tune",
+            "--measurements",
+            "m.ndjson",
+            "--calibration",
+            "c.json",
+            "--topology",
+            "flat.yaml",
+            "--out",
+            "t.json",
+        ),
+    ):
         subprocess.run([*TUNER, *command], cwd=tmp_path, check=True, capture_output=True)
     assert {key.placement for key in read_table(tmp_path / "t.json").keys} == set(PLACEMENTS)
     assert "2x2 cyclic" in on_hosts(tmp_path, *TUNER, "table", "show", "t.json")

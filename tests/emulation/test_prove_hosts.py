@@ -37,9 +37,13 @@ def proofs(table: TuningTable, folder: Path, *words: str) -> tuple[int, list[dic
     tuner = [sys.executable, "-m", "tuner.cli.main"]
     prove = ["table", "prove", "t.json", "--json", *HOSTS, *words]
     done = subprocess.run(
-        [*tuner, "lab", "run", "flat.yaml", "--", *tuner, *prove], cwd=folder, text=True,
-        capture_output=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+        [*tuner, "lab", "run", "flat.yaml", "--", *tuner, *prove],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout[done.stdout.index("[") :])
 
@@ -81,8 +85,9 @@ def test_what_han_makes_inside_is_told(launcher: Launcher, tmp_path: Path) -> No
     """It keeps the allreduce on two hosts, whose parts are broadcasts of two ranks each."""
     inner = table_of({(BCAST, 2): [(0, Choice("chain", {"chains": 2, "segment": 1024}))]}, (64,))
     defaults: dict[Collective, Rungs] = {
-        ALLREDUCE: [(0, Choice())], Collective.REDUCE: [(0, Choice())],
-    }  # fmt: skip
+        ALLREDUCE: [(0, Choice())],
+        Collective.REDUCE: [(0, Choice())],
+    }
     kept = spread(2, 2, defaults, launcher.version())
     table = TuningTable(kept.cluster, kept.library, (*kept.rules, *inner.rules))
     status, (allreduce, bcast, reduce) = proofs(table, tmp_path)

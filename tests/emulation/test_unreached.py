@@ -40,12 +40,27 @@ def test_hosts_that_swallow_packets_are_named_and_nothing_stays_behind(
     others = [namespaces.address(1), namespaces.address(2)]
     launches = [
         subprocess.Popen(
-            ["ip", "netns", "exec", alone, sys.executable, *PROBE, "--hosts", ",".join(others),
-             "--library", library, "--python", str(python), "--out", str(tmp_path / library)],
-            stderr=subprocess.PIPE, text=True,
+            [
+                "ip",
+                "netns",
+                "exec",
+                alone,
+                sys.executable,
+                *PROBE,
+                "--hosts",
+                ",".join(others),
+                "--library",
+                library,
+                "--python",
+                str(python),
+                "--out",
+                str(tmp_path / library),
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for library, python in (("openmpi", sys.executable), ("mpich", MPICH_PYTHON))
-    ]  # fmt: skip
+    ]
     end = time.monotonic() + LONGEST
     try:
         for launch in launches:

@@ -49,10 +49,15 @@ def choose_calls(library: Library, seed: int = 0) -> list[Call]:
     """
     random = Random(f"{seed} {library.name} {library.digest}")
     reported = [
-        Call(c.collective, c.ranks, c.nbytes, library.algorithm(c.collective, c.ranks, c.nbytes),
-             "report")
+        Call(
+            c.collective,
+            c.ranks,
+            c.nbytes,
+            library.algorithm(c.collective, c.ranks, c.nbytes),
+            "report",
+        )
         for c in library.comparisons
-    ]  # fmt: skip
+    ]
     known = {(call.collective, call.ranks, call.nbytes) for call in reported}
     known |= {(rule.collective, rule.ranks, size) for rule in library.rules for size in rule.probed}
     changing = [rule for rule in library.rules if rule.algorithm != DEFAULT]

@@ -44,10 +44,13 @@ def _columns_json(found: dict[str, Estimate]) -> dict[str, Any]:
 def _row_json(row: Row) -> dict[str, Any]:
     call = row.call
     patterns = {
-        column: {**_estimate_json(row.estimates[column]), "verdict": row.estimates[column].verdict,
-                 "after_holm": row.certain[column]}
+        column: {
+            **_estimate_json(row.estimates[column]),
+            "verdict": row.estimates[column].verdict,
+            "after_holm": row.certain[column],
+        }
         for column in COLUMNS
-    }  # fmt: skip
+    }
     return {
         "library": row.library,
         "collective": call.collective,

@@ -31,9 +31,14 @@ from tuner.runtime.agreement import library_name
 WORLD = MPI.COMM_WORLD
 NUMBERS = (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX)
 OPERATORS: dict[str, tuple[MPI.Op, ...]] = {
-    "i": (*NUMBERS, MPI.BAND, MPI.BXOR, MPI.LAND, MPI.LXOR), "h": NUMBERS, "l": NUMBERS,
-    "f": NUMBERS, "d": NUMBERS, "D": (MPI.SUM, MPI.PROD), "?": (MPI.LAND, MPI.LOR),
-}  # fmt: skip
+    "i": (*NUMBERS, MPI.BAND, MPI.BXOR, MPI.LAND, MPI.LXOR),
+    "h": NUMBERS,
+    "l": NUMBERS,
+    "f": NUMBERS,
+    "d": NUMBERS,
+    "D": (MPI.SUM, MPI.PROD),
+    "?": (MPI.LAND, MPI.LOR),
+}
 COUNTS = (0, 5, 1003)
 FROM = 4096  # bytes: without CUDA-aware MPI the library's choice runs from here on
 EVERYWHERE, BY_RANK, MIXED = "on all ranks", "on every other rank", "for some of the buffers"

@@ -31,9 +31,13 @@ def test_schedules_run_on_device_memory(
     if not (stands_in or cuda_aware()):
         pytest.skip("this MPI library is not CUDA-aware: it takes the host's memory alone")
     said = printed(
-        launcher, ranks, "collectives_program.py", "cuda", TUNER_CUDA_AWARE=aware,
+        launcher,
+        ranks,
+        "collectives_program.py",
+        "cuda",
+        TUNER_CUDA_AWARE=aware,
         CUPY_STANDIN_ADDRESSES="open" if aware == "1" else "messages",
-    )  # fmt: skip
+    )
     assert said.endswith(f"calls, {'direct' if aware == '1' else 'staged'}: all equal\n")
 
 

@@ -26,9 +26,14 @@ INTEGERS, FLOATS, COMPLEX = "bBhHiIlLqQ", "fd", "FD"
 NUMBERS = ("SUM", "PROD", "MIN", "MAX")
 BITS, LOGIC = ("BAND", "BOR", "BXOR"), ("LAND", "LOR", "LXOR")
 FOLDS = [
-    *product(NUMBERS + BITS + LOGIC, INTEGERS), *product(NUMBERS, FLOATS), ("SUM", "F"),
-    ("SUM", "D"), ("PROD", "F"), ("PROD", "D"), *product(LOGIC, "?"),
-]  # fmt: skip
+    *product(NUMBERS + BITS + LOGIC, INTEGERS),
+    *product(NUMBERS, FLOATS),
+    ("SUM", "F"),
+    ("SUM", "D"),
+    ("PROD", "F"),
+    ("PROD", "D"),
+    *product(LOGIC, "?"),
+]
 SIZES_FOLDED = (0, 1, 2, 1000, 100_003)
 
 
@@ -147,8 +152,9 @@ def test_a_staged_message_is_the_message(staging: Staging, dtype: str) -> None:
         COMM.Sendrecv(message(given), 0, 0, message(expected), 0, 0)
         staging(
             lambda one, two: COMM.Sendrecv(one, 0, 0, two, 0, 0),
-            (message(sent), READ), (message(taken), WRITE),
-        )  # fmt: skip
+            (message(sent), READ),
+            (message(taken), WRITE),
+        )
         assert taken.get().tobytes() == expected.tobytes()
     vector.Free()
 
@@ -219,8 +225,9 @@ def test_items_without_a_datatype_are_staged_as_bytes(staging: Staging) -> None:
     sent, taken = (cupy.full(6, number, "u2") for number in (7, 9))
     staging(
         lambda one, two: COMM.Sendrecv(one, 0, 0, two, 0, 0),
-        (Foreign(sent, "<V2"), READ), ([Foreign(taken, "<V2"), (8, 4)], WRITE),
-    )  # fmt: skip
+        (Foreign(sent, "<V2"), READ),
+        ([Foreign(taken, "<V2"), (8, 4)], WRITE),
+    )
     assert taken.get().tolist() == [9, 9, 7, 7, 7, 7]
 
 

@@ -16,9 +16,13 @@ def measured(
     stands_in: bool, launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
 ) -> Measurements:
     return probe(
-        tmp_path_factory.mktemp("probe") / "gpus.ndjson", ranks=2, launches=1,
-        budget=10.0 if stands_in else 30.0, sizes=(1024, 1 << 20), parts=("devices",),
-    )  # fmt: skip
+        tmp_path_factory.mktemp("probe") / "gpus.ndjson",
+        ranks=2,
+        launches=1,
+        budget=10.0 if stands_in else 30.0,
+        sizes=(1024, 1 << 20),
+        parts=("devices",),
+    )
 
 
 def test_everything_about_the_gpu_is_measured(measured: Measurements) -> None:

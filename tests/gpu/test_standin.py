@@ -17,11 +17,23 @@ PYTHON = Path(__file__).parents[2] / ".venv-cupy" / "bin" / "python"
 PROGRAM = Path(__file__).with_name("real_cupy.py")
 ARCHITECTURES = ("sm_70", "sm_80", "sm_90", "sm_100")
 TYPES = {
-    "?": "bool", "b": "signed char", "B": "unsigned char", "h": "short", "H": "unsigned short",
-    "i": "int", "I": "unsigned int", "l": "long", "L": "unsigned long", "q": "long long",
-    "Q": "unsigned long long", "e": "float16", "f": "float", "d": "double", "F": "complex<float>",
+    "?": "bool",
+    "b": "signed char",
+    "B": "unsigned char",
+    "h": "short",
+    "H": "unsigned short",
+    "i": "int",
+    "I": "unsigned int",
+    "l": "long",
+    "L": "unsigned long",
+    "q": "long long",
+    "Q": "unsigned long long",
+    "e": "float16",
+    "f": "float",
+    "d": "double",
+    "F": "complex<float>",
     "D": "complex<double>",
-}  # fmt: skip
+}
 SOURCE = """
 #include <cupy/complex.cuh>
 #include <cupy/float16.cuh>
@@ -43,9 +55,12 @@ def real(what: str, given: object) -> Any:
     if not PYTHON.is_file():
         pytest.skip(f"{PYTHON} is not there: `make .venv-cupy/ready`")
     done = subprocess.run(
-        [PYTHON, "-I", PROGRAM, what], input=json.dumps(given), capture_output=True, text=True,
+        [PYTHON, "-I", PROGRAM, what],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -88,9 +103,10 @@ def test_names_and_parameters_are_those_of_the_real_one(stands_in: bool) -> None
     theirs = real("names", sorted(ours))
     assert [name for name in ours if theirs[name] is None] == []
     wrong = {
-        name: (own, theirs[name]) for name, own in ours.items()
+        name: (own, theirs[name])
+        for name, own in ours.items()
         if own and own != [each for each in theirs[name] if each in own]
-    }  # fmt: skip
+    }
     assert wrong == {}
 
 

@@ -27,8 +27,10 @@ def outcome(agreed: Agreed) -> dict[str, Any]:
     rules = agreed.table.rules if agreed.table else ()
     return {
         "algorithms": sorted({rule.choice.algorithm for rule in rules}),
-        "reason": agreed.reason, "version": agreed.version, "origin": agreed.origin,
-    }  # fmt: skip
+        "reason": agreed.reason,
+        "version": agreed.version,
+        "origin": agreed.origin,
+    }
 
 
 def play(case: dict[str, Any], comm: MPI.Intracomm) -> Agreed:

@@ -26,8 +26,9 @@ def often(comm: MPI.Intracomm, number: int) -> None:
 
 def main() -> None:
     comms = [WORLD.Dup() for _ in range(THREADS)]
-    threads = [threading.Thread(target=often, args=(comm, number))
-               for number, comm in enumerate(comms)]  # fmt: skip
+    threads = [
+        threading.Thread(target=often, args=(comm, number)) for number, comm in enumerate(comms)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -41,8 +41,15 @@ STRIDE = 7919  # a prime: where a spread begins is another place for every algor
 LARGE = 5003  # elements: more than libraries send without asking the receiver
 COARSE = 100  # times: segments of so many elements, else there would be thousands
 # Small enough for some of everything: several segments, groups and levels among few ranks.
-SMALL = {"segment": 24, "group": 2, "radix": 3, "chains": 2, "length": 2, "aggregate": 2,
-         "copies": 2}  # fmt: skip
+SMALL = {
+    "segment": 24,
+    "group": 2,
+    "radix": 3,
+    "chains": 2,
+    "length": 2,
+    "aggregate": 2,
+    "copies": 2,
+}
 Spec = Any
 
 
@@ -92,10 +99,13 @@ def kinds(collective: Collective) -> list[Kind]:
         *(Kind(*pair) for pair in product(FLOATS, (*ARITHMETIC, *ORDERED))),
         *(Kind(*pair) for pair in product(COMPLEX, ARITHMETIC)),
         *(Kind("?", op) for op in LOGIC),
-        *(Kind([("value", dtype), ("place", "i4")], op, datatype)
-          for (dtype, datatype), op in product(PAIRS.items(), PLACES)),
-        Kind("i8", PRODUCT, MATRIX), Kind("i8", OWN_SUM),
-    ]  # fmt: skip
+        *(
+            Kind([("value", dtype), ("place", "i4")], op, datatype)
+            for (dtype, datatype), op in product(PAIRS.items(), PLACES)
+        ),
+        Kind("i8", PRODUCT, MATRIX),
+        Kind("i8", OWN_SUM),
+    ]
 
 
 def choices(collective: Collective) -> Iterator[Choice]:
@@ -193,9 +203,12 @@ def aborts(collective: Collective, kind: Kind, count: int, p: int) -> bool:
 
 
 def check(
-    collective: Collective, choice: Choice, comm: MPI.Intracomm, first: int,
+    collective: Collective,
+    choice: Choice,
+    comm: MPI.Intracomm,
+    first: int,
     combinations: list[Combination],
-) -> None:  # fmt: skip
+) -> None:
     """Calls under one choice."""
     p = comm.size
     if not combinations:
@@ -217,8 +230,10 @@ def check(
         for _ in range(2):  # bound, and bound before
             got = call.make(tuned, in_place=in_place)
             if expected is not None and not np.array_equal(got, expected):
-                print(f"{collective} {choice}: rank {comm.rank} of {p}, {count} x {kind.dtype}"
-                      f" root {root} in place {in_place}: {got} not {expected}")  # fmt: skip
+                print(
+                    f"{collective} {choice}: rank {comm.rank} of {p}, {count} x {kind.dtype}"
+                    f" root {root} in place {in_place}: {got} not {expected}"
+                )
                 WORLD.Abort(1)
     tuned.finalize()
 
@@ -265,8 +280,10 @@ def main() -> None:
             comm.Free()
     if WORLD.rank == 0:
         made, calls, left_out = counted
-        print(f"{LIBRARY}: {made} choices, {calls} calls, {left_out} left out where the library"
-              " itself aborts: all as the plain communicator's")  # fmt: skip
+        print(
+            f"{LIBRARY}: {made} choices, {calls} calls, {left_out} left out where the library"
+            " itself aborts: all as the plain communicator's"
+        )
 
 
 main()

@@ -41,21 +41,28 @@ from tuner.runtime.schedule_cache import KEPT
 
 WORLD, LEVEL = MPI.COMM_WORLD, MPI.Query_thread()
 OURS = {
-    Collective.BCAST: ("binomial", "chain"), Collective.ALLREDUCE: ("recursive_doubling", "ring"),
-    Collective.REDUCE: ("linear", "binomial"), Collective.ALLGATHER: ("ring", "ring"),
-    Collective.REDUCE_SCATTER: ("ring", "ring"), Collective.GATHER: ("linear", "binomial"),
+    Collective.BCAST: ("binomial", "chain"),
+    Collective.ALLREDUCE: ("recursive_doubling", "ring"),
+    Collective.REDUCE: ("linear", "binomial"),
+    Collective.ALLGATHER: ("ring", "ring"),
+    Collective.REDUCE_SCATTER: ("ring", "ring"),
+    Collective.GATHER: ("linear", "binomial"),
     Collective.SCATTER: ("linear", "binomial"),
-}  # fmt: skip
+}
 
 
 def table() -> TuningTable:
     """One of our algorithms up to 16 bytes, another above."""
     return table_of(
-        {(collective, WORLD.size): [(0, Choice(small, {}, SCHEDULE)),
-                                    (16, Choice(large, {}, SCHEDULE))]
-         for collective, (small, large) in OURS.items()},
+        {
+            (collective, WORLD.size): [
+                (0, Choice(small, {}, SCHEDULE)),
+                (16, Choice(large, {}, SCHEDULE)),
+            ]
+            for collective, (small, large) in OURS.items()
+        },
         library=library_name(),
-    )  # fmt: skip
+    )
 
 
 def refused(comm: Any) -> bool:
@@ -71,8 +78,11 @@ def check_order_of_memory() -> Iterator[str]:
     """MPI sees memory, not indices: the second call must not copy otherwise than the first."""
     tuned = tune(WORLD.Dup(), table())
     line = np.arange(6.0)
-    for send, shape in ((np.asfortranarray(line.reshape(2, 3)), (2, 3)), (line, (3, 2)),
-                        (line.reshape(1, 6), (6, 1))):  # fmt: skip
+    for send, shape in (
+        (np.asfortranarray(line.reshape(2, 3)), (2, 3)),
+        (line, (3, 2)),
+        (line.reshape(1, 6), (6, 1)),
+    ):
         expected, got = np.zeros(shape), np.zeros(shape)
         WORLD.Allreduce(send, expected)
         for attempt in range(3):
@@ -357,8 +367,10 @@ def check_order_of_operands() -> Iterator[str]:
     ours, forced = [(0, Choice("ring", {}, SCHEDULE))], [(0, Choice("ring"))]
     default = [(0, Choice())]
     tables: list[dict[Any, Any]] = [
-        {pair: ours}, {pair: forced}, {pair: default, (*pair, "commutative"): forced},
-    ]  # fmt: skip
+        {pair: ours},
+        {pair: forced},
+        {pair: default, (*pair, "commutative"): forced},
+    ]
     for ladders in tables:
         tuned = tune(WORLD.Dup(), table_of(ladders, library=library_name()))
         got = np.zeros(1000, "i8")
@@ -414,8 +426,10 @@ def check_what_is_left_is_said_once() -> Iterator[str]:
     """However many communicators leave it."""
     log, said = logging.getLogger("tuner"), Sayings()
     log.addHandler(said)
-    unknown = table_of({(Collective.BCAST, WORLD.size): [(0, Choice("walk", {}, SCHEDULE))]},
-                       library=library_name())  # fmt: skip
+    unknown = table_of(
+        {(Collective.BCAST, WORLD.size): [(0, Choice("walk", {}, SCHEDULE))]},
+        library=library_name(),
+    )
     tuned = tune(WORLD.Dup(), unknown)
     for _ in range(3):
         twin = tuned.Dup()
@@ -576,8 +590,10 @@ def check_dlpack_of_devices_without_cupy() -> Iterator[str]:
 def check_methods_that_were_kept() -> Iterator[str]:
     """A program may hold on to a method while the table changes, and when it is given up."""
     for choice in (Choice("binomial", {}, SCHEDULE), Choice("binomial")):
-        tuned = tune(WORLD.Dup(), table_of({(Collective.BCAST, WORLD.size): [(0, choice)]},
-                                           library=library_name()))  # fmt: skip
+        tuned = tune(
+            WORLD.Dup(),
+            table_of({(Collective.BCAST, WORLD.size): [(0, choice)]}, library=library_name()),
+        )
         kept = tuned.Bcast
         for end in (lambda: None, tuned.refresh, tuned.finalize):
             end()
@@ -700,9 +716,12 @@ def check_nccl_that_fails_on_one_rank() -> Iterator[str]:
     steps: list[dict[str, Any]] = [
         {"cuda": gone if last else InputError("no GPU")},
         {"_offer": place},  # rank 0 cannot import CuPy
-        {"_offer": place, "_unique_identity": lambda: b"name",
-         "Nccl.__init__": gone if last else RuntimeError("refused")},
-    ]  # fmt: skip
+        {
+            "_offer": place,
+            "_unique_identity": lambda: b"name",
+            "Nccl.__init__": gone if last else RuntimeError("refused"),
+        },
+    ]
     for effects in steps:
         with ExitStack() as patched:
             for name, effect in effects.items():
@@ -881,8 +900,9 @@ def all_equal(comm: Any) -> bool:
 
 def check_level_of_threads() -> Iterator[str]:
     """Opening control variables must not take from the program what it asked MPI for."""
-    forced = table_of({(Collective.BCAST, WORLD.size): [(0, Choice("binomial"))]},
-                      library=library_name())  # fmt: skip
+    forced = table_of(
+        {(Collective.BCAST, WORLD.size): [(0, Choice("binomial"))]}, library=library_name()
+    )
     tuned = tune(WORLD.Dup(), forced)
     tuned.Bcast(np.zeros(3))
     tuned.Free()

@@ -33,8 +33,17 @@ PLACE = Path(WORLD.bcast(tempfile.mkdtemp(prefix="tuner-") if WORLD.rank == 0 el
 TABLE = tables(library_name(), WORLD.size)["mixed"]
 FILE = PLACE / "table.json"
 COUNTS = (1, 3, 11, 40)  # of doubles: they cross the steps of the table
-VARIABLES = ("TUNER_TABLE", "TUNER_SERVICE", "TUNER_CLUSTER", "TUNER_TOKEN", "TUNER_TOKEN_FILE",
-             "TUNER_TIMEOUT", "TUNER_FEEDBACK", "TUNER_CACHE", "no_proxy")  # fmt: skip
+VARIABLES = (
+    "TUNER_TABLE",
+    "TUNER_SERVICE",
+    "TUNER_CLUSTER",
+    "TUNER_TOKEN",
+    "TUNER_TOKEN_FILE",
+    "TUNER_TIMEOUT",
+    "TUNER_FEEDBACK",
+    "TUNER_CACHE",
+    "no_proxy",
+)
 NOBODY = "http://127.0.0.1:9"  # the discard port: nobody answers
 Failure = Callable[[], AbstractContextManager[Any]]
 
@@ -148,8 +157,9 @@ def damaged_cache() -> Iterator[None]:
 
     place = PLACE / f"cache-{WORLD.rank}"
     place.mkdir(exist_ok=True)
-    with patch.dict(os.environ, {"TUNER_CACHE": str(place), "TUNER_SERVICE": NOBODY,
-                                 "TUNER_TABLE": ""}):  # fmt: skip
+    with patch.dict(
+        os.environ, {"TUNER_CACHE": str(place), "TUNER_SERVICE": NOBODY, "TUNER_TABLE": ""}
+    ):
         table_cache.path_of(request_for(library_name())).write_bytes(b"\x00{damaged")
         yield
 
@@ -275,7 +285,7 @@ FAILURES: dict[str, Failure] = {
     # beside it
     "a log that raises": log_raises,
     "no standard error": stream_is_closed,
-}  # fmt: skip
+}
 
 
 def differs(failure: Failure, here: bool, expected: list[bytes]) -> str:

@@ -32,8 +32,16 @@ GROUP = 6  # counts are whole numbers of these, so every layout below can hold t
 MARGIN = 4  # elements around
 SMALL = {"segment": 40, "radix": 3, "chains": 2, "group": 2}  # a segment cuts elements of 16 bytes
 CODES = "bhilfdFD"
-ANY = {"b": MPI.BXOR, "h": MPI.SUM, "i": MPI.MAX, "l": MPI.SUM, "f": MPI.MIN, "d": MPI.SUM,
-       "F": MPI.SUM, "D": MPI.SUM}  # fmt: skip
+ANY = {
+    "b": MPI.BXOR,
+    "h": MPI.SUM,
+    "i": MPI.MAX,
+    "l": MPI.SUM,
+    "f": MPI.MIN,
+    "d": MPI.SUM,
+    "F": MPI.SUM,
+    "D": MPI.SUM,
+}
 
 
 class Buffer(NamedTuple):
@@ -105,8 +113,15 @@ def as_bfloat16(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
 
 
 LAYOUTS: tuple[Layout, ...] = (
-    plain, listed, as_tensor, as_bfloat16, as_bytes, rows, swapped, apart,
-)  # fmt: skip
+    plain,
+    listed,
+    as_tensor,
+    as_bfloat16,
+    as_bytes,
+    rows,
+    swapped,
+    apart,
+)
 REDUCED = 3  # of these may be the operands of a reduction
 
 
@@ -135,7 +150,7 @@ class Call(NamedTuple):
 
     def buffer(
         self, own: np.random.Generator, parts: int, put: np.random.Generator | None
-    ) -> Buffer:  # fmt: skip
+    ) -> Buffer:
         """The data of so many ranks, in a layout of this rank's own; `put` draws the memory."""
         layout = LAYOUTS[own.integers(REDUCED if self.collective.reduces else len(LAYOUTS))]
         count = self.elements * parts

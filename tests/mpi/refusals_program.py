@@ -18,15 +18,22 @@ from tuner.runtime.agreement import library_name
 WORLD = MPI.COMM_WORLD
 CHOICES = {
     "library": {
-        Collective.BCAST: "binomial", Collective.ALLREDUCE: "recursive_doubling",
-        Collective.ALLGATHER: "ring", Collective.GATHER: "binomial", Collective.SCATTER: "binomial",
+        Collective.BCAST: "binomial",
+        Collective.ALLREDUCE: "recursive_doubling",
+        Collective.ALLGATHER: "ring",
+        Collective.GATHER: "binomial",
+        Collective.SCATTER: "binomial",
     },
     SCHEDULE: {
-        Collective.BCAST: "binomial", Collective.ALLREDUCE: "ring", Collective.REDUCE: "linear",
-        Collective.ALLGATHER: "ring", Collective.REDUCE_SCATTER: "ring",
-        Collective.GATHER: "linear", Collective.SCATTER: "linear",
+        Collective.BCAST: "binomial",
+        Collective.ALLREDUCE: "ring",
+        Collective.REDUCE: "linear",
+        Collective.ALLGATHER: "ring",
+        Collective.REDUCE_SCATTER: "ring",
+        Collective.GATHER: "linear",
+        Collective.SCATTER: "linear",
     },
-}  # fmt: skip
+}
 PAIR = MPI.DOUBLE.Create_contiguous(2).Commit()
 STILL = MPI.DOUBLE.Create_resized(0, 0).Commit()  # elements all at one place
 OPEN = MPI.DOUBLE.Create_vector(2, 1, 2), MPI.DOUBLE.Create_contiguous(2)  # not committed
@@ -61,10 +68,22 @@ def calls(a: Any, b: Any) -> Iterator[Call]:
         yield "Reduce", (a, b, MPI.SUM, root)
         yield "Gather", (a, everything, root)
         yield "Scatter", (everything, b, root)
-    for wrong in (np.zeros((4, 4))[:, ::2], np.array(["x", None], object), np.zeros(3, ">f8"),
-                  np.zeros(3, "M8[s]"), np.zeros(3, "f8,i4"), 3, "text", [], [a], [a, -1],
-                  [a, 1, 2, 3, 4], [a, "none such"], [a, 2, MPI.DATATYPE_NULL],
-                  *displaced()):  # fmt: skip
+    for wrong in (
+        np.zeros((4, 4))[:, ::2],
+        np.array(["x", None], object),
+        np.zeros(3, ">f8"),
+        np.zeros(3, "M8[s]"),
+        np.zeros(3, "f8,i4"),
+        3,
+        "text",
+        [],
+        [a],
+        [a, -1],
+        [a, 1, 2, 3, 4],
+        [a, "none such"],
+        [a, 2, MPI.DATATYPE_NULL],
+        *displaced(),
+    ):
         yield "Bcast", (wrong,)
         yield "Allreduce", (a, wrong)
         yield "Allreduce", (wrong, b)
@@ -97,8 +116,10 @@ def outcome(comm: Any, call: Call) -> str:
 def main() -> None:
     number = 0
     for via, names in CHOICES.items():
-        ladders = {(collective, WORLD.size): [(0, Choice(name, {}, via))]
-                   for collective, name in names.items()}  # fmt: skip
+        ladders = {
+            (collective, WORLD.size): [(0, Choice(name, {}, via))]
+            for collective, name in names.items()
+        }
         plain, tuned = WORLD.Dup(), tune(WORLD.Dup(), table_of(ladders, library=library_name()))
         for call in calls(np.ones(4), np.zeros(4)):
             number += 1

@@ -48,9 +48,17 @@ def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Laun
         assert launcher.compiler is not None
         target = tmp_path / "slow.so"
         subprocess.run(
-            [launcher.compiler, "-shared", "-fPIC", "-O1", "-o", target,
-             SUPPORT / "slow_allreduce.c"], check=True,
-        )  # fmt: skip
+            [
+                launcher.compiler,
+                "-shared",
+                "-fPIC",
+                "-O1",
+                "-o",
+                target,
+                SUPPORT / "slow_allreduce.c",
+            ],
+            check=True,
+        )
         monkeypatch.setenv("LD_PRELOAD", str(target))
         monkeypatch.setenv("SLOW_FROM", str(SLOW_FROM))
         monkeypatch.setenv("SLOW_BELOW", str(SLOW_BELOW))
@@ -80,12 +88,15 @@ def table_for(launcher: Launcher) -> TuningTable:
     return table_of(
         {
             (ALLREDUCE, 2): [
-                (0, Choice()), (1000, Choice("recursive_doubling")), (200_000, Choice()),
+                (0, Choice()),
+                (1000, Choice("recursive_doubling")),
+                (200_000, Choice()),
             ],
             (BCAST, 2): [(0, Choice())],
         },
-        probed=(1000, 16_000, 100_000), library=launcher.version(),
-    )  # fmt: skip
+        probed=(1000, 16_000, 100_000),
+        library=launcher.version(),
+    )
 
 
 def test_a_rule_stays_where_it_wins(
@@ -99,9 +110,15 @@ def test_a_rule_stays_where_it_wins(
 
     def tried() -> Acceptance:
         return accept(
-            table, "any", ShapeLauncher(library), program, FAST, seconds=0.002, directory=tmp_path,
+            table,
+            "any",
+            ShapeLauncher(library),
+            program,
+            FAST,
+            seconds=0.002,
+            directory=tmp_path,
             progress=lambda done, total: seen.append((done, total)),
-        )  # fmt: skip
+        )
 
     found = tried()
     if len(found.accepted) < 3:  # other tests took the cores from one of the launches
@@ -142,23 +159,31 @@ def test_calls_without_rules_cost_nothing_in_mpich(
     program = build(mpich_launcher.compiler, tmp_path)
     assert program.program is not None
     times = time_rounds(
-        ShapeLauncher(mpich_launcher), program, calls,
-        side_of(table, "any", mpich_launcher, tmp_path), library=mpich_launcher.version(),
-        rounds=4, seconds=0.002, directory=tmp_path,
-    )  # fmt: skip
+        ShapeLauncher(mpich_launcher),
+        program,
+        calls,
+        side_of(table, "any", mpich_launcher, tmp_path),
+        library=mpich_launcher.version(),
+        rounds=4,
+        seconds=0.002,
+        directory=tmp_path,
+    )
     for call in calls:
         assert 0.5 < times.mean_gain(call)[0] < 2
 
 
 def test_what_a_file_costs_elsewhere_is_found(
-    launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path,
+    launcher: Launcher,
+    preloaded: Callable[[Launcher], None],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """The tuned launch is slow in small calls, which the table leaves to the library."""
     table = table_of(
         {(ALLREDUCE, 2): [(0, Choice()), (5000, Choice("ring")), (40_000, Choice())]},
-        probed=(5000, 30_000), library=launcher.version(),
-    )  # fmt: skip
+        probed=(5000, 30_000),
+        library=launcher.version(),
+    )
     side = Side(environment={"SLOW_FROM": "0", "SLOW_BELOW": str(SLOW_FROM)})
     monkeypatch.setattr("tuner.workflows.acceptance.side_of", lambda *_: side)
     preloaded(launcher)
@@ -176,12 +201,18 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
 ) -> None:
     """Try two rules, one of them for sizes at which both sides take the same time."""
     table = table_of(
-        {(ALLREDUCE, 2): [
-            (0, Choice()), (5000, Choice("ring")), (40_000, Choice()),
-            (90_000, Choice("rabenseifner")), (200_000, Choice()),
-        ]},
-        probed=(5000, 30_000, 90_000, 150_000), library=launcher.version(),
-    )  # fmt: skip
+        {
+            (ALLREDUCE, 2): [
+                (0, Choice()),
+                (5000, Choice("ring")),
+                (40_000, Choice()),
+                (90_000, Choice("rabenseifner")),
+                (200_000, Choice()),
+            ]
+        },
+        probed=(5000, 30_000, 90_000, 150_000),
+        library=launcher.version(),
+    )
     monkeypatch.setattr("tuner.workflows.acceptance.side_of", lambda *_: FAST)
     seen, said = list[set[int]](), list[str]()
 
@@ -211,9 +242,13 @@ def test_sizes_that_were_used_for_nothing_are_compared(
     program = build(launcher.compiler, tmp_path)
     preloaded(launcher)
     results = heldout(
-        table_for(launcher), ShapeLauncher(launcher), program, FAST, seconds=0.001,
+        table_for(launcher),
+        ShapeLauncher(launcher),
+        program,
+        FAST,
+        seconds=0.001,
         directory=tmp_path,
-    )  # fmt: skip
+    )
     changed = [each for each in results if each.algorithm != "default"]
     assert 1 <= len(changed) <= len(results) - len(changed)
     for result in changed:
@@ -233,10 +268,15 @@ def test_a_wrong_result_is_noticed(
     preloaded(launcher)
     calls = [TimedCall(ALLREDUCE, 1, 2, nbytes) for nbytes in (400, 4000)]
     times = time_rounds(
-        ShapeLauncher(launcher), program, calls,
+        ShapeLauncher(launcher),
+        program,
+        calls,
         Side(environment={"TUNER_TEST_WRONG": "1", "TUNER_TEST_FAST": "1"}),
-        library=launcher.version(), rounds=2, seconds=0.001, directory=tmp_path,
-    )  # fmt: skip
+        library=launcher.version(),
+        rounds=2,
+        seconds=0.001,
+        directory=tmp_path,
+    )
     assert times.wrong == {calls[1]}
     assert set(times.tuned) == {(call, name) for call in calls for name in CONDITIONS}
     assert all(len(rounds) == 2 for rounds in times.default.values())
@@ -252,15 +292,22 @@ def test_ranks_that_outnumber_their_cores_are_spread_in_every_turn(
     os.sched_setaffinity(0, sorted(usual)[:2])
     try:
         times = time_rounds(
-            ShapeLauncher(launcher), build(None if interpreted else launcher.compiler, tmp_path),
-            [call], Side(), library=launcher.version(), rounds=6, seconds=0.002, directory=tmp_path,
-        )  # fmt: skip
+            ShapeLauncher(launcher),
+            build(None if interpreted else launcher.compiler, tmp_path),
+            [call],
+            Side(),
+            library=launcher.version(),
+            rounds=6,
+            seconds=0.002,
+            directory=tmp_path,
+        )
     finally:
         os.sched_setaffinity(0, usual)
     pairs = [
-        pair for name in CONDITIONS
+        pair
+        for name in CONDITIONS
         for pair in zip(times.default[call, name], times.tuned[call, name], strict=True)
-    ]  # fmt: skip
+    ]
     assert median(abs(math.log(default / tuned)) for default, tuned in pairs) < 0.1
 
 
@@ -268,9 +315,15 @@ def test_every_collective_is_right_in_both_programs(library: Launcher, tmp_path:
     calls = [TimedCall(collective, 1, 2, 8000) for collective in Collective]
     for compiler in (library.compiler, None):
         times = time_rounds(
-            ShapeLauncher(library), build(compiler, tmp_path), calls, Side(),
-            library=library.version(), rounds=1, seconds=0.0005, directory=tmp_path,
-        )  # fmt: skip
+            ShapeLauncher(library),
+            build(compiler, tmp_path),
+            calls,
+            Side(),
+            library=library.version(),
+            rounds=1,
+            seconds=0.0005,
+            directory=tmp_path,
+        )
         assert not times.wrong
         assert set(times.default) == {(call, name) for call in calls for name in CONDITIONS}
 
@@ -284,9 +337,15 @@ def test_when_one_launch_dies_the_other_one_ends(
     preloaded(launcher)
     with pytest.raises(ProbeError, match=r"(?i)exit") as raised:
         time_rounds(
-            ShapeLauncher(launcher), program, [TimedCall(ALLREDUCE, 1, 2, 4000)], broken,
-            library=launcher.version(), rounds=1, seconds=0.001, directory=tmp_path,
-        )  # fmt: skip
+            ShapeLauncher(launcher),
+            program,
+            [TimedCall(ALLREDUCE, 1, 2, 4000)],
+            broken,
+            library=launcher.version(),
+            rounds=1,
+            seconds=0.001,
+            directory=tmp_path,
+        )
     assert time.monotonic() - begun < 30
     assert "other launch" not in str(raised.value)
 
@@ -300,10 +359,17 @@ def test_launches_of_which_one_died_are_repeated(
     preloaded(launcher)
     call = TimedCall(ALLREDUCE, 1, 2, 4000)
     times = time_rounds(
-        ShapeLauncher(launcher), program, [call],
-        Side(environment={"TUNER_TEST_DIES": str(deadly)}), library=launcher.version(), rounds=2,
-        seconds=0.001, directory=tmp_path, progress=lambda *now: seen.append(now), tell=said.append,
-    )  # fmt: skip
+        ShapeLauncher(launcher),
+        program,
+        [call],
+        Side(environment={"TUNER_TEST_DIES": str(deadly)}),
+        library=launcher.version(),
+        rounds=2,
+        seconds=0.001,
+        directory=tmp_path,
+        progress=lambda *now: seen.append(now),
+        tell=said.append,
+    )
     (sentence,) = said
     assert sentence.startswith("launches of 2 ranks failed and are repeated: a rank died (signal")
     assert sentence.endswith("(with the table, while timing allreduce 1x2 3.91KiB)")
@@ -316,10 +382,15 @@ def test_launches_of_which_one_died_are_repeated(
 def test_a_program_of_another_library_is_refused(launcher: Launcher, tmp_path: Path) -> None:
     with pytest.raises(ProbeError, match=r"mpicc links another library .* than the ranks have"):
         time_rounds(
-            ShapeLauncher(launcher), build(launcher.compiler, tmp_path),
-            [TimedCall(ALLREDUCE, 1, 2, 4000)], Side(), library="openmpi 5.0.1",
-            rounds=1, seconds=0.001, directory=tmp_path,
-        )  # fmt: skip
+            ShapeLauncher(launcher),
+            build(launcher.compiler, tmp_path),
+            [TimedCall(ALLREDUCE, 1, 2, 4000)],
+            Side(),
+            library="openmpi 5.0.1",
+            rounds=1,
+            seconds=0.001,
+            directory=tmp_path,
+        )
 
 
 def test_a_list_of_calls_that_cannot_be_read_is_said(launcher: Launcher, tmp_path: Path) -> None:

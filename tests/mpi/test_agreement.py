@@ -100,7 +100,8 @@ def test_any_doubt_of_any_rank_is_no_table_and_one_line(
             "all": {"environment": {"TUNER_TABLE": str(tmp_path / "pipe"), **SOON}}
         },
         f"{last}: was asked for {linear}, rank 0 for {ring}": {
-            "all": environment(table=ring), "last": environment(table=linear),
+            "all": environment(table=ring),
+            "last": environment(table=linear),
         },
         f"{last}: was asked for a table with SHA-256": {
             "all": {"table": ring, "as_object": True},
@@ -108,21 +109,25 @@ def test_any_doubt_of_any_rank_is_no_table_and_one_line(
         },
         f"{last}: was asked for {ring}, rank 0 for no table": {"last": {"table": ring}},
         f"{last}: two sources of a table": {
-            "all": {"table": ring}, "last": {"table": ring, "service": "http://head"},
+            "all": {"table": ring},
+            "last": {"table": ring, "service": "http://head"},
         },
         f"{last}: '5' is not a time": {"all": {"table": ring}, "last": environment(timeout="5")},
         "'5' is not a time": {"all": {"table": ring}, "first": environment(timeout="5")},
         f"{last}: the table is for '{ranks.library}', but this is": {
-            "all": {"table": ring}, "last": {"table": ring, "version": "1.2.3"},
+            "all": {"table": ring},
+            "last": {"table": ring, "version": "1.2.3"},
         },
         f"{last}: reads the table otherwise than rank 0": {
-            "all": {"table": ring}, "last": {"table": ring, "otherwise": True},
+            "all": {"table": ring},
+            "last": {"table": ring, "otherwise": True},
         },
         f"the table is for '{ranks.library}', but this is": {
-            "all": {"table": ring}, "first": {"table": ring, "version": "1.2.3"},
+            "all": {"table": ring},
+            "first": {"table": ring, "version": "1.2.3"},
         },
         "no service: write it like": {"all": {"service": "head"}},
-    }  # fmt: skip
+    }
     outcomes, log = ranks.play(*cases.values())
     assert [outcome["algorithms"] for outcome in outcomes] == [[]] * len(cases)
     for sentence, outcome, line in zip(cases, outcomes, log, strict=True):

@@ -78,10 +78,14 @@ def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -
     """The library's own traffic monitor shows whom the root sends the message to."""
     forced = mpi_libraries.openmpi.settings(Collective.BCAST, Choice("knomial", {"radix": radix}))
     run = Launcher.find("openmpi").run(
-        6, ["-c", RADIX, repr(forced)],
-        settings={"coll_tuned_use_dynamic_rules": "1", "pml_monitoring_enable": "2",
-                  "pml_monitoring_enable_output": "1"},
-    )  # fmt: skip
+        6,
+        ["-c", RADIX, repr(forced)],
+        settings={
+            "coll_tuned_use_dynamic_rules": "1",
+            "pml_monitoring_enable": "2",
+            "pml_monitoring_enable_output": "1",
+        },
+    )
     words = [line.split() for line in run.stdout.splitlines()]
     assert {int(w[2]) for w in words if w[:2] == ["I", "0"] and int(w[3]) >= 80000} == peers
 
@@ -164,8 +168,9 @@ def test_a_round_does_not_look_again_for_what_a_host_lacks(tmp_path: Path) -> No
     first = probe_cluster(out, request, launcher, budget=4.0)
     assert f"pingpong cross_socket 1x2: {NOWHERE}" in first.provenance["excluded"]
     begun: list[str] = []
-    second = probe_chosen(out, request, launcher, [call], budget=4.0,
-                          on_progress=lambda now: begun.append(now.text))  # fmt: skip
+    second = probe_chosen(
+        out, request, launcher, [call], budget=4.0, on_progress=lambda now: begun.append(now.text)
+    )
     assert [text for text in begun if text != NOTHING_YET] == ["collective bcast 1x2 4096 B"]
     assert {one.algorithm for one in second.series if one.launch == 1} == {"default", "linear"}
     assert second.provenance["excluded"] == first.provenance["excluded"]

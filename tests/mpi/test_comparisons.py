@@ -59,9 +59,11 @@ def test_comparing_tells_of_every_call(path: Path, capsys: pytest.CaptureFixture
 
 
 def test_slower_calls_are_told_by_the_status(
-    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    launcher: Launcher,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     """Compare with a side on which every sum takes a millisecond longer."""
     assert launcher.compiler is not None
     slow, source = tmp_path / "slow.so", Path(__file__).parents[1] / "support" / "slow_allreduce.c"

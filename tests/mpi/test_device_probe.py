@@ -31,9 +31,14 @@ def probed(launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv("TUNER_TEST_DEVICES", " ".join(how))
         monkeypatch.setattr(driver, "RANKS", PROGRAM.stem)
         return probe(
-            tmp_path / out, ranks=ranks, budget=30.0, sizes=(1024,), launches=1,
-            parts=("devices",), target=0.5,
-        )  # fmt: skip
+            tmp_path / out,
+            ranks=ranks,
+            budget=30.0,
+            sizes=(1024,),
+            launches=1,
+            parts=("devices",),
+            target=0.5,
+        )
 
     return measured
 
@@ -55,8 +60,9 @@ def test_staged_devices_have_copies_kernels_messages_and_collectives(probed: Pro
     assert ("pingpong", "same_gpu") in counted
     assert not {"eager", "burst", "nccl"} & {kind for kind, _ in counted}
     assert {(one.ppn, one.p) for one in measured.series if one.kind == "collective"} == {
-        (2, 2), (3, 3),
-    }  # fmt: skip
+        (2, 2),
+        (3, 3),
+    }
     about = measured.provenance["devices"]
     assert about["messages"].startswith("staged")
     assert [gpu["bus"] for gpu in about["gpus"]] == ["bus0"] * 3
@@ -73,8 +79,11 @@ def test_what_an_aware_library_does_with_two_devices(probed: Probed) -> None:
         assert ("copy", f"ipc_{between}") in counted
     assert ("pingpong", "pcie") not in counted
     assert measured.provenance["devices"]["messages"] == "direct"
-    ways = {(one.algorithm, one.params.get("protocol")) for one in measured.series
-            if (one.kind, one.subject) == ("nccl", "allreduce")}  # fmt: skip
+    ways = {
+        (one.algorithm, one.params.get("protocol"))
+        for one in measured.series
+        if (one.kind, one.subject) == ("nccl", "allreduce")
+    }
     assert {("default", None), ("ring", 0), ("tree", 1), ("nvls", 2)} <= ways
     assert ("tree", 0) not in ways
     assert all("tree(protocol=0)" in line for line in measured.provenance["excluded"])
@@ -102,9 +111,11 @@ def test_a_probe_of_devices_goes_on_where_it_stopped(probed: Probed, tmp_path: P
 
 
 def test_without_a_device_it_says_so_and_the_rest_goes_on(
-    launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    launcher: Launcher,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr("tuner.cli.progress.LINE_EVERY", 0.0)
     out = tmp_path / "m.ndjson"
     words = ["probe", "--ranks", "2", "--sizes", "64B", "--launches", "1", "--budget", "2s"]

@@ -10,16 +10,19 @@ PROGRAM = Path(__file__).with_name("edges_program.py")
 ROOT = PROGRAM.parents[2]
 CHECKS = [
     line.removeprefix("def ").partition("(")[0]
-    for line in PROGRAM.read_text().splitlines() if line.startswith("def check_")
-]  # fmt: skip
+    for line in PROGRAM.read_text().splitlines()
+    if line.startswith("def check_")
+]
 
 
 def said_by(launcher: Launcher, ranks: int, library: str, program: str, *given: str) -> list[str]:
     """The lines that a program prints."""
     return launcher.run(
-        ranks, [str(PROGRAM.with_name(program)), *given], timeout=300.0,
+        ranks,
+        [str(PROGRAM.with_name(program)), *given],
+        timeout=300.0,
         environment={"PYTHONPATH": str(ROOT)},
-    ).stdout.splitlines()  # fmt: skip
+    ).stdout.splitlines()
 
 
 def findings(launcher: Launcher, ranks: int, library: str) -> dict[str, str]:

@@ -38,9 +38,13 @@ def test_a_healthy_mpi_has_no_problems(
     said = capsys.readouterr().out
     assert said.rstrip().endswith("no problems")
     for expected in (
-        f"MPI         Open MPI {launcher.version().partition(' ')[2]}", "2 start and meet",
-        "btl: ", "threads: multiple", "compiles and links a program", "table export --to openmpi",
-    ):  # fmt: skip
+        f"MPI         Open MPI {launcher.version().partition(' ')[2]}",
+        "2 start and meet",
+        "btl: ",
+        "threads: multiple",
+        "compiles and links a program",
+        "table export --to openmpi",
+    ):
         assert expected in said
     assert took < 15.0  # 2 s where nothing else runs
 
@@ -90,9 +94,11 @@ def test_intel_mpi_is_found_and_said_not_to_be_measured(
 
 
 def test_an_mpi_that_hangs_is_given_up(
-    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    launcher: Launcher,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler to make MPI_Init hang with")
@@ -118,9 +124,13 @@ def test_what_would_decide_for_every_launch_is_a_problem(
 
 @pytest.mark.parametrize("lines", ["cat", "tr -d '\\n'"])  # apart, and run together
 def test_ranks_that_do_not_know_one_another_are_a_problem(
-    launcher: Launcher, mpich_launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str], lines: str,
-) -> None:  # fmt: skip
+    launcher: Launcher,
+    mpich_launcher: Launcher,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    lines: str,
+) -> None:
     """A launcher that says the right version and is another library's."""
     fake = tmp_path / "mpirun"
     version = launcher.version().partition(" ")[2]
@@ -138,9 +148,11 @@ def test_ranks_that_do_not_know_one_another_are_a_problem(
 
 
 def test_a_template_needs_no_launcher_of_the_library(
-    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    launcher: Launcher,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     """Ranks that it starts apart are a problem that is reported, not the end of the report."""
     words = f"{launcher.executable} {'--allow-run-as-root ' * (os.geteuid() == 0)}--oversubscribe"
     monkeypatch.setattr("tuner.launch.executables._directories", lambda _: iter([tmp_path]))

@@ -41,18 +41,20 @@ def a_table(library: str, p: int, bcast: Rungs, allreduce: Rungs) -> TuningTable
 
 def first(library: str, p: int) -> TuningTable:
     return a_table(
-        library, p,
+        library,
+        p,
         [(0, Choice("binomial")), (4096, schedule("pipeline", segment=4096))],
         [(0, schedule("recursive_doubling")), (8192, schedule("ring"))],
-    )  # fmt: skip
+    )
 
 
 def second(library: str, p: int) -> TuningTable:
     return a_table(
-        library, p,
+        library,
+        p,
         [(0, schedule("binomial")), (32768, schedule("scatter_allgather_ring"))],
         [(0, Choice()), (1024, Choice("ring")), (65536, schedule("rabenseifner"))],
-    )  # fmt: skip
+    )
 
 
 def followed(table: TuningTable | None) -> list[str]:
@@ -68,10 +70,7 @@ class Drill:
         self._faults: list[dict[str, Any]] = []
 
     def add(
-        self,
-        name: str,
-        act: Callable[[], object] = lambda: None,
-        **environments: dict[str, str],
+        self, name: str, act: Callable[[], object] = lambda: None, **environments: dict[str, str]
     ) -> None:
         """`first` and `last`: what rank 0 and the last rank set in their environments."""
         self._acts[name] = act
@@ -156,15 +155,25 @@ def test_faults_of_the_service(drill: Drill, service: serving.Program, tmp_path:
     drill.add("no copy", place.clear, first={"TUNER_CACHE": str(tmp_path / "empty")})
     seen, log = drill.play(service=url, cluster=CLUSTER.name, timeout="1s")
     assert seen == {
-        "start": followed(one), "publish": followed(two), "other cache": followed(two),
-        "other table": [], "same table": followed(two), "hang": followed(two),
-        "go on": followed(two), "kill": followed(two), "garbage": followed(two), "nonsense": [],
+        "start": followed(one),
+        "publish": followed(two),
+        "other cache": followed(two),
+        "other table": [],
+        "same table": followed(two),
+        "hang": followed(two),
+        "go on": followed(two),
+        "kill": followed(two),
+        "garbage": followed(two),
+        "nonsense": [],
         "no copy": [],
-    }  # fmt: skip
+    }
     sentences = (
         f"rank {p - 1}: was asked for {other}, rank 0 for {url}",
-        "is used instead", f"nothing answers at {url}; the copy in", "no HTTP: ",
-        "not a tuning table", f"nothing answers at {url}",
-    )  # fmt: skip
+        "is used instead",
+        f"nothing answers at {url}; the copy in",
+        "no HTTP: ",
+        "not a tuning table",
+        f"nothing answers at {url}",
+    )
     for sentence, line in zip(sentences, log, strict=True):
         assert sentence in line

@@ -51,18 +51,30 @@ class Watched:
         return self.launcher.library
 
     def run(
-        self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        *,
+        settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], float | None] | None = None, timeout: float | None = None,
-        patience: float | None = None, check: bool = True,
-    ) -> CompletedRun:  # fmt: skip
+        on_line: Callable[[str], float | None] | None = None,
+        timeout: float | None = None,
+        patience: float | None = None,
+        check: bool = True,
+    ) -> CompletedRun:
         lost = {mpich.DEVICE.variable} if self.deaf else set[str]()
         left = {name: value for name, value in (settings or {}).items() if name not in lost}
         self.launches.append(ranks)
         return self.launcher.run(
-            ranks, arguments, settings=left, environment=environment, on_line=on_line,
-            timeout=timeout, patience=patience, check=check,
-        )  # fmt: skip
+            ranks,
+            arguments,
+            settings=left,
+            environment=environment,
+            on_line=on_line,
+            timeout=timeout,
+            patience=patience,
+            check=check,
+        )
 
 
 @pytest.fixture(scope="module", params=["", *FURTHER])
@@ -89,16 +101,23 @@ def table_for(launcher: Launcher) -> TuningTable:
         return [(0, Choice()), (KEPT, Choice()), (RULED, choice), (LARGE, Choice())]
 
     return table_of(
-        {(BCAST, 2): rungs(binomial), (ALLREDUCE, 2): [(0, Choice())],
-         (ALLREDUCE, 2, "commutative"): rungs(rabenseifner)},
-        probed=(16, 4096, 2 * RULED), library=launcher.version(),
-    )  # fmt: skip
+        {
+            (BCAST, 2): rungs(binomial),
+            (ALLREDUCE, 2): [(0, Choice())],
+            (ALLREDUCE, 2, "commutative"): rungs(rabenseifner),
+        },
+        probed=(16, 4096, 2 * RULED),
+        library=launcher.version(),
+    )
 
 
 def ended(
-    launcher: Launcher, settings: Mapping[str, str], calls: Sequence[str], level: str = SINGLE,
+    launcher: Launcher,
+    settings: Mapping[str, str],
+    calls: Sequence[str],
+    level: str = SINGLE,
     ranks: int = 2,
-) -> tuple[int, str]:  # fmt: skip
+) -> tuple[int, str]:
     """Return how many calls were done, and in which source MPICH met an impossible leaf."""
     words = ["-m", "mpi4py", "-rc", f"thread_level={level}", str(PROGRAM), *calls]
     run = launcher.run(ranks, words, settings=settings, timeout=60.0, check=False)
@@ -171,9 +190,10 @@ def test_rules_for_small_calls_are_proved_where_shared_memory_is_set_up_by_such(
     """A broadcast that is left to the device layer has the library make small ones of its own."""
     trees = mpich.own_trees(mpich_launcher.libmpi())
     table = table_of(
-        {(BCAST, 2): [(0, Choice("binomial")), (KEPT, Choice())]}, (16, 4096),
+        {(BCAST, 2): [(0, Choice("binomial")), (KEPT, Choice())]},
+        (16, 4096),
         mpich_launcher.version(),
-    )  # fmt: skip
+    )
     Pair(table, trees, tmp_path).settings()
     file, ranks = tmp_path / "m.json", Watched(mpich_launcher)
     proofs = prove(table, file, trees, ranks, tmp_path, device_file=layer.beside(file))
@@ -212,19 +232,26 @@ SHAPES = {  # nodes, ppn -> how many ranks there are, and what divides them
 def poisoned(node: mpich.Tree, leaf: Leaf | None) -> mpich.Tree:
     """Return a tree with the poison in place of this leaf, None for every leaf."""
     return {
-        (emitter.POISON.key if key.startswith("algorithm=") and leaf in (None, Leaf.of(key, below))
-         else key): {} if key.startswith("algorithm=") else poisoned(below, leaf)
+        (
+            emitter.POISON.key
+            if key.startswith("algorithm=") and leaf in (None, Leaf.of(key, below))
+            else key
+        ): {} if key.startswith("algorithm=") else poisoned(below, leaf)
         for key, below in node.items()
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("level", [SINGLE, MULTIPLE])
 @pytest.mark.parametrize(("nodes", "ppn"), SHAPES)
 @pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
 def test_what_is_known_of_the_default_is_what_the_mpir_layer_runs(
-    collective: Collective, nodes: int, ppn: int, level: str, mpich_launcher: Launcher,
+    collective: Collective,
+    nodes: int,
+    ppn: int,
+    level: str,
+    mpich_launcher: Launcher,
     tmp_path: Path,
-) -> None:  # fmt: skip
+) -> None:
     """Cliques of one host are nodes for MPICH. With several threads nothing is in shared memory."""
     trees = mpich.own_trees(mpich_launcher.libmpi())
     (found,) = find(trees, [(collective, nodes, ppn, CONSECUTIVE)], LARGE, level)
@@ -258,10 +285,13 @@ def test_a_call_that_the_dispatcher_forces_leaves_the_next_one_to_the_device_lay
     file.write_text(json.dumps(tree))
     words = ["-m", "mpi4py", "-rc", f"thread_level={SINGLE}"]
     run = mpich_launcher.run(
-        2, [*words, str(PROGRAM.with_name("flag_program.py"))],
-        settings={mpich.MPIR.variable: str(file)}, timeout=60.0, check=False,
+        2,
+        [*words, str(PROGRAM.with_name("flag_program.py"))],
+        settings={mpich.MPIR.variable: str(file)},
+        timeout=60.0,
+        check=False,
         environment={"PYTHONPATH": str(PROGRAM.parents[2])},
-    )  # fmt: skip
+    )
     (line,) = [line for line in run.stdout.splitlines() if line.startswith("{")]
     said = json.loads(line)
     on, off = 1, 0

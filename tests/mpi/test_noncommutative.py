@@ -54,8 +54,11 @@ def test_every_safe_choice_of_openmpi(launcher: Launcher, tmp_path: Path) -> Non
     offered = mpi_libraries.openmpi.candidates(ALLREDUCE, 4, FIRST)
     safe = tuple(c for c in offered if mpi_libraries.openmpi.order_safe(ALLREDUCE, c))
     assert {c.algorithm for c in safe} == {
-        "default", "linear", "nonoverlapping", "recursive_doubling",
-    }  # fmt: skip
+        "default",
+        "linear",
+        "nonoverlapping",
+        "recursive_doubling",
+    }
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(stairs(safe, (2, 3, 4), "any")))
     answers = right(launcher, openmpi_activation(rules), len(safe), (2, 3, 4))
@@ -82,8 +85,9 @@ def test_mpich_guards_keep_the_order(mpich_launcher: Launcher, tmp_path: Path) -
     generic = mpich.generic_tuning(library_of(mpich_launcher))
     choices = tuple(mpi_libraries.mpich.candidates(ALLREDUCE, 3, FIRST))
     assert {c.algorithm for c in choices if not mpi_libraries.mpich.order_safe(ALLREDUCE, c)} == {
-        "ring", "rabenseifner",
-    }  # fmt: skip
+        "ring",
+        "rabenseifner",
+    }
     for operators in ("commutative", "any"):
         tried = tuple(
             c for c in choices if operators != "any" or mpi_libraries.mpich.order_safe(ALLREDUCE, c)

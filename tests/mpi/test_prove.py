@@ -49,15 +49,26 @@ class Deaf:
         return self.launcher.library
 
     def run(
-        self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        *,
+        settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], float | None] | None = None, timeout: float | None = None,
-        patience: float | None = None, check: bool = True,
-    ) -> CompletedRun:  # fmt: skip
+        on_line: Callable[[str], float | None] | None = None,
+        timeout: float | None = None,
+        patience: float | None = None,
+        check: bool = True,
+    ) -> CompletedRun:
         return self.launcher.run(
-            ranks, arguments, environment=environment, on_line=on_line, timeout=timeout,
-            patience=patience, check=check,
-        )  # fmt: skip
+            ranks,
+            arguments,
+            environment=environment,
+            on_line=on_line,
+            timeout=timeout,
+            patience=patience,
+            check=check,
+        )
 
 
 @pytest.fixture
@@ -84,8 +95,9 @@ def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: P
     start = 1 << 18
     ladders = {
         (c, p): staircase(mpi_libraries.openmpi.candidates(c, p, start), start, 8)
-        for c in (BCAST, ALLREDUCE) for p in (2, 3, 4)
-    }  # fmt: skip
+        for c in (BCAST, ALLREDUCE)
+        for p in (2, 3, 4)
+    }
     proofs = proofs_of(commutative_table(ladders), launcher, tmp_path)
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
     chosen = [proof for proof in proofs if not proof.rule.choice.is_default]
@@ -154,11 +166,19 @@ def test_the_status_says_whether_every_rule_was_confirmed(
     unreached: Rungs = [(0, bruck), (4097, ring), (4098, bruck)]
     for ladders, status, cautions, counted in (
         (good, 0, [], "1 of 1 rule"),
-        (good | {(Collective.ALLGATHER, 3): unreached}, 1, ["caution: 1 rule is not tried."],
-         "3 of 4 rules"),
-        (good | {(BCAST, 4): [(0, Choice("scatter_allgather"))]}, 1,
-         ["caution: 1 rule is refuted: the library executed something else."], "1 of 2 rules"),
-    ):  # fmt: skip
+        (
+            good | {(Collective.ALLGATHER, 3): unreached},
+            1,
+            ["caution: 1 rule is not tried."],
+            "3 of 4 rules",
+        ),
+        (
+            good | {(BCAST, 4): [(0, Choice("scatter_allgather"))]},
+            1,
+            ["caution: 1 rule is refuted: the library executed something else."],
+            "1 of 2 rules",
+        ),
+    ):
         rules = table_of(ladders, (64,)).rules
         write_table(TuningTable(cluster, launcher.version(), rules), Path(file))
         assert main(["table", "prove", file, "--python", str(launcher.python)]) == status
@@ -167,9 +187,11 @@ def test_the_status_says_whether_every_rule_was_confirmed(
 
 
 def test_an_interpreter_that_answers_nothing_proves_nothing(
-    launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    launcher: Launcher,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("PATH", str(launcher.python.parent), prepend=os.pathsep)
     rules = table_of({(BCAST, 3): [(0, Choice("linear"))]}, (64,)).rules
     file = tmp_path / "t.json"
@@ -285,10 +307,13 @@ def test_the_file_of_another_table_is_refused(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
     other = TuningTable(
-        TABLE.cluster, TABLE.library,
-        tuple(replace(rule, choice=Choice("binomial")) if rule.key.collective is BCAST else rule
-              for rule in TABLE.rules),
-    )  # fmt: skip
+        TABLE.cluster,
+        TABLE.library,
+        tuple(
+            replace(rule, choice=Choice("binomial")) if rule.key.collective is BCAST else rule
+            for rule in TABLE.rules
+        ),
+    )
     with pytest.raises(InputError, match=r"rules\.conf: not the file of this table: bcast of"):
         validate_openmpi.prove(other, rules, launcher, tmp_path)
 
@@ -315,9 +340,12 @@ def test_one_launch_shows_default_and_tuned(
         "    if comm.rank == 0: print(json.dumps(executed()), flush=True)\n"
     )
     run = launcher.run(
-        4, [str(program)], settings=validate_openmpi.activation(rules),
-        environment={"LD_PRELOAD": str(preloaded)}, timeout=60.0,
-    )  # fmt: skip
+        4,
+        [str(program)],
+        settings=validate_openmpi.activation(rules),
+        environment={"LD_PRELOAD": str(preloaded)},
+        timeout=60.0,
+    )
     default, tuned, *again = [json.loads(line) for line in run.stdout.splitlines()]
     assert tuned == [[1, 7, 2, 2, 512, 2, 2]]  # its own, bcast, chain, 2 chains, bytes, chain, 2
     assert default != tuned
@@ -327,13 +355,16 @@ def test_one_launch_shows_default_and_tuned(
 MPICH_TABLE = table_of(
     {
         (BCAST, 2): [
-            (0, Choice()), (1024, Choice("pipeline", {"segment": 512})), (4096, Choice("binomial")),
+            (0, Choice()),
+            (1024, Choice("pipeline", {"segment": 512})),
+            (4096, Choice("binomial")),
         ],
         (ALLREDUCE, 2): [(0, Choice("recursive_doubling"))],
         (ALLREDUCE, 2, "commutative"): [(0, Choice("rabenseifner")), (2048, Choice("ring"))],
     },
-    probed=(64, 2048, 16384), library="mpich 5.0.2",
-)  # fmt: skip
+    probed=(64, 2048, 16384),
+    library="mpich 5.0.2",
+)
 
 
 def test_poisoned_leaves_confirm_mpich_rules(mpich_launcher: Launcher, tmp_path: Path) -> None:

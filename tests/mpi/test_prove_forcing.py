@@ -57,10 +57,12 @@ def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> N
     ]
     orders = [(c, mpi_libraries.openmpi.settings(c, choice)) for c, choice in wanted]
     run = launcher.run(
-        RANKS, [str(program), json.dumps(orders), str(NBYTES)],
+        RANKS,
+        [str(program), json.dumps(orders), str(NBYTES)],
         settings={"coll_tuned_use_dynamic_rules": "1"},
-        environment={"LD_PRELOAD": str(watcher)}, timeout=60.0,
-    )  # fmt: skip
+        environment={"LD_PRELOAD": str(watcher)},
+        timeout=60.0,
+    )
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     for (collective, choice), numbers in zip(wanted, lines, strict=True):
         seen = openmpi_trace.seen(collective, Answer(0, tuple(map(tuple, numbers))))

@@ -31,8 +31,9 @@ TABLE = table_of(
         (Collective.GATHER, 3): [(0, choice_of(1))],
         (Collective.SCATTER, 3): [(0, Choice())],
     },
-    probed=(64, 2048, 1 << 17), library="intelmpi 2021.18.1",
-)  # fmt: skip
+    probed=(64, 2048, 1 << 17),
+    library="intelmpi 2021.18.1",
+)
 OTHERWISE = choice_of(1)
 LIKE_OWN = "cannot be told from Intel MPI's own decision"
 
@@ -49,9 +50,13 @@ def test_every_rule_runs_its_preset(
 ) -> None:
     seen = list[tuple[int, int]]()
     proofs = validate_intelmpi.prove(
-        TABLE, file, intelmpi_launcher, tmp_path, otherwise=OTHERWISE,
+        TABLE,
+        file,
+        intelmpi_launcher,
+        tmp_path,
+        otherwise=OTHERWISE,
         progress=lambda done, total: seen.append((done, total)),
-    )  # fmt: skip
+    )
     assert len(proofs) == len(TABLE.rules)
     doubts = {(p.rule.key.collective, p.rule.lo): p.reason for p in proofs if not p.confirmed}
     alike = doubts.pop((BCAST, 65536)), doubts.pop((BCAST, 1 << 20))
@@ -71,8 +76,9 @@ def test_every_rule_runs_its_preset(
 def test_variables_that_are_not_followed_are_noticed(
     intelmpi_launcher: Launcher, tmp_path: Path
 ) -> None:
-    table = table_of({(BCAST, 3): [(0, choice_of(3))], (ALLGATHER, 3): [(0, Choice())]},
-                     library=TABLE.library)  # fmt: skip
+    table = table_of(
+        {(BCAST, 3): [(0, choice_of(3))], (ALLGATHER, 3): [(0, Choice())]}, library=TABLE.library
+    )
     file = tmp_path / "adjust.sh"
     file.write_text(DIALECT.emit(table))
     proofs = validate_intelmpi.prove(table, file, Deaf(intelmpi_launcher), tmp_path)
@@ -116,10 +122,12 @@ def entered_under(launcher: Launcher, directory: Path, value: str) -> list[set[s
     assert preloaded is not None
     rule = next(rule for rule in TABLE.rules if rule.key.collective is ALLREDUCE)
     answers = ask(
-        launcher, [Trial(rule, nbytes) for nbytes in SIZES], directory,
+        launcher,
+        [Trial(rule, nbytes) for nbytes in SIZES],
+        directory,
         settings={"I_MPI_ADJUST_ALLREDUCE": value} if value else {},
         environment={"LD_PRELOAD": str(preloaded)},
-    )  # fmt: skip
+    )
     return [set(answers[i].entered) for i in range(len(SIZES))]
 
 
@@ -129,8 +137,16 @@ def test_the_command_line_proves_each_number_of_ranks(
     made = table_of({(BCAST, p): [(0, choice_of(3))] for p in (2, 3)})
     table = TuningTable(local_cluster(), intelmpi_launcher.version(), made.rules)
     write_table(table, tmp_path / "table.json")
-    words = ["table", "prove", str(tmp_path / "table.json"), "--runtime", "intelmpi", "--json",
-             "--python", str(intelmpi_launcher.python)]  # fmt: skip
+    words = [
+        "table",
+        "prove",
+        str(tmp_path / "table.json"),
+        "--runtime",
+        "intelmpi",
+        "--json",
+        "--python",
+        str(intelmpi_launcher.python),
+    ]
     assert main(words) == 0
     proofs = json.loads(capsys.readouterr().out)
     assert [(p["p"], p["confirmed"]) for p in proofs] == [(2, True), (3, True)]

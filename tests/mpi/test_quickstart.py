@@ -81,10 +81,17 @@ def test_an_interrupted_run_resumes(interrupted: Interrupted, finished: Path) ->
 def test_everything_is_there(finished: Path) -> None:
     names = {str(path.relative_to(finished)) for path in finished.rglob("*") if path.is_file()}
     assert {
-        "report.json", "report.html", "tuner.sqlite", "openmpi/measurements.ndjson",
-        "openmpi/calibration.json", "openmpi/simulated.json", "openmpi/table.json",
-        "openmpi/openmpi.rules", "openmpi/proofs.json", "openmpi/heldout.json",
-    } <= names  # fmt: skip
+        "report.json",
+        "report.html",
+        "tuner.sqlite",
+        "openmpi/measurements.ndjson",
+        "openmpi/calibration.json",
+        "openmpi/simulated.json",
+        "openmpi/table.json",
+        "openmpi/openmpi.rules",
+        "openmpi/proofs.json",
+        "openmpi/heldout.json",
+    } <= names
     assert not [name for name in names if "/." in f"/{name}"]  # nothing half-written
 
 
@@ -92,8 +99,11 @@ def test_report_has_what_programs_read(finished: Path) -> None:
     record = json.loads((finished / "report.json").read_text())
     assert record["rules_total"] >= record["rules_confirmed"] >= 0.95 * record["rules_total"] > 0
     assert record["geomean_speedup"] > 0
-    probed = {s.nbytes for s in read_measurements(finished / "openmpi/measurements.ndjson").series
-              if s.kind == "collective"}  # fmt: skip
+    probed = {
+        s.nbytes
+        for s in read_measurements(finished / "openmpi/measurements.ndjson").series
+        if s.kind == "collective"
+    }
     assert record["heldout"]
     for held in record["heldout"]:
         assert held["nbytes"] not in probed

@@ -36,9 +36,12 @@ class Tuned:
 
     def run(self, *words: str, **variables: str) -> CompletedRun:
         return self.launcher.run(
-            self.ranks, ["-m", "tuner.run", *words], environment=variables, timeout=60.0,
+            self.ranks,
+            ["-m", "tuner.run", *words],
+            environment=variables,
+            timeout=60.0,
             check=False,
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture(params=LIBRARIES, ids=["openmpi", "mpich"])
@@ -101,9 +104,13 @@ def test_the_exit_status_is_the_programs(tuned: Tuned, ending: str, status: int)
     """One rank on its own, without a launcher: what that makes of a status is its own affair."""
     words = ["-m", "tuner.run", "--table", str(tuned.file), str(PROGRAM), ending]
     run = subprocess.run(
-        [tuned.launcher.python, *words], capture_output=True, text=True, timeout=60.0,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tuned.file.parent,
-    )  # fmt: skip
+        [tuned.launcher.python, *words],
+        capture_output=True,
+        text=True,
+        timeout=60.0,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tuned.file.parent,
+    )
     assert run.returncode == status
     assert run.stdout.startswith("__main__")
     assert "Traceback" not in run.stderr
@@ -169,9 +176,12 @@ if MPI.COMM_WORLD.rank == 0:
 )
 def test_wrong_arguments_are_one_sentence(words: list[str], sentence: str) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "tuner.run", *words], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=PROGRAM.parent,
-    )  # fmt: skip
+        [sys.executable, "-m", "tuner.run", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=PROGRAM.parent,
+    )
     assert (run.returncode, run.stdout) == (2, "")
     assert sentence in run.stderr
     assert len(run.stderr.splitlines()) == 1
@@ -191,9 +201,13 @@ def test_the_same_line_ends_every_program(tuned: Tuned, ending: str) -> None:
     """One rank on its own: others may be ended before they say anything."""
     words = ["-m", "tuner.run", "--table", str(tuned.file), "--verbose", str(PROGRAM), ending]
     run = subprocess.run(
-        [tuned.launcher.python, *words], capture_output=True, text=True, timeout=60.0,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tuned.file.parent,
-    )  # fmt: skip
+        [tuned.launcher.python, *words],
+        capture_output=True,
+        text=True,
+        timeout=60.0,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tuned.file.parent,
+    )
     line = (
         "tuner: 100 calls of rank 0: 0 followed the table, 100 left to the library (100 allreduce)"
     )

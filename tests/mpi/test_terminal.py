@@ -29,8 +29,19 @@ from tuner.launch import Launcher
 
 WIDE, NARROW = 1000, (80, 60, 40)
 PROGRAM = (sys.executable, "-m", "tuner")
-SMALL = ["quickstart", "--out", "out", "--ranks", "3", "--libraries", "openmpi", "--budget", "2s",
-         "--sizes", "64,1KiB,64KiB"]  # fmt: skip
+SMALL = [
+    "quickstart",
+    "--out",
+    "out",
+    "--ranks",
+    "3",
+    "--libraries",
+    "openmpi",
+    "--budget",
+    "2s",
+    "--sizes",
+    "64,1KiB,64KiB",
+]
 STUDY = """
 name: twice the network
 topology: {name: cluster, nodes: 16, latency: 2us, bandwidth: 12.5GB/s}
@@ -42,44 +53,68 @@ algorithms: [recursive_doubling, two_level_recursive_doubling, rabenseifner]
 RESULTS = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us\n" + "".join(
     f"ares,openmpi 5.0.11,r1,allreduce,{nodes},1,{name},{nbytes},{factor * nodes * nbytes}\n"
     for name, factor in (("default", 3), ("recursive_doubling", 2), ("segmented_ring", 5))
-    for nodes in (2, 4, 8) for nbytes in (1024, 4096, 65536)
-)  # fmt: skip
+    for nodes in (2, 4, 8)
+    for nbytes in (1024, 4096, 65536)
+)
 OSU = "# OSU MPI Allreduce Latency Test v7.3\n# Size   Avg Latency(us)\n23168   48.90\n"
 TABLE, MEASURED, FLAT = (
-    "out/openmpi/table.json", "out/openmpi/measurements.ndjson",
+    "out/openmpi/table.json",
+    "out/openmpi/measurements.ndjson",
     str(ROOT / "docs/examples/flat64.yaml"),
-)  # fmt: skip
+)
 CASES = {
     "doctor": ["", "--python nowhere/python"],
-    "probe": ["plan --ranks 4 --sizes 64KiB", "plan --hosts a,b --ppn 2 --sizes 22.6KiB", "run",
-              f"merge {MEASURED} --out merged.ndjson"],
-    "import-results": ["osu.txt --p 4 --nodes 1 --library 'openmpi 5.0.11' --cluster here --out"
-                       " osu.ndjson"],
+    "probe": [
+        "plan --ranks 4 --sizes 64KiB",
+        "plan --hosts a,b --ppn 2 --sizes 22.6KiB",
+        "run",
+        f"merge {MEASURED} --out merged.ndjson",
+    ],
+    "import-results": [
+        "osu.txt --p 4 --nodes 1 --library 'openmpi 5.0.11' --cluster here --out osu.ndjson"
+    ],
     "calibrate": [f"{MEASURED} --out again.json", "compare out/openmpi/calibration.json slow.json"],
-    "simulate": [f"--topology {FLAT} --collective allreduce --sizes 22.6KiB --explain --algorithm"
-                 " two_level_recursive_doubling,segmented_ring,ring"],
+    "simulate": [
+        f"--topology {FLAT} --collective allreduce --sizes 22.6KiB --explain --algorithm"
+        " two_level_recursive_doubling,segmented_ring,ring"
+    ],
     "tune": [f"--measurements {MEASURED} --calibration slow.json --out t.json --shapes 2x4"],
     "topo": ["list", "show dgx-h100", f"show {FLAT}", "draw dgx-1v -o node.svg", "show nothing"],
     "whatif": ["twice.yaml --csv twice.csv"],
     "evaluate": ["results.csv --baselines nearest", f"results.csv --table {TABLE}"],
     "train": ["results.csv --out trained"],
-    "select": [f"{TABLE} --collective bcast --p 3 --size 22.6KiB",
-               "trained --like 'ares openmpi 5.0.11' --collective allreduce --nodes 4 --p 4"
-               " --size 1KiB", f"{TABLE} --collective bcast --p 3 --nodes 2 --size 1"],
-    "table": [f"show {TABLE}", f"diff {TABLE} other.json", f"diff {TABLE} {TABLE}",
-              "export other.json --to openmpi --out o.rules", f"check o.rules --table {TABLE}",
-              f"prove {TABLE}", "export"],
+    "select": [
+        f"{TABLE} --collective bcast --p 3 --size 22.6KiB",
+        "trained --like 'ares openmpi 5.0.11' --collective allreduce --nodes 4 --p 4 --size 1KiB",
+        f"{TABLE} --collective bcast --p 3 --nodes 2 --size 1",
+    ],
+    "table": [
+        f"show {TABLE}",
+        f"diff {TABLE} other.json",
+        f"diff {TABLE} {TABLE}",
+        "export other.json --to openmpi --out o.rules",
+        f"check o.rules --table {TABLE}",
+        f"prove {TABLE}",
+        "export",
+    ],
     "serve": ["--upload-limit nothing", "--port 99999"],
     "publish": [f"{TABLE} --service http://127.0.0.1:9"],
-    "token": ["create {0} --scope read,submit --db sqlite:///t.db", "list --db sqlite:///t.db",
-              "revoke {0} --db sqlite:///t.db", "list --db sqlite:///t.db"],
+    "token": [
+        "create {0} --scope read,submit --db sqlite:///t.db",
+        "list --db sqlite:///t.db",
+        "revoke {0} --db sqlite:///t.db",
+        "list --db sqlite:///t.db",
+    ],
     "lab": [f"status {FLAT}", "run"],
-    "nccl": ["estimate --topology preset:dgx-h100:4 --sizes 8,1GiB --all",
-             "install nccl.json --out plugin", f"install {TABLE} --out other"],
+    "nccl": [
+        "estimate --topology preset:dgx-h100:4 --sizes 8,1GiB --all",
+        "install nccl.json --out plugin",
+        f"install {TABLE} --out other",
+    ],
     "algorithms": ["", "--collective bcast"],
     "completion": ["", "nothing"],
     "db": ["prune --db sqlite:///t.db --keep-jobs-for 90d --dry-run", "prune --keep-tables none"],
-}  # fmt: skip
+}
 CHANGING = re.compile(r"\d+:\d\d|tuner_\S+|\b\d{4}-\d\d-\d\d\S*|reader-\d+")
 OWN = {"...", "\\", "[OPTIONS]", *(word.strip(":,") for word in LEFT_OUT.split())}
 
@@ -90,8 +125,12 @@ def place(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("terminal")
     status, said = screen([*PROGRAM, *SMALL], 80, folder)
     assert status == 0, said
-    for name, text in (("first.txt", said), ("twice.yaml", STUDY), ("results.csv", RESULTS),
-                       ("osu.txt", OSU)):  # fmt: skip
+    for name, text in (
+        ("first.txt", said),
+        ("twice.yaml", STUDY),
+        ("results.csv", RESULTS),
+        ("osu.txt", OSU),
+    ):
         (folder / name).write_text(text)
     table = read_table(folder / TABLE)
     longest = Choice("segmented_ring", {"segment": 1 << 20})

@@ -48,9 +48,14 @@ def test_an_interrupted_probe_leaves_no_shared_memory(
 
     with pytest.raises(KeyboardInterrupt):
         probe(
-            out, library="mpich", python=mpich_launcher.python, ranks=2, budget=3.0, sizes=(64,),
+            out,
+            library="mpich",
+            python=mpich_launcher.python,
+            ranks=2,
+            budget=3.0,
+            sizes=(64,),
             on_progress=interrupt,
-        )  # fmt: skip
+        )
     require_gone(mpich_launcher, names)
 
 

@@ -35,9 +35,12 @@ def said(
 ) -> dict[str, object]:
     try:
         run = launcher.run(
-            ranks, [str(PROGRAM), *words], settings=validate_openmpi.activation(rules),
-            timeout=timeout, check=False,
-        )  # fmt: skip
+            ranks,
+            [str(PROGRAM), *words],
+            settings=validate_openmpi.activation(rules),
+            timeout=timeout,
+            check=False,
+        )
     except ProbeError:
         return {"error": "hangs", "right": False}
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
@@ -119,10 +122,12 @@ def executed(launcher: Launcher, directory: Path, content: str, **further: str) 
     rules = directory / "o.rules"
     rules.write_text(content)
     answers = ask(
-        launcher, [Trial(CHAIN.rules[0], 4096)], directory,
+        launcher,
+        [Trial(CHAIN.rules[0], 4096)],
+        directory,
         settings=validate_openmpi.activation(rules) | further,
         environment={"LD_PRELOAD": str(preloaded)},
-    )  # fmt: skip
+    )
     return openmpi_trace.seen(BCAST, answers[0])
 
 
@@ -216,9 +221,12 @@ def test_mpich_aborts_on_incomplete_files_and_has_a_hierarchy_on_one_host(
     for text, lives in ((json.dumps(whole), True), (part, False), (layered, False)):
         file.write_text(text)
         run = mpich_launcher.run(
-            2, ["-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"], timeout=60.0,
-            settings=validate_mpich.activation(file), check=False,
-        )  # fmt: skip
+            2,
+            ["-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"],
+            timeout=60.0,
+            settings=validate_mpich.activation(file),
+            check=False,
+        )
         assert (run.returncode == 0) == lives
         assert (validate_mpich.POISONED.search(run.stderr) is not None) == (text == layered)
 
@@ -228,5 +236,9 @@ def test_ranks_that_die_are_told_of(mpich_launcher: Launcher, tmp_path: Path) ->
     file = tmp_path / "m.json"
     file.write_text('{"collective=bcast": {"algorithm=MPIR_Bcast_intra_binomial": {}}}')
     with pytest.raises(ProbeError):
-        mpich_launcher.run(2, ["-c", "from mpi4py import MPI"], timeout=60.0,
-                           settings=validate_mpich.activation(file))  # fmt: skip
+        mpich_launcher.run(
+            2,
+            ["-c", "from mpi4py import MPI"],
+            timeout=60.0,
+            settings=validate_mpich.activation(file),
+        )

@@ -40,8 +40,9 @@ def table(first: int) -> TuningTable:
         (size // 2, Choice(ALGORITHMS[(first + number) % len(ALGORITHMS)]))
         for number, size in enumerate(SIZES)
     ]
-    return table_of({(Collective.BCAST, WORLD.size): [(0, Choice()), *rungs]},
-                    library=library_name())  # fmt: skip
+    return table_of(
+        {(Collective.BCAST, WORLD.size): [(0, Choice()), *rungs]}, library=library_name()
+    )
 
 
 def lives(comm: MPI.Intracomm, number: int, wrong: list[str]) -> None:
@@ -63,8 +64,10 @@ def main() -> None:
     usual = [variables.read(name) for name in VARIABLES]
     logging.getLogger("tuner").addHandler(Sayings(wrong))
     comms = [WORLD.Dup() for _ in ALGORITHMS]
-    threads = [threading.Thread(target=lives, args=(comm, number, wrong))
-               for number, comm in enumerate(comms)]  # fmt: skip
+    threads = [
+        threading.Thread(target=lives, args=(comm, number, wrong))
+        for number, comm in enumerate(comms)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

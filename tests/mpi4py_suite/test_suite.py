@@ -43,9 +43,12 @@ def outcomes() -> dict[tuple[str, int], Outcome]:
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_as_without(
-    request: pytest.FixtureRequest, outcomes: dict[tuple[str, int], Outcome], library: str,
-    ranks: int, name: str,
-) -> None:  # fmt: skip
+    request: pytest.FixtureRequest,
+    outcomes: dict[tuple[str, int], Outcome],
+    library: str,
+    ranks: int,
+    name: str,
+) -> None:
     launcher: Launcher = request.getfixturevalue(LIBRARIES[library])
     if (library, ranks) not in outcomes:
         outcomes[library, ranks] = run_suite(launcher, ranks, None)

@@ -25,9 +25,12 @@ from tests.service.serving import a_study, a_table, good, probe_file, publish
 from tuner.api.routes import calibrations, measurements, topologies
 
 CHECKS: list[CheckFunction] = [
-    not_a_server_error, status_code_conformance, content_type_conformance,
-    response_headers_conformance, response_schema_conformance,
-]  # fmt: skip
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
 
 
 @st.composite
@@ -77,9 +80,12 @@ def fuzzed(client: httpx.Client, examples: int) -> Iterator[Any]:
 
 def _try(operation: Any, mode: GenerationMode, examples: int) -> None:
     @settings(
-        max_examples=examples, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(case=operation.as_strategy(generation_mode=mode))
     def attempt(case: Any) -> None:
         case.call_and_validate(checks=CHECKS)

@@ -27,13 +27,7 @@ from tuner.api.app import create_app
 from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings
 from tuner.core.collective import Collective
-from tuner.core.measurement import (
-    Cluster,
-    Measurement,
-    end_line,
-    header_line,
-    series_line,
-)
+from tuner.core.measurement import Cluster, Measurement, end_line, header_line, series_line
 from tuner.core.table import Choice, table_record
 from tuner.jobs.runner import Runner
 from tuner.machines.topology_files import parse_topology
@@ -103,9 +97,13 @@ def tuner(*words: str) -> subprocess.Popen[str]:
     """The command line in a process group of its own, its output piped."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
     return subprocess.Popen(
-        [sys.executable, "-m", "tuner.cli.main", *words], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "tuner.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
 
 
 def said(process: subprocess.Popen[str]) -> str:
@@ -201,8 +199,9 @@ def cluster_file() -> str:
     times = ((Choice(), 3e-3), (Choice("binomial"), 1e-3))
     calls = tuple(
         Measurement("collective", "bcast", 4, 1, 4, nbytes, (seconds,) * 9, choice.algorithm)
-        for nbytes in (1024, 16384) for choice, seconds in times
-    )  # fmt: skip
+        for nbytes in (1024, 16384)
+        for choice, seconds in times
+    )
     measured = machine.measured(machine.messages(), iter(calls))
     about = header_line(measured.cluster, measured.library, {})
     lines = [about, *map(series_line, measured.series), end_line(len(measured.series))]
@@ -224,8 +223,9 @@ def _collectives() -> Iterator[Measurement]:
     """The tree beats the default on small messages, and never on large ones."""
     for nbytes in (64, 1024, 16384, 262144):
         for choice, seconds in (
-            (Choice(), 1e-5 + 1e-9 * nbytes), (Choice("binomial"), 5e-6 + 2e-9 * nbytes),
-        ):  # fmt: skip
+            (Choice(), 1e-5 + 1e-9 * nbytes),
+            (Choice("binomial"), 5e-6 + 2e-9 * nbytes),
+        ):
             yield _series("collective", "bcast", 4, nbytes, seconds, choice.algorithm)
 
 
@@ -244,9 +244,10 @@ def a_study(points: int = 1) -> dict[str, Any]:
         "name": "more of it",
         "topology": {"name": "flat", "nodes": 64, "latency": "2us", "bandwidth": "12.5GB/s"},
         "vary": {"bandwidth": [f"{gigabytes}GB/s" for gigabytes in range(1, points + 1)]},
-        "collectives": ["allreduce"], "algorithms": ["ring", "recursive_doubling"],
+        "collectives": ["allreduce"],
+        "algorithms": ["ring", "recursive_doubling"],
         "sizes": ["1MiB"],
-    }  # fmt: skip
+    }
 
 
 def children_of(process: int, command: bytes) -> list[int]:

@@ -71,9 +71,13 @@ def test_every_request_is_one_line(database: str, file: Path) -> None:
         logged_lines = lines()
     shown = [(line["method"], line["path"], line["status"]) for line in logged_lines]
     assert shown == [
-        ("POST", "/v1/tables", 201), ("POST", "/v1/publications", 201), ("GET", SELECT, 200),
-        ("HEAD", "/v1/health", 200), ("GET", "/v1/nothing", 404), ("POST", "/v1/clusters", 413),
-    ]  # fmt: skip
+        ("POST", "/v1/tables", 201),
+        ("POST", "/v1/publications", 201),
+        ("GET", SELECT, 200),
+        ("HEAD", "/v1/health", 200),
+        ("GET", "/v1/nothing", 404),
+        ("POST", "/v1/clusters", 413),
+    ]
     select = logged_lines[2]
     assert list(select) == FIELDS
     assert select["client"] == "127.0.0.1"
@@ -142,8 +146,9 @@ def test_a_client_that_goes_away_is_logged(database: str, file: Path) -> None:
     with logged(Settings(database=database, access_log=str(file))) as (client, lines):
         address = (client.base_url.host, client.base_url.port)
         with socket.create_connection(address) as connection:
-            connection.sendall(b"POST /v1/tables HTTP/1.1\r\nHost: localhost\r\n"
-                               b"Content-Length: 100\r\n\r\n{")  # fmt: skip
+            connection.sendall(
+                b"POST /v1/tables HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+            )
         until(lambda: len(lines()) == 1)
         assert lines()[0]["status"] == 400
 

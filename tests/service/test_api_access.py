@@ -76,8 +76,10 @@ def test_a_token_opens_what_its_scopes_name(
         client.headers.update(headers)
         for path in READS:
             assert client.get(path).status_code == read, path
-        select = {"library": "openmpi", "calls": [{"collective": "bcast", "nodes": 1, "ppn": 4,
-                                                   "nbytes": 1}]}  # fmt: skip
+        select = {
+            "library": "openmpi",
+            "calls": [{"collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 1}],
+        }
         assert client.post("/v1/select", json=select).status_code == (404 if read == 200 else 403)
         cluster = {"name": "c", "nodes": 1, "cores": 1}
         assert client.post("/v1/clusters", json=cluster).status_code == submit
@@ -231,8 +233,9 @@ def test_every_operation_but_the_open_ones_needs_a_scope(database: str) -> None:
     document = create_app(Settings(database=database)).openapi()
     needed = {
         (method.upper(), path): scope_needed(method.upper(), path)
-        for path, operations in document["paths"].items() for method in operations
-    }  # fmt: skip
+        for path, operations in document["paths"].items()
+        for method in operations
+    }
     unguarded = {path for (_, path), scope in needed.items() if scope is None}
     assert unguarded == {"/v1/health", "/v1/ready"}
     assert {scope for (method, _), scope in needed.items() if method == "GET"} == {None, "read"}
@@ -314,10 +317,21 @@ def test_a_crowd_of_clients_is_forgotten_in_time() -> None:
 
 @pytest.mark.parametrize(
     ("host", "loopback"),
-    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("[::1]", True),
-     ("localhost", True), ("LOCALHOST", True), ("0.0.0.0", False), ("::", False),
-     ("10.0.0.1", False), ("example.org", False), ("", False), ("127.0.0.1.nip.io", False)],
-)  # fmt: skip
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("LOCALHOST", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("example.org", False),
+        ("", False),
+        ("127.0.0.1.nip.io", False),
+    ],
+)
 def test_loopback_is_recognised(host: str, loopback: bool) -> None:
     assert is_loopback(host) == loopback
     assert Settings(host=host).is_open == loopback

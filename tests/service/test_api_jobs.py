@@ -106,8 +106,13 @@ def test_calibrating_and_tuning_make_what_the_command_line_makes(
     assert good(client.get(f"/v1/calibrations/{made['calibration']}"))["cluster"] == "ares"
     (summary,) = good(client.get("/v1/tables"))["items"]
     assert (summary["version"], summary["measurements_id"]) == (made["table"], source)
-    call: dict[str, Any] = {"collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 512,
-                            "library": LIBRARY}  # fmt: skip
+    call: dict[str, Any] = {
+        "collective": "bcast",
+        "nodes": 1,
+        "ppn": 4,
+        "nbytes": 512,
+        "library": LIBRARY,
+    }
     until(lambda: client.get("/v1/select", params=call).status_code == 200)
     decision = good(client.get("/v1/select", params=call))
     assert (decision["algorithm"], decision["version"]) == ("binomial", made["table"])
@@ -157,10 +162,11 @@ def test_a_cluster_is_calibrated_and_tuned_on_its_stored_topology(
     jobs = [
         good(own.post("/v1/jobs", json={"measurements": source, **job}), 202)["id"]
         for job in (
-            {"kind": "calibrate", "topology": topology}, {"kind": "tune", "topology": topology},
+            {"kind": "calibrate", "topology": topology},
+            {"kind": "tune", "topology": topology},
             {"kind": "tune"},
         )
-    ]  # fmt: skip
+    ]
     with running(file_url):
         calibrated, tuned, alone = (ended(own, job) for job in jobs)
     stored = calibrated["result"]["calibration"]
@@ -171,8 +177,9 @@ def test_a_cluster_is_calibrated_and_tuned_on_its_stored_topology(
     assert alpha == pytest.approx(SHORT[0], rel=0.1)  # the latency of links is in the topology
     rules = good(own.get(f"/v1/tables/{tuned['result']['table']}"))["rules"]
     assert {(rule["key"]["nodes"], rule["choice"]["algorithm"]) for rule in rules} == {
-        (4, "default"), (4, "binomial"),
-    }  # fmt: skip
+        (4, "default"),
+        (4, "binomial"),
+    }
     flat = good(own.get(f"/v1/tables/{alone['result']['table']}"))["rules"]
     assert {rule["key"]["nodes"] for rule in flat} == {4}  # as if at one switch
     wanted = {"kind": "tune", "measurements": source, "topology": 99}
@@ -336,8 +343,11 @@ def test_a_job_heeds_wishes_for_its_table_and_keeps_them(own: httpx.Client, file
     assert (job["state"], job["spec"]["wishes"]) == ("done", WISHES)
     table = good(own.get(f"/v1/tables/{job['result']['table']}"))
     assert table["provenance"]["constraints"] == {
-        "forbidden": ["binomial"], "rules": 9, "reproducible": True, "commutative_only": True,
-    }  # fmt: skip
+        "forbidden": ["binomial"],
+        "rules": 9,
+        "reproducible": True,
+        "commutative_only": True,
+    }
     assert {rule["choice"]["algorithm"] for rule in table["rules"]} == {"default"}
 
 

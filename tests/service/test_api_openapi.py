@@ -49,20 +49,24 @@ def test_every_operation_is_described(tmp_path: Path) -> None:
             for status, answer in operation["responses"].items():
                 for name, media in answer.get("content", {}).items():
                     assert name != "application/json" or _has_example(media, document), (
-                        where, status,
-                    )  # fmt: skip
+                        where,
+                        status,
+                    )
 
 
 def test_examples_of_answers_are_such_answers() -> None:
     models = {
-        model for module in vars(routes).values() if isinstance(module, ModuleType)
+        model
+        for module in vars(routes).values()
+        if isinstance(module, ModuleType)
         for model in vars(module).values()
         if isinstance(model, type) and issubclass(model, BaseModel) and model is not BaseModel
-    }  # fmt: skip
+    }
     shown = [
-        (model, example) for model in models
+        (model, example)
+        for model in models
         for example in model.model_json_schema().get("examples", ())
-    ]  # fmt: skip
+    ]
     assert len(shown) > 10
     for model, example in shown:
         model.model_validate(example)

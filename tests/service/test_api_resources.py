@@ -79,11 +79,17 @@ def test_what_curl_sends_by_itself_is_told_from_json(refusing: httpx.Client) -> 
 
 @pytest.mark.parametrize(
     "path",
-    ["clusters?limt=1", "tables?clster=a", "jobs?status=done", "publications?after=0&since=1",
-     "select?library=a&collective=bcast&nodes=1&ppn=1&nbytes=1&operator=commutative",
-     "tables/published?library=a&form=openmpi", "tables/1?fromat=openmpi",
-     "measurements/1/series?size=4"],
-)  # fmt: skip
+    [
+        "clusters?limt=1",
+        "tables?clster=a",
+        "jobs?status=done",
+        "publications?after=0&since=1",
+        "select?library=a&collective=bcast&nodes=1&ppn=1&nbytes=1&operator=commutative",
+        "tables/published?library=a&form=openmpi",
+        "tables/1?fromat=openmpi",
+        "measurements/1/series?size=4",
+    ],
+)
 def test_a_question_that_is_misspelt_is_not_answered(refusing: httpx.Client, path: str) -> None:
     name = path.rpartition("&")[2].rpartition("?")[2].partition("=")[0]
     assert name in problem(refusing.get(f"/v1/{path}"), 422)
@@ -92,8 +98,14 @@ def test_a_question_that_is_misspelt_is_not_answered(refusing: httpx.Client, pat
 def test_a_head_is_that_of_the_answer(client: httpx.Client) -> None:
     publish(client, tables.EXAMPLE)
     call = "library=openmpi&collective=bcast&nodes=1&ppn=4&nbytes=1"
-    for path in ("/v1/health", "/v1/tables/1", f"/v1/select?{call}", "/v1/nothing", "/metrics",
-                 "/v1/tables/published?library=openmpi&format=openmpi"):  # fmt: skip
+    for path in (
+        "/v1/health",
+        "/v1/tables/1",
+        f"/v1/select?{call}",
+        "/v1/nothing",
+        "/metrics",
+        "/v1/tables/published?library=openmpi&format=openmpi",
+    ):
         whole, head = client.get(path), client.head(path)
         assert (head.status_code, head.content) == (whole.status_code, b"")
         for name in ("content-type", "etag", "cache-control"):
@@ -138,10 +150,13 @@ def test_a_topology_comes_back_as_record_and_as_source(client: httpx.Client) -> 
         ("SwitchName=leaf Nodes=n[1-3]\n", "slurm", 3),
         (TWO_GPUS, "nvidia-smi", 1),
         ('<system version="1"><cpu affinity="f"/></system>', "nccl", 1),
-        ('Ca 1 "H-1" # "n1 m0"\n[1] "H-2"[1] 4xEDR\nCa 1 "H-2" # "n2 m0"\n[1] "H-1"[1] 4xEDR\n',
-         "ibnetdiscover", 2),
+        (
+            'Ca 1 "H-1" # "n1 m0"\n[1] "H-2"[1] 4xEDR\nCa 1 "H-2" # "n2 m0"\n[1] "H-1"[1] 4xEDR\n',
+            "ibnetdiscover",
+            2,
+        ),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("query", ["", "?format="])
 def test_what_computers_and_fabrics_say_is_stored(
     client: httpx.Client, source: str, known_as: str, nodes: int, query: str
@@ -166,9 +181,10 @@ def test_a_fabric_and_a_node_that_are_stored_are_combined(client: httpx.Client) 
         assert kinds.count("gpu") == 2
     assert stored["name"] == "whole"
     for names, message in (
-        ("{fabric: 99}", "no topology 99"), ("{fabric: /etc/passwd}", "no id"),
+        ("{fabric: 99}", "no topology 99"),
+        ("{fabric: /etc/passwd}", "no id"),
         ("{fabric: [1]}", "fabric"),
-    ):  # fmt: skip
+    ):
         assert message in problem(client.post("/v1/topologies", content=f"combine: {names}"), 422)
 
 
@@ -220,11 +236,15 @@ def test_series_are_found_by_what_they_are(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{}", b"\xff", b"[" * 100_000, measurements.EXAMPLE.encode()[:-30],
+        b"",
+        b"{}",
+        b"\xff",
+        b"[" * 100_000,
+        measurements.EXAMPLE.encode()[:-30],
         measurements.EXAMPLE.replace("1024", "1" + "0" * 30).encode(),
         measurements.EXAMPLE.replace("1.5e-06", "NaN").encode(),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_upload_stores_nothing(refusing: httpx.Client, content: bytes) -> None:
     problem(refusing.post("/v1/measurements", content=content), 422)
     assert good(refusing.get("/v1/measurements"))["items"] == []
@@ -250,8 +270,18 @@ def test_a_calibration_comes_back(client: httpx.Client) -> None:
     problem(client.post("/v1/calibrations?measurements=99", json=calibrations.EXAMPLE), 404)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"7", b"[" * 100_000, b'{"version": 1}',
-                                  b'{"version": 1, "paths": {"a": NaN}}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"7",
+        b"[" * 100_000,
+        b'{"version": 1}',
+        b'{"version": 1, "paths": {"a": NaN}}',
+    ],
+)
 def test_records_that_are_none_are_refused(refusing: httpx.Client, body: bytes) -> None:
     for path in ("calibrations", "tables"):
         problem(refusing.post(f"/v1/{path}", content=body), 422)
@@ -259,13 +289,19 @@ def test_records_that_are_none_are_refused(refusing: httpx.Client, body: bytes) 
 
 def test_predictions_are_made_once(client: httpx.Client) -> None:
     topology = good(client.post("/v1/topologies", content=FLAT), 201)["id"]
-    question = {"topology": topology, "collective": "allreduce", "sizes": [1024, 1 << 20],
-                "algorithms": ["ring", "recursive_doubling"]}  # fmt: skip
+    question = {
+        "topology": topology,
+        "collective": "allreduce",
+        "sizes": [1024, 1 << 20],
+        "algorithms": ["ring", "recursive_doubling"],
+    }
     first = good(client.post("/v1/predictions", json=question), 201)
     assert [(item["algorithm"], item["nbytes"]) for item in first["items"]] == [
-        ("ring", 1024), ("ring", 1 << 20),
-        ("recursive_doubling", 1024), ("recursive_doubling", 1 << 20),
-    ]  # fmt: skip
+        ("ring", 1024),
+        ("ring", 1 << 20),
+        ("recursive_doubling", 1024),
+        ("recursive_doubling", 1 << 20),
+    ]
     assert first["items"][1]["seconds"] > first["items"][0]["seconds"] > 0
     assert good(client.post("/v1/predictions", json=question)) == first
     assert good(client.get(f"/v1/predictions/{first['id']}")) == first
@@ -295,9 +331,12 @@ def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Clien
     network["paths"][0]["path_class"] = "network"
     calibration = good(client.post("/v1/calibrations", json=network), 201)["id"]
     question: dict[str, Any] = {
-        "topology": topology, "calibration": calibration, "collective": "bcast",
-        "sizes": [1 << 20], "algorithms": ["binary"],
-    }  # fmt: skip
+        "topology": topology,
+        "calibration": calibration,
+        "collective": "bcast",
+        "sizes": [1 << 20],
+        "algorithms": ["binary"],
+    }
     library, ours = (
         good(client.post("/v1/predictions", json={**question, **via}), 201)["items"][0]["seconds"]
         for via in ({}, {"via": "schedule"})
@@ -318,8 +357,14 @@ def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Clien
 def test_a_preset_that_is_stored_keeps_its_costs(client: httpx.Client, memory: str) -> None:
     preset = good(client.post("/v1/topologies", content="{preset: dgx-h100, nodes: 2}"), 201)["id"]
     machine = load_machine("preset:dgx-h100:2")
-    question = {"topology": preset, "collective": "allreduce", "algorithms": ["ring"],
-                "sizes": [1 << 20], "ppn": 8, "memory": memory}  # fmt: skip
+    question = {
+        "topology": preset,
+        "collective": "allreduce",
+        "algorithms": ["ring"],
+        "sizes": [1 << 20],
+        "ppn": 8,
+        "memory": memory,
+    }
     (item,) = good(client.post("/v1/predictions", json=question), 201)["items"]
     ring = algorithms.build(Collective.ALLREDUCE, "ring", 16)
     placement = Placement.consecutive(machine.topology, 8)
@@ -339,8 +384,13 @@ def test_a_prediction_that_takes_long_is_a_study(client: httpx.Client) -> None:
     assert "make it a study" in problem(
         client.post("/v1/predictions", json={**question, **huge}), 422
     )
-    chain = {"collective": "bcast", "algorithms": ["pipeline"], "params": {"segment": 1},
-             "sizes": [1 << 40], "p": 16}  # fmt: skip
+    chain = {
+        "collective": "bcast",
+        "algorithms": ["pipeline"],
+        "params": {"segment": 1},
+        "sizes": [1 << 40],
+        "p": 16,
+    }
     assert "make it a study" in problem(
         client.post("/v1/predictions", json={**question, **chain}), 422
     )
@@ -348,11 +398,25 @@ def test_a_prediction_that_takes_long_is_a_study(client: httpx.Client) -> None:
 
 def test_feedback_says_whether_a_table_fits(client: httpx.Client) -> None:
     version = publish(client, a_table())
-    item = {"collective": "bcast", "nodes": 1, "ppn": 4, "memory": "host", "operators": "any",
-            "algorithm": "binomial", "nbytes": 4096, "calls": 100, "median_s": 1e-5,
-            "max_s": 2e-5}  # fmt: skip
-    report = {"version": version, "cluster": "test", "library": "openmpi 5.0.11", "ranks": 4,
-              "items": [item]}  # fmt: skip
+    item = {
+        "collective": "bcast",
+        "nodes": 1,
+        "ppn": 4,
+        "memory": "host",
+        "operators": "any",
+        "algorithm": "binomial",
+        "nbytes": 4096,
+        "calls": 100,
+        "median_s": 1e-5,
+        "max_s": 2e-5,
+    }
+    report = {
+        "version": version,
+        "cluster": "test",
+        "library": "openmpi 5.0.11",
+        "ranks": 4,
+        "items": [item],
+    }
     number = good(client.post("/v1/feedback", json=report), 201)["id"]
     assert good(client.post("/v1/feedback", json=report))["id"] == number
     said = good(client.get(f"/v1/tables/{version}/feedback"))
@@ -386,9 +450,21 @@ def test_a_database_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
             path.write_bytes(b"no database at all" * 1000)
         response = client.get("/v1/ready")
         assert "is not an SQLite file" in problem(response, 503)
-        assert good(client.get("/v1/select", params={
-            "library": "openmpi", "collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 1,
-        }))["algorithm"] == "binomial"  # fmt: skip
+        assert (
+            good(
+                client.get(
+                    "/v1/select",
+                    params={
+                        "library": "openmpi",
+                        "collective": "bcast",
+                        "nodes": 1,
+                        "ppn": 4,
+                        "nbytes": 1,
+                    },
+                )
+            )["algorithm"]
+            == "binomial"
+        )
 
 
 def test_a_failure_inside_tells_nothing_about_the_inside(

@@ -70,11 +70,14 @@ def dripped(client: httpx.Client, start: bytes, drop: bytes, seconds: float = PA
 @pytest.mark.parametrize(
     ("path", "more", "drop"),
     [
-        ("measurements", LONG, b" "), ("measurements", CHUNKED, b"1\r\n \r\n"),
-        ("tables", LONG, b" "), ("topologies", CHUNKED, b"1\r\n \r\n"),
-        ("clusters", LONG, b" "), ("select", LONG, b" "),
+        ("measurements", LONG, b" "),
+        ("measurements", CHUNKED, b"1\r\n \r\n"),
+        ("tables", LONG, b" "),
+        ("topologies", CHUNKED, b"1\r\n \r\n"),
+        ("clusters", LONG, b" "),
+        ("select", LONG, b" "),
     ],
-)  # fmt: skip
+)
 def test_a_body_in_endless_drops_is_given_up(
     client: httpx.Client, uploads: Path, path: str, more: bytes, drop: bytes
 ) -> None:

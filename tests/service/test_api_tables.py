@@ -139,13 +139,16 @@ def with_choice(library: str, **choice: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("library", "choice", "message"),
     [
-        (LIBRARY, {"algorithm": "shout"},
-         "bcast on 4 ranks, [1024, inf) bytes: 'shout': Open MPI has no bcast algorithm 'shout'"),
+        (
+            LIBRARY,
+            {"algorithm": "shout"},
+            "bcast on 4 ranks, [1024, inf) bytes: 'shout': Open MPI has no bcast algorithm 'shout'",
+        ),
         ("mpich 5.0.2", {"algorithm": "chain"}, "MPICH has no bcast algorithm 'chain'"),
         ("openmpi 99", {"params": {"radix": 3}}, "takes no parameter 'radix'"),
         ("craympi 9", {"algorithm": "shout", "via": "schedule"}, "no bcast algorithm 'shout'"),
     ],
-)  # fmt: skip
+)
 def test_a_rule_with_an_algorithm_that_there_is_not_is_refused(
     lasting: httpx.Client, library: str, choice: dict[str, Any], message: str
 ) -> None:
@@ -156,12 +159,14 @@ def test_a_rule_with_an_algorithm_that_there_is_not_is_refused(
 @pytest.mark.parametrize(
     ("library", "choice"),
     [
-        ("openmpi 99", {}), ("craympi 9", {"algorithm": "shout"}),
+        ("openmpi 99", {}),
+        ("craympi 9", {"algorithm": "shout"}),
         ("ucc 9.9", {"algorithm": "new"}),
-        ("intelmpi 2099", {"algorithm": "preset_99"}), (LIBRARY, {"via": "schedule"}),
+        ("intelmpi 2099", {"algorithm": "preset_99"}),
+        (LIBRARY, {"via": "schedule"}),
         (LIBRARY, {"algorithm": "ring_ll", "via": "nccl"}),
     ],
-)  # fmt: skip
+)
 def test_what_nobody_here_knows_better_is_stored(
     lasting: httpx.Client, library: str, choice: dict[str, Any]
 ) -> None:
@@ -266,9 +271,14 @@ def test_select_says_what_the_rule_says(client: httpx.Client) -> None:
     version = publish(client, a_table())
     decision = good(select(client))
     assert decision == {
-        "version": version, "algorithm": "binomial", "params": {}, "via": "library",
-        "lo": 1024, "hi": "inf", "evidence": a_table()["rules"][1]["evidence"],
-    }  # fmt: skip
+        "version": version,
+        "algorithm": "binomial",
+        "params": {},
+        "via": "library",
+        "lo": 1024,
+        "hi": "inf",
+        "evidence": a_table()["rules"][1]["evidence"],
+    }
     assert good(select(client, operators="commutative")) == decision
     assert good(select(client, nbytes=1023))["algorithm"] == "default"
     silent = good(select(client, ppn=5))
@@ -284,11 +294,14 @@ def test_select_tells_placements_apart(client: httpx.Client) -> None:
     ladder = a_table()["rules"]
     shapes = {("binomial", "consecutive"), ("chain", "cyclic")}
     rules = [
-        {**rule, "key": {**rule["key"], "nodes": 2, "ppn": 2, "placement": placement},
-         "choice": {**rule["choice"], "algorithm": name} if rule["lo"] else rule["choice"]}
+        {
+            **rule,
+            "key": {**rule["key"], "nodes": 2, "ppn": 2, "placement": placement},
+            "choice": {**rule["choice"], "algorithm": name} if rule["lo"] else rule["choice"],
+        }
         for name, placement in sorted(shapes)
         for rule in ladder
-    ]  # fmt: skip
+    ]
     publish(client, {**a_table(), "rules": rules})
     call = {"nodes": 2, "ppn": 2}
     assert good(select(client, **call))["algorithm"] == "binomial"
@@ -302,10 +315,17 @@ def test_select_tells_placements_apart(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"collective": "bbcast"}, {"nodes": 0}, {"ppn": "x"}, {"nbytes": -1}, {"operators": "some"},
-     {"placement": "block"},
-     {"memory": "'; drop table rules"}, {"library": "a\0"}],
-)  # fmt: skip
+    [
+        {"collective": "bbcast"},
+        {"nodes": 0},
+        {"ppn": "x"},
+        {"nbytes": -1},
+        {"operators": "some"},
+        {"placement": "block"},
+        {"memory": "'; drop table rules"},
+        {"library": "a\0"},
+    ],
+)
 def test_select_names_what_is_wrong(lasting: httpx.Client, changes: dict[str, Any]) -> None:
     problem(select(lasting, **changes), 422)
 

@@ -58,8 +58,15 @@ def reports(client: httpx.Client, version: int) -> Iterator[list[int]]:
     ended = threading.Event()
 
     def post() -> None:
-        item = {"collective": "bcast", "nodes": 1, "ppn": 4, "algorithm": "binomial", "calls": 10,
-                "median_s": 1e-5, "max_s": 1e-4}  # fmt: skip
+        item = {
+            "collective": "bcast",
+            "nodes": 1,
+            "ppn": 4,
+            "algorithm": "binomial",
+            "calls": 10,
+            "median_s": 1e-5,
+            "max_s": 1e-4,
+        }
         while not ended.is_set():
             items = [{**item, "nbytes": len(acknowledged)}]
             about = {"version": version, "cluster": "test", "library": LIBRARY, "ranks": 4}

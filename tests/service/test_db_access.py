@@ -53,9 +53,7 @@ def test_the_database_does_not_hold_the_token(engine: Engine) -> None:
     assert not any(token in str(value) for value in row)
 
 
-def test_a_token_opens_while_others_keep_the_database_from_writing(
-    engine: Engine,
-) -> None:
+def test_a_token_opens_while_others_keep_the_database_from_writing(engine: Engine) -> None:
     with db.transaction(engine) as session:
         token = db.create_token(session, "ci", ["read"])
 
@@ -162,10 +160,15 @@ def test_calls_of_cyclic_ranks_are_held_against_their_own_rules(engine: Engine) 
     """Which were measured to take twice as long as those of consecutive ones."""
     usual = [replace(r, key=replace(r.key, nodes=2, ppn=2)) for r in table().rules]
     dealt = [
-        replace(r, key=replace(r.key, placement="cyclic"), evidence=replace(
-            r.evidence, chosen_s=tuple(2 * seconds for seconds in r.evidence.chosen_s)))
+        replace(
+            r,
+            key=replace(r.key, placement="cyclic"),
+            evidence=replace(
+                r.evidence, chosen_s=tuple(2 * seconds for seconds in r.evidence.chosen_s)
+            ),
+        )
         for r in usual
-    ]  # fmt: skip
+    ]
     made = TuningTable(CLUSTER, LIBRARY, (*usual, *dealt))
     with db.transaction(engine) as session:
         version = db.store_table(session, made).id
@@ -178,8 +181,9 @@ def test_calls_of_cyclic_ranks_are_held_against_their_own_rules(engine: Engine) 
 
 
 def test_no_feedback_is_no_reason(engine: Engine) -> None:
-    assert judged(engine, []) == db.Staleness(0, 0, False, "nobody has reported how this version"
-                                              " does")  # fmt: skip
+    assert judged(engine, []) == db.Staleness(
+        0, 0, False, "nobody has reported how this version does"
+    )
 
 
 def test_one_report_is_too_few(engine: Engine) -> None:

@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.support.stored import (
-    CLUSTER,
-    LIBRARY,
-    calibration,
-    measurements_file,
-    probe,
-    table,
-)
+from tests.support.stored import CLUSTER, LIBRARY, calibration, measurements_file, probe, table
 from tuner import db
 from tuner.base.errors import InputError
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC
@@ -133,8 +126,9 @@ def test_a_question_is_answered_once(engine: Engine) -> None:
         assert found == db.load_prediction(session, stored.id)
         assert found.items == [{"seconds": 1e-6}]
         assert [entry.id for entry in db.list_predictions(session).items] == [
-            stored.id, stored.id + 1
-        ]  # fmt: skip
+            stored.id,
+            stored.id + 1,
+        ]
     with pytest.raises(InputError), db.transaction(engine) as session:
         db.store_prediction(session, question | {"topology": 99}, [])
 
@@ -189,14 +183,29 @@ def test_a_stored_table_and_the_log_cannot_be_changed(engine: Engine) -> None:
 
 def test_results_of_a_version_come_back_in_order_and_are_replaced(engine: Engine) -> None:
     heldout = [
-        {"collective": "bcast", "p": 4, "nbytes": nbytes, "algorithm": "chain", "default_s": 2e-3,
-         "tuned_s": 1e-3, "ratio": 2.0, "ci95": [1.9, 2.1]}
+        {
+            "collective": "bcast",
+            "p": 4,
+            "nbytes": nbytes,
+            "algorithm": "chain",
+            "default_s": 2e-3,
+            "tuned_s": 1e-3,
+            "ratio": 2.0,
+            "ci95": [1.9, 2.1],
+        }
         for nbytes in (3000, 100)
-    ]  # fmt: skip
+    ]
     proofs = [
-        {"collective": "bcast", "p": 4, "nbytes": 8, "expected": "chain", "executed": "binomial",
-         "confirmed": False, "reason": "too few elements"}
-    ]  # fmt: skip
+        {
+            "collective": "bcast",
+            "p": 4,
+            "nbytes": 8,
+            "expected": "chain",
+            "executed": "binomial",
+            "confirmed": False,
+            "reason": "too few elements",
+        }
+    ]
     with db.transaction(engine) as session:
         version = db.store_table(session, table()).id
         for results in (heldout[:1], heldout):

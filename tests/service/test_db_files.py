@@ -53,10 +53,15 @@ def test_a_database_named_by_uri_is_private_too(tmp_path: Path, query: str) -> N
 
 @pytest.mark.parametrize(
     "url",
-    ["sqlite://", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true",
-     "sqlite:///file:shared?mode=memory&uri=true", "sqlite:///file:absent?mode=ro&uri=true",
-     "postgresql://host/name"],
-)  # fmt: skip
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file::memory:?uri=true",
+        "sqlite:///file:shared?mode=memory&uri=true",
+        "sqlite:///file:absent?mode=ro&uri=true",
+        "postgresql://host/name",
+    ],
+)
 def test_what_is_no_file_makes_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:

@@ -158,8 +158,9 @@ def test_two_that_send_the_same_do_not_both_store(
     meanwhile()
     with db.transaction(engine) as session, pytest.raises(UnavailableError, match="somebody else"):
         db.store_measurements(session, probe(SERIES))
-    assert refused == ["the upload: the same content is being stored at this moment; try again"
-                       " later"]  # fmt: skip
+    assert refused == [
+        "the upload: the same content is being stored at this moment; try again later"
+    ]
     assert count(engine, "series") == 2 * PIECE
 
 
@@ -195,11 +196,7 @@ def damaged(text_of_file: str, line: int, change: Callable[[str], str]) -> str:
     [
         (17, lambda t: t.replace('"p": 4', '"p": "4"'), r"u, line 17: not a measurement: p cannot"),
         (17, lambda t: t.replace('"p": 4', '"p": 4294967296'), r"line 17: .*below 2\^31"),
-        (
-            17,
-            lambda t: t.replace('"samples": [', '"samples": ["inf", '),
-            "line 17: .*samples are",
-        ),
+        (17, lambda t: t.replace('"samples": [', '"samples": ["inf", '), "line 17: .*samples are"),
         (27, lambda t: t.replace("25", "26"), "26 series were written but 25 are there"),
         (27, lambda t: "", "incomplete, it ends after 25 series"),
         (27, lambda t: t[:-1], "incomplete, it ends after 25 series"),
@@ -279,9 +276,12 @@ def test_pages_of_series(engine: Engine, tmp_path: Path) -> None:
 
     assert listed() == sorted(series, key=in_order)
     for conditions in (
-        {"collective": "bcast"}, {"p": 2}, {"nbytes": 8, "algorithm": "ring"},
-        {"collective": "reduce", "p": 4, "nbytes": 64, "algorithm": "chain"}, {"p": 3},
-    ):  # fmt: skip
+        {"collective": "bcast"},
+        {"p": 2},
+        {"nbytes": 8, "algorithm": "ring"},
+        {"collective": "reduce", "p": 4, "nbytes": 64, "algorithm": "chain"},
+        {"p": 3},
+    ):
         wanted = [
             entry
             for entry in series

@@ -30,31 +30,77 @@ from tuner.db.models import Base, now
 
 # Rows of every table that the first schema had.
 OLD: dict[str, list[dict[str, Any]]] = {
-    "clusters": [{"id": 1, "name": "ares", "nodes": 1, "cores": 2, "cpu": "any cpu",
-                  "memory": 2**40}],
-    "probes": [{"id": 1, "cluster_id": 1, "library": LIBRARY, "digest": "old",
-                "provenance": {"seed": 7, "launches": ["one"]}}],
+    "clusters": [
+        {"id": 1, "name": "ares", "nodes": 1, "cores": 2, "cpu": "any cpu", "memory": 2**40}
+    ],
+    "probes": [
+        {
+            "id": 1,
+            "cluster_id": 1,
+            "library": LIBRARY,
+            "digest": "old",
+            "provenance": {"seed": 7, "launches": ["one"]},
+        }
+    ],
     "series": [
-        {"id": i + 1, "probe_id": 1, "ordinal": i, "kind": "collective", "subject": "bcast",
-         "nodes": 1, "ppn": 4, "p": 4, "nbytes": 2**33 + i, "algorithm": "chain",
-         "params": {"segment": 4096, "chains": 4}, "memory": "host", "launch": 0,
-         "samples": [0.1 + i / 3, 1e-7]}
+        {
+            "id": i + 1,
+            "probe_id": 1,
+            "ordinal": i,
+            "kind": "collective",
+            "subject": "bcast",
+            "nodes": 1,
+            "ppn": 4,
+            "p": 4,
+            "nbytes": 2**33 + i,
+            "algorithm": "chain",
+            "params": {"segment": 4096, "chains": 4},
+            "memory": "host",
+            "launch": 0,
+            "samples": [0.1 + i / 3, 1e-7],
+        }
         for i in range(3)
     ],
     "tuning_tables": [
-        {"version": version, "cluster_id": 1, "probe_id": 1, "library": LIBRARY,
-         "provenance": {"noise": 0.02}}
+        {
+            "version": version,
+            "cluster_id": 1,
+            "probe_id": 1,
+            "library": LIBRARY,
+            "provenance": {"noise": 0.02},
+        }
         for version in (1, 2, 3)
     ],
     "rules": [
-        {"version": version, "ordinal": 0, "collective": "bcast", "nodes": 1, "ppn": 4,
-         "memory": "host", "operators": "any", "lo": 0, "hi": None, "algorithm": algorithm,
-         "params": {}, "evidence": finite(asdict(Evidence("measured", (8,), gain=1.5)))}
+        {
+            "version": version,
+            "ordinal": 0,
+            "collective": "bcast",
+            "nodes": 1,
+            "ppn": 4,
+            "memory": "host",
+            "operators": "any",
+            "lo": 0,
+            "hi": None,
+            "algorithm": algorithm,
+            "params": {},
+            "evidence": finite(asdict(Evidence("measured", (8,), gain=1.5))),
+        }
         for version, algorithm in ((1, "chain"), (2, "chain"), (3, "ring"))
     ],
-    "proofs": [{"version": 2, "collective": "bcast", "p": 4, "nbytes": 8, "expected": "chain",
-                "executed": "chain", "confirmed": True, "reason": ""}],
-}  # fmt: skip
+    "proofs": [
+        {
+            "version": 2,
+            "collective": "bcast",
+            "p": 4,
+            "nbytes": 8,
+            "expected": "chain",
+            "executed": "chain",
+            "confirmed": True,
+            "reason": "",
+        }
+    ],
+}
 
 
 def migrate(engine: Engine, direction: str, revision: str) -> None:
@@ -129,19 +175,23 @@ def test_old_data_comes_along_and_goes_back(engine: Engine, tmp_path: Path) -> N
 OLD_DIGEST = hashlib.sha256(
     json.dumps(
         {
-            "cluster": {key: OLD["clusters"][0][key] for key in
-                        ("name", "nodes", "cores", "cpu", "memory")},
+            "cluster": {
+                key: OLD["clusters"][0][key] for key in ("name", "nodes", "cores", "cpu", "memory")
+            },
             "library": LIBRARY,
             "provenance": OLD["probes"][0]["provenance"],
             "series": [
-                {key: value for key, value in row.items() if key not in
-                 ("id", "probe_id", "ordinal")}
+                {
+                    key: value
+                    for key, value in row.items()
+                    if key not in ("id", "probe_id", "ordinal")
+                }
                 for row in OLD["series"]
             ],
         },
         sort_keys=True,
     ).encode()
-).hexdigest()  # fmt: skip
+).hexdigest()
 
 
 def test_cyclic_ranks_are_not_taken_for_consecutive_ones_by_a_schema_without_either(

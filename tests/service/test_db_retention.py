@@ -165,11 +165,26 @@ def test_nothing_is_left_of_a_version_and_all_of_what_it_was_made_from(engine: E
         source = db.store_measurements(session, probe()).id
         fitted = db.store_calibration(session, calibration(), source).id
         version = db.store_table(session, table(), source, fitted).id
-        proof = {"collective": "bcast", "p": 4, "nbytes": 8, "expected": "chain",
-                 "executed": "chain", "confirmed": True, "reason": ""}  # fmt: skip
+        proof = {
+            "collective": "bcast",
+            "p": 4,
+            "nbytes": 8,
+            "expected": "chain",
+            "executed": "chain",
+            "confirmed": True,
+            "reason": "",
+        }
         db.store_proofs(session, version, [proof])
-        heldout = {"collective": "bcast", "p": 4, "nbytes": 8, "algorithm": "chain",
-                   "default_s": 2.0, "tuned_s": 1.0, "ratio": 2.0, "ci95": [1.9, 2.1]}  # fmt: skip
+        heldout = {
+            "collective": "bcast",
+            "p": 4,
+            "nbytes": 8,
+            "algorithm": "chain",
+            "default_s": 2.0,
+            "tuned_s": 1.0,
+            "ratio": 2.0,
+            "ci95": [1.9, 2.1],
+        }
         db.store_heldout(session, version, [heldout])
         stored = db.store_feedback(session, version, report(1.0)).id
         newer = db.store_table(session, table("ring"), source, fitted).id

@@ -56,9 +56,13 @@ def verified(unit: Path) -> str:
 
 def started(words: Sequence[str], **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         env={**os.environ, "PYTHONPATH": str(SOURCES), **environment},
-    )  # fmt: skip
+    )
 
 
 def address_of(process: subprocess.Popen[str]) -> str:

@@ -36,8 +36,13 @@ from tuner.base.errors import InputError
 
 # Parts of URLs that occur nowhere else.
 USER, PASSWORD, NAME, FOLDER = "uumarkeruu", "ppmarkerpp", "ddmarkerdd", "ffmarkerff"
-CALL: dict[str, Any] = {"library": "openmpi", "collective": "bcast", "nodes": 1, "ppn": 4,
-                        "nbytes": 1}  # fmt: skip
+CALL: dict[str, Any] = {
+    "library": "openmpi",
+    "collective": "bcast",
+    "nodes": 1,
+    "ppn": 4,
+    "nbytes": 1,
+}
 
 
 def secrets_in(text: str, *more: str) -> list[str]:
@@ -225,9 +230,13 @@ def test_urls_that_cannot_be_used_are_not_repeated(
 
 @pytest.mark.parametrize(
     "verb",
-    [("serve", "--port", "0"), ("serve", "--jobs-only"), ("token", "list"),
-     ("db", "prune", "--keep-jobs", "1")],
-)  # fmt: skip
+    [
+        ("serve", "--port", "0"),
+        ("serve", "--jobs-only"),
+        ("token", "list"),
+        ("db", "prune", "--keep-jobs", "1"),
+    ],
+)
 def test_no_verb_repeats_the_url(path: Path, verb: tuple[str, ...]) -> None:
     path.write_bytes(b"not a database at all" * 1000)
     process = tuner(*verb, "--db", f"sqlite:///{path}")
@@ -245,8 +254,10 @@ def test_a_job_says_nothing_in_its_error_or_log(path: Path, access_log: Path) ->
         until(lambda: good(program.client.get(f"/v1/jobs/{job}"))["state"] == "running")
         child = subprocess.run(
             ["pgrep", "-f", "-P", str(program.process.pid), "tuner.jobs"],
-            capture_output=True, text=True, check=True,
-        ).stdout.split()  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
         for number in child:
             os.kill(int(number), signal.SIGKILL)
         until(lambda: good(program.client.get(f"/v1/jobs/{job}"))["attempts"] == 2)

@@ -42,8 +42,12 @@ from tuner.api.settings import Settings
 from tuner.cli.main import main
 
 CALL: dict[str, Any] = {
-    "library": "openmpi", "collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 1,
-}  # fmt: skip
+    "library": "openmpi",
+    "collective": "bcast",
+    "nodes": 1,
+    "ppn": 4,
+    "nbytes": 1,
+}
 
 
 @pytest.fixture
@@ -211,9 +215,12 @@ def test_a_service_prunes_in_the_background(database: str) -> None:
 def test_without_the_extra_it_says_what_to_install() -> None:
     program = "import sys; sys.modules['fastapi'] = None; from tuner.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program, "serve"], env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", program, "serve"],
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stderr == (
         "tuner: the service needs fastapi: pip install '.[service]' where tuner was unpacked\n"
     )

@@ -17,9 +17,17 @@ from tests.conftest import ROOT
 from tests.support.overlay import Overlay, OverlayError
 
 PACKAGES = (
-    "openmpi-bin", "libopenmpi-dev", "mpich", "libmpich-dev", "python3-mpi4py", "python3-numpy",
-    "python3-venv", "python3-dev", "gcc", "libc6-dev",
-)  # fmt: skip
+    "openmpi-bin",
+    "libopenmpi-dev",
+    "mpich",
+    "libmpich-dev",
+    "python3-mpi4py",
+    "python3-numpy",
+    "python3-venv",
+    "python3-dev",
+    "gcc",
+    "libc6-dev",
+)
 NEEDS = f"mpi4py=={version('mpi4py')}"
 ARRAYS = f"numpy=={version('numpy')}"
 WHEEL, HOME, WORK = "/opt/site/wheel", "/root/site", "/root/site/work"
@@ -116,9 +124,12 @@ def _as_doctor_says(wheel: Site) -> Site:
 
 DISTRIBUTION, SOURCE, WHEELS = "mpi4py of the distribution", "mpi4py from source", "wheel"
 SITES = (
-    ("openmpi", DISTRIBUTION), ("openmpi", SOURCE), ("openmpi", WHEELS),
-    ("mpich", SOURCE), ("mpich", WHEELS),
-)  # fmt: skip
+    ("openmpi", DISTRIBUTION),
+    ("openmpi", SOURCE),
+    ("openmpi", WHEELS),
+    ("mpich", SOURCE),
+    ("mpich", WHEELS),
+)
 
 
 @pytest.fixture(scope="session", params=SITES, ids=lambda one: f"{one[0]}, {one[1]}")

@@ -49,10 +49,13 @@ def library_of(site: Site) -> str:
 def table_for(site: Site, choices: dict[Collective, str], name: str) -> str:
     """Write a table that forces these algorithms at all sizes from 1 kB to 1 MB."""
     ladders = {
-        (collective, RANKS, OPERATORS[collective]):
-            [(0, Choice()), (1000, Choice(algorithm)), (1_000_000, Choice())]
+        (collective, RANKS, OPERATORS[collective]): [
+            (0, Choice()),
+            (1000, Choice(algorithm)),
+            (1_000_000, Choice()),
+        ]
         for collective, algorithm in choices.items()
-    }  # fmt: skip
+    }
     library = library_of(site)
     table = TuningTable(local_cluster(), library, table_of(ladders, (8000,), library).rules)
     file = f"{WORK}/{name}.json"
@@ -84,9 +87,19 @@ def test_quickstart_measures_tunes_and_proves(site: Site) -> None:
     out = f"{WORK}/out"
     site.run("rm", "-rf", out)
     ran = site.tuner(
-        "quickstart", "--python", site.python, "--ranks", str(RANKS), "--budget", "8s",
-        "--sizes", "64,64KiB", "--out", out, timeout=180.0,
-    )  # fmt: skip
+        "quickstart",
+        "--python",
+        site.python,
+        "--ranks",
+        str(RANKS),
+        "--budget",
+        "8s",
+        "--sizes",
+        "64,64KiB",
+        "--out",
+        out,
+        timeout=180.0,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     report = json.loads(site.run("cat", f"{out}/report.json").stdout)
     found = report["libraries"][site.base]

@@ -96,10 +96,13 @@ def look(url: str, paths: Sequence[Path], found: Kills) -> None:
         if engine.dialect.name == "sqlite":
             assert session.scalar(text("pragma integrity_check")) == "ok"
         seen = db.list_measurements(session, limit=len(paths) + 1).items
-        partly = session.scalar(text("select count(*) from probes where series_count > 0"
-                                     " and author is not null"))  # fmt: skip
-        twice = text("select count(*) from (select 1 from series group by probe_id, ordinal"
-                     " having count(*) > 1) as repeated")  # fmt: skip
+        partly = session.scalar(
+            text("select count(*) from probes where series_count > 0 and author is not null")
+        )
+        twice = text(
+            "select count(*) from (select 1 from series group by probe_id, ordinal"
+            " having count(*) > 1) as repeated"
+        )
         assert session.scalar(twice) == 0
         for each in seen:
             stored = text("select count(*) from series where probe_id = :id")

@@ -15,9 +15,7 @@ Rungs = Sequence[tuple[int, Choice]]  # from so many bytes on, this choice
 
 
 def table_of(
-    ladders: Mapping[Any, Rungs],
-    probed: tuple[int, ...] = (),
-    library: str = "openmpi 5.0.11",
+    ladders: Mapping[Any, Rungs], probed: tuple[int, ...] = (), library: str = "openmpi 5.0.11"
 ) -> TuningTable:
     """A one-node table from (collective, p[, operators]) -> rungs."""
     rules = []

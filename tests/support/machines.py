@@ -53,10 +53,14 @@ def interiors(draw: st.DrawFn) -> Interior:
     ends += [(f"gpu{i}", "pcie" if i < 2 else "cpu1", "pcie") for i in range(gpus)]
     ends += [(f"nic{i}", draw(st.sampled_from(["pcie", "cpu1"])), "pcie") for i in range(nics)]
     ends += [(f"gpu{i}", f"gpu{i + 1}", "nvlink") for i in range(gpus - 1) if draw(st.booleans())]
-    return Interior(tuple(devices), tuple(
-        Link(*pair, draw(RATES), draw(TIMES), kind)
-        for a, b, kind in ends for pair in ((a, b), (b, a))
-    ))  # fmt: skip
+    return Interior(
+        tuple(devices),
+        tuple(
+            Link(*pair, draw(RATES), draw(TIMES), kind)
+            for a, b, kind in ends
+            for pair in ((a, b), (b, a))
+        ),
+    )
 
 
 @st.composite
@@ -74,9 +78,15 @@ def topologies(draw: st.DrawFn) -> Topology:
     ends = {end for a, b in pairs for end in ((a, b), (b, a))}
     links = [Link(a, b, draw(RATES), draw(TIMES)) for a, b in sorted(ends)]
     return Topology(
-        "random", tuple(nodes), tuple(switches), tuple(links), draw(TIMES), draw(RATES),
-        draw(RATES), draw(st.sampled_from(["spread", "first"])),
-    )  # fmt: skip
+        "random",
+        tuple(nodes),
+        tuple(switches),
+        tuple(links),
+        draw(TIMES),
+        draw(RATES),
+        draw(RATES),
+        draw(st.sampled_from(["spread", "first"])),
+    )
 
 
 def memories(placement: Placement) -> st.SearchStrategy[str]:
@@ -105,10 +115,13 @@ def path_costs(draw: st.DrawFn) -> PathCost:
         Segment(0.0, bound, *lower, lag=lag),
         Segment(bound, math.inf, *upper, draw(st.booleans()), lag),
     )
-    return PathCost(segments, draw(st.sampled_from([0.0, 64.0, 500.0, math.inf])),
-                    Estimate.exact(draw(TIMES)),
-                    draw(st.sampled_from([math.inf, 0.0, 64.0, 1000.0])),
-                    draw(st.sampled_from([0.0, 200.0, math.inf])))  # fmt: skip
+    return PathCost(
+        segments,
+        draw(st.sampled_from([0.0, 64.0, 500.0, math.inf])),
+        Estimate.exact(draw(TIMES)),
+        draw(st.sampled_from([math.inf, 0.0, 64.0, 1000.0])),
+        draw(st.sampled_from([0.0, 200.0, math.inf])),
+    )
 
 
 def _exact(value: float) -> Estimate:
@@ -128,12 +141,18 @@ def calibrations(draw: st.DrawFn) -> Calibration:
         for name in (HOST, CUDA, "cuda_by_cpu")
     }
     return Calibration(
-        "random", "none", {name: draw(path_costs()) for name in sorted(some)}, folding,
+        "random",
+        "none",
+        {name: draw(path_costs()) for name in sorted(some)},
+        folding,
         {MEMORY_BUS: _exact(draw(RATES))} if draw(st.booleans()) else {},
         shared_from=draw(st.sampled_from([0.0, 200.0, 5000.0, math.inf])),
-        network_port=draw(st.booleans()), stripe_from=draw(st.sampled_from([0.0, 500.0, math.inf])),
-        pointer_query=draw(TIMES), envelope=draw(st.sampled_from([0.0, 16.0])), given=True,
-    )  # fmt: skip
+        network_port=draw(st.booleans()),
+        stripe_from=draw(st.sampled_from([0.0, 500.0, math.inf])),
+        pointer_query=draw(TIMES),
+        envelope=draw(st.sampled_from([0.0, 16.0])),
+        given=True,
+    )
 
 
 @st.composite
@@ -155,10 +174,16 @@ def tangles(draw: st.DrawFn, p: int) -> tuple[Schedule, int]:
     for rows in draw(st.lists(st.integers(1, 8), max_size=5)):
         columns = st.lists(st.integers(0, 2**15), min_size=rows, max_size=rows).map(np.array)
         first = draw(columns) % n_chunks
-        rounds.append(Round.of(
-            draw(columns) % p, draw(columns) % p, first + n_chunks * (draw(columns) % 2), first,
-            count=1 + draw(columns) % (n_chunks - first), reduce=draw(columns) % 3,
-        ))  # fmt: skip
+        rounds.append(
+            Round.of(
+                draw(columns) % p,
+                draw(columns) % p,
+                first + n_chunks * (draw(columns) % 2),
+                first,
+                count=1 + draw(columns) % (n_chunks - first),
+                reduce=draw(columns) % 3,
+            )
+        )
     nbytes = draw(st.sampled_from([0, 1, 7, 1000, 10_000]))
     made = schedule(Collective.BCAST, p, n_chunks, rounds)
     return replace(made, staged=draw(st.booleans()), in_network=draw(st.booleans())), nbytes

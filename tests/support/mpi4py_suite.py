@@ -75,8 +75,19 @@ def download() -> Path:
         CACHE.mkdir(parents=True, exist_ok=True)
     wanted = f"mpi4py=={version('mpi4py')}"
     with tempfile.TemporaryDirectory(dir=CACHE) as place:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary",
-               "mpi4py", "--dest", place, wanted]  # fmt: skip
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-binary",
+            "mpi4py",
+            "--dest",
+            place,
+            wanted,
+        ]
         done = subprocess.run(pip, capture_output=True, text=True, check=False)
         archives = [*Path(place).glob("*.tar.gz")]
         if done.returncode or not archives:
@@ -97,9 +108,12 @@ def run_suite(
     way = ["-m", "mpi4py"] if table is None else ["-m", "tuner.run", "--table", str(table)]
     with tempfile.TemporaryDirectory(prefix="tuner-") as place:
         run = launcher.run(
-            ranks, [*way, str(PROGRAM), str(directory()), place, *arguments], timeout=timeout,
-            environment=SHARED_CORES, check=False,
-        )  # fmt: skip
+            ranks,
+            [*way, str(PROGRAM), str(directory()), place, *arguments],
+            timeout=timeout,
+            environment=SHARED_CORES,
+            check=False,
+        )
         told = [json.loads(path.read_text()) for path in sorted(Path(place).glob("*.json"))]
     log = [line for line in run.stderr.splitlines() if line.startswith("tuner: ")]
     if len(told) != ranks or run.returncode not in (0, 1):
@@ -132,8 +146,11 @@ def tables(library: str, ranks: int) -> dict[str, TuningTable]:
             for operators in ("any", "commutative") if collective.reduces else ("any",):
                 ours = schedules(collective)
                 forced = forced_choices(library, collective, p, operators) or [Choice()]
-                mixed = [one for pair in zip(ours, _repeated(forced, len(ours)), strict=True)
-                         for one in (*pair, Choice())]  # fmt: skip
+                mixed = [
+                    one
+                    for pair in zip(ours, _repeated(forced, len(ours)), strict=True)
+                    for one in (*pair, Choice())
+                ]
                 key = (collective, p, operators)
                 for name, choices in (("schedule", ours), ("forced", forced), ("mixed", mixed)):
                     made.setdefault(name, {})[key] = _rungs(choices, first=p)
@@ -149,9 +166,7 @@ def schedules(collective: Collective) -> list[Choice]:
     return found
 
 
-def forced_choices(
-    library: str, collective: Collective, p: int, operators: str
-) -> list[Choice]:  # fmt: skip
+def forced_choices(library: str, collective: Collective, p: int, operators: str) -> list[Choice]:
     """Return the library's algorithms that can be forced for such calls."""
     known, found = mpi_libraries.named(library), []
     for name in known.ALGORITHMS.get(collective, ()):

@@ -16,8 +16,13 @@ from tuner.formats.nccl.plugin import FLAGS, LIBRARY, RULES, SOURCE, compiler, s
 
 CALLER = Path(__file__).with_name("nccl_caller.c")
 SANITIZERS = {"": "-O2", "address": "-fsanitize=address,undefined", "thread": "-fsanitize=thread"}
-COLLECTIVES = (Collective.BCAST, Collective.REDUCE, Collective.ALLGATHER, Collective.REDUCE_SCATTER,
-               Collective.ALLREDUCE)  # fmt: skip
+COLLECTIVES = (
+    Collective.BCAST,
+    Collective.REDUCE,
+    Collective.ALLGATHER,
+    Collective.REDUCE_SCATTER,
+    Collective.ALLREDUCE,
+)
 ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS = ("ll", "ll128", "simple")
 LARGEST = 2**64 - 1
@@ -53,10 +58,15 @@ class Caller:
     def run(self, commands: Sequence[str], environment: Mapping[str, str] | None = None) -> Said:
         """Carry out commands; fails where the plugin breaks the interface or a sanitizer speaks."""
         done = subprocess.run(
-            [self.program, self.library], input="".join(f"{line}\n" for line in commands),
-            capture_output=True, text=True, errors="replace", check=False, timeout=60,
+            [self.program, self.library],
+            input="".join(f"{line}\n" for line in commands),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=60,
             env={"PATH": os.environ["PATH"], **(environment or {})},
-        )  # fmt: skip
+        )
         assert done.returncode == 0, (done.returncode, done.stderr[-3000:], done.stdout[-300:])
         assert done.stderr == ""
         lines = done.stdout.splitlines()

@@ -44,9 +44,12 @@ class Overlay:
         command = ["unshare", "--mount", "sh", "-c", _MOUNT, "sh", str(place)]
         self.root = place / "root"
         self._holder = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-        )  # fmt: skip
+        )
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != "mounted\n":
             _, said = self._holder.communicate()
@@ -59,8 +62,16 @@ class Overlay:
         """
         if always or directory.stat().st_dev != Path("/").stat().st_dev:
             inside = self.root / directory.relative_to("/")
-            self._enter(["sh", "-c", 'mkdir -p "$2" && mount --rbind "$1" "$2"', "sh",
-                         str(directory), str(inside)]).check_returncode()  # fmt: skip
+            self._enter(
+                [
+                    "sh",
+                    "-c",
+                    'mkdir -p "$2" && mount --rbind "$1" "$2"',
+                    "sh",
+                    str(directory),
+                    str(inside),
+                ]
+            ).check_returncode()
 
     def run(
         self, command: Sequence[str], environment: Mapping[str, str], timeout: float, folder: str
@@ -68,9 +79,17 @@ class Overlay:
         """Run a command in the copy, with nothing but this environment, in this folder."""
         words = [f"{name}={value}" for name, value in {"PATH": PATH, **environment}.items()]
         return self._enter(
-            ["chroot", str(self.root), "env", "--ignore-environment", f"--chdir={folder}", *words,
-             *command], timeout,
-        )  # fmt: skip
+            [
+                "chroot",
+                str(self.root),
+                "env",
+                "--ignore-environment",
+                f"--chdir={folder}",
+                *words,
+                *command,
+            ],
+            timeout,
+        )
 
     def install(self, packages: Sequence[str], timeout: float = 600.0) -> None:
         """Install packages of Debian; raises OverlayError where they cannot be had."""
@@ -101,9 +120,13 @@ class Overlay:
         self, command: Sequence[str], timeout: float = 60.0, text: str = ""
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*self._entering, *command], capture_output=True, text=True, timeout=timeout,
-            check=False, input=text,
-        )  # fmt: skip
+            [*self._entering, *command],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            input=text,
+        )
 
     @property
     def _entering(self) -> list[str]:

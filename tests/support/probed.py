@@ -44,9 +44,11 @@ def truth() -> Calibration:
     network = PathCost(segments, LIMIT, exact(OVERHEAD))
     local = PathCost.line(2e-6, 1 / 2e9)
     return Calibration(
-        "racks", "openmpi 5.0.11", {("network", "host"): network, ("node", "host"): local},
+        "racks",
+        "openmpi 5.0.11",
+        {("network", "host"): network, ("node", "host"): local},
         {"host": ReductionCost(exact(1e-7), exact(2e-10))},
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,12 @@ class Machine:
         """Seconds until messages from hosts[2i] to hosts[2i + 1], all at once, are there."""
         ranks = np.arange(len(hosts))
         schedule = Schedule(
-            Collective.BCAST, len(hosts), 1, lambda: [Round.of(ranks[::2], ranks[1::2], 0)],
+            Collective.BCAST,
+            len(hosts),
+            1,
+            lambda: [Round.of(ranks[::2], ranks[1::2], 0)],
             unawaited=True,
-        )  # fmt: skip
+        )
         placement = Placement(self.topology, np.array(hosts))
         return simulate(schedule, placement, self.calibration, nbytes)
 
@@ -92,9 +97,11 @@ class Machine:
         p = len(ranks)
         peers = [[partners(r, p, bool(ring), row)[0] for r in range(p)] for row in range(count)]
         schedule = Schedule(
-            Collective.BCAST, len(ranks), 2 * len(ranks),
+            Collective.BCAST,
+            len(ranks),
+            2 * len(ranks),
             lambda: [Round.of(ranks, to, ranks, into=len(ranks) + ranks) for to in peers],
-        )  # fmt: skip
+        )
         placement = Placement(self.topology, ranks)
         return simulate(schedule, placement, self.calibration, nbytes * 2 * len(ranks))
 
@@ -109,8 +116,9 @@ class Machine:
             taken = seconds * slow * np.exp(self.noise * rng.standard_normal(self.samples))
             late = rng.random(self.samples) < 0.05
             taken = np.where(late, taken * rng.uniform(1, 10, self.samples), taken)
-            yield Measurement(kind, subject, 2, 1, p, nbytes, tuple(taken.tolist()), params=params,
-                              launch=launch)  # fmt: skip
+            yield Measurement(
+                kind, subject, 2, 1, p, nbytes, tuple(taken.tolist()), params=params, launch=launch
+            )
 
     def messages(self) -> Iterator[Measurement]:
         """Between the first two hosts alone."""
@@ -138,14 +146,16 @@ class Machine:
             for second in range(first + 1, count):
                 for nbytes in (1024, 2**18):
                     seconds = self.one_way([first, second], nbytes)
-                    yield from self.series("sweep", "network", 2, nbytes, seconds, first=first,
-                                           second=second)  # fmt: skip
+                    yield from self.series(
+                        "sweep", "network", 2, nbytes, seconds, first=first, second=second
+                    )
 
     def measured(self, *parts: Iterator[Measurement]) -> Measurements:
         """As a probe writes them down."""
         nodes = len(self.topology.nodes)
         return Measurements(
-            Cluster("racks", nodes, 2, "cpu", 2**33), "openmpi 5.0.11",
+            Cluster("racks", nodes, 2, "cpu", 2**33),
+            "openmpi 5.0.11",
             {"hosts": [node.name for node in self.topology.nodes]},
             tuple(one for part in parts for one in part),
-        )  # fmt: skip
+        )

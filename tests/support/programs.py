@@ -11,12 +11,14 @@ PATIENCE = 240.0  # seconds: kernels are compiled once per rank
 
 def printed(
     launcher: Launcher, ranks: int, program: str, *arguments: str, **environment: str
-) -> str:  # fmt: skip
+) -> str:
     """What a program of tests/gpu prints; it must succeed."""
     path = ROOT / "tests" / "gpu" / program
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     found = [ROOT, *(Path(one).resolve() for one in given if one)]
     return launcher.run(
-        ranks, [str(path), *arguments], timeout=PATIENCE,
+        ranks,
+        [str(path), *arguments],
+        timeout=PATIENCE,
         environment={**environment, "PYTHONPATH": os.pathsep.join(map(str, found))},
-    ).stdout  # fmt: skip
+    ).stdout

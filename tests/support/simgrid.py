@@ -26,11 +26,12 @@ from tuner.topology.readers.fabrics import FatTree, OneSwitch, Wire, fabric_topo
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 ITEM = 4  # bytes per element in SimGrid's runs
 SAME = {  # SimGrid's names for what we call otherwise
-    "rdb": (ALLREDUCE, "recursive_doubling"), "rab_rdb": (ALLREDUCE, "rabenseifner"),
+    "rdb": (ALLREDUCE, "recursive_doubling"),
+    "rab_rdb": (ALLREDUCE, "rabenseifner"),
     "flattree": (BCAST, "linear"),
     "scatter_LR_allgather": (BCAST, "scatter_allgather_ring"),
     "scatter_rdb_allgather": (BCAST, "scatter_allgather"),
-}  # fmt: skip
+}
 
 
 @lru_cache
@@ -86,8 +87,10 @@ def _lr(p: int, nbytes: int, priced: Price) -> float:
 
 def _binomial(p: int) -> Schedule:
     """Far ranks first, as in a binomial scatter; ours serves near ones first, as Open MPI does."""
-    rounds = [replace(r, first=r.first * 0, into=r.into * 0, count=r.count * 0 + 1)
-              for r in scatter.binomial(p, 0).rounds()]  # fmt: skip
+    rounds = [
+        replace(r, first=r.first * 0, into=r.into * 0, count=r.count * 0 + 1)
+        for r in scatter.binomial(p, 0).rounds()
+    ]
     return schedule(BCAST, p, 1, rounds)
 
 
@@ -98,8 +101,10 @@ def _redbcast(p: int) -> Schedule:
 def _pipeline_segment(p: int, nbytes: int) -> int:
     """Open MPI's old fixed decision, as SimGrid has it."""
     for slope, base, segment in (
-        (1.6134e-6, 2.1102, 128), (2.3679e-6, 1.1787, 64), (3.2118e-6, 8.7936, 16),
-    ):  # fmt: skip
+        (1.6134e-6, 2.1102, 128),
+        (2.3679e-6, 1.1787, 64),
+        (3.2118e-6, 8.7936, 16),
+    ):
         if p < slope * nbytes + base:
             return segment * 1024
     return 128 * 1024

@@ -67,16 +67,24 @@ class Slurm:
     def run(self, *command: str | Path, timeout: float = START) -> str:
         """Run a command on the first host and return its output; raises where it fails."""
         ended = subprocess.run(
-            self.words(self.first, command), capture_output=True, text=True, timeout=timeout,
+            self.words(self.first, command),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
             check=False,
-        )  # fmt: skip
+        )
         assert ended.returncode == 0, f"{command}: {ended.stdout}{ended.stderr}"
         return ended.stdout
 
     def submit(
-        self, script: Path, folder: Path, options: Sequence[str], arguments: Sequence[str | Path],
-        environment: Mapping[str, str], timeout: float,
-    ) -> str:  # fmt: skip
+        self,
+        script: Path,
+        folder: Path,
+        options: Sequence[str],
+        arguments: Sequence[str | Path],
+        environment: Mapping[str, str],
+        timeout: float,
+    ) -> str:
         """Submit a script, wait for its end and return what it wrote.
 
         environment     of the user, which jobs inherit
@@ -134,9 +142,11 @@ def configuration(lab: Lab, cores: int) -> str:
 
 def _start(slurm: Slurm, host: str, command: Sequence[str], stack: ExitStack) -> None:
     daemon = subprocess.Popen(
-        slurm.words(host, command), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        slurm.words(host, command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     stack.callback(daemon.wait, END)
     stack.callback(daemon.terminate)
 
@@ -150,6 +160,9 @@ def _wait(slurm: Slurm, hosts: int) -> None:
         time.sleep(0.2)
         asked = subprocess.run(
             slurm.words(slurm.first, ["sinfo", "--noheader", "--Node", "--format=%T"]),
-            capture_output=True, text=True, timeout=START, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=START,
+            check=False,
+        )
         states = asked.stdout.split()

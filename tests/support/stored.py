@@ -29,12 +29,19 @@ def probe(series: int = 3) -> Measurements:
         {"seed": 7, "launches": ["one"]},
         tuple(
             Measurement(
-                "collective", "bcast", 1, 4, 4, 2**33 + i, (0.1 + i / 3, 1e-7), "chain",
+                "collective",
+                "bcast",
+                1,
+                4,
+                4,
+                2**33 + i,
+                (0.1 + i / 3, 1e-7),
+                "chain",
                 {"segment": 4096, "chains": 4},
             )
             for i in range(series)
         ),
-    )  # fmt: skip
+    )
 
 
 def measurements_file(path: Path, measurements: Measurements) -> Path:
@@ -48,15 +55,26 @@ def measurements_file(path: Path, measurements: Measurements) -> Path:
 
 def calibration() -> Calibration:
     return Calibration(
-        "ares", LIBRARY, {("node", "host"): PathCost.line(1e-6, 1e-10, math.inf)},
-        {"host": FREE_REDUCTION}, {"memory_bus": Estimate(1e10, 9e9, math.inf)},
-    )  # fmt: skip
+        "ares",
+        LIBRARY,
+        {("node", "host"): PathCost.line(1e-6, 1e-10, math.inf)},
+        {"host": FREE_REDUCTION},
+        {"memory_bus": Estimate(1e10, 9e9, math.inf)},
+    )
 
 
 def table(choice: str = "chain", via: str = "library", library: str = LIBRARY) -> TuningTable:
     key = Key(Collective.BCAST, 1, 4)
-    evidence = Evidence("measured", (8, 64), (1e-3, 2e-3), (5e-4, 1e-3), (1 / 3, 0.1), 2.0,
-                        (1.5, math.inf), "binomial")  # fmt: skip
+    evidence = Evidence(
+        "measured",
+        (8, 64),
+        (1e-3, 2e-3),
+        (5e-4, 1e-3),
+        (1 / 3, 0.1),
+        2.0,
+        (1.5, math.inf),
+        "binomial",
+    )
     rules = (
         Rule(key, 0, 2**33, Choice(choice, {"segment": 4096}, via), evidence),
         Rule(key, 2**33, math.inf, Choice(), Evidence("none")),
@@ -66,8 +84,17 @@ def table(choice: str = "chain", via: str = "library", library: str = LIBRARY) -
 
 def report(times_as_long: float, **changes: Any) -> dict[str, Any]:
     """Feedback on `table`: what it expects at 8, 16 and 64 bytes, so many times."""
-    call = {"collective": "bcast", "nodes": 1, "ppn": 4, "memory": "host", "operators": "any",
-            "algorithm": "chain", "calls": 100, "max_s": 1.0, **changes}  # fmt: skip
+    call = {
+        "collective": "bcast",
+        "nodes": 1,
+        "ppn": 4,
+        "memory": "host",
+        "operators": "any",
+        "algorithm": "chain",
+        "calls": 100,
+        "max_s": 1.0,
+        **changes,
+    }
     expected = {8: 5e-4, 64: 1e-3, 16: 5e-4 * 2 ** (1 / 3)}
     items = [{**call, "nbytes": n, "median_s": s * times_as_long} for n, s in expected.items()]
     return {"cluster": CLUSTER.name, "library": LIBRARY, "ranks": 4, "items": items}

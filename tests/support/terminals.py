@@ -33,9 +33,13 @@ def screen(words: Sequence[str], columns: int, folder: Path, until: str = "") ->
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
     known = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     running = subprocess.Popen(
-        words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder,
+        words,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=folder,
         env={**known, "TERM": "xterm-256color"},
-    )  # fmt: skip
+    )
     os.close(theirs)
     shown = ""
     for piece in _pieces(ours):
@@ -54,9 +58,11 @@ class Typist:
         self._terminal, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, WIDTH, 0, 0))
         self._shell = subprocess.Popen(
-            words, preexec_fn=partial(os.login_tty, theirs), cwd=folder,
+            words,
+            preexec_fn=partial(os.login_tty, theirs),
+            cwd=folder,
             env={**os.environ, "TERM": "xterm", **environment},
-        )  # fmt: skip
+        )
         os.close(theirs)
 
     def __enter__(self) -> Self:

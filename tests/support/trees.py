@@ -69,7 +69,7 @@ BELOW: Node = {  # of the device layer
                 },
             },
             "comm_hierarchy=any": composition("Bcast", "gamma"),
-        },
+        }
     },
     "collective=allreduce": {
         "comm_type=intra": {
@@ -81,7 +81,7 @@ BELOW: Node = {  # of the device layer
                 },
                 "comm_hierarchy=any": composition("Allreduce", "beta"),
             },
-        },
+        }
     },
     "collective=barrier": {"comm_type=intra": composition("Barrier", "alpha")},
 }

@@ -17,8 +17,9 @@ ROOT = PROGRAM.parents[2]
 PYTHON = Path(os.environ.get("TUNER_TORCH_PYTHON", ROOT / ".venv-torch" / "bin" / "python"))
 CHECKS = [
     line.removeprefix("def ").partition("(")[0]
-    for line in PROGRAM.read_text().splitlines() if line.startswith("def check_")
-]  # fmt: skip
+    for line in PROGRAM.read_text().splitlines()
+    if line.startswith("def check_")
+]
 
 
 @pytest.fixture(scope="module")

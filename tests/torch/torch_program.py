@@ -22,23 +22,37 @@ WORLD = MPI.COMM_WORLD
 P, ME = WORLD.size, WORLD.rank
 COUNTS = (1, 7, 64, 1000)  # of items: they cross the steps of the table
 NUMBERS = {
-    torch.float32: MPI.FLOAT, torch.float64: MPI.DOUBLE, torch.int8: MPI.SIGNED_CHAR,
-    torch.int16: MPI.SHORT, torch.int32: MPI.INT, torch.int64: MPI.INT64_T,
-    torch.uint8: MPI.UNSIGNED_CHAR, torch.complex64: MPI.C_FLOAT_COMPLEX,
-}  # fmt: skip
+    torch.float32: MPI.FLOAT,
+    torch.float64: MPI.DOUBLE,
+    torch.int8: MPI.SIGNED_CHAR,
+    torch.int16: MPI.SHORT,
+    torch.int32: MPI.INT,
+    torch.int64: MPI.INT64_T,
+    torch.uint8: MPI.UNSIGNED_CHAR,
+    torch.complex64: MPI.C_FLOAT_COMPLEX,
+}
 BYTES = (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.bool)  # no numbers of MPI's
 
 
 def table() -> TuningTable:
     """Return rules of ours whose steps lie between the sizes that are sent."""
-    names = {"bcast": "binomial", "reduce": "binomial", "gather": "binomial",
-             "scatter": "binomial", "allreduce": "ring", "allgather": "ring",
-             "reduce_scatter": "ring"}  # fmt: skip
+    names = {
+        "bcast": "binomial",
+        "reduce": "binomial",
+        "gather": "binomial",
+        "scatter": "binomial",
+        "allreduce": "ring",
+        "allgather": "ring",
+        "reduce_scatter": "ring",
+    }
     ladders = {
-        (Collective(name), P): [(0, Choice()), (24, Choice(algorithm, {}, SCHEDULE)),
-                                (3000, Choice())]
+        (Collective(name), P): [
+            (0, Choice()),
+            (24, Choice(algorithm, {}, SCHEDULE)),
+            (3000, Choice()),
+        ]
         for name, algorithm in names.items()
-    }  # fmt: skip
+    }
     return table_of(ladders, library=library_name())
 
 
@@ -54,9 +68,12 @@ def described(tensor: torch.Tensor, how: int, parts: int = 1) -> Any:
     """
     flat = tensor.view(torch.uint8).numpy()
     return (
-        lambda: tensor, lambda: flat, lambda: [flat, flat.nbytes // parts, MPI.BYTE],
-        lambda: tensor.view(torch.uint8), lambda: tensor.detach(),
-    )[how % 5]()  # fmt: skip
+        lambda: tensor,
+        lambda: flat,
+        lambda: [flat, flat.nbytes // parts, MPI.BYTE],
+        lambda: tensor.view(torch.uint8),
+        lambda: tensor.detach(),
+    )[how % 5]()
 
 
 def bits(tensor: torch.Tensor) -> bytes:
@@ -124,9 +141,12 @@ def check_refusals(tuned: Any) -> Iterator[str]:
     """Tensors with gaps, those that need a gradient, and those without memory of the host."""
     wide = torch.zeros(4, 4)
     for tensor in (
-        wide.t()[1:], wide[:, 0], torch.zeros(64, requires_grad=True),
-        torch.zeros(64).to_sparse(), torch.zeros(64, device="meta"),
-    ):  # fmt: skip
+        wide.t()[1:],
+        wide[:, 0],
+        torch.zeros(64, requires_grad=True),
+        torch.zeros(64).to_sparse(),
+        torch.zeros(64, device="meta"),
+    ):
         plain, ours = refused(WORLD, tensor), refused(tuned, tensor)
         if plain == "no refusal" or plain != ours:
             yield f"{plain!r} became {ours!r}"

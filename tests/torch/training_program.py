@@ -100,12 +100,18 @@ def main(how: str, steps: int) -> None:
     mine = torch.cat([one.detach().flatten() for one in training.weights]).cpu().numpy()
     models = WORLD.gather(mine)
     if models is not None:
-        print(json.dumps({
-            "device": str(training.flat.device), "ranks": WORLD.size,
-            "bytes": training.flat.nbytes, "seconds": median(seconds[1:]),
-            "losses": [losses[0], losses[-1]],
-            "apart": max(float(abs(one - models[0]).max()) for one in models),
-        }))  # fmt: skip
+        print(
+            json.dumps(
+                {
+                    "device": str(training.flat.device),
+                    "ranks": WORLD.size,
+                    "bytes": training.flat.nbytes,
+                    "seconds": median(seconds[1:]),
+                    "losses": [losses[0], losses[-1]],
+                    "apart": max(float(abs(one - models[0]).max()) for one in models),
+                }
+            )
+        )
 
 
 main(sys.argv[1], int(sys.argv[2]))

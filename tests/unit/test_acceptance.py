@@ -88,10 +88,12 @@ def test_rules_are_cut_at_the_sizes_that_win() -> None:
     kept = {*sizes[2:5], *sizes[7:9], sizes[10]}
     rules = accepted_table(table, "any", acceptance_of(table, kept)).rules
     assert [(r.lo, r.hi, str(r.choice)) for r in rules] == [
-        (0, sizes[2], "default"), (sizes[2], sizes[4] + 1, "ring"),
-        (sizes[4] + 1, sizes[7], "default"), (sizes[7], sizes[8] + 1, "ring"),
+        (0, sizes[2], "default"),
+        (sizes[2], sizes[4] + 1, "ring"),
+        (sizes[4] + 1, sizes[7], "default"),
+        (sizes[7], sizes[8] + 1, "ring"),
         (sizes[8] + 1, math.inf, "default"),
-    ]  # fmt: skip
+    ]
     assert rules[1].evidence.nbytes == sizes[2:5]
     assert rules[1].evidence.gain == pytest.approx(1.5, rel=0.01)
     low, high = rules[1].evidence.gain_ci95
@@ -136,10 +138,12 @@ def test_what_stays_is_within_what_was_asked_and_won(data: st.DataObject) -> Non
 
 def test_heldout_sizes_speak_for_nothing_in_the_table() -> None:
     table = table_of(
-        {(ALLREDUCE, 4): [(0, Choice()), (1000, RING), (100_000, Choice())],
-         (ALLREDUCE, 2): [(0, Choice())]},
+        {
+            (ALLREDUCE, 4): [(0, Choice()), (1000, RING), (100_000, Choice())],
+            (ALLREDUCE, 2): [(0, Choice())],
+        },
         probed=(1200, 9600, 76_800),
-    )  # fmt: skip
+    )
     wanted = points(table)
     changed = [point for point in wanted if not point.rule.choice.is_default]
     tried = {(t.rule, t.nbytes) for t in trials_of(table, "any")}
@@ -225,14 +229,17 @@ def test_a_rule_that_does_not_win_at_every_size_is_lost(second: Heldout, lost: b
 
 def test_the_default_stands_where_a_rule_was_withdrawn() -> None:
     table = table_of(
-        {(ALLREDUCE, 4): [(0, Choice()), (1000, RING), (9000, Choice("linear"))],
-         (ALLREDUCE, 2): [(0, RING)]},
+        {
+            (ALLREDUCE, 4): [(0, Choice()), (1000, RING), (9000, Choice("linear"))],
+            (ALLREDUCE, 2): [(0, RING)],
+        },
         probed=(500, 2000, 10_000),
-    )  # fmt: skip
+    )
     left = without(table, [table.ladder(Key(ALLREDUCE, 1, 4))[1]])
     two, four = (left.ladder(Key(ALLREDUCE, 1, p)) for p in (2, 4))
     assert [(rule.lo, rule.hi, str(rule.choice)) for rule in four] == [
-        (0, 9000, "default"), (9000, math.inf, "linear"),
-    ]  # fmt: skip
+        (0, 9000, "default"),
+        (9000, math.inf, "linear"),
+    ]
     assert four[0].evidence.gain == 1.0
     assert two == table.ladder(Key(ALLREDUCE, 1, 2))

@@ -6,14 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.support.calls import (
-    ALL,
-    EVERYTHING,
-    every_schedule,
-    inputs,
-    matrix_product,
-    outputs,
-)
+from tests.support.calls import ALL, EVERYTHING, every_schedule, inputs, matrix_product, outputs
 from tuner import algorithms
 from tuner.algorithms.registry import VERIFIED_SLOTS
 from tuner.base.errors import InputError, ScheduleError
@@ -27,16 +20,25 @@ from tuner.topology.readers import given_calibration
 from tuner.topology.readers.yaml_topology import topology_from
 
 ORDER_PRESERVING = {  # for root 0 and every p; derived by the verifier, stated here as a promise
-    (Collective.ALLREDUCE, "binary_blocks"), (Collective.ALLREDUCE, "chain_binomial"),
-    (Collective.ALLREDUCE, "chain_of_chains"), (Collective.ALLREDUCE, "double_tree"),
-    (Collective.ALLREDUCE, "hierarchical"), (Collective.ALLREDUCE, "linear"),
-    (Collective.ALLREDUCE, "nonoverlapping"), (Collective.ALLREDUCE, "rabenseifner"),
-    (Collective.ALLREDUCE, "recursive_doubling"), (Collective.REDUCE, "binomial"),
-    (Collective.REDUCE, "chain"), (Collective.REDUCE, "chain_binomial"),
-    (Collective.REDUCE, "chain_of_chains"), (Collective.REDUCE, "double_tree"),
-    (Collective.REDUCE, "linear"), (Collective.REDUCE, "pipeline"),
-    (Collective.REDUCE, "rabenseifner"), (Collective.REDUCE_SCATTER, "binary_blocks"),
-}  # fmt: skip
+    (Collective.ALLREDUCE, "binary_blocks"),
+    (Collective.ALLREDUCE, "chain_binomial"),
+    (Collective.ALLREDUCE, "chain_of_chains"),
+    (Collective.ALLREDUCE, "double_tree"),
+    (Collective.ALLREDUCE, "hierarchical"),
+    (Collective.ALLREDUCE, "linear"),
+    (Collective.ALLREDUCE, "nonoverlapping"),
+    (Collective.ALLREDUCE, "rabenseifner"),
+    (Collective.ALLREDUCE, "recursive_doubling"),
+    (Collective.REDUCE, "binomial"),
+    (Collective.REDUCE, "chain"),
+    (Collective.REDUCE, "chain_binomial"),
+    (Collective.REDUCE, "chain_of_chains"),
+    (Collective.REDUCE, "double_tree"),
+    (Collective.REDUCE, "linear"),
+    (Collective.REDUCE, "pipeline"),
+    (Collective.REDUCE, "rabenseifner"),
+    (Collective.REDUCE_SCATTER, "binary_blocks"),
+}
 FEW, MANY = 12, (13, 16, 17, 23, 31, 32, 33)  # every root up to FEW
 LARGE = (47, 64, 97, 127, 256, 257)
 

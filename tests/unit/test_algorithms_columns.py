@@ -30,9 +30,13 @@ def test_columns_are_read_only_and_narrow(collective: Collective, name: str) -> 
 
 @pytest.mark.parametrize(
     ("collective", "name"),
-    [(ALLREDUCE, "ring"), (ALLREDUCE, "segmented_ring"), (ALLGATHER, "ring"),
-     (REDUCE_SCATTER, "ring")],
-)  # fmt: skip
+    [
+        (ALLREDUCE, "ring"),
+        (ALLREDUCE, "segmented_ring"),
+        (ALLGATHER, "ring"),
+        (REDUCE_SCATTER, "ring"),
+    ],
+)
 def test_a_ring_of_all_summit_holds_hardly_anything(collective: Collective, name: str) -> None:
     tracemalloc.start()
     made = algorithms.build(collective, name, SUMMIT, nbytes=1 << 20)
@@ -69,8 +73,11 @@ def test_a_full_pipeline_keeps_its_columns() -> None:
 def test_a_wheel_turns_both_ways() -> None:
     wheel = Wheel([5, 6, 7])
     assert [wheel.at(t).tolist() for t in (0, 1, -1, 4)] == [
-        [5, 6, 7], [6, 7, 5], [7, 5, 6], [6, 7, 5]
-    ]  # fmt: skip
+        [5, 6, 7],
+        [6, 7, 5],
+        [7, 5, 6],
+        [6, 7, 5],
+    ]
     assert column(4, 3).tolist() == [4, 4, 4]
     with pytest.raises(ValueError, match="read-only"):
         wheel.at(0)[0] = 1

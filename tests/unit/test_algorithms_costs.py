@@ -42,32 +42,51 @@ def seconds(collective: Collective, name: str, p: int, m: int, **params: int) ->
 
 EXACT: list[tuple[Collective, str, tuple[int, ...], Formula]] = [  # a, b, g: of the whole buffer
     (BCAST, "bine", ANY, lambda p, a, b, g: ceil(log2(p)) * (a + b)),
-    (BCAST, "bine_scatter_allgather", POWERS,
-     lambda p, a, b, g: 2 * log2(p) * a + 2 * (p - 1) / p * b),
+    (
+        BCAST,
+        "bine_scatter_allgather",
+        POWERS,
+        lambda p, a, b, g: 2 * log2(p) * a + 2 * (p - 1) / p * b,
+    ),
     (REDUCE, "bine", ANY, lambda p, a, b, g: ceil(log2(p)) * (a + b + g)),
-    (REDUCE, "rabenseifner", POWERS,
-     lambda p, a, b, g: 2 * log2(p) * a + (p - 1) / p * (2 * b + g)),
+    (
+        REDUCE,
+        "rabenseifner",
+        POWERS,
+        lambda p, a, b, g: 2 * log2(p) * a + (p - 1) / p * (2 * b + g),
+    ),
     (ALLREDUCE, "bine", POWERS, lambda p, a, b, g: 2 * log2(p) * a + (p - 1) / p * (2 * b + g)),
     (ALLREDUCE, "swing", POWERS, lambda p, a, b, g: 2 * log2(p) * a + (p - 1) / p * (2 * b + g)),
     (ALLREDUCE, "swing_latency", POWERS, lambda p, a, b, g: log2(p) * (a + b + g)),
-    (ALLREDUCE, "binary_blocks", POWERS,
-     lambda p, a, b, g: 2 * log2(p) * a + (p - 1) / p * (2 * b + g)),
+    (
+        ALLREDUCE,
+        "binary_blocks",
+        POWERS,
+        lambda p, a, b, g: 2 * log2(p) * a + (p - 1) / p * (2 * b + g),
+    ),
     (ALLREDUCE, "k_ring", ANY, lambda p, a, b, g: 2 * (p - 1) * a + (p - 1) / p * (2 * b + g)),
-    (ALLREDUCE, "recursive_multiplying", (4, 16, 64),
-     lambda p, a, b, g: log2(p) / 2 * (a + 3 * (b + g))),
+    (
+        ALLREDUCE,
+        "recursive_multiplying",
+        (4, 16, 64),
+        lambda p, a, b, g: log2(p) / 2 * (a + 3 * (b + g)),
+    ),
     (REDUCE_SCATTER, "pairwise", ANY, lambda p, a, b, g: (p - 1) * a + (p - 1) / p * (b + g)),
     (REDUCE_SCATTER, "k_ring", ANY, lambda p, a, b, g: (p - 1) * a + (p - 1) / p * (b + g)),
-    (REDUCE_SCATTER, "bine", LARGE,
-     lambda p, a, b, g: (log2(p) + 1) * a + b + (p - 1) / p * g),
+    (REDUCE_SCATTER, "bine", LARGE, lambda p, a, b, g: (log2(p) + 1) * a + b + (p - 1) / p * g),
     (ALLGATHER, "bruck", ANY, lambda p, a, b, g: ceil(log2(p)) * a + (p - 1) / p * b),
     (ALLGATHER, "neighbor_exchange", EVEN, lambda p, a, b, g: p / 2 * a + (p - 1) / p * b),
     (ALLGATHER, "k_ring", ANY, lambda p, a, b, g: (p - 1) * a + (p - 1) / p * b),
-    (ALLGATHER, "recursive_multiplying", (4, 16, 64),
-     lambda p, a, b, g: log2(p) / 2 * a + (p - 1) / p * b),
+    (
+        ALLGATHER,
+        "recursive_multiplying",
+        (4, 16, 64),
+        lambda p, a, b, g: log2(p) / 2 * a + (p - 1) / p * b,
+    ),
     (ALLGATHER, "bine", LARGE, lambda p, a, b, g: (log2(p) + 1) * a + b),
     (GATHER, "bine", POWERS, lambda p, a, b, g: log2(p) * a + (p - 1) / p * b),
     (SCATTER, "bine", POWERS, lambda p, a, b, g: log2(p) * a + (p - 1) / p * b),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("collective", "name", "ranks", "formula"), EXACT)

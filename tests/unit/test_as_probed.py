@@ -83,9 +83,10 @@ def test_several_hosts_without_messages_between_them_need_a_topology() -> None:
 
 def test_one_node_needs_no_messages_between_hosts_whatever_it_was_calibrated_with() -> None:
     made = replace(
-        CALIBRATION, paths={("node", "host"): PATHS["node", "host"]},
+        CALIBRATION,
+        paths={("node", "host"): PATHS["node", "host"]},
         provenance={"topology": "racks"},
-    )  # fmt: skip
+    )
     assert as_probed(replace(FOUR, nodes=1), made).links == ()
 
 

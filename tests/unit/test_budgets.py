@@ -112,8 +112,14 @@ def test_a_few_sizes_of_every_class_come_before_all_sizes_of_one() -> None:
     assert ("reduction", "sum_float32") in before
     later = {kind for kind, _ in names(points[whole:])}
     assert {"exchange", "fan", "pairs", "ahead"} <= later
-    assert {kind for kind, _ in before} == {"call", "pingpong", "burst", "eager", "reduction",
-                                            "sentinel"}  # fmt: skip
+    assert {kind for kind, _ in before} == {
+        "call",
+        "pingpong",
+        "burst",
+        "eager",
+        "reduction",
+        "sentinel",
+    }
 
 
 def test_few_sizes_take_a_small_part_of_the_time_of_all() -> None:
@@ -163,8 +169,11 @@ def test_of_sizes_that_were_measured_twice_the_ladder_of_more_sizes_counts() -> 
 
 
 def test_any_number_of_the_first_points_is_spread_over_all() -> None:
-    request = replace(TWO, shapes=tuple(Shape(n, k) for n in (2, 3, 4) for k in (1, 2)),
-                      sizes=tuple(4**k for k in range(1, 11)))  # fmt: skip
+    request = replace(
+        TWO,
+        shapes=tuple(Shape(n, k) for n in (2, 3, 4) for k in (1, 2)),
+        sizes=tuple(4**k for k in range(1, 11)),
+    )
     points = coarse_first(candidates(request))
     assert sorted(points) == sorted(candidates(request))
     first = points[:12]
@@ -274,15 +283,27 @@ def test_no_rule_rests_on_a_simulation_with_borrowed_costs_alone() -> None:
     fast, slow = Choice("pipeline", {"segment": 8192}), Choice("linear")
     series = list(measured.series)
     for nodes, sizes, choices in (
-        (2, request.sizes, (Choice(), fast, slow)), (4, (4096, 2**20), (Choice(), slow)),
-    ):  # fmt: skip
+        (2, request.sizes, (Choice(), fast, slow)),
+        (4, (4096, 2**20), (Choice(), slow)),
+    ):
         for call in (Call("bcast", nodes, 2, HOST, nbytes) for nbytes in sizes):
             for choice in choices:
                 seconds = truth(call, slow if choice.is_default else choice)
                 taken = tuple(seconds * (1 + 0.001 * k) for k in range(8))
-                series.append(Measurement("collective", "bcast", nodes, 2, call.p, call.nbytes,
-                                          taken, choice.algorithm, choice.params,
-                                          launch=1))  # fmt: skip
+                series.append(
+                    Measurement(
+                        "collective",
+                        "bcast",
+                        nodes,
+                        2,
+                        call.p,
+                        call.nbytes,
+                        taken,
+                        choice.algorithm,
+                        choice.params,
+                        launch=1,
+                    )
+                )
     about = {**measured.provenance, "rounds": [[{}]]}
     whole = replace(measured, series=tuple(series), provenance=about)
     cheap = PathCost.line(1e-6, 1e-10)
@@ -291,8 +312,10 @@ def test_no_rule_rests_on_a_simulation_with_borrowed_costs_alone() -> None:
     note = [{"path": NODE, "memory": HOST, "note": "taken from elsewhere"}]
     doubted = replace(trusted, provenance={**trusted.provenance, "borrowed": note})
     tables = [make_table(whole, one, topology=FLAT)[1] for one in (trusted, doubted)]
-    bases = [{rule.evidence.basis for rule in table.rules if not rule.choice.is_default}
-             for table in tables]  # fmt: skip
+    bases = [
+        {rule.evidence.basis for rule in table.rules if not rule.choice.is_default}
+        for table in tables
+    ]
     assert SIMULATED in bases[0]
     assert SIMULATED not in bases[1]
     assert tables[1].provenance["borrowed"] == ["taken from elsewhere"]
@@ -319,9 +342,13 @@ def tuned(
 ) -> tuple[Guided, Listener]:
     listener = Listener([], [])
     found = guided(
-        out, request, ranks, Goal(budget, 1e-9), limit=TimeLimit(budget, **known),
+        out,
+        request,
+        ranks,
+        Goal(budget, 1e-9),
+        limit=TimeLimit(budget, **known),
         callbacks=listener.callbacks,
-    )  # fmt: skip
+    )
     return found, listener
 
 
@@ -453,8 +480,9 @@ def test_fewer_rules_than_calls_and_shapes_are_refused_before_anything_is_measur
     tmp_path: Path,
 ) -> None:
     with pytest.raises(InputError, match="has 4 rules at least, not 3: allow more"):
-        guided(tmp_path / "m.ndjson", TWO, Never(), Goal(60.0, 1e-9),
-               constraints=Constraints(rules=3))  # fmt: skip
+        guided(
+            tmp_path / "m.ndjson", TWO, Never(), Goal(60.0, 1e-9), constraints=Constraints(rules=3)
+        )
 
 
 def test_the_default_table_has_a_rule_for_each_call_and_no_more_than_asked_for() -> None:
@@ -505,8 +533,15 @@ def test_what_ranks_take_to_start_is_learned_and_kept_free(tmp_path: Path) -> No
     rooms = []
     for start in (1.0, 6.0):
         limit = TimeLimit(100.0)
-        launches = Launches(tmp_path / f"{start}.ndjson", replace(TWO, parts=("messages",)),
-                            Slow(start=start), "", limit, {}, lambda _: None)  # fmt: skip
+        launches = Launches(
+            tmp_path / f"{start}.ndjson",
+            replace(TWO, parts=("messages",)),
+            Slow(start=start),
+            "",
+            limit,
+            {},
+            lambda _: None,
+        )
         launches.messages((), True)
         assert launches.starting == pytest.approx(1.5 * start)
         rooms.append(launches.room)

@@ -213,9 +213,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*ignoring 'descr' key")
 ARGUMENTS |= {f"dtype {code}": partial(np.ones, 3, code) for code in "?bBhHiIlLqQfdgFDG"}
 
 REFUSED = (
-    TypeError, ValueError, KeyError, BufferError, OverflowError, AttributeError, IndexError,
+    TypeError,
+    ValueError,
+    KeyError,
+    BufferError,
+    OverflowError,
+    AttributeError,
+    IndexError,
     RuntimeError,
-)  # fmt: skip
+)
 every = pytest.mark.parametrize("name", ARGUMENTS)
 NATIVE = sorted(
     name for name in ARGUMENTS if name.startswith("dtype") or name in ("array", "count", "DLPack")
@@ -312,8 +318,9 @@ def test_elements_reduce_as_mpi_reduces_them(name: str) -> None:
     op = MPI.LOR if view.array.dtype == bool else MPI.SUM
     expected = ARGUMENTS[name]()
     op.Reduce_local(ARGUMENTS[name](), expected)
-    op.Reduce_local([view.array.copy(), view.count, view.datatype], [
-        view.array, view.count, view.datatype])  # fmt: skip
+    op.Reduce_local(
+        [view.array.copy(), view.count, view.datatype], [view.array, view.count, view.datatype]
+    )
     assert sent(spec) == sent(expected)
 
 

@@ -76,8 +76,10 @@ def test_distances_that_were_measured_have_prices_of_their_own(how: str) -> None
             truth = machine.one_way(hosts, nbytes)
             assert fitted.one_way(hosts, nbytes) == pytest.approx(truth, rel=0.03)
     assert {path for path, _ in found.paths} == {
-        "network", "2 links, 100us, 1.25e+07B/s", "4 links, 200us, 6.25e+06B/s",
-    }  # fmt: skip
+        "network",
+        "2 links, 100us, 1.25e+07B/s",
+        "4 links, 200us, 6.25e+06B/s",
+    }
 
 
 def test_an_uplink_that_pairs_share_has_its_capacity() -> None:
@@ -90,8 +92,10 @@ def test_pairs_with_room_for_all_say_only_how_much_there_is_at_least() -> None:
     wide = Machine(racks(4, uplink=8 * RATE), truth())
     found = calibrate(wide.measured(wide.messages(), wide.crowds("uplink", ACROSS)), wide.topology)
     assert "uplink" not in found.capacities
-    assert any(gap.startswith("capacity uplink: 4 pairs did not")
-               for gap in found.provenance["undetermined"])  # fmt: skip
+    assert any(
+        gap.startswith("capacity uplink: 4 pairs did not")
+        for gap in found.provenance["undetermined"]
+    )
 
 
 def test_one_size_far_off_changes_nothing_and_is_named(near: Calibration) -> None:
@@ -225,9 +229,17 @@ def test_rows_whose_partners_change_count_before_those_that_keep_in_step() -> No
         for nbytes in EXCHANGED
         for count in (1, 5)
         for machine, turns in ((met, {"turns": 1}), (plain, {}))
-        for one in machine.series("exchange", "network", 8, nbytes, machine.rows(nbytes, count, 0),
-                                  rows=count, ring=0, **turns)
-    ]  # fmt: skip
+        for one in machine.series(
+            "exchange",
+            "network",
+            8,
+            nbytes,
+            machine.rows(nbytes, count, 0),
+            rows=count,
+            ring=0,
+            **turns,
+        )
+    ]
     found = calibrate(met.measured(met.messages(), iter(rows)), RACKS).path("exchange")
     assert found.segments[-1].beta.value == pytest.approx(2 * LONG[1], rel=0.03)
 
@@ -344,8 +356,7 @@ def meeting(name: str, factor: float) -> Calibration:
         beta=Estimate.exact(long.beta.value * factor),
     )
     return replace(
-        truth(),
-        paths={**truth().paths, (name, "host"): replace(alone, segments=(short, slow))},
+        truth(), paths={**truth().paths, (name, "host"): replace(alone, segments=(short, slow))}
     )
 
 

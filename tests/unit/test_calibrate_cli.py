@@ -16,10 +16,7 @@ from tuner.calibrate import calibrate, fit
 from tuner.cli.calibration_view import figure, print_calibration
 from tuner.cli.main import main
 from tuner.core.calibration import Estimate, PathCost, read_calibration, write_calibration
-from tuner.core.measurement import (
-    Measurement,
-    read_measurements,
-)
+from tuner.core.measurement import Measurement, read_measurements
 from tuner.report.fit_plots import save_fit
 from tuner.topology import Topology
 
@@ -34,12 +31,20 @@ def measured(tmp_path: Path) -> Path:
 def short(topology: Topology) -> dict[str, Any]:
     """As one writes it by hand; JSON is YAML."""
     links = [
-        {"from": link.source, "to": link.target, "latency": f"{link.latency * 1e6:g}us",
-         "bandwidth": f"{link.capacity / 1e6:g}MB/s"}
+        {
+            "from": link.source,
+            "to": link.target,
+            "latency": f"{link.latency * 1e6:g}us",
+            "bandwidth": f"{link.capacity / 1e6:g}MB/s",
+        }
         for link in topology.links
-    ]  # fmt: skip
-    return {"name": topology.name, "nodes": [node.name for node in topology.nodes],
-            "switches": list(topology.switches), "links": links}  # fmt: skip
+    ]
+    return {
+        "name": topology.name,
+        "nodes": [node.name for node in topology.nodes],
+        "switches": list(topology.switches),
+        "links": links,
+    }
 
 
 def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: Path) -> None:
@@ -54,8 +59,9 @@ def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: 
         seconds = expected.path("network").seconds(nbytes)
         assert found.path("network").seconds(nbytes) == pytest.approx(seconds)
     assert {path.name for path in plots.iterdir()} == {
-        "fit-network-host.svg", "fit-network-host.png",
-    }  # fmt: skip
+        "fit-network-host.svg",
+        "fit-network-host.png",
+    }
     assert "outlier" not in (plots / "fit-network-host.svg").read_text()
 
 

@@ -123,14 +123,26 @@ def test_a_segment_size_changes_the_prediction(
         (["--collective", "gossip", "--sizes", "1KiB"], "gossip", 2),
         (["--collective", "bcast", "--sizes", "1KiBB"], "1KiBB", 2),
         (["--collective", "bcast", "--sizes", "1KiB", "--param", "radix"], "radix=4", 2),
-        (["--collective", "bcast", "--algorithm", "linear", "--sizes", "1KiB", "--param",
-          "segment=8"], "segment", 1),
+        (
+            [
+                "--collective",
+                "bcast",
+                "--algorithm",
+                "linear",
+                "--sizes",
+                "1KiB",
+                "--param",
+                "segment=8",
+            ],
+            "segment",
+            1,
+        ),
         (["--collective", "bcast", "--sizes", "1KiB", "--ppn", "0"], "'0' is no whole number", 2),
         (["--collective", "bcast", "--sizes", "1KiB", "--p", "99"], "99 ranks", 1),
         (["--collective", "bcast", "--sizes", "1KiB", "--root", "8"], "root", 1),
         (["--collective", "bcast", "--sizes", "1KiB", "--calibration", "none.js"], "none.js:", 1),
     ],
-)  # fmt: skip
+)
 def test_bad_input_gets_one_sentence_and_its_status(
     words: list[str], says: str, status: int, flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,9 +268,7 @@ def test_a_full_disk_at_standard_output_is_one_sentence(words: str) -> None:
     assert ran.stderr == "tuner: standard output cannot be written: File too large\n"
 
 
-def test_algorithms_lists_each_with_formula_and_source(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_algorithms_lists_each_with_formula_and_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["algorithms", "--json"]) == 0
     records = json.loads(capsys.readouterr().out)
     known = {(record["collective"], record["algorithm"]) for record in records}
@@ -284,9 +294,11 @@ def test_rules_of_a_cluster_say_which_hosts_and_ranks(
 
 def test_a_time_to_wait_has_minutes_in_its_example(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
-        "tune --budget 10 --measurements m --out t", "quickstart --budget 10m",
-        "probe --budget 5 --out m", "lab run f --timeout 1 x",
-    ):  # fmt: skip
+        "tune --budget 10 --measurements m --out t",
+        "quickstart --budget 10m",
+        "probe --budget 5 --out m",
+        "lab run f --timeout 1 x",
+    ):
         assert main(words.split()) == 2
         assert "write it like 90s, 10min, 2h or 30d" in sentence(capsys)
 
@@ -339,9 +351,11 @@ def test_only_who_can_go_on_promises_it(
     ("verb", "words"), [(whatif, ["whatif", "s.yaml"]), (quickstart, ["quickstart", "--out", "q"])]
 )
 def test_who_starts_afresh_goes_on_without_that(
-    verb: ModuleType, words: list[str], monkeypatch: pytest.MonkeyPatch,
+    verb: ModuleType,
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     def ended(_: object) -> None:
         raise KeyboardInterrupt
 

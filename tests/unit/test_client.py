@@ -27,7 +27,7 @@ from tests.support.services import (
     serving,
     text_of,
     wanted,
-)  # fmt: skip
+)
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
@@ -250,9 +250,19 @@ def test_redirects_lead_nowhere_else_than_to_http(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["head:8000", "ftp://head", "http://", "http://a b", "http://me:pw@head", "http://head?x=1",
-     "http://head:port", "http://[::1", "http://head\n:8000", "file:///etc/passwd"],
-)  # fmt: skip
+    [
+        "head:8000",
+        "ftp://head",
+        "http://",
+        "http://a b",
+        "http://me:pw@head",
+        "http://head?x=1",
+        "http://head:port",
+        "http://[::1",
+        "http://head\n:8000",
+        "file:///etc/passwd",
+    ],
+)
 def test_what_is_no_service(url: str) -> None:
     with pytest.raises(InputError, match="write it like http://head:8000"):
         service_client.fetch(wanted(url))
@@ -322,9 +332,12 @@ def test_a_relative_path_means_the_same_file_wherever_the_program_goes(
 
 def test_arguments_win_over_the_environment() -> None:
     environment = {
-        "TUNER_TABLE": "/a", "TUNER_SERVICE": "http://b/", "TUNER_CLUSTER": "c",
-        "TUNER_TOKEN": "d", "TUNER_TIMEOUT": "250ms",
-    }  # fmt: skip
+        "TUNER_TABLE": "/a",
+        "TUNER_SERVICE": "http://b/",
+        "TUNER_CLUSTER": "c",
+        "TUNER_TOKEN": "d",
+        "TUNER_TIMEOUT": "250ms",
+    }
     table = table_of({(Collective.BCAST, 2): [(0, Choice())]})
 
     def made(table: Any = None, service: str | None = None, cluster: str | None = None) -> Request:

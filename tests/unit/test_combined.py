@@ -17,8 +17,10 @@ from tuner.topology.readers import combine
 # Adapters in the other order: mlx5_0 is the second NIC of the file.
 NODE = nccl(card("02", 0) + adapter("05", "mlx5_1", 0), card("12", 1) + adapter("15", "mlx5_0", 1))
 OTHER = NODE.replace("mlx5_", "own")
-PAIRS = fabric({name: NAMES[name] for name in NAMES if name not in ("H30", "H40")},
-               [cable for cable in UP + DOWN if cable[0] not in ("H30", "H40")])  # fmt: skip
+PAIRS = fabric(
+    {name: NAMES[name] for name in NAMES if name not in ("H30", "H40")},
+    [cable for cable in UP + DOWN if cable[0] not in ("H30", "H40")],
+)
 LISTED = """
 name: pair
 nodes: [a, b]
@@ -70,10 +72,17 @@ def test_nics_of_other_names_are_taken_in_order() -> None:
 def test_cables_of_a_fabric_that_knows_no_nics_are_dealt_to_them() -> None:
     whole = combine(read(LISTED), read(NODE))
     assert ends(whole) == {
-        ("a.nic0", "s"): 10e9, ("s", "a.nic0"): 10e9, ("a.nic1", "t"): 10e9,
-        ("t", "a.nic1"): 10e9, ("b.nic0", "s"): 10e9, ("b.nic1", "s"): 10e9, ("s", "b.nic0"): 10e9,
-        ("s", "b.nic1"): 10e9, ("s", "t"): 10e9, ("t", "s"): 10e9,
-    }  # fmt: skip
+        ("a.nic0", "s"): 10e9,
+        ("s", "a.nic0"): 10e9,
+        ("a.nic1", "t"): 10e9,
+        ("t", "a.nic1"): 10e9,
+        ("b.nic0", "s"): 10e9,
+        ("b.nic1", "s"): 10e9,
+        ("s", "b.nic0"): 10e9,
+        ("s", "b.nic1"): 10e9,
+        ("s", "t"): 10e9,
+        ("t", "s"): 10e9,
+    }
     assert {link.count for link in whole.links} == {1}
 
 
@@ -92,13 +101,16 @@ def test_one_nic_keeps_all_cables() -> None:
 @pytest.mark.parametrize(
     ("whole", "node", "sentence"),
     [
-        (fabric(NAMES, UP + DOWN), NODE,
-         "node single has 1 cables on the fabric, but the computer described for it has 2"),
+        (
+            fabric(NAMES, UP + DOWN),
+            NODE,
+            "node single has 1 cables on the fabric, but the computer described for it has 2",
+        ),
         (PAIRS, nccl(adapter("05", "a", 0)), "node n2 has 2 NICs on the fabric, but .* has 1"),
         (LISTED.replace(", count: 2", ""), NODE, "node b has 1 cables on the fabric"),
         (PAIRS, PAIRS, "topology infiniband has 2 nodes: the inside of a node comes from a file"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_named(whole: str, node: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         combine(read(whole), read(node))
@@ -115,8 +127,14 @@ def test_a_file_names_both(tmp_path: Path) -> None:
 def test_a_file_adds_what_the_fabric_does_not_know(tmp_path: Path) -> None:
     tree = "SwitchName=l1 Nodes=gpu[1-2],disk\nSwitchName=t Switches=l1"
     write(tmp_path, tree=tree, node=NODE)
-    told = {"fabric": "tree", "node": "node", "rails": 2, "latency": "0.3us",
-            "bandwidth": "50GB/s", "nodes": "gpu*"}  # fmt: skip
+    told = {
+        "fabric": "tree",
+        "node": "node",
+        "rails": 2,
+        "latency": "0.3us",
+        "bandwidth": "50GB/s",
+        "nodes": "gpu*",
+    }
     local = {"latency": "1us", "bandwidth": "9GB/s"}
     write(tmp_path, both=yaml.safe_dump({"combine": told, "local": local}))
     whole = load_topology(tmp_path / "both")

@@ -71,9 +71,10 @@ def test_a_gain_at_one_of_very_many_sizes_is_left_to_the_default() -> None:
 @given(
     st.lists(
         st.fixed_dictionaries({RING: st.floats(0.7, 3.0), TREE: st.floats(0.7, 3.0)}),
-        min_size=1, max_size=8,
+        min_size=1,
+        max_size=8,
     )
-)  # fmt: skip
+)
 def test_more_rules_cost_less_and_the_fewest_stay_below_the_loss(
     gains: list[Mapping[Choice, float]],
 ) -> None:

@@ -58,9 +58,12 @@ def said(program: Path) -> str:
     """What it prints on standard error."""
     places = {"NUMBA_CACHE_DIR": str(program.parent), "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run(
-        [sys.executable, program], env={**os.environ, **places}, capture_output=True, text=True,
+        [sys.executable, program],
+        env={**os.environ, **places},
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     assert run.stdout == "6\n"
     return run.stderr
 
@@ -72,8 +75,11 @@ def test_a_signal_waits_until_something_is_compiled(name: str, tmp_path: Path) -
     run = subprocess.run(
         [sys.executable, program, name],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
     assert (run.stdout, run.stderr) == ("1 6\n", "")
 
 
@@ -118,9 +124,12 @@ def ran(folder: Path, program: str, *words: str) -> str:
     path.write_text(program)
     places = {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(
-        [sys.executable, path, *words], env={**os.environ, **places}, capture_output=True,
-        text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+        [sys.executable, path, *words],
+        env={**os.environ, **places},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
 
 
 @pytest.mark.slow

@@ -37,9 +37,12 @@ def flat(p: int) -> Placement:
 
 
 def parts(
-    collective: Collective, name: str, p: int, nbytes: int,
+    collective: Collective,
+    name: str,
+    p: int,
+    nbytes: int,
     reduction: ReductionCost = FREE_REDUCTION,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """In seconds, with one rank per node."""
     placement = flat(p)
     costs = replace(given_calibration(placement.topology), reduction={"host": reduction})
@@ -92,10 +95,14 @@ def test_two_flows_that_share_a_link_contend() -> None:
     """Two pairs across one link as wide as a port: each flows at half its rate."""
     link = {"latency": "1us", "bandwidth": "10GB/s"}
     ends = [("a", "s"), ("b", "s"), ("c", "t"), ("d", "t"), ("s", "t")]
-    topology = topology_from({
-        "name": "narrow", "nodes": ["a", "b", "c", "d"], "switches": ["s", "t"],
-        "links": [{"between": list(pair), **link} for pair in ends],
-    })  # fmt: skip
+    topology = topology_from(
+        {
+            "name": "narrow",
+            "nodes": ["a", "b", "c", "d"],
+            "switches": ["s", "t"],
+            "links": [{"between": list(pair), **link} for pair in ends],
+        }
+    )
     m = 10_000
     made = schedule(BCAST, 4, 1, [Round.of([0, 1], [2, 3], 0)])
     run = explain(made, Placement.consecutive(topology, 1), given_calibration(topology), m)
@@ -108,9 +115,12 @@ def test_overheads_and_copies_and_queries() -> None:
     cost = replace(PathCost.line(1e-6, 1e-9), overhead=Estimate.exact(3e-7))
     costs = Calibration("one", "any", {("node", "host"): cost, ("self", "host"): cost})
     made = schedule(BCAST, 2, 2, [Round.of(0, 1, 0, count=2), Round.of(1, 1, 0, into=2)])
-    placement = Placement.consecutive(topology_from({
-        "name": "one", "nodes": 1, "latency": "1us", "bandwidth": "1GB/s", "cores": 2
-    }), 2)  # fmt: skip
+    placement = Placement.consecutive(
+        topology_from(
+            {"name": "one", "nodes": 1, "latency": "1us", "bandwidth": "1GB/s", "cores": 2}
+        ),
+        2,
+    )
     run = explain(made, placement, costs, m)
     assert run.parts == expected(
         latency=1e-6, overhead=3e-7, bandwidth=m * 1e-9, copying=1.3e-6 + m / 2 * 1e-9
@@ -119,9 +129,9 @@ def test_overheads_and_copies_and_queries() -> None:
 
 def test_messages_that_take_no_time_do_not_wait_for_themselves() -> None:
     """Two of them leave a port at the very instant at which the long one before them has."""
-    topology = topology_from({
-        "name": "two", "nodes": 2, "latency": "2us", "bandwidth": "1GB/s", "cores": 3
-    })  # fmt: skip
+    topology = topology_from(
+        {"name": "two", "nodes": 2, "latency": "2us", "bandwidth": "1GB/s", "cores": 3}
+    )
     paths = {
         ("network", "host"): PathCost.line(0.0, 1e-9),
         ("node", "host"): PathCost.line(9e-6, 0),

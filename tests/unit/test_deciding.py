@@ -29,7 +29,8 @@ DECIDING: dict[str, dict[str, tuple[str, ...]]] = {
     "mpich": {
         "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": ("m.json",),
         "MPIR_CVAR_BCAST_INTRA_ALGORITHM": ("binomial",),
-        "MPICH_BCAST_INTRA_ALGORITHM": ("1",), "MPIR_PARAM_ALLREDUCE_INTRA_ALGORITHM": ("ring",),
+        "MPICH_BCAST_INTRA_ALGORITHM": ("1",),
+        "MPIR_PARAM_ALLREDUCE_INTRA_ALGORITHM": ("ring",),
         "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE": ("d.json",),
         "MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE_GPU": ("s.json",),
         "MPIR_CVAR_BCAST_POSIX_INTRA_ALGORITHM": ("release_gather",),
@@ -37,21 +38,26 @@ DECIDING: dict[str, dict[str, tuple[str, ...]]] = {
         "MPIR_CVAR_DEVICE_COLLECTIVES": ("none", "all"),
         "MPIR_CVAR_BCAST_DEVICE_COLLECTIVE": ("0", "no"),
     },
-}  # fmt: skip
+}
 HARMLESS: dict[str, dict[str, str]] = {
     "openmpi": {
-        "OMPI_MCA_coll_tuned_dynamic_rules_filename": "", "OMPI_MCA_btl": "^tuned",
-        "OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "OMPI_MCA_coll_tuned_bcast_algorithm": "0",
+        "OMPI_MCA_coll_tuned_dynamic_rules_filename": "",
+        "OMPI_MCA_btl": "^tuned",
+        "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+        "OMPI_MCA_coll_tuned_bcast_algorithm": "0",
         "OMPI_MCA_coll_tuned_allreduce_algorithm": "ignore",
         "OMPI_MCA_coll_tuned_barrier_algorithm": "1",
         "OMPI_MCA_coll_tuned_bcast_algorithm_segmentsize": "4096",
     },
     "mpich": {
-        "MPIR_CVAR_DEVICE_COLLECTIVES": "percoll", "MPIR_CVAR_BCAST_INTRA_ALGORITHM": "auto",
-        "MPIR_CVAR_BCAST_DEVICE_COLLECTIVE": "1", "MPIR_CVAR_ALLREDUCE_COMPOSITION": "0",
-        "MPIR_CVAR_IBCAST_INTRA_ALGORITHM": "tree", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": "",
+        "MPIR_CVAR_DEVICE_COLLECTIVES": "percoll",
+        "MPIR_CVAR_BCAST_INTRA_ALGORITHM": "auto",
+        "MPIR_CVAR_BCAST_DEVICE_COLLECTIVE": "1",
+        "MPIR_CVAR_ALLREDUCE_COMPOSITION": "0",
+        "MPIR_CVAR_IBCAST_INTRA_ALGORITHM": "tree",
+        "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": "",
     },
-}  # fmt: skip
+}
 NAME = "OMPI_MCA_coll_tuned_dynamic_rules_filename"
 
 
@@ -83,11 +89,13 @@ def test_all_that_decides_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "words",
     [
-        "probe --out {}/m", "probe run --hosts a,b --out {}/m",
-        "tune --hosts a,b --measurements {}/m --out {}/t", "quickstart --out {}/q --fresh",
+        "probe --out {}/m",
+        "probe run --hosts a,b --out {}/m",
+        "tune --hosts a,b --measurements {}/m --out {}/t",
+        "quickstart --out {}/q --fresh",
         "quickstart --libraries mpich,openmpi --out {}/q",
     ],
-)  # fmt: skip
+)
 def test_a_verb_that_measures_says_so_before_it_starts_or_writes_anything(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

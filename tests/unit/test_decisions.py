@@ -63,9 +63,15 @@ def test_the_default_takes_as_long_as_what_it_runs_there() -> None:
 
 @pytest.mark.parametrize(
     "point",
-    [POINT.at(16384), POINT.at(65540), replace(POINT, ppn=2), replace(POINT, memory="cuda"),
-     replace(POINT, collective=ALLREDUCE), POINT.at(0)],
-)  # fmt: skip
+    [
+        POINT.at(16384),
+        POINT.at(65540),
+        replace(POINT, ppn=2),
+        replace(POINT, memory="cuda"),
+        replace(POINT, collective=ALLREDUCE),
+        POINT.at(0),
+    ],
+)
 def test_elsewhere_nothing_is_known_of_it(point: Point) -> None:
     assert math.isnan(Simulator(CALIBRATION, TOPOLOGY, [KNOWN])(point, Choice()))
 
@@ -146,13 +152,19 @@ def test_what_was_kept_is_read_again() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        7, [7], [{}], [{**RECORD, "nodes": 0}], [{**RECORD, "starts": [4, 4, 8]}],
-        [{**RECORD, "starts": [4]}], [{**RECORD, "starts": [-4, 4, 8]}],
-        [{**RECORD, "collective": "dance"}], [{**RECORD, "more": 1}],
+        7,
+        [7],
+        [{}],
+        [{**RECORD, "nodes": 0}],
+        [{**RECORD, "starts": [4, 4, 8]}],
+        [{**RECORD, "starts": [4]}],
+        [{**RECORD, "starts": [-4, 4, 8]}],
+        [{**RECORD, "collective": "dance"}],
+        [{**RECORD, "more": 1}],
         [{**RECORD, "choices": [{"algorithm": "dance"}, None, None]}],
         [{**RECORD, "choices": [{"algorithm": "linear", "params": {"fanout": 1}}, None, None]}],
     ],
-)  # fmt: skip
+)
 def test_what_is_damaged_is_refused(damage: object) -> None:
     with pytest.raises(InputError, match=r"^m\.ndjson: what the default runs is damaged: "):
         decisions_of({DEFAULT_RUNS: damage}, "openmpi", "m.ndjson")
@@ -160,8 +172,9 @@ def test_what_is_damaged_is_refused(damage: object) -> None:
 
 def test_a_file_that_knows_is_not_asked_again(tmp_path: Path) -> None:
     out = tmp_path / "m.ndjson"
-    request = Request("openmpi", HOSTS, 1, sizes=(4096,), collectives=(BCAST,),
-                      shapes=(Shape(1, 4),))  # fmt: skip
+    request = Request(
+        "openmpi", HOSTS, 1, sizes=(4096,), collectives=(BCAST,), shapes=(Shape(1, 4),)
+    )
     probe_cluster(out, REQUEST, Ranks(), decisions=[KNOWN])
     nobody = Launcher("openmpi", Path("no such interpreter"))
     assert known_decisions(out, request, nobody, pytest.fail) == (KNOWN,)
@@ -178,20 +191,29 @@ def test_without_a_compiler_a_line_says_so(tmp_path: Path, monkeypatch: pytest.M
 
 def test_mpichs_default_is_what_the_rules_in_its_library_say() -> None:
     calls = [
-        (BCAST, 4, 1, CONSECUTIVE), (BCAST, 8, 1, CONSECUTIVE), (BCAST, 9, 1, CONSECUTIVE),
-        (BCAST, 2, 2, CYCLIC), (ALLREDUCE, 5, 1, CONSECUTIVE),
-    ]  # fmt: skip
+        (BCAST, 4, 1, CONSECUTIVE),
+        (BCAST, 8, 1, CONSECUTIVE),
+        (BCAST, 9, 1, CONSECUTIVE),
+        (BCAST, 2, 2, CYCLIC),
+        (ALLREDUCE, 5, 1, CONSECUTIVE),
+    ]
     binomial, ring = Choice("binomial"), Choice("scatter_allgather_ring")
     doubling, rabenseifner = Choice("recursive_doubling"), Choice("rabenseifner")
     expected = [
-        ((4,), (binomial,)), ((4, 12292), (binomial, ring)), ((4,), (ring,)),
-        ((4,), (binomial,)), ((4, 16), (doubling, rabenseifner)),
-    ]  # fmt: skip
+        ((4,), (binomial,)),
+        ((4, 12292), (binomial, ring)),
+        ((4,), (ring,)),
+        ((4,), (binomial,)),
+        ((4, 16), (doubling, rabenseifner)),
+    ]
     found = mpich_decisions.find(OwnTrees(GENERIC), calls, 1 << 20)
     assert [each.call for each in found] == calls
     assert [(each.starts, each.choices) for each in found] == expected
-    seconds = Simulator(replace(CALIBRATION, library="mpich 5.0.2"), TOPOLOGY,
-                        [Decisions(BCAST, 1, 4, 1 << 20, (4,), (binomial,))])  # fmt: skip
+    seconds = Simulator(
+        replace(CALIBRATION, library="mpich 5.0.2"),
+        TOPOLOGY,
+        [Decisions(BCAST, 1, 4, 1 << 20, (4,), (binomial,))],
+    )
     assert seconds(POINT, Choice()) == seconds(POINT, binomial)
 
 
@@ -208,11 +230,7 @@ def test_of_what_its_rules_ask_beyond_the_call_nothing_is_known() -> None:
 
 def test_where_a_host_has_several_ranks_its_rules_for_a_hierarchy_count() -> None:
     tree = {"collective=bcast": {"comm_hierarchy=parent": BINOMIAL, "comm_hierarchy=any": RING}}
-    shapes = {
-        (2, 2): "binomial",
-        (4, 1): "scatter_allgather_ring",
-        (1, 4): "binomial",
-    }
+    shapes = {(2, 2): "binomial", (4, 1): "scatter_allgather_ring", (1, 4): "binomial"}
     for (nodes, ppn), name in shapes.items():
         (found,) = mpich_decisions.find(OwnTrees(tree), [(BCAST, nodes, ppn, CONSECUTIVE)], 4096)
         assert found.choices == (Choice(name),)

@@ -49,8 +49,17 @@ def grid(simulate: Simulate = simulated, noise: float = 0.01, seed: int = 1) -> 
     for point in points():
         for choice in CHOICES:
             median = truth(point, choice) * math.exp(noise * draw.standard_normal())
-            rows.append(Row(point, choice, {}, median, median * (1 - noise), median * (1 + noise),
-                            simulate(point, choice)))  # fmt: skip
+            rows.append(
+                Row(
+                    point,
+                    choice,
+                    {},
+                    median,
+                    median * (1 - noise),
+                    median * (1 + noise),
+                    simulate(point, choice),
+                )
+            )
     return Grid(rows, simulate)
 
 
@@ -166,10 +175,13 @@ def test_far_from_all_measurements_small_gains_of_a_simulation_that_is_right_so_
         truth = {
             (point, choice): simulate(point, choice)
             * (wrong if choice == RING and point.nbytes >= 2**size else 1.0)
-            for point in grid for choice in CHOICES
-        }  # fmt: skip
-        rows = [Row(*pair, {0: (t,) * 8}, t, 0.97 * t, 1.03 * t, simulate(*pair))
-                for pair, t in truth.items()]  # fmt: skip
+            for point in grid
+            for choice in CHOICES
+        }
+        rows = [
+            Row(*pair, {0: (t,) * 8}, t, 0.97 * t, 1.03 * t, simulate(*pair))
+            for pair, t in truth.items()
+        ]
         whole = Grid(rows, simulate)
         design, got = whole.design(), dict[object, Row]()
         while design.bound().upper > 0.02 and (batch := design.next(whole.seconds / 50)):
@@ -207,9 +219,7 @@ def test_what_was_wrong_counts_in_no_bound() -> None:
 
 
 @pytest.mark.parametrize("gains", [(3.0, 1.0), (5.0, 1.04), (1.5, 1.0), (2.0, 1.6)])
-def test_calls_that_were_not_measured_are_decided_as_in_a_table(
-    gains: tuple[float, float],
-) -> None:
+def test_calls_that_were_not_measured_are_decided_as_in_a_table(gains: tuple[float, float]) -> None:
     """A gain falls from 2 nodes to 8; nothing is simulated, so both ends have to speak for it."""
     sizes, counts = (64, 1024, 16384), (2, 3, 4, 6, 8)
 
@@ -221,9 +231,10 @@ def test_calls_that_were_not_measured_are_decided_as_in_a_table(
 
     rows = [
         measured(nodes, n, choice, gain if choice == RING else 1.0)
-        for nodes, gain in zip((2, 8), gains, strict=True) for n in sizes
+        for nodes, gain in zip((2, 8), gains, strict=True)
+        for n in sizes
         for choice in (DEFAULT, RING)
-    ]  # fmt: skip
+    ]
     calls = [Point("bcast", nodes, 1, "host", n) for nodes in counts for n in sizes]
     design, selector = Design(dict.fromkeys(calls, (RING,)), blind), train(rows, blind, True)
     design.learn(rows)
@@ -244,10 +255,18 @@ def test_what_jumps_between_two_times_is_measured_again_and_again() -> None:
     for launch in range(1, 9):
         asked.update(choice for task in design.next(math.inf) for choice in task.choices)
         design.learn(
-            Row(call, choice, dict.fromkeys(range(asked[choice]), (0.8 * t, 1.2 * t)), t,
-                t / 1.2 ** (2 / launch**0.5), t * 1.2 ** (2 / launch**0.5), math.nan)
-            for choice, t in times.items() if asked[choice]
-        )  # fmt: skip
+            Row(
+                call,
+                choice,
+                dict.fromkeys(range(asked[choice]), (0.8 * t, 1.2 * t)),
+                t,
+                t / 1.2 ** (2 / launch**0.5),
+                t * 1.2 ** (2 / launch**0.5),
+                math.nan,
+            )
+            for choice, t in times.items()
+            if asked[choice]
+        )
     assert asked[TREE] > 3
     assert max(asked[RING], asked[SLOW]) <= 2
 

@@ -229,8 +229,9 @@ def test_a_staged_message_is_the_message(dtype: str) -> None:
         COMM.Sendrecv(message(given), 0, 0, message(expected), 0, 0)
         staging(
             lambda sent, received: COMM.Sendrecv(sent, 0, 0, received, 0, 0),
-            (message(resident(given)), READ), (message(resident(taken)), WRITE),
-        )  # fmt: skip
+            (message(resident(given)), READ),
+            (message(resident(taken)), WRITE),
+        )
         assert taken.tobytes() == expected.tobytes()
 
 
@@ -281,8 +282,14 @@ def test_the_bound_of_idle_pinned_memory_is_finite() -> None:
     assert pool.idle_nbytes == 0
 
 
-def fold(folding: Folding, device: FakeDevice, op: MPI.Op, datatype: MPI.Datatype,
-         first: Any, second: Any) -> list[Any]:  # fmt: skip
+def fold(
+    folding: Folding,
+    device: FakeDevice,
+    op: MPI.Op,
+    datatype: MPI.Datatype,
+    first: Any,
+    second: Any,
+) -> list[Any]:
     """What `op.Reduce_local` leaves in `second` must be there; it is also returned."""
     expected = np.array(second)
     op.Reduce_local([np.array(first), len(first), datatype], [expected, len(first), datatype])
@@ -428,10 +435,16 @@ def test_what_nccl_reduces_follows_from_operator_and_datatype() -> None:
     assert reducible(MPI.MAX, MPI.INT64_T)
     assert reducible(MPI.MAX, MPI.INT8_T)
     for op, datatype in (
-        (MPI.BAND, MPI.INT), (MPI.SUM, MPI.INT8_T), (MPI.PROD, MPI.UINT8_T),
-        (MPI.SUM, MPI.SHORT), (MPI.SUM, MPI.BYTE), (MPI.MAXLOC, MPI.FLOAT_INT),
-        (MPI.SUM, MPI.DOUBLE.Create_contiguous(2)), (MPI.SUM, MPI.C_BOOL), (MPI.SUM, MPI.COMPLEX),
-    ):  # fmt: skip
+        (MPI.BAND, MPI.INT),
+        (MPI.SUM, MPI.INT8_T),
+        (MPI.PROD, MPI.UINT8_T),
+        (MPI.SUM, MPI.SHORT),
+        (MPI.SUM, MPI.BYTE),
+        (MPI.MAXLOC, MPI.FLOAT_INT),
+        (MPI.SUM, MPI.DOUBLE.Create_contiguous(2)),
+        (MPI.SUM, MPI.C_BOOL),
+        (MPI.SUM, MPI.COMPLEX),
+    ):
         assert not reducible(op, datatype)
 
 

@@ -27,13 +27,24 @@ KIB = 1024
 
 
 def rule(
-    lo: int, hi: float, name: str = "default", gain: float = 1.0, sizes: tuple[int, ...] = (),
-    key: Key = KEY, runner_up: str = "ring", basis: str = "measured",
-) -> Rule:  # fmt: skip
+    lo: int,
+    hi: float,
+    name: str = "default",
+    gain: float = 1.0,
+    sizes: tuple[int, ...] = (),
+    key: Key = KEY,
+    runner_up: str = "ring",
+    basis: str = "measured",
+) -> Rule:
     evidence = Evidence(
-        basis if sizes else "none", sizes, (1e-3,) * len(sizes), (1e-3 / gain,) * len(sizes),
-        gain=gain, gain_ci95=(gain / 1.05, gain * 1.05), runner_up=runner_up,
-    )  # fmt: skip
+        basis if sizes else "none",
+        sizes,
+        (1e-3,) * len(sizes),
+        (1e-3 / gain,) * len(sizes),
+        gain=gain,
+        gain_ci95=(gain / 1.05, gain * 1.05),
+        runner_up=runner_up,
+    )
     return Rule(key, lo, hi, Choice(name), evidence)
 
 
@@ -58,9 +69,11 @@ NEW = table(
 def test_every_range_that_is_decided_otherwise_is_named_with_its_gain() -> None:
     found = difference(OLD, NEW)
     assert [(c.lo, c.hi, c.kind) for c in found.changes] == [
-        (8 * KIB, 32 * KIB, DEPARTS), (64 * KIB, 80 * KIB, RETURNS),
-        (80 * KIB, 512 * KIB, OTHER), (512 * KIB, math.inf, RETURNS),
-    ]  # fmt: skip
+        (8 * KIB, 32 * KIB, DEPARTS),
+        (64 * KIB, 80 * KIB, RETURNS),
+        (80 * KIB, 512 * KIB, OTHER),
+        (512 * KIB, math.inf, RETURNS),
+    ]
     gains = [c.gain for c in found.changes]
     assert [gains[0], *gains[2:]] == pytest.approx([1.5, 1.5 / 1.2, 1 / 1.3])
     assert not found.changes[1].known  # no probed size of the ring lies there
@@ -85,19 +98,29 @@ def test_the_evidence_is_told_in_words() -> None:
 @pytest.mark.parametrize(
     ("after", "said"),
     [
-        (rule(0, math.inf, sizes=(64, 16 * KIB, 64 * KIB)),
-         "of what was measured at 64B to 64KiB nothing allowed is surely faster"),
-        (rule(0, math.inf, sizes=(16 * KIB,), runner_up=""),
-         "nothing allowed was measured again at 16KiB but the default; before"),
-        (rule(0, math.inf, sizes=(64, 64 * KIB)),
-         "not measured again at 16KiB, and the default holds at 64B to 64KiB; before"),
-        (rule(0, math.inf, sizes=(16 * KIB,), basis="learned"),
-         "not measured at 16KiB for the new table, and nothing allowed is believed"),
-        (rule(0, math.inf, sizes=(64, 16 * KIB, 64 * KIB), basis="learned"),
-         "not measured at every size of 64B to 64KiB for the new table, and nothing allowed"),
+        (
+            rule(0, math.inf, sizes=(64, 16 * KIB, 64 * KIB)),
+            "of what was measured at 64B to 64KiB nothing allowed is surely faster",
+        ),
+        (
+            rule(0, math.inf, sizes=(16 * KIB,), runner_up=""),
+            "nothing allowed was measured again at 16KiB but the default; before",
+        ),
+        (
+            rule(0, math.inf, sizes=(64, 64 * KIB)),
+            "not measured again at 16KiB, and the default holds at 64B to 64KiB; before",
+        ),
+        (
+            rule(0, math.inf, sizes=(16 * KIB,), basis="learned"),
+            "not measured at 16KiB for the new table, and nothing allowed is believed",
+        ),
+        (
+            rule(0, math.inf, sizes=(64, 16 * KIB, 64 * KIB), basis="learned"),
+            "not measured at every size of 64B to 64KiB for the new table, and nothing allowed",
+        ),
         (rule(0, math.inf), "nothing was measured there; before"),
     ],
-)  # fmt: skip
+)
 def test_a_return_says_whether_anybody_looked_again(after: Rule, said: str) -> None:
     """That nothing is faster is known only of what was measured."""
     before = table(rule(0, math.inf, "ring", 1.2, (16 * KIB,)))
@@ -111,14 +134,17 @@ ANYTHING = "of what was measured at 1KiB nothing allowed is surely faster than t
     ("collective", "wishes", "said"),
     [
         (Collective.ALLREDUCE, {"rules": 3}, "of 3 rules at most none was left for it; before"),
-        (Collective.ALLREDUCE, {"rules": 3, "forbidden": ["ring"]},
-         f"{ANYTHING}, or of 3 rules at most none was left"),
+        (
+            Collective.ALLREDUCE,
+            {"rules": 3, "forbidden": ["ring"]},
+            f"{ANYTHING}, or of 3 rules at most none was left",
+        ),
         (Collective.ALLREDUCE, {"commutative_only": True}, "the new table has rules for commut"),
         (Collective.BCAST, {"commutative_only": True}, f"{ANYTHING}; before, ring measured"),
         (Collective.ALLREDUCE, {}, f"{ANYTHING}; before, ring measured"),
         (Collective.ALLREDUCE, "nonsense", f"{ANYTHING}; before, ring measured"),
     ],
-)  # fmt: skip
+)
 def test_a_return_that_was_wished_for_is_called_so(
     collective: Collective, wishes: object, said: str
 ) -> None:
@@ -156,8 +182,9 @@ def test_calls_that_only_one_table_knows_are_the_librarys_in_the_other() -> None
 
 
 def test_rules_for_any_operator_are_not_told_again_for_commutative_ones() -> None:
-    twice = table(*OLD.rules, *(rule(r.lo, r.hi, r.choice.algorithm, key=COMMUTATIVE)
-                                for r in OLD.rules))  # fmt: skip
+    twice = table(
+        *OLD.rules, *(rule(r.lo, r.hi, r.choice.algorithm, key=COMMUTATIVE) for r in OLD.rules)
+    )
     assert difference(twice, OLD).changes == ()
     only = table(*OLD.rules, rule(0, math.inf, "ring", 2.0, (16 * KIB,), COMMUTATIVE))
     assert {c.key for c in difference(OLD, only).changes} == {COMMUTATIVE}

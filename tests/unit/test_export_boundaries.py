@@ -81,12 +81,17 @@ def own(rule: Rule | None, _key: Key, _nbytes: int) -> Choice:
 # Open MPI
 
 OPENMPI = {
-    c: [DEFAULT, *(
-        x for n in (8, 1 << 20) for x in mpi_libraries.openmpi.candidates(c, 16, n)
-        if mpi_libraries.openmpi.order_safe(c, x) and mpi_libraries.openmpi.in_rules(c, x)
-    )]
+    c: [
+        DEFAULT,
+        *(
+            x
+            for n in (8, 1 << 20)
+            for x in mpi_libraries.openmpi.candidates(c, 16, n)
+            if mpi_libraries.openmpi.order_safe(c, x) and mpi_libraries.openmpi.in_rules(c, x)
+        ),
+    ]
     for c in (ALLGATHER, ALLREDUCE, BCAST, REDUCE)
-}  # fmt: skip
+}
 SIX = {
     c: [x for x in own if x.algorithm not in json_rules.OTHERWISE_NAMED.get(c, ())]
     for c, own in OPENMPI.items()
@@ -123,10 +128,11 @@ MPICH = {
 }
 MPICH_COMMUTATIVE = {
     ALLREDUCE: [
-        x for x in mpi_libraries.mpich.candidates(ALLREDUCE, 16, 1 << 20)
+        x
+        for x in mpi_libraries.mpich.candidates(ALLREDUCE, 16, 1 << 20)
         if not mpi_libraries.mpich.order_safe(ALLREDUCE, x)
     ]
-}  # fmt: skip
+}
 
 
 def csel_call(key: Key, nbytes: int) -> mpich.Call:
@@ -146,9 +152,11 @@ def csel_wanted(
 ) -> Callable[[Rule | None, Key, int], mpich.Leaf]:
     def wanted(rule: Rule | None, key: Key, nbytes: int) -> mpich.Leaf:
         few = nbytes // 4 < 1 << (key.p.bit_length() - 1)
-        if rule is None or rule.choice.is_default or (
-            few and rule.choice.algorithm == "rabenseifner"
-        ):  # fmt: skip
+        if (
+            rule is None
+            or rule.choice.is_default
+            or (few and rule.choice.algorithm == "rabenseifner")
+        ):
             return mpich.decide(generic, key.collective, csel_call(key, nbytes))
         leaf = leaf_of(rule)
         assert leaf is not None
@@ -164,9 +172,7 @@ NCCL = {
     for c in (ALLGATHER, ALLREDUCE, BCAST, REDUCE, REDUCE_SCATTER)
 }
 STAND_IN = Choice("ring_simple")
-UCC_CHOICES = {
-    c: [DEFAULT, *map(Choice, UCC[c])] for c in UCC if c not in UNSPLIT
-}  # fmt: skip
+UCC_CHOICES = {c: [DEFAULT, *map(Choice, UCC[c])] for c in UCC if c not in UNSPLIT}
 
 
 def plugin(family: str) -> Callable[[str], Says]:
@@ -212,10 +218,11 @@ PRESET = {c: [choice_of(n) for n in range(most + 1)] for c, most in PRESETS.item
 NUMBERED = {c: [Choice(name) for name in known] for c, known in MVAPICH2.items()}
 REORDERING = {
     ALLREDUCE: [
-        x for x in mpi_libraries.openmpi.candidates(ALLREDUCE, 16, 1 << 20)
+        x
+        for x in mpi_libraries.openmpi.candidates(ALLREDUCE, 16, 1 << 20)
         if not mpi_libraries.openmpi.order_safe(ALLREDUCE, x)
     ]
-}  # fmt: skip
+}
 
 
 def han(text: str) -> Says:
@@ -253,36 +260,67 @@ READERS = [
     ),
     *(
         Reader(
-            name, library, MPICH, FLAT, grown_into(tree), csel(library), csel_wanted(tree), BOTH,
+            name,
+            library,
+            MPICH,
+            FLAT,
+            grown_into(tree),
+            csel(library),
+            csel_wanted(tree),
+            BOTH,
             MPICH_COMMUTATIVE,
         )
         for name, library, tree in (
-            ("mpich", "mpich 4.1.2", GENERIC), ("mpich", "mpich 5.0.2", GENERIC),
+            ("mpich", "mpich 4.1.2", GENERIC),
+            ("mpich", "mpich 5.0.2", GENERIC),
             ("mvapich", "mvapich 4.0", DENSE),
         )
     ),
     Reader(
-        "mpich-device", "mpich 5.0.2", MPICH, [(1, 2), (1, 6), (2, 4), (9, 1)], grown_into(BELOW),
-        csel("mpich 5.0.2", mpich.DEVICE), csel_wanted(BELOW, mpich.device.leaf_of), BOTH,
+        "mpich-device",
+        "mpich 5.0.2",
+        MPICH,
+        [(1, 2), (1, 6), (2, 4), (9, 1)],
+        grown_into(BELOW),
+        csel("mpich 5.0.2", mpich.DEVICE),
+        csel_wanted(BELOW, mpich.device.leaf_of),
+        BOTH,
         MPICH_COMMUTATIVE,
     ),
     *(
         Reader(
-            "nccl", f"{family} 2.27", NCCL, SPREAD, Wish(otherwise=str(STAND_IN)), plugin(family),
+            "nccl",
+            f"{family} 2.27",
+            NCCL,
+            SPREAD,
+            Wish(otherwise=str(STAND_IN)),
+            plugin(family),
             plugin_wanted(family),
         )
         for family in ("nccl", "rccl")
     ),
     Reader("ucc", "ucc 1.8.0", UCC_CHOICES, SPREAD, Wish(), sections, own),
     Reader(
-        "intelmpi", "intelmpi 2021.18.1", PRESET, [(1, 6)], Wish(), variables(intelmpi.DIALECT),
-        own, ("any",),
+        "intelmpi",
+        "intelmpi 2021.18.1",
+        PRESET,
+        [(1, 6)],
+        Wish(),
+        variables(intelmpi.DIALECT),
+        own,
+        ("any",),
     ),
     Reader(
-        "mvapich2", "mvapich2 2.3.7", NUMBERED, [(1, 6)], ALL, variables(mvapich2.DIALECT), own,
+        "mvapich2",
+        "mvapich2 2.3.7",
+        NUMBERED,
+        [(1, 6)],
+        ALL,
+        variables(mvapich2.DIALECT),
+        own,
         ("commutative",),
     ),
-]  # fmt: skip
+]
 BOUNDS = st.one_of(
     st.integers(1, 64), st.integers(1, 1 << 24), st.integers(0, 24).map(lambda bits: 1 << bits)
 )

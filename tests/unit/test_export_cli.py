@@ -32,9 +32,11 @@ OF = {
 OTHER = {"nccl": "ring_simple", "intelmpi": "preset_2"}
 
 OPTIONS = {
-    "ranks": ("--ranks", "8"), "otherwise": ("--otherwise", "ring_simple"),
-    "generic": ("--generic", "generic.json"), "commutative_only": ("--commutative-only",),
-}  # fmt: skip
+    "ranks": ("--ranks", "8"),
+    "otherwise": ("--otherwise", "ring_simple"),
+    "generic": ("--generic", "generic.json"),
+    "commutative_only": ("--commutative-only",),
+}
 
 
 @pytest.fixture(params=sorted(set(FORMATS) - {"mpich", "mpich-device", "mvapich"}))
@@ -259,8 +261,10 @@ def test_a_stand_in_for_the_default_is_told(
     check = ["table", "check", file, "--table", path]
     assert main([*check, *wish]) == 0
     lost = "the table leaves it to the library, for which "
-    for given, told in (([], "a stand-in must be named (--otherwise); the "),
-                        ([wish[0], OTHER[form]], f"{OTHER[form]} stands; the ")):  # fmt: skip
+    for given, told in (
+        ([], "a stand-in must be named (--otherwise); the "),
+        ([wish[0], OTHER[form]], f"{OTHER[form]} stands; the "),
+    ):
         capsys.readouterr()
         assert main([*check, *given]) == 1
         said = [line for line in capsys.readouterr().out.splitlines() if " of 4095 bytes" in line]
@@ -314,9 +318,15 @@ def test_who_has_rules_for_some_operators_alone_is_told_how_to_ask(
 
 @pytest.mark.parametrize(
     ("form", "library"),
-    [("openmpi", "openmpi 5.0.11"), ("openmpi-json", "openmpi 6.0.0"), ("ucc", "ucc 1.8.0"),
-     ("intelmpi", "intelmpi 2021.18.1"), ("mvapich2", "mvapich2 2.3.7"), ("nccl", "nccl 2.30.7")],
-)  # fmt: skip
+    [
+        ("openmpi", "openmpi 5.0.11"),
+        ("openmpi-json", "openmpi 6.0.0"),
+        ("ucc", "ucc 1.8.0"),
+        ("intelmpi", "intelmpi 2021.18.1"),
+        ("mvapich2", "mvapich2 2.3.7"),
+        ("nccl", "nccl 2.30.7"),
+    ],
+)
 @pytest.mark.parametrize("memory", ["host", "cuda", "\x1b[3m"])
 def test_names_in_a_table_do_not_reach_the_terminal_as_they_are(
     form: str, library: str, memory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

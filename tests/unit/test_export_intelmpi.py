@@ -26,11 +26,13 @@ def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
     return table_of(ladders, library="intelmpi 2021.18.1")
 
 
-TABLE = table({
-    (ALLREDUCE, 3): [(0, FIVE), (1024, choice_of(16)), (4096, ONE)],
-    (BCAST, 3): [(0, Choice())],
-    (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
-})  # fmt: skip
+TABLE = table(
+    {
+        (ALLREDUCE, 3): [(0, FIVE), (1024, choice_of(16)), (4096, ONE)],
+        (BCAST, 3): [(0, Choice())],
+        (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
+    }
+)
 FILE = """\
 # intelmpi 2021.18.1: rules for communicators of 3 ranks, in force for those of any size
 export I_MPI_ADJUST_ALLGATHER='3:0-999;2'
@@ -50,10 +52,16 @@ def test_golden_file() -> None:
 @pytest.mark.parametrize(
     ("collective", "nbytes", "preset"),
     [
-        (ALLREDUCE, 0, 5), (ALLREDUCE, 1023, 5), (ALLREDUCE, 1024, 16), (ALLREDUCE, 4095, 16),
-        (ALLREDUCE, 4096, 1), (ALLREDUCE, 1 << 40, 1), (ALLGATHER, 2997, 3), (ALLGATHER, 3000, 2),
+        (ALLREDUCE, 0, 5),
+        (ALLREDUCE, 1023, 5),
+        (ALLREDUCE, 1024, 16),
+        (ALLREDUCE, 4095, 16),
+        (ALLREDUCE, 4096, 1),
+        (ALLREDUCE, 1 << 40, 1),
+        (ALLGATHER, 2997, 3),
+        (ALLGATHER, 3000, 2),
     ],
-)  # fmt: skip
+)
 def test_decisions(collective: Collective, nbytes: int, preset: int) -> None:
     assert DIALECT.decide(DIALECT.parse(FILE), collective, 3, nbytes) == choice_of(preset)
 

@@ -42,12 +42,14 @@ LATE: Node = {
 }
 NO_PARAMETERS: list[Any] = [5, None, [], [[1]], "k=2", {"k=2": 1}, {"k=2": {"k=3": {}}}]
 PIPELINE = Choice("pipeline", {"segment": 8192})
-TABLE = table_of({
-    (BCAST, 4): [(0, Choice()), (1024, PIPELINE)],
-    (BCAST, 8): [(0, Choice("binomial")), (1024, Choice())],
-    (ALLREDUCE, 4): [(0, Choice()), (1024, Choice("recursive_doubling"))],
-    (ALLREDUCE, 4, "commutative"): [(0, Choice("rabenseifner")), (1024, Choice("ring"))],
-})  # fmt: skip
+TABLE = table_of(
+    {
+        (BCAST, 4): [(0, Choice()), (1024, PIPELINE)],
+        (BCAST, 8): [(0, Choice("binomial")), (1024, Choice())],
+        (ALLREDUCE, 4): [(0, Choice()), (1024, Choice("recursive_doubling"))],
+        (ALLREDUCE, 4, "commutative"): [(0, Choice("rabenseifner")), (1024, Choice("ring"))],
+    }
+)
 
 
 def leaf(collective: Collective, call: Call) -> str:
@@ -112,8 +114,12 @@ def test_form_that_the_library_needs() -> None:
         assert about == sorted(about), "communicator conditions come first"
     leaves = [p for p in paths(tree) if any("pipelined_tree" in key for key in p)]
     assert {p[-1] for p in leaves} == {
-        "tree_type=kary", "k=1", "is_non_blocking=1", "chunk_size=8192", "recv_pre_posted=0",
-    }  # fmt: skip
+        "tree_type=kary",
+        "k=1",
+        "is_non_blocking=1",
+        "chunk_size=8192",
+        "recv_pre_posted=0",
+    }
 
 
 def test_check_sees_a_moved_bound() -> None:
@@ -165,23 +171,37 @@ def test_check_sees_what_the_table_does_not_have() -> None:
     tree = json.loads(mpich.emit(TABLE, GENERIC))
     ranks = tree["collective=bcast"]["comm_type=intra"]
     small = {"avg_msg_size<=99": ranks["comm_size=any"], "avg_msg_size<=199": BINOMIAL}
-    stray = {**tree, "collective=bcast": {**tree["collective=bcast"], "comm_type=intra": {
-        **ranks, "comm_size=any": {**small, "avg_msg_size=any": ranks["comm_size=any"]},
-    }}}  # fmt: skip
+    stray = {
+        **tree,
+        "collective=bcast": {
+            **tree["collective=bcast"],
+            "comm_type=intra": {
+                **ranks,
+                "comm_size=any": {**small, "avg_msg_size=any": ranks["comm_size=any"]},
+            },
+        },
+    }
     assert "100 bytes on" in mpich.check(TABLE, json.dumps(stray), GENERIC)[0]
-    large = {**{k: v for k, v in ranks.items() if k != "comm_size=any"},
-             "comm_size<=63": ranks["comm_size=any"], "comm_size<=64": BINOMIAL,
-             "comm_size=any": ranks["comm_size=any"]}  # fmt: skip
+    large = {
+        **{k: v for k, v in ranks.items() if k != "comm_size=any"},
+        "comm_size<=63": ranks["comm_size=any"],
+        "comm_size<=64": BINOMIAL,
+        "comm_size=any": ranks["comm_size=any"],
+    }
     grown = {**tree, "collective=bcast": {**tree["collective=bcast"], "comm_type=intra": large}}
     assert any("64 ranks" in found for found in mpich.check(TABLE, json.dumps(grown), GENERIC))
     for four in (
         {"comm_hierarchy=parent": ranks["comm_size<=4"], "comm_hierarchy=any": RING},
         {"comm_hierarchy=node": RING, "comm_hierarchy=any": ranks["comm_size<=4"]},
-        {"avg_msg_size<=1023": ranks["comm_size<=4"], "avg_msg_size=any": {
-            "count<=100000": ranks["comm_size<=4"], "count=any": RING}},
-        {"avg_msg_size<=1023": ranks["comm_size<=4"], "avg_msg_size=any": {
-            "count<=64": RING, "count=any": ranks["comm_size<=4"]}},
-    ):  # fmt: skip
+        {
+            "avg_msg_size<=1023": ranks["comm_size<=4"],
+            "avg_msg_size=any": {"count<=100000": ranks["comm_size<=4"], "count=any": RING},
+        },
+        {
+            "avg_msg_size<=1023": ranks["comm_size<=4"],
+            "avg_msg_size=any": {"count<=64": RING, "count=any": ranks["comm_size<=4"]},
+        },
+    ):
         apart = {**tree["collective=bcast"], "comm_type=intra": {**ranks, "comm_size<=4": four}}
         assert mpich.check(TABLE, json.dumps({**tree, "collective=bcast": apart}), GENERIC)
     other = {**tree, "collective=barrier": {"algorithm=MPIR_Barrier_intra_dissemination": {}}}
@@ -212,8 +232,9 @@ def test_rules_safe_elsewhere_but_not_in_mpich_keep_their_place_for_commutative_
     replaced, lost = mpich.portable(table)
     assert len(lost) == 1
     assert {rule.key.operators: rule.choice for rule in replaced.rules} == {
-        "any": Choice(), "commutative": choice,
-    }  # fmt: skip
+        "any": Choice(),
+        "commutative": choice,
+    }
     assert mpich.emit(replaced, GENERIC)
 
 
@@ -374,8 +395,9 @@ CHOICES = st.sampled_from(mpi_libraries.mpich.candidates(BCAST, 8, 1 << 20))
 LADDERS = st.dictionaries(
     st.integers(1, 40),
     st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),
-    min_size=1, max_size=6,
-)  # fmt: skip
+    min_size=1,
+    max_size=6,
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -398,8 +420,11 @@ def test_mvapich_has_rules_by_ranks_per_node() -> None:
         return mpich.decide(tree, BCAST, Call(p, nbytes, ppn=ppn)).name.partition("intra_")[2]
 
     assert [found(4, n, ppn) for n in (1023, 1024) for ppn in (1, 2)] == [
-        "binomial", "osu_pipelined", "pipelined_tree", "pipelined_tree",
-    ]  # fmt: skip
+        "binomial",
+        "osu_pipelined",
+        "pipelined_tree",
+        "pipelined_tree",
+    ]
     assert [found(3, 4096, ppn) for ppn in (1, 2)] == ["binomial", "osu_pipelined"]
     moved = text.replace("comm_avg_ppn<=1", "comm_avg_ppn<=2", 1)
     assert moved != text

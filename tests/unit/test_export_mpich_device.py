@@ -26,7 +26,7 @@ TABLE = table_of(
         (ALLREDUCE, 4, "commutative"): [(0, Choice("rabenseifner")), (1024, Choice())],
     },
     library="mpich 5.0.2",
-)  # fmt: skip
+)
 TEXT = mpich.device.emit(TABLE, BELOW)
 
 
@@ -86,8 +86,10 @@ def test_rules_for_several_ranks_per_node_are_not_for_parts_of_communicators(
     ]
     assert ran[0].endswith("scatter_ring_allgather")
     assert [name.endswith(kept) or name.endswith(f"{kept}_allgather") for name in ran[1:]] == [
-        True, True, True,
-    ]  # fmt: skip
+        True,
+        True,
+        True,
+    ]
 
 
 def test_each_call_that_is_handed_on_meets_its_rule_in_the_other_file() -> None:
@@ -138,10 +140,13 @@ def test_a_check_tells_ranks_of_one_node_from_others() -> None:
         (TEXT, mpich.MPIR, r"is a file for the device layer \(MPIR_CVAR_CH4_COLL_.*the MPIR layer"),
         (json.dumps(GENERIC), mpich.DEVICE, "is a file for the MPIR layer .* the device layer"),
         (json.dumps(SHARED), mpich.DEVICE, "is a file for the shared memory layer .*POSIX"),
-        (json.dumps({"collective=bcast": composition("Allreduce", "beta")}), mpich.DEVICE,
-         "is no algorithm of 'bcast' in this layer"),
+        (
+            json.dumps({"collective=bcast": composition("Allreduce", "beta")}),
+            mpich.DEVICE,
+            "is no algorithm of 'bcast' in this layer",
+        ),
     ],
-)  # fmt: skip
+)
 def test_files_of_another_layer_are_refused(text: str, layer: mpich.Layer, said: str) -> None:
     with pytest.raises(InputError, match=said) as refused:
         mpich.parse(text, layer=layer)

@@ -24,10 +24,12 @@ def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
     return table_of(ladders, library="mvapich2 2.3.7")
 
 
-TABLE = table({
-    (BCAST, 8): [(0, BINOMIAL), (8192, RING), (1 << 20, Choice("two_level_pipeline"))],
-    (ALLREDUCE, 8): [(0, Choice("recursive_doubling"))],
-})  # fmt: skip
+TABLE = table(
+    {
+        (BCAST, 8): [(0, BINOMIAL), (8192, RING), (1 << 20, Choice("two_level_pipeline"))],
+        (ALLREDUCE, 8): [(0, Choice("recursive_doubling"))],
+    }
+)
 FILE = """\
 # mvapich2 2.3.7: rules for communicators of 8 ranks, in force for those of any size
 export MV2_INTER_ALLREDUCE_TUNING='1'
@@ -42,9 +44,14 @@ def test_golden_file() -> None:
 
 @pytest.mark.parametrize(
     ("nbytes", "name"),
-    [(0, "binomial"), (8191, "binomial"), (8192, "scatter_allgather_ring"),
-     ((1 << 20) - 1, "scatter_allgather_ring"), (1 << 40, "two_level_pipeline")],
-)  # fmt: skip
+    [
+        (0, "binomial"),
+        (8191, "binomial"),
+        (8192, "scatter_allgather_ring"),
+        ((1 << 20) - 1, "scatter_allgather_ring"),
+        (1 << 40, "two_level_pipeline"),
+    ],
+)
 def test_decisions(nbytes: int, name: str) -> None:
     assert DIALECT.decide(DIALECT.parse(FILE), BCAST, 8, nbytes) == Choice(name)
 

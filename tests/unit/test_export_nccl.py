@@ -33,9 +33,12 @@ def on_gpus(
 
 
 TABLE = on_gpus(
-    {(ALLREDUCE, 16): [(0, TREE), (65536, Choice("nvls_simple")), (1 << 20, RING)],
-     (ALLGATHER, 16): [(0, Choice("ring_ll")), (4096, Choice("pat_simple"))]}, nodes=2,
-)  # fmt: skip
+    {
+        (ALLREDUCE, 16): [(0, TREE), (65536, Choice("nvls_simple")), (1 << 20, RING)],
+        (ALLGATHER, 16): [(0, Choice("ring_ll")), (4096, Choice("pat_simple"))],
+    },
+    nodes=2,
+)
 FILE = """\
 # collective,first,last,algorithm,protocol,channels,nodes,ranks (0 channels: NCCL's own)
 allgather,0,4095,ring,ll,0,2,16
@@ -115,7 +118,7 @@ def test_operators_of_nccl_commute() -> None:
         (ALLREDUCE, Choice("ring_ll", via="schedule"), "NCCL has no allreduce"),
         (Collective.GATHER, Choice("ring_ll"), "NCCL has no gather: drop"),
     ],
-)  # fmt: skip
+)
 def test_inexpressible_rules_are_refused_by_name(
     collective: Collective, choice: Choice, message: str
 ) -> None:
@@ -158,7 +161,7 @@ ROW = "allreduce,0,65535,tree,ll128,0,2,16\n"
         (ROW.replace("2,16", "-1,-1") + ROW, "line 2: line 1 decides"),
         ("#\n\n" + ROW + ROW.replace("tree", "ring"), "line 4: line 3 decides"),
     ],
-)  # fmt: skip
+)
 def test_files_that_the_plugin_would_drop_or_misread(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         nccl.parse(text)
@@ -181,20 +184,22 @@ def test_a_general_row_may_follow_a_special_one() -> None:
         ("broadcast,0", "broadcast,0,99,ring,ll,0,3,7\nbroadcast,0", "99 bytes on 3 nodes"),
         ("broadcast,0", "broadcast,0,99,ring,ll,0,-1,7\nbroadcast,0", "7 ranks"),
     ],
-)  # fmt: skip
+)
 def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
     assert old in FILE
     found = nccl.check(TABLE, FILE.replace(old, new))
     assert any(difference in sentence for sentence in found), found
 
 
-CHOICES = st.sampled_from([
-    choice_of(way, channels) for way in ways_of(ALLREDUCE) for channels in (0, 1, 64)
-])  # fmt: skip
+CHOICES = st.sampled_from(
+    [choice_of(way, channels) for way in ways_of(ALLREDUCE) for channels in (0, 1, 64)]
+)
 LADDERS = st.dictionaries(
-    st.integers(2, 40), st.dictionaries(st.integers(1, 1 << 40), CHOICES, max_size=6),
-    min_size=1, max_size=6,
-)  # fmt: skip
+    st.integers(2, 40),
+    st.dictionaries(st.integers(1, 1 << 40), CHOICES, max_size=6),
+    min_size=1,
+    max_size=6,
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -202,8 +207,10 @@ LADDERS = st.dictionaries(
 def test_any_table_reads_back(
     ladders: dict[int, dict[int, Choice]], first: Choice, family: str
 ) -> None:
-    table = on_gpus({(ALLREDUCE, p): [(0, first), *sorted(r.items())] for p, r in ladders.items()},
-                    f"{family} 2.27")  # fmt: skip
+    table = on_gpus(
+        {(ALLREDUCE, p): [(0, first), *sorted(r.items())] for p, r in ladders.items()},
+        f"{family} 2.27",
+    )
     text = nccl.emit(table, OTHERWISE)
     assert nccl.check(table, text, OTHERWISE) == []
     rows = nccl.parse(text, family)

@@ -21,11 +21,13 @@ from tuner.mpi_libraries.openmpi import ALGORITHMS
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN = Choice("chain", {"chains": 2, "segment": 8192})
-TABLE = table_of({
-    (BCAST, 4): [(0, Choice()), (1024, CHAIN), (65536, Choice("scatter_allgather_ring"))],
-    (ALLREDUCE, 2): [(0, Choice("recursive_doubling"))],
-    (ALLREDUCE, 2, "commutative"): [(0, Choice("recursive_doubling")), (4096, Choice("ring"))],
-})  # fmt: skip
+TABLE = table_of(
+    {
+        (BCAST, 4): [(0, Choice()), (1024, CHAIN), (65536, Choice("scatter_allgather_ring"))],
+        (ALLREDUCE, 2): [(0, Choice("recursive_doubling"))],
+        (ALLREDUCE, 2, "commutative"): [(0, Choice("recursive_doubling")), (4096, Choice("ring"))],
+    }
+)
 FILE = """\
 2 # collectives
 2 # allreduce
@@ -164,10 +166,14 @@ def test_rules_for_device_memory_are_refused() -> None:
         (FILE.replace("1024 2 2 8192", "1024 2 2"), "line 21: a row of 3 numbers where 4"),
         (FILE.replace("1024 2 2", "1024 17 2"), "line 21: algorithm 17 does not exist"),
         (FILE.replace("1024 2 2", "1024 10 2"), "line 21: algorithm 10 does not exist, .* is 9"),
-        *((FILE.replace("1024 2 2", f"{number} 2 2"), "line 21: .* is not a plain decimal")
-          for number in MISREAD),
-        *((f"rule-file-version-{number}\n{FILE}", "line 1: 'rule-file-version-.* is not a plain")
-          for number in MISREAD),
+        *(
+            (FILE.replace("1024 2 2", f"{number} 2 2"), "line 21: .* is not a plain decimal")
+            for number in MISREAD
+        ),
+        *(
+            (f"rule-file-version-{number}\n{FILE}", "line 1: 'rule-file-version-.* is not a plain")
+            for number in MISREAD
+        ),
         (FILE.replace("1024 2 2 8192", "1024 2\n2 8192"), "line 21: a row of 2 numbers where 4"),
         ("1\n7\n1\n0\n1 0 1 0\n0\n", "line 5: a row of 4 numbers"),
         (FILE.replace("1024 2 2 8192 #", "9 1024 2 2 8192 #"), "line 21: a row of 5 numbers"),
@@ -183,7 +189,7 @@ def test_rules_for_device_memory_are_refused() -> None:
         ("rule-file-version-3\n" + FILE, "version 3 is not known"),
         ("rule-file-version-2\n" + FILE, "a row of 4 numbers where 5"),
     ],
-)  # fmt: skip
+)
 def test_files_that_the_library_would_drop_or_misread(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         openmpi.parse(text)
@@ -269,8 +275,9 @@ CHOICES = st.sampled_from(mpi_libraries.openmpi.candidates(BCAST, 8, 1 << 20))
 LADDERS = st.dictionaries(
     st.integers(1, 40),
     st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),
-    min_size=1, max_size=6,
-)  # fmt: skip
+    min_size=1,
+    max_size=6,
+)
 
 
 @settings(max_examples=60, deadline=None)

@@ -28,10 +28,12 @@ def on_nodes(
     return TuningTable(made.cluster, library, tuple(rules))
 
 
-TABLE = on_nodes({
-    (BCAST, 8): [(0, Choice()), (1024, CHAIN), (65536, Choice())],
-    (ALLGATHER, 4): [(0, RING), (4000, Choice())],
-})  # fmt: skip
+TABLE = on_nodes(
+    {
+        (BCAST, 8): [(0, Choice()), (1024, CHAIN), (65536, Choice())],
+        (ALLGATHER, 4): [(0, RING), (4000, Choice())],
+    }
+)
 FILE = """\
 2 # collectives
 0 # allgather
@@ -74,12 +76,19 @@ def test_golden_file() -> None:
 @pytest.mark.parametrize(
     ("collective", "p", "nbytes", "component"),
     [
-        (BCAST, 8, 1023, HAN), (BCAST, 8, 1024, TUNED), (BCAST, 8, 65535, TUNED),
-        (BCAST, 8, 65536, HAN), (BCAST, 7, 1024, HAN), (BCAST, 9, 1024, HAN),
-        (ALLGATHER, 4, 0, HAN), (ALLGATHER, 4, 4, TUNED), (ALLGATHER, 4, 3996, TUNED),
-        (ALLGATHER, 4, 4000, HAN), (Collective.REDUCE, 8, 1024, HAN),
+        (BCAST, 8, 1023, HAN),
+        (BCAST, 8, 1024, TUNED),
+        (BCAST, 8, 65535, TUNED),
+        (BCAST, 8, 65536, HAN),
+        (BCAST, 7, 1024, HAN),
+        (BCAST, 9, 1024, HAN),
+        (ALLGATHER, 4, 0, HAN),
+        (ALLGATHER, 4, 4, TUNED),
+        (ALLGATHER, 4, 3996, TUNED),
+        (ALLGATHER, 4, 4000, HAN),
+        (Collective.REDUCE, 8, 1024, HAN),
     ],
-)  # fmt: skip
+)
 def test_who_answers(collective: Collective, p: int, nbytes: int, component: str) -> None:
     assert han.decide(han.parse(FILE), collective, p, nbytes) == component
 
@@ -132,8 +141,10 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
 CHOICES = st.sampled_from([Choice(), RING])
 LADDERS = st.dictionaries(
     st.integers(1, 20).map(lambda nodes: 2 * nodes),
-    st.dictionaries(st.integers(1, 1 << 20), CHOICES, max_size=6), min_size=1, max_size=5,
-)  # fmt: skip
+    st.dictionaries(st.integers(1, 1 << 20), CHOICES, max_size=6),
+    min_size=1,
+    max_size=5,
+)
 
 
 @settings(max_examples=60, deadline=None)

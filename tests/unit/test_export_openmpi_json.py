@@ -23,31 +23,60 @@ CHAIN = Choice("chain", {"chains": 2, "segment": 8192})
 BINOMIAL, LINEAR = Choice("binomial"), Choice("linear")
 SIX = "openmpi 6.0.0"
 TABLE = table_of(
-    {(BCAST, 4): [(0, Choice()), (1024, CHAIN), (65536, Choice("scatter_allgather_ring"))],
-     (ALLREDUCE, 2): [(0, Choice("recursive_doubling"))]}, library=SIX,
-)  # fmt: skip
+    {
+        (BCAST, 4): [(0, Choice()), (1024, CHAIN), (65536, Choice("scatter_allgather_ring"))],
+        (ALLREDUCE, 2): [(0, Choice("recursive_doubling"))],
+    },
+    library=SIX,
+)
 FILE: dict[str, Any] = {
     "rule_file_version": 3,
     "module": "tuned",
     "collectives": {
         "allreduce": [
-            {"comm_size_min": 2, "comm_size_max": 2, "comm_rank_distribution": "single-node",
-             "rules": [
-                {"msg_size_min": 0, "msg_size_max": "inf", "alg": 3, "faninout": 0,
-                 "seg_size": 0, "reqs": 0},
-            ]},
+            {
+                "comm_size_min": 2,
+                "comm_size_max": 2,
+                "comm_rank_distribution": "single-node",
+                "rules": [
+                    {
+                        "msg_size_min": 0,
+                        "msg_size_max": "inf",
+                        "alg": 3,
+                        "faninout": 0,
+                        "seg_size": 0,
+                        "reqs": 0,
+                    }
+                ],
+            }
         ],
         "bcast": [
-            {"comm_size_min": 4, "comm_size_max": 4, "comm_rank_distribution": "single-node",
-             "rules": [
-                {"msg_size_min": 1024, "msg_size_max": 65535, "alg": 2, "faninout": 2,
-                 "seg_size": 8192, "reqs": 0},
-                {"msg_size_min": 65536, "msg_size_max": "inf", "alg": 9, "faninout": 0,
-                 "seg_size": 0, "reqs": 0},
-            ]},
+            {
+                "comm_size_min": 4,
+                "comm_size_max": 4,
+                "comm_rank_distribution": "single-node",
+                "rules": [
+                    {
+                        "msg_size_min": 1024,
+                        "msg_size_max": 65535,
+                        "alg": 2,
+                        "faninout": 2,
+                        "seg_size": 8192,
+                        "reqs": 0,
+                    },
+                    {
+                        "msg_size_min": 65536,
+                        "msg_size_max": "inf",
+                        "alg": 9,
+                        "faninout": 0,
+                        "seg_size": 0,
+                        "reqs": 0,
+                    },
+                ],
+            }
         ],
     },
-}  # fmt: skip
+}
 
 
 def spread(nodes: int, ladders: dict[tuple[Collective, int], Rungs]) -> tuple[Rule, ...]:
@@ -63,20 +92,33 @@ def test_golden_file() -> None:
 @pytest.mark.parametrize(
     ("p", "nbytes", "choice"),
     [
-        (4, 1023, Choice()), (4, 1024, CHAIN), (4, 65535, CHAIN),
-        (4, 65536, Choice("scatter_allgather_ring")), (3, 65536, Choice()), (5, 65536, Choice()),
+        (4, 1023, Choice()),
+        (4, 1024, CHAIN),
+        (4, 65535, CHAIN),
+        (4, 65536, Choice("scatter_allgather_ring")),
+        (3, 65536, Choice()),
+        (5, 65536, Choice()),
     ],
-)  # fmt: skip
+)
 def test_decisions(p: int, nbytes: int, choice: Choice) -> None:
     rules = json_rules.parse(json.dumps(FILE))
     assert json_rules.decide(rules, BCAST, 1, p, nbytes) == choice
 
 
 def test_what_is_left_out_has_the_librarys_defaults() -> None:
-    rules = json_rules.parse(json.dumps({**FILE, "collectives": {"bcast": [
-        {"comm_size_min": 9, "rules": [{"alg": 6, "msg_size_max": 99}, {"alg": 1}]},
-        {"rules": [{"alg": 3}]},
-    ]}}))  # fmt: skip
+    rules = json_rules.parse(
+        json.dumps(
+            {
+                **FILE,
+                "collectives": {
+                    "bcast": [
+                        {"comm_size_min": 9, "rules": [{"alg": 6, "msg_size_max": 99}, {"alg": 1}]},
+                        {"rules": [{"alg": 3}]},
+                    ]
+                },
+            }
+        )
+    )
     found = [
         json_rules.decide(rules, BCAST, 1, p, n).algorithm for p, n in ((8, 0), (9, 99), (9, 100))
     ]
@@ -168,10 +210,23 @@ def changed(**message: Any) -> str:
         (json.dumps({**FILE, "collectives": {"reducescatter": []}}), "collectives must be"),
         (json.dumps({**FILE, "collectives": {"bcast": {}}}), "no list of rules"),
         (json.dumps({**FILE, "collectives": {"bcast": [{"rules": 7}]}}), "no list of rules"),
-        (json.dumps({**FILE, "collectives": {"bcast": [{"comm_size_min": 4, "comm_size_max": 3,
-                                                        "rules": []}]}}), "nothing is from 4 to 3"),
-        (json.dumps({**FILE, "collectives": {"bcast": [{"comm_rank_distribution": "one",
-                                                        "rules": []}]}}), "'one' is none of"),
+        (
+            json.dumps(
+                {
+                    **FILE,
+                    "collectives": {
+                        "bcast": [{"comm_size_min": 4, "comm_size_max": 3, "rules": []}]
+                    },
+                }
+            ),
+            "nothing is from 4 to 3",
+        ),
+        (
+            json.dumps(
+                {**FILE, "collectives": {"bcast": [{"comm_rank_distribution": "one", "rules": []}]}}
+            ),
+            "'one' is none of",
+        ),
         (changed(msg_size_max="4k"), "msg_size_max cannot be '4k'; Open MPI would drop the file"),
         (changed(msg_size_min="inf"), "msg_size_min cannot be 'inf'"),
         (changed(msg_size_min=-1), "msg_size_min cannot be -1"),
@@ -184,7 +239,7 @@ def changed(**message: Any) -> str:
         (changed(segsize=8), "has more than"),
         ('{"rule_file_version": 3, "module": "tuned", "module": "tuned"}', "listed twice"),
     ],
-)  # fmt: skip
+)
 def test_files_that_the_library_would_drop_or_misread(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         json_rules.parse(text)
@@ -210,8 +265,10 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
 CHOICES = st.sampled_from(mpi_libraries.openmpi.candidates(BCAST, 8, 1 << 20))
 LADDERS = st.dictionaries(
     st.integers(1, 40),
-    st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6), min_size=1, max_size=6,
-)  # fmt: skip
+    st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),
+    min_size=1,
+    max_size=6,
+)
 
 
 @settings(max_examples=40, deadline=None)

@@ -35,11 +35,12 @@ def table(*rules: Rule, library: str = "ucc 1.8.0") -> TuningTable:
 
 
 TABLE = table(
-    *rules_on(2, {(ALLREDUCE, 8): [(0, KNOMIAL), (4096, SRA)],
-                  (BCAST, 8): [(0, Choice()), (99, KNOMIAL)]}),
+    *rules_on(
+        2, {(ALLREDUCE, 8): [(0, KNOMIAL), (4096, SRA)], (BCAST, 8): [(0, Choice()), (99, KNOMIAL)]}
+    ),
     *rules_on(2, {(ALLREDUCE, 8): [(0, Choice("ring"))]}, "cuda"),
     *rules_on(4, {(ALLGATHER, 1): [(0, Choice("bruck")), (1 << 20, Choice())]}),
-)  # fmt: skip
+)
 FILE = """\
 # Tuning sections of tl/ucp: UCC_CONFIG_FILE names this file.
 
@@ -96,8 +97,12 @@ def test_what_ucc_ships_is_read_as_ucc_reads_it() -> None:
     eight = Team(8, 1)
     sizes = (4095, 4096, (1 << 20) - 1, 1 << 20, 2 << 20)
     assert [found(ALLREDUCE, eight, n) for n in sizes] == [
-        "knomial", "sra_knomial", "sra_knomial", "default", "sra_knomial",
-    ]  # fmt: skip
+        "knomial",
+        "sra_knomial",
+        "sra_knomial",
+        "default",
+        "sra_knomial",
+    ]
     assert found(BCAST, eight, 1) == "default", "a section's string replaces the one for all"
     teams = [Team(1, n) for n in (1, 2, 4, 5, 8, 31, 32, 10**6)]
     assert [found(BCAST, t, 1) == "dbt" for t in teams] == [0, 1, 1, 0, 1, 0, 1, 1]
@@ -113,7 +118,7 @@ def test_what_ucc_ships_is_read_as_ucc_reads_it() -> None:
         (Collective.GATHER, Choice("knomial"), "rules for gather are not supported"),
         (Collective.REDUCE_SCATTER, Choice("ring"), "bytes of a reduce_scatter in place"),
     ],
-)  # fmt: skip
+)
 def test_inexpressible_rules_are_refused_by_name(
     collective: Collective, choice: Choice, message: str
 ) -> None:
@@ -209,9 +214,11 @@ def test_strings_that_ucc_would_leave_out(tune: str, message: str) -> None:
 
 def test_what_differs_in_teams_or_memory_does_not_overlap() -> None:
     for tune in (
-        "allreduce:host:@ring#allreduce:cuda:@dbt", "allreduce:@ring:[2-4]#allreduce:@dbt:[5]",
-        "allreduce:0-4k:@ring#allreduce:4k-inf:@dbt", "allreduce:@ring#bcast:@dbt",
-    ):  # fmt: skip
+        "allreduce:host:@ring#allreduce:cuda:@dbt",
+        "allreduce:@ring:[2-4]#allreduce:@dbt:[5]",
+        "allreduce:0-4k:@ring#allreduce:4k-inf:@dbt",
+        "allreduce:@ring#bcast:@dbt",
+    ):
         assert len(ucc.parse_tune(tune)) == 2
 
 
@@ -228,7 +235,7 @@ def test_what_differs_in_teams_or_memory_does_not_overlap() -> None:
         ("[team_size=4", "[vendor=amd team_size=4", "some processors only"),
         ("[team_size=4", "UCC_TL_SHM_TUNE=bcast:inf\n[team_size=4", "UCC_TL_SHM_TUNE decides"),
     ],
-)  # fmt: skip
+)
 def test_check_sees_every_change(old: str, new: str, difference: str | None) -> None:
     assert old in FILE
     changed = FILE.replace(old, new)
@@ -243,8 +250,10 @@ def test_check_sees_every_change(old: str, new: str, difference: str | None) -> 
 CHOICES = st.sampled_from([Choice(), *(Choice(name) for name in ALGORITHMS[ALLREDUCE])])
 LADDERS = st.dictionaries(
     st.tuples(st.integers(1, 5), st.integers(1, 8)),
-    st.dictionaries(st.integers(1, 1 << 40), CHOICES, max_size=5), min_size=1, max_size=5,
-)  # fmt: skip
+    st.dictionaries(st.integers(1, 1 << 40), CHOICES, max_size=5),
+    min_size=1,
+    max_size=5,
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -253,10 +262,12 @@ def test_any_table_reads_back(
     ladders: dict[tuple[int, int], dict[int, Choice]], first: Choice, memory: str
 ) -> None:
     rules = [
-        rule for (nodes, ppn), rungs in ladders.items()
-        for rule in rules_on(nodes, {(ALLREDUCE, ppn): [(0, first), *sorted(rungs.items())]},
-                             memory)
-    ]  # fmt: skip
+        rule
+        for (nodes, ppn), rungs in ladders.items()
+        for rule in rules_on(
+            nodes, {(ALLREDUCE, ppn): [(0, first), *sorted(rungs.items())]}, memory
+        )
+    ]
     made = table(*rules)
     text = ucc.emit(made)
     assert ucc.check(made, text) == []

@@ -34,14 +34,32 @@ def fabric(names: Mapping[str, str], cables: list[Cable], rate: str = "4xHDR") -
 
 
 NAMES = {
-    "Sa1": "leaf1", "Sa2": "leaf2", "Sb1": "Quantum", "Sb2": "Quantum",
-    "H10": "n2 mlx5_0", "H11": "n2 mlx5_1", "H20": "n10 mlx5_1", "H21": "n10 mlx5_0",
-    "H30": "single", "H40": "MT4123 ConnectX6   Mellanox Technologies",
-}  # fmt: skip
-UP = [("Sa1", 31, "Sb1", 1), ("Sa1", 32, "Sb1", 2), ("Sa1", 33, "Sb2", 1),
-      ("Sa2", 31, "Sb1", 3), ("Sa2", 33, "Sb2", 3)]  # fmt: skip
-DOWN = [("H10", 1, "Sa1", 1), ("H11", 1, "Sa2", 1), ("H20", 1, "Sa2", 2), ("H21", 1, "Sa1", 2),
-        ("H30", 1, "Sa1", 3), ("H40", 1, "Sa1", 4)]  # fmt: skip
+    "Sa1": "leaf1",
+    "Sa2": "leaf2",
+    "Sb1": "Quantum",
+    "Sb2": "Quantum",
+    "H10": "n2 mlx5_0",
+    "H11": "n2 mlx5_1",
+    "H20": "n10 mlx5_1",
+    "H21": "n10 mlx5_0",
+    "H30": "single",
+    "H40": "MT4123 ConnectX6   Mellanox Technologies",
+}
+UP = [
+    ("Sa1", 31, "Sb1", 1),
+    ("Sa1", 32, "Sb1", 2),
+    ("Sa1", 33, "Sb2", 1),
+    ("Sa2", 31, "Sb1", 3),
+    ("Sa2", 33, "Sb2", 3),
+]
+DOWN = [
+    ("H10", 1, "Sa1", 1),
+    ("H11", 1, "Sa2", 1),
+    ("H20", 1, "Sa2", 2),
+    ("H21", 1, "Sa1", 2),
+    ("H30", 1, "Sa1", 3),
+    ("H40", 1, "Sa1", 4),
+]
 WHOLE = fabric(NAMES, UP + DOWN)
 
 
@@ -77,10 +95,22 @@ def test_cables_side_by_side_are_one_link() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "gigabits"),
-    [("4xSDR", 8), ("4xDDR", 16), ("4xQDR", 32), ("4xFDR10", 40), ("4xFDR", 54.5454),
-     ("4xEDR", 100), ("2xHDR", 100), ("4xHDR", 200), ("1xNDR", 100), ("4xNDR", 400), ("8xNDR", 800),
-     ("4xXDR", 800), ("4xEDR s=4 w=2 v=4", 100)],
-)  # fmt: skip
+    [
+        ("4xSDR", 8),
+        ("4xDDR", 16),
+        ("4xQDR", 32),
+        ("4xFDR10", 40),
+        ("4xFDR", 54.5454),
+        ("4xEDR", 100),
+        ("2xHDR", 100),
+        ("4xHDR", 200),
+        ("1xNDR", 100),
+        ("4xNDR", 400),
+        ("8xNDR", 800),
+        ("4xXDR", 800),
+        ("4xEDR s=4 w=2 v=4", 100),
+    ],
+)
 def test_widths_and_speeds(rate: str, gigabits: float) -> None:
     found = links(infiniband(fabric(NAMES, UP + DOWN, rate)))
     assert found["single", "leaf1"].capacity == pytest.approx(gigabits / 8 * 1e9, rel=1e-5)
@@ -98,8 +128,10 @@ def test_adapters_that_say_the_same_are_hosts_of_their_own() -> None:
 
 
 def test_aggregation_nodes_say_that_switches_reduce() -> None:
-    names = NAMES | {"He1": "Mellanox Technologies Aggregation Node",
-                     "He2": "Mellanox Technologies Aggregation Node"}  # fmt: skip
+    names = NAMES | {
+        "He1": "Mellanox Technologies Aggregation Node",
+        "He2": "Mellanox Technologies Aggregation Node",
+    }
     one, two = ("He1", 1, "Sa1", 40), ("He2", 1, "Sa2", 40)
     assert infiniband(WHOLE).offers == {"multicast"}
     assert infiniband(fabric(names, [*UP, *DOWN, one])).offers == {"multicast"}
@@ -197,8 +229,14 @@ SwitchName=top Switches=leaf[1-2]  # above
 def test_a_tree() -> None:
     topology = slurm(TREE)
     assert [node.name for node in topology.nodes] == [
-        "n01", "n02", "n03", "n04", "n05", "n06", "login",
-    ]  # fmt: skip
+        "n01",
+        "n02",
+        "n03",
+        "n04",
+        "n05",
+        "n06",
+        "login",
+    ]
     assert topology.switches == ("leaf1", "leaf2", "top")
     found = links(topology)
     assert found["n01", "leaf1"] == Link("n01", "leaf1", 12.5e9, 0.0)
@@ -215,8 +253,10 @@ def test_several_switches_above_share_the_cables() -> None:
 
 def test_what_slurm_prints_itself() -> None:
     """`scontrol show topology` sums up the nodes below an upper switch."""
-    text = ("SwitchName=a Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
-            "SwitchName=t Level=1 LinkSpeed=1 Nodes=n[1-2] Switches=a\n")  # fmt: skip
+    text = (
+        "SwitchName=a Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
+        "SwitchName=t Level=1 LinkSpeed=1 Nodes=n[1-2] Switches=a\n"
+    )
     assert len(slurm(text).nodes) == 2
 
 
@@ -242,12 +282,14 @@ def test_leaves_of_the_other_plugin() -> None:
         (TREE + "Nodes=a", "line 6: a line begins with the SwitchName or the BlockName"),
         (TREE + "SwitchName=x Nodes=n[1-", r"line 6: 'n\[1-' is not a list of names"),
         (TREE + "SwitchName=x Nodes=lonely", "node lonely cannot be reached from n01"),
-        ("SwitchName=a Switches=b\nSwitchName=b Switches=a\nSwitchName=c Nodes=n Switches=a",
-         r"line \d: switch '[abc]' is below itself"),
+        (
+            "SwitchName=a Switches=b\nSwitchName=b Switches=a\nSwitchName=c Nodes=n Switches=a",
+            r"line \d: switch '[abc]' is below itself",
+        ),
         ("SwitchName=a Switches=a", "line 1: no SwitchName or BlockName line names a node"),
         ("BlockSizes=4", "no SwitchName or BlockName line names a node"),
     ],
-)  # fmt: skip
+)
 def test_bad_trees_are_named(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence) as caught:
         parse_topology(text)
@@ -276,9 +318,24 @@ def test_lists_of_hosts(text: str, names: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["n[1-101]", "n[5-4]", "n[1-2", "n]1[", "n[[1]]", "n[a-b]", "n[]", "a,,b", ",", "", "a b",
-     "n[1-9999999999999]", "a[1-11]b[1-11]", "x" * 300, "[1-2]" * 60],
-)  # fmt: skip
+    [
+        "n[1-101]",
+        "n[5-4]",
+        "n[1-2",
+        "n]1[",
+        "n[[1]]",
+        "n[a-b]",
+        "n[]",
+        "a,,b",
+        ",",
+        "",
+        "a b",
+        "n[1-9999999999999]",
+        "a[1-11]b[1-11]",
+        "x" * 300,
+        "[1-2]" * 60,
+    ],
+)
 def test_bad_lists_of_hosts(text: str) -> None:
     with pytest.raises(InputError) as caught:
         expanded(text, 100)

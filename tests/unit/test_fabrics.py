@@ -87,8 +87,9 @@ def test_three_levels_use_every_switch() -> None:
     source, target = every_pair(topology)
     found = routes(topology, source, target)
     assert max(map(len, found)) == 6
-    used = Counter(link.target for route in found for link in route if link.target in
-                   topology.switches[-16:])  # fmt: skip
+    used = Counter(
+        link.target for route in found for link in route if link.target in topology.switches[-16:]
+    )
     assert len(used) == 16
     assert len(set(used.values())) == 1, "the spines carry alike"
 
@@ -104,11 +105,17 @@ def test_rails_put_the_nics_of_a_node_on_different_leaves() -> None:
     topology = fabric_topology("rails", hosts(6, 2), FatTree(WIRE, (4,), (4.0,), rails=True))
     leaf = {link.source: link.target for link in topology.links if link.target.startswith("leaf")}
     assert [leaf[f"node{n}.nic{i}"] for n in (0, 3) for i in (0, 1)] == [
-        "leaf0", "leaf1", "leaf0", "leaf1",
-    ]  # fmt: skip
+        "leaf0",
+        "leaf1",
+        "leaf0",
+        "leaf1",
+    ]
     assert [leaf[f"node{n}.nic{i}"] for n in (4, 5) for i in (0, 1)] == [
-        "leaf2", "leaf3", "leaf2", "leaf3",
-    ]  # fmt: skip
+        "leaf2",
+        "leaf3",
+        "leaf2",
+        "leaf3",
+    ]
 
 
 def test_a_switch_crossing_is_paid_between_switches() -> None:
@@ -127,8 +134,10 @@ def test_dragonfly_is_never_far(nodes: int, routers: tuple[int, ...], most: int)
     """Canonical: local, global, local. A flattened butterfly inside adds one hop at either end."""
     topology = fabric_topology("df", nodes, Dragonfly(WIRE, routers, per_router=1, outward=2))
     found = routes(topology, *every_pair(topology))
-    between = [sum(link.source in topology.switches and link.target in topology.switches
-                   for link in route) for route in found]  # fmt: skip
+    between = [
+        sum(link.source in topology.switches and link.target in topology.switches for link in route)
+        for route in found
+    ]
     assert max(between) == most
 
 
@@ -139,16 +148,19 @@ def test_dragonfly_joins_every_pair_of_groups_alike() -> None:
     across = Counter(
         (group[link.source], group[link.target])
         for link in topology.links
-        if link.source in group and link.target in group
+        if link.source in group
+        and link.target in group
         and group[link.source] != group[link.target]
-    )  # fmt: skip
+    )
     assert len(across) == 72
     assert set(across.values()) == {2}
     leaving = Counter(
-        link.source for link in topology.links
-        if group.get(link.source) != group.get(link.target) and link.target in group
+        link.source
+        for link in topology.links
+        if group.get(link.source) != group.get(link.target)
+        and link.target in group
         and link.source in group
-    )  # fmt: skip
+    )
     assert set(leaving.values()) == {4}, "every router has its four cables to other groups"
 
 
@@ -162,10 +174,13 @@ def test_torus_goes_dimension_by_dimension() -> None:
 
     for route in routes(topology, *every_pair(topology)):
         moved = [
-            next(axis for axis, (a, b) in enumerate(zip(place(x.source), place(x.target),
-                                                        strict=True)) if a != b)
+            next(
+                axis
+                for axis, (a, b) in enumerate(zip(place(x.source), place(x.target), strict=True))
+                if a != b
+            )
             for x in route[1:-1]
-        ]  # fmt: skip
+        ]
         assert moved == sorted(moved)
         assert len(moved) <= 2 + 2 + 1
 
@@ -185,7 +200,7 @@ def test_a_torus_two_wide_has_one_cable() -> None:
         (2, Torus(WIRE, (1000, 1000)), "make it smaller"),
         (60000, Dragonfly(WIRE, (30000,), 1, 1), "make it smaller"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_said(nodes: int, fabric: Fabric, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         fabric_topology("x", nodes, fabric)

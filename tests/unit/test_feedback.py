@@ -32,10 +32,17 @@ def test_calls_are_summed_up_by_shape() -> None:
     ring.record(large, 7.0)
     assert ring.summary() == [Item(SMALL, 5, 2.5, 9.0), Item(LARGE, 1, 7.0, 7.0)]
     assert ring.summary()[1].record() == {
-        "collective": "bcast", "nodes": 1, "ppn": 8, "memory": "host", "operators": "any",
-        "algorithm": "pipeline(segment=32768)", "nbytes": 65536, "calls": 1, "median_s": 7.0,
+        "collective": "bcast",
+        "nodes": 1,
+        "ppn": 8,
+        "memory": "host",
+        "operators": "any",
+        "algorithm": "pipeline(segment=32768)",
+        "nbytes": 65536,
+        "calls": 1,
+        "median_s": 7.0,
         "max_s": 7.0,
-    }  # fmt: skip
+    }
 
 
 def test_a_report_names_the_placement_that_is_not_usual() -> None:

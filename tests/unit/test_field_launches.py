@@ -49,8 +49,15 @@ def test_commands_are_those_of_readme(monkeypatch: pytest.MonkeyPatch) -> None:
     use = Use(("--mca", "a", "b"), {})
     program = "/b/collective_times"
     assert openmpi.command(use, 2, ["1"]) == [
-        "/bin/mpirun", "-np", "2", "--mca", "a", "b", program, "1",
-    ]  # fmt: skip
+        "/bin/mpirun",
+        "-np",
+        "2",
+        "--mca",
+        "a",
+        "b",
+        program,
+        "1",
+    ]
     assert "--oversubscribe" in openmpi.command(use, 3, [])
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "--allow-run-as-root" in openmpi.command(use, 2, [])

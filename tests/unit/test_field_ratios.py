@@ -135,10 +135,15 @@ def test_wrong_results_fail_the_check() -> None:
     result = check({"bcast:36": 1.0})
     assert not result.failed
     wrong = [
-        Pair(p.library, p.ranks, p.number, p.default,
-             Launch(p.tuned.message_ns, p.tuned.seconds, {"bcast:36": 3}))
+        Pair(
+            p.library,
+            p.ranks,
+            p.number,
+            p.default,
+            Launch(p.tuned.message_ns, p.tuned.seconds, {"bcast:36": 3}),
+        )
         for p in result.pairs
-    ]  # fmt: skip
+    ]
     library = Library("openmpi", "openmpi 5", (), (), Use((), {}), "digest")
     call = Call("bcast", 2, 36, "default", "rule")
     assert analyse([library], {"openmpi": [call]}, wrong).failed

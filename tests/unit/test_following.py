@@ -45,9 +45,14 @@ def test_open_mpi_is_started_with_parameters(tmp_path: Path) -> None:
     use = use_of("openmpi", file)
     assert use["environment"] == {}
     assert use["command"] == [
-        "mpirun", "--mca", "coll_tuned_use_dynamic_rules", "1",
-        "--mca", "coll_tuned_dynamic_rules_filename", str(file),
-    ]  # fmt: skip
+        "mpirun",
+        "--mca",
+        "coll_tuned_use_dynamic_rules",
+        "1",
+        "--mca",
+        "coll_tuned_dynamic_rules_filename",
+        str(file),
+    ]
 
 
 @pytest.mark.parametrize("layered", [True, False])
@@ -55,12 +60,14 @@ def test_mpich_is_started_with_the_files_that_there_are(layered: bool, tmp_path:
     names = ["mpich.json", "mpich-device.json"][: 1 + layered]
     file = result(tmp_path, "mpich", *names)
     first = (
-        {DEVICE: str(file.with_name("mpich-device.json"))} if layered
+        {DEVICE: str(file.with_name("mpich-device.json"))}
+        if layered
         else {"MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
-    )  # fmt: skip
+    )
     assert use_of("mpich", file) == {
-        "command": ["mpiexec"], "environment": {**first, MPIR: str(file)},
-    }  # fmt: skip
+        "command": ["mpiexec"],
+        "environment": {**first, MPIR: str(file)},
+    }
 
 
 @pytest.mark.parametrize(

@@ -27,20 +27,34 @@ from tuner.topology.readers.yaml_topology import topology_from
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 LINE = [
-    (BCAST, "hierarchical_ring"), (BCAST, "knomial_staged"),
-    (BCAST, "multicast"), (BCAST, "multicast_staged"),
-    (REDUCE, "chain_binomial"), (REDUCE, "chain_of_chains"), (REDUCE, "shared_memory"),
-    (ALLREDUCE, "chain_binomial"), (ALLREDUCE, "chain_of_chains"), (ALLREDUCE, "shared_memory"),
-    (ALLREDUCE, "two_level_ring"), (ALLREDUCE, "two_level_recursive_doubling"),
-    (ALLREDUCE, "two_level_rabenseifner"), (ALLREDUCE, "multi_leader"),
-    (ALLREDUCE, "recursive_doubling_staged"), (ALLREDUCE, "rabenseifner_staged"),
-    (ALLREDUCE, "ring_staged"), (ALLREDUCE, "central_staged"),
-]  # fmt: skip
+    (BCAST, "hierarchical_ring"),
+    (BCAST, "knomial_staged"),
+    (BCAST, "multicast"),
+    (BCAST, "multicast_staged"),
+    (REDUCE, "chain_binomial"),
+    (REDUCE, "chain_of_chains"),
+    (REDUCE, "shared_memory"),
+    (ALLREDUCE, "chain_binomial"),
+    (ALLREDUCE, "chain_of_chains"),
+    (ALLREDUCE, "shared_memory"),
+    (ALLREDUCE, "two_level_ring"),
+    (ALLREDUCE, "two_level_recursive_doubling"),
+    (ALLREDUCE, "two_level_rabenseifner"),
+    (ALLREDUCE, "multi_leader"),
+    (ALLREDUCE, "recursive_doubling_staged"),
+    (ALLREDUCE, "rabenseifner_staged"),
+    (ALLREDUCE, "ring_staged"),
+    (ALLREDUCE, "central_staged"),
+]
 IN_ORDER = {  # operands keep their order for root 0, whatever p and the groups
-    (REDUCE, "chain_binomial"), (REDUCE, "chain_of_chains"), (ALLREDUCE, "chain_binomial"),
-    (ALLREDUCE, "chain_of_chains"), (ALLREDUCE, "recursive_doubling_staged"),
-    (ALLREDUCE, "rabenseifner_staged"), (ALLREDUCE, "central_staged"),
-}  # fmt: skip
+    (REDUCE, "chain_binomial"),
+    (REDUCE, "chain_of_chains"),
+    (ALLREDUCE, "chain_binomial"),
+    (ALLREDUCE, "chain_of_chains"),
+    (ALLREDUCE, "recursive_doubling_staged"),
+    (ALLREDUCE, "rabenseifner_staged"),
+    (ALLREDUCE, "central_staged"),
+}
 ALPHA, BETA, GAMMA = 1e-6, 1e-9, 0.5e-9
 LINE_OF_ALL = PathCost.line(ALPHA, BETA)
 COPY = PathCost.line(2e-6, 0.25e-9)
@@ -59,9 +73,13 @@ def variants(collective: Collective, name: str, p: int) -> Iterator[dict[str, in
     known = algorithms.describe(collective, name).params
     sizes = sorted({1, 2, 3, 4, 7, p, p + 3})
     choices = {
-        "group": sizes, "length": sizes, "segment": [0, 300], "leaders": [1, 3],
-        "radix": [1, 3] if name == "hierarchical_ring" else [2, 5], "copies": [1, 2],
-    }  # fmt: skip
+        "group": sizes,
+        "length": sizes,
+        "segment": [0, 300],
+        "leaders": [1, 3],
+        "radix": [1, 3] if name == "hierarchical_ring" else [2, 5],
+        "copies": [1, 2],
+    }
     for values in product(*(choices[key] for key in known)):
         yield dict(zip(known, values, strict=True))
 
@@ -110,12 +128,17 @@ def test_what_machines_must_have() -> None:
         return algorithms.describe(collective, name).needs
 
     assert {name for c, name in LINE if needs(c, name) == ("multicast",)} == {
-        "multicast", "multicast_staged"
-    }  # fmt: skip
+        "multicast",
+        "multicast_staged",
+    }
     assert {name for c, name in LINE if needs(c, name) == ("gpu",)} == {
-        "hierarchical_ring", "knomial_staged", "recursive_doubling_staged", "rabenseifner_staged",
-        "ring_staged", "central_staged",
-    }  # fmt: skip
+        "hierarchical_ring",
+        "knomial_staged",
+        "recursive_doubling_staged",
+        "rabenseifner_staged",
+        "ring_staged",
+        "central_staged",
+    }
 
 
 @pytest.mark.parametrize("name", ["multicast", "multicast_staged"])
@@ -187,17 +210,24 @@ def cluster(
     topology = Topology("gpus", hosts, ("s",), tuple(cables), offers=offers)
     fold = ReductionCost(Estimate.exact(0.0), Estimate.exact(GAMMA))
     paths = {
-        ("network", "host"): LINE_OF_ALL, ("network", "cuda"): direct, ("nvlink", "cuda"): inside,
-        ("node", "host"): inside, ("staging", "cuda"): COPY,
-    }  # fmt: skip
+        ("network", "host"): LINE_OF_ALL,
+        ("network", "cuda"): direct,
+        ("nvlink", "cuda"): inside,
+        ("node", "host"): inside,
+        ("staging", "cuda"): COPY,
+    }
     calibration = Calibration("gpus", "none", paths, {"host": fold, "cuda": fold})
     return Placement.consecutive(topology, gpus), calibration
 
 
 def seconds(
-    machine: tuple[Placement, Calibration], collective: Collective, name: str, nbytes: int,
-    engine: str = "fast", **params: int,
-) -> float:  # fmt: skip
+    machine: tuple[Placement, Calibration],
+    collective: Collective,
+    name: str,
+    nbytes: int,
+    engine: str = "fast",
+    **params: int,
+) -> float:
     """On device buffers."""
     made = build(collective, name, machine[0].p, nbytes, **params)
     return simulate(made, *machine, nbytes, engine=engine, memory="cuda")
@@ -206,20 +236,39 @@ def seconds(
 Formula = Callable[[float, float, float, float, float], float]
 EXACT: list[tuple[Collective, str, str, Formula]] = [
     # n groups of g ranks; alpha, m beta and m gamma are a, b and f
-    (ALLREDUCE, "two_level_ring", "group",
-     lambda n, g, a, b, f: 2 * (g + n - 2) * a + (1 - 1 / (g * n)) * (2 * b + f)),
-    (ALLREDUCE, "two_level_recursive_doubling", "group",
-     lambda n, g, a, b, f: (2 + log2(n)) * a + (g - 1) / g * (2 * b + f) + log2(n) / g * (b + f)),
-    (ALLREDUCE, "two_level_rabenseifner", "group",
-     lambda n, g, a, b, f: 2 * (1 + log2(n)) * a + (1 - 1 / (g * n)) * (2 * b + f)),
-    (REDUCE, "shared_memory", "group",
-     lambda n, g, a, b, f: 2 * a + (g - 1) / g * (2 * b + f) + log2(n) * (a + b + f)),
-    (REDUCE, "chain_binomial", "length",
-     lambda n, g, a, b, f: (g - 1 + log2(n)) * (a + b + f)),
-    (ALLREDUCE, "chain_binomial", "length",
-     lambda n, g, a, b, f: (g - 1 + log2(n)) * (2 * a + 2 * b + f)),
+    (
+        ALLREDUCE,
+        "two_level_ring",
+        "group",
+        lambda n, g, a, b, f: 2 * (g + n - 2) * a + (1 - 1 / (g * n)) * (2 * b + f),
+    ),
+    (
+        ALLREDUCE,
+        "two_level_recursive_doubling",
+        "group",
+        lambda n, g, a, b, f: (2 + log2(n)) * a + (g - 1) / g * (2 * b + f) + log2(n) / g * (b + f),
+    ),
+    (
+        ALLREDUCE,
+        "two_level_rabenseifner",
+        "group",
+        lambda n, g, a, b, f: 2 * (1 + log2(n)) * a + (1 - 1 / (g * n)) * (2 * b + f),
+    ),
+    (
+        REDUCE,
+        "shared_memory",
+        "group",
+        lambda n, g, a, b, f: 2 * a + (g - 1) / g * (2 * b + f) + log2(n) * (a + b + f),
+    ),
+    (REDUCE, "chain_binomial", "length", lambda n, g, a, b, f: (g - 1 + log2(n)) * (a + b + f)),
+    (
+        ALLREDUCE,
+        "chain_binomial",
+        "length",
+        lambda n, g, a, b, f: (g - 1 + log2(n)) * (2 * a + 2 * b + f),
+    ),
     (BCAST, "multicast", "group", lambda n, g, a, b, f: (1 + log2(g)) * (a + b)),
-]  # fmt: skip
+]
 
 
 def unsegmented(collective: Collective, name: str, p: int, m: int, **params: int) -> Schedule:
@@ -271,8 +320,9 @@ def test_segmented_forms_and_bounds(groups: int, size: int, number: int) -> None
 )
 def test_leaders_share_the_work(groups: int, size: int, leaders: int) -> None:
     m = 64_000
-    made = build(ALLREDUCE, "multi_leader", groups * size, m, group=size, leaders=leaders,
-                 segment=0)  # fmt: skip
+    made = build(
+        ALLREDUCE, "multi_leader", groups * size, m, group=size, leaders=leaders, segment=0
+    )
     moved = (size - 1 / groups) / leaders * m * (2 * BETA + GAMMA)
     expected = 2 * (1 + log2(groups)) * ALPHA + moved
     assert simulate(made, *flat(groups * size), m) == pytest.approx(expected, rel=1e-9)
@@ -399,8 +449,9 @@ def test_leaders_and_overlap_both_pay() -> None:
     machine, m = (placement, replace(calibration, shared_from=0.0)), 32 * MIB
 
     def leaders(number: int, segment: int) -> float:
-        return seconds(machine, ALLREDUCE, "multi_leader", m, group=8, leaders=number,
-                       segment=segment)  # fmt: skip
+        return seconds(
+            machine, ALLREDUCE, "multi_leader", m, group=8, leaders=number, segment=segment
+        )
 
     assert leaders(4, 0) < leaders(2, 0) < leaders(1, 0)
     for number in (1, 2, 4, 8):

@@ -42,8 +42,11 @@ def test_where_the_choice_changes_far_apart_it_is_measured_halfway() -> None:
     for q in found:
         low, high = q.at(q.nbytes // 4), q.at(q.nbytes * 4)
         assert said[low] != said[high]
-    changes = sum(said[point(n, a)] != said[point(n, b)] for n in (8, 16)
-                  for a, b in ((1024, 16384), (16384, 262144)))  # fmt: skip
+    changes = sum(
+        said[point(n, a)] != said[point(n, b)]
+        for n in (8, 16)
+        for a, b in ((1024, 16384), (16384, 262144))
+    )
     assert len(found) == changes
 
 
@@ -63,8 +66,14 @@ def test_halfway_points_are_between_calls_of_one_placement() -> None:
 
 
 def test_both_placements_of_a_shape_are_asked_for_and_chosen() -> None:
-    request = Request("openmpi", Hosts(("a", "b")), 2, shapes=(Shape(2, 1), Shape(2, 2)),
-                      placements=PLACEMENTS, sizes=(4096,))  # fmt: skip
+    request = Request(
+        "openmpi",
+        Hosts(("a", "b")),
+        2,
+        shapes=(Shape(2, 1), Shape(2, 2)),
+        placements=PLACEMENTS,
+        sizes=(4096,),
+    )
     found = asked_for(request)
     kinds = {(q.ppn, q.placement) for q in found}
     assert kinds == {(1, CONSECUTIVE), (2, CONSECUTIVE), (2, CYCLIC)}
@@ -94,8 +103,13 @@ def test_sizes_that_are_near_need_none_between() -> None:
 
 def test_where_every_rank_has_a_share_sizes_are_whole_shares() -> None:
     """Of 3 ranks few of the usual sizes are; one that cannot be measured would end the tuning."""
-    request = Request("openmpi", Hosts(("a", "b", "c")), 1, shapes=(Shape(2, 1), Shape(3, 1)),
-                      collectives=(Collective.ALLGATHER, Collective.BCAST))  # fmt: skip
+    request = Request(
+        "openmpi",
+        Hosts(("a", "b", "c")),
+        1,
+        shapes=(Shape(2, 1), Shape(3, 1)),
+        collectives=(Collective.ALLGATHER, Collective.BCAST),
+    )
     found = asked_for(request)
     assert {q.nbytes for q in found if q.p == 3 and q.collective == "bcast"} == {*request.sizes}
     assert len(set(found)) == len(found)

@@ -21,8 +21,12 @@ def test_a_sign_that_nobody_takes_costs_nothing() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-c", LIVES], stdout=writer, stderr=subprocess.PIPE, text=True,
-        timeout=PATIENCE, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", LIVES],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")

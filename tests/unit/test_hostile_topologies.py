@@ -48,10 +48,10 @@ for expression in sys.argv[1:]:
 FLAT = "latency: 1us\\nbandwidth: 1GB/s\\n"
 DOCTYPE = "<!DOCTYPE topology [{}]><topology version='2.0'>{}</topology>"
 LOL = "".join(f"<!ENTITY a{i + 1} '{f'&a{i};' * 10}'>" for i in range(12))
-ALIASES = "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}' if i else 'x'] * 10)}]\\n"
-                  for i in range(12))  # fmt: skip
-MERGES = "".join(f"x{i}: &x{i} {{<<: [{', '.join([f'*x{i - 1}'] * 10)}]}}\\n"
-                 for i in range(1, 12))  # fmt: skip
+ALIASES = "".join(
+    f"x{i}: &x{i} [{', '.join([f'*x{i - 1}' if i else 'x'] * 10)}]\\n" for i in range(12)
+)
+MERGES = "".join(f"x{i}: &x{i} {{<<: [{', '.join([f'*x{i - 1}'] * 10)}]}}\\n" for i in range(1, 12))
 
 
 def limited() -> None:
@@ -62,9 +62,13 @@ def limited() -> None:
 def said_about(*expressions: str) -> str:
     """What reading the texts that Python expressions stand for says, a line for each."""
     ran = subprocess.run(
-        [sys.executable, "-c", READ, *expressions], capture_output=True, text=True, cwd=ROOT,
-        preexec_fn=limited, env={"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [sys.executable, "-c", READ, *expressions],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=limited,
+        env={"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+    )
     assert ran.returncode == 0, f"{ran.returncode}: {ran.stderr[-2000:]}"
     return ran.stdout.strip()
 
@@ -87,27 +91,34 @@ YAML = [
     ("'name: a\\nname: b\\n'", "line 2: not YAML that can be read: 'name' is written twice"),
     (f"'name: x\\nnodes: 1000000\\n{FLAT}'", "nodes must be a whole number from 1 to 65536"),
     (f"'name: x\\nnodes: 65536\\n{FLAT}'", "read 65536"),
-]  # fmt: skip
+]
 
 
 XML = [
     (repr(DOCTYPE.format(LOL, "&a11;")), "the entity 'a1': XML with entities of its own"),
     (repr(DOCTYPE.format("<!ENTITY x SYSTEM 'file:///etc/passwd'>", "&x;")), "the entity 'x'"),
     (repr(DOCTYPE.format("<!ENTITY % x SYSTEM 'http://localhost/x'> %x;", "")), "entity 'x'"),
-    (repr("<!DOCTYPE t SYSTEM 'absent.dtd'><topology version='2.0'>&x;</topology>"),
-     "line 1: the entity 'x'"),
-    ("'<!DOCTYPE a [<!ATTLIST a ' + ' '.join(f'k{i} CDATA \"1\"' for i in range(10000)) + '>]>'"
-     " + '<a>' + '<a/>' * 100000 + '</a>'", "declares attributes"),
+    (
+        repr("<!DOCTYPE t SYSTEM 'absent.dtd'><topology version='2.0'>&x;</topology>"),
+        "line 1: the entity 'x'",
+    ),
+    (
+        "'<!DOCTYPE a [<!ATTLIST a ' + ' '.join(f'k{i} CDATA \"1\"' for i in range(10000)) + '>]>'"
+        " + '<a>' + '<a/>' * 100000 + '</a>'",
+        "declares attributes",
+    ),
     ("'<a>' * 1000000", "line 1, element <a>: elements are nested more than 100 deep"),
     ("'<a>' + '<b/>' * 900000", "element <b>: there are more than 200000 elements"),
-    ("'<a ' + ' '.join(f'k{i}=\"1\"' for i in range(300000)) + '/>'",
-     "hwloc XML begins with <topology>"),
+    (
+        "'<a ' + ' '.join(f'k{i}=\"1\"' for i in range(300000)) + '/>'",
+        "hwloc XML begins with <topology>",
+    ),
     ("'<' + 'a' * 4000000 + '/>'", "hwloc XML begins with <topology>"),
     ("'<a>' + 'x' * 5000000", "characters of XML are too many: at most 4194304"),
     ("'<a>\\n<b></a>'", "line 2: not XML that can be read: mismatched tag"),
     ("'<a>\\ud800</a>'", "half a character"),
-    ("'<?xml version=\"1.0\" encoding=\"nonsense\"?><a/>'", "hwloc XML begins with <topology>"),
-]  # fmt: skip
+    ('\'<?xml version="1.0" encoding="nonsense"?><a/>\'', "hwloc XML begins with <topology>"),
+]
 
 
 BOARD = "<topology version='2.0'><object type='Machine'>"
@@ -124,9 +135,12 @@ LISTS_OF_HOSTS = [
     ("'SwitchName=a Nodes=n[1-65536]'", "read 65536"),
     ("'SwitchName=a Nodes=b' + '\\\\\\n,b' * 1000000", "more than 65536 names"),
     ("'SwitchName=a' + ' Nodes=b' * 1000000", "line 1: a line is KEY=VALUE, each once"),
-    ("''.join(f'SwitchName=s{i} Switches=s{i + 1}\\n' for i in range(40000))"
-     " + 'SwitchName=s40000 Nodes=n'", "read 1"),
-]  # fmt: skip
+    (
+        "''.join(f'SwitchName=s{i} Switches=s{i + 1}\\n' for i in range(40000))"
+        " + 'SwitchName=s40000 Nodes=n'",
+        "read 1",
+    ),
+]
 MATRICES_AND_LISTS = [
     ("'GPU0\\tX\\t' + 'GPU1 ' * 1000000", "nvidia-smi's matrix begins with a line that names"),
     ("' ' + ' '.join(f'GPU{i}' for i in range(9999)) + '\\nGPU0\\tX'", "1 to 200 different"),
@@ -135,32 +149,81 @@ MATRICES_AND_LISTS = [
     ("'\\tGPU0\\nGPU0\\tX\\t' + '0-999999,' * 400 + '7'", "read 1"),
     ("'Switch 1 \"S-1\"\\n' + 'x' * 1000000", "line 2: neither a Switch or Ca nor one of its"),
     ("'Switch 1 \"S-1\"\\n' + '#' * 40000000", "characters are too many: at most 33554432"),
-    ("'\\n'.join(f'Ca 1 \"H-{i:x}\" # \"h{i} m0\"\\n[1] \"S-1\"[{i}] 4xEDR' for i in range(9999))"
-     " + '\\nSwitch 1 \"S-1\"' + ''.join(f'\\n[{i}] \"H-{i:x}\"[1] 4xEDR' for i in range(9999))",
-     "read 9999"),
+    (
+        '\'\\n\'.join(f\'Ca 1 "H-{i:x}" # "h{i} m0"\\n[1] "S-1"[{i}] 4xEDR\' for i in range(9999))'
+        " + '\\nSwitch 1 \"S-1\"' + ''.join(f'\\n[{i}] \"H-{i:x}\"[1] 4xEDR' for i in range(9999))",
+        "read 9999",
+    ),
     (repr(BOARD) + " + " + repr(LEAF) + " * 9999", "not XML that can be read"),
     (repr(BOARD) + " + " + repr(LEAF) + " * 9999 + '</object></topology>'", "no object of type"),
-    (repr(BOARD + "<object type='Core'/>") + " + " + repr(LEAF) + " * 9999 +"
-     " '</object></topology>'", "more than 256 GPUs, NICs, CPUs and switches"),
-    ("'<system version=\"1\">' + '<cpu affinity=\"f\"/>' * 100000 + '</system>'",
-     "more than 256 GPUs, NICs, CPUs and switches"),
-    ("'<system version=\"1\"><cpu affinity=\"' + 'f' * 4000000 + '\"/></system>'",
-     "affinity is written like"),
-    (repr(BOARD + "<object type='Core'/></object><distances2 name='NVLinkBandwidth'><indexes>")
-     + " + '1 ' * 1000000 + '</indexes></distances2></topology>'", "1000000 objects are more"),
+    (
+        repr(BOARD + "<object type='Core'/>") + " + " + repr(LEAF) + " * 9999 +"
+        " '</object></topology>'",
+        "more than 256 GPUs, NICs, CPUs and switches",
+    ),
+    (
+        "'<system version=\"1\">' + '<cpu affinity=\"f\"/>' * 100000 + '</system>'",
+        "more than 256 GPUs, NICs, CPUs and switches",
+    ),
+    (
+        "'<system version=\"1\"><cpu affinity=\"' + 'f' * 4000000 + '\"/></system>'",
+        "affinity is written like",
+    ),
+    (
+        repr(BOARD + "<object type='Core'/></object><distances2 name='NVLinkBandwidth'><indexes>")
+        + " + '1 ' * 1000000 + '</indexes></distances2></topology>'",
+        "1000000 objects are more",
+    ),
     ("'combine: {fabric: /etc/passwd, node: /etc/passwd}'", "combine names files"),
-]  # fmt: skip
+]
 
 
-PIECES = st.sampled_from([
-    "name: x\n", "nodes: ", "4\n", "[a, b]\n", "links:\n", "  - ", "{between: [a, b], ",
-    "latency: 1us", "bandwidth: 1GB/s", "}", "\n", "&a ", "*a", "<<: ", "!!set ",
-    "!!bool ", "!!int ", "|\n", "? ", ": ",
-    "- ", "---\n", "%YAML 9.9\n", "1:1", "0x", "2024-13-45", "\x00", "\ud800", "\x85",
-    "<topology version='2.0'>", "<object type='Machine'>", "<object type='Core'/>", "</object>",
-    "</topology>", "<!DOCTYPE t [<!ENTITY a 'b'>]>", "&a;", "&#0;", "<![CDATA[", "<!--", "-->",
-    "<?xml version='1.0'?>", "<?xml version='1.0' encoding='utf-16'?>",
-])  # fmt: skip
+PIECES = st.sampled_from(
+    [
+        "name: x\n",
+        "nodes: ",
+        "4\n",
+        "[a, b]\n",
+        "links:\n",
+        "  - ",
+        "{between: [a, b], ",
+        "latency: 1us",
+        "bandwidth: 1GB/s",
+        "}",
+        "\n",
+        "&a ",
+        "*a",
+        "<<: ",
+        "!!set ",
+        "!!bool ",
+        "!!int ",
+        "|\n",
+        "? ",
+        ": ",
+        "- ",
+        "---\n",
+        "%YAML 9.9\n",
+        "1:1",
+        "0x",
+        "2024-13-45",
+        "\x00",
+        "\ud800",
+        "\x85",
+        "<topology version='2.0'>",
+        "<object type='Machine'>",
+        "<object type='Core'/>",
+        "</object>",
+        "</topology>",
+        "<!DOCTYPE t [<!ENTITY a 'b'>]>",
+        "&a;",
+        "&#0;",
+        "<![CDATA[",
+        "<!--",
+        "-->",
+        "<?xml version='1.0'?>",
+        "<?xml version='1.0' encoding='utf-16'?>",
+    ]
+)
 
 
 @settings(max_examples=500, deadline=None)
@@ -181,12 +244,38 @@ def assert_bounded(text: str, known_as: str | None) -> None:
 
 
 GOOD = {
-    "ibnetdiscover": fabric(NAMES, UP + DOWN), "nvidia-smi": eight(12, "PXB"), "slurm": TREE,
-    "nccl": NODE, "hwloc": computer(SWITCHED, ""),
+    "ibnetdiscover": fabric(NAMES, UP + DOWN),
+    "nvidia-smi": eight(12, "PXB"),
+    "slurm": TREE,
+    "nccl": NODE,
+    "hwloc": computer(SWITCHED, ""),
     "yaml": "name: x\nnodes: [a]\nlinks: []\n",
-}  # fmt: skip
-ODD = ["", "0", "-1", "9" * 400, "1e999", "[1-99999999]", "\x00", "\ud800", "\u0663", "\x1b[4m",
-       '"', "'", "<", "&", "\\", "#", "X", "NV99", "S-", "4x", "=", ",", "\u2028"]  # fmt: skip
+}
+ODD = [
+    "",
+    "0",
+    "-1",
+    "9" * 400,
+    "1e999",
+    "[1-99999999]",
+    "\x00",
+    "\ud800",
+    "\u0663",
+    "\x1b[4m",
+    '"',
+    "'",
+    "<",
+    "&",
+    "\\",
+    "#",
+    "X",
+    "NV99",
+    "S-",
+    "4x",
+    "=",
+    ",",
+    "\u2028",
+]
 
 
 @st.composite
@@ -244,9 +333,11 @@ TOO_LARGE = [
     (f"'name: x\\nnodes: 65536\\n{TREE}'", "read 65536"),
     ("'preset: summit\\nnodes: 65536\\nnics: 128'", "make it smaller"),
     (f"'name: x\\nnodes: 65536\\n{FLAT}{INSIDE}'", "make it smaller"),
-    (f"'name: x\\nnodes: 65536\\n{FLAT}{INSIDE.replace('kind: nic', 'kind: gpu')}'",
-     "nodes have 32768000 links inside"),
-]  # fmt: skip
+    (
+        f"'name: x\\nnodes: 65536\\n{FLAT}{INSIDE.replace('kind: nic', 'kind: gpu')}'",
+        "nodes have 32768000 links inside",
+    ),
+]
 
 
 @pytest.mark.parametrize(

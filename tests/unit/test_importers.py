@@ -42,9 +42,10 @@ def link(interior: Interior, a: str, b: str) -> Link:
 def joined(interior: Interior, *names: str) -> dict[tuple[str, str], tuple[str, int]]:
     """Kind and count of the links between these devices."""
     return {
-        (each.source, each.target): (each.kind, each.count) for each in interior.links
+        (each.source, each.target): (each.kind, each.count)
+        for each in interior.links
         if {each.source, each.target} <= set(names) and each.source < each.target
-    }  # fmt: skip
+    }
 
 
 def route(interior: Interior, a: str, b: str) -> list[str]:
@@ -125,8 +126,9 @@ def test_ethernet_counts_only_where_no_adapter_speaks_verbs() -> None:
     slow = nic("eth0", 50, "2", "0200")
     assert number(read(computer(host_bridge(slow + nic("mlx5_0", 51)), ""), "hwloc"))["nic"] == 1
     assert number(read(computer(host_bridge(slow), ""), "hwloc"))["nic"] == 1
-    newest = computer(host_bridge(nic("eth0", 50, "16", "0200") + nic("mlx5_0", 51, "32")), "",
-                      version="3.0")  # fmt: skip
+    newest = computer(
+        host_bridge(nic("eth0", 50, "16", "0200") + nic("mlx5_0", 51, "32")), "", version="3.0"
+    )
     assert [d.product for d in read(newest, "hwloc").devices if d.kind == "nic"] == ["mlx5_0"]
 
 
@@ -161,14 +163,16 @@ def test_nvswitches_of_a_board_are_one_and_boards_are_joined() -> None:
     second = host_bridge(gpu("nvml2", 42) + gpu("nvml3", 43))
     names = [f"OSDev:{540 + i}" for i in range(4)] + [f"PCIDev:{70 + i}" for i in range(4)]
     on = {(g, 4 + 2 * (g // 2) + s) for g in range(4) for s in range(2)}
-    values = " ".join("25000" if (a, b) in on or (b, a) in on else "0"
-                      for a in range(8) for b in range(8))  # fmt: skip
+    values = " ".join(
+        "25000" if (a, b) in on or (b, a) in on else "0" for a in range(8) for b in range(8)
+    )
     interior = read(computer(first, second, matrix(" ".join(names), values)), "hwloc")
     assert number(interior) == {"cpu": 2, "gpu": 4, "switch": 2}
     assert joined(interior, "gpu0", "gpu3", "switch0", "switch1") == {
-        ("gpu0", "switch0"): ("nvlink", 2), ("gpu3", "switch1"): ("nvlink", 2),
+        ("gpu0", "switch0"): ("nvlink", 2),
+        ("gpu3", "switch1"): ("nvlink", 2),
         ("switch0", "switch1"): ("nvlink", 4),
-    }  # fmt: skip
+    }
     assert route(interior, "gpu0", "gpu1") == ["nvlink"] * 2
     assert route(interior, "gpu0", "gpu3") == ["nvlink"] * 3
     assert link(interior, "switch0", "switch1").capacity == 100e9
@@ -177,15 +181,21 @@ def test_nvswitches_of_a_board_are_one_and_boards_are_joined() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (computer("", "", matrix("OSDev:1 OSDev:2", "0 1 2")),
-         "line 7, element <distances2hetero>: 2 objects need 4 whole numbers, not 3"),
+        (
+            computer("", "", matrix("OSDev:1 OSDev:2", "0 1 2")),
+            "line 7, element <distances2hetero>: 2 objects need 4 whole numbers, not 3",
+        ),
         (computer("", "", matrix("OSDev:1 OSDev:2", "0 x 0 0")), "4 whole numbers"),
-        (computer("", "", matrix("OSDev:1 OSDev:2", "0 25000 50000 0")),
-         "OSDev:1 and OSDev:2 do not say the same"),
-        (computer(host_bridge(gpu("nvml0", 40)), "").replace("15.75", "fast"),
-         "line 4, element <object>: pci_link_speed must be in GB/s, not 'fast'"),
+        (
+            computer("", "", matrix("OSDev:1 OSDev:2", "0 25000 50000 0")),
+            "OSDev:1 and OSDev:2 do not say the same",
+        ),
+        (
+            computer(host_bridge(gpu("nvml0", 40)), "").replace("15.75", "fast"),
+            "line 4, element <object>: pci_link_speed must be in GB/s, not 'fast'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_hwloc_is_named(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         parse_topology(text)
@@ -212,10 +222,12 @@ def test_a_power8_with_linked_gpus(shared: Path, version: str) -> None:
     assert number(interior) == {"cpu": 2, "gpu": 4}
     assert [device.cores for device in interior.devices if device.kind == "cpu"] == [4, 4]
     assert joined(interior, "cpu0", "cpu1", "gpu0", "gpu1", "gpu2") == {
-        ("cpu0", "cpu1"): ("socket", 1), ("cpu0", "gpu0"): ("nvlink", 2),
-        ("cpu0", "gpu1"): ("nvlink", 2), ("cpu1", "gpu2"): ("nvlink", 2),
+        ("cpu0", "cpu1"): ("socket", 1),
+        ("cpu0", "gpu0"): ("nvlink", 2),
+        ("cpu0", "gpu1"): ("nvlink", 2),
+        ("cpu1", "gpu2"): ("nvlink", 2),
         ("gpu0", "gpu1"): ("nvlink", 2),
-    }  # fmt: skip
+    }
     assert {each.capacity for each in interior.links} == {40e9, 64e9}
 
 
@@ -225,17 +237,23 @@ def test_a_power8_with_linked_gpus(shared: Path, version: str) -> None:
 def table(names: str, cells: list[str], after: list[str] | None = None, between: str = "\t") -> str:
     """A matrix as the driver prints it; `after` what stands behind the cells of each row."""
     columns = names.split()
-    rows = [between.join([name, *row.split(), *([] if after is None else [after[i]])])
-            for i, (name, row) in enumerate(zip(columns, cells, strict=True))]  # fmt: skip
+    rows = [
+        between.join([name, *row.split(), *([] if after is None else [after[i]])])
+        for i, (name, row) in enumerate(zip(columns, cells, strict=True))
+    ]
     header = between.join(["", *columns, "CPU Affinity", "NUMA Affinity"])
     return "\n".join([header, *rows, "", "Legend:", "", "  X    = Self", "  NV#  = NVLinks"])
 
 
 PAIRS = "GPU0 GPU1 GPU2 GPU3 mlx5_0 mlx5_1"
 AC922 = [
-    "X NV3 SYS SYS NODE SYS", "NV3 X SYS SYS NODE SYS", "SYS SYS X NV3 SYS NODE",
-    "SYS SYS NV3 X SYS NODE", "NODE NODE SYS SYS X SYS", "SYS SYS NODE NODE SYS X",
-]  # fmt: skip
+    "X NV3 SYS SYS NODE SYS",
+    "NV3 X SYS SYS NODE SYS",
+    "SYS SYS X NV3 SYS NODE",
+    "SYS SYS NV3 X SYS NODE",
+    "NODE NODE SYS SYS X SYS",
+    "SYS SYS NODE NODE SYS X",
+]
 THREADS = ["0-63", "0-63", "64-127", "64-127", "", ""]
 
 
@@ -316,19 +334,29 @@ def test_a_few_links_to_each_other_gpu_are_a_mesh() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (("GPU2\tSYS\tSYS", "GPU2\tSYS\tNV3"),
-         "line 4, row GPU2, column GPU1: NV3, but row GPU1, column GPU2 says SYS; the matrix must"),
-        (("GPU2\tSYS\tSYS", "GPU2\tSYS\tFAR"),
-         "line 4, row GPU2, column GPU1: one of X, NV#, PIX, PXB, PHB, NODE, SYS belongs here, not"
-         " 'FAR'"),
+        (
+            ("GPU2\tSYS\tSYS", "GPU2\tSYS\tNV3"),
+            (
+                "line 4, row GPU2, column GPU1: NV3, but row GPU1, column GPU2 says SYS; the"
+                " matrix must"
+            ),
+        ),
+        (
+            ("GPU2\tSYS\tSYS", "GPU2\tSYS\tFAR"),
+            "line 4, row GPU2, column GPU1: one of X, NV#, PIX, PXB, PHB, NODE, SYS belongs here,"
+            " not 'FAR'",
+        ),
         (("GPU1\tNV3\tX", "GPU1\tNV3\tSYS"), "row GPU1, column GPU1: X stands on the diagonal"),
         (("\nGPU3\t", "\nGPU9\t"), "the matrix has a column GPU3, but no such row"),
         (("\tGPU1", "\tGPU0"), "line 1: nvidia-smi's matrix begins with a line that names"),
-        (("64-127", "0-63"), "row GPU2, column GPU0: SYS, but other cells or the CPU affinities|"
-         "row GPU0, column GPU2: SYS, but"),
+        (
+            ("64-127", "0-63"),
+            "row GPU2, column GPU0: SYS, but other cells or the CPU affinities|"
+            "row GPU0, column GPU2: SYS, but",
+        ),
         (("NODE\tSYS\t0-63", "NODE\tSYS\tSYS\t0-63"), "line 2, row GPU0: more cells than the 6"),
     ],
-)  # fmt: skip
+)
 def test_bad_matrices_are_named(change: tuple[str, str], sentence: str) -> None:
     text = table(PAIRS, AC922, THREADS)
     assert change[0] in text
@@ -343,8 +371,10 @@ def test_cells_that_contradict_each_other() -> None:
         InputError, match="row GPU0, column GPU2: SYS, but other cells join the two"
     ):
         parse_topology(table("GPU0 GPU1 GPU2", rows))
-    many = [" ".join("X" if a == b else "NV6" if a + b == 3 else "NV12" for b in range(4))
-            for a in range(4)]  # fmt: skip
+    many = [
+        " ".join("X" if a == b else "NV6" if a + b == 3 else "NV12" for b in range(4))
+        for a in range(4)
+    ]
     with pytest.raises(InputError, match="row GPU0, column GPU3: NV6, but NV12 elsewhere"):
         parse_topology(table("GPU0 GPU1 GPU2 GPU3", many))
 
@@ -352,8 +382,9 @@ def test_cells_that_contradict_each_other() -> None:
 def test_a_dgx_1(shared: Path) -> None:
     interior = inside(load_topology(shared / "data/samples/nvidia_smi/dgx1_v100.topo.txt"))
     assert number(interior) == {"cpu": 2, "gpu": 8, "nic": 4, "switch": 4}
-    links = Counter(each.source for each in interior.links if each.kind == "nvlink"
-                    for _ in range(each.count))  # fmt: skip
+    links = Counter(
+        each.source for each in interior.links if each.kind == "nvlink" for _ in range(each.count)
+    )
     assert set(links.values()) == {6}
     assert route(interior, "gpu0", "nic0") == ["pcie"] * 2
     assert [device.cores for device in interior.devices if device.kind == "cpu"] == [40, 40]
@@ -372,8 +403,10 @@ def nccl(*cpus: str, version: str = "1") -> str:
 
 
 def function(bus: str, kind: str, inner: str = "", speed: str = "16.0 GT/s PCIe") -> str:
-    return (f'<pci busid="0000:{bus}:00.0" class="{kind}" link_speed="{speed}" link_width="16">'
-            f"{inner}</pci>\n")  # fmt: skip
+    return (
+        f'<pci busid="0000:{bus}:00.0" class="{kind}" link_speed="{speed}" link_width="16">'
+        f"{inner}</pci>\n"
+    )
 
 
 def card(bus: str, dev: int, links: str = "", sm: str = 'sm="80"') -> str:
@@ -438,17 +471,21 @@ def test_links_to_gpus_outside_the_file_do_not_count() -> None:
     [
         (nccl(version="3"), "line 1, element <system>: version '3' of NCCL's XML is not read"),
         (nccl(), "element <system>: NCCL's XML has a <cpu> for every NUMA node"),
-        (nccl(card("02", 0, to("03", 2)) + card("03", 1, to("02", 1))),
-         "line 3, element <nvlink>: gpu0 has 2 links to gpu1, which has 1 back"),
+        (
+            nccl(card("02", 0, to("03", 2)) + card("03", 1, to("02", 1))),
+            "line 3, element <nvlink>: gpu0 has 2 links to gpu1, which has 1 back",
+        ),
         (nccl(card("02", 0, to("03", 999))), "count must be 0 to 64, not '999'"),
         (nccl(function("02", "0x030200", speed="9.0 GT/s PCIe")), "does not run at 9 GT/s"),
         (nccl(function("02", "0x030200")).replace('"16"', '"many"'), "link_width must be 0 to 32"),
-        (nccl(function("02", "0x030200")).replace(' busid="0000:02:00.0"', ""),
-         "line 3, element <pci>: the attribute busid is missing"),
+        (
+            nccl(function("02", "0x030200")).replace(' busid="0000:02:00.0"', ""),
+            "line 3, element <pci>: the attribute busid is missing",
+        ),
         (nccl("").replace("0000ffff", "zero"), "affinity is written like"),
         (nccl("", "").replace("<cpu ", '<cpu host_hash="0x1" ', 1), "the CPUs of 2 hosts"),
     ],
-)  # fmt: skip
+)
 def test_bad_dumps_are_named(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence) as caught:
         parse_topology(text)

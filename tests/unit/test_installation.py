@@ -30,9 +30,16 @@ def executable(path: Path, said: str) -> Path:
 def installed(root: Path, said: str, libmpi: str = "lib/libmpi.so.40") -> Installation:
     """An interpreter of an environment of its own, with a library in the directory `root`."""
     return Installation(
-        root / "venv" / "bin" / "python", identify(said), root / libmpi, said, "3.11.2", "4.1.2",
-        "1.26.4", "MPI.so", Capabilities({}),
-    )  # fmt: skip
+        root / "venv" / "bin" / "python",
+        identify(said),
+        root / libmpi,
+        said,
+        "3.11.2",
+        "4.1.2",
+        "1.26.4",
+        "MPI.so",
+        Capabilities({}),
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +56,10 @@ def test_the_launcher_of_the_library_goes_before_others(
     wanted = executable(tmp_path / "usr" / "bin" / "mpirun.openmpi", OPENMPI.format("4.1.4"))
     monkeypatch.setenv("PATH", f"{other.parent}:/usr/bin:/bin")
     place = installed(
-        tmp_path, "Open MPI v4.1.4, package: Debian OpenMPI",
+        tmp_path,
+        "Open MPI v4.1.4, package: Debian OpenMPI",
         "usr/lib/x86_64-linux-gnu/libmpi.so.40.30.4",
-    )  # fmt: skip
+    )
     assert launcher_of(place) == wanted
 
 
@@ -102,10 +110,16 @@ def test_srun_starts_ranks_of_what_has_no_launcher_in_jobs_of_slurm(
     assert launcher_of(place) == srun
 
 
-@pytest.mark.parametrize(("launcher", "compiler"), [
-    ("mpirun", "mpicc"), ("mpirun.openmpi", "mpicc.openmpi"), ("mpiexec.mpich", "mpicc.mpich"),
-    ("mpiexec.hydra", "mpicc"), ("orterun", "mpicc"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("launcher", "compiler"),
+    [
+        ("mpirun", "mpicc"),
+        ("mpirun.openmpi", "mpicc.openmpi"),
+        ("mpiexec.mpich", "mpicc.mpich"),
+        ("mpiexec.hydra", "mpicc"),
+        ("orterun", "mpicc"),
+    ],
+)
 def test_the_compiler_of_a_library_is_named_as_its_launcher(
     tmp_path: Path, launcher: str, compiler: str
 ) -> None:
@@ -177,8 +191,11 @@ def test_enumerations_of_mpich_are_read_from_descriptions() -> None:
         "k_reduce_scatter_allgather - Force reduce scatter allgather algorithm"
     )
     assert described_values(lines) == {
-        "auto": 0, "nb": 1, "recursive_multiplying": 2, "k_reduce_scatter_allgather": 3,
-    }  # fmt: skip
+        "auto": 0,
+        "nb": 1,
+        "recursive_multiplying": 2,
+        "k_reduce_scatter_allgather": 3,
+    }
     joined = (
         "Variable to select bcast algorithmauto - Internal algorithm selection (can be overridden"
         " with MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE)binomial     - Force Binomial Treenb"
@@ -187,7 +204,11 @@ def test_enumerations_of_mpich_are_read_from_descriptions() -> None:
         "scatter_ring_allgather                  - Force Scatter Ring"
     )
     assert described_values(joined) == {
-        "auto": 0, "binomial": 1, "nb": 2, "smp": 3, "scatter_recursive_doubling_allgather": 4,
+        "auto": 0,
+        "binomial": 1,
+        "nb": 2,
+        "smp": 3,
+        "scatter_recursive_doubling_allgather": 4,
         "scatter_ring_allgather": 5,
-    }  # fmt: skip
+    }
     assert described_values("Defines the location of tuning file.") == {}

@@ -47,15 +47,24 @@ def test_the_table_of_the_switch() -> None:
     lines = emulated(TREE).table.splitlines()
     assert lines[0] == "3 8"
     assert lines[1:9] == ["100.0 10000"] * 2 + ["50.0 20000"] * 2 + ["200.0 300000"] * 2 + [
-        "25.0 40000", "1000.0 50000",
-    ]  # fmt: skip
-    assert lines[9:] == ["0 1 2 0 3", "0 2 3 0 4 6", "1 0 2 2 1", "1 2 3 2 4 6", "2 0 3 7 5 1",
-                         "2 1 3 7 5 3"]  # fmt: skip
+        "25.0 40000",
+        "1000.0 50000",
+    ]
+    assert lines[9:] == [
+        "0 1 2 0 3",
+        "0 2 3 0 4 6",
+        "1 0 2 2 1",
+        "1 2 3 2 4 6",
+        "2 0 3 7 5 1",
+        "2 1 3 7 5 3",
+    ]
 
 
 def test_several_spines_are_shared_as_the_topology_says() -> None:
-    made = emulated("{name: f, nodes: 8, fabric: {kind: fat_tree, per_leaf: 4, taper: 2,"
-                    " latency: 100us, bandwidth: 100Mbit/s}}")  # fmt: skip
+    made = emulated(
+        "{name: f, nodes: 8, fabric: {kind: fat_tree, per_leaf: 4, taper: 2,"
+        " latency: 100us, bandwidth: 100Mbit/s}}"
+    )
     up = {made.routes[0, other][1] for other in range(4, 8)}
     assert len(up) == 2
     assert {len(made.routes[0, other]) for other in range(4, 8)} == {4}
@@ -140,8 +149,7 @@ def test_words_that_start_ranks() -> None:
     assert words[1:4] == ["--lab", "/run/tuner-lab/tlx", "a"]
     assert words[4:] == ["/x/mpirun", "--host", "a:2,b:2", "--map-by", "ppr:2:node", "-n", "3"]
     words = launch.words(lab, "mpich", Path("/x/mpiexec"), 3)
-    assert words[4:] == ["/x/mpiexec", "-hosts", "a,b,c", "-ppn", "1",
-                         "-n", "3"]  # fmt: skip
+    assert words[4:] == ["/x/mpiexec", "-hosts", "a,b,c", "-ppn", "1", "-n", "3"]
     with pytest.raises(InputError, match="7 ranks, 2 on each host, need more hosts than the 3"):
         launch.words(lab, "openmpi", Path("/x/mpirun"), 7, 2)
     with pytest.raises(InputError, match="has no host z; it has a, b, c"):

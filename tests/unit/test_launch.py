@@ -41,13 +41,12 @@ def test_a_list_that_names_no_hosts_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("environ", "hosts"),
     [
-        ({"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"},
-         Hosts(("n1", "n2"), 4)),
+        ({"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}, Hosts(("n1", "n2"), 4)),
         ({"LSB_MCPU_HOSTS": "batch1 1 h1 42 h2 42"}, Hosts(("h1", "h2"), 42)),
         ({"LSB_HOSTS": "h1 h1 h2 h2"}, Hosts(("h1", "h2"), 2)),
         ({"PATH": "/bin"}, LOCAL),
     ],
-)  # fmt: skip
+)
 def test_the_batch_system_names_the_hosts(environ: dict[str, str], hosts: Hosts) -> None:
     assert from_environment(environ) == hosts
 
@@ -128,17 +127,23 @@ def test_the_launchers_of_batch_systems_start_the_program_with_its_environment(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
     launcher = Launcher("openmpi", Path(sys.executable), Template.parse(name))
-    code = ("import json, os, tuner; print(json.dumps([os.environ['RANK'],"
-            " os.environ['OMPI_MCA_x'], os.environ['WISH'], tuner.__name__]))")  # fmt: skip
+    code = (
+        "import json, os, tuner; print(json.dumps([os.environ['RANK'],"
+        " os.environ['OMPI_MCA_x'], os.environ['WISH'], tuner.__name__]))"
+    )
     seen: list[str] = []
 
     def on_line(line: str) -> None:
         seen.append(line)
 
     run = launcher.run(
-        4, ["-c", code], hosts=TWO, settings={"x": "1"}, environment={"WISH": "a b"},
+        4,
+        ["-c", code],
+        hosts=TWO,
+        settings={"x": "1"},
+        environment={"WISH": "a b"},
         on_line=on_line,
-    )  # fmt: skip
+    )
     assert seen[0].startswith(f"{name}: job")
     found = [json.loads(line[line.index("[") :]) for line in seen[1:]]
     assert found == [[str(rank), "1", "a b", "tuner"] for rank in (1, 2, 3, 4)]
@@ -200,27 +205,42 @@ def test_ranks_must_fit_the_hosts() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("A daemon failed to report back after being\nspawned.\n  Local host:    w20\n"
-         "  Remote host:   w22\n", "host w22 was lost"),
-        ("PRTE has lost communication with a remote daemon.\n  HNP daemon   : [p-1@0,0] on node a\n"
-         "  Remote daemon: [p-1@0,2] on node c\n", "host c was lost"),
+        (
+            "A daemon failed to report back after being\nspawned.\n  Local host:    w20\n"
+            "  Remote host:   w22\n",
+            "host w22 was lost",
+        ),
+        (
+            "PRTE has lost communication with a remote daemon.\n  HNP daemon   : [p-1@0,0]"
+            " on node a\n"
+            "  Remote daemon: [p-1@0,2] on node c\n",
+            "host c was lost",
+        ),
         ("srun: error: Node failure on n17\n", "host n17 was lost"),
         ("ssh: connect to host b port 22: No route to host", "host b cannot be reached"),
         ("me@b: Permission denied (publickey,password).\nHNP daemon lost", "ssh HOST true"),
         ("PermissionError: [Errno 13] Permission denied: '/dev/shm/x'", "^a rank failed: Permiss"),
-        ("/usr/bin/env: '/opt/py/bin/python': Permission denied\n",
-         "^permission denied for /opt/py/bin/python: the user"),
-        ("srun: error: Unable to create step for job 5: Access/permission denied\n",
-         "^srun refused: Unable to create step"),
+        (
+            "/usr/bin/env: '/opt/py/bin/python': Permission denied\n",
+            "^permission denied for /opt/py/bin/python: the user",
+        ),
+        (
+            "srun: error: Unable to create step for job 5: Access/permission denied\n",
+            "^srun refused: Unable to create step",
+        ),
         ("[1,3]<stderr>: tuner.base.errors.ProbeError: too hot", "^too hot$"),
         ("", "before the ranks were done"),
     ],
-)  # fmt: skip
+)
 def test_what_launchers_print_about_hosts_becomes_one_sentence(text: str, sentence: str) -> None:
     told = explain(
-        CompletedRun(0, "", text), executable="mpirun", python="python", library="openmpi",
-        ranks=4, several=True,
-    )  # fmt: skip
+        CompletedRun(0, "", text),
+        executable="mpirun",
+        python="python",
+        library="openmpi",
+        ranks=4,
+        several=True,
+    )
     assert "\n" not in told
     assert re.search(sentence, told), told
 
@@ -233,6 +253,13 @@ def test_srun_starts_ranks_of_one_node_with_words_of_its_own(
     monkeypatch.setattr("tuner.launch.launcher.launcher_of", lambda _: srun)
     command = Launcher("mpich", Path(sys.executable)).command(3, ["x.py"], {"MPIR_CVAR_A": "1"})
     assert command == [
-        str(srun), "--nodes=1", "--ntasks=3", "--overcommit", "--kill-on-bad-exit=1",
-        "/usr/bin/env", "MPIR_CVAR_A=1", sys.executable, "x.py",
-    ]  # fmt: skip
+        str(srun),
+        "--nodes=1",
+        "--ntasks=3",
+        "--overcommit",
+        "--kill-on-bad-exit=1",
+        "/usr/bin/env",
+        "MPIR_CVAR_A=1",
+        sys.executable,
+        "x.py",
+    ]

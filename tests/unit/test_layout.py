@@ -68,10 +68,12 @@ TABLE = [("call", "size", "why"), ("bcast", "64KiB", "a sentence of words"), ("x
 @pytest.mark.parametrize(
     ("width", "spare", "left_out", "widths"),
     [
-        (40, (), [], [5, 5, 19]), (30, (), [], [5, 5, 16]),
-        (27, ("size",), ["size"], [5, 19]), (20, ("size",), ["size"], None),
+        (40, (), [], [5, 5, 19]),
+        (30, (), [], [5, 5, 16]),
+        (27, ("size",), ["size"], [5, 19]),
+        (20, ("size",), ["size"], None),
     ],
-)  # fmt: skip
+)
 def test_a_table_keeps_what_has_room(
     width: int, spare: tuple[str, ...], left_out: list[str], widths: list[int] | None
 ) -> None:

@@ -85,9 +85,10 @@ def test_how_often_a_message_may_be_cut_is_known_beforehand() -> None:
     tree = ("openmpi 5.0.11", BCAST, Choice("binary"), LONG, 2)
     assert made.n_chunks == 2 * cuts(*tree) > 2
     for other in (
-        ("mpich 5.0.2", *tree[1:]), ("openmpi 5.0.11", ALLREDUCE, Choice("ring"), *tree[3:]),
+        ("mpich 5.0.2", *tree[1:]),
+        ("openmpi 5.0.11", ALLREDUCE, Choice("ring"), *tree[3:]),
         (*tree[:2], Choice("binary", {}, "schedule"), *tree[3:]),
-    ):  # fmt: skip
+    ):
         assert cuts(*other) == 1
 
 
@@ -134,8 +135,10 @@ def test_eager_segments_keep_their_order() -> None:
 def test_what_the_library_alone_decides_has_no_schedule() -> None:
     nonoverlapping = Choice("nonoverlapping")
     assert schedule_of("openmpi 5.0.11", ALLREDUCE, nonoverlapping, 8, 1000) is None
-    assert schedule_of("openmpi 5.0.11", ALLREDUCE, Choice("nonoverlapping", {}, "schedule"),
-                       8, 1000) is not None  # fmt: skip
+    assert (
+        schedule_of("openmpi 5.0.11", ALLREDUCE, Choice("nonoverlapping", {}, "schedule"), 8, 1000)
+        is not None
+    )
     assert schedule_of("mpich 5.0.2", BCAST, Choice(), 8, 1000) is None
     assert schedule_of("mpich 5.0.2", BCAST, Choice("smp"), 8, 1000) is None
 
@@ -152,10 +155,16 @@ def test_the_binomial_tree_of_mpich_sends_one_message_across_the_middle(p: int, 
     made = schedule_of("mpich 5.0.2", BCAST, Choice("binomial"), p, LONG, root % p)
     assert made is not None
     verify(made)
-    rounds = [{((s - root) % p, (d - root) % p) for s, d in zip(r.src, r.dst, strict=True)}
-              for r in made.rounds()]  # fmt: skip
-    expected = {1: [], 2: [{(0, 1)}], 5: [{(0, 4)}, {(0, 2)}, {(0, 1), (2, 3)}],
-                8: [{(0, 4)}, {(0, 2), (4, 6)}, {(0, 1), (2, 3), (4, 5), (6, 7)}]}  # fmt: skip
+    rounds = [
+        {((s - root) % p, (d - root) % p) for s, d in zip(r.src, r.dst, strict=True)}
+        for r in made.rounds()
+    ]
+    expected = {
+        1: [],
+        2: [{(0, 1)}],
+        5: [{(0, 4)}, {(0, 2)}, {(0, 1), (2, 3)}],
+        8: [{(0, 4)}, {(0, 2), (4, 6)}, {(0, 1), (2, 3), (4, 5), (6, 7)}],
+    }
     assert rounds == expected[p]
 
 

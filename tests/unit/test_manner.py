@@ -18,11 +18,14 @@ PLACEMENT = Placement.consecutive(
 )
 PLAIN = {("network", "host"): PathCost.line(0.0, 1e-8)}
 APART = Calibration(
-    "any", "openmpi", {
-        **PLAIN, ("exchange", "host"): PathCost.line(0.0, 2e-8),
+    "any",
+    "openmpi",
+    {
+        **PLAIN,
+        ("exchange", "host"): PathCost.line(0.0, 2e-8),
         ("ring", "host"): PathCost.line(0.0, 1.5e-8),
     },
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +103,10 @@ def test_without_classes_of_their_own_they_cost_what_messages_cost(engine: str) 
 def test_inside_a_node_nothing_changes() -> None:
     together = Placement.consecutive(PLACEMENT.topology, 8, 8)
     made = algorithms.build(Collective.ALLREDUCE, "recursive_doubling", 8)
-    inside = {("node", "host"): PathCost.line(0.0, 1e-9),
-              ("node_oversubscribed", "host"): PathCost.line(0.0, 1e-9)}  # fmt: skip
+    inside = {
+        ("node", "host"): PathCost.line(0.0, 1e-9),
+        ("node_oversubscribed", "host"): PathCost.line(0.0, 1e-9),
+    }
     alike = Calibration("any", "openmpi", inside)
     apart = Calibration("any", "openmpi", {**APART.paths, **inside})
     assert simulate(made, together, apart, 80_000) == simulate(made, together, alike, 80_000)

@@ -100,8 +100,12 @@ def test_products() -> None:
         assert vendor(node("A100", cpu)) == maker
     assert vendor(node("A100", "Xeon")) == "intel"
     assert [brick(node(gpu, "")) for gpu in ("P100", "V100", "sm86", "H100", "B200")] == [
-        18e9, 20e9, 12e9, 20.6e9, 40.1e9,
-    ]  # fmt: skip
+        18e9,
+        20e9,
+        12e9,
+        20.6e9,
+        40.1e9,
+    ]
     with pytest.raises(InputError, match="'Quadro' is none of K80"):
         generation(node("Quadro", ""))
 

@@ -30,8 +30,7 @@ def busbw(of: Fleet, algorithm: str, nbytes: int = 16 * GIB) -> float:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "two", "four"),
-    [(24, 2.6, 5.3), (96, 15, 29), (384, 66, 131), (1536, 272, 544)],
+    ("gpus", "two", "four"), [(24, 2.6, 5.3), (96, 15, 29), (384, 66, 131), (1536, 272, 544)]
 )
 def test_version_2_4_changes_from_tree_to_ring_where_it_is_known_to(
     gpus: int, two: float, four: float
@@ -89,12 +88,19 @@ def test_trees_fall_behind_rings_from_four_nodes_on() -> None:
 @pytest.mark.parametrize(
     ("name", "nodes", "algorithm", "measured"),
     [  # GB/s of 8 or 16 GiB: Azure's guide, nccl-tests#212, a B200 cluster with NCCL 2.29.7
-        ("dgx-a100", 1, "ring", 231.6), ("dgx-a100", 2, "ring", 189), ("dgx-h100", 1, "ring", 370),
-        ("dgx-h100", 1, "nvls", 478.9), ("hgx-h200", 1, "nvls", 480), ("B200", 1, "ring", 679),
-        ("B200", 1, "nvls", 840.8), ("B200", 2, "tree", 335.2), ("B200", 8, "tree", 192.6),
-        ("B200", 4, "collnet_direct", 543.8), ("B200", 32, "collnet_direct", 544.3),
+        ("dgx-a100", 1, "ring", 231.6),
+        ("dgx-a100", 2, "ring", 189),
+        ("dgx-h100", 1, "ring", 370),
+        ("dgx-h100", 1, "nvls", 478.9),
+        ("hgx-h200", 1, "nvls", 480),
+        ("B200", 1, "ring", 679),
+        ("B200", 1, "nvls", 840.8),
+        ("B200", 2, "tree", 335.2),
+        ("B200", 8, "tree", 192.6),
+        ("B200", 4, "collnet_direct", 543.8),
+        ("B200", 32, "collnet_direct", 544.3),
     ],
-)  # fmt: skip
+)
 def test_large_messages_come_near_to_published_bandwidths(
     name: str, nodes: int, algorithm: str, measured: float
 ) -> None:
@@ -105,9 +111,15 @@ def test_large_messages_come_near_to_published_bandwidths(
 
 # Two nodes of four V100 each, by hand.
 SMALL = Fleet(
-    nodes=2, ppn=4, generation=70, ring=Graph(2, 20e9, 10e9), tree=Graph(2, 20e9, 10e9), heads=None,
-    nvlink=True, cpu="intel",
-)  # fmt: skip
+    nodes=2,
+    ppn=4,
+    generation=70,
+    ring=Graph(2, 20e9, 10e9),
+    tree=Graph(2, 20e9, 10e9),
+    heads=None,
+    nvlink=True,
+    cpu="intel",
+)
 
 
 def seconds(of: Fleet, algorithm: str, protocol: str, nbytes: int, version: str) -> float:
@@ -182,8 +194,10 @@ def test_small_messages_take_ll_and_large_ones_simple() -> None:
     assert protocols[0] == "LL"
     assert protocols[-1] == "Simple"
     assert [p for i, p in enumerate(protocols) if p not in protocols[:i]] == [
-        "LL", "LL128", "Simple",
-    ]  # fmt: skip
+        "LL",
+        "LL128",
+        "Simple",
+    ]
     assert (chosen[0].algorithm, chosen[-1].algorithm) == ("tree", "ring")
 
 

@@ -68,11 +68,16 @@ def test_json(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert main(["nccl", "install", str(table), "--out", str(folder), "--json"]) == 0
         record = json.loads(capsys.readouterr().out)
         assert record == {
-            "library": str(folder / LIBRARY), "rules": str(folder / RULES), "rows": 3,
-            "digest": fnv1a((folder / RULES).read_bytes().partition(b"\n")[2]), "checked": 8,
-            "usage": f"export NCCL_TUNER_PLUGIN={folder / LIBRARY}", "left_to_library": 1,
-            "cyclic_left_out": 0, "cautions": [],
-        }  # fmt: skip
+            "library": str(folder / LIBRARY),
+            "rules": str(folder / RULES),
+            "rows": 3,
+            "digest": fnv1a((folder / RULES).read_bytes().partition(b"\n")[2]),
+            "checked": 8,
+            "usage": f"export NCCL_TUNER_PLUGIN={folder / LIBRARY}",
+            "left_to_library": 1,
+            "cyclic_left_out": 0,
+            "cautions": [],
+        }
 
 
 def test_the_digest_is_fnv1a() -> None:
@@ -154,10 +159,12 @@ def test_without_a_compiler(
         ("echo 'plugin.c:1: error: no' >&2; exit 1", r"not compiled by .*: plugin.c:1: error"),
         ("exit 1", "no message"),
         ("exit 0", "does not follow the rules: .*cannot open shared object"),
-        ('while [ "$1" != -o ]; do shift; done; echo nonsense > "$2"',
-         "does not follow the rules: .*(file too short|invalid ELF header)"),
+        (
+            'while [ "$1" != -o ]; do shift; done; echo nonsense > "$2"',
+            "does not follow the rules: .*(file too short|invalid ELF header)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_compiler_that_fails(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,11 +217,14 @@ def test_a_plugin_that_does_otherwise_is_not_installed(
 
 
 UNLIMITED = on_shapes(
-    {(ALLREDUCE, (nodes, 8)): [
-        (0, Choice("nvls_simple", {"channels": 8})),
-        (4096, Choice("collnet_direct_simple", {"channels": 8})),
-     ] for nodes in (1, 2)}
-)  # fmt: skip
+    {
+        (ALLREDUCE, (nodes, 8)): [
+            (0, Choice("nvls_simple", {"channels": 8})),
+            (4096, Choice("collnet_direct_simple", {"channels": 8})),
+        ]
+        for nodes in (1, 2)
+    }
+)
 
 
 def test_channels_are_tried_where_nccl_limits_them(
@@ -257,9 +267,8 @@ def test_variables_of_nccl_do_not_disturb_the_trial(
     ],
 )
 def test_what_is_refused(
-    library: str, words: list[str], message: str, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    library: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "table.json"
     write_table(TuningTable(TABLE.cluster, library, TABLE.rules), path)
     folder = tmp_path / "out"
@@ -307,6 +316,12 @@ def test_the_package_holds_the_source(tmp_path: Path) -> None:
     """As it is installed from a wheel, which is this folder."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     code = "from tuner.formats.nccl.plugin import SOURCE; print(SOURCE.read_text()[:2])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                          cwd=tmp_path, env=environment)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=environment,
+    )
     assert done.stdout == "/*\n"

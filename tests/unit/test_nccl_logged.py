@@ -34,8 +34,13 @@ from tuner.validation.validation import RuleProof
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
-NAMES = {BCAST: "Broadcast", REDUCE: "Reduce", ALLREDUCE: "AllReduce", ALLGATHER: "AllGather",
-         REDUCE_SCATTER: "ReduceScatter"}  # fmt: skip
+NAMES = {
+    BCAST: "Broadcast",
+    REDUCE: "Reduce",
+    ALLREDUCE: "AllReduce",
+    ALLGATHER: "AllGather",
+    REDUCE_SCATTER: "ReduceScatter",
+}
 FLOAT = 7  # NCCL's number of the type
 
 
@@ -48,8 +53,11 @@ def began(
 ) -> str:
     """A line of the subsystem INIT."""
     each = p // nodes
-    return said(f"comm {comm} rank {rank} nRanks {p} nNodes {nodes} localRanks {each}"
-                f" localRank {rank % each} MNNVL 0", process)  # fmt: skip
+    return said(
+        f"comm {comm} rank {rank} nRanks {p} nNodes {nodes} localRanks {each}"
+        f" localRank {rank % each} MNNVL 0",
+        process,
+    )
 
 
 def ended(comm: str = "0x55ac") -> str:
@@ -60,17 +68,26 @@ def called(
     count: int, function: str = "AllReduce", comm: str = "0x55ac", p: int = 16, kind: int = FLOAT
 ) -> str:
     """A line of the subsystem COLL."""
-    return said(f"{function}: opCount 1a sendbuff 0x7f75 recvbuff 0x7f76 count {count} datatype"
-                f" {kind} op 0 root 0 comm {comm} [nranks={p}] stream 0x55ad")  # fmt: skip
+    return said(
+        f"{function}: opCount 1a sendbuff 0x7f75 recvbuff 0x7f76 count {count} datatype"
+        f" {kind} op 0 root 0 comm {comm} [nranks={p}] stream 0x55ad"
+    )
 
 
 def chose(
-    nbytes: int, algorithm: str = "RING", protocol: str = "LL", function: str = "AllReduce",
-    channels: str = "0..3", process: int = 47,
-) -> str:  # fmt: skip
+    nbytes: int,
+    algorithm: str = "RING",
+    protocol: str = "LL",
+    function: str = "AllReduce",
+    channels: str = "0..3",
+    process: int = 47,
+) -> str:
     """A line of the subsystem TUNING, as newer versions write it."""
-    return said(f"{function}: {nbytes} Bytes -> Algo {algorithm} proto {protocol}"
-                f" channel{{Lo..Hi}}={{{channels}}}", process)  # fmt: skip
+    return said(
+        f"{function}: {nbytes} Bytes -> Algo {algorithm} proto {protocol}"
+        f" channel{{Lo..Hi}}={{{channels}}}",
+        process,
+    )
 
 
 def read(text: str, tmp_path: Path, shape: tuple[int, int] | None = None) -> nccl_logs.Evidence:
@@ -93,9 +110,8 @@ def one(evidence: nccl_logs.Evidence) -> Executed:
 
 @pytest.mark.parametrize(
     ("collective", "whole"),
-    [(ALLREDUCE, 1024), (BCAST, 1024), (REDUCE, 1024), (ALLGATHER, 16384),
-     (REDUCE_SCATTER, 16384)],
-)  # fmt: skip
+    [(ALLREDUCE, 1024), (BCAST, 1024), (REDUCE, 1024), (ALLGATHER, 16384), (REDUCE_SCATTER, 16384)],
+)
 def test_a_call_and_its_whole_buffer(collective: Collective, whole: int, tmp_path: Path) -> None:
     found = one(read(began() + chose(1024, function=NAMES[collective]), tmp_path))
     choice = Choice("ring_ll", {"channels": 4})
@@ -116,8 +132,11 @@ def test_names_and_numbers_are_those_of_tables() -> None:
     found = set()
     for i, (upper, mixed) in enumerate(zip(order, camel, strict=True)):
         for j, protocol in enumerate(PROTOCOLS):
-            names = {algorithm_of(upper, protocol.upper()), algorithm_of(mixed, protocol),
-                     algorithm_of(str(i), str(j))}  # fmt: skip
+            names = {
+                algorithm_of(upper, protocol.upper()),
+                algorithm_of(mixed, protocol),
+                algorithm_of(str(i), str(j)),
+            }
             assert len(names) == 1
             found |= names
     assert known <= found
@@ -127,15 +146,25 @@ def test_names_and_numbers_are_those_of_tables() -> None:
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ("AllReduce [Symmetric]: 1024 Bytes -> Kernel AllReduce_AGxLL_R nchannels 4 nthreads 512"
-         " nWorks 1", "symmetric"),
-        ("AllReduce [Symmetric]: 1024 Bytes -> Kernel AllReduce_AGxLL_R nchannels 4 nthreads 512",
-         "symmetric"),
-        ("AllReduce [Copy Engine]: 1024 Bytes -> cudaMemcpy; CE synchronization with NVLS",
-         "copy_engine"),
+        (
+            "AllReduce [Symmetric]: 1024 Bytes -> Kernel AllReduce_AGxLL_R nchannels 4 nthreads 512"
+            " nWorks 1",
+            "symmetric",
+        ),
+        (
+            (
+                "AllReduce [Symmetric]: 1024 Bytes -> Kernel AllReduce_AGxLL_R nchannels 4"
+                " nthreads 512"
+            ),
+            "symmetric",
+        ),
+        (
+            "AllReduce [Copy Engine]: 1024 Bytes -> cudaMemcpy; CE synchronization with NVLS",
+            "copy_engine",
+        ),
         ("AllReduce [Hierarchical CE]: 1024 Bytes -> RMA proxy + CE", "hierarchical_ce"),
     ],
-)  # fmt: skip
+)
 def test_what_runs_without_an_algorithm(words: str, name: str, tmp_path: Path) -> None:
     found = one(read(began() + said(words), tmp_path))
     assert (found.choice, found.nbytes) == (Choice(name), 1024)
@@ -168,7 +197,8 @@ def test_other_functions_pass_by(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        said("AllReduce: 1024 Bytes -> Algo RING proto"), said("AllReduce: 1024 Bytes -> Algo"),
+        said("AllReduce: 1024 Bytes -> Algo RING proto"),
+        said("AllReduce: 1024 Bytes -> Algo"),
         said("AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0.."),
         said("AllReduce: x Bytes -> Algo RING proto LL channel{Lo..Hi}={0..3}"),
         said("AllReduce: 1024 Bytes -> Algo RING* proto LL channel{Lo..Hi}={0..3}"),
@@ -176,7 +206,7 @@ def test_other_functions_pass_by(tmp_path: Path) -> None:
         said("AllReduce [Symmetric]: 1024 Bytes -> "),
         said(f"AllReduce: {'9' * 30} Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..3}}"),
     ],
-)  # fmt: skip
+)
 def test_damaged_lines_are_counted_and_claim_nothing(line: str, tmp_path: Path) -> None:
     evidence = read(began() + chose(64) + line, tmp_path)
     assert one(evidence).nbytes == 64
@@ -203,8 +233,10 @@ def test_a_shape_that_the_log_says_beats_the_option(tmp_path: Path) -> None:
 
 
 def test_ranks_without_nodes_need_the_option(tmp_path: Path) -> None:
-    text = said("ncclCommInitRank comm 0x1 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 18000"
-                " commId 0x221d - Init COMPLETE") + chose(1024)  # fmt: skip
+    text = said(
+        "ncclCommInitRank comm 0x1 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 18000"
+        " commId 0x221d - Init COMPLETE"
+    ) + chose(1024)
     assert executed(read(text, tmp_path)) == {}
     assert executed(read(text, tmp_path, (8, 1))) == {}
     assert one(read(text, tmp_path, (16, 2))).nodes == 2
@@ -269,13 +301,12 @@ def test_equal_calls_in_one_group_are_not_told_apart(tmp_path: Path) -> None:
     evidence = read(text, tmp_path)
     assert (executed(evidence), evidence.shapeless) == ({}, 2)
     other = text.replace("count 100 datatype 7", "count 50 datatype 7", 1).replace(
-        "AllReduce: 400 Bytes", "AllReduce: 200 Bytes", 1)  # fmt: skip
+        "AllReduce: 400 Bytes", "AllReduce: 200 Bytes", 1
+    )
     assert {each.p for each in executed(read(other, tmp_path))} == {4, 16}
 
 
-def test_a_communicator_whose_beginning_is_missing_is_not_taken_for_another(
-    tmp_path: Path,
-) -> None:
+def test_a_communicator_whose_beginning_is_missing_is_not_taken_for_another(tmp_path: Path) -> None:
     text = began(comm="0x1") + called(100, comm="0x9", p=4) + chose(400)
     evidence = read(text, tmp_path)
     assert (executed(evidence), evidence.shapeless) == ({}, 1)
@@ -296,13 +327,16 @@ def test_calls_of_other_ranks_and_of_one_rank_wait_for_nothing(tmp_path: Path) -
 Steps = Iterable[tuple[int, Choice]]
 
 
-def table(steps: Steps, collective: Collective = ALLREDUCE, nodes: int = 2,
-          library: str = "nccl 2.30.7") -> TuningTable:  # fmt: skip
+def table(
+    steps: Steps, collective: Collective = ALLREDUCE, nodes: int = 2, library: str = "nccl 2.30.7"
+) -> TuningTable:
     key = Key(collective, nodes, 16 // nodes, "cuda")
     steps = list(steps)
     bounds = [*(lo for lo, _ in steps[1:]), math.inf]
-    rules = [Rule(key, lo, hi, choice, Evidence("measured", (lo,)))
-             for (lo, choice), hi in zip(steps, bounds, strict=True)]  # fmt: skip
+    rules = [
+        Rule(key, lo, hi, choice, Evidence("measured", (lo,)))
+        for (lo, choice), hi in zip(steps, bounds, strict=True)
+    ]
     return TuningTable(CLUSTER, library, tuple(rules))
 
 
@@ -340,8 +374,10 @@ def test_rules_that_are_not_in_the_file_are_not_proved(tmp_path: Path) -> None:
     evidence = read(began() + chose(512) + chose(4096), tmp_path)
     first, last = validate_nccl.prove(both, evidence)
     assert (first.rule.key.operators, first.confirmed, last.confirmed) == (
-        "commutative", True, True,
-    )  # fmt: skip
+        "commutative",
+        True,
+        True,
+    )
     assert [each.rule for each in validate_nccl.replaced(both)] == list(table(LADDER).rules)
     assert {each.reason for each in validate_nccl.replaced(both)} == {validate_nccl.REPLACED}
 
@@ -361,10 +397,14 @@ def test_both_at_one_size_are_told(tmp_path: Path) -> None:
     assert first.reason == "tree_ll128 at 8B; 1 of 4 times not as the rule says"
 
 
-@pytest.mark.parametrize("text", [
-    began(p=8) + chose(8, "TREE", "LL"), began(nodes=1) + chose(8, "TREE", "LL"),
-    began() + chose(8, "TREE", "LL", "Reduce"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        began(p=8) + chose(8, "TREE", "LL"),
+        began(nodes=1) + chose(8, "TREE", "LL"),
+        began() + chose(8, "TREE", "LL", "Reduce"),
+    ],
+)
 def test_calls_of_other_shapes_and_collectives_say_nothing(text: str, tmp_path: Path) -> None:
     assert not any(each.sizes for each in proofs(text, tmp_path, LADDER))
 
@@ -456,12 +496,15 @@ def test_lines_that_are_too_long_are_damaged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "many",
     [
-        lambda i: began(process=i, comm="0x1"), lambda i: began(comm=f"0x{i}"),
-        lambda i: began() + called(i), lambda i: called(1, p=i + 2),
-        lambda i: f"NCCL version 2.{i}\n", lambda i: began() + chose(i),
+        lambda i: began(process=i, comm="0x1"),
+        lambda i: began(comm=f"0x{i}"),
+        lambda i: began() + called(i),
+        lambda i: called(1, p=i + 2),
+        lambda i: f"NCCL version 2.{i}\n",
+        lambda i: began() + chose(i),
         lambda i: said("comm 0x1 rank 0 nranks 8 - Init COMPLETE", i),
     ],
-)  # fmt: skip
+)
 def test_what_is_remembered_is_bounded(
     many: Callable[[int], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,8 +532,14 @@ def test_shapes_of_a_process_are_bounded(tmp_path: Path) -> None:
 @settings(max_examples=300, deadline=None)
 def test_a_damaged_line_never_confirms_what_did_not_run(data: st.DataObject) -> None:
     """Of a log in which another algorithm ran, whatever is cut out of a line."""
-    lines = [began(), began(comm="0x2", p=4), called(2), chose(8, "NVLS", "SIMPLE"),
-             called(2, comm="0x2", p=4), chose(8, "TREE", "LL")]  # fmt: skip
+    lines = [
+        began(),
+        began(comm="0x2", p=4),
+        called(2),
+        chose(8, "NVLS", "SIMPLE"),
+        called(2, comm="0x2", p=4),
+        chose(8, "TREE", "LL"),
+    ]
     i = data.draw(st.integers(0, len(lines) - 1))
     end = len(lines[i]) - 1  # the line break stays
     at = data.draw(st.integers(0, end))
@@ -502,9 +551,8 @@ def test_a_damaged_line_never_confirms_what_did_not_run(data: st.DataObject) -> 
     for found in executed(evidence):
         assert found.choice.algorithm != "tree_ll" or found.p != 16
     assert evidence.lines == (
-        sum(executed(evidence).values()) + evidence.nameless + evidence.shapeless
-        + evidence.damaged
-    )  # fmt: skip
+        sum(executed(evidence).values()) + evidence.nameless + evidence.shapeless + evidence.damaged
+    )
 
 
 # ---- the command line
@@ -604,9 +652,11 @@ def test_what_logs_leave_open_is_said(
 ) -> None:
     log = tmp_path / "train.log"
     log.write_text(
-        "n1:47:47 [0] NCCL INFO NCCL version 2.27.5+cuda12.9\n" + chose(512, "TREE", "LL")
-        + said("8 Bytes -> Algo 0 proto 0 time 2.5") + said("AllReduce: 8 Bytes -> Algo")
-    )  # fmt: skip
+        "n1:47:47 [0] NCCL INFO NCCL version 2.27.5+cuda12.9\n"
+        + chose(512, "TREE", "LL")
+        + said("8 Bytes -> Algo 0 proto 0 time 2.5")
+        + said("AllReduce: 8 Bytes -> Algo")
+    )
     assert asked(written, "--log", log) == 1
     errors = " ".join(capsys.readouterr().err.split())
     for words in (
@@ -672,8 +722,9 @@ def test_mistakes_are_one_sentence(
         ((written, "--log", tmp_path / "no"), "there is no file"),
         ((written, "--log", tmp_path / ("n" * 300)), "cannot be read: File name too long"),
         ((written, "--log-shape", "2x8"), "give them, too (--log FILE)"),
-        ((written,), "nothing is proved: "), ((written,), "--log FILE"),
-    ):  # fmt: skip
+        ((written,), "nothing is proved: "),
+        ((written,), "--log FILE"),
+    ):
         assert asked(*words) == 1
         said = capsys.readouterr()
         assert sentence in " ".join(said.err.split())
@@ -685,9 +736,11 @@ def test_mistakes_are_one_sentence(
 
 
 def test_large_logs_show_progress(
-    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    written: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr("tuner.cli.logged_validation.LARGE", 1)
     (tmp_path / "t.log").write_text(began() + chose(512, "TREE", "LL") * 20_000)
     assert asked(written, "--log", tmp_path / "t.log") == 1

@@ -18,9 +18,15 @@ from tuner.topology import Placement
 ALLREDUCE = Collective.ALLREDUCE
 SIZES = [1 << k for k in range(10, 31)]
 FLEET = Fleet(
-    nodes=4, ppn=8, generation=80, ring=Graph(8, 24e9, 24e9), tree=Graph(8, 24e9, 24e9), heads=None,
-    nvlink=True, cpu="amd",
-)  # fmt: skip
+    nodes=4,
+    ppn=8,
+    generation=80,
+    ring=Graph(8, 24e9, 24e9),
+    tree=Graph(8, 24e9, 24e9),
+    heads=None,
+    nvlink=True,
+    cpu="amd",
+)
 
 
 def test_a_line_is_found_again_through_noise() -> None:

@@ -63,8 +63,12 @@ def every_way() -> TuningTable:
     ladders = {}
     for i, collective in enumerate(COLLECTIVES):
         ways = [choice_of(way, channels) for way in ways_of(collective) for channels in (0, 1, 64)]
-        choices = [choice for pair in zip(ways, cycle([Choice(), None, None])) for choice in pair
-                   if choice is not None]  # fmt: skip
+        choices = [
+            choice
+            for pair in zip(ways, cycle([Choice(), None, None]))
+            for choice in pair
+            if choice is not None
+        ]
         for j, shape in enumerate(SHAPES):
             turned = islice(cycle(choices), 3 * (i + j), 3 * (i + j) + len(choices))
             ladders[collective, shape] = [
@@ -126,18 +130,23 @@ def tables(draw: st.DrawFn) -> TuningTable:
     return on_shapes(ladders)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow,
-          HealthCheck.function_scoped_fixture])  # fmt: skip
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(table=tables(), version=st.sampled_from(VERSIONS))
 def test_it_decides_as_any_table(caller: Caller, table: TuningTable, version: int) -> None:
     assert require_followed(caller, table, version) > 0
 
 
 def test_rules_for_the_same_ranks_on_other_nodes_are_apart(caller: Caller) -> None:
-    table = on_shapes({
-        (ALLREDUCE, (2, 8)): [(0, Choice("tree_ll"))],
-        (ALLREDUCE, (4, 4)): [(0, Choice("ring_ll"))],
-    })  # fmt: skip
+    table = on_shapes(
+        {
+            (ALLREDUCE, (2, 8)): [(0, Choice("tree_ll"))],
+            (ALLREDUCE, (4, 4)): [(0, Choice("ring_ll"))],
+        }
+    )
     caller.with_rows(emit_sparse(table))
     opened = ["open 5 16 2 8 8", "open 5 16 4 4 4", "open 5 16 1 16 16"]
     said = caller.run([*opened, *(f"ask {i} 4 9 7 0" for i in range(3))])
@@ -150,10 +159,14 @@ def test_what_nccl_cannot_run_is_left_alone(caller: Caller, version: int, own: W
     entry = 3 * ALGORITHMS.index(own.algorithm) + PROTOCOLS.index(own.protocol.lower())
     caller.with_rows(emit_sparse(on_shapes({(ALLREDUCE, (1, 8)): [(0, choice_of(own, 16))]})))
     every, alone = (1 << 21) - 1, 1 << entry
-    said = caller.run([
-        f"open {version} 8 1 8 8", f"ask 0 4 64 7 {alone:x}", f"ask 0 4 64 7 {every - alone:x}",
-        f"ask 0 4 64 {entry // 3} 0",  # an earlier NCCL, which has no such algorithm
-    ])  # fmt: skip
+    said = caller.run(
+        [
+            f"open {version} 8 1 8 8",
+            f"ask 0 4 64 7 {alone:x}",
+            f"ask 0 4 64 7 {every - alone:x}",
+            f"ask 0 4 64 {entry // 3} 0",  # an earlier NCCL, which has no such algorithm
+        ]
+    )
     assert said.answers[0] == said.answers[2] == UNTOUCHED
     assert said.answers[1][:2] == divmod(entry, 3)
 
@@ -168,12 +181,19 @@ def test_protocols_that_nccl_does_not_have(caller: Caller) -> None:
 def test_calls_that_no_rule_is_for(caller: Caller) -> None:
     rows = "allreduce,100,200,ring,ll,4,2,16\nbroadcast,0,9,ring,ll,-1,1,8\n"
     caller.with_rows(rows)
-    said = caller.run([
-        "open 5 16 2 8 8", *(f"ask 0 4 {nbytes} 7 0" for nbytes in (99, 100, 200, 201)),
-        *(f"ask 0 {collective} 150 7 0" for collective in (-1, 0, 1, 2, 3, 5, 6, 99)),
-        "open 5 8 2 4 4", "ask 1 4 150 7 0", "open 5 16 1 16 16", "ask 2 4 150 7 0",
-        "open 5 0 0 0 0", "ask 3 4 150 7 0",
-    ])  # fmt: skip
+    said = caller.run(
+        [
+            "open 5 16 2 8 8",
+            *(f"ask 0 4 {nbytes} 7 0" for nbytes in (99, 100, 200, 201)),
+            *(f"ask 0 {collective} 150 7 0" for collective in (-1, 0, 1, 2, 3, 5, 6, 99)),
+            "open 5 8 2 4 4",
+            "ask 1 4 150 7 0",
+            "open 5 16 1 16 16",
+            "ask 2 4 150 7 0",
+            "open 5 0 0 0 0",
+            "ask 3 4 150 7 0",
+        ]
+    )
     assert said.answers == (UNTOUCHED, (1, 0, 4), (1, 0, 4), *[UNTOUCHED] * 12)
 
 
@@ -181,8 +201,9 @@ def test_calls_that_no_rule_is_for(caller: Caller) -> None:
 def test_ranks_spread_unevenly_are_left_to_nccl(caller: Caller, version: int) -> None:
     """12 ranks on 2 nodes may be 6 and 6 or 8 and 4; from version 5 on NCCL says which."""
     caller.with_rows("allreduce,0,99,ring,ll,-1,2,12\n")
-    said = caller.run([f"open {version} 12 2 4 8", "ask 0 4 9 7 0",
-                       f"open {version} 12 2 6 6", "ask 1 4 9 7 0"])  # fmt: skip
+    said = caller.run(
+        [f"open {version} 12 2 4 8", "ask 0 4 9 7 0", f"open {version} 12 2 6 6", "ask 1 4 9 7 0"]
+    )
     expected = UNTOUCHED if version >= 5 else (1, 0, -1)
     assert said.answers == (expected, (1, 0, -1))
     unevenly = [text for _, text in said.messages if "unevenly over 2 nodes" in text]
@@ -284,7 +305,7 @@ DAMAGED: Mapping[str, bytes] = {
     "a million lines": sealed("").encode().replace(b" 0 rows", b" 1000000 rows")
     + b"allreduce,0,9,ring,ll,-1,2,16\n" * 1_000_000,
     **{name: faulty(name).encode() for name in ROWS_AT_FAULT},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DAMAGED)
@@ -310,10 +331,12 @@ def test_the_rows_around_are_sound(caller: Caller) -> None:
 @pytest.mark.parametrize("kind", ["none", "folder", "pipe", "memory", "large"])
 def test_no_file_that_can_be_read(caller: Caller, version: int, kind: str) -> None:
     make: Mapping[str, Callable[[], object]] = {
-        "none": lambda: None, "folder": caller.rules.mkdir, "pipe": lambda: os.mkfifo(caller.rules),
+        "none": lambda: None,
+        "folder": caller.rules.mkdir,
+        "pipe": lambda: os.mkfifo(caller.rules),
         "memory": lambda: caller.rules.symlink_to("/proc/self/mem"),
         "large": lambda: large(caller.rules),
-    }  # fmt: skip
+    }
     make[kind]()
     said = caller.run([f"open {version} 16 2 8 8", "ask 0 4 9 7 0"])
     assert said.results == ("0 nothing", "-1 -1 -1")
@@ -325,18 +348,22 @@ def large(path: Path) -> None:
         file.write(sealed(GOOD + "#" * (16 << 20) + "\n").encode())
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow,
-          HealthCheck.function_scoped_fixture])  # fmt: skip
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(
     rows=st.lists(
         st.one_of(
-            st.sampled_from(GOOD.splitlines()), st.text(max_size=40),
+            st.sampled_from(GOOD.splitlines()),
+            st.text(max_size=40),
             st.text(alphabet="allreducering,0123456789-#\n", max_size=60),
         ),
         max_size=6,
     ),
     count=st.integers(0, 7),
-)  # fmt: skip
+)
 def test_any_text_under_the_right_digest(caller: Caller, rows: list[str], count: int) -> None:
     """Whoever writes the digest, too, gets rules or a warning, and nothing else."""
     text = "".join(f"{row}\n" for row in rows)
@@ -353,8 +380,9 @@ def test_without_rules_no_line_is_named(caller: Caller) -> None:
     caller.rules.unlink(missing_ok=True)
     ((level, text),) = caller.run(["open 5 16 2 8 8"]).messages
     assert (level, text) == (
-        WARN, f"TUNER/tuner: {caller.rules} cannot be read: NCCL decides itself on this rank"
-    )  # fmt: skip
+        WARN,
+        f"TUNER/tuner: {caller.rules} cannot be read: NCCL decides itself on this rank",
+    )
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])

@@ -25,12 +25,25 @@ from tuner.topology.readers.yaml_topology import topology_from
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 REDUCE_SCATTER = Collective.REDUCE_SCATTER
 EVERY = [
-    *((ALLREDUCE, name) for name in (
-        "nccl_ring", "nccl_tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain")),
-    *((collective, name) for collective in (ALLGATHER, REDUCE_SCATTER)
-      for name in ("nccl_ring", "nvls", "pat")),
-    (Collective.BCAST, "nccl_ring"), (Collective.REDUCE, "nccl_ring"),
-]  # fmt: skip
+    *(
+        (ALLREDUCE, name)
+        for name in (
+            "nccl_ring",
+            "nccl_tree",
+            "nvls",
+            "nvls_tree",
+            "collnet_direct",
+            "collnet_chain",
+        )
+    ),
+    *(
+        (collective, name)
+        for collective in (ALLGATHER, REDUCE_SCATTER)
+        for name in ("nccl_ring", "nvls", "pat")
+    ),
+    (Collective.BCAST, "nccl_ring"),
+    (Collective.REDUCE, "nccl_ring"),
+]
 IN_NETWORK = [(c, name) for c, name in EVERY if name.startswith(("nvls", "collnet"))]
 
 
@@ -47,9 +60,15 @@ def test_verifies_for_every_shape_of_nodes(collective: Collective, name: str) ->
         for group, channels, segment in ((1, 1, 0), (3, 3, 20), (4, 2, 40), (8, 5, 20)):
             for root in {0, p // 2, p - 1} if collective.rooted else {0}:
                 made = built(
-                    collective, name, p, root,
-                    group=group, channels=channels, segment=segment, aggregate=channels,
-                )  # fmt: skip
+                    collective,
+                    name,
+                    p,
+                    root,
+                    group=group,
+                    channels=channels,
+                    segment=segment,
+                    aggregate=channels,
+                )
                 algorithms.facts_of(made)  # raises where it is wrong
 
 

@@ -106,8 +106,13 @@ def test_equally_near_nics_are_dealt_out(deal: Callable[[Topology, int], Placeme
 def test_a_route_through_a_node() -> None:
     placement = Placement.consecutive(cluster(interior(2), interior(2)), 2)
     assert crossed(placement, 0, 2) == [
-        "gpu0>pcie", "pcie>nic0", "n0.nic0>s0", "s0>n1.nic0", "nic0>pcie", "pcie>gpu0",
-    ]  # fmt: skip
+        "gpu0>pcie",
+        "pcie>nic0",
+        "n0.nic0>s0",
+        "s0>n1.nic0",
+        "nic0>pcie",
+        "pcie>gpu0",
+    ]
     assert crossed(placement, 0, 1) == ["gpu0>pcie", "pcie>gpu1"]
 
 
@@ -117,9 +122,17 @@ def test_staged_paths_go_through_host_memory() -> None:
     found = paths(placement, CUDA, np.array([0, 0]), np.array([1, 2]), staged=True)
     assert _names(placement, found) == ["gpu0>pcie", "pcie>cpu", "cpu>pcie", "pcie>gpu1"]
     assert _names(placement, found, 1) == [
-        "gpu0>pcie", "pcie>cpu", "cpu>pcie", "pcie>nic0", "n0>s0", "s0>n1", "nic0>pcie",
-        "pcie>cpu", "cpu>pcie", "pcie>gpu0",
-    ]  # fmt: skip
+        "gpu0>pcie",
+        "pcie>cpu",
+        "cpu>pcie",
+        "pcie>nic0",
+        "n0>s0",
+        "s0>n1",
+        "nic0>pcie",
+        "pcie>cpu",
+        "cpu>pcie",
+        "pcie>gpu0",
+    ]
     assert (found.use[1][found.links[1] >= 0] == 1.0).all()
     assert found.latency == pytest.approx([4e-6, 10e-6])
 
@@ -129,9 +142,17 @@ def test_stripes_take_all_nics_in_equal_parts() -> None:
     found = paths(placement, CUDA, np.array([0, 0]), np.array([2, 1]), striped=True)
     uses = dict(zip(_names(placement, found), found.use[0][found.links[0] >= 0], strict=True))
     assert uses == {
-        "gpu0>pcie": 1.0, "pcie>nic0": 0.5, "n0.nic0>s0": 0.5, "s0>n1.nic0": 0.5, "nic0>pcie": 0.5,
-        "pcie>gpu0": 1.0, "pcie>nic1": 0.5, "n0.nic1>s0": 0.5, "s0>n1.nic1": 0.5, "nic1>pcie": 0.5,
-    }  # fmt: skip
+        "gpu0>pcie": 1.0,
+        "pcie>nic0": 0.5,
+        "n0.nic0>s0": 0.5,
+        "s0>n1.nic0": 0.5,
+        "nic0>pcie": 0.5,
+        "pcie>gpu0": 1.0,
+        "pcie>nic1": 0.5,
+        "n0.nic1>s0": 0.5,
+        "s0>n1.nic1": 0.5,
+        "nic1>pcie": 0.5,
+    }
     assert found.bandwidth.tolist() == [2e9, 1e10]
     assert found.hops.tolist() == [6, 2]
     assert _names(placement, found, 1) == ["gpu0>pcie", "pcie>gpu1"]
@@ -149,8 +170,13 @@ def test_rails_that_are_not_joined() -> None:
     """A message stays on its sender's rail, and leaves the receiver's NIC there."""
     placement = Placement.consecutive(cluster(interior(2), interior(2), rails=True), 2)
     assert crossed(placement, 0, 3) == [
-        "gpu0>pcie", "pcie>nic0", "n0.nic0>s0", "s0>n1.nic0", "nic0>pcie", "pcie>gpu1",
-    ]  # fmt: skip
+        "gpu0>pcie",
+        "pcie>nic0",
+        "n0.nic0>s0",
+        "s0>n1.nic0",
+        "nic0>pcie",
+        "pcie>gpu1",
+    ]
     assert crossed(placement, 1, 2)[1:4] == ["pcie>nic1", "n0.nic1>s1", "s1>n1.nic1"]
     assert crossed(placement, 1, 3)[1:4] == ["pcie>nic1", "n0.nic1>s1", "s1>n1.nic1"]
 

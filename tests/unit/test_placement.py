@@ -23,13 +23,7 @@ from tuner.base.errors import InputError
 from tuner.calibrate.measured_collectives import calls, predict
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.measurement import (
-    WANTED,
-    Cluster,
-    Measurement,
-    Measurements,
-    read_measurements,
-)
+from tuner.core.measurement import WANTED, Cluster, Measurement, Measurements, read_measurements
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC, PLACEMENTS, placed_record
 from tuner.core.table import (
     Choice,
@@ -75,13 +69,21 @@ SIZES = (1024, 8192, 65536)
 LAB = Cluster("racks", 4, 2, "any cpu", 2**30)
 KEY = Key(BCAST, 2, 2)
 DEALT = replace(KEY, placement=CYCLIC)
-REQUEST = Request("openmpi", Hosts(tuple("abcd")), 2, shapes=(Shape(4, 1), Shape(2, 2)),
-                  parts=("collectives",), sizes=(4096,), placements=PLACEMENTS)  # fmt: skip
+REQUEST = Request(
+    "openmpi",
+    Hosts(tuple("abcd")),
+    2,
+    shapes=(Shape(4, 1), Shape(2, 2)),
+    parts=("collectives",),
+    sizes=(4096,),
+    placements=PLACEMENTS,
+)
 
 
 def series(placement: str, algorithm: str = "binomial", seconds: float = 1e-3) -> Measurement:
-    return Measurement("collective", "bcast", 2, 2, 4, 1024, (seconds,) * 9, algorithm,
-                       placement=placement)  # fmt: skip
+    return Measurement(
+        "collective", "bcast", 2, 2, 4, 1024, (seconds,) * 9, algorithm, placement=placement
+    )
 
 
 def made(*found: Measurement, **provenance: object) -> Measurements:
@@ -194,15 +196,24 @@ def collectives(kinds: dict[str, Choice], nodes: tuple[int, ...] = (2, 4)) -> Me
     """On each placement another choice is twice as fast as the default."""
     noise = np.random.default_rng(1)
     found = [
-        Measurement("collective", "bcast", n, 2, 2 * n, nbytes, tuple(taken), choice.algorithm,
-                    placement=kind)
+        Measurement(
+            "collective",
+            "bcast",
+            n,
+            2,
+            2 * n,
+            nbytes,
+            tuple(taken),
+            choice.algorithm,
+            placement=kind,
+        )
         for kind, fastest in kinds.items()
         for n in nodes
         for nbytes in SIZES
         for choice in (Choice(), BINOMIAL, CHAIN)
         for base in [1e-3 * (1 + nbytes / 1e5) * (0.5 if choice == fastest else 1.0)]
         for taken in [(base * np.exp(0.01 * noise.standard_normal(12))).tolist()]
-    ]  # fmt: skip
+    ]
     return made(*found)
 
 
@@ -239,13 +250,19 @@ def test_measurements_of_one_placement_say_nothing_of_another(measured: str, oth
 @given(
     st.lists(
         st.tuples(
-            st.integers(2, 8), st.integers(2, 4), st.sampled_from(SIZES),
-            st.sampled_from(PLACEMENTS), st.sampled_from((BINOMIAL, CHAIN)),
+            st.integers(2, 8),
+            st.integers(2, 4),
+            st.sampled_from(SIZES),
+            st.sampled_from(PLACEMENTS),
+            st.sampled_from((BINOMIAL, CHAIN)),
         ),
         max_size=12,
     ),
-    st.integers(2, 8), st.integers(2, 4), st.sampled_from(SIZES), st.sampled_from(PLACEMENTS),
-)  # fmt: skip
+    st.integers(2, 8),
+    st.integers(2, 4),
+    st.sampled_from(SIZES),
+    st.sampled_from(PLACEMENTS),
+)
 def test_support_never_crosses_from_one_placement_to_another(
     found: list[tuple[int, int, int, str, Choice]], nodes: int, ppn: int, nbytes: int, kind: str
 ) -> None:
@@ -253,10 +270,23 @@ def test_support_never_crosses_from_one_placement_to_another(
     rows = [
         row
         for n, k, size, placement, choice in dict.fromkeys(found)
-        for row in label(made(Measurement("collective", "bcast", n, k, n * k, size, (1e-3,) * 5,
-                                          choice.algorithm, placement=placement)),
-                         lambda _point, _choice: math.nan)
-    ]  # fmt: skip
+        for row in label(
+            made(
+                Measurement(
+                    "collective",
+                    "bcast",
+                    n,
+                    k,
+                    n * k,
+                    size,
+                    (1e-3,) * 5,
+                    choice.algorithm,
+                    placement=placement,
+                )
+            ),
+            lambda _point, _choice: math.nan,
+        )
+    ]
     point = Point("bcast", nodes, ppn, "host", nbytes, kind)
     everything = Support(rows)
     own = Support([row for row in rows if row.point.placement == kind])
@@ -318,9 +348,7 @@ def test_the_command_line_plans_both(capsys: pytest.CaptureFixture[str]) -> None
     assert "choose from consecutive, cyclic" in capsys.readouterr().err
 
 
-OF = {
-    "openmpi": "openmpi 5.0.11", "openmpi-han": "openmpi 5.0.11", "openmpi-json": "openmpi 6.0.0",
-}  # fmt: skip
+OF = {"openmpi": "openmpi 5.0.11", "openmpi-han": "openmpi 5.0.11", "openmpi-json": "openmpi 6.0.0"}
 
 
 @pytest.mark.parametrize("form", sorted(OF))
@@ -378,8 +406,12 @@ def test_advice_about_other_nodes_is_for_the_placement_that_was_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One rank on each node lies as one likes."""
-    keys = [Key(BCAST, 8, 1), Key(BCAST, 2, 4), Key(BCAST, 4, 2, placement=CYCLIC),
-            Key(BCAST, 1, 8, operators="commutative")]  # fmt: skip
+    keys = [
+        Key(BCAST, 8, 1),
+        Key(BCAST, 2, 4),
+        Key(BCAST, 4, 2, placement=CYCLIC),
+        Key(BCAST, 1, 8, operators="commutative"),
+    ]
     rules = tuple(Rule(key, 0, math.inf, BINOMIAL, Evidence("none")) for key in keys)
     path = tmp_path / "t.json"
     write_table(TuningTable(CLUSTER, "openmpi 5.0.11", rules), path)

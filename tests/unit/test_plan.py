@@ -31,8 +31,9 @@ from tuner.probe.probe_plan import Arm, Plan, Point, read_plan
 ARMS = (Arm("default"), Arm("ring"))
 POINTS = tuple(
     Point("collective", "bcast", 2, nbytes, ARMS, 1.0, launch)
-    for launch in (0, 1) for nbytes in (4, 64)
-)  # fmt: skip
+    for launch in (0, 1)
+    for nbytes in (4, 64)
+)
 PLAN = Plan("openmpi", 2, 2, 0.03, "commutative", POINTS)
 
 
@@ -52,8 +53,11 @@ def test_what_was_wrong_is_read_from_what_was_excluded() -> None:
         excluded_line("collective allreduce p=3 8 B", "ring via schedule"),
         excluded_line("collective reduce 2x1 8 B", "chain", "refused: too few ranks"),
         excluded_line("nccl allreduce 2x1 8 B cuda", "ring"),
-        "collective gather 2x1: no such host", "3 of allgather: times of 0", "", ": " * 50_000,
-    ]  # fmt: skip
+        "collective gather 2x1: no such host",
+        "3 of allgather: times of 0",
+        "",
+        ": " * 50_000,
+    ]
     assert wrong_algorithms(lines) == {("bcast", "chain"), ("allreduce", "ring via schedule")}
 
 

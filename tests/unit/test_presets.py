@@ -29,17 +29,29 @@ from tuner.topology.readers.fabrics import OneSwitch, Wire, fabric_topology
 from tuner.topology.readers.probed_topology import given_calibration
 
 MEASURED_ON = {  # machines -> how the sources of numbers measured there call them
-    ("dgx-1p",): "Tartan", ("dgx-1v", "dgx-2"): "TACCL", ("dgx-h100",): "ASTRA-sim",
-    ("dgx-a100",): "ABCI", ("summit",): "on Summit", ("sierra",): "on Lassen",
-}  # fmt: skip
+    ("dgx-1p",): "Tartan",
+    ("dgx-1v", "dgx-2"): "TACCL",
+    ("dgx-h100",): "ASTRA-sim",
+    ("dgx-a100",): "ABCI",
+    ("summit",): "on Summit",
+    ("sierra",): "on Lassen",
+}
 
 STRUCTURE = {  # GPUs, CPUs, NICs of a node; nodes; switches of the network
-    "dgx-1p": (8, 2, 4, 124), "dgx-1v": (8, 2, 4, 660), "dgx-2": (16, 2, 8, 96),
-    "dgx-a100": (8, 2, 8, 140), "dgx-h100": (8, 2, 8, 128), "hgx-h200": (8, 2, 8, 128),
-    "gb200-nvl72": (72, 36, 72, 8), "summit": (6, 2, 2, 4608), "sierra": (4, 2, 2, 4320),
-    "ri2": (2, 2, 1, 32), "kesch": (16, 2, 2, 12), "piz-daint": (1, 1, 1, 5704),
+    "dgx-1p": (8, 2, 4, 124),
+    "dgx-1v": (8, 2, 4, 660),
+    "dgx-2": (16, 2, 8, 96),
+    "dgx-a100": (8, 2, 8, 140),
+    "dgx-h100": (8, 2, 8, 128),
+    "hgx-h200": (8, 2, 8, 128),
+    "gb200-nvl72": (72, 36, 72, 8),
+    "summit": (6, 2, 2, 4608),
+    "sierra": (4, 2, 2, 4320),
+    "ri2": (2, 2, 1, 32),
+    "kesch": (16, 2, 2, 12),
+    "piz-daint": (1, 1, 1, 5704),
     "comet": (4, 2, 1, 72),
-}  # fmt: skip
+}
 
 
 def inside(machine: Machine) -> Interior:
@@ -53,9 +65,11 @@ def nvlinks(machine: Machine) -> dict[tuple[int, int], Link]:
     return {
         (int(link.source[3:]), int(link.target[3:])): link
         for link in inside(machine).links
-        if link.kind == "nvlink" and link.source < link.target
-        and link.source.startswith("gpu") and link.target.startswith("gpu")
-    }  # fmt: skip
+        if link.kind == "nvlink"
+        and link.source < link.target
+        and link.source.startswith("gpu")
+        and link.target.startswith("gpu")
+    }
 
 
 def injection(machine: Machine) -> float:
@@ -67,8 +81,9 @@ def injection(machine: Machine) -> float:
 def classes(machine: Machine, memory: str) -> set[str]:
     """The path classes between all ranks, one per GPU, of two nodes."""
     gpus = len(inside(machine).numbers("gpu"))
-    placement = Placement.consecutive(machine.topology, gpus, min(2, len(machine.topology.nodes))
-                                      * gpus)  # fmt: skip
+    placement = Placement.consecutive(
+        machine.topology, gpus, min(2, len(machine.topology.nodes)) * gpus
+    )
     pairs = np.array(list(permutations(range(placement.p), 2)))
     found = paths(placement, memory, pairs[:, 0], pairs[:, 1])
     return {PATH_CLASSES[number] for number in found.path_class}
@@ -104,8 +119,9 @@ def test_every_number_has_a_source(name: str) -> None:
     assert design is not None
     numbers = design.numbers()
     assert all(number.source and number.certainty in CERTAINTIES for number in numbers.values())
-    assert all(source and sure in CERTAINTIES for source, sure in
-               (design.shape, *design.offers.values()))  # fmt: skip
+    assert all(
+        source and sure in CERTAINTIES for source, sure in (design.shape, *design.offers.values())
+    )
     assert set(design.offers) == machine.topology.offers
     for machines, mark in MEASURED_ON.items():
         verified = [n for n in numbers.values() if mark in n.source and n.certainty == "verified"]
@@ -175,8 +191,11 @@ def test_nvlink_rings_of_the_first_gpus_of_dgx_1(gpus: int, exists: bool) -> Non
 )
 def test_nvswitches_join_all_gpus(name: str, bricks: int) -> None:
     machine = preset(name, 1)
-    counted = [link.count for link in inside(machine).links if link.target == "nvswitch"
-               and link.source.startswith("gpu")]  # fmt: skip
+    counted = [
+        link.count
+        for link in inside(machine).links
+        if link.target == "nvswitch" and link.source.startswith("gpu")
+    ]
     assert counted == [bricks] * STRUCTURE[name][0]
     assert classes(machine, "cuda") == {"nvlink"}
     assert ("nvswitch_reduction" in machine.topology.offers) == (bricks == 18)
@@ -184,9 +203,15 @@ def test_nvswitches_join_all_gpus(name: str, bricks: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "rate"),
-    [("summit", 23e9), ("sierra", 23e9), ("dgx-1v", 48e9), ("dgx-h100", 340.8e9),
-     ("piz-daint", 10e9), ("kesch", 13e9)],
-)  # fmt: skip
+    [
+        ("summit", 23e9),
+        ("sierra", 23e9),
+        ("dgx-1v", 48e9),
+        ("dgx-h100", 340.8e9),
+        ("piz-daint", 10e9),
+        ("kesch", 13e9),
+    ],
+)
 def test_injection(name: str, rate: float) -> None:
     assert injection(preset(name, 2)) == pytest.approx(rate)
 
@@ -195,8 +220,11 @@ def test_summit_is_non_blocking_and_sierra_tapers() -> None:
     for name, taper in (("summit", 1.0), ("sierra", 2.0)):
         topology = preset(name).topology
         up = [link for link in topology.links if link.target.startswith("spine")]
-        enter = [link for link in topology.links if link.target.startswith("leaf")
-                 and link.source.startswith("node")]  # fmt: skip
+        enter = [
+            link
+            for link in topology.links
+            if link.target.startswith("leaf") and link.source.startswith("node")
+        ]
         ratio = sum(x.capacity for x in enter) / sum(x.capacity for x in up)
         assert ratio == pytest.approx(taper)
 
@@ -212,13 +240,17 @@ def test_measured_messages_on_ac922() -> None:
     """What the presets are made of, at sizes that were measured, in microseconds."""
     summit, sierra = (preset(name, 1).calibration for name in ("summit", "sierra"))
     for calibration, path, memory, nbytes, time in (
-        (summit, "nvlink", "cuda", 0, 17.4), (summit, "network", "cuda", 2**18, 30.6),
-        (summit, "network", "cuda", 2**19, 105.8), (summit, "node", "host", 2**19, 37.1),
+        (summit, "nvlink", "cuda", 0, 17.4),
+        (summit, "network", "cuda", 2**18, 30.6),
+        (summit, "network", "cuda", 2**19, 105.8),
+        (summit, "node", "host", 2**19, 37.1),
         (summit, "cross_socket", "host", 2**17, 27.7),
-        (summit, "network", "host", 2**19, 6.2 + 47.66), (sierra, "network", "cuda", 2048, 3.16),
-        (sierra, "network", "cuda", 4096, 6.57), (sierra, "cross_socket", "cuda", 2**17, 30.9),
+        (summit, "network", "host", 2**19, 6.2 + 47.66),
+        (sierra, "network", "cuda", 2048, 3.16),
+        (sierra, "network", "cuda", 4096, 6.57),
+        (sierra, "cross_socket", "cuda", 2**17, 30.9),
         (sierra, "nvlink", "cuda", 2**19, 15 + 7.71),
-    ):  # fmt: skip
+    ):
         assert calibration.path(path, memory).seconds(nbytes) == pytest.approx(
             time * 1e-6, rel=3e-3
         )

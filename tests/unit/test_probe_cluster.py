@@ -67,20 +67,17 @@ def test_one_launch_measures_every_shape_and_size(plan: Plan) -> None:
 def test_all_radices_are_offered_where_they_differ(plan: Plan) -> None:
     radices = {
         (q.nodes * q.ppn, arm.params["radix"])
-        for q in plan.points for arm in q.arms if arm.algorithm == "knomial"
-    }  # fmt: skip
+        for q in plan.points
+        for arm in q.arms
+        if arm.algorithm == "knomial"
+    }
     assert {(16, 2), (16, 4), (16, 8), (2, 4)} <= radices
     assert (2, 8) not in radices
 
 
 @pytest.mark.parametrize(
     ("hosts", "manners"),
-    [
-        (2, {2: {0}}),
-        (3, {2: {0}, 3: {1}}),
-        (5, {2: {0}, 4: {0}, 5: {1}}),
-        (8, {2: {0}, 8: {0, 1}}),
-    ],
+    [(2, {2: {0}}), (3, {2: {0}, 3: {1}}), (5, {2: {0}, 4: {0}, 5: {1}}), (8, {2: {0}, 8: {0, 1}})],
 )
 def test_exchanges_go_in_pairs_and_in_a_ring(hosts: int, manners: dict[int, set[int]]) -> None:
     request = Request("openmpi", Hosts(EIGHT.names[:hosts]), 1, parts=("messages",))
@@ -265,9 +262,7 @@ def test_the_time_left_is_what_the_budget_leaves_and_never_grows(
     assert (late.remaining, late.fraction) == (0.0, 1.0)
 
 
-def test_a_host_that_gives_no_sign_of_life_is_named(
-    listening: tuple[Watch, list[float]],
-) -> None:
+def test_a_host_that_gives_no_sign_of_life_is_named(listening: tuple[Watch, list[float]]) -> None:
     watch, now = listening
     for _ in range(6):
         watch.line(sign("a"))
@@ -314,11 +309,19 @@ def test_in_a_tournament_everybody_meets_everybody_once(hosts: int) -> None:
 def swept(seconds: Callable[[int, int], float], hosts: int = 8) -> list[Measurement]:
     rng = np.random.default_rng(1)
     return [
-        Measurement("sweep", "network", 2, 1, 2, 1024,
-                    tuple(seconds(a, b) * rng.normal(1, 0.01, 5)),
-                    params={"first": a, "second": b})
-        for a in range(hosts) for b in range(a + 1, hosts)
-    ]  # fmt: skip
+        Measurement(
+            "sweep",
+            "network",
+            2,
+            1,
+            2,
+            1024,
+            tuple(seconds(a, b) * rng.normal(1, 0.01, 5)),
+            params={"first": a, "second": b},
+        )
+        for a in range(hosts)
+        for b in range(a + 1, hosts)
+    ]
 
 
 def test_slow_pairs_and_slow_hosts_are_named_and_racks_are_not() -> None:
@@ -336,10 +339,18 @@ def test_slow_pairs_and_slow_hosts_are_named_and_racks_are_not() -> None:
 def sentinels(medians: list[float], spread: float = 0.005) -> list[Measurement]:
     rng = np.random.default_rng(2)
     return [
-        Measurement("sentinel", "network", 2, 1, 2, 1024,
-                    tuple(median * rng.lognormal(sigma=spread, size=12)), params={"of": number})
+        Measurement(
+            "sentinel",
+            "network",
+            2,
+            1,
+            2,
+            1024,
+            tuple(median * rng.lognormal(sigma=spread, size=12)),
+            params={"of": number},
+        )
         for number, median in enumerate(medians)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
@@ -363,8 +374,10 @@ HERE = Cluster("node", 8, 4, "some", 2**30)
 
 
 def written(path: Path, series: list[Measurement], *, ended: bool, name: str = "node") -> Path:
-    lines = [header_line(replace(HERE, name=name), "openmpi 5.0.11", {"hosts": list(EIGHT.names)}),
-             *map(series_line, series)]  # fmt: skip
+    lines = [
+        header_line(replace(HERE, name=name), "openmpi 5.0.11", {"hosts": list(EIGHT.names)}),
+        *map(series_line, series),
+    ]
     path.write_text("".join(f"{one}\n" for one in [*lines, *[end_line(len(series))] * ended]))
     return path
 

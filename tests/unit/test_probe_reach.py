@@ -56,8 +56,12 @@ def test_pairs_of_an_uplink_all_cross_it_in_one_direction() -> None:
 def test_sets_of_hosts_side_by_side_lie_alike_and_share_no_links() -> None:
     reach = Reach(TWO, NAMES)
     assert [reach.copies(n) for n in (1, 2, 3, 4, 5)] == [
-        list(range(8)), [0, 2, 4, 6], [0, 4], [0, 4], [0],
-    ]  # fmt: skip
+        list(range(8)),
+        [0, 2, 4, 6],
+        [0, 4],
+        [0, 4],
+        [0],
+    ]
     three = racks(3)
     assert Reach(three, tuple(node.name for node in three.nodes)).copies(2) == [0, 3]
     assert Reach(TWO, MIXED).copies(2) == [0]  # each pair crosses the racks: over one uplink
@@ -99,9 +103,11 @@ def test_a_plan_measures_each_distance_with_the_hosts_named() -> None:
     found = [(q.hosts, q.arms[0].params) for q in points]
     near, far = {"first": 0, "second": 3}, {"first": 0, "second": 1}
     assert found == [
-        ((0, 3), {**near, "of": COARSE}), ((), {**far, "of": COARSE + 1}),
-        ((0, 3), near), ((), {**far, "of": 1}),
-    ]  # fmt: skip
+        ((0, 3), {**near, "of": COARSE}),
+        ((), {**far, "of": COARSE + 1}),
+        ((0, 3), near),
+        ((), {**far, "of": 1}),
+    ]
     without = of_kind(planned(MIXED, None), "pingpong", "network")
     assert [(q.hosts, q.arms[0].params) for q in without] == [((), {"of": COARSE}), ((), {})]
 

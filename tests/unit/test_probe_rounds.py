@@ -80,8 +80,12 @@ class Ranks(Launcher):
         else:
             for arm in point.arms:
                 if arm.choice == self.refused:
-                    yield {"event": "excluded", "point": str(point), "arm": arm.name,
-                           "why": "refused: MPI_ERR_ARG"}  # fmt: skip
+                    yield {
+                        "event": "excluded",
+                        "point": str(point),
+                        "arm": arm.name,
+                        "why": "refused: MPI_ERR_ARG",
+                    }
                     continue
                 with out.open("a") as file:
                     file.write(series_line(point.series(arm, (1e-3,) * 12)) + "\n")
@@ -127,8 +131,10 @@ def test_rounds_append_to_one_file(tmp_path: Path) -> None:
     third = probe_chosen(out, REQUEST, ranks, [CALL], budget=6.0)
     assert second.series[: len(first.series)] == first.series
     assert calls(second.series) == [
-        ("collective", "default", 1), ("collective", "ring", 1), ("schedule", "ring", 1),
-    ]  # fmt: skip
+        ("collective", "default", 1),
+        ("collective", "ring", 1),
+        ("schedule", "ring", 1),
+    ]
     assert {launch for *_, launch in calls(third.series)} == {1, 2}
     assert ranks.budgets == pytest.approx([10.0, 5.0, 6.0])
     assert rounds_of(out) == [(CALL,), (CALL,)]
@@ -207,8 +213,9 @@ def test_what_cannot_be_had_takes_no_time_from_the_rounds(tmp_path: Path) -> Non
     told = found.provenance["excluded"]
     assert f"pingpong cross_socket 1x2: {NOWHERE}" in told
     assert [line.partition(": ring: ")[2] for line in told if "allreduce" in line] == [
-        "refused: MPI_ERR_ARG", "refused: MPI_ERR_ARG",
-    ]  # fmt: skip
+        "refused: MPI_ERR_ARG",
+        "refused: MPI_ERR_ARG",
+    ]
     assert not any("wrong result" in line for line in told)
 
 
@@ -227,13 +234,20 @@ def test_points_that_a_larger_budget_takes_up_are_resumed_after_a_death(tmp_path
 
 def test_other_collectives_and_our_schedules_are_planned() -> None:
     request = replace(
-        REQUEST, parts=("collectives",), shapes=(Shape(3, 1),), sizes=(4096, 2**16),
-        collectives=(Collective.ALLGATHER, Collective.BCAST), schedules=("ring", "pipeline"),
-    )  # fmt: skip
+        REQUEST,
+        parts=("collectives",),
+        shapes=(Shape(3, 1),),
+        sizes=(4096, 2**16),
+        collectives=(Collective.ALLGATHER, Collective.BCAST),
+        schedules=("ring", "pipeline"),
+    )
     points = [point for point in plan_cluster(request).points if point.kind == "collective"]
     assert {(q.subject, q.nbytes) for q in points} == {
-        ("allgather", 4092), ("allgather", 65532), ("bcast", 4096), ("bcast", 2**16),
-    }  # fmt: skip
+        ("allgather", 4092),
+        ("allgather", 65532),
+        ("bcast", 4096),
+        ("bcast", 2**16),
+    }
     ours = {(q.subject, arm.algorithm) for q in points for arm in q.arms if arm.via == SCHEDULE}
     assert ours == {("allgather", "ring"), ("bcast", "pipeline")}
     keys = [(point.key, point.series(arm, ())) for point in points for arm in point.arms]
@@ -255,15 +269,20 @@ def test_collectives_that_cannot_be_measured(change: dict[str, Any], sentence: s
 
 @pytest.mark.parametrize(
     "why",
-    ["permission denied for /opt/py: the user must be able to use it",
-     "a host cannot be reached (Permission denied): check that `ssh HOST true` works"],
-)  # fmt: skip
+    [
+        "permission denied for /opt/py: the user must be able to use it",
+        "a host cannot be reached (Permission denied): check that `ssh HOST true` works",
+    ],
+)
 def test_a_probe_does_without_two_ranks_of_one_host_and_says_so(tmp_path: Path, why: str) -> None:
     found = probe_cluster(tmp_path / "m.ndjson", REQUEST, Ranks(alone=why))
     assert {one.kind for one in found.series} >= {"pingpong", "overhead"}
     notes = found.provenance["notes"]
-    assert [note for note in notes if note.startswith(f"two ranks on a alone could not be measured"
-                                                      f" ({why})")] == notes[:1]  # fmt: skip
+    assert [
+        note
+        for note in notes
+        if note.startswith(f"two ranks on a alone could not be measured ({why})")
+    ] == notes[:1]
     assert found.provenance["loopback"] == {}
     assert calibrate(found)
 

@@ -16,30 +16,41 @@ from tuner.mpi_libraries.capabilities import Capabilities, Variable
 from tuner.mpi_libraries.products import base_of, identify, title_of
 
 SAID = {
-    "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022":
-        ("openmpi 4.1.4", "openmpi"),
-    "Open MPI v5.0.0rc12, package: Open MPI root@builder Distribution, ident: 5.0.0rc12":
-        ("openmpi 5.0.0rc12", "openmpi"),
-    "Open MPI v10.3.1.03rtm0, package: IBM Spectrum MPI, ident: IBM Spectrum MPI, repo rev: x":
-        ("spectrummpi 10.3.1.03rtm0", "openmpi"),
-    "Open MPI v3.1.0, package: IBM Spectrum MPI, ident: 10.03.01.00rtm0, repo rev: y":
-        ("spectrummpi 10.03.01.00rtm0", "openmpi"),
-    "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n":
-        ("mpich 4.0.2", "mpich"),
-    "MPICH Version:      5.0.2\nMPICH Release date: Fri Sep 25 20:45:26 UTC 2026\n":
-        ("mpich 5.0.2", "mpich"),
+    "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022": (
+        "openmpi 4.1.4",
+        "openmpi",
+    ),
+    "Open MPI v5.0.0rc12, package: Open MPI root@builder Distribution, ident: 5.0.0rc12": (
+        "openmpi 5.0.0rc12",
+        "openmpi",
+    ),
+    "Open MPI v10.3.1.03rtm0, package: IBM Spectrum MPI, ident: IBM Spectrum MPI, repo rev: x": (
+        "spectrummpi 10.3.1.03rtm0",
+        "openmpi",
+    ),
+    "Open MPI v3.1.0, package: IBM Spectrum MPI, ident: 10.03.01.00rtm0, repo rev: y": (
+        "spectrummpi 10.03.01.00rtm0",
+        "openmpi",
+    ),
+    "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n": (
+        "mpich 4.0.2",
+        "mpich",
+    ),
+    "MPICH Version:      5.0.2\nMPICH Release date: Fri Sep 25 20:45:26 UTC 2026\n": (
+        "mpich 5.0.2",
+        "mpich",
+    ),
     "MPI VERSION    : CRAY MPICH version 8.1.28.2 (ANL base 3.4a2)\n"
-    "MPI BUILD INFO : Wed Nov 15 21:59 2023 (git hash 1cde46f)\n":
-        ("craympich 8.1.28.2", "mpich"),
-    "MVAPICH2 Version      :\t2.3.5\nMVAPICH2 Release date :\tMon November 30 22:00:00 EST 2020\n":
-        ("mvapich2 2.3.5", "mpich"),
+    "MPI BUILD INFO : Wed Nov 15 21:59 2023 (git hash 1cde46f)\n": ("craympich 8.1.28.2", "mpich"),
+    "MVAPICH2 Version      :\t2.3.5\n"
+    "MVAPICH2 Release date :\tMon November 30 22:00:00 EST 2020\n": ("mvapich2 2.3.5", "mpich"),
     "MVAPICH2-GDR Version  :\t2.3.7\n": ("mvapich2 2.3.7", "mpich"),
     "MVAPICH Version:\t3.0\nMVAPICH Release date:\tx\n": ("mvapich 3.0", "mpich"),
     "MVAPICH Version:      4.0\n": ("mvapich 4.0", "mpich"),
     "MVAPICH-Plus Version:      4.1\n": ("mvapichplus 4.1", "mpich"),
     "Intel(R) MPI Library 2021.18.1 for Linux* OS\n": ("intelmpi 2021.18.1", "intelmpi"),
     "Intel(R) MPI Library 2019 Update 4 for Linux* OS": ("intelmpi 2019.4", "intelmpi"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("said", SAID)
@@ -61,12 +72,14 @@ def test_what_is_built_on_a_library_has_its_algorithms_and_its_own_name() -> Non
     assert title_of("spectrummpi") == "IBM Spectrum MPI"
 
 
-MPICH_4_0 = Capabilities({
-    "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": Variable(
-        True, {"auto": 0, "recursive_doubling": 3, "reduce_scatter_allgather": 4}
-    ),
-    "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": Variable(True),
-})  # fmt: skip
+MPICH_4_0 = Capabilities(
+    {
+        "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": Variable(
+            True, {"auto": 0, "recursive_doubling": 3, "reduce_scatter_allgather": 4}
+        ),
+        "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": Variable(True),
+    }
+)
 
 
 def test_an_algorithm_that_a_version_lacks_is_no_candidate() -> None:
@@ -81,9 +94,9 @@ def test_an_algorithm_that_a_version_lacks_is_no_candidate() -> None:
     ]
 
 
-@pytest.mark.parametrize(("settable", "settings"), [
-    (False, {"coll_tuned_use_dynamic_rules": "1"}), (True, {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settable", "settings"), [(False, {"coll_tuned_use_dynamic_rules": "1"}), (True, {})]
+)
 def test_what_the_environment_alone_can_set_is_set_at_the_start(
     settable: bool, settings: dict[str, str]
 ) -> None:

@@ -44,10 +44,15 @@ class Hanging:
         self.calls: list[dict[str, Any]] = []
 
     def run(
-        self, ranks: int, arguments: Sequence[str], *,
-        on_line: Callable[[str], float | None] | None = None, timeout: float | None = None,
-        patience: float | None = None, **_: Any,
-    ) -> Completed:  # fmt: skip
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        *,
+        on_line: Callable[[str], float | None] | None = None,
+        timeout: float | None = None,
+        patience: float | None = None,
+        **_: Any,
+    ) -> Completed:
         assert on_line is not None
         assert timeout is not None
         self.timeout, self.first = timeout, patience
@@ -88,8 +93,11 @@ def test_a_rule_is_tried_at_its_bounds_and_where_it_was_probed() -> None:
     rungs = [(0, Choice()), (1024, Choice("binomial")), (8192, Choice()), (LARGEST, Choice("ring"))]
     rules = table_of({(Collective.BCAST, 4): rungs}, (64, 2048, 4096)).rules
     assert list(map(sizes_of, rules)) == [
-        (4, 64, 1023), (1024, 2048, 4096, 8191), (8192, LARGEST - 1), (LARGEST,),
-    ]  # fmt: skip
+        (4, 64, 1023),
+        (1024, 2048, 4096, 8191),
+        (8192, LARGEST - 1),
+        (LARGEST,),
+    ]
 
 
 def test_a_rule_for_no_byte_at_all_is_not_tried(tmp_path: Path) -> None:

@@ -29,11 +29,16 @@ def entered(preset: int, nbytes: int) -> list[str]:
     """Presets 1 and 2 are one; 4 is 5 with other numbers; 6 is 5 and 7 is the own up to 1 kB."""
     small = nbytes < 1000
     return {
-        OWN: [LINEAR], 1: [TREE], 2: [TREE], 3: [RING], 4: [CHAIN, "MPIDI_coll_invoke(7:1,4)"],
+        OWN: [LINEAR],
+        1: [TREE],
+        2: [TREE],
+        3: [RING],
+        4: [CHAIN, "MPIDI_coll_invoke(7:1,4)"],
         5: [CHAIN, "MPIDI_coll_invoke(7:1,8)"],
         6: [CHAIN, "MPIDI_coll_invoke(7:1,8)"] if small else [CHAIN],
-        7: [LINEAR] if small else [RING], 8: ["MPIDI_coll_invoke(7:9,4)"],
-    }[preset]  # fmt: skip
+        7: [LINEAR] if small else [RING],
+        8: ["MPIDI_coll_invoke(7:9,4)"],
+    }[preset]
 
 
 @dataclass
@@ -44,11 +49,17 @@ class Ranks:
     library: str = "intelmpi"
 
     def run(
-        self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        *,
+        settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], float | None] | None = None, timeout: float | None = None,
-        patience: float | None = None, check: bool = True,
-    ) -> CompletedRun:  # fmt: skip
+        on_line: Callable[[str], float | None] | None = None,
+        timeout: float | None = None,
+        patience: float | None = None,
+        check: bool = True,
+    ) -> CompletedRun:
         values = {
             name.rpartition("_")[2].lower(): value for name, value in (settings or {}).items()
         }
@@ -92,16 +103,25 @@ def test_what_is_like_nothing_else_is_confirmed(proved: Callable[..., list[RuleP
 @pytest.mark.parametrize(
     ("rungs", "reasons"),
     [
-        ([(0, 1), (64, 2), (512, 3)],
-         ["at 4, 63 bytes preset 1 cannot be told from preset 2",
-          "at 64, 511 bytes preset 2 cannot be told from preset 1", ""]),
-        ([(0, 5), (512, 6)],
-         ["at 4, 64, 511 bytes preset 5 cannot be told from preset 6",
-          "at 512 bytes preset 6 cannot be told from preset 5"]),
+        (
+            [(0, 1), (64, 2), (512, 3)],
+            [
+                "at 4, 63 bytes preset 1 cannot be told from preset 2",
+                "at 64, 511 bytes preset 2 cannot be told from preset 1",
+                "",
+            ],
+        ),
+        (
+            [(0, 5), (512, 6)],
+            [
+                "at 4, 64, 511 bytes preset 5 cannot be told from preset 6",
+                "at 512 bytes preset 6 cannot be told from preset 5",
+            ],
+        ),
         ([(0, 7)], ["at 4, 64 bytes preset 7 cannot be told from Intel MPI's own decision"]),
         ([(0, 8), (512, OWN)], ["", ""]),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_told_apart_at_every_size_is_not_confirmed(
     proved: Callable[..., list[RuleProof]], rungs: list[tuple[int, int]], reasons: list[str]
 ) -> None:

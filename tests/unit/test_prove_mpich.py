@@ -57,11 +57,17 @@ class Ranks:
     making: tuple[int, ...] = ()
 
     def run(
-        self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        *,
+        settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], float | None] | None = None, timeout: float | None = None,
-        patience: float | None = None, check: bool = True,
-    ) -> CompletedRun:  # fmt: skip
+        on_line: Callable[[str], float | None] | None = None,
+        timeout: float | None = None,
+        patience: float | None = None,
+        check: bool = True,
+    ) -> CompletedRun:
         tree = json.loads(Path((settings or {})[FILE]).read_text())
         self.launches.append(ranks)
         if len(self.launches) > self.lasting:
@@ -110,8 +116,9 @@ def test_shapes_that_share_a_leaf_are_tried_once(tmp_path: Path) -> None:
     made = table_of({(BCAST, 4): [(0, Choice()), (4096, Choice("binomial"))]}, (64, 65536))
     rules = tuple(
         replace(rule, key=replace(rule.key, nodes=nodes, ppn=4 // nodes))
-        for nodes in (2, 4) for rule in made.rules
-    )  # fmt: skip
+        for nodes in (2, 4)
+        for rule in made.rules
+    )
     table, ranks = TuningTable(made.cluster, "mpich 5.0.2", rules), Ranks()
     proofs = proved(table, ranks, tmp_path)
     assert {proof.rule for proof in proofs} == set(table.rules)

@@ -12,14 +12,7 @@ import pytest
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
-from tuner.report import (
-    LibraryResult,
-    cautions,
-    geometric_mean,
-    render_page,
-    split,
-    summarise,
-)
+from tuner.report import LibraryResult, cautions, geometric_mean, render_page, split, summarise
 from tuner.report.curves import measured, off, predicted
 from tuner.report.summary import outcome
 
@@ -29,19 +22,31 @@ LIBRARY = "openmpi 5.0.11"
 
 def held(ratio: float, width: float = 1.05, algorithm: str = "ring", p: int = 4) -> dict[str, Any]:
     return {
-        "collective": "allreduce", "p": p, "nbytes": 3000, "algorithm": algorithm,
-        "default_s": 1e-5 * ratio, "tuned_s": 1e-5, "ratio": ratio,
+        "collective": "allreduce",
+        "p": p,
+        "nbytes": 3000,
+        "algorithm": algorithm,
+        "default_s": 1e-5 * ratio,
+        "tuned_s": 1e-5,
+        "ratio": ratio,
         "ci95": [ratio / width, ratio * width],
-    }  # fmt: skip
+    }
 
 
 def proof(confirmed: bool) -> dict[str, Any]:
     return {
-        "collective": "bcast", "nodes": 1, "ppn": 4, "p": 4, "operators": "any",
+        "collective": "bcast",
+        "nodes": 1,
+        "ppn": 4,
+        "p": 4,
+        "operators": "any",
         "lo": 0 if confirmed else 1024,
-        "nbytes": 4096, "expected": "knomial", "executed": "linear",
-        "confirmed": confirmed, "reason": "" if confirmed else "it fell back",
-    }  # fmt: skip
+        "nbytes": 4096,
+        "expected": "knomial",
+        "executed": "linear",
+        "confirmed": confirmed,
+        "reason": "" if confirmed else "it fell back",
+    }
 
 
 def series(algorithm: str, nbytes: int, seconds: float, **params: int) -> Measurement:
@@ -52,22 +57,42 @@ def series(algorithm: str, nbytes: int, seconds: float, **params: int) -> Measur
 def result() -> LibraryResult:
     key = Key(Collective.BCAST, 1, 4)
     table = TuningTable(
-        CLUSTER, LIBRARY,
-        (Rule(key, 0, 1024, Choice(), Evidence("none")),
-         Rule(key, 1024, math.inf, Choice("knomial", {"radix": 4}),
-              Evidence("measured", (2048,), (2e-5,), (1e-5,), gain=2.0, gain_ci95=(1.8, 2.2)))),
-    )  # fmt: skip
+        CLUSTER,
+        LIBRARY,
+        (
+            Rule(key, 0, 1024, Choice(), Evidence("none")),
+            Rule(
+                key,
+                1024,
+                math.inf,
+                Choice("knomial", {"radix": 4}),
+                Evidence("measured", (2048,), (2e-5,), (1e-5,), gain=2.0, gain_ci95=(1.8, 2.2)),
+            ),
+        ),
+    )
     probed = [
         series(name, nbytes, 1e-6 * nbytes)
         for name in ("default", "knomial", "linear")
         for nbytes in (64, 2048, 65536)
     ]
-    predictions = [{"collective": "bcast", "algorithm": "knomial", "params": {}, "p": 4,
-                    "nbytes": 64, "seconds": 1e-6}]  # fmt: skip
+    predictions = [
+        {
+            "collective": "bcast",
+            "algorithm": "knomial",
+            "params": {},
+            "p": 4,
+            "nbytes": 64,
+            "seconds": 1e-6,
+        }
+    ]
     return LibraryResult(
-        "openmpi", Measurements(CLUSTER, LIBRARY, {}, tuple(probed)), table, predictions,
-        [proof(True), proof(False)], [held(2.0), held(0.5), held(1.0, algorithm="default")],
-    )  # fmt: skip
+        "openmpi",
+        Measurements(CLUSTER, LIBRARY, {}, tuple(probed)),
+        table,
+        predictions,
+        [proof(True), proof(False)],
+        [held(2.0), held(0.5), held(1.0, algorithm="default")],
+    )
 
 
 def test_geometric_mean_is_of_ratios_and_as_uncertain_as_each_of_them() -> None:
@@ -90,8 +115,15 @@ def test_figures_count_rules_and_name_what_is_not_confirmed(result: LibraryResul
     assert (changed["calls"], changed["faster"], changed["slower"]) == (2, 1, 1)
     assert record["control"]["calls"] == 1
     assert set(record["heldout"][0]) >= {
-        "collective", "p", "nbytes", "algorithm", "default_s", "tuned_s", "ratio", "ci95",
-    }  # fmt: skip
+        "collective",
+        "p",
+        "nbytes",
+        "algorithm",
+        "default_s",
+        "tuned_s",
+        "ratio",
+        "ci95",
+    }
 
 
 @pytest.mark.parametrize(
@@ -126,11 +158,14 @@ def test_cautions_come_before_the_result(result: LibraryResult) -> None:
     ("heldout", "opening"),
     [
         ([held(1.3), *[held(1.24, algorithm="default")] * 8], "Calls that ran the same code on"),
-        ([held(1.3, width=1.2)], "The comparison is too noisy: in half of the calls a difference"
-         " below 18% cannot be seen."),
+        (
+            [held(1.3, width=1.2)],
+            "The comparison is too noisy: in half of the calls a difference"
+            " below 18% cannot be seen.",
+        ),
         ([held(1.3), held(0.8), held(0.7)], "2 calls became slower, at most 1.43 times"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_a_comparison_doubtful_is_said(
     heldout: list[dict[str, Any]], opening: str
 ) -> None:
@@ -159,9 +194,10 @@ def test_control_is_what_the_table_leaves_alone() -> None:
 
 def test_curves_take_the_best_parameters_and_ascend() -> None:
     probed = [
-        series("chain", 64, 3e-6, chains=4), series("chain", 64, 2e-6, chains=2),
+        series("chain", 64, 3e-6, chains=4),
+        series("chain", 64, 2e-6, chains=2),
         series("chain", 8, 1e-6, chains=2),
-    ]  # fmt: skip
+    ]
     assert measured(probed, "bcast", 4) == {"chain": [(8, 1e-6), (64, 2e-6)]}
     assert measured(probed, "bcast", 2) == {}
     record = {"collective": "bcast", "p": 4, "algorithm": "chain", "nbytes": 8, "seconds": 5.0}
@@ -215,8 +251,11 @@ def test_what_a_file_costs_where_it_changes_nothing_is_said(result: LibraryResul
         named = {"collective": collective, "nbytes": nbytes, "algorithm": "default"}
         return {**held(ratio), **named, "conditions": {"row reused": {**part, "slower": slower}}}
 
-    heldout = [control("bcast", 12_288, 0.25), control("allreduce", 16, 0.5),
-               control("bcast", 50_000, 0.2, slower=False)]  # fmt: skip
+    heldout = [
+        control("bcast", 12_288, 0.25),
+        control("allreduce", 16, 0.5),
+        control("bcast", 50_000, 0.2, slower=False),
+    ]
     said = summarise([replace(result, heldout=heldout)])["libraries"]["openmpi"]["cautions"]
     assert (
         "The file itself costs time: calls that the table leaves to the library become slower, at"

@@ -28,10 +28,16 @@ MEMORY = 2 << 30  # bytes of address space
 SECONDS = 20  # of processor time
 TOLD = Told(collective="bcast", nodes=2)
 TEXTS = (
-    ALLREDUCE + FULL, whole(block("Bcast", 2, ROW, ROW)), table(NCCL_ROW, NCCL_ROW),
-    str(record()).replace("'", '"'), f"{HEAD}\n{TABLE_ROW}\n{TABLE_ROW}\n",
-    f"{SUMMARY}\n{SUMMARIZED}\n", ITERATIONS, dump([call(), call(2)]), metric() * 2,
-)  # fmt: skip
+    ALLREDUCE + FULL,
+    whole(block("Bcast", 2, ROW, ROW)),
+    table(NCCL_ROW, NCCL_ROW),
+    str(record()).replace("'", '"'),
+    f"{HEAD}\n{TABLE_ROW}\n{TABLE_ROW}\n",
+    f"{SUMMARY}\n{SUMMARIZED}\n",
+    ITERATIONS,
+    dump([call(), call(2)]),
+    metric() * 2,
+)
 
 READ = """
 import os, sys
@@ -67,9 +73,13 @@ def limited() -> None:
 def said_about(path: Path, *expressions: str) -> str:
     """What reading the bytes that Python expressions stand for says, a line for each."""
     ran = subprocess.run(
-        [sys.executable, "-c", READ, str(path), *expressions], capture_output=True, text=True,
-        cwd=ROOT, preexec_fn=limited, env={"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [sys.executable, "-c", READ, str(path), *expressions],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=limited,
+        env={"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+    )
     assert ran.returncode == 0, ran.stderr[-2000:]
     return ran.stdout
 
@@ -94,11 +104,13 @@ BOMBS = [
     ("""b'{"header":{"id":"' + b'x' * (2 << 20)""", "line 1: longer than 1048576 characters"),
     ("""b'{"coll_perf":{"coll_sn":' + b'9' * 1_000_000 + b'}}'""", "line 1: "),
     (r"b'nccl_bus_bandwidth_gbs{' + b'a' * 900_000 + b'\n' * 2", "there is no collective in it"),
-    (r"(b'nccl_collective_exec_time_microseconds{' + b'a=\"' * 1_000 + b'\n') * 20",
-     "line 1: damaged: no metric"),
+    (
+        r"(b'nccl_collective_exec_time_microseconds{' + b'a=\"' * 1_000 + b'\n') * 20",
+        "line 1: damaged: no metric",
+    ),
     ("""__import__('gzip').compress(b'{"header":' + b' ' * (1 << 28), 1)""", "line 1: longer than"),
     (r"(b'# OSU ' + b'a ' * 400_000 + b'\n') * 60", "none of the known forms"),
-]  # fmt: skip
+]
 
 
 def test_bombs_do_not_go_off(tmp_path: Path) -> None:
@@ -109,9 +121,11 @@ def test_bombs_do_not_go_off(tmp_path: Path) -> None:
 
 def test_what_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
     for content, line in (
-        (gzip.compress(ALLREDUCE.encode()), 1), (ALLREDUCE.encode() + b"\0", 6),
-        (ALLREDUCE.encode() + b"\xff 1\n\0", 6), (ALLREDUCE.encode("utf-16"), 1),
-    ):  # fmt: skip
+        (gzip.compress(ALLREDUCE.encode()), 1),
+        (ALLREDUCE.encode() + b"\0", 6),
+        (ALLREDUCE.encode() + b"\xff 1\n\0", 6),
+        (ALLREDUCE.encode("utf-16"), 1),
+    ):
         (tmp_path / "a.out").write_bytes(content)
         with pytest.raises(InputError, match=f"a.out: line {line}: not text in UTF-8"):
             read_results(tmp_path / "a.out", told=Told(p=2, nodes=1))

@@ -54,11 +54,16 @@ def test_an_excerpt_without_beginning_needs_no_end() -> None:
 @pytest.mark.parametrize(
     ("name", "subject", "factor"),
     [
-        ("Allreduce", "allreduce", 1), ("Reduce", "reduce", 1), ("Allgather", "allgather", 4),
-        ("Gather", "gather", 4), ("Scatter", "scatter", 4), ("Alltoall", "alltoall", 4),
-        ("Reduce_scatter", "reduce_scatter", 1), ("Reduce_scatter_block", "reduce_scatter", 4),
+        ("Allreduce", "allreduce", 1),
+        ("Reduce", "reduce", 1),
+        ("Allgather", "allgather", 4),
+        ("Gather", "gather", 4),
+        ("Scatter", "scatter", 4),
+        ("Alltoall", "alltoall", 4),
+        ("Reduce_scatter", "reduce_scatter", 1),
+        ("Reduce_scatter_block", "reduce_scatter", 4),
     ],
-)  # fmt: skip
+)
 def test_sizes_become_those_of_the_whole_buffer(name: str, subject: str, factor: int) -> None:
     reading = only(whole(block(name, 4, ROW)))
     assert (reading.benchmark.subject, reading.nbytes) == (subject, 16 * factor)
@@ -77,10 +82,15 @@ def test_blocks_of_fewer_ranks_fill_nodes_in_turn() -> None:
 def test_messages_of_two_ranks() -> None:
     row = "           16           20         1.25        12.80"
     found = parse_results(
-        whole(block("PingPong", 2, row, header=RATES), block("PingPing", 2, row, header=RATES),
-              block("Sendrecv", 2, ROW), block("Sendrecv", 4, ROW), block("Exchange", 2, ROW)),
+        whole(
+            block("PingPong", 2, row, header=RATES),
+            block("PingPing", 2, row, header=RATES),
+            block("Sendrecv", 2, ROW),
+            block("Sendrecv", 4, ROW),
+            block("Exchange", 2, ROW),
+        ),
         told=TWO,
-    )  # fmt: skip
+    )
     assert [r.benchmark.kind for r in found] == ["pingpong", "exchange", "exchange", "", ""]
     assert found[0].samples == pytest.approx((1.25e-6,))
     assert found[2].samples == pytest.approx((2.5e-6,))
@@ -130,8 +140,9 @@ def test_damage_is_refused_with_its_line(before: str, after: str, said: str) -> 
 
 
 def test_every_prefix_gives_a_sentence() -> None:
-    text = whole(block("Bcast", 2, ROW, ROW), block("PingPong", 2, "16 20 1.25 12.80",
-                                                    header=RATES))  # fmt: skip
+    text = whole(
+        block("Bcast", 2, ROW, ROW), block("PingPong", 2, "16 20 1.25 12.80", header=RATES)
+    )
     for end in range(len(text) - len("entering MPI_Finalize\n")):
         assert "line " in complaint(text[:end])
 

@@ -78,13 +78,17 @@ def test_every_version_is_read(version: str) -> None:
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (ran("RING", "LL128"), "ring_ll128"), (ran("Ring", "Simple"), "ring_simple"),
+        (ran("RING", "LL128"), "ring_ll128"),
+        (ran("Ring", "Simple"), "ring_simple"),
         (ran("COLLNET_DIRECT", "SIMPLE"), "collnet_direct_simple"),
         (ran("CollNetChain", "Simple"), "collnet_chain_simple"),
-        (ran("NVLSTree", "SIMPLE"), "nvls_tree_simple"), (ran("PAT", "SIMPLE"), "pat_simple"),
-        (ran("unknown", "unknown"), "default"), ({}, "default"), (ran("New", "LL"), "new_ll"),
+        (ran("NVLSTree", "SIMPLE"), "nvls_tree_simple"),
+        (ran("PAT", "SIMPLE"), "pat_simple"),
+        (ran("unknown", "unknown"), "default"),
+        ({}, "default"),
+        (ran("New", "LL"), "new_ll"),
     ],
-)  # fmt: skip
+)
 def test_the_algorithm_is_called_as_in_tables(words: dict[str, Any], name: str) -> None:
     assert only(dump([call(**words)])).algorithm == name
     assert only(dump([call(**words)]), Told(algorithm="mine")).algorithm == "mine"
@@ -93,10 +97,13 @@ def test_the_algorithm_is_called_as_in_tables(words: dict[str, Any], name: str) 
 @pytest.mark.parametrize(
     ("function", "subject", "whole"),
     [
-        ("AllReduce", "allreduce", 1024), ("Broadcast", "bcast", 1024), ("Reduce", "reduce", 1024),
-        ("AllGather", "allgather", 4096), ("ReduceScatter", "reduce_scatter", 4096),
+        ("AllReduce", "allreduce", 1024),
+        ("Broadcast", "bcast", 1024),
+        ("Reduce", "reduce", 1024),
+        ("AllGather", "allgather", 4096),
+        ("ReduceScatter", "reduce_scatter", 4096),
     ],
-)  # fmt: skip
+)
 def test_sizes_are_of_the_whole_buffer(function: str, subject: str, whole: int) -> None:
     reading = only(dump([call(function=function)]))
     assert (reading.benchmark.subject, reading.nbytes) == (subject, whole)
@@ -104,9 +111,12 @@ def test_sizes_are_of_the_whole_buffer(function: str, subject: str, whole: int) 
 
 def test_what_differs_is_not_thrown_together() -> None:
     calls = [
-        call(1), call(2, size=2048), call(1, function="Broadcast"), call(3, **ran("TREE", "LL")),
+        call(1),
+        call(2, size=2048),
+        call(1, function="Broadcast"),
+        call(3, **ran("TREE", "LL")),
         call(4, function="AlltoAll"),
-    ]  # fmt: skip
+    ]
     text = dump(calls) + dump([call(1)], p=8, nodes=2, comm="0x2") + dump([call(1)], comm="0x3")
     found = parse_results(text)
     assert [len(reading.samples) for reading in found] == [2, 1, 1, 1, 1, 1]
@@ -126,9 +136,10 @@ def test_unequal_numbers_of_ranks_on_the_nodes_are_said() -> None:
         ({"coll_timing_source": "kernel_cpu"}, {}, "timed by the CPU"),
         ({"coll_timing_source": "unknown"}, {}, "timed by the CPU"),
         ({"size": 2**64 - 4096}, {}, "of a type that the plugin did not know"),
-        ({"micros": 0}, {}, "no time is told"), ({}, {"p": 1, "nodes": 1}, "on one rank"),
+        ({"micros": 0}, {}, "no time is told"),
+        ({}, {"p": 1, "nodes": 1}, "on one rank"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_measurement_is_left_out(
     other: dict[str, Any], place: dict[str, Any], reason: str
 ) -> None:
@@ -151,7 +162,8 @@ def test_options_that_every_line_answers_are_refused() -> None:
 
 
 DAMAGE = [
-    ("coll_sn", -1, "coll_sn cannot be -1"), ("coll_sn", "1", "coll_sn cannot be '1'"),
+    ("coll_sn", -1, "coll_sn cannot be -1"),
+    ("coll_sn", "1", "coll_sn cannot be '1'"),
     ("coll_msg_size_bytes", 1.5, "coll_msg_size_bytes cannot be 1.5"),
     ("coll_msg_size_bytes", 2**64, "coll_msg_size_bytes cannot be 18446744073709551616"),
     ("coll_exec_time_us", -3, "coll_exec_time_us cannot be -3"),
@@ -160,10 +172,12 @@ DAMAGE = [
     ("coll_exec_time_us", None, "coll_exec_time_us cannot be None"),
     ("coll_exec_time_us", float("nan"), "not JSON as"),
     ("coll_exec_time_us", float("inf"), "not JSON as"),
-    ("coll", 7, "coll cannot be 7"), ("coll", "", "coll cannot be ''"),
-    ("coll", "All\x1bReduce", "coll cannot be"), ("coll_algo", "\x1b[2J", "no algorithm or"),
+    ("coll", 7, "coll cannot be 7"),
+    ("coll", "", "coll cannot be ''"),
+    ("coll", "All\x1bReduce", "coll cannot be"),
+    ("coll_algo", "\x1b[2J", "no algorithm or"),
     ("coll_proto", 1, "no algorithm or protocol is 1"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "value", "said"), DAMAGE)
@@ -176,12 +190,16 @@ def test_a_damaged_call_is_refused_with_its_line(name: str, value: object, said:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"rank": 4}, "rank cannot be 4"), ({"rank": -1}, "rank cannot be -1"),
-        ({"n_ranks": 0}, "n_ranks cannot be 0"), ({"n_ranks": 2**31}, "n_ranks cannot be"),
-        ({"nnodes": 0}, "nnodes cannot be 0"), ({"nnodes": 5}, "4 ranks cannot be on 5 nodes"),
-        ({"id": ""}, "the communicator's id cannot be ''"), ({"id": None}, "id cannot be None"),
+        ({"rank": 4}, "rank cannot be 4"),
+        ({"rank": -1}, "rank cannot be -1"),
+        ({"n_ranks": 0}, "n_ranks cannot be 0"),
+        ({"n_ranks": 2**31}, "n_ranks cannot be"),
+        ({"nnodes": 0}, "nnodes cannot be 0"),
+        ({"nnodes": 5}, "4 ranks cannot be on 5 nodes"),
+        ({"id": ""}, "the communicator's id cannot be ''"),
+        ({"id": None}, "id cannot be None"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_header_is_refused_with_its_line(change: dict[str, Any], said: str) -> None:
     bad = {"header": header() | change, "metadata": metadata(), "coll_perf": call()}
     text = own(coll_perf=call()) + line(bad)
@@ -191,8 +209,13 @@ def test_a_damaged_header_is_refused_with_its_line(change: dict[str, Any], said:
 
 @pytest.mark.parametrize("version", ["v5.0", "4.0", "v3.9", "v4", None, 4])
 def test_a_version_that_is_not_known_is_refused(version: Any) -> None:
-    text = line({"header": header(), "metadata": metadata() | {
-        "inspector_output_format_version": version}, "coll_perf": call()})  # fmt: skip
+    text = line(
+        {
+            "header": header(),
+            "metadata": metadata() | {"inspector_output_format_version": version},
+            "coll_perf": call(),
+        }
+    )
     assert "of which versions v4.x are read" in complaint(text)
 
 
@@ -243,7 +266,7 @@ def test_a_later_version_is_read_with_a_caution(version: str, later: bool, tmp_p
     assert [note for note in notes if "format" in note] == [
         f"format {version} of NCCL's Inspector is later than v4.4, the last one known here:"
         " compare some times with the files before you rely on them"
-    ] * later  # fmt: skip
+    ] * later
 
 
 def test_a_damaged_line_with_its_line_break_is_no_killed_job(tmp_path: Path) -> None:
@@ -381,9 +404,11 @@ def test_many_calls_are_thinned_evenly() -> None:
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(1, 99)),
-        min_size=1, max_size=40, unique_by=lambda each: each[:2],
+        min_size=1,
+        max_size=40,
+        unique_by=lambda each: each[:2],
     )
-)  # fmt: skip
+)
 @settings(max_examples=100, deadline=None)
 def test_merging_is_what_the_definition_says(rows: list[tuple[int, int, int]]) -> None:
     text = "".join(dump([call(sn, micros)], rank=rank) for rank, sn, micros in rows)
@@ -458,8 +483,9 @@ def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
 
 
 def test_metrics_of_the_first_versions_are_calls(tmp_path: Path) -> None:
-    texts = [metric(str(60 + r), rank=str(r)) + metric("1.5", "nccl_bus_bandwidth_gbs")
-             for r in range(4)]  # fmt: skip
+    texts = [
+        metric(str(60 + r), rank=str(r)) + metric("1.5", "nccl_bus_bandwidth_gbs") for r in range(4)
+    ]
     folder = tmp_path / "job"
     folder.mkdir()
     for i, text in enumerate(texts):
@@ -473,12 +499,14 @@ def test_metrics_of_the_first_versions_are_calls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "nbytes"),
     [
-        ({"message_size": "512B"}, 512), ({"message_size": "64.00KB"}, 65536),
-        ({"message_size": "1.50GB"}, 3 << 29), ({"message_size": "0B"}, 0),
+        ({"message_size": "512B"}, 512),
+        ({"message_size": "64.00KB"}, 65536),
+        ({"message_size": "1.50GB"}, 3 << 29),
+        ({"message_size": "0B"}, 0),
         ({"collective": "AllGather", "message_size": "1.00KB"}, 4096),
         ({"collective": "Broadcast", "message_size": "1.00TB"}, 1 << 40),
     ],
-)  # fmt: skip
+)
 def test_sizes_of_metrics(labels: dict[str, str], nbytes: int) -> None:
     assert only(metric(**labels)).nbytes == nbytes
 
@@ -502,14 +530,17 @@ def test_other_metrics_of_a_node_pass_by() -> None:
         (metric(nranks="0"), "line 2: the label nranks cannot be '0'"),
         (metric(nranks="x"), "line 2: the label nranks cannot be 'x'"),
         (metric(nranks=str(2**31)), "line 2: the label nranks cannot be"),
-        (metric(n_nodes="9"), "on 4 ranks of 9 nodes"), (metric(collective=""), "line 2: no ''"),
+        (metric(n_nodes="9"), "on 4 ranks of 9 nodes"),
+        (metric(collective=""), "line 2: no ''"),
         (metric(message_size="2 apples"), "message_size cannot be '2 apples'"),
-        (metric("-1"), "the time cannot be '-1'"), (metric("NaN"), "the time cannot be 'NaN'"),
-        (metric(coll_sn="-1"), "coll_sn cannot be '-1'"), (metric(rank=""), "rank cannot be ''"),
+        (metric("-1"), "the time cannot be '-1'"),
+        (metric("NaN"), "the time cannot be 'NaN'"),
+        (metric(coll_sn="-1"), "coll_sn cannot be '-1'"),
+        (metric(rank=""), "rank cannot be ''"),
         (metric().replace("} 61", "}61"), "line 2: damaged: no metric"),
         (metric().replace('"4"', '4"'), "line 2: damaged: no metric"),
     ],
-)  # fmt: skip
+)
 def test_damaged_metrics_are_refused(text: str, said: str) -> None:
     assert said in complaint(metric() + text)
 
@@ -552,10 +583,11 @@ def test_what_the_files_do_not_say_is_asked_for(
 ) -> None:
     folder, out = job(tmp_path / "job", dump([call()])), tmp_path / "m.ndjson"
     for words, said in (
-        ([], "name it with --cluster"), (["--cluster", "dgx"], "name it with --library"),
+        ([], "name it with --cluster"),
+        (["--cluster", "dgx"], "name it with --library"),
         (["--cluster", "dgx", "--library", "nccl"], "--library says no version of nccl"),
         (["--p", "4"], "leave --p out"),
-    ):  # fmt: skip
+    ):
         assert main(["import-results", str(folder), "--out", str(out), *words]) == 1
         assert said in " ".join(capsys.readouterr().err.split())
         assert not out.exists()
@@ -566,10 +598,15 @@ def test_what_is_imported_can_be_evaluated(
 ) -> None:
     """Files as they are, without importing them first."""
     texts = [
-        dump([call(i, 50 + 10 * (i % 2), 1 << (10 + i), **ran("RING" if i % 2 else "TREE"))
-              for i in range(12)], rank=r)
+        dump(
+            [
+                call(i, 50 + 10 * (i % 2), 1 << (10 + i), **ran("RING" if i % 2 else "TREE"))
+                for i in range(12)
+            ],
+            rank=r,
+        )
         for r in range(4)
-    ]  # fmt: skip
+    ]
     folder = job(tmp_path / "job", *texts)
     main(["evaluate", str(folder)])
     assert "no reading" not in capsys.readouterr().err

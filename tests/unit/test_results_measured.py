@@ -52,8 +52,11 @@ def complaint(readings: list[Reading], library: str = "", cluster: str = "") -> 
 def test_runs_are_launches_and_repeated_rows_are_samples() -> None:
     found = as_measurements(rows(*ROWS))
     series = found.series
-    assert [(s.algorithm, s.launch) for s in series] == [("default", 0), ("default", 1),
-                                                         ("chain", 0)]  # fmt: skip
+    assert [(s.algorithm, s.launch) for s in series] == [
+        ("default", 0),
+        ("default", 1),
+        ("chain", 0),
+    ]
     taken = [sample for one in series for sample in one.samples]
     assert taken == pytest.approx([5e-6, 6e-6, 7e-6, 4e-6])
     assert [len(one.samples) for one in series] == [1, 2, 1]
@@ -69,8 +72,11 @@ def test_what_was_measured_in_one_run_is_compared_in_it(order: tuple[str, str]) 
     taken = {("r1", "ring"): 100, ("r2", "ring"): 150, ("r2", "default"): 150}
     lines = [
         f"leo,{run},allreduce,2,4,OMPI,4.1.6,{name},65536,{taken[run, name] + n % 3}"
-        for run in order for name in ("ring", "default") if (run, name) in taken for n in range(8)
-    ]  # fmt: skip
+        for run in order
+        for name in ("ring", "default")
+        if (run, name) in taken
+        for n in range(8)
+    ]
     found = label(as_measurements(rows(*lines)), lambda _point, _choice: math.nan)
     contest = hold(found[0].point, found)
     assert contest.gains[Choice("ring")] == pytest.approx(1.0, abs=0.01)
@@ -94,8 +100,9 @@ def test_pairs_are_of_their_path_class() -> None:
         readings = parse_results(LATENCY, told=Told(nodes=nodes))
         series = as_measurements(readings, "mpich 5.0.2", "here").series
         assert [(s.kind, s.subject, s.p, s.nodes, s.nbytes, s.algorithm) for s in series] == [
-            ("pingpong", subject, 2, nodes, 0, ""), ("pingpong", subject, 2, nodes, 8, ""),
-        ]  # fmt: skip
+            ("pingpong", subject, 2, nodes, 0, ""),
+            ("pingpong", subject, 2, nodes, 8, ""),
+        ]
 
 
 def test_what_is_left_out_is_counted() -> None:
@@ -141,8 +148,9 @@ def test_of_several_clusters_one_is_chosen() -> None:
 
 def test_names_that_no_file_says_are_demanded() -> None:
     readings = parse_results(LATENCY, told=Told(nodes=1))
-    assert complaint(readings, library="x").endswith("of which cluster they are: name it with"
-                                                     " --cluster")  # fmt: skip
+    assert complaint(readings, library="x").endswith(
+        "of which cluster they are: name it with --cluster"
+    )
     assert complaint(readings, cluster="x").endswith("name it with --library")
 
 
@@ -164,12 +172,18 @@ def readings(draw: st.DrawFn) -> Reading:
     subject = draw(st.sampled_from(list(Collective))) if kind == COLLECTIVE else ""
     nodes, ppn = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     return Reading(
-        draw(NAMES), 1, Benchmark("b", kind, subject), draw(st.integers(1, 2**40)),
-        tuple(draw(st.lists(SECONDS, min_size=1, max_size=3))), "mean",
-        shape=Shape(nodes * ppn, nodes, ppn), algorithm=draw(NAMES),
+        draw(NAMES),
+        1,
+        Benchmark("b", kind, subject),
+        draw(st.integers(1, 2**40)),
+        tuple(draw(st.lists(SECONDS, min_size=1, max_size=3))),
+        "mean",
+        shape=Shape(nodes * ppn, nodes, ppn),
+        algorithm=draw(NAMES),
         params=draw(st.dictionaries(NAMES, st.integers(0, 2**30), max_size=2)),
-        memory=draw(st.sampled_from(["host", "cuda"])), run=draw(st.sampled_from(["", "a", "b"])),
-    )  # fmt: skip
+        memory=draw(st.sampled_from(["host", "cuda"])),
+        run=draw(st.sampled_from(["", "a", "b"])),
+    )
 
 
 @given(st.lists(readings(), min_size=1, max_size=8))
@@ -191,13 +205,15 @@ def test_written_and_read_they_are_the_same(
 @pytest.mark.parametrize(
     ("name", "library", "cluster", "series"),
     [
-        ("pico/fugaku.csv", "", "", 1752 - 195), ("pico/leonardo.csv", "OMPI 4.1.6", "", 1097),
-        ("pico/lumi.csv", "", "", 569), ("pico/mn5_h100_nccl.csv", "nccl", "", 81),
+        ("pico/fugaku.csv", "", "", 1752 - 195),
+        ("pico/leonardo.csv", "OMPI 4.1.6", "", 1097),
+        ("pico/lumi.csv", "", "", 569),
+        ("pico/mn5_h100_nccl.csv", "nccl", "", 81),
         ("abci2/a100_collectives.csv", "openmpi 4.0.5 (ucx)", "", 600),
         ("aws_c5n_mpi/algorithms_8x36.csv", "OpenMPI 4.0.1 TCP", "aws", 101),
         ("nccl_tests_cluster_h100/all_pairs.csv", "", "cluster01", 135),
     ],
-)  # fmt: skip
+)
 def test_the_sets_become_measurements(
     shared: Path, tmp_path: Path, name: str, library: str, cluster: str, series: int
 ) -> None:
@@ -214,9 +230,26 @@ def test_files_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     (tmp_path / "l.out").write_text(LATENCY)
     (tmp_path / "b.out").write_text(BCAST)
     out = tmp_path / "m.ndjson"
-    words = [str(tmp_path / "l.out"), str(tmp_path / "b.out"), "--p", "8", "--nodes", "2",
-             "--algorithm", "chain", "--param", "segment=64KiB", "--param", "chains=4",
-             "--library", "openmpi 5.0.11", "--cluster", "here", "--out", str(out)]  # fmt: skip
+    words = [
+        str(tmp_path / "l.out"),
+        str(tmp_path / "b.out"),
+        "--p",
+        "8",
+        "--nodes",
+        "2",
+        "--algorithm",
+        "chain",
+        "--param",
+        "segment=64KiB",
+        "--param",
+        "chains=4",
+        "--library",
+        "openmpi 5.0.11",
+        "--cluster",
+        "here",
+        "--out",
+        str(out),
+    ]
     assert main(["import-results", *words]) == 0
     text = capsys.readouterr().out
     assert "openmpi 5.0.11 on cluster here (2 hosts): 3 series of 4 readings" in text
@@ -228,9 +261,17 @@ def test_files_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     )
     found = read_measurements(out)
     assert found.series[-1] == Measurement(
-        "collective", "bcast", 2, 4, 8, 8, found.series[-1].samples, "chain",
-        {"segment": 65536, "chains": 4}, launch=1,
-    )  # fmt: skip
+        "collective",
+        "bcast",
+        2,
+        4,
+        8,
+        8,
+        found.series[-1].samples,
+        "chain",
+        {"segment": 65536, "chains": 4},
+        launch=1,
+    )
     assert main(["import-results", *words, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["series"] == {"collective": 1, "pingpong": 2}

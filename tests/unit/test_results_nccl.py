@@ -30,11 +30,20 @@ def rank(number: int, host: str, group: str = "Group  0 ") -> str:
 FOUR = [rank(i, f"node{i // 2}") for i in range(4)]
 
 
-def table(*rows: str, program: str = "all_reduce_perf", ranks: list[str] = FOUR,
-          columns: str = COLUMNS) -> str:  # fmt: skip
-    head = ["# nccl-tests version 2.17 nccl-headers=22907 nccl-library=22907",
-            f"# Collective test starting: {program}", BEGIN, "#", "# Using devices", *ranks, "#",
-            columns, UNITS]  # fmt: skip
+def table(
+    *rows: str, program: str = "all_reduce_perf", ranks: list[str] = FOUR, columns: str = COLUMNS
+) -> str:
+    head = [
+        "# nccl-tests version 2.17 nccl-headers=22907 nccl-library=22907",
+        f"# Collective test starting: {program}",
+        BEGIN,
+        "#",
+        "# Using devices",
+        *ranks,
+        "#",
+        columns,
+        UNITS,
+    ]
     return "\n".join([*head, *rows, FOOT])
 
 
@@ -60,11 +69,15 @@ def test_a_table_says_it_all() -> None:
 @pytest.mark.parametrize(
     ("program", "subject"),
     [
-        ("all_gather", "allgather"), ("reduce_scatter", "reduce_scatter"), ("broadcast", "bcast"),
-        ("reduce", "reduce"), ("alltoall", "alltoall"), ("gather", "gather"),
+        ("all_gather", "allgather"),
+        ("reduce_scatter", "reduce_scatter"),
+        ("broadcast", "bcast"),
+        ("reduce", "reduce"),
+        ("alltoall", "alltoall"),
+        ("gather", "gather"),
         ("scatter", "scatter"),
     ],
-)  # fmt: skip
+)
 def test_sizes_are_those_of_the_whole_buffer(program: str, subject: str) -> None:
     reading = only(table(ROW, program=f"{program}_perf"))
     assert (reading.benchmark.subject, reading.nbytes) == (subject, 1024)
@@ -165,13 +178,27 @@ def test_every_prefix_gives_a_sentence() -> None:
 
 def record(**other: Any) -> dict[str, Any]:
     place = {"time": 20.5, "alg_bw": 0.05, "bus_bw": 0.09, "nwrong": 0.0}
-    result = {"size": 1024, "count": 256, "type": "float", "redop": "sum", "root": "    -1",
-              "out_of_place": place, "in_place": {**place, "time": 21.5},
-              "actual_iterations": 20, "experiment_name": "x"}  # fmt: skip
+    result = {
+        "size": 1024,
+        "count": 256,
+        "type": "float",
+        "redop": "sum",
+        "root": "    -1",
+        "out_of_place": place,
+        "in_place": {**place, "time": 21.5},
+        "actual_iterations": 20,
+        "experiment_name": "x",
+    }
     devices = [{"rank": i, "group": 0, "hostname": f"node{i // 2}"} for i in range(4)]
-    return {"version": 2, "args": ["./build/all_reduce_perf", "-J", "x"], "env": ["HOME=/root"],
-            "nccl_version": 22907, "config": {"devices": devices}, "results": [result],
-            **other}  # fmt: skip
+    return {
+        "version": 2,
+        "args": ["./build/all_reduce_perf", "-J", "x"],
+        "env": ["HOME=/root"],
+        "nccl_version": 22907,
+        "config": {"devices": devices},
+        "results": [result],
+        **other,
+    }
 
 
 def changed(**other: Any) -> str:
@@ -184,8 +211,12 @@ def test_json_says_what_the_text_says() -> None:
     text, found = only(table(ROW)), only(json.dumps(record()))
     assert found.samples == pytest.approx(text.samples)
     assert (found.benchmark, found.nbytes, found.shape, found.library, found.memory) == (
-        text.benchmark, text.nbytes, text.shape, text.library, text.memory,
-    )  # fmt: skip
+        text.benchmark,
+        text.nbytes,
+        text.shape,
+        text.library,
+        text.memory,
+    )
     assert (found.iterations, found.algorithm) == (20, "default")
 
 

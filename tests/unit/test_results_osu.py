@@ -60,14 +60,17 @@ def test_the_slowest_rank_counts_where_it_is_told() -> None:
 @pytest.mark.parametrize(
     ("name", "subject", "factor"),
     [
-        ("Allreduce Latency", "allreduce", 1), ("Broadcast Latency", "bcast", 1),
-        ("Reduce Latency", "reduce", 1), ("Reduce_scatter Latency", "reduce_scatter", 1),
+        ("Allreduce Latency", "allreduce", 1),
+        ("Broadcast Latency", "bcast", 1),
+        ("Reduce Latency", "reduce", 1),
+        ("Reduce_scatter Latency", "reduce_scatter", 1),
         ("Reduce_scatter_block Latency", "reduce_scatter", 1),
-        ("Allgather Latency", "allgather", 8), ("Gather Latency", "gather", 8),
+        ("Allgather Latency", "allgather", 8),
+        ("Gather Latency", "gather", 8),
         ("Scatter Latency", "scatter", 8),
         ("All-to-All Personalized Exchange Latency", "alltoall", 8),
     ],
-)  # fmt: skip
+)
 def test_sizes_become_those_of_the_whole_buffer(name: str, subject: str, factor: int) -> None:
     reading = only(title(name, "Avg Latency(us)", "64   3.25"))
     assert (reading.benchmark.subject, reading.nbytes) == (subject, 64 * factor)
@@ -160,8 +163,9 @@ def test_what_is_no_measurement_is_read_all_the_same() -> None:
 
 
 def test_wrong_results_are_no_measurements() -> None:
-    text = title("Allreduce Latency", "Avg Latency(us)   Validation", "4   3.25   Pass",
-                 "8   3.25   Fail")  # fmt: skip
+    text = title(
+        "Allreduce Latency", "Avg Latency(us)   Validation", "4   3.25   Pass", "8   3.25   Fail"
+    )
     assert [r.left_out for r in parse_results(text, told=EIGHT)] == ["", "the result was wrong"]
 
 
@@ -203,13 +207,13 @@ def test_options_out_of_range_are_refused(value: int) -> None:
         ("10.50", "1e999", "line 4: the latency cannot be '1e999'"),
         ("1024 ", "1O24 ", "line 5: the size cannot be '1O24'"),
         ("1024 ", "-1024 ", "line 5: the size cannot be '-1024'"),
-        ("1024 ", "x " , "line 5: the size cannot be 'x'"),
+        ("1024 ", "x ", "line 5: the size cannot be 'x'"),
         ("20.25", "", "line 5: 1 fields where the header names 2"),
         ("20.25", "20.25 7", "line 5: 3 fields where the header names 2"),
         ("# Size         Avg Latency(us)\n", "", "line 3: a row before the header"),
         ("Avg Latency(us)", "Cost(EUR)", "line 4: the header names no latency and no bandwidth"),
     ],
-)  # fmt: skip
+)
 def test_damage_is_refused_with_its_line(before: str, after: str, said: str) -> None:
     assert said in complaint(ALLREDUCE.replace(before, after))
 
@@ -242,10 +246,12 @@ def test_a_form_that_it_is_not_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "rows"),
     [
-        ("allreduce", "collective", 15), ("bcast_f", "collective", 17), ("bw", "burst", 23),
+        ("allreduce", "collective", 15),
+        ("bcast_f", "collective", 17),
+        ("bw", "burst", 23),
         ("latency", "pingpong", 24),
     ],
-)  # fmt: skip
+)
 def test_the_samples_are_read(shared: Path, name: str, kind: str, rows: int) -> None:
     found = read_results(shared / f"data/samples/osu/osu_{name}.out", told=Told(p=2, nodes=1))
     assert len(found) == rows

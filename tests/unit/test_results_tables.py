@@ -164,8 +164,11 @@ def test_metrics_of_pairs() -> None:
     head = "pairs,buffer,metric,size_bytes,value"
     text = f"{head}\n1,gpu,multi_lat_us,8,1.5\n4,cpu,mbw_MBps,1000,500\n4,cpu,mbw_MBps,1000,0\n"
     latency, burst, none = parse_results(text, told=Told(nodes=2))
-    assert (latency.benchmark.kind, latency.shape, latency.memory) == ("pingpong", Shape(2, 2, 1),
-                                                                       "cuda")  # fmt: skip
+    assert (latency.benchmark.kind, latency.shape, latency.memory) == (
+        "pingpong",
+        Shape(2, 2, 1),
+        "cuda",
+    )
     assert latency.samples == pytest.approx((1.5e-6,))
     assert burst.samples == pytest.approx((64 * 4 * 1000 / 500e6,))
     assert (burst.shape, burst.params) == (Shape(8, 2, 4), {"messages": 64})
@@ -200,14 +203,23 @@ def test_expressions_with_their_library() -> None:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("default_ompi", "default"), ("default-default", "default"), ("tuned", "default"),
-        ("", "default"), ("ring_mpich", "ring"), ("ring_over", "ring_over"),
-        ("4. split binary tree", "split_binary"), ("default-recursive-doubling",
-                                                   "recursive_doubling"),
-        ("3. Reduce + Bcast", "reduce_bcast"), ("0. ignore", "ignore"),
-        ("环", "环"), ("Élan 环", "élan_环"), ("कड़ी", "कड़ी"), ("2. 链_ompi", "链"), ("2.", "2."),
+        ("default_ompi", "default"),
+        ("default-default", "default"),
+        ("tuned", "default"),
+        ("", "default"),
+        ("ring_mpich", "ring"),
+        ("ring_over", "ring_over"),
+        ("4. split binary tree", "split_binary"),
+        ("default-recursive-doubling", "recursive_doubling"),
+        ("3. Reduce + Bcast", "reduce_bcast"),
+        ("0. ignore", "ignore"),
+        ("环", "环"),
+        ("Élan 环", "élan_环"),
+        ("कड़ी", "कड़ी"),
+        ("2. 链_ompi", "链"),
+        ("2.", "2."),
     ],
-)  # fmt: skip
+)
 def test_one_name_for_one_algorithm(text: str, name: str) -> None:
     assert algorithm_name(text) == name
 
@@ -233,20 +245,39 @@ def test_names_are_told_apart_in_any_order_and_in_all_files(
 
 
 def test_what_is_called_so_by_an_option_is_the_same_as_in_a_file(tmp_path: Path) -> None:
-    (tmp_path / "o.out").write_text("# OSU MPI Broadcast Latency Test v7.3\n"
-                                    "# Size   Avg Latency(us)\n64   3.50\n")  # fmt: skip
+    (tmp_path / "o.out").write_text(
+        "# OSU MPI Broadcast Latency Test v7.3\n# Size   Avg Latency(us)\n64   3.50\n"
+    )
     (tmp_path / "t.csv").write_text(named("ring"))
-    words = ["--p", "2", "--nodes", "2", "--algorithm", "ring", "--library", "openmpi 5.0.11",
-             "--cluster", "here", "--out", str(tmp_path / "m.ndjson")]  # fmt: skip
+    words = [
+        "--p",
+        "2",
+        "--nodes",
+        "2",
+        "--algorithm",
+        "ring",
+        "--library",
+        "openmpi 5.0.11",
+        "--cluster",
+        "here",
+        "--out",
+        str(tmp_path / "m.ndjson"),
+    ]
     files = [str(tmp_path / name) for name in ("o.out", "t.csv")]
     assert main(["import-results", *files, *words]) == 0
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("ring_a", "ring-a"), ("Ring (a)", "ring a"), ("c", "C++"), ("ring*", "ring"),
-     ("1. ring", "2. ring"), ("default!", "default")],
-)  # fmt: skip
+    [
+        ("ring_a", "ring-a"),
+        ("Ring (a)", "ring a"),
+        ("c", "C++"),
+        ("ring*", "ring"),
+        ("1. ring", "2. ring"),
+        ("default!", "default"),
+    ],
+)
 def test_names_that_a_file_tells_apart_are_not_put_together(one: str, other: str) -> None:
     said = f"t.csv: line 3: {other!r} and {one!r} (line 2) would both be called "
     assert complaint(named(one, other)).startswith(said)
@@ -338,9 +369,12 @@ def test_a_summary_is_in_nanoseconds() -> None:
 @pytest.mark.parametrize(
     ("name", "rows", "told"),
     [
-        ("pico/fugaku.csv", 1752, None), ("pico/leonardo.csv", 1245, None),
-        ("pico/lumi.csv", 569, None), ("pico/mn5_h100_nccl.csv", 270, None),
-        ("abci2/a100_collectives.csv", 888, None), ("abci2/a100_intranode_p2p.csv", 512, None),
+        ("pico/fugaku.csv", 1752, None),
+        ("pico/leonardo.csv", 1245, None),
+        ("pico/lumi.csv", 569, None),
+        ("pico/mn5_h100_nccl.csv", 270, None),
+        ("abci2/a100_collectives.csv", 888, None),
+        ("abci2/a100_intranode_p2p.csv", 512, None),
         ("abci2/a100_pt2pt_internode.csv", 282, Told(nodes=2)),
         ("aws_c5n_mpi/algorithms_8x36.csv", 605, None),
         ("aws_c5n_mpi/default_scaling.csv", 240, None),
@@ -348,7 +382,7 @@ def test_a_summary_is_in_nanoseconds() -> None:
         ("nccl_tests_cluster_h100/all_pairs.csv", 8840, None),
         ("ompi_collectives_tuning_example/detail.csv", 168, Told(ppn=1, collective="gather")),
     ],
-)  # fmt: skip
+)
 def test_the_sets_are_read(shared: Path, name: str, rows: int, told: Told | None) -> None:
     found = read_results(shared / "data" / name, told=told)
     assert len(found) == rows
@@ -358,15 +392,23 @@ def test_the_sets_are_read(shared: Path, name: str, rows: int, told: Told | None
 
 def test_a_known_row_of_the_sets(shared: Path) -> None:
     found = read_results(shared / "data/pico/leonardo.csv")[1]
-    assert (found.algorithm, found.library, found.cluster) == ("linear", "ompi_swing 5.0.0",
-                                                               "leonardo")  # fmt: skip
+    assert (found.algorithm, found.library, found.cluster) == (
+        "linear",
+        "ompi_swing 5.0.0",
+        "leonardo",
+    )
     assert found.seconds == pytest.approx(6.549e-6)
 
 
 @pytest.mark.parametrize(
-    "name", ["mvapich_csel/rules.csv", "aws_ofi_nccl_tuner/p5_p5e_regions.csv",
-             "samples/slurm/tree_topology.conf", "mvapich_csel/tacc_vista.json"],
-)  # fmt: skip
+    "name",
+    [
+        "mvapich_csel/rules.csv",
+        "aws_ofi_nccl_tuner/p5_p5e_regions.csv",
+        "samples/slurm/tree_topology.conf",
+        "mvapich_csel/tacc_vista.json",
+    ],
+)
 def test_what_is_no_result_is_refused(shared: Path, name: str) -> None:
     with pytest.raises(InputError, match="line 1"):
         read_results(shared / "data" / name)

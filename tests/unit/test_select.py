@@ -48,8 +48,9 @@ def series(
     algorithm: Choice, nbytes: int, samples: Iterable[float], collective: str = "bcast", p: int = 4
 ) -> Measurement:
     taken = tuple(map(float, samples))
-    return Measurement("collective", collective, 1, p, p, nbytes, taken,
-                       algorithm.algorithm, algorithm.params)  # fmt: skip
+    return Measurement(
+        "collective", collective, 1, p, p, nbytes, taken, algorithm.algorithm, algorithm.params
+    )
 
 
 def probe(
@@ -63,10 +64,12 @@ def probe(
     """Log-normal timings around `times`, of which the first is measured first."""
     draw = np.random.default_rng(seed)
     taken = [
-        series(choice, n, seconds(n) * np.exp(noise * draw.standard_normal(repetitions)),
-               collective)
-        for n in sizes for choice, seconds in times.items()
-    ]  # fmt: skip
+        series(
+            choice, n, seconds(n) * np.exp(noise * draw.standard_normal(repetitions)), collective
+        )
+        for n in sizes
+        for choice, seconds in times.items()
+    ]
     return measured(taken)
 
 
@@ -276,8 +279,10 @@ def test_calls_share_what_fewer_rules_may_lose() -> None:
     def taken(collective: str, special: int) -> tuple[Measurement, ...]:
         ring = {special: 1 / 1.08}
         times = {
-            DEFAULT: lambda _: 3e-5, TREE: lambda _: 1e-5, RING: lambda n: 1e-5 * ring.get(n, 2.0),
-        }  # fmt: skip
+            DEFAULT: lambda _: 3e-5,
+            TREE: lambda _: 1e-5,
+            RING: lambda n: 1e-5 * ring.get(n, 2.0),
+        }
         return probe(times, 1e-3, collective).series
 
     alone = table_of(measured(taken("bcast", 1024)))
@@ -295,9 +300,10 @@ def test_no_call_loses_more_than_one_percent_however_little_that_is_of_the_table
 
     def taken(collective: str, ahead: float) -> tuple[Measurement, ...]:
         times = {
-            DEFAULT: lambda _: 3e-5, TREE: lambda _: 1e-5,
+            DEFAULT: lambda _: 3e-5,
+            TREE: lambda _: 1e-5,
             RING: lambda n: 1e-5 / (ahead if n == 1024 else 0.5),
-        }  # fmt: skip
+        }
         return probe(times, 1e-3, collective).series
 
     others = [taken(collective, 0.5) for collective in ("gather", "scatter", "allgather")]
@@ -321,9 +327,10 @@ def test_rules_for_commutative_operators_that_gain_next_to_nothing_are_left_out(
     def table(gain: float) -> TuningTable:
         ahead = {4**9: gain, 4**10: gain}
         times = {
-            DEFAULT: lambda _: 2e-5, TREE: lambda _: 1e-5,
+            DEFAULT: lambda _: 2e-5,
+            TREE: lambda _: 1e-5,
             RING: lambda n: 1e-5 / ahead.get(n, 0.5),
-        }  # fmt: skip
+        }
         return table_of(probe(times, 1e-3, collective="allreduce"))
 
     assert {key.operators for key in table(1.02).keys} == {"any"}
@@ -344,9 +351,7 @@ def test_a_gain_that_reaches_no_further_than_its_size_gets_no_rule(gain: float, 
 
 def test_one_size_between_two_rules_has_what_is_next_to_it() -> None:
     """Where the tree was wrong the ring had [1 KiB, 1025 bytes) between two rules for the tree."""
-    taken = [
-        s for s in probe(CROSSING).series if (s.nbytes, s.algorithm) != (1024, "binomial")
-    ]  # fmt: skip
+    taken = [s for s in probe(CROSSING).series if (s.nbytes, s.algorithm) != (1024, "binomial")]
     _, tree, ring, again, *_ = ladder_of(table_of(measured(taken)))
     assert (tree.choice, ring.choice, again.choice) == (TREE, RING, TREE)
     assert ring.lo <= 1024 / 1.02 < 1024 * 1.02 <= ring.hi
@@ -392,8 +397,11 @@ def test_many_candidates_do_not_win_by_their_number(launches: int, repetitions: 
 
 def launched(gains: Sequence[float], repetitions: int = 12) -> list[Row]:
     """Of one call, with a tree that is so many times faster than the default in each launch."""
-    times = {DEFAULT: [1e-3 for _ in gains], TREE: [1e-3 / gain for gain in gains],
-             RING: [2e-3 for _ in gains]}  # fmt: skip
+    times = {
+        DEFAULT: [1e-3 for _ in gains],
+        TREE: [1e-3 / gain for gain in gains],
+        RING: [2e-3 for _ in gains],
+    }
     return [
         Row(point(64), choice, {n: (one,) * repetitions for n, one in enumerate(each)}, 1, 1, 1)
         for choice, each in times.items()
@@ -405,10 +413,13 @@ def launched(gains: Sequence[float], repetitions: int = 12) -> list[Row]:
     [
         ((120.0, 180.0), 12, True),  # launches 1.5 times apart
         ((150.0, 150.1), 12, False),  # which is a rule
-        ((150.0,), 12, False), ((120.0, 180.0), 5, False), ((0.9, 180.0), 12, False),
-        ((1.06, 1.09, 1.07, 1.08, 1.06, 1.09), 12, False), ((1.0, 1.0), 12, False),
+        ((150.0,), 12, False),
+        ((120.0, 180.0), 5, False),
+        ((0.9, 180.0), 12, False),
+        ((1.06, 1.09, 1.07, 1.08, 1.06, 1.09), 12, False),
+        ((1.0, 1.0), 12, False),
     ],
-)  # fmt: skip
+)
 def test_a_gain_that_only_more_launches_can_show_is_told(
     gains: Sequence[float], repetitions: int, wanting: bool
 ) -> None:
@@ -485,9 +496,10 @@ def test_noise_does_not_excuse_a_choice_that_looks_much_worse() -> None:
 
 def test_a_candidate_missing_at_one_size_is_not_used_there() -> None:
     taken = [
-        entry for entry in probe(CROSSING).series
+        entry
+        for entry in probe(CROSSING).series
         if entry.algorithm == "default" or entry.nbytes not in (256, 1024)
-    ]  # fmt: skip
+    ]
     table = table_of(measured(taken))
     key = Key(Collective.BCAST, 1, 4)
     chosen = [lookup(table, key, n).choice for n in (64, 256, 1024, 4096)]
@@ -505,9 +517,11 @@ def test_a_candidate_that_was_wrong_in_one_launch_is_never_used() -> None:
 
 def test_series_cut_short_are_compared_over_what_they_share() -> None:
     taken = [
-        series(DEFAULT, 64, [2e-6] * 20), series(DEFAULT, 128, [2e-6] * 20),
-        series(TREE, 64, [1e-6] * 8), series(TREE, 128, [1e-6] * 8),
-    ]  # fmt: skip
+        series(DEFAULT, 64, [2e-6] * 20),
+        series(DEFAULT, 128, [2e-6] * 20),
+        series(TREE, 64, [1e-6] * 8),
+        series(TREE, 128, [1e-6] * 8),
+    ]
     assert TREE in {rule.choice for rule in ladder_of(table_of(measured(taken)))}
 
 
@@ -518,8 +532,11 @@ def test_one_probed_size_speaks_for_its_surroundings_alone() -> None:
 
 
 def test_a_missing_default_is_named() -> None:
-    taken = [entry for entry in probe(CROSSING).series
-             if entry.algorithm != "default" or entry.nbytes != 1024]  # fmt: skip
+    taken = [
+        entry
+        for entry in probe(CROSSING).series
+        if entry.algorithm != "default" or entry.nbytes != 1024
+    ]
     with pytest.raises(InputError, match=r"bcast of 1024 bytes on 1x4 ranks: .* default was not"):
         table_of(measured(taken))
 
@@ -555,10 +572,12 @@ def test_the_first_choice_of_a_table_begins_so_too() -> None:
 
     def table_from(bound: int) -> TuningTable:
         return tabulate(
-            measurements, hold_all(rows), train(rows, simulate), order_safe,
-            redirected=lambda _collective, _choice, _p, nbytes:
-            "too few" if nbytes < bound else "",
-        )  # fmt: skip
+            measurements,
+            hold_all(rows),
+            train(rows, simulate),
+            order_safe,
+            redirected=lambda _collective, _choice, _p, nbytes: "too few" if nbytes < bound else "",
+        )
 
     for bound, begins in ((0, 16), (33, 33), (64, 64)):
         fence, tree = table_from(bound).rules[:2]
@@ -568,18 +587,20 @@ def test_the_first_choice_of_a_table_begins_so_too() -> None:
 
 def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
     """Both are as fast as one another half way, where the one would still be made another."""
-    taken = {
-        DEFAULT: lambda n: 4e-9 * n, TREE: lambda n: 1e-4 + 1e-9 * n, RING: lambda n: 2.5e-4,
-    }  # fmt: skip
+    taken = {DEFAULT: lambda n: 4e-9 * n, TREE: lambda n: 1e-4 + 1e-9 * n, RING: lambda n: 2.5e-4}
     measurements = probe(taken, sizes=(1 << 17, 1 << 20))
     rows = label(measurements, simulate)
 
     def least(bound: int) -> int:
         table = tabulate(
-            measurements, hold_all(rows), train(rows, simulate), order_safe,
-            redirected=lambda _collective, choice, _p, nbytes:
-            "too few" if choice == RING and nbytes < bound else "",
-        )  # fmt: skip
+            measurements,
+            hold_all(rows),
+            train(rows, simulate),
+            order_safe,
+            redirected=lambda _collective, choice, _p, nbytes: (
+                "too few" if choice == RING and nbytes < bound else ""
+            ),
+        )
         return next(int(rule.lo) for rule in table.rules if rule.choice == RING)
 
     early = least(0)

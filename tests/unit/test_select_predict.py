@@ -55,8 +55,10 @@ def test_a_parameter_that_no_schedule_has_is_named() -> None:
 
 PAIRS = [
     (replace(POINT, ppn=ppn, nbytes=nbytes), Choice(name))
-    for nbytes in (64, 4096) for ppn in (2, 4, 8) for name in ("linear", "chain", "smp")
-]  # fmt: skip
+    for nbytes in (64, 4096)
+    for ppn in (2, 4, 8)
+    for name in ("linear", "chain", "smp")
+]
 
 
 def test_processes_say_the_same_as_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +92,9 @@ def test_what_killed_processes_leave_undone_is_done_here(monkeypatch: pytest.Mon
 def test_calls_that_differ_in_their_size_alone_go_together() -> None:
     pairs = [
         (replace(point, nodes=2, placement=placement), choice)
-        for placement in PLACEMENTS for point, choice in PAIRS
-    ]  # fmt: skip
+        for placement in PLACEMENTS
+        for point, choice in PAIRS
+    ]
     batches = simulated_times._batches(sorted(pairs, key=simulated_times._order))
     assert [len(batch) for batch in batches] == [2] * len(PAIRS)
     assert all(len({(point.at(0), choice) for point, choice in batch}) == 1 for batch in batches)
@@ -132,14 +135,19 @@ def test_every_measured_point_is_predicted() -> None:
 
 def on_four_hosts() -> Measurements:
     """Radix 2 is the fastest, and radix 4 the fastest that a rule can say."""
-    times = ((Choice(), 4e-4), (Choice("linear"), 3e-4), (Choice("knomial", {"radix": 4}), 2e-4),
-             (Choice("knomial", {"radix": 2}), 1e-4))  # fmt: skip
+    times = (
+        (Choice(), 4e-4),
+        (Choice("linear"), 3e-4),
+        (Choice("knomial", {"radix": 4}), 2e-4),
+        (Choice("knomial", {"radix": 2}), 1e-4),
+    )
     taken = tuple(
-        Measurement("collective", "bcast", 4, 1, 4, nbytes, (seconds,) * 9, choice.algorithm,
-                    choice.params)
+        Measurement(
+            "collective", "bcast", 4, 1, 4, nbytes, (seconds,) * 9, choice.algorithm, choice.params
+        )
         for nbytes in (1024, 4096, 16384)
         for choice, seconds in times
-    )  # fmt: skip
+    )
     return Measurements(replace(CLUSTER, nodes=4), "openmpi 5.0.11", {}, taken)
 
 

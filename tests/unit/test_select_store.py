@@ -213,8 +213,10 @@ def test_the_command_line_trains_and_asks(
     lines = [
         f"c,openmpi 5,bcast,{choice.algorithm},{one.point.nodes},1,host,{one.point.nbytes},"
         f"{row.typical * 1e6}\n"
-        for one in CASES if one.group == "two" for choice, row in one.rows.items()
-    ]  # fmt: skip
+        for one in CASES
+        if one.group == "two"
+        for choice, row in one.rows.items()
+    ]
     (tmp_path / "t.csv").write_text(HEADER + "".join(lines))
     out = tmp_path / "mine"
     assert main(["train", str(tmp_path / "t.csv"), "--out", str(out), "--json"]) == 0
@@ -238,14 +240,20 @@ def test_the_command_line_trains_and_asks(
 
 @pytest.mark.parametrize(
     ("chosen", "why"),
-    [("ring", None), ("chain", "what won at the nearest measured call stays unless"),
-     ("default", "the default stays unless")],
-)  # fmt: skip
+    [
+        ("ring", None),
+        ("chain", "what won at the nearest measured call stays unless"),
+        ("default", "the default stays unless"),
+    ],
+)
 def test_why_a_slower_one_is_chosen_is_said(
     chosen: str, why: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seconds = {"default": [3e-5, 2e-5, 4e-5], "chain": [2e-5, 1e-5, 3e-5],
-               "ring": [1.9e-5, 1e-5, 3e-5]}  # fmt: skip
+    seconds = {
+        "default": [3e-5, 2e-5, 4e-5],
+        "chain": [2e-5, 1e-5, 3e-5],
+        "ring": [1.9e-5, 1e-5, 3e-5],
+    }
     _print_asked({"choice": chosen, "sure": "default", "seconds": seconds}, CASES[0].point)
     table, _, last = capsys.readouterr().out.rpartition("\n\n")
     assert f"{chosen} " in next(line for line in table.splitlines() if line.endswith("chosen"))
@@ -259,8 +267,10 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
         lines = [
             f"c{number},openmpi 5,bcast,{choice.algorithm},{one.point.nodes},1,host,"
             f"{one.point.nbytes},{row.typical * 1e6}\n"
-            for one in CASES if one.group == "two" for choice, row in one.rows.items()
-        ]  # fmt: skip
+            for one in CASES
+            if one.group == "two"
+            for choice, row in one.rows.items()
+        ]
         path.write_text(HEADER + "".join(lines))
     words = ["train", *map(str, files), str(files[2]), "--out", str(tmp_path / "mine")]
     assert main(words) == 0
@@ -308,10 +318,14 @@ def test_the_reference_was_trained_on_these_files(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "shape"),
     [
-        ("--p 8", (1, 8)), ("--p 8 --nodes 2", (2, 4)), ("--nodes 2 --ppn 4", (2, 4)),
-        ("--p 8 --ppn 4", (2, 4)), ("--ppn 8", (1, 8)), ("--p 8 --nodes 2 --ppn 4", (2, 4)),
+        ("--p 8", (1, 8)),
+        ("--p 8 --nodes 2", (2, 4)),
+        ("--nodes 2 --ppn 4", (2, 4)),
+        ("--p 8 --ppn 4", (2, 4)),
+        ("--ppn 8", (1, 8)),
+        ("--p 8 --nodes 2 --ppn 4", (2, 4)),
     ],
-)  # fmt: skip
+)
 def test_two_of_ranks_nodes_and_ranks_per_node_tell_the_third(
     words: str, shape: tuple[int, int]
 ) -> None:

@@ -68,9 +68,20 @@ def measured(
             point = Point("bcast", nodes, 1, "host", nbytes)
             for choice in choices:
                 samples = seconds(topology, point, choice) * np.exp(0.01 * draw.standard_normal(12))
-                taken.append(Measurement("collective", "bcast", nodes, 1, nodes, nbytes,
-                                         tuple(map(float, samples)), choice.algorithm,
-                                         choice.params, launch=launch))  # fmt: skip
+                taken.append(
+                    Measurement(
+                        "collective",
+                        "bcast",
+                        nodes,
+                        1,
+                        nodes,
+                        nbytes,
+                        tuple(map(float, samples)),
+                        choice.algorithm,
+                        choice.params,
+                        launch=launch,
+                    )
+                )
     return Measurements(CLUSTER, LIBRARY, provenance, tuple(taken))
 
 
@@ -79,8 +90,12 @@ def rules_of(table: TuningTable, nodes: int) -> list[Rule]:
 
 
 def test_node_counts_that_were_not_probed_get_rules_that_say_so(topology: Topology) -> None:
-    _, table = make_table(measured(topology, (2, 4, 8)), CALIBRATION, topology=topology,
-                          shapes=[(5, 1), (6, 1), (8, 1)])  # fmt: skip
+    _, table = make_table(
+        measured(topology, (2, 4, 8)),
+        CALIBRATION,
+        topology=topology,
+        shapes=[(5, 1), (6, 1), (8, 1)],
+    )
     assert {key.nodes for key in table.keys} == {2, 4, 5, 6, 8}
     for nodes in (5, 6):
         rules = rules_of(table, nodes)
@@ -97,8 +112,9 @@ def test_node_counts_that_were_not_probed_get_rules_that_say_so(topology: Topolo
 
 
 def test_beyond_all_node_counts_the_library_decides(topology: Topology) -> None:
-    _, table = make_table(measured(topology, (2, 4)), CALIBRATION, topology=topology,
-                          shapes=[(8, 1)])  # fmt: skip
+    _, table = make_table(
+        measured(topology, (2, 4)), CALIBRATION, topology=topology, shapes=[(8, 1)]
+    )
     assert {key.nodes for key in table.keys} == {2, 4}
 
 
@@ -138,9 +154,7 @@ def test_shapes_without_rules_are_named_and_so_is_what_comes_next(
     assert sentence in capsys.readouterr().out
 
 
-def test_what_cannot_be_forbidden_is_known_before_anything_is_simulated(
-    topology: Topology,
-) -> None:
+def test_what_cannot_be_forbidden_is_known_before_anything_is_simulated(topology: Topology) -> None:
     def progress(_done: int, _total: int) -> None:
         raise AssertionError
 
@@ -151,9 +165,10 @@ def test_what_cannot_be_forbidden_is_known_before_anything_is_simulated(
 
 def test_single_calls_complete_the_ladder_of_a_measured_shape(topology: Topology) -> None:
     every = measured(topology, (2, 4, 8))
-    some = replace(every, series=tuple(
-        s for s in every.series if s.nodes != 4 or s.nbytes in (SIZES[0], SIZES[-1])
-    ))  # fmt: skip
+    some = replace(
+        every,
+        series=tuple(s for s in every.series if s.nodes != 4 or s.nbytes in (SIZES[0], SIZES[-1])),
+    )
     wanted = [placed_record(asdict(Point("bcast", 4, 1, "host", nbytes))) for nbytes in SIZES]
     told = replace(some, provenance={WANTED: wanted})
     _, table = make_table(told, CALIBRATION, topology=topology)
@@ -215,11 +230,17 @@ def test_a_choice_carried_by_its_simulation_alone_is_called_simulated(topology: 
 def test_what_could_not_run_under_its_name_is_not_offered(topology: Topology) -> None:
     """With fewer elements than ranks Open MPI runs another algorithm than scatter and allgather."""
     choices = (*CHOICES, Choice("scatter_allgather"))
-    small = replace(measured(topology, (2, 8), choices), series=tuple(
-        replace(s, nbytes=s.nbytes // 16, samples=tuple(t / (100 if "scatter" in s.algorithm else 1)
-                for t in s.samples))
-        for s in measured(topology, (2, 8), choices).series
-    ))  # fmt: skip
+    small = replace(
+        measured(topology, (2, 8), choices),
+        series=tuple(
+            replace(
+                s,
+                nbytes=s.nbytes // 16,
+                samples=tuple(t / (100 if "scatter" in s.algorithm else 1) for t in s.samples),
+            )
+            for s in measured(topology, (2, 8), choices).series
+        ),
+    )
     _, table = make_table(small, CALIBRATION, topology=topology, shapes=[(6, 1)])
     chosen = {rule.choice.algorithm: rule.lo for rule in rules_of(table, 6)}
     assert chosen["scatter_allgather"] > 16
@@ -259,11 +280,15 @@ def test_what_was_wrong_once_comes_back_at_no_other_size_or_shape(
     topology: Topology, designs: dict[str, object]
 ) -> None:
     between = [round(math.sqrt(a * b)) for a, b in pairwise(SIZES)]
-    wanted = [placed_record(asdict(Point("bcast", nodes, 1, "host", n)))
-              for nodes in (3, 4, 5) for n in between]  # fmt: skip
-    for wrong, used in (([], {DEFAULT, BINOMIAL}),
-                        (["collective bcast 4x1 1024 B: binomial(radix=2): wrong result"],
-                         {DEFAULT})):  # fmt: skip
+    wanted = [
+        placed_record(asdict(Point("bcast", nodes, 1, "host", n)))
+        for nodes in (3, 4, 5)
+        for n in between
+    ]
+    for wrong, used in (
+        ([], {DEFAULT, BINOMIAL}),
+        (["collective bcast 4x1 1024 B: binomial(radix=2): wrong result"], {DEFAULT}),
+    ):
         told = {"excluded": wrong, WANTED: wanted, **designs}
         found = replace(measured(topology, (2, 4, 8), (DEFAULT, BINOMIAL)), provenance=told)
         table = make_table(found, CALIBRATION, topology=topology)[1]
@@ -303,11 +328,23 @@ def test_algorithms_that_the_library_lacks_have_no_rules(topology: Topology, nam
 def test_a_choice_that_was_wrong_in_one_round_is_never_used(memory: str, named: str) -> None:
     """It was right in another one, and by far the fastest there."""
     series = tuple(
-        Measurement("collective", "bcast", 4, 1, 4, n, (t, t * 1.001, t * 1.002) * 4, name,
-                    memory=memory, launch=launch)
-        for launch in (0, 1) for n in SIZES for name, t in (("default", 1e-2), ("binomial", 1e-3))
+        Measurement(
+            "collective",
+            "bcast",
+            4,
+            1,
+            4,
+            n,
+            (t, t * 1.001, t * 1.002) * 4,
+            name,
+            memory=memory,
+            launch=launch,
+        )
+        for launch in (0, 1)
+        for n in SIZES
+        for name, t in (("default", 1e-2), ("binomial", 1e-3))
         if not (launch == 1 and name == "binomial")
-    )  # fmt: skip
+    )
     wrong = [f"collective bcast 4x1 {n} B{named}: binomial: wrong result" for n in SIZES]
     for excluded, used in (([], {BINOMIAL}), (wrong, set())):
         found = Measurements(CLUSTER, LIBRARY, {"excluded": excluded, "rounds": ROUNDS}, series)
@@ -360,8 +397,11 @@ def test_all_samples_of_a_design_count_where_chance_made_those_side_by_side_alik
 
 def rows_at(shapes: Iterable[tuple[int, int]], sizes: Iterable[int]) -> list[Row]:
     taken = tuple(sizes)
-    return [Row(Point("bcast", nodes, ppn, "host", n), LINEAR, {}, 1.0, 1.0, 1.0)
-            for nodes, ppn in shapes for n in taken]  # fmt: skip
+    return [
+        Row(Point("bcast", nodes, ppn, "host", n), LINEAR, {}, 1.0, 1.0, 1.0)
+        for nodes, ppn in shapes
+        for n in taken
+    ]
 
 
 @pytest.mark.parametrize(

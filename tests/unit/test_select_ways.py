@@ -25,8 +25,10 @@ def rows_of(counts: Sequence[int], ratio: Ratio) -> list[Row]:
     """Times that are such a ratio of 10 us per node."""
     return [
         row(Point("bcast", n, 1, "host", nbytes), choice, 1e-5 * n * ratio(n, nbytes, choice))
-        for n in counts for nbytes in SIZES for choice in CHOICES
-    ]  # fmt: skip
+        for n in counts
+        for nbytes in SIZES
+        for choice in CHOICES
+    ]
 
 
 def row(point: Point, choice: Choice, time: float) -> Row:
@@ -70,8 +72,11 @@ def test_the_default_stays_where_what_wins_on_one_side_loses_on_the_other() -> N
     """On 8 and 32 nodes something else wins by 10 % each, that loses half as much again there."""
 
     def ratio(nodes: int, _nbytes: int, choice: Choice) -> float:
-        return {DEFAULT: 1.1, BINOMIAL: 1.0, LINEAR: 1.6}[choice] if nodes == 8 else {
-            DEFAULT: 1.1, BINOMIAL: 1.6, LINEAR: 1.0}[choice]  # fmt: skip
+        return (
+            {DEFAULT: 1.1, BINOMIAL: 1.0, LINEAR: 1.6}[choice]
+            if nodes == 8
+            else {DEFAULT: 1.1, BINOMIAL: 1.6, LINEAR: 1.0}[choice]
+        )
 
     selector = trained(rows_of((8, 32), ratio))
     for nodes in (4, 12, 16, 64):
@@ -83,10 +88,13 @@ def test_a_belief_is_left_for_a_default_that_surely_loses_less(worse: int) -> No
     """The belief takes the binomial one: right, but half as slow again at so many sizes."""
     rows = rows_of(
         (8, 16),
-        lambda _nodes, nbytes, choice: 1.0 + 0.5 * (
-            (choice == BINOMIAL) == (nbytes in SIZES[:worse]) and choice in (BINOMIAL, DEFAULT)
-        ) + 9.0 * (choice == LINEAR),
-    )  # fmt: skip
+        lambda _nodes, nbytes, choice: (
+            1.0
+            + 0.5
+            * ((choice == BINOMIAL) == (nbytes in SIZES[:worse]) and choice in (BINOMIAL, DEFAULT))
+            + 9.0 * (choice == LINEAR)
+        ),
+    )
 
     def learn(_rows: Sequence[Row], way: Way) -> Choose:
         def choose(_point: Point, _choices: Collection[Choice]) -> Choice:
@@ -107,10 +115,14 @@ def test_what_loses_at_both_sizes_around_does_not_win_in_between() -> None:
     low, middle, high = SIZES[4:7]
     rows = [
         row(Point("bcast", nodes, 1, "host", nbytes), choice, 1e-5 * ratio)
-        for nodes, sizes in ((64, (low, middle, high)), (4, (low, high))) for nbytes in sizes
-        for choice, ratio in {DEFAULT: 4.0, BINOMIAL: 1.0,
-                              LINEAR: 0.2 if nbytes == middle else 1.1}.items()
-    ]  # fmt: skip
+        for nodes, sizes in ((64, (low, middle, high)), (4, (low, high)))
+        for nbytes in sizes
+        for choice, ratio in {
+            DEFAULT: 4.0,
+            BINOMIAL: 1.0,
+            LINEAR: 0.2 if nbytes == middle else 1.1,
+        }.items()
+    ]
     selector = trained(rows)
     asked = Point("bcast", 4, 1, "host", middle)
     assert selector.belief(asked, CHOICES).best == LINEAR
@@ -127,8 +139,9 @@ def on_lines(nodes: int = 2) -> list[Row]:
     """The binomial one would win from 37 kB on."""
     return [
         row(Point("bcast", nodes, 1, "host", nbytes), choice, alpha + beta * nbytes)
-        for nbytes in MEASURED for choice, (alpha, beta) in LINES.items()
-    ]  # fmt: skip
+        for nbytes in MEASURED
+        for choice, (alpha, beta) in LINES.items()
+    ]
 
 
 @pytest.mark.parametrize("nbytes", [2**16, 2**17])

@@ -11,16 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_budgets import (
-    FLAT,
-    TWO,
-    Never,
-    Slow,
-    borrowed,
-    messages_of,
-    plan_of,
-    tuned,
-)
+from tests.unit.test_budgets import FLAT, TWO, Never, Slow, borrowed, messages_of, plan_of, tuned
 from tests.unit.test_probe_rounds import Ranks
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
@@ -71,9 +62,12 @@ def test_the_command_that_ran_before_in_the_same_process_costs_no_budget() -> No
     program = f"import {module} as one; one.LONGEST_START = 1.0; print(one.process_age())"
     words = ["/bin/sh", "-c", f'/bin/sleep 2; exec {sys.executable} -c "{program}"']
     ran = subprocess.run(
-        words, env={"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True,
+        words,
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     assert 0 < float(ran.stdout) <= 1.0
 
 

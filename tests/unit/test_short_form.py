@@ -66,8 +66,9 @@ def test_all_kinds_of_fabrics() -> None:
     assert with_fabric(f"kind: switch, {WIRE}").switches == ("switch",)
     three = with_fabric(f"kind: fat_tree, per_leaf: [4, 4], uplinks: [4, 4], {WIRE}")
     assert len(three.switches) == 48
-    torus = with_fabric(f"kind: torus, shape: [4, 4, 4], {WIRE}, link: {{latency: 0us,"
-                        " bandwidth: 5GB/s}")  # fmt: skip
+    torus = with_fabric(
+        f"kind: torus, shape: [4, 4, 4], {WIRE}, link: {{latency: 0us, bandwidth: 5GB/s}}"
+    )
     assert torus.routing == "first"
     assert {link.capacity for link in torus.links} == {12.5e9, 5e9}
     ring = with_fabric(f"kind: torus, shape: 64, {WIRE}")
@@ -95,8 +96,10 @@ def test_an_interior_on_a_fabric_with_rails() -> None:
     topology = read(f"name: rails\nnodes: 8\n{rails}\n{inside}")
     leaf = {link.source: link.target for link in topology.links}
     assert (leaf["node0.nic0"], leaf["node0.nic1"], leaf["node4.nic0"]) == (
-        "leaf0", "leaf1", "leaf2",
-    )  # fmt: skip
+        "leaf0",
+        "leaf1",
+        "leaf2",
+    )
 
 
 def test_a_preset_with_changes() -> None:
@@ -106,8 +109,9 @@ def test_a_preset_with_changes() -> None:
     assert len(machine.topology.ports) == 32
     assert machine.design is not None
     assert (machine.design.product, machine.design.fabric.summary) == (
-        "H100", "fat tree of 2 levels, 20 ports per leaf, one rail per NIC, 2:1 above the leaves",
-    )  # fmt: skip
+        "H100",
+        "fat tree of 2 levels, 20 ports per leaf, one rail per NIC, 2:1 above the leaves",
+    )
     assert machine.calibration.paths.keys() == known.calibration.paths.keys()
     assert machine_from({"preset": "summit", "nodes": 16}).topology == preset("summit", 16).topology
 
@@ -127,31 +131,45 @@ def test_a_preset_with_changes() -> None:
         (f"name: x\nnodes: 4\nfabric: {{kind: switch, {WIRE}, taper: 2}}", "unknown key 'taper'"),
         (f"name: x\nnodes: 4\nfabric: {{kind: switch, {WIRE}}}\nlinks: []", "unknown key 'fabric'"),
         (f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, {WIRE}}}", "per_leaf must be a whole"),
-        (f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, uplinks: 2, taper: 2, per_leaf: 4, "
-         f"{WIRE}}}",
-         "write `uplinks` or `taper`, not both"),
-        (f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, per_leaf: 4, taper: 5, {WIRE}}}",
-         "taper must be from 1 to per_leaf, 4, not 5"),
-        (f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, per_leaf: [4, 4], uplinks: 4, {WIRE}}}",
-         "one number for each level"),
-        (f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, per_leaf: 4, rails: 2, {WIRE}}}",
-         "rails must be true or false"),
+        (
+            f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, uplinks: 2, taper: 2, per_leaf: 4, "
+            f"{WIRE}}}",
+            "write `uplinks` or `taper`, not both",
+        ),
+        (
+            f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, per_leaf: 4, taper: 5, {WIRE}}}",
+            "taper must be from 1 to per_leaf, 4, not 5",
+        ),
+        (
+            f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, per_leaf: [4, 4], uplinks: 4, {WIRE}}}",
+            "one number for each level",
+        ),
+        (
+            f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, per_leaf: 4, rails: 2, {WIRE}}}",
+            "rails must be true or false",
+        ),
         (f"name: x\nnodes: 4\nfabric: {{kind: torus, shape: [], {WIRE}}}", "of 1 to 8 numbers"),
         (f"name: x\nnodes: 9\nfabric: {{kind: torus, shape: [2, 4], {WIRE}}}", "9 nodes do not"),
-        (f"name: x\nnodes: 4\nfabric: {{kind: torus, shape: 4, {WIRE}, link: 3}}",
-         "fabric: link must be a mapping with bandwidth, latency"),
+        (
+            f"name: x\nnodes: 4\nfabric: {{kind: torus, shape: 4, {WIRE}, link: 3}}",
+            "fabric: link must be a mapping with bandwidth, latency",
+        ),
         (PAIRS.replace("kind: nic,", "kind: card,"), "device 3: kind is one of gpu, cpu, nic"),
         (PAIRS.replace("kind: nvlink", "kind: wire"), "link 7: kind is one of network, nvlink"),
         (PAIRS.replace("[gpu0, gpu1]", "[gpu0, gpu7]"), "there is no node or switch 'gpu7'"),
         (PAIRS.replace("[cpu, gpu3]", "[gpu2, gpu3]"), "gpu3 cannot be reached from cpu"),
         (PAIRS.replace("[cpu, gpu3]", "[cpu, gpu2]"), "link cpu -> gpu2 is written twice"),
-        (PAIRS.replace("count: 4}\n    - {name: nic", "count: 400}\n    - {name: nic"),
-         "device 2: count must be a whole number from 1 to 256"),
+        (
+            PAIRS.replace("count: 4}\n    - {name: nic", "count: 400}\n    - {name: nic"),
+            "device 2: count must be a whole number from 1 to 256",
+        ),
         (PAIRS.replace("offers: [multicast]", "offers: [magic]"), "offers are some of multicast"),
-        ("name: x\nnodes: 4\nlatency: 1us\nbandwidth: 1GB/s\ninterior: {devices: [], links: []}",
-         "a list of at least one device"),
+        (
+            "name: x\nnodes: 4\nlatency: 1us\nbandwidth: 1GB/s\ninterior: {devices: [], links: []}",
+            "a list of at least one device",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_in_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence) as caught:
         read(text)

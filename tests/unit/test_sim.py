@@ -37,7 +37,7 @@ GOLDEN = [  # rows of simgrid_pure.csv: algorithm, ranks, bytes, seconds
     ("rdb", 64, 1048576, 5.1532416e-04),
     ("rab_rdb", 64, 1048576, 1.8916608e-04),
     ("binomial_tree", 64, 1048576, 5.1532416e-04),
-]  # fmt: skip
+]
 
 
 @settings(max_examples=300, deadline=None)
@@ -73,8 +73,13 @@ def test_the_engines_agree_on_presets(name: str, algorithm: str) -> None:
     machine = preset(name, 4)
     placement = Placement.cyclic(machine.topology, 4)
     known = algorithms.describe(ALLREDUCE, algorithm).params
-    made = algorithms.build(ALLREDUCE, algorithm, placement.p, nbytes=1 << 20,
-                            params={"group": 4} if "group" in known else {})  # fmt: skip
+    made = algorithms.build(
+        ALLREDUCE,
+        algorithm,
+        placement.p,
+        nbytes=1 << 20,
+        params={"group": 4} if "group" in known else {},
+    )
     sizes = [1000, 1 << 20]
     ours = fast_engine.finish_times(made, placement, machine.calibration, sizes, memory=CUDA)
     for row, size in zip(ours, sizes, strict=True):
@@ -102,9 +107,12 @@ def test_oracle_rows(shared: Path, engine: str, largest: int) -> None:
 
 
 FAT_TREE = [  # rows of simgrid_fattree.csv, 64 ranks, 1 MiB: algorithm, uplinks, seconds
-    ("lr", 16, 6.693120e-04), ("lr", 8, 6.693120e-04), ("rdb", 16, 5.1932416e-04),
-    ("rdb", 8, 6.8709888e-04), ("scatter_rdb_allgather", 8, 2.600832e-04),
-]  # fmt: skip
+    ("lr", 16, 6.693120e-04),
+    ("lr", 8, 6.693120e-04),
+    ("rdb", 16, 5.1932416e-04),
+    ("rdb", 8, 6.8709888e-04),
+    ("scatter_rdb_allgather", 8, 2.600832e-04),
+]
 
 
 @ENGINES

@@ -66,9 +66,14 @@ def meeting(capacity: float, *, shared: bool = False, ports: int = 3) -> bool:
     """Whether messages of 1 GB/s from `ports` ranks to as many others meet on one link."""
     sender = np.arange(ports)
     found = meeting_links(
-        sender, sender + ports, np.zeros((ports, 1), np.int64), np.ones((ports, 1)),
-        np.full(ports, 1e9), np.array([capacity]), shared=shared,
-    )  # fmt: skip
+        sender,
+        sender + ports,
+        np.zeros((ports, 1), np.int64),
+        np.ones((ports, 1)),
+        np.full(ports, 1e9),
+        np.array([capacity]),
+        shared=shared,
+    )
     return bool(found[0])
 
 
@@ -84,8 +89,9 @@ def test_links_that_messages_can_fill() -> None:
 def test_a_link_behind_one_port_is_filled_by_one_message_at_a_time() -> None:
     """Three ranks send to one: its port takes the messages one after the other."""
     links, ones = np.zeros((3, 1), np.int64), np.ones((3, 1))
-    found = meeting_links(np.arange(3), np.full(3, 7), links, ones, np.full(3, 1e9),
-                          np.array([1e8]), shared=False)  # fmt: skip
+    found = meeting_links(
+        np.arange(3), np.full(3, 7), links, ones, np.full(3, 1e9), np.array([1e8]), shared=False
+    )
     assert not found.any()
     assert narrowest(links, 0.5 * ones, np.array([1e8])).tolist() == [2e8] * 3
 
@@ -99,9 +105,10 @@ def test_segments_that_a_path_lacks_are_no_free_ones() -> None:
         "x", "y", {("network", "host"): one, ("node_oversubscribed", "host"): halves}
     )
     made = algorithms.build(ALLREDUCE, "recursive_doubling", 4)
-    wide = replace(placement.topology, links=tuple(
-        replace(link, capacity=2e9) for link in placement.topology.links
-    ))  # fmt: skip
+    wide = replace(
+        placement.topology,
+        links=tuple(replace(link, capacity=2e9) for link in placement.topology.links),
+    )
     call = fast_engine.Call(made, replace(placement, topology=wide), costs, 1, "host")
     assert len(call._prepared[2].slot) == 0
 
@@ -124,9 +131,9 @@ def test_the_network_replicates(engine: str, p: int) -> None:
 def test_the_network_reduces(engine: str, p: int) -> None:
     """All parts arrive as one message, which is folded once."""
     m = 10_000
-    made = schedule(Collective.REDUCE, p, 1, [
-        Round.of(np.arange(1, p), 0, 0, reduce=DST_OP_ARRIVING)
-    ])  # fmt: skip
+    made = schedule(
+        Collective.REDUCE, p, 1, [Round.of(np.arange(1, p), 0, 0, reduce=DST_OP_ARRIVING)]
+    )
     gamma = {"host": ReductionCost(Estimate.exact(3e-6), Estimate.exact(1e-10))}
     costs = replace(given_calibration(star(p).topology), reduction=gamma)
     seconds = simulate(replace(made, in_network=True), star(p), costs, m, engine=engine)
@@ -139,8 +146,10 @@ def test_copies_run_beside_messages(engine: str) -> None:
     placement = Placement.consecutive(cluster(interior(1), interior(1)), 1)
     rows = Round.of([0, 0], [1, 0], [0, 0], into=[0, 2], count=[2, 1])
     made = Schedule(BCAST, 2, 2, lambda: [rows], staged=True)
-    paths = {("network", CUDA): PathCost.line(0.0, BETA),
-             ("staging", CUDA): PathCost.line(2e-6, 0.25 * BETA)}  # fmt: skip
+    paths = {
+        ("network", CUDA): PathCost.line(0.0, BETA),
+        ("staging", CUDA): PathCost.line(2e-6, 0.25 * BETA),
+    }
     costs = Calibration("x", "y", paths)
 
     def times(m: int) -> list[float]:
@@ -183,9 +192,7 @@ def test_a_port_of_its_own_for_the_network(engine: str, own: bool, seconds: floa
     assert times[2] == pytest.approx(seconds + ALPHA)
 
 
-def test_more_than_can_be_played_event_by_event_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_than_can_be_played_event_by_event_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that share ports are never played round by round."""
     monkeypatch.setattr(fast_engine, "MOST_EVENTS", 10)
     made = algorithms.build(ALLREDUCE, "ring", 8, nbytes=800)

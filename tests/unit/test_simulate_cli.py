@@ -97,14 +97,26 @@ def test_a_named_algorithm_without_variants_has_its_own_parameters(
         (FLAT, "--algorithm nvls", "needs buffers in GPU memory"),
         (FLAT, "--algorithm ring,collnet_direct", "collnet_direct needs buffers in GPU memory"),
         (FLAT, "--algorithm nccl_ring", "nccl_ring needs buffers in GPU memory"),
-        (FLAT + GPUS, "--algorithm nvls --memory cuda --ppn 4",
-         "needs NVSwitches that reduce: where flat16 has that, say `offers: [nvswitch_reduction]`"),
-        (FLAT + GPUS + "offers: [nvswitch_reduction]", "--algorithm nvls --memory cuda --ppn 4",
-         "needs all ranks on one node"),
-        (FLAT + GPUS + "offers: [nvswitch_reduction]", "--algorithm nvls_tree --memory cuda",
-         "needs several ranks on each of several nodes"),
+        (
+            FLAT + GPUS,
+            "--algorithm nvls --memory cuda --ppn 4",
+            (
+                "needs NVSwitches that reduce: where flat16 has that, say `offers:"
+                " [nvswitch_reduction]`"
+            ),
+        ),
+        (
+            FLAT + GPUS + "offers: [nvswitch_reduction]",
+            "--algorithm nvls --memory cuda --ppn 4",
+            "needs all ranks on one node",
+        ),
+        (
+            FLAT + GPUS + "offers: [nvswitch_reduction]",
+            "--algorithm nvls_tree --memory cuda",
+            "needs several ranks on each of several nodes",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_the_machine_cannot_do_has_no_price(
     machine: str, words: str, says: str, flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,8 +21,15 @@ from tuner.topology.readers.yaml_topology import topology_from
 
 OPENMPI = "openmpi 5.0.11"
 SIZES = (8, 40_000, 500_000, 2 << 20, 4 << 20)
-FLAT = topology_from({"name": "flat", "nodes": 8, "latency": "1us", "bandwidth": "12.5GB/s",
-                      "local": {"latency": "300ns", "bandwidth": "10GB/s"}})  # fmt: skip
+FLAT = topology_from(
+    {
+        "name": "flat",
+        "nodes": 8,
+        "latency": "1us",
+        "bandwidth": "12.5GB/s",
+        "local": {"latency": "300ns", "bandwidth": "10GB/s"},
+    }
+)
 COSTS = given_calibration(FLAT)
 
 
@@ -30,8 +37,10 @@ COSTS = given_calibration(FLAT)
 def test_every_algorithm_on_two_placements_in_any_order(collective: Collective) -> None:
     there = [Placement.consecutive(FLAT, ppn, 8) for ppn in (1, 2)]
     ours, library = Simulations(COSTS), mpi_libraries.named(OPENMPI)
-    choices = [*library.candidates(collective, 8, SIZES[-1]),
-               Choice("pipeline", {"segment": 1 << 20})]  # fmt: skip
+    choices = [
+        *library.candidates(collective, 8, SIZES[-1]),
+        Choice("pipeline", {"segment": 1 << 20}),
+    ]
     compared = 0
     for choice, nbytes, placement in product(choices, SIZES, there):
         if choice.algorithm == "pipeline" and collective is not Collective.BCAST:

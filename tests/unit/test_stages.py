@@ -69,8 +69,16 @@ def test_an_out_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path)
 
 def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> None:
     def loop() -> LibraryLoop:
-        return LibraryLoop("openmpi", Path(sys.executable), Stages(tmp_path), Display(console()),
-                           None, None, 60.0, "single")  # fmt: skip
+        return LibraryLoop(
+            "openmpi",
+            Path(sys.executable),
+            Stages(tmp_path),
+            Display(console()),
+            None,
+            None,
+            60.0,
+            "single",
+        )
 
     whole = 60.0 + sum(SECONDS.values())
     assert loop().expected == whole
@@ -88,8 +96,16 @@ def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("content", ["{", "5"])
 def test_a_damaged_result_of_an_earlier_run_is_named(tmp_path: Path, content: str) -> None:
-    loop = LibraryLoop("openmpi", Path(sys.executable), Stages(tmp_path), Display(console()),
-                       None, None, 1.0, "single")  # fmt: skip
+    loop = LibraryLoop(
+        "openmpi",
+        Path(sys.executable),
+        Stages(tmp_path),
+        Display(console()),
+        None,
+        None,
+        1.0,
+        "single",
+    )
     (tmp_path / "openmpi").mkdir()
     (tmp_path / "openmpi" / "proofs.json").write_text(content)
     with pytest.raises(InputError, match=r"proofs\.json.*delete it"):

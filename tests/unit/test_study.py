@@ -32,46 +32,42 @@ from tuner.machines import preset
 from tuner.machines.topology_files import load_topology
 from tuner.machines.yaml_machines import machine_from
 from tuner.sim import simulate
-from tuner.topology import (
-    CUDA,
-    HOST,
-    NETWORK,
-    NODE,
-    NODE_OVERSUBSCRIBED,
-    Placement,
-    Topology,
-)
+from tuner.topology import CUDA, HOST, NETWORK, NODE, NODE_OVERSUBSCRIBED, Placement, Topology
 from tuner.topology.readers import given_calibration, topology_record
 from tuner.topology.readers.yaml_topology import topology_from
 from tuner.whatif import study_runner, study_spec, study_tasks
 from tuner.whatif.axes import placed, varied
-from tuner.whatif.study_candidates import (
-    Candidate,
-    build,
-    candidates,
-    pieces,
-    transfers,
-)
+from tuner.whatif.study_candidates import Candidate, build, candidates, pieces, transfers
 from tuner.whatif.study_result import switches
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 LOCAL = {"latency": "300ns", "bandwidth": "10GB/s"}
-FLAT = {"name": "flat8", "nodes": 8, "latency": "2us", "bandwidth": "12.5GB/s", "cores": 4,
-        "local": LOCAL}  # fmt: skip
+FLAT = {
+    "name": "flat8",
+    "nodes": 8,
+    "latency": "2us",
+    "bandwidth": "12.5GB/s",
+    "cores": 4,
+    "local": LOCAL,
+}
 SPEC: dict[str, Any] = {
-    "name": "twice", "topology": FLAT, "collectives": ["bcast", "allreduce"],
+    "name": "twice",
+    "topology": FLAT,
+    "collectives": ["bcast", "allreduce"],
     "vary": {"nodes": [2, 8], "ppn": [1, 2], "bandwidth": ["12.5GB/s", "25GB/s"]},
     "sizes": ["1KiB", "256KiB"],
-}  # fmt: skip
+}
 TREE = {
-    "name": "tree", "nodes": ["a", "b", "c"], "switches": ["s", "t"],
+    "name": "tree",
+    "nodes": ["a", "b", "c"],
+    "switches": ["s", "t"],
     "links": [
         {"between": ["a", "s"], "latency": "1us", "bandwidth": "10GB/s"},
         {"between": ["b", "s"], "latency": "1us", "bandwidth": "10GB/s"},
         {"between": ["c", "t"], "latency": "1us", "bandwidth": "10GB/s"},
         {"between": ["s", "t"], "latency": "3us", "bandwidth": "40GB/s"},
     ],
-}  # fmt: skip
+}
 ALONE = {"name": "alone", "nodes": ["a"], "links": []}
 FEW = {"nodes": [2, 8]}  # places, where each is as good as another
 NOWHERE = study_spec.Files(Path("/nonexistent"))
@@ -84,10 +80,13 @@ def made(**changed: Any) -> whatif.Study:
 def table(*rules: tuple[Collective, int, int, Choice]) -> TuningTable:
     """One choice for all sizes of each (collective, nodes, ppn)."""
     return TuningTable(
-        Cluster("old", 8, 4, "any", 2**30), "openmpi 5.0.11",
-        tuple(Rule(Key(c, nodes, ppn), 0, math.inf, choice, Evidence("measured"))
-              for c, nodes, ppn, choice in rules),
-    )  # fmt: skip
+        Cluster("old", 8, 4, "any", 2**30),
+        "openmpi 5.0.11",
+        tuple(
+            Rule(Key(c, nodes, ppn), 0, math.inf, choice, Evidence("measured"))
+            for c, nodes, ppn, choice in rules
+        ),
+    )
 
 
 def test_every_time_is_what_the_simulator_says() -> None:
@@ -101,18 +100,22 @@ def test_every_time_is_what_the_simulator_says() -> None:
         placement = Placement.consecutive(topology, int(point.at["ppn"]))
         for timing in point.timings:
             schedule = algorithms.build(
-                point.collective, timing.algorithm, placement.p, nbytes=point.nbytes,
+                point.collective,
+                timing.algorithm,
+                placement.p,
+                nbytes=point.nbytes,
                 params=timing.params,
-            )  # fmt: skip
+            )
             expected = simulate(schedule, placement, given_calibration(topology), point.nbytes)
             assert timing.seconds == pytest.approx(expected, rel=1e-12)
         assert point.best.seconds <= min(t.seconds for t in point.timings) * (1 + 1e-9)
         names = {timing.algorithm for timing in point.timings}
         assert names == {
-            name for name in algorithms.names(point.collective)
+            name
+            for name in algorithms.names(point.collective)
             if placement.p > 2  # the least group is one of four: of all eight nodes, one per rank
             or "group" not in algorithms.describe(point.collective, name).params
-        }  # fmt: skip
+        }
 
 
 def test_the_same_study_gives_the_same_record_and_records_come_back() -> None:
@@ -129,9 +132,11 @@ def test_the_same_study_gives_the_same_record_and_records_come_back() -> None:
 def test_switches_are_where_the_best_one_changes() -> None:
     """Along the size: few messages for short vectors, few bytes for long ones."""
     asked = made(
-        vary={}, collectives=["allreduce"], sizes=["8B", "64B", "1MiB", "16MiB"],
+        vary={},
+        collectives=["allreduce"],
+        sizes=["8B", "64B", "1MiB", "16MiB"],
         algorithms=["recursive_doubling", "ring"],
-    )  # fmt: skip
+    )
     result = whatif.run(asked)
     best = [point.best.algorithm for point in result.points]
     assert best == ["recursive_doubling"] * 2 + ["ring"] * 2
@@ -160,9 +165,13 @@ def test_segments_are_offered_where_they_cut() -> None:
 
     assert offered(1024) == ["segmented_ring(segment=1MiB)", "ring", "pipeline"]
     assert offered(2**16) == [
-        "segmented_ring(segment=1MiB)", "segmented_ring(segment=8KiB)", "ring", "pipeline",
-        "pipeline(segment=8KiB)", "pipeline(segment=32KiB)",
-    ]  # fmt: skip
+        "segmented_ring(segment=1MiB)",
+        "segmented_ring(segment=8KiB)",
+        "ring",
+        "pipeline",
+        "pipeline(segment=8KiB)",
+        "pipeline(segment=32KiB)",
+    ]
     assert offered(2**28)[-2:] == ["pipeline", "pipeline(segment=2MiB)"]  # no thousands of pieces
 
 
@@ -197,12 +206,19 @@ def test_reductions_on_the_way_are_for_gpus_that_are_behind_such_switches() -> N
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"algorithms": ["ring", "nvls"], "collectives": ["allreduce"]},
-         "allreduce nvls needs buffers in GPU memory: ask for memory cuda"),
-        ({"algorithms": ["multicast"], "collectives": ["bcast"]},
-         "needs a network that .* where flat8 has that, say `offers: .multicast.` in its topology"),
+        (
+            {"algorithms": ["ring", "nvls"], "collectives": ["allreduce"]},
+            "allreduce nvls needs buffers in GPU memory: ask for memory cuda",
+        ),
+        (
+            {"algorithms": ["multicast"], "collectives": ["bcast"]},
+            (
+                "needs a network that .* where flat8 has that, say `offers: .multicast.` in its"
+                " topology"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_a_named_algorithm_lacks_is_said(changed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         made(**changed)
@@ -233,9 +249,10 @@ def test_a_schedule_depends_on_the_size_through_the_number_of_segments_alone(
     params = algorithms.describe(collective, name).params
     for p in (6, 8, 16):
         for size, other, segment, another in (
-            (90_000, 900_000, 30_000, 300_000), (64_001, 96_000, 32_000, 32_000),
+            (90_000, 900_000, 30_000, 300_000),
+            (64_001, 96_000, 32_000, 32_000),
             (1 << 20, 1 << 14, 0, 0),
-        ):  # fmt: skip
+        ):
             one, two = (
                 Candidate(name, {**params, **({"segment": cut} if "segment" in params else {})})
                 for cut in (segment, another)
@@ -263,9 +280,11 @@ def test_keeping_a_table_costs_what_its_choices_cost() -> None:
         (ALLREDUCE, 16, 1, Choice("ring")),
     )
     asked = made(
-        topology={**FLAT, "nodes": 16}, vary={"nodes": [2, 8, 16]}, sizes=["256KiB"],
+        topology={**FLAT, "nodes": 16},
+        vary={"nodes": [2, 8, 16]},
+        sizes=["256KiB"],
         table=table_record(kept),
-    )  # fmt: skip
+    )
     result = whatif.run(asked)
     by = {(p.collective, p.at["nodes"]): p for p in result.points}
     for nodes, choice in ((2, "linear"), (16, "pipeline")):
@@ -326,12 +345,18 @@ def test_axes_of_linked_topologies() -> None:
     other = changed(TREE, nodes=2, latency=1e-6, uplink_bandwidth=80e9)
     assert [node.name for node in other.nodes] == ["a", "b"]
     assert ends(other) == {
-        ("a", "s"): (0.5e-6, 10e9), ("s", "a"): (0.5e-6, 10e9),
-        ("b", "s"): (0.5e-6, 10e9), ("s", "b"): (0.5e-6, 10e9),
-        ("s", "t"): (3e-6, 80e9), ("t", "s"): (3e-6, 80e9),
-    }  # fmt: skip
-    tree = {"name": "tree", "nodes": 8, "fabric": {"kind": "fat_tree", "per_leaf": 4,
-            "latency": "1us", "bandwidth": "1GB/s"}}  # fmt: skip
+        ("a", "s"): (0.5e-6, 10e9),
+        ("s", "a"): (0.5e-6, 10e9),
+        ("b", "s"): (0.5e-6, 10e9),
+        ("s", "b"): (0.5e-6, 10e9),
+        ("s", "t"): (3e-6, 80e9),
+        ("t", "s"): (3e-6, 80e9),
+    }
+    tree = {
+        "name": "tree",
+        "nodes": 8,
+        "fabric": {"kind": "fat_tree", "per_leaf": 4, "latency": "1us", "bandwidth": "1GB/s"},
+    }
     with pytest.raises(InputError, match="write the largest number of nodes into its file, and"):
         changed(tree, nodes=16)
     assert len(changed({**tree, "nodes": 16}, nodes=8).nodes) == 8
@@ -396,8 +421,12 @@ def test_ranks_are_placed_as_the_study_says() -> None:
     machine = machine_from({**FLAT, "nodes": 2})
     assert placed(machine, {"ppn": 2}).node_of.tolist() == [0, 0, 1, 1]
     assert placed(machine, {"ppn": 2, "placement": "cyclic"}).node_of.tolist() == [0, 1, 0, 1]
-    asked = made(vary={"ppn": [2], "placement": ["cyclic", "consecutive"]}, collectives=["bcast"],
-                 algorithms=["binomial"], sizes=["1MiB"])  # fmt: skip
+    asked = made(
+        vary={"ppn": [2], "placement": ["cyclic", "consecutive"]},
+        collectives=["bcast"],
+        algorithms=["binomial"],
+        sizes=["1MiB"],
+    )
     cyclic, consecutive = whatif.run(asked).points
     assert (cyclic.at["placement"], consecutive.at["placement"]) == ("cyclic", "consecutive")
     assert cyclic.best.seconds != consecutive.best.seconds
@@ -417,9 +446,13 @@ def test_measured_costs_hold_inside_a_node_and_the_topology_between_nodes() -> N
     measured = Calibration("old", "openmpi 5.0.11", costs)
     bare = {key: value for key, value in FLAT.items() if key != "local"}
     asked = made(
-        topology=bare, vary={"nodes": [1, 2], "ppn": [1, 2]}, collectives=["bcast"], sizes=[1000],
-        algorithms=["linear"], calibration=calibration_record(measured),
-    )  # fmt: skip
+        topology=bare,
+        vary={"nodes": [1, 2], "ppn": [1, 2]},
+        collectives=["bcast"],
+        sizes=[1000],
+        algorithms=["linear"],
+        calibration=calibration_record(measured),
+    )
     alone, inside, across, _ = whatif.run(asked).points
     assert alone.best.seconds == 0
     assert inside.best.seconds == pytest.approx(5e-6 + 1000 * 1e-9)
@@ -455,16 +488,20 @@ def test_what_is_too_much_is_said_before_anything_is_simulated(
         return False
 
     with pytest.raises(InputError, match="more than 0 hours on one core: give fewer"):
-        whatif.run(made(sizes=[2**i for i in range(28)], vary={"ppn": [1, 2, 3, 4]}),
-                  lambda _, text: seen.append(text), cancelled)  # fmt: skip
+        whatif.run(
+            made(sizes=[2**i for i in range(28)], vary={"ppn": [1, 2, 3, 4]}),
+            lambda _, text: seen.append(text),
+            cancelled,
+        )
     assert seen == []
     assert sum(counted) < 8  # what is already too much is not planned to its end
 
 
 def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study_tasks, "MOST_TRANSFERS", 1000)
-    asked = made(vary={"nodes": [64]}, collectives=["allreduce"], sizes=[8],
-                 algorithms=["ring", "linear"])  # fmt: skip
+    asked = made(
+        vary={"nodes": [64]}, collectives=["allreduce"], sizes=[8], algorithms=["ring", "linear"]
+    )
     (point,) = whatif.run(asked).points
     assert point.left_out == ("ring",)
     assert [timing.algorithm for timing in point.timings] == ["linear"]
@@ -518,10 +555,16 @@ def test_bad_studies_are_named(changed: dict[str, Any], sentence: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"kind": "table"}, {"version": 2}, {"points": 5}, {"points": [{}]}, {"colour": 1},
-        {"axes": {"nodes": "x"}}, {"switches": [{"axis": 1}]}, {"keeping": {"mean": "much"}},
+        {"kind": "table"},
+        {"version": 2},
+        {"points": 5},
+        {"points": [{}]},
+        {"colour": 1},
+        {"axes": {"nodes": "x"}},
+        {"switches": [{"axis": 1}]},
+        {"keeping": {"mean": "much"}},
     ],
-)  # fmt: skip
+)
 def test_a_record_that_is_no_result_is_refused(change: dict[str, Any]) -> None:
     record = whatif.result_record(whatif.run(made(vary={}, collectives=["bcast"], sizes=[8])))
     with pytest.raises(InputError, match="not the result of a study"):
@@ -535,8 +578,13 @@ def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     write_calibration(
         given_calibration(load_topology(tmp_path / "flat8.yaml")), tmp_path / "costs.json"
     )
-    asked = {**SPEC, "vary": FEW, "topology": "flat8.yaml", "table": "table.json",
-             "calibration": "costs.json"}  # fmt: skip
+    asked = {
+        **SPEC,
+        "vary": FEW,
+        "topology": "flat8.yaml",
+        "table": "table.json",
+        "calibration": "costs.json",
+    }
     path = tmp_path / "study.yaml"
     path.write_text(json.dumps(asked))
     assert main(["whatif", str(path), "--csv", str(tmp_path / "s.csv")]) == 0
@@ -580,17 +628,32 @@ def test_an_embedded_topology_record_is_that_topology() -> None:
 
 
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=6)
     | st.sampled_from(["1us", "1GB/s", "8B", "ring", "bcast", 2, 1]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(max_size=6) | st.sampled_from([*FLAT, *TREE, "kind", "version"]),
-                      inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=6) | st.sampled_from([*FLAT, *TREE, "kind", "version"]),
+            inner,
+            max_size=4,
+        )
+    ),
     max_leaves=6,
-)  # fmt: skip
+)
 SOUND = json.dumps(
-    {**whatif.study_record(made()), "topology": TREE, "algorithms": ["linear"],
-     "vary": {"nodes": [1, 2]}, "calibration": CALIBRATION, "table": TABLE}
-)  # fmt: skip
+    {
+        **whatif.study_record(made()),
+        "topology": TREE,
+        "algorithms": ["linear"],
+        "vary": {"nodes": [1, 2]},
+        "calibration": CALIBRATION,
+        "table": TABLE,
+    }
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -599,8 +662,9 @@ def test_whatever_json_says_is_a_study_or_an_input_error(data: st.DataObject) ->
     """One value anywhere in a sound study is replaced by anything at all."""
     inside = record = json.loads(SOUND)
     while isinstance(inside, dict | list) and inside:
-        key = data.draw(st.sampled_from(list(inside) if isinstance(inside, dict) else
-                                        range(len(inside))))  # fmt: skip
+        key = data.draw(
+            st.sampled_from(list(inside) if isinstance(inside, dict) else range(len(inside)))
+        )
         if data.draw(st.integers(0, 2)) == 0 or not isinstance(inside[key], dict | list):
             inside[key] = data.draw(ANYTHING)
             break

@@ -27,14 +27,22 @@ from tuner.report.time_breakdown import Bill, draw_bills
 from tuner.sim.critical_paths import PARTS
 from tuner.whatif.study_spec import Files, study_from
 
-FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s", "cores": 8,
-        "local": {"latency": "300ns", "bandwidth": "10GB/s"}}  # fmt: skip
+FLAT = {
+    "name": "flat",
+    "nodes": 16,
+    "latency": "2us",
+    "bandwidth": "12.5GB/s",
+    "cores": 8,
+    "local": {"latency": "300ns", "bandwidth": "10GB/s"},
+}
 SPEC: dict[str, Any] = {
-    "name": "small", "topology": FLAT, "collectives": ["bcast", "allreduce"],
+    "name": "small",
+    "topology": FLAT,
+    "collectives": ["bcast", "allreduce"],
     "vary": {"nodes": [2, 4, 7], "bandwidth": ["1GB/s", "25GB/s"]},
     "sizes": ["64B", "4KiB", "256KiB", "4MiB"],
     "algorithms": ["binomial", "scatter_allgather", "ring", "recursive_doubling"],
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +74,9 @@ def test_a_study_is_drawn(asked: whatif.Study, result: whatif.StudyResult, tmp_p
     told: list[float] = []
     drawn = study_plots.save_study(asked, result, tmp_path, lambda done, _: told.append(done))
     files = drawn.files
-    names = [f"crossover-{c}-bandwidth-{rate}" for c in asked.collectives
-             for rate in ("1GB-s", "25GB-s")]  # fmt: skip
+    names = [
+        f"crossover-{c}-bandwidth-{rate}" for c in asked.collectives for rate in ("1GB-s", "25GB-s")
+    ]
     names += ["time-bcast", "time-allreduce"]
     assert {p.name for p in files} == {f"{n}.{kind}" for n in names for kind in ("svg", "png")}
     assert sorted(tmp_path.iterdir()) == sorted(files)
@@ -117,8 +126,15 @@ def test_where_the_time_goes_is_drawn(
     study_plots.save_study(asked, result, tmp_path, lambda *_: None)
     shown = texts(tmp_path / "time-bcast.svg")
     title = " ".join(shown.split())  # of several lines, and an axis is never cut
-    for text in ("latency: ", "bandwidth: ", "bcast on flat, nodes 7,", "bandwidth 25GB/s",
-                 "memory host", "ppn 1", "4MiB"):  # fmt: skip
+    for text in (
+        "latency: ",
+        "bandwidth: ",
+        "bcast on flat, nodes 7,",
+        "bandwidth 25GB/s",
+        "memory host",
+        "ppn 1",
+        "4MiB",
+    ):
         assert text in title
     assert "overhead: " not in shown  # there is none
 

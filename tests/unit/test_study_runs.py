@@ -25,13 +25,22 @@ from tuner.whatif.study_checkpoint import kept_in
 from tuner.whatif.study_spec import Files, study_from
 from tuner.whatif.study_tasks import Answer, Task, plan
 
-FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s", "cores": 4,
-        "local": {"latency": "300ns", "bandwidth": "10GB/s"}}  # fmt: skip
+FLAT = {
+    "name": "flat",
+    "nodes": 16,
+    "latency": "2us",
+    "bandwidth": "12.5GB/s",
+    "cores": 4,
+    "local": {"latency": "300ns", "bandwidth": "10GB/s"},
+}
 SPEC: dict[str, Any] = {
-    "name": "small", "topology": FLAT, "collectives": ["bcast", "allreduce"],
-    "vary": {"nodes": [2, 5, 16], "ppn": [1, 2]}, "sizes": ["1KiB", "256KiB"],
+    "name": "small",
+    "topology": FLAT,
+    "collectives": ["bcast", "allreduce"],
+    "vary": {"nodes": [2, 5, 16], "ppn": [1, 2]},
+    "sizes": ["1KiB", "256KiB"],
     "algorithms": ["binomial", "chain", "pipeline", "ring", "recursive_doubling", "hierarchical"],
-}  # fmt: skip
+}
 LONG = {**SPEC, "vary": {"nodes": [128]}, "sizes": [2**i for i in range(14, 27)]}
 LONGER = {**LONG, "vary": {"nodes": [600, 768, 1000, 1024]}}
 
@@ -71,8 +80,12 @@ def test_cancelling_ends_the_processes() -> None:
     calls: list[str] = []
     before = children()
     with pytest.raises(whatif.CancelledError):
-        whatif.run(made(**LONG), lambda _, text: calls.append(text), lambda: len(calls) > 2,
-                  carry=whatif.locally(2))  # fmt: skip
+        whatif.run(
+            made(**LONG),
+            lambda _, text: calls.append(text),
+            lambda: len(calls) > 2,
+            carry=whatif.locally(2),
+        )
     assert children() == before
 
 
@@ -176,10 +189,7 @@ def test_a_changed_study_is_not_resumed(tmp_path: Path) -> None:
 
 def test_two_at_once_are_told(tmp_path: Path) -> None:
     path = tmp_path / "s.partial"
-    with (
-        kept_in(path) as keep,
-        kept_in(path) as other,
-    ):
+    with kept_in(path) as keep, kept_in(path) as other:
         keep(*few())
         with pytest.raises(InputError, match="another process is at work on this study"):
             other(*few())
@@ -187,9 +197,19 @@ def test_two_at_once_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["garbage", "[0]", "[-1, null]", "[1e9, null]", '[0, "x"]', "[0, [1.0, 2.0, 3.0, 4.0]]",
-     "[0, [true]]", "[0, [-1.0]]", "[0, [NaN]]", "[" * 100_000],
-)  # fmt: skip
+    [
+        "garbage",
+        "[0]",
+        "[-1, null]",
+        "[1e9, null]",
+        '[0, "x"]',
+        "[0, [1.0, 2.0, 3.0, 4.0]]",
+        "[0, [true]]",
+        "[0, [-1.0]]",
+        "[0, [NaN]]",
+        "[" * 100_000,
+    ],
+)
 def test_damaged_answers_are_refused_by_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "s.partial"
     interrupted_after(path, 3)
@@ -216,9 +236,13 @@ def test_answers_that_cannot_be_kept(tmp_path: Path) -> None:
 def started(folder: Path, *options: str) -> subprocess.Popen[str]:
     """`tuner whatif` in a session of its own, as a terminal starts it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tuner.cli.main", "whatif", "study.yaml", *options], cwd=folder,
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "tuner.cli.main", "whatif", "study.yaml", *options],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def answered(folder: Path) -> int:
@@ -243,8 +267,10 @@ def test_a_killed_study_is_resumed(long_study: Path) -> None:
     """SIGKILL of the process alone: those that it started notice, and answers are kept."""
     running = started(long_study, "--jobs", "2")
     wait_for(long_study, 30, running)
-    children = [int(pid) for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children")
-               .read_text().split()]  # fmt: skip
+    children = [
+        int(pid)
+        for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    ]
     running.kill()
     running.communicate()
     kept = answered(long_study)
@@ -307,9 +333,12 @@ def small_study(tmp_path: Path) -> Path:
     ],
 )
 def test_targets_are_looked_at_before_anything_is_simulated(
-    small_study: Path, options: tuple[str, ...], sentence: str, capsys: Any,
+    small_study: Path,
+    options: tuple[str, ...],
+    sentence: str,
+    capsys: Any,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(small_study)
     before = {path.name: path.read_bytes() for path in small_study.iterdir()}
     assert main(["whatif", "study.json", *options]) == 1
@@ -363,9 +392,8 @@ def test_a_number_of_processes(jobs: str, tmp_path: Path, capsys: Any) -> None:
 def cluster() -> Iterator[LocalCluster]:
     """A scheduler and two processes on loopback."""
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0",
-        silence_logs=50,
-    ) as running:  # fmt: skip
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0", silence_logs=50
+    ) as running:
         yield running
 
 
@@ -382,8 +410,12 @@ def test_a_dask_cluster_gives_the_same_numbers(
 def test_a_study_on_a_cluster_is_cancelled(cluster: LocalCluster) -> None:
     calls: list[str] = []
     with pytest.raises(whatif.CancelledError):
-        whatif.run(made(**LONG), lambda _, text: calls.append(text), lambda: len(calls) > 1,
-                  carry=whatif.on_cluster(str(cluster.scheduler_address)))  # fmt: skip
+        whatif.run(
+            made(**LONG),
+            lambda _, text: calls.append(text),
+            lambda: len(calls) > 1,
+            carry=whatif.on_cluster(str(cluster.scheduler_address)),
+        )
 
 
 def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
@@ -399,8 +431,7 @@ def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "address",
-    ["nonsense", "host:x", "tcp://", "x://h:1", "tcp://127.0.0.1", "h:99999"],
+    "address", ["nonsense", "host:x", "tcp://", "x://h:1", "tcp://127.0.0.1", "h:99999"]
 )
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(InputError, match=r"written like tcp://10\.0\.0\.1:8786, not '"):
@@ -435,14 +466,18 @@ def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None
     listening = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard")
     scheduler = subprocess.Popen(
         [*dask, "scheduler", *listening, "--scheduler-file", str(place)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while not place.exists():
         assert scheduler.poll() is None
         time.sleep(0.05)
     address = json.loads(place.read_text())["address"]
-    other = subprocess.Popen([*dask, "worker", address, "--no-dashboard", "--no-nanny"],
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    other = subprocess.Popen(
+        [*dask, "worker", address, "--no-dashboard", "--no-nanny"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         running = started(long_study, "--scheduler", address)
         wait_for(long_study, 1, running)

@@ -16,9 +16,13 @@ from tuner.whatif.study_spec import Files, study_from
 
 FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s"}
 SPEC: dict[str, Any] = {
-    "name": "small", "topology": FLAT, "collectives": ["bcast"], "vary": {"nodes": [4, 16]},
-    "sizes": [8, "1MiB"], "algorithms": ["binomial", "linear"],
-}  # fmt: skip
+    "name": "small",
+    "topology": FLAT,
+    "collectives": ["bcast"],
+    "vary": {"nodes": [4, 16]},
+    "sizes": [8, "1MiB"],
+    "algorithms": ["binomial", "linear"],
+}
 
 
 def shown(capsys: pytest.CaptureFixture[str], **changed: Any) -> str:

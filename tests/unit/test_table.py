@@ -146,9 +146,14 @@ def test_tables_with_impossible_values(tmp_path: Path, old: str, new: str) -> No
 
 @pytest.mark.parametrize(
     "told",
-    [{"default_s": ()}, {"chosen_s": ()}, {"default_s": (1e-6, 2e-6)}, {"nbytes": ()},
-     {"predicted_s": (1e-6, 1e-6)}],
-)  # fmt: skip
+    [
+        {"default_s": ()},
+        {"chosen_s": ()},
+        {"default_s": (1e-6, 2e-6)},
+        {"nbytes": ()},
+        {"predicted_s": (1e-6, 1e-6)},
+    ],
+)
 def test_evidence_tells_times_of_every_size_or_none(tmp_path: Path, told: dict[str, Any]) -> None:
     path, whole = tmp_path / "t.json", rule(0, math.inf, "chain")
     for silent in ({}, {"predicted_s": (1e-6,)}, {"default_s": (), "chosen_s": ()}):

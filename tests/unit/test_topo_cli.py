@@ -22,10 +22,13 @@ from tuner.topology.readers.fabrics import fabric_topology as built
 WIRE = Wire(12.5e9)
 
 INTERLEAVED = Topology(  # nodes take turns at two leaves
-    "turns", tuple(Node(f"node{i}") for i in range(10)), ("leaf0", "leaf1", "top"),
+    "turns",
+    tuple(Node(f"node{i}") for i in range(10)),
+    ("leaf0", "leaf1", "top"),
     tuple(link for i in range(10) for link in WIRE.between(f"node{i}", f"leaf{i % 2}"))
-    + WIRE.between("leaf0", "top") + WIRE.between("leaf1", "top"),
-)  # fmt: skip
+    + WIRE.between("leaf0", "top")
+    + WIRE.between("leaf1", "top"),
+)
 
 
 def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -60,15 +63,18 @@ def test_show(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(link["rate"]["source"] and link["rate"]["certainty"] for link in record["links"])
     assert all(number["source"] for number in record["numbers"].values())
     assert {(path["path_class"], path["memory"]) for path in record["paths"]} >= {
-        ("network", "cuda"), ("network", "host"), ("staging", "cuda"),
-    }  # fmt: skip
+        ("network", "cuda"),
+        ("network", "host"),
+        ("staging", "cuda"),
+    }
 
 
 def test_a_preset_is_also_shown_as_other_commands_call_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert output(capsys, "show", "preset:summit:3") == output(capsys, "show", "summit",
-                                                               "--nodes", "3")  # fmt: skip
+    assert output(capsys, "show", "preset:summit:3") == output(
+        capsys, "show", "summit", "--nodes", "3"
+    )
 
 
 def test_show_says_numbers_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,7 +223,7 @@ def test_lines_cross_no_box() -> None:
         (built("x", 64, OneSwitch(WIRE)), ["node0", "node63"], ["a line:", "leaves"]),
         (INTERLEAVED, ["node0 …\n5 in all", "node1 …\n5 in all"], []),
     ],
-)  # fmt: skip
+)
 def test_boxes_tell_which_nodes_they_are(
     topology: Topology, said: list[str], unsaid: list[str]
 ) -> None:

@@ -42,8 +42,13 @@ def interiors(draw: st.DrawFn) -> Interior:
     others += [f"nic{i}" for i in range(draw(st.integers(0, 3)))]
     devices = [Device("cpu0", "cpu", draw(WORDS), draw(st.integers(0, 99)))]
     devices += [Device(name, name[:3], draw(WORDS)) for name in others]
-    found = [link for name in others for link in both(
-        "cpu0", name, draw(RATES), draw(TIMES), draw(KINDS), draw(st.integers(1, 18)))]  # fmt: skip
+    found = [
+        link
+        for name in others
+        for link in both(
+            "cpu0", name, draw(RATES), draw(TIMES), draw(KINDS), draw(st.integers(1, 18))
+        )
+    ]
     return Interior(tuple(devices), tuple(found))
 
 
@@ -51,17 +56,27 @@ def interiors(draw: st.DrawFn) -> Interior:
 def topologies(draw: st.DrawFn) -> Topology:
     """Nodes of some kinds, every port of them on one switch."""
     kinds = draw(st.lists(st.none() | interiors(), min_size=1, max_size=3))
-    nodes = tuple(Node(f"n{i}", draw(st.integers(1, 99)), draw(st.sampled_from(kinds)))
-                  for i in range(draw(st.integers(1, 5))))  # fmt: skip
-    links = [link for node in nodes for port in node.ports
-             for link in both(port, "s", draw(RATES), draw(TIMES), "network",
-                              draw(st.integers(1, 4)))]  # fmt: skip
+    nodes = tuple(
+        Node(f"n{i}", draw(st.integers(1, 99)), draw(st.sampled_from(kinds)))
+        for i in range(draw(st.integers(1, 5)))
+    )
+    links = [
+        link
+        for node in nodes
+        for port in node.ports
+        for link in both(port, "s", draw(RATES), draw(TIMES), "network", draw(st.integers(1, 4)))
+    ]
     return Topology(
-        draw(WORDS), nodes, ("s",), tuple(links), draw(st.none() | TIMES),
-        draw(st.none() | st.floats(1e-3, 1e15)), draw(RATES),
+        draw(WORDS),
+        nodes,
+        ("s",),
+        tuple(links),
+        draw(st.none() | TIMES),
+        draw(st.none() | st.floats(1e-3, 1e15)),
+        draw(RATES),
         draw(st.sampled_from(["spread", "first"])),
         draw(st.frozensets(st.sampled_from([MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION]))),
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -84,12 +99,19 @@ def test_an_interior_is_written_and_held_once() -> None:
 
 
 FIRST: dict[str, Any] = {
-    "kind": "topology", "version": 1, "name": "old",
-    "nodes": [{"name": "a", "cores": 4}, {"name": "b", "cores": 4}], "switches": ["s"],
-    "links": [{"source": a, "target": b, "capacity": 1e9, "latency": 1e-6}
-              for a, b in (("a", "s"), ("s", "a"), ("b", "s"), ("s", "b"))],
-    "local_latency": None, "local_bandwidth": None, "memory_bandwidth": "inf",
-}  # fmt: skip
+    "kind": "topology",
+    "version": 1,
+    "name": "old",
+    "nodes": [{"name": "a", "cores": 4}, {"name": "b", "cores": 4}],
+    "switches": ["s"],
+    "links": [
+        {"source": a, "target": b, "capacity": 1e9, "latency": 1e-6}
+        for a, b in (("a", "s"), ("s", "a"), ("b", "s"), ("s", "b"))
+    ],
+    "local_latency": None,
+    "local_bandwidth": None,
+    "memory_bandwidth": "inf",
+}
 
 
 def test_the_first_version_is_still_read() -> None:
@@ -119,8 +141,13 @@ def inside(*devices: dict[str, Any], links: Any = ()) -> dict[str, Any]:
         (inside(device(kind="fan")), "device cpu0: kind 'fan' is none of"),
         (inside(device(cores=-1)), "a device at least none"),
         (inside(device(), device(name="gpu0", kind="gpu")), "gpu0 cannot be reached from cpu0"),
-        (inside(device(), links=[{"source": "cpu0", "target": "cpu0", "capacity": -1.0,
-                                  "latency": 0.0}]), "a bandwidth must be above 0"),
+        (
+            inside(
+                device(),
+                links=[{"source": "cpu0", "target": "cpu0", "capacity": -1.0, "latency": 0.0}],
+            ),
+            "a bandwidth must be above 0",
+        ),
         ({"routing": "random"}, "routing is one of spread, first"),
         ({"offers": ["tea"]}, "offers are some of"),
         ({"offers": "multicast"}, "offers cannot be 'multicast'"),
@@ -128,7 +155,7 @@ def inside(*devices: dict[str, Any], links: Any = ()) -> dict[str, Any]:
         ({"links": [FIRST["links"][0] | {"kind": "rope"}]}, "kind 'rope' is none of"),
         ({"version": 3}, "of kind topology and version 1 or 2"),
     ],
-)  # fmt: skip
+)
 def test_bad_records_are_named(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence) as caught:
         topology_from_record({**FIRST, "version": 2, **change})

@@ -29,8 +29,9 @@ def parsed(*words: str) -> argparse.Namespace:
 
 def test_wishes_for_the_table() -> None:
     assert constraints_of(parsed()) == Constraints()
-    options = parsed("--forbid", "ring, bcast:chain", "--reproducible", "--rules", "7",
-                     "--commutative-only")  # fmt: skip
+    options = parsed(
+        "--forbid", "ring, bcast:chain", "--reproducible", "--rules", "7", "--commutative-only"
+    )
     assert constraints_of(options) == Constraints(True, True, frozenset({"ring", "bcast:chain"}), 7)
     with pytest.raises(InputError, match="default cannot be forbidden"):
         constraints_of(parsed("--forbid", "default"))
@@ -39,8 +40,15 @@ def test_wishes_for_the_table() -> None:
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outside of any job."""
-    for name in ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "LSB_MCPU_HOSTS", "LSB_HOSTS",
-                 "PBS_NODEFILE", "SLURM_JOB_ID", "LSB_JOBID"):  # fmt: skip
+    for name in (
+        "SLURM_JOB_NODELIST",
+        "SLURM_NODELIST",
+        "LSB_MCPU_HOSTS",
+        "LSB_HOSTS",
+        "PBS_NODEFILE",
+        "SLURM_JOB_ID",
+        "LSB_JOBID",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -60,9 +68,20 @@ def test_no_percentage(text: str) -> None:
 def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
     (tmp_path / "flat.yaml").write_text(FLAT)
     options = parsed(
-        *HOSTS, "--shapes", "2x1,2x2", "--sizes", "1KiB,64KiB", "--collectives", "reduce,bcast",
-        "--schedules", "ring", "--repetitions", "5", "--topology", str(tmp_path / "flat.yaml"),
-    )  # fmt: skip
+        *HOSTS,
+        "--shapes",
+        "2x1,2x2",
+        "--sizes",
+        "1KiB,64KiB",
+        "--collectives",
+        "reduce,bcast",
+        "--schedules",
+        "ring",
+        "--repetitions",
+        "5",
+        "--topology",
+        str(tmp_path / "flat.yaml"),
+    )
     found = host_options.request_of(options, host_options.hosts_of(options))
     assert (found.hosts.names, found.ppn) == (("a", "b"), 2)
     assert found.shapes == (probe_spec.Shape(2, 1), probe_spec.Shape(2, 2))
@@ -135,9 +154,12 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
     ],
 )
 def test_what_cannot_be_tuned_is_said_in_one_sentence_and_nothing_is_written(
-    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "odd.yaml").write_text("{name: odd, nodes: many}")
     (tmp_path / "folder").mkdir()

@@ -88,11 +88,21 @@ def test_times_and_rates() -> None:
 @pytest.mark.parametrize(
     ("nbytes", "text"),
     [
-        (0, "0B"), (404, "404B"), (1023, "1023B"), (65536, "64KiB"), (23168, "22.6KiB"),
-        (1536, "1.50KiB"), (1572864, "1.50MiB"), (1000 * 1024, "1000KiB"), (10236, "10.0KiB"),
-        (2**20 - 1, "1.00MiB"), (2**40, "1TiB"), (2965820, "2.83MiB"), (2**50, "1024TiB"),
+        (0, "0B"),
+        (404, "404B"),
+        (1023, "1023B"),
+        (65536, "64KiB"),
+        (23168, "22.6KiB"),
+        (1536, "1.50KiB"),
+        (1572864, "1.50MiB"),
+        (1000 * 1024, "1000KiB"),
+        (10236, "10.0KiB"),
+        (2**20 - 1, "1.00MiB"),
+        (2**40, "1TiB"),
+        (2965820, "2.83MiB"),
+        (2**50, "1024TiB"),
     ],
-)  # fmt: skip
+)
 def test_sizes_for_people_have_three_significant_figures(nbytes: int, text: str) -> None:
     assert format_size(nbytes) == text
 
@@ -113,10 +123,12 @@ def test_exact_sizes_survive_being_written(nbytes: int) -> None:
 @pytest.mark.parametrize(
     ("lo", "hi", "text"),
     [
-        (0, math.inf, "all"), (0, 4096, "below 4KiB"), (23168, math.inf, "from 22.6KiB"),
+        (0, math.inf, "all"),
+        (0, 4096, "below 4KiB"),
+        (23168, math.inf, "from 22.6KiB"),
         (4096, 1 << 20, "4KiB to 1MiB"),
     ],
-)  # fmt: skip
+)
 def test_ranges_of_sizes(lo: float, hi: float, text: str) -> None:
     assert format_range(lo, hi) == text
 
@@ -126,13 +138,15 @@ def test_ranges_of_sizes(lo: float, hi: float, text: str) -> None:
     [
         ("collective bcast p=3 65536 B", "collective bcast p=3 64KiB"),
         ("binomial(segment=8192)", "binomial (segment=8KiB)"),
-        ("chain(chains=4, segment=131072) via schedule",
-         "chain (chains=4, segment=128KiB) via schedule"),
+        (
+            "chain(chains=4, segment=131072) via schedule",
+            "chain (chains=4, segment=128KiB) via schedule",
+        ),
         ("ring", "ring"),
         ("20 Bcasts of (3) at 12 B/s", "20 Bcasts of (3) at 12 B/s"),
         ("up to 1024 B messages queue", "up to 1KiB messages queue"),
     ],
-)  # fmt: skip
+)
 def test_technical_names_become_readable(text: str, shown: str) -> None:
     assert readable(text) == shown
 
@@ -172,8 +186,9 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
         "try: write_atomically(Path(sys.argv[1]), 'new' * 10_000)\n"
         "except InputError as reason: print(reason)\n"
     )
-    run = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True,
-                         check=True)  # fmt: skip
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
     assert "table.json: cannot be written: File too large; nothing was changed" in run.stdout
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["table.json"]
@@ -262,9 +277,13 @@ def test_calibrations_survive_being_written(tmp_path: Path) -> None:
     value = Estimate(1e-6, 0.9e-6, 1.2e-6)
     segments = (Segment(0, 100, value, value), Segment(100, math.inf, value, value))
     calibration = Calibration(
-        "lab", "openmpi 5.0.11", {("node", "host"): PathCost(segments, 4096, value)},
-        {"host": ReductionCost(value, value)}, {"memory_bus": value}, provenance={"a": [1, "b"]},
-    )  # fmt: skip
+        "lab",
+        "openmpi 5.0.11",
+        {("node", "host"): PathCost(segments, 4096, value)},
+        {"host": ReductionCost(value, value)},
+        {"memory_bus": value},
+        provenance={"a": [1, "b"]},
+    )
     write_calibration(calibration, tmp_path / "c.json")
     assert read_calibration(tmp_path / "c.json") == calibration
     assert calibration.path("node").seconds(50) == pytest.approx(1e-6 + 1e-6 + 50e-6)

@@ -24,10 +24,12 @@ class Runs:
         """The runs of ranks 0..p-1."""
         sizes = [1 << bit for bit in reversed(range(p.bit_length())) if p >> bit & 1]
         starts = np.cumsum([0, *sizes[:-1]])
-        return cls(tuple(
-            Butterfly(start + np.arange(size), near_first(size))
-            for start, size in zip(starts.tolist(), sizes, strict=True)
-        ))  # fmt: skip
+        return cls(
+            tuple(
+                Butterfly(start + np.arange(size), near_first(size))
+                for start, size in zip(starts.tolist(), sizes, strict=True)
+            )
+        )
 
     @property
     def largest(self) -> int:

@@ -64,9 +64,12 @@ class Butterfly:
         low = place // length * length
         to = self.ranks[partner]
         return Round.of(
-            self.ranks, to, bounds[low], count=bounds[low + length] - bounds[low],
+            self.ranks,
+            to,
+            bounds[low],
+            count=bounds[low + length] - bounds[low],
             reduce=in_rank_order(self.ranks, to) if reduces else 0,
-        )  # fmt: skip
+        )
 
     def exchange(self, n_chunks: int) -> list[Round]:
         """Partners combine their whole vectors."""

@@ -122,9 +122,13 @@ class Levels:
                 yield _later(made, (t - of_round) * whole.n_chunks)
 
         return Schedule(
-            whole.collective, self.p, number * whole.n_chunks, make,
-            staged=whole.staged, in_network=whole.in_network,
-        )  # fmt: skip
+            whole.collective,
+            self.p,
+            number * whole.n_chunks,
+            make,
+            staged=whole.staged,
+            in_network=whole.in_network,
+        )
 
     def _at_once(
         self, under_way: Reversible[tuple[int, Round]], t: int, number: int, n_chunks: int

@@ -36,8 +36,9 @@ class KRing:
 
     def turns(self) -> list[tuple[int, int]]:
         """Per round: how many groups and members the chunks are from home. Member 0: onward."""
-        return [(group, member) for group in range(self.groups)
-                for member in range(self.members)][1:]  # fmt: skip
+        return [(group, member) for group in range(self.groups) for member in range(self.members)][
+            1:
+        ]
 
     def way(self, turn: tuple[int, int]) -> tuple[Int32Array, Int32Array]:
         """To whom every rank gives in this turn, and which chunk."""

@@ -185,8 +185,11 @@ def tree(p: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = 
         rank_of = entered_at(levels, channel)
         up = trees.upward(whole)
         both = join(up, trees.downward(whole).later(up.rounds))
-        ways.append(both._replace(src=rank_of[both.src], dst=rank_of[both.dst],
-                                  first=both.first + channel * number))  # fmt: skip
+        ways.append(
+            both._replace(
+                src=rank_of[both.src], dst=rank_of[both.dst], first=both.first + channel * number
+            )
+        )
     return pipelined(ALLREDUCE, p, channels * number, join(*ways), number)
 
 

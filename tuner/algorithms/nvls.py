@@ -75,9 +75,13 @@ def through_switches(levels: Levels, part: int) -> Hops:
 
 
 def _there_and_back(
-    p: int, nbytes: int, group: int, segment: int,
-    inside: Callable[[Levels], Hops], between: Callable[[Levels, int], Hops],
-) -> Schedule:  # fmt: skip
+    p: int,
+    nbytes: int,
+    group: int,
+    segment: int,
+    inside: Callable[[Levels], Hops],
+    between: Callable[[Levels, int], Hops],
+) -> Schedule:
     """Reduced inside the nodes, between them, and given back the same ways; all parts at once."""
     levels = Levels.of(p, group)
     levels.require_few(levels.largest)
@@ -87,11 +91,15 @@ def _there_and_back(
         local, across = inside(levels), between(levels, part)
         up, over = local.backwards(DST_OP_ARRIVING), across.backwards(DST_OP_ARRIVING)
         after = up.rounds + over.rounds
-        way = join(up, over.later(up.rounds), across.later(after),
-                   local.later(after + across.rounds))  # fmt: skip
+        way = join(
+            up, over.later(up.rounds), across.later(after), local.later(after + across.rounds)
+        )
         rank_of = entered_at(levels, part)
-        parts.append(way._replace(src=rank_of[way.src], dst=rank_of[way.dst],
-                                  first=way.first + part * number))  # fmt: skip
+        parts.append(
+            way._replace(
+                src=rank_of[way.src], dst=rank_of[way.dst], first=way.first + part * number
+            )
+        )
     made = pipelined(ALLREDUCE, p, levels.largest * number, join(*parts), number)
     return replace(made, in_network=True)
 

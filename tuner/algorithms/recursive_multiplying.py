@@ -45,8 +45,9 @@ class Factors:
         player, distance = np.arange(self.groups.q), 1
         for radix in self.radices:
             digit = player // distance % radix
-            partners = [player + ((digit + turn) % radix - digit) * distance
-                        for turn in range(1, radix)]  # fmt: skip
+            partners = [
+                player + ((digit + turn) % radix - digit) * distance for turn in range(1, radix)
+            ]
             yield distance, np.tile(player, radix - 1), np.concatenate(partners)
             distance *= radix
 

@@ -184,8 +184,14 @@ def facts_of(made: Schedule) -> Facts:
     """The facts of any schedule; of those that `build` made, each shape is verified once."""
     if made not in _BUILT:
         return verify(made)
-    shape = (made.collective, made.algorithm, made.p, made.root, made.n_chunks,
-             *sorted(made.params.items()))  # fmt: skip
+    shape = (
+        made.collective,
+        made.algorithm,
+        made.p,
+        made.root,
+        made.n_chunks,
+        *sorted(made.params.items()),
+    )
     if shape not in _FACTS:
         _FACTS[shape] = verify(made)
     return _FACTS[shape]

@@ -26,8 +26,9 @@ class Ring(NamedTuple):
 def ring(p: int) -> Ring:
     """The ring of p ranks."""
     rank = np.arange(p)
-    return Ring(column(rank), column(np.roll(rank, -1)), column(NO_REDUCTION, p),
-                column(ARRIVING_OP_DST, p))  # fmt: skip
+    return Ring(
+        column(rank), column(np.roll(rank, -1)), column(NO_REDUCTION, p), column(ARRIVING_OP_DST, p)
+    )
 
 
 def gathering(p: int, share: int, begin: int = 0) -> Iterator[Round]:

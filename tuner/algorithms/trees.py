@@ -53,8 +53,10 @@ def binary(p: int) -> Tree:
 
 def binomial(p: int) -> Tree:
     """Rank v serves v + 2^s for every 2^s > v, the largest subtree first."""
-    return [[v + (1 << s) for s in range(v.bit_length(), p.bit_length()) if v + (1 << s) < p]
-            for v in range(p)]  # fmt: skip
+    return [
+        [v + (1 << s) for s in range(v.bit_length(), p.bit_length()) if v + (1 << s) < p]
+        for v in range(p)
+    ]
 
 
 def knomial(p: int, radix: int) -> Tree:
@@ -68,8 +70,11 @@ def knomial(p: int, radix: int) -> Tree:
         while span < p and v % (span * radix) == 0:
             span *= radix
         while span > 0:
-            children[v] += [c for c in range(v + span, min(v + radix * span, p), span)
-                            if v % (span * radix) == 0]  # fmt: skip
+            children[v] += [
+                c
+                for c in range(v + span, min(v + radix * span, p), span)
+                if v % (span * radix) == 0
+            ]
             span //= radix
     return children
 

@@ -47,8 +47,12 @@ def recursive_doubling(p: int, nbytes: int, group: int = 4, segment: int = 0) ->
     Source: derived in docs/cost-formulas.md
     """
     levels = Levels.of(p, group)
-    return _direct(levels, levels.largest, allreduce.recursive_doubling(levels.groups),
-                   segments(nbytes, segment))  # fmt: skip
+    return _direct(
+        levels,
+        levels.largest,
+        allreduce.recursive_doubling(levels.groups),
+        segments(nbytes, segment),
+    )
 
 
 @algorithm(ALLREDUCE, "two_level_rabenseifner")
@@ -60,8 +64,9 @@ def rabenseifner(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Sched
     Source: derived in docs/cost-formulas.md
     """
     levels = Levels.of(p, group)
-    return _direct(levels, levels.largest, allreduce.rabenseifner(levels.groups),
-                   segments(nbytes, segment))  # fmt: skip
+    return _direct(
+        levels, levels.largest, allreduce.rabenseifner(levels.groups), segments(nbytes, segment)
+    )
 
 
 @algorithm(ALLREDUCE, "multi_leader")

@@ -127,9 +127,10 @@ class Access:
             require_token = not client.scopes
             raise Problem(
                 401 if require_token else 403,
-                "send a token: Authorization: Bearer TOKEN" if require_token
+                "send a token: Authorization: Bearer TOKEN"
+                if require_token
                 else f"the token {client.name} lacks the scope {needed}",
-            )  # fmt: skip
+            )
         return client
 
     async def _client(self, scope: Scope, authorization: bytes | None) -> Client:

@@ -82,10 +82,13 @@ class _Request:
             "time": format_moment(self.time, "milliseconds"),
             "client": (self.scope.get("client") or ("",))[0],
             "token": client.name if client is not None and client.has_token else None,
-            "method": self.scope["method"], "path": _shown_path(self.scope, parameters),
-            "status": self.status, "bytes": self.nbytes,
-            "ms": round((time.perf_counter() - self.begun) * 1e3, 3), "id": self.id,
-        }  # fmt: skip
+            "method": self.scope["method"],
+            "path": _shown_path(self.scope, parameters),
+            "status": self.status,
+            "bytes": self.nbytes,
+            "ms": round((time.perf_counter() - self.begun) * 1e3, 3),
+            "id": self.id,
+        }
 
 
 class _LogFile(WatchedFileHandler):

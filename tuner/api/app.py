@@ -31,9 +31,9 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COLLECTIONS = (20_000, 10, 1000)
 SMALL_BODY = 256 << 10  # bytes, of what never is larger and is parsed by the event loop
 SMALL_BODIES = tuple(
-    router.prefix for router in (clusters.router, jobs.router, predictions.router,
-                                 publications.router)
-)  # fmt: skip
+    router.prefix
+    for router in (clusters.router, jobs.router, predictions.router, publications.router)
+)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -68,9 +68,12 @@ def application(service: Service, *middleware: Middleware) -> FastAPI:
         app.include_router(router)
     app.add_api_route("/openapi.json", _description, include_in_schema=False)
     app.add_api_route(
-        "/metrics", _metrics, tags=["service"], response_class=Response,
+        "/metrics",
+        _metrics,
+        tags=["service"],
+        response_class=Response,
         responses=problems.documented(also=problems.text("text/plain")),
-    )  # fmt: skip
+    )
     return app
 
 

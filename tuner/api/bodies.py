@@ -25,13 +25,16 @@ def accepts(examples: Mapping[str, Any]) -> dict[str, Any]:
         "requestBody": {
             "required": True,
             "content": {
-                media_type: {"schema": {"type": "string"} if "json" not in media_type
-                             or "ndjson" in media_type else {"type": "object"},
-                             **({"example": example} if example is not None else {})}
+                media_type: {
+                    "schema": {"type": "string"}
+                    if "json" not in media_type or "ndjson" in media_type
+                    else {"type": "object"},
+                    **({"example": example} if example is not None else {}),
+                }
                 for media_type, example in examples.items()
             },
         }
-    }  # fmt: skip
+    }
 
 
 def text_of(body: bytes) -> str:

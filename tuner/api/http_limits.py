@@ -39,9 +39,10 @@ class Buckets:
         if left < 1:
             wait = (1 - left) / self.rate
             raise Problem(
-                429, f"more than {self.rate:g} requests per second; try again in {wait:.2f} s",
+                429,
+                f"more than {self.rate:g} requests per second; try again in {wait:.2f} s",
                 {"Retry-After": str(int(wait) + 1)},
-            )  # fmt: skip
+            )
         if len(self._left) >= MOST_CLIENTS:
             self._forget(now)
         self._left[client] = (left - 1, now)
@@ -117,13 +118,17 @@ class _Arriving:
 
 def _too_long(limit: int) -> Problem:
     return Problem(
-        413, f"the body is longer than {format_size(limit)}: send less at once, or ask the operator"
-        " of the service for a higher limit", {"Connection": "close"},
-    )  # fmt: skip
+        413,
+        f"the body is longer than {format_size(limit)}: send less at once, or ask the operator"
+        " of the service for a higher limit",
+        {"Connection": "close"},
+    )
 
 
 def _too_slow() -> Problem:
     return Problem(
-        408, f"the body hardly moves: {format_size(PIECE)} of it, or its end, must arrive every"
-        f" {PATIENCE:g} s; send it again when the connection is faster", {"Connection": "close"},
-    )  # fmt: skip
+        408,
+        f"the body hardly moves: {format_size(PIECE)} of it, or its end, must arrive every"
+        f" {PATIENCE:g} s; send it again when the connection is faster",
+        {"Connection": "close"},
+    )

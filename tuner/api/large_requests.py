@@ -27,8 +27,19 @@ from tuner.api.uploads import body_on_disk
 log = logging.getLogger(__name__)
 LARGE = 256 << 10  # bytes; less is parsed in a few milliseconds
 ALLOCATIONS = 200_000  # between two garbage collections of a worker: records are large, not cyclic
-_PASSED_ON = ("type", "http_version", "method", "path", "raw_path", "query_string", "headers",
-              "client", "server", "scheme", "root_path")  # fmt: skip
+_PASSED_ON = (
+    "type",
+    "http_version",
+    "method",
+    "path",
+    "raw_path",
+    "query_string",
+    "headers",
+    "client",
+    "server",
+    "scheme",
+    "root_path",
+)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -47,9 +58,13 @@ class LargeBodyRoute(APIRoute):
                 if path.stat().st_size <= LARGE:
                     return await handler(_replayed(request, path.read_bytes()))
                 sent = await to_thread.run_sync(
-                    service.workers.run, _answer, service.settings, _passed_on(request), path,
+                    service.workers.run,
+                    _answer,
+                    service.settings,
+                    _passed_on(request),
+                    path,
                     limiter=service.large_bodies,
-                )  # fmt: skip
+                )
                 return sent.response()
 
         return handle

@@ -37,9 +37,12 @@ class Metrics:
         labels = ("method", "route", "status")
         self.requests = Counter("tuner_requests", "Requests answered.", labels, registry=own)
         self.seconds = Histogram(
-            "tuner_request_seconds", "Seconds until the answer began.", ("route",),
-            registry=own, buckets=BUCKETS,
-        )  # fmt: skip
+            "tuner_request_seconds",
+            "Seconds until the answer began.",
+            ("route",),
+            registry=own,
+            buckets=BUCKETS,
+        )
         self.series = Counter("tuner_ingested_series", "Series stored.", registry=own)
         self.registry = own
         if SHARED in os.environ:

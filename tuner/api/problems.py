@@ -77,9 +77,12 @@ def respond(
 ) -> Response:
     """The response for one problem."""
     content: dict[str, Any] = {
-        "type": "about:blank", "title": HTTPStatus(status).phrase, "status": status,
-        "detail": detail, "instance": instance,
-    }  # fmt: skip
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "instance": instance,
+    }
     if errors:
         content["errors"] = errors
     return Response(

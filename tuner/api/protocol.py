@@ -53,8 +53,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._reading_head and not self._socket.lingering:
             self._head += len(data)
             if self._head > LARGEST_HEAD:
-                self._refuse(431, f"request line and headers are longer than"
-                                  f" {format_size(LARGEST_HEAD)}")  # fmt: skip
+                self._refuse(
+                    431, f"request line and headers are longer than {format_size(LARGEST_HEAD)}"
+                )
             elif self._late is None:
                 self._wait()
 

@@ -100,8 +100,9 @@ def _warn_if_exposed(engine: db.Engine) -> None:
         modes = ", ".join(f"{mode:o}" for mode in sorted(set(exposed.values())))
         log.warning(
             "other users of this computer can read the file of the database, or its -wal or -shm"
-            " (mode %s): chmod 600 them", modes,
-        )  # fmt: skip
+            " (mode %s): chmod 600 them",
+            modes,
+        )
 
 
 @contextmanager

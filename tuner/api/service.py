@@ -44,9 +44,16 @@ class Service:
     def of(cls, settings: Settings, workers: WorkerPool | None) -> Service:
         """Open the database; raises InputError when that fails. Nothing published is loaded yet."""
         engine = db.open_database(settings.database)
-        return cls(settings, engine, Published(engine), Tokens(engine),
-                   generic_of(settings.mpich_python), workers, CapacityLimiter(UPLOADS),
-                   CapacityLimiter(LARGE_BODIES))  # fmt: skip
+        return cls(
+            settings,
+            engine,
+            Published(engine),
+            Tokens(engine),
+            generic_of(settings.mpich_python),
+            workers,
+            CapacityLimiter(UPLOADS),
+            CapacityLimiter(LARGE_BODIES),
+        )
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -173,10 +173,11 @@ def from_record(kind: type[Record], record: Mapping[str, Any]) -> Record:
         named = ", ".join(map(quoted, sorted(unknown)))
         raise ValueError(f"unknown in the {_word(kind)}: {named}")
     values = {
-        name: value if hints[name] is type(value) is not float  # most are; the rest look closer
+        name: value
+        if hints[name] is type(value) is not float  # most are; the rest look closer
         else _value(name, hints[name], value)
         for name, value in record.items()
-    }  # fmt: skip
+    }
     try:
         return kind(**values)
     except TypeError:
@@ -203,8 +204,11 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 @cache
 def _needed(kind: Any) -> set[str]:
     """The fields without a default."""
-    return {each.name for each in fields(kind)
-            if each.default is MISSING and each.default_factory is MISSING}  # fmt: skip
+    return {
+        each.name
+        for each in fields(kind)
+        if each.default is MISSING and each.default_factory is MISSING
+    }
 
 
 def _word(kind: type) -> str:

@@ -18,6 +18,7 @@ def build(source: Path, directory: Path) -> Path | None:
     directory.mkdir(parents=True, exist_ok=True)
     built = subprocess.run(
         [compiler, "-shared", "-fPIC", "-O1", "-o", target, source, "-ldl"],
-        capture_output=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        check=False,
+    )
     return target if built.returncode == 0 else None

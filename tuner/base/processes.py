@@ -32,8 +32,11 @@ def with_words(*words: str) -> set[int]:
 
 
 def _such(belongs: Callable[[Path], bool]) -> set[int]:
-    return {int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()
-            and int(entry.name) != os.getpid() and _now(belongs, entry)}  # fmt: skip
+    return {
+        int(entry.name)
+        for entry in PROC.iterdir()
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and _now(belongs, entry)
+    }
 
 
 def _now(belongs: Callable[[Path], bool], process: Path) -> bool:

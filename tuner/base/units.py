@@ -11,15 +11,25 @@ from datetime import UTC, datetime
 from tuner.base.errors import InputError, quoted
 
 SIZES = {
-    "": 1, "B": 1,
-    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
-    "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
-}  # fmt: skip
+    "": 1,
+    "B": 1,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+    "kB": 1e3,
+    "MB": 1e6,
+    "GB": 1e9,
+    "TB": 1e12,
+}
 TIMES = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 DURATIONS = TIMES | {"h": 3600.0, "d": 86400.0}
 RATES = {f"{unit}/s": factor for unit, factor in SIZES.items() if unit} | {
-    "Mb/s": 1e6 / 8, "Gb/s": 1e9 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8,
-}  # fmt: skip
+    "Mb/s": 1e6 / 8,
+    "Gb/s": 1e9 / 8,
+    "Mbit/s": 1e6 / 8,
+    "Gbit/s": 1e9 / 8,
+}
 FLOAT = 4  # bytes; a rounded size is a whole number of them
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 _PARAMETERS = re.compile(r"(?<=\w)\((?=\w+=)")

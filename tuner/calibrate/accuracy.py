@@ -70,9 +70,12 @@ def errors(cases: Sequence[Case]) -> Errors:
     off = np.array([case.error for case in cases])
     size = np.abs(off)
     return Errors(
-        len(off), float(np.median(size)), float(size.mean()), float(np.quantile(size, 0.95)),
+        len(off),
+        float(np.median(size)),
+        float(size.mean()),
+        float(np.quantile(size, 0.95)),
         float(np.median(off)),
-    )  # fmt: skip
+    )
 
 
 def by_algorithm(cases: Sequence[Case]) -> dict[tuple[Collective, str, int, int], Errors]:
@@ -96,9 +99,11 @@ def ranking(cases: Sequence[Case]) -> Ranking:
         return Ranking(0, 0.0, 1.0, 1.0)
     losses = [_loss(own) for own in several]
     return Ranking(
-        len(several), float(np.mean(losses)), float(np.mean([_tau(own) for own in several])),
+        len(several),
+        float(np.mean(losses)),
+        float(np.mean([_tau(own) for own in several])),
         float(np.mean([loss <= CLOSE for loss in losses])),
-    )  # fmt: skip
+    )
 
 
 def _loss(own: Sequence[Case]) -> float:

@@ -42,9 +42,10 @@ LOCAL_LATENCY, LOCAL_BANDWIDTH = 1e-6, 5e9  # s and B/s of messages through a co
 REDUCTION_LAUNCH, REDUCTION_GAMMA = 2e-7, 2e-10  # s and s per byte of a sum of floats
 INSIDE = (NODE, CROSS_SOCKET)  # classes that stand for one another
 WORDS = {
-    NETWORK: "messages between nodes", NODE: "messages within a node",
+    NETWORK: "messages between nodes",
+    NODE: "messages within a node",
     CROSS_SOCKET: "messages between the sockets of a node",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,12 @@ def wanted_classes(measurements: Measurements, topology: Topology | None) -> tup
 def _sound(records: object) -> bool:
     """Return whether the records hold shapes; making the table reports it if they do not."""
     return isinstance(records, list) and all(
-        isinstance(one, dict) and isinstance(one.get("nodes"), int)
-        and isinstance(one.get("ppn"), int) and 1 <= one["ppn"] < 2**31
+        isinstance(one, dict)
+        and isinstance(one.get("nodes"), int)
+        and isinstance(one.get("ppn"), int)
+        and 1 <= one["ppn"] < 2**31
         for one in records
-    )  # fmt: skip
+    )
 
 
 def _inside(topology: Topology | None, ppn: int) -> Iterator[str]:
@@ -101,10 +104,13 @@ def completed(
         and (one := _borrowed(name, calibration.paths, topology)) is not None
     }
     notes = [
-        {"path": name, "memory": HOST,
-         "note": f"no time was left to measure {WORDS.get(name, name)}: taken from {one.source}"}
+        {
+            "path": name,
+            "memory": HOST,
+            "note": f"no time was left to measure {WORDS.get(name, name)}: taken from {one.source}",
+        }
         for name, one in found.items()
-    ]  # fmt: skip
+    ]
     reduction = calibration.reduction
     if wanted and HOST not in reduction:
         said = "no time was left to measure reductions: a typical cost is taken"
@@ -114,9 +120,11 @@ def completed(
         return calibration
     lent = {(name, HOST): one.cost for name, one in found.items()}
     return replace(
-        calibration, paths={**calibration.paths, **lent}, reduction=reduction,
+        calibration,
+        paths={**calibration.paths, **lent},
+        reduction=reduction,
         provenance={**calibration.provenance, BORROWED: notes},
-    )  # fmt: skip
+    )
 
 
 def _borrowed(
@@ -171,9 +179,10 @@ def _widened(cost: PathCost, factor: float) -> PathCost:
         return replace(segment, alpha=alpha, beta=beta, lag=lag)
 
     return replace(
-        cost, segments=tuple(map(wide, cost.segments)),
+        cost,
+        segments=tuple(map(wide, cost.segments)),
         overhead=_unsure(cost.overhead.value, factor),
-    )  # fmt: skip
+    )
 
 
 def _unsure(value: float, factor: float) -> Estimate:

@@ -71,10 +71,12 @@ def fit(measurements: Measurements, topology: Topology | None = None) -> Fit:
     gaps += [gap for one in found.values() for gap in one.gaps]
     provenance = {
         **_provenance(series, found),
-        "exchanges": exchanges(series, alone), "shared": moved, "copies": beside.rates,
+        "exchanges": exchanges(series, alone),
+        "shared": moved,
+        "copies": beside.rates,
         "topology": topology.name if topology else "",
         "undetermined": [*gaps, *crowded, *beside.gaps, *open_],
-    }  # fmt: skip
+    }
     calibration = Calibration(
         cluster=measurements.cluster.name,
         library=measurements.library,
@@ -92,12 +94,11 @@ def fit(measurements: Measurements, topology: Topology | None = None) -> Fit:
 def _unmeasured(measurements: Measurements, topology: Topology, gaps: Sequence[str]) -> Calibration:
     """Return a calibration without costs."""
     provenance = {
-        "measured": dict(measurements.provenance), "topology": topology.name,
+        "measured": dict(measurements.provenance),
+        "topology": topology.name,
         "undetermined": list(gaps),
-    }  # fmt: skip
-    return Calibration(
-        measurements.cluster.name, measurements.library, {}, provenance=provenance
-    )  # fmt: skip
+    }
+    return Calibration(measurements.cluster.name, measurements.library, {}, provenance=provenance)
 
 
 def _distances(measurements: Measurements, topology: Topology) -> Distances:
@@ -174,7 +175,7 @@ def _provenance(series: Series, found: Mapping[tuple[str, str], Fitted]) -> dict
         "links": {one.ladder.name: link(series, one) for one in found.values()},
         "drift": series.draws.drift,
         "launches": 1 + max(one.launch for one in series.measurements.series),
-    }  # fmt: skip
+    }
 
 
 def _goodness(one: Fitted) -> list[dict[str, Any]]:

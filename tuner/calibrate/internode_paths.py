@@ -74,9 +74,12 @@ def _too_fast(price: Fitted, way: Way) -> list[str]:
 
 
 def _others(
-    series: Series, distances: Distances, near: Ladder, reference: Way,
+    series: Series,
+    distances: Distances,
+    near: Ladder,
+    reference: Way,
     pairs: dict[Way, list[Launches]],
-) -> tuple[dict[str, Fitted], list[str]]:  # fmt: skip
+) -> tuple[dict[str, Fitted], list[str]]:
     """Prices of the distances beyond the nearest."""
     prices: dict[str, Fitted] = {}
     gaps: list[str] = []

@@ -74,14 +74,17 @@ class Ladder:
         off, bounds = np.abs(self.residuals()), [0.0, *begins, None]
         return [
             {
-                "path": self.path, "memory": self.memory, "from": bounds[k], "to": bounds[k + 1],
+                "path": self.path,
+                "memory": self.memory,
+                "from": bounds[k],
+                "to": bounds[k + 1],
                 "sizes": line.last - line.first,
                 "median_residual": float(np.median(off[line.span])),
                 "worst_residual": float(off[line.span].max()),
                 "outliers": [n for n in self.outliers() if n in self.sizes[line.span]],
             }
             for k, line in enumerate(self.lines)
-        ]  # fmt: skip
+        ]
 
 
 def ladder(

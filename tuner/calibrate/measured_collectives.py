@@ -54,9 +54,7 @@ def calls(measurements: Measurements, topology: Topology) -> list[Call]:
             continue
         if min(one.samples) <= 0 or one.subject not in list(Collective):
             continue
-        point = (
-            Collective(one.subject), one.nodes, one.ppn, one.placement, one.memory, one.nbytes,
-        )  # fmt: skip
+        point = (Collective(one.subject), one.nodes, one.ppn, one.placement, one.memory, one.nbytes)
         choice = Choice(one.algorithm, one.params, RUNNER[one.kind])
         if not choice.is_default:
             samples[point, choice].append(one.samples)

@@ -54,12 +54,14 @@ def fitted(series: Series, ladder: Ladder, subject: str, latency: float = 0.0) -
     bounds = [0.0, *begins, math.inf]
     segments = tuple(
         Segment(
-            bounds[k], bounds[k + 1],
-            estimate(np.maximum(alpha[:, k] - floor, 0.0)), estimate(flows[:, k]),
+            bounds[k],
+            bounds[k + 1],
+            estimate(np.maximum(alpha[:, k] - floor, 0.0)),
+            estimate(flows[:, k]),
             lag=estimate(slopes[:, k] - flows[:, k]),
         )
         for k in range(len(ladder.lines))
-    )  # fmt: skip
+    )
     ahead = _ahead_limit(series, subject, ladder)
     cost = PathCost(segments, limit, estimate(overhead), ahead_limit=ahead)
     gaps = tuple(_gaps(series, ladder, subject, cost, latency))

@@ -74,8 +74,15 @@ def fans(series: Series, subject: str, price: Fitted) -> list[dict[str, Any]]:
         if estimate(last / alone).low < APART:
             continue
         share = estimate((first - alone) / (last - alone))
-        found.append({"nbytes": nbytes, "peers": peers, "share": share.value,
-                      "low": share.low, "high": share.high})  # fmt: skip
+        found.append(
+            {
+                "nbytes": nbytes,
+                "peers": peers,
+                "share": share.value,
+                "low": share.low,
+                "high": share.high,
+            }
+        )
     return found
 
 
@@ -105,11 +112,18 @@ def exchanges(series: Series, ladders: dict[str, Ladder]) -> list[dict[str, Any]
             line = _line_of(ladder, nbytes)
             lone = alpha[:, line] + beta[:, line] * nbytes
             ratio = estimate(series.median(one) / rows / lone)
-            found.append({
-                "path": path, "nbytes": nbytes, "rows": rows, "ranks": one[0].p,
-                "ring": bool(params(one, "ring")),
-                "ratio": ratio.value, "low": ratio.low, "high": ratio.high,
-            })  # fmt: skip
+            found.append(
+                {
+                    "path": path,
+                    "nbytes": nbytes,
+                    "rows": rows,
+                    "ranks": one[0].p,
+                    "ring": bool(params(one, "ring")),
+                    "ratio": ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                }
+            )
     return found
 
 

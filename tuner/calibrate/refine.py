@@ -100,9 +100,14 @@ def refine(
     found, factors = _Factors(_disciplined(calibration, own)).fitted(own)
     old, new = (Quality(errors(cases), ranking(cases)) for cases in (before, after))
     accepted, reason = _judged(old, new)
-    record = {"before": asdict(old), "after": asdict(new), "factors": factors,
-              "accepted": accepted, "reason": reason,
-              "algorithms": _listed(after if accepted else before)}  # fmt: skip
+    record = {
+        "before": asdict(old),
+        "after": asdict(new),
+        "factors": factors,
+        "accepted": accepted,
+        "reason": reason,
+        "algorithms": _listed(after if accepted else before),
+    }
     used = _noted(found if accepted else calibration, record)
     return Refined(used, old, new, factors, accepted, reason)
 
@@ -178,14 +183,17 @@ class _Factors:
                 for (path, memory), cost in old.paths.items()
             },
             reduction={
-                name: replace(cost, launch=change(f"reduction {name} launch", cost.launch),
-                              gamma=change(f"reduction {name} gamma", cost.gamma))
+                name: replace(
+                    cost,
+                    launch=change(f"reduction {name} launch", cost.launch),
+                    gamma=change(f"reduction {name} gamma", cost.gamma),
+                )
                 for name, cost in old.reduction.items()
             },
             capacities={
                 name: change(f"capacity {name}", one) for name, one in old.capacities.items()
             },
-        )  # fmt: skip
+        )
 
     def _with(self, logs: FloatArray, names: Sequence[str]) -> Calibration:
         factor = dict(zip(names, np.exp(logs).tolist(), strict=True))
@@ -222,9 +230,7 @@ class _Factors:
 def _changed(cost: PathCost, path: str, change: Change) -> PathCost:
     segments = tuple(
         replace(
-            s,
-            alpha=change(f"{path} alpha {k}", s.alpha),
-            beta=change(f"{path} beta {k}", s.beta),
+            s, alpha=change(f"{path} alpha {k}", s.alpha), beta=change(f"{path} beta {k}", s.beta)
         )
         for k, s in enumerate(cost.segments)
     )

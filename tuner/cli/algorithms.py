@@ -39,10 +39,14 @@ def run(options: argparse.Namespace) -> None:
 
 def _record(algorithm: Algorithm) -> dict[str, Any]:
     return {
-        "collective": algorithm.collective.value, "algorithm": algorithm.name,
-        "summary": algorithm.summary, "formula": algorithm.formula, "source": algorithm.source,
-        "params": dict(algorithm.params), "needs": list(algorithm.needs),
-    }  # fmt: skip
+        "collective": algorithm.collective.value,
+        "algorithm": algorithm.name,
+        "summary": algorithm.summary,
+        "formula": algorithm.formula,
+        "source": algorithm.source,
+        "params": dict(algorithm.params),
+        "needs": list(algorithm.needs),
+    }
 
 
 def _print(algorithms: list[Algorithm]) -> None:
@@ -54,8 +58,10 @@ def _print(algorithms: list[Algorithm]) -> None:
         print_text(f"  {readable(str(Choice(algorithm.name, algorithm.params)))}", style="bold")
         needs = "; ".join(NEEDS[need] for need in algorithm.needs)
         for label, text in (
-            ("", algorithm.summary), ("needs   ", needs),
-            ("cost    ", algorithm.formula), ("source  ", algorithm.source),
-        ):  # fmt: skip
+            ("", algorithm.summary),
+            ("needs   ", needs),
+            ("cost    ", algorithm.formula),
+            ("source  ", algorithm.source),
+        ):
             if text:
                 print_text(f"      {label}{text}")

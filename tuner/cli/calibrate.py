@@ -50,24 +50,31 @@ COMPARE = "compare"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "files", nargs="+", metavar="FILE",
+        "files",
+        nargs="+",
+        metavar="FILE",
         help=f"NDJSON written by `tuner probe`; or the word {COMPARE} and two calibrations",
-    )  # fmt: skip
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON to write")
     parser.add_argument(
-        "--topology", type=Path, metavar="FILE",
+        "--topology",
+        type=Path,
+        metavar="FILE",
         help="of the probed cluster, in any format that `tuner topo` reads: what its links add to"
         " the time of a message is left to it, and each distance has a price of its own",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--plots", type=Path, metavar="DIR",
+        "--plots",
+        type=Path,
+        metavar="DIR",
         help="draw measured times, lines, breaks and residuals of every path (SVG and PNG)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--refine", action="store_true",
+        "--refine",
+        action="store_true",
         help="fit what ping-pongs do not show to the measured collectives; used if those that are"
         " kept out are predicted better and ranked no worse",
-    )  # fmt: skip
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -123,9 +130,18 @@ def _tuning(options: argparse.Namespace) -> str:
     """The command that makes a table."""
     topology = ["--topology", str(options.topology)] if options.topology else []
     return shlex.join(
-        ["tuner", "tune", "--measurements", str(options.files[0]),
-         "--calibration", str(options.out), *topology, "--out", "table.json"]
-    )  # fmt: skip
+        [
+            "tuner",
+            "tune",
+            "--measurements",
+            str(options.files[0]),
+            "--calibration",
+            str(options.out),
+            *topology,
+            "--out",
+            "table.json",
+        ]
+    )
 
 
 def _print_refined(refined: Refined) -> None:
@@ -134,15 +150,20 @@ def _print_refined(refined: Refined) -> None:
         ("calibration", "calls", "median error", "mean", "p95", "regret", "tau", "within 5 %"),
         [
             (
-                name, str(own.errors.cases), f"{own.errors.median:.1%}", f"{own.errors.mean:.1%}",
-                f"{own.errors.p95:.1%}", f"{own.ranking.regret:.2%}", f"{own.ranking.tau:.3f}",
+                name,
+                str(own.errors.cases),
+                f"{own.errors.median:.1%}",
+                f"{own.errors.mean:.1%}",
+                f"{own.errors.p95:.1%}",
+                f"{own.ranking.regret:.2%}",
+                f"{own.ranking.tau:.3f}",
                 f"{own.ranking.close:.1%}",
             )
             for name, own in (("ping-pongs", refined.before), ("refined", refined.after))
         ],
         right=("calls", "median error", "mean", "p95", "regret", "tau", "within 5 %"),
         spare=("p95", "mean", "within 5 %"),
-    )  # fmt: skip
+    )
     if refined.accepted:
         print_text(f"refined: {refined.reason}")
     else:
@@ -172,17 +193,20 @@ def _record(change: Change) -> dict[str, Any]:
 
 def _print(changes: list[Change]) -> None:
     print_table(
-        "drift", ("parameter", "before", "after", "ratio", ""),
+        "drift",
+        ("parameter", "before", "after", "ratio", ""),
         [
             (
-                shown_name(change.parameter), figure(change.parameter, change.before),
+                shown_name(change.parameter),
+                figure(change.parameter, change.before),
                 figure(change.parameter, change.after),
                 shown_ratio(change.parameter, change.ratio),
                 "significant" if change.significant else "",
             )
             for change in changes
         ],
-        right=("ratio",), prose=("parameter", "before", "after"),
-    )  # fmt: skip
+        right=("ratio",),
+        prose=("parameter", "before", "after"),
+    )
     number = sum(change.significant for change in changes)
     print_text(f"{number} of {len(changes)} parameters changed significantly")

@@ -79,15 +79,24 @@ def _senders(cost: PathCost | None) -> Iterator[str]:
 def print_calibration(calibration: Calibration) -> None:
     """Paths, reductions and capacities with their intervals, and what is not determined."""
     rows = [
-        (_path(path, memory), format_range(round(s.lo), _whole(s.hi)), *_apart(_time(s.alpha)),
-         *_apart(_rate(s.beta)), _lag(s.lag))
+        (
+            _path(path, memory),
+            format_range(round(s.lo), _whole(s.hi)),
+            *_apart(_time(s.alpha)),
+            *_apart(_rate(s.beta)),
+            _lag(s.lag),
+        )
         for (path, memory), cost in calibration.paths.items()
         for s in cost.segments
-    ]  # fmt: skip
+    ]
     print_table(
-        f"{calibration.library} on {_machine(calibration)}", COLUMNS, rows,
-        right=("alpha", "1/beta"), spare=INTERVALS, prose=("path", *INTERVALS, "lag"),
-    )  # fmt: skip
+        f"{calibration.library} on {_machine(calibration)}",
+        COLUMNS,
+        rows,
+        right=("alpha", "1/beta"),
+        spare=INTERVALS,
+        prose=("path", *INTERVALS, "lag"),
+    )
     known = calibration.provenance.get("topology")
     if known and (NETWORK, HOST) in calibration.paths:
         print_text(f"alpha of {NETWORK} comes on top of the links' latencies in {known}")
@@ -98,16 +107,18 @@ def print_calibration(calibration: Calibration) -> None:
         print_text(sentence)
     if calibration.reduction:
         print_table(
-            "reduction", ("memory", "launch", "1/gamma"),
+            "reduction",
+            ("memory", "launch", "1/gamma"),
             [(m, _time(c.launch), _rate(c.gamma)) for m, c in calibration.reduction.items()],
             prose=("launch", "1/gamma"),
-        )  # fmt: skip
+        )
     if calibration.capacities:
         print_table(
-            "shared", ("what", "capacity"),
+            "shared",
+            ("what", "capacity"),
             [(name, figure("capacity", one)) for name, one in calibration.capacities.items()],
             prose=("what", "capacity"),
-        )  # fmt: skip
+        )
     print_cautions([*_far_off(calibration), *calibration.borrowed.values()])
     gaps = calibration.provenance.get("undetermined", [])
     if gaps:

@@ -50,17 +50,22 @@ def declare(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     accept.add_argument("table", type=Path)
     accept.add_argument("--out", type=Path, required=True, metavar="FILE")
     compare = add_action(
-        actions, "compare", "time the library with the table and without, at other sizes",
-        EXAMPLES, run_compare,
-    )  # fmt: skip
+        actions,
+        "compare",
+        "time the library with the table and without, at other sizes",
+        EXAMPLES,
+        run_compare,
+    )
     compare.add_argument("table", type=Path)
     for action in (accept, compare):
         host_options.place(action)
         native_options.add_ppn(action)
         action.add_argument(
-            "--python", type=Path, metavar="PYTHON",
+            "--python",
+            type=Path,
+            metavar="PYTHON",
             help="interpreter of the environment with the table's library",
-        )  # fmt: skip
+        )
 
 
 def run_accept(options: argparse.Namespace) -> None:
@@ -125,21 +130,28 @@ def print_comparison(library: str, heldout: Sequence[Mapping[str, Any]]) -> None
     changed, control = split(heldout)
     rows = (
         (
-            record["collective"], str(record["p"]), format_size(record["nbytes"]),
-            readable(record["algorithm"]), format_time(record["default_s"]),
+            record["collective"],
+            str(record["p"]),
+            format_size(record["nbytes"]),
+            readable(record["algorithm"]),
+            format_time(record["default_s"]),
             format_time(record["tuned_s"]),
-            f"{record['ratio']:.2f}", f"{record['ci95'][0]:.2f} to {record['ci95'][1]:.2f}",
-            _least(record), _sign(record) if changed else "",
+            f"{record['ratio']:.2f}",
+            f"{record['ci95'][0]:.2f} to {record['ci95'][1]:.2f}",
+            _least(record),
+            _sign(record) if changed else "",
         )
         for record in changed or control
-    )  # fmt: skip
+    )
     which = "calls that the table changes" if changed else "calls, all left to the default"
     print_table(
         f"{library}: {which}, at sizes that were used for nothing else",
         ("call", "ranks", "size", "algorithm", "default", "tuned", "ratio", "95 %", "least", ""),
-        rows, right=("ranks", "size", "default", "tuned", "ratio", "least"),
-        spare=("default", "tuned", "95 %", "least"), prose=("algorithm",),
-    )  # fmt: skip
+        rows,
+        right=("ranks", "size", "default", "tuned", "ratio", "least"),
+        spare=("default", "tuned", "95 %", "least"),
+        prose=("algorithm",),
+    )
     if changed and control:
         mean, low, high = geometric_mean(control)
         print_text(

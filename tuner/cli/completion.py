@@ -118,9 +118,13 @@ def _algorithms() -> list[str]:
 
 LISTS: Mapping[str, Iterable[str]] = {  # by the option that takes a comma list of them
     **dict.fromkeys(("algorithm", "forbid", "schedules", "leave_out"), _algorithms()),
-    "collectives": Collective, "parts": PARTS, "placements": PLACEMENTS, "baselines": BASELINES,
-    "scope": SCOPES, "libraries": LIBRARIES,
-}  # fmt: skip
+    "collectives": Collective,
+    "parts": PARTS,
+    "placements": PLACEMENTS,
+    "baselines": BASELINES,
+    "scope": SCOPES,
+    "libraries": LIBRARIES,
+}
 
 
 def _comma_list(title: str, names: Iterable[str]) -> dict[str, Any]:
@@ -134,10 +138,11 @@ def _comma_list(title: str, names: Iterable[str]) -> dict[str, Any]:
   compgen -P "$before" -W "{listed}" -- "${{1##*,}}"
 }}"""
     return {
-        "bash": function, "zsh": f"_sequence compadd - {listed}",
+        "bash": function,
+        "zsh": f"_sequence compadd - {listed}",
         "fish": f"(__fish_complete_list , 'string split , {listed.replace(' ', ',')}')",
         "preamble": {"bash": bash},
-    }  # fmt: skip
+    }
 
 
 def _machines() -> dict[str, Any]:
@@ -154,7 +159,8 @@ _tuner_machines() {{
   compadd -- {names}
 }}"""
     return {
-        "bash": "_tuner_file_or_machine", "zsh": "_tuner_machines",
+        "bash": "_tuner_file_or_machine",
+        "zsh": "_tuner_machines",
         "fish": f"(__fish_complete_path (commandline -ct)) {names}",
         "preamble": {"bash": bash, "zsh": zsh},
-    }  # fmt: skip
+    }

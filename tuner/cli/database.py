@@ -28,21 +28,29 @@ def add_retention(parser: argparse.ArgumentParser) -> None:
         " were ever published are kept, and those that programs have reported on in 30 days.",
     )
     group.add_argument(
-        "--keep-jobs", type=argument_types.positive, metavar="N",
+        "--keep-jobs",
+        type=argument_types.positive,
+        metavar="N",
         help="keep the newest N ended jobs with their results (default: all)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--keep-jobs-for", type=age, metavar="AGE",
+        "--keep-jobs-for",
+        type=age,
+        metavar="AGE",
         help="keep jobs for so long after they ended, such as 90d (default: for ever)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--keep-tables", type=argument_types.positive, metavar="N",
+        "--keep-tables",
+        type=argument_types.positive,
+        metavar="N",
         help="keep the newest N versions for each cluster and library (default: all)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--keep-tables-for", type=age, metavar="AGE",
+        "--keep-tables-for",
+        type=age,
+        metavar="AGE",
         help="keep versions for so long, such as 365d (default: for ever)",
-    )  # fmt: skip
+    )
 
 
 def retention_of(options: argparse.Namespace) -> db.Retention:

@@ -88,9 +88,13 @@ def _problem(number: int, problem: Problem, width: int) -> Iterator[str]:
 def _wrapped(text: str, first: str, others: str, width: int) -> list[str]:
     """Break a text between words; where its first word has no room beside `first`, it is below."""
     lines = textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=others, break_long_words=False,
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
         break_on_hyphens=False,
-    )  # fmt: skip
+    )
     if first.strip() and columns_of(lines[0]) > width:
         return [first.rstrip(), *_wrapped(text, others, others, width)]
     return lines

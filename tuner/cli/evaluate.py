@@ -86,19 +86,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     measured(parser)
     parser.add_argument(
-        "--protocol", choices=PROTOCOLS, default=NODES, metavar="NAME",
+        "--protocol",
+        choices=PROTOCOLS,
+        default=NODES,
+        metavar="NAME",
         help=f"what a selector has not seen when it is asked: {', '.join(PROTOCOLS)} (default:"
         f" {NODES})",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--baselines", type=names, default=tuple(BASELINES), metavar="NAME,...",
+        "--baselines",
+        type=names,
+        default=tuple(BASELINES),
+        metavar="NAME,...",
         help=f"of {', '.join(BASELINES)} (default: all)",
-    )  # fmt: skip
+    )
     parser.add_argument("--table", type=Path, metavar="FILE", help="score this table, too")
     parser.add_argument(
-        "--calibration", type=Path, metavar="FILE",
+        "--calibration",
+        type=Path,
+        metavar="FILE",
         help="to simulate calls with, on --topology (default: nothing is simulated)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--topology", type=Path, metavar="FILE", help="of the cluster, to simulate calls on"
     )
@@ -109,13 +117,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def measured(parser: argparse.ArgumentParser) -> None:
     """Declare what was measured and how it is read."""
     parser.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE",
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
         help="of a probe (.ndjson), or results that `tuner import-results` reads",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--libraries", choices=("apart", "together"), default="apart",
+        "--libraries",
+        choices=("apart", "together"),
+        default="apart",
         help="together: the libraries in a file are candidates like algorithms (default: apart)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--leave-out", type=names, default=(), metavar="NAME,...", help="algorithms to disregard"
     )
@@ -126,8 +139,9 @@ def run(options: argparse.Namespace) -> None:
     """Read all files, score every set of comparable cases."""
     unknown = set(options.baselines) - set(BASELINES)
     if unknown:
-        raise InputError(f"there is no baseline {', '.join(sorted(unknown))}; known:"
-                         f" {', '.join(BASELINES)}")  # fmt: skip
+        raise InputError(
+            f"there is no baseline {', '.join(sorted(unknown))}; known: {', '.join(BASELINES)}"
+        )
     simulate = _simulate(options.calibration, options.topology)
     trainers = contestants(simulate, options.baselines)
     table = read_table(options.table) if options.table else None
@@ -269,8 +283,11 @@ def _warn_of_unmeasured(path: Path, pick: Pick, own_sets: Iterable[Sequence[Case
 
 def _records(scores: dict[str, Score]) -> Iterator[dict[str, Any]]:
     for name, score in scores.items():
-        known = {key: value for key, value in (("slower", score.slower),
-                 ("headroom", score.headroom)) if not math.isnan(value)}  # fmt: skip
+        known = {
+            key: value
+            for key, value in (("slower", score.slower), ("headroom", score.headroom))
+            if not math.isnan(value)
+        }
         yield {"selector": name, **asdict(score.regret), **known}
 
 
@@ -278,8 +295,14 @@ def _print(found: dict[str, dict[str, Score]], protocol: str) -> None:
     columns = ("selector", "mean", "p95", "worst", "slower", "headroom", "calls")
     for name, scores in found.items():
         rows = [(key, *_cells(score)) for key, score in scores.items()]
-        print_table(f"{name}: regret, %, {protocol}", columns, rows, right=columns[1:],
-                    spare=("p95", "headroom", "worst"), prose=("selector",))  # fmt: skip
+        print_table(
+            f"{name}: regret, %, {protocol}",
+            columns,
+            rows,
+            right=columns[1:],
+            spare=("p95", "headroom", "worst"),
+            prose=("selector",),
+        )
     print_cautions(f"{name}: {one}." for name, scores in found.items() for one in _losses(scores))
     if any(DEFAULT not in scores for scores in found.values()):
         print_text(
@@ -309,6 +332,8 @@ def _losses(scores: Mapping[str, Score]) -> Iterator[str]:
 def _cells(score: Score) -> tuple[str, ...]:
     regret = score.regret
     percent = [f"{100 * value:.1f}" for value in (regret.mean, regret.p95, regret.worst)]
-    shares = ["" if math.isnan(value) else f"{round(100 * value)}%"
-              for value in (score.slower, score.headroom)]  # fmt: skip
+    shares = [
+        "" if math.isnan(value) else f"{round(100 * value)}%"
+        for value in (score.slower, score.headroom)
+    ]
     return (*percent, *shares, str(regret.points))

@@ -26,36 +26,51 @@ def arguments(group: argparse._ArgumentGroup) -> None:
         help="ranks per host (default: what the list says, or 1)",
     )
     group.add_argument(
-        "--shapes", type=_shapes, default=(), metavar="HOSTSxRANKS,...",
+        "--shapes",
+        type=_shapes,
+        default=(),
+        metavar="HOSTSxRANKS,...",
         help="communicators to measure, or without hosts those for which rules are wanted,"
         " such as 2x1,4x1,4x2 (default: 2, 3, 4, 6, 8 ... hosts with one rank and with --ppn)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--placements", type=_placements, default=(CONSECUTIVE,), metavar="KIND,...",
+        "--placements",
+        type=_placements,
+        default=(CONSECUTIVE,),
+        metavar="KIND,...",
         help="of ranks on hosts, in which communicators with several on each of several hosts are"
         " measured: consecutive (default), or cyclic, dealt to the hosts one by one; without hosts"
         " a table has rules for those that were measured",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--topology", type=Path, metavar="FILE",
+        "--topology",
+        type=Path,
+        metavar="FILE",
         help="of the hosts, in any format that `tuner topo` reads: a pair of hosts for every"
         " distance and pairs for every kind of uplink are then measured",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--collectives", type=_collectives, default=(Collective.BCAST, Collective.ALLREDUCE),
+        "--collectives",
+        type=_collectives,
+        default=(Collective.BCAST, Collective.ALLREDUCE),
         metavar="NAME,...",
         help="to measure, such as bcast,allreduce,allgather,reduce,gather,scatter (default:"
         " bcast,allreduce)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--schedules", type=argument_types.names, default=(), metavar="NAME,...",
+        "--schedules",
+        type=argument_types.names,
+        default=(),
+        metavar="NAME,...",
         help="algorithms of ours to measure beside the library's, as `tuner algorithms` lists them,"
         f" or {probe_spec.ALL}",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--repetitions", type=argument_types.positive, default=probe_spec.FEWEST,
+        "--repetitions",
+        type=argument_types.positive,
+        default=probe_spec.FEWEST,
         help=f"of every algorithm at least (default: {probe_spec.FEWEST})",
-    )  # fmt: skip
+    )
     group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
 
 
@@ -64,14 +79,18 @@ def place(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     where = group.add_mutually_exclusive_group()
     where.add_argument("--hosts", type=hosts.listed, help="such as node1,node2:4 or n[0-511]")
     where.add_argument(
-        "--hostfile", type=Path, metavar="FILE",
+        "--hostfile",
+        type=Path,
+        metavar="FILE",
         help="one host a line, as NAME, NAME:4 or NAME slots=4",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--launch", type=Template.parse, metavar="WORDS",
+        "--launch",
+        type=Template.parse,
+        metavar="WORDS",
         help="openmpi, mpich, srun, jsrun, or a command with {n} {ppn} {nodes} {hosts} {slots}"
         " {program} (default: srun or jsrun inside their jobs, else the library's own)",
-    )  # fmt: skip
+    )
 
 
 def _shapes(text: str) -> tuple[probe_spec.Shape, ...]:
@@ -116,11 +135,20 @@ def request_of(options: argparse.Namespace, there: Hosts) -> probe_spec.Request:
     given = {"sizes": options.sizes} if options.sizes is not None else {}
     topology = load_topology(options.topology) if options.topology else None
     return probe_spec.Request(
-        options.library, there, options.ppn or max(there.slots, 1), shapes=options.shapes,
-        placements=options.placements, parts=options.parts, target=options.target,
-        fewest=options.repetitions, topology=topology, collectives=options.collectives,
-        schedules=options.schedules, thread_level=options.thread_level, **given,
-    )  # fmt: skip
+        options.library,
+        there,
+        options.ppn or max(there.slots, 1),
+        shapes=options.shapes,
+        placements=options.placements,
+        parts=options.parts,
+        target=options.target,
+        fewest=options.repetitions,
+        topology=topology,
+        collectives=options.collectives,
+        schedules=options.schedules,
+        thread_level=options.thread_level,
+        **given,
+    )
 
 
 def read_measured(path: Path, topology: Path | None) -> tuple[Measurements, Topology | None]:

@@ -49,9 +49,12 @@ What a file says needs no option; what it leaves open is asked for. Options hold
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE",
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
         help="a folder stands for the files of NCCL's Inspector in it, which are of one job",
-    )  # fmt: skip
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="NDJSON to write")
     add_form(parser)
     parser.add_argument(
@@ -65,18 +68,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--collective", default="", metavar="NAME", help="such as allreduce")
     parser.add_argument(
-        "--algorithm", default="", metavar="NAME",
+        "--algorithm",
+        default="",
+        metavar="NAME",
         help="that the library was made to use (default: its own choice)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--param", action="append", type=argument_types.parameter, default=[], metavar="NAME=VALUE",
+        "--param",
+        action="append",
+        type=argument_types.parameter,
+        default=[],
+        metavar="NAME=VALUE",
         help="of that algorithm, such as segment=64KiB",
-    )  # fmt: skip
+    )
     parser.add_argument("--memory", choices=("host", "cuda"), default="", help="of the buffers")
     parser.add_argument(
-        "--library", default="", metavar="NAME",
+        "--library",
+        default="",
+        metavar="NAME",
         help='with its version, such as "openmpi 5.0.11"; of several in a file the one to take',
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--cluster", default="", metavar="NAME", help="its name; of several the one to take"
     )
@@ -90,17 +101,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def add_form(parser: argparse.ArgumentParser) -> None:
     """Declare the option that names the form of the files."""
     parser.add_argument(
-        "--form", choices=(AUTO, *FORMS), default=AUTO, metavar="NAME",
+        "--form",
+        choices=(AUTO, *FORMS),
+        default=AUTO,
+        metavar="NAME",
         help=f"form of the files: {', '.join(FORMS)} (default: recognised by their content)",
-    )  # fmt: skip
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Read all files, write one."""
     told = Told(
-        options.p, options.nodes, options.ppn, options.collective, options.algorithm,
-        dict(options.param), options.memory,
-    )  # fmt: skip
+        options.p,
+        options.nodes,
+        options.ppn,
+        options.collective,
+        options.algorithm,
+        dict(options.param),
+        options.memory,
+    )
     readings = _read(options, told)
     require_names(readings)
     _require_version(library_name(options.library), readings)
@@ -118,11 +137,13 @@ def _read(options: argparse.Namespace, told: Told) -> list[Reading]:
         with Display(console(error=True)).stage("reading") as report:
             tell = timed(report)
             readings, notes = read_all(
-                options.files, options.form, told,
+                options.files,
+                options.form,
+                told,
                 lambda done, total: tell(
                     done / total, f"{format_size(done)} of {format_size(total)}"
                 ),
-            )  # fmt: skip
+            )
     for note in notes:
         warn(note)
     return readings
@@ -165,8 +186,11 @@ def _print(found: Measurements, readings: int, out: Path) -> None:
         print_text(f"left out: {readable(line)}")
     single = sum(len(series.samples) == 1 for series in found.series)
     if single:
-        print_cautions([
-            f"One sample alone is in {single} of {len(found.series)} series: such can be compared"
-            " with predictions, but no rule rests on them."
-        ])  # fmt: skip
+        print_cautions(
+            [
+                f"One sample alone is in {single} of {len(found.series)} series: such can be"
+                " compared"
+                " with predictions, but no rule rests on them."
+            ]
+        )
     print_text(PURPOSE)

@@ -18,19 +18,24 @@ def add_library(parser: argparse.ArgumentParser) -> None:
         "--library", choices=LIBRARIES, help="MPI library (default: the one that --python has)"
     )
     parser.add_argument(
-        "--python", type=Path, metavar="PYTHON",
+        "--python",
+        type=Path,
+        metavar="PYTHON",
         help="interpreter of the environment that holds this library (default: this one, or with"
         " --library mpich .venv-mpich/bin/python where it exists)",
-    )  # fmt: skip
+    )
 
 
 def add_thread_level(parser: argparse.ArgumentParser) -> None:
     """Declare the option that says how MPI is initialised."""
     parser.add_argument(
-        "--thread-level", choices=THREAD_LEVELS, default=SINGLE, metavar="LEVEL",
+        "--thread-level",
+        choices=THREAD_LEVELS,
+        default=SINGLE,
+        metavar="LEVEL",
         help="with which the programs initialise MPI: single (default), which MPI_Init gives,"
         " funneled, serialized, or multiple, which mpi4py asks for",
-    )  # fmt: skip
+    )
 
 
 def settle_library(options: argparse.Namespace) -> None:

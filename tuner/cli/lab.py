@@ -50,13 +50,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "down", "end what runs on the hosts, and remove them", run_down)
     run = _action(actions, "run", "run a command on the first host", run_run)
     run.add_argument(
-        "--ppn", type=argument_types.positive, default=1, metavar="N",
+        "--ppn",
+        type=argument_types.positive,
+        default=1,
+        metavar="N",
         help="how many ranks mpirun starts on each host before the next (default: 1)",
-    )  # fmt: skip
+    )
     run.add_argument(
-        "--timeout", type=parse_duration, default="3600s", metavar="TIME",
+        "--timeout",
+        type=parse_duration,
+        default="3600s",
+        metavar="TIME",
         help="end the command and all it started after this long (default: 3600s)",
-    )  # fmt: skip
+    )
     run.add_argument("command", nargs="+", metavar="COMMAND", help="after --: program, arguments")
     run.set_defaults(unknown=AFTER_DASHES)
 
@@ -141,14 +147,23 @@ def _print_status(lab: Lab, status: Status) -> None:
         print_text(f"{_said(lab)} {part}")
         return
     rows = (
-        [link.source, link.target, f"{8e-6 * wire.capacity:g}Mbit/s", format_time(wire.latency),
-         f"{link.nbytes:,}", f"{link.frames:,}", format_time(link.longest_wait)]
+        [
+            link.source,
+            link.target,
+            f"{8e-6 * wire.capacity:g}Mbit/s",
+            format_time(wire.latency),
+            f"{link.nbytes:,}",
+            f"{link.frames:,}",
+            format_time(link.longest_wait),
+        ]
         for link, wire in zip(counters.links, lab.emulation.links, strict=True)
-    )  # fmt: skip
+    )
     columns = ("from", "to", "rate", "latency", "bytes", "frames", "longest wait")
     print_table(f"{_said(lab)} is up", columns, rows, right=columns[2:])
-    print_text(f"{counters.frames:,} frames, {counters.lost} lost; late by at most"
-          f" {format_time(counters.lag(0.5))} (half of them), {format_time(counters.lag(0.99))}"
-          f" (99 %), {format_time(counters.worst_lag)} (all)")  # fmt: skip
+    print_text(
+        f"{counters.frames:,} frames, {counters.lost} lost; late by at most"
+        f" {format_time(counters.lag(0.5))} (half of them), {format_time(counters.lag(0.99))}"
+        f" (99 %), {format_time(counters.worst_lag)} (all)"
+    )
     if not counters.real_time:
         print_text("the switch has no real-time priority, which makes its times less exact")

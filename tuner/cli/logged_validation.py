@@ -29,19 +29,30 @@ OTHERS = "not these rules were followed on all ranks"
 PASSED = "passed over: left to NCCL, where no log tells who chose, or not in NCCL's file."
 LARGE = 32 << 20  # bytes; reading more takes seconds
 _STARTING = (
-    "hosts", "hostfile", "launch", "python", "generic", "otherwise", "ranks", "commutative_only",
-)  # fmt: skip
+    "hosts",
+    "hostfile",
+    "launch",
+    "python",
+    "generic",
+    "otherwise",
+    "ranks",
+    "commutative_only",
+)
 _SHAPE = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--log", type=Path, nargs="+", default=[], metavar="FILE",
+        "--log",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
         help="nccl, rccl: what programs wrote that ran under the table with NCCL_DEBUG=INFO"
         " NCCL_DEBUG_SUBSYS=INIT,TUNING (with COLL, too, where a process is in communicators of"
         " several shapes), or files of NCCL's Inspector; a folder stands for the logs in it",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--log-shape",
         type=_shape,
@@ -87,12 +98,13 @@ def prove(
         with Display(console(error=True)).stage("reading logs") as report:
             tell = timed(report)
             evidence = validate_nccl.read_evidence(
-                files, options.log_shape,
+                files,
+                options.log_shape,
                 lambda done, total: tell(
                     done / total, f"{format_size(done)} of {format_size(total)}"
                 ),
                 found,
-            )  # fmt: skip
+            )
     doubts = list(_doubts(table, evidence))
     for sentence in (*_noticed(table, evidence), *doubts):
         warn(sentence)

@@ -24,26 +24,37 @@ def machine_record(machine: Machine) -> dict[str, Any]:
     """All of it for programs; the network's links summed up by kind and rate."""
     topology, known = machine.topology, machine.design
     interior = topology.nodes[0].interior
-    return dict(finite({
-        "name": machine.name, "title": known.title if known else "",
-        "source": known.source if known else "",
-        "nodes": len(topology.nodes), "cores": topology.nodes[0].cores,
-        "fabric": {
-            "summary": known.fabric.summary if known else "",
-            "shape": dict(zip(("source", "certainty"), known.shape, strict=True)) if known else {},
-            "switches": len(topology.switches), "routing": topology.routing,
-            "offers": sorted(topology.offers), "links": _summed(topology.links),
-        },
-        "devices": [asdict(device) for device in interior.devices] if interior else [],
-        "links": _sourced_links(interior, known) if interior else [],
-        "paths": [
-            {"path_class": path_class, "memory": memory, **asdict(cost)}
-            for (path_class, memory), cost in machine.calibration.paths.items()
-        ],
-        "numbers": {
-            name: asdict(number) for name, number in (known.numbers() if known else {}).items()
-        },
-    }))  # fmt: skip
+    return dict(
+        finite(
+            {
+                "name": machine.name,
+                "title": known.title if known else "",
+                "source": known.source if known else "",
+                "nodes": len(topology.nodes),
+                "cores": topology.nodes[0].cores,
+                "fabric": {
+                    "summary": known.fabric.summary if known else "",
+                    "shape": dict(zip(("source", "certainty"), known.shape, strict=True))
+                    if known
+                    else {},
+                    "switches": len(topology.switches),
+                    "routing": topology.routing,
+                    "offers": sorted(topology.offers),
+                    "links": _summed(topology.links),
+                },
+                "devices": [asdict(device) for device in interior.devices] if interior else [],
+                "links": _sourced_links(interior, known) if interior else [],
+                "paths": [
+                    {"path_class": path_class, "memory": memory, **asdict(cost)}
+                    for (path_class, memory), cost in machine.calibration.paths.items()
+                ],
+                "numbers": {
+                    name: asdict(number)
+                    for name, number in (known.numbers() if known else {}).items()
+                },
+            }
+        )
+    )
 
 
 def _summed(links: Iterable[Link]) -> list[dict[str, Any]]:
@@ -118,8 +129,10 @@ def _many(number: int, what: str, plural: str = "s") -> str:
 
 def _print_devices(interior: Interior) -> None:
     alike = Counter((device.kind, device.product, device.cores) for device in interior.devices)
-    rows = [(kind, product, str(cores or ""), str(number))
-            for (kind, product, cores), number in alike.items()]  # fmt: skip
+    rows = [
+        (kind, product, str(cores or ""), str(number))
+        for (kind, product, cores), number in alike.items()
+    ]
     columns = ("device", "product", "cores", "number")
     print_table(
         "inside each node", columns, rows, right=("cores", "number"), prose=("device", "product")
@@ -136,11 +149,19 @@ def _print_links(interior: Interior, known: Design | None) -> None:
         source = f"{rate.certainty}: {rate.source}" if rate else READ
         row = (link.kind, str(link.count), _rate(link.capacity), source)
         alike.setdefault(row, []).append(f"{link.target}-{link.source}")
-    rows = [(kind, count, together, _few(ends), source)
-            for (kind, count, together, source), ends in alike.items()]  # fmt: skip
+    rows = [
+        (kind, count, together, _few(ends), source)
+        for (kind, count, together, source), ends in alike.items()
+    ]
     columns = ("kind", "cables", "together", "between", SOURCE)
-    print_table("links inside", columns, rows, right=("cables", "together"),
-                spare=(SOURCE,), prose=("between", SOURCE))  # fmt: skip
+    print_table(
+        "links inside",
+        columns,
+        rows,
+        right=("cables", "together"),
+        spare=(SOURCE,),
+        prose=("between", SOURCE),
+    )
 
 
 def _few(names: list[str], most: int = 4) -> str:
@@ -153,29 +174,46 @@ def _print_paths(known: Design) -> None:
     rows = []
     for (path_class, memory), costs in known.paths.items():
         for line in costs.lines:
-            rows.append((
-                path_class if memory == HOST else f"{path_class} ({memory})",
-                format_size(line.lo), format_time(line.alpha.value), _rate(line.rate.value),
-                "staged" if line.staged else "",
-                f"{line.rate.certainty}: {readable(line.rate.source)}",
-            ))  # fmt: skip
+            rows.append(
+                (
+                    path_class if memory == HOST else f"{path_class} ({memory})",
+                    format_size(line.lo),
+                    format_time(line.alpha.value),
+                    _rate(line.rate.value),
+                    "staged" if line.staged else "",
+                    f"{line.rate.certainty}: {readable(line.rate.source)}",
+                )
+            )
     columns = ("path class", "from", "alpha", "rate", "", SOURCE)
-    print_table("costs of messages", columns, rows, right=("from", "alpha", "rate"),
-                spare=(SOURCE,), prose=("path class", SOURCE))  # fmt: skip
+    print_table(
+        "costs of messages",
+        columns,
+        rows,
+        right=("from", "alpha", "rate"),
+        spare=(SOURCE,),
+        prose=("path class", SOURCE),
+    )
 
 
 def _print_numbers(known: Design) -> None:
     """What the tables above left out."""
     eager = {
-        name: number for name, number in known.of_paths().items()
+        name: number
+        for name, number in known.of_paths().items()
         if name.endswith("eager below") and number.value
-    }  # fmt: skip
+    }
     rows = [
         (name, _number(number), f"{number.certainty}: {readable(number.source)}")
         for name, number in (known.general() | eager).items()
     ]
-    print_table("other numbers", ("what", "value", "source"), rows, right=("value",),
-                spare=("source",), prose=("what", "source"))  # fmt: skip
+    print_table(
+        "other numbers",
+        ("what", "value", "source"),
+        rows,
+        right=("value",),
+        spare=("source",),
+        prose=("what", "source"),
+    )
 
 
 def _number(number: Sourced) -> str:

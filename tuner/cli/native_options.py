@@ -16,41 +16,52 @@ from tuner.workflows.native_files import generic_of
 def options(parser: argparse.ArgumentParser) -> None:
     """Declare what may be said about a file besides its table."""
     parser.add_argument(
-        "--commutative-only", action="store_true",
+        "--commutative-only",
+        action="store_true",
         help="use the rules for commutative operators in a format that cannot tell operators apart"
         " (MPICH's can): programs with other operators would get wrong results",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--otherwise", default="", metavar="NAME",
+        "--otherwise",
+        default="",
+        metavar="NAME",
         help="nccl, intelmpi, mvapich2: what runs where the table leaves the choice to the library"
         " and its own format cannot, such as ring_simple or preset_1",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--ranks", type=argument_types.positive, metavar="P",
+        "--ranks",
+        type=argument_types.positive,
+        metavar="P",
         help="ranks of the communicators that environment variables are for; needed where the table"
         " has several",
-    )  # fmt: skip
+    )
     add_ppn(parser)
     parser.add_argument(
-        "--python", type=Path, metavar="PYTHON",
+        "--python",
+        type=Path,
+        metavar="PYTHON",
         help="interpreter of the environment with the table's library (default: this one for Open"
         " MPI, .venv-mpich/bin/python, .venv-intelmpi/bin/python, of which `make"
         " .venv-intelmpi/ready` makes the last)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--generic", type=Path, metavar="FILE",
+        "--generic",
+        type=Path,
+        metavar="FILE",
         help="mpich, mpich-device, mvapich: JSON with the library's own rules of this layer, which"
         " the exported file must contain (default: those in MPICH's libmpi)",
-    )  # fmt: skip
+    )
 
 
 def add_ppn(parser: argparse.ArgumentParser) -> None:
     """Declare which part of a table is meant."""
     parser.add_argument(
-        "--ppn", type=argument_types.positive, metavar="N",
+        "--ppn",
+        type=argument_types.positive,
+        metavar="N",
         help="only rules for so many ranks on each node: needed where others for as many ranks in"
         " all differ, since most formats know no nodes",
-    )  # fmt: skip
+    )
 
 
 def table_of(path: Path, options: argparse.Namespace) -> TuningTable:

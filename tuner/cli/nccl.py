@@ -51,9 +51,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     installing = add_action(
-        actions, "install", "compile the tuner plugin and write the rules of a table beside it",
-        EXAMPLES, run_install,
-    )  # fmt: skip
+        actions,
+        "install",
+        "compile the tuner plugin and write the rules of a table beside it",
+        EXAMPLES,
+        run_install,
+    )
     installing.add_argument("table", type=Path, nargs="?", help="table for nccl or rccl")
     installing.add_argument(
         "--out", type=Path, required=True, metavar="FOLDER", help="where to install"
@@ -62,19 +65,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--service", metavar="URL", help="take the table that this service publishes"
     )
     installing.add_argument(
-        "--library", default="", metavar="NAME",
+        "--library",
+        default="",
+        metavar="NAME",
         help="with --service: whose table, such as 'nccl 2.30.7'",
-    )  # fmt: skip
+    )
     installing.add_argument(
-        "--cluster", metavar="NAME",
+        "--cluster",
+        metavar="NAME",
         help="with --service: whose table, where it publishes several for the library",
-    )  # fmt: skip
+    )
     _declare_estimate(
         add_action(
-            actions, "estimate", "say what NCCL expects of its algorithms, and which it would take",
-            EXAMPLES, run_estimate,
+            actions,
+            "estimate",
+            "say what NCCL expects of its algorithms, and which it would take",
+            EXAMPLES,
+            run_estimate,
         )
-    )  # fmt: skip
+    )
 
 
 def _declare_estimate(parser: argparse.ArgumentParser) -> None:
@@ -84,16 +93,20 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ppn", type=argument_types.positive, help="GPUs per node (default: all)")
     parser.add_argument("--p", type=argument_types.positive, help="ranks (default: all nodes)")
     parser.add_argument(
-        "--collective", type=argument_types.collective, default=Collective.ALLREDUCE,
+        "--collective",
+        type=argument_types.collective,
+        default=Collective.ALLREDUCE,
         help="default: allreduce",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--sizes", type=argument_types.sizes, required=True, help="such as 1KiB,1MiB"
     )
     parser.add_argument(
-        "--version", choices=nccl.VERSIONS, default=nccl.CURRENT,
+        "--version",
+        choices=nccl.VERSIONS,
+        default=nccl.CURRENT,
         help=f"release of NCCL (default: {nccl.CURRENT})",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--collnet", action="store_true", help="let the network's switches reduce (SHARP)"
     )
@@ -107,8 +120,10 @@ def run_install(options: argparse.Namespace) -> None:
     held = table.consecutive()
     installed = install(held, options.out)
     cautions = list(_cautions(held, installed))
-    record = {name: str(value) if isinstance(value, Path) else value
-              for name, value in asdict(installed).items()}  # fmt: skip
+    record = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in asdict(installed).items()
+    }
     record |= {
         "usage": usage(installed),
         "left_to_library": sum(rule.choice.is_default for rule in held.rules),
@@ -143,10 +158,12 @@ def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
             )
     unlimited = sum(
         "channels" in rule.choice.params
-        and (rule.choice.algorithm.startswith("collnet")
-             or (rule.choice.algorithm == "nvls_simple" and rule.key.nodes > 1))
+        and (
+            rule.choice.algorithm.startswith("collnet")
+            or (rule.choice.algorithm == "nvls_simple" and rule.key.nodes > 1)
+        )
         for rule in rules
-    )  # fmt: skip
+    )
     if unlimited:
         yield (
             f"the channels of {plural(unlimited, 'rule')} are not set: NCCL does not limit them for"
@@ -195,10 +212,13 @@ def _records(options: argparse.Namespace, fleet: nccl.Fleet) -> Iterator[dict[st
         for way in sorted(times, key=times.__getitem__):
             if options.all or options.json or way == chosen:
                 yield {
-                    "collective": options.collective.value, "nbytes": nbytes,
-                    "algorithm": way.algorithm, "protocol": way.protocol,
-                    "seconds": times[way], "chosen": way == chosen,
-                }  # fmt: skip
+                    "collective": options.collective.value,
+                    "nbytes": nbytes,
+                    "algorithm": way.algorithm,
+                    "protocol": way.protocol,
+                    "seconds": times[way],
+                    "chosen": way == chosen,
+                }
 
 
 def _print(
@@ -210,7 +230,9 @@ def _print(
         ("size", "algorithm", "protocol", "expected", "GB/s", ""),
         (
             (
-                format_size(record["nbytes"]), record["algorithm"], record["protocol"],
+                format_size(record["nbytes"]),
+                record["algorithm"],
+                record["protocol"],
                 format_time(record["seconds"]),
                 f"{record['nbytes'] / record['seconds'] / 1e9:.1f}",
                 "chosen" if record["chosen"] and options.all else "",
@@ -218,4 +240,4 @@ def _print(
             for record in records
         ),
         right=("size", "expected", "GB/s"),
-    )  # fmt: skip
+    )

@@ -41,9 +41,7 @@ def add_action(
     run: object,
 ) -> argparse.ArgumentParser:
     """One of the actions of a verb, which `run` carries out."""
-    action = actions.add_parser(
-        name, help=summary, description=summary, epilog=examples
-    )  # fmt: skip
+    action = actions.add_parser(name, help=summary, description=summary, epilog=examples)
     add_json(action)
     action.set_defaults(run=run)
     return action
@@ -92,9 +90,13 @@ def print_cautions(sentences: Iterable[str]) -> None:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = (),
-    spare: Iterable[str] = (), prose: Iterable[str] = (),
-) -> None:  # fmt: skip
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right: Iterable[str] = (),
+    spare: Iterable[str] = (),
+    prose: Iterable[str] = (),
+) -> None:
     """Print text cells as a table; brackets are text like any other.
 
     right   columns that are aligned on their last digit

@@ -70,28 +70,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--ranks", type=argument_types.positive, help="default: the cores, at least 4 (mpich: 2)"
     )
     parser.add_argument(
-        "--budget", type=parse_duration,
+        "--budget",
+        type=parse_duration,
         help="measuring time, such as 90s (default: 90s, mpich: 30s, several hosts: 300s)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--sizes",
         type=argument_types.sizes,
         help="of the collectives' buffers (default: 4B to 4MiB)",
     )
     parser.add_argument(
-        "--launches", type=argument_types.positive, default=LAUNCHES,
+        "--launches",
+        type=argument_types.positive,
+        default=LAUNCHES,
         help="how often the ranks are started on this computer; each start measures all, and two"
         f" show only gains that hardly vary (default: {LAUNCHES}; on several hosts: 1)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--target", type=float, default=0.03,
+        "--target",
+        type=float,
+        default=0.03,
         help="relative half-width of a median's 95 %% interval that suffices (default: 0.03)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--parts", type=argument_types.names, default=probe_spec.PARTS,
+        "--parts",
+        type=argument_types.names,
+        default=probe_spec.PARTS,
         help=f"what to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared"
         " and sweep)",
-    )  # fmt: skip
+    )
     host_options.arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
     parser.set_defaults(run=run, resumes=True)
@@ -129,27 +136,43 @@ def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
     if there.names:
         return multi_host.plan_cluster(host_options.request_of(options, there))
     return plan_here(
-        options.library, options.ranks, options.sizes, options.target, options.launches,
-        "commutative", options.parts, options.thread_level,
-    )  # fmt: skip
+        options.library,
+        options.ranks,
+        options.sizes,
+        options.target,
+        options.launches,
+        "commutative",
+        options.parts,
+        options.thread_level,
+    )
 
 
 def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measurements:
     python = interpreter(options.library, options.python)
     if there.names:
         return multi_host.probe_cluster(
-            options.out, host_options.request_of(options, there),
-            host_options.launcher_of(options, python), name=options.name,
-            budget=_budget(options, there), on_progress=forwarded(report),
-        )  # fmt: skip
+            options.out,
+            host_options.request_of(options, there),
+            host_options.launcher_of(options, python),
+            name=options.name,
+            budget=_budget(options, there),
+            on_progress=forwarded(report),
+        )
     if options.launch is not None:
         raise InputError("--launch needs to know the hosts: give --hosts or --hostfile too")
     return probe(
-        options.out, library=options.library, python=python, ranks=options.ranks,
-        budget=options.budget, sizes=options.sizes, target=options.target,
-        launches=options.launches, parts=options.parts, thread_level=options.thread_level,
+        options.out,
+        library=options.library,
+        python=python,
+        ranks=options.ranks,
+        budget=options.budget,
+        sizes=options.sizes,
+        target=options.target,
+        launches=options.launches,
+        parts=options.parts,
+        thread_level=options.thread_level,
         on_progress=forwarded(report),
-    )  # fmt: skip
+    )
 
 
 def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display) -> None:
@@ -176,18 +199,26 @@ def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
     seconds = _budget(options, Hosts(plan.hosts)) / plan.weight
     rows: list[dict[str, Any]] = [
         {
-            "point": str(point), "arms": len(point.arms), "launch": point.launch,
-            "memory": point.memory, "first_host": plan.hosts[point.first] if plan.hosts else "",
-            "at_once": point.group, "seconds": round(point.weight * seconds, 4),
+            "point": str(point),
+            "arms": len(point.arms),
+            "launch": point.launch,
+            "memory": point.memory,
+            "first_host": plan.hosts[point.first] if plan.hosts else "",
+            "at_once": point.group,
+            "seconds": round(point.weight * seconds, 4),
         }
         for point in plan.points
-    ]  # fmt: skip
+    ]
     launches = len({point.launch for point in plan.points})
     record = {
-        "hosts": list(plan.hosts), "ppn": plan.ppn or plan.ranks, "launches": launches,
-        "seconds": round(plan.weight * seconds, 1), "repetitions": plan.fewest,
-        "fingerprint": fingerprint, "points": rows,
-    }  # fmt: skip
+        "hosts": list(plan.hosts),
+        "ppn": plan.ppn or plan.ranks,
+        "launches": launches,
+        "seconds": round(plan.weight * seconds, 1),
+        "repetitions": plan.fewest,
+        "fingerprint": fingerprint,
+        "points": rows,
+    }
 
     emit(options, record, lambda: _print_plan(record, options.parts != probe_spec.PARTS))
 
@@ -219,8 +250,9 @@ def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
     launches = "1 launch" if record["launches"] == 1 else f"{record['launches']} launches"
     _print_points(
         f"{len(own)} points, {launches}, {record['seconds']:g}s of measuring and at least"
-        f" {record['repetitions']} repetitions of every arm", own,
-    )  # fmt: skip
+        f" {record['repetitions']} repetitions of every arm",
+        own,
+    )
     if not of_gpus:
         return
     more = f"{len(of_gpus)} more where hosts have GPUs; elsewhere their time goes to those above"
@@ -233,12 +265,24 @@ def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
 def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 1) -> None:
     columns = ("", "what", "arms", "first host", "at once with", "time")
     rows = [
-        (str(number), readable(row["point"]), str(row["arms"]), row["first_host"],
-         f"group {row['at_once']}" if row["at_once"] else "", format_time(row["seconds"]))
+        (
+            str(number),
+            readable(row["point"]),
+            str(row["arms"]),
+            row["first_host"],
+            f"group {row['at_once']}" if row["at_once"] else "",
+            format_time(row["seconds"]),
+        )
         for number, row in enumerate(points, start=first)
-    ]  # fmt: skip
-    print_table(title, columns, rows, right=("", "arms", "time"), spare=("at once with", ""),
-                prose=("what", "first host"))  # fmt: skip
+    ]
+    print_table(
+        title,
+        columns,
+        rows,
+        right=("", "arms", "time"),
+        spare=("at once with", ""),
+        prose=("what", "first host"),
+    )
 
 
 def _show(options: argparse.Namespace, measurements: Measurements) -> None:

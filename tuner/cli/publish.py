@@ -44,9 +44,17 @@ def run(options: argparse.Namespace) -> None:
     stored = service_client.post(request, "/v1/tables", table_record(table))
     if not options.draft:
         service_client.post(request, "/v1/publications", {"version": stored["version"]})
-    record = {"version": stored["version"], "cluster": table.cluster.name,
-              "library": table.library, "published": not options.draft}  # fmt: skip
+    record = {
+        "version": stored["version"],
+        "cluster": table.cluster.name,
+        "library": table.library,
+        "published": not options.draft,
+    }
     what = "stored" if options.draft else "published"
-    emit(options, record, lambda: print_text(
-        f"version {stored['version']} for {table.library} on {table.cluster} is {what}"
-    ))  # fmt: skip
+    emit(
+        options,
+        record,
+        lambda: print_text(
+            f"version {stored['version']} for {table.library} on {table.cluster} is {what}"
+        ),
+    )

@@ -56,26 +56,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--ranks", type=argument_types.positive, help="default: the cores, at least 4 (mpich: 2)"
     )
     parser.add_argument(
-        "--budget", type=parse_duration, default=BUDGET,
+        "--budget",
+        type=parse_duration,
+        default=BUDGET,
         help=f"time to probe Open MPI (default: {BUDGET:.0f}s), and a third of it MPICH; all else"
         " takes two to three minutes, whatever the budget",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--sizes", type=argument_types.sizes, help="such as 1KiB,64KiB (default: 4B to 4MiB)"
     )
     parser.add_argument(
-        "--libraries", metavar="NAME,...",
+        "--libraries",
+        metavar="NAME,...",
         help="openmpi, mpich or both (default: the MPI of this interpreter, and MPICH where"
         " .venv-mpich holds it)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--python", type=Path, metavar="PYTHON",
+        "--python",
+        type=Path,
+        metavar="PYTHON",
         help="tune the MPI that this interpreter's mpi4py loads, and no other by default",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--mpich-python", type=Path, metavar="PYTHON",
+        "--mpich-python",
+        type=Path,
+        metavar="PYTHON",
         help="interpreter of the environment with MPICH (default: .venv-mpich/bin/python)",
-    )  # fmt: skip
+    )
     add_thread_level(parser)
     parser.add_argument("--fresh", action="store_true", help="measure again, keep nothing")
     add_json(parser)
@@ -209,7 +216,12 @@ def _store(stages: Stages, loop: LibraryLoop, result: LibraryResult) -> None:
 
     inputs: Sequence[Path] = [
         loop.file(name)
-        for name in ("measurements.ndjson", "calibration.json", "table.json", "proofs.json",
-                     "heldout.json")
-    ]  # fmt: skip
+        for name in (
+            "measurements.ndjson",
+            "calibration.json",
+            "table.json",
+            "proofs.json",
+            "heldout.json",
+        )
+    ]
     stages.run(f"{loop.name}/store", inputs, [database], store)

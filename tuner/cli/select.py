@@ -63,35 +63,46 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--collective", type=argument_types.collective, required=True)
     parser.add_argument(
-        "--p", type=argument_types.positive,
+        "--p",
+        type=argument_types.positive,
         help="ranks of the communicator (default: --nodes times --ppn)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--nodes", type=argument_types.positive, metavar="N",
+        "--nodes",
+        type=argument_types.positive,
+        metavar="N",
         help="number of nodes, each with the same number of ranks (default: --p divided by --ppn;"
         " without --ppn 1)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--ppn", type=argument_types.positive, metavar="N",
+        "--ppn",
+        type=argument_types.positive,
+        metavar="N",
         help="ranks per node (default: --p divided by --nodes)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--placement", choices=PLACEMENTS, default=CONSECUTIVE,
+        "--placement",
+        choices=PLACEMENTS,
+        default=CONSECUTIVE,
         help="how they lie there: as many that follow one another on each (default), or cyclic,"
         " dealt to the nodes one by one",
-    )  # fmt: skip
+    )
     parser.add_argument("--size", type=parse_size, required=True, help="such as 64KiB")
     parser.add_argument(
-        "--operators", choices=("any", "commutative"), default="any",
+        "--operators",
+        choices=("any", "commutative"),
+        default="any",
         help="commutative: the reduction may change the order of the operands (default: any)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--memory", choices=(HOST, CUDA), default=HOST, help="of the buffers (default: host)"
     )
     parser.add_argument(
-        "--like", default="", metavar="GROUP",
+        "--like",
+        default="",
+        metavar="GROUP",
         help="of a trained selector: the cluster and library that this one is like",
-    )  # fmt: skip
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -156,8 +167,10 @@ def _instead(table: TuningTable, key: Key, placement: str) -> str:
     """
     asked = {
         replace(key, nodes=one.nodes, ppn=one.ppn, placement=placement, operators=operators)
-        for one in table.keys if one.p == key.p for operators in (key.operators, "any")
-    }  # fmt: skip
+        for one in table.keys
+        if one.p == key.p
+        for operators in (key.operators, "any")
+    }
     known = sorted({one.nodes for one in asked.intersection(table.keys)})
     if known:
         return f": add {' or '.join(f'--nodes {nodes}' for nodes in known)}"
@@ -172,9 +185,10 @@ def _ask(options: argparse.Namespace, point: Point) -> None:
     known = selector.candidates(point)
     believed = {str(choice): selector.seconds(point, choice) for choice in known}
     record = {
-        "choice": str(selector.choose(point)), "sure": str(selector.choose_surely(point)),
+        "choice": str(selector.choose(point)),
+        "sure": str(selector.choose_surely(point)),
         "seconds": {name: list(told) for name, told in believed.items()},
-    }  # fmt: skip
+    }
     emit(options, record, lambda: _print_asked(record, point))
 
 
@@ -190,12 +204,22 @@ def _print_asked(record: dict[str, Any], point: Point) -> None:
     print_text("")
     told = sorted(record["seconds"].items(), key=lambda told: told[1])
     rows = [
-        (readable(name), format_time(seconds), f"{format_time(low)} .. {format_time(high)}",
-         "chosen" if name == record["choice"] else "")
+        (
+            readable(name),
+            format_time(seconds),
+            f"{format_time(low)} .. {format_time(high)}",
+            "chosen" if name == record["choice"] else "",
+        )
         for name, (seconds, low, high) in told
-    ]  # fmt: skip
-    print_table("", ("algorithm", "expected", "95 %", ""), rows, right=("expected",),
-                spare=("95 %",), prose=("algorithm",))  # fmt: skip
+    ]
+    print_table(
+        "",
+        ("algorithm", "expected", "95 %", ""),
+        rows,
+        right=("expected",),
+        spare=("95 %",),
+        prose=("algorithm",),
+    )
     if record["choice"] != told[0][0]:
         print_text(_why_another(record["choice"]))
 

@@ -52,39 +52,51 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _add_limits(parser)
     add_retention(parser)
     parser.add_argument(
-        "--mpich-python", type=Path, metavar="PYTHON",
+        "--mpich-python",
+        type=Path,
+        metavar="PYTHON",
         help="interpreter of the environment with MPICH, whose own rules complete tables in its"
         " format (default: .venv-mpich/bin/python)",
-    )  # fmt: skip
+    )
     parser.set_defaults(run=run)
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--require-tokens", action="store_true", help="also on loopback")
     parser.add_argument(
-        "--proxy-headers", type=networks, default=(), metavar="PROXIES",
+        "--proxy-headers",
+        type=networks,
+        default=(),
+        metavar="PROXIES",
         help="addresses and networks of the proxies in front, a comma list: their X-Forwarded-For"
         " names the client in limits and logs; tokens are then required (default: none)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--access-log", metavar="FILE",
+        "--access-log",
+        metavar="FILE",
         help="log each request as a line of JSON; - is standard error (default: no log)",
-    )  # fmt: skip
+    )
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--rate-limit", type=float, metavar="N",
+        "--rate-limit",
+        type=float,
+        metavar="N",
         help="requests per second and client, 0: no limit (default: none on loopback, else 200)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--queued-jobs", type=argument_types.count, metavar="N",
+        "--queued-jobs",
+        type=argument_types.count,
+        metavar="N",
         help="queued jobs per token, or per address without one; 0: no limit (default: 100)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--upload-limit", type=parse_size, metavar="SIZE",
+        "--upload-limit",
+        type=parse_size,
+        metavar="SIZE",
         help="of one upload of measurements (default: 1GiB)",
-    )  # fmt: skip
+    )
 
 
 def networks(text: str) -> tuple[str, ...]:
@@ -125,15 +137,20 @@ def _settings(options: argparse.Namespace) -> Settings:
     mpich = interpreter("mpich", options.mpich_python)
     queued = options.queued_jobs
     return settings.Settings(
-        database=options.db, host=options.host, port=options.port, processes=options.processes,
-        runs_jobs=not options.no_jobs, require_tokens=options.require_tokens,
+        database=options.db,
+        host=options.host,
+        port=options.port,
+        processes=options.processes,
+        runs_jobs=not options.no_jobs,
+        require_tokens=options.require_tokens,
         rate_limit=options.rate_limit,
         queued_jobs=settings.QUEUED_JOBS if queued is None else queued,
         measurements_limit=options.upload_limit or settings.MEASUREMENTS_LIMIT,
-        trusted_proxies=options.proxy_headers, access_log=options.access_log,
+        trusted_proxies=options.proxy_headers,
+        access_log=options.access_log,
         retention=retention_of(options),
         mpich_python=mpich if mpich.exists() or options.mpich_python else None,
-    )  # fmt: skip
+    )
 
 
 def _announce(address: str) -> None:

@@ -49,13 +49,18 @@ Run = tuple[float, Schedule]  # seconds
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--topology", type=Path, required=True, metavar="FILE",
+        "--topology",
+        type=Path,
+        required=True,
+        metavar="FILE",
         help="preset:NAME, YAML, or what lstopo, NCCL, nvidia-smi, ibnetdiscover or Slurm write",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--node", type=Path, metavar="FILE",
+        "--node",
+        type=Path,
+        metavar="FILE",
         help="a second file, of one computer: the inside of every node of the topology",
-    )  # fmt: skip
+    )
     parser.add_argument("--collective", type=argument_types.collective, required=True)
     parser.add_argument("--algorithm", type=argument_types.names, help="comma list (default: all)")
     parser.add_argument(
@@ -63,35 +68,50 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     _shape(parser)
     parser.add_argument(
-        "--param", type=argument_types.parameter, action="append", default=[], metavar="NAME=VALUE",
+        "--param",
+        type=argument_types.parameter,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
         help="parameter of the algorithm, may be repeated (default: the fastest of those worth"
         " trying)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--engine", choices=("fast", "events"), default="fast",
+        "--engine",
+        choices=("fast", "events"),
+        default="fast",
         help="fast: numpy and numba; events: the SimPy reference (default: fast)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--calibration", type=Path, metavar="FILE",
+        "--calibration",
+        type=Path,
+        metavar="FILE",
         help="measured costs instead of the latencies and bandwidths in the topology file",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--via", choices=(LIBRARY, SCHEDULE), default=LIBRARY,
+        "--via",
+        choices=(LIBRARY, SCHEDULE),
+        default=LIBRARY,
         help="library: as the library of the calibration runs what it has; schedule: as tuner does"
         " (default: library)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--memory", choices=(HOST, CUDA), default=HOST,
+        "--memory",
+        choices=(HOST, CUDA),
+        default=HOST,
         help="where the buffers lie (default: host); cuda: the ranks are on the GPUs of the nodes",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--explain", action="store_true",
+        "--explain",
+        action="store_true",
         help="also say where the time goes: latency, bandwidth, contention, reduction",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--gantt", type=Path, metavar="FILE",
+        "--gantt",
+        type=Path,
+        metavar="FILE",
         help="draw the run of one algorithm at one size, as .svg or .png",
-    )  # fmt: skip
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -151,10 +171,13 @@ def _predictions(
         runs = [min(runs, key=_seconds) for runs in every if runs]
         for seconds, schedule in sorted(runs, key=_seconds):
             record = {
-                "collective": options.collective.value, "algorithm": schedule.algorithm,
-                "params": dict(schedule.params), "p": placement.p, "nbytes": nbytes,
+                "collective": options.collective.value,
+                "algorithm": schedule.algorithm,
+                "params": dict(schedule.params),
+                "p": placement.p,
+                "nbytes": nbytes,
                 "seconds": seconds,
-            }  # fmt: skip
+            }
             if options.explain or options.gantt:
                 run = explain(*price.call(schedule), options.memory)
                 record |= {"parts": dict(run.parts)} if options.explain else {}
@@ -206,9 +229,13 @@ class _Price:
         for one in self.variants(name):
             choice = Choice(name, one.params, options.via)
             made = schedule_of(
-                self.calibration.library, options.collective, choice, self.placement.p,
-                self.nbytes, options.root,
-            )  # fmt: skip
+                self.calibration.library,
+                options.collective,
+                choice,
+                self.placement.p,
+                self.nbytes,
+                options.root,
+            )
             if made is None and options.algorithm:
                 raise InputError(
                     f"{name} of {self.calibration.library} follows other choices of that library,"
@@ -247,8 +274,9 @@ def _print(topology: str, records: list[dict[str, Any]]) -> None:
         f"{records[0]['collective']} of {records[0]['p']} ranks on {topology}",
         ("algorithm", "size", "time", *explained),
         (_row(record, explained) for record in records),
-        right=("size", "time", *explained), prose=("algorithm",),
-    )  # fmt: skip
+        right=("size", "time", *explained),
+        prose=("algorithm",),
+    )
     for part in explained:
         print_text(f"{part}: {MEANING[part]}")
 
@@ -258,8 +286,9 @@ def _row(record: Mapping[str, Any], explained: Sequence[str]) -> list[str]:
     params = _params(record["params"])
     cells = [
         f"{record['algorithm']} ({params})" if params else record["algorithm"],
-        format_size(record["nbytes"]), format_time(record["seconds"]),
-    ]  # fmt: skip
+        format_size(record["nbytes"]),
+        format_time(record["seconds"]),
+    ]
     whole = sum(record["parts"].values()) if explained else 0.0
     return cells + [f"{record['parts'][part] / (whole or 1.0):.0%}" for part in explained]
 

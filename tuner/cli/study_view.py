@@ -32,10 +32,14 @@ def _print_keeping(result: whatif.StudyResult) -> None:
     if not kept:
         return
     known = result.keeping
-    cost = "at no point is it known what that costs" if known is None else (
-        f"on average {known.mean:.1%} slower than the best, at worst {known.worst:.1%}, over"
-        f" {known.points} points"
-    )  # fmt: skip
+    cost = (
+        "at no point is it known what that costs"
+        if known is None
+        else (
+            f"on average {known.mean:.1%} slower than the best, at worst {known.worst:.1%}, over"
+            f" {known.points} points"
+        )
+    )
     print_text(
         "Keeping the table, read as its exported file is (rules for just the numbers of ranks that"
         f" it has): {cost}"
@@ -54,9 +58,10 @@ def _print_runs(result: whatif.StudyResult) -> set[str]:
     """The axes that change nothing."""
     axes = _varying(result)
     kept = ("table's cost",) if result.points[0].kept else ()
-    found, same = merged([_row(run, axes) for run in runs(result)], [
-        [FORMATS[axis](value) for value in result.axes[axis]] for axis in axes
-    ])  # fmt: skip
+    found, same = merged(
+        [_row(run, axes) for run in runs(result)],
+        [[FORMATS[axis](value) for value in result.axes[axis]] for axis in axes],
+    )
     shown = [axis for at, axis in enumerate(axes) if at not in same]
     fixed = ", ".join(
         f"{_title(axis)} {FORMATS[axis](values[0])}"
@@ -67,9 +72,11 @@ def _print_runs(result: whatif.StudyResult) -> set[str]:
     print_table(
         f"{result.name}: the best algorithm on {where}",
         (*map(_title, shown), "call", "sizes", "best", "time", "runner-up", "slower by", *kept),
-        found[:SHOWN_RUNS], right=(*map(_title, shown), "time", "slower by", *kept),
-        spare=("runner-up", "slower by"), prose=(*map(_title, shown), "best", "runner-up"),
-    )  # fmt: skip
+        found[:SHOWN_RUNS],
+        right=(*map(_title, shown), "time", "slower by", *kept),
+        spare=("runner-up", "slower by"),
+        prose=(*map(_title, shown), "best", "runner-up"),
+    )
     for at in same:
         print_text(f"{_title(axes[at])} changes nothing here")
     if len(found) > SHOWN_RUNS:
@@ -145,10 +152,11 @@ def _print_switches(result: whatif.StudyResult, same: set[str]) -> None:
     fixed = same | {axis for axis, values in result.axes.items() if len(values) == 1}
     alike = [list(group) for _, group in groupby(changed, key=_but_size)]
     print_table(
-        "where the algorithm changes", ("call", "between", "at", "change"),
+        "where the algorithm changes",
+        ("call", "between", "at", "change"),
         (_change(group, fixed) for group in spread(alike, SHOWN_SWITCHES)),
         prose=("between", "at", "change"),
-    )  # fmt: skip
+    )
     if len(alike) > SHOWN_SWITCHES:
         print_text(f"and {len(alike) - SHOWN_SWITCHES} more: --json has them all")
 
@@ -200,8 +208,15 @@ def csv_text(result: whatif.StudyResult) -> str:
     for point in result.points:
         for timing in point.timings:
             params = ";".join(f"{name}={value}" for name, value in sorted(timing.params.items()))
-            lines.writerow([
-                *point.at.values(), point.collective, point.nbytes, timing.algorithm, params,
-                timing.seconds, int(timing is point.best),
-            ])  # fmt: skip
+            lines.writerow(
+                [
+                    *point.at.values(),
+                    point.collective,
+                    point.nbytes,
+                    timing.algorithm,
+                    params,
+                    timing.seconds,
+                    int(timing is point.best),
+                ]
+            )
     return text.getvalue()

@@ -67,9 +67,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("table", type=Path)
     diff = add_action(
-        actions, "diff", "say what changed between two tables, why, and what it gains", EXAMPLES,
+        actions,
+        "diff",
+        "say what changed between two tables, why, and what it gains",
+        EXAMPLES,
         run_diff,
-    )  # fmt: skip
+    )
     diff.add_argument("old", type=Path)
     diff.add_argument("new", type=Path)
     diff.add_argument(
@@ -91,9 +94,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("file", type=Path)
     check.add_argument("--table", type=Path, required=True, metavar="FILE")
     check.add_argument(
-        "--from", dest="to", choices=FORMATS, metavar="FORMAT",
+        "--from",
+        dest="to",
+        choices=FORMATS,
+        metavar="FORMAT",
         help=f"format: {names} (default: recognised by the content of the file)",
-    )  # fmt: skip
+    )
     native_options.options(check)
     prove = add_action(
         actions, "prove", "show what the real library executes, per rule", EXAMPLES, run_prove
@@ -151,10 +157,14 @@ def run_export(options: argparse.Namespace) -> None:
         print(text, end="")
         return
     said = f"{_decisions(held, options)}, {len(lost)} of them lost to the default"
-    record: dict[str, Any] = {"to": options.to, "rules": len(held.rules),
-              "cyclic_left_out": len(table.rules) - len(held.rules),
-              "left_to_default": list(lost), "default_replaced": replaced,
-              **({} if options.out else {"text": text})}  # fmt: skip
+    record: dict[str, Any] = {
+        "to": options.to,
+        "rules": len(held.rules),
+        "cyclic_left_out": len(table.rules) - len(held.rules),
+        "left_to_default": list(lost),
+        "default_replaced": replaced,
+        **({} if options.out else {"text": text}),
+    }
     if options.out is not None:
         write_atomically(options.out, text)
         record |= {"out": str(options.out), "usage": form.usage_of(options.out)}
@@ -211,9 +221,13 @@ def _overridden(table: TuningTable, part: TuningTable) -> str:
     """Where a file of rules for some ranks per node (--ppn) decides for others, too."""
     calls = overridden(table.consecutive(), part.consecutive())
     return (
-        f"the file also decides for {', '.join(calls)}, where the table says otherwise:"
-        " --ppn leaves their rules out"
-    ) if calls else ""  # fmt: skip
+        (
+            f"the file also decides for {', '.join(calls)}, where the table says otherwise:"
+            " --ppn leaves their rules out"
+        )
+        if calls
+        else ""
+    )
 
 
 def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
@@ -292,19 +306,29 @@ def _prove_logged(table: TuningTable, options: argparse.Namespace) -> int:
     held = table.consecutive()
     proofs, replaced = logged_validation.prove(held, options)
     every = proofs_of(held, [*proofs, *replaced], logged_validation.LEFT)
-    emit(options, every, lambda: _print_proofs(
-        table, proofs, every, "not seen in the logs.", logged_validation.PASSED,
-        ("operators", "executed"),
-    ))  # fmt: skip
+    emit(
+        options,
+        every,
+        lambda: _print_proofs(
+            table,
+            proofs,
+            every,
+            "not seen in the logs.",
+            logged_validation.PASSED,
+            ("operators", "executed"),
+        ),
+    )
     return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
 
 
 def _print_proofs(
-    table: TuningTable, proofs: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]],
+    table: TuningTable,
+    proofs: Sequence[Mapping[str, Any]],
+    every: Sequence[Mapping[str, Any]],
     unknown: str = "not tried.",
     left: str = "not in the file that was proved: there the library decides.",
     spare: Sequence[str] = ("tried at", "executed"),
-) -> None:  # fmt: skip
+) -> None:
     """Print what is known of each rule.
 
     every       those that were not proved, too
@@ -313,9 +337,13 @@ def _print_proofs(
     spare       columns that a narrow terminal leaves out
     """
     print_table(
-        "", validation.COLUMNS, validation.rows(every), right=("ranks",),
-        spare=spare, prose=("table", "executed", "confirmed"),
-    )  # fmt: skip
+        "",
+        validation.COLUMNS,
+        validation.rows(every),
+        right=("ranks",),
+        spare=spare,
+        prose=("table", "executed", "confirmed"),
+    )
     confirmed = sum(bool(proof["confirmed"]) for proof in proofs)
     untried = sum(not proof["confirmed"] and not proof["sizes"] for proof in proofs)
     cyclic = len(table.rules) - len(table.consecutive().rules)
@@ -327,6 +355,7 @@ def _print_proofs(
     )
     print_cautions(
         f"{plural(number, 'rule')} {'is' if number == 1 else 'are'} {what}"
-        for number, what in counted if number
-    )  # fmt: skip
+        for number, what in counted
+        if number
+    )
     print_text(f"{confirmed} of {counted_rules(table.consecutive())} confirmed in {table.library}")

@@ -18,11 +18,24 @@ def print_rules(table: TuningTable) -> None:
     print_text(f"{table.library} on {table.cluster}: {counted_rules(table)}")
     print_table(
         "",
-        ("call", "ranks", "operators", "sizes", "bytes", "algorithm", "default", "chosen", "gain",
-         "95 %", "basis"),
-        rows, right=("ranks", "default", "chosen", "gain"),
-        spare=("bytes", "default", "chosen", "basis", "95 %"), prose=("algorithm",),
-    )  # fmt: skip
+        (
+            "call",
+            "ranks",
+            "operators",
+            "sizes",
+            "bytes",
+            "algorithm",
+            "default",
+            "chosen",
+            "gain",
+            "95 %",
+            "basis",
+        ),
+        rows,
+        right=("ranks", "default", "chosen", "gain"),
+        spare=("bytes", "default", "chosen", "basis", "95 %"),
+        prose=("algorithm",),
+    )
 
 
 def counted_rules(table: TuningTable) -> str:
@@ -49,15 +62,22 @@ def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None
         f" {plural(len(found.keys), 'call')}, in {plural(len(found.changes), 'range')} of sizes"
     )
     rows = [
-        (str(c.key.collective), c.key.shape, _operators(c.key),
-         format_range(c.lo, c.hi), _bytes(c.lo, c.hi), readable(str(c.before.choice)),
-         readable(str(c.after.choice)),
-         *((f"{c.gain:.2f}", "{:.2f} to {:.2f}".format(*c.interval)) if c.known else ("", "")))
+        (
+            str(c.key.collective),
+            c.key.shape,
+            _operators(c.key),
+            format_range(c.lo, c.hi),
+            _bytes(c.lo, c.hi),
+            readable(str(c.before.choice)),
+            readable(str(c.after.choice)),
+            *((f"{c.gain:.2f}", "{:.2f} to {:.2f}".format(*c.interval)) if c.known else ("", "")),
+        )
         for c in found.changes
-    ]  # fmt: skip
+    ]
     columns = ("call", "shape", "operators", "sizes", "bytes", "before", "after", "gain", "95 %")
-    print_table("", columns, rows, right=("gain",), spare=("bytes", "95 %"),
-                prose=("before", "after"))  # fmt: skip
+    print_table(
+        "", columns, rows, right=("gain",), spare=("bytes", "95 %"), prose=("before", "after")
+    )
     _print_reasons(found)
 
 
@@ -93,9 +113,15 @@ def _row(key: Key, rule: Rule) -> tuple[str, ...]:
     call = str(key.collective) if key.memory == HOST else f"{key.collective} {key.memory}"
     ranks = str(key.p) if key.nodes == 1 else key.shape
     return (
-        call, ranks, _operators(key), format_range(rule.lo, rule.hi), _bytes(rule.lo, rule.hi),
-        readable(str(rule.choice)), *_evidence(rule), rule.evidence.basis,
-    )  # fmt: skip
+        call,
+        ranks,
+        _operators(key),
+        format_range(rule.lo, rule.hi),
+        _bytes(rule.lo, rule.hi),
+        readable(str(rule.choice)),
+        *_evidence(rule),
+        rule.evidence.basis,
+    )
 
 
 def _evidence(rule: Rule) -> tuple[str, str, str, str]:

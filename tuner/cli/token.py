@@ -30,15 +30,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     create = _action(actions, "create", "make a token and print it", run_create)
     create.add_argument("name", help="who will use it")
     create.add_argument(
-        "--scope", type=argument_types.names, required=True,
+        "--scope",
+        type=argument_types.names,
+        required=True,
         help="read (tables and everything else), submit (measurements, jobs, feedback), publish"
         " (tables); a comma list",
-    )  # fmt: skip
+    )
     create.add_argument(
-        "--expires", type=expiry, metavar="WHEN",
+        "--expires",
+        type=expiry,
+        metavar="WHEN",
         help="from when on the token is refused: after a time such as 90d or 12h, or on a date such"
         " as 2027-01-31, which begins at 00:00 UTC (default: never)",
-    )  # fmt: skip
+    )
     _action(actions, "list", "print names and scopes, also of revoked tokens", run_list)
     revoke = _action(actions, "revoke", "refuse a token from now on", run_revoke)
     revoke.add_argument("name")
@@ -110,9 +114,11 @@ def _row(token: db.Token) -> tuple[str, ...]:
     state = "revoked" if token.revoked_at else "expired" if token.expired else "valid"
     times = (token.expires_at, token.last_used_at, token.created_at)
     return (
-        token.name, ", ".join(sorted(token.scopes)), state,
+        token.name,
+        ", ".join(sorted(token.scopes)),
+        state,
         *(f"{time.astimezone(UTC):%Y-%m-%d %H:%M}" if time else "never" for time in times),
-    )  # fmt: skip
+    )
 
 
 def _written(moment: datetime | None) -> str | None:

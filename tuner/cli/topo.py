@@ -44,13 +44,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             "--nodes", type=argument_types.positive, help="so many nodes, instead of all it has"
         )
         action.add_argument(
-            "--node", type=Path, metavar="FILE",
+            "--node",
+            type=Path,
+            metavar="FILE",
             help="a second file, that describes the inside of every node",
-        )  # fmt: skip
+        )
     draw.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="FILE",
+        "-o",
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
         help="picture to write, .svg or .png",
-    )  # fmt: skip
+    )
     draw.add_argument("--what", choices=("node", "fabric"), help="default: node, where it is known")
 
 
@@ -58,21 +64,37 @@ def run_list(options: argparse.Namespace) -> None:
     """One line per preset."""
     records = [_listed(design(name)) for name in PRESETS]
     columns = ("name", "gpus", "nodes", "nics", "fabric", "source")
-    emit(options, records, lambda: print_table(
-        "machines known by name",
-        columns, ([f"{record[column]:,}" if column == "nodes" else str(record[column])
-                   for column in columns] for record in records),
-        right=("nodes", "nics"), spare=("source", "nics"), prose=("gpus", "fabric"),
-    ))  # fmt: skip
+    emit(
+        options,
+        records,
+        lambda: print_table(
+            "machines known by name",
+            columns,
+            (
+                [
+                    f"{record[column]:,}" if column == "nodes" else str(record[column])
+                    for column in columns
+                ]
+                for record in records
+            ),
+            right=("nodes", "nics"),
+            spare=("source", "nics"),
+            prose=("gpus", "fabric"),
+        ),
+    )
 
 
 def _listed(known: Design) -> dict[str, Any]:
     gpus = len(known.inside.named(GPU))
     return {
-        "name": known.name, "title": known.title, "gpus": f"{gpus} x {known.product}",
-        "nodes": int(known.nodes.value), "nics": len(known.inside.named("nic")),
-        "fabric": known.fabric.summary, "source": known.source,
-    }  # fmt: skip
+        "name": known.name,
+        "title": known.title,
+        "gpus": f"{gpus} x {known.product}",
+        "nodes": int(known.nodes.value),
+        "nics": len(known.inside.named("nic")),
+        "fabric": known.fabric.summary,
+        "source": known.source,
+    }
 
 
 def run_show(options: argparse.Namespace) -> None:

@@ -89,8 +89,9 @@ def _held_out(cases: Sequence[Case], report: Report) -> dict[str, dict[str, Any]
     asked = [(name, own, _protocol(own)) for name, own in sets(cases).items()]
     asked += [
         (f"{name}, all machines", own, MACHINE)
-        for name, own in sets(cases, pooled=True).items() if len({c.group for c in own}) > 1
-    ]  # fmt: skip
+        for name, own in sets(cases, pooled=True).items()
+        if len({c.group for c in own}) > 1
+    ]
     found, tell = dict[str, dict[str, Any]](), timed(report)
     for number, (name, own, protocol) in enumerate(asked):
         trainers = contestants(blind, ("nearest",))
@@ -128,9 +129,14 @@ def _percent(told: Mapping[str, float]) -> str:
 
 def _print(held_out: Mapping[str, Mapping[str, Any]]) -> None:
     rows = list(_rows(held_out))
-    print_table("regret of calls left out: mean / 95th percentile, %", COLUMNS, rows,
-                right=COLUMNS[2:], spare=("nearest", "calls", SURE, "left out"),
-                prose=(COLUMNS[0], "left out"))  # fmt: skip
+    print_table(
+        "regret of calls left out: mean / 95th percentile, %",
+        COLUMNS,
+        rows,
+        right=COLUMNS[2:],
+        spare=("nearest", "calls", SURE, "left out"),
+        prose=(COLUMNS[0], "left out"),
+    )
     print_cautions(
         f"{name}: {OURS} has no less regret than the default on calls left out."
         for name, told in held_out.items()
@@ -143,18 +149,33 @@ def card(trained: Trained, manifest: Manifest) -> str:
     if not manifest.held_out:
         raise InputError("nothing could be left out: measure two sizes or node counts at least")
     made = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
-    return "\n".join([
-        "# Trained selector", "",
-        f"Learned from {len(trained.seconds)} times, with {made}. Written by `tuner train`, as is",
-        f"`{MANIFEST}`, which has the regrets in full.", "", "## Data", "",
-        *_table(("file", "SHA-256"), manifest.data.items()), "",
-        "## Held-out regret: mean / 95th percentile, %", "",
-        *_table(COLUMNS, _rows(manifest.held_out)), "",
-        "## Support", "",
-        "Between these, and up to eight times beyond them in nodes, ranks per node and sizes, it",
-        "guesses; elsewhere it says `default`.", "",
-        *_table(("like", "calls of", "nodes", "ranks per node", "sizes"), _support(trained)), "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# Trained selector",
+            "",
+            (
+                f"Learned from {len(trained.seconds)} times, with {made}. Written by `tuner"
+                " train`, as is"
+            ),
+            f"`{MANIFEST}`, which has the regrets in full.",
+            "",
+            "## Data",
+            "",
+            *_table(("file", "SHA-256"), manifest.data.items()),
+            "",
+            "## Held-out regret: mean / 95th percentile, %",
+            "",
+            *_table(COLUMNS, _rows(manifest.held_out)),
+            "",
+            "## Support",
+            "",
+            "Between these, and up to eight times beyond them in nodes, ranks per node and sizes,",
+            "it guesses; elsewhere it says `default`.",
+            "",
+            *_table(("like", "calls of", "nodes", "ranks per node", "sizes"), _support(trained)),
+            "",
+        ]
+    )
 
 
 def _table(columns: Sequence[str], rows: Any) -> Iterator[str]:
@@ -170,6 +191,8 @@ def _support(trained: Trained) -> Iterator[tuple[str, ...]]:
         found[key].append(n)
     for (group, collective, memory), own in sorted(found.items()):
         sizes = [format_size(int(pick(trained.nbytes[own]))) for pick in (min, max)]
-        shapes = [", ".join(map(str, sorted(set(column[own].tolist()))))
-                  for column in (trained.nodes, trained.ppn)]  # fmt: skip
+        shapes = [
+            ", ".join(map(str, sorted(set(column[own].tolist()))))
+            for column in (trained.nodes, trained.ppn)
+        ]
         yield group, f"{collective}, {memory}", *shapes, " to ".join(sizes)

@@ -55,16 +55,31 @@ EXAMPLES = """examples:
 
 Then `tuner table show table.json`, `tuner table export table.json --to openmpi`."""
 
-MEASURING = ("library", "budget", "target_regret", "sizes", "placements", "collectives",
-             "schedules", "repetitions", "name", "launch", "ppn", "thread_level")  # fmt: skip
+MEASURING = (
+    "library",
+    "budget",
+    "target_regret",
+    "sizes",
+    "placements",
+    "collectives",
+    "schedules",
+    "repetitions",
+    "name",
+    "launch",
+    "ppn",
+    "thread_level",
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--measurements", type=Path, required=True, metavar="FILE",
+        "--measurements",
+        type=Path,
+        required=True,
+        metavar="FILE",
         help="NDJSON to read; with --hosts, to write",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--calibration", type=Path, metavar="FILE", help="JSON to read; with --hosts, to write"
     )
@@ -72,13 +87,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_library(parser)
     add_thread_level(parser)
     parser.add_argument(
-        "--budget", type=parse_duration, default=BUDGET,
+        "--budget",
+        type=parse_duration,
+        default=BUDGET,
         help="maximum wall-clock time of the whole command with --hosts, such as 10min (default)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--target-regret", type=argument_types.fraction, default=TARGET, metavar="PERCENT",
+        "--target-regret",
+        type=argument_types.fraction,
+        default=TARGET,
+        metavar="PERCENT",
         help="mean of what the chosen takes longer than the best, such as 2%% (default)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--sizes",
         type=argument_types.sizes,
@@ -87,20 +107,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _wishes(parser.add_argument_group("what the table may say"))
     host_options.arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
-    parser.set_defaults(run=run, parts=("messages", "shared", "sweep"), target=0.03,
-                        usual={name: parser.get_default(name) for name in MEASURING})  # fmt: skip
+    parser.set_defaults(
+        run=run,
+        parts=("messages", "shared", "sweep"),
+        target=0.03,
+        usual={name: parser.get_default(name) for name in MEASURING},
+    )
 
 
 def _wishes(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--forbid", type=argument_types.names, default=(), metavar="NAME,...",
+        "--forbid",
+        type=argument_types.names,
+        default=(),
+        metavar="NAME,...",
         help="algorithms that no rule may use: ring, or of one collective allreduce:ring",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--reproducible", action="store_true",
+        "--reproducible",
+        action="store_true",
         help="reductions only by algorithms that combine every element in the same order, so that"
         " its bits do not depend on where in the buffer it is",
-    )  # fmt: skip
+    )
     group.add_argument(
         "--rules",
         type=argument_types.positive,
@@ -108,10 +136,11 @@ def _wishes(group: argparse._ArgumentGroup) -> None:
         help="how many the table may have, those for the default among them: the best ones",
     )
     group.add_argument(
-        "--commutative-only", action="store_true",
+        "--commutative-only",
+        action="store_true",
         help="no rules for operators that do not commute (default: rules that are safe for these,"
         " and others for operators that do)",
-    )  # fmt: skip
+    )
 
 
 def constraints_of(options: argparse.Namespace) -> Constraints:
@@ -150,13 +179,15 @@ def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
     departing = sum(not rule.choice.is_default for rule in table.rules)
     print_text(
         f"{departing} of {counted_rules(table)} depart from the library's default"
-        if departing else "nothing gained: the default is kept everywhere"
-    )  # fmt: skip
+        if departing
+        else "nothing gained: the default is kept everywhere"
+    )
     trial = (
         ", on the hosts that it is for: `tuner table accept`, which keeps the rules that make a C"
         " program faster, and `tuner table prove`; then"
-        if table.library.partition(" ")[0] in acceptance.LIBRARIES else ":"
-    )  # fmt: skip
+        if table.library.partition(" ")[0] in acceptance.LIBRARIES
+        else ":"
+    )
     print_text(
         f"{options.out}: written. Next{trial} `tuner table export` for the library's own file"
     )
@@ -164,9 +195,10 @@ def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
 
 def _require_no_measuring(options: argparse.Namespace) -> None:
     asked = [
-        f"--{name.replace('_', '-')}" for name, usual in options.usual.items()
+        f"--{name.replace('_', '-')}"
+        for name, usual in options.usual.items()
         if getattr(options, name) != usual
-    ]  # fmt: skip
+    ]
     if asked:
         says, them = "says" if len(asked) == 1 else "say", " and ".join(asked)
         raise InputError(
@@ -187,9 +219,14 @@ def _made(options: argparse.Namespace) -> tuple[TuningTable, list[str]]:
     shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]
     with Display(console(error=True)).stage("simulating and selecting") as report:
         rows, table = make_table(
-            measurements, calibration, counted(report), topology, shapes,
-            constraints=constraints_of(options), cores=usable(),
-        )  # fmt: skip
+            measurements,
+            calibration,
+            counted(report),
+            topology,
+            shapes,
+            constraints=constraints_of(options),
+            cores=usable(),
+        )
     if DESIGNED not in measurements.provenance:
         cautions += few_launches(rows)
     return table, cautions
@@ -249,11 +286,15 @@ def _measured(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, l
     limit = TimeLimit(options.budget, options.begun, slowdown(scheduled()))
     with display.stage(f"measuring {options.library} on {plural(request.nodes, 'host')}") as report:
         found = guided(
-            options.measurements, request, launcher,
-            Goal(options.budget, options.target_regret), name=options.name,
-            constraints=constraints_of(options), limit=limit,
+            options.measurements,
+            request,
+            launcher,
+            Goal(options.budget, options.target_regret),
+            name=options.name,
+            constraints=constraints_of(options),
+            limit=limit,
             callbacks=Callbacks(forwarded(report), tell, display.note),
-        )  # fmt: skip
+        )
     if options.calibration is not None:
         _leave_calibration(found, request.topology, options.calibration)
     return found.table, _missed(found.bound, options.target_regret)

@@ -53,9 +53,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--csv", type=Path, metavar="FILE", help="write every time of every candidate there"
     )
     parser.add_argument(
-        "--plots", type=Path, metavar="DIR",
+        "--plots",
+        type=Path,
+        metavar="DIR",
         help="draw there, as SVG and PNG, which algorithm is best where, and where the time goes",
-    )  # fmt: skip
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--jobs", type=_jobs, metavar="N", help="processes on this computer (default: all cores)"
@@ -121,8 +123,10 @@ def _told(keep: Keep, display: Display) -> Keep:
         if answers.known:
             done = sum(tasks[number].effort for number in answers.known)
             share = done / sum(task.effort for task in tasks)
-            display.note(f"going on from {share:.0%}: {len(answers.known)} of {len(tasks)}"
-                         " schedules are answered already")  # fmt: skip
+            display.note(
+                f"going on from {share:.0%}: {len(answers.known)} of {len(tasks)}"
+                " schedules are answered already"
+            )
         return answers
 
     return kept

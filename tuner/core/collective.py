@@ -28,5 +28,8 @@ class Collective(StrEnum):
     def divided(self) -> bool:
         """Chunks belong to ranks: rank r owns the r-th of p equal runs of chunks."""
         return self in (
-            Collective.REDUCE_SCATTER, Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER,
-        )  # fmt: skip
+            Collective.REDUCE_SCATTER,
+            Collective.ALLGATHER,
+            Collective.GATHER,
+            Collective.SCATTER,
+        )

@@ -117,9 +117,15 @@ class Measurement(Placed):
     def point(self) -> tuple[str, str, int, int, int, int, str, str]:
         """What is compared with one another: the same call, whatever algorithm ran."""
         return (
-            self.kind, self.subject, self.nodes, self.ppn, self.p, self.nbytes, self.memory,
+            self.kind,
+            self.subject,
+            self.nodes,
+            self.ppn,
+            self.p,
+            self.nbytes,
+            self.memory,
             self.placement,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -135,9 +141,14 @@ class Measurements:
 def header_line(cluster: Cluster, library: str, provenance: Mapping[str, Any]) -> str:
     """The first line of a measurements file."""
     return json.dumps(
-        {"kind": "probe", "version": FORMAT_VERSION, "cluster": asdict(cluster),
-         "library": library, "provenance": dict(provenance)}
-    )  # fmt: skip
+        {
+            "kind": "probe",
+            "version": FORMAT_VERSION,
+            "cluster": asdict(cluster),
+            "library": library,
+            "provenance": dict(provenance),
+        }
+    )
 
 
 def series_line(series: Measurement) -> str:
@@ -207,9 +218,12 @@ class LineReader:
         self.header: dict[str, Any] | None = next(self._records, None)
         if self.header is not None:
             self.described = _checked(
-                name, 1, f"not the header of a version-{FORMAT_VERSION} probe", _described,
+                name,
+                1,
+                f"not the header of a version-{FORMAT_VERSION} probe",
+                _described,
                 self.header,
-            )  # fmt: skip
+            )
 
     def series(self) -> Iterator[Measurement]:
         """The series in the file's order; once."""

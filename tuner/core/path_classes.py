@@ -19,9 +19,7 @@ SAME_GPU = "same_gpu"  # several ranks on one GPU
 NVLINK = "nvlink"  # over NVLink alone
 PCIE = "pcie"  # between devices of a node, all else
 NETWORK = "network"  # between nodes
-PATH_CLASSES = (
-    NODE, NODE_OVERSUBSCRIBED, CROSS_SOCKET, SAME_GPU, NVLINK, PCIE, NETWORK,
-)  # fmt: skip
+PATH_CLASSES = (NODE, NODE_OVERSUBSCRIBED, CROSS_SOCKET, SAME_GPU, NVLINK, PCIE, NETWORK)
 # Between nodes, in rounds after the first, where a calibration has them:
 EXCHANGE = "exchange"  # both ranks send to one another
 RING = "ring"  # every rank of the round sends to one and receives from another

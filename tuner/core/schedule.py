@@ -173,11 +173,15 @@ def concat(collective: Collective, *parts: Schedule, root: int = 0) -> Schedule:
             yield from part.rounds()
 
     return Schedule(
-        collective, p, n_chunks, make, root=root,
+        collective,
+        p,
+        n_chunks,
+        make,
+        root=root,
         staged=any(part.staged for part in parts),
         in_network=any(part.in_network for part in parts),
         unawaited=all(part.unawaited for part in parts),
-    )  # fmt: skip
+    )
 
 
 def relabel(part: Schedule, rank_of: ArrayLike, p: int | None = None, root: int = 0) -> Schedule:
@@ -245,10 +249,12 @@ def rotate_chunks(part: Schedule, shift: int) -> Schedule:
         wraps = head < r.count
         start = np.concatenate([first, np.zeros(wraps.sum(), dtype=int)])
         return Round.of(
-            np.concatenate([r.src, r.src[wraps]]), np.concatenate([r.dst, r.dst[wraps]]), start,
+            np.concatenate([r.src, r.src[wraps]]),
+            np.concatenate([r.dst, r.dst[wraps]]),
+            start,
             count=np.concatenate([head, (r.count - head)[wraps]]),
             reduce=np.concatenate([r.reduce, r.reduce[wraps]]),
-        )  # fmt: skip
+        )
 
     rounds = tuple(turned(r) for r in part.rounds())
     return replace(part, make=lambda: rounds)

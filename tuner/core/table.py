@@ -129,9 +129,19 @@ class TuningTable:
         self.cluster = cluster
         self.library = library
         self.rules = tuple(
-            sorted(rules, key=lambda r: (r.key.collective, r.key.nodes, r.key.ppn,
-                                         r.key.placement, r.key.memory, r.key.operators, r.lo))
-        )  # fmt: skip
+            sorted(
+                rules,
+                key=lambda r: (
+                    r.key.collective,
+                    r.key.nodes,
+                    r.key.ppn,
+                    r.key.placement,
+                    r.key.memory,
+                    r.key.operators,
+                    r.lo,
+                ),
+            )
+        )
         self.provenance = dict(provenance or {})
         self._ladders: dict[Key, list[Rule]] = {}
         for rule in self.rules:
@@ -194,18 +204,24 @@ def _check_ladder(key: Key, ladder: list[Rule]) -> None:
 def rule_record(rule: Rule) -> dict[str, Any]:
     """A rule as JSON carries it: infinities as "inf"."""
     return {
-        "key": placed_record(vars(rule.key)), "lo": rule.lo, "hi": finite(rule.hi),
-        "choice": finite(vars(rule.choice)), "evidence": finite(vars(rule.evidence)),
-    }  # fmt: skip
+        "key": placed_record(vars(rule.key)),
+        "lo": rule.lo,
+        "hi": finite(rule.hi),
+        "choice": finite(vars(rule.choice)),
+        "evidence": finite(vars(rule.evidence)),
+    }
 
 
 def table_record(table: TuningTable) -> dict[str, Any]:
     """What a table file holds, version 1."""
     return {
-        "kind": "table", "version": FORMAT_VERSION, "cluster": asdict(table.cluster),
-        "library": table.library, "provenance": table.provenance,
+        "kind": "table",
+        "version": FORMAT_VERSION,
+        "cluster": asdict(table.cluster),
+        "library": table.library,
+        "provenance": table.provenance,
         "rules": [rule_record(rule) for rule in table.rules],
-    }  # fmt: skip
+    }
 
 
 def write_table(table: TuningTable, path: Path) -> None:

@@ -11,12 +11,7 @@ from tuner.db.calibrations import (
     load_calibration,
     store_calibration,
 )
-from tuner.db.clusters import (
-    StoredCluster,
-    list_clusters,
-    load_cluster,
-    store_cluster,
-)
+from tuner.db.clusters import StoredCluster, list_clusters, load_cluster, store_cluster
 from tuner.db.db_errors import (
     ConflictError,
     LostLeaseError,
@@ -27,13 +22,7 @@ from tuner.db.db_errors import (
 )
 from tuner.db.deduplication import Stored
 from tuner.db.engine import open_database
-from tuner.db.feedback import (
-    Staleness,
-    StoredFeedback,
-    list_feedback,
-    staleness,
-    store_feedback,
-)
+from tuner.db.feedback import Staleness, StoredFeedback, list_feedback, staleness, store_feedback
 from tuner.db.ingestion import ingest
 from tuner.db.jobs import (
     STATES,
@@ -87,21 +76,9 @@ from tuner.db.queue import (
     heartbeat,
     retry_job,
 )
-from tuner.db.retention import (
-    KEEP_ALL,
-    Prunable,
-    Retention,
-    prunable,
-    prune,
-)
+from tuner.db.retention import KEEP_ALL, Prunable, Retention, prunable, prune
 from tuner.db.sqlite_file import exposed_modes
-from tuner.db.tables import (
-    StoredTable,
-    describe_table,
-    list_tables,
-    load_table,
-    store_table,
-)
+from tuner.db.tables import StoredTable, describe_table, list_tables, load_table, store_table
 from tuner.db.tokens import (
     SCOPES,
     Token,
@@ -118,16 +95,8 @@ from tuner.db.topologies import (
     load_topology,
     store_topology,
 )
-from tuner.db.transactions import (
-    reading,
-    transaction,
-)
-from tuner.db.validations import (
-    load_heldout,
-    load_proofs,
-    store_heldout,
-    store_proofs,
-)
+from tuner.db.transactions import reading, transaction
+from tuner.db.validations import load_heldout, load_proofs, store_heldout, store_proofs
 
 __all__ = [
     "JOB_LEASE",

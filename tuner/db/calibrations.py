@@ -29,8 +29,14 @@ class StoredCalibration:
     stored_at: datetime
 
 
-_SUMMARY = (CalibrationRow.id, CalibrationRow.probe_id, CalibrationRow.cluster,
-            CalibrationRow.library, CalibrationRow.digest, CalibrationRow.stored_at)  # fmt: skip
+_SUMMARY = (
+    CalibrationRow.id,
+    CalibrationRow.probe_id,
+    CalibrationRow.cluster,
+    CalibrationRow.library,
+    CalibrationRow.digest,
+    CalibrationRow.stored_at,
+)
 
 
 def store_calibration(
@@ -43,10 +49,12 @@ def store_calibration(
     require_measurements(session, measurements_id)
     content = finite(calibration_record(calibration))
     values = {
-        "probe_id": measurements_id, "cluster": calibration.cluster,
-        "library": calibration.library, "content": content,
+        "probe_id": measurements_id,
+        "cluster": calibration.cluster,
+        "library": calibration.library,
+        "content": content,
         "digest": digest_of([content, measurements_id]),
-    }  # fmt: skip
+    }
     return store_once(session, CalibrationRow.id, values, "digest")
 
 

@@ -27,10 +27,7 @@ def digest_of(content: object) -> str:
 
 
 def store_once(
-    session: Session,
-    key: InstrumentedAttribute[int],
-    values: Mapping[str, Any],
-    *unique: str,
+    session: Session, key: InstrumentedAttribute[int], values: Mapping[str, Any], *unique: str
 ) -> Stored:
     """Insert `values` unless a row has these values in its `unique` columns; the row's id.
 

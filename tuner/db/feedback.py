@@ -56,8 +56,15 @@ class Staleness:
     high: float | None = None
 
 
-_COLUMNS = (FeedbackRow.id, FeedbackRow.version, FeedbackRow.cluster, FeedbackRow.library,
-            FeedbackRow.ranks, FeedbackRow.items, FeedbackRow.stored_at)  # fmt: skip
+_COLUMNS = (
+    FeedbackRow.id,
+    FeedbackRow.version,
+    FeedbackRow.cluster,
+    FeedbackRow.library,
+    FeedbackRow.ranks,
+    FeedbackRow.items,
+    FeedbackRow.stored_at,
+)
 
 
 def store_feedback(session: Session, version: int, report: Mapping[str, Any]) -> Stored:
@@ -106,10 +113,12 @@ def _judged(reports: int, items: int, ratios: list[float]) -> Staleness:
     if len(ratios) < 2:
         few = "one report is" if ratios else "no report is"
         return Staleness(
-            reports, items, False,
+            reports,
+            items,
+            False,
             f"{few} about sizes that the table measured; it takes two to judge",
             ratios[0] if ratios else None,
-        )  # fmt: skip
+        )
     ratio, low, high = over_launches([[each] for each in ratios])
     stale = (ratio > SLOWER and low > 1) or (ratio < FASTER and high < 1)
     advice = "probe again and publish a new table" if stale else "no reason to probe again"
@@ -136,9 +145,13 @@ def _log_ratios(table: TuningTable, items: Sequence[Mapping[str, Any]]) -> list[
 def _rule(table: TuningTable, item: Mapping[str, Any]) -> Rule | None:
     """The rule that the call followed; one for every operator where there is none of its own."""
     key = Key(
-        Collective(item["collective"]), item["nodes"], item["ppn"], item["memory"],
-        item["operators"], item.get("placement", CONSECUTIVE),
-    )  # fmt: skip
+        Collective(item["collective"]),
+        item["nodes"],
+        item["ppn"],
+        item["memory"],
+        item["operators"],
+        item.get("placement", CONSECUTIVE),
+    )
     own = table.lookup(key, item["nbytes"])
     return own or table.lookup(replace(key, operators="any"), item["nbytes"])
 

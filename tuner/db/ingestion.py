@@ -135,10 +135,14 @@ def _claim(
     """None while another author is at it."""
     about, now = reader.described, present(session)
     values = {
-        "cluster_id": store_cluster(session, about.cluster).id, "library": about.library,
-        "provenance": dict(about.provenance), "digest": digest, "author": author,
-        "series_count": 0, "written_at": now,
-    }  # fmt: skip
+        "cluster_id": store_cluster(session, about.cluster).id,
+        "library": about.library,
+        "provenance": dict(about.provenance),
+        "digest": digest,
+        "author": author,
+        "series_count": 0,
+        "written_at": now,
+    }
     stored = store_once(session, ProbeRow.id, values, "digest")
     if stored.new:
         return _Claim(stored.id, author, 0)
@@ -164,9 +168,10 @@ def _fill(engine: Engine, reader: LineReader, claim: _Claim) -> None:
     with transaction(engine) as session:
         _renew(session, claim, count)
         session.execute(
-            update(ProbeRow).where(ProbeRow.id == claim.probe_id)
+            update(ProbeRow)
+            .where(ProbeRow.id == claim.probe_id)
             .values(author=None, stored_at=present(session))
-        )  # fmt: skip
+        )
 
 
 def _pieces(reader: LineReader, probe_id: int) -> Iterator[list[dict[str, Any]]]:
@@ -224,8 +229,9 @@ def _forget_abandoned(engine: Engine) -> None:
         author = secrets.token_hex(8)
         with transaction(engine) as session:
             session.execute(
-                update(ProbeRow).where(ProbeRow.id == number, ProbeRow.author == last)
+                update(ProbeRow)
+                .where(ProbeRow.id == number, ProbeRow.author == last)
                 .values(author=author, written_at=present(session))
-            )  # fmt: skip
+            )
         with suppress(_TakenOverError):
             _discard(engine, _Claim(number, author, 0))

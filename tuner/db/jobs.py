@@ -55,10 +55,19 @@ class Job(JobSummary):
 
 
 _SUMMARY = (
-    JobRow.id, JobRow.kind, JobRow.state, JobRow.progress, JobRow.text,
-    JobRow.attempt, JobRow.error, JobRow.cancel_requested, JobRow.asked_by, JobRow.created_at,
-    JobRow.started_at, JobRow.ended_at,
-)  # fmt: skip
+    JobRow.id,
+    JobRow.kind,
+    JobRow.state,
+    JobRow.progress,
+    JobRow.text,
+    JobRow.attempt,
+    JobRow.error,
+    JobRow.cancel_requested,
+    JobRow.asked_by,
+    JobRow.created_at,
+    JobRow.started_at,
+    JobRow.ended_at,
+)
 _WHOLE = (*_SUMMARY, JobRow.spec)
 
 
@@ -133,10 +142,11 @@ def cancel_job(session: Session, job_id: int) -> JobSummary:
         update(JobRow)
         .where(JobRow.id == job_id, JobRow.state.in_((QUEUED, RUNNING)))
         .values(
-            state=case((queued, CANCELLED), else_=RUNNING), cancel_requested=~queued,
+            state=case((queued, CANCELLED), else_=RUNNING),
+            cancel_requested=~queued,
             ended_at=case((queued, present(session)), else_=None),
         )
-    )  # fmt: skip
+    )
     job = describe_job(session, job_id)
     if job.state in (DONE, FAILED):
         raise ConflictError(f"job {job_id} is {job.state}: there is nothing left to cancel")

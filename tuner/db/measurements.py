@@ -23,13 +23,32 @@ MANY = 2000  # series read at a time
 
 _SERIES = tuple(
     getattr(SeriesRow, name)
-    for name in ("kind", "subject", "nodes", "ppn", "p", "nbytes", "samples", "algorithm",
-                 "params", "memory", "launch", "placement")
-)  # fmt: skip
-_SUMMARY = (ProbeRow.id, ProbeRow.digest, ProbeRow.cluster_id, ClusterRow.name, ProbeRow.library,
-            ProbeRow.provenance, ProbeRow.series_count, ProbeRow.stored_at)  # fmt: skip
-_POINT = (SeriesRow.subject, SeriesRow.p, SeriesRow.nbytes, SeriesRow.algorithm,
-          SeriesRow.ordinal)  # fmt: skip
+    for name in (
+        "kind",
+        "subject",
+        "nodes",
+        "ppn",
+        "p",
+        "nbytes",
+        "samples",
+        "algorithm",
+        "params",
+        "memory",
+        "launch",
+        "placement",
+    )
+)
+_SUMMARY = (
+    ProbeRow.id,
+    ProbeRow.digest,
+    ProbeRow.cluster_id,
+    ClusterRow.name,
+    ProbeRow.library,
+    ProbeRow.provenance,
+    ProbeRow.series_count,
+    ProbeRow.stored_at,
+)
+_POINT = (SeriesRow.subject, SeriesRow.p, SeriesRow.nbytes, SeriesRow.algorithm, SeriesRow.ordinal)
 
 
 @dataclass(frozen=True)
@@ -56,9 +75,11 @@ def store_measurements(session: Session, measurements: Measurements) -> Stored:
         digest.update(line.encode())
     values = {
         "cluster_id": store_cluster(session, measurements.cluster).id,
-        "library": measurements.library, "provenance": dict(measurements.provenance),
-        "digest": digest.hexdigest(), "series_count": len(measurements.series),
-    }  # fmt: skip
+        "library": measurements.library,
+        "provenance": dict(measurements.provenance),
+        "digest": digest.hexdigest(),
+        "series_count": len(measurements.series),
+    }
     stored = store_once(session, ProbeRow.id, values, "digest")
     if stored.new:
         rows = [series_values(stored.id, *each) for each in enumerate(measurements.series)]
@@ -90,8 +111,9 @@ def measurement_lines(engine: Engine, measurements_id: int) -> Iterator[str]:
         with reading(engine) as session:
             query = select(*_SERIES).where(
                 SeriesRow.probe_id == measurements_id,
-                SeriesRow.ordinal >= begin, SeriesRow.ordinal < begin + MANY,
-            )  # fmt: skip
+                SeriesRow.ordinal >= begin,
+                SeriesRow.ordinal < begin + MANY,
+            )
             rows = session.execute(query.order_by(SeriesRow.ordinal)).all()
         yield from (series_line(_measurement(*each)) + "\n" for each in rows)
     yield end_line(count) + "\n"
@@ -137,10 +159,12 @@ def list_series(
     """
     row = _complete(session, measurements_id)
     query = select(SeriesRow.ordinal, *_SERIES).where(
-        SeriesRow.probe_id == row.id, *only(SeriesRow.subject, collective),
-        *only(SeriesRow.p, p), *only(SeriesRow.nbytes, nbytes),
+        SeriesRow.probe_id == row.id,
+        *only(SeriesRow.subject, collective),
+        *only(SeriesRow.p, p),
+        *only(SeriesRow.nbytes, nbytes),
         *only(SeriesRow.algorithm, algorithm),
-    )  # fmt: skip
+    )
     if after:
         place = select(*_POINT).where(SeriesRow.probe_id == row.id, SeriesRow.ordinal == after - 1)
         found = session.execute(place).one_or_none()
@@ -160,8 +184,7 @@ def require_measurements(session: Session, measurements_id: int | None) -> None:
 
 def series_values(probe_id: int, ordinal: int, series: Measurement) -> dict[str, Any]:
     """The columns of a series: they are called as its fields are."""
-    return {**vars(series), "params": dict(series.params), "probe_id": probe_id,
-            "ordinal": ordinal}  # fmt: skip
+    return {**vars(series), "params": dict(series.params), "probe_id": probe_id, "ordinal": ordinal}
 
 
 def _summaries() -> Select[*tuple[Any, ...]]:
@@ -180,9 +203,15 @@ def _absent(measurements_id: int) -> NotFoundError:
 
 
 def _measurement(
-    kind: str, subject: str, nodes: int, ppn: int, p: int, nbytes: int, samples: list[float],
+    kind: str,
+    subject: str,
+    nodes: int,
+    ppn: int,
+    p: int,
+    nbytes: int,
+    samples: list[float],
     *rest: Any,
-) -> Measurement:  # fmt: skip
+) -> Measurement:
     return Measurement(kind, subject, nodes, ppn, p, nbytes, tuple(samples), *rest)
 
 

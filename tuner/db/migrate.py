@@ -41,10 +41,7 @@ def migrate(engine: Engine) -> None:
 def check_ready(engine: Engine) -> None:
     """Raises UnavailableError unless the database answers and has the newest schema."""
     newest = _known(resources.directory("db"))[0]
-    with (
-        clear_errors(engine),
-        engine.connect().execution_options(**READING) as connection,
-    ):
+    with clear_errors(engine), engine.connect().execution_options(**READING) as connection:
         current = _current(connection)
     if current != newest:
         raise UnavailableError(

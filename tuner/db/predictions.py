@@ -43,10 +43,12 @@ def store_prediction(
     The first answer stays. Raises InputError when one of the two is not there.
     """
     values = {
-        "topology_id": question["topology"], "calibration_id": question["calibration"],
-        "question": dict(question), "items": [dict(item) for item in items],
+        "topology_id": question["topology"],
+        "calibration_id": question["calibration"],
+        "question": dict(question),
+        "items": [dict(item) for item in items],
         "digest": digest_of(question),
-    }  # fmt: skip
+    }
     return store_once(session, PredictionRow.id, values, "digest")
 
 

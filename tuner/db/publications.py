@@ -19,9 +19,14 @@ from tuner.db.tables import describe_table
 from tuner.db.transactions import hold
 
 _COLUMNS = (
-    PublicationRow.id, PublicationRow.version, PublicationRow.cluster, PublicationRow.library,
-    PublicationRow.published_at, PublicationRow.published_by, PublicationRow.restores,
-)  # fmt: skip
+    PublicationRow.id,
+    PublicationRow.version,
+    PublicationRow.cluster,
+    PublicationRow.library,
+    PublicationRow.published_at,
+    PublicationRow.published_by,
+    PublicationRow.restores,
+)
 
 
 @dataclass(frozen=True)
@@ -111,9 +116,7 @@ def _of(cluster: str, library: str) -> Select[int]:
 
 def _last(session: Session, entries: Select[int]) -> Publication | None:
     newest = entries.order_by(PublicationRow.id.desc()).limit(1)
-    found = session.execute(
-        select(*_COLUMNS).where(PublicationRow.id.in_(newest))
-    ).one_or_none()  # fmt: skip
+    found = session.execute(select(*_COLUMNS).where(PublicationRow.id.in_(newest))).one_or_none()
     return None if found is None else Publication(*found)
 
 

@@ -79,10 +79,15 @@ def give_back_job(session: Session, claim: Claim) -> None:
     somebody asked for it to be cancelled. Raises LostLeaseError.
     """
     _write(
-        session, claim, progress=0.0, text="", leased_to=None, runner="",
+        session,
+        claim,
+        progress=0.0,
+        text="",
+        leased_to=None,
+        runner="",
         state=case((JobRow.cancel_requested, CANCELLED), else_=QUEUED),
         ended_at=case((JobRow.cancel_requested, present(session)), else_=None),
-    )  # fmt: skip
+    )
 
 
 def retry_job(session: Session, claim: Claim, error: str) -> None:
@@ -92,11 +97,15 @@ def retry_job(session: Session, claim: Claim, error: str) -> None:
     again = and_(~JobRow.cancel_requested, JobRow.lost + 1 < MOST_LOST)
     ended = case((JobRow.cancel_requested, CANCELLED), else_=FAILED)
     _write(
-        session, claim, lost=JobRow.lost + 1, leased_to=None, runner="",
+        session,
+        claim,
+        lost=JobRow.lost + 1,
+        leased_to=None,
+        runner="",
         state=case((again, QUEUED), else_=ended),
         error=case((or_(again, JobRow.cancel_requested), None), else_=error),
         ended_at=case((again, None), else_=present(session)),
-    )  # fmt: skip
+    )
 
 
 def _due(kinds: Collection[str], now: datetime) -> ColumnElement[bool]:
@@ -111,9 +120,12 @@ def _claim(session: Session, runner: str, kinds: Collection[str]) -> Claim | Non
     now = present(session)
     _bury(session, kinds, now)
     oldest = (
-        select(JobRow).options(defer(JobRow.spec), defer(JobRow.result))  # both may be large
-        .where(_due(kinds, now)).order_by(JobRow.id).limit(1)
-    )  # fmt: skip
+        select(JobRow)
+        .options(defer(JobRow.spec), defer(JobRow.result))  # both may be large
+        .where(_due(kinds, now))
+        .order_by(JobRow.id)
+        .limit(1)
+    )
     row = session.scalar(oldest.with_for_update(skip_locked=True))
     if row is None:
         return None
@@ -130,15 +142,18 @@ def _bury(session: Session, kinds: Collection[str], now: datetime) -> None:
     session.execute(
         update(JobRow)
         .where(
-            JobRow.kind.in_(kinds), _overdue(now),
+            JobRow.kind.in_(kinds),
+            _overdue(now),
             or_(JobRow.cancel_requested, lost_once_more >= MOST_LOST),
         )
         .values(
             state=case((JobRow.cancel_requested, CANCELLED), else_=FAILED),
             error=case((JobRow.cancel_requested, None), else_=_epitaph()),
-            lost=lost_once_more, leased_to=None, ended_at=now,
+            lost=lost_once_more,
+            leased_to=None,
+            ended_at=now,
         )
-    )  # fmt: skip
+    )
 
 
 def _epitaph() -> str:

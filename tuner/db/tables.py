@@ -22,9 +22,20 @@ from tuner.db.models import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
 from tuner.db.pagination import PAGE, Page, only, page_of
 
 _RULES = Base.metadata.tables[RuleRow.__tablename__]
-_RULE = (RuleRow.collective, RuleRow.nodes, RuleRow.ppn, RuleRow.memory, RuleRow.operators,
-         RuleRow.placement, RuleRow.lo, RuleRow.hi, RuleRow.algorithm, RuleRow.params, RuleRow.via,
-         RuleRow.evidence)  # fmt: skip
+_RULE = (
+    RuleRow.collective,
+    RuleRow.nodes,
+    RuleRow.ppn,
+    RuleRow.memory,
+    RuleRow.operators,
+    RuleRow.placement,
+    RuleRow.lo,
+    RuleRow.hi,
+    RuleRow.algorithm,
+    RuleRow.params,
+    RuleRow.via,
+    RuleRow.evidence,
+)
 _RULES_AT_ONCE = 1000  # that are fetched; other threads get their turn in between
 
 
@@ -58,10 +69,14 @@ def store_table(
         raise NotFoundError(f"the database has no calibration {calibration_id}")
     record = {**table_record(table), "provenance": finite(table.provenance)}
     values = {
-        "cluster_id": store_cluster(session, table.cluster).id, "library": table.library,
-        "provenance": record["provenance"], "probe_id": measurements_id,
-        "calibration_id": calibration_id, "digest": digest_of(record), "copy": 0,
-    }  # fmt: skip
+        "cluster_id": store_cluster(session, table.cluster).id,
+        "library": table.library,
+        "provenance": record["provenance"],
+        "probe_id": measurements_id,
+        "calibration_id": calibration_id,
+        "digest": digest_of(record),
+        "copy": 0,
+    }
     stored = store_once(session, TableRow.version, values, "digest", "copy")
     if stored.new and table.rules:
         rows = [
@@ -113,9 +128,16 @@ def list_tables(
 def _summaries() -> Select[*tuple[Any, ...]]:
     count = select(func.count()).where(RuleRow.version == TableRow.version).scalar_subquery()
     return select(
-        TableRow.version, TableRow.digest, TableRow.cluster_id, ClusterRow.name, TableRow.library,
-        TableRow.probe_id, TableRow.calibration_id, count, TableRow.stored_at,
-    ).join(ClusterRow)  # fmt: skip
+        TableRow.version,
+        TableRow.digest,
+        TableRow.cluster_id,
+        ClusterRow.name,
+        TableRow.library,
+        TableRow.probe_id,
+        TableRow.calibration_id,
+        count,
+        TableRow.stored_at,
+    ).join(ClusterRow)
 
 
 def _absent(version: int) -> NotFoundError:
@@ -125,17 +147,32 @@ def _absent(version: int) -> NotFoundError:
 def _rule_values(version: int, ordinal: int, rule: Rule, evidence: Any) -> dict[str, Any]:
     """Return the columns of a rule, whose evidence is as its record has it."""
     return {
-        "version": version, "ordinal": ordinal, **vars(rule.key), "lo": rule.lo,
+        "version": version,
+        "ordinal": ordinal,
+        **vars(rule.key),
+        "lo": rule.lo,
         "hi": None if rule.hi == math.inf else int(rule.hi),
-        "algorithm": rule.choice.algorithm, "params": dict(rule.choice.params),
-        "via": rule.choice.via, "evidence": evidence,
-    }  # fmt: skip
+        "algorithm": rule.choice.algorithm,
+        "params": dict(rule.choice.params),
+        "via": rule.choice.via,
+        "evidence": evidence,
+    }
 
 
 def _rule(
-    collective: str, nodes: int, ppn: int, memory: str, operators: str, placement: str, lo: int,
-    hi: int | None, algorithm: str, params: dict[str, int], via: str, evidence: dict[str, Any],
-) -> Rule:  # fmt: skip
+    collective: str,
+    nodes: int,
+    ppn: int,
+    memory: str,
+    operators: str,
+    placement: str,
+    lo: int,
+    hi: int | None,
+    algorithm: str,
+    params: dict[str, int],
+    via: str,
+    evidence: dict[str, Any],
+) -> Rule:
     key = Key(Collective(collective), nodes, ppn, memory, operators, placement)
     choice = Choice(algorithm, params, via)
     bound = math.inf if hi is None else hi

@@ -38,8 +38,14 @@ class Token:
     expired: bool = False
 
 
-_COLUMNS = (TokenRow.name, TokenRow.scopes, TokenRow.created_at, TokenRow.revoked_at,
-            TokenRow.last_used_at, TokenRow.expires_at)  # fmt: skip
+_COLUMNS = (
+    TokenRow.name,
+    TokenRow.scopes,
+    TokenRow.created_at,
+    TokenRow.revoked_at,
+    TokenRow.last_used_at,
+    TokenRow.expires_at,
+)
 
 
 def create_token(

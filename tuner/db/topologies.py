@@ -35,8 +35,13 @@ class StoredTopology(TopologySummary):
     record: Mapping[str, Any]
 
 
-_SUMMARY = (TopologyRow.id, TopologyRow.name, TopologyRow.format, TopologyRow.digest,
-            TopologyRow.stored_at)  # fmt: skip
+_SUMMARY = (
+    TopologyRow.id,
+    TopologyRow.name,
+    TopologyRow.format,
+    TopologyRow.digest,
+    TopologyRow.stored_at,
+)
 
 
 def store_topology(
@@ -44,9 +49,12 @@ def store_topology(
 ) -> Stored:
     """The same text in the same format under the same name is stored once."""
     values = {
-        "name": name, "format": format_name, "source": source, "record": dict(record),
+        "name": name,
+        "format": format_name,
+        "source": source,
+        "record": dict(record),
         "digest": digest_of([name, format_name, source]),
-    }  # fmt: skip
+    }
     return store_once(session, TopologyRow.id, values, "digest")
 
 

@@ -44,9 +44,11 @@ def diagnose(python: Path, there: Hosts = LOCAL, template: Template | None = Non
         able = sound and (path is not None or not there.local)
         trials = [pool.submit(_trial, place, there, template)] if able else []
         waiting = [
-            pool.submit(tools.transports, place, near), *trials,
-            pool.submit(tools.compilers, path and compiler_of(path)), pool.submit(tools.scheduler),
-        ]  # fmt: skip
+            pool.submit(tools.transports, place, near),
+            *trials,
+            pool.submit(tools.compilers, path and compiler_of(path)),
+            pool.submit(tools.scheduler),
+        ]
         parts = [loaded, launcher, *(one.result() for one in waiting)]
     whole = Diagnosis.of(parts)
     return Diagnosis((*whole.findings, *_abilities(place, whole)), whole.problems)

@@ -17,9 +17,13 @@ LIMIT = 20.0  # seconds after which ranks that have not answered count as hung
 RANKS = 2
 TRIAL = rank_program("tuner.rank_programs.trial", "multiple")
 ALIKE = {  # what all ranks must have alike: what they tell, and how it is called
-    "library": "MPI library", "mpi4py": "version of mpi4py", "python": "version of Python",
-    "numpy": "version of numpy", "package": "files of tuner", "machine": "processor architecture",
-}  # fmt: skip
+    "library": "MPI library",
+    "mpi4py": "version of mpi4py",
+    "python": "version of Python",
+    "numpy": "version of numpy",
+    "package": "files of tuner",
+    "machine": "processor architecture",
+}
 
 
 def launcher(place: Installation, *, needed: bool) -> tuple[Path | None, Examined]:
@@ -66,10 +70,13 @@ def hosts(place: Installation, there: Hosts, template: Template | None) -> Exami
     findings = [found("hosts", f"{len(names)} answer: {', '.join(names[:8])}")]
     problems = [problem for key in ALIKE if (problem := _unlike(key, ranks)) is not None]
     if len(names) < count:
-        problems.append(Problem(
-            f"{count} hosts were named, but ranks came up on {len(names)} of them",
-            "look at the names of --hosts and at what the launcher makes of them", fatal=True,
-        ))  # fmt: skip
+        problems.append(
+            Problem(
+                f"{count} hosts were named, but ranks came up on {len(names)} of them",
+                "look at the names of --hosts and at what the launcher makes of them",
+                fatal=True,
+            )
+        )
     return Examined(tuple(findings), tuple(problems))
 
 
@@ -85,8 +92,9 @@ def _unlike(key: str, ranks: Sequence[Mapping[str, Any]]) -> Problem | None:
     )
     return Problem(
         f"the hosts do not have the same {ALIKE[key]}: {listed}",
-        "install the same on all of them, or use a directory that all hosts share", fatal=True,
-    )  # fmt: skip
+        "install the same on all of them, or use a directory that all hosts share",
+        fatal=True,
+    )
 
 
 def _answer(stdout: str) -> dict[str, Any]:
@@ -112,7 +120,7 @@ def _failed(launch: Launcher, reason: TunerError) -> Problem:
             "it may wait for a network: try `OMPI_MCA_btl=self,sm OMPI_MCA_pml=ob1` (Open MPI 4:"
             " self,vader) or `FI_PROVIDER=tcp` (MPICH, Intel MPI), and run `tuner doctor` again",
             fatal=True,
-        )  # fmt: skip
+        )
     if not text:
         text, remedy = (
             str(reason),
@@ -129,5 +137,6 @@ def _apart(launch: Launcher, place: Installation) -> Problem:
     return Problem(
         f"ranks that {name} starts do not know one another: it belongs to another MPI than"
         f" {place.libmpi}",
-        remedy, fatal=True,
-    )  # fmt: skip
+        remedy,
+        fatal=True,
+    )

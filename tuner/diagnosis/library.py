@@ -36,7 +36,7 @@ def _described(place: Installation) -> tuple[Finding, ...]:
         found("mpi4py", f"{place.mpi4py}, {_built(place)}"),
         found("python", f"{place.version}, numpy {place.numpy or 'missing'}", str(place.python)),
         *(_controls(place) if _tunable(place) else ()),
-    )  # fmt: skip
+    )
 
 
 def _tunable(place: Installation) -> bool:
@@ -103,8 +103,9 @@ def _untunable(place: Installation) -> Problem:
         f"algorithms of {title} can be forced for whole programs alone, so they are not measured",
         "give an interpreter with Open MPI or MPICH (--python), or write the rules yourself, as"
         f" docs/formats.md shows: `tuner table export --to {place.base}` and `tuner table prove`"
-        " work with them", fatal=True,
-    )  # fmt: skip
+        " work with them",
+        fatal=True,
+    )
 
 
 def _unloaded(python: Path, reason: str) -> Problem:
@@ -114,8 +115,9 @@ def _unloaded(python: Path, reason: str) -> Problem:
         wanted = ".".join(map(str, OLDEST))
         return Problem(
             f"{python} is Python {'.'.join(version)}, too old for the ranks",
-            f"give one of {wanted} or newer with mpi4py (--python)", fatal=True,
-        )  # fmt: skip
+            f"give one of {wanted} or newer with mpi4py (--python)",
+            fatal=True,
+        )
     match = SONAME.search(reason)
     if match and match[1] in NEEDED:
         return _other_name(python, match[1])
@@ -123,8 +125,9 @@ def _unloaded(python: Path, reason: str) -> Problem:
         return Problem(
             f"mpi4py of {python} finds no MPI library",
             "install one (`apt-get install openmpi-bin libopenmpi-dev`), load its module (`module"
-            " load openmpi`), or `export MPI4PY_LIBMPI=/path/of/libmpi.so`", fatal=True,
-        )  # fmt: skip
+            " load openmpi`), or `export MPI4PY_LIBMPI=/path/of/libmpi.so`",
+            fatal=True,
+        )
     text, _, remedy = reason.partition(": ")
     return Problem(text, remedy or "install mpi4py there", fatal=True)
 
@@ -135,8 +138,9 @@ def _other_name(python: Path, wanted: str) -> Problem:
     there = re.search(rf"{re.escape(instead)}\b.*=> (\S+)", output_of(["/sbin/ldconfig", "-p"]))
     text = f"mpi4py of {python} looks for {wanted}, which is not there"
     if there is None:
-        return Problem(text, f"`apt-get install {packages}`, or load the module of your MPI",
-                       fatal=True)  # fmt: skip
+        return Problem(
+            text, f"`apt-get install {packages}`, or load the module of your MPI", fatal=True
+        )
     if instead == wanted:
         return Problem(text, f"`export LD_LIBRARY_PATH={Path(there[1]).parent}`", fatal=True)
     return Problem(
@@ -144,5 +148,6 @@ def _other_name(python: Path, wanted: str) -> Problem:
         f"`mkdir -p ~/.local/lib/{name} && ln -sf {there[1]} ~/.local/lib/{name}/{wanted}` and"
         f" `export LD_LIBRARY_PATH=$HOME/.local/lib/{name} MPI4PY_MPIABI={name}`, or build it:"
         f" `MPICC=mpicc.{name} {python} -m pip install --force-reinstall --no-binary mpi4py"
-        " mpi4py`", fatal=True,
-    )  # fmt: skip
+        " mpi4py`",
+        fatal=True,
+    )

@@ -23,8 +23,10 @@ int main(int argc, char **argv)
 }
 """
 SCHEDULERS = (  # the variable of a job, the program on PATH, what it is
-    ("SLURM_JOB_ID", "sbatch", "Slurm"), ("PBS_JOBID", "qsub", "PBS"), ("LSB_JOBID", "bsub", "LSF"),
-)  # fmt: skip
+    ("SLURM_JOB_ID", "sbatch", "Slurm"),
+    ("PBS_JOBID", "qsub", "PBS"),
+    ("LSB_JOBID", "bsub", "LSF"),
+)
 FRAMEWORKS = ("pml", "btl", "mtl", "coll")  # of Open MPI, whose components matter
 
 
@@ -32,9 +34,15 @@ def output_of(command: Sequence[str | Path], environment: Mapping[str, str] | No
     """Return what a program prints, on both streams; "" where it cannot be started or hangs."""
     try:
         run = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False, timeout=LIMIT,
-            stdin=subprocess.DEVNULL, env=None if environment is None else dict(environment),
-        )  # fmt: skip
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=LIMIT,
+            stdin=subprocess.DEVNULL,
+            env=None if environment is None else dict(environment),
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return run.stdout + run.stderr
@@ -49,8 +57,9 @@ def compilers(wrapper: Path | None) -> Examined:
     if compiler is None:
         missing = Problem(
             "there is no C compiler, so what a library runs is found out more slowly and, for Intel"
-            " MPI, not at all", "install gcc (`apt-get install gcc libc6-dev`)",
-        )  # fmt: skip
+            " MPI, not at all",
+            "install gcc (`apt-get install gcc libc6-dev`)",
+        )
         return Examined((found("compiler", "none"),), (missing,))
     version = output_of([compiler, "--version"]).partition("\n")[0]
     return Examined((found("compiler", f"{compiler}: {version}", _tried(wrapper)),))
@@ -78,10 +87,21 @@ def transports(place: Installation, near: Sequence[Path]) -> Examined:
         device = re.search(r"MPICH Device:\s*(.+)", place.says)
         lines = [f"device {device[1].strip()}"] if device else []
     chosen = [
-        f"{name}={value}" for name, value in sorted(os.environ.items())
-        if name.startswith(("OMPI_MCA_pml", "OMPI_MCA_btl", "I_MPI_FABRICS", "I_MPI_OFI_PROVIDER",
-                            "FI_PROVIDER", "UCX_TLS", "UCX_NET_DEVICES", "MPIR_CVAR_CH4_NETMOD"))
-    ]  # fmt: skip
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith(
+            (
+                "OMPI_MCA_pml",
+                "OMPI_MCA_btl",
+                "I_MPI_FABRICS",
+                "I_MPI_OFI_PROVIDER",
+                "FI_PROVIDER",
+                "UCX_TLS",
+                "UCX_NET_DEVICES",
+                "MPIR_CVAR_CH4_NETMOD",
+            )
+        )
+    ]
     return Examined((found("transports", *lines, *chosen),)) if lines or chosen else Examined()
 
 

@@ -69,8 +69,11 @@ def _compile(source: Path, made: Path, options: tuple[str, ...]) -> None:
     try:
         built = subprocess.run(
             [command, "-O2", *options, "-o", made, source],
-            capture_output=True, text=True, check=False, timeout=PATIENCE,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
     except subprocess.TimeoutExpired:
         raise InputError(f"{command} did not compile {source} in {PATIENCE:g} s") from None
     if built.returncode:

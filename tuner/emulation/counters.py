@@ -59,7 +59,8 @@ def read_counters(path: Path, links: tuple[Link, ...]) -> Counters:
     real_time, lost, frames, worst, ahead, *lags = _HEAD.unpack_from(data)
     counts = tuple(
         LinkCount(link.source, link.target, nbytes, carried, 1e-9 * waited)
-        for link, (nbytes, carried, waited)
-        in zip(links, _LINK.iter_unpack(data[_HEAD.size :]), strict=True)
-    )  # fmt: skip
+        for link, (nbytes, carried, waited) in zip(
+            links, _LINK.iter_unpack(data[_HEAD.size :]), strict=True
+        )
+    )
     return Counters(bool(real_time), lost, frames, 1e-9 * worst, 1e-9 * ahead, tuple(lags), counts)

@@ -83,11 +83,15 @@ def emulation(topology: Topology) -> Emulation:
     where = f"topology {topology.name}"
     for node in topology.nodes:
         if node.interior is not None:
-            raise InputError(f"{where}: the devices inside {node.name} cannot be emulated; leave"
-                             " out the interior")  # fmt: skip
+            raise InputError(
+                f"{where}: the devices inside {node.name} cannot be emulated; leave"
+                " out the interior"
+            )
         if not HOST_NAME.fullmatch(node.name):
-            raise InputError(f"{where}: {node.name!r} cannot be the name of a host; use letters,"
-                             " digits and hyphens")  # fmt: skip
+            raise InputError(
+                f"{where}: {node.name!r} cannot be the name of a host; use letters,"
+                " digits and hyphens"
+            )
     if topology.offers:
         offered = ", ".join(sorted(topology.offers))
         raise InputError(f"{where}: a network with {offered} cannot be emulated; leave out offers")
@@ -95,8 +99,12 @@ def emulation(topology: Topology) -> Emulation:
         raise InputError(f"{where}: {len(topology.nodes)} nodes; a lab has 2 to {MOST_HOSTS} hosts")
     for link in topology.links:
         _require_possible(where, link)
-    return Emulation(topology.name, tuple(node.name for node in topology.nodes), topology.links,
-                     _routes(topology))  # fmt: skip
+    return Emulation(
+        topology.name,
+        tuple(node.name for node in topology.nodes),
+        topology.links,
+        _routes(topology),
+    )
 
 
 def _require_possible(where: str, link: Link) -> None:

@@ -13,8 +13,12 @@ from pathlib import Path
 def environment(directory: Path, programs: Path) -> dict[str, str]:
     """The same for all hosts; `directory` is the lab's, `programs` where the compiled ones are."""
     enter = str(programs / "netns_exec")
-    return {"TUNER_LAB": str(directory), "LD_PRELOAD": str(programs / "netns_hold.so"),
-            **open_mpi(enter), **mpich(enter)}  # fmt: skip
+    return {
+        "TUNER_LAB": str(directory),
+        "LD_PRELOAD": str(programs / "netns_hold.so"),
+        **open_mpi(enter),
+        **mpich(enter),
+    }
 
 
 def open_mpi(enter: str) -> dict[str, str]:

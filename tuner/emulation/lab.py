@@ -126,8 +126,10 @@ class Lab:
         wanted = (self.emulation.table, self._hosts_file())
         files = (self._table, self.directory / "hosts")
         if tuple(file.read_text(encoding="utf-8") for file in files) != wanted:
-            raise InputError(f"the lab {self.prefix} that is up has another network than"
-                             f" {self.emulation.name}: take it down first")  # fmt: skip
+            raise InputError(
+                f"the lab {self.prefix} that is up has another network than"
+                f" {self.emulation.name}: take it down first"
+            )
 
     def _build(self) -> None:
         tools = build_c.directory()
@@ -152,13 +154,20 @@ class Lab:
 
     def _start_switch(self, program: Path) -> None:
         """Returns when it works. It outlives this program, so it has no terminal and no pipes."""
-        command = [program, namespaces.NAMES / _switch(self.prefix), self._table,
-                   self.directory / "counters"]  # fmt: skip
+        command = [
+            program,
+            namespaces.NAMES / _switch(self.prefix),
+            self._table,
+            self.directory / "counters",
+        ]
         with (self.directory / "switch.log").open("wb") as log:
             switch = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         assert switch.stdout is not None
         with switch.stdout as answers, selectors.DefaultSelector() as answering:
             answering.register(answers, selectors.EVENT_READ)
@@ -184,8 +193,10 @@ def take_down(prefix: str) -> bool:
 def _remove(prefix: str) -> None:
     spaces = [namespaces.NAMES / name for name in _namespaces(prefix)]
     if not processes.end(lambda: processes.on(spaces) | _switches(prefix)):
-        raise InputError(f"processes on the hosts of the lab {prefix} cannot be ended; if this is"
-                         " a shell on one of them, leave it")  # fmt: skip
+        raise InputError(
+            f"processes on the hosts of the lab {prefix} cannot be ended; if this is"
+            " a shell on one of them, leave it"
+        )
     namespaces.delete(_namespaces(prefix))
     namespaces.unmount(_directory(prefix) / "memory")
     shutil.rmtree(_directory(prefix), ignore_errors=True)
@@ -222,8 +233,10 @@ def _alone() -> Iterator[None]:
     try:
         while not _locked(handle):
             if time.monotonic() > until:
-                raise InputError("another command has been bringing a lab up or down for"
-                                 f" {PATIENCE:g} s: try again when it is done")  # fmt: skip
+                raise InputError(
+                    "another command has been bringing a lab up or down for"
+                    f" {PATIENCE:g} s: try again when it is done"
+                )
             time.sleep(_PAUSE)
         yield
     finally:
@@ -241,8 +254,10 @@ def _locked(handle: int) -> bool:
 def require_prefix(prefix: str) -> None:
     """Raises InputError for what cannot be the prefix of a lab."""
     if not PREFIX.fullmatch(prefix):
-        raise InputError(f"{quoted(prefix)} cannot be the prefix of a lab; write `tl` and up to ten"
-                         " small letters and digits")  # fmt: skip
+        raise InputError(
+            f"{quoted(prefix)} cannot be the prefix of a lab; write `tl` and up to ten"
+            " small letters and digits"
+        )
 
 
 def require_possible() -> None:

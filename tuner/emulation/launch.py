@@ -31,8 +31,9 @@ RUN = "TUNER_LAB_RUN"  # the variable by which the processes of one run are foun
 def on_host(lab: Lab, host: str) -> list[str]:
     """The words that run a program on one host; raises InputError for one that is not there."""
     if host not in lab.emulation.hosts:
-        raise InputError(f"the lab {lab.prefix} has no host {host}; it has"
-                         f" {', '.join(lab.emulation.hosts)}")  # fmt: skip
+        raise InputError(
+            f"the lab {lab.prefix} has no host {host}; it has {', '.join(lab.emulation.hosts)}"
+        )
     return [str(build_c.directory() / "netns_exec"), "--lab", str(lab.directory), host]
 
 
@@ -45,8 +46,10 @@ def words(lab: Lab, library: str, launcher: Path, ranks: int, ppn: int = 1) -> l
     """
     hosts = lab.emulation.hosts[: -(-ranks // ppn)]
     if ranks > len(hosts) * ppn:
-        raise InputError(f"{ranks} ranks, {ppn} on each host, need more hosts than the"
-                         f" {len(hosts)} of the lab {lab.prefix}")  # fmt: skip
+        raise InputError(
+            f"{ranks} ranks, {ppn} on each host, need more hosts than the"
+            f" {len(hosts)} of the lab {lab.prefix}"
+        )
     first = [*on_host(lab, hosts[0]), str(launcher)]
     if library == "mpich":
         return [*first, "-hosts", ",".join(hosts), "-ppn", str(ppn), "-n", str(ranks)]
@@ -66,8 +69,10 @@ def run(lab: Lab, command: Sequence[str], *, ppn: int = 1, timeout: float) -> in
     try:
         status = process.wait(timeout)
     except subprocess.TimeoutExpired:
-        raise InputError(f"{command[0]} did not end within {timeout:g} s and was ended; allow more"
-                         " with --timeout") from None  # fmt: skip
+        raise InputError(
+            f"{command[0]} did not end within {timeout:g} s and was ended; allow more"
+            " with --timeout"
+        ) from None
     finally:
         processes.end(lambda: processes.with_variable(RUN, mark) - _ended(process))
     return status if status >= 0 else 128 - status

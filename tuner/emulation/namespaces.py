@@ -108,5 +108,7 @@ def _run(command: list[str], text: str) -> None:
         raise InputError(f"`{command[0]}` did not answer in {PATIENCE:g} s; try again") from None
     if done.returncode:
         said = " ".join(done.stderr.split()) or "no reason given"
-        raise InputError(f"this system refuses what a lab needs ({said}); a container needs the"
-                         " capabilities NET_ADMIN and SYS_ADMIN")  # fmt: skip
+        raise InputError(
+            f"this system refuses what a lab needs ({said}); a container needs the"
+            " capabilities NET_ADMIN and SYS_ADMIN"
+        )

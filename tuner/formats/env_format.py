@@ -88,9 +88,13 @@ class Dialect:
             raise InputError(f"{name}: {reason}") from None
 
     def emit(
-        self, table: TuningTable, ranks: int | None = None, *, otherwise: Choice | None = None,
+        self,
+        table: TuningTable,
+        ranks: int | None = None,
+        *,
+        otherwise: Choice | None = None,
         commutative_only: bool = False,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """The variables for communicators of `ranks` ranks; None: the only ones in the table.
 
         otherwise   what runs where a ladder with other rules leaves the choice to the library
@@ -161,9 +165,14 @@ class Dialect:
             raise InputError(f"{describe(rule)}: {reason}") from None
 
     def check(
-        self, table: TuningTable, text: str, ranks: int | None = None, *,
-        otherwise: Choice | None = None, commutative_only: bool = False,
-    ) -> list[str]:  # fmt: skip
+        self,
+        table: TuningTable,
+        text: str,
+        ranks: int | None = None,
+        *,
+        otherwise: Choice | None = None,
+        commutative_only: bool = False,
+    ) -> list[str]:
         """Every call on `ranks` ranks for which the file decides otherwise than the table, one
         sentence each. Raises InputError when the library would not read the file as it stands."""
         found, differences = self.parse(text), list[str]()

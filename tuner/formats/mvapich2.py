@@ -95,6 +95,11 @@ def _follows(first: str, last: int | None) -> bool:
 
 
 DIALECT = Dialect(
-    "MVAPICH2", {c: f"MV2_INTER_{c.upper()}_TUNING" for c in ALGORITHMS}, (), number_of, choice_of,
-    write, read,
-)  # fmt: skip
+    "MVAPICH2",
+    {c: f"MV2_INTER_{c.upper()}_TUNING" for c in ALGORITHMS},
+    (),
+    number_of,
+    choice_of,
+    write,
+    read,
+)

@@ -173,86 +173,126 @@ _SOURCED = "`. $PWD/FILE` before the launch"
 
 _ALL = (
     Format(
-        "openmpi", ("openmpi",), "application/vnd.tuner.openmpi-rules",
+        "openmpi",
+        ("openmpi",),
+        "application/vnd.tuner.openmpi-rules",
         frozenset({"commutative_only"}),
         lambda table, wish: (openmpi.emit(table, commutative_only=wish.commutative_only), ()),
         lambda table, text, wish: openmpi.check(
             table, text, commutative_only=wish.commutative_only
         ),
-        _TUNED, mixes=True,
+        _TUNED,
+        mixes=True,
     ),
     Format(
-        "openmpi-han", ("openmpi",), "application/vnd.tuner.openmpi-han-rules",
+        "openmpi-han",
+        ("openmpi",),
+        "application/vnd.tuner.openmpi-han-rules",
         frozenset({"commutative_only"}),
-        lambda table, wish: (
-            openmpi.han.emit(table, commutative_only=wish.commutative_only), ()
-        ),
+        lambda table, wish: (openmpi.han.emit(table, commutative_only=wish.commutative_only), ()),
         lambda table, text, wish: openmpi.han.check(
             table, text, commutative_only=wish.commutative_only
         ),
-        _HAN, mixes=True, mark=openmpi.han.LEVEL,
+        _HAN,
+        mixes=True,
+        mark=openmpi.han.LEVEL,
     ),
     Format(
-        "openmpi-json", ("openmpi",), "application/vnd.tuner.openmpi-rules+json",
+        "openmpi-json",
+        ("openmpi",),
+        "application/vnd.tuner.openmpi-rules+json",
         frozenset({"commutative_only"}),
         lambda table, wish: (openmpi.emit_json(table, commutative_only=wish.commutative_only), ()),
         lambda table, text, wish: openmpi.check_json(
             table, text, commutative_only=wish.commutative_only
         ),
-        _TUNED, mixes=True,
+        _TUNED,
+        mixes=True,
     ),
     Format(
-        "mpich", ("mpich",), "application/vnd.tuner.mpich-csel+json", frozenset({"generic"}),
-        _emit_mpich, _check_mpich, _MPICH, mixes=True,
+        "mpich",
+        ("mpich",),
+        "application/vnd.tuner.mpich-csel+json",
+        frozenset({"generic"}),
+        _emit_mpich,
+        _check_mpich,
+        _MPICH,
+        mixes=True,
     ),
     Format(
-        "mpich-device", ("mpich",), "application/vnd.tuner.mpich-device-csel+json",
-        frozenset({"generic"}), _emit_device, _check_device, _DEVICE, mixes=True,
+        "mpich-device",
+        ("mpich",),
+        "application/vnd.tuner.mpich-device-csel+json",
+        frozenset({"generic"}),
+        _emit_device,
+        _check_device,
+        _DEVICE,
+        mixes=True,
         mark=mpich.DEVICE.mark,
     ),
     Format(
-        "mvapich", ("mvapich",), "application/vnd.tuner.mvapich-csel+json", frozenset({"generic"}),
-        _emit_mpich, _check_mpich, _MVAPICH, mixes=True,
+        "mvapich",
+        ("mvapich",),
+        "application/vnd.tuner.mvapich-csel+json",
+        frozenset({"generic"}),
+        _emit_mpich,
+        _check_mpich,
+        _MVAPICH,
+        mixes=True,
     ),
     Format(
-        "nccl", ("nccl", "rccl"), "application/vnd.tuner.nccl-csv", frozenset({"otherwise"}),
+        "nccl",
+        ("nccl", "rccl"),
+        "application/vnd.tuner.nccl-csv",
+        frozenset({"otherwise"}),
         lambda table, wish: (nccl.emit(table, nccl.otherwise_of(wish.otherwise)), ()),
         lambda table, text, wish: nccl.check(table, text, nccl.otherwise_of(wish.otherwise)),
-        _PLUGIN, replaced=lambda table, _: nccl.replaced(table),
+        _PLUGIN,
+        replaced=lambda table, _: nccl.replaced(table),
     ),
     Format(
-        "ucc", ("ucc",), "application/vnd.tuner.ucc-conf", frozenset(),
+        "ucc",
+        ("ucc",),
+        "application/vnd.tuner.ucc-conf",
+        frozenset(),
         lambda table, _: (ucc.emit(table), ()),
         lambda table, text, _: ucc.check(table, text),
         "`UCC_CONFIG_FILE=$PWD/FILE`",
     ),
     Format(
-        "intelmpi", ("intelmpi",), "application/vnd.tuner.intelmpi-environment",
+        "intelmpi",
+        ("intelmpi",),
+        "application/vnd.tuner.intelmpi-environment",
         frozenset({"commutative_only", "otherwise", "ranks"}),
         lambda table, wish: (intelmpi.DIALECT.emit(table, wish.ranks, **_intelmpi(wish)), ()),
         lambda table, text, wish: intelmpi.DIALECT.check(
             table, text, wish.ranks, **_intelmpi(wish)
         ),
-        _SOURCED, mixes=True,
+        _SOURCED,
+        mixes=True,
         replaced=lambda table, wish: intelmpi.DIALECT.replaced(
             table, wish.ranks, commutative_only=wish.commutative_only
         ),
     ),
     Format(
-        "mvapich2", ("mvapich2",), "application/vnd.tuner.mvapich2-environment",
+        "mvapich2",
+        ("mvapich2",),
+        "application/vnd.tuner.mvapich2-environment",
         frozenset({"commutative_only", "otherwise", "ranks"}),
         lambda table, wish: (
-            mvapich2.DIALECT.emit(table, wish.ranks, **_mvapich2(table, wish)), ()
+            mvapich2.DIALECT.emit(table, wish.ranks, **_mvapich2(table, wish)),
+            (),
         ),
         lambda table, text, wish: mvapich2.DIALECT.check(
             table, text, wish.ranks, **_mvapich2(table, wish)
         ),
-        _SOURCED, mixes=True,
+        _SOURCED,
+        mixes=True,
         replaced=lambda table, wish: mvapich2.DIALECT.replaced(
             table, wish.ranks, commutative_only=wish.commutative_only
         ),
     ),
-)  # fmt: skip
+)
 FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _ALL})
 
 

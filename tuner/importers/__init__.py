@@ -5,6 +5,14 @@ from tuner.importers.detect import AUTO, FORMS, parse_results, read_all, read_re
 from tuner.importers.reading import Reading, Shape, Told
 
 __all__ = [
-    "AUTO", "FORMS", "Reading", "Shape", "Told", "as_measurements", "parse_results",
-    "read_all", "read_results", "write_measurements",
-]  # fmt: skip
+    "AUTO",
+    "FORMS",
+    "Reading",
+    "Shape",
+    "Told",
+    "as_measurements",
+    "parse_results",
+    "read_all",
+    "read_results",
+    "write_measurements",
+]

@@ -12,11 +12,19 @@ from tuner.importers.reading import Reading
 
 DEFAULT = "default"
 _SAME = {
-    "basic_linear": "linear", "split_binary_tree": "split_binary", "binary_tree": "binary",
-    "binomial_tree": "binomial", "knomial_tree": "knomial", "non_overlapping": "nonoverlapping",
-    "neighbor": "neighbor_exchange", "ring_segmented": "segmented_ring", "brucks": "bruck",
-    "rabenseifner_s": "rabenseifner", "tuned": DEFAULT, "": DEFAULT,
-}  # fmt: skip
+    "basic_linear": "linear",
+    "split_binary_tree": "split_binary",
+    "binary_tree": "binary",
+    "binomial_tree": "binomial",
+    "knomial_tree": "knomial",
+    "non_overlapping": "nonoverlapping",
+    "neighbor": "neighbor_exchange",
+    "ring_segmented": "segmented_ring",
+    "brucks": "bruck",
+    "rabenseifner_s": "rabenseifner",
+    "tuned": DEFAULT,
+    "": DEFAULT,
+}
 _LIBRARIES = {"ompi": "openmpi", "open": "openmpi"}
 _JOINED = re.compile(r"(.*?[^\W\d])-(\d\S*)")  # a library and its version
 _NUMBER = re.compile(r"([0-9]+)\.\s*")

@@ -27,10 +27,7 @@ Point = tuple[object, ...]
 
 
 def as_measurements(
-    readings: Iterable[Reading],
-    library: str = "",
-    cluster: str = "",
-    cores: int | None = None,
+    readings: Iterable[Reading], library: str = "", cluster: str = "", cores: int | None = None
 ) -> Measurements:
     """What of the readings a probe could have measured, as series.
 
@@ -61,7 +58,7 @@ def as_measurements(
             "excluded": [f"{count} of {reason}" for reason, count in sorted(excluded.items())],
         },
         _series(kept),
-    )  # fmt: skip
+    )
 
 
 def write_measurements(measurements: Measurements, path: Path) -> None:
@@ -78,8 +75,11 @@ def _of_one(
     named = sorted({of(reading) for reading in readings} - {""})
     options = ", ".join(map(quoted, named[:8])) + (" ..." if len(named) > 8 else "")
     if not wanted and len(named) != 1:
-        many = f"the readings are of {len(named)} {what} names: {options}" if named else \
-            f"the files do not say of which {what} they are"  # fmt: skip
+        many = (
+            f"the readings are of {len(named)} {what} names: {options}"
+            if named
+            else f"the files do not say of which {what} they are"
+        )
         raise InputError(f"{many}: {'choose one' if named else 'name it'} with --{what}")
     if wanted and named and wanted not in named:
         raise InputError(f"no reading is of the {what} {quoted(wanted)}, but of {options}")
@@ -131,8 +131,15 @@ def _series(readings: Sequence[Reading]) -> tuple[Measurement, ...]:
 
 def _point(reading: Reading) -> Point:
     params = tuple(sorted(reading.params.items()))
-    return (reading.benchmark.kind, reading.benchmark.subject, reading.shape, reading.nbytes,
-            _algorithm(reading), params, reading.memory)  # fmt: skip
+    return (
+        reading.benchmark.kind,
+        reading.benchmark.subject,
+        reading.shape,
+        reading.nbytes,
+        _algorithm(reading),
+        params,
+        reading.memory,
+    )
 
 
 def _algorithm(reading: Reading) -> str:
@@ -145,6 +152,15 @@ def _measurement(reading: Reading, launch: int, samples: tuple[float, ...]) -> M
     if shape is None or reading.nbytes is None:
         raise ValueError(f"line {reading.line}: {benchmark.name} has no shape or size")
     return Measurement(
-        benchmark.kind, benchmark.subject_on(shape), shape.nodes, shape.ppn, shape.p,
-        reading.nbytes, samples, _algorithm(reading), dict(reading.params), reading.memory, launch,
-    )  # fmt: skip
+        benchmark.kind,
+        benchmark.subject_on(shape),
+        shape.nodes,
+        shape.ppn,
+        shape.p,
+        reading.nbytes,
+        samples,
+        _algorithm(reading),
+        dict(reading.params),
+        reading.memory,
+        launch,
+    )

@@ -40,19 +40,33 @@ COLUMNS = {
     "run": ("run", "timestamp"),
     "cluster": ("cluster", "system", "machine"),
     "iterations": ("n_iter", "iterations"),
-    "first": ("node_a",), "second": ("node_b",),
-    "pairs": ("pairs",), "metric": ("metric", "expression"), "column": ("column",),
-    "value": ("value",), "unit": ("unit",),
-}  # fmt: skip
+    "first": ("node_a",),
+    "second": ("node_b",),
+    "pairs": ("pairs",),
+    "metric": ("metric", "expression"),
+    "column": ("column",),
+    "value": ("value",),
+    "unit": ("unit",),
+}
 _MEMORIES = {
-    "no": HOST, "false": HOST, "cpu": HOST, "host": HOST,
-    "yes": CUDA, "true": CUDA, "gpu": CUDA, "cuda": CUDA, "device": CUDA,
-}  # fmt: skip
+    "no": HOST,
+    "false": HOST,
+    "cpu": HOST,
+    "host": HOST,
+    "yes": CUDA,
+    "true": CUDA,
+    "gpu": CUDA,
+    "cuda": CUDA,
+    "device": CUDA,
+}
 _NAMES = {
-    "all_reduce": "allreduce", "all_gather": "allgather", "broadcast": "bcast",
-    "reducescatter": "reduce_scatter", "reduce_scatter_block": "reduce_scatter",
+    "all_reduce": "allreduce",
+    "all_gather": "allgather",
+    "broadcast": "bcast",
+    "reducescatter": "reduce_scatter",
+    "reduce_scatter_block": "reduce_scatter",
     "all_to_all": ALLTOALL,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -87,8 +101,11 @@ def parse_tidy(lines: Lines, told: Told) -> Iterator[Reading]:
     """One reading per row. Raises InputError naming the line."""
     header = find_header(lines.lines)
     if header is None:
-        raise InputError(timeless(lines.lines) or "line 1: no line names columns of sizes and"
-                         " times, such as `collective,nodes,ppn,size_bytes,median_us`")  # fmt: skip
+        raise InputError(
+            timeless(lines.lines)
+            or "line 1: no line names columns of sizes and"
+            " times, such as `collective,nodes,ppn,size_bytes,median_us`"
+        )
     _require_one_unit(header)
     if header.time is not None and "size" not in header.own:
         raise InputError(f"line {header.line}: no column says the size: call it size_bytes")
@@ -107,8 +124,10 @@ def _require_one_unit(header: Header) -> None:
     stem = header.time[0].rpartition("_")[0] if header.time else ""
     both = [f"{stem}_{unit}" for unit in UNITS if f"{stem}_{unit}" in header.names]
     if len(both) > 1:
-        raise InputError(f"line {header.line}: the columns {' and '.join(both)} say the same time"
-                         " in two units: leave one of them out")  # fmt: skip
+        raise InputError(
+            f"line {header.line}: the columns {' and '.join(both)} say the same time"
+            " in two units: leave one of them out"
+        )
 
 
 def find_header(lines: Sequence[str]) -> Header | None:
@@ -117,8 +136,12 @@ def find_header(lines: Sequence[str]) -> Header | None:
         names = _names(content)
         if len(names) < 2 or len(set(names)) < len(names):
             continue
-        own = {word: name for word, known in COLUMNS.items()
-               for name in reversed(known) if name in names}  # fmt: skip
+        own = {
+            word: name
+            for word, known in COLUMNS.items()
+            for name in reversed(known)
+            if name in names
+        }
         time = _time_column(names)
         if time or {"value", "metric"} <= own.keys():
             return Header(line, _delimiter(content), names, own, time)
@@ -170,8 +193,9 @@ def _rows(lines: Lines, header: Header) -> Iterator[tuple[int, list[str]]]:
         try:
             fields = next(reader, None)
         except csv.Error as reason:
-            raise InputError(f"line {header.line + reader.line_num}: not a row of a table:"
-                             f" {reason}") from None  # fmt: skip
+            raise InputError(
+                f"line {header.line + reader.line_num}: not a row of a table: {reason}"
+            ) from None
         if fields is None:
             return
         if fields:
@@ -189,16 +213,27 @@ def _reading(source: str, line: int, row: dict[str, str], header: Header, told: 
     written = own.get("algorithm") or told.algorithm
     seconds = header.seconds(row, [re.sub(r"_(us|ms|ns|s)$", "", header.time[0])], line)
     return Reading(
-        source, line, benchmark, text.whole(own["size"], "the size", line),
-        () if seconds is None else (seconds,), header.time[0],
-        header.seconds(row, ["min"], line), header.seconds(row, ["max", "p90"], line),
-        shape=shape, algorithm=algorithm_name(written), written=written,
-        params=dict(told.params), memory=memory,
+        source,
+        line,
+        benchmark,
+        text.whole(own["size"], "the size", line),
+        () if seconds is None else (seconds,),
+        header.time[0],
+        header.seconds(row, ["min"], line),
+        header.seconds(row, ["max", "p90"], line),
+        shape=shape,
+        algorithm=algorithm_name(written),
+        written=written,
+        params=dict(told.params),
+        memory=memory,
         iterations=text.whole(own["iterations"], "the iterations", line)
-        if own.get("iterations") else None,
-        library=library, cluster=own.get("cluster", ""), run=_run(own),
+        if own.get("iterations")
+        else None,
+        library=library,
+        cluster=own.get("cluster", ""),
+        run=_run(own),
         left_out="no time is told" if seconds is None else "",
-    )  # fmt: skip
+    )
 
 
 def _memory(line: int, said: str, told: Told, library: str) -> str:
@@ -212,8 +247,10 @@ def _memory(line: int, said: str, told: Told, library: str) -> str:
 def _benchmark(line: int, own: Mapping[str, str], told: Told, shape: Shape) -> Benchmark:
     name = own.get("collective") or told.collective
     if not name:
-        raise InputError(f"line {line}: the file does not say which collective was measured:"
-                         f" {told.add('collective')}")  # fmt: skip
+        raise InputError(
+            f"line {line}: the file does not say which collective was measured:"
+            f" {told.add('collective')}"
+        )
     plain = name.lower().removeprefix("mpi_").removesuffix("_perf")
     subject = _NAMES.get(plain, plain)
     if subject == "sendrecv" and shape.p == 2:
@@ -223,8 +260,10 @@ def _benchmark(line: int, own: Mapping[str, str], told: Told, shape: Shape) -> B
 
 
 def _shape(line: int, own: Mapping[str, str], told: Told, columns: Mapping[str, str]) -> Shape:
-    p, nodes, ppn = (text.whole(own[name], name, line, 1) if own.get(name) else None
-                     for name in ("p", "nodes", "ppn"))  # fmt: skip
+    p, nodes, ppn = (
+        text.whole(own[name], name, line, 1) if own.get(name) else None
+        for name in ("p", "nodes", "ppn")
+    )
     nodes = 2 if "second" in own and nodes is None else nodes
     return told.shape(line, p, nodes, ppn, columns)
 

@@ -34,21 +34,23 @@ def _parse_nccl(lines: Lines, told: Told) -> Iterator[Reading]:
 
 
 FORMS: dict[str, Parse] = {
-    "osu": osu.parse_osu, "imb": imb.parse_imb, "nccl-tests": _parse_nccl,
-    "pico": pico.parse_pico, "csv": csv_table.parse_tidy, INSPECTOR: parse_inspector,
-}  # fmt: skip
+    "osu": osu.parse_osu,
+    "imb": imb.parse_imb,
+    "nccl-tests": _parse_nccl,
+    "pico": pico.parse_pico,
+    "csv": csv_table.parse_tidy,
+    INSPECTOR: parse_inspector,
+}
 # A line that only this form has.
 _LINES = {"osu": osu.TITLE, "imb": imb.BEGIN, "nccl-tests": nccl_tests.HEADER}
 _EARLIER = {
-    "imb": re.compile(r"#\s*Intel\(R\) MPI Benchmarks"), "nccl-tests": nccl_tests.BEGIN,
-}  # also of a run that was cut off before its first table  # fmt: skip
+    "imb": re.compile(r"#\s*Intel\(R\) MPI Benchmarks"),
+    "nccl-tests": nccl_tests.BEGIN,
+}  # also of a run that was cut off before its first table
 
 
 def read_all(
-    paths: Sequence[Path],
-    form: str = AUTO,
-    told: Told | None = None,
-    progress: Counted = quietly,
+    paths: Sequence[Path], form: str = AUTO, told: Told | None = None, progress: Counted = quietly
 ) -> tuple[list[Reading], list[str]]:
     """Return all readings of files and folders, and sentences on what the files lack.
 
@@ -87,11 +89,14 @@ def parse_results(
 def _parsed(lines: Lines, form: str, told: Told | None) -> list[Reading]:
     told = told or Told()
     if told.collective and told.collective not in (*Collective, ALLTOALL):
-        raise InputError(f"there is no collective {quoted(told.collective)}; known:"
-                         f" {', '.join((*Collective, ALLTOALL))}")  # fmt: skip
+        raise InputError(
+            f"there is no collective {quoted(told.collective)}; known:"
+            f" {', '.join((*Collective, ALLTOALL))}"
+        )
     if form != AUTO and form not in FORMS:
-        raise InputError(f"there is no form {quoted(form)} of results; known: {AUTO},"
-                         f" {', '.join(FORMS)}")  # fmt: skip
+        raise InputError(
+            f"there is no form {quoted(form)} of results; known: {AUTO}, {', '.join(FORMS)}"
+        )
     readings: list[Reading] = []
     try:
         for reading in FORMS[_recognised(lines) if form == AUTO else form](lines, told):

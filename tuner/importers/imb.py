@@ -43,12 +43,16 @@ END = re.compile(r"#\s*All processes entering MPI_Finalize")
 NOT_RUN = ("out-of-mem", "int-overflow", "time-out")  # instead of a time
 
 _COLLECTIVES = {
-    "bcast": (Collective.BCAST, False), "reduce": (Collective.REDUCE, False),
-    "allreduce": (Collective.ALLREDUCE, False), "allgather": (Collective.ALLGATHER, True),
-    "gather": (Collective.GATHER, True), "scatter": (Collective.SCATTER, True),
+    "bcast": (Collective.BCAST, False),
+    "reduce": (Collective.REDUCE, False),
+    "allreduce": (Collective.ALLREDUCE, False),
+    "allgather": (Collective.ALLGATHER, True),
+    "gather": (Collective.GATHER, True),
+    "scatter": (Collective.SCATTER, True),
     "reduce_scatter": (Collective.REDUCE_SCATTER, False),
-    "reduce_scatter_block": (Collective.REDUCE_SCATTER, True), "alltoall": (ALLTOALL, True),
-}  # fmt: skip
+    "reduce_scatter_block": (Collective.REDUCE_SCATTER, True),
+    "alltoall": (ALLTOALL, True),
+}
 _MESSAGES = {"pingpong": PINGPONG, "pingping": EXCHANGE, "sendrecv": EXCHANGE}
 _TIMES = {"t_max[usec]": "slowest rank", "t[usec]": "mean"}
 
@@ -90,8 +94,10 @@ def parse_imb(lines: Lines, told: Told) -> Iterator[Reading]:
         yield _reading(lines.source, number, words, table, told)
     begun = any(WHOLE_RUN.match(line) for line in lines.lines)
     if begun and not any(END.match(line) for line in lines.lines):
-        raise InputError(f"line {len(lines.lines)}: it ends without `# All processes entering"
-                         " MPI_Finalize`: the run did not finish; measure again")  # fmt: skip
+        raise InputError(
+            f"line {len(lines.lines)}: it ends without `# All processes entering"
+            " MPI_Finalize`: the run did not finish; measure again"
+        )
 
 
 def _begin(number: int, line: str) -> _Table | None:
@@ -104,8 +110,9 @@ def _reading(source: str, line: int, words: list[str], table: _Table, told: Told
     if not benchmark.kind:
         return Reading(source, line, benchmark)
     if table.p is None or not table.columns:
-        raise InputError(f"line {line}: a row before `# #processes = ...` and the header `#bytes"
-                         " ...`")  # fmt: skip
+        raise InputError(
+            f"line {line}: a row before `# #processes = ...` and the header `#bytes ...`"
+        )
     shape = _shape(line, table.p, table.idle, told)
     size = text.whole(words[0], "the size", line)
     whole = size * shape.p if benchmark.per_rank else size
@@ -120,28 +127,42 @@ def _reading(source: str, line: int, words: list[str], table: _Table, told: Told
         told_in(row, name, text.microseconds, line) for name in ("t_min[usec]", "t_max[usec]")
     )
     return Reading(
-        source, line, benchmark, whole, (text.microseconds(row[column], column, line),),
-        _TIMES[column], low, high, shape=shape, algorithm=told.algorithm or "default",
+        source,
+        line,
+        benchmark,
+        whole,
+        (text.microseconds(row[column], column, line),),
+        _TIMES[column],
+        low,
+        high,
+        shape=shape,
+        algorithm=told.algorithm or "default",
         params=dict(told.params) if benchmark.kind == COLLECTIVE else {},
         memory=told.memory or "host",
         iterations=told_in(row, "#repetitions", text.whole, line),
         left_out="several groups were measured at the same time" if table.groups else "",
-    )  # fmt: skip
+    )
 
 
 def _shape(line: int, p: int, idle: int, told: Told) -> Shape:
     """Of a table: the first `p` of all ranks that were started, of which `idle` wait."""
     started = p + idle
     if told.p not in (None, started):
-        raise InputError(f"line {line}: {started} ranks were started, but --p says {told.p}: leave"
-                         " that option out")  # fmt: skip
+        raise InputError(
+            f"line {line}: {started} ranks were started, but --p says {told.p}: leave"
+            " that option out"
+        )
     ppn = told.ppn or (None if told.nodes is None else -(-started // told.nodes))
     if ppn is None:
-        raise InputError(f"line {line}: the file does not say how many ranks were on each node:"
-                         f" {told.add('ppn')}")  # fmt: skip
+        raise InputError(
+            f"line {line}: the file does not say how many ranks were on each node:"
+            f" {told.add('ppn')}"
+        )
     if told.nodes is not None and told.nodes * ppn != started:
-        raise InputError(f"line {line}: {started} ranks are not {told.nodes} nodes of {ppn} ranks"
-                         " each: correct --nodes or --ppn")  # fmt: skip
+        raise InputError(
+            f"line {line}: {started} ranks are not {told.nodes} nodes of {ppn} ranks"
+            " each: correct --nodes or --ppn"
+        )
     on_one = min(p, ppn)
     nodes = -(-p // on_one)
     return Shape(p, nodes, on_one if nodes * on_one == p else 0)

@@ -138,15 +138,19 @@ class InspectorFile:
             stats.get("coll_dropped_since_last_dump", 0), "coll_dropped_since_last_dump", number
         )
         self._batch = _Batch(
-            number, _mapping(content, "header", number), self._version(number, content) >= BATCHED,
+            number,
+            _mapping(content, "header", number),
+            self._version(number, content) >= BATCHED,
             Counter(counts),
-        )  # fmt: skip
+        )
 
     def _header(self, number: int, kind: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the header of a line: its own, or that of its batch."""
         if not kind:
-            raise InputError(f"line {number}: none of {', '.join(_COUNTED)} and dump_stats is in"
-                             " it: it is damaged, or no line of NCCL's Inspector")  # fmt: skip
+            raise InputError(
+                f"line {number}: none of {', '.join(_COUNTED)} and dump_stats is in"
+                " it: it is damaged, or no line of NCCL's Inspector"
+            )
         batch = self._batch
         counted = batch is not None and batch.remaining[kind] > 0
         if batch is not None and counted:
@@ -166,8 +170,10 @@ class InspectorFile:
         written = _mapping(content, "metadata", number).get("inspector_output_format_version")
         found = _VERSION.fullmatch(written) if type(written) is str else None
         if found is None or int(found[1]) != MAJOR:
-            raise InputError(f"line {number}: format {quoted(written)} of NCCL's Inspector, of"
-                             f" which versions v{MAJOR}.x are read")  # fmt: skip
+            raise InputError(
+                f"line {number}: format {quoted(written)} of NCCL's Inspector, of"
+                f" which versions v{MAJOR}.x are read"
+            )
         version = int(found[1]), int(found[2])
         if version > NEWEST:
             self.newer = found[0]
@@ -210,8 +216,9 @@ def _object(line: Line) -> dict[str, Any]:
     try:
         content = json.loads(line.content, parse_constant=_no_constant)
     except json.JSONDecodeError as reason:
-        raise InputError(f"line {line.number}: damaged or cut off at character {reason.pos + 1}:"
-                         f" {reason.msg}") from None  # fmt: skip
+        raise InputError(
+            f"line {line.number}: damaged or cut off at character {reason.pos + 1}: {reason.msg}"
+        ) from None
     except (ValueError, RecursionError):
         raise InputError(f"line {line.number}: not JSON as NCCL's Inspector writes it") from None
     if not isinstance(content, dict):
@@ -233,12 +240,16 @@ def _collective(
     known = COLLECTIVES.get(function)
     nbytes = per_rank if known is None else whole_bytes(known, per_rank, communicator.p)
     return Record(
-        number, communicator, rank, function,
+        number,
+        communicator,
+        rank,
+        function,
         _whole(call.get("coll_sn"), "coll_sn", number),
         nbytes if per_rank < LARGEST else None,
-        _seconds(call.get("coll_exec_time_us"), number), _algorithm(number, call),
+        _seconds(call.get("coll_exec_time_us"), number),
+        _algorithm(number, call),
         _reason(communicator, per_rank, call),
-    )  # fmt: skip
+    )
 
 
 def _reason(communicator: Communicator, per_rank: int, call: Mapping[str, Any]) -> str:

@@ -68,9 +68,13 @@ class InspectorCalls:
         even = communicator.p % communicator.nodes == 0
         ppn = communicator.p // communicator.nodes if even else 0
         call = (
-            run, record.function, Shape(communicator.p, communicator.nodes, ppn), record.nbytes,
-            record.algorithm, record.left_out,
-        )  # fmt: skip
+            run,
+            record.function,
+            Shape(communicator.p, communicator.nodes, ppn),
+            record.nbytes,
+            record.algorithm,
+            record.left_out,
+        )
         group = self._times.setdefault(call, {})
         times = group.get(communicator)
         if times is None:
@@ -100,14 +104,22 @@ class InspectorCalls:
         samples = [] if left_out else self._samples(function, shape.p, group)
         reason = "" if samples else "no time is told"
         return Reading(
-            first.source, first.first.line,
+            first.source,
+            first.first.line,
             Benchmark(function, COLLECTIVE, COLLECTIVES[function])
-            if function in COLLECTIVES else Benchmark(function),
-            nbytes, tuple(_spread(samples)), "each call", shape=shape,
-            algorithm=told.algorithm or algorithm or "default", params=dict(told.params),
-            memory=told.memory or CUDA, iterations=len(samples) or None, run=run,
+            if function in COLLECTIVES
+            else Benchmark(function),
+            nbytes,
+            tuple(_spread(samples)),
+            "each call",
+            shape=shape,
+            algorithm=told.algorithm or algorithm or "default",
+            params=dict(told.params),
+            memory=told.memory or CUDA,
+            iterations=len(samples) or None,
+            run=run,
             left_out=left_out or reason,
-        )  # fmt: skip
+        )
 
     def _samples(self, function: str, p: int, group: list[_Times]) -> list[float]:
         """Return seconds of the calls in the order in which they were made, on each communicator.

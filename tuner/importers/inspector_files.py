@@ -63,8 +63,9 @@ def files_of(folder: Path) -> list[Path]:
     except OSError as reason:
         raise InputError(f"{folder}: cannot be read: {reason.strerror}") from None
     if not found:
-        raise InputError(f"{folder} is a folder without files of NCCL's Inspector: name the files"
-                         " in it")  # fmt: skip
+        raise InputError(
+            f"{folder} is a folder without files of NCCL's Inspector: name the files in it"
+        )
     return found
 
 
@@ -124,8 +125,9 @@ def _require_untold(told: Told) -> None:
     """Refuse options that would contradict what the files say of every call; raise InputError."""
     said = [f"--{name}" for name in ("p", "nodes", "ppn", "collective") if getattr(told, name)]
     if said:
-        raise InputError(f"files of NCCL's Inspector say what ran on which ranks: leave"
-                         f" {', '.join(said)} out")  # fmt: skip
+        raise InputError(
+            f"files of NCCL's Inspector say what ran on which ranks: leave {', '.join(said)} out"
+        )
 
 
 def _incomplete(cut: Sequence[str], lost: int) -> Iterable[str]:

@@ -58,8 +58,10 @@ class MetricsFile:
             if found is not None and _LABELS.fullmatch(found[2]):
                 yield _record(line.number, dict(_LABEL.findall(found[2])), found[3])
             elif line.ended:
-                raise InputError(f"line {line.number}: damaged: no metric with its labels and value"
-                                 f" is {quoted(words.strip())}")  # fmt: skip
+                raise InputError(
+                    f"line {line.number}: damaged: no metric with its labels and value"
+                    f" is {quoted(words.strip())}"
+                )
             else:
                 self.cut = f"its last line ({line.number}) is cut off"
 
@@ -74,17 +76,28 @@ def _record(number: int, labels: Mapping[str, str], value: str) -> Record:
     seconds = text.microseconds(value, "the time", number)
     if _RANGE.fullmatch(size) or "coll_sn" not in labels:
         return Record(
-            number, Communicator(labels.get("comm_name", ""), p, nodes), 0, function, 0, None,
-            seconds, _algorithm(labels.get("algo_proto", "")), RANGE,
-        )  # fmt: skip
+            number,
+            Communicator(labels.get("comm_name", ""), p, nodes),
+            0,
+            function,
+            0,
+            None,
+            seconds,
+            _algorithm(labels.get("algo_proto", "")),
+            RANGE,
+        )
     rank = _label(number, labels, 0, "rank")
     communicator = Communicator(labels.get("comm_id", ""), p, nodes)
     return Record(
-        number, communicator, rank, function,
+        number,
+        communicator,
+        rank,
+        function,
         text.whole(labels["coll_sn"], "coll_sn", number),
-        _nbytes(number, function, size, p), seconds,
+        _nbytes(number, function, size, p),
+        seconds,
         left_out="on one rank" if p == 1 else "",
-    )  # fmt: skip
+    )
 
 
 def _label(number: int, labels: Mapping[str, str], least: int, *names: str) -> int:

@@ -13,9 +13,10 @@ from tuner.importers.osu import WINDOW
 from tuner.importers.reading import BURST, EXCHANGE, PINGPONG, Benchmark, Reading, Shape, Told
 
 _KINDS = (
-    (re.compile(r"bibw|bidir"), EXCHANGE), (re.compile(r"bw|bandwidth"), BURST),
+    (re.compile(r"bibw|bidir"), EXCHANGE),
+    (re.compile(r"bw|bandwidth"), BURST),
     (re.compile(r"lat"), PINGPONG),
-)  # fmt: skip
+)
 _SEVERAL_PAIRS = re.compile(r"mbw|multi")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "ns": 1e-9, "mb/s": 1e6, "mbps": 1e6, "gb/s": 1e9, "gbps": 1e9}
 _USUAL = {PINGPONG: "us", BURST: "mb/s", EXCHANGE: "mb/s"}  # where no unit is told, as of OSU
@@ -27,8 +28,9 @@ def reading(source: str, line: int, own: Mapping[str, str], memory: str, told: T
     name = own["metric"].lower()
     kind = next((kind for pattern, kind in _KINDS if pattern.search(name)), "")
     if not kind:
-        raise InputError(f"line {line}: {quoted(own['metric'])} is neither a latency nor a"
-                         " bandwidth")  # fmt: skip
+        raise InputError(
+            f"line {line}: {quoted(own['metric'])} is neither a latency nor a bandwidth"
+        )
     scale = _UNITS[_unit(line, own, name, kind)]
     benchmark, statistic = Benchmark(own["metric"], kind), _statistic(own, name)
     timed = kind == PINGPONG
@@ -37,10 +39,16 @@ def reading(source: str, line: int, own: Mapping[str, str], memory: str, told: T
     else:
         value = text.number(own["value"], "the value", line) * scale
     found = Reading(
-        source, line, benchmark, statistic=statistic, samples=(value,) if timed else (),
-        rate=None if timed else value, memory=memory, library=library_name(_library(own, name)),
+        source,
+        line,
+        benchmark,
+        statistic=statistic,
+        samples=(value,) if timed else (),
+        rate=None if timed else value,
+        memory=memory,
+        library=library_name(_library(own, name)),
         cluster=own.get("cluster", ""),
-    )  # fmt: skip
+    )
     if "size" not in own:
         return replace(found, left_out="the file does not say of how many bytes")
     nbytes = text.whole(own["size"], "the size", line)
@@ -50,16 +58,23 @@ def reading(source: str, line: int, own: Mapping[str, str], memory: str, told: T
     shape = _shape(line, own, name, told)
     if timed:
         return replace(found, nbytes=nbytes, shape=shape)
-    return replace(found, nbytes=nbytes, shape=shape, samples=_window(kind, nbytes, value, shape),
-                   params={"messages": WINDOW})  # fmt: skip
+    return replace(
+        found,
+        nbytes=nbytes,
+        shape=shape,
+        samples=_window(kind, nbytes, value, shape),
+        params={"messages": WINDOW},
+    )
 
 
 def _unit(line: int, own: Mapping[str, str], name: str, kind: str) -> str:
     told = own.get("unit", "").lower() or name.rpartition("_")[2]
     unit = told if told in _UNITS or own.get("unit") else _USUAL[kind]
     if unit not in _UNITS:
-        raise InputError(f"line {line}: {quoted(own['unit'])} is no unit of times or rates: one of"
-                         f" {', '.join(_UNITS)}")  # fmt: skip
+        raise InputError(
+            f"line {line}: {quoted(own['unit'])} is no unit of times or rates: one of"
+            f" {', '.join(_UNITS)}"
+        )
     return unit
 
 

@@ -28,12 +28,16 @@ def parse_json(lines: Lines, told: Told) -> Iterator[Reading]:
     content = "\n".join(lines.lines)
     record = _loaded(content)
     if record.get("kind") == "table":
-        raise InputError("line 1: a tuning table, no results: `tuner evaluate RESULTS --table FILE`"
-                         " scores it on results")  # fmt: skip
+        raise InputError(
+            "line 1: a tuning table, no results: `tuner evaluate RESULTS --table FILE`"
+            " scores it on results"
+        )
     results = record.get("results")
     if not isinstance(results, list) or not results:
-        raise InputError("line 1: no `results` as nccl-tests writes them: this is another file, or"
-                         " the run did not finish")  # fmt: skip
+        raise InputError(
+            "line 1: no `results` as nccl-tests writes them: this is another file, or"
+            " the run did not finish"
+        )
     run, algorithm = _run(record), _algorithm(record)
     told = replace(told, algorithm=told.algorithm or algorithm)
     begins = [content.count("\n", 0, match.start()) + 1 for match in RESULT.finditer(content)]
@@ -46,8 +50,9 @@ def _loaded(content: str) -> dict[str, Any]:
     try:
         record = json.loads(content, parse_constant=_no_constant)
     except json.JSONDecodeError as reason:
-        raise InputError(f"line {reason.lineno}: damaged or cut off at character {reason.colno}:"
-                         f" {reason.msg}") from None  # fmt: skip
+        raise InputError(
+            f"line {reason.lineno}: damaged or cut off at character {reason.colno}: {reason.msg}"
+        ) from None
     except (ValueError, RecursionError):
         raise InputError("line 1: not JSON that nccl-tests writes") from None
     if not isinstance(record, dict):
@@ -70,8 +75,10 @@ def _run(record: Mapping[str, Any]) -> Run:
     about = record.get("config")
     devices = about.get("devices") if isinstance(about, dict) else None
     for device in devices if isinstance(devices, list) else ():
-        rank, group, host = (device.get(name) if isinstance(device, dict) else None
-                             for name in ("rank", "group", "hostname"))  # fmt: skip
+        rank, group, host = (
+            device.get(name) if isinstance(device, dict) else None
+            for name in ("rank", "group", "hostname")
+        )
         if type(rank) is not int or not isinstance(host, str):
             raise InputError(f"line 1: not a device with rank and hostname: {quoted(device)}")
         run.add_rank(rank, group if type(group) is int else 0, host)

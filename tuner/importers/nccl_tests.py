@@ -34,11 +34,15 @@ END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
 NO_NUMBER = ("n/a", "nan", "-nan")
 
 _COLLECTIVES = {
-    "all_reduce": Collective.ALLREDUCE, "all_gather": Collective.ALLGATHER,
-    "reduce_scatter": Collective.REDUCE_SCATTER, "broadcast": Collective.BCAST,
-    "reduce": Collective.REDUCE, "gather": Collective.GATHER, "scatter": Collective.SCATTER,
+    "all_reduce": Collective.ALLREDUCE,
+    "all_gather": Collective.ALLGATHER,
+    "reduce_scatter": Collective.REDUCE_SCATTER,
+    "broadcast": Collective.BCAST,
+    "reduce": Collective.REDUCE,
+    "gather": Collective.GATHER,
+    "scatter": Collective.SCATTER,
     "alltoall": ALLTOALL,
-}  # fmt: skip
+}
 _OTHERS = ("sendrecv", "hypercube", "alltoallv")
 PROGRAM = re.compile(rf"\b({'|'.join((*_COLLECTIVES, *_OTHERS))})_perf(?:_mpi)?\b")
 _NAMELESS = ("redop", "root")  # columns that some versions leave blank
@@ -59,8 +63,10 @@ class Run:
     def benchmark(self, line: int, told: Told) -> Benchmark:
         """Raises InputError where neither the file nor the user names the collective."""
         if not self.program and not told.collective:
-            raise InputError(f"line {line}: the file does not say which collective was measured:"
-                             f" {told.add('collective')}")  # fmt: skip
+            raise InputError(
+                f"line {line}: the file does not say which collective was measured:"
+                f" {told.add('collective')}"
+            )
         name = f"{self.program}_perf" if self.program else f"nccl-tests {told.collective}"
         if self.program == "sendrecv" and len(self.hosts) == 2:
             return Benchmark(name, EXCHANGE)
@@ -108,8 +114,10 @@ def parse_text(lines: Lines, told: Told) -> Iterator[Reading]:
             rows += 1
             yield _row(lines.source, number, line.split(), columns, run, told)
     if begun:
-        raise InputError(f"line {len(lines.lines)}: it ends without `# Avg bus bandwidth`: the run"
-                         f" that began on line {begun} did not finish; measure again")  # fmt: skip
+        raise InputError(
+            f"line {len(lines.lines)}: it ends without `# Avg bus bandwidth`: the run"
+            f" that began on line {begun} did not finish; measure again"
+        )
     if not rows:
         raise InputError("line 1: there is no table below `# size count type redop root time ...`")
 
@@ -135,19 +143,27 @@ def _row(
     if blank and not (0 < blank <= len(_NAMELESS) and "." in words[time - blank]):
         text.require_fields(words, len(columns), line)
     timed = words[time - blank :]
-    half = next((i for i, name in enumerate(columns[time + 1 :], 1)
-                 if name == columns[time]), len(timed))  # fmt: skip
+    half = next(
+        (i for i, name in enumerate(columns[time + 1 :], 1) if name == columns[time]), len(timed)
+    )
     names = columns[time : time + half]
     groups = [dict(zip(names, part, strict=False)) for part in (timed[:half], timed[half:])]
-    values = [(_time(part[columns[time]], line), _wrong(part.get("#wrong", "0"), line))
-              for part in groups if columns[time] in part]  # fmt: skip
+    values = [
+        (_time(part[columns[time]], line), _wrong(part.get("#wrong", "0"), line))
+        for part in groups
+        if columns[time] in part
+    ]
     return reading(source, line, text.whole(words[0], "the size", line), values, run, told)
 
 
 def reading(
-    source: str, line: int, nbytes: int, values: list[tuple[tuple[float, ...], bool]], run: Run,
+    source: str,
+    line: int,
+    nbytes: int,
+    values: list[tuple[tuple[float, ...], bool]],
+    run: Run,
     told: Told,
-) -> Reading:  # fmt: skip
+) -> Reading:
     """Of the first of (samples, whether the result was wrong) that has samples."""
     benchmark = run.benchmark(line, told)
     if not benchmark.kind:
@@ -155,12 +171,23 @@ def reading(
     samples, wrong = next((value for value in values if value[0]), ((), False))
     reason = "" if samples else "no time is told"
     return Reading(
-        source, line, benchmark, nbytes, samples, "each" if len(samples) > 1 else "mean",
-        shape=run.shape(line, told), algorithm=told.algorithm or "default",
-        params=dict(told.params), memory=told.memory or CUDA, library=run.library,
-        left_out="the result was wrong" if wrong
-        else "the times are those of the CPU alone" if run.cpu_time else reason,
-    )  # fmt: skip
+        source,
+        line,
+        benchmark,
+        nbytes,
+        samples,
+        "each" if len(samples) > 1 else "mean",
+        shape=run.shape(line, told),
+        algorithm=told.algorithm or "default",
+        params=dict(told.params),
+        memory=told.memory or CUDA,
+        library=run.library,
+        left_out="the result was wrong"
+        if wrong
+        else "the times are those of the CPU alone"
+        if run.cpu_time
+        else reason,
+    )
 
 
 def _time(word: str, line: int) -> tuple[float, ...]:

@@ -52,13 +52,18 @@ _COLLECTIVES = {
     "All-to-All Personalized Exchange Latency": (ALLTOALL, True),
 }
 _MESSAGES = {
-    "Latency": PINGPONG, "Multi Latency": PINGPONG, "Bandwidth": BURST,
-    "Bi-Directional Bandwidth": EXCHANGE, "Multiple Bandwidth / Message Rate": BURST,
-}  # fmt: skip
+    "Latency": PINGPONG,
+    "Multi Latency": PINGPONG,
+    "Bandwidth": BURST,
+    "Bi-Directional Bandwidth": EXCHANGE,
+    "Multiple Bandwidth / Message Rate": BURST,
+}
 _SEVERAL_PAIRS = ("Multi Latency", "Multiple Bandwidth / Message Rate")
 _TIMES = {  # column -> what its numbers are, best first
-    "maxlatency(us)": "slowest rank", "avglatency(us)": "mean over ranks", "latency(us)": "mean",
-}  # fmt: skip
+    "maxlatency(us)": "slowest rank",
+    "avglatency(us)": "mean over ranks",
+    "latency(us)": "mean",
+}
 _RATES = ("bandwidth(mb/s)", "mb/s")
 
 
@@ -119,17 +124,21 @@ def _reading(source: str, line: int, words: list[str], table: _Table, told: Told
     size = text.whole(row["size"], "the size", line)
     seconds, statistic = _seconds(line, row, size, table, shape)
     return Reading(
-        source, line, benchmark,
+        source,
+        line,
+        benchmark,
         nbytes=size * shape.p if benchmark.per_rank else size,
         samples=() if seconds is None else (seconds,),
         statistic=statistic,
         low=told_in(row, "minlatency(us)", text.microseconds, line),
         high=told_in(row, "maxlatency(us)", text.microseconds, line),
-        shape=shape, algorithm=told.algorithm or "default",
-        params=_params(table, told), memory=told.memory or table.memory,
+        shape=shape,
+        algorithm=told.algorithm or "default",
+        params=_params(table, told),
+        memory=told.memory or table.memory,
         iterations=told_in(row, "iterations", text.whole, line),
         left_out=_reason(row, table, seconds),
-    )  # fmt: skip
+    )
 
 
 def _shape(line: int, table: _Table, told: Told) -> Shape:

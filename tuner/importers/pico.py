@@ -26,8 +26,16 @@ from tuner.topology import HOST
 NAME = re.compile(r"([0-9]{1,15})_(.{1,100})_([a-z0-9]{1,20})\.csv")
 SLOWEST = "highest"
 WARM_UP = 5  # one of so many iterations
-BYTES = {"int8": 1, "char": 1, "int16": 2, "int32": 4, "int": 4, "float": 4, "int64": 8,
-         "double": 8}  # fmt: skip
+BYTES = {
+    "int8": 1,
+    "char": 1,
+    "int16": 2,
+    "int32": 4,
+    "int": 4,
+    "float": 4,
+    "int64": 8,
+    "double": 8,
+}
 
 
 def parse_pico(lines: Lines, told: Told) -> Iterator[Reading]:
@@ -44,23 +52,40 @@ def parse_pico(lines: Lines, told: Told) -> Iterator[Reading]:
             f" is not like 512_ring_int32.csv: {quoted(Path(lines.source).name)}"
         )
     if told.collective not in (*Collective, ALLTOALL):
-        raise InputError(f"line {begin}: the file does not say which collective was measured:"
-                         f" {told.add('collective')}")  # fmt: skip
+        raise InputError(
+            f"line {begin}: the file does not say which collective was measured:"
+            f" {told.add('collective')}"
+        )
     samples = _samples(lines, begin, names)
     samples = samples[len(samples) // WARM_UP :]
     shape = told.shape(begin, len(names) - 1 if len(names) > 1 else None)
     yield Reading(
-        lines.source, begin, Benchmark(matched[2], COLLECTIVE, told.collective),
-        int(matched[1]) * BYTES[matched[3]], tuple(samples), "each", shape=shape,
-        algorithm=algorithm_name(matched[2]), written=matched[2], params=dict(told.params),
-        memory=told.memory or HOST, iterations=len(samples), run=str(Path(lines.source).parent),
-    )  # fmt: skip
+        lines.source,
+        begin,
+        Benchmark(matched[2], COLLECTIVE, told.collective),
+        int(matched[1]) * BYTES[matched[3]],
+        tuple(samples),
+        "each",
+        shape=shape,
+        algorithm=algorithm_name(matched[2]),
+        written=matched[2],
+        params=dict(told.params),
+        memory=told.memory or HOST,
+        iterations=len(samples),
+        run=str(Path(lines.source).parent),
+    )
 
 
 def first_line(lines: Lines) -> int | None:
     """The line of the header of a file of iterations; None when this is none."""
-    return next((number for number, line in lines.numbered()
-                 if re.fullmatch(rf"{SLOWEST}(,rank[0-9]+)*\s*", line)), None)  # fmt: skip
+    return next(
+        (
+            number
+            for number, line in lines.numbered()
+            if re.fullmatch(rf"{SLOWEST}(,rank[0-9]+)*\s*", line)
+        ),
+        None,
+    )
 
 
 def _samples(lines: Lines, begin: int, names: list[str]) -> list[float]:

@@ -111,9 +111,13 @@ class Told:
                 raise InputError(f"--{name} {value}: it is at least 1 and below 2^31")
 
     def shape(
-        self, line: int, p: int | None = None, nodes: int | None = None, ppn: int | None = None,
+        self,
+        line: int,
+        p: int | None = None,
+        nodes: int | None = None,
+        ppn: int | None = None,
         columns: Mapping[str, str] = SAME_NAMES,
-    ) -> Shape:  # fmt: skip
+    ) -> Shape:
         """Of what the file says at a line and of what it leaves open.
 
         columns     what the file calls p, nodes and ppn, where it calls them otherwise
@@ -134,8 +138,10 @@ class Told:
             raise InputError(f"line {line}: the file does not say {self._missing(p, nodes)}")
         what = self._sources([columns.get(name, name) for name, one in said.items() if one])
         if max(p, nodes, ppn) >= MOST_RANKS:
-            raise InputError(f"line {line}: {p} ranks, {nodes} nodes of {ppn} each: each is at most"
-                             f" {MOST_RANKS - 1}: correct {what}")  # fmt: skip
+            raise InputError(
+                f"line {line}: {p} ranks, {nodes} nodes of {ppn} each: each is at most"
+                f" {MOST_RANKS - 1}: correct {what}"
+            )
         if p != nodes * ppn:
             raise InputError(
                 f"line {line}: {p} ranks are not {nodes} nodes of {ppn} ranks each: correct {what}"
@@ -145,9 +151,10 @@ class Told:
     def pair(self, line: int) -> Shape:
         """Of a benchmark that runs on two ranks, however many --p says for others."""
         if self.nodes is None:
-            raise InputError(f"line {line}: the file does not say whether its two ranks were on one"
-                             f" node: {self.add('nodes')} 1, or --nodes 2 for one rank on each"
-                             )  # fmt: skip
+            raise InputError(
+                f"line {line}: the file does not say whether its two ranks were on one"
+                f" node: {self.add('nodes')} 1, or --nodes 2 for one rank on each"
+            )
         return Shape(2, 1, 2) if self.nodes == 1 else Shape(2, 2, 1)
 
     def add(self, *names: str) -> str:
@@ -174,6 +181,8 @@ class Told:
 
 def _agreed(line: int, name: str, said: int | None, told: int | None) -> int | None:
     if said is not None and told is not None and said != told:
-        raise InputError(f"line {line}: the file says that {name} is {said}, but --{name} says"
-                         f" {told}: leave that option out")  # fmt: skip
+        raise InputError(
+            f"line {line}: the file says that {name} is {said}, but --{name} says"
+            f" {told}: leave that option out"
+        )
     return told if said is None else said

@@ -79,8 +79,10 @@ def _lines(path: Path, progress: Callable[[int], None]) -> Iterator[Line]:
             while content := file.readline(LONGEST_LINE + 1):
                 number += 1
                 if len(content) > LONGEST_LINE:
-                    raise InputError(f"line {number}: longer than {LONGEST_LINE} characters; these"
-                                     " are no results")  # fmt: skip
+                    raise InputError(
+                        f"line {number}: longer than {LONGEST_LINE} characters; these"
+                        " are no results"
+                    )
                 if number % _EACH == 0:
                     progress(raw.tell())
                 yield Line(number, content, content.endswith(b"\n"))

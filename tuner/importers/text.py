@@ -37,8 +37,9 @@ class Lines:
     def require_end(self, number: int) -> None:
         """Raises InputError for the row at this line when it is cut off."""
         if self.cut and number == len(self.lines):
-            raise InputError(f"line {number}: cut off, the line does not end: measure again, or"
-                             " delete the line")  # fmt: skip
+            raise InputError(
+                f"line {number}: cut off, the line does not end: measure again, or delete the line"
+            )
 
 
 def lines_of(text: str, source: str) -> Lines:
@@ -48,10 +49,14 @@ def lines_of(text: str, source: str) -> Lines:
     lines = lines if cut else lines[:-1]
     longest = next((i for i, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), None)
     if longest is not None:
-        raise InputError(f"line {longest}: longer than {LONGEST_LINE} characters; these are no"
-                         " results")  # fmt: skip
-    return Lines(source, [_LABEL.sub("", line, count=1) if _LABEL.match(line) else line
-                          for line in lines], cut)  # fmt: skip
+        raise InputError(
+            f"line {longest}: longer than {LONGEST_LINE} characters; these are no results"
+        )
+    return Lines(
+        source,
+        [_LABEL.sub("", line, count=1) if _LABEL.match(line) else line for line in lines],
+        cut,
+    )
 
 
 def read_lines(path: Path) -> Lines:
@@ -116,8 +121,10 @@ def seconds(text: str, what: str, line: int, per_second: float) -> float:
     """
     value = number(text, what, line) / per_second
     if value > LONGEST:
-        raise InputError(f"line {line}: {what} cannot be {quoted(text)}, more than"
-                         f" {LONGEST:.0f} s: correct it or its unit")  # fmt: skip
+        raise InputError(
+            f"line {line}: {what} cannot be {quoted(text)}, more than"
+            f" {LONGEST:.0f} s: correct it or its unit"
+        )
     return value
 
 
@@ -135,5 +142,7 @@ def is_row(words: Sequence[str], columns: int) -> bool:
 def require_fields(words: Sequence[str], columns: int, line: int) -> None:
     """Raises InputError unless the row has one field per column."""
     if len(words) != columns:
-        raise InputError(f"line {line}: {len(words)} fields where the header names {columns}: it is"
-                         " damaged or cut off; measure again, or delete the line")  # fmt: skip
+        raise InputError(
+            f"line {line}: {len(words)} fields where the header names {columns}: it is"
+            " damaged or cut off; measure again, or delete the line"
+        )

@@ -34,8 +34,10 @@ class Table(ABC):
     def require_rows(self) -> None:
         """Raises InputError for a table that ended before its first row."""
         if not self.rows:
-            raise InputError(f"line {self.line}: no row follows {self.title}: the run did not"
-                             " finish; measure again, or delete its title")  # fmt: skip
+            raise InputError(
+                f"line {self.line}: no row follows {self.title}: the run did not"
+                " finish; measure again, or delete its title"
+            )
 
 
 Titled = TypeVar("Titled", bound=Table)

@@ -133,9 +133,13 @@ def _started(first_line: str) -> subprocess.Popen[str]:
     """A child in a session of its own: Ctrl-C is for the runner, which then ends the child."""
     paths = [str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
-        [sys.executable, "-m", "tuner.jobs"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True, start_new_session=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
+        [sys.executable, "-m", "tuner.jobs"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
     assert child.stdin is not None
     with suppress(BrokenPipeError):  # it died at once; its exit status says how
         child.stdin.write(first_line)

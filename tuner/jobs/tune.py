@@ -22,9 +22,13 @@ def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:
     wishes = spec.get("wishes")  # jobs of earlier versions have none
     constraints = ANYTHING if wishes is None else constraints_from(wishes)
     _, table = make_table(
-        measurements, calibration, counted(tell, "simulating"), topology, constraints=constraints,
+        measurements,
+        calibration,
+        counted(tell, "simulating"),
+        topology,
+        constraints=constraints,
         cores=usable(),
-    )  # fmt: skip
+    )
 
     def store(session: db.Session) -> dict[str, Any]:
         source = spec["measurements"]

@@ -3,11 +3,7 @@
 from tuner.launch.failures import CompletedRun
 from tuner.launch.hosts import LOCAL, Hosts, from_environment
 from tuner.launch.installation import Installation, installation_of
-from tuner.launch.launcher import (
-    Launcher,
-    available_cores,
-    physical_cores,
-)
+from tuner.launch.launcher import Launcher, available_cores, physical_cores
 from tuner.launch.multi_host_launcher import Spread
 from tuner.launch.package import PACKAGE
 from tuner.launch.shapes import ShapeLauncher

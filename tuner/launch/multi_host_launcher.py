@@ -50,7 +50,15 @@ class Spread:
         if PRELOAD in given:
             given[PRELOAD] = ":".join(filter(None, [os.environ.get(PRELOAD), given[PRELOAD]]))
         return self.launcher.run(
-            ppn * len(self.hosts.names), arguments, hosts=self.hosts, ppn=ppn, settings=settings,
-            environment=given, on_line=on_line, timeout=timeout, patience=patience, check=check,
+            ppn * len(self.hosts.names),
+            arguments,
+            hosts=self.hosts,
+            ppn=ppn,
+            settings=settings,
+            environment=given,
+            on_line=on_line,
+            timeout=timeout,
+            patience=patience,
+            check=check,
             program=program,
-        )  # fmt: skip
+        )

@@ -103,9 +103,15 @@ def stream(
 def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     try:
         return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
     except OSError as reason:
         raise ProbeError(f"{command[0]} cannot be started: {reason.strerror}") from None
 

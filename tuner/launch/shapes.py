@@ -24,13 +24,27 @@ class ShapeLauncher:
         return self.hosts.local
 
     def run(
-        self, nodes: int, ppn: int, arguments: Sequence[str], *, program: Path | None,
-        settings: Mapping[str, str], environment: Mapping[str, str],
-        on_line: Callable[[str], float], patience: float,
-    ) -> CompletedRun:  # fmt: skip
+        self,
+        nodes: int,
+        ppn: int,
+        arguments: Sequence[str],
+        *,
+        program: Path | None,
+        settings: Mapping[str, str],
+        environment: Mapping[str, str],
+        on_line: Callable[[str], float],
+        patience: float,
+    ) -> CompletedRun:
         """Run the program to its end; see `Launcher.run`."""
         hosts = self.hosts if self.local else self.hosts.first(nodes)
         return self.launcher.run(
-            nodes * ppn, arguments, hosts=hosts, ppn=ppn, settings=settings,
-            environment=environment, on_line=on_line, patience=patience, program=program,
-        )  # fmt: skip
+            nodes * ppn,
+            arguments,
+            hosts=hosts,
+            ppn=ppn,
+            settings=settings,
+            environment=environment,
+            on_line=on_line,
+            patience=patience,
+            program=program,
+        )

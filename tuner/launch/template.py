@@ -87,22 +87,43 @@ TEMPLATES = {
     ),
     "mpich": Template(("mpiexec", "-hosts", "{hosts}", "-ppn", "{ppn}", "-n", "{n}", PROGRAM)),
     "srun": Template(
-        ("srun", "--nodes={nodes}", "--ntasks={n}", "--ntasks-per-node={ppn}",
-         "--nodelist={hosts}", "--distribution=block", "--kill-on-bad-exit=1", PROGRAM)
+        (
+            "srun",
+            "--nodes={nodes}",
+            "--ntasks={n}",
+            "--ntasks-per-node={ppn}",
+            "--nodelist={hosts}",
+            "--distribution=block",
+            "--kill-on-bad-exit=1",
+            PROGRAM,
+        )
     ),
     "jsrun": Template(
-        ("jsrun", "--nrs={nodes}", "--rs_per_host=1", "--tasks_per_rs={ppn}",
-         "--cpu_per_rs=ALL_CPUS", "--bind=rs", PROGRAM)
+        (
+            "jsrun",
+            "--nrs={nodes}",
+            "--rs_per_host=1",
+            "--tasks_per_rs={ppn}",
+            "--cpu_per_rs=ALL_CPUS",
+            "--bind=rs",
+            PROGRAM,
+        )
     ),
-}  # fmt: skip
+}
 
 
 # What ssh is given by the launchers that use it. Else it waits for minutes for a host that is
 # silent. In one word, so that programs in its place can tell that it is an option.
 CONNECTING = "-oConnectTimeout=20"
 OTHERS = (  # beginnings of variables by which something else than ssh may start the ranks
-    "SLURM_JOB", "LSB_", "PBS_", "PE_HOSTFILE", "HYDRA_", "OMPI_MCA_plm_", "PRTE_MCA_plm_",
-)  # fmt: skip
+    "SLURM_JOB",
+    "LSB_",
+    "PBS_",
+    "PE_HOSTFILE",
+    "HYDRA_",
+    "OMPI_MCA_plm_",
+    "PRTE_MCA_plm_",
+)
 
 
 def connection_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -14,10 +14,20 @@ from tuner.machines.switched import dgx_2, dgx_a100, dgx_h100, hgx_h200
 from tuner.machines.variants import with_gpu, with_nics, with_nodes, with_taper
 
 _DESIGNS = {
-    "dgx-1p": dgx_1p, "dgx-1v": dgx_1v, "dgx-2": dgx_2, "dgx-a100": dgx_a100,
-    "dgx-h100": dgx_h100, "hgx-h200": hgx_h200, "gb200-nvl72": gb200_nvl72, "summit": summit,
-    "sierra": sierra, "ri2": ri2, "kesch": kesch, "piz-daint": piz_daint, "comet": comet,
-}  # fmt: skip
+    "dgx-1p": dgx_1p,
+    "dgx-1v": dgx_1v,
+    "dgx-2": dgx_2,
+    "dgx-a100": dgx_a100,
+    "dgx-h100": dgx_h100,
+    "hgx-h200": hgx_h200,
+    "gb200-nvl72": gb200_nvl72,
+    "summit": summit,
+    "sierra": sierra,
+    "ri2": ri2,
+    "kesch": kesch,
+    "piz-daint": piz_daint,
+    "comet": comet,
+}
 PRESETS = tuple(_DESIGNS)
 
 
@@ -37,6 +47,19 @@ def preset(name: str, nodes: int | None = None) -> Machine:
 
 
 __all__ = [
-    "CERTAINTIES", "GPU", "GPUS", "MOST_NODES", "PRESETS", "Design", "Machine", "Sourced",
-    "design", "machine", "preset", "with_gpu", "with_nics", "with_nodes", "with_taper",
-]  # fmt: skip
+    "CERTAINTIES",
+    "GPU",
+    "GPUS",
+    "MOST_NODES",
+    "PRESETS",
+    "Design",
+    "Machine",
+    "Sourced",
+    "design",
+    "machine",
+    "preset",
+    "with_gpu",
+    "with_nics",
+    "with_nodes",
+    "with_taper",
+]

@@ -20,16 +20,7 @@ from tuner.machines.common import (
 from tuner.machines.gpus import GPUS
 from tuner.machines.machine_spec import Design, PathKey
 from tuner.machines.node_parts import Cable, Edge, Inside, nvlink_mesh, tree
-from tuner.machines.provenance import (
-    Costs,
-    Line,
-    Sourced,
-    giga,
-    joined,
-    line,
-    micros,
-    through,
-)
+from tuner.machines.provenance import Costs, Line, Sourced, giga, joined, line, micros, through
 from tuner.topology import CPU, CROSS_SOCKET, CUDA, HOST, NODE, NVLINK, Device
 from tuner.topology.readers.fabrics import FatTree, Wire
 
@@ -51,8 +42,17 @@ def _inside(per_socket: int, brick: Sourced, bricks: int) -> Inside:
     """GPUs of one socket joined with one another and with their CPU by so many bricks."""
     nvlink = Cable("nvlink", brick)
     power9 = Device("", CPU, "POWER9", 22)
-    found = tree("V100", 2 * per_socket, power9, 2, 2, gpu_link=nvlink, pcie=PCIE4_X8,
-                 nic_link=PCIE4_X8, socket=X_BUS)  # fmt: skip
+    found = tree(
+        "V100",
+        2 * per_socket,
+        power9,
+        2,
+        2,
+        gpu_link=nvlink,
+        pcie=PCIE4_X8,
+        nic_link=PCIE4_X8,
+        socket=X_BUS,
+    )
     edges = tuple(
         Edge(e.a, e.b, e.cable, bricks) if e.cable.kind == "nvlink" else e for e in found.edges
     )
@@ -78,9 +78,11 @@ def _paths(
     v100 = GPUS["V100"]
     alpha = nvlink.lines[0].alpha
     return {
-        **host_paths(host), **device_paths(v100, alpha, network, copy),
-        (NVLINK, CUDA): nvlink, (CROSS_SOCKET, CUDA): cross,
-    }  # fmt: skip
+        **host_paths(host),
+        **device_paths(v100, alpha, network, copy),
+        (NVLINK, CUDA): nvlink,
+        (CROSS_SOCKET, CUDA): cross,
+    }
 
 
 def _inside_summit() -> dict[PathKey, Costs]:
@@ -103,10 +105,14 @@ def summit() -> Design:
     flat = ((17.4, 16.6, 51.0), (18.8, 18.0, 46.0))  # NVLink and cross socket
     told = f"{FITS}, {library}"
     near, cross = (
-        Costs((Line(0.0, micros(small, told, "computed"), giga(rate, told, "computed")),
-               Line(16 * KIB, micros(alpha, told, "computed"), giga(rate, told, "computed"))))
+        Costs(
+            (
+                Line(0.0, micros(small, told, "computed"), giga(rate, told, "computed")),
+                Line(16 * KIB, micros(alpha, told, "computed"), giga(rate, told, "computed")),
+            )
+        )
         for small, alpha, rate in flat
-    )  # fmt: skip
+    )
     large = Line(
         512 * KIB,
         micros(60.6, f"{told}: 105.8 us at 512 KiB, all pairs alike", "computed"),
@@ -117,18 +123,28 @@ def summit() -> Design:
     copy = line(micros(11.1, told, "computed"), giga(48.5, told, "computed"))
     brick = giga(25.0, f"{GUIDE}: 50 GB/s over two bricks", "published")
     return Design(
-        name="summit", title="Summit, IBM AC922", source=f"{GUIDE}; {FITS}",
+        name="summit",
+        title="Summit, IBM AC922",
+        source=f"{GUIDE}; {FITS}",
         nodes=Sourced(4608, "", "EE Times, Inside the Summit supercomputer", "published"),
-        product="V100", inside=_inside(3, brick, 2),
+        product="V100",
+        inside=_inside(3, brick, 2),
         fabric=FatTree(Wire(PORT.value), (18,), (18,), True, Wire(PORT.value, HOP.value)),
-        shape=("EE Times: 256 racks of 18 nodes with two switches each, 18 racks of core switches"
-               " (one here); non-blocking, OLCF user guide", "published"),
-        port=PORT, hop=HOP,
+        shape=(
+            "EE Times: 256 racks of 18 nodes with two switches each, 18 racks of core switches"
+            " (one here); non-blocking, OLCF user guide",
+            "published",
+        ),
+        port=PORT,
+        hop=HOP,
         paths=_paths(library, near, cross, network, host, copy) | _inside_summit(),
-        reduction=reductions(GPUS["V100"]), memory=MEMORY,
-        stripe_from=STRIPED, pointer_query=CONTAINED, library="Spectrum MPI",
+        reduction=reductions(GPUS["V100"]),
+        memory=MEMORY,
+        stripe_from=STRIPED,
+        pointer_query=CONTAINED,
+        library="Spectrum MPI",
         offers={"multicast": MULTICAST, "switch_reduction": SHARP},
-    )  # fmt: skip
+    )
 
 
 def sierra() -> Design:
@@ -138,40 +154,60 @@ def sierra() -> Design:
 
     def ipc(small: float, below: float, why: str, alpha: float, rate: float) -> Costs:
         """Two protocols, the second from 256 KiB, where this build switches to CUDA IPC."""
-        return Costs((
-            Line(0.0, micros(small, told, "computed"), giga(below, why, "computed")),
-            Line(256 * KIB, micros(alpha, told, "computed"), giga(rate, told, "computed")),
-        ))  # fmt: skip
+        return Costs(
+            (
+                Line(0.0, micros(small, told, "computed"), giga(below, why, "computed")),
+                Line(256 * KIB, micros(alpha, told, "computed"), giga(rate, told, "computed")),
+            )
+        )
 
     near = ipc(0.73, 17.6, f"{told}: the two protocols would meet at 330 KiB", 15.0, 68.0)
     cross = ipc(1.1, 4.4, f"{told}: 30.9 us at 128 KiB", 16.0, 43.0)
     jump = Line(
-        4 * KIB, micros(6.17, f"{told}: 6.57 us at 4 KiB", "computed"),
+        4 * KIB,
+        micros(6.17, f"{told}: 6.57 us at 4 KiB", "computed"),
         giga(10.2, f"{told}: joins 4 KiB with the line from 16 KiB", "computed"),
-    )  # fmt: skip
+    )
     network = Costs(
         (
-            Line(0.0, micros(2.15, told, "computed"),
-                 giga(2.03, f"{told}: 3.16 us at 2 KiB", "computed")),
-            jump, Line(16 * KIB, micros(6.9, told, "computed"), giga(18.6, told, "computed")),
+            Line(
+                0.0,
+                micros(2.15, told, "computed"),
+                giga(2.03, f"{told}: 3.16 us at 2 KiB", "computed"),
+            ),
+            jump,
+            Line(16 * KIB, micros(6.9, told, "computed"), giga(18.6, told, "computed")),
         ),
         Sourced(4.0 * KIB, "B", "the measured time jumps there", "computed"),
-    )  # fmt: skip
+    )
     host = Costs(_fit(library, 1.6, 16 * KIB, 6.8, 20.0), EAGER)
     copy = line(micros(12.6, told, "computed"), giga(71.0, told, "computed"))
     brick = giga(25.0, "75 GB/s over three bricks", "remembered")
     return Design(
-        name="sierra", title="Sierra, IBM AC922", source=FITS,
+        name="sierra",
+        title="Sierra, IBM AC922",
+        source=FITS,
         nodes=Sourced(4320, "", "4,320 nodes", "remembered"),
-        product="V100", inside=_inside(2, brick, 3),
+        product="V100",
+        inside=_inside(2, brick, 3),
         fabric=FatTree(Wire(PORT.value), (18,), (9,), True, Wire(PORT.value, HOP.value)),
-        shape=("fat tree of EDR switches (IBM J. Res. Dev., networks of Summit and Sierra); its"
-               " 2:1 taper is common knowledge", "remembered"),
-        port=PORT, hop=HOP, paths=_paths(library, near, cross, network, host, copy),
-        reduction=reductions(GPUS["V100"]), memory=MEMORY,
-        stripe_from=Sourced(16.0 * KIB, "B",
-                            "MVAPICH2-GDR user guide: MV2_RAIL_SHARING_LARGE_MSG_THRESHOLD",
-                            "verified"),
-        pointer_query=CONTAINED, library="MVAPICH2-GDR",
+        shape=(
+            "fat tree of EDR switches (IBM J. Res. Dev., networks of Summit and Sierra); its"
+            " 2:1 taper is common knowledge",
+            "remembered",
+        ),
+        port=PORT,
+        hop=HOP,
+        paths=_paths(library, near, cross, network, host, copy),
+        reduction=reductions(GPUS["V100"]),
+        memory=MEMORY,
+        stripe_from=Sourced(
+            16.0 * KIB,
+            "B",
+            "MVAPICH2-GDR user guide: MV2_RAIL_SHARING_LARGE_MSG_THRESHOLD",
+            "verified",
+        ),
+        pointer_query=CONTAINED,
+        library="MVAPICH2-GDR",
         offers={"multicast": MULTICAST, "switch_reduction": SHARP},
-    )  # fmt: skip
+    )

@@ -41,9 +41,10 @@ def _paths(product: str, port: Sourced, sockets: int = 2) -> dict[PathKey, Costs
     gpu = GPUS[product]
     return {
         **host_paths(edr_host(port), sockets),
-        **device_paths(gpu, micros(9.7, PEER, "assumed"), direct_then_staged(port),
-                       copies(gpu.pcie)),
-    }  # fmt: skip
+        **device_paths(
+            gpu, micros(9.7, PEER, "assumed"), direct_then_staged(port), copies(gpu.pcie)
+        ),
+    }
 
 
 def _peers(product: str, port: Sourced) -> dict[PathKey, Costs]:
@@ -56,39 +57,81 @@ def _peers(product: str, port: Sourced) -> dict[PathKey, Costs]:
 def ri2() -> Design:
     """RI2, Ohio State University: one K80 card per node, EDR."""
     broadwell = Device("", CPU, "Xeon E5-2680 v4", 14)
-    inside = tree("K80", 2, broadwell, 2, 1, gpu_link=gpu_cable("K80"), pcie=PCIE3,
-                  nic_link=PCIE3, socket=QPI, socket_links=2, fan=(2,), nics_at=1)  # fmt: skip
+    inside = tree(
+        "K80",
+        2,
+        broadwell,
+        2,
+        1,
+        gpu_link=gpu_cable("K80"),
+        pcie=PCIE3,
+        nic_link=PCIE3,
+        socket=QPI,
+        socket_links=2,
+        fan=(2,),
+        nics_at=1,
+    )
     paths = _peers("K80", EDR)
     del paths[CROSS_SOCKET, CUDA]  # both GPUs are on one card
     return Design(
-        name="ri2", title="RI2-like: one K80 card, EDR", source=f"MVAPICH2 tuning tables; {NCCL}",
+        name="ri2",
+        title="RI2-like: one K80 card, EDR",
+        source=f"MVAPICH2 tuning tables; {NCCL}",
         nodes=Sourced(32, "", "MVAPICH2 tuning tables have rows for up to 32 nodes", "verified"),
-        product="K80", inside=inside, fabric=OneSwitch(Wire(EDR.value)),
-        shape=("32 nodes fit on one switch of 36 ports", "assumed"), port=EDR, hop=HOP,
-        paths=paths, reduction=reductions(GPUS["K80"]),
+        product="K80",
+        inside=inside,
+        fabric=OneSwitch(Wire(EDR.value)),
+        shape=("32 nodes fit on one switch of 36 ports", "assumed"),
+        port=EDR,
+        hop=HOP,
+        paths=paths,
+        reduction=reductions(GPUS["K80"]),
         memory=giga(153.6, "two sockets with four DDR4-2400 channels each", "remembered"),
-        stripe_from=NEVER, pointer_query=QUERY, library="MVAPICH2-GDR", offers=MULTICAST_ONLY,
-    )  # fmt: skip
+        stripe_from=NEVER,
+        pointer_query=QUERY,
+        library="MVAPICH2-GDR",
+        offers=MULTICAST_ONLY,
+    )
 
 
 def kesch() -> Design:
     """KESCH, MeteoSwiss: 8 K80 cards (16 GPUs) per node, two FDR ports."""
     cpu = Device("", CPU, "Xeon E5-2690 v3", 12)
-    inside = tree("K80", 16, cpu, 2, 2, gpu_link=gpu_cable("K80"), pcie=PCIE3, nic_link=PCIE3,
-                  socket=QPI, socket_links=2, fan=(2, 2), nics_at=2)  # fmt: skip
+    inside = tree(
+        "K80",
+        16,
+        cpu,
+        2,
+        2,
+        gpu_link=gpu_cable("K80"),
+        pcie=PCIE3,
+        nic_link=PCIE3,
+        socket=QPI,
+        socket_links=2,
+        fan=(2, 2),
+        nics_at=2,
+    )
     return Design(
-        name="kesch", title="KESCH-like: 16 K80, two FDR",
+        name="kesch",
+        title="KESCH-like: 16 K80, two FDR",
         source="12 nodes, 96 K80 cards, 24 Haswell CPUs, published by CSCS",
         nodes=Sourced(12, "", "12 nodes, 96 K80 cards, 24 Haswell CPUs", "published"),
-        product="K80", inside=inside, fabric=OneSwitch(Wire(FDR.value)),
-        shape=("24 ports fit on one switch of 36", "assumed"), port=FDR, hop=HOP,
-        paths=_peers("K80", FDR), reduction=reductions(GPUS["K80"]),
+        product="K80",
+        inside=inside,
+        fabric=OneSwitch(Wire(FDR.value)),
+        shape=("24 ports fit on one switch of 36", "assumed"),
+        port=FDR,
+        hop=HOP,
+        paths=_peers("K80", FDR),
+        reduction=reductions(GPUS["K80"]),
         memory=giga(136.5, "two sockets with four DDR4-2133 channels each", "remembered"),
         stripe_from=Sourced(
             16.0 * KIB, "B", f"{MPI_CHOICE}: MV2_RAIL_SHARING_LARGE_MSG_THRESHOLD", "verified"
         ),
-        pointer_query=QUERY, library="MVAPICH2-GDR", offers=MULTICAST_ONLY,
-    )  # fmt: skip
+        pointer_query=QUERY,
+        library="MVAPICH2-GDR",
+        offers=MULTICAST_ONLY,
+    )
 
 
 def piz_daint() -> Design:
@@ -99,40 +142,84 @@ def piz_daint() -> Design:
     black = giga(15.75, f"{lanes}: three links of 14 Gb/s lanes to each other chassis", "computed")
     blue = giga(4.6875, f"{lanes}: 12.5 Gb/s per lane, 10 links out of a router", "computed")
     hop = micros(0.1, "about 100 ns per Aries router", "remembered")
-    inside = tree("P100", 1, Device("", CPU, "Xeon E5-2690 v3", 12), 1, 1,
-                  gpu_link=gpu_cable("P100"), pcie=PCIE3, nic_link=PCIE3, socket=QPI)  # fmt: skip
+    inside = tree(
+        "P100",
+        1,
+        Device("", CPU, "Xeon E5-2690 v3", 12),
+        1,
+        1,
+        gpu_link=gpu_cable("P100"),
+        pcie=PCIE3,
+        nic_link=PCIE3,
+        socket=QPI,
+    )
     return Design(
-        name="piz-daint", title="Piz Daint-like: one P100, Aries",
+        name="piz-daint",
+        title="Piz Daint-like: one P100, Aries",
         source="NeSI description of the XC50 network; CSCS",
         nodes=Sourced(5704, "", "about 5,000 GPU nodes are published; 5,704 XC50", "remembered"),
-        product="P100", inside=inside,
+        product="P100",
+        inside=inside,
         fabric=Dragonfly(
-            Wire(port.value), routers=(16, 6), per_router=4, outward=10,
+            Wire(port.value),
+            routers=(16, 6),
+            per_router=4,
+            outward=10,
             local=(Wire(green.value, hop.value), Wire(black.value, hop.value)),
             across=Wire(blue.value, hop.value),
         ),
-        shape=("NeSI: 4 nodes per router, 16 routers per chassis, 6 chassis per group",
-               "published"),
+        shape=(
+            "NeSI: 4 nodes per router, 16 routers per chassis, 6 chassis per group",
+            "published",
+        ),
         wires={"in a chassis": green, "in a group": black, "between groups": blue},
-        port=port, hop=hop, paths=_paths("P100", port, 1), reduction=reductions(GPUS["P100"]),
+        port=port,
+        hop=hop,
+        paths=_paths("P100", port, 1),
+        reduction=reductions(GPUS["P100"]),
         memory=giga(68.3, "four DDR4-2133 channels", "remembered"),
-        stripe_from=NEVER, pointer_query=QUERY, library="Cray MPICH",
-    )  # fmt: skip
+        stripe_from=NEVER,
+        pointer_query=QUERY,
+        library="Cray MPICH",
+    )
 
 
 def comet() -> Design:
     """Comet, San Diego: the GPU nodes with four P100, FDR."""
-    inside = tree("P100", 4, HASWELL, 2, 1, gpu_link=gpu_cable("P100"), pcie=PCIE3,
-                  nic_link=PCIE3, socket=QPI, socket_links=2)  # fmt: skip
+    inside = tree(
+        "P100",
+        4,
+        HASWELL,
+        2,
+        1,
+        gpu_link=gpu_cable("P100"),
+        pcie=PCIE3,
+        nic_link=PCIE3,
+        socket=QPI,
+        socket_links=2,
+    )
     return Design(
-        name="comet", title="Comet-like: four P100, FDR", source=SDSC,
-        nodes=Sourced(72, "", "72 GPU nodes, half of them with K80; zonca.dev, Compute at SDSC",
-                      "published"),
-        product="P100", inside=inside,
+        name="comet",
+        title="Comet-like: four P100, FDR",
+        source=SDSC,
+        nodes=Sourced(
+            72, "", "72 GPU nodes, half of them with K80; zonca.dev, Compute at SDSC", "published"
+        ),
+        product="P100",
+        inside=inside,
         fabric=FatTree(Wire(FDR.value), (72,), (18,), trunk=Wire(FDR.value, HOP.value)),
-        shape=(f"{SDSC}: full bisection in a rack, 4:1 across racks; a rack, of 72 nodes, is one"
-               " switch here", "published"),
-        port=FDR, hop=HOP, paths=_peers("P100", FDR), reduction=reductions(GPUS["P100"]),
+        shape=(
+            f"{SDSC}: full bisection in a rack, 4:1 across racks; a rack, of 72 nodes, is one"
+            " switch here",
+            "published",
+        ),
+        port=FDR,
+        hop=HOP,
+        paths=_peers("P100", FDR),
+        reduction=reductions(GPUS["P100"]),
         memory=giga(120.0, f"{SDSC}: memory bandwidth of a node", "published"),
-        stripe_from=NEVER, pointer_query=QUERY, library="MVAPICH2-GDR", offers=MULTICAST_ONLY,
-    )  # fmt: skip
+        stripe_from=NEVER,
+        pointer_query=QUERY,
+        library="MVAPICH2-GDR",
+        offers=MULTICAST_ONLY,
+    )

@@ -7,16 +7,7 @@ import math
 from tuner.machines.gpus import GPU, GPUS
 from tuner.machines.machine_spec import PathKey
 from tuner.machines.node_parts import Cable
-from tuner.machines.provenance import (
-    Costs,
-    Line,
-    Reduction,
-    Sourced,
-    giga,
-    joined,
-    line,
-    micros,
-)
+from tuner.machines.provenance import Costs, Line, Reduction, Sourced, giga, joined, line, micros
 from tuner.topology import CROSS_SOCKET, CUDA, HOST, NODE, NODE_OVERSUBSCRIBED, SAME_GPU
 
 NCCL = "NCCL 2.30.7, src/graph/topo.h"
@@ -63,19 +54,29 @@ def host_paths(network: Costs, sockets: int = 2) -> dict[PathKey, Costs]:
         giga(5.0, f"{NOT_MEASURED}; half of an undisturbed copy", "assumed"),
     )
     copy = line(micros(0.1, why, "assumed"), giga(10.0, why, "assumed"))
-    found = {("self", HOST): copy, (NODE, HOST): near, (NODE_OVERSUBSCRIBED, HOST): crowded,
-             ("network", HOST): network}  # fmt: skip
+    found = {
+        ("self", HOST): copy,
+        (NODE, HOST): near,
+        (NODE_OVERSUBSCRIBED, HOST): crowded,
+        ("network", HOST): network,
+    }
     return found | ({(CROSS_SOCKET, HOST): far} if sockets > 1 else {})
 
 
 def device_paths(gpu: GPU, alpha: Sourced, network: Costs, staging: Costs) -> dict[PathKey, Costs]:
     """Copies on one GPU, between GPU and host, and between the GPUs of nodes."""
-    rate = Sourced(gpu.memory.value * 0.8 / 2, "B/s",
-                   "read and write at 80 % of the memory's nominal rate", "computed")  # fmt: skip
+    rate = Sourced(
+        gpu.memory.value * 0.8 / 2,
+        "B/s",
+        "read and write at 80 % of the memory's nominal rate",
+        "computed",
+    )
     return {
-        ("self", CUDA): line(gpu.launch, rate), (SAME_GPU, CUDA): line(alpha, rate),
-        ("network", CUDA): network, ("staging", CUDA): staging,
-    }  # fmt: skip
+        ("self", CUDA): line(gpu.launch, rate),
+        (SAME_GPU, CUDA): line(alpha, rate),
+        ("network", CUDA): network,
+        ("staging", CUDA): staging,
+    }
 
 
 def copies(rate: Sourced) -> Costs:
@@ -103,9 +104,11 @@ def edr_host(rate: Sourced) -> Costs:
     """Host memory over InfiniBand, latencies as on Summit."""
     why = "as measured on Summit, an EDR machine; not measured here"
     return Costs(
-        joined(micros(1.5, why, "assumed"), 16 * KIB,
-               Line(16 * KIB, micros(6.2, why, "assumed"), rate)), EAGER,
-    )  # fmt: skip
+        joined(
+            micros(1.5, why, "assumed"), 16 * KIB, Line(16 * KIB, micros(6.2, why, "assumed"), rate)
+        ),
+        EAGER,
+    )
 
 
 def direct_then_staged(rate: Sourced) -> Costs:
@@ -116,9 +119,12 @@ def direct_then_staged(rate: Sourced) -> Costs:
     share = Sourced(rate.value * 16.4 / 24.0, "B/s", told, "computed")
     return Costs(
         (
-            Line(0.0, micros(4.27, direct, "assumed"),
-                 giga(3.0, f"{NOT_MEASURED}; reads from a GPU across PCIe are slow", "assumed")),
+            Line(
+                0.0,
+                micros(4.27, direct, "assumed"),
+                giga(3.0, f"{NOT_MEASURED}; reads from a GPU across PCIe are slow", "assumed"),
+            ),
             Line(8 * KIB + 1, micros(24.56, slow, "assumed"), share, staged=True),
         ),
         Sourced(8.0 * KIB + 1, "B", f"{MPI_CHOICE}: MV2_GPUDIRECT_LIMIT 8192", "verified"),
-    )  # fmt: skip
+    )

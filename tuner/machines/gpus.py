@@ -38,9 +38,11 @@ class GPU:
     def reduction(self) -> Reduction:
         """A kernel that folds arriving bytes in."""
         rate = Sourced(
-            self.memory.value * REACHED / PASSES, "B/s",
-            f"{PASSES} passes over memory at {REACHED:.0%} of its nominal rate", "computed",
-        )  # fmt: skip
+            self.memory.value * REACHED / PASSES,
+            "B/s",
+            f"{PASSES} passes over memory at {REACHED:.0%} of its nominal rate",
+            "computed",
+        )
         return Reduction(self.launch, rate)
 
 
@@ -56,40 +58,63 @@ GPUS = {
     gpu.product: gpu
     for gpu in (
         GPU(
-            "K80", 0, giga(0.0, "no NVLink before Pascal", "published"), _PCIE3,
+            "K80",
+            0,
+            giga(0.0, "no NVLink before Pascal", "published"),
+            _PCIE3,
             giga(240.0, f"{_DATASHEET}: 480 GB/s of a card with two GPUs", "remembered"),
             OLD_LAUNCH,
         ),
         GPU(
-            "P100", 4, giga(18.41, "adjacent pair on DGX-1P, Tartan benchmark", "verified"),
-            _PCIE3, giga(732.0, _DATASHEET, "remembered"), OLD_LAUNCH,
+            "P100",
+            4,
+            giga(18.41, "adjacent pair on DGX-1P, Tartan benchmark", "verified"),
+            _PCIE3,
+            giga(732.0, _DATASHEET, "remembered"),
+            OLD_LAUNCH,
         ),
         GPU(
-            "V100", 6, giga(21.7, "46 us per MB on a single link of DGX-1V, TACCL", "verified"),
-            _PCIE3, giga(900.0, _DATASHEET, "remembered"), OLD_LAUNCH,
+            "V100",
+            6,
+            giga(21.7, "46 us per MB on a single link of DGX-1V, TACCL", "verified"),
+            _PCIE3,
+            giga(900.0, _DATASHEET, "remembered"),
+            OLD_LAUNCH,
         ),
         GPU(
-            "A100", 12, giga(273.8 / 12, "ABCI peer to peer: median 273.8 GB/s of 12", "computed"),
+            "A100",
+            12,
+            giga(273.8 / 12, "ABCI peer to peer: median 273.8 GB/s of 12", "computed"),
             _pcie(4, 26.3, "host to device, Azure guide", "published"),
-            giga(1555.0, f"{_DATASHEET}, 40 GB; 2039 with 80 GB", "remembered"), LAUNCH,
+            giga(1555.0, f"{_DATASHEET}, 40 GB; 2039 with 80 GB", "remembered"),
+            LAUNCH,
         ),
         GPU(
-            "H100", 18, giga(20.6, NCCL, "verified"),
+            "H100",
+            18,
+            giga(20.6, NCCL, "verified"),
             _pcie(5, 51.0, "host to device, Azure guide", "published"),
-            giga(3350.0, _TABLE, "published"), LAUNCH,
+            giga(3350.0, _TABLE, "published"),
+            LAUNCH,
         ),
         GPU(
-            "H200", 18, giga(20.6, NCCL, "verified"),
+            "H200",
+            18,
+            giga(20.6, NCCL, "verified"),
             _pcie(5, 52.0, "host to device, Azure guide", "published"),
-            giga(4800.0, _TABLE, "published"), LAUNCH,
+            giga(4800.0, _TABLE, "published"),
+            LAUNCH,
         ),
         GPU(
-            "B200", 18, giga(40.1, NCCL, "verified"),
+            "B200",
+            18,
+            giga(40.1, NCCL, "verified"),
             _pcie(5, 52.0, "as H200 on the same generation of PCIe", "assumed"),
-            giga(8000.0, _TABLE, "published"), LAUNCH,
+            giga(8000.0, _TABLE, "published"),
+            LAUNCH,
         ),
     )
-}  # fmt: skip
+}
 
 
 def gpu(product: str) -> GPU:

@@ -62,8 +62,11 @@ class Design:
         """All that belongs to no single link or path class."""
         found = {"nodes": self.nodes, "NIC port": self.port, "switch crossing": self.hop}
         found |= {f"fabric, {name}": number for name, number in self.wires.items()}
-        found |= {"host memory": self.memory, "striped from": self.stripe_from,
-                  "pointer query": self.pointer_query}  # fmt: skip
+        found |= {
+            "host memory": self.memory,
+            "striped from": self.stripe_from,
+            "pointer query": self.pointer_query,
+        }
         for device, reduction in self.reduction.items():
             for name, number in reduction.numbers().items():
                 found[f"reduction on {device}: {name}"] = number
@@ -111,22 +114,27 @@ def machine(design: Design, nodes: int | None = None) -> Machine:
     interior = design.inside.interior()
     hosts = [Node(f"node{i}", design.cores, interior) for i in range(number)]
     topology = fabric_topology(
-        design.name, hosts, design.fabric, memory_bandwidth=design.memory.value,
+        design.name,
+        hosts,
+        design.fabric,
+        memory_bandwidth=design.memory.value,
         offers=frozenset(design.offers),
-    )  # fmt: skip
+    )
     return Machine(design.name, topology, calibration(design), design)
 
 
 def calibration(design: Design) -> Calibration:
     """The costs alone; their sources are in the provenance."""
     return Calibration(  # GPUs and CPUs copy inside the node, NICs by themselves to the others
-        design.name, design.library,
+        design.name,
+        design.library,
         {key: costs.path_cost() for key, costs in design.paths.items()},
         {name: reduction.reduction_cost() for name, reduction in design.reduction.items()},
-        network_port=True, stripe_from=design.stripe_from.value,
+        network_port=True,
+        stripe_from=design.stripe_from.value,
         pointer_query=design.pointer_query.value,
         provenance={
             name: f"{number.certainty}: {number.source}"
             for name, number in design.numbers().items()
         },
-    )  # fmt: skip
+    )

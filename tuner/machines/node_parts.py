@@ -32,8 +32,10 @@ class Edge:
     def links(self) -> tuple[Link, Link]:
         """One link per direction."""
         capacity, latency = self.cable.rate.value * self.count, self.cable.latency.value
-        return (Link(self.a, self.b, capacity, latency, self.cable.kind, self.count),
-                Link(self.b, self.a, capacity, latency, self.cable.kind, self.count))  # fmt: skip
+        return (
+            Link(self.a, self.b, capacity, latency, self.cable.kind, self.count),
+            Link(self.b, self.a, capacity, latency, self.cable.kind, self.count),
+        )
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,20 @@ class Inside:
 
 
 def tree(
-    product: str, gpus: int, cpu: Device, sockets: int, nics: int, *,
-    gpu_link: Cable, pcie: Cable, nic_link: Cable, socket: Cable, socket_links: int = 1,
-    fan: Sequence[int] = (), nics_at: int = 0,
-) -> Inside:  # fmt: skip
+    product: str,
+    gpus: int,
+    cpu: Device,
+    sockets: int,
+    nics: int,
+    *,
+    gpu_link: Cable,
+    pcie: Cable,
+    nic_link: Cable,
+    socket: Cable,
+    socket_links: int = 1,
+    fan: Sequence[int] = (),
+    nics_at: int = 0,
+) -> Inside:
     """CPUs, levels of PCIe switches below them, GPUs below these, NICs at one of the levels.
 
     fan         how many GPUs share a switch of the lowest level, how many of these share one of the
@@ -80,16 +92,18 @@ def tree(
         below, link = above, pcie
     levels.append([cpu.name for cpu in cpus])
     edges += dealt(below, levels[-1], link)
-    edges += [Edge(a.name, b.name, socket, socket_links)
-              for i, a in enumerate(cpus) for b in cpus[i + 1 :]]  # fmt: skip
+    edges += [
+        Edge(a.name, b.name, socket, socket_links)
+        for i, a in enumerate(cpus)
+        for b in cpus[i + 1 :]
+    ]
     found = Inside(tuple(devices), tuple(edges))
     return with_nics_at(found, levels[min(nics_at, len(fan))], nics, nic_link)
 
 
 def dealt(what: Sequence[str], places: Sequence[str], cable: Cable) -> list[Edge]:
     """Each of `what` on one of the places, in order and evenly."""
-    return [Edge(name, places[i * len(places) // len(what)], cable)
-            for i, name in enumerate(what)]  # fmt: skip
+    return [Edge(name, places[i * len(places) // len(what)], cable) for i, name in enumerate(what)]
 
 
 def with_nics_at(inside: Inside, places: Sequence[str], nics: int, link: Cable) -> Inside:

@@ -20,14 +20,7 @@ from tuner.machines.common import (
 )
 from tuner.machines.gpus import GPUS
 from tuner.machines.machine_spec import Design
-from tuner.machines.node_parts import (
-    NVSWITCH,
-    Cable,
-    Edge,
-    Inside,
-    dealt,
-    nvswitched,
-)
+from tuner.machines.node_parts import NVSWITCH, Cable, Edge, Inside, dealt, nvswitched
 from tuner.machines.provenance import Sourced, giga, line, micros
 from tuner.machines.switched import NVSWITCH_ALPHA, SUPERPOD, hopper_network
 from tuner.topology import CPU, CUDA, GPU, NIC, NVLINK, Device
@@ -71,11 +64,16 @@ def gb200_nvl72() -> Design:
         giga(360.0, f"{NOT_MEASURED}; 80 % of NVLink-C2C's nominal rate", "assumed"),
     )
     return Design(
-        name="gb200-nvl72", title="NVIDIA GB200 NVL72", source=f"{NCCL}; {SUPERPOD}, GB200",
+        name="gb200-nvl72",
+        title="NVIDIA GB200 NVL72",
+        source=f"{NCCL}; {SUPERPOD}, GB200",
         nodes=Sourced(8, "", f"{SUPERPOD}, GB200: a scalable unit has 8 racks", "remembered"),
-        product="B200", inside=_rack(),
+        product="B200",
+        inside=_rack(),
         fabric=FatTree(Wire(NDR.value), (TRAYS,), (TRAYS,), False, Wire(NDR.value, HOP.value)),
-        shape=("a leaf per rail and rack, non-blocking", "assumed"), port=NDR, hop=HOP,
+        shape=("a leaf per rail and rack, non-blocking", "assumed"),
+        port=NDR,
+        hop=HOP,
         paths={
             **host_paths(edr_host(giga(42.6, "as device memory over NDR", "assumed"))),
             (NVLINK, CUDA): near,
@@ -83,6 +81,8 @@ def gb200_nvl72() -> Design:
         },
         reduction=reductions(b200),
         memory=giga(36 * 500.0, "36 CPUs with LPDDR5X of 500 GB/s each", "remembered"),
-        stripe_from=NEVER, pointer_query=QUERY, library="MPI or NCCL",
+        stripe_from=NEVER,
+        pointer_query=QUERY,
+        library="MPI or NCCL",
         offers={"multicast": MULTICAST, "switch_reduction": SHARP, "nvswitch_reduction": NVLS},
-    )  # fmt: skip
+    )

@@ -78,13 +78,18 @@ class Costs:
         ends = [*(line.lo for line in self.lines[1:]), math.inf]
         return PathCost(
             tuple(
-                Segment(line.lo, hi, Estimate.exact(line.alpha.value),
-                        Estimate.exact(1.0 / line.rate.value), line.staged)
+                Segment(
+                    line.lo,
+                    hi,
+                    Estimate.exact(line.alpha.value),
+                    Estimate.exact(1.0 / line.rate.value),
+                    line.staged,
+                )
                 for line, hi in zip(self.lines, ends, strict=True)
             ),
             self.eager_limit.value,
             Estimate.exact(self.overhead.value),
-        )  # fmt: skip
+        )
 
     def numbers(self) -> dict[str, Sourced]:
         """Every number by name."""

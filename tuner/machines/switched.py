@@ -31,16 +31,7 @@ from tuner.machines.dgx import GPU_DIRECT, RAILS
 from tuner.machines.gpus import GPUS
 from tuner.machines.machine_spec import Design
 from tuner.machines.node_parts import Cable, Inside, nvswitched, tree
-from tuner.machines.provenance import (
-    Costs,
-    Line,
-    Sourced,
-    giga,
-    joined,
-    line,
-    micros,
-    through,
-)
+from tuner.machines.provenance import Costs, Line, Sourced, giga, joined, line, micros, through
 from tuner.topology import CPU, CUDA, NVLINK, Device
 from tuner.topology.readers.fabrics import FatTree, Wire
 
@@ -70,9 +61,18 @@ def _eight(product: str, cpu: Device, pcie: Sourced, socket: Cable, links: int, 
     """Two sockets; PCIe switches with `fan` GPUs and as many NICs each."""
     cable = Cable("pcie", pcie)
     inside = tree(
-        product, 8, cpu, 2, 8, gpu_link=gpu_cable(product), pcie=cable, nic_link=cable,
-        socket=socket, socket_links=links, fan=(fan,),
-    )  # fmt: skip
+        product,
+        8,
+        cpu,
+        2,
+        8,
+        gpu_link=gpu_cable(product),
+        pcie=cable,
+        nic_link=cable,
+        socket=socket,
+        socket_links=links,
+        fan=(fan,),
+    )
     return nvswitched(inside, GPUS[product].bricks, nvlink(product))
 
 
@@ -82,27 +82,46 @@ def dgx_2() -> Design:
     brick = Cable("nvlink", giga(125 / 6, f"{TACCL}: 8 us per MB over 6 bricks", "verified"))
     upi = Cable("socket", giga(20.8, "UPI at 10.4 GT/s, nominal", "remembered"))
     inside = tree(
-        "V100", 16, Device("", CPU, "Xeon Platinum 8168", 24), 2, 8, gpu_link=gpu_cable("V100"),
-        pcie=PCIE3, nic_link=PCIE3, socket=upi, socket_links=3, fan=(2, 2),
-    )  # fmt: skip
-    near = line(micros(0.3, f"{TACCL}: 0.3 us at the scale of 1 MB", "verified"),
-                giga(125.0, f"{TACCL}: 8 us per MB", "verified"))  # fmt: skip
+        "V100",
+        16,
+        Device("", CPU, "Xeon Platinum 8168", 24),
+        2,
+        8,
+        gpu_link=gpu_cable("V100"),
+        pcie=PCIE3,
+        nic_link=PCIE3,
+        socket=upi,
+        socket_links=3,
+        fan=(2, 2),
+    )
+    near = line(
+        micros(0.3, f"{TACCL}: 0.3 us at the scale of 1 MB", "verified"),
+        giga(125.0, f"{TACCL}: 8 us per MB", "verified"),
+    )
     host = edr_host(giga(11.0, "one EDR port, as on Summit", "assumed"))
     return Design(
-        name="dgx-2", title="NVIDIA DGX-2", source=f"{TACCL}; {NCCL}",
-        nodes=Sourced(96, "", "DGX SuperPOD of 2019", "remembered"), product="V100",
+        name="dgx-2",
+        title="NVIDIA DGX-2",
+        source=f"{TACCL}; {NCCL}",
+        nodes=Sourced(96, "", "DGX SuperPOD of 2019", "remembered"),
+        product="V100",
         inside=nvswitched(inside, 6, brick),
         fabric=FatTree(Wire(EDR.value), (18,), (18,), True, Wire(EDR.value, HOP.value)),
-        shape=RAILS, port=EDR, hop=HOP,
+        shape=RAILS,
+        port=EDR,
+        hop=HOP,
         paths={
-            **host_paths(host), (NVLINK, CUDA): near,
+            **host_paths(host),
+            (NVLINK, CUDA): near,
             **device_paths(v100, near.lines[0].alpha, GPU_DIRECT, copies(v100.pcie)),
         },
         reduction=reductions(v100),
         memory=giga(256.0, "two sockets with six DDR4-2666 channels each", "remembered"),
-        stripe_from=NEVER, pointer_query=QUERY, library="MPI or NCCL",
+        stripe_from=NEVER,
+        pointer_query=QUERY,
+        library="MPI or NCCL",
         offers={"multicast": MULTICAST, "switch_reduction": SHARP},
-    )  # fmt: skip
+    )
 
 
 def dgx_a100() -> Design:
@@ -110,26 +129,35 @@ def dgx_a100() -> Design:
     a100 = GPUS["A100"]
     xgmi = Cable("socket", giga(16.0, f"{NCCL}: between AMD CPUs; taken for each link", "assumed"))
     rome = Device("", CPU, "EPYC 7742", 64)
-    near = line(micros(3.2, f"{ABCI}: GPU-timed peer latency", "verified"),
-                giga(273.8, f"{ABCI}: median of 56 ordered pairs", "verified"))  # fmt: skip
+    near = line(
+        micros(3.2, f"{ABCI}: GPU-timed peer latency", "verified"),
+        giga(273.8, f"{ABCI}: median of 56 ordered pairs", "verified"),
+    )
     host = Costs(through(_seconds(HOST_TIMES), ABCI, "computed"), RNDV)
     device = Costs(through(_seconds(DEVICE_TIMES), ABCI, "computed"), RNDV)
     return Design(
-        name="dgx-a100", title="NVIDIA DGX A100", source=f"{ABCI}; {SUPERPOD}",
-        nodes=Sourced(140, "", f"{SUPERPOD}: 7 units of 20 nodes", "remembered"), product="A100",
+        name="dgx-a100",
+        title="NVIDIA DGX A100",
+        source=f"{ABCI}; {SUPERPOD}",
+        nodes=Sourced(140, "", f"{SUPERPOD}: 7 units of 20 nodes", "remembered"),
+        product="A100",
         inside=_eight("A100", rome, a100.pcie, xgmi, 3, 2),
         fabric=FatTree(Wire(HDR.value), (20,), (20,), True, Wire(HDR.value, HOP.value)),
         shape=(f"{SUPERPOD}: one rail per NIC, 20 nodes under a leaf of 40 ports", "remembered"),
-        port=HDR, hop=HOP,
+        port=HDR,
+        hop=HOP,
         paths={
-            **host_paths(host), (NVLINK, CUDA): near,
+            **host_paths(host),
+            (NVLINK, CUDA): near,
             **device_paths(a100, near.lines[0].alpha, device, copies(a100.pcie)),
         },
         reduction=reductions(a100),
         memory=giga(409.6, "two sockets with eight DDR4-3200 channels each", "remembered"),
-        stripe_from=NEVER, pointer_query=CONTAINED, library="Open MPI with UCX",
+        stripe_from=NEVER,
+        pointer_query=CONTAINED,
+        library="Open MPI with UCX",
         offers={"multicast": MULTICAST, "switch_reduction": SHARP},
-    )  # fmt: skip
+    )
 
 
 def _hopper(
@@ -141,21 +169,32 @@ def _hopper(
     near = line(peer, giga(370.8, f"{NCCL}: 20.6 GB/s for each of 18 links", "computed"))
     host = edr_host(giga(42.6, "as device memory over NDR", "assumed"))
     return Design(
-        name=name, title=title, source=source, nodes=nodes, product=product,
+        name=name,
+        title=title,
+        source=source,
+        nodes=nodes,
+        product=product,
         inside=_eight(product, Device("", CPU, "Xeon Platinum 8480C", 56), gpu.pcie, upi, 3, 1),
         fabric=FatTree(Wire(NDR.value), (32,), (32,), True, Wire(NDR.value, HOP.value)),
-        shape=(f"{SUPERPOD}: units of 32 nodes, eight leaves each; 32 leaves and 16 spines for"
-               " 128 nodes (32 spines with half of the cables here)", "published"),
-        port=NDR, hop=HOP,
+        shape=(
+            f"{SUPERPOD}: units of 32 nodes, eight leaves each; 32 leaves and 16 spines for"
+            " 128 nodes (32 spines with half of the cables here)",
+            "published",
+        ),
+        port=NDR,
+        hop=HOP,
         paths={
-            **host_paths(host), (NVLINK, CUDA): near,
+            **host_paths(host),
+            (NVLINK, CUDA): near,
             **device_paths(gpu, near.lines[0].alpha, hopper_network(), copies(gpu.pcie)),
         },
         reduction=reductions(gpu),
         memory=giga(614.4, "two sockets with eight DDR5-4800 channels each", "remembered"),
-        stripe_from=NEVER, pointer_query=QUERY, library="MPI or NCCL",
+        stripe_from=NEVER,
+        pointer_query=QUERY,
+        library="MPI or NCCL",
         offers={"multicast": MULTICAST, "switch_reduction": SHARP, "nvswitch_reduction": NVLS},
-    )  # fmt: skip
+    )
 
 
 def dgx_h100() -> Design:

@@ -29,15 +29,21 @@ def _parse_yaml(text: str, named: Named | None = None) -> Topology:
     if not (isinstance(record, dict) and "combine" in record):
         return machine_from(record).topology
     if named is None:
-        raise InputError("combine names files, which only a file on this computer can; give the"
-                         " topology that results")  # fmt: skip
+        raise InputError(
+            "combine names files, which only a file on this computer can; give the"
+            " topology that results"
+        )
     return combination_from(record, named)
 
 
 FORMATS: dict[str, Callable[[str], Topology]] = {
-    "yaml": _parse_yaml, "hwloc": parse_hwloc, "nvidia-smi": parse_nvidia_smi,
-    "nccl": parse_nccl_xml, "ibnetdiscover": parse_ibnetdiscover, "slurm": parse_slurm,
-}  # fmt: skip
+    "yaml": _parse_yaml,
+    "hwloc": parse_hwloc,
+    "nvidia-smi": parse_nvidia_smi,
+    "nccl": parse_nccl_xml,
+    "ibnetdiscover": parse_ibnetdiscover,
+    "slurm": parse_slurm,
+}
 
 # A line that only this format has. XML begins with a tag, and YAML with neither.
 LINES = {

@@ -69,10 +69,13 @@ def with_gpu(machine_: Machine, product: str) -> Machine:
     else:
         offers.pop(NVSWITCH_REDUCTION, None)
     changed = replace(
-        design, product=product, inside=_fitted(design.inside, old, new), offers=offers,
+        design,
+        product=product,
+        inside=_fitted(design.inside, old, new),
+        offers=offers,
         paths=_scaled(design.paths, old, new),
         reduction={**reductions(new), "host": design.reduction["host"]},
-    )  # fmt: skip
+    )
     return _again(machine_, changed)
 
 
@@ -115,9 +118,12 @@ def _scaled(paths: Mapping[PathKey, Costs], old: GPU, new: GPU) -> dict[PathKey,
     nvlink = new.bricks * new.brick.value / (old.bricks * old.brick.value) if old.bricks else 1.0
     memory = new.memory.value / old.memory.value
     factors = {
-        (NVLINK, CUDA): nvlink, (PCIE, CUDA): pcie, ("staging", CUDA): pcie,
-        ("self", CUDA): memory, (SAME_GPU, CUDA): memory,
-    }  # fmt: skip
+        (NVLINK, CUDA): nvlink,
+        (PCIE, CUDA): pcie,
+        ("staging", CUDA): pcie,
+        ("self", CUDA): memory,
+        (SAME_GPU, CUDA): memory,
+    }
     return {key: _faster(costs, factors.get(key, 1.0), new) for key, costs in paths.items()}
 
 

@@ -39,9 +39,10 @@ def offered(library: str, capabilities: Capabilities) -> Candidates:
 
     def candidates(collective: Collective, *arguments: object) -> list[Choice]:
         return [
-            choice for choice in known.candidates(collective, *arguments)
+            choice
+            for choice in known.candidates(collective, *arguments)
             if not capabilities.lacks(known.settings(collective, choice))
-        ]  # fmt: skip
+        ]
 
     return candidates
 

@@ -34,8 +34,10 @@ class Native:
 
 
 _PIPELINE: Mapping[str, str | int] = {
-    "tree_type": "kary", "is_non_blocking": 1, "recv_pre_posted": 0,
-}  # fmt: skip
+    "tree_type": "kary",
+    "is_non_blocking": 1,
+    "recv_pre_posted": 0,
+}
 AUTOMATIC = 0  # the enumeration's value for the library's own decision
 ALGORITHMS = {
     Collective.BCAST: {
@@ -79,11 +81,16 @@ _VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
 FILE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"  # of rules
 DEVICE_FILE = "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE"  # of the device layer's, where it is
 VARIABLES = (  # that matter here
-    DEVICE_COLLECTIVES, FILE, DEVICE_FILE,
-    *(f"MPIR_CVAR_{collective.upper()}_{name}" for collective in ALGORITHMS
-      for name in ("INTRA_ALGORITHM", "DEVICE_COLLECTIVE")),
+    DEVICE_COLLECTIVES,
+    FILE,
+    DEVICE_FILE,
+    *(
+        f"MPIR_CVAR_{collective.upper()}_{name}"
+        for collective in ALGORITHMS
+        for name in ("INTRA_ALGORITHM", "DEVICE_COLLECTIVE")
+    ),
     *(f"MPIR_CVAR_{Collective.BCAST.upper()}_{name}" for name, _ in _VARIABLES.values()),
-)  # fmt: skip
+)
 
 
 def native(collective: Collective, choice: Choice) -> Native:
@@ -140,8 +147,9 @@ def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
     stem = f"MPIR_CVAR_{collective.upper()}_"
     found = native(collective, choice)
     values: dict[str, int | str] = {
-        f"{stem}DEVICE_COLLECTIVE": 0, f"{stem}INTRA_ALGORITHM": found.name,
-    }  # fmt: skip
+        f"{stem}DEVICE_COLLECTIVE": 0,
+        f"{stem}INTRA_ALGORITHM": found.name,
+    }
     for parameter, value in leaf_parameters(found, choice).items():
         if parameter in _VARIABLES:
             values[f"{stem}{_VARIABLES[parameter][0]}"] = value

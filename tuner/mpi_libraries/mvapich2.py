@@ -13,13 +13,18 @@ from tuner.core.table import LIBRARY, Choice
 
 ALGORITHMS = {
     Collective.BCAST: {
-        "binomial": 1, "two_level_binomial": 2, "scatter_allgather": 3,
-        "two_level_scatter_allgather": 4, "scatter_allgather_ring": 5,
-        "two_level_scatter_allgather_ring": 6, "two_level_scatter_allgather_ring_shared": 7,
-        "two_level_knomial": 8, "two_level_pipeline": 9,
+        "binomial": 1,
+        "two_level_binomial": 2,
+        "scatter_allgather": 3,
+        "two_level_scatter_allgather": 4,
+        "scatter_allgather_ring": 5,
+        "two_level_scatter_allgather_ring": 6,
+        "two_level_scatter_allgather_ring_shared": 7,
+        "two_level_knomial": 8,
+        "two_level_pipeline": 9,
     },
     Collective.ALLREDUCE: {"recursive_doubling": 1, "rabenseifner": 2},
-}  # fmt: skip
+}
 # Nobody has tried them with operators that do not commute.
 UNTRIED_ORDER = {Collective.ALLREDUCE: ("rabenseifner",)}
 

@@ -24,24 +24,49 @@ COLLECTIVE_IDS = {
 }
 ALGORITHMS = {  # an algorithm's position is its number; 0 leaves the choice to the library
     Collective.ALLGATHER: (
-        DEFAULT, "linear", "bruck", "recursive_doubling", "ring", "neighbor_exchange", "two_proc",
+        DEFAULT,
+        "linear",
+        "bruck",
+        "recursive_doubling",
+        "ring",
+        "neighbor_exchange",
+        "two_proc",
         "sparbit",
     ),
     Collective.ALLREDUCE: (
-        DEFAULT, "linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring",
+        DEFAULT,
+        "linear",
+        "nonoverlapping",
+        "recursive_doubling",
+        "ring",
+        "segmented_ring",
         "rabenseifner",
     ),
     Collective.BCAST: (
-        DEFAULT, "linear", "chain", "pipeline", "split_binary", "binary", "binomial", "knomial",
-        "scatter_allgather", "scatter_allgather_ring",
+        DEFAULT,
+        "linear",
+        "chain",
+        "pipeline",
+        "split_binary",
+        "binary",
+        "binomial",
+        "knomial",
+        "scatter_allgather",
+        "scatter_allgather_ring",
     ),
     Collective.GATHER: (DEFAULT, "linear", "binomial", "linear_sync"),
     Collective.REDUCE: (
-        DEFAULT, "linear", "chain", "pipeline", "binary", "binomial", "in_order_binary",
+        DEFAULT,
+        "linear",
+        "chain",
+        "pipeline",
+        "binary",
+        "binomial",
+        "in_order_binary",
         "rabenseifner",
     ),
     Collective.SCATTER: (DEFAULT, "linear", "binomial", "linear_nonblocking"),
-}  # fmt: skip
+}
 SEGMENTED = {
     Collective.BCAST: ("chain", "pipeline", "split_binary", "binary", "binomial", "knomial"),
     Collective.ALLREDUCE: ("segmented_ring",),
@@ -73,15 +98,23 @@ DECIDING = (
 )
 # Parameters of that kind which parameter files may hold, too.
 DECIDING_VARIABLES = (
-    "coll", "coll_tuned_dynamic_rules_filename", "coll_han_dynamic_rules_filename", RADIX_VARIABLE,
+    "coll",
+    "coll_tuned_dynamic_rules_filename",
+    "coll_han_dynamic_rules_filename",
+    RADIX_VARIABLE,
     *(f"coll_tuned_{collective}_algorithm" for collective in ALGORITHMS),
-)  # fmt: skip
+)
 DYNAMIC_RULES = "coll_tuned_use_dynamic_rules"  # nothing is forced without it
 VARIABLES = (  # that matter here
-    DYNAMIC_RULES, "coll_tuned_dynamic_rules_filename", RADIX_VARIABLE,
-    *(f"coll_tuned_{collective}_algorithm{part}" for collective in ALGORITHMS
-      for part in ("", "_segmentsize", "_chain_fanout")),
-)  # fmt: skip
+    DYNAMIC_RULES,
+    "coll_tuned_dynamic_rules_filename",
+    RADIX_VARIABLE,
+    *(
+        f"coll_tuned_{collective}_algorithm{part}"
+        for collective in ALGORITHMS
+        for part in ("", "_segmentsize", "_chain_fanout")
+    ),
+)
 SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe
 CHAINS = (2, 4)
 ITEM = 4  # bytes of the elements that a probe sends

@@ -48,19 +48,25 @@ class Identity:
 
 # In the order in which they are tried: what is built on another library may name that one, too.
 PRODUCTS = (
-    Product("intelmpi", "Intel MPI", INTELMPI,
-            r"Intel\(R\) MPI Library (\d+(?:\.\d+)*(?: Update \d+)?)"),
+    Product(
+        "intelmpi", "Intel MPI", INTELMPI, r"Intel\(R\) MPI Library (\d+(?:\.\d+)*(?: Update \d+)?)"
+    ),
     Product("craympich", "Cray MPICH", MPICH, r"CRAY MPICH version (\d[\w.]*)"),
     Product("mvapichplus", "MVAPICH-Plus", MPICH, r"MVAPICH[- ]?Plus Version\s*:\s*(\S+)"),
     Product("mvapich2", "MVAPICH2", MPICH, r"MVAPICH2\S* Version\s*:\s*(\S+)"),
     Product("mvapich", "MVAPICH", MPICH, r"MVAPICH Version\s*:\s*(\S+)"),
     Product("mpich", "MPICH", MPICH, r"MPICH2? Version\s*:\s*(\S+)"),
-    Product("spectrummpi", "IBM Spectrum MPI", OPENMPI,
-            r"IBM Spectrum MPI, ident: (?:IBM Spectrum MPI )?v?(\d[\w.]*)"),
-    Product("spectrummpi", "IBM Spectrum MPI", OPENMPI,
-            r"Open MPI v(\S+?), package: IBM Spectrum MPI"),
+    Product(
+        "spectrummpi",
+        "IBM Spectrum MPI",
+        OPENMPI,
+        r"IBM Spectrum MPI, ident: (?:IBM Spectrum MPI )?v?(\d[\w.]*)",
+    ),
+    Product(
+        "spectrummpi", "IBM Spectrum MPI", OPENMPI, r"Open MPI v(\S+?), package: IBM Spectrum MPI"
+    ),
     Product("openmpi", "Open MPI", OPENMPI, r"Open MPI v(\d[^\s,]*)"),
-)  # fmt: skip
+)
 TITLES = {product.name: product.title for product in PRODUCTS}
 _BASES = {product.name: product.base for product in PRODUCTS}
 

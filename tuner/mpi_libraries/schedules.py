@@ -140,8 +140,9 @@ def _doubling(p: int) -> Iterator[Round]:
         partner, mine = rank ^ distance, rank & -distance
         theirs = mine ^ distance
         there = partner < p
-        yield Round.of(rank[there], partner[there], mine[there],
-                       count=np.minimum(distance, p - mine)[there])  # fmt: skip
+        yield Round.of(
+            rank[there], partner[there], mine[there], count=np.minimum(distance, p - mine)[there]
+        )
         served = p - mine - distance  # ranks of this half that had a partner
         for half in (1 << s for s in reversed(range(distance.bit_length() - 1))):
             other, first = rank ^ half, rank & -2 * half
@@ -203,6 +204,10 @@ def _cut(r: Round, finer: int, turns: int) -> Round:
     src, dst, first, into, count, reduce = (np.tile(column, turns) for column in r.columns)
     count = count * (finer // turns)
     return Round.of(
-        src, dst, first * finer + parts * count, into=into * finer + parts * count, count=count,
+        src,
+        dst,
+        first * finer + parts * count,
+        into=into * finer + parts * count,
+        count=count,
         reduce=reduce,
-    )  # fmt: skip
+    )

@@ -13,11 +13,9 @@ ALGORITHMS = {  # an algorithm's position is its number
     Collective.BCAST: ("knomial", "sag_knomial", "dbt"),
     Collective.REDUCE: ("knomial", "dbt", "srg"),
     Collective.ALLREDUCE: ("knomial", "sra_knomial", "dbt", "sliding_window", "ring"),
-    Collective.ALLGATHER: (
-        "knomial", "ring", "neighbor", "bruck", "sparbit", "linear", "batched",
-    ),
+    Collective.ALLGATHER: ("knomial", "ring", "neighbor", "bruck", "sparbit", "linear", "batched"),
     Collective.REDUCE_SCATTER: ("ring", "knomial"),
-}  # fmt: skip
+}
 EARLY = {  # what UCC 1.2 has already
     Collective.BCAST: ("knomial", "sag_knomial"),
     Collective.ALLREDUCE: ("knomial", "sra_knomial"),

@@ -106,8 +106,11 @@ class Clock:
         last = self._readings[-1]
         rows = self._comm.allgather((last.offset, last.uncertainty, self._drift()))
         if self.one:
-            return {"source": "CLOCK_MONOTONIC, one clock for all ranks",
-                    "offsets": [0.0] * len(rows), "uncertainty": 0.0}  # fmt: skip
+            return {
+                "source": "CLOCK_MONOTONIC, one clock for all ranks",
+                "offsets": [0.0] * len(rows),
+                "uncertainty": 0.0,
+            }
         return {
             "source": "CLOCK_MONOTONIC of each host, offsets by the shortest round trip",
             "offsets": [row[0] for row in rows],

@@ -48,8 +48,17 @@ def call(
         for choice in choices
     )
     sample = PER_CALL + one.ranks * (PER_MESSAGE + PER_BYTE * nbytes)
-    return Point("collective", str(collective), one.ranks, nbytes, arms, len(arms) * sample,
-                 nodes=one.nodes, ppn=one.ppn, placement=one.placement)  # fmt: skip
+    return Point(
+        "collective",
+        str(collective),
+        one.ranks,
+        nbytes,
+        arms,
+        len(arms) * sample,
+        nodes=one.nodes,
+        ppn=one.ppn,
+        placement=one.placement,
+    )
 
 
 def _own(collective: Collective, one: Shape, nbytes: int, request: Request) -> Iterator[Choice]:
@@ -79,10 +88,14 @@ def side_by_side(request: Request, points: Iterable[Point]) -> Iterator[Point]:
         copies = len(places)
         heaviest = sorted(found, key=lambda point: -point.weight)
         dealt = [
-            replace(point, weight=point.weight / copies, group=number if copies > 1 else 0,
-                    first=places[turn % copies])
+            replace(
+                point,
+                weight=point.weight / copies,
+                group=number if copies > 1 else 0,
+                first=places[turn % copies],
+            )
             for turn, point in enumerate(heaviest)
-        ]  # fmt: skip
+        ]
         yield from sorted(dealt, key=lambda point: (point.first, point.weight))
 
 

@@ -144,9 +144,10 @@ class Call:
         taken = self.buffers.put(np.full(len(expected), -1, np.float32))
         self._bound(comm, root, send, taken)()
         gets = {
-            Collective.BCAST: rank != root, Collective.GATHER: rank == root,
+            Collective.BCAST: rank != root,
+            Collective.GATHER: rank == root,
             Collective.REDUCE: rank == root,
-        }.get(name, True)  # fmt: skip
+        }.get(name, True)
         return not gets or np.array_equal(self.buffers.get(taken), expected)
 
 

@@ -20,9 +20,25 @@ OPERATORS = ("sum", "prod", "min", "max")
 DTYPES = ("float32", "float64", "int32", "int64")
 REDUCTION_SIZES = (1024, 16384, 2**17, 2**20, 2**22, 2**24)
 PINGPONG_SIZES = (
-    8, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 2**17, 2**18, 2**19, 2**20,
-    2**21, 2**22, 2**23,
-)  # fmt: skip
+    8,
+    64,
+    256,
+    512,
+    1024,
+    2048,
+    4096,
+    8192,
+    16384,
+    32768,
+    65536,
+    2**17,
+    2**18,
+    2**19,
+    2**20,
+    2**21,
+    2**22,
+    2**23,
+)
 BURST_LENGTHS, BURST_SIZE = (1, 33), 8
 BETWEEN = (SAME_GPU, NVLINK, PCIE)  # classes of the way between two ranks of one host
 IPC = "ipc_"  # before the class of the way that a copy out of another rank's memory takes
@@ -62,7 +78,7 @@ def _messages(subject: str, nodes: int, ppn: int) -> Iterator[Point]:
 
 def _ladder(
     kind: str, subject: str, sizes: Sequence[int], p: int, *, ppn: int, nodes: int = 1
-) -> Point:  # fmt: skip
+) -> Point:
     arms = tuple(Arm(nbytes=nbytes) for nbytes in sizes)
     weight = sum(PER_CALL + PER_BYTE * nbytes for nbytes in sizes)
     return Point(kind, subject, p, 0, arms, weight, nodes=nodes, ppn=ppn, memory=CUDA)

@@ -109,9 +109,17 @@ def carry_out(
     Raises as `probe` does.
     """
     version = launcher.version()
-    known = {"plan": plan.fingerprint, **about, "ranks": plan.ranks, "target": plan.target,
-             "operators": plan.operators, "thread_level": plan.thread_level, "budget": budget,
-             "excluded": [], BEGAN: time.time()}  # fmt: skip
+    known = {
+        "plan": plan.fingerprint,
+        **about,
+        "ranks": plan.ranks,
+        "target": plan.target,
+        "operators": plan.operators,
+        "thread_level": plan.thread_level,
+        "budget": budget,
+        "excluded": [],
+        BEGAN: time.time(),
+    }
     file = ProbeFile(out, cluster, version, plan, known, anew)
     left = file.resume()
     if not file.ended:

@@ -32,15 +32,18 @@ def provenance(launcher_version: str, python: Path) -> dict[str, Any]:
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "host": platform.node(),
         "kernel": platform.release(),
-        "clock": "CLOCK_MONOTONIC (" + _read("/sys/devices/system/clocksource/clocksource0/"
-                                             "current_clocksource", "unknown source") + ")",
+        "clock": "CLOCK_MONOTONIC ("
+        + _read(
+            "/sys/devices/system/clocksource/clocksource0/current_clocksource", "unknown source"
+        )
+        + ")",
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "launcher": launcher_version,
         "rank_python": str(python),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "revision": _revision(),
-    }  # fmt: skip
+    }
 
 
 def memory() -> int:
@@ -66,6 +69,8 @@ def _revision() -> str | None:
         return None
     answer = subprocess.run(
         ["git", "-C", str(PACKAGE.parent), "describe", "--always", "--dirty"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return answer.stdout.strip() or None

@@ -43,8 +43,11 @@ def merge(paths: Sequence[Path], out: Path) -> Measurements:
     about = _about([other["provenance"] for other, _ in parts], series)
     cluster = from_record(Cluster, header["cluster"])
     merged = Measurements(cluster, header["library"], about, tuple(series))
-    lines = [header_line(cluster, merged.library, about), *map(series_line, series),
-             end_line(len(series))]  # fmt: skip
+    lines = [
+        header_line(cluster, merged.library, about),
+        *map(series_line, series),
+        end_line(len(series)),
+    ]
     write_atomically(out, "".join(line + "\n" for line in lines))
     return merged
 

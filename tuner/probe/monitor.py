@@ -56,9 +56,13 @@ class Watch:
     """
 
     def __init__(
-        self, plan: Plan, budget: float, tell: Callable[[Progress], None], before: float = 0.0,
+        self,
+        plan: Plan,
+        budget: float,
+        tell: Callable[[Progress], None],
+        before: float = 0.0,
         kept: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.budget = budget  # seconds of the present launch
         self.current = ""
         self.finished = 0  # points of the present launch

@@ -113,14 +113,20 @@ def probe_chosen(
     only = len(rounds) if alone else None
     carry = partial(
         carry_out, budget=budget, on_progress=on_progress, end=end, anew=False, only=only
-    )  # fmt: skip
+    )
     return _carried_out(out, request, launcher, rounds, name, about, carry, target)
 
 
 def _carried_out(
-    out: Path, request: Request, launcher: Launcher, rounds: Sequence[Sequence[Chosen]], name: str,
-    kept: Mapping[str, Any], carry: partial[Measurements], target: float | None = None,
-) -> Measurements:  # fmt: skip
+    out: Path,
+    request: Request,
+    launcher: Launcher,
+    rounds: Sequence[Sequence[Chosen]],
+    name: str,
+    kept: Mapping[str, Any],
+    carry: partial[Measurements],
+    target: float | None = None,
+) -> Measurements:
     require_target(out)
     first = plan_cluster(request)
     mpi_libraries.require_unset(mpi_libraries.named(request.library).DECIDING)
@@ -130,8 +136,13 @@ def _carried_out(
         for point in plan_chosen(request, chosen, launch).points
     ]
     words = (launcher.template or Template.parse(request.library)).words
-    about = {**provenance(launcher.version(), launcher.python), "launcher_words": list(words),
-             "plan": first.fingerprint, "thread_level": request.thread_level, **kept}  # fmt: skip
+    about = {
+        **provenance(launcher.version(), launcher.python),
+        "launcher_words": list(words),
+        "plan": first.fingerprint,
+        "thread_level": request.thread_level,
+        **kept,
+    }
     if rounds:
         records = [[placed_record(asdict(one)) for one in chosen] for chosen in rounds]
         about["rounds"] = json.loads(json.dumps(records))  # as the file has them
@@ -217,9 +228,13 @@ def _loopback(request: Request, launcher: Launcher, patience: float) -> dict[str
     first = Hosts(request.hosts.names[:1], 2)
     try:
         run = launcher.run(
-            2, rank_program("tuner.rank_programs.loopback"),
-            hosts=first, ppn=2, settings=OWN_HOST[request.library], timeout=patience,
-        )  # fmt: skip
+            2,
+            rank_program("tuner.rank_programs.loopback"),
+            hosts=first,
+            ppn=2,
+            settings=OWN_HOST[request.library],
+            timeout=patience,
+        )
         found = json.loads(run.stdout.splitlines()[-1])
         if isinstance(found, dict):
             return {"loopback": found}
@@ -271,11 +286,18 @@ def plan_chosen(request: Request, chosen: Sequence[Chosen], launch: int = 0) -> 
 
 def _plan(request: Request, points: Iterable[Point]) -> Plan:
     return Plan(
-        request.library, request.nodes * request.ppn, os.cpu_count() or 1, request.target,
-        request.operators, tuple(points), fewest=request.fewest, hosts=request.hosts.names,
-        ppn=request.ppn, devices="devices" in request.parts,
+        request.library,
+        request.nodes * request.ppn,
+        os.cpu_count() or 1,
+        request.target,
+        request.operators,
+        tuple(points),
+        fewest=request.fewest,
+        hosts=request.hosts.names,
+        ppn=request.ppn,
+        devices="devices" in request.parts,
         thread_level=request.thread_level,
-    )  # fmt: skip
+    )
 
 
 def _with_sentinels(points: Sequence[Point], request: Request) -> Iterator[Point]:
@@ -295,5 +317,14 @@ def _with_sentinels(points: Sequence[Point], request: Request) -> Iterator[Point
 
 def _sentinel(subject: str, nodes: int, ppn: int, number: int) -> Point:
     arms = (Arm(params={"of": number}),)
-    return Point("sentinel", subject, 2, SENTINEL_SIZE, arms, 10 * cost(arms), nodes=nodes,
-                 ppn=ppn, number=number)  # fmt: skip
+    return Point(
+        "sentinel",
+        subject,
+        2,
+        SENTINEL_SIZE,
+        arms,
+        10 * cost(arms),
+        nodes=nodes,
+        ppn=ppn,
+        number=number,
+    )

@@ -15,12 +15,7 @@ from dataclasses import replace
 from tuner.probe.probe_plan import Arm, Point
 from tuner.probe.probe_spec import Request
 from tuner.probe.representative_pairs import Pair, Reach
-from tuner.probe.single_host import (
-    BURST_LENGTHS,
-    BURST_SIZES,
-    PINGPONG_SIZES,
-    REDUCTION_SIZES,
-)
+from tuner.probe.single_host import BURST_LENGTHS, BURST_SIZES, PINGPONG_SIZES, REDUCTION_SIZES
 from tuner.topology import CROSS_SOCKET, MEMORY_BUS, NETWORK, NODE
 
 COARSE = 1000  # the numbers of ladders of few sizes begin here
@@ -193,8 +188,18 @@ def shared(request: Request) -> Iterator[Point]:
         own = _ladder(SHARED_SIZES, of=kind) if kind else arms
         for k in _doublings(len(pairs)):
             hosts = tuple(host for pair in pairs[:k] for host in pair)
-            yield Point("pairs", "uplink", 2 * k, 0, own, k * cost(own), nodes=2 * k, ppn=1,
-                        hosts=hosts, number=kind)  # fmt: skip
+            yield Point(
+                "pairs",
+                "uplink",
+                2 * k,
+                0,
+                own,
+                k * cost(own),
+                nodes=2 * k,
+                ppn=1,
+                hosts=hosts,
+                number=kind,
+            )
     for k in _doublings(request.ppn // 2) if request.ppn > 1 else ():
         yield Point("pairs", MEMORY_BUS, 2 * k, 0, arms, k * cost(arms), ppn=2 * k)
 

@@ -154,8 +154,9 @@ def overhead(comm: MPI.Comm, nbytes: int) -> Arm:
             MPI.Request.Waitall(requests)
 
     if sender:
-        return Arm(lambda: MPI.Prequest.Startall(requests),
-                   after=lambda: MPI.Request.Waitall(requests))  # fmt: skip
+        return Arm(
+            lambda: MPI.Prequest.Startall(requests), after=lambda: MPI.Request.Waitall(requests)
+        )
     return Arm(lambda: called.append(True), after=receive)
 
 
@@ -203,9 +204,7 @@ def reduction(nbytes: int) -> Arm:
     return warmed(lambda: MPI.SUM.Reduce_local(arriving, into), nbytes)
 
 
-def eager_limit(
-    comm: MPI.Comm, largest: int, empty: Empty = zeros
-) -> tuple[int, list[float]]:  # fmt: skip
+def eager_limit(comm: MPI.Comm, largest: int, empty: Empty = zeros) -> tuple[int, list[float]]:
     """Return the smallest message whose sender waits for the receiver, to 1 / `EAGER_PRECISION` and
     exactly if it is a power of two, and how long it waited (s).
 

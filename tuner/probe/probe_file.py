@@ -52,9 +52,14 @@ class ProbeFile:
     """
 
     def __init__(
-        self, path: Path, cluster: Cluster, version: str, plan: Plan, about: dict[str, Any],
+        self,
+        path: Path,
+        cluster: Cluster,
+        version: str,
+        plan: Plan,
+        about: dict[str, Any],
         anew: bool | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path, self.cluster, self.version = path, cluster, version
         self.plan, self.about = plan, about
         self.ended = False
@@ -102,10 +107,11 @@ class ProbeFile:
         left_out = [key for key in unmeasured if key in [*self.left_out, *watch.left_out]]
         why = {**_reasons(self.about.get("excluded", [])), **watch.why}
         self.about = {
-            **self.about, **watch.facts,
+            **self.about,
+            **watch.facts,
             "excluded": self.plan.less(left_out).excluded(series, why),
             "seconds": round(watch.elapsed + self._interrupted + self.about.get("seconds", 0.0), 1),
-        }  # fmt: skip
+        }
         for name in UNDERWAY:
             self.about.pop(name, None)
         notes = self._notes(series, watch, left_out)

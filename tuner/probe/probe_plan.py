@@ -106,9 +106,17 @@ class Point(Placed):
     def key(self) -> Key:
         """What identifies the point in its plan."""
         return (
-            self.launch, self.kind, self.subject, self.nodes, self.ppn or self.p, self.p,
-            self.nbytes, self.number, self.memory, *_unusual(self.placement),
-        )  # fmt: skip
+            self.launch,
+            self.kind,
+            self.subject,
+            self.nodes,
+            self.ppn or self.p,
+            self.p,
+            self.nbytes,
+            self.number,
+            self.memory,
+            *_unusual(self.placement),
+        )
 
     @property
     def place(self) -> Place:
@@ -133,11 +141,19 @@ class Point(Placed):
         """The measurement of one arm."""
         kind = SCHEDULE if arm.via == SCHEDULE else self.kind
         return Measurement(
-            kind=kind, subject=self.subject, nodes=self.nodes, ppn=self.ppn or self.p,
-            p=self.p, nbytes=self.size(arm), samples=tuple(samples), algorithm=arm.algorithm,
-            params=dict(arm.params), memory=self.memory, launch=self.launch,
+            kind=kind,
+            subject=self.subject,
+            nodes=self.nodes,
+            ppn=self.ppn or self.p,
+            p=self.p,
+            nbytes=self.size(arm),
+            samples=tuple(samples),
+            algorithm=arm.algorithm,
+            params=dict(arm.params),
+            memory=self.memory,
+            launch=self.launch,
             placement=self.placement,
-        )  # fmt: skip
+        )
 
     def __str__(self) -> str:
         nbytes = None if self.kind in UNSIZED else self.nbytes
@@ -251,9 +267,17 @@ def _key(series: Measurement) -> Key:
     nbytes = 0 if series.kind in UNSIZED else series.nbytes
     kind = "collective" if series.kind == SCHEDULE else series.kind
     return (
-        series.launch, kind, series.subject, series.nodes, series.ppn, series.p, nbytes,
-        series.params.get("of", 0), series.memory, *_unusual(series.placement),
-    )  # fmt: skip
+        series.launch,
+        kind,
+        series.subject,
+        series.nodes,
+        series.ppn,
+        series.p,
+        nbytes,
+        series.params.get("of", 0),
+        series.memory,
+        *_unusual(series.placement),
+    )
 
 
 def _unusual(placement: str) -> tuple[str, ...]:

@@ -133,8 +133,9 @@ class Reach:
         alike = (
             [(node.cores, node.interior) for node in there],
             [name[link] for link in found.links.ravel().tolist()],
-            self.topology.capacity[crossed].tolist(), np.round(found.latency, SAME).tolist(),
-        )  # fmt: skip
+            self.topology.capacity[crossed].tolist(),
+            np.round(found.latency, SAME).tolist(),
+        )
         return alike, set(crossed)
 
     def _pair(self, number: int) -> Pair:

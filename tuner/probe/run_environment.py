@@ -14,8 +14,24 @@ from tuner.probe.clock import Clock
 from tuner.probe.machine import cpu, memory
 from tuner.probe.rank_layout import Layout
 
-KEPT = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_", "MPICH_", "FI_", "UCX_", "NCCL_", "CUDA_",
-        "ROCR_", "HIP_", "OMP_", "SLURM_JOB_", "SLURM_CLUSTER_", "LSB_", "PBS_")  # fmt: skip
+KEPT = (
+    "OMPI_MCA_",
+    "PRTE_MCA_",
+    "PMIX_MCA_",
+    "MPIR_",
+    "MPICH_",
+    "FI_",
+    "UCX_",
+    "NCCL_",
+    "CUDA_",
+    "ROCR_",
+    "HIP_",
+    "OMP_",
+    "SLURM_JOB_",
+    "SLURM_CLUSTER_",
+    "LSB_",
+    "PBS_",
+)
 SECRET = re.compile(r"KEY|TOKEN|PASS|SECRET|CRED|AUTH|COOKIE", re.IGNORECASE)
 LONGEST = 500  # characters of a value
 NVIDIA = Path("/proc/driver/nvidia/version")

@@ -103,9 +103,12 @@ class Session:
         fewest = max(self._plan.fewest, FEWEST * (point.kind == "sentinel"))
         samples = self._stopwatch.sample(
             self._timed(point, arms),
-            target=self._plan.target, seconds=seconds, seed=self._plan.seed,
-            compete=point.kind in CALLS, fewest=fewest,
-        )  # fmt: skip
+            target=self._plan.target,
+            seconds=seconds,
+            seed=self._plan.seed,
+            compete=point.kind in CALLS,
+            fewest=fewest,
+        )
         self.spread += self._stopwatch.spread.tolist()
         return lines(point, arms, samples / _calls(point)) if len(samples) >= fewest else None
 
@@ -131,8 +134,16 @@ class Session:
         text: str | None = None
         part = MPI.Intracomm(self._comm.Split(0 if mine else MPI.UNDEFINED, self._comm.rank))
         if mine:
-            own = Session(self._plan, part, self._crowded, self._clock, self._alive, self._report,
-                          self._note, self._end)  # fmt: skip
+            own = Session(
+                self._plan,
+                part,
+                self._crowded,
+                self._clock,
+                self._alive,
+                self._report,
+                self._note,
+                self._end,
+            )
             text = own.measure(point, seconds)
             self.spread += own.spread
             own.close()

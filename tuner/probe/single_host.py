@@ -16,9 +16,27 @@ from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 # No powers of two: where libraries switch their algorithms says little of what lies between.
 COLLECTIVE_SIZES = (4, 64, *(1200 * 2**k for k in range(13)))
 PINGPONG_SIZES = (
-    0, 4, 64, 256, 512, 1024, 2048, 3072, 4096, 8192, 16384, 32768, 65536, 2**17, 2**18, 2**19,
-    2**20, 2**21, 2**22, 2**23,
-)  # fmt: skip
+    0,
+    4,
+    64,
+    256,
+    512,
+    1024,
+    2048,
+    3072,
+    4096,
+    8192,
+    16384,
+    32768,
+    65536,
+    2**17,
+    2**18,
+    2**19,
+    2**20,
+    2**21,
+    2**22,
+    2**23,
+)
 BURST_SIZES = (8, 1024, 8192)
 BURST_LENGTHS = (1, 33)
 REDUCTION_SIZES = (0, 64, 1024, 4096, 16384, 65536, 2**18, 2**20, 2**22, 2**23)
@@ -77,9 +95,15 @@ def make_plan(
         if _ranks_for(point, started) == p
     ]
     return Plan(
-        library, ranks, cores, target, operators, tuple(points), devices="devices" in parts,
+        library,
+        ranks,
+        cores,
+        target,
+        operators,
+        tuple(points),
+        devices="devices" in parts,
         thread_level=thread_level,
-    )  # fmt: skip
+    )
 
 
 def _ranks_for(point: Point, started: Sequence[int]) -> int:

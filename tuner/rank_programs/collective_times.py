@@ -145,8 +145,9 @@ def main(turn: str, side: str, seconds: str, listed: str) -> None:
             turns.wait(2 * (4 * number + condition) + (side != first))
             right = condition > 0 or _warmed_up(timed, Call(collective, size))
             right = world.allreduce(right, MPI.LAND)
-            taken = timed.seconds(condition % 2 == 1, 1 if condition < 2 else IN_A_ROW,
-                                  float(seconds))  # fmt: skip
+            taken = timed.seconds(
+                condition % 2 == 1, 1 if condition < 2 else IN_A_ROW, float(seconds)
+            )
             if world.rank == 0:
                 wrong = "" if right else f"{number} wrong 0\n"
                 print(f"{wrong}{number} {CONDITIONS[condition]} {taken:.9g}", flush=True)

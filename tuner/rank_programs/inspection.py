@@ -43,12 +43,16 @@ def inspect() -> dict[str, Any]:
     """Return all of it."""
     said = MPI.Get_library_version().replace("\0", "").strip()
     return {
-        "python": platform.python_version(), "numpy": _numpy(), "mpi4py": mpi4py.__version__,
-        "config": mpi4py.get_config(), "libmpi": str(loaded_library()), "says": said,
+        "python": platform.python_version(),
+        "numpy": _numpy(),
+        "mpi4py": mpi4py.__version__,
+        "config": mpi4py.get_config(),
+        "libmpi": str(loaded_library()),
+        "says": said,
         "extension": Path(str(MPI.__file__)).name,
         "standard": list(MPI.Get_version()),
         "capabilities": capabilities_record(capabilities(said)),
-    }  # fmt: skip
+    }
 
 
 def _numpy() -> str:

@@ -133,8 +133,11 @@ class Probe:
         if len(points) > 1 and self._meet(comm, mine, len(points)):
             turns = [[lane] for lane in everyone]
             if self._first:
-                report("note", text=f"paths of {len(points)} copies of {points[0][0]} and the like"
-                       " meet: measured one after another")  # fmt: skip
+                report(
+                    "note",
+                    text=f"paths of {len(points)} copies of {points[0][0]} and the like"
+                    " meet: measured one after another",
+                )
         weights = [sum(point.weight for point in lane) for lane in points]
         seconds = self._account.allot(sum(weights))
         for turn in turns:
@@ -158,8 +161,9 @@ class Probe:
     def _lane(self, points: list[Point], comm: MPI.Intracomm, seconds: float, alone: bool) -> None:
         """Points of one place, one after another; `alone`: all other ranks sleep."""
         crowded = rank_layout.crowded(comm) if alone else self._crowded
-        session = Session(self._plan, comm, crowded, self._clock, self._alive, _excluded, _noted,
-                          self._end)  # fmt: skip
+        session = Session(
+            self._plan, comm, crowded, self._clock, self._alive, _excluded, _noted, self._end
+        )
         account = Account(seconds, [point.weight for point in points])
         for point in points:
             begin = time.monotonic()

@@ -18,9 +18,11 @@ import mpi4py
 from mpi4py import MPI
 
 LEVELS = {
-    MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled",
-    MPI.THREAD_SERIALIZED: "serialized", MPI.THREAD_MULTIPLE: "multiple",
-}  # fmt: skip
+    MPI.THREAD_SINGLE: "single",
+    MPI.THREAD_FUNNELED: "funneled",
+    MPI.THREAD_SERIALIZED: "serialized",
+    MPI.THREAD_MULTIPLE: "multiple",
+}
 
 
 def about() -> dict[str, Any]:
@@ -29,12 +31,16 @@ def about() -> dict[str, Any]:
 
     source = Path(__file__)
     return {
-        "host": MPI.Get_processor_name(), "python": platform.python_version(),
-        "interpreter": sys.executable, "numpy": numpy.__version__, "mpi4py": mpi4py.__version__,
+        "host": MPI.Get_processor_name(),
+        "python": platform.python_version(),
+        "interpreter": sys.executable,
+        "numpy": numpy.__version__,
+        "mpi4py": mpi4py.__version__,
         "library": " ".join(MPI.Get_library_version().replace("\0", "").split())[:200],
         "package": hashlib.sha256(source.read_bytes()).hexdigest()[:12],
-        "machine": platform.machine(), "cores": len(os.sched_getaffinity(0)),
-    }  # fmt: skip
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+    }
 
 
 def main() -> None:

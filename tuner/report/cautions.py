@@ -21,9 +21,7 @@ def of_comparison(changed: Sequence[Record], control: Sequence[Record]) -> list[
     """Return sentences on wrong and slower calls, and on how far the comparison is trusted."""
     compared = [*changed, *control]
     costs = _costs(control)
-    return [
-        *_wrong(compared), *_losses(changed), *costs, *_departures(control), *_noise(compared)
-    ]  # fmt: skip
+    return [*_wrong(compared), *_losses(changed), *costs, *_departures(control), *_noise(compared)]
 
 
 def is_slower(record: Record) -> bool:

@@ -49,9 +49,11 @@ def off(measured: Mapping[str, Curve], predicted: Mapping[str, Curve]) -> float 
     """
     errors = [
         abs(math.log(dict(predicted[name])[nbytes] / seconds))
-        for name, curve in measured.items() if name in predicted
-        for nbytes, seconds in curve if dict(predicted[name]).get(nbytes)
-    ]  # fmt: skip
+        for name, curve in measured.items()
+        if name in predicted
+        for nbytes, seconds in curve
+        if dict(predicted[name]).get(nbytes)
+    ]
     return math.exp(median(errors)) if errors else None
 
 

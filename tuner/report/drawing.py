@@ -24,14 +24,27 @@ INK, SOFT, PAPER = "#222222", "#666666", "#ffffff"
 # Fills and edges of the boxes, and colours of the links: Paul Tol's "light" and "muted" schemes,
 # distinguishable with every common kind of colour blindness (personal.sron.nl/~pault, 2021).
 BOXES = {
-    "cpu": ("#dbe7f5", "#4477aa"), "gpu": ("#dcefd9", "#117733"), "nic": ("#f8e3d9", "#cc6677"),
-    "switch": ("#eeeeee", "#888888"), "node": ("#dbe7f5", "#4477aa"),
+    "cpu": ("#dbe7f5", "#4477aa"),
+    "gpu": ("#dcefd9", "#117733"),
+    "nic": ("#f8e3d9", "#cc6677"),
+    "switch": ("#eeeeee", "#888888"),
+    "node": ("#dbe7f5", "#4477aa"),
     "network": ("#f3ead2", "#998833"),
-}  # fmt: skip
-LINKS = {"nvlink": "#117733", "pcie": "#8899aa", "socket": "#aa7722", "memory": "#aa4499",
-         "network": "#cc6677"}  # fmt: skip
-NAMES = {"nvlink": "NVLink", "pcie": "PCIe", "socket": "CPU bus", "memory": "memory",
-         "network": "network"}  # fmt: skip
+}
+LINKS = {
+    "nvlink": "#117733",
+    "pcie": "#8899aa",
+    "socket": "#aa7722",
+    "memory": "#aa4499",
+    "network": "#cc6677",
+}
+NAMES = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "socket": "CPU bus",
+    "memory": "memory",
+    "network": "network",
+}
 
 
 def image(figure: Figure, form: str) -> bytes:
@@ -39,9 +52,14 @@ def image(figure: Figure, form: str) -> bytes:
     buffer = io.BytesIO()
     with mpl.rc_context(STYLE):
         figure.savefig(
-            buffer, format=form, bbox_inches="tight", pad_inches=0.15, dpi=150, facecolor=PAPER,
+            buffer,
+            format=form,
+            bbox_inches="tight",
+            pad_inches=0.15,
+            dpi=150,
+            facecolor=PAPER,
             metadata={"Date": None} if form == "svg" else None,
-        )  # fmt: skip
+        )
     return buffer.getvalue()
 
 
@@ -59,9 +77,15 @@ def canvas(width: float, height: float, title: str, subtitle: str) -> tuple[Figu
 
 
 def box(
-    axes: Axes, x: float, y: float, width: float, height: float, kind: str, text: str,
+    axes: Axes,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    kind: str,
+    text: str,
     fontsize: float = 8.0,
-) -> None:  # fmt: skip
+) -> None:
     """A rounded box round (x, y)."""
     fill, edge = BOXES[kind]
     axes.add_patch(
@@ -76,8 +100,17 @@ def box(
             zorder=3,
         )
     )
-    axes.text(x, y, text, ha="center", va="center", fontsize=fontsize, color=INK, zorder=4,
-              linespacing=1.15)  # fmt: skip
+    axes.text(
+        x,
+        y,
+        text,
+        ha="center",
+        va="center",
+        fontsize=fontsize,
+        color=INK,
+        zorder=4,
+        linespacing=1.15,
+    )
 
 
 def wire(axes: Axes, x: Sequence[float], y: Sequence[float], colour: str, width: float) -> None:

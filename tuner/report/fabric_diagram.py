@@ -36,8 +36,9 @@ def draw_fabric(topology: Topology, title: str, subtitle: str) -> Figure:
     levels = topology.levels
     beside = any(
         level and level == levels.get(link.target)
-        for link in topology.links if (level := levels.get(link.source))
-    )  # fmt: skip
+        for link in topology.links
+        if (level := levels.get(link.source))
+    )
     if beside:
         return draw_routers(topology, title, subtitle)
     return _draw_tree(topology, levels, title, subtitle)
@@ -70,9 +71,13 @@ def _rows(topology: Topology, levels: dict[str, int]) -> list[Level]:
         by_level.setdefault(levels.get(name, 1), []).append(name)
     rows = []
     for level in sorted(by_level):
-        word = "switch" if len(topology.switches) == 1 else "leaf switch" if level == 1 else (
-            "spine switch" if level == max(by_level) else "switch"
-        )  # fmt: skip
+        word = (
+            "switch"
+            if len(topology.switches) == 1
+            else "leaf switch"
+            if level == 1
+            else ("spine switch" if level == max(by_level) else "switch")
+        )
         rows.append(Level(by_level[level], word, _few(by_level[level])))
     return [_node_row(topology, rows[:1]), *rows]
 
@@ -146,10 +151,24 @@ def _called(names: list[str], number: dict[str, int]) -> str:
 def _counted(axes: Axes, level: Level, y: float, notes: Sequence[str]) -> None:
     many = "" if len(level.names) == 1 else "es" if level.word.endswith("ch") else "s"
     lifted = 0.08 * len(notes)
-    axes.text(WIDTH - 2.35, y + lifted, f"{len(level.names):,} {level.word}{many}", ha="left",
-              va="center", fontsize=9, fontweight="bold")  # fmt: skip
-    axes.text(WIDTH - 2.35, y + lifted - 0.1, "\n".join(notes), ha="left", va="top", fontsize=8,
-              color=SOFT)  # fmt: skip
+    axes.text(
+        WIDTH - 2.35,
+        y + lifted,
+        f"{len(level.names):,} {level.word}{many}",
+        ha="left",
+        va="center",
+        fontsize=9,
+        fontweight="bold",
+    )
+    axes.text(
+        WIDTH - 2.35,
+        y + lifted - 0.1,
+        "\n".join(notes),
+        ha="left",
+        va="top",
+        fontsize=8,
+        color=SOFT,
+    )
 
 
 def _notes(topology: Topology, level: Level, at: dict[str, tuple[float, float]]) -> list[str]:
@@ -161,8 +180,11 @@ def _notes(topology: Topology, level: Level, at: dict[str, tuple[float, float]])
     if any(len(names) > 1 for names in level.boxes):
         notes.append("a line: one cable of each node")
     owner = _owner(topology)
-    if any(owner.get(link.source) in at and link.target not in at for link in topology.links
-           if link.target not in owner):  # fmt: skip
+    if any(
+        owner.get(link.source) in at and link.target not in at
+        for link in topology.links
+        if link.target not in owner
+    ):
         notes.append("not all of their leaves are drawn")
     return notes
 
@@ -188,5 +210,12 @@ def _taper(
         text = f"{cables[number]:,} cables, {rate(total[number])} upwards"
         if number and total[number] < 0.999 * total[0]:
             text += f"\n{total[0] / total[number]:.3g}:1 taper"
-        axes.text(WIDTH - 2.35, heights[number] + ROW / 2, text, ha="left", va="center",
-                  fontsize=8, color=SOFT)  # fmt: skip
+        axes.text(
+            WIDTH - 2.35,
+            heights[number] + ROW / 2,
+            text,
+            ha="left",
+            va="center",
+            fontsize=8,
+            color=SOFT,
+        )

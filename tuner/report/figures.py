@@ -19,15 +19,31 @@ from tuner.report.curves import Curve
 
 # Paul Tol's "muted" scheme, distinguishable with every common kind of colour blindness
 # (personal.sron.nl/~pault, 2021); the markers tell the curves apart without any colour.
-COLOURS = ("#332288", "#CC6677", "#117733", "#88CCEE", "#882255", "#999933", "#44AA99", "#AA4499",
-           "#DDCC77")  # fmt: skip
+COLOURS = (
+    "#332288",
+    "#CC6677",
+    "#117733",
+    "#88CCEE",
+    "#882255",
+    "#999933",
+    "#44AA99",
+    "#AA4499",
+    "#DDCC77",
+)
 MARKERS = "osD^vPX<>"
 INK, FAINT, GAIN, LOSS = "#222222", "#dddddd", "#117733", "#882255"
 STYLE: dict[Any, Any] = {
-    "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": INK,
-    "axes.grid": True, "grid.color": FAINT, "grid.linewidth": 0.6, "svg.hashsalt": "tuner",
-    "axes.titlesize": 10, "axes.titlelocation": "left",
-}  # fmt: skip
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.grid": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "svg.hashsalt": "tuner",
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+}
 
 
 def _svg(figure: Figure) -> str:
@@ -72,9 +88,11 @@ def _looks(names: set[str]) -> dict[str, dict[str, Any]]:
         looks[DEFAULT] = {"color": "black", "linewidth": 2.6, "linestyle": (0, (4, 1.5))}
     for number, name in enumerate(sorted(names - {DEFAULT})):
         looks[name] = {
-            "color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)],
-            "markersize": 4, "linewidth": 1.2,
-        }  # fmt: skip
+            "color": COLOURS[number % len(COLOURS)],
+            "marker": MARKERS[number % len(MARKERS)],
+            "markersize": 4,
+            "linewidth": 1.2,
+        }
     return looks
 
 
@@ -84,9 +102,11 @@ def _draw_curves(
     for name, curve in curves.items():
         visible = [(nbytes, seconds) for nbytes, seconds in curve if nbytes > 0 and seconds > 0]
         axes.plot(
-            [nbytes for nbytes, _ in visible], [seconds for _, seconds in visible],
-            zorder=4 if name == DEFAULT else 3, **look[name],
-        )  # fmt: skip
+            [nbytes for nbytes, _ in visible],
+            [seconds for _, seconds in visible],
+            zorder=4 if name == DEFAULT else 3,
+            **look[name],
+        )
     if not curves:
         axes.text(0.5, 0.5, "not simulated", transform=axes.transAxes, ha="center", color="#666666")
 

@@ -51,8 +51,17 @@ def _draw(
     times, off = ladder.times[0], ladder.residuals()
     low, high = np.quantile(ladder.times[1:], [0.025, 0.975], axis=0)
     bars = [np.maximum(times - low, 0), np.maximum(high - times, 0)]
-    upper.errorbar(shown, times, bars, fmt="o", color=POINT, markersize=4, linewidth=1,
-                   label="measured, 95 %", zorder=3)  # fmt: skip
+    upper.errorbar(
+        shown,
+        times,
+        bars,
+        fmt="o",
+        color=POINT,
+        markersize=4,
+        linewidth=1,
+        label="measured, 95 %",
+        zorder=3,
+    )
     if far.any():
         upper.plot(shown[far], times[far], "o", color=OFF, markersize=6, label="outlier", zorder=4)
     _draw_lines(upper, ladder, shown, cost, after)
@@ -73,8 +82,14 @@ def _draw(
     lower.set(ylim=(-inside, inside), ylabel="residual, %", xlabel="message")
     for size, percent in zip(shown, off * 100, strict=True):
         if abs(percent) > inside:
-            lower.text(size, math.copysign(inside, percent), f" {percent:+.0f}", color=OFF,
-                       fontsize=8, va="top" if percent > 0 else "bottom")  # fmt: skip
+            lower.text(
+                size,
+                math.copysign(inside, percent),
+                f" {percent:+.0f}",
+                color=OFF,
+                fontsize=8,
+                va="top" if percent > 0 else "bottom",
+            )
     ticks = 2.0 ** np.arange(0, np.log2(shown[-1]) + 1, 4)
     lower.set_xticks(ticks, [format_size(tick) for tick in ticks])
     lower.minorticks_off()
@@ -91,9 +106,17 @@ def _draw_lines(
     for number, line in enumerate(ladder.lines):
         at = np.geomspace(shown[line.first], shown[line.last - 1], 60)
         times = line.alpha + line.beta * at
-        axes.plot(at, times, color=LINE, linewidth=1.2, zorder=2,
-                  label="lines" if number == 0 else None)  # fmt: skip
+        axes.plot(
+            at, times, color=LINE, linewidth=1.2, zorder=2, label="lines" if number == 0 else None
+        )
         if after is not None:
             change = np.array([after.seconds(size) - cost.seconds(size) for size in at])
-            axes.plot(at, times + change, color=REFINED, linewidth=1.2, linestyle="-.", zorder=2,
-                      label="refined, as written" if number == 0 else None)  # fmt: skip
+            axes.plot(
+                at,
+                times + change,
+                color=REFINED,
+                linewidth=1.2,
+                linestyle="-.",
+                zorder=2,
+                label="refined, as written" if number == 0 else None,
+            )

@@ -9,17 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from tuner.report.drawing import (
-    LINKS,
-    SOFT,
-    box,
-    canvas,
-    dots,
-    legend,
-    plain,
-    thickness,
-    wire,
-)
+from tuner.report.drawing import LINKS, SOFT, box, canvas, dots, legend, plain, thickness, wire
 from tuner.topology import CPU, GPU, NIC, SWITCH, Device, Interior, Link
 
 MOST_LEAVES = 26  # GPUs and NICs; of more, the first and the last branches are drawn
@@ -68,8 +58,15 @@ def draw_node(interior: Interior, title: str) -> Figure:
     if left_out:
         middle = (shown[-2].x + shown[-1].x) / 2
         dots(axes, middle, rows[0])
-        axes.text(middle, rows[0] - 0.3, f"{left_out} more\nlike these", ha="center", va="top",
-                  fontsize=8, color=SOFT)  # fmt: skip
+        axes.text(
+            middle,
+            rows[0] - 0.3,
+            f"{left_out} more\nlike these",
+            ha="center",
+            va="top",
+            fontsize=8,
+            color=SOFT,
+        )
     legend(axes, links, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=3, columnspacing=1.6)
     return figure
 
@@ -170,8 +167,13 @@ def _draw_branch(axes: Axes, root: Branch, rows: dict[int, float]) -> list[Link]
         for child, link in ups:
             aside = kinds.index(link.kind) - (len(kinds) - 1) / 2
             stem, bend = branch.x + 0.12 * aside, y - ROW / 2 + 0.12 * aside
-            wire(axes, [stem, stem, child.x, child.x], [y, bend, bend, rows[child.depth]],
-                 LINKS[link.kind], thickness(link))  # fmt: skip
+            wire(
+                axes,
+                [stem, stem, child.x, child.x],
+                [y, bend, bend, rows[child.depth]],
+                LINKS[link.kind],
+                thickness(link),
+            )
             links.append(link)
     return links
 
@@ -191,8 +193,13 @@ def _bus(axes: Axes, interior: Interior, roots: Sequence[Branch], y: float) -> l
     for link in interior.links:
         if link.source in at and link.target in at and at[link.source] < at[link.target]:
             lift = 0.0 if len(roots) < 3 else 0.3
-            wire(axes, [at[link.source], at[link.source], at[link.target], at[link.target]],
-                 [y, y + lift, y + lift, y], LINKS[link.kind], thickness(link) + 0.6)  # fmt: skip
+            wire(
+                axes,
+                [at[link.source], at[link.source], at[link.target], at[link.target]],
+                [y, y + lift, y + lift, y],
+                LINKS[link.kind],
+                thickness(link) + 0.6,
+            )
             drawn.append(link)
     return drawn
 
@@ -217,24 +224,43 @@ def _arcs(axes: Axes, arcs: Sequence[Link], placed: dict[str, Branch], y: float)
 
 
 def _hub_links(
-    axes: Axes, interior: Interior, placed: dict[str, Branch], hubs: Sequence[Device], y: float,
+    axes: Axes,
+    interior: Interior,
+    placed: dict[str, Branch],
+    hubs: Sequence[Device],
+    y: float,
     width: float,
-) -> list[Link]:  # fmt: skip
+) -> list[Link]:
     """One bar for each NVSwitch, with a line from every GPU that it serves."""
     drawn = []
     for number, hub in enumerate(hubs):
         low = y - 0.95 - 0.5 * number
-        links = [link for link in interior.links
-                 if link.target == hub.name and link.source in placed]  # fmt: skip
+        links = [
+            link for link in interior.links if link.target == hub.name and link.source in placed
+        ]
         for link in links:
             branch = placed[link.source]
             if branch.device.kind == GPU:
                 wire(axes, [branch.x, branch.x], [y, low], LINKS[link.kind], thickness(link))
-                axes.text(branch.x + 0.09, (y + low) / 2 - 0.03, f"\u00d7 {link.count}",
-                          fontsize=8, color=LINKS[link.kind], va="center")  # fmt: skip
+                axes.text(
+                    branch.x + 0.09,
+                    (y + low) / 2 - 0.03,
+                    f"\u00d7 {link.count}",
+                    fontsize=8,
+                    color=LINKS[link.kind],
+                    va="center",
+                )
                 drawn.append(link)
-        reach = [placed[link.source].x for link in links
-                 if placed[link.source].device.kind == GPU] or [width / 2]  # fmt: skip
-        box(axes, (min(reach) + max(reach)) / 2, low, max(reach) - min(reach) + WIDE, 0.34,
-            "gpu", hub.product or hub.name)  # fmt: skip
+        reach = [
+            placed[link.source].x for link in links if placed[link.source].device.kind == GPU
+        ] or [width / 2]
+        box(
+            axes,
+            (min(reach) + max(reach)) / 2,
+            low,
+            max(reach) - min(reach) + WIDE,
+            0.34,
+            "gpu",
+            hub.product or hub.name,
+        )
     return drawn

@@ -99,8 +99,14 @@ def _times(result: LibraryResult) -> str:
     parts = []
     series = result.measurements.series
     for collective, p in shapes(series):
-        key = next((k for k in result.table.keys if (k.collective, k.p) == (collective, p)
-                    and k.operators == "any"), None)  # fmt: skip
+        key = next(
+            (
+                k
+                for k in result.table.keys
+                if (k.collective, k.p) == (collective, p) and k.operators == "any"
+            ),
+            None,
+        )
         times, told = measured(series, collective, p), predicted(result.predictions, collective, p)
         parts.append(f"<h3>{escape(collective)} on {p} ranks</h3>{_accuracy(off(times, told))}")
         parts.append(times_figure(times, told, result.table.ladder(key) if key else ()))
@@ -128,14 +134,21 @@ def _rules(result: LibraryResult) -> str:
 
 def _rule_cells(key: Key, rule: Rule) -> tuple[str, ...]:
     low, high = rule.evidence.gain_ci95
-    gain = ("", "") if rule.choice.is_default else (
-        f"{rule.evidence.gain:.2f}", f"{low:.2f} to {high:.2f}"
-    )  # fmt: skip
+    gain = (
+        ("", "")
+        if rule.choice.is_default
+        else (f"{rule.evidence.gain:.2f}", f"{low:.2f} to {high:.2f}")
+    )
     operators = key.operators if Collective(key.collective).reduces else ""
     return (
-        str(key.collective), str(key.p), operators, format_range(rule.lo, rule.hi),
-        readable(str(rule.choice)), *gain, rule.evidence.basis,
-    )  # fmt: skip
+        str(key.collective),
+        str(key.p),
+        operators,
+        format_range(rule.lo, rule.hi),
+        readable(str(rule.choice)),
+        *gain,
+        rule.evidence.basis,
+    )
 
 
 def _proofs(result: LibraryResult, figures: Mapping[str, Any]) -> str:
@@ -144,13 +157,15 @@ def _proofs(result: LibraryResult, figures: Mapping[str, Any]) -> str:
     columns = ("call", "ranks", "tried at", "the table says", "the library executed", "confirmed")
     rows = [
         (
-            proof["collective"], str(proof["p"]),
-            format_sizes(proof.get("sizes") or [proof["nbytes"]]), readable(proof["expected"]),
+            proof["collective"],
+            str(proof["p"]),
+            format_sizes(proof.get("sizes") or [proof["nbytes"]]),
+            readable(proof["expected"]),
             readable(proof["executed"]),
             "yes" if proof["confirmed"] else f"no: {readable(proof['reason'])}",
         )
         for proof in result.proofs
-    ]  # fmt: skip
+    ]
     opening = f"<p>{confirmation(figures)} It was started with the tuning file.</p>"
     return "<h3>Proof</h3>" + opening + _table(columns, rows, numeric=(1, 2))
 

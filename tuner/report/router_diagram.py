@@ -46,9 +46,16 @@ def draw_routers(topology: Topology, title: str, subtitle: str) -> Figure:
         places = _ring(topology.switches, WIDTH / 2, 2.6, 2.0)
         drawn = _chords(axes, between, places, colours)
         _dots(axes, places, (WIDTH / 2, 2.6))
-    axes.text(WIDTH - 0.2, HEIGHT - 0.15, f"{len(topology.nodes):,} nodes on"
-              f" {len(topology.switches):,} routers", ha="right", va="top", fontsize=9,
-              fontweight="bold", color=INK)  # fmt: skip
+    axes.text(
+        WIDTH - 0.2,
+        HEIGHT - 0.15,
+        f"{len(topology.nodes):,} nodes on {len(topology.switches):,} routers",
+        ha="right",
+        va="top",
+        fontsize=9,
+        fontweight="bold",
+        color=INK,
+    )
     _legend(axes, drawn, colours)
     return figure
 
@@ -87,11 +94,18 @@ def _draw_grid(
             stubs.append((ends[0], (ends[0][0] + reach[0], ends[0][1] + reach[1])))
     colour = colours[links[0].capacity] if links else INK
     axes.add_collection(LineCollection(near, colors=colour, linewidths=1.2, zorder=1))
-    axes.add_collection(LineCollection(stubs, colors=colour, linewidths=1.0, zorder=1,
-                                       linestyles=(0, (2, 1.5))))  # fmt: skip
+    axes.add_collection(
+        LineCollection(stubs, colors=colour, linewidths=1.0, zorder=1, linestyles=(0, (2, 1.5)))
+    )
     _dots(axes, at, None)
-    axes.text(WIDTH - 0.2, 0.25, "dotted: round the end, to the router opposite", fontsize=8,
-              color=SOFT, ha="right")  # fmt: skip
+    axes.text(
+        WIDTH - 0.2,
+        0.25,
+        "dotted: round the end, to the router opposite",
+        fontsize=8,
+        color=SOFT,
+        ha="right",
+    )
     return list(links)
 
 
@@ -113,8 +127,10 @@ def _two_rings(
     }
     cables = sum(link.count for link in links if group[link.source] != group[link.target]) // 2
     outer = _ring(groups, 2.5, 2.55, 1.75)
-    joined = [Link(a, b, link.capacity, link.latency, link.kind, link.count)
-              for (a, b), link in across.items()]  # fmt: skip
+    joined = [
+        Link(a, b, link.capacity, link.latency, link.kind, link.count)
+        for (a, b), link in across.items()
+    ]
     drawn = _chords(axes, joined, outer, colours)
     _dots(axes, outer, (2.5, 2.55))
     first = [name for name in group if group[name] == groups[0]]
@@ -123,8 +139,10 @@ def _two_rings(
         axes, [a for a in links if a.source in inner and a.target in inner], inner, colours
     )
     _dots(axes, inner, (7.1, 2.55))
-    texts = ((2.5, f"{len(groups)} groups, {cables:,} cables between them"),
-             (7.1, f"inside {groups[0]}: {len(first)} routers"))  # fmt: skip
+    texts = (
+        (2.5, f"{len(groups)} groups, {cables:,} cables between them"),
+        (7.1, f"inside {groups[0]}: {len(first)} routers"),
+    )
     for x, text in texts:
         axes.text(x, HEIGHT - 1.05, text, ha="center", fontsize=9, fontweight="bold", color=INK)
     return drawn
@@ -148,32 +166,58 @@ def _chords(
     pairs = {frozenset((link.source, link.target)): link for link in links}
     kept = list(pairs.values())[:: max(1, math.ceil(len(pairs) / MOST_CHORDS))]
     for width in {link.capacity for link in kept}:
-        lines = [(places[link.source], places[link.target]) for link in kept
-                 if link.capacity == width]  # fmt: skip
+        lines = [
+            (places[link.source], places[link.target]) for link in kept if link.capacity == width
+        ]
         axes.add_collection(
-            LineCollection(lines, colors=colours[width], zorder=1, alpha=0.7,
-                           linewidths=0.5 if len(kept) > 200 else 0.9)
-        )  # fmt: skip
+            LineCollection(
+                lines,
+                colors=colours[width],
+                zorder=1,
+                alpha=0.7,
+                linewidths=0.5 if len(kept) > 200 else 0.9,
+            )
+        )
     return kept
 
 
 def _legend(axes: Axes, links: Iterable[Link], colours: Mapping[float, str]) -> None:
     widths = sorted({link.capacity / link.count: link.capacity for link in links}.items())
     handles = [Line2D([], [], color=colours[all_of], label=rate(one)) for one, all_of in widths]
-    axes.legend(handles=handles, frameon=False, fontsize=8, handlelength=1.8, ncols=3,
-                loc="lower left", bbox_to_anchor=(0.0, 0.0))  # fmt: skip
+    axes.legend(
+        handles=handles,
+        frameon=False,
+        fontsize=8,
+        handlelength=1.8,
+        ncols=3,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.0),
+    )
 
 
 def _dots(axes: Axes, places: Places, centre: tuple[float, float] | None) -> None:
     """The routers; named, outside the ring, when there are few."""
     size = 9 if len(places) <= MOST_NAMED else 5
     fill, edge = BOXES["network"]
-    axes.plot([x for x, _ in places.values()], [y for _, y in places.values()], "o",
-              markersize=size, color=fill, markeredgecolor=edge, zorder=3)  # fmt: skip
+    axes.plot(
+        [x for x, _ in places.values()],
+        [y for _, y in places.values()],
+        "o",
+        markersize=size,
+        color=fill,
+        markeredgecolor=edge,
+        zorder=3,
+    )
     if centre is None or len(places) > MOST_NAMED:
         return
     for name, (x, y) in places.items():
         out = 1 + 0.3 / math.dist((x, y), centre)
-        axes.text(centre[0] + (x - centre[0]) * out, centre[1] + (y - centre[1]) * out,
-                  name.replace("group", ""), ha="center", va="center", fontsize=8,
-                  color=INK)  # fmt: skip
+        axes.text(
+            centre[0] + (x - centre[0]) * out,
+            centre[1] + (y - centre[1]) * out,
+            name.replace("group", ""),
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=INK,
+        )

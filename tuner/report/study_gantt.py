@@ -51,8 +51,13 @@ def draw_gantt(
     for begin, end in ((visits.entered, visits.copied), (visits.complete, visits.left)):
         _boxes(axes, visits.rank, np.stack([begin, end], axis=1), MIDDLE, WORKING)
     middle = sum(RECEIVE) / 2
-    tails = np.stack([np.stack([flowing[:, 1], dst + middle], axis=1),
-                      np.stack([arrived, dst + middle], axis=1)], axis=1)  # fmt: skip
+    tails = np.stack(
+        [
+            np.stack([flowing[:, 1], dst + middle], axis=1),
+            np.stack([arrived, dst + middle], axis=1),
+        ],
+        axis=1,
+    )
     axes.add_collection(LineCollection(list(tails), colors=RECEIVING, linewidths=1.0))
     axes.add_collection(LineCollection(_marked(path, bars), colors=PATH, linewidths=1.6, zorder=5))
     _label(axes, title, ranks, max(float(visits.left.max(initial=0.0)), arrived.max(initial=0.0)))
@@ -61,18 +66,15 @@ def draw_gantt(
 
 
 def _boxes(
-    axes: Axes,
-    rank: IntArray,
-    times: FloatArray,
-    height: tuple[float, float],
-    colour: str,
+    axes: Axes, rank: IntArray, times: FloatArray, height: tuple[float, float], colour: str
 ) -> None:
     there = times[:, 1] > times[:, 0]
     (begin, end), row = times[there].T, rank[there]
     low, high = row + height[0], row + height[1]
     corners = np.stack([[begin, low], [end, low], [end, high], [begin, high]]).transpose(2, 0, 1)
-    axes.add_collection(PolyCollection(list(corners), facecolors=colour, edgecolors="white",
-                                       linewidths=0.4))  # fmt: skip
+    axes.add_collection(
+        PolyCollection(list(corners), facecolors=colour, edgecolors="white", linewidths=0.4)
+    )
 
 
 def _marked(path: Sequence[Span], bars: Sequence[Bar]) -> list[list[tuple[float, float]]]:
@@ -107,11 +109,13 @@ def _label(axes: Axes, title: str, ranks: int, end: float) -> None:
 
 def _legend(figure: Figure, *, works: bool) -> None:
     handles = [
-        Patch(color=SENDING, label="sending"), Patch(color=RECEIVING, label="receiving"),
+        Patch(color=SENDING, label="sending"),
+        Patch(color=RECEIVING, label="receiving"),
         Line2D([], [], color=RECEIVING, label="last byte on its way (latency)"),
         *([Patch(color=WORKING, label="reducing, copying")] if works else []),
         Line2D([], [], color=PATH, linewidth=1.6, label="critical path"),
-    ]  # fmt: skip
+    ]
     below = figure.subplotpars.bottom - LABELS / figure.get_figheight()
-    figure.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, below), frameon=False,
-                  ncols=5)  # fmt: skip
+    figure.legend(
+        handles=handles, loc="upper center", bbox_to_anchor=(0.5, below), frameon=False, ncols=5
+    )

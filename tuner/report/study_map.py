@@ -91,24 +91,42 @@ def draw_map(figure: Figure, drawn: CrossoverMap, look: Mapping[str, Look]) -> N
     for name in there:
         colour, hatch = look[name]
         mine = np.ma.masked_where(drawn.best != name, np.ones(drawn.best.shape))
-        axes.pcolor(x, y, mine, cmap=ListedColormap([colour]), hatch=hatch, linewidth=0,
-                    edgecolor="white" if hatch else colour)  # fmt: skip
+        axes.pcolor(
+            x,
+            y,
+            mine,
+            cmap=ListedColormap([colour]),
+            hatch=hatch,
+            linewidth=0,
+            edgecolor="white" if hatch else colour,
+        )
     axes.add_collection(LineCollection(_boundaries(drawn.best), colors=INK, linewidths=1.1))
     for name in there:
         _write_inside(axes, drawn.best == name, name)
     _label(axes, drawn)
-    handles = [Patch(facecolor=look[name][0], hatch=look[name][1], edgecolor="white", label=name)
-               for name in there]  # fmt: skip
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False,
-                title="fastest algorithm", alignment="left")  # fmt: skip
+    handles = [
+        Patch(facecolor=look[name][0], hatch=look[name][1], edgecolor="white", label=name)
+        for name in there
+    ]
+    axes.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1.0),
+        frameon=False,
+        title="fastest algorithm",
+        alignment="left",
+    )
 
 
 def _boundaries(best: NDArray[np.str_]) -> list[list[tuple[float, float]]]:
     """Lines between neighbouring cells of different algorithms."""
-    lines = [[(j + 0.5, i - 0.5), (j + 0.5, i + 0.5)]
-             for i, j in np.argwhere(best[:, 1:] != best[:, :-1])]  # fmt: skip
-    lines += [[(j - 0.5, i + 0.5), (j + 0.5, i + 0.5)]
-              for i, j in np.argwhere(best[1:] != best[:-1])]  # fmt: skip
+    lines = [
+        [(j + 0.5, i - 0.5), (j + 0.5, i + 0.5)]
+        for i, j in np.argwhere(best[:, 1:] != best[:, :-1])
+    ]
+    lines += [
+        [(j - 0.5, i + 0.5), (j + 0.5, i + 0.5)] for i, j in np.argwhere(best[1:] != best[:-1])
+    ]
     return lines
 
 
@@ -126,9 +144,15 @@ def _write_inside(axes: Axes, inside: BoolArray, name: str) -> None:
     lines = text.split("\n")
     if max(map(len, lines)) <= letters and len(lines) <= len(high) / rows / LINE:
         axes.text(
-            float(run.mean()), float(high.mean()), text, ha="center", va="center", fontsize=8,
-            color="black", path_effects=[withStroke(linewidth=2.5, foreground="white")],
-        )  # fmt: skip
+            float(run.mean()),
+            float(high.mean()),
+            text,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color="black",
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        )
 
 
 def _folded(name: str, letters: int) -> str:

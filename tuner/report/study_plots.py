@@ -86,8 +86,9 @@ def save_study(study: Study, result: StudyResult, folder: Path, progress: Progre
         chosen = _billed(points[collective])
         if chosen:
             files += _save_bills(study, chosen, folder)
-            notes.append(f"time-{collective} shows one machine of {len(study.places)}:"
-                         f" {_where(chosen[0])}")  # fmt: skip
+            notes.append(
+                f"time-{collective} shows one machine of {len(study.places)}: {_where(chosen[0])}"
+            )
     return Drawn(tuple(files), tuple(notes))
 
 

@@ -61,8 +61,9 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
         {"library": r.name, **proof} for r in results for proof in proofs_of(r.table, r.proofs)
     ]
     heldout = [{"library": r.name, **held} for r in results for held in r.heldout]
-    verdict = " ".join(f"{result.table.library}: {libraries[result.name]['verdict']}"
-                       for result in results)  # fmt: skip
+    verdict = " ".join(
+        f"{result.table.library}: {libraries[result.name]['verdict']}" for result in results
+    )
     every = [sentence for sentences in noticed.values() for sentence in sentences]
     return {**_figures(proofs, heldout, every), "verdict": verdict, "libraries": libraries}
 
@@ -74,14 +75,22 @@ def proofs_of(table: TuningTable, proofs: Sequence[Record], reason: str = UNPROV
     proved = {tuple(proof[name] for name in _RULE) for proof in proofs}
     others: list[Record] = [
         {
-            "collective": rule.key.collective.value, "p": rule.key.p,
-            "nodes": rule.key.nodes, "ppn": rule.key.ppn,
-            "operators": rule.key.operators, "lo": rule.lo, "nbytes": rule.lo, "sizes": [],
-            "hi": "inf" if rule.hi == math.inf else int(rule.hi), "expected": str(rule.choice),
-            "executed": "", "confirmed": False, "reason": reason,
+            "collective": rule.key.collective.value,
+            "p": rule.key.p,
+            "nodes": rule.key.nodes,
+            "ppn": rule.key.ppn,
+            "operators": rule.key.operators,
+            "lo": rule.lo,
+            "nbytes": rule.lo,
+            "sizes": [],
+            "hi": "inf" if rule.hi == math.inf else int(rule.hi),
+            "expected": str(rule.choice),
+            "executed": "",
+            "confirmed": False,
+            "reason": reason,
         }
         for rule in table.rules
-    ]  # fmt: skip
+    ]
     return [*proofs, *(o for o in others if tuple(o[name] for name in _RULE) not in proved)]
 
 
@@ -89,9 +98,7 @@ def _figures(
     proofs: Sequence[Record], heldout: Sequence[Record], noticed: Sequence[str]
 ) -> dict[str, Any]:
     changed, control = split(heldout)
-    warnings = [
-        *cautions.of_comparison(changed, control), *cautions.of_proofs(proofs), *noticed
-    ]  # fmt: skip
+    warnings = [*cautions.of_comparison(changed, control), *cautions.of_proofs(proofs), *noticed]
     result = outcome(heldout)
     unconfirmed = [
         {"rule": rule_name(proof), "executed": proof["executed"], "reason": proof["reason"]}
@@ -99,18 +106,23 @@ def _figures(
         if not proof["confirmed"]
     ]
     return {
-        "verdict": " ".join([*warnings, result]), "cautions": warnings, "result": result,
+        "verdict": " ".join([*warnings, result]),
+        "cautions": warnings,
+        "result": result,
         **_mean(heldout),
-        "changed": {"calls": len(changed), "faster": len(_faster(changed)),
-                    "slower": len(_slower(changed)), **_mean(changed)},
-        "control": {"calls": len(control), "departure": departure(control),
-                    **_mean(control)},
+        "changed": {
+            "calls": len(changed),
+            "faster": len(_faster(changed)),
+            "slower": len(_slower(changed)),
+            **_mean(changed),
+        },
+        "control": {"calls": len(control), "departure": departure(control), **_mean(control)},
         "rules_total": len(proofs),
         "rules_confirmed": len(proofs) - len(unconfirmed),
         "rules_default": sum(proof["expected"] == DEFAULT for proof in proofs),
         "rules_unconfirmed": unconfirmed,
         "heldout": [dict(record) for record in heldout],
-    }  # fmt: skip
+    }
 
 
 def confirmation(figures: Record) -> str:

@@ -150,9 +150,15 @@ def _lane(
         colour, hatch = look[str(rule.choice)]
         if lo < hi:
             axes.barh(
-                middle, hi - lo, LANE, lo, color=colour, hatch=hatch, edgecolor="white",
+                middle,
+                hi - lo,
+                LANE,
+                lo,
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
                 linewidth=0.5,
-            )  # fmt: skip
+            )
         if not rule.choice.is_default:
             sizes = rule.evidence.nbytes
             axes.plot(sizes, [middle] * len(sizes), ".", color="white", markersize=3.5)
@@ -169,6 +175,12 @@ def _mark(axes: Axes, change: Change, row: int, limits: tuple[float, float]) -> 
     text = f"\u00d7{change.gain:.2f}"
     if change.known and room > LETTER * len(text):
         axes.text(
-            math.sqrt(lo * hi), row, text, ha="center", va="center", fontsize=8, color=colour,
+            math.sqrt(lo * hi),
+            row,
+            text,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=colour,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.9},
-        )  # fmt: skip
+        )

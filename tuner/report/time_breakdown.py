@@ -13,8 +13,20 @@ from tuner.base.units import format_size, format_time
 from tuner.report.figures import COLOURS
 from tuner.sim.critical_paths import MEANING, PARTS
 
-LOOK = dict(zip(PARTS, ((COLOURS[3], ""), (COLOURS[0], ""), (COLOURS[1], "///"), (COLOURS[8], ""),
-                        (COLOURS[2], "xxx"), ("#bbbbbb", "...")), strict=True))  # fmt: skip
+LOOK = dict(
+    zip(
+        PARTS,
+        (
+            (COLOURS[3], ""),
+            (COLOURS[0], ""),
+            (COLOURS[1], "///"),
+            (COLOURS[8], ""),
+            (COLOURS[2], "xxx"),
+            ("#bbbbbb", "..."),
+        ),
+        strict=True,
+    )
+)
 
 LEAST_WIDTH = 4.5  # inches
 AXES_SHARE = 0.775  # of the width of a figure
@@ -50,8 +62,9 @@ def draw_bills(figure: Figure, title: str, bills: Sequence[Bill]) -> None:
         for part in PARTS:
             share = 100 * bill.parts[part] / (bill.seconds or 1.0)
             colour, hatch = LOOK[part]
-            axes.bar(at, share, 0.82, bottom, color=colour, hatch=hatch, edgecolor="white",
-                     linewidth=0.8)  # fmt: skip
+            axes.bar(
+                at, share, 0.82, bottom, color=colour, hatch=hatch, edgecolor="white", linewidth=0.8
+            )
             bottom += share
         axes.text(at, 101, format_time(bill.seconds), ha="center", va="bottom", fontsize=8)
     names = [f"{format_size(bill.nbytes)}\n{_folded(bill.algorithm)}" for bill in bills]
@@ -64,11 +77,19 @@ def draw_bills(figure: Figure, title: str, bills: Sequence[Bill]) -> None:
     axes.grid(visible=False)
     axes.tick_params(bottom=False)
     used = [part for part in PARTS if any(bill.parts[part] > 0 for bill in bills)]
-    handles = [Patch(facecolor=LOOK[part][0], hatch=LOOK[part][1], edgecolor="white",
-                     label=f"{part}: {MEANING[part]}") for part in used[::-1]]  # fmt: skip
+    handles = [
+        Patch(
+            facecolor=LOOK[part][0],
+            hatch=LOOK[part][1],
+            edgecolor="white",
+            label=f"{part}: {MEANING[part]}",
+        )
+        for part in used[::-1]
+    ]
     below = -0.06 - LINE * max(name.count("\n") + 1 for name in names)
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.0, below), frameon=False,
-                fontsize=8)  # fmt: skip
+    axes.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(0.0, below), frameon=False, fontsize=8
+    )
 
 
 def _folded(name: str) -> str:

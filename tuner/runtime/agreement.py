@@ -156,7 +156,9 @@ def _tell(reason: str, offer: _Offer) -> None:
     if reason:
         warn(f"tuner: the library's own collectives are used: {reason}")
     elif offer.fetched is None:
-        warn("tuner: the library's own collectives are used: no table is named, set TUNER_TABLE or"
-             " TUNER_SERVICE")  # fmt: skip
+        warn(
+            "tuner: the library's own collectives are used: no table is named, set TUNER_TABLE or"
+            " TUNER_SERVICE"
+        )
     elif offer.fetched.note:
         warn(f"tuner: {offer.fetched.note}")

@@ -64,7 +64,7 @@ class Backend:
 
     def __init__(
         self, comm: MPI.Intracomm, tally: Tally | None = None, *, shared: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.comm, self.shared = comm, shared
         self.runners: dict[tuple[Collective, Choice], Runner | None] = {}
         self.failed, self.tally = False, tally
@@ -181,7 +181,7 @@ class Backend:
 
     def _by_schedule(
         self, private: MPI.Intracomm, collective: Collective, choice: Choice
-    ) -> Runner:  # fmt: skip
+    ) -> Runner:
         staged = build(collective, choice.algorithm, private.size, params=choice.params).staged
         library = partial(self._library, collective, choice)
         ways: tuple[Action, Action] = library, self.with_device_memory(collective, library)
@@ -193,9 +193,7 @@ class Backend:
         direct = device.call if cuda_messages() and not staged else None
         return Runner(host.call, direct, (host.prepare, device.prepare))
 
-    def _by_nccl(
-        self, consensus: Consensus, collective: Collective, choice: Choice
-    ) -> Runner:  # fmt: skip
+    def _by_nccl(self, consensus: Consensus, collective: Collective, choice: Choice) -> Runner:
         nccl = self.connected(consensus)
         if isinstance(nccl, Cannot):
             raise InputError(nccl.reason)

@@ -29,18 +29,26 @@ LONGEST = 4096  # bytes of a name or a description
 SET_NEVER = 64  # MPI_T_ERR_CVAR_SET_NEVER of Open MPI
 _VALUE = r"(\w+)[ \t]+-[ \t]"  # `name - what it stands for`
 _JOINED = (  # names of MPICH 3.4 and 4.0, those that end like another one after it
-    "auto", "binomial", "nb", "smp", "scatter_recursive_doubling_allgather",
-    "scatter_ring_allgather", "recursive_doubling", "reduce_scatter_allgather",
-)  # fmt: skip
+    "auto",
+    "binomial",
+    "nb",
+    "smp",
+    "scatter_recursive_doubling_allgather",
+    "scatter_ring_allgather",
+    "recursive_doubling",
+    "reduce_scatter_allgather",
+)
 
 
 class _SymbolInfo(ctypes.Structure):
     """`Dl_info` of dlfcn.h."""
 
     _fields_ = (
-        ("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
-        ("name", ctypes.c_char_p), ("address", ctypes.c_void_p),
-    )  # fmt: skip
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
 
 
 @cache
@@ -142,9 +150,17 @@ class ControlVariables:
         enumeration, length = ctypes.c_void_p(), ctypes.c_int(LONGEST)
         description = ctypes.create_string_buffer(LONGEST)
         code = self._mpi.MPI_T_cvar_get_info(
-            index, None, None, None, None, ctypes.byref(enumeration), description,
-            ctypes.byref(length), None, None,
-        )  # fmt: skip
+            index,
+            None,
+            None,
+            None,
+            None,
+            ctypes.byref(enumeration),
+            description,
+            ctypes.byref(length),
+            None,
+            None,
+        )
         self._require(code, name, "described")
         if not enumeration:
             return described_values(description.value.decode(errors="replace"))

@@ -195,9 +195,11 @@ class _Address:
     def __init__(self, array: Any) -> None:
         self.owner = array
         self.__array_interface__ = {
-            "shape": array.shape, "typestr": array.dtype.str, "data": (array.data.ptr, False),
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (array.data.ptr, False),
             "version": 3,
-        }  # fmt: skip
+        }
 
 
 def _cuda_version(number: int) -> str:

@@ -104,8 +104,9 @@ class Folding:
         count = len(first)
         self._staging(
             lambda one, two: op.Reduce_local([one, count, datatype], [two, count, datatype]),
-            (first, READ), (second, READ | WRITE),
-        )  # fmt: skip
+            (first, READ),
+            (second, READ | WRITE),
+        )
 
     def _timed(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> float:
         """Both ways at rising sizes, on scratch memory."""

@@ -43,9 +43,15 @@ class Dispatch:
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, policy: Policy, backend: Backend, ring: Ring | None,
-        tally: Tally | None, *, lent: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        comm: MPI.Intracomm,
+        policy: Policy,
+        backend: Backend,
+        ring: Ring | None,
+        tally: Tally | None,
+        *,
+        lent: bool = False,
+    ) -> None:
         self._comm, self.policy, self.backend = comm, policy, backend
         self._ring, self._tally = ring, tally
         self._ladders: dict[tuple[Collective, str], _Made] = {}
@@ -140,7 +146,7 @@ class Dispatch:
 
     def _first_call(
         self, collective: Collective, choice: Choice, kind: int, *arguments: Any
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Make a call under a choice that nobody has followed yet, if all ranks can.
 
         kind        of this rank's buffers: 0 for the host's, 1 for a device's
@@ -167,9 +173,13 @@ class Dispatch:
         return library(*arguments)
 
     def _prepared(
-        self, collective: Collective, choice: Choice, kind: int, arguments: tuple[Any, ...],
+        self,
+        collective: Collective,
+        choice: Choice,
+        kind: int,
+        arguments: tuple[Any, ...],
         consensus: Consensus,
-    ) -> tuple[Runner, Callable[[], None] | None]:  # fmt: skip
+    ) -> tuple[Runner, Callable[[], None] | None]:
         try:
             runner = self.backend.begin(consensus, collective, choice)
             return runner, runner.prepare[kind](*arguments)

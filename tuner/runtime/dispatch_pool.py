@@ -74,9 +74,10 @@ class DispatchPool:
         """Release what no duplicate uses now, and the rest when they are freed; collective."""
         self._closed = True
         failure = attempt_all(
-            dispatch.backend.release for number, dispatch in enumerate(self._all)
+            dispatch.backend.release
+            for number, dispatch in enumerate(self._all)
             if number not in self._in_use or number in self._lost
-        )  # fmt: skip
+        )
         if failure:
             raise TunerError(failure)
 

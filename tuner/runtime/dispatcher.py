@@ -37,9 +37,19 @@ from tuner.runtime.table_source import Request, here, request_for
 from tuner.runtime.tally import Tally
 
 DERIVING = (  # what makes a communicator of this one; it follows the same table
-    "Dup", "Dup_with_info", "Clone", "Split", "Split_type", "Create", "Create_group", "Create_cart",
-    "Create_graph", "Create_dist_graph", "Create_dist_graph_adjacent", "Sub",
-)  # fmt: skip
+    "Dup",
+    "Dup_with_info",
+    "Clone",
+    "Split",
+    "Split_type",
+    "Create",
+    "Create_group",
+    "Create_cart",
+    "Create_graph",
+    "Create_dist_graph",
+    "Create_dist_graph_adjacent",
+    "Sub",
+)
 
 
 @dataclass(frozen=True)
@@ -326,8 +336,9 @@ def _attribute(collective: Collective, operators: str) -> str:
 _CLASSES: dict[type[MPI.Intracomm], type[Any]] = {}
 _LADDERS = {
     _attribute(collective, operators): (collective, operators)
-    for collective in METHODS for operators in OPERATORS
-}  # fmt: skip
+    for collective in METHODS
+    for operators in OPERATORS
+}
 
 
 def _tuned_class(kind: type[MPI.Intracomm]) -> type[Any]:

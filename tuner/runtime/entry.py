@@ -58,9 +58,16 @@ def tune(
         from tuner.runtime.dispatcher import tuned
 
         return tuned(
-            consensus, plain, table, service, cluster, token, memory,
-            feedback=feedback, verbose=verbose,
-        )  # fmt: skip
+            consensus,
+            plain,
+            table,
+            service,
+            cluster,
+            token,
+            memory,
+            feedback=feedback,
+            verbose=verbose,
+        )
 
     made, failure = run_together(plain, tuned)
     if isinstance(made, InputError):

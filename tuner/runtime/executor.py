@@ -74,9 +74,14 @@ class Bound:
     """
 
     def __init__(
-        self, part: Part, comm: MPI.Intracomm, buffer: Bytes, spare: Bytes, itemsize: int,
+        self,
+        part: Part,
+        comm: MPI.Intracomm,
+        buffer: Bytes,
+        spare: Bytes,
+        itemsize: int,
         memory: Memory = HOST_MEMORY,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._part, self._comm, self._itemsize, self._memory = part, comm, itemsize, memory
         self.buffer, self.order_preserving = buffer, part.order_preserving
         self.messages = sum(map(len, part.rounds))

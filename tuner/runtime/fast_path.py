@@ -26,9 +26,11 @@ PLAIN = (ndarray, type(MPI.IN_PLACE), type(None))  # buffer arguments that are n
 
 
 def methods(
-    plain: MPI.Intracomm, ladders: Mapping[tuple[Collective, str], Ladder],
-    general_bcast: Action, general_allreduce: Action,
-) -> dict[str, Action]:  # fmt: skip
+    plain: MPI.Intracomm,
+    ladders: Mapping[tuple[Collective, str], Ladder],
+    general_bcast: Action,
+    general_allreduce: Action,
+) -> dict[str, Action]:
     """What stands for methods of a tuned communicator, by name.
 
     plain       whose methods are the library's collectives

@@ -50,8 +50,12 @@ class Item:
 
     def record(self) -> dict[str, object]:
         """As the service takes it."""
-        return {**placed_record(self.shape._asdict()), "calls": self.calls, "median_s": self.median,
-                "max_s": self.longest}  # fmt: skip
+        return {
+            **placed_record(self.shape._asdict()),
+            "calls": self.calls,
+            "median_s": self.median,
+            "max_s": self.longest,
+        }
 
 
 class Ring:
@@ -103,9 +107,11 @@ def merge(ranks: Iterable[list[Item]]) -> list[Item]:
     for item in (item for items in ranks for item in items):
         known = merged.setdefault(item.shape, item)
         merged[item.shape] = Item(
-            item.shape, max(known.calls, item.calls), max(known.median, item.median),
+            item.shape,
+            max(known.calls, item.calls),
+            max(known.median, item.median),
             max(known.longest, item.longest),
-        )  # fmt: skip
+        )
     return sorted(merged.values(), key=lambda item: -item.calls)[:ITEMS]
 
 
@@ -132,10 +138,12 @@ def _sent(items: list[Item], ranks: int, agreed: Agreed) -> bool:
     if agreed.request is None or agreed.table is None or not items:
         return False
     record = {
-        "version": agreed.version, "cluster": agreed.table.cluster.name,
-        "library": agreed.table.library, "ranks": ranks,
+        "version": agreed.version,
+        "cluster": agreed.table.cluster.name,
+        "library": agreed.table.library,
+        "ranks": ranks,
         "items": [item.record() for item in items],
-    }  # fmt: skip
+    }
     from tuner.runtime import service_client  # urllib, which nobody else has to wait for
 
     _, failure = attempt(service_client.post, agreed.request, "/v1/feedback", record)

@@ -39,7 +39,7 @@ class Memory(Protocol):
 
     def reduce(
         self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: Bytes, second: Bytes
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`second = first op second` for `count` elements, as MPI's Reduce_local computes it."""
 
 
@@ -58,7 +58,7 @@ class HostMemory:
 
     def reduce(
         self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: Bytes, second: Bytes
-    ) -> None:  # fmt: skip
+    ) -> None:
         """See Memory."""
         op.Reduce_local([first, count, datatype], [second, count, datatype])
 
@@ -95,7 +95,7 @@ class DeviceMemory:
 
     def reduce(
         self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: Bytes, second: Bytes
-    ) -> None:  # fmt: skip
+    ) -> None:
         """See Memory; by a kernel or on the host, whichever is faster."""
         over = self.staging.device.over
         one, two = (over(elements_of(part, count, datatype)) for part in (first, second))

@@ -96,9 +96,13 @@ class Methods:
         return nbytes_of(recvbuf, p) if in_place(sendbuf) else nbytes_of(sendbuf, times=p)
 
     def _call(
-        self, method: str, ladder: Ladder, nbytes: int | None,
-        buffers: tuple[tuple[Any, Access], ...], *others: Any,
-    ) -> None:  # fmt: skip
+        self,
+        method: str,
+        ladder: Ladder,
+        nbytes: int | None,
+        buffers: tuple[tuple[Any, Access], ...],
+        *others: Any,
+    ) -> None:
         """A call whose buffers may be on a device; without a size, mpi4py is to refuse it."""
         specs = [spec for spec, _ in buffers]
         if nbytes is None:  # no rule: this rank's would not be that of the others
@@ -130,6 +134,5 @@ def _reached(used: Iterable[tuple[Any, int]]) -> bool:
     used    buffer arguments, and the number of the device that each is on
     """
     return cuda_aware() or all(
-        contiguous(spec, writable=False) is not None
-        for spec, number in used if number != NO_DEVICE
-    )  # fmt: skip
+        contiguous(spec, writable=False) is not None for spec, number in used if number != NO_DEVICE
+    )

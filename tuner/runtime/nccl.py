@@ -31,14 +31,22 @@ from tuner.runtime.timeout import Deadline
 
 Call = Callable[..., None]
 _OPERATORS = {
-    handle_of(MPI.SUM): "NCCL_SUM", handle_of(MPI.PROD): "NCCL_PROD",
-    handle_of(MPI.MIN): "NCCL_MIN", handle_of(MPI.MAX): "NCCL_MAX",
-}  # fmt: skip
+    handle_of(MPI.SUM): "NCCL_SUM",
+    handle_of(MPI.PROD): "NCCL_PROD",
+    handle_of(MPI.MIN): "NCCL_MIN",
+    handle_of(MPI.MAX): "NCCL_MAX",
+}
 _TYPES = {
-    "i1": "NCCL_INT8", "u1": "NCCL_UINT8", "i4": "NCCL_INT32", "u4": "NCCL_UINT32",
-    "i8": "NCCL_INT64", "u8": "NCCL_UINT64", "f2": "NCCL_FLOAT16", "f4": "NCCL_FLOAT32",
+    "i1": "NCCL_INT8",
+    "u1": "NCCL_UINT8",
+    "i4": "NCCL_INT32",
+    "u4": "NCCL_UINT32",
+    "i8": "NCCL_INT64",
+    "u8": "NCCL_UINT64",
+    "f2": "NCCL_FLOAT16",
+    "f4": "NCCL_FLOAT32",
     "f8": "NCCL_FLOAT64",
-}  # fmt: skip
+}
 _ADDING = (handle_of(MPI.SUM), handle_of(MPI.PROD))  # of one byte MPI may saturate: NCCL wraps
 _NO_NUMBERS = (MPI.BYTE, MPI.PACKED)  # have a number's size, but MPI reduces them with no SUM
 _MOST_BYTES = 1 << 30  # of one broadcast: older CuPy counts in 32 bits
@@ -223,10 +231,13 @@ class Nccl:
         on_host = memory_of(recv) != CUDA
         second = self._device.empty(first) if on_host else self._device.over(target.array)
         self._communicator.allReduce(
-            first.data.ptr, second.data.ptr, target.count,
+            first.data.ptr,
+            second.data.ptr,
+            target.count,
             getattr(self._nccl, _TYPES[_element(target.datatype)]),
-            getattr(self._nccl, _OPERATORS[handle_of(op)]), _stream(),
-        )  # fmt: skip
+            getattr(self._nccl, _OPERATORS[handle_of(op)]),
+            _stream(),
+        )
         self._wait()
         if on_host:
             self._device.fetch(second, target.array)
@@ -307,8 +318,9 @@ def nccl_allreduce(nccl: Nccl, library: Call) -> Call:
             library(sendbuf, recvbuf, op)
         else:
             access = READ | WRITE if in_place(sendbuf) else WRITE
-            nccl.staging(lambda send, receive: library(send, receive, op),
-                         (sendbuf, READ), (recvbuf, access))  # fmt: skip
+            nccl.staging(
+                lambda send, receive: library(send, receive, op), (sendbuf, READ), (recvbuf, access)
+            )
 
     return allreduce
 

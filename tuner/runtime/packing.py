@@ -29,9 +29,13 @@ class Packed:
 
 
 def packed(
-    spec: Any, comm: MPI.Intracomm, *, root: bool, parts: int = 1,
+    spec: Any,
+    comm: MPI.Intracomm,
+    *,
+    root: bool,
+    parts: int = 1,
     empty: Callable[[int], Bytes] | None = None,
-) -> Packed | None:  # fmt: skip
+) -> Packed | None:
     """The bytes to move; None where mpi4py or MPI refuses `spec`.
 
     root    the bytes are read from `spec`; elsewhere they are to be filled in, then unpacked

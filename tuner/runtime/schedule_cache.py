@@ -92,9 +92,13 @@ class Bindings:
         if not self._segmented and (0, root) in self._outlines:
             return self._outlines[0, root]  # one schedule is that of every size
         made = build(
-            self._collective, self._choice.algorithm, self._comm.size, root=root, nbytes=nbytes,
+            self._collective,
+            self._choice.algorithm,
+            self._comm.size,
+            root=root,
+            nbytes=nbytes,
             params=self._choice.params,
-        )  # fmt: skip
+        )
         key = (made.n_chunks if self._segmented else 0, root)
         if key not in self._outlines:
             if len(self._outlines) == KEPT:

@@ -41,9 +41,13 @@ class Scheduled:
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, library: Call, collective: Collective, choice: Choice,
+        self,
+        comm: MPI.Intracomm,
+        library: Call,
+        collective: Collective,
+        choice: Choice,
         spaces: Spaces,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._comm, self._library, self._memory = comm, library, spaces.memory
         self._rank, self._size = comm.rank, comm.size
         self._bindings = Bindings(comm, collective, choice, spaces)
@@ -52,8 +56,9 @@ class Scheduled:
         self._valid: dict[tuple[int, int], bool] = {}
         self.prepare: Callable[..., Move | None] = getattr(self, f"_{collective.value}")
         known: dict[Collective, Call] = {
-            Collective.BCAST: self._known_bcast, Collective.ALLREDUCE: self._known_allreduce,
-        }  # fmt: skip
+            Collective.BCAST: self._known_bcast,
+            Collective.ALLREDUCE: self._known_allreduce,
+        }
         self.call: Call = known.get(collective, self._carry_out)
 
     def release(self) -> None:
@@ -160,7 +165,7 @@ class Scheduled:
 
     def _reduce(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0
-    ) -> Move | None:  # fmt: skip
+    ) -> Move | None:
         taker = rank_of(root)
         if self._rank == taker:
             into = contiguous(recvbuf, writable=True, padded=True)
@@ -211,9 +216,12 @@ class Scheduled:
         into = self._packed(recvbuf, root=False, parts=p)
         given = self._packed(recvbuf if stays else sendbuf, root=True, parts=p if stays else 1)
         bound = self._movement(into, root)
-        if into is None or given is None or bound is None or (
-            len(given.array) * (1 if stays else p) != len(into.array)
-        ):  # fmt: skip
+        if (
+            into is None
+            or given is None
+            or bound is None
+            or (len(given.array) * (1 if stays else p) != len(into.array))
+        ):
             return None
         own = into.array if stays else self._share(into.array)
 

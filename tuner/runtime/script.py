@@ -33,9 +33,13 @@ def run(
     status: object = 1
     try:
         tuned = tune(
-            MPI.COMM_WORLD, table, service=service, cluster=cluster, feedback=feedback,
+            MPI.COMM_WORLD,
+            table,
+            service=service,
+            cluster=cluster,
+            feedback=feedback,
             verbose=verbose,
-        )  # fmt: skip
+        )
         replace_world(tuned)
         orderly = False
         try:

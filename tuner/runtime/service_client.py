@@ -247,10 +247,14 @@ def _opener() -> urllib.request.OpenerDirector:
     """HTTP and HTTPS alone, through the proxy of the environment; every status is an answer."""
     opener = urllib.request.OpenerDirector()
     for handler in (
-        urllib.request.ProxyHandler(), urllib.request.UnknownHandler(),
-        urllib.request.HTTPHandler(), urllib.request.HTTPSHandler(),
-        urllib.request.HTTPDefaultErrorHandler(), _Redirects(), _Statuses(),
-    ):  # fmt: skip
+        urllib.request.ProxyHandler(),
+        urllib.request.UnknownHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        _Redirects(),
+        _Statuses(),
+    ):
         opener.add_handler(handler)
     return opener
 
@@ -274,9 +278,14 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     """The token is for the service alone, not for whom it points to."""
 
     def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str,
-        headers: HTTPMessage, newurl: str,
-    ) -> urllib.request.Request | None:  # fmt: skip
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
         onward = super().redirect_request(req, fp, code, msg, headers, newurl)
         if onward is not None and urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
             onward.remove_header("Authorization")

@@ -84,9 +84,12 @@ NO_RULES = Policy()
 
 
 def judge(
-    consensus: Consensus, table: TuningTable | None, memory: str, nodes: IntArray | None,
+    consensus: Consensus,
+    table: TuningTable | None,
+    memory: str,
+    nodes: IntArray | None,
     backend: Backend,
-) -> Policy:  # fmt: skip
+) -> Policy:
     """Return the rules for a communicator that all its ranks can follow; collective.
 
     memory      whose rules are followed, `host` or `cuda`; the same on every rank
@@ -109,8 +112,10 @@ def announce(policy: Policy, table: TuningTable | None, comm: MPI.Intracomm) -> 
     if policy.steps:
         inform(f"tuner: {comm.size} ranks follow the table of {table.cluster.name}")
     else:
-        warn("tuner: the library's own collectives are used: the table has no rules for these"
-             f" {comm.size} ranks")  # fmt: skip
+        warn(
+            "tuner: the library's own collectives are used: the table has no rules for these"
+            f" {comm.size} ranks"
+        )
 
 
 class _Judge:
@@ -197,8 +202,9 @@ def applicable(table: TuningTable, layout: Layout, memory: str) -> Rules:
     ladders = {key: table.ladder(key) for key in keys}
     return {
         key: tuple(part for rule in ladder for part in countable(rule))
-        for key, ladder in ladders.items() if ladder
-    }  # fmt: skip
+        for key, ladder in ladders.items()
+        if ladder
+    }
 
 
 def countable(rule: Rule) -> tuple[Rule, ...]:

@@ -79,9 +79,13 @@ def _damaged(path: Path) -> InputError:
 def keep(request: Request, fetched: Fetched) -> None:
     """Replace the copy; a place that cannot be written (a full home, say) is no reason to fail."""
     entry = _Entry(
-        request.service, request.cluster, request.library, fetched.etag,
-        digest_of(fetched.text), fetched.text,
-    )  # fmt: skip
+        request.service,
+        request.cluster,
+        request.library,
+        fetched.etag,
+        digest_of(fetched.text),
+        fetched.text,
+    )
     try:
         path = path_of(request)
         path.parent.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)

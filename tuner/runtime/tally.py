@@ -49,12 +49,14 @@ class Tally:
         counted = {key: entry[0] for key, entry in self._counts.items() if entry[0]}
         rules = [
             (calls, f"{collective} {choice}")
-            for (collective, choice), calls in counted.items() if not choice.is_default
-        ]  # fmt: skip
+            for (collective, choice), calls in counted.items()
+            if not choice.is_default
+        ]
         others = [
             (calls, str(collective))
-            for (collective, choice), calls in counted.items() if choice.is_default
-        ]  # fmt: skip
+            for (collective, choice), calls in counted.items()
+            if choice.is_default
+        ]
         followed, left = sum(n for n, _ in rules), sum(n for n, _ in others)
         return (
             f"{plural(followed + left, 'call')} of rank 0: {followed} followed the table"

@@ -42,8 +42,7 @@ def nearest(cases: Sequence[Case]) -> Pick:
 def neighbours(cases: Sequence[Case]) -> Pick:
     """The least time, each learned from the nearest three calls, by distance."""
     return _regression(
-        cases,
-        lambda rows: KNeighborsRegressor(min(_NEIGHBOURS, rows), weights="distance"),
+        cases, lambda rows: KNeighborsRegressor(min(_NEIGHBOURS, rows), weights="distance")
     )
 
 

@@ -127,22 +127,30 @@ def tabulate(
         return safe and constraints.allow(measurements.library, key.collective, choice)
 
     calls = [
-        Call(key, ladder, {
-            operators: partial(may, key, operators)
-            for operators in constraints.operators(key.collective)
-        }, Switches(selector, redirected))
+        Call(
+            key,
+            ladder,
+            {
+                operators: partial(may, key, operators)
+                for operators in constraints.operators(key.collective)
+            },
+            Switches(selector, redirected),
+        )
         for key, ladder in points.items()
-    ]  # fmt: skip
+    ]
     chosen = _decided(calls, constraints.rules)
     rules = [rule for each in chosen for ladder in each.ladders for rule in ladder.rules]
     provenance = {
         "method": "paired gain over the default, Bonferroni over the candidates of a point;"
         " elsewhere a belief learned from measurements and simulations",
         "default": "the library's own choice",
-        "level": LEVEL, "noise": noise, "points": sum(map(len, points.values())),
-        "compaction": _compaction(calls, chosen), "constraints": constraints.record(),
+        "level": LEVEL,
+        "noise": noise,
+        "points": sum(map(len, points.values())),
+        "compaction": _compaction(calls, chosen),
+        "constraints": constraints.record(),
         "probe": dict(measurements.provenance),
-    }  # fmt: skip
+    }
     return TuningTable(measurements.cluster, measurements.library, tuple(rules), provenance)
 
 

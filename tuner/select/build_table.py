@@ -72,9 +72,13 @@ def make_table(
         believer = selector if len(solid) == len(rows) else trained(solid)
         contests += _expected(wanted, solid, believer, library)
     table = tabulate(
-        measurements, contests, selector, library.order_safe, constraints,
+        measurements,
+        contests,
+        selector,
+        library.order_safe,
+        constraints,
         redirected=library.redirected,
-    )  # fmt: skip
+    )
     return rows, _noted(table, calibration)
 
 

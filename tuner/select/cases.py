@@ -85,10 +85,14 @@ def without(cases: Sequence[Case], names: Collection[str]) -> list[Case]:
             f" {', '.join(sorted(known))}"
         )
     kept = (
-        replace(case, rows={choice: row for choice, row in case.rows.items()
-                            if choice.algorithm not in names})
+        replace(
+            case,
+            rows={
+                choice: row for choice, row in case.rows.items() if choice.algorithm not in names
+            },
+        )
         for case in cases
-    )  # fmt: skip
+    )
     return [case for case in kept if case.rows]
 
 
@@ -113,10 +117,12 @@ def folds(cases: Sequence[Case], protocol: str) -> list[tuple[Sequence[Case], Se
     if len(values) < 2:
         return []
     return [
-        ([case for case in cases if _left_out(case, protocol) != value],
-         [case for case in cases if _left_out(case, protocol) == value])
+        (
+            [case for case in cases if _left_out(case, protocol) != value],
+            [case for case in cases if _left_out(case, protocol) == value],
+        )
         for value in values
-    ]  # fmt: skip
+    ]
 
 
 NODES, SIZE, MACHINE = "leave-one-node-count-out", "leave-one-size-out", "new-machine"
@@ -138,10 +144,14 @@ def _with_default(cases: list[Case]) -> list[Case]:
 def usable(reading: Reading) -> bool:
     """Whether it tells how long a collective took on how many nodes."""
     return bool(
-        reading.benchmark.kind == "collective" and reading.shape and reading.shape.ppn
-        and reading.nbytes and reading.samples and min(reading.samples) >= SHORTEST
+        reading.benchmark.kind == "collective"
+        and reading.shape
+        and reading.shape.ppn
+        and reading.nbytes
+        and reading.samples
+        and min(reading.samples) >= SHORTEST
         and not reading.left_out
-    )  # fmt: skip
+    )
 
 
 def _arms(readings: Iterable[Reading]) -> Mapping[tuple[str, str], str]:
@@ -151,18 +161,22 @@ def _arms(readings: Iterable[Reading]) -> Mapping[tuple[str, str], str]:
         libraries[reading.algorithm].add(reading.library)
     return {
         (name, library): f"{library} {name}"
-        for name, having in libraries.items() if len(having) > 1
+        for name, having in libraries.items()
+        if len(having) > 1
         for library in having
-    }  # fmt: skip
+    }
 
 
 def _point(reading: Reading) -> Point:
     if reading.shape is None or reading.nbytes is None:
         raise ValueError(f"line {reading.line}: without shape or size")
     return Point(
-        reading.benchmark.subject, reading.shape.nodes, reading.shape.ppn, reading.memory,
+        reading.benchmark.subject,
+        reading.shape.nodes,
+        reading.shape.ppn,
+        reading.memory,
         reading.nbytes,
-    )  # fmt: skip
+    )
 
 
 def _row(point: Point, choice: Choice, samples: Sequence[float]) -> Row:

@@ -84,9 +84,11 @@ class Constraints:
     def record(self) -> dict[str, Any]:
         """For a table's provenance: those that there are."""
         found = {
-            "commutative_only": self.commutative_only, "reproducible": self.reproducible,
-            "forbidden": sorted(self.forbidden), "rules": self.rules,
-        }  # fmt: skip
+            "commutative_only": self.commutative_only,
+            "reproducible": self.reproducible,
+            "forbidden": sorted(self.forbidden),
+            "rules": self.rules,
+        }
         return {name: value for name, value in found.items() if value}
 
 
@@ -98,9 +100,11 @@ def constraints_from(wishes: Mapping[str, Any]) -> Constraints:
     `reproducible`, `rules` and `commutative_only`. Raises InputError as `Constraints` does.
     """
     return Constraints(
-        wishes["commutative_only"], wishes["reproducible"], frozenset(wishes["forbid"]),
+        wishes["commutative_only"],
+        wishes["reproducible"],
+        frozenset(wishes["forbid"]),
         wishes["rules"],
-    )  # fmt: skip
+    )
 
 
 @cache

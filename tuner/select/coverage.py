@@ -85,10 +85,12 @@ class Support:
         if (point, reach) not in self._spoken:
             shapes = self._near(point, reach)
             self._spoken[point, reach] = [
-                [replace(point, nodes=nodes, ppn=ppn, nbytes=size)
-                 for size in neighbours(shapes[nodes, ppn], point.nbytes, reach)]
+                [
+                    replace(point, nodes=nodes, ppn=ppn, nbytes=size)
+                    for size in neighbours(shapes[nodes, ppn], point.nbytes, reach)
+                ]
                 for nodes, ppn in _speaking(shapes, point, reach)
-            ]  # fmt: skip
+            ]
         return self._spoken[point, reach]
 
     def _near(self, point: Point, reach: float) -> dict[Shape, list[int]]:

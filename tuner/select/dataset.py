@@ -136,9 +136,7 @@ def is_wrong(pair: Pair, wrong: Wrong) -> bool:
     return not choice.is_default and (point.collective, name) in wrong
 
 
-def _by_candidate(
-    measurements: Measurements,
-) -> dict[Pair, dict[int, tuple[float, ...]]]:
+def _by_candidate(measurements: Measurements) -> dict[Pair, dict[int, tuple[float, ...]]]:
     """The samples of every launch of every candidate."""
     found: dict[Pair, dict[int, tuple[float, ...]]] = defaultdict(dict)
     for entry in measurements.series:

@@ -129,9 +129,10 @@ def _picked(pick: Pick, cases: Sequence[Case]) -> Iterator[tuple[Case, Choice]]:
 def _best_single(cases: Sequence[Case]) -> Choice | None:
     everywhere = set.intersection(*(set(case.rows) for case in cases))
     return min(
-        sorted(everywhere, key=str), default=None,
+        sorted(everywhere, key=str),
+        default=None,
         key=lambda choice: sum(case.regret(choice) for case in cases),
-    )  # fmt: skip
+    )
 
 
 def _score(picked: Sequence[tuple[Case, Choice]]) -> Score:

@@ -169,9 +169,8 @@ class Design:
     def _offers(self) -> Offers:
         regrets = np.array([own.decision.regret for own in self._outlooks.values()])
         options = [
-            option for n, point in enumerate(self._candidates)
-            for option in self._options(n, point)
-        ]  # fmt: skip
+            option for n, point in enumerate(self._candidates) for option in self._options(n, point)
+        ]
         return Offers(options, regrets / len(regrets), self._influence.copy())
 
     def _options(self, number: int, point: Point) -> list[Option]:
@@ -181,9 +180,10 @@ class Design:
         if regret < _LEAST:
             return []
         order = [
-            n for n in np.argsort(-outlook.chances, kind="stable")
+            n
+            for n in np.argsort(-outlook.chances, kind="stable")
             if self._open(point, belief.choices[n])
-        ]  # fmt: skip
+        ]
         default = belief.choices.index(Choice())
         options = []
         for count in sorted({min(first, len(order)) for first in _FIRST} - {0}):

@@ -45,9 +45,19 @@ VERSION = 2
 OBJECTS = 1  # version whose file holds an object of a class instead of its columns
 # What zipfile, zlib, numpy and skops raise for a file that is not theirs.
 _DAMAGED = (
-    zipfile.BadZipFile, zlib.error, tokenize.TokenError, ArithmeticError, AttributeError, EOFError,
-    LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True)
@@ -80,10 +90,17 @@ class Trained:
         if any(case.point.placement != CONSECUTIVE for case in cases):
             raise InputError("a selector is trained on calls of consecutive ranks and no others")
         rows = [
-            (case.group, *_call(case.point), json.dumps(asdict(row.choice), sort_keys=True),
-             row.typical, row.low, row.high)
-            for case in cases for row in case.rows.values()
-        ]  # fmt: skip
+            (
+                case.group,
+                *_call(case.point),
+                json.dumps(asdict(row.choice), sort_keys=True),
+                row.typical,
+                row.low,
+                row.high,
+            )
+            for case in cases
+            for row in case.rows.values()
+        ]
         return cls(*map(np.array, zip(*rows, strict=True)))
 
     @property

@@ -115,9 +115,7 @@ class Beliefs:
     def place(self, point: Point) -> list[float]:
         """Where a call is, in logarithms: distances tell how alike calls are."""
         told = self._way.powers and is_power(point.p)
-        return [
-            self.log_size(point), math.log(point.nodes), math.log(point.ppn), _TWICE * told,
-        ]  # fmt: skip
+        return [self.log_size(point), math.log(point.nodes), math.log(point.ppn), _TWICE * told]
 
     def belief(self, point: Point, choices: Sequence[Choice]) -> Belief:
         """Of these choices at one point. Each of them may have strayed since its nearest measured
@@ -232,8 +230,9 @@ def _reference(own: Sequence[Row], simulated: Mapping[Choice, list[Row]]) -> Cho
         """Few common points first of all, then how unsteady the ratio is."""
         ratios = [
             math.log(times[row.point] / max(row.simulated, SHORTEST))
-            for row in simulated[candidate] if row.point in times
-        ]  # fmt: skip
+            for row in simulated[candidate]
+            if row.point in times
+        ]
         return (-len(ratios), float(np.std(ratios)) if ratios else math.inf)
 
     return min(simulated, key=spread, default=None)

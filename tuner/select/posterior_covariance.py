@@ -32,8 +32,9 @@ class Influence:
         ]
         self._places = {
             int(number): (group, row)
-            for group, fellows in enumerate(self._fellows) for row, number in enumerate(fellows)
-        }  # fmt: skip
+            for group, fellows in enumerate(self._fellows)
+            for row, number in enumerate(fellows)
+        }
         self._covariances = [_prior([points[n] for n in own]) for own in self._fellows]
         for number in measured:
             self.add(number)
@@ -87,8 +88,9 @@ class Influence:
 
 def _prior(points: Sequence[Point]) -> FloatArray:
     """In columns, so that it can be updated where it is."""
-    places = np.array([(0.0, math.log(max(p.nbytes, 1)), math.log(p.nodes), math.log(p.ppn))
-                       for p in points])  # fmt: skip
+    places = np.array(
+        [(0.0, math.log(max(p.nbytes, 1)), math.log(p.nodes), math.log(p.ppn)) for p in points]
+    )
     return np.asfortranarray(ArmKernel(shared=0.0)(places) + _LEVEL)
 
 

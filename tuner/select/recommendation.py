@@ -44,10 +44,11 @@ class Guess:
             return found.best
         gains = {choice: found.gain(choice, nearest)[0] for choice in candidates}
         ahead = [
-            choice for choice in candidates
+            choice
+            for choice in candidates
             if gains[choice] > self._least(point, choice)
             and not self._beaten(point, choice, nearest)
-        ]  # fmt: skip
+        ]
         return max(ahead, key=gains.__getitem__, default=nearest)
 
     def _beaten(self, point: Point, choice: Choice, by: Choice) -> bool:
@@ -70,9 +71,10 @@ class Guess:
         order = np.argsort(far, kind="stable")
         ties = next((self._winners[n] for n in order if self._winners[n][0] in candidates), ())
         known = (
-            choice for choice in ties
+            choice
+            for choice in ties
             if choice in candidates and self._support.surrounds(point, choice)
-        )  # fmt: skip
+        )
         return next(known, ties[0] if ties else None)
 
     def _place(self, point: Point) -> FloatArray:

@@ -99,11 +99,7 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
     """
 
     def __init__(
-        self,
-        length_scale: float = 16.0,
-        own: float = 1.0,
-        offset: float = 0.3,
-        noise: float = 1e-4,
+        self, length_scale: float = 16.0, own: float = 1.0, offset: float = 0.3, noise: float = 1e-4
     ) -> None:
         self.length_scale = length_scale
         self.own = own

@@ -121,12 +121,7 @@ def _lone(runs: Sequence[Run], bounds: Sequence[float], sizes: Sequence[int]) ->
     return None
 
 
-def _runs(
-    plan: Plan,
-    ladder: Sequence[Contest],
-    allowed: Allowed,
-    selector: Selector,
-) -> list[Run]:
+def _runs(plan: Plan, ladder: Sequence[Contest], allowed: Allowed, selector: Selector) -> list[Run]:
     sizes = [contest.point.nbytes for contest in ladder]
     return [
         _run(
@@ -189,7 +184,7 @@ def _bounds(runs: Sequence[Run], switches: Switches) -> list[float]:
         _lowest(runs, switches),
         *(switches.between(*pair) for pair in pairwise(runs)),
         _highest(runs),
-    ]  # fmt: skip
+    ]
     for n, run in enumerate(runs):
         if bounds[n + 1] <= bounds[n] * _NARROWEST:
             below, above = runs[n - 1 : n], runs[n + 1 : n + 2]

@@ -72,10 +72,11 @@ class Selector:
         """The covered choices; `allowed` restricts others than the default."""
         known = self._beliefs.get(point.kind)
         return tuple(
-            choice for choice in (known.choices if known else ())
+            choice
+            for choice in (known.choices if known else ())
             if (choice.is_default or allowed is None or choice in allowed)
             and self.covers(point, choice, reach)
-        )  # fmt: skip
+        )
 
     def _carries(self, point: Point, choice: Choice) -> bool:
         return not self._doubted(point) and not math.isnan(self.simulated(point, choice))

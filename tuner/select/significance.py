@@ -137,10 +137,15 @@ def hold(
     )
     known = {Choice(): default, **candidates}
     return Measured(
-        point, {choice: row.typical for choice, row in known.items()},
+        point,
+        {choice: row.typical for choice, row in known.items()},
         {choice: row.simulated for choice, row in known.items()},
-        gains, winners, noise, known, apart,
-    )  # fmt: skip
+        gains,
+        winners,
+        noise,
+        known,
+        apart,
+    )
 
 
 def wants_launches(contest: Contest) -> bool:

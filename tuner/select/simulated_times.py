@@ -143,10 +143,13 @@ def predictions(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the simulated times of labelled rows, as `tuner simulate` prints them."""
     return [
         {
-            "collective": str(row.point.collective), "algorithm": row.choice.algorithm,
-            "params": dict(row.choice.params), "p": row.point.p, "nbytes": row.point.nbytes,
+            "collective": str(row.point.collective),
+            "algorithm": row.choice.algorithm,
+            "params": dict(row.choice.params),
+            "p": row.point.p,
+            "nbytes": row.point.nbytes,
             "seconds": row.simulated,
         }
         for row in rows
         if not math.isnan(row.simulated)
-    ]  # fmt: skip
+    ]

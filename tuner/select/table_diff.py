@@ -155,18 +155,29 @@ def difference(old: TuningTable, new: TuningTable) -> Difference:
 def difference_record(found: Difference) -> dict[str, Any]:
     """As JSON carries it: infinities as "inf"."""
     return {
-        "gain": _number(found.gain), "calls": len(found.keys), "calls_kept": found.kept,
+        "gain": _number(found.gain),
+        "calls": len(found.keys),
+        "calls_kept": found.kept,
         "changes": [_record(change) for change in found.changes],
-    }  # fmt: skip
+    }
 
 
 def _record(change: Change) -> dict[str, Any]:
-    return dict(finite({
-        **placed_record(asdict(change.key)), "lo": change.lo, "hi": change.hi, "kind": change.kind,
-        "before": asdict(change.before.choice), "after": asdict(change.after.choice),
-        "gain": _number(change.gain), "gain_ci95": [_number(each) for each in change.interval],
-        "why": change.why,
-    }))  # fmt: skip
+    return dict(
+        finite(
+            {
+                **placed_record(asdict(change.key)),
+                "lo": change.lo,
+                "hi": change.hi,
+                "kind": change.kind,
+                "before": asdict(change.before.choice),
+                "after": asdict(change.after.choice),
+                "gain": _number(change.gain),
+                "gain_ci95": [_number(each) for each in change.interval],
+                "why": change.why,
+            }
+        )
+    )
 
 
 def _number(value: float) -> float | None:

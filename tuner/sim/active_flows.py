@@ -20,20 +20,37 @@ NONE = -1
 
 # A transfer on its way: bytes per second (`fresh`: as they are being shared out), bytes left at
 # `since`; its slots are first .. end - 1.
-FLOW = np.dtype([
-    ("nbytes", "f8"), ("lonely", "f8"), ("rate", "f8"), ("left", "f8"), ("since", "f8"),
-    ("fresh", "f8"), ("first", "i4"), ("end", "i4"), ("reached", "i4"), ("flowing", "i4"),
-])  # fmt: skip
+FLOW = np.dtype(
+    [
+        ("nbytes", "f8"),
+        ("lonely", "f8"),
+        ("rate", "f8"),
+        ("left", "f8"),
+        ("since", "f8"),
+        ("fresh", "f8"),
+        ("first", "i4"),
+        ("end", "i4"),
+        ("reached", "i4"),
+        ("flowing", "i4"),
+    ]
+)
 # One use of a resource by a transfer, in units per byte; slots in use of a resource are a list.
-SLOT = np.dtype([
-    ("use", "f8"), ("resource", "i4"), ("owner", "i4"), ("following", "i4"), ("preceding", "i4"),
-])  # fmt: skip
+SLOT = np.dtype(
+    [("use", "f8"), ("resource", "i4"), ("owner", "i4"), ("following", "i4"), ("preceding", "i4")]
+)
 # Units per second, all in all and while rates are shared out; the first slot in use; whether all of
 # it is in use.
-RESOURCE = np.dtype([
-    ("capacity", "f8"), ("free", "f8"), ("demand", "f8"), ("head", "i4"), ("reached", "i4"),
-    ("full", "i4"), ("opened", "i4"),
-])  # fmt: skip
+RESOURCE = np.dtype(
+    [
+        ("capacity", "f8"),
+        ("free", "f8"),
+        ("demand", "f8"),
+        ("head", "i4"),
+        ("reached", "i4"),
+        ("full", "i4"),
+        ("opened", "i4"),
+    ]
+)
 
 
 class Flows(NamedTuple):
@@ -70,15 +87,28 @@ def flows(traffic: Traffic, meeting: BoolArray, lonely: FloatArray) -> Flows:
     resource = np.zeros(4 * p + len(traffic.capacity), RESOURCE)
     resource["capacity"] = np.concatenate([np.ones(4 * p), traffic.capacity])
     resource["head"] = NONE
-    return Flows(flow, slot, resource, np.empty(len(resource), np.int64), np.empty(k, np.int64),
-                 np.empty(k, np.int64), np.empty(k), np.array([0, 1, 0]))  # fmt: skip
+    return Flows(
+        flow,
+        slot,
+        resource,
+        np.empty(len(resource), np.int64),
+        np.empty(k, np.int64),
+        np.empty(k, np.int64),
+        np.empty(k),
+        np.array([0, 1, 0]),
+    )
 
 
 @compiled()
 def _take_slots(
-    flow: Records, slot: Records, ports: IntArray, port_use: FloatArray, links: IntArray,
-    use: FloatArray, path: IntArray,
-) -> None:  # fmt: skip
+    flow: Records,
+    slot: Records,
+    ports: IntArray,
+    port_use: FloatArray,
+    links: IntArray,
+    use: FloatArray,
+    path: IntArray,
+) -> None:
     """One for each resource that a transfer uses: its ports, if they are shared, and its links."""
     at = 0
     for i in range(len(flow)):

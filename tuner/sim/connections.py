@@ -62,9 +62,13 @@ class Lanes:
 
 
 def lanes(
-    placement: Placement, calibration: Calibration, source: IntArray, target: IntArray,
-    cuda: BoolArray, manner: IntArray,
-) -> Lanes:  # fmt: skip
+    placement: Placement,
+    calibration: Calibration,
+    source: IntArray,
+    target: IntArray,
+    cuda: BoolArray,
+    manner: IntArray,
+) -> Lanes:
     """Price the lanes; shapes (n,); `cuda` says which have a buffer in device memory.
 
     `manner` is how a message meets others (`tuner.sim.traffic_pattern`).
@@ -93,8 +97,16 @@ def lanes(
     if np.isfinite(tariff.stripe_from).any():
         ways[STRIPED] = on(striped=True)
     second = np.where(remote & calibration.network_port, placement.p, 0)
-    return Lanes(source, target, source + second, target + second, kind, tariff, ways,
-                 _capacity(placement, calibration))  # fmt: skip
+    return Lanes(
+        source,
+        target,
+        source + second,
+        target + second,
+        kind,
+        tariff,
+        ways,
+        _capacity(placement, calibration),
+    )
 
 
 def charged(schedule: Schedule, calibration: Calibration) -> Calibration:
@@ -158,8 +170,14 @@ def _kinds(
     manner: IntArray,
 ) -> tuple[IntArray, list[Price]]:
     """The kind of each lane, and the price of each kind."""
-    figures = (straight.path_class, straight.hops, straight.latency, straight.bandwidth, cuda,
-               manner)  # fmt: skip
+    figures = (
+        straight.path_class,
+        straight.hops,
+        straight.latency,
+        straight.bandwidth,
+        cuda,
+        manner,
+    )
     code = np.zeros(len(cuda), np.int64)
     for figure in figures:  # every kind gets a number, figure by figure
         values, own = distinct(np.ascontiguousarray(figure, dtype=np.float64).view(np.int64))
@@ -171,9 +189,15 @@ def _kinds(
 
 
 def _cost(
-    placement: Placement, calibration: Calibration, number: float, hops: float, latency: float,
-    width: float, cuda: float, manner: float,
-) -> Price:  # fmt: skip
+    placement: Placement,
+    calibration: Calibration,
+    number: float,
+    hops: float,
+    latency: float,
+    width: float,
+    cuda: float,
+    manner: float,
+) -> Price:
     """A measured path class if the calibration has it, else what the topology itself says.
 
     A class of paths says what ends and software cost: the latency of the links comes on top.

@@ -39,10 +39,12 @@ def meeting_links(
     fastest = np.zeros(len(several))
     np.maximum.at(fastest, link, rate[path] * use[path, hop])
     n = int(max(out.max(initial=0), back.max(initial=0))) + 1
-    ports = np.minimum(*(
-        np.bincount(distinct(link * n + port[path])[0] // n, minlength=len(several))
-        for port in (out, back)
-    ))  # fmt: skip
+    ports = np.minimum(
+        *(
+            np.bincount(distinct(link * n + port[path])[0] // n, minlength=len(several))
+            for port in (out, back)
+        )
+    )
     with np.errstate(invalid="ignore"):
         return several & ~(ports * fastest <= capacity)
 

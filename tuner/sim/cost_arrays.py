@@ -91,13 +91,20 @@ def tariff_of(calibration: Calibration, prices: list[Price], between_nodes: Bool
         way[number, own] = [STAGED if s.staged else STRAIGHT for s in cost.segments]
     striped = np.where(between_nodes, calibration.stripe_from, math.inf)
     return Tariff(
-        lo, alpha, beta, lag, way, np.array([price.cost.overhead.value for price in prices]),
+        lo,
+        alpha,
+        beta,
+        lag,
+        way,
+        np.array([price.cost.overhead.value for price in prices]),
         np.array([max(price.cost.eager_limit, price.cost.ahead_limit) for price in prices]),
         np.array([price.cost.eager_limit for price in prices]),
         np.array([price.cost.acknowledged_from for price in prices]),
-        np.array([price.latency for price in prices]), striped, calibration.shared_from,
+        np.array([price.latency for price in prices]),
+        striped,
+        calibration.shared_from,
         calibration.envelope,
-    )  # fmt: skip
+    )
 
 
 @njit(cache=True)

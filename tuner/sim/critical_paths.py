@@ -22,8 +22,13 @@ from tuner.sim.transfers import Traffic, traffic
 from tuner.topology import CUDA, HOST, Placement
 
 LATENCY, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = PARTS = (
-    "latency", "bandwidth", "contention", "reduction", "copying", "overhead",
-)  # fmt: skip
+    "latency",
+    "bandwidth",
+    "contention",
+    "reduction",
+    "copying",
+    "overhead",
+)
 MEANING: Mapping[str, str] = {
     LATENCY: "last bytes on their way (alpha), and acknowledgements",
     BANDWIDTH: "bytes flowing as fast as they can alone (beta)",

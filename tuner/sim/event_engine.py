@@ -27,21 +27,36 @@ NONE = -1
 # sides: how many of the two ranks have posted; received: the receiver has; arrival: infinite while
 # it is not known; joined: when it came to its ports; release: when it had passed them;
 # behind_...: the next transfer in the queue of the sender's, the receiver's port
-CALL = np.dtype([
-    ("alpha", "f8"), ("overhead", "f8"), ("arrival", "f8"), ("joined", "f8"), ("release", "f8"),
-    ("acknowledgement", "f8"), ("src", "i4"), ("dst", "i4"), ("out", "i4"), ("back", "i4"),
-    ("behind_send", "i4"), ("behind_receive", "i4"), ("eager", "i1"), ("shared", "i1"),
-    ("sides", "i1"), ("received", "i1"), ("started", "i1"), ("awaited", "i1"),
-], align=True)  # fmt: skip
+CALL = np.dtype(
+    [
+        ("alpha", "f8"),
+        ("overhead", "f8"),
+        ("arrival", "f8"),
+        ("joined", "f8"),
+        ("release", "f8"),
+        ("acknowledgement", "f8"),
+        ("src", "i4"),
+        ("dst", "i4"),
+        ("out", "i4"),
+        ("back", "i4"),
+        ("behind_send", "i4"),
+        ("behind_receive", "i4"),
+        ("eager", "i1"),
+        ("shared", "i1"),
+        ("sides", "i1"),
+        ("received", "i1"),
+        ("started", "i1"),
+        ("awaited", "i1"),
+    ],
+    align=True,
+)
 # the visit a rank is in, how many of its parts are not complete, when the last complete one was;
 # when all is done
-RANK = np.dtype([
-    ("last", "f8"), ("done", "f8"), ("visit", "i8"), ("end", "i8"), ("pending", "i8"),
-])  # fmt: skip
+RANK = np.dtype([("last", "f8"), ("done", "f8"), ("visit", "i8"), ("end", "i8"), ("pending", "i8")])
 # the queues of a port in both directions
-PORT = np.dtype([
-    ("head_send", "i4"), ("tail_send", "i4"), ("head_receive", "i4"), ("tail_receive", "i4"),
-])  # fmt: skip
+PORT = np.dtype(
+    [("head_send", "i4"), ("tail_send", "i4"), ("head_receive", "i4"), ("tail_receive", "i4")]
+)
 
 
 class _Agenda(NamedTuple):
@@ -102,18 +117,36 @@ def outcome(traffic: Traffic) -> Outcome:
 def _played(traffic: Traffic) -> _Agenda:
     p, k = traffic.p, len(traffic.src)
     call, rank, port = np.zeros(k, CALL), np.zeros(p, RANK), np.zeros(2 * p, PORT)
-    for name in ("alpha", "overhead", "acknowledgement", "src", "dst", "out", "back", "eager",
-                 "shared", "awaited"):  # fmt: skip
+    for name in (
+        "alpha",
+        "overhead",
+        "acknowledgement",
+        "src",
+        "dst",
+        "out",
+        "back",
+        "eager",
+        "shared",
+        "awaited",
+    ):
         call[name] = getattr(traffic, name)
     call["arrival"] = np.inf
     call["behind_send"] = call["behind_receive"] = NONE
     port["head_send"] = port["head_receive"] = NONE
     rank["visit"], rank["end"] = traffic.visit_start[:-1] - 1, traffic.visit_start[1:]
     agenda = _Agenda(
-        empty_heap(p + k), call, rank, port, traffic.post_start, traffic.posts,
-        traffic.copying, traffic.folding, np.empty(k, np.int64), np.empty(2 * k, np.int64),
+        empty_heap(p + k),
+        call,
+        rank,
+        port,
+        traffic.post_start,
+        traffic.posts,
+        traffic.copying,
+        traffic.folding,
+        np.empty(k, np.int64),
+        np.empty(2 * k, np.int64),
         np.zeros(2, np.int64),
-    )  # fmt: skip
+    )
     meeting = _meeting(traffic)
     _play(agenda, flows(traffic, meeting, _lonely(traffic, meeting)))
     return agenda
@@ -127,9 +160,14 @@ def _meeting(traffic: Traffic) -> BoolArray:
     with np.errstate(divide="ignore"):
         np.maximum.at(rate, traffic.path, 1.0 / traffic.beta)
     return meeting_links(
-        traffic.path_out, traffic.path_back, traffic.links, traffic.use, rate, traffic.capacity,
+        traffic.path_out,
+        traffic.path_back,
+        traffic.links,
+        traffic.use,
+        rate,
+        traffic.capacity,
         shared=bool(traffic.shared.any()),
-    )  # fmt: skip
+    )
 
 
 def _lonely(traffic: Traffic, meeting: BoolArray) -> FloatArray:

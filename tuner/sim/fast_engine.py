@@ -60,9 +60,13 @@ class Call:
     """One call on one machine, of any size; what does not depend on the size is found once."""
 
     def __init__(
-        self, schedule: Schedule, placement: Placement, calibration: Calibration, itemsize: int,
+        self,
+        schedule: Schedule,
+        placement: Placement,
+        calibration: Calibration,
+        itemsize: int,
         memory: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.schedule, self.placement = schedule, placement
         self.calibration = charged(schedule, calibration)
         self.itemsize, self.memory = itemsize, memory
@@ -98,13 +102,18 @@ class Call:
     def _prepared(self) -> tuple[list[Pattern], IntArray, Machine]:
         p = self.schedule.p
         found, which, keys = patterns(
-            self.rounds, self.placement.node_of, self.schedule.n_chunks, cuda=self.memory == CUDA,
-            staged=self.schedule.staged, meeting=told_apart(self.calibration),
-        )  # fmt: skip
+            self.rounds,
+            self.placement.node_of,
+            self.schedule.n_chunks,
+            cuda=self.memory == CUDA,
+            staged=self.schedule.staged,
+            meeting=told_apart(self.calibration),
+        )
         own, pair = np.divmod(keys, p * p)
         manner, cuda = np.divmod(own, 2)
-        there = lanes(self.placement, self.calibration, *np.divmod(pair, p), cuda.astype(bool),
-                      manner)  # fmt: skip
+        there = lanes(
+            self.placement, self.calibration, *np.divmod(pair, p), cuda.astype(bool), manner
+        )
         return found, which, _machine(there, self.calibration)
 
     def by_rounds(
@@ -115,8 +124,9 @@ class Call:
         From round `begin` on, with what was `before` it.
         """
         found, which, machine = self._prepared
-        sizes = Sizes(*np.divmod(counts, self.schedule.n_chunks), self.itemsize,
-                             self.schedule.n_chunks)  # fmt: skip
+        sizes = Sizes(
+            *np.divmod(counts, self.schedule.n_chunks), self.itemsize, self.schedule.n_chunks
+        )
         rows = max((len(r) for r in self.rounds), default=0)
         state = _state(sizes, self.schedule.p, len(machine.capacity), rows)
         smallest = np.maximum(sizes.share, 1) * self.itemsize
@@ -171,9 +181,8 @@ class _Play:
     """What is known about patterns and columns as the rounds go by."""
 
     def __init__(
-        self, machine: Machine, sizes: Sizes, state: State,
-        found: Sequence[Pattern],
-    ) -> None:  # fmt: skip
+        self, machine: Machine, sizes: Sizes, state: State, found: Sequence[Pattern]
+    ) -> None:
         self.machine, self.sizes, self.state, self.found = machine, sizes, state, found
         self.groups: dict[tuple[int, float, float], Groups] = {}
         self.lines: dict[tuple[int, int], uncontended_rounds.Lines] = {}
@@ -208,18 +217,46 @@ class _Play:
             own = self._range(r.count) == (1, 1) and (least > 0) == (most > 0)
             if alone and pattern.ring and own:
                 uncontended_rounds.play_ring(
-                    self.state, self.machine, self.sizes, prices, groups.rows, pattern.lane,
-                    r.first, most > 0,
-                )  # fmt: skip
+                    self.state,
+                    self.machine,
+                    self.sizes,
+                    prices,
+                    groups.rows,
+                    pattern.lane,
+                    r.first,
+                    most > 0,
+                )
             else:
                 uncontended_rounds.play_plain(
-                    self.state, self.machine, self.sizes, prices, groups, r.src, r.dst,
-                    pattern.lane, r.first, r.count, r.reduce, most > 0,
-                )  # fmt: skip
+                    self.state,
+                    self.machine,
+                    self.sizes,
+                    prices,
+                    groups,
+                    r.src,
+                    r.dst,
+                    pattern.lane,
+                    r.first,
+                    r.count,
+                    r.reduce,
+                    most > 0,
+                )
         if not done.all():
-            round_engine.play_any(self.state, self.machine, self.sizes, done, groups, r.src, r.dst,
-                            pattern.lane, pattern.memory, r.first, r.count, r.reduce,
-                            pattern.plain)  # fmt: skip
+            round_engine.play_any(
+                self.state,
+                self.machine,
+                self.sizes,
+                done,
+                groups,
+                r.src,
+                r.dst,
+                pattern.lane,
+                pattern.memory,
+                r.first,
+                r.count,
+                r.reduce,
+                pattern.plain,
+            )
 
     def _groups(self, number: int, count: Int32Array) -> Groups:
         if not self.competing:
@@ -265,18 +302,30 @@ def _machine(there: Lanes, calibration: Calibration) -> Machine:
     slot_start = np.concatenate([[0], np.cumsum(meets.sum(axis=1))])
     row = start[:, None] + np.arange(n + 1)  # of a way that nobody goes: that of the straight one
     return Machine(
-        there.kind, there.out, there.back, there.tariff, width[row[:, :-1]], slot_start[row],
-        links[meets], use[meets], there.capacity, _folding(calibration), copy_tariff(calibration),
-    )  # fmt: skip
+        there.kind,
+        there.out,
+        there.back,
+        there.tariff,
+        width[row[:, :-1]],
+        slot_start[row],
+        links[meets],
+        use[meets],
+        there.capacity,
+        _folding(calibration),
+        copy_tariff(calibration),
+    )
 
 
 def _folding(calibration: Calibration) -> FloatArray:
     """`Machine.folding`; a memory with fewer ways to reduce has one of them twice."""
     ways = [reduction_lines(calibration, memory) for memory in (HOST, CUDA)]
     most = max(map(len, ways))
-    return np.array([
-        [(line.launch.value, line.gamma.value) for line in (lines * most)[:most]] for lines in ways
-    ])  # fmt: skip
+    return np.array(
+        [
+            [(line.launch.value, line.gamma.value) for line in (lines * most)[:most]]
+            for lines in ways
+        ]
+    )
 
 
 def _state(sizes: Sizes, p: int, resources: int, rows: int) -> State:
@@ -284,8 +333,15 @@ def _state(sizes: Sizes, p: int, resources: int, rows: int) -> State:
     room: dict[str, Any] = {name: np.zeros(rows) for name in FLOATS_OF_ROWS}
     room |= {name: np.zeros(rows, np.int64) for name in INTS_OF_ROWS}
     return State(
-        time=np.zeros((z, p)), port=np.zeros((z, 2 * p), PASSED), busy=np.zeros((z, resources)),
-        alive=np.ones(z, bool), eager=np.zeros(z, bool), send_free=np.zeros(2 * p),
+        time=np.zeros((z, p)),
+        port=np.zeros((z, 2 * p), PASSED),
+        busy=np.zeros((z, resources)),
+        alive=np.ones(z, bool),
+        eager=np.zeros(z, bool),
+        send_free=np.zeros(2 * p),
         latest=np.zeros((2, 2 * p)),
-        work=np.zeros(p), free=np.zeros(resources), demand=np.zeros(resources), **room,
-    )  # fmt: skip
+        work=np.zeros(p),
+        free=np.zeros(resources),
+        demand=np.zeros(resources),
+        **room,
+    )

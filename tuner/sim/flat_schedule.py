@@ -42,8 +42,10 @@ class Rows:
 def rows_of(schedule: Schedule, node: IntArray, memory: str) -> Rows:
     """All rows of a schedule whose ranks are on these nodes, buffers in one kind of memory."""
     rounds = list(schedule.rounds())
-    columns = [np.concatenate([c, *(r.columns[i] for r in rounds)]) for i, c in
-               enumerate(np.empty((6, 0), dtype=np.int32))]  # fmt: skip
+    columns = [
+        np.concatenate([c, *(r.columns[i] for r in rounds)])
+        for i, c in enumerate(np.empty((6, 0), dtype=np.int32))
+    ]
     src, dst, first, into, chunks, reduce = (column.astype(np.int64) for column in columns)
     number = np.repeat(np.arange(len(rounds)), [len(r) for r in rounds])
     cuda = np.full(len(src), memory == CUDA)
@@ -52,7 +54,10 @@ def rows_of(schedule: Schedule, node: IntArray, memory: str) -> Rows:
         n = schedule.n_chunks
         cuda &= (first < n) | (into < n)
         staging = cuda & (src == dst) & ((first < n) != (into < n))
-    manner = [np.full(len(rounds[0]) if rounds else 0, ALONE),
-              *(manners(r.src, r.dst, node) for r in rounds[1:])]  # fmt: skip
-    return Rows(src, dst, number, first, into, chunks, reduce, cuda, staging,
-                np.concatenate(manner))  # fmt: skip
+    manner = [
+        np.full(len(rounds[0]) if rounds else 0, ALONE),
+        *(manners(r.src, r.dst, node) for r in rounds[1:]),
+    ]
+    return Rows(
+        src, dst, number, first, into, chunks, reduce, cuda, staging, np.concatenate(manner)
+    )

@@ -26,8 +26,12 @@ class Heap(NamedTuple):
 
 def empty_heap(items: int) -> Heap:
     """Room for items 0 .. items - 1."""
-    return Heap(np.empty(items), np.empty(items, np.int32), np.full(items, -1, np.int32),
-                np.zeros(1, np.int64))  # fmt: skip
+    return Heap(
+        np.empty(items),
+        np.empty(items, np.int32),
+        np.full(items, -1, np.int32),
+        np.zeros(1, np.int64),
+    )
 
 
 @compiled()

@@ -42,11 +42,18 @@ def trace(traffic: Traffic) -> list[Bar]:
     """Every transfer of the run, in (round, row) order."""
     transfers = _play(traffic)[1].transfers
     return [
-        Bar(int(traffic.src[t.number]), int(traffic.dst[t.number]), int(traffic.round[t.number]),
-            float(traffic.nbytes[t.number]), t.started, t.finished, t.arrived,
-            t.heard)
+        Bar(
+            int(traffic.src[t.number]),
+            int(traffic.dst[t.number]),
+            int(traffic.round[t.number]),
+            float(traffic.nbytes[t.number]),
+            t.started,
+            t.finished,
+            t.arrived,
+            t.heard,
+        )
         for t in transfers
-    ]  # fmt: skip
+    ]
 
 
 def _play(traffic: Traffic) -> tuple[FloatArray, Network]:

@@ -56,9 +56,20 @@ def folding(lines: FloatArray, memory: int, size: float) -> float:
 
 @njit(cache=True)
 def play_any(
-    state: Any, m: Any, sizes: Any, skip: BoolArray, groups: Any, src: Int32Array,
-    dst: Int32Array, lane: IntArray, memory: Bytes, first: Int32Array, count: Int32Array, reduce: Int32Array, plain: bool,
-) -> None:  # fmt: skip
+    state: Any,
+    m: Any,
+    sizes: Any,
+    skip: BoolArray,
+    groups: Any,
+    src: Int32Array,
+    dst: Int32Array,
+    lane: IntArray,
+    memory: Bytes,
+    first: Int32Array,
+    count: Int32Array,
+    reduce: Int32Array,
+    plain: bool,
+) -> None:
     """Any round, for the sizes that are not to be skipped."""
     for z in range(len(sizes.share)):
         if state.alive[z] and not skip[z]:

@@ -14,10 +14,15 @@ Records = NDArray[np.void]
 
 # What went through a receiving port: when it is free, when the last message joined its queue and
 # when that one began to pass; the first two again as they were before that message.
-PASSED = np.dtype([
-    ("free", "f8"), ("joined", "f8"), ("last", "f8"),
-    ("free_before", "f8"), ("joined_before", "f8"),
-])  # fmt: skip
+PASSED = np.dtype(
+    [
+        ("free", "f8"),
+        ("joined", "f8"),
+        ("last", "f8"),
+        ("free_before", "f8"),
+        ("joined_before", "f8"),
+    ]
+)
 PARTLY = 3  # some of a message's chunks are longer ones, and some are not
 
 
@@ -107,9 +112,21 @@ class State(NamedTuple):
 
 
 FLOATS_OF_ROWS = (
-    "ready", "flows", "sent", "arrived", "acknowledgement", "rate", "size", "alpha", "left",
-    "since", "level", "narrow", "begun", "turn",
-)  # fmt: skip
+    "ready",
+    "flows",
+    "sent",
+    "arrived",
+    "acknowledgement",
+    "rate",
+    "size",
+    "alpha",
+    "left",
+    "since",
+    "level",
+    "narrow",
+    "begun",
+    "turn",
+)
 INTS_OF_ROWS = ("more", "whole", "way", "unfinished", "flowing", "growing")
 
 

@@ -88,12 +88,15 @@ def patterns(
     seen = np.zeros((2, p), np.int64)
     made = [
         Pattern(
-            r.src, r.dst, lane[ends[at] : ends[at + 1]], memory,
+            r.src,
+            r.dst,
+            lane[ends[at] : ends[at + 1]],
+            memory,
             bool((memory == memory[0]).all()) and _plain(r.src, r.dst, seen, at + 1),
             p > 1 and _ring(r.src, r.dst, p),
         )
         for at, (r, memory, _) in enumerate(pairs)
-    ]  # fmt: skip
+    ]
     return made, which, found
 
 

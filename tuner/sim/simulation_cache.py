@@ -36,8 +36,13 @@ class Moves:
             digest.update(len(r).to_bytes(8, "little"))
             for column in r.columns:
                 digest.update(column.data)
-        told = (schedule.n_chunks, schedule.staged, schedule.in_network, schedule.unawaited,
-                digest.digest())  # fmt: skip
+        told = (
+            schedule.n_chunks,
+            schedule.staged,
+            schedule.in_network,
+            schedule.unawaited,
+            digest.digest(),
+        )
         transfers = sum(map(len, rounds))
         kept = replace(schedule, make=lambda: rounds) if transfers <= LARGEST else schedule
         return cls(kept, transfers, told)

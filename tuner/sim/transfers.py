@@ -100,9 +100,13 @@ class Calls:
     """Calls of one schedule on one machine, of any size; what no size changes is found once."""
 
     def __init__(
-        self, schedule: Schedule, placement: Placement, calibration: Calibration,
-        itemsize: int = 1, memory: str = HOST,
-    ) -> None:  # fmt: skip
+        self,
+        schedule: Schedule,
+        placement: Placement,
+        calibration: Calibration,
+        itemsize: int = 1,
+        memory: str = HOST,
+    ) -> None:
         self._schedule, self._placement, self._itemsize = schedule, placement, itemsize
         self._memory = memory
         paid = charged(schedule, calibration)
@@ -141,8 +145,9 @@ class _Moves:
         pairs, self.lane = distinct((own * self.p + moving.src) * self.p + moving.dst)
         own, pair = np.divmod(pairs, self.p * self.p)
         manner, cuda = np.divmod(own, 2)
-        self.lanes = lanes(placement, calibration, *np.divmod(pair, self.p), cuda.astype(bool),
-                           manner)  # fmt: skip
+        self.lanes = lanes(
+            placement, calibration, *np.divmod(pair, self.p), cuda.astype(bool), manner
+        )
         self.crossed = lru_cache(1)(self._crossed)
 
     def priced(self, size: FloatArray) -> Traffic:
@@ -159,13 +164,24 @@ class _Moves:
         )
         alpha, beta, acknowledgement, way = prices(there.tariff, kind, size)
         return Traffic(
-            self.p, moving.src, moving.dst, moving.round, there.out[self.lane],
-            there.back[self.lane], size + calibration.envelope, alpha, beta,
-            there.tariff.overhead[kind], eager,
-            self.in_network | (size >= calibration.shared_from) | (eager & awaited), awaited,
+            self.p,
+            moving.src,
+            moving.dst,
+            moving.round,
+            there.out[self.lane],
+            there.back[self.lane],
+            size + calibration.envelope,
+            alpha,
+            beta,
+            there.tariff.overhead[kind],
+            eager,
+            self.in_network | (size >= calibration.shared_from) | (eager & awaited),
+            awaited,
             acknowledgement,
-            *self.crossed(way.tobytes()), there.capacity, *visits,
-        )  # fmt: skip
+            *self.crossed(way.tobytes()),
+            there.capacity,
+            *visits,
+        )
 
     @cached_property
     def _folded(self) -> BoolArray | slice:
@@ -185,9 +201,13 @@ class _Moves:
         groups = together(self.moving)
         share = shared_use(groups, links[path], use[path], len(there.capacity))
         return (
-            port_share(groups), np.arange(len(path)), links[path], share, there.out[self.lane],
+            port_share(groups),
+            np.arange(len(path)),
+            links[path],
+            share,
+            there.out[self.lane],
             there.back[self.lane],
-        )  # fmt: skip
+        )
 
 
 def require_call(schedule: Schedule, placement: Placement, nbytes: int, itemsize: int) -> None:
@@ -225,8 +245,10 @@ def _folding(calibration: Calibration, rows: Rows, size: FloatArray) -> FloatArr
     seconds = np.zeros(len(rows.src))
     for memory, mine in ((HOST, ~rows.cuda), (CUDA, rows.cuda)):
         folds = mine & (rows.reduce != NO_REDUCTION)
-        each = [line.launch.value + line.gamma.value * size[folds]
-                for line in reduction_lines(calibration, memory)]  # fmt: skip
+        each = [
+            line.launch.value + line.gamma.value * size[folds]
+            for line in reduction_lines(calibration, memory)
+        ]
         seconds[folds] = np.min(each, axis=0)
     return seconds
 

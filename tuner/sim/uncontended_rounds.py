@@ -86,15 +86,38 @@ def lines(m: Any, sizes: Any, lane: IntArray, memory: int, count: Int32Array) ->
                 folding(m.folding, memory, low),
                 folding(m.folding, memory, high),
             )
-    return Lines(flow, late, fold, rate, alpha, lag, overhead, eager, acknowledgement, ways,
-                 m.back[lane], memory, valid)  # fmt: skip
+    return Lines(
+        flow,
+        late,
+        fold,
+        rate,
+        alpha,
+        lag,
+        overhead,
+        eager,
+        acknowledgement,
+        ways,
+        m.back[lane],
+        memory,
+        valid,
+    )
 
 
 @compiled()
 def play_plain(
-    state: Any, m: Any, sizes: Any, prices: Any, groups: Any, src: Int32Array, dst: Int32Array,
-    lane: IntArray, first: Int32Array, count: Int32Array, reduce: Int32Array, folds: bool,
-) -> None:  # fmt: skip
+    state: Any,
+    m: Any,
+    sizes: Any,
+    prices: Any,
+    groups: Any,
+    src: Int32Array,
+    dst: Int32Array,
+    lane: IntArray,
+    first: Int32Array,
+    count: Int32Array,
+    reduce: Int32Array,
+    folds: bool,
+) -> None:
     """One round, for all sizes whose prices are valid."""
     alone = len(groups.rows) == len(groups.start) - 1
     for z in range(len(sizes.share)):
@@ -191,9 +214,15 @@ def _fold(
 
 @compiled()
 def play_ring(
-    state: Any, m: Any, sizes: Any, prices: Any, meeting: IntArray, lane: IntArray,
-    first: Int32Array, folds: bool,
-) -> None:  # fmt: skip
+    state: Any,
+    m: Any,
+    sizes: Any,
+    prices: Any,
+    meeting: IntArray,
+    lane: IntArray,
+    first: Int32Array,
+    folds: bool,
+) -> None:
     """The same where rank r sends one chunk to rank r + 1 mod p, and all reduce it or none."""
     for z in range(len(sizes.share)):
         if not state.alive[z] or not prices.valid[z]:

@@ -41,10 +41,15 @@ def compile_within(seconds: float, on_begin: Callable[[], object] = lambda: None
     reason = "no time was left to compile the simulation, which is needed once"
     with suppress(subprocess.TimeoutExpired):
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "tuner.sim.warmup"], timeout=seconds, check=False,
-            env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, errors="replace",
-        )  # fmt: skip
+            [sys.executable, "-P", "-m", "tuner.sim.warmup"],
+            timeout=seconds,
+            check=False,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
         said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         reason = f"the simulation could not be compiled ({said[0]})"
     return "" if _is_compiled() else reason

@@ -94,8 +94,10 @@ class Graph:
         """
         n = self.vertices
         distance, found = np.full((n, n), np.inf), []
-        link_of = {(a, b): i for i, (a, b) in enumerate(zip(self.source.tolist(),
-                   self.target.tolist(), strict=True))}  # fmt: skip
+        link_of = {
+            (a, b): i
+            for i, (a, b) in enumerate(zip(self.source.tolist(), self.target.tolist(), strict=True))
+        }
         for a in range(n):
             forwards = ~ending[self.source] | (self.source == a)
             distance[a], before = dijkstra(
@@ -173,8 +175,19 @@ class Graph:
         """Links from `near` to what the targets hang on, to which row `column` has distances."""
         first, order = self._outgoing
         found = np.full((len(near), int(distance[column, near].max(initial=0.0))), -1)
-        _walk(near, self._hanging[0][target], column, self._rank_of_end[target], distance, first,
-              order, self.target, self.length, self.spread, found)  # fmt: skip
+        _walk(
+            near,
+            self._hanging[0][target],
+            column,
+            self._rank_of_end[target],
+            distance,
+            first,
+            order,
+            self.target,
+            self.length,
+            self.spread,
+            found,
+        )
         return found
 
 
@@ -188,9 +201,18 @@ def _walk_back(before: list[int], a: int, b: int, link_of: dict[tuple[int, int],
 
 @njit(cache=True)
 def _walk(
-    near: IntArray, far: IntArray, column: IntArray, rank: IntArray, distance: FloatArray,
-    first: IntArray, order: IntArray, target: IntArray, length: FloatArray, spread: bool, found: IntArray,
-) -> None:  # fmt: skip
+    near: IntArray,
+    far: IntArray,
+    column: IntArray,
+    rank: IntArray,
+    distance: FloatArray,
+    first: IntArray,
+    order: IntArray,
+    target: IntArray,
+    length: FloatArray,
+    spread: bool,
+    found: IntArray,
+) -> None:
     """Follow a shortest route link by link; `found` takes the links.
 
     Where n links lead on equally well the destination's number chooses: its remainder by n at the

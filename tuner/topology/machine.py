@@ -15,8 +15,10 @@ from tuner.topology.graph import Graph
 GPU, CPU, NIC, SWITCH = KINDS_OF_DEVICES = ("gpu", "cpu", "nic", "switch")
 KINDS_OF_LINKS = ("network", "nvlink", "pcie", "socket", "memory")
 MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION = OFFERS = (
-    "multicast", "switch_reduction", "nvswitch_reduction",
-)  # fmt: skip
+    "multicast",
+    "switch_reduction",
+    "nvswitch_reduction",
+)
 ROUTINGS = ("spread", "first")
 
 

@@ -98,11 +98,13 @@ class _Routes:
         if not staged:
             return self._route(first, last, places.nic)
         through = [places.cpu[rank] for rank in at]
-        return np.hstack([
-            self._inside(self.node[self.source], first, through[0]),
-            self._route(through[0], through[1], places.cpu_nic),
-            self._inside(self.node[self.target], through[1], last),
-        ])  # fmt: skip
+        return np.hstack(
+            [
+                self._inside(self.node[self.source], first, through[0]),
+                self._route(through[0], through[1], places.cpu_nic),
+                self._inside(self.node[self.target], through[1], last),
+            ]
+        )
 
     def stripes(self) -> list[IntArray]:
         """One route over each of the NICs that both nodes have; one only within a node."""
@@ -187,8 +189,9 @@ class _Routes:
             crossed = kinds[interior.routes[first[mine], last[mine]]]
             nvlink = np.isin(crossed, ("nvlink", "")).all(axis=1)
             socket = (crossed == "socket").any(axis=1)
-            found[mine] = np.select([nvlink, socket], [CLASS[NVLINK], CLASS[CROSS_SOCKET]],
-                                    CLASS[PCIE])  # fmt: skip
+            found[mine] = np.select(
+                [nvlink, socket], [CLASS[NVLINK], CLASS[CROSS_SOCKET]], CLASS[PCIE]
+            )
         return found
 
 

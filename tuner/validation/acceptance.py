@@ -80,10 +80,17 @@ def accept(
 
     def timed(calls: Sequence[Trial], rounds: int, done: int, total: int) -> Times:
         return time_calls(
-            starter, program, list(dict.fromkeys(trial.call for trial in calls)), tuned,
-            library=table.library, rounds=rounds, seconds=seconds, directory=directory,
-            progress=lambda now, of: progress(done + round(rounds * now / of), total), tell=tell,
-        )  # fmt: skip
+            starter,
+            program,
+            list(dict.fromkeys(trial.call for trial in calls)),
+            tuned,
+            library=table.library,
+            rounds=rounds,
+            seconds=seconds,
+            directory=directory,
+            progress=lambda now, of: progress(done + round(rounds * now / of), total),
+            tell=tell,
+        )
 
     total = SCREENING + ROUNDS
     screened = timed(trials, SCREENING, 0, total) if trials else Times()
@@ -207,11 +214,14 @@ def _evidence(rule: Rule, run: Sequence[Trial], times: Times) -> Evidence:
     gains = [times.mean_gain(trial.call) for trial in run]
     mean, low, high = (_geometric(column) for column in zip(*gains, strict=True))
     return Evidence(
-        MEASURED, tuple(trial.nbytes for trial in run),
+        MEASURED,
+        tuple(trial.nbytes for trial in run),
         tuple(_geometric(times.typical(trial.call, tuned=False)) for trial in run),
         tuple(_geometric(times.typical(trial.call, tuned=True)) for trial in run),
-        gain=mean, gain_ci95=(low, high), runner_up=rule.evidence.runner_up,
-    )  # fmt: skip
+        gain=mean,
+        gain_ci95=(low, high),
+        runner_up=rule.evidence.runner_up,
+    )
 
 
 def _rejected(rule: Rule, low: int, high: float, own: Sequence[Trial], times: Times) -> Rule:
@@ -220,9 +230,12 @@ def _rejected(rule: Rule, low: int, high: float, own: Sequence[Trial], times: Ti
     known = [t for t in own if low <= t.nbytes < high and t.call in timed]
     seconds = tuple(_geometric(times.typical(trial.call, tuned=False)) for trial in known)
     evidence = Evidence(
-        MEASURED, tuple(trial.nbytes for trial in known), seconds, seconds,
+        MEASURED,
+        tuple(trial.nbytes for trial in known),
+        seconds,
+        seconds,
         runner_up=str(rule.choice),
-    )  # fmt: skip
+    )
     return replace(rule, lo=low, hi=high, choice=Choice(), evidence=evidence)
 
 
@@ -244,7 +257,7 @@ def _one(rules: Sequence[Rule]) -> Rule:
         default_s=tuple(s for each in timed for s in each.default_s),
         chosen_s=tuple(s for each in timed for s in each.chosen_s),
         predicted_s=(),
-    )  # fmt: skip
+    )
     return replace(first, hi=last.hi, evidence=evidence)
 
 

@@ -92,9 +92,12 @@ class Heldout:
 
 
 def points(
-    table: TuningTable, operators: str = "any", used: Collection[TimedCall] = (), *,
+    table: TuningTable,
+    operators: str = "any",
+    used: Collection[TimedCall] = (),
+    *,
     controls: bool = True,
-) -> list[Trial]:  # fmt: skip
+) -> list[Trial]:
     """Return the calls to compare: of each rule other than the default, and as many of the default.
 
     operators   class of operators whose rules decide about sums in the table's file
@@ -169,9 +172,17 @@ def heldout(
     if not wanted:
         return []
     times = time_rounds(
-        starter, program, [point.call for point in wanted], tuned, library=table.library,
-        rounds=ROUNDS, seconds=seconds, directory=directory, progress=progress, tell=tell,
-    )  # fmt: skip
+        starter,
+        program,
+        [point.call for point in wanted],
+        tuned,
+        library=table.library,
+        rounds=ROUNDS,
+        seconds=seconds,
+        directory=directory,
+        progress=progress,
+        tell=tell,
+    )
     compared = [(point.call, name) for point in wanted for name in CONDITIONS]
     rejected = holm([times.chance_of_no_loss(*one) for one in compared])
     slower = {one for one, sure in zip(compared, rejected, strict=True) if sure}
@@ -181,17 +192,20 @@ def heldout(
 def losing(table: TuningTable, operators: str, found: Sequence[Heldout]) -> list[Rule]:
     """Return the rules other than the default of which a compared call does not win."""
     return [
-        rule for ladder in every_ladder(table, operators) for rule in ladder
+        rule
+        for ladder in every_ladder(table, operators)
+        for rule in ladder
         if not rule.choice.is_default and not all(one.wins for one in _of(rule, found))
-    ]  # fmt: skip
+    ]
 
 
 def _of(rule: Rule, found: Sequence[Heldout]) -> Iterator[Heldout]:
     """Yield what was found of a rule's calls."""
     return (
-        one for one in found
+        one
+        for one in found
         if rule.lo <= one.nbytes < rule.hi and Trial(rule, one.nbytes).call == one.call
-    )  # fmt: skip
+    )
 
 
 def _judged(point: Trial, times: Times, slower: Container[tuple[TimedCall, str]]) -> Heldout:
@@ -199,11 +213,19 @@ def _judged(point: Trial, times: Times, slower: Container[tuple[TimedCall, str]]
     default_s, tuned_s = (_typical(times.typical(call, tuned)) for tuned in (False, True))
     ratio, low, high = times.mean_gain(call)
     return Heldout(
-        key.collective, key.nodes, key.ppn, key.p, point.nbytes, str(point.rule.choice),
-        default_s, tuned_s, ratio, (low, high),
+        key.collective,
+        key.nodes,
+        key.ppn,
+        key.p,
+        point.nbytes,
+        str(point.rule.choice),
+        default_s,
+        tuned_s,
+        ratio,
+        (low, high),
         tuple(_condition(call, name, times, (call, name) in slower) for name in CONDITIONS),
         wrong=call in times.wrong,
-    )  # fmt: skip
+    )
 
 
 def _condition(call: TimedCall, name: str, times: Times, slower: bool) -> Condition:
@@ -223,6 +245,8 @@ def record(found: Heldout) -> dict[str, Any]:
     for each in conditions.values():
         del each["name"]
     return {
-        **made, "collective": str(found.collective), "ci95": list(found.ci95),
+        **made,
+        "collective": str(found.collective),
+        "ci95": list(found.ci95),
         "conditions": conditions,
-    }  # fmt: skip
+    }

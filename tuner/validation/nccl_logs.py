@@ -25,12 +25,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.importers.inspector import Record
 from tuner.importers.streaming import Line
-from tuner.mpi_libraries.nccl.logged import (
-    COLLECTIVES,
-    TYPE_BYTES,
-    algorithm_of,
-    whole_bytes,
-)
+from tuner.mpi_libraries.nccl.logged import COLLECTIVES, TYPE_BYTES, algorithm_of, whole_bytes
 from tuner.validation.nccl_processes import Process, Shape, TooManyCallsError
 
 CHANNELS = "channels"
@@ -236,9 +231,13 @@ class Evidence:
             self.damaged += 1
 
     def _call(
-        self, found: re.Match[bytes], per_rank: bool, algorithm: str, channels: int = 0,
+        self,
+        found: re.Match[bytes],
+        per_rank: bool,
+        algorithm: str,
+        channels: int = 0,
         together: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Count a call as far as it is told which one it was.
 
         per_rank    whether the bytes are those of one rank's part

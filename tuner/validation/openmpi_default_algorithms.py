@@ -32,10 +32,15 @@ def find(
     asked = [call for call in calls if call[0] in WATCHED]
     path, found = directory / "decisions.json", dict[Call, list[tuple[int, list[int]]]]()
     records = [
-        {"collective": str(collective), "nodes": nodes, "ppn": ppn, "placement": placement,
-         "most": most}
+        {
+            "collective": str(collective),
+            "nodes": nodes,
+            "ppn": ppn,
+            "placement": placement,
+            "most": most,
+        }
         for collective, nodes, ppn, placement in asked
-    ]  # fmt: skip
+    ]
     write_atomically(path, json.dumps(records))
 
     def note(line: str) -> None:
@@ -45,9 +50,12 @@ def find(
 
     if asked:
         starter.run(
-            max(nodes * ppn for _, nodes, ppn, _ in asked), [*PROGRAM, str(path)],
-            environment={"LD_PRELOAD": str(watcher)}, on_line=note, timeout=PATIENCE,
-        )  # fmt: skip
+            max(nodes * ppn for _, nodes, ppn, _ in asked),
+            [*PROGRAM, str(path)],
+            environment={"LD_PRELOAD": str(watcher)},
+            on_line=note,
+            timeout=PATIENCE,
+        )
     return tuple(_decisions(call, most, found.get(call, [])) for call in calls)
 
 

@@ -22,15 +22,7 @@ from tuner.formats.intelmpi.adjust import DIALECT, PREFIX
 from tuner.formats.rules_by_ranks import by_ranks
 from tuner.mpi_libraries import require_unset
 from tuner.mpi_libraries.intelmpi import preset_of
-from tuner.validation.validation import (
-    NO_SIZE,
-    Answer,
-    RuleProof,
-    Starter,
-    Trial,
-    ask,
-    sizes_of,
-)
+from tuner.validation.validation import NO_SIZE, Answer, RuleProof, Starter, Trial, ask, sizes_of
 
 SOURCE = Path(__file__).with_name("intelmpi_trace.c")
 OWN = None  # in the place of a preset: the library's own decision
@@ -60,9 +52,12 @@ def prove(
     cannot be watched.
     """
     differences = DIALECT.check(
-        table, file.read_text(encoding="utf-8"), ranks, otherwise=otherwise,
+        table,
+        file.read_text(encoding="utf-8"),
+        ranks,
+        otherwise=otherwise,
         commutative_only=commutative_only,
-    )  # fmt: skip
+    )
     if differences:
         raise InputError(f"{file}: not the file of this table: {differences[0]}")
     require_unset(PREFIX + ".*")
@@ -76,18 +71,25 @@ def prove(
 def _rules(table: TuningTable, ranks: int | None, commutative_only: bool) -> list[Rule]:
     ladders = by_ranks(table, "commutative" if commutative_only else "any")
     return [
-        rule for sizes in ladders.values() for p, ladder in sizes.items()
-        if ranks in (None, p) for rule in ladder
-    ]  # fmt: skip
+        rule
+        for sizes in ladders.values()
+        for p, ladder in sizes.items()
+        if ranks in (None, p)
+        for rule in ladder
+    ]
 
 
 class _Launches:
     """Launches of the same calls under several settings."""
 
     def __init__(
-        self, starter: Starter, directory: Path, preloaded: Path, variables: Mapping[str, str],
+        self,
+        starter: Starter,
+        directory: Path,
+        preloaded: Path,
+        variables: Mapping[str, str],
         progress: Counted,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._starter, self._directory, self._progress = starter, directory, progress
         self._environment = {"LD_PRELOAD": str(preloaded)}
         self._variables = variables
@@ -96,9 +98,9 @@ class _Launches:
     def judge(self, rules: Sequence[Rule], otherwise: Choice | None) -> list[RuleProof]:
         """With the variables, without them, and with each preset of theirs alone."""
         meant = {rule: self._meant(rule, otherwise) for rule in rules}
-        presets = sorted({
-            (rule.key.collective, preset) for rule, preset in meant.items() if preset is not OWN
-        })  # fmt: skip
+        presets = sorted(
+            {(rule.key.collective, preset) for rule, preset in meant.items() if preset is not OWN}
+        )
         self._total = 2 + len(presets)
         ran, own = self._watch(rules, self._variables), self._watch(rules, {})
         alone: dict[Collective, dict[int | None, _Entered]] = {
@@ -120,10 +122,17 @@ class _Launches:
 
     def _watch(self, rules: Sequence[Rule], variables: Mapping[str, str]) -> _Entered:
         trials = [Trial(rule, nbytes) for rule in rules for nbytes in sizes_of(rule)]
-        answers = ask(
-            self._starter, trials, self._directory, settings=variables,
-            environment=self._environment,
-        ) if trials else {}  # fmt: skip
+        answers = (
+            ask(
+                self._starter,
+                trials,
+                self._directory,
+                settings=variables,
+                environment=self._environment,
+            )
+            if trials
+            else {}
+        )
         self._done += 1
         self._progress(self._done, self._total)
         return {(trial.rule, trial.nbytes): answers[i] for i, trial in enumerate(trials)}
@@ -170,6 +179,7 @@ def named(answer: Answer) -> str:
     """`Bcast_binomial + Reduce_binomial`: the functions without what all names have in common."""
     words = sorted(
         name.removeprefix("MPIR_").removeprefix("MPIDI_").replace("_intra_", "_")
-        for name in answer.entered if "(" not in name
-    )  # fmt: skip
+        for name in answer.entered
+        if "(" not in name
+    )
     return " + ".join(words) or "no function with a name"

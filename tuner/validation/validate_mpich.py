@@ -65,9 +65,10 @@ def activation(tuning_file: Path, device_file: Path | None = None) -> dict[str, 
                     which would answer first, is switched off, if there is one
     """
     first = (
-        {DEVICE_COLLECTIVES: "none"} if device_file is None
+        {DEVICE_COLLECTIVES: "none"}
+        if device_file is None
         else {DEVICE.variable: str(device_file.resolve())}
-    )  # fmt: skip
+    )
     return {**first, MPIR.variable: str(tuning_file.resolve())}
 
 
@@ -124,9 +125,11 @@ def prove(
 
 
 def _require_own(
-    file: Path, table: TuningTable, generic: Tree,
+    file: Path,
+    table: TuningTable,
+    generic: Tree,
     check: Callable[[TuningTable, str, Tree], list[str]],
-) -> None:  # fmt: skip
+) -> None:
     differences = check(table, file.read_text(encoding="utf-8"), generic)
     if differences:
         raise InputError(f"{file}: not the file of this table: {differences[0]}")
@@ -137,8 +140,10 @@ def _trials(table: TuningTable) -> list[Trial]:
     commutative = list(every_ladder(table, "commutative"))
     return [
         Trial(rule, nbytes, ladder in commutative)
-        for ladder in _ladders(table) for rule in ladder for nbytes in sizes_of(rule)
-    ]  # fmt: skip
+        for ladder in _ladders(table)
+        for rule in ladder
+        for nbytes in sizes_of(rule)
+    ]
 
 
 def _ladders(table: TuningTable) -> list[tuple[Rule, ...]]:
@@ -219,11 +224,15 @@ class _Poisons:
         answers = ask(self.starter, trials, self.directory, settings=settings, spare=1)
         return {
             trial.rule: RuleProof(
-                trial.rule, (trial.nbytes,), (), False,
+                trial.rule,
+                (trial.nbytes,),
+                (),
+                False,
                 f"a call of {trial.nbytes} bytes fails with MPI error class {answers[n].error}",
             )
-            for n, trial in enumerate(trials) if answers[n].error
-        }  # fmt: skip
+            for n, trial in enumerate(trials)
+            if answers[n].error
+        }
 
     def under(
         self, poisoned: Collection[Rule], calls: Sequence[Trial], only: int | None = None

@@ -31,9 +31,11 @@ NO_CHANNELS = "the files do not say on how many channels; NCCL's own log does"
 
 
 def read_evidence(
-    files: Sequence[Path], shape: Shape | None = None, progress: Counted = quietly,
+    files: Sequence[Path],
+    shape: Shape | None = None,
+    progress: Counted = quietly,
     found: Collection[Path] = (),
-) -> Evidence:  # fmt: skip
+) -> Evidence:
     """Return what logs of NCCL and files of its Inspector tell.
 
     shape       ranks and nodes of communicators of which a log does not say it
@@ -116,9 +118,10 @@ def _agrees(wanted: Choice, ran: Choice) -> bool | None:
 
 
 def _reason(
-    ordered: Sequence[tuple[int, Choice]], seen: Counter[tuple[int, Choice]],
+    ordered: Sequence[tuple[int, Choice]],
+    seen: Counter[tuple[int, Choice]],
     wrong: Counter[tuple[int, Choice]],
-) -> str:  # fmt: skip
+) -> str:
     size, ran = next(each for each in ordered if wrong[each])
     return (
         f"{ran} at {format_size(size)}; {wrong.total()} of {plural(seen.total(), 'time')} not as"

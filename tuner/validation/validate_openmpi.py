@@ -97,9 +97,13 @@ def _left_to_han(rule: Rule) -> bool:
 
 
 def _by_watching(
-    preloaded: Path, follow: Mapping[str, str], rules: Sequence[Rule], starter: Starter,
-    directory: Path, progress: Counted,
-) -> list[RuleProof]:  # fmt: skip
+    preloaded: Path,
+    follow: Mapping[str, str],
+    rules: Sequence[Rule],
+    starter: Starter,
+    directory: Path,
+    progress: Counted,
+) -> list[RuleProof]:
     trials = [trial for rule in rules for trial in _trials(rule)]
     defaults = [trial for trial in trials if trial.rule.choice.is_default]
     total = len(trials) + len(defaults)
@@ -109,13 +113,25 @@ def _by_watching(
 
     environment = {"LD_PRELOAD": str(preloaded)}
     with_file = ask(
-        starter, trials, directory, settings=follow, environment=environment,
+        starter,
+        trials,
+        directory,
+        settings=follow,
+        environment=environment,
         progress=counting_from(0),
-    )  # fmt: skip
-    alone = ask(
-        starter, defaults, directory, settings=_switched_off(follow), environment=environment,
-        progress=counting_from(len(trials)),
-    ) if defaults else {}  # fmt: skip
+    )
+    alone = (
+        ask(
+            starter,
+            defaults,
+            directory,
+            settings=_switched_off(follow),
+            environment=environment,
+            progress=counting_from(len(trials)),
+        )
+        if defaults
+        else {}
+    )
     without = {trial: alone[i] for i, trial in enumerate(defaults)}
     ran = {trial: with_file[i] for i, trial in enumerate(trials)}
     return [_judge(rule, {t: ran[t] for t in _trials(rule)}, without) for rule in rules]
@@ -126,8 +142,9 @@ def _trials(rule: Rule) -> list[Trial]:
     both = rule.key.collective.reduces and rule.key.operators == "any"
     return [
         Trial(rule, nbytes, commutative)
-        for nbytes in sizes_of(rule) for commutative in ((True, False) if both else (True,))
-    ]  # fmt: skip
+        for nbytes in sizes_of(rule)
+        for commutative in ((True, False) if both else (True,))
+    ]
 
 
 def _switched_off(follow: Mapping[str, str]) -> dict[str, str]:
@@ -210,9 +227,13 @@ def _unless_broken(proof: RuleProof, reasons: Sequence[str]) -> RuleProof:
 
 
 def _by_poison(
-    text: str, rules: Sequence[Rule], starter: Starter, directory: Path, han_file: Path | None,
+    text: str,
+    rules: Sequence[Rule],
+    starter: Starter,
+    directory: Path,
+    han_file: Path | None,
     progress: Counted,
-) -> list[RuleProof]:  # fmt: skip
+) -> list[RuleProof]:
     """One launch for the n-th rules of all communicator sizes of a collective.
 
     Making a communicator calls collectives of all ranks: a spare one keeps them from the rules.
@@ -257,10 +278,13 @@ def _poisoned(text: str, collective: Collective, starts: Mapping[int, int]) -> s
     """The file with impossible rows that start where, by number of ranks."""
     rules, number = parse(text), COLLECTIVE_IDS[collective]
     entries = tuple(
-        (ranks, tuple(
-            replace(row, algorithm=IMPOSSIBLE) if row.size == starts.get(ranks) else row
-            for row in rows
-        ))
+        (
+            ranks,
+            tuple(
+                replace(row, algorithm=IMPOSSIBLE) if row.size == starts.get(ranks) else row
+                for row in rows
+            ),
+        )
         for ranks, rows in rules.collectives[number]
-    )  # fmt: skip
+    )
     return render(replace(rules, collectives={**rules.collectives, number: entries}))

@@ -62,7 +62,7 @@ class Starter(Protocol):
         patience: float | None = None,
         check: bool = True,
     ) -> Completed:
-        """Run `python ARGUMENTS` on that many ranks."""  # fmt: skip
+        """Run `python ARGUMENTS` on that many ranks."""
 
 
 @dataclass(frozen=True)
@@ -178,9 +178,13 @@ def ask(
     if not trials:
         return answers
     starter.run(
-        _ranks(trials) + spare, _program(trials, directory), settings=settings,
-        environment=environment, on_line=note, timeout=TIMEOUT + EACH * len(trials),
-    )  # fmt: skip
+        _ranks(trials) + spare,
+        _program(trials, directory),
+        settings=settings,
+        environment=environment,
+        on_line=note,
+        timeout=TIMEOUT + EACH * len(trials),
+    )
     if len(answers) < len(trials):
         raise ProbeError(
             f"the ranks ended after {len(answers)} of {len(trials)} calls without a word: is"
@@ -215,9 +219,14 @@ def outlived(
 
     try:
         run = starter.run(
-            _ranks(trials) + spare, _program(trials, directory), settings=settings, on_line=note,
-            timeout=START + EACH * len(trials), patience=START, check=False,
-        )  # fmt: skip
+            _ranks(trials) + spare,
+            _program(trials, directory),
+            settings=settings,
+            on_line=note,
+            timeout=START + EACH * len(trials),
+            patience=START,
+            check=False,
+        )
     except UnendedError as late:
         return Outlived(bool(begun), len(answered), late.stderr)
     return Outlived(bool(begun), len(answered), run.stderr)
@@ -235,5 +244,10 @@ def _program(trials: Sequence[Trial], directory: Path) -> list[str]:
 
 def _record(trial: Trial) -> dict[str, str | int | bool]:
     key = trial.rule.key
-    return {"collective": str(trial.collective), "nodes": key.nodes, "ppn": key.ppn,
-            "nbytes": trial.nbytes, "commutative": trial.commutative}  # fmt: skip
+    return {
+        "collective": str(trial.collective),
+        "nodes": key.nodes,
+        "ppn": key.ppn,
+        "nbytes": trial.nbytes,
+        "commutative": trial.commutative,
+    }

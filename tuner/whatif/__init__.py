@@ -23,7 +23,25 @@ from tuner.whatif.study_runner import CancelledError, run
 from tuner.whatif.study_spec import References, Study, read_study, study_from, study_record
 
 __all__ = [
-    "AXES", "CancelledError", "Kept", "References", "Study", "StudyPoint", "StudyResult", "Switch",
-    "Timing", "kept_in", "locally", "on_cluster", "placed", "read_study", "result_from_record",
-    "result_record", "run", "serially", "study_from", "study_record", "varied",
-]  # fmt: skip
+    "AXES",
+    "CancelledError",
+    "Kept",
+    "References",
+    "Study",
+    "StudyPoint",
+    "StudyResult",
+    "Switch",
+    "Timing",
+    "kept_in",
+    "locally",
+    "on_cluster",
+    "placed",
+    "read_study",
+    "result_from_record",
+    "result_record",
+    "run",
+    "serially",
+    "study_from",
+    "study_record",
+    "varied",
+]

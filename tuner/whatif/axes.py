@@ -76,7 +76,7 @@ NBYTES = "nbytes"  # the message size, which a choice depends on as it does on t
 FORMATS: Mapping[str, Callable[[Value], str]] = {
     **{name: axis.format for name, axis in AXES.items()},
     NBYTES: lambda value: format_size(float(value)),
-}  # fmt: skip
+}
 _REMADE: Mapping[str, Callable[[Machine, Value], Machine]] = {
     "gpu": lambda machine, value: with_gpu(machine, str(value)),
     "nics": lambda machine, value: with_nics(machine, int(value)),
@@ -101,9 +101,7 @@ def varied(machine: Machine, at: Place) -> Machine:
     if not {*UPLINK, *AT_NODES} & at.keys():
         return machine
     return replace(
-        machine,
-        topology=_with_links(machine.topology, at),
-        calibration=_with_network(machine, at),
+        machine, topology=_with_links(machine.topology, at), calibration=_with_network(machine, at)
     )
 
 
@@ -214,8 +212,11 @@ def _grown(topology: Topology, wanted: int) -> Topology:
 
 def _cables(topology: Topology) -> list[list[tuple[int, bool, Link]]]:
     """Of each node its links: number of the port, whether upwards, the link without the port."""
-    port_of = {port: (number, i) for number, node in enumerate(topology.nodes)
-               for i, port in enumerate(node.ports)}  # fmt: skip
+    port_of = {
+        port: (number, i)
+        for number, node in enumerate(topology.nodes)
+        for i, port in enumerate(node.ports)
+    }
     cables: list[list[tuple[int, bool, Link]]] = [[] for _ in topology.nodes]
     for link in topology.links:
         for up, end in ((True, link.source), (False, link.target)):

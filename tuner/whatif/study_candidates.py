@@ -30,11 +30,16 @@ OFFERED: Mapping[str, tuple[int, ...]] = {  # beside an algorithm's own default
     "chains": (2,),
     "length": (4,),
     "leaders": (4,),
-}  # fmt: skip
+}
 CUTTING_SHARES: Mapping[str, str] = {  # cut is not the message but one of so many shares of it
-    "segmented_ring": "p", "nvls": "p", "nvls_tree": "group", "collnet_direct": "group",
-    "collnet_chain": "group", "nccl_ring": "channels", "nccl_tree": "channels",
-}  # fmt: skip
+    "segmented_ring": "p",
+    "nvls": "p",
+    "nvls_tree": "group",
+    "collnet_direct": "group",
+    "collnet_chain": "group",
+    "nccl_ring": "channels",
+    "nccl_tree": "channels",
+}
 GROWTH_FROM = (16, 32)  # rank counts whose transfers tell how many there are at others
 
 

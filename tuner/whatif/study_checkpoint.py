@@ -57,8 +57,7 @@ def kept_in(path: Path) -> Iterator[Keep]:
 
         def keep(study: Study, tasks: Sequence[Task]) -> Answers:
             file = stack.enter_context(_opened(path))
-            header = {**KIND, "version": FORMAT_VERSION, "study": study.digest,
-                      "tasks": len(tasks)}  # fmt: skip
+            header = {**KIND, "version": FORMAT_VERSION, "study": study.digest, "tasks": len(tasks)}
             known = _read(path, file, header, [len(task.sizes) for task in tasks])
             found.append(Answers(file, known))
             return found[-1]

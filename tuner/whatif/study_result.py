@@ -145,10 +145,14 @@ def _switch(axis: str, below: StudyPoint, above: StudyPoint) -> Iterator[Switch]
     if still is None or still > above.best.seconds * (1 + TIE):
         others = {name: value for name, value in below.coordinates.items() if name != axis}
         yield Switch(
-            axis, below.collective, others, below.coordinates[axis], above.coordinates[axis],
+            axis,
+            below.collective,
+            others,
+            below.coordinates[axis],
+            above.coordinates[axis],
             Candidate(below.best.algorithm, below.best.params),
             Candidate(above.best.algorithm, above.best.params),
-        )  # fmt: skip
+        )
 
 
 def keeping(points: Sequence[StudyPoint]) -> Keeping | None:

@@ -57,9 +57,13 @@ def run(
     _carry_out(study, todo, answers, carry, _Watch(todo, progress, cancelled))
     points = tuple(_point(study, planned, answers.known) for planned in todo.points)
     return StudyResult(
-        study.name, study.topology.name, study.axes, points,
-        tuple(switches(points, study.axes)), keeping(points),
-    )  # fmt: skip
+        study.name,
+        study.topology.name,
+        study.axes,
+        points,
+        tuple(switches(points, study.axes)),
+        keeping(points),
+    )
 
 
 class _Limit:

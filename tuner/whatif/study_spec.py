@@ -175,12 +175,16 @@ def study_from(spec: Any, references: References) -> Study:
     if measured is not None:
         machine = replace(machine, calibration=replace(measured, given=True))
     study = Study(
-        spec["name"], machine, _written_machine(spec["topology"], machine),
+        spec["name"],
+        machine,
+        _written_machine(spec["topology"], machine),
         axes_from(spec.get("vary", {}), machine.topology),
-        collectives_from(spec["collectives"]), sizes_from(spec["sizes"]),
+        collectives_from(spec["collectives"]),
+        sizes_from(spec["sizes"]),
         names_from("algorithms", spec["algorithms"]) if "algorithms" in spec else (),
-        measured, _table(spec.get("table"), references),
-    )  # fmt: skip
+        measured,
+        _table(spec.get("table"), references),
+    )
     _require_bounds(study)
     _require_costs(study)
     _require_candidates(study)
@@ -190,12 +194,15 @@ def study_from(spec: Any, references: References) -> Study:
 def study_record(study: Study) -> dict[str, Any]:
     """The same study complete in itself: whatever it named is part of it."""
     record: dict[str, Any] = {
-        "name": study.name, "topology": study.written,
-        "vary": {name: [AXES[name].write(value) for value in values]
-                 for name, values in study.axes.items()},
+        "name": study.name,
+        "topology": study.written,
+        "vary": {
+            name: [AXES[name].write(value) for value in values]
+            for name, values in study.axes.items()
+        },
         "collectives": [collective.value for collective in study.collectives],
         "sizes": list(study.sizes),
-    }  # fmt: skip
+    }
     if study.algorithms:
         record["algorithms"] = list(study.algorithms)
     if study.calibration is not None:

@@ -142,8 +142,13 @@ class _OneMachine:
         at = study.places[place]
         self.nodes, self.ppn = int(at["nodes"]), int(at["ppn"])
         self.p = self.nodes * self.ppn
-        self.key = Key(collective, self.nodes, self.ppn, str(at["memory"]),
-                       placement=str(at.get("placement", CONSECUTIVE)))  # fmt: skip
+        self.key = Key(
+            collective,
+            self.nodes,
+            self.ppn,
+            str(at["memory"]),
+            placement=str(at.get("placement", CONSECUTIVE)),
+        )
         self.names = study.names(collective, at)
         self._alike: dict[tuple[object, ...], int] = {}
         self._calls: list[list[tuple[Candidate, int]]] = []
@@ -190,6 +195,10 @@ class _OneMachine:
         each = EFFORT_ON_THE_WAY if on_the_way(entry) else EFFORT
         work = self._transfers(candidate, nbytes) * len(calls)
         return Task(
-            self.place, self.collective, candidate.algorithm, dict(candidate.params),
-            tuple(size for _, size in calls), FIXED_EFFORT + each * work,
-        )  # fmt: skip
+            self.place,
+            self.collective,
+            candidate.algorithm,
+            dict(candidate.params),
+            tuple(size for _, size in calls),
+            FIXED_EFFORT + each * work,
+        )

@@ -39,10 +39,12 @@ def rules_for(table: TuningTable, call: Key, nbytes: int) -> Rules:
     For operators that commute, as the usual ones do.
     """
     fitting = [
-        key for key in table.keys
-        if (key.collective, key.memory) == (call.collective, call.memory) and key.p == call.p
+        key
+        for key in table.keys
+        if (key.collective, key.memory) == (call.collective, call.memory)
+        and key.p == call.p
         and (key.placement == CONSECUTIVE or key.shape == call.shape)
-    ]  # fmt: skip
+    ]
     key = max(fitting, key=lambda key: _closeness(key, call), default=None)
     rule = None if key is None else table.lookup(key, nbytes)
     return Rules(call.collective, Choice() if rule is None else rule.choice, key)

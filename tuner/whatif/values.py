@@ -18,8 +18,10 @@ def axes_from(vary: Any, topology: Topology) -> dict[str, tuple[Value, ...]]:
     require_keys("vary", vary, set(AXES), set())
     gpus = _gpus(topology)
     left_out = {
-        "nodes": [len(topology.nodes)], "ppn": [gpus or 1], "memory": [CUDA if gpus else HOST],
-    }  # fmt: skip
+        "nodes": [len(topology.nodes)],
+        "ppn": [gpus or 1],
+        "memory": [CUDA if gpus else HOST],
+    }
     given = {**left_out, **vary}
     return {name: _values(name, given[name]) for name in AXES if name in given}
 

@@ -34,9 +34,12 @@ SHELF = Path.home() / ".cache" / "tuner"  # which all hosts see
 
 
 def accept(
-    table: TuningTable, launcher: Launcher, report: Report, there: Hosts = LOCAL,
+    table: TuningTable,
+    launcher: Launcher,
+    report: Report,
+    there: Hosts = LOCAL,
     tell: Callable[[str], None] = LOG.warning,
-) -> TuningTable:  # fmt: skip
+) -> TuningTable:
     """Return the table with the rules that win against the library as its user has it.
 
     there   hosts to start ranks on
@@ -52,10 +55,16 @@ def accept(
         for operators in _classes(table):
             part = _decided(known, operators)
             found = accept_rules(
-                part, operators, ShapeLauncher(launcher, there), program,
+                part,
+                operators,
+                ShapeLauncher(launcher, there),
+                program,
                 side_of(part, operators, launcher, place),
-                seconds=SECONDS, directory=place, progress=counted(report), tell=tell,
-            )  # fmt: skip
+                seconds=SECONDS,
+                directory=place,
+                progress=counted(report),
+                tell=tell,
+            )
             whole = UNSPLIT if launcher.library == "openmpi" else ()
             known = _with(known, accepted_table(part, operators, found, whole))
             records.append(_record(operators, found))
@@ -64,9 +73,12 @@ def accept(
 
 
 def settle(
-    table: TuningTable, launcher: Launcher, report: Report, there: Hosts = LOCAL,
+    table: TuningTable,
+    launcher: Launcher,
+    report: Report,
+    there: Hosts = LOCAL,
     tell: Callable[[str], None] = LOG.warning,
-) -> tuple[TuningTable, list[dict[str, Any]]]:  # fmt: skip
+) -> tuple[TuningTable, list[dict[str, Any]]]:
     """Return the table with the rules that win at other sizes and another time, too, and what the
     library gains by it at sizes that decided nothing, a record per call.
 
@@ -134,11 +146,18 @@ def _comparison(
             table: TuningTable, used: Collection[TimedCall], controls: bool
         ) -> list[Heldout]:
             return heldout(
-                table, ShapeLauncher(launcher, there), program,
-                side_of(table, operators, launcher, place), operators=operators, used=used,
-                controls=controls, seconds=SECONDS, directory=place, progress=counted(report),
+                table,
+                ShapeLauncher(launcher, there),
+                program,
+                side_of(table, operators, launcher, place),
+                operators=operators,
+                used=used,
+                controls=controls,
+                seconds=SECONDS,
+                directory=place,
+                progress=counted(report),
                 tell=tell,
-            )  # fmt: skip
+            )
 
         yield compared
 
@@ -226,10 +245,11 @@ def _with(table: TuningTable, part: TuningTable) -> TuningTable:
 
 def _conditions(program: TimingProgram) -> dict[str, Any]:
     return {
-        "program": program.description, "why_not_c": program.reason,
+        "program": program.description,
+        "why_not_c": program.reason,
         "thread_level": program.thread_level,
         "conditions": list(CONDITIONS),
-    }  # fmt: skip
+    }
 
 
 def _record(operators: str, found: Acceptance) -> dict[str, Any]:
@@ -240,7 +260,8 @@ def _record(operators: str, found: Acceptance) -> dict[str, Any]:
             dropped.setdefault(trial.rule, []).append(trial.nbytes)
     return {
         "operators": operators,
-        "tried": len(found.trials), "accepted": len(found.accepted),
+        "tried": len(found.trials),
+        "accepted": len(found.accepted),
         "wrong": sorted({str(t.call) for t in found.trials if t.call in found.times.wrong}),
         "dropped": [{"rule": describe(rule), "sizes": sizes} for rule, sizes in dropped.items()],
-    }  # fmt: skip
+    }

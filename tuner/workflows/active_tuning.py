@@ -134,9 +134,14 @@ class _Tuning:
         self.about: dict[str, Any] = {}
         self.busy = False
         self.launches = Launches(
-            self.out, asked, self.launcher, self.name, self.limit, self.about,
+            self.out,
+            asked,
+            self.launcher,
+            self.name,
+            self.limit,
+            self.about,
             lambda progress: self._tell(progress.text),
-        )  # fmt: skip
+        )
         self.tables = Tables(
             self.request.topology, self.constraints, self.limit, self._tell, self._note
         )
@@ -238,8 +243,10 @@ class _Tuning:
             (self.limit.unspent, 2 * FINISHING) if measured else (self.limit.left, GUIDED)
         )
         if left < self.limit.slowdown * needed:
-            self._note("too little time to measure messages and to simulate: some calls are"
-                       " measured without that")  # fmt: skip
+            self._note(
+                "too little time to measure messages and to simulate: some calls are"
+                " measured without that"
+            )
             return False
         lacking = compile_within(
             COMPILING * left,
@@ -260,8 +267,15 @@ class _Tuning:
         """Measure round by round until the table is good enough or the time is spent."""
         assert self.measurements is not None
         offered = Offered(self.wide, self.constraints, decisions)
-        rounds = Rounds(offered, simulator, self.launches, self.limit, self.request.fewest,
-                        self._note, self._tell)  # fmt: skip
+        rounds = Rounds(
+            offered,
+            simulator,
+            self.launches,
+            self.limit,
+            self.request.fewest,
+            self._note,
+            self._tell,
+        )
         for measurements, bound in rounds.results(points, self.measurements):
             self.measurements, self.bound = _whole(measurements), bound
             self._notice_busy()
@@ -294,9 +308,10 @@ class _Tuning:
         kept = read_partial(self.out)[1] if self.out.exists() else []
         done = {(one.subject, one.nodes, one.ppn, one.placement, one.nbytes) for one in kept}
         return [
-            q for q in coarse_first([q for q in points if q.nbytes <= largest])
+            q
+            for q in coarse_first([q for q in points if q.nbytes <= largest])
             if (q.collective, q.nodes, q.ppn, q.placement, q.nbytes) not in done
-        ]  # fmt: skip
+        ]
 
     def _finished(self, earlier: EarlierRun) -> Guided:
         """Make the table, and record in the file that the run has ended."""

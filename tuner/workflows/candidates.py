@@ -136,12 +136,17 @@ def _between(low: Point, high: Point) -> Point:
 def chosen_of(tasks: Sequence[Task]) -> list[Chosen]:
     """Return tasks of a design as a probe takes them."""
     return [
-        Chosen(Collective(point.collective), point.nodes, point.ppn, point.nbytes,
-               tuple(choice for choice in task.choices if not choice.is_default),
-               point.placement)
+        Chosen(
+            Collective(point.collective),
+            point.nodes,
+            point.ppn,
+            point.nbytes,
+            tuple(choice for choice in task.choices if not choice.is_default),
+            point.placement,
+        )
         for task in tasks
         for point in (task.point,)
-    ]  # fmt: skip
+    ]
 
 
 def all_shapes(request: Request) -> tuple[Shape, ...]:

@@ -24,9 +24,12 @@ UNKNOWN = "nothing is known of what the library's default runs between sizes: "
 
 
 def known_decisions(
-    out: Path, request: Request, launcher: Launcher, on_note: Callable[[str], None],
+    out: Path,
+    request: Request,
+    launcher: Launcher,
+    on_note: Callable[[str], None],
     seconds: float = math.inf,
-) -> tuple[Decisions, ...]:  # fmt: skip
+) -> tuple[Decisions, ...]:
     """For all shapes and sizes of `request`: what `out` keeps of them, else what can be found out.
 
     on_note     told why nothing is known of the default's
@@ -64,9 +67,7 @@ class _LimitedSpread(Spread):
     ) -> CompletedRun:
         """As `Spread.run`."""
         least = min(self.seconds, math.inf if timeout is None else timeout)
-        return super().run(
-            ranks, arguments, timeout=None if least == math.inf else least, **known
-        )  # fmt: skip
+        return super().run(ranks, arguments, timeout=None if least == math.inf else least, **known)
 
 
 def _asked(

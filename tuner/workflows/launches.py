@@ -63,10 +63,17 @@ class Launches:
         most = MOST_OF * self.limit.left - self.starting
         seconds = max(min(MESSAGES * self.limit.seconds, most), 0.0)
         found = probe_cluster(
-            self.out, self.request, self.launcher, name=self.name, budget=seconds,
-            decisions=decisions, about=self.about, on_progress=self._heard,
-            end=self._end(seconds), anew=anew,
-        )  # fmt: skip
+            self.out,
+            self.request,
+            self.launcher,
+            name=self.name,
+            budget=seconds,
+            decisions=decisions,
+            about=self.about,
+            on_progress=self._heard,
+            end=self._end(seconds),
+            anew=anew,
+        )
         return self._noticed(found)
 
     def chosen(self, chosen: Sequence[Chosen], seconds: float) -> Measurements:
@@ -90,9 +97,18 @@ class Launches:
         self, chosen: Sequence[Chosen], seconds: float, end: float, alone: bool = False
     ) -> Measurements:
         found = probe_chosen(
-            self.out, self.request, self.launcher, chosen, name=self.name, budget=seconds,
-            target=ROUGH, about=self.about, on_progress=self._heard, end=end, alone=alone,
-        )  # fmt: skip
+            self.out,
+            self.request,
+            self.launcher,
+            chosen,
+            name=self.name,
+            budget=seconds,
+            target=ROUGH,
+            about=self.about,
+            on_progress=self._heard,
+            end=end,
+            alone=alone,
+        )
         return self._noticed(found)
 
     def _end(self, seconds: float) -> float:

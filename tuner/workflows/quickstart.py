@@ -28,8 +28,13 @@ from tuner.workflows import acceptance, following, native_files, validation
 from tuner.workflows.checkpoint import Stages
 
 SECONDS = {  # on two cores, for the estimate
-    "start": 3, "calibrate": 1, "tune": 15, "accept": 45, "compare": 35, "prove": 4,
-}  # fmt: skip
+    "start": 3,
+    "calibrate": 1,
+    "tune": 15,
+    "accept": 45,
+    "compare": 35,
+    "prove": 4,
+}
 FILES = {  # that a stage reads, and that it writes
     "calibrate": (("measurements.ndjson",), ("calibration.json",)),
     "tune": (("measurements.ndjson", "calibration.json"), ("simulated.json", "candidates.json")),
@@ -111,18 +116,27 @@ class LibraryLoop:
         self._export()
         self._prove()
         return LibraryResult(
-            self.name, self.measurements, self.table, self.records("simulated.json"),
-            self.records("proofs.json"), self.records("heldout.json"),
+            self.name,
+            self.measurements,
+            self.table,
+            self.records("simulated.json"),
+            self.records("proofs.json"),
+            self.records("heldout.json"),
             following.use_of(self.name, self.native_file),
-        )  # fmt: skip
+        )
 
     def _probe(self) -> None:
         with self.display.stage(f"probing {self.title}", self._probing) as report:
             probe(
-                self.file("measurements.ndjson"), library=self.name, python=self.python,
-                ranks=self.ranks, sizes=self.sizes, budget=self.budget,
-                thread_level=self.thread_level, on_progress=forwarded(report),
-            )  # fmt: skip
+                self.file("measurements.ndjson"),
+                library=self.name,
+                python=self.python,
+                ranks=self.ranks,
+                sizes=self.sizes,
+                budget=self.budget,
+                thread_level=self.thread_level,
+                on_progress=forwarded(report),
+            )
 
     def _calibrate(self) -> None:
         def make(_: Report) -> None:

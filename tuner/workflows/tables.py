@@ -70,9 +70,12 @@ class Tables:
             simulator.until = time.monotonic() + max(self.limit.unspent, self.limit.slowdown)
         with self.limit.timed("table"):
             _, self.table = make_table(
-                measurements, self.calibration, topology=self.topology,
-                constraints=self.constraints, simulator=simulator,
-            )  # fmt: skip
+                measurements,
+                self.calibration,
+                topology=self.topology,
+                constraints=self.constraints,
+                simulator=simulator,
+            )
 
     def last(self, measurements: Measurements) -> TuningTable:
         """Return the table of everything measured, or the earlier one if there is no time for that.

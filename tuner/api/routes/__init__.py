@@ -18,7 +18,16 @@ from tuner.api.routes import (
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
-    health.router, clusters.router, topologies.router, measurements.router, calibrations.router,
-    predictions.router, tables.router, publications.router, select.router, studies.router,
-    jobs.router, feedback.router,
-)  # fmt: skip
+    health.router,
+    clusters.router,
+    topologies.router,
+    measurements.router,
+    calibrations.router,
+    predictions.router,
+    tables.router,
+    publications.router,
+    select.router,
+    studies.router,
+    jobs.router,
+    feedback.router,
+)

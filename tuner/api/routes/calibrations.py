@@ -35,14 +35,37 @@ router = APIRouter(
 )
 _LINE = {"value": 1e-06, "low": 1e-06, "high": 1e-06}
 EXAMPLE = {
-    "version": 1, "cluster": "one", "library": "openmpi 5.0.11", "paths": [
-        {"path_class": "node", "memory": "host", "eager_limit": 4096.0, "overhead": _LINE,
-         "segments": [{"lo": 0.0, "hi": "inf", "alpha": _LINE, "staged": False,
-                       "beta": {"value": 1e-10, "low": 1e-10, "high": 1e-10},
-                       "lag": {"value": 0.0, "low": 0.0, "high": 0.0}}]},
-    ], "reduction": {}, "capacities": {}, "shared_from": "inf", "network_port": False,
-    "stripe_from": "inf", "pointer_query": 0.0, "envelope": 0.0, "given": False, "provenance": {},
-}  # fmt: skip
+    "version": 1,
+    "cluster": "one",
+    "library": "openmpi 5.0.11",
+    "paths": [
+        {
+            "path_class": "node",
+            "memory": "host",
+            "eager_limit": 4096.0,
+            "overhead": _LINE,
+            "segments": [
+                {
+                    "lo": 0.0,
+                    "hi": "inf",
+                    "alpha": _LINE,
+                    "staged": False,
+                    "beta": {"value": 1e-10, "low": 1e-10, "high": 1e-10},
+                    "lag": {"value": 0.0, "low": 0.0, "high": 0.0},
+                }
+            ],
+        }
+    ],
+    "reduction": {},
+    "capacities": {},
+    "shared_from": "inf",
+    "network_port": False,
+    "stripe_from": "inf",
+    "pointer_query": 0.0,
+    "envelope": 0.0,
+    "given": False,
+    "provenance": {},
+}
 
 
 class MadeFrom(Parameters):
@@ -55,9 +78,13 @@ class CalibrationSummary(BaseModel):
     """What a list says about a calibration."""
 
     model_config = example(
-        id=1, measurements_id=1, cluster="ares", library="openmpi 5.0.11", digest=DIGEST,
+        id=1,
+        measurements_id=1,
+        cluster="ares",
+        library="openmpi 5.0.11",
+        digest=DIGEST,
         stored_at=MOMENT,
-    )  # fmt: skip
+    )
 
     id: int
     measurements_id: int | None
@@ -74,12 +101,14 @@ class StoredCalibration(BaseModel):
 
 
 @router.post(
-    "", status_code=201, responses=documented(404, also={200: {"model": StoredCalibration}}),
+    "",
+    status_code=201,
+    responses=documented(404, also={200: {"model": StoredCalibration}}),
     openapi_extra=accepts({"application/json": EXAMPLE}),
-)  # fmt: skip
+)
 def store(
     service: Serving, body: Raw, response: Response, source: Annotated[MadeFrom, Query()]
-) -> StoredCalibration:  # fmt: skip
+) -> StoredCalibration:
     """Store the record of a calibration file; 200 when it was already there."""
     try:
         calibration = calibration_from_record(record_of(body))

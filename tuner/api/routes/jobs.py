@@ -30,18 +30,30 @@ MOST_FORBIDDEN = 1000
 JSON = "application/json"
 Algorithm = Annotated[str, Field(max_length=100, pattern=r"^([a-z_]+:)?[A-Za-z0-9_.-]+$")]
 EVENT = {  # of a stream of them; `data` is the job as JSON
-    "type": "object", "required": ["id", "event", "data"],
+    "type": "object",
+    "required": ["id", "event", "data"],
     "properties": {
-        "id": {"type": "string"}, "event": {"const": "progress"}, "data": {"type": "string"},
+        "id": {"type": "string"},
+        "event": {"const": "progress"},
+        "data": {"type": "string"},
     },
-}  # fmt: skip
+}
 
 
 SUMMARY = {
-    "id": 1, "kind": "tune", "state": "running", "progress": 0.4, "text": "simulating",
-    "attempts": 1, "error": None, "cancel_requested": False, "by": "operator",
-    "created_at": MOMENT, "started_at": MOMENT, "ended_at": None,
-}  # fmt: skip
+    "id": 1,
+    "kind": "tune",
+    "state": "running",
+    "progress": 0.4,
+    "text": "simulating",
+    "attempts": 1,
+    "error": None,
+    "cancel_requested": False,
+    "by": "operator",
+    "created_at": MOMENT,
+    "started_at": MOMENT,
+    "ended_at": None,
+}
 
 
 class Wishes(Body):
@@ -79,9 +91,10 @@ class NewJob(Body):
     )
     publish: bool = Field(False, description="the table that `tune` makes")
     wishes: Wishes = Field(
-        Wishes(), description="for the table that `tune` makes",
+        Wishes(),
+        description="for the table that `tune` makes",
         examples=[{"forbid": ["ring", "bcast:chain"], "reproducible": True, "rules": 20}],
-    )  # fmt: skip
+    )
 
 
 class JobSummary(BaseModel):
@@ -165,7 +178,7 @@ def listing(service: Serving, query: Annotated[JobsQuery, Query()]) -> Any:
 
 @router.get(
     "/{job_id}", response_class=Response, responses=documented(404, also={200: {"model": Job}})
-)  # fmt: skip
+)
 def one(service: Serving, job_id: IdInPath) -> Response:
     """One job."""
     with db.reading(service.engine) as session:
@@ -188,9 +201,11 @@ def document(session: db.Session, job_id: int) -> str:
 
 
 @router.post(
-    "/{job_id}/cancel", status_code=202, response_class=Response,
+    "/{job_id}/cancel",
+    status_code=202,
+    response_class=Response,
     responses=documented(404, 409, also={202: {"model": Job}}),
-)  # fmt: skip
+)
 def cancel(service: Serving, job_id: IdInPath) -> Response:
     """Ask for the end of a job; a running one ends within a second. 409 when it has ended."""
     with db.transaction(service.engine) as session:
@@ -199,12 +214,16 @@ def cancel(service: Serving, job_id: IdInPath) -> Response:
 
 
 @router.get(
-    "/{job_id}/events", response_class=EventSourceResponse,
-    responses=documented(404, also={
-        200: {"content": {"text/event-stream": {"schema": EVENT}}},
-        204: {"description": "The job has ended and Last-Event-ID was its last event"},
-    }),
-)  # fmt: skip
+    "/{job_id}/events",
+    response_class=EventSourceResponse,
+    responses=documented(
+        404,
+        also={
+            200: {"content": {"text/event-stream": {"schema": EVENT}}},
+            204: {"description": "The job has ended and Last-Event-ID was its last event"},
+        },
+    ),
+)
 async def events(
     service: Serving, job_id: IdInPath, last_event_id: Annotated[str | None, Header()] = None
 ) -> Response:

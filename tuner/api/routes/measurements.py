@@ -49,9 +49,14 @@ class Measurements(BaseModel):
     """What is known about a probe; its series are a resource of their own."""
 
     model_config = example(
-        id=1, digest=DIGEST, series=1200, cluster="ares", library="openmpi 5.0.11",
-        provenance={"seed": 1}, stored_at=MOMENT,
-    )  # fmt: skip
+        id=1,
+        digest=DIGEST,
+        series=1200,
+        cluster="ares",
+        library="openmpi 5.0.11",
+        provenance={"seed": 1},
+        stored_at=MOMENT,
+    )
 
     id: int
     digest: str
@@ -66,10 +71,19 @@ class Series(BaseModel):
     """Timings of one thing; samples in seconds, in the order taken."""
 
     model_config = example(
-        kind="collective", subject="bcast", nodes=1, ppn=4, p=4, nbytes=1024,
-        samples=[1.5e-06, 1.4e-06], algorithm="binomial", params={}, memory="host", launch=0,
+        kind="collective",
+        subject="bcast",
+        nodes=1,
+        ppn=4,
+        p=4,
+        nbytes=1024,
+        samples=[1.5e-06, 1.4e-06],
+        algorithm="binomial",
+        params={},
+        memory="host",
+        launch=0,
         placement="consecutive",
-    )  # fmt: skip
+    )
 
     kind: str
     subject: str
@@ -95,10 +109,12 @@ class SeriesQuery(Paging):
 
 
 @router.post(
-    "", status_code=201, response_model=Measurements,
+    "",
+    status_code=201,
+    response_model=Measurements,
     responses=documented(also={200: {"model": Measurements}}),
     openapi_extra=accepts({NDJSON: EXAMPLE}),
-)  # fmt: skip
+)
 async def ingest(service: Serving, request: Request, response: Response) -> Any:
     """Store a file of `tuner probe`; 200 when it was already there.
 
@@ -152,9 +168,8 @@ def _listed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @router.get(
-    "/{measurements_id}/file", response_class=Response,
-    responses=documented(404, also=text(NDJSON)),
-)  # fmt: skip
+    "/{measurements_id}/file", response_class=Response, responses=documented(404, also=text(NDJSON))
+)
 def file(service: Serving, measurements_id: IdInPath) -> StreamingResponse:
     """The file that was uploaded."""
     with db.reading(service.engine) as session:

@@ -89,9 +89,11 @@ class Prediction(PredictionSummary):
 
 
 @router.post(
-    "", status_code=201, response_model=Prediction,
+    "",
+    status_code=201,
+    response_model=Prediction,
     responses=documented(404, also={200: {"model": Prediction}}),
-)  # fmt: skip
+)
 def predict(service: Serving, wanted: Question, response: Response) -> Any:
     """Simulate; the same question again is answered with 200 and the same id.
 
@@ -131,9 +133,11 @@ def _simulated(
             seconds = _seconds(wanted, made, nbytes, placement, calibration)
             if seconds is not None:
                 yield {
-                    "algorithm": name, "params": dict(made.params), "nbytes": nbytes,
+                    "algorithm": name,
+                    "params": dict(made.params),
+                    "nbytes": nbytes,
                     "seconds": seconds,
-                }  # fmt: skip
+                }
 
 
 def _schedule(wanted: Question, name: str, nbytes: int, p: int, library: str) -> Schedule | None:
@@ -142,9 +146,10 @@ def _schedule(wanted: Question, name: str, nbytes: int, p: int, library: str) ->
     made = schedule_of(library, wanted.collective, choice, p, nbytes, wanted.root)
     if made is None and wanted.algorithms:
         raise Problem(
-            422, f"{name} of {library} follows other choices of that library, and no schedule says"
+            422,
+            f"{name} of {library} follows other choices of that library, and no schedule says"
             " which: ask for it via schedule",
-        )  # fmt: skip
+        )
     return made
 
 
@@ -155,9 +160,7 @@ def _seconds(
     price.
     """
     try:
-        return simulate(
-            made, placement, calibration, nbytes, wanted.itemsize, memory=wanted.memory
-        )  # fmt: skip
+        return simulate(made, placement, calibration, nbytes, wanted.itemsize, memory=wanted.memory)
     except UnpricedError:
         if wanted.algorithms or not made.staged:
             raise
@@ -179,9 +182,10 @@ def _require_little(
             work += parts * transfers(wanted.collective, candidate, placement.p, nbytes)
     if placement.p > MOST_RANKS or work > MOST_TRANSFERS:
         raise Problem(
-            422, f"this is too much to simulate while you wait (at most {MOST_RANKS} ranks and"
+            422,
+            f"this is too much to simulate while you wait (at most {MOST_RANKS} ranks and"
             f" {MOST_TRANSFERS} transfers): make it a study",
-        )  # fmt: skip
+        )
 
 
 @router.get("", response_model=Page[PredictionSummary])

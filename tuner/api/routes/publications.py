@@ -33,9 +33,14 @@ class Publication(BaseModel):
     """One entry of the history."""
 
     model_config = example(
-        id=2, version=3, cluster="ares", library="openmpi 5.0.11", published_at=MOMENT,
-        by="operator", restores=None,
-    )  # fmt: skip
+        id=2,
+        version=3,
+        cluster="ares",
+        library="openmpi 5.0.11",
+        published_at=MOMENT,
+        by="operator",
+        restores=None,
+    )
 
     id: int
     version: int

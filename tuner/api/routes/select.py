@@ -23,10 +23,21 @@ router = APIRouter(
 MOST_CALLS = 10_000
 JSON = "application/json"
 DECISION = {
-    "version": 1, "algorithm": "linear", "params": {}, "via": "library", "lo": 7962, "hi": 65536,
-    "evidence": {"basis": "measured", "nbytes": [16384], "default_s": [5.1e-05],
-                 "chosen_s": [2.6e-05], "gain": 1.96, "gain_ci95": [1.9, 2.03]},
-}  # fmt: skip
+    "version": 1,
+    "algorithm": "linear",
+    "params": {},
+    "via": "library",
+    "lo": 7962,
+    "hi": 65536,
+    "evidence": {
+        "basis": "measured",
+        "nbytes": [16384],
+        "default_s": [5.1e-05],
+        "chosen_s": [2.6e-05],
+        "gain": 1.96,
+        "gain_ci95": [1.9, 2.03],
+    },
+}
 
 
 class SelectQuery(Call):

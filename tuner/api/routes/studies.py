@@ -26,8 +26,9 @@ EXAMPLE = {
     "name": "twice the network",
     "topology": {"name": "flat8", "nodes": 8, "latency": "2us", "bandwidth": "12.5GB/s"},
     "vary": {"nodes": [4, 8], "bandwidth": ["12.5GB/s", "25GB/s"]},
-    "collectives": ["allreduce"], "sizes": ["1KiB", "1MiB"],
-}  # fmt: skip
+    "collectives": ["allreduce"],
+    "sizes": ["1KiB", "1MiB"],
+}
 
 
 class StudyJob(BaseModel):
@@ -77,7 +78,7 @@ def listing(service: Serving, paging: Annotated[Paging, Query()]) -> Any:
 
 @router.get(
     "/{study_id}", response_class=Response, responses=documented(404, also={200: {"model": Study}})
-)  # fmt: skip
+)
 def one(service: Serving, study_id: IdInPath) -> Response:
     """One study."""
     with db.reading(service.engine) as session:

@@ -39,31 +39,60 @@ router = APIRouter(
 FOREVER = "private, max-age=31536000, immutable"
 _RULE = {
     "key": {"collective": "bcast", "nodes": 1, "ppn": 4, "memory": "host", "operators": "any"},
-    "lo": 0, "hi": "inf", "choice": {"algorithm": "binomial", "params": {}, "via": "library"},
-    "evidence": {"basis": "measured", "nbytes": [1024], "default_s": [2e-06], "chosen_s": [1e-06],
-                 "gain": 2.0, "gain_ci95": [1.8, 2.2]},
-}  # fmt: skip
+    "lo": 0,
+    "hi": "inf",
+    "choice": {"algorithm": "binomial", "params": {}, "via": "library"},
+    "evidence": {
+        "basis": "measured",
+        "nbytes": [1024],
+        "default_s": [2e-06],
+        "chosen_s": [1e-06],
+        "gain": 2.0,
+        "gain_ci95": [1.8, 2.2],
+    },
+}
 EXAMPLE = {
-    "kind": "table", "version": 1, "library": "openmpi 5.0.11", "provenance": {},
-    "cluster": {"name": "one", "nodes": 1, "cores": 4, "cpu": "", "memory": 0}, "rules": [_RULE],
-}  # fmt: skip
-FORMS = documented(404, 406, 409, 501, also={
-    200: {"description": "The table", "content": {
-        media_type: {"schema": {"type": "object" if media_type.endswith("json") else "string"},
-                     **({"example": EXAMPLE} if form == TUNER else {})}
-        for media_type, form in MEDIA_TYPES.items()
-    }},
-    304: {"description": "The table is the one that If-None-Match names"},
-})  # fmt: skip
+    "kind": "table",
+    "version": 1,
+    "library": "openmpi 5.0.11",
+    "provenance": {},
+    "cluster": {"name": "one", "nodes": 1, "cores": 4, "cpu": "", "memory": 0},
+    "rules": [_RULE],
+}
+FORMS = documented(
+    404,
+    406,
+    409,
+    501,
+    also={
+        200: {
+            "description": "The table",
+            "content": {
+                media_type: {
+                    "schema": {"type": "object" if media_type.endswith("json") else "string"},
+                    **({"example": EXAMPLE} if form == TUNER else {}),
+                }
+                for media_type, form in MEDIA_TYPES.items()
+            },
+        },
+        304: {"description": "The table is the one that If-None-Match names"},
+    },
+)
 
 
 class StoredTable(BaseModel):
     """A version of a table without its rules."""
 
     model_config = example(
-        version=1, digest=DIGEST, cluster="ares", library="openmpi 5.0.11", measurements_id=1,
-        calibration_id=1, rules=21, stored_at=MOMENT,
-    )  # fmt: skip
+        version=1,
+        digest=DIGEST,
+        cluster="ares",
+        library="openmpi 5.0.11",
+        measurements_id=1,
+        calibration_id=1,
+        rules=21,
+        stored_at=MOMENT,
+    )
 
     version: int
     digest: str
@@ -85,17 +114,30 @@ class MadeFrom(Parameters):
 class Form(Parameters):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
-    format: Literal[
-        "tuner", "openmpi", "openmpi-han", "openmpi-json", "mpich", "mpich-device", "mvapich",
-        "nccl", "ucc", "intelmpi", "mvapich2",
-    ] | None = None  # fmt: skip
+    format: (
+        Literal[
+            "tuner",
+            "openmpi",
+            "openmpi-han",
+            "openmpi-json",
+            "mpich",
+            "mpich-device",
+            "mvapich",
+            "nccl",
+            "ucc",
+            "intelmpi",
+            "mvapich2",
+        ]
+        | None
+    ) = None
     operators: Literal["any", "commutative"] = Field(
         "any", description="whose rules to use where the format cannot tell operators apart"
     )
     otherwise: Word | None = Field(
-        None, examples=["ring_simple"],
+        None,
+        examples=["ring_simple"],
         description="what runs where the table leaves the choice to a library whose format cannot",
-    )  # fmt: skip
+    )
     ranks: int | None = Field(
         None, ge=1, le=2**31 - 1, description="of the communicators that variables are for"
     )
@@ -126,13 +168,15 @@ IfNoneMatch = Annotated[str | None, Header()]
 
 
 @router.post(
-    "", status_code=201, response_model=StoredTable,
+    "",
+    status_code=201,
+    response_model=StoredTable,
     responses=documented(404, also={200: {"model": StoredTable}}),
     openapi_extra=accepts({"application/json": EXAMPLE}),
-)  # fmt: skip
+)
 def store(
     service: Serving, body: Raw, response: Response, source: Annotated[MadeFrom, Query()]
-) -> Any:  # fmt: skip
+) -> Any:
     """Store the record of a table file as a new version; 200 when its content is there already.
 
     422 for a rule with an algorithm that Open MPI, MPICH or our schedules do not have.
@@ -154,9 +198,11 @@ def listing(service: Serving, query: Annotated[ByMachine, Query()]) -> Any:
 
 @router.get("/published", response_class=Response, responses=FORMS)
 def published(
-    service: Serving, query: Annotated[PublishedQuery, Query()],
-    accept: Accept = None, if_none_match: IfNoneMatch = None,
-) -> Response:  # fmt: skip
+    service: Serving,
+    query: Annotated[PublishedQuery, Query()],
+    accept: Accept = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
     """The table that is published now; ask again with its ETag, 304 says that it still is."""
     entry = service.published.find(query.cluster, query.library)
     rendition = entry.rendition(query.wanted(accept), service.generic)
@@ -178,9 +224,12 @@ def from_memory(service: Service, request: Request) -> Response | None:
 
 @router.get("/{version}", response_class=Response, responses=FORMS)
 def one(
-    service: Serving, version: IdInPath, form: Annotated[FormOrDifference, Query()],
-    accept: Accept = None, if_none_match: IfNoneMatch = None,
-) -> Response:  # fmt: skip
+    service: Serving,
+    version: IdInPath,
+    form: Annotated[FormOrDifference, Query()],
+    accept: Accept = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
     """One version, whose rules never change, though files in other formats may be written better
     later; or, `against` another one, what changed since."""
     with db.reading(service.engine) as session:

@@ -60,22 +60,27 @@ class Topology(TopologySummary):
     """A topology in the one form that every format becomes."""
 
     model_config = example(
-        id=1, name="flat64", format="yaml", digest=DIGEST, stored_at=MOMENT,
+        id=1,
+        name="flat64",
+        format="yaml",
+        digest=DIGEST,
+        stored_at=MOMENT,
         record={"kind": "topology", "version": 2, "name": "flat64", "nodes": [], "links": []},
-    )  # fmt: skip
+    )
 
     record: dict[str, Any]
 
 
 @router.post(
-    "", status_code=201, response_model=TopologySummary,
+    "",
+    status_code=201,
+    response_model=TopologySummary,
     responses=documented(also={200: {"model": TopologySummary}}),
-    openapi_extra=accepts({"application/yaml": EXAMPLE, "application/xml": None,
-                           "text/plain": None}),
-)  # fmt: skip
-def store(
-    service: Serving, body: Raw, response: Response, known: Annotated[Known, Query()]
-) -> Any:  # fmt: skip
+    openapi_extra=accepts(
+        {"application/yaml": EXAMPLE, "application/xml": None, "text/plain": None}
+    ),
+)
+def store(service: Serving, body: Raw, response: Response, known: Annotated[Known, Query()]) -> Any:
     """Store a topology file; 200 when it was already there.
 
     A YAML text with `combine` names topologies that are stored here by their ids.
@@ -105,9 +110,10 @@ def one(service: Serving, topology_id: IdInPath) -> Any:
 
 
 @router.get(
-    "/{topology_id}/source", response_class=Response,
+    "/{topology_id}/source",
+    response_class=Response,
     responses=documented(404, also=text("text/plain")),
-)  # fmt: skip
+)
 def source(service: Serving, topology_id: IdInPath) -> Response:
     """The file as it was uploaded."""
     with db.reading(service.engine) as session:

@@ -69,13 +69,9 @@ class SeriesRow(Base):
     __tablename__ = "series"
     __table_args__ = (
         UniqueConstraint("probe_id", "ordinal"),
-        Index(
-            "ix_series_point", "probe_id", "subject", "p", "nbytes", "algorithm", "ordinal",
-        ),
-        Index(
-            "ix_series_algorithm", "probe_id", "algorithm", "subject", "p", "nbytes", "ordinal",
-        ),
-    )  # fmt: skip
+        Index("ix_series_point", "probe_id", "subject", "p", "nbytes", "algorithm", "ordinal"),
+        Index("ix_series_algorithm", "probe_id", "algorithm", "subject", "p", "nbytes", "ordinal"),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     probe_id: Mapped[int] = mapped_column(ForeignKey("probes.id"))

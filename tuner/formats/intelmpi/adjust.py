@@ -91,6 +91,11 @@ def _entry(word: str, beyond: int | None, largest: int) -> Entry:
 
 
 DIALECT = Dialect(
-    "Intel MPI", {c: f"{PREFIX}{c.upper()}" for c in PRESETS}, PER_RANK, preset_of,
-    lambda _, preset: choice_of(preset), write, read,
-)  # fmt: skip
+    "Intel MPI",
+    {c: f"{PREFIX}{c.upper()}" for c in PRESETS},
+    PER_RANK,
+    preset_of,
+    lambda _, preset: choice_of(preset),
+    write,
+    read,
+)

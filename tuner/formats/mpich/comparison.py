@@ -110,9 +110,13 @@ def _strange(tree: Tree, known: Collection[Leaf]) -> list[str]:
 
 
 def _differences(
-    tree: Tree, generic: Tree, rule: Rule | None, leaf: Leaf | None, call: Call,
+    tree: Tree,
+    generic: Tree,
+    rule: Rule | None,
+    leaf: Leaf | None,
+    call: Call,
     collective: Collective,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     found = []
     elements = "" if call.item == ITEM else f" in {call.nbytes // call.item} elements"
     kind = "" if call.hierarchy == "parent" else f", comm_hierarchy={call.hierarchy}"

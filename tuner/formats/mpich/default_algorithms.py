@@ -57,11 +57,17 @@ def _steps(
     collective, nodes, ppn, _ = call
     layered = "parent" if ppn > 1 else "flat"
     leaves = (
-        (nbytes, _leaf(trees, collective, Call(nodes * ppn, nbytes, hierarchy=layered, ppn=ppn,
-                                               multi_threaded=threaded)))
+        (
+            nbytes,
+            _leaf(
+                trees,
+                collective,
+                Call(nodes * ppn, nbytes, hierarchy=layered, ppn=ppn, multi_threaded=threaded),
+            ),
+        )
         for nbytes in _sizes(trees, collective, nodes * ppn)
         if nbytes <= most
-    )  # fmt: skip
+    )
     for leaf, same in groupby(leaves, key=lambda step: step[1]):
         yield next(same)[0], leaf and _choice(collective, leaf)
 

@@ -25,7 +25,7 @@ HANDED_ON = {
 }
 # Likewise to the shared memory layer, where all ranks are on one node.
 IN_SHARED_MEMORY = {
-    Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_gamma", kind="composition"),
+    Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_gamma", kind="composition")
 }
 # No other collective can run it.
 POISON = Leaf("MPIDI_Barrier_intra_composition_alpha", kind="composition")

@@ -40,9 +40,10 @@ class Layer:
 MPIR = Layer("MPIR layer", FILE, "algorithm=MPIR_{capital}_")
 DEVICE = Layer("device layer", DEVICE_FILE, "composition=MPIDI_{capital}_")
 SHARED_MEMORY = Layer(
-    "shared memory layer", "MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE",
+    "shared memory layer",
+    "MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE",
     "algorithm=MPIDI_POSIX_mpi_{plain}_",
-)  # fmt: skip
+)
 LAYERS = (MPIR, DEVICE, SHARED_MEMORY)
 
 

@@ -16,12 +16,17 @@ from tuner.mpi_libraries.mpich import LARGEST
 ASKED = {
     "avg_msg_size": ("bcast", "allreduce", "reduce", "alltoall"),
     "is_commutative": (
-        "allreduce", "reduce", "reduce_scatter", "reduce_scatter_block", "scan", "exscan",
+        "allreduce",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_block",
+        "scan",
+        "exscan",
     ),
     "is_op_built_in": ("allreduce", "reduce"),
     "is_sendbuf_inplace": ("alltoall", "alltoallv", "alltoallw"),
     "is_block_regular": ("reduce_scatter",),
-}  # fmt: skip
+}
 OTHER = re.compile(
     r"any|(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count|comm_hierarchy)=any"
     r"|comm_type=(intra|inter)|comm_size=(pow2|node_comm_size)|count<pow2"
@@ -30,15 +35,18 @@ OTHER = re.compile(
     r"|is_block_regular)=(yes|no)"
 )
 SINCE = (  # what no MPICH before these releases has for certain
-    ((4, 1), re.compile(
-        r"algorithm=MPIR_(Bcast_intra_(pipelined_)?tree|Barrier_intra_k_dissemination"
-        r"|Allreduce_intra_(ring|tree|recexch|k_reduce_scatter_allgather))"
-    )),
+    (
+        (4, 1),
+        re.compile(
+            r"algorithm=MPIR_(Bcast_intra_(pipelined_)?tree|Barrier_intra_k_dissemination"
+            r"|Allreduce_intra_(ring|tree|recexch|k_reduce_scatter_allgather))"
+        ),
+    ),
     ((4, 2), re.compile(rf"comm_avg_ppn<{strict_parsing.NUMBER}|comm_avg_ppn=any|any")),
     ((4, 3), re.compile(r"algorithm=\w+_recursive_multiplying")),
     ((4, 3), re.compile(r"composition=MPIDI_Bcast_intra_composition_delta")),
     ((5, 0), re.compile(r"algorithm=\w+_ccl")),
-)  # fmt: skip
+)
 
 
 def parse(text: str, library: str = "mpich", layer: Layer = MPIR) -> Tree:

@@ -134,9 +134,11 @@ def holds(condition: str, call: Call, late: bool = False) -> bool:
 
 def _quantity(name: str, call: Call) -> int:
     return {
-        "comm_size": call.p, "comm_avg_ppn": call.ppn, "avg_msg_size": call.nbytes,
+        "comm_size": call.p,
+        "comm_avg_ppn": call.ppn,
+        "avg_msg_size": call.nbytes,
         "count": call.nbytes // call.item,
-    }[name]  # fmt: skip
+    }[name]
 
 
 def rules_for(tree: Tree, collective: Collective) -> Tree:

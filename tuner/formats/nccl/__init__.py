@@ -5,6 +5,15 @@ from tuner.formats.nccl.emitter import check, emit, emit_sparse, otherwise_of, r
 from tuner.formats.nccl.plugin import Installed, install
 
 __all__ = [
-    "Call", "Installed", "Row", "check", "decide", "emit", "emit_sparse", "install",
-    "otherwise_of", "parse", "replaced",
-]  # fmt: skip
+    "Call",
+    "Installed",
+    "Row",
+    "check",
+    "decide",
+    "emit",
+    "emit_sparse",
+    "install",
+    "otherwise_of",
+    "parse",
+    "replaced",
+]

@@ -25,9 +25,12 @@ from tuner.mpi_libraries.nccl.names import ALGORITHMS, MOST_CHANNELS, choice_of,
 
 NCCL, RCCL = "nccl", "rccl"
 COLLECTIVES = {
-    "broadcast": Collective.BCAST, "reduce": Collective.REDUCE, "allreduce": Collective.ALLREDUCE,
-    "allgather": Collective.ALLGATHER, "reducescatter": Collective.REDUCE_SCATTER,
-}  # fmt: skip
+    "broadcast": Collective.BCAST,
+    "reduce": Collective.REDUCE,
+    "allreduce": Collective.ALLREDUCE,
+    "allgather": Collective.ALLGATHER,
+    "reducescatter": Collective.REDUCE_SCATTER,
+}
 NAMES = {collective: name for name, collective in COLLECTIVES.items()}
 ANY = -1
 LARGEST = 2**64 - 1  # bytes; 2^32 - 1, as the plugin's own sample has it, ends at 4 GiB

@@ -194,9 +194,12 @@ def _calls(rows: list[Row], call: Call) -> list[Call]:
 
 
 def _wanted(
-    collective: Collective, ladder: tuple[Rule, ...], nbytes: int, otherwise: Choice | None,
+    collective: Collective,
+    ladder: tuple[Rule, ...],
+    nbytes: int,
+    otherwise: Choice | None,
     family: str,
-) -> tuple[Choice | None, str]:  # fmt: skip
+) -> tuple[Choice | None, str]:
     """What a file has to decide, None for NCCL itself, and how the table says it."""
     rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
     if rule is not None and not rule.choice.is_default:

@@ -146,9 +146,8 @@ def compile_plugin(target: Path) -> None:
     command = [*compiler(), *FLAGS, "-o", str(target), str(SOURCE), "-ldl"]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False,
-            timeout=PATIENCE,
-        )  # fmt: skip
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=PATIENCE
+        )
     except (OSError, subprocess.TimeoutExpired) as reason:
         raise InputError(f"the plugin was not compiled: {reason}") from None
     if done.returncode:

@@ -28,9 +28,12 @@ from tuner.mpi_libraries.nccl.constants import (
 )
 
 COLLECTIVES = (
-    Collective.BCAST, Collective.REDUCE, Collective.ALLGATHER, Collective.REDUCE_SCATTER,
+    Collective.BCAST,
+    Collective.REDUCE,
+    Collective.ALLGATHER,
+    Collective.REDUCE_SCATTER,
     Collective.ALLREDUCE,
-)  # fmt: skip
+)
 ALGORITHMS = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
 BEYOND = {-1, LARGEST + 1}  # sizes that no call has
 UNTOUCHED = -2  # channels that no plugin asks for
@@ -42,12 +45,36 @@ class Plugin(c.Structure):
 
     _fields_ = (
         ("name", c.c_char_p),
-        ("init", c.CFUNCTYPE(c.c_int, c.POINTER(c.c_void_p), c.c_uint64, c.c_size_t, c.c_size_t,
-                             c.c_void_p, c.c_void_p, c.c_void_p)),
-        ("decide", c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int, c.c_size_t, c.c_int, c.c_void_p,
-                               c.c_int, c.c_int, c.c_int, c.POINTER(c.c_int))),
+        (
+            "init",
+            c.CFUNCTYPE(
+                c.c_int,
+                c.POINTER(c.c_void_p),
+                c.c_uint64,
+                c.c_size_t,
+                c.c_size_t,
+                c.c_void_p,
+                c.c_void_p,
+                c.c_void_p,
+            ),
+        ),
+        (
+            "decide",
+            c.CFUNCTYPE(
+                c.c_int,
+                c.c_void_p,
+                c.c_int,
+                c.c_size_t,
+                c.c_int,
+                c.c_void_p,
+                c.c_int,
+                c.c_int,
+                c.c_int,
+                c.POINTER(c.c_int),
+            ),
+        ),
         ("finalize", c.CFUNCTYPE(c.c_int, c.c_void_p)),
-    )  # fmt: skip
+    )
 
 
 def sizes(rows: Sequence[Row]) -> Iterator[tuple[int, Row | None]]:
@@ -69,8 +96,17 @@ def decision(plugin: Plugin, context: c.c_void_p, collective: Collective, nbytes
     """Return the entries of the cost table that the plugin prefers for a call, and the channels
     that it asks for."""
     costs, channels = _COSTS(*[1.0] * len(_COSTS())), c.c_int(UNTOUCHED)
-    plugin.decide(context, COLLECTIVES.index(collective), nbytes, 1, c.byref(costs),
-                  len(ALGORITHMS), len(PROTOCOLS), 0, c.byref(channels))  # fmt: skip
+    plugin.decide(
+        context,
+        COLLECTIVES.index(collective),
+        nbytes,
+        1,
+        c.byref(costs),
+        len(ALGORITHMS),
+        len(PROTOCOLS),
+        0,
+        c.byref(channels),
+    )
     return [i for i, cost in enumerate(costs) if cost == 0], channels.value
 
 

@@ -5,13 +5,4 @@ from tuner.formats.openmpi.emitter import check, check_json, emit, emit_json
 from tuner.formats.openmpi.parser import parse
 from tuner.formats.openmpi.rules import Rules, decide
 
-__all__ = [
-    "Rules",
-    "check",
-    "check_json",
-    "decide",
-    "emit",
-    "emit_json",
-    "han",
-    "parse",
-]
+__all__ = ["Rules", "check", "check_json", "decide", "emit", "emit_json", "han", "parse"]

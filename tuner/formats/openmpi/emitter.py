@@ -15,22 +15,9 @@ from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.openmpi import json_rules
 from tuner.formats.openmpi.parser import parse
-from tuner.formats.openmpi.rules import (
-    Row,
-    Rules,
-    bounds,
-    decide,
-    first_of,
-    render,
-    wanted,
-)
+from tuner.formats.openmpi.rules import Row, Rules, bounds, decide, first_of, render, wanted
 from tuner.formats.rules_by_ranks import beside, by_ranks, describe, places_by_ranks, probe_sizes
-from tuner.mpi_libraries.openmpi import (
-    COLLECTIVE_IDS,
-    order_safe,
-    parameters,
-    refused,
-)
+from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, order_safe, parameters, refused
 
 FENCE = (Row(0, 0),)
 READERS = ("4", "5")  # major versions that read a classic file as `decide` does
@@ -53,11 +40,14 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     _require_all_expressible(table, commutative_only)
     ladders = by_ranks(table, "commutative" if commutative_only else "any")
     text = render(
-        Rules({
-            COLLECTIVE_IDS[name]: _fenced(name, sizes)
-            for name, sizes in ladders.items() if any(map(_departs, sizes.values()))
-        })
-    )  # fmt: skip
+        Rules(
+            {
+                COLLECTIVE_IDS[name]: _fenced(name, sizes)
+                for name, sizes in ladders.items()
+                if any(map(_departs, sizes.values()))
+            }
+        )
+    )
     differences = check(table, text, commutative_only=commutative_only)
     if differences:
         raise InputError(f"the rules file would not say what the table says: {differences[0]}")
@@ -141,8 +131,9 @@ def _fenced(
     for p, ladder in ladders.items():
         rows = tuple(
             Row(first_of(rule), *parameters(collective, rule.choice))
-            for rule in ladder if first_of(rule) < rule.hi
-        )  # fmt: skip
+            for rule in ladder
+            if first_of(rule) < rule.hi
+        )
         if rows[0].size > 0:
             rows = (*FENCE, *rows)
         entries.append((p, rows))
@@ -162,8 +153,9 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
     ladders_of = by_ranks(table, "commutative" if commutative_only else "any")
     foreign = sorted(rules.collectives.keys() - {COLLECTIVE_IDS[name] for name in ladders_of})
     names = {number: str(name) for name, number in COLLECTIVE_IDS.items()}
-    differences = [f"the table has no rules for {names.get(n, f'collective number {n}')}"
-                   for n in foreign]  # fmt: skip
+    differences = [
+        f"the table has no rules for {names.get(n, f'collective number {n}')}" for n in foreign
+    ]
     for collective, ladders in ladders_of.items():
         entries, _ = bounds(rules, collective)
         for p in beside({*ladders, *entries}, least=1):

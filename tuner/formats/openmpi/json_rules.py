@@ -80,10 +80,14 @@ def render(table: TuningTable, operators: str) -> str:
                     for rule in ladder
                     if not rule.choice.is_default and first_of(rule) < rule.hi
                 ]
-                collectives.setdefault(str(collective), []).append({
-                    "comm_size_min": p, "comm_size_max": p,
-                    "comm_rank_distribution": distribution, "rules": messages,
-                })  # fmt: skip
+                collectives.setdefault(str(collective), []).append(
+                    {
+                        "comm_size_min": p,
+                        "comm_size_max": p,
+                        "comm_rank_distribution": distribution,
+                        "rules": messages,
+                    }
+                )
     return json.dumps({**_ROOT, "collectives": collectives}, indent=1) + "\n"
 
 
@@ -117,8 +121,11 @@ def _message(rule: Rule) -> dict[str, Any]:
     return {
         "msg_size_min": first_of(rule),
         "msg_size_max": "inf" if rule.hi == math.inf else int(rule.hi) - 1,
-        "alg": number, "faninout": chains, "seg_size": segment, "reqs": 0,
-    }  # fmt: skip
+        "alg": number,
+        "faninout": chains,
+        "seg_size": segment,
+        "reqs": 0,
+    }
 
 
 def parse(text: str) -> Rules:
@@ -137,10 +144,12 @@ def parse(text: str) -> Rules:
     if not isinstance(collectives, dict) or set(collectives) - set(known):
         raise InputError(f"JSON rules: collectives must be an object with {', '.join(known)}")
     return {
-        known[name]: tuple(_communicators(f"{name}, entry {i}", known[name], entry)
-                           for i, entry in enumerate(_list(name, entries)))
+        known[name]: tuple(
+            _communicators(f"{name}, entry {i}", known[name], entry)
+            for i, entry in enumerate(_list(name, entries))
+        )
         for name, entries in collectives.items()
-    }  # fmt: skip
+    }
 
 
 def _list(where: str, value: Any) -> list[Any]:
@@ -174,10 +183,11 @@ def _parsed_message(where: str, collective: Collective, entry: Any) -> Message:
     number, chains, segment = (
         _whole(where, name, value, LARGEST)
         for name, value in (
-            ("alg", number), ("faninout", told.get("faninout", 0)),
+            ("alg", number),
+            ("faninout", told.get("faninout", 0)),
             ("seg_size", told.get("seg_size", 0)),
         )
-    )  # fmt: skip
+    )
     if not 1 <= number < len(names) or names[number] in OTHERWISE_NAMED.get(collective, ()):
         raise InputError(
             f"JSON rules: {where}: algorithm {told.get('alg', 0)} of {collective} is not known;"

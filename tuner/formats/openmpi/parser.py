@@ -18,8 +18,21 @@ from tuner.formats.openmpi.rules import Row, Rules
 _HEADER = re.compile(rf"rule-file-version-({strict_parsing.NUMBER})\s")
 LARGEST = 2**31 - 1  # the library keeps sizes of communicators and segments in an int
 ALGORITHMS_OF = {  # collective number -> largest algorithm number of Open MPI 5.0
-    0: 7, 1: 5, 2: 6, 3: 5, 4: 2, 6: 6, 7: 9, 8: 2, 9: 3, 11: 7, 12: 4, 13: 4, 14: 2, 15: 3,
-}  # fmt: skip
+    0: 7,
+    1: 5,
+    2: 6,
+    3: 5,
+    4: 2,
+    6: 6,
+    7: 9,
+    8: 2,
+    9: 3,
+    11: 7,
+    12: 4,
+    13: 4,
+    14: 2,
+    15: 3,
+}
 
 
 @dataclass(frozen=True)

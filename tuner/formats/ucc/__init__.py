@@ -4,14 +4,4 @@ from tuner.formats.ucc.emitter import check, emit
 from tuner.formats.ucc.file import Conf, Section, Team, decide, parse
 from tuner.formats.ucc.tune import Token, parse_tune
 
-__all__ = [
-    "Conf",
-    "Section",
-    "Team",
-    "Token",
-    "check",
-    "decide",
-    "emit",
-    "parse",
-    "parse_tune",
-]
+__all__ = ["Conf", "Section", "Team", "Token", "check", "decide", "emit", "parse", "parse_tune"]

@@ -26,9 +26,11 @@ def emit(table: TuningTable) -> str:
     lines = list[str]()
     for team in _teams(ladders):
         tokens = [
-            token for key, ladder in ladders.items() if Team(key.nodes, key.ppn) == team
+            token
+            for key, ladder in ladders.items()
+            if Team(key.nodes, key.ppn) == team
             for token in _tokens(table.library, ladder)
-        ]  # fmt: skip
+        ]
         line = f"{TUNE}={joined(tokens)}"
         if len(line) > LONGEST:
             raise InputError(
@@ -56,9 +58,8 @@ def _tokens(library: str, ladder: tuple[Rule, ...]) -> Iterator[Token]:
             hi = INFINITE if rule.hi == math.inf else int(rule.hi)
             key = rule.key
             yield Token(
-                key.collective, rule.choice.algorithm, ((rule.lo, hi),), (key.memory,),
-                score=FORCED,
-            )  # fmt: skip
+                key.collective, rule.choice.algorithm, ((rule.lo, hi),), (key.memory,), score=FORCED
+            )
 
 
 def _require_expressible(library: str, rule: Rule) -> None:

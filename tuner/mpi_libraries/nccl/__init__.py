@@ -8,6 +8,21 @@ from tuner.mpi_libraries.nccl.model_v2_30 import Line
 from tuner.mpi_libraries.nccl.system import Fleet, Graph, fleet_of
 
 __all__ = [
-    "CURRENT", "OFFERED", "PROTOCOLS", "VERSIONS", "Fleet", "Graph", "Line", "Rings", "Way",
-    "attributed", "calibrate", "fit_line", "fleet_of", "incumbent", "rings", "seconds_of", "times",
-]  # fmt: skip
+    "CURRENT",
+    "OFFERED",
+    "PROTOCOLS",
+    "VERSIONS",
+    "Fleet",
+    "Graph",
+    "Line",
+    "Rings",
+    "Way",
+    "attributed",
+    "calibrate",
+    "fit_line",
+    "fleet_of",
+    "incumbent",
+    "rings",
+    "seconds_of",
+    "times",
+]

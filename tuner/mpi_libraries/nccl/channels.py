@@ -35,8 +35,20 @@ from tuner.topology import CPU, GPU, SWITCH, Interior, Link
 from tuner.topology.readers.node_builder import nvlink_bandwidth
 
 MOST_EXTENSIONS = 200_000  # of partial rings: a bound on the time a search takes
-PRODUCTS = {"K80": 37, "P100": 60, "V100": 70, "A100": 80, "A800": 80, "H100": 90, "H200": 90,
-            "H800": 90, "GH200": 90, "B200": 100, "GB200": 100, "B300": 103}  # fmt: skip
+PRODUCTS = {
+    "K80": 37,
+    "P100": 60,
+    "V100": 70,
+    "A100": 80,
+    "A800": 80,
+    "H100": 90,
+    "H200": 90,
+    "H800": 90,
+    "GH200": 90,
+    "B200": 100,
+    "GB200": 100,
+    "B300": 103,
+}
 VENDORS = {"EPYC": AMD, "AMD": AMD, "POWER": POWER, "Grace": ARM, "Neoverse": ARM, "ARM": ARM}
 
 
@@ -84,10 +96,13 @@ def bricks_to_switch(interior: Interior, gpus: Sequence[str]) -> int:
     """NVLink bricks from each of these GPUs to NVSwitches, the fewest of any; 0 without."""
     switches = {d.name for d in interior.devices if d.kind == SWITCH}
     return min(
-        sum(link.count for link in interior.links
-            if link.kind == "nvlink" and link.source == gpu and link.target in switches)
+        sum(
+            link.count
+            for link in interior.links
+            if link.kind == "nvlink" and link.source == gpu and link.target in switches
+        )
         for gpu in gpus
-    )  # fmt: skip
+    )
 
 
 def rings(interior: Interior, gpus: Sequence[str]) -> Rings:

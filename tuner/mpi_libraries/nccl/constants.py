@@ -68,70 +68,257 @@ TABLES = {
         net=_latencies({TREE: (5.0, 8.5, 28), RING: (2.7, 4.0, 9.6)}),
     ),
     "2.30.7": Table(
-        base=_latencies({
-            TREE: (6.8, 14.0, 8.4), RING: (6.6, 14.0, 8.4), PAT: (8.0,),
-            COLLNET_DIRECT: (0,), COLLNET_CHAIN: (0,), NVLS: (0,), NVLS_TREE: (0,),
-        }),
-        nvlink=_latencies({
-            TREE: (0.6, 1.25, 4.0), RING: (0.6, 1.9, 3.4), PAT: (4.0,),
-            COLLNET_DIRECT: (3.7,), COLLNET_CHAIN: (2.8,), NVLS: (25,), NVLS_TREE: (25,),
-        }),
-        pci=_latencies({
-            TREE: (1.0, 1.9, 4.0), RING: (1.0, 2.5, 5.7), PAT: (4.0,),
-            COLLNET_DIRECT: (3.7,), COLLNET_CHAIN: (2.8,), NVLS: (0,), NVLS_TREE: (0,),
-        }),
-        net=_latencies({
-            TREE: (5.0, 8.5, 14), RING: (2.7, 4.0, 14.0), PAT: (14,),
-            COLLNET_DIRECT: (31,), COLLNET_CHAIN: (30,), NVLS: (18,), NVLS_TREE: (20.9,),
-        }),
+        base=_latencies(
+            {
+                TREE: (6.8, 14.0, 8.4),
+                RING: (6.6, 14.0, 8.4),
+                PAT: (8.0,),
+                COLLNET_DIRECT: (0,),
+                COLLNET_CHAIN: (0,),
+                NVLS: (0,),
+                NVLS_TREE: (0,),
+            }
+        ),
+        nvlink=_latencies(
+            {
+                TREE: (0.6, 1.25, 4.0),
+                RING: (0.6, 1.9, 3.4),
+                PAT: (4.0,),
+                COLLNET_DIRECT: (3.7,),
+                COLLNET_CHAIN: (2.8,),
+                NVLS: (25,),
+                NVLS_TREE: (25,),
+            }
+        ),
+        pci=_latencies(
+            {
+                TREE: (1.0, 1.9, 4.0),
+                RING: (1.0, 2.5, 5.7),
+                PAT: (4.0,),
+                COLLNET_DIRECT: (3.7,),
+                COLLNET_CHAIN: (2.8,),
+                NVLS: (0,),
+                NVLS_TREE: (0,),
+            }
+        ),
+        net=_latencies(
+            {
+                TREE: (5.0, 8.5, 14),
+                RING: (2.7, 4.0, 14.0),
+                PAT: (14,),
+                COLLNET_DIRECT: (31,),
+                COLLNET_CHAIN: (30,),
+                NVLS: (18,),
+                NVLS_TREE: (20.9,),
+            }
+        ),
     ),
-}  # fmt: skip
+}
 
 # v2.30.7, GB/s on one, two and more nodes; all but LL per channel
 RING_LL128_CAP = {
-    VOLTA: (20.0, 20.0, 20.0), AMPERE: (20.0, 20.0, 20.0), HOPPER: (36.7, 36.7, 36.7),
+    VOLTA: (20.0, 20.0, 20.0),
+    AMPERE: (20.0, 20.0, 20.0),
+    HOPPER: (36.7, 36.7, 36.7),
     BLACKWELL: (40.0, 40.0, 40.0),
-}  # fmt: skip
+}
 TREE_LL128_CAP = {
-    VOLTA: (20.0, 20.0, 20.0), AMPERE: (20.0, 20.0, 20.0), HOPPER: (36.7, 36.7, 29.0),
+    VOLTA: (20.0, 20.0, 20.0),
+    AMPERE: (20.0, 20.0, 20.0),
+    HOPPER: (36.7, 36.7, 29.0),
     BLACKWELL: (55.6, 31.67, 20.0),
-}  # fmt: skip
+}
 TREE_CAP = {
-    VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (38.7, 41.4, 36.0),
+    VOLTA: (26.5, 18.5, 10.0),
+    AMPERE: (24.0, 23.6, 17.8),
+    HOPPER: (38.7, 41.4, 36.0),
     BLACKWELL: (70.0, 42.8, 24.0),
-}  # fmt: skip
+}
 NVLS_TREE_CAP = {
-    VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (0.0, 57.7, 45.5),
+    VOLTA: (26.5, 18.5, 10.0),
+    AMPERE: (24.0, 23.6, 17.8),
+    HOPPER: (0.0, 57.7, 45.5),
     BLACKWELL: (0.0, 96.0, 80.0),
-}  # fmt: skip
+}
 LL_CAP = {
-    VOLTA: (39.0, 39.0, 20.4), AMPERE: (87.7, 22.5, 19.0), HOPPER: (141.0, 45.0, 35.0),
+    VOLTA: (39.0, 39.0, 20.4),
+    AMPERE: (87.7, 22.5, 19.0),
+    HOPPER: (141.0, 45.0, 35.0),
     BLACKWELL: (282.0, 90.0, 70.0),
-}  # fmt: skip
+}
 LL_ROW_OF_CPU = {AMD: AMPERE}  # on several nodes the CPU's vendor chooses the row, else Volta's
 NVLS_EFFICIENCY = {VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74}
 NET_OVERHEAD = {AMD: 2 * US}  # of posting one message; 1 us elsewhere; three times for Simple
 MOST_NVLS_RANKS = 32  # of one NVSwitch domain, for allgather and reduce-scatter
 
 # v2.8.4: GB/s per channel of LL128 rings; of all of them in v2.5.6
-RING_LL128_284 = {"bcast": 18.8, "reduce": 12.0, "allgather": 18.3, "reduce_scatter": 15.2,
-                  "allreduce": 16.7}  # fmt: skip
-RING_LL128_256 = {"bcast": 113.0, "reduce": 72.0, "allgather": 110.0, "reduce_scatter": 91.0,
-                  "allreduce": 100.0}  # fmt: skip
+RING_LL128_284 = {
+    "bcast": 18.8,
+    "reduce": 12.0,
+    "allgather": 18.3,
+    "reduce_scatter": 15.2,
+    "allreduce": 16.7,
+}
+RING_LL128_256 = {
+    "bcast": 113.0,
+    "reduce": 72.0,
+    "allgather": 110.0,
+    "reduce_scatter": 91.0,
+    "allreduce": 100.0,
+}
 
 # What is left of a tree's bandwidth in a message of 64 B, 128 B, 256 B, ...: powers of two.
 TREE_CORRECTION_2307 = {
-    LL: (1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1),
-    LL128: (1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1),
-    SIMPLE: (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9,
-             .9),
-}  # fmt: skip
+    LL: (
+        1,
+        1,
+        1,
+        1,
+        0.9,
+        0.8,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+        0.6,
+        0.5,
+        0.4,
+        0.4,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+        1,
+        1,
+        1,
+        1,
+    ),
+    LL128: (
+        1,
+        1,
+        1,
+        1,
+        1,
+        0.9,
+        0.8,
+        0.8,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.8,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        1,
+        1,
+    ),
+    SIMPLE: (
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.7,
+        0.7,
+        0.8,
+        0.9,
+        0.9,
+    ),
+}
 TREE_CORRECTION_284 = {
-    LL: (1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1),
-    LL128: (1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .5, .6, .6, .7, .7, .8, .9, .9, 1),
-    SIMPLE: (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .5, .5, .6, .6, .7, .8,
-             .9),
-}  # fmt: skip
+    LL: (
+        1,
+        1,
+        1,
+        1,
+        0.9,
+        0.8,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+        0.6,
+        0.5,
+        0.4,
+        0.4,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+        1,
+        1,
+        1,
+    ),
+    LL128: (
+        1,
+        1,
+        1,
+        1,
+        1,
+        0.9,
+        0.8,
+        0.8,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        0.6,
+        0.5,
+        0.6,
+        0.6,
+        0.7,
+        0.7,
+        0.8,
+        0.9,
+        0.9,
+        1,
+    ),
+    SIMPLE: (
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.6,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+    ),
+}
 
 # topo.h; what it has for NVLink and PCIe is in tuner.topology.readers.node_builder
 NET_SHARE = 12 / 12.5  # of a NIC's nominal bandwidth: a 100 Gb/s one counts for 12 GB/s
@@ -139,9 +326,15 @@ NIC_RATES = (10, 25, 40, 56, 100, 200, 400, 800)  # Gb/s of the ports that are m
 INTEL_PEER_SHARE = 5 / 6  # what GPUs behind an Intel CPU get of the way between them
 SOCKET = {  # between two CPUs, by a part of the product's name, else by vendor; that E5 is
     # Broadwell or older, for NCCL one and the same, is our reading of Intel's names
-    "E5-": 6.0, "Broadwell": 6.0, "Sapphire Rapids": 22.0, "Platinum 84": 22.0, INTEL: 10.0,
-    AMD: 16.0, ARM: 6.0, POWER: 32.0,
-}  # fmt: skip
+    "E5-": 6.0,
+    "Broadwell": 6.0,
+    "Sapphire Rapids": 22.0,
+    "Platinum 84": 22.0,
+    INTEL: 10.0,
+    AMD: 16.0,
+    ARM: 6.0,
+    POWER: 32.0,
+}
 
 # search.cc: GB/s per channel that the search tries, from the first compute capability on
 SPEEDS_INSIDE = {
@@ -150,13 +343,67 @@ SPEEDS_INSIDE = {
     BLACKWELL: (90.0, 80.0, 70.0, 60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0),
 }
 SPEEDS_BETWEEN = {
-    0: (48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.4,
-        1.2, 0.24, 0.12),
-    HOPPER: (48.0, 45.0, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0, 3.0, 2.4, 1.2,
-             0.24, 0.12),
-    BLACKWELL: (96.0, 48.0, 45.1, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0, 3.0,
-                2.4, 1.2, 0.24, 0.12),
-}  # fmt: skip
+    0: (
+        48.0,
+        30.0,
+        28.0,
+        24.0,
+        20.0,
+        18.0,
+        15.0,
+        12.0,
+        10.0,
+        9.0,
+        7.0,
+        6.0,
+        5.0,
+        4.0,
+        3.0,
+        2.4,
+        1.2,
+        0.24,
+        0.12,
+    ),
+    HOPPER: (
+        48.0,
+        45.0,
+        42.0,
+        40.0,
+        30.0,
+        24.0,
+        22.0,
+        20.0,
+        17.5,
+        15.0,
+        12.0,
+        6.0,
+        3.0,
+        2.4,
+        1.2,
+        0.24,
+        0.12,
+    ),
+    BLACKWELL: (
+        96.0,
+        48.0,
+        45.1,
+        42.0,
+        40.0,
+        30.0,
+        24.0,
+        22.0,
+        20.0,
+        17.5,
+        15.0,
+        12.0,
+        6.0,
+        3.0,
+        2.4,
+        1.2,
+        0.24,
+        0.12,
+    ),
+}
 MOST_CHANNELS = 32  # that the search looks for; each is doubled afterwards
 
 

@@ -13,8 +13,13 @@ from tuner.mpi_libraries.nccl.system import Fleet
 
 EARLIEST, CURRENT = "2.4.8", "2.30.7"
 VERSIONS = (EARLIEST, *model_v2_5.RELEASES, CURRENT)
-OFFERED = (Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE, Collective.ALLGATHER,
-           Collective.REDUCE_SCATTER)  # fmt: skip
+OFFERED = (
+    Collective.BCAST,
+    Collective.REDUCE,
+    Collective.ALLREDUCE,
+    Collective.ALLGATHER,
+    Collective.REDUCE_SCATTER,
+)
 
 
 def times(

@@ -19,10 +19,12 @@ from tuner.mpi_libraries.nccl.constants import (
 )
 
 COLLECTIVES = {
-    "AllReduce": Collective.ALLREDUCE, "AllGather": Collective.ALLGATHER,
-    "ReduceScatter": Collective.REDUCE_SCATTER, "Broadcast": Collective.BCAST,
+    "AllReduce": Collective.ALLREDUCE,
+    "AllGather": Collective.ALLGATHER,
+    "ReduceScatter": Collective.REDUCE_SCATTER,
+    "Broadcast": Collective.BCAST,
     "Reduce": Collective.REDUCE,
-}  # fmt: skip
+}
 PER_RANK = (Collective.ALLGATHER, Collective.REDUCE_SCATTER)  # sizes are of one rank's part
 UNKNOWN = "unknown"  # the Inspector's word for a collective whose algorithm it was not told
 TYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by the number of an ncclDataType_t

@@ -118,15 +118,20 @@ def fleet_of(placement: Placement, collnet: bool = False, coupled: bool = False)
     ring, tree = _graphs(inside, channels.bricks_to_switch(interior, gpus), nics, generation)
     offers = placement.topology.offers
     return Fleet(
-        nodes=len(nodes), ppn=ppn, generation=generation, ring=ring, tree=tree,
+        nodes=len(nodes),
+        ppn=ppn,
+        generation=generation,
+        ring=ring,
+        tree=tree,
         heads=_heads(interior, gpus, nics, generation, coupled),
-        nvlink=inside is None or inside.nvlink, cpu=channels.vendor(interior),
+        nvlink=inside is None or inside.nvlink,
+        cpu=channels.vendor(interior),
         same_channels=inside is None or len(set(map(_from_first, inside.orders))) == 1,
         near_nics=not nics or _near_nics(placement, interior, generation),
         has_nvlink=any(link.kind == NVLINK and link.source == gpus[0] for link in interior.links),
         nvswitch_reduction=NVSWITCH_REDUCTION in offers and generation >= HOPPER,
         switch_reduction=collnet and SWITCH_REDUCTION in offers,
-    )  # fmt: skip
+    )
 
 
 def _range(numbers: Sequence[int]) -> str:
@@ -196,8 +201,11 @@ def _graphs(
     most = MOST_CHANNELS if to_switch or inside is None else 2 * len(inside.orders)
     found = best(row(SPEEDS_BETWEEN, generation), carried, most, nics)
     number, speed = found
-    faster = [s * GB for s in row(SPEEDS_BETWEEN, generation)
-              if speed <= s * GB <= 2 * speed and number * s * GB <= carried]  # fmt: skip
+    faster = [
+        s * GB
+        for s in row(SPEEDS_BETWEEN, generation)
+        if speed <= s * GB <= 2 * speed and number * s * GB <= carried
+    ]
     return Graph(number, speed, speed), Graph(number, max([speed, *faster]), speed)
 
 

@@ -10,6 +10,11 @@ from tuner.topology.readers.probed_topology import (
 from tuner.topology.readers.serialization import topology_from_record, topology_record
 
 __all__ = [
-    "as_probed", "combine", "described", "given_calibration",
-    "single_node", "topology_from_record", "topology_record",
-]  # fmt: skip
+    "as_probed",
+    "combine",
+    "described",
+    "given_calibration",
+    "single_node",
+    "topology_from_record",
+    "topology_record",
+]

@@ -107,19 +107,31 @@ def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:
     is no single node.
     """
     if len(node.nodes) != 1:
-        raise InputError(f"topology {node.name} has {len(node.nodes)} nodes: the inside of a node"
-                         " comes from a file that describes one computer")  # fmt: skip
+        raise InputError(
+            f"topology {node.name} has {len(node.nodes)} nodes: the inside of a node"
+            " comes from a file that describes one computer"
+        )
     inside = node.nodes[0]
-    nodes = tuple(replace(host, cores=inside.cores, interior=inside.interior)
-                  for host in fabric.nodes)  # fmt: skip
-    links = [replace(link, capacity=link.capacity * rails, count=link.count * rails)
-             for link in fabric.links]  # fmt: skip
+    nodes = tuple(
+        replace(host, cores=inside.cores, interior=inside.interior) for host in fabric.nodes
+    )
+    links = [
+        replace(link, capacity=link.capacity * rails, count=link.count * rails)
+        for link in fabric.links
+    ]
     ends = _ends(fabric, links, nodes)
     moved = tuple(piece for link in links for piece in _moved(link, ends))
     return Topology(
-        fabric.name, nodes, fabric.switches, moved, node.local_latency, node.local_bandwidth,
-        node.memory_bandwidth, fabric.routing, fabric.offers | node.offers,
-    )  # fmt: skip
+        fabric.name,
+        nodes,
+        fabric.switches,
+        moved,
+        node.local_latency,
+        node.local_bandwidth,
+        node.memory_bandwidth,
+        fabric.routing,
+        fabric.offers | node.offers,
+    )
 
 
 def _ends(fabric: Topology, links: Sequence[Link], nodes: Sequence[Node]) -> Ends:
@@ -141,8 +153,10 @@ def _renamed(old: Node, new: Node, out: Sequence[Link]) -> Ends:
     _require_as_many(old, new, len(old.ports), "NICs")
     mine, theirs = _products(old), _products(new)
     by_name = len(set(mine)) == len(mine) and set(mine) == set(theirs)
-    port = {a: new.ports[theirs.index(name) if by_name else i]
-            for i, (a, name) in enumerate(zip(old.ports, mine, strict=True))}  # fmt: skip
+    port = {
+        a: new.ports[theirs.index(name) if by_name else i]
+        for i, (a, name) in enumerate(zip(old.ports, mine, strict=True))
+    }
     return {(link.source, link.target): [port[link.source]] * link.count for link in out}
 
 

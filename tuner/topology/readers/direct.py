@@ -46,9 +46,11 @@ class Dragonfly:
         names = [[f"group{g}.{r}" for r in range(size)] for g in range(groups)]
         routers = flat(names)
         links = [
-            link for number, of_node in enumerate(ends) for end in of_node
+            link
+            for number, of_node in enumerate(ends)
+            for end in of_node
             for link in self.port.between(end, routers[number // self.per_router])
-        ]  # fmt: skip
+        ]
         for group in names:
             links += self._inside(group)
         links += self._between(names)
@@ -116,9 +118,11 @@ class Torus:
         names = {place: "router" + ".".join(map(str, place)) for place in places}
         routers = list(names.values())
         links = [
-            link for number, of_node in enumerate(ends) for end in of_node
+            link
+            for number, of_node in enumerate(ends)
+            for end in of_node
             for link in self.port.between(end, routers[number // self.per_router])
-        ]  # fmt: skip
+        ]
         wire = self.link or self.port
         for axis, width in enumerate(self.shape):
             pairs = [

@@ -17,9 +17,16 @@ from tuner.topology.readers.cabling import Ends, Wire, Wiring, ends_of, flat, re
 from tuner.topology.readers.direct import Dragonfly, Torus
 
 __all__ = [
-    "Dragonfly", "Ends", "Fabric", "FatTree", "OneSwitch", "Torus", "Wire", "Wiring",
+    "Dragonfly",
+    "Ends",
+    "Fabric",
+    "FatTree",
+    "OneSwitch",
+    "Torus",
+    "Wire",
+    "Wiring",
     "fabric_topology",
-]  # fmt: skip
+]
 
 
 class Fabric(Protocol):
@@ -47,8 +54,9 @@ def fabric_topology(
     if isinstance(nodes, int):
         nodes = [Node(f"node{number}") for number in range(nodes)]
     wiring = fabric.wiring(ends_of(nodes))
-    return Topology(name, tuple(nodes), wiring.switches, wiring.links,
-                    routing=wiring.routing, **fields)  # fmt: skip
+    return Topology(
+        name, tuple(nodes), wiring.switches, wiring.links, routing=wiring.routing, **fields
+    )
 
 
 @dataclass(frozen=True)
@@ -107,10 +115,15 @@ class FatTree:
         leaves = list(self._leaves(ends))
         names = [f"leaf{number}" for number in range(len(leaves))]
         require_room(sum(map(len, leaves)), 2 * self._size(sum(map(len, leaves)), len(leaves)))
-        switches, links = list(names), [
-            link for name, below in zip(names, leaves, strict=True)
-            for end in below for link in self.port.between(end, name)
-        ]  # fmt: skip
+        switches, links = (
+            list(names),
+            [
+                link
+                for name, below in zip(names, leaves, strict=True)
+                for end in below
+                for link in self.port.between(end, name)
+            ],
+        )
         pods = [[name] for name in names]  # one per lowest subtree: its topmost switches
         for level, up in enumerate(self.up, start=1):
             width = self.down[level] if level < len(self.down) else len(pods)

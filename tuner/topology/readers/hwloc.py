@@ -109,8 +109,11 @@ class _Found:
     def of(cls, root: Element) -> _Found:
         devices = [element for element in root.all() if _type(element) == "PCIDev"]
         driven = [element for element in devices if _gpu_number(element) is not None]
-        displays = [element for element in devices if _pci(element)[0] in GPU_CLASSES
-                    and _pci(element)[1] in (NVIDIA, AMD)]  # fmt: skip
+        displays = [
+            element
+            for element in devices
+            if _pci(element)[0] in GPU_CLASSES and _pci(element)[1] in (NVIDIA, AMD)
+        ]
         gpus = sorted(driven, key=lambda e: _gpu_number(e) or 0) or displays
         newest = root.attributes["version"].startswith("3.")
         verbs, network = ("32", "16") if newest else ("3", "2")
@@ -135,8 +138,11 @@ def _gpu_number(element: Element) -> int | None:
 
 def _osdev(element: Element, kind: str) -> str:
     """The operating system's name for a device of this kind, or ""."""
-    named = (child.attributes.get("name", "") for child in element.children
-             if _type(child) == "OSDev" and child.attributes.get("osdev_type") == kind)  # fmt: skip
+    named = (
+        child.attributes.get("name", "")
+        for child in element.children
+        if _type(child) == "OSDev" and child.attributes.get("osdev_type") == kind
+    )
     return next(named, "")
 
 
@@ -153,8 +159,9 @@ class _Drawn:
         packages = [element for element in machine.all() if _type(element) == "Package"]
         packages = packages or [machine]
         for package in packages:
-            drawn.name(package, drawn.plan.add(CPU, next(_infos(package, "CPUModel"), ""),
-                                               _cores(package)))  # fmt: skip
+            drawn.name(
+                package, drawn.plan.add(CPU, next(_infos(package, "CPUModel"), ""), _cores(package))
+            )
         for kind, elements in ((GPU, found.gpus), (NIC, found.nics)):
             for element in elements:
                 drawn.name(element, drawn.plan.add(kind, _product(element, kind)))
@@ -247,8 +254,10 @@ def _join_switches(plan: Plan, switches: list[dict[str, float]]) -> None:
         together = boards.setdefault(frozenset(gpus), dict.fromkeys(gpus, 0.0))
         for gpu, rate in gpus.items():
             together[gpu] += rate
-    names = {board: plan.nvswitch(rates, {gpu: bricks(rate) for gpu, rate in rates.items()})
-             for board, rates in boards.items()}  # fmt: skip
+    names = {
+        board: plan.nvswitch(rates, {gpu: bricks(rate) for gpu, rate in rates.items()})
+        for board, rates in boards.items()
+    }
     for number, (board, name) in enumerate(names.items()):
         for other in list(names)[:number]:
             if not board & other:
@@ -258,9 +267,15 @@ def _join_switches(plan: Plan, switches: list[dict[str, float]]) -> None:
 
 def _matrix(element: Element) -> tuple[list[str], dict[tuple[int, int], float]]:
     """The objects of a matrix, and bytes per second of each pair that is linked."""
-    written = {name: [word for child in element.children if child.name == name
-                      for word in "".join(child.pieces).split()]
-               for name in ("indexes", "u64values")}  # fmt: skip
+    written = {
+        name: [
+            word
+            for child in element.children
+            if child.name == name
+            for word in "".join(child.pieces).split()
+        ]
+        for name in ("indexes", "u64values")
+    }
     prefix = "" if element.name == "distances2hetero" else f"{element.attributes.get('type')}:"
     objects = [prefix + index for index in written["indexes"]]
     n, values = len(objects), written["u64values"]
@@ -268,10 +283,15 @@ def _matrix(element: Element) -> tuple[list[str], dict[tuple[int, int], float]]:
         raise InputError(f"{element}: {n} objects are more than {MOST_OBJECTS}")
     if len(values) != n * n or not all(re.fullmatch("[0-9]{1,15}", value) for value in values):
         raise InputError(f"{element}: {n} objects need {n * n} whole numbers, not {len(values)}")
-    rates = {(i // n, i % n): float(value) * 1e6 for i, value in enumerate(values)
-             if 0 < int(value) < ITSELF}  # fmt: skip
+    rates = {
+        (i // n, i % n): float(value) * 1e6
+        for i, value in enumerate(values)
+        if 0 < int(value) < ITSELF
+    }
     for a, b in rates:
         if rates.get((b, a)) != rates[a, b]:
-            raise InputError(f"{element}: {objects[a]} and {objects[b]} do not say the same of the"
-                             " link between them")  # fmt: skip
+            raise InputError(
+                f"{element}: {objects[a]} and {objects[b]} do not say the same of the"
+                " link between them"
+            )
     return objects, rates

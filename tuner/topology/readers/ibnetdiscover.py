@@ -34,9 +34,17 @@ from tuner.topology.readers.yaml_fields import MOST_NODES
 
 # Bytes per second of one lane, as a link of four is named: data rates of the InfiniBand
 # Architecture Specification, volume 1 (8b/10b up to QDR, then 64b/66b; PAM4 with FEC from HDR on).
-LANE = {"SDR": 2e9 / 8, "DDR": 4e9 / 8, "QDR": 8e9 / 8, "FDR10": 10e9 / 8,
-        "FDR": 14.0625e9 * 64 / 66 / 8, "EDR": 25e9 / 8, "HDR": 50e9 / 8, "NDR": 100e9 / 8,
-        "XDR": 200e9 / 8}  # fmt: skip
+LANE = {
+    "SDR": 2e9 / 8,
+    "DDR": 4e9 / 8,
+    "QDR": 8e9 / 8,
+    "FDR10": 10e9 / 8,
+    "FDR": 14.0625e9 * 64 / 66 / 8,
+    "EDR": 25e9 / 8,
+    "HDR": 50e9 / 8,
+    "NDR": 100e9 / 8,
+    "XDR": 200e9 / 8,
+}
 HEADER = re.compile(r'(Switch|Ca|Rt)\s+[0-9]{1,4}\s+"([SHR]-[0-9a-f]{1,16})"\s*(?:#\s*"(.*)")?')
 PORT = re.compile(
     r'\[([0-9]{1,4})\](?:\[[^\]]*\])?(?:\([0-9a-f]+\))?\s*"([SHR]-[0-9a-f]{1,16})"\[([0-9]{1,4})\]'
@@ -74,8 +82,13 @@ def parse_ibnetdiscover(text: str) -> Topology:
     cables = _cables(members)
     up = {guid: member for guid, member in members.items() if member.ports}
     switches = _switch_names(up)
-    hosts = _hosts({guid: member for guid, member in up.items()
-                    if member.kind == "Ca" and AGGREGATION not in member.description})  # fmt: skip
+    hosts = _hosts(
+        {
+            guid: member
+            for guid, member in up.items()
+            if member.kind == "Ca" and AGGREGATION not in member.description
+        }
+    )
     if not hosts:
         last = max((member.line for member in members.values()), default=1)
         raise InputError(
@@ -86,8 +99,9 @@ def parse_ibnetdiscover(text: str) -> Topology:
         raise InputError(f"{len(hosts)} hosts are more than {MOST_NODES}")
     nodes, end_of = _nodes(hosts, cables, set(switches.values()))
     links = _links(cables, switches | end_of)
-    return Topology("infiniband", tuple(nodes), tuple(switches.values()), links,
-                    offers=_offers(up, cables))  # fmt: skip
+    return Topology(
+        "infiniband", tuple(nodes), tuple(switches.values()), links, offers=_offers(up, cables)
+    )
 
 
 def _members(text: str) -> dict[str, _Member]:
@@ -98,13 +112,16 @@ def _members(text: str) -> dict[str, _Member]:
         header, port = HEADER.match(line), PORT.match(line)
         if header:
             if header[2] in members:
-                raise InputError(f"line {number}: {header[2]} is already on line"
-                                 f" {members[header[2]].line}")  # fmt: skip
+                raise InputError(
+                    f"line {number}: {header[2]} is already on line {members[header[2]].line}"
+                )
             current = members[header[2]] = _Member(header[1], header[3] or "", number)
         elif port and current:
             if int(port[1]) in current.ports:
-                raise InputError(f"line {number}: port {port[1]} is already on line"
-                                 f" {current.ports[int(port[1])].line}")  # fmt: skip
+                raise InputError(
+                    f"line {number}: port {port[1]} is already on line"
+                    f" {current.ports[int(port[1])].line}"
+                )
             rate = _rate(line, number)
             current.ports[int(port[1])] = _Port((port[2], int(port[3])), rate, number)
         elif not OTHER.match(line):
@@ -156,8 +173,10 @@ def _switch_names(members: dict[str, _Member]) -> dict[str, str]:
     """What switches say they are called, or their GUID where another one says the same."""
     switches = {guid: member for guid, member in members.items() if member.kind == "Switch"}
     uses = Counter(member.description for member in switches.values())
-    return {guid: member.description if uses[member.description] == 1 and member.description
-            else guid for guid, member in switches.items()}  # fmt: skip
+    return {
+        guid: member.description if uses[member.description] == 1 and member.description else guid
+        for guid, member in switches.items()
+    }
 
 
 def _hosts(adapters: dict[str, _Member]) -> dict[str, dict[str, str]]:
@@ -170,14 +189,18 @@ def _hosts(adapters: dict[str, _Member]) -> dict[str, dict[str, str]]:
         host, device = (match[1], match[2] or "") if match and told else (guid, "")
         hosts.setdefault(host, {})[guid] = device
     ordered = sorted(hosts, key=lambda host: (host in adapters, _natural(host)))
-    return {host: dict(sorted(hosts[host].items(), key=lambda item: _natural(item[1])))
-            for host in ordered}  # fmt: skip
+    return {
+        host: dict(sorted(hosts[host].items(), key=lambda item: _natural(item[1])))
+        for host in ordered
+    }
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """n9 before n10."""
-    return [(int(part[:18]), "") if part.isdecimal() else (-1, part)
-            for part in re.split(r"([0-9]+)", name)]  # fmt: skip
+    return [
+        (int(part[:18]), "") if part.isdecimal() else (-1, part)
+        for part in re.split(r"([0-9]+)", name)
+    ]
 
 
 def _nodes(
@@ -205,8 +228,10 @@ def _interior(nics: tuple[tuple[str, float], ...]) -> Interior:
     links = []
     for number, (product, rate) in enumerate(nics):
         devices.append(Device(f"nic{number}", NIC, product))
-        links += [Link("cpu0", f"nic{number}", rate, 0.0, "pcie"),
-                  Link(f"nic{number}", "cpu0", rate, 0.0, "pcie")]  # fmt: skip
+        links += [
+            Link("cpu0", f"nic{number}", rate, 0.0, "pcie"),
+            Link(f"nic{number}", "cpu0", rate, 0.0, "pcie"),
+        ]
     return Interior(tuple(devices), tuple(links))
 
 
@@ -216,8 +241,9 @@ def _links(cables: dict[tuple[End, End], float], name: dict[str, str]) -> tuple[
     for ((a, _), (b, _)), rate in cables.items():
         if a in name and b in name and name[a] != name[b]:
             capacity.setdefault((name[a], name[b]), []).append(rate)
-    return tuple(Link(a, b, sum(rates), 0.0, count=len(rates))
-                 for (a, b), rates in capacity.items())  # fmt: skip
+    return tuple(
+        Link(a, b, sum(rates), 0.0, count=len(rates)) for (a, b), rates in capacity.items()
+    )
 
 
 def _offers(members: dict[str, _Member], cables: dict[tuple[End, End], float]) -> frozenset[str]:

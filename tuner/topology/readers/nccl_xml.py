@@ -111,8 +111,11 @@ class _Drawn:
     def branches(self, element: Element) -> list[Branch]:
         """A device, or a bridge above devices, with the link above it."""
         name = self.names.get(id(element), "")
-        below = [] if name else [branch for child in element.children
-                                 for branch in self.branches(child)]  # fmt: skip
+        below = (
+            []
+            if name
+            else [branch for child in element.children for branch in self.branches(child)]
+        )
         return [Branch(_link_bandwidth(element), name, below)] if name or below else []
 
     def link(self, gpu: Element) -> None:
@@ -164,8 +167,10 @@ def _devices(root: Element) -> tuple[list[Element], list[Element]]:
     nets = [element for element in (*functions, *_loose_nics(root)) if _first_net(element)]
     nics = sorted(nets, key=_net_number)
     classes = [(element.attributes.get("class", ""), element) for element in functions]
-    return (gpus or [e for kind, e in classes if kind.startswith(GPU_CLASSES)],
-            nics or [e for kind, e in classes if kind.startswith(NIC_CLASS)])  # fmt: skip
+    return (
+        gpus or [e for kind, e in classes if kind.startswith(GPU_CLASSES)],
+        nics or [e for kind, e in classes if kind.startswith(NIC_CLASS)],
+    )
 
 
 def _loose_nics(root: Element) -> Iterator[Element]:
@@ -180,8 +185,13 @@ def _gpus_in(element: Element) -> list[Element]:
 def _first_net(element: Element) -> dict[str, str]:
     """The attributes of the first network device of a PCI function, {} when it has none."""
     nics = [element] if element.name == "nic" else element.children
-    nets = (dict(net.attributes) for nic in nics if nic.name == "nic"
-            for net in nic.children if net.name == "net")  # fmt: skip
+    nets = (
+        dict(net.attributes)
+        for nic in nics
+        if nic.name == "nic"
+        for net in nic.children
+        if net.name == "net"
+    )
     return next(nets, {})
 
 

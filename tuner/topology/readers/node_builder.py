@@ -19,8 +19,14 @@ NVSWITCH = "NVSwitch"  # the product
 
 # Bytes per second and direction, from src/graph/topo.h and topo.cc of NCCL 2.30 and of RCCL:
 # PCIe by gigatransfers per second of a lane, NVLink by compute capability, xGMI by gfx number.
-PCIE_LANE = {2.5: 15e9 / 80, 5.0: 30e9 / 80, 8.0: 60e9 / 80, 16.0: 120e9 / 80, 32.0: 240e9 / 80,
-             64.0: 480e9 / 80}  # fmt: skip
+PCIE_LANE = {
+    2.5: 15e9 / 80,
+    5.0: 30e9 / 80,
+    8.0: 60e9 / 80,
+    16.0: 120e9 / 80,
+    32.0: 240e9 / 80,
+    64.0: 480e9 / 80,
+}
 PCIE_UNKNOWN = 16 * PCIE_LANE[8.0]  # a link that nobody described
 NVLINK = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 87: 20e9, 90: 20.6e9, 100: 40.1e9}
 XGMI = {"90a": 36e9, "940": 48e9, "941": 48e9, "942": 48e9, "950": 48e9}
@@ -126,7 +132,9 @@ class Plan:
         """What the NVSwitches can do besides moving messages."""
         product = {device.name: device.product or device.kind for device in self.devices}
         capable = any(
-            link.count >= SHARP_LINKS and product[link.target] == NVSWITCH
-            and link.source.startswith(GPU) for link in self.links.values()
-        )  # fmt: skip
+            link.count >= SHARP_LINKS
+            and product[link.target] == NVSWITCH
+            and link.source.startswith(GPU)
+            for link in self.links.values()
+        )
         return frozenset({NVSWITCH_REDUCTION} if capable else ())

@@ -101,8 +101,13 @@ def _matrix(text: str) -> _Matrix:
             raise InputError(f"line {len(lines)}: the matrix has a column {name}, but no such row")
     matches = (LEGEND.fullmatch(line) for line in lines)
     legend = {match[1]: match[2] for match in matches if match}
-    return _Matrix(names, [cells[name] for name in names], [affinity[name] for name in names],
-                   [at[name] for name in names], legend)  # fmt: skip
+    return _Matrix(
+        names,
+        [cells[name] for name in names],
+        [affinity[name] for name in names],
+        [at[name] for name in names],
+        legend,
+    )
 
 
 def _columns(line: str) -> list[str]:
@@ -216,8 +221,10 @@ def _branches(
     """The PCIe trees of one CPU: switches of PIX, and switches of PXB above them."""
     branches = []
     for upper in _together(matrix, socket, "PXB"):
-        lower = [_joined([Branch(pcie, names[device]) for device in group], pcie)
-                 for group in _together(matrix, upper, "PIX")]  # fmt: skip
+        lower = [
+            _joined([Branch(pcie, names[device]) for device in group], pcie)
+            for group in _together(matrix, upper, "PIX")
+        ]
         branches.append(_joined(lower, pcie))
     return branches
 
@@ -237,9 +244,11 @@ def _join_nvlinks(matrix: _Matrix, plan: Plan, names: Sequence[str], rate: float
 
     Behind NVSwitches the number in every cell is that of all links of a GPU.
     """
-    links = {(a, b): int(matrix.cells[a][b][2:])
-             for a, b in combinations(range(len(names)), 2)
-             if matrix.cells[a][b].startswith("NV")}  # fmt: skip
+    links = {
+        (a, b): int(matrix.cells[a][b][2:])
+        for a, b in combinations(range(len(names)), 2)
+        if matrix.cells[a][b].startswith("NV")
+    }
     for group in _groups(range(len(names)), list(links)):
         inside = {pair: count for pair, count in links.items() if pair[0] in group}
         total = [sum(n for pair, n in inside.items() if gpu in pair) for gpu in group]

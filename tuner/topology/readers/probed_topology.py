@@ -14,9 +14,12 @@ def single_node(cluster: Cluster, calibration: Calibration) -> Topology:
     """The one computer that was calibrated: its ranks share the measured memory bus."""
     bus = calibration.capacities.get(MEMORY_BUS)
     return Topology(
-        cluster.name, (Node(cluster.name, cluster.cores),), (), (),
+        cluster.name,
+        (Node(cluster.name, cluster.cores),),
+        (),
+        (),
         memory_bandwidth=math.inf if bus is None else bus.value,
-    )  # fmt: skip
+    )
 
 
 def as_probed(cluster: Cluster, calibration: Calibration) -> Topology:
@@ -44,9 +47,12 @@ def as_probed(cluster: Cluster, calibration: Calibration) -> Topology:
     )
     bus = calibration.capacities.get(MEMORY_BUS)
     return Topology(
-        cluster.name, tuple(Node(f"host{n}", cluster.cores) for n in range(cluster.nodes)),
-        (SWITCH,), links, memory_bandwidth=math.inf if bus is None else bus.value,
-    )  # fmt: skip
+        cluster.name,
+        tuple(Node(f"host{n}", cluster.cores) for n in range(cluster.nodes)),
+        (SWITCH,),
+        links,
+        memory_bandwidth=math.inf if bus is None else bus.value,
+    )
 
 
 def described(cluster: Cluster, calibration: Calibration, topology: Topology | None) -> Topology:

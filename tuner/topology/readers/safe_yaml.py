@@ -56,8 +56,9 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise ConstructorError(None, None, f"{key.value!r} is written twice",
-                                           key.start_mark)  # fmt: skip
+                    raise ConstructorError(
+                        None, None, f"{key.value!r} is written twice", key.start_mark
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 

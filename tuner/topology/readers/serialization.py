@@ -54,14 +54,22 @@ class _Record:
 def topology_record(topology: Topology) -> dict[str, Any]:
     """Every field of `Topology`; null where it is not known, "inf" for no limit."""
     number = {id(interior): i for i, (interior, _) in enumerate(topology.interiors)}
-    nodes = tuple(_Node(node.name, node.cores, number.get(id(node.interior)))
-                  for node in topology.nodes)  # fmt: skip
+    nodes = tuple(
+        _Node(node.name, node.cores, number.get(id(node.interior))) for node in topology.nodes
+    )
     interiors = tuple(_Interior(inside.devices, inside.links) for inside, _ in topology.interiors)
     record = _Record(
-        topology.name, nodes, topology.switches, topology.links, interiors, topology.local_latency,
-        topology.local_bandwidth, topology.memory_bandwidth, topology.routing,
+        topology.name,
+        nodes,
+        topology.switches,
+        topology.links,
+        interiors,
+        topology.local_latency,
+        topology.local_bandwidth,
+        topology.memory_bandwidth,
+        topology.routing,
         tuple(sorted(topology.offers)),
-    )  # fmt: skip
+    )
     fields: dict[str, Any] = finite(asdict(record))
     return {"kind": "topology", "version": FORMAT_VERSION, **fields}
 
@@ -78,13 +86,21 @@ def topology_from_record(record: Any) -> Topology:
         raise InputError(f"not the record of a topology: {reason}") from None
     _require_sound(read)
     interiors = [Interior(inside.devices, inside.links) for inside in read.interiors]
-    nodes = tuple(Node(node.name, node.cores,
-                       None if node.interior is None else interiors[node.interior])
-                  for node in read.nodes)  # fmt: skip
+    nodes = tuple(
+        Node(node.name, node.cores, None if node.interior is None else interiors[node.interior])
+        for node in read.nodes
+    )
     return Topology(
-        read.name, nodes, read.switches, read.links, read.local_latency, read.local_bandwidth,
-        read.memory_bandwidth, read.routing, frozenset(read.offers),
-    )  # fmt: skip
+        read.name,
+        nodes,
+        read.switches,
+        read.links,
+        read.local_latency,
+        read.local_bandwidth,
+        read.memory_bandwidth,
+        read.routing,
+        frozenset(read.offers),
+    )
 
 
 def _require_size(record: Any) -> None:
@@ -100,15 +116,21 @@ def _require_sound(record: _Record) -> None:
     where = f"topology {record.name}"
     sizes = [len(inside.devices) for inside in record.interiors]
     if min(sizes, default=1) < 1 or sum(size**2 for size in sizes) > MOST_PAIRS:
-        raise InputError(f"{where}: an interior has at least one device, and all interiors together"
-                         f" at most some {MOST_DEVICES}")  # fmt: skip
+        raise InputError(
+            f"{where}: an interior has at least one device, and all interiors together"
+            f" at most some {MOST_DEVICES}"
+        )
     for node in record.nodes:
         if node.interior is not None and not 0 <= node.interior < len(record.interiors):
             raise InputError(f"{where}: there is no interior {node.interior}")
     links = [*record.links, *(link for inside in record.interiors for link in inside.links)]
     cores = [device.cores for inside in record.interiors for device in inside.devices]
-    _require_numbers(where, links, [record.local_bandwidth or 1.0, record.memory_bandwidth],
-                     record.local_latency or 0.0)  # fmt: skip
+    _require_numbers(
+        where,
+        links,
+        [record.local_bandwidth or 1.0, record.memory_bandwidth],
+        record.local_latency or 0.0,
+    )
     if min(node.cores for node in record.nodes) < 1 or min(cores, default=0) < 0:
         raise InputError(f"{where}: a node has at least one core, a device at least none")
 

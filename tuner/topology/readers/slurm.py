@@ -45,16 +45,25 @@ def parse_slurm(text: str) -> Topology:
         raise InputError("line 1: no SwitchName or BlockName line names a node")
     _join(switches)
     up = _cables_up(switches)
-    links = [link for switch in switches.values() for name in switch.nodes
-             for link in _both(name, switch.name, 1)]  # fmt: skip
-    links += [link for switch in switches.values() for upper in switch.above
-              for link in _both(switch.name, upper, up[switch.name])]  # fmt: skip
+    links = [
+        link
+        for switch in switches.values()
+        for name in switch.nodes
+        for link in _both(name, switch.name, 1)
+    ]
+    links += [
+        link
+        for switch in switches.values()
+        for upper in switch.above
+        for link in _both(switch.name, upper, up[switch.name])
+    ]
     return Topology("slurm", tuple(map(Node, nodes)), tuple(switches), tuple(links))
 
 
 def _both(lower: str, upper: str, cables: int) -> list[Link]:
-    return [Link(a, b, cables * CABLE, 0.0, count=cables)
-            for a, b in ((lower, upper), (upper, lower))]  # fmt: skip
+    return [
+        Link(a, b, cables * CABLE, 0.0, count=cables) for a, b in ((lower, upper), (upper, lower))
+    ]
 
 
 def _switches(text: str) -> list[_Switch]:
@@ -108,13 +117,16 @@ def _switch(line: int, words: dict[str, str]) -> _Switch:
     Where Slurm itself prints the levels, the nodes of an upper one sum up those below.
     """
     for key in sorted(words.keys() - KNOWN):
-        raise InputError(f"the key {quoted(key)} is unknown; known: SwitchName, Nodes, Switches,"
-                         " LinkSpeed, Level, BlockName, BlockSizes")  # fmt: skip
+        raise InputError(
+            f"the key {quoted(key)} is unknown; known: SwitchName, Nodes, Switches,"
+            " LinkSpeed, Level, BlockName, BlockSizes"
+        )
     name = words.get("switchname") or words.get("blockname") or ""
     if not name or not {"[", ","}.isdisjoint(name) or {"switchname", "blockname"} <= words.keys():
         raise InputError("a line begins with the SwitchName or the BlockName of one switch")
-    nodes, switches = (expanded(words[key], MOST_NODES) if words.get(key) else []
-                       for key in ("nodes", "switches"))  # fmt: skip
+    nodes, switches = (
+        expanded(words[key], MOST_NODES) if words.get(key) else [] for key in ("nodes", "switches")
+    )
     if not nodes and not switches:
         raise InputError(f"switch {quoted(name)} has neither Nodes nor Switches")
     return _Switch(name, line, [] if switches and "level" in words else nodes, switches)

@@ -98,8 +98,10 @@ def _link(number: int, entry: Any, keys: Set[str]) -> list[Link]:
     kind = entry.get("kind", "network")
     if kind not in KINDS_OF_LINKS:
         raise InputError(f"{what}: kind is one of {', '.join(KINDS_OF_LINKS)}, not {quoted(kind)}")
-    return [Link(a, b, capacity, parse_time(entry["latency"]), kind, count)
-            for a, b in _directions(what, entry, keys)]  # fmt: skip
+    return [
+        Link(a, b, capacity, parse_time(entry["latency"]), kind, count)
+        for a, b in _directions(what, entry, keys)
+    ]
 
 
 def _directions(what: str, entry: dict[str, Any], keys: Set[str]) -> list[list[str]]:
@@ -199,13 +201,14 @@ def _dragonfly(port: Wire, value: dict[str, Any]) -> Fabric:
     routers = _several(value, "routers")
     local = _other_wire(value, "local")
     return Dragonfly(
-        port, routers,
+        port,
+        routers,
         whole("fabric: per_router", value.get("per_router", 1)),
         whole("fabric: outward", value.get("outward", 1)),
         () if local is None else (local,) * len(routers),
         _other_wire(value, "across"),
         whole("fabric: groups", value["groups"]) if "groups" in value else None,
-    )  # fmt: skip
+    )
 
 
 def _torus(port: Wire, value: dict[str, Any]) -> Fabric:

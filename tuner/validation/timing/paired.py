@@ -74,10 +74,17 @@ class Starter(Protocol):
         """Whether all ranks are on this computer."""
 
     def run(
-        self, nodes: int, ppn: int, arguments: Sequence[str], *, program: Path | None,
-        settings: Mapping[str, str], environment: Mapping[str, str],
-        on_line: Callable[[str], float], patience: float,
-    ) -> object:  # fmt: skip
+        self,
+        nodes: int,
+        ppn: int,
+        arguments: Sequence[str],
+        *,
+        program: Path | None,
+        settings: Mapping[str, str],
+        environment: Mapping[str, str],
+        on_line: Callable[[str], float],
+        patience: float,
+    ) -> object:
         """Run the program to its end; raises FailedError when a rank fails.
 
         patience    seconds that the first line may take; `on_line` returns how many the next may
@@ -244,9 +251,15 @@ class _Pair:
     def _launch(self, side: Side, arguments: Sequence[str], take: Callable[[str], float]) -> None:
         nodes, ppn = self.calls[0].shape
         self.starter.run(
-            nodes, ppn, self.program.arguments(*arguments), program=self.program.program,
-            settings=side.settings, environment=side.environment, on_line=take, patience=PATIENCE,
-        )  # fmt: skip
+            nodes,
+            ppn,
+            self.program.arguments(*arguments),
+            program=self.program.program,
+            settings=side.settings,
+            environment=side.environment,
+            on_line=take,
+            patience=PATIENCE,
+        )
 
 
 @dataclass

@@ -25,9 +25,13 @@ class ndarray:  # noqa: N801
     """An array in a device's memory; what is done with it is begun on the current stream."""
 
     def __init__(
-        self, shape: Any, dtype: Any = float, memptr: Any = None, strides: Any = None,
+        self,
+        shape: Any,
+        dtype: Any = float,
+        memptr: Any = None,
+        strides: Any = None,
         order: Any = "C",
-    ) -> None:  # fmt: skip
+    ) -> None:
         like = np.ndarray(shape, dtype, order=order) if strides is None else None
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.dtype = np.dtype(dtype)
@@ -61,18 +65,26 @@ class ndarray:  # noqa: N801
     def __cuda_array_interface__(self) -> dict[str, Any]:
         stream = cuda.get_current_stream().ptr
         return {
-            "shape": self.shape, "typestr": self.dtype.str, "descr": self.dtype.descr,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "descr": self.dtype.descr,
             "strides": None if self.flags.c_contiguous else self.strides,
-            "data": (self.data.ptr, False), "stream": stream or 1, "version": 3,
-        }  # fmt: skip
+            "data": (self.data.ptr, False),
+            "stream": stream or 1,
+            "version": 3,
+        }
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _ON_CUDA, int(self.data.device_id)
 
     def __dlpack__(
-        self, *, stream: int | None = None, max_version: Any = None, dl_device: Any = None,
+        self,
+        *,
+        stream: int | None = None,
+        max_version: Any = None,
+        dl_device: Any = None,
         copy: bool | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         shown = np.asarray(_Shown(self))
         if stream not in (None, -1):
             _wait_on(stream, cuda.get_current_stream())
@@ -121,9 +133,12 @@ class _Shown:
     def __init__(self, array: ndarray) -> None:
         self.owner = array
         self.__array_interface__ = {
-            "shape": array.shape, "typestr": array.dtype.str, "strides": array.strides,
-            "data": (array.data.ptr, False), "version": 3,
-        }  # fmt: skip
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "strides": array.strides,
+            "data": (array.data.ptr, False),
+            "version": 3,
+        }
 
 
 class ElementwiseKernel:
@@ -131,7 +146,7 @@ class ElementwiseKernel:
 
     def __init__(
         self, in_params: str, out_params: str, operation: str, name: str = "kernel", **options: Any
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._operand, self._result = (text.split()[1] for text in (in_params, out_params))
         target, _, expression = operation.partition(" = ")
         assert target == self._result

@@ -31,8 +31,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype, _libc.munmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t)
 _libc.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 _libc.mmap.argtypes = (
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
-)  # fmt: skip
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
 
 queries = waits = 0  # how often the driver was asked about a pointer, and waited for
 blocks: dict[int, weakref.ref[Block]] = {}  # by address
@@ -54,7 +59,7 @@ class Block:
 
     def __init__(
         self, nbytes: int, device: int, kind: str = "device", path: Path | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.nbytes, self.device, self.kind = nbytes, device, kind
         size = max(-(-nbytes // mmap.PAGESIZE), 1) * mmap.PAGESIZE
         self.file = os.memfd_create("device") if path is None else os.open(path, os.O_RDWR)

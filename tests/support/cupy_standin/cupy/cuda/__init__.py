@@ -11,9 +11,19 @@ from cupy import _driver
 from cupy.cuda import device, runtime
 
 __all__ = [
-    "Device", "Event", "Memory", "MemoryPointer", "PinnedMemory", "PinnedMemoryPointer", "Stream",
-    "UnownedMemory", "device", "get_current_stream", "malloc_managed", "runtime",
-]  # fmt: skip
+    "Device",
+    "Event",
+    "Memory",
+    "MemoryPointer",
+    "PinnedMemory",
+    "PinnedMemoryPointer",
+    "Stream",
+    "UnownedMemory",
+    "device",
+    "get_current_stream",
+    "malloc_managed",
+    "runtime",
+]
 
 Device = device.Device
 _streams: list[Stream] = []  # that are current, the last one first
@@ -44,7 +54,7 @@ class MemoryPointer:
 
     def copy_from_device_async(
         self, src: MemoryPointer, size: int, stream: Stream | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         target, source = (_driver.content_at(one.ptr, size) for one in (self, src))
         _queue(stream).put(lambda: target.__setitem__(..., source))
 
@@ -84,14 +94,13 @@ def PinnedMemoryPointer(mem: PinnedMemory, offset: int) -> Any:  # noqa: N802
 class Stream:
     """Work in order. `null`: the default stream."""
 
-    def __init__(
-        self, null: bool = False, non_blocking: bool = False, ptds: bool = False
-    ) -> None:  # fmt: skip
+    def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
         usual = null or ptds
         self._queue = (
-            _driver.queue_at(_driver.LEGACY) if usual
+            _driver.queue_at(_driver.LEGACY)
+            if usual
             else _driver.new_queue(blocking=not non_blocking)
-        )  # fmt: skip
+        )
         self.ptr = self._queue.pointer
 
     @property

@@ -19,9 +19,16 @@ from cupy import _driver
 
 available = True
 (
-    NCCL_INT8, NCCL_UINT8, NCCL_INT32, NCCL_UINT32, NCCL_INT64, NCCL_UINT64, NCCL_FLOAT16,
-    NCCL_FLOAT32, NCCL_FLOAT64,
-) = range(9)  # fmt: skip
+    NCCL_INT8,
+    NCCL_UINT8,
+    NCCL_INT32,
+    NCCL_UINT32,
+    NCCL_INT64,
+    NCCL_UINT64,
+    NCCL_FLOAT16,
+    NCCL_FLOAT32,
+    NCCL_FLOAT64,
+) = range(9)
 NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN = range(4)
 _DTYPES = ("i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
 _OPERATORS = (np.add, np.multiply, np.maximum, np.minimum)
@@ -69,7 +76,7 @@ class NcclCommunicator:
 
     def allReduce(  # noqa: N802
         self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int
-    ) -> None:  # fmt: skip
+    ) -> None:
         given, target = (_content(buffer, count, datatype) for buffer in (sendbuf, recvbuf))
 
         def reduce() -> None:
