@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tuner.machines import GPUS, PRESETS, Design, Sourced, design
+from tuner.machines import GPUS, PRESETS, MachineSpec, SourcedValue, preset_spec
 
 COMMON = 5  # numbers that so many machines share are listed once
 HEAD = """# Machines known by name
@@ -33,7 +33,7 @@ Row = tuple[str, str, str, str]
 
 def page() -> str:
     """The whole text."""
-    designs = [design(name) for name in PRESETS]
+    designs = [preset_spec(name) for name in PRESETS]
     rows = {known.name: list(_rows(known)) for known in designs}
     often = Counter(row for own in rows.values() for row in dict.fromkeys(own))
     common = [row for row, number in often.items() if number >= COMMON]
@@ -45,9 +45,13 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _summary(known: Design) -> str:
-    source, certainty = known.shape
-    offers = f" The network offers {', '.join(sorted(known.offers))}." if known.offers else ""
+def _summary(known: MachineSpec) -> str:
+    source, certainty = known.fabric_source
+    offers = (
+        f" The network offers {', '.join(sorted(known.capabilities))}."
+        if known.capabilities
+        else ""
+    )
     summary = known.fabric.summary
     return f"{summary[0].upper()}{summary[1:]} ({certainty}: {source}).{offers}"
 
@@ -57,34 +61,36 @@ def _generations() -> Iterable[Row]:
         yield from (
             _row(f"{gpu.product}: {what}", number)
             for what, number in (
-                (f"NVLink, each of {gpu.bricks} links", gpu.brick),
-                ("PCIe", gpu.pcie),
-                ("memory", gpu.memory),
-                ("kernel launch", gpu.launch),
+                (f"NVLink, each of {gpu.nvlinks} links", gpu.nvlink_rate),
+                ("PCIe", gpu.pcie_rate),
+                ("memory", gpu.memory_rate),
+                ("kernel launch", gpu.kernel_launch),
                 ("reduction", gpu.reduction.rate),
             )
         )
 
 
-def _rows(known: Design) -> Iterable[Row]:
-    for name, number in known.general().items():
+def _rows(known: MachineSpec) -> Iterable[Row]:
+    for name, number in known.general_values().items():
         yield _row(name, number)
     kinds = {}
-    for edge in known.inside.edges:
+    for edge in known.node_spec.device_links:
         ends = sorted(name.rstrip("0123456789.") for name in (edge.a, edge.b))
-        kinds[f"{edge.cable.kind}, {ends[0]} to {ends[1]}, each of {edge.count}"] = edge.cable.rate
+        kinds[f"{edge.link_type.kind}, {ends[0]} to {ends[1]}, each of {edge.count}"] = (
+            edge.link_type.rate
+        )
     for name, rate in kinds.items():
         yield _row(name, rate)
-    for name, number in known.of_paths().items():
+    for name, number in known.path_values().items():
         if number.value or "overhead" not in name:
             yield _row(name, number)
 
 
-def _row(name: str, number: Sourced) -> Row:
+def _row(name: str, number: SourcedValue) -> Row:
     return name, _value(number), number.certainty, number.source
 
 
-def _value(number: Sourced) -> str:
+def _value(number: SourcedValue) -> str:
     if math.isinf(number.value):
         return "never"
     scale: Mapping[str, tuple[float, str]] = {

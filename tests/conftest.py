@@ -78,7 +78,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For clients of a service: no copy from elsewhere, no proxy, hardly a pause between tries."""
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr("tuner.runtime.service_client.PAUSE", 0.01)
+    monkeypatch.setattr("tuner.runtime.service_client.FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-SWITCH = "OMPI_MCA_coll_tuned_use_dynamic_rules"
-FORCING = re.compile("OMPI_MCA_coll_tuned_.*(_algorithm|_rules_filename)")  # inert without it
+DYNAMIC_RULES_VARIABLE = "OMPI_MCA_coll_tuned_use_dynamic_rules"
+FORCING_VARIABLES_PATTERN = re.compile(
+    "OMPI_MCA_coll_tuned_.*(_algorithm|_rules_filename)"
+)  # inert without it
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,7 +35,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}: see {self.prog} --help\n")
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Options first; the program or -m takes all that follows."""
     made = _Parser(
         prog="python -m tuner.run",
@@ -54,10 +56,10 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Exits with status 2 for wrong arguments, else as the program does."""
-    reader = parser()
-    options = reader.parse_args(words)
+    reader = make_parser()
+    options = reader.parse_args(argv)
     program = options.program if options.module is None else options.module
     if not program or (options.module is not None and options.program):
         reader.error("no program is named")
@@ -66,7 +68,7 @@ def main(words: Sequence[str] | None = None) -> None:
             reader.error(f"there is no file {program[0]}")
     elif not _is_module(program[0]):
         reader.error(f"there is no module {program[0]}")
-    with algorithms_forcible():
+    with enable_dynamic_rules():
         from tuner.runtime.script import run  # MPI starts here, so not for a wrong argument
 
     command = program if options.module is None else ["-m", *program]
@@ -82,18 +84,20 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def algorithms_forcible() -> Iterator[None]:
+def enable_dynamic_rules() -> Iterator[None]:
     """Start MPI so that Open MPI's algorithms can be forced: up to 4.1.4 it looks for that in the
     environment alone. Its own choice stays what it is.
     """
-    if SWITCH in os.environ or any(map(FORCING.fullmatch, os.environ)):  # what is off stays off
+    if DYNAMIC_RULES_VARIABLE in os.environ or any(
+        map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)
+    ):  # what is off stays off
         yield
         return
-    os.environ[SWITCH] = "1"
+    os.environ[DYNAMIC_RULES_VARIABLE] = "1"
     try:
         yield
     finally:
-        del os.environ[SWITCH]  # what the program starts is not concerned
+        del os.environ[DYNAMIC_RULES_VARIABLE]  # what the program starts is not concerned
 
 
 def _is_module(name: str) -> bool:

@@ -12,7 +12,7 @@ from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
 from tuner.sim import simulate
 from tuner.topology import Link, Node, Placement, Topology
-from tuner.topology.readers import given_calibration
+from tuner.topology.readers import nominal_calibration
 
 LATENCY, BANDWIDTH = 1e-6, 12.5e9  # per link, s and bytes/s
 CASES: tuple[tuple[Collective, str, int, int, dict[str, int]], ...] = (
@@ -57,7 +57,7 @@ def row(
     topology = flat(p)
     made = build(collective, algorithm, p, nbytes=nbytes, params=params)
     transfers = sum(len(entry) for entry in made.rounds())
-    setting = (made, Placement.consecutive(topology, 1), given_calibration(topology), nbytes)
+    setting = (made, Placement.block(topology, 1), nominal_calibration(topology), nbytes)
     fast, predicted = engine("fast", *setting)
     events, reference = engine("events", *setting)
     if not math.isclose(predicted, reference, rel_tol=1e-12):

@@ -25,10 +25,10 @@ from tuner.base.errors import InputError
 from tuner.base.units import format_size
 from tuner.cli.output import print_table
 from tuner.core.measurement import Measurements, read_measurements
-from tuner.core.table import MEASURED, Choice, TuningTable, read_table
-from tuner.select.dataset import Point, by_point, label
-from tuner.select.lookup import lookup
-from tuner.select.regret import summary
+from tuner.core.table import MEASURED, AlgorithmConfig, TuningTable, read_table
+from tuner.select.dataset import CallPoint, build_observations, group_by_point
+from tuner.select.lookup import lookup_rule
+from tuner.select.regret import summarise_regret
 
 NOISE = 0.02  # relative; medians of one call differ by so much from run to run
 MUCH = 0.1  # regret of calls that are listed
@@ -39,8 +39,8 @@ COLUMNS = ("calls", "regret", "p95", "worst", "default's", "headroom", "slower t
 class Outcome:
     """Of one call: seconds with the table, with the default, and of the best."""
 
-    point: Point
-    choice: Choice
+    point: CallPoint
+    choice: AlgorithmConfig
     tuned: float
     default: float
     best: float
@@ -55,28 +55,29 @@ class Outcome:
         return self.tuned / self.default - 1
 
 
-def follow(table: TuningTable, point: Point) -> Choice:
+def follow(table: TuningTable, point: CallPoint) -> AlgorithmConfig:
     """What is run there; without rules for so many ranks the library decides."""
     try:
-        return lookup(table, point.key("commutative"), point.nbytes).choice
+        return lookup_rule(table, point.key("commutative"), point.nbytes).choice
     except InputError:
-        return Choice()
+        return AlgorithmConfig()
 
 
-def outcomes(table: TuningTable, grid: Measurements) -> tuple[list[Outcome], list[Point]]:
+def outcomes(table: TuningTable, grid: Measurements) -> tuple[list[Outcome], list[CallPoint]]:
     """Of every call of the grid, and the calls whose choice was not measured there."""
-    library = mpi_libraries.named(grid.library)
+    library = mpi_libraries.library_module(grid.library)
     rows = [
         row
-        for row in label(grid, lambda point, choice: math.nan)
-        if row.point.nbytes >= LEAST and library.in_rules(row.point.key().collective, row.choice)
+        for row in build_observations(grid, lambda point, choice: math.nan)
+        if row.point.nbytes >= LEAST
+        and library.is_expressible(row.point.key().collective, row.config)
     ]
-    found, unknown = list[Outcome](), list[Point]()
-    for point, own in by_point(rows).items():
-        times, choice = {row.choice: row.typical for row in own}, follow(table, point)
-        if choice in times and Choice() in times:
+    found, unknown = list[Outcome](), list[CallPoint]()
+    for point, own in group_by_point(rows).items():
+        times, choice = {row.config: row.seconds for row in own}, follow(table, point)
+        if choice in times and AlgorithmConfig() in times:
             best = min(times.values())
-            found.append(Outcome(point, choice, times[choice], times[Choice()], best))
+            found.append(Outcome(point, choice, times[choice], times[AlgorithmConfig()], best))
         else:
             unknown.append(point)
     return found, unknown
@@ -91,7 +92,7 @@ def grouped(table: TuningTable, own: Sequence[Outcome]) -> dict[str, list[Outcom
         for nbytes in rule.evidence.nbytes
     }
     nodes, sizes = {e[1] for e in evidence}, {e[3] for e in evidence}
-    names: Sequence[Callable[[Point], str]] = (
+    names: Sequence[Callable[[CallPoint], str]] = (
         lambda _: "all",
         lambda p: p.collective,
         lambda p: f"{p.nodes} hosts",
@@ -113,8 +114,8 @@ def _unless(known: bool) -> str:
 def cells(own: Sequence[Outcome]) -> tuple[str, ...]:
     """A line of the table."""
     found, default = (
-        summary([one.regret for one in own]),
-        summary([one.default / one.best - 1 for one in own]),
+        summarise_regret([one.regret for one in own]),
+        summarise_regret([one.default / one.best - 1 for one in own]),
     )
     slower = [one.slower for one in own]
     saved = 1 - found.mean / default.mean if default.mean > 0 else 1.0

@@ -4,10 +4,11 @@
 
 FILE is of `tuner probe run`, or results that `tuner import-results` reads. Every call (collective,
 nodes, ppn, run) with the default measured and several sizes is a ladder. `sizes` would be the rules
-without any compaction, `naive` those of neighbouring sizes with the same winner together, `rules`
-what is left, less those for the default beyond the probed sizes. `added` is the mean regret that it
-adds to the winners' own, as measured; `all` what winners take longer than the best algorithm,
-whatever the evidence. Series of results that have one sample count as if it was certain.
+without any compaction, `n_unmerged_rules` those of neighbouring sizes with the same winner
+together, `rules` what is left, less those for the default beyond the probed sizes. `added` is the
+mean regret that it adds to the winners' own, as measured; `all` what winners take longer than the
+best algorithm, whatever the evidence. Series of results that have one sample count as if it was
+certain.
 """
 
 from __future__ import annotations
@@ -21,47 +22,49 @@ from pathlib import Path
 
 from tuner.cli.output import print_table
 from tuner.core.measurement import read_measurements
-from tuner.core.table import Choice
-from tuner.importers import AUTO, Told, read_results
-from tuner.select.cases import Case, cases_of_measurements, cases_of_results
-from tuner.select.dataset import Row
-from tuner.select.evaluate import blind
-from tuner.select.rule_merging import Plan, fewest, plans
-from tuner.select.significance import DEFAULT_CHOICE, Contest, hold
+from tuner.core.table import AlgorithmConfig
+from tuner.importers import AUTO, UserMetadata, read_results
+from tuner.select.cases import EvaluationCase, cases_from_measurements, cases_from_readings
+from tuner.select.dataset import Observation
+from tuner.select.evaluate import no_simulation
+from tuner.select.rule_merging import SizePartition, optimal_partitions, smallest_within_loss
+from tuner.select.significance import DEFAULT_CONFIG, Comparison, compare_with_default
 
 COLUMNS = ("set", "ladders", "sizes", "naive", "rules", "of sizes", "added", "all")
 SURE = 12  # samples that a result of one sample is repeated to
-Ladder = list[Contest]
+Ladder = list[Comparison]
 
 
-def cases_of(path: Path) -> list[Case]:
+def cases_of(path: Path) -> list[EvaluationCase]:
     """Of a file of either kind."""
     if path.suffix == ".ndjson":
-        return cases_of_measurements(read_measurements(path), blind)
-    return cases_of_results(read_results(path, AUTO, Told()))
+        return cases_from_measurements(read_measurements(path), no_simulation)
+    return cases_from_readings(read_results(path, AUTO, UserMetadata()))
 
 
-def certain(row: Row) -> Row:
+def certain(row: Observation) -> Observation:
     """With samples that a rule could rest on."""
     few = max(map(len, row.samples.values())) < SURE
-    return replace(row, samples={0: (row.typical,) * SURE}) if few else row
+    return replace(row, samples={0: (row.seconds,) * SURE}) if few else row
 
 
-def ladders(cases: Sequence[Case]) -> Iterator[tuple[str, Ladder]]:
+def ladders(cases: Sequence[EvaluationCase]) -> Iterator[tuple[str, Ladder]]:
     """With the set that each belongs to."""
     found: dict[tuple[object, ...], Ladder] = defaultdict(list)
     for case in sorted(cases, key=lambda case: case.point):
-        if DEFAULT_CHOICE in case.rows:
+        if DEFAULT_CONFIG in case.observations:
             q = case.point
             key = (f"{case.group} {q.collective}", case.run, q.nodes, q.ppn, q.memory)
-            found[key].append(hold(q, [certain(row) for row in case.rows.values()]))
+            found[key].append(
+                compare_with_default(q, [certain(row) for row in case.observations.values()])
+            )
     yield from ((str(key[0]), ladder) for key, ladder in found.items() if len(ladder) > 2)
 
 
-def winner(contest: Contest) -> Choice:
+def winner(contest: Comparison) -> AlgorithmConfig:
     """What a rule for this size alone would say."""
     return max(
-        sorted(contest.winners, key=str), key=contest.gains.__getitem__, default=DEFAULT_CHOICE
+        sorted(contest.winners, key=str), key=contest.gains.__getitem__, default=DEFAULT_CONFIG
     )
 
 
@@ -70,12 +73,12 @@ def naive(ladder: Ladder) -> int:
     return sum(1 for _ in groupby(winner(contest) for contest in ladder))
 
 
-def added(plan: Plan) -> float:
+def added(plan: SizePartition) -> float:
     """Sum over the sizes, of medians."""
     total = 0.0
     for group in plan.groups:
-        choice = min(group.choices, key=str)
-        for contest in group.contests:
+        choice = min(group.configs, key=str)
+        for contest in group.comparisons:
             total += contest.seconds[choice] / contest.seconds[winner(contest)] - 1
     return total
 
@@ -90,8 +93,8 @@ def main(*files: str) -> None:
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 6)
     for file in files:
         for name, ladder in ladders(cases_of(Path(file))):
-            plan = fewest(plans(ladder, lambda _: True))
-            one = (1, plan.sizes, naive(ladder), len(plan.groups), added(plan), beyond(ladder))
+            plan = smallest_within_loss(optimal_partitions(ladder, lambda _: True))
+            one = (1, plan.n_sizes, naive(ladder), len(plan.groups), added(plan), beyond(ladder))
             for key in (f"{Path(file).stem}: {name}", "all"):
                 sums[key] = [a + b for a, b in zip(sums[key], one, strict=True)]
     rows = [

@@ -30,17 +30,27 @@ from tuner.cli.output import print_table
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.formats import mpich
-from tuner.formats.mpich.default_algorithms import find
+from tuner.formats.mpich.default_algorithms import find_default_algorithms
 from tuner.importers import read_results
-from tuner.launch.interpreters import interpreter, libmpi
+from tuner.launch.interpreters import find_interpreter, loaded_libmpi
 from tuner.machines.topology_files import load_topology
-from tuner.mpi_libraries.default_algorithms import Call, Decisions, decisions_of, runs
-from tuner.select.cases import Case, cases_of_measurements, cases_of_results, sets
-from tuner.select.dataset import Point, Row, Simulate, by_point
-from tuner.select.evaluate import blind
-from tuner.select.experiment_design import REPETITIONS, price
+from tuner.mpi_libraries.default_algorithms import (
+    DefaultAlgorithms,
+    PlacedCollective,
+    default_algorithms_from_provenance,
+    default_lookup,
+)
+from tuner.select.cases import (
+    EvaluationCase,
+    cases_from_measurements,
+    cases_from_readings,
+    group_cases,
+)
+from tuner.select.dataset import CallPoint, Observation, SimulateFunction, group_by_point
+from tuner.select.evaluate import no_simulation
+from tuner.select.experiment_design import REPETITIONS, measurement_cost
 from tuner.select.simulated_times import Simulator
 
 ROUNDS = 50  # of equal seconds, for the whole grid
@@ -52,8 +62,8 @@ def grids(
     path: Path, calibration: Path | None, topology: Path | None
 ) -> Iterator[tuple[str, Grid]]:
     """Every set of calls of a file; of several runs of one call the first, with the default."""
-    simulate: Simulate = blind
-    known: Sequence[Decisions] = ()
+    simulate: SimulateFunction = no_simulation
+    known: Sequence[DefaultAlgorithms] = ()
     library = ""
     if path.suffix == ".ndjson":
         measurements = read_measurements(path)
@@ -61,41 +71,45 @@ def grids(
         if calibration and topology:
             priced = read_calibration(calibration)
             simulate = Simulator(priced, load_topology(topology), known)
-        cases: Sequence[Case] = cases_of_measurements(measurements, simulate)
+        cases: Sequence[EvaluationCase] = cases_from_measurements(measurements, simulate)
     else:
-        cases = cases_of_results(read_results(path))
-    for name, own in sets(cases).items():
-        first: dict[Point, Case] = {}
+        cases = cases_from_readings(read_results(path))
+    for name, own in group_cases(cases).items():
+        first: dict[CallPoint, EvaluationCase] = {}
         for case in own:
-            if Choice() in case.rows:
+            if AlgorithmConfig() in case.observations:
                 first.setdefault(case.point, case)
-        rows = [row for case in first.values() for row in case.rows.values()]
-        if len({row.choice for row in rows}) > 1:
+        rows = [row for case in first.values() for row in case.observations.values()]
+        if len({row.config for row in rows}) > 1:
             ran = {
-                point: runs(known, library)(called(point), point.nbytes) for point in first if known
+                point: default_lookup(known, library)(called(point), point.nbytes)
+                for point in first
+                if known
             }
             yield name, Grid(rows, _known(rows, simulate), ran)
 
 
-def decided(measurements: Measurements) -> Sequence[Decisions]:
+def decided(measurements: Measurements) -> Sequence[DefaultAlgorithms]:
     """What the default runs: as the file says, else as the MPICH of this environment does."""
-    kept = decisions_of(measurements.provenance, measurements.library, "measurements")
+    kept = default_algorithms_from_provenance(
+        measurements.provenance, measurements.library, "measurements"
+    )
     if kept or not measurements.library.startswith("mpich"):
         return kept
-    generic = mpich.own_trees(libmpi("mpich", interpreter("mpich", None)))
+    generic = mpich.read_generic_trees(loaded_libmpi("mpich", find_interpreter("mpich", None)))
     series = [one for one in measurements.series if one.kind == "collective"]
     calls = {(Collective(one.subject), one.nodes, one.ppn, one.placement) for one in series}
-    return find(generic, sorted(calls), max(one.nbytes for one in series))
+    return find_default_algorithms(generic, sorted(calls), max(one.nbytes for one in series))
 
 
-def called(point: Point) -> Call:
+def called(point: CallPoint) -> PlacedCollective:
     """As decisions name it."""
     return Collective(point.collective), point.nodes, point.ppn, point.placement
 
 
-def _known(rows: Sequence[Row], simulate: Simulate) -> Simulate:
+def _known(rows: Sequence[Observation], simulate: SimulateFunction) -> SimulateFunction:
     """Simulated times are in the rows already, as far as anything is simulated."""
-    times = {(row.point, row.choice): row.simulated for row in rows}
+    times = {(row.point, row.config): row.simulated_seconds for row in rows}
     return lambda point, choice: (
         times[point, choice] if (point, choice) in times else simulate(point, choice)
     )
@@ -104,7 +118,7 @@ def _known(rows: Sequence[Row], simulate: Simulate) -> Simulate:
 def row(name: str, grid: Grid, seeds: int) -> tuple[str, ...]:
     """One line of the table."""
     whole = grid.design()
-    whole.learn(grid.rows)
+    whole.update(grid.rows)
     best = grid.regret(whole)
     runs = [replay(grid, grid.seconds / ROUNDS, ROUNDS, seed) for seed in range(1, seeds + 1)]
     covered = [stage.bound.upper >= stage.regret for run in runs for stage in run]
@@ -133,14 +147,18 @@ def row(name: str, grid: Grid, seeds: int) -> tuple[str, ...]:
 
 def pairs(grid: Grid) -> Iterator[tuple[float, float]]:
     """Seconds of the default and of the fastest at every call."""
-    for point, own in by_point(grid.rows).items():
-        times = {row.choice: row.typical for row in own if row.choice in grid.choices[point]}
-        yield times[Choice()], min(times.values())
+    for point, own in group_by_point(grid.rows).items():
+        times = {row.config: row.seconds for row in own if row.config in grid.choices[point]}
+        yield times[AlgorithmConfig()], min(times.values())
 
 
 def every_call(grid: Grid) -> float:
     """The share of the grid's seconds for both wherever the default is not the fastest."""
-    shown = [price(default) + price(best) for default, best in pairs(grid) if best < default]
+    shown = [
+        measurement_cost(default) + measurement_cost(best)
+        for default, best in pairs(grid)
+        if best < default
+    ]
     return sum(shown) / grid.seconds
 
 
@@ -152,7 +170,10 @@ def one_look(grid: Grid) -> float:
 
 def hindsight(grid: Grid, enough: float) -> float:
     """The share of the grid's seconds until the mean regret is that small."""
-    saving = [(default / best - 1, price(default) + price(best)) for default, best in pairs(grid)]
+    saving = [
+        (default / best - 1, measurement_cost(default) + measurement_cost(best))
+        for default, best in pairs(grid)
+    ]
     left, spent = sum(regret for regret, _ in saving), 0.0
     for regret, seconds in sorted(saving, key=lambda one: -one[0] / one[1]):
         if left <= enough * len(saving):

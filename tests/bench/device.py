@@ -20,9 +20,15 @@ from tuner.base.units import format_size, format_time
 from tuner.cli.output import print_table
 from tuner.core.calibration import Estimate, ReductionCost
 from tuner.core.path_classes import CUDA, HOST
-from tuner.runtime.buffers import contiguous, nbytes_of
-from tuner.runtime.device_protocol import Device, PointerCache, cuda, cuda_aware, memory_of
-from tuner.runtime.device_reduction import Folding
+from tuner.runtime.buffers import contiguous_view, nbytes_of
+from tuner.runtime.device_protocol import (
+    Device,
+    PointerCache,
+    cuda_device,
+    is_cuda_aware,
+    memory_kind_of,
+)
+from tuner.runtime.device_reduction import DeviceReducer
 from tuner.runtime.staging import READ, WRITE, Staging
 
 SIZES = tuple(1 << exponent for exponent in range(10, 29, 3))  # bytes
@@ -58,18 +64,18 @@ def without_gpu() -> None:
     buffer, spec = resident(array), [array, 1000, MPI.DOUBLE]
     key = array.ctypes.data, array.nbytes
     rows = [
-        ("memory_of(array)", per_call(lambda: memory_of(array))),
-        ("memory_of(list)", per_call(lambda: memory_of(spec))),
-        ("memory_of(bytes)", per_call(lambda: memory_of(b"abc"))),
-        ("pointer cache, hit", per_call(lambda: pretended.pointers.device(*key, buffer))),
+        ("memory_of(array)", per_call(lambda: memory_kind_of(array))),
+        ("memory_of(list)", per_call(lambda: memory_kind_of(spec))),
+        ("memory_of(bytes)", per_call(lambda: memory_kind_of(b"abc"))),
+        ("pointer cache, hit", per_call(lambda: pretended.pointer_cache.device(*key, buffer))),
         (
             "memory_of(other library's array), hit",
-            per_call(lambda: memory_of(buffer, pretended.pointers)),
+            per_call(lambda: memory_kind_of(buffer, pretended.pointer_cache)),
         ),
         ("nbytes_of(array)", per_call(lambda: nbytes_of(array))),
         ("nbytes_of(list)", per_call(lambda: nbytes_of(spec))),
-        ("contiguous(array)", per_call(lambda: contiguous(array, writable=True))),
-        ("contiguous(list)", per_call(lambda: contiguous(spec, writable=True))),
+        ("contiguous(array)", per_call(lambda: contiguous_view(array, writable=True))),
+        ("contiguous(list)", per_call(lambda: contiguous_view(spec, writable=True))),
     ]
     print_table("looking at a buffer", ("what", "time"), rows, right=("time",))
 
@@ -82,12 +88,12 @@ def pointers(device: Device) -> None:
     place = array.data.ptr, array.nbytes, array
 
     def asked() -> int:
-        return PointerCache(device.pointers.query).device(*place)
+        return PointerCache(device.pointer_cache.query).device(*place)
 
     rows = [
         ("driver asked", per_call(asked)),
-        ("pointer cache, hit", per_call(lambda: device.pointers.device(*place))),
-        ("memory_of(cupy array), hit", per_call(lambda: memory_of(array))),
+        ("pointer cache, hit", per_call(lambda: device.pointer_cache.device(*place))),
+        ("memory_of(cupy array), hit", per_call(lambda: memory_kind_of(array))),
         ("stream synchronised, idle", per_call(device.synchronise)),
     ]
     print_table("pointers and streams", ("what", "time"), rows, right=("time",))
@@ -120,7 +126,7 @@ def folds(device: Device) -> None:
     import cupy
 
     stage, rows = Staging(device), []
-    kernel, host = Folding(stage, given(kernel=0.0)), Folding(stage, given(kernel=1.0))
+    kernel, host = DeviceReducer(stage, given(kernel=0.0)), DeviceReducer(stage, given(kernel=1.0))
     for dtype, op, datatype in FOLDS:
         name = f"{np.dtype(dtype).name} {NAMES[op.handle]}"
         for nbytes in SIZES:
@@ -132,7 +138,7 @@ def folds(device: Device) -> None:
             rows.append(
                 (name, format_size(nbytes), *map(format_time, times), rate(3 * nbytes, times[0]))
             )
-        found = Folding(stage).kernel_from(op, datatype, cupy.empty(1, dtype))
+        found = DeviceReducer(stage).kernel_threshold(op, datatype, cupy.empty(1, dtype))
         rows.append((name, "switch", "", "", f"from {found:,.0f} B"))
     columns = ("fold", "size", "kernel", "host", "kernel GB/s moved")
     print_table("reductions", columns, rows, right=columns[1:])
@@ -148,8 +154,8 @@ def rate(nbytes: int, time_s: float) -> str:
     return f"{nbytes / time_s / 1e9:.2f}"
 
 
-def _finished(device: Device, way: Folding, *arguments: Any) -> None:
-    way.fold(*arguments)
+def _finished(device: Device, way: DeviceReducer, *arguments: Any) -> None:
+    way.reduce(*arguments)
     device.synchronise()
 
 
@@ -159,10 +165,10 @@ def _nothing(_: object) -> None:
 
 def main() -> None:
     """Everything that this machine can show."""
-    print(f"CUDA-aware MPI: {'yes' if cuda_aware() else 'no'}")
+    print(f"CUDA-aware MPI: {'yes' if is_cuda_aware() else 'no'}")
     without_gpu()
     try:
-        device = cuda()
+        device = cuda_device()
     except InputError as reason:
         print(reason)
         return

@@ -16,12 +16,16 @@ from typing import Any
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, Choice
+from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.launch import Launcher
 
 RANKS, BLOCKS, DUPLICATES = (2, 4), 11, 20
 CEILING = 1.5  # times the plain library
-CHOICES = (Choice(), Choice("recursive_doubling"), Choice("recursive_doubling", {}, SCHEDULE))
+CHOICES = (
+    AlgorithmConfig(),
+    AlgorithmConfig("recursive_doubling"),
+    AlgorithmConfig("recursive_doubling", {}, SCHEDULE),
+)
 
 
 def seconds(comm: Any) -> float:
@@ -38,7 +42,7 @@ def seconds(comm: Any) -> float:
     return (time.perf_counter() - begin) / DUPLICATES
 
 
-def measure(choice: Choice) -> dict[str, object]:
+def measure(choice: AlgorithmConfig) -> dict[str, object]:
     """Return seconds of a duplicate under a rule, and of a plain one; collective."""
     from mpi4py import MPI
 

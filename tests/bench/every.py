@@ -17,8 +17,8 @@ from tuner.cli.output import print_table
 from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.topology.readers import given_calibration
-from tuner.topology.readers.yaml_topology import topology_from
+from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 MOST, NBYTES = 257, (1 << 20) + 8  # divisible by hardly any number of chunks
 LIMIT = 1.0  # s
@@ -27,7 +27,7 @@ SLOWEST = 12
 
 def seconds(collective: Collective, name: str, placement: Placement) -> tuple[float, str]:
     """Processor time of one case, and what it ends with: the predicted time or "refused"."""
-    costs = given_calibration(placement.topology)
+    costs = nominal_calibration(placement.topology)
     begun = time.process_time()
     try:
         made = algorithms.build(collective, name, placement.p, nbytes=NBYTES)
@@ -42,13 +42,13 @@ def main(wanted: list[str]) -> int:
     cases = [
         (collective, name)
         for collective in Collective
-        for name in algorithms.names(collective, algorithms.NEEDS)
+        for name in algorithms.algorithm_names(collective, algorithms.REQUIREMENTS)
         if not wanted or name in wanted
     ]
     found: list[tuple[float, str, int, str]] = []
     for p in range(2, MOST + 1):
         record = {"name": "flat", "nodes": p, "latency": "1us", "bandwidth": "12.5GB/s"}
-        placement = Placement.consecutive(topology_from(record), 1)
+        placement = Placement.block(topology_from_yaml(record), 1)
         for case in cases:
             taken, end = seconds(*case, placement)
             if p > 2:  # the first p compiles the engine

@@ -32,15 +32,21 @@ from numpy.typing import NDArray
 
 from tuner.base.arrays import FloatArray
 from tuner.cli.output import print_table
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.importers import read_results
-from tuner.select.baselines import nearest
-from tuner.select.cases import NODES, Case, cases_of_results, folds, sets
-from tuner.select.dataset import Point
-from tuner.select.evaluate import blind, is_slower, with_choice
+from tuner.select.baselines import train_nearest_winner
+from tuner.select.cases import (
+    LEAVE_NODE_COUNT_OUT,
+    EvaluationCase,
+    cases_from_readings,
+    folds,
+    group_cases,
+)
+from tuner.select.dataset import CallPoint
+from tuner.select.evaluate import is_slower, no_simulation, with_alternatives
 from tuner.select.selector import train
 
-DEFAULT = Choice()
+DEFAULT = AlgorithmConfig()
 GAINS = (0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
 DEVIATIONS = (0.25, 0.5, 1.0, 2.0, 3.0)
 RESAMPLES = 2000
@@ -54,9 +60,9 @@ class Guess:
     over the default that is believed in, as a logarithm, with its deviation.
     """
 
-    case: Case
-    chosen: Choice
-    copied: Choice
+    case: EvaluationCase
+    chosen: AlgorithmConfig
+    copied: AlgorithmConfig
     gain: float = 0.0
     deviation: float = 0.0
 
@@ -69,35 +75,37 @@ class Guess:
     @property
     def has_default(self) -> bool:
         """Whether it was measured."""
-        return DEFAULT in self.case.rows
+        return DEFAULT in self.case.observations
 
-    def taken(self, gain: float, deviations: float) -> Choice:
+    def taken(self, gain: float, deviations: float) -> AlgorithmConfig:
         """The default unless a larger gain than that is believed in."""
         return self.chosen if self.gain > gain + deviations * self.deviation else DEFAULT
 
 
-def guesses(cases: Sequence[Case]) -> list[Guess]:
+def guesses(cases: Sequence[EvaluationCase]) -> list[Guess]:
     """At every call, by what was measured on other node counts; none where there are none. Where
     what is chosen was not measured the copy stands for it.
     """
     found = []
-    for known, asked in folds(cases, NODES):
-        selector = train([row for case in known for row in case.rows.values()], blind)
-        copy = nearest(known)
-        for case in with_choice(asked):
-            had = frozenset(case.rows)
+    for known, asked in folds(cases, LEAVE_NODE_COUNT_OUT):
+        selector = train(
+            [row for case in known for row in case.observations.values()], no_simulation
+        )
+        copy = train_nearest_winner(known)
+        for case in with_alternatives(asked):
+            had = frozenset(case.observations)
             chosen, copied = selector.choose(case.point, had), copy(case.point, had)
             guess = Guess(case, chosen if chosen in had else copied, copied)
             if guess.has_default and not guess.chosen.is_default:
-                belief = selector.belief(case.point, [guess.chosen, DEFAULT])
-                guess = Guess(case, chosen, copied, *belief.gain(chosen, DEFAULT))
+                belief = selector.posterior(case.point, [guess.chosen, DEFAULT])
+                guess = Guess(case, chosen, copied, *belief.log_gain(chosen, DEFAULT))
             found.append(guess)
     return found
 
 
 def above(found: Sequence[Guess]) -> tuple[float, float, float]:
     """By how much the mean regret is above the better baseline's, and the 95 % interval."""
-    calls: dict[Point, list[tuple[float, float, float]]] = defaultdict(list)
+    calls: dict[CallPoint, list[tuple[float, float, float]]] = defaultdict(list)
     for one in found:
         calls[one.case.point].append(one.regrets)
     sums = np.array([np.sum(own, axis=0) for own in calls.values()])
@@ -113,9 +121,9 @@ def above(found: Sequence[Guess]) -> tuple[float, float, float]:
     return float(more(numbers)), float(low), float(high)
 
 
-def repeated(found: Sequence[Guess]) -> list[tuple[Guess, Choice, Choice]]:
+def repeated(found: Sequence[Guess]) -> list[tuple[Guess, AlgorithmConfig, AlgorithmConfig]]:
     """At calls with several runs: what is the fastest in the mean of the others, and in all."""
-    runs: dict[Point, list[Guess]] = defaultdict(list)
+    runs: dict[CallPoint, list[Guess]] = defaultdict(list)
     for one in found:
         runs[one.case.point].append(one)
     several = [own for own in runs.values() if len(own) > 1]
@@ -130,12 +138,12 @@ def repeated(found: Sequence[Guess]) -> list[tuple[Guess, Choice, Choice]]:
     ]
 
 
-def _fastest(case: Case, runs: Sequence[Case]) -> Choice:
+def _fastest(case: EvaluationCase, runs: Sequence[EvaluationCase]) -> AlgorithmConfig:
     """Of the choices of a case that all these runs have; by their mean logarithm."""
-    shared = set(case.rows).intersection(*(run.rows for run in runs))
+    shared = set(case.observations).intersection(*(run.observations for run in runs))
 
-    def mean(choice: Choice) -> float:
-        return float(np.mean([math.log(run.rows[choice].typical) for run in runs]))
+    def mean(choice: AlgorithmConfig) -> float:
+        return float(np.mean([math.log(run.observations[choice].seconds) for run in runs]))
 
     return min(sorted(shared, key=str), key=mean)
 
@@ -217,8 +225,8 @@ if __name__ == "__main__":
     every = {
         name: guesses(own)
         for path in parser.parse_args().files
-        for name, own in sets(cases_of_results(read_results(path))).items()
-        if len({choice for case in own for choice in case.rows}) > 1
+        for name, own in group_cases(cases_from_readings(read_results(path))).items()
+        if len({choice for case in own for choice in case.observations}) > 1
     }
     learned = {name: found for name, found in every.items() if found}
     print_sets(learned)

@@ -23,7 +23,7 @@ from tests.support.stored import CLUSTER, LIBRARY, table
 from tuner import db
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, end_line, header_line, series_line
-from tuner.core.table import Key
+from tuner.core.table import RuleKey
 
 SERIES, SAMPLES, REPETITIONS = 1_000_000, 10, 200
 COLLECTIVES = ("allgather", "allreduce", "bcast", "gather", "reduce", "scatter")
@@ -64,7 +64,7 @@ def timed(engine: Engine, name: str, ask: Callable[[Session, random.Random], obj
     rng, times = random.Random(2), []
     for _ in range(REPETITIONS):
         begun = time.perf_counter()
-        with db.reading(engine) as session:
+        with db.read_session(engine) as session:
             ask(session, rng)
         times.append(time.perf_counter() - begun)
     middle, late, latest = np.quantile(times, [0.5, 0.99, 1.0]) * 1e3
@@ -105,7 +105,7 @@ def ask_all(engine: Engine, number: int, count: int) -> None:
         current = db.current_publication(session, CLUSTER.name, LIBRARY)
         assert current is not None
         rules = db.load_table(session, current.version)
-        return rules.lookup(Key(Collective.BCAST, 1, 4), 1 << 20)
+        return rules.lookup(RuleKey(Collective.BCAST, 1, 4), 1 << 20)
 
     timed(engine, "list of measurements", measurements)
     timed(engine, "series of one point", point)

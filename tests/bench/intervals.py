@@ -4,8 +4,8 @@
 
 Of series that both files have, by kind: the part of SHORT's 95 % intervals in which LONG's time
 lies, as tables take time and interval; and of gains over the default, on which rules rest. `width`
-is half of an interval over its value, `off` how far LONG's value is from SHORT's, both medians;
-`outside` how far the worst is outside its interval.
+is half of an interval over its value, `prediction_error` how far LONG's value is from SHORT's,
+both medians; `outside` how far the worst is outside its interval.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from statistics import median
 
 from tuner.cli.output import print_table
 from tuner.core.measurement import Measurements, read_measurements
-from tuner.core.speedup import over_launches, paired_gain
-from tuner.core.table import DEFAULT, RUNNER
+from tuner.core.speedup import mean_over_launches, paired_speedup
+from tuner.core.table import DEFAULT, RUNNER_OF_KIND
 
 Launches = dict[int, tuple[float, ...]]  # samples by launch
 Series = dict[tuple[object, ...], dict[tuple[object, ...], Launches]]  # by point, by algorithm
@@ -58,10 +58,10 @@ def cases(short: Series, long: Series) -> dict[str, list[Case]]:
     found: dict[str, list[Case]] = defaultdict(list)
     for point, own in short.items():
         for name in own.keys() & long.get(point, {}).keys():
-            value, low, high = over_launches(list(own[name].values()))
-            longer = over_launches(list(long[point][name].values()))[0]
+            value, low, high = mean_over_launches(list(own[name].values()))
+            longer = mean_over_launches(list(long[point][name].values()))[0]
             found[str(point[KIND])].append(Case(value, low, high, longer))
-        if point[KIND] in RUNNER:
+        if point[KIND] in RUNNER_OF_KIND:
             found[GAIN] += gains(own, long.get(point, {}))
     return {kind: own for kind, own in sorted(found.items()) if own}
 
@@ -73,8 +73,8 @@ def gains(
     if PLAIN not in short or PLAIN not in long:
         return
     for name in short.keys() & long.keys() - {PLAIN}:
-        value, low, high = paired_gain(*paired(short[PLAIN], short[name]))
-        yield Case(value, low, high, paired_gain(*paired(long[PLAIN], long[name]))[0])
+        value, low, high = paired_speedup(*paired(short[PLAIN], short[name]))
+        yield Case(value, low, high, paired_speedup(*paired(long[PLAIN], long[name]))[0])
 
 
 def paired(

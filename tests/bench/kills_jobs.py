@@ -53,7 +53,7 @@ def all_ended(client: httpx.Client) -> bool:
 def verdict(url: str, acknowledged: list[int]) -> dict[str, Any]:
     """What the database holds in the end; raises AssertionError when something is wrong."""
     engine = db.open_database(url)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         jobs = {number: db.load_job(session, number) for number in acknowledged}
         results = [db.load_result(session, number) for number in acknowledged]
         tables = db.list_tables(session, limit=1000).items

@@ -98,12 +98,12 @@ def machine_of(point: Point) -> Machine:
 def expected(point: Point, coupled: bool = False) -> tuple[float, str]:
     """GB/s that NCCL itself expects, and by which algorithm and protocol."""
     topology = machine_of(point).topology
-    interior = topology.nodes[0].interior
+    interior = topology.nodes[0].node_topology
     assert interior is not None
-    ppn = point.gpus or len(interior.numbers(GPU))
+    ppn = point.gpus or len(interior.device_indices(GPU))
     collnet = point.algorithm.startswith("collnet")
-    fleet = nccl.fleet_of(Placement.consecutive(topology, ppn), collnet, coupled)
-    times = nccl.times(fleet, point.collective, point.nbytes)
+    fleet = nccl.nccl_system_of(Placement.block(topology, ppn), collnet, coupled)
+    times = nccl.estimate_times(fleet, point.collective, point.nbytes)
     offered = {w: t for w, t in times.items() if point.algorithm in (DEFAULT, w.algorithm)}
     way = min(offered, key=lambda w: offered[w])
     share = (fleet.p - 1) / fleet.p * (2 if point.collective is ALLREDUCE else 1)
@@ -169,11 +169,13 @@ def marenostrum(path: Path) -> None:
                 times[int(row["size_bytes"])].append(float(row["median_us"]) * 1e-6)
     rows = []
     for (nodes, algorithm), times in sorted(found.items()):
-        graph = nccl.Graph(4, 24e9, 24e9)
-        fleet = nccl.Fleet(nodes, 4, 90, graph, graph, None, nvlink=True, cpu="intel")
+        graph = nccl.ChannelGraph(4, 24e9, 24e9)
+        fleet = nccl.NcclSystem(
+            nodes, 4, 90, graph, graph, None, rings_on_nvlink=True, cpu_vendor="intel"
+        )
         measured = [(nbytes, median(times[nbytes])) for nbytes in sorted(times)]
-        own = nccl.attributed(fleet, ALLREDUCE, {algorithm: measured[::2]})
-        lines = nccl.calibrate(
+        own = nccl.attribute_samples(fleet, ALLREDUCE, {algorithm: measured[::2]})
+        lines = nccl.fit_all(
             fleet, ALLREDUCE, {way: some for way, some in own.items() if len(some) > 1}
         )
         before = error(fleet, algorithm, measured[1::2], {})
@@ -189,16 +191,16 @@ def marenostrum(path: Path) -> None:
 
 
 def error(
-    fleet: nccl.Fleet,
+    fleet: nccl.NcclSystem,
     algorithm: str,
     measured: Sequence[tuple[int, float]],
-    lines: Mapping[nccl.Way, nccl.Line],
+    lines: Mapping[nccl.AlgoProto, nccl.LatencyBandwidth],
 ) -> float:
     """Median of the relative errors in percent, each size in the protocol that NCCL takes."""
     errors = []
     for nbytes, seconds in measured:
-        way = next(iter(nccl.attributed(fleet, ALLREDUCE, {algorithm: [(nbytes, seconds)]})))
-        expected = nccl.times(fleet, ALLREDUCE, nbytes, measured=lines)[way]
+        way = next(iter(nccl.attribute_samples(fleet, ALLREDUCE, {algorithm: [(nbytes, seconds)]})))
+        expected = nccl.estimate_times(fleet, ALLREDUCE, nbytes, fitted_models=lines)[way]
         errors.append(100 * abs(expected / seconds - 1))
     return median(errors)
 

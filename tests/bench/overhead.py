@@ -17,7 +17,7 @@ from statistics import median
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.launch import Launcher
 
 BLOCKS, CALLS = 41, 2000
@@ -44,11 +44,15 @@ def paired(first: Callable[[], object], second: Callable[[], object]) -> tuple[f
 
 def main() -> None:
     """On one rank: print one JSON line per measurement."""
-    for choice in (Choice(), Choice("binomial"), Choice("pipeline", {"segment": 32768})):
+    for choice in (
+        AlgorithmConfig(),
+        AlgorithmConfig("binomial"),
+        AlgorithmConfig("pipeline", {"segment": 32768}),
+    ):
         print(json.dumps(measure(choice)), flush=True)
 
 
-def measure(choice: Choice) -> dict[str, object]:
+def measure(choice: AlgorithmConfig) -> dict[str, object]:
     """Seconds of a lookup and of a call of 128 bytes, plain and through the dispatcher."""
     import numpy as np
     from mpi4py import MPI

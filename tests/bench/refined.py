@@ -17,37 +17,37 @@ import numpy as np
 
 from tests.bench.predictions import LEAST, arguments, grouped, predicted, print_figures
 from tuner.calibrate import calibrate
-from tuner.calibrate.accuracy import Case
+from tuner.calibrate.accuracy import CollectivePrediction
 from tuner.cli import argument_types
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.machines.topology_files import load_topology
-from tuner.select.dataset import Row, Simulate, by_point, label
-from tuner.select.experiment_design import price
-from tuner.select.posterior import Beliefs
+from tuner.select.dataset import Observation, SimulateFunction, build_observations, group_by_point
+from tuner.select.experiment_design import measurement_cost
+from tuner.select.posterior import PosteriorModel
 from tuner.select.simulated_times import Simulator
 
-Unit = Callable[[Row], Hashable]  # rows of one unit are learned from together
+Unit = Callable[[Observation], Hashable]  # rows of one unit are learned from together
 UNITS: dict[str, Unit] = {
     "whole points": lambda row: row.point,
-    "single algorithms": lambda row: (row.point, row.choice),
+    "single algorithms": lambda row: (row.point, row.config),
 }
 
 
-def rows_of(grid: Measurements, simulate: Simulate) -> list[Row]:
+def rows_of(grid: Measurements, simulate: SimulateFunction) -> list[Observation]:
     """Those that `predictions` is about."""
     return [
         row
-        for row in label(grid, simulate)
-        if row.point.nbytes >= LEAST and not np.isnan(row.simulated)
+        for row in build_observations(grid, simulate)
+        if row.point.nbytes >= LEAST and not np.isnan(row.simulated_seconds)
     ]
 
 
-def draw(rows: Sequence[Row], unit: Unit, share: float, seed: int) -> set[Hashable]:
+def draw(rows: Sequence[Observation], unit: Unit, share: float, seed: int) -> set[Hashable]:
     """Units whose rows together take at most this share of the seconds of all rows."""
     seconds: dict[Hashable, float] = {}
     for row in rows:
-        seconds[unit(row)] = seconds.get(unit(row), 0.0) + price(row.typical)
+        seconds[unit(row)] = seconds.get(unit(row), 0.0) + measurement_cost(row.seconds)
     left, chosen, order = share * sum(seconds.values()), set[Hashable](), list(seconds)
     random.Random(seed).shuffle(order)
     for one in order:
@@ -57,14 +57,16 @@ def draw(rows: Sequence[Row], unit: Unit, share: float, seed: int) -> set[Hashab
     return chosen
 
 
-def believed(known: Sequence[Row], asked: Iterable[Row], simulate: Simulate) -> Iterator[Case]:
+def believed(
+    known: Sequence[Observation], asked: Iterable[Observation], simulate: SimulateFunction
+) -> Iterator[CollectivePrediction]:
     """What is expected of rows after learning from others."""
     beliefs = {
-        name: Beliefs([row for row in known if row.point.collective == name], simulate)
+        name: PosteriorModel([row for row in known if row.point.collective == name], simulate)
         for name in Collective
     }
-    for point, own in by_point(asked).items():
-        belief = beliefs[Collective(point.collective)].belief(point, [row.choice for row in own])
+    for point, own in group_by_point(asked).items():
+        belief = beliefs[Collective(point.collective)].posterior(point, [row.config for row in own])
         called = (
             Collective(point.collective),
             point.nodes,
@@ -74,12 +76,12 @@ def believed(known: Sequence[Row], asked: Iterable[Row], simulate: Simulate) -> 
             point.nbytes,
         )
         for row, expected in zip(own, np.exp(belief.mean), strict=True):
-            yield Case(called, row.choice, row.typical, float(expected))
+            yield CollectivePrediction(called, row.config, row.seconds, float(expected))
 
 
 def learned(
-    rows: Sequence[Row], unit: Unit, share: float, seed: int, simulate: Simulate
-) -> list[Case]:
+    rows: Sequence[Observation], unit: Unit, share: float, seed: int, simulate: SimulateFunction
+) -> list[CollectivePrediction]:
     """The rest, after learning from a share."""
     chosen = draw(rows, unit, share, seed)
     known = [row for row in rows if unit(row) in chosen]

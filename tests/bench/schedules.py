@@ -20,9 +20,9 @@ import numpy as np
 from tests.support.ladders import table_of
 from tuner import algorithms
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, Choice
+from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.launch import Launcher, available_cores
-from tuner.mpi_libraries import named
+from tuner.mpi_libraries import library_module
 
 SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 RANKS = {"openmpi": (4, 8), "mpich": (4,)}
@@ -31,10 +31,10 @@ LAUNCHES = 3
 COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 
 
-def both(library: str, collective: Collective, p: int, nbytes: int) -> list[Choice]:
+def both(library: str, collective: Collective, p: int, nbytes: int) -> list[AlgorithmConfig]:
     """What the library and we have under one name and the same parameters."""
-    ours = algorithms.names(collective)
-    offered = named(library).candidates(collective, p, nbytes)
+    ours = algorithms.algorithm_names(collective)
+    offered = library_module(library).candidates(collective, p, nbytes)
     return [choice for choice in offered if choice.algorithm in ours]
 
 
@@ -42,17 +42,17 @@ def compare(library: str, version: str) -> None:
     """The ranks' part: print one JSON line per comparison."""
     from mpi4py import MPI
 
-    from tuner.probe.collectives import Call
-    from tuner.probe.timing import Arm, Stopwatch
+    from tuner.probe.collectives import CollectiveRun
+    from tuner.probe.timing import Stopwatch, TimedOperation
     from tuner.runtime import tune
 
     world = MPI.COMM_WORLD
     watch = Stopwatch(world.Dup(), world.size > available_cores())
     for collective in COLLECTIVES:
-        operators = "commutative" if collective.reduces else "any"
+        operators = "commutative" if collective.is_reduction else "any"
         for nbytes in SIZES:
             for choice in both(library, collective, world.size, nbytes):
-                ours = Choice(choice.algorithm, choice.params, SCHEDULE)
+                ours = AlgorithmConfig(choice.algorithm, choice.params, SCHEDULE)
                 comms = [
                     tune(
                         world,
@@ -62,10 +62,12 @@ def compare(library: str, version: str) -> None:
                     )
                     for arm in (choice, ours)
                 ]
-                call = Call(collective, nbytes)
-                assert all(call.correct(comm, 7) for comm in comms), str(choice)
-                arms = [Arm(timed) for timed in call.timed(comms)]
-                samples = watch.sample(arms, target=TARGET, seconds=SECONDS, seed=1, compete=False)
+                call = CollectiveRun(collective, nbytes)
+                assert all(call.is_correct(comm, 7) for comm in comms), str(choice)
+                arms = [TimedOperation(timed) for timed in call.make_calls(comms)]
+                samples = watch.sample(
+                    arms, ci_half_width=TARGET, seconds=SECONDS, seed=1, is_comparison=False
+                )
                 for comm in comms:
                     comm.finalize()
                 if world.rank == 0:
@@ -81,7 +83,9 @@ def compare(library: str, version: str) -> None:
 
 def launch(library: str, python: Path) -> None:
     """All comparisons under one library, each launch anew; the launch is the unit of intervals."""
-    from tuner.core.speedup import over_launches  # scipy, which the ranks' environment may lack
+    from tuner.core.speedup import (
+        mean_over_launches,  # scipy, which the ranks' environment may lack
+    )
 
     launcher = Launcher.find(library, python)
     command = ["-m", "mpi4py", "-m", "tests.bench.schedules", "--rank", library, launcher.version()]
@@ -102,7 +106,7 @@ def launch(library: str, python: Path) -> None:
                 f" ours / library {np.exp(np.mean(np.log(ratios))):.2f}"
             )
     means = [[float(np.exp(np.mean(np.log(ratios))))] for ratios in everything]
-    mean, low, high = over_launches(means)
+    mean, low, high = mean_over_launches(means)
     print(f"{library}: geometric mean {mean:.3f}, 95 % interval {low:.3f} to {high:.3f}")
 
 

@@ -28,12 +28,12 @@ from tuner.base.errors import TunerError
 from tuner.base.units import format_size
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, schedule
+from tuner.core.schedule import Round, Schedule, make_schedule
 from tuner.machines import preset
 from tuner.sim import simulate
 from tuner.topology import CUDA, Placement, Topology
-from tuner.topology.readers import given_calibration
-from tuner.topology.readers.fabrics import FatTree, OneSwitch, Wire, fabric_topology
+from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.fabrics import FatTree, NetworkCable, OneSwitch, fabric_topology
 
 GRID = (
     "lr",
@@ -46,7 +46,7 @@ GRID = (
 )
 GRID_SIZES = (1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 27)
 GRID_RANKS = (16, 64, 256, 1024, 1536)
-WIRE = Wire(12.5e9, 1e-6)
+WIRE = NetworkCable(12.5e9, 1e-6)
 SUMMIT_PPN, SUMMIT_BYTES = 6, 16 << 20
 LIMIT = 120  # seconds that one algorithm on Summit may take before it is given up
 REPETITIONS = 5
@@ -71,7 +71,7 @@ def peak() -> float:
 def ring() -> None:
     """On one switch and, with links that several nodes use, on a fat tree."""
     for name, fabric in (("one switch", OneSwitch(WIRE)), ("fat tree", FatTree(WIRE, (16,), (8,)))):
-        placement = Placement.consecutive(fabric_topology(name, 1536, fabric), 1)
+        placement = Placement.block(fabric_topology(name, 1536, fabric), 1)
         given = Calibration("bench", "none", {}, given=True, envelope=16.0)
         made = algorithms.build(Collective.ALLREDUCE, "ring", 1536)
         seconds = median(partial(simulate, made, placement, given, 1 << 20, 4))
@@ -94,7 +94,7 @@ def rates() -> None:
 
 def rate(what: str, topology: Topology, made: Schedule) -> None:
     """Print transfers per second of one schedule."""
-    placement, given = Placement.consecutive(topology, 1, made.p), given_calibration(topology)
+    placement, given = Placement.block(topology, 1, made.p), nominal_calibration(topology)
     transfers = sum(len(r) for r in made.rounds())
     seconds = median(lambda: simulate(made, placement, given, 1 << 20))
     print(
@@ -110,7 +110,7 @@ def irregular(p: int, rounds: int, draw: Callable[[np.random.Generator], np.ndar
         src, dst = draw(random)
         first = random.integers(0, chunks, len(src))
         made.append(Round.of(src, dst, first, count=1 + random.integers(0, chunks - first)))
-    return schedule(Collective.BCAST, p, chunks, made)
+    return make_schedule(Collective.BCAST, p, chunks, made)
 
 
 def pairs(p: int, rounds: int) -> Schedule:
@@ -154,7 +154,7 @@ def summit(names: list[str]) -> None:
     """Each algorithm in a process of its own, ended after LIMIT seconds."""
     context = multiprocessing.get_context("spawn")
     for collective in Collective:
-        for name in algorithms.names(collective, algorithms.NEEDS):
+        for name in algorithms.algorithm_names(collective, algorithms.REQUIREMENTS):
             if not names or name in names:
                 child = context.Process(target=one_on_summit, args=(collective, name))
                 child.start()
@@ -184,7 +184,7 @@ def one_on_summit(collective: Collective, name: str) -> None:
 def on_summit(collective: Collective, name: str, nodes: int) -> float:
     """Simulated seconds."""
     machine = preset("summit", nodes)
-    placement = Placement.consecutive(machine.topology, SUMMIT_PPN)
+    placement = Placement.block(machine.topology, SUMMIT_PPN)
     known = algorithms.describe(collective, name).params
     chosen = {"group": SUMMIT_PPN, "segment": 1 << 20}
     params = {key: value for key, value in chosen.items() if key in known}

@@ -40,7 +40,7 @@ from tuner.core.schedule import Round, Schedule
 from tuner.machines import Machine, preset, with_nics
 from tuner.sim import simulate
 from tuner.topology import CUDA, HOST, Placement
-from tuner.whatif.study_candidates import build, candidates
+from tuner.whatif.study_candidates import build_schedule, list_candidates
 
 KIB, MIB = 1 << 10, 1 << 20
 ALLREDUCE = Collective.ALLREDUCE
@@ -155,7 +155,9 @@ EXPLICIT: dict[int, tuple[float, ...]] = {
     96: (58.7, 191, 1199, 4671),
     192: (65.1, 227, 1929, 5539),
 }
-CROWDED = PathCost.line(13.5e-6, 1 / 30e9)  # memcpy_mult of the study, 40 processes, one copying
+CROWDED = PathCost.from_alpha_beta(
+    13.5e-6, 1 / 30e9
+)  # memcpy_mult of the study, 40 processes, one copying
 DOUBLING, HALVING, RING = "recursive_doubling", "rabenseifner", "ring"
 # Open MPI since 4.1, operators that commute: ranks below -> (bytes below, algorithm)
 LADDERS: dict[int, tuple[tuple[float, str], ...]] = {
@@ -198,7 +200,7 @@ def seconds(sent: Sent, nbytes: int) -> float:
     machine = preset(sent.machine, 2)
     if sent.machine == "dgx-a100":
         machine = with_nics(machine, 4)
-    placement = Placement.consecutive(machine.topology, PPN[sent.machine])
+    placement = Placement.block(machine.topology, PPN[sent.machine])
     one = Round.of(range(sent.pairs), range(sent.to, sent.to + sent.pairs), 0, 0)
     schedule = Schedule(ALLREDUCE, placement.p, 1, lambda: iter([one]))
     return simulate(schedule, placement, machine.calibration, nbytes, memory=sent.memory)
@@ -234,7 +236,7 @@ def place(p: int) -> tuple[Placement, Calibration]:
     machine: Machine = preset("summit", p // PPN["summit"])
     paths = {**machine.calibration.paths, ("staging", CUDA): CROWDED}
     return (
-        Placement.consecutive(machine.topology, PPN["summit"]),
+        Placement.block(machine.topology, PPN["summit"]),
         replace(machine.calibration, paths=paths),
     )
 
@@ -247,8 +249,8 @@ def predicted(p: int, nbytes: int, name: str, reducing: float = 0.0) -> float:
         launch = calibration.reduction[HOST].launch
         host = ReductionCost(launch, Estimate.exact(1e-9 / reducing))
         calibration = replace(calibration, reduction={**calibration.reduction, HOST: host})
-    whole = algorithms.build(ALLREDUCE, name, p, nbytes=nbytes, replayed=False)
-    schedule = staged.through_host(whole, 1)
+    whole = algorithms.build(ALLREDUCE, name, p, nbytes=nbytes, verify_schedule=False)
+    schedule = staged.stage_through_host(whole, 1)
     return 1e6 * simulate(schedule, placement, calibration, nbytes, 4, memory=CUDA)
 
 
@@ -256,16 +258,21 @@ def best_of_ours(p: int, nbytes: int) -> tuple[float, str]:
     """us and name of the fastest of all that run on device buffers."""
     placement, calibration = place(p)
     ppn = PPN["summit"]
-    names = algorithms.names(ALLREDUCE, {"gpu"})
+    names = algorithms.algorithm_names(ALLREDUCE, {"gpu"})
     return min(
         (
             1e6
             * simulate(
-                build(ALLREDUCE, way, p, nbytes), placement, calibration, nbytes, 4, memory=CUDA
+                build_schedule(ALLREDUCE, way, p, nbytes),
+                placement,
+                calibration,
+                nbytes,
+                4,
+                memory=CUDA,
             ),
             str(way),
         )
-        for way in candidates(ALLREDUCE, names, p // ppn, ppn, nbytes)
+        for way in list_candidates(ALLREDUCE, names, p // ppn, ppn, nbytes)
     )
 
 

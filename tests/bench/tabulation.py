@@ -24,13 +24,13 @@ from tuner import mpi_libraries
 from tuner.cli.output import print_table
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.core.table import Choice, TuningTable
-from tuner.formats.registry import FORMATS, Wish
+from tuner.core.table import AlgorithmConfig, TuningTable
+from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
-from tuner.sim.process_pool import usable
-from tuner.topology.readers import given_calibration
-from tuner.topology.readers.yaml_topology import topology_from
+from tuner.sim.process_pool import available_cores
+from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 PPNS = (1, 2, 4, 8)
@@ -38,7 +38,7 @@ SAMPLES, LAUNCHES = 10, 3
 LIBRARY = "openmpi 5.0.11"
 
 
-def seconds(choice: Choice, p: int, nbytes: int) -> float:
+def seconds(choice: AlgorithmConfig, p: int, nbytes: int) -> float:
     """Of an algorithm that is neither the best nor the worst everywhere."""
     name = f"{choice.algorithm} {sorted(choice.params.items())}".encode()
     delay, rate = (1 + crc32(name, start) % 97 / 40 for start in (1, 2))
@@ -49,7 +49,7 @@ def measured(nodes: int, sizes: int) -> Iterator[Measurement]:
     """Everything, with noise that goes with the launch and with the sample."""
     draw = np.random.default_rng(1)
     slow = np.exp(0.02 * draw.standard_normal(LAUNCHES))
-    library = mpi_libraries.named(LIBRARY)
+    library = mpi_libraries.library_module(LIBRARY)
     shapes = [(n, ppn) for n in range(1, nodes + 1) for ppn in PPNS if n * ppn > 1]
     for n, ppn in shapes:
         for collective in COLLECTIVES:
@@ -77,7 +77,7 @@ def measured(nodes: int, sizes: int) -> Iterator[Measurement]:
 def exported(table: TuningTable) -> int:
     """Bytes of the native files: one for each number of ranks per node, as the format wants it."""
     form = FORMATS["openmpi"]
-    return sum(len(form.emit(table.with_ppn(ppn), Wish())[0]) for ppn in PPNS)
+    return sum(len(form.emit(table.with_ppn(ppn), ExportOptions())[0]) for ppn in PPNS)
 
 
 def main(nodes: int = 17, sizes: int = 10, rules: int | None = None) -> None:
@@ -89,17 +89,17 @@ def main(nodes: int = 17, sizes: int = 10, rules: int | None = None) -> None:
         "bandwidth": "12.5GB/s",
         "local": {"latency": "300ns", "bandwidth": "10GB/s"},
     }
-    topology = topology_from(record)
+    topology = topology_from_yaml(record)
     cluster = Cluster("cluster", nodes, max(PPNS), "some cpu", 1 << 34)
     series = tuple(measured(nodes, sizes))
-    calibration = replace(given_calibration(topology), cluster="cluster", library=LIBRARY)
+    calibration = replace(nominal_calibration(topology), cluster="cluster", library=LIBRARY)
     begun = time.perf_counter()
     rows, table = make_table(
         Measurements(cluster, LIBRARY, {}, series),
         calibration,
         topology=topology,
-        constraints=Constraints(rules=rules),
-        cores=usable(),
+        constraints=Constraints(max_rules=rules),
+        cores=available_cores(),
     )
     made = time.perf_counter()
     size = exported(table)

@@ -18,26 +18,30 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.units import format_size
-from tuner.core.speedup import paired_gain
+from tuner.core.speedup import paired_speedup
 from tuner.core.table import read_table
 from tuner.launch import Launcher
-from tuner.report import geometric_mean, split
-from tuner.validation.acceptance import Trial
-from tuner.validation.heldout import points
+from tuner.report import geometric_mean_speedup, split_control
+from tuner.validation.acceptance import RuleCall
+from tuner.validation.heldout import heldout_calls
 
 LAUNCHES = 6
 TUNED, DUPLICATE = 1, 2  # arms, after the plain communicator's
 CROWDED = {"openmpi": 8, "mpich": 2}  # ranks at most: MPICH does not yield
 
 
-def wanted(path: str, ranks: int) -> list[Trial]:
+def wanted(path: str, ranks: int) -> list[RuleCall]:
     """What is timed; sums commute."""
-    return [p for p in points(read_table(Path(path)), "commutative") if p.rule.key.p <= ranks]
+    return [
+        p for p in heldout_calls(read_table(Path(path)), "commutative") if p.rule.key.p <= ranks
+    ]
 
 
-def judge(point: Trial, launches: Sequence[Sequence[Sequence[float]]], arm: int) -> dict[str, Any]:
+def judge(
+    point: RuleCall, launches: Sequence[Sequence[Sequence[float]]], arm: int
+) -> dict[str, Any]:
     """Ratio plain / `arm` with its interval; above 1 the arm is faster."""
-    ratio, *ci95 = paired_gain([s[0] for s in launches], [s[arm] for s in launches])
+    ratio, *ci95 = paired_speedup([s[0] for s in launches], [s[arm] for s in launches])
     lost = statistics.median(statistics.median(s[arm]) - statistics.median(s[0]) for s in launches)
     key, choice = point.rule.key, point.rule.choice
     return {
@@ -58,7 +62,7 @@ def show(name: str, records: Sequence[Mapping[str, Any]]) -> None:
             f"{record['call']} {record['algorithm']:36} {record['ratio']:.2f}"
             f" ({low:.2f} to {high:.2f}) {1e6 * record['lost']:+.1f} us {sign}"
         )
-    mean, low, high = geometric_mean(records)
+    mean, low, high = geometric_mean_speedup(records)
     slower = sum(record["ci95"][1] < 1 for record in records)
     print(f"{name}: {len(records)} calls, {mean:.2f} ({low:.2f} to {high:.2f}), {slower} slower")
 
@@ -78,7 +82,7 @@ def main(path: str, python: Path) -> None:
             samples[number].append(series)
     for arm, name in ((TUNED, "tuned"), (DUPLICATE, "duplicate of the plain communicator")):
         records = [judge(point, taken, arm) for point, taken in zip(listed, samples, strict=True)]
-        changed, control = split(records)
+        changed, control = split_control(records)
         show(f"{name}, calls that the table changes", changed)
         show(f"{name}, calls that it leaves to the library", control)
 

@@ -11,8 +11,8 @@ from mpi4py import MPI
 
 from tuner.core.collective import Collective
 from tuner.launch import available_cores
-from tuner.probe.collectives import Call
-from tuner.probe.timing import Arm, Stopwatch, wait_quietly
+from tuner.probe.collectives import CollectiveRun
+from tuner.probe.timing import Stopwatch, TimedOperation, yielding_barrier
 from tuner.runtime import tune
 
 SECONDS, TARGET = 0.4, 0.02  # of one point; relative half-width at which it ends earlier
@@ -28,14 +28,20 @@ def measure(path: str, points: list[tuple[str, int, int]]) -> None:
             tuned, duplicate = tune(comm, path), comm.Dup()
             for number, (collective, ranks, nbytes) in enumerate(points):
                 if ranks == p:
-                    call = Call(Collective(collective), nbytes)
-                    arms = [Arm(timed) for timed in call.timed([comm, tuned, duplicate])]
+                    call = CollectiveRun(Collective(collective), nbytes)
+                    arms = [
+                        TimedOperation(timed) for timed in call.make_calls([comm, tuned, duplicate])
+                    ]
                     samples = watch.sample(
-                        arms, target=TARGET, seconds=SECONDS, seed=number, compete=False
+                        arms,
+                        ci_half_width=TARGET,
+                        seconds=SECONDS,
+                        seed=number,
+                        is_comparison=False,
                     )
                     if world.rank == 0:
                         print(json.dumps([number, samples.T.tolist()]), flush=True)
-        wait_quietly(world)
+        yielding_barrier(world)
 
 
 if __name__ == "__main__":

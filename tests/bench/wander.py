@@ -5,9 +5,9 @@ lose there.
 
 Each GRID is of `tuner probe run` with many sizes. Two sizes at most four octaves apart, of which
 one speaks for an algorithm and one for the default, are taken as probed, the sizes between them as
-not. For each deviation per root octave (`tuner.select.crossover.WANDER`): at how many of them the
-algorithm would be used, at how many it is slower than the default beyond 2 %, and which part of
-what it could gain there is kept.
+not. For each deviation per root octave (`tuner.select.crossover.GAIN_DRIFT_PER_SQRT_OCTAVE`): at
+how many of them the algorithm would be used, at how many it is slower than the default beyond 2 %,
+and which part of what it could gain there is kept.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pathlib import Path
 from tuner.base.statistics import NORMAL_95
 from tuner.cli.output import print_table
 from tuner.core.measurement import read_measurements
-from tuner.core.table import Choice
-from tuner.select.dataset import NOISE, label
+from tuner.core.table import AlgorithmConfig
+from tuner.select.dataset import MIN_GAIN, build_observations
 
 OCTAVES = 4.0
 CERTAIN = 0.02  # deviation of a measured gain
@@ -32,7 +32,7 @@ SLOWER = 0.02
 WANDERS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.37)
 COLUMNS = ("wander", "sizes", "used", "slower", "kept")
 
-Times = Mapping[Choice, float]
+Times = Mapping[AlgorithmConfig, float]
 
 
 @dataclass(frozen=True)
@@ -45,26 +45,28 @@ class Between:
 
     def used(self, wander: float) -> bool:
         doubt = NORMAL_95 * math.hypot(CERTAIN, wander * self.width)
-        return self.line - doubt > math.log1p(NOISE)
+        return self.line - doubt > math.log1p(MIN_GAIN)
 
 
 def times_of(path: Path) -> Iterator[Mapping[int, Times]]:
     """Of every call, by size."""
-    calls: dict[object, dict[int, dict[Choice, float]]] = defaultdict(lambda: defaultdict(dict))
-    for row in label(read_measurements(path), lambda _point, _choice: math.nan):
-        calls[row.point.key()][row.point.nbytes][row.choice] = row.typical
+    calls: dict[object, dict[int, dict[AlgorithmConfig, float]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
+    for row in build_observations(read_measurements(path), lambda _point, _choice: math.nan):
+        calls[row.point.key()][row.point.nbytes][row.config] = row.seconds
     for sizes in calls.values():
-        yield {nbytes: times for nbytes, times in sizes.items() if Choice() in times}
+        yield {nbytes: times for nbytes, times in sizes.items() if AlgorithmConfig() in times}
 
 
-def gain(times: Times, choice: Choice) -> float:
+def gain(times: Times, choice: AlgorithmConfig) -> float:
     """Logarithm."""
-    return math.log(times[Choice()] / times[choice])
+    return math.log(times[AlgorithmConfig()] / times[choice])
 
 
 def betweens(sizes: Mapping[int, Times]) -> Iterator[Between]:
     """Of all pairs of sizes."""
-    threshold = math.log1p(NOISE)
+    threshold = math.log1p(MIN_GAIN)
     for near, far in permutations(sizes, 2):
         octaves = abs(math.log2(far / near))
         choice = min(sizes[near], key=lambda one: sizes[near][one])
@@ -72,7 +74,7 @@ def betweens(sizes: Mapping[int, Times]) -> Iterator[Between]:
         if (
             octaves > OCTAVES
             or gain(sizes[near], choice) <= threshold
-            or math.log(sizes[far][Choice()] / best) > threshold
+            or math.log(sizes[far][AlgorithmConfig()] / best) > threshold
             or choice not in sizes[far]
         ):
             continue

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.emulation.labs import FLAT, RACKS, lab_of
-from tuner.emulation import Lab, missing
+from tuner.emulation import EmulatedCluster, missing_requirement
 
 
 @pytest.fixture(scope="session", autouse=True)
 def possible() -> None:
     """Everything here needs a lab."""
-    reason = missing()
+    reason = missing_requirement()
     if reason:
         pytest.skip(reason)
 
 
-def _used(text: str) -> Iterator[Lab]:
+def _used(text: str) -> Iterator[EmulatedCluster]:
     lab = lab_of(text)
     try:
         lab.up()
@@ -29,13 +29,13 @@ def _used(text: str) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="session")
-def flat() -> Iterator[Lab]:
+def flat() -> Iterator[EmulatedCluster]:
     """Four hosts at one switch."""
     yield from _used(FLAT)
 
 
 @pytest.fixture(scope="session")
-def racks() -> Iterator[Lab]:
+def racks() -> Iterator[EmulatedCluster]:
     """Two racks of two, joined by one link of half the speed."""
     yield from _used(RACKS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from tuner.emulation import Lab, emulation
+from tuner.emulation import EmulatedCluster, emulated_network
 from tuner.machines.topology_files import parse_topology
 
 FLAT = "{name: flat4, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}"
@@ -21,6 +21,6 @@ links:
 """
 
 
-def lab_of(text: str) -> Lab:
+def lab_of(text: str) -> EmulatedCluster:
     """A lab that is no other's, not brought up."""
-    return Lab(f"tl{secrets.token_hex(4)}", emulation(parse_topology(text)[1]))
+    return EmulatedCluster(f"tl{secrets.token_hex(4)}", emulated_network(parse_topology(text)[1]))

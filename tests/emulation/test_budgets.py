@@ -16,7 +16,7 @@ from tests.conftest import MPICH_PYTHON
 from tests.emulation.labs import lab_of
 from tuner.core.measurement import read_measurements
 from tuner.core.table import read_table
-from tuner.emulation import Lab, launch
+from tuner.emulation import EmulatedCluster, launch
 
 SLOW = "{name: slow3, nodes: 3, latency: 400us, bandwidth: 20Mbit/s}"
 TUNE = (
@@ -40,12 +40,12 @@ KEPT = re.compile(r"kept (\d+) of (\d+) message points from the earlier run")
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
+def lab(tmp_path: Path) -> EmulatedCluster:
     (tmp_path / "slow.yaml").write_text(SLOW)
     return lab_of(SLOW)
 
 
-def tuned(lab: Lab, folder: Path, *words: str) -> tuple[str, float]:
+def tuned(lab: EmulatedCluster, folder: Path, *words: str) -> tuple[str, float]:
     """What a run that must succeed said, and the seconds that it took."""
     command = " ".join([*TUNE, *words])
     begun = time.monotonic()
@@ -59,7 +59,9 @@ def tuned(lab: Lab, folder: Path, *words: str) -> tuple[str, float]:
 
 
 @pytest.mark.parametrize("library", ["openmpi", "mpich"])
-def test_a_short_budget_gives_a_table_in_time(lab: Lab, tmp_path: Path, library: str) -> None:
+def test_a_short_budget_gives_a_table_in_time(
+    lab: EmulatedCluster, tmp_path: Path, library: str
+) -> None:
     if library == "mpich" and not MPICH_PYTHON.exists():
         pytest.skip("needs the environment of MPICH")
     python = ["--python", str(MPICH_PYTHON)] if library == "mpich" else []
@@ -77,12 +79,12 @@ def test_a_short_budget_gives_a_table_in_time(lab: Lab, tmp_path: Path, library:
     assert read_measurements(tmp_path / "m.ndjson").series
 
 
-def test_an_interrupted_run_goes_on_where_it_was(lab: Lab, tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_where_it_was(lab: EmulatedCluster, tmp_path: Path) -> None:
     """Interrupted while messages are measured, it keeps these, and its bar begins where it was."""
     lab.up()
     try:
         words = [
-            *launch.on_host(lab, "node0"),
+            *launch.host_command(lab, "node0"),
             "sh",
             "-c",
             f"cd {tmp_path}; exec {' '.join(TUNE)} --budget 40s 2> first.txt",

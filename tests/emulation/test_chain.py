@@ -101,7 +101,7 @@ def test_every_host_was_measured_on_and_every_algorithm(measured: Measurements) 
 
 
 def test_the_links_rate_is_found(calibration: Calibration) -> None:
-    beta = calibration.path("network").segments[-1].beta
+    beta = calibration.path_cost("network").segments[-1].beta
     assert 1 / beta.value == pytest.approx(RATE, rel=0.02)
 
 
@@ -128,7 +128,7 @@ def test_how_a_library_sends_is_found(calibration: Calibration, tmp_path: Path) 
     )
     tuner("calibrate", "m.ndjson", "--topology", "flat.yaml", "--out", "c.json", folder=tmp_path)
     open_mpi, mpich = (
-        c.path("network") for c in (calibration, read_calibration(tmp_path / "c.json"))
+        c.path_cost("network") for c in (calibration, read_calibration(tmp_path / "c.json"))
     )
     assert (open_mpi.acknowledged_from, open_mpi.ahead_limit) == (math.inf, 0.0)
     assert 64 < mpich.acknowledged_from < 1024

@@ -13,7 +13,7 @@ import pytest
 
 from tuner.cli.main import main
 from tuner.core.measurement import read_partial
-from tuner.emulation import prefix_for
+from tuner.emulation import cluster_id_for
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")
 PROBE = (
@@ -39,7 +39,7 @@ def up(topology: Path) -> Iterator[str]:
     """A flat lab of its own; the beginning of its names."""
     assert main(["lab", "up", str(topology)]) == 0
     try:
-        yield prefix_for(topology)
+        yield cluster_id_for(topology)
     finally:
         assert main(["lab", "down", str(topology)]) == 0
 

@@ -13,16 +13,21 @@ import pytest
 from tests.conftest import PATIENCE, ROOT
 from tests.emulation.labs import FLAT
 from tuner.core.collective import Collective
-from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
+from tuner.core.path_classes import BLOCK, PLACEMENTS
 from tuner.launch import Launcher
-from tuner.mpi_libraries.default_algorithms import DEFAULT_RUNS, Call, Decisions, decisions_of
+from tuner.mpi_libraries.default_algorithms import (
+    DEFAULT_ALGORITHMS_KEY,
+    DefaultAlgorithms,
+    PlacedCollective,
+    default_algorithms_from_provenance,
+)
 
 PROGRAM = (sys.executable, "-m", "tests.emulation.programs.decided")
 LAB = (sys.executable, "-m", "tuner.cli.main", "lab", "run", "flat.yaml", "--")
 
 
 @pytest.fixture
-def decided(launcher: Launcher, tmp_path: Path) -> dict[Call, Decisions]:
+def decided(launcher: Launcher, tmp_path: Path) -> dict[PlacedCollective, DefaultAlgorithms]:
     """Of four ranks, one or two on a host."""
     (tmp_path / "flat.yaml").write_text(FLAT)
     done = subprocess.run(
@@ -36,14 +41,16 @@ def decided(launcher: Launcher, tmp_path: Path) -> dict[Call, Decisions]:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    decisions = decisions_of({DEFAULT_RUNS: found}, "openmpi", "the program")
-    return {each.call: each for each in decisions}
+    decisions = default_algorithms_from_provenance(
+        {DEFAULT_ALGORITHMS_KEY: found}, "openmpi", "the program"
+    )
+    return {each.placed_collective: each for each in decisions}
 
 
 def test_one_rank_on_each_host_is_coll_tuneds_business_and_several_are_hans(
-    decided: dict[Call, Decisions],
+    decided: dict[PlacedCollective, DefaultAlgorithms],
 ) -> None:
     for name in (Collective.BCAST, Collective.ALLREDUCE):
-        assert len(decided[name, 2, 1, CONSECUTIVE].starts) > 2
-        assert None not in decided[name, 2, 1, CONSECUTIVE].choices
+        assert len(decided[name, 2, 1, BLOCK].starts) > 2
+        assert None not in decided[name, 2, 1, BLOCK].choices
         assert all(decided[name, 2, 2, kind].starts == () for kind in PLACEMENTS)

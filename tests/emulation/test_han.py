@@ -14,46 +14,48 @@ from tests.conftest import PATIENCE
 from tests.support.ladders import table_of
 from tuner.base import processes
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
-from tuner.emulation import Lab, launch
+from tuner.core.table import AlgorithmConfig
+from tuner.emulation import EmulatedCluster, launch
 from tuner.formats import openmpi
-from tuner.launch import PACKAGE, Launcher
+from tuner.launch import PACKAGE_DIR, Launcher
 from tuner.validation import openmpi_trace, validate_openmpi
-from tuner.validation.validation import PROVER, Answer
+from tuner.validation.validation import VALIDATION_PROGRAM, Observation
 
-BCAST, CHAIN = Collective.BCAST, Choice("chain", {"chains": 2, "segment": 8192})
+BCAST, CHAIN = Collective.BCAST, AlgorithmConfig("chain", {"chains": 2, "segment": 8192})
 CALL = {"collective": "bcast", "nodes": 2, "ppn": 2, "nbytes": 65536, "commutative": True}
 
 
 @pytest.mark.parametrize("without", [False, True])
 def test_rules_decide_only_without_han(
-    flat: Lab, launcher: Launcher, tmp_path: Path, without: bool
+    flat: EmulatedCluster, launcher: Launcher, tmp_path: Path, without: bool
 ) -> None:
     rules, calls = tmp_path / "o.rules", tmp_path / "calls.json"
     rules.write_text(openmpi.emit(table_of({(BCAST, 4): [(0, CHAIN)]})))
     calls.write_text(json.dumps([CALL]))
-    preloaded = openmpi_trace.build_watcher(tmp_path)
+    preloaded = openmpi_trace.build_tracer(tmp_path)
     assert preloaded is not None
     settings = validate_openmpi.activation(rules) | ({"coll": "^han"} if without else {})
-    words = launch.words(flat, "openmpi", launcher.executable, 4, 2)
+    words = launch.launch_command(flat, "openmpi", launcher.executable, 4, 2)
     for name, value in settings.items():
         words += ["--mca", name, value]
-    program = shlex.join([str(launcher.python), *PROVER, str(calls)])
-    variables = f"PYTHONPATH={PACKAGE.parent} LD_PRELOAD=$LD_PRELOAD:{preloaded}"
-    ran = openmpi_trace.seen(BCAST, answer([*words, "sh", "-c", f"{variables} exec {program}"]))
+    program = shlex.join([str(launcher.python), *VALIDATION_PROGRAM, str(calls)])
+    variables = f"PYTHONPATH={PACKAGE_DIR.parent} LD_PRELOAD=$LD_PRELOAD:{preloaded}"
+    ran = openmpi_trace.executed_algorithm(
+        BCAST, answer([*words, "sh", "-c", f"{variables} exec {program}"])
+    )
     assert (ran == CHAIN) == without, ran
 
 
-def answer(command: list[str]) -> Answer:
+def answer(command: list[str]) -> Observation:
     """What rank 0 said; the launch is ended if it takes too long."""
     mark = f"{os.getpid()} han"
     with subprocess.Popen(
-        command, env={**os.environ, launch.RUN: mark}, stdout=subprocess.PIPE, text=True
+        command, env={**os.environ, launch.RUN_VARIABLE: mark}, stdout=subprocess.PIPE, text=True
     ) as running:
         try:
             text = running.communicate(timeout=PATIENCE)[0]
         finally:
-            processes.end(lambda: processes.with_variable(launch.RUN, mark))
+            processes.terminate(lambda: processes.pids_with_variable(launch.RUN_VARIABLE, mark))
     assert running.returncode == 0
     said = json.loads(text.splitlines()[-1])
-    return Answer(said["error"], tuple(map(tuple, said["executed"])))
+    return Observation(said["error"], tuple(map(tuple, said["executed"])))

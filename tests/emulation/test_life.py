@@ -15,7 +15,7 @@ from tests.emulation.labs import FLAT, RACKS, lab_of
 from tuner.base import processes
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.emulation import Lab, emulation, launch, namespaces, prefix_for
+from tuner.emulation import EmulatedCluster, cluster_id_for, emulated_network, launch, namespaces
 from tuner.machines.topology_files import load_topology, parse_topology
 
 TUNER = [sys.executable, "-m", "tuner.cli.main"]
@@ -25,32 +25,34 @@ SLEEPS = "import os, subprocess, time; subprocess.Popen(['sleep', '600']); print
 def traces(prefix: str) -> list[str]:
     """What there is of a lab on this computer."""
     mounts = Path("/proc/self/mounts").read_text().splitlines()
-    left = [line for line in mounts if f"/{prefix}" in line] + namespaces.existing(prefix)
+    left = [line for line in mounts if f"/{prefix}" in line] + namespaces.list_namespaces(prefix)
     left += [str(path) for path in Path("/run/tuner-lab").glob(f"{prefix}*")]
-    inside = processes.with_variable("TUNER_LAB", f"/run/tuner-lab/{prefix}")
-    return left + [str(process) for process in inside | processes.with_words(f"{prefix}/table")]
+    inside = processes.pids_with_variable("TUNER_LAB", f"/run/tuner-lab/{prefix}")
+    return left + [
+        str(process) for process in inside | processes.pids_with_arguments(f"{prefix}/table")
+    ]
 
 
 @pytest.fixture
-def lab() -> Iterator[Lab]:
+def lab() -> Iterator[EmulatedCluster]:
     """Not up; whatever the test makes of it is taken down."""
     lab = lab_of(FLAT)
     yield lab
     lab.down()
-    assert traces(lab.prefix) == []
+    assert traces(lab.cluster_id) == []
 
 
-def test_up_and_down_twice_are_up_and_down(lab: Lab) -> None:
+def test_up_and_down_twice_are_up_and_down(lab: EmulatedCluster) -> None:
     assert not lab.status().partly
     assert [lab.up(), lab.up()] == [True, False]
     assert lab.status().up
     assert [lab.down(), lab.down()] == [True, False]
-    assert traces(lab.prefix) == []
+    assert traces(lab.cluster_id) == []
 
 
-def test_a_lab_of_which_something_is_missing_is_made_anew(lab: Lab) -> None:
+def test_a_lab_of_which_something_is_missing_is_made_anew(lab: EmulatedCluster) -> None:
     lab.up()
-    namespaces.delete([f"{lab.prefix}-{lab.emulation.hosts[2]}"])
+    namespaces.delete([f"{lab.cluster_id}-{lab.network.hosts[2]}"])
     status = lab.status()
     assert status.partly
     assert not status.up
@@ -58,22 +60,24 @@ def test_a_lab_of_which_something_is_missing_is_made_anew(lab: Lab) -> None:
     assert lab.status().up
 
 
-def test_another_network_under_the_same_prefix_is_refused(lab: Lab) -> None:
+def test_another_network_under_the_same_prefix_is_refused(lab: EmulatedCluster) -> None:
     lab.up()
-    other = Lab(lab.prefix, emulation(parse_topology(RACKS)[1]))
-    with pytest.raises(InputError, match=f"the lab {lab.prefix} .* take it down first"):
+    other = EmulatedCluster(lab.cluster_id, emulated_network(parse_topology(RACKS)[1]))
+    with pytest.raises(InputError, match=f"the lab {lab.cluster_id} .* take it down first"):
         other.up()
     assert lab.status().up
 
 
-def test_what_cannot_be_finished_is_taken_away(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.emulation.namespaces.ROUTE", "nonsense")
+def test_what_cannot_be_finished_is_taken_away(
+    lab: EmulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.emulation.namespaces.ROUTE_OPTIONS", "nonsense")
     with pytest.raises(InputError, match="refuses what a lab needs"):
         lab.up()
-    assert traces(lab.prefix) == []
+    assert traces(lab.cluster_id) == []
 
 
-def test_two_labs_live_side_by_side(lab: Lab, flat: Lab) -> None:
+def test_two_labs_live_side_by_side(lab: EmulatedCluster, flat: EmulatedCluster) -> None:
     lab.up()
     command = ["sh", "-c", "ip route get 10.77.0.2"]
     assert launch.run(lab, command, timeout=PATIENCE) == 0
@@ -81,32 +85,32 @@ def test_two_labs_live_side_by_side(lab: Lab, flat: Lab) -> None:
     assert flat.status().up
 
 
-def test_down_ends_what_runs_on_the_hosts(lab: Lab) -> None:
+def test_down_ends_what_runs_on_the_hosts(lab: EmulatedCluster) -> None:
     lab.up()
-    words = launch.on_host(lab, lab.emulation.hosts[1])
+    words = launch.host_command(lab, lab.network.hosts[1])
     with subprocess.Popen([*words, "setsid", "sleep", "600"]) as running:
         lab.down()
         assert running.wait(PATIENCE) != 0
 
 
-def test_the_exit_status_is_that_of_the_command(flat: Lab) -> None:
+def test_the_exit_status_is_that_of_the_command(flat: EmulatedCluster) -> None:
     assert launch.run(flat, ["sh", "-c", "exit 7"], timeout=PATIENCE) == 7
     assert launch.run(flat, ["sh", "-c", "kill -9 $$"], timeout=PATIENCE) == 137
 
 
-def test_a_command_that_leaves_something_behind_or_does_not_end(flat: Lab) -> None:
-    began = set(processes.with_variable("TUNER_LAB", str(flat.directory)))
+def test_a_command_that_leaves_something_behind_or_does_not_end(flat: EmulatedCluster) -> None:
+    began = set(processes.pids_with_variable("TUNER_LAB", str(flat.directory)))
     assert launch.run(flat, ["sh", "-c", "setsid sleep 600 & exit 0"], timeout=PATIENCE) == 0
     with pytest.raises(InputError, match=r"sleep did not end within 0\.2 s and was ended"):
         launch.run(flat, ["sleep", "600"], timeout=0.2)
-    assert processes.with_variable("TUNER_LAB", str(flat.directory)) == began
+    assert processes.pids_with_variable("TUNER_LAB", str(flat.directory)) == began
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_takes_down_what_it_brought_up(
     topology: Path, number: signal.Signals
 ) -> None:
-    prefix = prefix_for(topology)
+    prefix = cluster_id_for(topology)
     program = [sys.executable, "-c", SLEEPS + "time.sleep(600)"]
     with subprocess.Popen(
         [*TUNER, "lab", "run", str(topology), "--", *program], stdout=subprocess.PIPE, text=True
@@ -119,7 +123,7 @@ def test_an_interrupted_run_takes_down_what_it_brought_up(
 
 
 def test_a_run_that_is_killed_leaves_a_lab_that_down_removes(topology: Path) -> None:
-    prefix = prefix_for(topology)
+    prefix = cluster_id_for(topology)
     with subprocess.Popen(
         [*TUNER, "lab", "run", str(topology), "--", "sh", "-c", "echo on; sleep 600"],
         stdout=subprocess.PIPE,
@@ -133,11 +137,11 @@ def test_a_run_that_is_killed_leaves_a_lab_that_down_removes(topology: Path) -> 
 
 
 def test_run_leaves_a_lab_up_that_was_up(topology: Path) -> None:
-    lab = Lab(prefix_for(topology), emulation(load_topology(topology)))
+    lab = EmulatedCluster(cluster_id_for(topology), emulated_network(load_topology(topology)))
     assert main(["lab", "up", str(topology)]) == 0
     try:
         assert main(["lab", "run", str(topology), "--", "true"]) == 0
         assert lab.status().up
     finally:
         assert main(["lab", "down", str(topology)]) == 0
-    assert traces(lab.prefix) == []
+    assert traces(lab.cluster_id) == []

@@ -17,14 +17,21 @@ from tests.emulation.labs import FLAT
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
-from tuner.core.path_classes import CONSECUTIVE, CYCLIC, PLACEMENTS
-from tuner.core.table import SCHEDULE, Choice, Key, TuningTable, read_table, write_table
+from tuner.core.path_classes import BLOCK, CYCLIC, PLACEMENTS
+from tuner.core.table import (
+    SCHEDULE,
+    AlgorithmConfig,
+    RuleKey,
+    TuningTable,
+    read_table,
+    write_table,
+)
 from tuner.launch import Launcher
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")
 PROGRAM = ROOT / "tests" / "lab" / "programs" / "followed.py"
-DEALT = {"0011": CONSECUTIVE, "0101": CYCLIC}  # on another host than rank 0
-BINOMIAL, CHAIN = Choice("binomial", via=SCHEDULE), Choice("chain", via=SCHEDULE)
+DEALT = {"0011": BLOCK, "0101": CYCLIC}  # on another host than rank 0
+BINOMIAL, CHAIN = AlgorithmConfig("binomial", via=SCHEDULE), AlgorithmConfig("chain", via=SCHEDULE)
 HOSTS = (
     "--hosts",
     "node0,node1",
@@ -61,16 +68,16 @@ def on_hosts(folder: Path, *words: str) -> str:
 
 def both(library: str, placements: Sequence[str]) -> TuningTable:
     """Another algorithm for each of these placements of two ranks on two hosts."""
-    made = {CONSECUTIVE: BINOMIAL, CYCLIC: CHAIN}
+    made = {BLOCK: BINOMIAL, CYCLIC: CHAIN}
     rules = tuple(
-        replace(rule, key=Key(Collective.BCAST, 2, 2, placement=kind))
+        replace(rule, key=RuleKey(Collective.BCAST, 2, 2, placement=kind))
         for kind in placements
         for rule in table_of({(Collective.BCAST, 4): [(0, made[kind])]}).rules
     )
     return TuningTable(table_of({}).cluster, library, rules)
 
 
-@pytest.mark.parametrize("known", [PLACEMENTS, (CONSECUTIVE,), (CYCLIC,)], ids=",".join)
+@pytest.mark.parametrize("known", [PLACEMENTS, (BLOCK,), (CYCLIC,)], ids=",".join)
 def test_ranks_follow_the_rules_for_their_own_placement_and_no_others(
     launcher: Launcher, tmp_path: Path, known: Sequence[str]
 ) -> None:
@@ -81,7 +88,7 @@ def test_ranks_follow_the_rules_for_their_own_placement_and_no_others(
     found = json.loads(said.splitlines()[-1])
     assert len(found) == 24
     assert all(each["right"] for each in found)
-    rules = {CONSECUTIVE: [str(BINOMIAL)], CYCLIC: [str(CHAIN)]}
+    rules = {BLOCK: [str(BINOMIAL)], CYCLIC: [str(CHAIN)]}
     seen = set()
     for each in found:
         hosts = [0, 0, 0, 0]
@@ -91,7 +98,7 @@ def test_ranks_follow_the_rules_for_their_own_placement_and_no_others(
         assert each["layout"] == ([2, 2, dealt] if dealt else None)
         assert each["follows"] == (rules[dealt] if dealt in known else [])
         seen.add(dealt)
-    assert seen == {CONSECUTIVE, CYCLIC, ""}
+    assert seen == {BLOCK, CYCLIC, ""}
 
 
 def test_both_placements_are_measured_in_one_launch_and_tuned_for(tmp_path: Path) -> None:
@@ -104,7 +111,7 @@ def test_both_placements_are_measured_in_one_launch_and_tuned_for(tmp_path: Path
         kind: {(o.subject, o.nbytes, o.algorithm) for o in found if o.placement == kind}
         for kind in PLACEMENTS
     }
-    assert arms[CONSECUTIVE] == arms[CYCLIC]
+    assert arms[BLOCK] == arms[CYCLIC]
     assert {one.launch for one in measured.series} == {0}
     before = (tmp_path / "m.ndjson").read_bytes()
     on_hosts(tmp_path, *TUNER, *words, "--out", "m.ndjson")  # resumes, and nothing lacks
@@ -138,4 +145,4 @@ def test_a_pipeline_crosses_the_network_more_often_between_cyclic_ranks(tmp_path
         if (one.subject, one.nbytes, one.algorithm) == ("bcast", 65536, "pipeline")
         and not one.params
     }
-    assert took[CYCLIC] > 1.5 * took[CONSECUTIVE]
+    assert took[CYCLIC] > 1.5 * took[BLOCK]

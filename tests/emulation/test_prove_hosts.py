@@ -14,7 +14,7 @@ from tests.conftest import PATIENCE
 from tests.emulation.labs import FLAT
 from tests.support.ladders import Rungs, table_of
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable, write_table
+from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.launch import Launcher
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
@@ -52,10 +52,10 @@ def proofs(table: TuningTable, folder: Path, *words: str) -> tuple[int, list[dic
 def test_open_mpi_follows_the_rules_and_keeps_han_elsewhere(
     launcher: Launcher, tmp_path: Path, nodes: int, ppn: int
 ) -> None:
-    chain = Choice("chain", {"chains": 2, "segment": 8192})
+    chain = AlgorithmConfig("chain", {"chains": 2, "segment": 8192})
     ladders: dict[Collective, Rungs] = {
-        BCAST: [(0, Choice()), (1024, chain)],
-        ALLREDUCE: [(0, Choice("recursive_doubling")), (4096, Choice())],
+        BCAST: [(0, AlgorithmConfig()), (1024, chain)],
+        ALLREDUCE: [(0, AlgorithmConfig("recursive_doubling")), (4096, AlgorithmConfig())],
     }
     table = spread(nodes, ppn, ladders, launcher.version())
     status, found = proofs(table, tmp_path)
@@ -64,7 +64,9 @@ def test_open_mpi_follows_the_rules_and_keeps_han_elsewhere(
 
 
 def test_mpich_follows_the_file_on_hosts(mpich_launcher: Launcher, tmp_path: Path) -> None:
-    ladders: dict[Collective, Rungs] = {BCAST: [(0, Choice()), (1024, Choice("binomial"))]}
+    ladders: dict[Collective, Rungs] = {
+        BCAST: [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]
+    }
     table = spread(4, 1, ladders, mpich_launcher.version())
     status, found = proofs(table, tmp_path, "--python", str(mpich_launcher.python))
     assert [proof["reason"] for proof in found] == ["", ""]
@@ -73,7 +75,9 @@ def test_mpich_follows_the_file_on_hosts(mpich_launcher: Launcher, tmp_path: Pat
 
 def test_every_shape_of_as_many_ranks_is_tried(launcher: Launcher, tmp_path: Path) -> None:
     """A file knows only the number of ranks, so their rules are one in it: still each is proved."""
-    ladders: dict[Collective, Rungs] = {BCAST: [(0, Choice()), (4096, Choice("binomial"))]}
+    ladders: dict[Collective, Rungs] = {
+        BCAST: [(0, AlgorithmConfig()), (4096, AlgorithmConfig("binomial"))]
+    }
     shapes = [spread(*shape, ladders, launcher.version()) for shape in ((2, 2), (4, 1))]
     rules = tuple(rule for shape in shapes for rule in shape.rules)
     status, found = proofs(TuningTable(shapes[0].cluster, launcher.version(), rules), tmp_path)
@@ -83,10 +87,12 @@ def test_every_shape_of_as_many_ranks_is_tried(launcher: Launcher, tmp_path: Pat
 
 def test_what_han_makes_inside_is_told(launcher: Launcher, tmp_path: Path) -> None:
     """It keeps the allreduce on two hosts, whose parts are broadcasts of two ranks each."""
-    inner = table_of({(BCAST, 2): [(0, Choice("chain", {"chains": 2, "segment": 1024}))]}, (64,))
+    inner = table_of(
+        {(BCAST, 2): [(0, AlgorithmConfig("chain", {"chains": 2, "segment": 1024}))]}, (64,)
+    )
     defaults: dict[Collective, Rungs] = {
-        ALLREDUCE: [(0, Choice())],
-        Collective.REDUCE: [(0, Choice())],
+        ALLREDUCE: [(0, AlgorithmConfig())],
+        Collective.REDUCE: [(0, AlgorithmConfig())],
     }
     kept = spread(2, 2, defaults, launcher.version())
     table = TuningTable(kept.cluster, kept.library, (*kept.rules, *inner.rules))

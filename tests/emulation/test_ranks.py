@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import PATIENCE
 from tuner.base import processes
-from tuner.emulation import Lab, launch
+from tuner.emulation import EmulatedCluster, launch
 from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("programs") / "hosts.py"
@@ -30,64 +30,70 @@ def starter(request: pytest.FixtureRequest) -> Launcher:
 def answer(words: list[str], starter: Launcher, program: Path = PROGRAM) -> dict[str, Any]:
     """What rank 0 printed; the launch is ended if it takes too long."""
     mark = f"{os.getpid()} {starter.library}"
-    variables = {**os.environ, launch.RUN: mark}
+    variables = {**os.environ, launch.RUN_VARIABLE: mark}
     command = [*words, str(starter.python), str(program)]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as running:
         try:
             text = running.communicate(timeout=PATIENCE)[0]
         finally:
-            processes.end(lambda: processes.with_variable(launch.RUN, mark))
+            processes.terminate(lambda: processes.pids_with_variable(launch.RUN_VARIABLE, mark))
     assert running.returncode == 0
     found: dict[str, Any] = json.loads(text.splitlines()[-1])
     return found
 
 
 @pytest.mark.parametrize("ppn", [1, 2])
-def test_ranks_of_all_hosts_reduce_together(flat: Lab, starter: Launcher, ppn: int) -> None:
+def test_ranks_of_all_hosts_reduce_together(
+    flat: EmulatedCluster, starter: Launcher, ppn: int
+) -> None:
     before = flat.status().counters
-    words = launch.words(flat, starter.library, starter.executable, 4 * ppn, ppn)
+    words = launch.launch_command(flat, starter.library, starter.executable, 4 * ppn, ppn)
     said = answer(words, starter)
     after = flat.status().counters
-    assert said["names"] == [host for host in flat.emulation.hosts for _ in range(ppn)]
+    assert said["names"] == [host for host in flat.network.hosts for _ in range(ppn)]
     assert said["beside"] == [ppn] * 4 * ppn
     assert all(said["right"])
     assert before is not None
     assert after is not None
-    for host in flat.emulation.hosts:
+    for host in flat.network.hosts:
         crossed = after.nbytes(host, "switch") - before.nbytes(host, "switch")
         assert crossed > 8 * 30_000 / 4
 
 
 def test_a_bare_launcher_on_the_first_host_reaches_all(
-    flat: Lab, starter: Launcher, capfd: pytest.CaptureFixture[str]
+    flat: EmulatedCluster, starter: Launcher, capfd: pytest.CaptureFixture[str]
 ) -> None:
     command = [starter.executable, "-n", "8", starter.python, PROGRAM]
     assert launch.run(flat, [*map(str, command)], ppn=2, timeout=PATIENCE) == 0
     said = json.loads(capfd.readouterr().out.splitlines()[-1])
-    assert said["names"] == [host for host in flat.emulation.hosts for _ in range(2)]
+    assert said["names"] == [host for host in flat.network.hosts for _ in range(2)]
     assert all(said["right"])
 
 
-def test_fewer_ranks_than_hosts(racks: Lab, starter: Launcher) -> None:
-    words = launch.words(racks, starter.library, starter.executable, 3, 2)
+def test_fewer_ranks_than_hosts(racks: EmulatedCluster, starter: Launcher) -> None:
+    words = launch.launch_command(racks, starter.library, starter.executable, 3, 2)
     assert answer(words, starter)["names"] == ["a", "a", "b"]
 
 
 def test_ranks_that_share_a_host_look_into_its_memory_more_often(
-    flat: Lab, starter: Launcher
+    flat: EmulatedCluster, starter: Launcher
 ) -> None:
     """What a launch is like its ranks find out themselves, however it was started."""
     alone, together = (
-        answer(launch.words(flat, starter.library, starter.executable, 2, ppn), starter, WAITING)[
-            "sleeps"
-        ]
+        answer(
+            launch.launch_command(flat, starter.library, starter.executable, 2, ppn),
+            starter,
+            WAITING,
+        )["sleeps"]
         for ppn in (1, 2)
     )
     assert 100 < alone < together / 4
 
 
-def test_a_rank_that_waits_looks_again_soon_at_first(flat: Lab, starter: Launcher) -> None:
+def test_a_rank_that_waits_looks_again_soon_at_first(
+    flat: EmulatedCluster, starter: Launcher
+) -> None:
     """The library may have to finish what it just sent, and no descriptor tells that it can."""
-    words = launch.words(flat, starter.library, starter.executable, 2, 1)
+    words = launch.launch_command(flat, starter.library, starter.executable, 2, 1)
     first, *_, last = answer(words, starter, SLEEPS)["sleeps"]
     assert 2 * first < last

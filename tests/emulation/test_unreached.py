@@ -37,7 +37,7 @@ def test_hosts_that_swallow_packets_are_named_and_nothing_stays_behind(
 ) -> None:
     if shutil.which("ssh") is None or not MPICH_PYTHON.exists():
         pytest.skip("needs ssh and the environment of MPICH")
-    others = [namespaces.address(1), namespaces.address(2)]
+    others = [namespaces.ip_address(1), namespaces.ip_address(2)]
     launches = [
         subprocess.Popen(
             [
@@ -73,4 +73,4 @@ def test_hosts_that_swallow_packets_are_named_and_nothing_stays_behind(
         for launch in launches:
             launch.terminate()
             launch.wait(LONGEST)
-    assert not processes.on([namespaces.NAMES / alone])
+    assert not processes.pids_in_namespaces([namespaces.NAMESPACE_DIR / alone])

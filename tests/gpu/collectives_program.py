@@ -2,9 +2,9 @@
 
     collectives_program.py cuda|pretended|aware
 
-`pretended` puts a device on the host's memory, to try everything but CUDA itself; `aware` says that
-MPI takes that memory, as it really does. All ranks may share one GPU. Values are small integers, so
-every order of reduction gives the same bits.
+`pretended` puts a device on the host's memory, to try everything but CUDA itself; `all_cuda_aware`
+says that MPI takes that memory, as it really does. All ranks may share one GPU. Values are small
+integers, so every order of reduction gives the same bits.
 """
 
 import math
@@ -24,7 +24,7 @@ from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.path_classes import CUDA
-from tuner.core.table import SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
 from tuner.runtime import device_protocol
 from tuner.runtime.agreement import library_name
 
@@ -58,14 +58,14 @@ def table(number: int, upto: float) -> TuningTable:
     """The `number`-th algorithm of every collective below `upto` bytes, the default above."""
     rules: list[Rule] = []
     for collective in Collective:
-        names = algorithms.names(collective)
+        names = algorithms.algorithm_names(collective)
         name = names[number % len(names)]
         cut = number % 2 and "segment" in algorithms.describe(collective, name).params
-        choice = Choice(name, {"segment": 1000} if cut else {}, SCHEDULE)
-        key = Key(collective, 1, WORLD.size, CUDA)
+        choice = AlgorithmConfig(name, {"segment": 1000} if cut else {}, SCHEDULE)
+        key = RuleKey(collective, 1, WORLD.size, CUDA)
         rules.append(Rule(key, 0, upto, choice, Evidence("none")))
         if upto < math.inf:
-            rules.append(Rule(key, int(upto), math.inf, Choice(), Evidence("none")))
+            rules.append(Rule(key, int(upto), math.inf, AlgorithmConfig(), Evidence("none")))
     return TuningTable(Cluster("here", 1, 2, "any", 1 << 30), library_name(), tuple(rules))
 
 
@@ -132,12 +132,12 @@ def check(comm: Any, case: Case, where: str, put: Any, get: Any) -> None:
 
 def check_movements(comm: Any, count: int, where: str, put: Any, get: Any) -> int:
     """What MPI takes from the device never comes to the host."""
-    pretended, calls = device_protocol.present(), 0
+    pretended, calls = device_protocol.cuda_device_or_none(), 0
     brought = pretended.brought_to_host if isinstance(pretended, FakeDevice) else 0
     for case in movements(count):
         check(comm, case, where, put, get)
         calls += 1
-    direct = where != MIXED and device_protocol.cuda_aware()
+    direct = where != MIXED and device_protocol.is_cuda_aware()
     if direct and isinstance(pretended, FakeDevice) and pretended.brought_to_host > brought:
         refuse(f"movements {where} went through the host")
     return calls
@@ -152,7 +152,7 @@ def device(kind: str) -> tuple[Any, Any]:
     """How to put an array on the device, and how to get it back."""
     if kind != "cuda":
         os.environ["TUNER_CUDA_AWARE"] = str(int(kind == "aware"))
-        device_protocol.cuda = cache(_pretended)  # before the dispatcher is imported
+        device_protocol.cuda_device = cache(_pretended)  # before the dispatcher is imported
         return lambda array: resident(array.copy()), np.asarray
     import cupy
 
@@ -174,8 +174,8 @@ def main(kind: str) -> None:
     put, get = device(kind)
     from tuner.runtime import tune
 
-    calls, most = 0, max(len(algorithms.names(collective)) for collective in Collective)
-    direct = device_protocol.cuda_aware()
+    calls, most = 0, max(len(algorithms.algorithm_names(collective)) for collective in Collective)
+    direct = device_protocol.is_cuda_aware()
     few = kind == "pretended" or (kind == "cuda" and stands_in())
     for number in range(3 if few else most):  # what copies, not what is copied
         ours = table(number, math.inf if direct else FROM)

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.runtime.device_protocol import Device, cuda
+from tuner.runtime.device_protocol import Device, cuda_device
 from tuner.runtime.staging import Staging
 
 os.environ.setdefault("CUPY_STANDIN_DEVICES", "4")  # before CuPy is imported, here and by ranks
@@ -15,7 +15,7 @@ os.environ.setdefault("CUPY_STANDIN_DEVICES", "4")  # before CuPy is imported, h
 def device() -> Device:
     """The GPU; the reason for its absence otherwise."""
     try:
-        return cuda()
+        return cuda_device()
     except InputError as reason:
         pytest.skip(str(reason))
 

@@ -15,8 +15,8 @@ from mpi4py import MPI
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.runtime import nccl as nccl_module
-from tuner.runtime.device_protocol import cuda
-from tuner.runtime.nccl import Cannot, Nccl, connect
+from tuner.runtime.device_protocol import cuda_device
+from tuner.runtime.nccl import NcclComm, Unavailable, connect
 
 WORLD = MPI.COMM_WORLD
 COUNTS = (0, 1, 5, 1003, 1 << 20)
@@ -33,7 +33,7 @@ def require(right: bool, what: str) -> None:
         WORLD.Abort(1)
 
 
-def check(nccl: Nccl, count: int, dtype: str, on_device: bool) -> None:
+def check(nccl: NcclComm, count: int, dtype: str, on_device: bool) -> None:
     """Broadcast from the last rank, and reductions, in place and not."""
     import cupy
 
@@ -59,7 +59,7 @@ def choose(how: str) -> None:
     if how == "versions":
         os.environ["CUPY_STANDIN_NCCL"] = ("23203", "21801")[WORLD.rank % 2]
     try:
-        cuda()
+        cuda_device()
     except InputError:
         return
     import cupy
@@ -71,14 +71,14 @@ def choose(how: str) -> None:
 def main(how: str) -> None:
     choose(how)
     answer = connect(WORLD.Dup())
-    if isinstance(answer, Cannot):
+    if isinstance(answer, Unavailable):
         reasons = WORLD.allgather(answer.reason)
         require(len(set(reasons)) == 1, "the reasons differ")
         if WORLD.rank == 0:
             print(f"cannot: {reasons[0]}")
         return
-    require(answer.can(Collective.ALLREDUCE, MPI.SUM, MPI.FLOAT), "what it can")
-    nccl_module._MOST_BYTES = 1 << 20  # so that large broadcasts go in parts
+    require(answer.supports(Collective.ALLREDUCE, MPI.SUM, MPI.FLOAT), "what it can")
+    nccl_module._MAX_BCAST_BYTES = 1 << 20  # so that large broadcasts go in parts
     for count, dtype, parity in product(COUNTS, ("i", "f", "d", "B"), (0, 1, 2)):
         check(answer, count, dtype, parity == 2 or (WORLD.rank + parity) % 2 == 0)
     answer.release()

@@ -43,7 +43,7 @@ class PretendedNccl:
 def main(plan: str, results: str, budget: str, limit: str) -> None:
     how = os.environ["TUNER_TEST_DEVICES"].split()
     os.environ["TUNER_CUDA_AWARE"] = str(int("aware" in how))
-    device_protocol.cuda = cache(lambda: FakeDevice(2 if "two" in how else 1))
+    device_protocol.cuda_device = cache(lambda: FakeDevice(2 if "two" in how else 1))
     if "nccl" in how:
         pretended: Any = PretendedNccl
         nccl.connect = pretended

@@ -8,21 +8,23 @@ from mpi4py import MPI
 
 from tuner.algorithms import build
 from tuner.core.collective import Collective
-from tuner.runtime.buffers import contiguous
-from tuner.runtime.executor import Bound
+from tuner.runtime.buffers import contiguous_view
+from tuner.runtime.executor import PersistentSchedule
 from tuner.runtime.memory import DeviceMemory
-from tuner.runtime.rank_schedule import Part
+from tuner.runtime.rank_schedule import RankSchedule
 
 WORLD = MPI.COMM_WORLD
 CHUNK = 1000  # elements
 
 
-def bound(collective: Collective, name: str, content: Any, memory: DeviceMemory) -> Bound:
-    part = Part.of(build(collective, name, WORLD.size), WORLD.rank, len(content))
-    view = contiguous(content, writable=True)
+def bound(
+    collective: Collective, name: str, content: Any, memory: DeviceMemory
+) -> PersistentSchedule:
+    part = RankSchedule.from_schedule(build(collective, name, WORLD.size), WORLD.rank, len(content))
+    view = contiguous_view(content, writable=True)
     assert view is not None
-    spare = memory.empty(part.beyond * content.dtype.itemsize)
-    return Bound(part, WORLD, view.flat, spare, content.dtype.itemsize, memory)
+    spare = memory.empty(part.extra_elements * content.dtype.itemsize)
+    return PersistentSchedule(part, WORLD, view.flat, spare, content.dtype.itemsize, memory)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from tuner import algorithms
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.path_classes import CUDA
-from tuner.core.table import SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
 from tuner.runtime import device_protocol
 from tuner.runtime.agreement import library_name
 
@@ -25,13 +25,13 @@ DEVICE = FakeDevice()
 
 def staged() -> Iterator[tuple[Collective, str]]:
     for collective in (Collective.BCAST, Collective.ALLREDUCE):
-        for name in algorithms.names(collective, algorithms.NEEDS):
+        for name in algorithms.algorithm_names(collective, algorithms.REQUIREMENTS):
             if algorithms.build(collective, name, WORLD.size).staged:
                 yield collective, name
 
 
-def table(collective: Collective, choice: Choice) -> TuningTable:
-    key = Key(collective, 1, WORLD.size, CUDA)
+def table(collective: Collective, choice: AlgorithmConfig) -> TuningTable:
+    key = RuleKey(collective, 1, WORLD.size, CUDA)
     rule = Rule(key, 0, float("inf"), choice, Evidence("none"))
     return TuningTable(Cluster("here", 1, 2, "any", 1 << 30), library_name(), (rule,))
 
@@ -44,12 +44,12 @@ def check(right: bool, what: str) -> None:
 
 def main() -> None:
     os.environ["TUNER_CUDA_AWARE"] = "1"
-    device_protocol.cuda = cache(lambda: DEVICE)  # before the dispatcher is imported
+    device_protocol.cuda_device = cache(lambda: DEVICE)  # before the dispatcher is imported
     from tuner.runtime import tune
 
     found = list(staged())
     for collective, name in found:
-        made = table(collective, Choice(name, {}, SCHEDULE))
+        made = table(collective, AlgorithmConfig(name, {}, SCHEDULE))
         comm = tune(WORLD.Dup(), made, memory=CUDA)
         for count in (1, 1003):
             mine, result = resident(np.arange(count) + WORLD.rank), resident(np.zeros(count, int))

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.programs import printed
 from tuner.launch import Launcher
-from tuner.runtime.device_protocol import Device, cuda_aware
+from tuner.runtime.device_protocol import Device, is_cuda_aware
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -28,7 +28,7 @@ def test_schedules_run_on_device_memory(
     stands_in: bool, launcher: Launcher, ranks: int, aware: str
 ) -> None:
     """Messages from and to the device, kernels for what is reduced."""
-    if not (stands_in or cuda_aware()):
+    if not (stands_in or is_cuda_aware()):
         pytest.skip("this MPI library is not CUDA-aware: it takes the host's memory alone")
     said = printed(
         launcher,

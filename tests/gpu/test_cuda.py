@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from tuner.core.calibration import FREE_REDUCTION, Estimate, ReductionCost
+from tuner.core.calibration import ZERO_REDUCTION_COST, Estimate, ReductionCost
 from tuner.core.path_classes import CUDA, HOST
-from tuner.runtime.buffers import contiguous
+from tuner.runtime.buffers import contiguous_view
 from tuner.runtime.compatibility import datatype_of_code
-from tuner.runtime.device_protocol import NO_DEVICE, Device, PointerCache, memory_of
-from tuner.runtime.device_reduction import SIZES, Folding
+from tuner.runtime.device_protocol import NO_DEVICE, Device, PointerCache, memory_kind_of
+from tuner.runtime.device_reduction import TIMED_SIZES, DeviceReducer
 from tuner.runtime.memory import DeviceMemory
 from tuner.runtime.staging import READ, WRITE, Staging
 
 COMM = MPI.COMM_SELF.Dup()
 DEAR = ReductionCost(Estimate.exact(1.0), Estimate.exact(1.0))
-FREE = {HOST: DEAR, CUDA: FREE_REDUCTION}  # kernels at all sizes
+FREE = {HOST: DEAR, CUDA: ZERO_REDUCTION_COST}  # kernels at all sizes
 INTEGERS, FLOATS, COMPLEX = "bBhHiIlLqQ", "fd", "FD"
 NUMBERS = ("SUM", "PROD", "MIN", "MAX")
 BITS, LOGIC = ("BAND", "BOR", "BXOR"), ("LAND", "LOR", "LXOR")
@@ -61,7 +61,7 @@ def test_what_was_copied_to_the_device_is_there_for_every_stream(device: Device)
 
     numbers, found = np.arange(1000.0), np.zeros(1000)
     with cupy.cuda.Stream(non_blocking=True):
-        copy = device.copied(numbers)
+        copy = device.upload(numbers)
     with cupy.cuda.Stream(non_blocking=True) as other:
         copy.data.copy_to_host_async(found.ctypes.data, found.nbytes)
         other.synchronize()
@@ -75,7 +75,7 @@ def test_what_is_fetched_waits_for_the_stream_that_computes_it(device: Device) -
     with cupy.cuda.Stream(non_blocking=True):
         array = cupy.zeros(1000)
         array[...] = 7
-        device.fetch(array, found)
+        device.download(array, found)
     assert set(found) == {7}
 
 
@@ -83,12 +83,12 @@ def test_the_driver_tells_memory_apart(device: Device) -> None:
     import cupy
 
     managed = cupy.ndarray(8, "f8", cupy.cuda.malloc_managed(64))
-    registered = device.pinned(4096)
-    query = device.pointers
-    assert memory_of(cupy.ones(3)) == CUDA
-    assert memory_of([cupy.ones(3), 3, MPI.DOUBLE]) == CUDA
-    assert memory_of(managed) == CUDA
-    assert memory_of(np.ones(3)) == HOST
+    registered = device.allocate_pinned(4096)
+    query = device.pointer_cache
+    assert memory_kind_of(cupy.ones(3)) == CUDA
+    assert memory_kind_of([cupy.ones(3), 3, MPI.DOUBLE]) == CUDA
+    assert memory_kind_of(managed) == CUDA
+    assert memory_kind_of(np.ones(3)) == HOST
     assert query.device(registered.ctypes.data, 4096, registered) == NO_DEVICE
     assert query.device(np.ones(3).ctypes.data, 24, registered) == NO_DEVICE
 
@@ -104,13 +104,13 @@ def test_memory_that_the_pool_gave_back_is_asked_about_again(device: Device) -> 
 
     cache, buffer = PointerCache(query), cupy.ones(1 << 20)
     for _ in range(3):
-        memory_of(buffer, cache)
-        memory_of(buffer[10:20], cache)
+        memory_kind_of(buffer, cache)
+        memory_kind_of(buffer[10:20], cache)
     assert len(asked) == 2
     del buffer
     gc.collect()
     cupy.get_default_memory_pool().free_all_blocks()
-    memory_of(cupy.ones(1 << 20), cache)
+    memory_kind_of(cupy.ones(1 << 20), cache)
     assert len(asked) == 3
 
 
@@ -124,10 +124,10 @@ def test_a_view_of_device_memory_is_that_memory(device: Device) -> None:
         ([buffer, (3, 2), MPI.DOUBLE], range(2, 5)),
         ([buffer, 0, MPI.DOUBLE], []),
     ):
-        view = contiguous(spec, writable=True)
+        view = contiguous_view(spec, writable=True)
         assert view is not None
-        assert device.over(view.array).get().tolist() == list(expected)
-    assert contiguous(buffer[:, ::2], writable=True) is None
+        assert device.device_array(view.array).get().tolist() == list(expected)
+    assert contiguous_view(buffer[:, ::2], writable=True) is None
 
 
 def test_gaps_are_refused(staging: Staging) -> None:
@@ -181,7 +181,7 @@ def test_the_stream_of_another_library_is_waited_for(device: Device) -> None:
             buffer += 1.0
         interface = buffer.__cuda_array_interface__
     assert interface["stream"] == stream.ptr
-    device.settle(SimpleNamespace(__cuda_array_interface__=interface))
+    device.synchronise_buffers(SimpleNamespace(__cuda_array_interface__=interface))
     assert stream.done
 
 
@@ -215,7 +215,7 @@ def test_a_stream_that_nobody_names_is_waited_for(staging: Staging) -> None:
     with stream:
         for _ in range(50):
             buffer += 1.0
-    staging.device.settle(foreign)
+    staging.device.synchronise_buffers(foreign)
     assert stream.done
 
 
@@ -254,7 +254,10 @@ def test_what_the_driver_does_not_know_is_where_its_owner_says(
         raise cupy.cuda.runtime.CUDARuntimeError(1)
 
     monkeypatch.setattr(cupy.cuda.runtime, "pointerGetAttributes", fails)
-    assert memory_of(Foreign(cupy.ones(3), "<f8"), PointerCache(device.pointers.query)) == CUDA
+    assert (
+        memory_kind_of(Foreign(cupy.ones(3), "<f8"), PointerCache(device.pointer_cache.query))
+        == CUDA
+    )
 
 
 @pytest.mark.parametrize(("name", "dtype"), FOLDS)
@@ -266,13 +269,13 @@ def test_kernel_and_host_give_the_same_bits(
     op: MPI.Op = getattr(MPI, name)
     kernel, datatype = device.kernel(op, np.dtype(dtype)), datatype_of_code(dtype)
     assert (kernel is None) == (name == "PROD" and dtype in COMPLEX)
-    like, folding = cupy.empty(1, dtype), Folding(staging, FREE)
-    by_host = kernel is None or folding.kernel_from(op, datatype, like) == math.inf
+    like, folding = cupy.empty(1, dtype), DeviceReducer(staging, FREE)
+    by_host = kernel is None or folding.kernel_threshold(op, datatype, like) == math.inf
     assert by_host <= (kernel is None or (name == "SUM" and np.dtype(dtype).itemsize < 4))
     for count in SIZES_FOLDED:
         first, second = content(dtype, count, 1), content(dtype, count, 2)
         there = cupy.asarray(second)
-        folding.fold(op, datatype, cupy.asarray(first), there)
+        folding.reduce(op, datatype, cupy.asarray(first), there)
         op.Reduce_local(first, second)
         assert there.get().tobytes() == second.tobytes(), count
 
@@ -286,7 +289,7 @@ def test_users_operators_are_folded_on_the_host(staging: Staging) -> None:
 
     op = MPI.Op.Create(subtract, commute=False)
     first, second = cupy.asarray([10, 20], "i4"), cupy.asarray([1, 2], "i4")
-    Folding(staging).fold(op, MPI.INT, first, second)
+    DeviceReducer(staging).reduce(op, MPI.INT, first, second)
     assert second.get().tolist() == [9, 18]
     op.Free()
 
@@ -294,25 +297,25 @@ def test_users_operators_are_folded_on_the_host(staging: Staging) -> None:
 def test_the_switch_is_found_and_kept(staging: Staging) -> None:
     import cupy
 
-    folding, like = Folding(staging), cupy.empty(1, "f4")
-    found = folding.kernel_from(MPI.SUM, MPI.FLOAT, like)
-    assert found == math.inf or found in SIZES
-    assert folding.kernel_from(MPI.SUM, MPI.FLOAT, like) == found
+    folding, like = DeviceReducer(staging), cupy.empty(1, "f4")
+    found = folding.kernel_threshold(MPI.SUM, MPI.FLOAT, like)
+    assert found == math.inf or found in TIMED_SIZES
+    assert folding.kernel_threshold(MPI.SUM, MPI.FLOAT, like) == found
 
 
 def test_scratch_is_device_memory_that_lives_as_long_as_its_array(device: Device) -> None:
     import cupy
 
-    scratch = device.scratch(32)
-    assert device.pointers.query(scratch.ctypes.data) == device.number
+    scratch = device.allocate(32)
+    assert device.pointer_cache.query(scratch.ctypes.data) == device.number
     parts = scratch.view("f8")[:2], scratch.view("f8")[2:]
     del scratch
     gc.collect()
     others = [cupy.full(4, 7.0) for _ in range(10)]  # would come to lie there
-    device.over(parts[0])[...] = cupy.asarray([1.0, 2.0])
-    device.copy(device.over(parts[0]), device.over(parts[1]))
+    device.device_array(parts[0])[...] = cupy.asarray([1.0, 2.0])
+    device.copy_async(device.device_array(parts[0]), device.device_array(parts[1]))
     device.synchronise()
-    assert device.over(parts[1]).get().tolist() == [1.0, 2.0]
+    assert device.device_array(parts[1]).get().tolist() == [1.0, 2.0]
     assert all(other.get().tolist() == [7.0] * 4 for other in others)
 
 
@@ -325,7 +328,7 @@ def test_device_memory_reduces_as_the_host(device: Device, count: int) -> None:
         op = MPI.SUM if datatype.is_predefined else FIRST
         first, second = content(dtype, count, 1), content(dtype, count, 2)
         there = [cupy.asarray(array) for array in (first, second)]
-        views = [contiguous([array, MPI.DOUBLE], writable=True) for array in there]
+        views = [contiguous_view([array, MPI.DOUBLE], writable=True) for array in there]
         memory.reduce(op, datatype, count, *(view.flat for view in views if view is not None))
         device.synchronise()
         expected = first + second if op == MPI.SUM else first

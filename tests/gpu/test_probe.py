@@ -7,7 +7,7 @@ import pytest
 from tuner.calibrate import calibrate
 from tuner.core.measurement import Measurements
 from tuner.launch import Launcher
-from tuner.probe.device_points import COPIES
+from tuner.probe.device_points import COPY_SUBJECTS
 from tuner.probe.driver import probe
 
 
@@ -29,7 +29,7 @@ def test_everything_about_the_gpu_is_measured(measured: Measurements) -> None:
     found = {(one.kind, one.subject) for one in measured.series}
     assert {one.memory for one in measured.series} == {"cuda"}
     assert {("pointer", "query"), ("launch", "kernel")} <= found
-    assert {("copy", name) for name in COPIES} <= found
+    assert {("copy", name) for name in COPY_SUBJECTS} <= found
     assert {("reduction", "sum_float32"), ("reduction", "max_int64")} <= found
     assert {name for kind, name in found if kind == "pingpong"} & {"same_gpu", "nvlink", "pcie"}
     assert {("collective", "bcast"), ("collective", "allreduce")} <= found
@@ -47,8 +47,8 @@ def test_a_calibration_of_it_is_plausible(measured: Measurements, stands_in: boo
     if stands_in:
         pytest.skip("the stand-in's memory is the host's")
     found = calibrate(measured)
-    inside = found.path("self", "cuda").segments[-1].beta.value
-    outside = found.path("staging", "cuda").segments[-1].beta.value
+    inside = found.path_cost("self", "cuda").segments[-1].beta.value
+    outside = found.path_cost("staging", "cuda").segments[-1].beta.value
     assert 0 < inside < outside < 1e-8
     assert 0 < found.reduction["cuda"].launch.value < 1e-2
     assert 0 < found.pointer_query < 1e-3

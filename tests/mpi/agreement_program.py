@@ -1,7 +1,7 @@
 """Run by mpirun: agrees on tables, one case of the JSON list in the first argument after another.
 
 A case holds what all ranks are asked for (`all`) and what the last rank alone is asked for
-(`last`): arguments of `request_for`, `environment`, `version` to pretend another one of the
+(`last`): arguments of `resolve_request`, `environment`, `version` to pretend another one of the
 library, and `otherwise` to understand the table in another way. For each case rank 0 prints what
 every rank came to.
 """
@@ -16,14 +16,14 @@ from mpi4py import MPI
 
 from tuner.core.table import read_table
 from tuner.runtime import agreement
-from tuner.runtime.agreement import Agreed, library_name, obtain
+from tuner.runtime.agreement import TableAgreement, agree_on_table, library_name
 from tuner.runtime.consensus import run_together
-from tuner.runtime.table_source import request_for
+from tuner.runtime.table_source import resolve_request
 
 WORLD = MPI.COMM_WORLD
 
 
-def outcome(agreed: Agreed) -> dict[str, Any]:
+def outcome(agreed: TableAgreement) -> dict[str, Any]:
     rules = agreed.table.rules if agreed.table else ()
     return {
         "algorithms": sorted({rule.choice.algorithm for rule in rules}),
@@ -33,7 +33,7 @@ def outcome(agreed: Agreed) -> dict[str, Any]:
     }
 
 
-def play(case: dict[str, Any], comm: MPI.Intracomm) -> Agreed:
+def play(case: dict[str, Any], comm: MPI.Intracomm) -> TableAgreement:
     """One agreement under the circumstances of this rank."""
     mine = case.get("all", {})
     if comm.rank == comm.size - 1:
@@ -52,7 +52,7 @@ def play(case: dict[str, Any], comm: MPI.Intracomm) -> Agreed:
     if mine.get("otherwise"):
         vars(agreement)["table_record"] = lambda table: {}
     agreed, failure = run_together(
-        comm, lambda ranks: obtain(ranks, lambda: request_for(library_name(), **asked))
+        comm, lambda ranks: agree_on_table(ranks, lambda: resolve_request(library_name(), **asked))
     )
     assert agreed is not None, failure
     vars(agreement)["table_record"] = understood

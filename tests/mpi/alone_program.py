@@ -8,7 +8,7 @@ import threading
 
 from mpi4py import MPI
 
-from tuner.runtime.collective_lock import VARIABLES, alone
+from tuner.runtime.collective_lock import VARIABLES_LOCK, collective_lock
 
 WORLD = MPI.COMM_WORLD
 THREADS, TIMES = 3, 3
@@ -17,7 +17,7 @@ inside, together = list[int](), list[int]()
 
 def often(comm: MPI.Intracomm, number: int) -> None:
     for _ in range(TIMES):
-        with alone(comm):
+        with collective_lock(comm):
             inside.append(number)
             comm.Barrier()
             together.append(len(inside) - 1)
@@ -33,7 +33,7 @@ def main() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    wrong = WORLD.allreduce(sum(together) + VARIABLES.locked())
+    wrong = WORLD.allreduce(sum(together) + VARIABLES_LOCK.locked())
     entered = WORLD.allreduce(len(together))
     if WORLD.rank == 0:
         fine = wrong == 0 and entered == THREADS * TIMES * WORLD.size

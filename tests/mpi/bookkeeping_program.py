@@ -9,7 +9,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from tuner.probe.timing import Arm, Stopwatch
+from tuner.probe.timing import Stopwatch, TimedOperation
 
 LONG = 0.02  # seconds
 REPETITIONS = 10
@@ -23,8 +23,12 @@ def call() -> None:
     ended.append(time.monotonic())
 
 
-watch = Stopwatch(comm.Dup(), crowded=True, alive=lambda: turned.append(time.monotonic()))
-watch.sample([Arm(call)], target=0.0, seconds=0.0, seed=1, fewest=REPETITIONS)
+watch = Stopwatch(
+    comm.Dup(), oversubscribed=True, keep_alive=lambda: turned.append(time.monotonic())
+)
+watch.sample(
+    [TimedOperation(call)], ci_half_width=0.0, seconds=0.0, seed=1, min_repetitions=REPETITIONS
+)
 before = np.array(comm.bcast(ended[-REPETITIONS:-1], root=1))
 after = np.array(turned[-REPETITIONS:-1])  # the very last saw that there are enough
 if comm.rank == 0:

@@ -4,19 +4,21 @@ import time
 
 from mpi4py import MPI
 
-from tuner.probe.clock import Clock
+from tuner.probe.clock import SharedClock
 
 comm = MPI.Intracomm(MPI.COMM_WORLD.Dup())
 ahead = 1000.0 * comm.rank
-clock = Clock(comm, lambda: time.monotonic() + ahead, name=f"clock {comm.rank}")
+clock = SharedClock(comm, lambda: time.monotonic() + ahead, name=f"clock {comm.rank}")
 comm.Barrier()
-error = max(abs(clock.now() - time.monotonic()), abs(clock.here(clock.now()) - clock.read()))
+error = max(
+    abs(clock.now() - time.monotonic()), abs(clock.to_local(clock.now()) - clock.read_local())
+)
 worst = comm.allreduce(error, MPI.MAX)
-described = clock.described()
-same = Clock(MPI.Intracomm(comm.Dup()))
+described = clock.describe()
+same = SharedClock(MPI.Intracomm(comm.Dup()))
 if comm.rank == 0:
-    assert same.one
-    assert not clock.one
+    assert same.is_single
+    assert not clock.is_single
     assert [round(value, 2) for value in described["offsets"]] == [
         1000.0 * rank for rank in range(comm.size)
     ]

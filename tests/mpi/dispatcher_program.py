@@ -20,7 +20,7 @@ from tests.support.ladders import table_of
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, Choice
+from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.dispatch_table import METHODS
@@ -91,7 +91,7 @@ class Kind:
 
 def kinds(collective: Collective) -> list[Kind]:
     """Every datatype with every operator that MPI has for it; where nothing is reduced, one."""
-    if not collective.reduces:
+    if not collective.is_reduction:
         moved = [Kind(dtype, MPI.SUM) for dtype in (*INTEGERS, *FLOATS, *COMPLEX, "G", "?")]
         return [*moved, Kind("i8", MPI.SUM, MATRIX)]
     return [
@@ -108,21 +108,25 @@ def kinds(collective: Collective) -> list[Kind]:
     ]
 
 
-def choices(collective: Collective) -> Iterator[Choice]:
-    """Ours as they are and with `SMALL` parameters; the library's under every name that it has."""
-    for name in algorithms.names(collective, algorithms.NEEDS):
+def choices(collective: Collective) -> Iterator[AlgorithmConfig]:
+    """Ours as they are and with `MAX_INLINE_INGEST_BYTES` parameters; the library's under every
+    name that it has.
+    """
+    for name in algorithms.algorithm_names(collective, algorithms.REQUIREMENTS):
         known = algorithms.describe(collective, name).params
         small = {key: value for key, value in SMALL.items() if key in known}
-        yield from (Choice(name, params, SCHEDULE) for params in ([{}, small] if small else [{}]))
-    library = mpi_libraries.named(LIBRARY)
+        yield from (
+            AlgorithmConfig(name, params, SCHEDULE) for params in ([{}, small] if small else [{}])
+        )
+    library = mpi_libraries.library_module(LIBRARY)
     for name in library.ALGORITHMS.get(collective, ()):
         if "mpich" in LIBRARY:
             segmented = bool(library.ALGORITHMS[collective][name].segment)
-            yield Choice(name, {"segment": 64} if segmented else {})
+            yield AlgorithmConfig(name, {"segment": 64} if segmented else {})
         elif name not in ("default", "two_proc"):  # which is for two ranks alone
-            yield Choice(name)
-            if name in library.SEGMENTED.get(collective, ()):
-                yield Choice(name, {"segment": 64})
+            yield AlgorithmConfig(name)
+            if name in library.SEGMENTED_ALGORITHMS.get(collective, ()):
+                yield AlgorithmConfig(name, {"segment": 64})
 
 
 class Call:
@@ -137,8 +141,8 @@ class Call:
         """The array that this rank receives; None where it receives nothing."""
         at_root = comm.rank == self.root
         send, receive = self.arguments(comm.rank, at_root, in_place)
-        others: list[Any] = [self.kind.op] if self.collective.reduces else []
-        others += [self.root] if self.collective.rooted else []
+        others: list[Any] = [self.kind.op] if self.collective.is_reduction else []
+        others += [self.root] if self.collective.is_rooted else []
         given = [receive] if self.collective is Collective.BCAST else [send, receive]
         getattr(comm, self.method)(*(self.spec(array) for array in given), *others)
         if self.collective in (Collective.REDUCE, Collective.GATHER) and not at_root:
@@ -165,19 +169,19 @@ class Call:
         if collective is Collective.REDUCE_SCATTER:
             return (MPI.IN_PLACE, everything) if in_place else (everything, empty)
         alone = collective in (Collective.REDUCE, Collective.GATHER)
-        into = np.zeros_like(everything) if collective.divided else empty
+        into = np.zeros_like(everything) if collective.has_blocks else empty
         if alone and not at_root:
             return share, None
         if not in_place:
             return share, into
-        return MPI.IN_PLACE, everything if collective.divided else share
+        return MPI.IN_PLACE, everything if collective.has_blocks else share
 
 
-def coarse(choice: Choice) -> Choice:
+def coarse(choice: AlgorithmConfig) -> AlgorithmConfig:
     """The same with longer segments, where it has any."""
     segment = choice.params.get("segment")
     longer = {} if segment is None else {"segment": COARSE * int(segment)}
-    return Choice(choice.algorithm, {**choice.params, **longer}, choice.via)
+    return AlgorithmConfig(choice.algorithm, {**choice.params, **longer}, choice.via)
 
 
 def counts(p: int) -> tuple[int, ...]:
@@ -204,7 +208,7 @@ def aborts(collective: Collective, kind: Kind, count: int, p: int) -> bool:
 
 def check(
     collective: Collective,
-    choice: Choice,
+    choice: AlgorithmConfig,
     comm: MPI.Intracomm,
     first: int,
     combinations: list[Combination],
@@ -215,12 +219,14 @@ def check(
         return
     ladder = [(0, choice)]
     wanted: dict[tuple[Any, ...], Any] = {(collective, p): ladder}
-    if collective.reduces:
-        safe = choice.via == SCHEDULE or mpi_libraries.named(LIBRARY).order_safe(collective, choice)
+    if collective.is_reduction:
+        safe = choice.via == SCHEDULE or mpi_libraries.library_module(
+            LIBRARY
+        ).preserves_operand_order(collective, choice)
         wanted = {(collective, p, "commutative"): ladder}
         wanted |= {(collective, p): ladder} if safe else {}
     tuned = tune(comm, table_of(wanted, library=LIBRARY))
-    roots = (0, p - 1) if collective.rooted else (0,)
+    roots = (0, p - 1) if collective.is_rooted else (0,)
     places = (False,) if collective is Collective.BCAST else (False, True)
     ways = list(product(roots, places))
     for number, (kind, count) in combinations:
@@ -238,12 +244,12 @@ def check(
     tuned.finalize()
 
 
-def possible(collective: Collective, choice: Choice, comm: MPI.Intracomm) -> bool:
+def possible(collective: Collective, choice: AlgorithmConfig, comm: MPI.Intracomm) -> bool:
     """Whether the library has this on so many ranks."""
     if choice.via == SCHEDULE:
         return True
     try:
-        mpi_libraries.named(LIBRARY).settings(collective, choice)
+        mpi_libraries.library_module(LIBRARY).settings(collective, choice)
     except InputError:
         return False
     return not (choice.algorithm == "neighbor_exchange" and comm.size % 2)

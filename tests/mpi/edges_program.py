@@ -26,18 +26,18 @@ from tuner import mpi_libraries
 from tuner.base.errors import InputError, TunerError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
-from tuner.core.table import NCCL, SCHEDULE, Choice, TuningTable
+from tuner.core.table import NCCL, SCHEDULE, AlgorithmConfig, TuningTable
 from tuner.runtime import dispatch_pool, private_comm, tune
 from tuner.runtime.agreement import library_name
-from tuner.runtime.algorithm_control import Forcing
+from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.runtime.backend import Backend
-from tuner.runtime.buffers import describe, in_place
+from tuner.runtime.buffers import is_in_place, parse_buffer
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.control_variables import ControlVariables
 from tuner.runtime.dispatch_table import METHODS
-from tuner.runtime.nccl import Place
-from tuner.runtime.nvidia import driver_loads
-from tuner.runtime.schedule_cache import KEPT
+from tuner.runtime.nccl import RankGpu
+from tuner.runtime.nvidia import has_driver
+from tuner.runtime.schedule_cache import MAX_SCHEDULES
 
 WORLD, LEVEL = MPI.COMM_WORLD, MPI.Query_thread()
 OURS = {
@@ -56,8 +56,8 @@ def table() -> TuningTable:
     return table_of(
         {
             (collective, WORLD.size): [
-                (0, Choice(small, {}, SCHEDULE)),
-                (16, Choice(large, {}, SCHEDULE)),
+                (0, AlgorithmConfig(small, {}, SCHEDULE)),
+                (16, AlgorithmConfig(large, {}, SCHEDULE)),
             ]
             for collective, (small, large) in OURS.items()
         },
@@ -329,11 +329,13 @@ def check_one_rank_is_refused_before_it_waits_for_others() -> Iterator[str]:
         (Collective.SCATTER, "binomial", (uneven, array, last)),
     ]
     for collective, choice, arguments in calls:
-        ladders = {(collective, p): [(0, Choice(choice))]}
+        ladders = {(collective, p): [(0, AlgorithmConfig(choice))]}
         tuned, refusal = tune(WORLD.Dup(), table_of(ladders, library=library_name())), ""
         if WORLD.rank == last:
             try:
-                with patch.object(Forcing, "communicator", side_effect=InputError("not refused")):
+                with patch.object(
+                    AlgorithmControl, "communicator", side_effect=InputError("not refused")
+                ):
                     getattr(tuned, METHODS[collective])(*arguments)
             except (InputError, ValueError) as error:
                 refusal = str(error)
@@ -364,8 +366,8 @@ def keep_first(arriving: Any, target: Any, _: MPI.Datatype) -> None:
 def check_order_of_operands() -> Iterator[str]:
     """What changes it is for operators that commute, whether the library or we would change it."""
     first, pair = MPI.Op.Create(keep_first, commute=False), (Collective.ALLREDUCE, WORLD.size)
-    ours, forced = [(0, Choice("ring", {}, SCHEDULE))], [(0, Choice("ring"))]
-    default = [(0, Choice())]
+    ours, forced = [(0, AlgorithmConfig("ring", {}, SCHEDULE))], [(0, AlgorithmConfig("ring"))]
+    default = [(0, AlgorithmConfig())]
     tables: list[dict[Any, Any]] = [
         {pair: ours},
         {pair: forced},
@@ -383,7 +385,7 @@ def check_order_of_operands() -> Iterator[str]:
 
 def check_rules_that_one_rank_cannot_follow() -> Iterator[str]:
     """All ranks leave them to the library: one found another's choice in a control variable."""
-    choice, library = Choice("binomial"), mpi_libraries.named(library_name())
+    choice, library = AlgorithmConfig("binomial"), mpi_libraries.library_module(library_name())
     table = table_of({(Collective.BCAST, WORLD.size): [(0, choice)]}, library=library_name())
     variables, tuned = ControlVariables(), tune(WORLD.Dup(), table)
     forced = library.settings(Collective.BCAST, choice)
@@ -427,7 +429,7 @@ def check_what_is_left_is_said_once() -> Iterator[str]:
     log, said = logging.getLogger("tuner"), Sayings()
     log.addHandler(said)
     unknown = table_of(
-        {(Collective.BCAST, WORLD.size): [(0, Choice("walk", {}, SCHEDULE))]},
+        {(Collective.BCAST, WORLD.size): [(0, AlgorithmConfig("walk", {}, SCHEDULE))]},
         library=library_name(),
     )
     tuned = tune(WORLD.Dup(), unknown)
@@ -451,11 +453,14 @@ class Whole:
 def check_what_the_table_leaves_alone() -> Iterator[str]:
     """A collective for which it changes nothing costs nothing: it is the plain communicator's."""
     pair = (Collective.BCAST, WORLD.size)
-    for choice, same in ((Choice("binomial", {}, SCHEDULE), False), (Choice("default"), True)):
+    for choice, same in (
+        (AlgorithmConfig("binomial", {}, SCHEDULE), False),
+        (AlgorithmConfig("default"), True),
+    ):
         tuned = tune(WORLD.Dup(), table_of({pair: [(0, choice)]}, library=library_name()))
         for method, alone in (("Bcast", same), ("Allreduce", True), ("Gather", True)):
             found = getattr(tuned, method) == getattr(tuned.plain, method)
-            if found != (alone and not driver_loads()):
+            if found != (alone and not has_driver()):
                 yield f"{method} beside {choice}: {found}"
         tuned.Free()
         if not refused(tuned):
@@ -517,7 +522,9 @@ def check_device_arrays_without_cupy() -> Iterator[str]:
 
 def check_device_arrays_that_nobody_here_can_copy() -> Iterator[str]:
     """An MPI library may take them without saying so: its own calls are left to it."""
-    forced = {(Collective.BCAST, WORLD.size): [(0, Choice()), (64, Choice("binomial"))]}
+    forced = {
+        (Collective.BCAST, WORLD.size): [(0, AlgorithmConfig()), (64, AlgorithmConfig("binomial"))]
+    }
     with ExitStack() as patched:
         patched.enter_context(
             patch("tuner.runtime.device_protocol.gpu_possible", return_value=True)
@@ -576,7 +583,9 @@ def check_dlpack_of_elements_without_datatype() -> Iterator[str]:
 
 def check_dlpack_of_devices_without_cupy() -> Iterator[str]:
     """MPI takes them, whatever numpy thinks of them; all ranks must see calls of the same size."""
-    forced = {(Collective.BCAST, WORLD.size): [(0, Choice()), (16, Choice("binomial"))]}
+    forced = {
+        (Collective.BCAST, WORLD.size): [(0, AlgorithmConfig()), (16, AlgorithmConfig("binomial"))]
+    }
     tuned = tune(WORLD.Dup(), table_of(forced, library=library_name()))
     for device in (2, 3, 10, 11, 13):
         array = np.full(4, WORLD.rank + 1.0)
@@ -589,7 +598,7 @@ def check_dlpack_of_devices_without_cupy() -> Iterator[str]:
 
 def check_methods_that_were_kept() -> Iterator[str]:
     """A program may hold on to a method while the table changes, and when it is given up."""
-    for choice in (Choice("binomial", {}, SCHEDULE), Choice("binomial")):
+    for choice in (AlgorithmConfig("binomial", {}, SCHEDULE), AlgorithmConfig("binomial")):
         tuned = tune(
             WORLD.Dup(),
             table_of({(Collective.BCAST, WORLD.size): [(0, choice)]}, library=library_name()),
@@ -699,18 +708,18 @@ def check_constants_are_not_freed() -> Iterator[str]:
 def check_small_numbers_are_no_buffers() -> Iterator[str]:
     """Refuse values of the type of mpi4py's names for no memory that are none of these."""
     for number in (5, 1234):
-        if describe([number, 1, MPI.INT], writable=False) is not None or in_place(number):
+        if parse_buffer([number, 1, MPI.INT], writable=False) is not None or is_in_place(number):
             yield f"{number} is taken for memory"
     for name in (None, MPI.BOTTOM):
-        if describe([name, 0, MPI.INT], writable=False) is None:
+        if parse_buffer([name, 0, MPI.INT], writable=False) is None:
             yield f"{name} is refused"
 
 
 def check_nccl_that_fails_on_one_rank() -> Iterator[str]:
     """No rank waits for one that could not even ask; CuPy is not installed here."""
 
-    def place() -> Place:
-        return Place(str(WORLD.rank), "0")
+    def place() -> RankGpu:
+        return RankGpu(str(WORLD.rank), "0")
 
     last, gone = WORLD.rank == WORLD.size - 1, OSError("gone")
     steps: list[dict[str, Any]] = [
@@ -726,7 +735,7 @@ def check_nccl_that_fails_on_one_rank() -> Iterator[str]:
         with ExitStack() as patched:
             for name, effect in effects.items():
                 patched.enter_context(patch(f"tuner.runtime.nccl.{name}", side_effect=effect))
-            by_nccl = [(0, Choice("ring", {}, NCCL))]
+            by_nccl = [(0, AlgorithmConfig("ring", {}, NCCL))]
             ladders = {(Collective.ALLREDUCE, WORLD.size): by_nccl}
             tuned = tune(WORLD.Dup(), table_of(ladders, library=library_name()))
             got = np.zeros(4)
@@ -740,7 +749,7 @@ def check_what_always_fails_is_not_tried_for_every_duplicate() -> Iterator[str]:
     """Each attempt holds a communicator, of which a library has only so many."""
     tuned, before, array = (
         tune(WORLD.Dup(), table()),
-        len(private_comm.HELD),
+        len(private_comm.ACQUIRED),
         np.full(3, WORLD.rank),
     )
     with patch("tuner.runtime.backend.build", side_effect=MemoryError()):
@@ -748,24 +757,26 @@ def check_what_always_fails_is_not_tried_for_every_duplicate() -> Iterator[str]:
             twin = tuned.Dup()
             twin.Bcast(array)
             twin.Free()
-    if len(private_comm.HELD) - before > 2 * dispatch_pool.MOST or array.any():
-        yield f"{len(private_comm.HELD) - before} communicators are held"
+    if len(private_comm.ACQUIRED) - before > 2 * dispatch_pool.MAX_DISPATCHES or array.any():
+        yield f"{len(private_comm.ACQUIRED) - before} communicators are held"
     tuned.Free()
 
 
 def check_choices_are_made_ready_once_for_all_duplicates() -> Iterator[str]:
     """Whichever of two a duplicate needs first; where no rule departs, nothing is in the way."""
     tuned, sizes = tune(WORLD.Dup(), table()), [np.zeros(1), np.zeros(9)]
-    with patch.object(Backend, "begin", autospec=True, side_effect=Backend.begin) as begun:
-        for number in range(6 * dispatch_pool.MOST):
+    with patch.object(
+        Backend, "set_up_algorithm", autospec=True, side_effect=Backend.set_up_algorithm
+    ) as begun:
+        for number in range(6 * dispatch_pool.MAX_DISPATCHES):
             twin = tuned.Dup()
             for array in sizes[:: 1 if number % 2 else -1]:
                 twin.Bcast(array)
             twin.Free()
-    if begun.call_count != 2 * dispatch_pool.MOST:
+    if begun.call_count != 2 * dispatch_pool.MAX_DISPATCHES:
         yield f"{begun.call_count} times"
     tuned.Free()
-    rules = {(Collective.BCAST, WORLD.size): [(0, Choice())]}
+    rules = {(Collective.BCAST, WORLD.size): [(0, AlgorithmConfig())]}
     left = tune(WORLD.Dup(), table_of(rules, library=library_name()))
     twin = left.Dup()
     if twin.Bcast.__self__ is not twin.plain:
@@ -831,7 +842,7 @@ def check_memory_of_many_counts() -> Iterator[str]:
 def check_more_buffers_than_stay_bound() -> Iterator[str]:
     """The first ones are bound again, to memory that has grown meanwhile."""
     tuned = tune(WORLD.Dup(), table())
-    arrays = [np.zeros(5 + number) for number in range(KEPT + 6)]
+    arrays = [np.zeros(5 + number) for number in range(MAX_SCHEDULES + 6)]
     for lap in range(2):
         for number, array in enumerate(arrays):
             array[...] = WORLD.rank + number + lap
@@ -868,22 +879,22 @@ def check_communicators_run_out() -> Iterator[str]:
     """MPICH has few: the library decides where it has none for us, or we hold many already."""
     log, said = logging.getLogger("tuner"), Sayings()
     log.addHandler(said)
-    before, most = len(private_comm.HELD), private_comm.MOST
+    before, most = len(private_comm.ACQUIRED), private_comm.MAX_COMMS
     parent = tune(WORLD.Dup(), table())
-    private_comm.MOST = 2
+    private_comm.MAX_COMMS = 2
     several, none_left = [parent.Dup() for _ in range(4)], parent.Dup()
     right = [all_equal(comm) for comm in several]
     held = list[MPI.Intracomm]()
     with suppress(MPI.Exception):
         while "mpich" in library_name():
             held.append(WORLD.Dup())
-    private_comm.MOST = most
+    private_comm.MAX_COMMS = most
     again = tune(none_left.plain, table())
     right += [all_equal(none_left), all_equal(again)]
     again.finalize()
     for comm in (*held, *several, none_left, parent):
         comm.Free()
-    right.append(len(private_comm.HELD) == before)
+    right.append(len(private_comm.ACQUIRED) == before)
     log.removeHandler(said)
     reasons = ("2 communicators follow", "makes no more communicators")[: 1 + bool(held)]
     found = [reason for reason in reasons for line in said.lines if reason in line]
@@ -901,7 +912,7 @@ def all_equal(comm: Any) -> bool:
 def check_level_of_threads() -> Iterator[str]:
     """Opening control variables must not take from the program what it asked MPI for."""
     forced = table_of(
-        {(Collective.BCAST, WORLD.size): [(0, Choice("binomial"))]}, library=library_name()
+        {(Collective.BCAST, WORLD.size): [(0, AlgorithmConfig("binomial"))]}, library=library_name()
     )
     tuned = tune(WORLD.Dup(), forced)
     tuned.Bcast(np.zeros(3))

@@ -7,10 +7,10 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.support.calls import ALL, every_schedule, inputs, matrix_product, outputs
-from tuner.algorithms import facts_of
+from tuner.algorithms import schedule_properties
 from tuner.base.errors import ScheduleError
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, schedule
+from tuner.core.schedule import Round, Schedule, make_schedule
 from tuner.runtime.executor import execute
 
 WORLD = MPI.COMM_WORLD
@@ -40,7 +40,7 @@ def check(made: Schedule, comm: MPI.Intracomm, count: int, dtype: str) -> None:
 
 
 def dtypes(made: Schedule) -> list[str]:
-    ordered = facts_of(made).order_preserving
+    ordered = schedule_properties(made).order_preserving
     return ["int32", "float64", "int16", *(["matrix"] if ordered else [])]
 
 
@@ -49,7 +49,7 @@ def check_refusal(comm: MPI.Intracomm) -> None:
     crossed = [Round.of(0, 1, 0, 3), Round.of(1, 1, 3, 0)]
     onward = [Round.of(rank - 1, rank, 0) for rank in range(1, comm.size)]
     try:
-        execute(schedule(Collective.BCAST, comm.size, 2, crossed + onward), comm, np.zeros(3))
+        execute(make_schedule(Collective.BCAST, comm.size, 2, crossed + onward), comm, np.zeros(3))
     except ScheduleError:
         return
     print(f"rank {comm.rank} of {comm.size} did not refuse chunks of unequal size")
@@ -65,7 +65,7 @@ def main() -> None:
         schedules = p
         for collective, name in ALL:
             for made in every_schedule(collective, name, p, few=True):
-                if collective.rooted and made.root not in (0, p - 1):
+                if collective.is_rooted and made.root not in (0, p - 1):
                     continue
                 for i, count in enumerate((0, 1, p - 1, p, 5 * p + 3)):
                     for dtype in dtypes(made)[(schedules + i) % 2 :: 2]:  # others the next time

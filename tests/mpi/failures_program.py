@@ -21,11 +21,11 @@ from mpi4py import MPI
 from tests.support.ladders import table_of
 from tests.support.mpi4py_suite import tables
 from tuner.core.collective import Collective
-from tuner.core.table import NCCL, Choice, TuningTable, table_record, write_table
+from tuner.core.table import NCCL, AlgorithmConfig, TuningTable, table_record, write_table
 from tuner.runtime import algorithm_control, device_protocol, nvidia, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.consensus import Consensus
-from tuner.runtime.private_comm import made_of
+from tuner.runtime.private_comm import create_collectively
 
 WORLD = MPI.COMM_WORLD
 LAST = WORLD.size - 1
@@ -153,14 +153,14 @@ def directory_is_gone() -> Iterator[None]:
 @contextmanager
 def damaged_cache() -> Iterator[None]:
     from tuner.runtime import table_cache
-    from tuner.runtime.table_source import request_for
+    from tuner.runtime.table_source import resolve_request
 
     place = PLACE / f"cache-{WORLD.rank}"
     place.mkdir(exist_ok=True)
     with patch.dict(
         os.environ, {"TUNER_CACHE": str(place), "TUNER_SERVICE": NOBODY, "TUNER_TABLE": ""}
     ):
-        table_cache.path_of(request_for(library_name())).write_bytes(b"\x00{damaged")
+        table_cache.cache_path(resolve_request(library_name())).write_bytes(b"\x00{damaged")
         yield
 
 
@@ -198,7 +198,7 @@ def whole() -> bytes:
 
 
 def by_nccl() -> TuningTable:
-    choice = [(0, Choice("ring", {}, NCCL))]
+    choice = [(0, AlgorithmConfig("ring", {}, NCCL))]
     keys = [(collective, WORLD.size) for collective in Collective]
     return table_of(dict.fromkeys(keys, choice), library=library_name())
 
@@ -211,7 +211,7 @@ def lost(comm: MPI.Intracomm, settings: object) -> MPI.Intracomm:
 
 def made_and_lost(consensus: Consensus, make: Callable[[], MPI.Comm], said: str = "") -> MPI.Comm:
     """The same, for communicators of ours."""
-    made_of(consensus, make, said).Free()
+    create_collectively(consensus, make, said).Free()
     raise RAISED
 
 
@@ -268,20 +268,22 @@ FAILURES: dict[str, Failure] = {
     "no word about messages": raising("tuner.runtime.dispatch.cuda_messages", OSError("no")),
     # what it needs
     "no memory for the table": raising("tuner.runtime.table_source.parse_table", MemoryError()),
-    "no memory for the rules": raising("tuner.runtime.table_binding.applicable", MemoryError()),
+    "no memory for the rules": raising("tuner.runtime.table_binding.matching_rules", MemoryError()),
     "no memory for schedules": raising("tuner.runtime.backend.build", MemoryError()),
     "no memory for buffers": raising("tuner.runtime.memory.HostMemory.empty", MemoryError()),
     "no memory for ladders": raising("tuner.runtime.dispatch.Ladder", MemoryError()),
     "no memory for what is bound": raising("tuner.runtime.schedule_cache.Bound", MemoryError()),
     "no memory for times": raising("tuner.runtime.dispatcher.Ring", MemoryError()),
-    "no communicator": lambda: patch("tuner.runtime.private_comm.MOST", 0),
+    "no communicator": lambda: patch("tuner.runtime.private_comm.MAX_COMMS", 0),
     "a communicator that is lost": lambda: patch(
         "tuner.runtime.algorithm_control._duplicate", lost
     ),
-    "a split that fails": lambda: patch("tuner.runtime.private_comm.made_of", made_and_lost),
-    "no datatype": raising("tuner.runtime.schedule_call._reduces", KeyError("datatype")),
+    "a split that fails": lambda: patch(
+        "tuner.runtime.private_comm.create_collectively", made_and_lost
+    ),
+    "no datatype": raising("tuner.runtime.schedule_call._has_operator", KeyError("datatype")),
     "no description of a buffer": raising("tuner.runtime.schedule_call.contiguous", TypeError("?")),
-    "no bytes of a buffer": raising("tuner.runtime.packing.packed", BufferError("locked")),
+    "no bytes of a buffer": raising("tuner.runtime.packing.pack_buffer", BufferError("locked")),
     # beside it
     "a log that raises": log_raises,
     "no standard error": stream_is_closed,
@@ -291,8 +293,8 @@ FAILURES: dict[str, Failure] = {
 def differs(failure: Failure, here: bool, expected: list[bytes]) -> str:
     """Return what is different under a failure, "" for nothing."""
     algorithm_control._variables.cache_clear()
-    device_protocol.cuda_aware.cache_clear()
-    nvidia.driver_loads.cache_clear()
+    device_protocol.is_cuda_aware.cache_clear()
+    nvidia.has_driver.cache_clear()
     plain, said = WORLD.Dup(), Lines()
     logging.getLogger("tuner").addHandler(said)
     try:

@@ -9,32 +9,32 @@ from itertools import chain, repeat
 
 from mpi4py import MPI
 
-from tuner.probe.probe_plan import WARM_UP
-from tuner.probe.timing import Arm, Stopwatch
+from tuner.probe.probe_plan import WARM_UP_REPETITIONS
+from tuner.probe.timing import Stopwatch, TimedOperation
 
 comm = MPI.COMM_WORLD
 SHORT, FEWEST = 0.003, 5
-SUFFICES = [SHORT * (WARM_UP + FEWEST) * times for times in (0.5, 30, 1000)]
+SUFFICES = [SHORT * (WARM_UP_REPETITIONS + FEWEST) * times for times in (0.5, 30, 1000)]
 
 
-def pausing(seconds: float) -> Arm:
+def pausing(seconds: float) -> TimedOperation:
     """Takes so long."""
-    return Arm(lambda: time.sleep(seconds))
+    return TimedOperation(lambda: time.sleep(seconds))
 
 
-def opening(seconds: float) -> Arm:
+def opening(seconds: float) -> TimedOperation:
     """Takes long the first time, as connections may that open."""
     pauses = chain([0.2], repeat(seconds))
-    return Arm(lambda: time.sleep(next(pauses)))
+    return TimedOperation(lambda: time.sleep(next(pauses)))
 
 
 def found(seconds: float) -> int:
     """How many of three arms fit."""
     arms = [opening(SHORT), pausing(SHORT * 10), pausing(SHORT * 100)]
-    return watch.fitting(arms, seconds, FEWEST)
+    return watch.count_within(arms, seconds, FEWEST)
 
 
-watch = Stopwatch(comm.Dup(), crowded=True)
+watch = Stopwatch(comm.Dup(), oversubscribed=True)
 everyone = comm.gather([found(seconds) for seconds in SUFFICES])
 if comm.rank == 0:
     print(everyone)

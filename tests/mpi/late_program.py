@@ -9,9 +9,9 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from tuner.probe.clock import Clock
-from tuner.probe.probe_plan import WARM_UP
-from tuner.probe.timing import Arm, Stopwatch
+from tuner.probe.clock import SharedClock
+from tuner.probe.probe_plan import WARM_UP_REPETITIONS
+from tuner.probe.timing import Stopwatch, TimedOperation
 
 LATE = 0.02  # seconds
 comm = MPI.COMM_WORLD
@@ -19,12 +19,12 @@ calls = itertools.count()
 
 
 def before() -> None:
-    if comm.rank == 1 and next(calls) >= WARM_UP:
+    if comm.rank == 1 and next(calls) >= WARM_UP_REPETITIONS:
         time.sleep(LATE)
 
 
-clock = Clock(comm.Dup(), name=f"host {comm.rank}")
-watch = Stopwatch(comm.Dup(), crowded=True, clock=clock)
-watch.sample([Arm(lambda: None, before)], target=0.0, seconds=0.0, seed=1)
+clock = SharedClock(comm.Dup(), name=f"host {comm.rank}")
+watch = Stopwatch(comm.Dup(), oversubscribed=True, clock=clock)
+watch.sample([TimedOperation(lambda: None, before)], ci_half_width=0.0, seconds=0.0, seed=1)
 if comm.rank == 0:
-    print(np.median(watch.spread) < LATE / 2)
+    print(np.median(watch.start_delays) < LATE / 2)

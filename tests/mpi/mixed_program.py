@@ -19,7 +19,7 @@ from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
 from tuner import algorithms, mpi_libraries
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, Choice, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmConfig, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.compatibility import datatype_of_code
@@ -140,8 +140,8 @@ class Call(NamedTuple):
         put = np.random.default_rng([seed, ME, 1]) if on_device else None
         share, every = self.buffer(own, 1, put), self.buffer(own, P, put)
         into = self.buffer(own, 1, put)
-        operator = [ANY[self.code]] if self.collective.reduces else []
-        root = [self.root] if self.collective.rooted else []
+        operator = [ANY[self.code]] if self.collective.is_reduction else []
+        root = [self.root] if self.collective.is_rooted else []
         arguments = self.arguments(share.spec, every.spec, into.spec)
         getattr(comm, METHODS[self.collective])(*arguments, *operator, *root)
         for datatype in (*share.made, *every.made, *into.made):
@@ -152,7 +152,7 @@ class Call(NamedTuple):
         self, own: np.random.Generator, parts: int, put: np.random.Generator | None
     ) -> Buffer:
         """The data of so many ranks, in a layout of this rank's own; `put` draws the memory."""
-        layout = LAYOUTS[own.integers(REDUCED if self.collective.reduces else len(LAYOUTS))]
+        layout = LAYOUTS[own.integers(REDUCED if self.collective.is_reduction else len(LAYOUTS))]
         count = self.elements * parts
         memory: Any = own.integers(0, 4, 2 * count + 2 * MARGIN).astype(self.code)
         if put is not None and put.integers(2):
@@ -194,16 +194,18 @@ def content_of(memory: Any) -> bytes:
     return found
 
 
-def choices(collective: Collective) -> list[Choice]:
+def choices(collective: Collective) -> list[AlgorithmConfig]:
     """Ours, the library's and its default, with short segments where there are any."""
-    library = mpi_libraries.named(LIBRARY)
-    found = [Choice()]
-    for name in algorithms.names(collective, algorithms.NEEDS):
+    library = mpi_libraries.library_module(LIBRARY)
+    found = [AlgorithmConfig()]
+    for name in algorithms.algorithm_names(collective, algorithms.REQUIREMENTS):
         known = algorithms.describe(collective, name).params
-        found.append(Choice(name, {k: v for k, v in SMALL.items() if k in known}, SCHEDULE))
+        found.append(
+            AlgorithmConfig(name, {k: v for k, v in SMALL.items() if k in known}, SCHEDULE)
+        )
     for name in library.ALGORITHMS.get(collective, ()):
         if name not in ("default", "two_proc", "neighbor_exchange"):
-            found += [Choice(name), Choice(name, {"segment": SMALL["segment"]})]
+            found += [AlgorithmConfig(name), AlgorithmConfig(name, {"segment": SMALL["segment"]})]
     return found
 
 

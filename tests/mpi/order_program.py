@@ -8,13 +8,13 @@ import sys
 
 from mpi4py import MPI
 
-from tuner.probe.collectives import keeps_order
+from tuner.probe.collectives import preserves_operand_order
 
 world = MPI.COMM_WORLD
 for p, matrices in json.loads(sys.argv[1]):
     comm = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)
     if comm != MPI.COMM_NULL:
-        right = comm.allreduce(keeps_order(comm, matrices, seed=7), MPI.LAND)
+        right = comm.allreduce(preserves_operand_order(comm, matrices, seed=7), MPI.LAND)
         if world.rank == 0:
             print(json.dumps({"p": p, "matrices": matrices, "right": right}), flush=True)
         comm.Free()

@@ -20,23 +20,30 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable
+from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import mpich
 from tuner.launch import Launcher, ShapeLauncher
-from tuner.report import split
-from tuner.report.cautions import is_slower, of_comparison, of_file
+from tuner.report import split_control
+from tuner.report.cautions import comparison_cautions, is_slower, table_cautions
 from tuner.validation import acceptance
 from tuner.validation import heldout as heldout_module
-from tuner.validation.acceptance import Acceptance, accept, accepted_table
-from tuner.validation.heldout import Heldout, heldout
-from tuner.validation.timing import CONDITIONS, Side, TimedCall, TimingProgram, build, time_rounds
-from tuner.workflows.acceptance import settle, side_of
+from tuner.validation.acceptance import Acceptance, accept_rules, accepted_table
+from tuner.validation.heldout import HeldoutResult, compare_heldout
+from tuner.validation.timing import (
+    CONDITIONS,
+    LaunchOptions,
+    TimedCall,
+    TimingProgram,
+    build_program,
+    time_pairs,
+)
+from tuner.workflows.acceptance import prepare_side, withdraw_losing_rules
 
 pytestmark = pytest.mark.alone
 SLOW_FROM, SLOW_BELOW = 3000, 50_000  # bytes
 SUPPORT = Path(__file__).parents[1] / "support"
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
-FAST = Side(environment={"TUNER_TEST_FAST": "1"})
+FAST = LaunchOptions(environment={"TUNER_TEST_FAST": "1"})
 Builder = Callable[[Launcher], TimingProgram]
 
 
@@ -69,10 +76,10 @@ def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Laun
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The differences here are large, so few sizes and launches show them on a busy machine."""
-    monkeypatch.setattr(acceptance, "STEP", 2.5)
-    monkeypatch.setattr(acceptance, "SCREENING", 1)
-    monkeypatch.setattr(acceptance, "ROUNDS", 4)
-    monkeypatch.setattr(heldout_module, "ROUNDS", 3)
+    monkeypatch.setattr(acceptance, "MAX_SIZE_RATIO", 2.5)
+    monkeypatch.setattr(acceptance, "SCREENING_LAUNCHES", 1)
+    monkeypatch.setattr(acceptance, "DECIDING_LAUNCHES", 4)
+    monkeypatch.setattr(heldout_module, "HELDOUT_LAUNCHES", 3)
 
 
 @pytest.fixture(params=["openmpi", "mpich"])
@@ -88,11 +95,11 @@ def table_for(launcher: Launcher) -> TuningTable:
     return table_of(
         {
             (ALLREDUCE, 2): [
-                (0, Choice()),
-                (1000, Choice("recursive_doubling")),
-                (200_000, Choice()),
+                (0, AlgorithmConfig()),
+                (1000, AlgorithmConfig("recursive_doubling")),
+                (200_000, AlgorithmConfig()),
             ],
-            (BCAST, 2): [(0, Choice())],
+            (BCAST, 2): [(0, AlgorithmConfig())],
         },
         probed=(1000, 16_000, 100_000),
         library=launcher.version(),
@@ -103,13 +110,13 @@ def test_a_rule_stays_where_it_wins(
     library: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
 ) -> None:
     table = table_for(library)
-    program = build(library.compiler, tmp_path)
+    program = build_program(library.compiler, tmp_path)
     assert program.description == "C program"
     preloaded(library)
     seen = list[tuple[int, int]]()
 
     def tried() -> Acceptance:
-        return accept(
+        return accept_rules(
             table,
             "any",
             ShapeLauncher(library),
@@ -124,10 +131,10 @@ def test_a_rule_stays_where_it_wins(
     if len(found.accepted) < 3:  # other tests took the cores from one of the launches
         found = tried()
     kept = {trial.nbytes for trial in found.accepted}
-    assert kept == {t.nbytes for t in found.trials if SLOW_FROM <= t.nbytes < SLOW_BELOW}
+    assert kept == {t.nbytes for t in found.calls if SLOW_FROM <= t.nbytes < SLOW_BELOW}
     assert len(kept) >= 3
     assert seen[-1][0] == seen[-1][1]
-    rules = accepted_table(table, "any", found).ladder(table.keys[0])
+    rules = accepted_table(table, "any", found).rules_for(table.keys[0])
     assert [str(rule.choice) for rule in rules] == ["default", "recursive_doubling", "default"]
     assert (rules[1].lo, rules[1].hi) == (min(kept), max(kept) + 1)
     assert rules[1].evidence.gain > 2
@@ -138,8 +145,8 @@ def test_a_tuned_launch_of_mpich_reads_the_files_of_both_layers(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
     table = table_for(mpich_launcher)
-    side = side_of(table, "any", mpich_launcher, tmp_path)
-    trees = mpich.own_trees(mpich_launcher.libmpi())
+    side = prepare_side(table, "any", mpich_launcher, tmp_path)
+    trees = mpich.read_generic_trees(mpich_launcher.libmpi())
     assert trees.device is not None
     above, below = (
         Path(side.environment[layer.variable]).read_text() for layer in (mpich.MPIR, mpich.DEVICE)
@@ -156,20 +163,20 @@ def test_calls_without_rules_cost_nothing_in_mpich(
     """Without its device layer they take 2 to 5 times as long."""
     table = table_for(mpich_launcher)
     calls = [TimedCall(collective, 1, 2, 64) for collective in (ALLREDUCE, BCAST)]
-    program = build(mpich_launcher.compiler, tmp_path)
+    program = build_program(mpich_launcher.compiler, tmp_path)
     assert program.program is not None
-    times = time_rounds(
+    times = time_pairs(
         ShapeLauncher(mpich_launcher),
         program,
         calls,
-        side_of(table, "any", mpich_launcher, tmp_path),
+        prepare_side(table, "any", mpich_launcher, tmp_path),
         library=mpich_launcher.version(),
-        rounds=4,
+        launches=4,
         seconds=0.002,
         directory=tmp_path,
     )
     for call in calls:
-        assert 0.5 < times.mean_gain(call)[0] < 2
+        assert 0.5 < times.mean_speedup(call)[0] < 2
 
 
 def test_what_a_file_costs_elsewhere_is_found(
@@ -180,20 +187,28 @@ def test_what_a_file_costs_elsewhere_is_found(
 ) -> None:
     """The tuned launch is slow in small calls, which the table leaves to the library."""
     table = table_of(
-        {(ALLREDUCE, 2): [(0, Choice()), (5000, Choice("ring")), (40_000, Choice())]},
+        {
+            (ALLREDUCE, 2): [
+                (0, AlgorithmConfig()),
+                (5000, AlgorithmConfig("ring")),
+                (40_000, AlgorithmConfig()),
+            ]
+        },
         probed=(5000, 30_000),
         library=launcher.version(),
     )
-    side = Side(environment={"SLOW_FROM": "0", "SLOW_BELOW": str(SLOW_FROM)})
-    monkeypatch.setattr("tuner.workflows.acceptance.side_of", lambda *_: side)
+    side = LaunchOptions(environment={"SLOW_FROM": "0", "SLOW_BELOW": str(SLOW_FROM)})
+    monkeypatch.setattr("tuner.workflows.acceptance.prepare_side", lambda *_: side)
     preloaded(launcher)
-    settled, records = settle(table, launcher, lambda *_: None)
+    settled, records = withdraw_losing_rules(table, launcher, lambda *_: None)
     assert settled.rules == table.rules
-    control = split(records)[1]
+    control = split_control(records)[1]
     slower = [call for call in control if is_slower(call)]
     assert {call["nbytes"] < SLOW_FROM for call in slower} == {True}
     assert all(call["ratio"] < 0.5 for call in slower)
-    assert any(said.startswith("The file itself costs") for said in of_comparison([], control))
+    assert any(
+        said.startswith("The file itself costs") for said in comparison_cautions([], control)
+    )
 
 
 def test_a_rule_that_does_not_win_again_is_withdrawn(
@@ -203,27 +218,27 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
     table = table_of(
         {
             (ALLREDUCE, 2): [
-                (0, Choice()),
-                (5000, Choice("ring")),
-                (40_000, Choice()),
-                (90_000, Choice("rabenseifner")),
-                (200_000, Choice()),
+                (0, AlgorithmConfig()),
+                (5000, AlgorithmConfig("ring")),
+                (40_000, AlgorithmConfig()),
+                (90_000, AlgorithmConfig("rabenseifner")),
+                (200_000, AlgorithmConfig()),
             ]
         },
         probed=(5000, 30_000, 90_000, 150_000),
         library=launcher.version(),
     )
-    monkeypatch.setattr("tuner.workflows.acceptance.side_of", lambda *_: FAST)
+    monkeypatch.setattr("tuner.workflows.acceptance.prepare_side", lambda *_: FAST)
     seen, said = list[set[int]](), list[str]()
 
-    def compared(*arguments: Any, **named: Any) -> list[Heldout]:
-        found = heldout(*arguments, **named)
+    def compared(*arguments: Any, **named: Any) -> list[HeldoutResult]:
+        found = compare_heldout(*arguments, **named)
         seen.append({one.nbytes for one in found})
         return found
 
     monkeypatch.setattr("tuner.workflows.acceptance.heldout", compared)
     preloaded(launcher)
-    settled, records = settle(table, launcher, lambda *_: None, tell=said.append)
+    settled, records = withdraw_losing_rules(table, launcher, lambda *_: None, on_note=said.append)
     assert [str(rule.choice) for rule in settled.rules] == ["default", "ring", "default"]
     assert len(seen) == 3
     assert not seen[0] & seen[1]
@@ -233,15 +248,15 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
     assert {nbytes for *_, nbytes in settled.provenance["comparison"]["used"]} == seen[0] | seen[1]
     (withdrawn,) = settled.provenance["comparison"]["withdrawn"]
     assert withdrawn == "allreduce on 2 ranks, [90000, 200000) bytes: 'rabenseifner'"
-    assert "1 rule was withdrawn" in of_file(settled)[0]
+    assert "1 rule was withdrawn" in table_cautions(settled)[0]
 
 
 def test_sizes_that_were_used_for_nothing_are_compared(
     launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
 ) -> None:
-    program = build(launcher.compiler, tmp_path)
+    program = build_program(launcher.compiler, tmp_path)
     preloaded(launcher)
-    results = heldout(
+    results = compare_heldout(
         table_for(launcher),
         ShapeLauncher(launcher),
         program,
@@ -263,24 +278,24 @@ def test_sizes_that_were_used_for_nothing_are_compared(
 def test_a_wrong_result_is_noticed(
     launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path, interpreted: bool
 ) -> None:
-    program = build(None if interpreted else launcher.compiler, tmp_path)
+    program = build_program(None if interpreted else launcher.compiler, tmp_path)
     assert ("mpi4py" in program.description) == interpreted
     preloaded(launcher)
     calls = [TimedCall(ALLREDUCE, 1, 2, nbytes) for nbytes in (400, 4000)]
-    times = time_rounds(
+    times = time_pairs(
         ShapeLauncher(launcher),
         program,
         calls,
-        Side(environment={"TUNER_TEST_WRONG": "1", "TUNER_TEST_FAST": "1"}),
+        LaunchOptions(environment={"TUNER_TEST_WRONG": "1", "TUNER_TEST_FAST": "1"}),
         library=launcher.version(),
-        rounds=2,
+        launches=2,
         seconds=0.001,
         directory=tmp_path,
     )
-    assert times.wrong == {calls[1]}
+    assert times.wrong_calls == {calls[1]}
     assert set(times.tuned) == {(call, name) for call in calls for name in CONDITIONS}
     assert all(len(rounds) == 2 for rounds in times.default.values())
-    assert times.mean_gain(calls[1])[1] > 1 > times.gain(calls[0], CONDITIONS[0])[1]
+    assert times.mean_speedup(calls[1])[1] > 1 > times.speedup(calls[0], CONDITIONS[0])[1]
 
 
 @pytest.mark.parametrize("interpreted", [False, True])
@@ -291,13 +306,13 @@ def test_ranks_that_outnumber_their_cores_are_spread_in_every_turn(
     usual, call = os.sched_getaffinity(0), TimedCall(ALLREDUCE, 1, 4, 52_000)
     os.sched_setaffinity(0, sorted(usual)[:2])
     try:
-        times = time_rounds(
+        times = time_pairs(
             ShapeLauncher(launcher),
-            build(None if interpreted else launcher.compiler, tmp_path),
+            build_program(None if interpreted else launcher.compiler, tmp_path),
             [call],
-            Side(),
+            LaunchOptions(),
             library=launcher.version(),
-            rounds=6,
+            launches=6,
             seconds=0.002,
             directory=tmp_path,
         )
@@ -314,17 +329,17 @@ def test_ranks_that_outnumber_their_cores_are_spread_in_every_turn(
 def test_every_collective_is_right_in_both_programs(library: Launcher, tmp_path: Path) -> None:
     calls = [TimedCall(collective, 1, 2, 8000) for collective in Collective]
     for compiler in (library.compiler, None):
-        times = time_rounds(
+        times = time_pairs(
             ShapeLauncher(library),
-            build(compiler, tmp_path),
+            build_program(compiler, tmp_path),
             calls,
-            Side(),
+            LaunchOptions(),
             library=library.version(),
-            rounds=1,
+            launches=1,
             seconds=0.0005,
             directory=tmp_path,
         )
-        assert not times.wrong
+        assert not times.wrong_calls
         assert set(times.default) == {(call, name) for call in calls for name in CONDITIONS}
 
 
@@ -332,17 +347,17 @@ def test_when_one_launch_dies_the_other_one_ends(
     launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
 ) -> None:
     begun = time.monotonic()
-    broken = Side(environment={"TUNER_TEST_ENDS": "1"})
-    program = build(launcher.compiler, tmp_path)
+    broken = LaunchOptions(environment={"TUNER_TEST_ENDS": "1"})
+    program = build_program(launcher.compiler, tmp_path)
     preloaded(launcher)
     with pytest.raises(ProbeError, match=r"(?i)exit") as raised:
-        time_rounds(
+        time_pairs(
             ShapeLauncher(launcher),
             program,
             [TimedCall(ALLREDUCE, 1, 2, 4000)],
             broken,
             library=launcher.version(),
-            rounds=1,
+            launches=1,
             seconds=0.001,
             directory=tmp_path,
         )
@@ -355,20 +370,20 @@ def test_launches_of_which_one_died_are_repeated(
 ) -> None:
     deadly, said, seen = tmp_path / "deadly", list[str](), list[tuple[int, int]]()
     deadly.touch()
-    program = build(launcher.compiler, tmp_path)
+    program = build_program(launcher.compiler, tmp_path)
     preloaded(launcher)
     call = TimedCall(ALLREDUCE, 1, 2, 4000)
-    times = time_rounds(
+    times = time_pairs(
         ShapeLauncher(launcher),
         program,
         [call],
-        Side(environment={"TUNER_TEST_DIES": str(deadly)}),
+        LaunchOptions(environment={"TUNER_TEST_DIES": str(deadly)}),
         library=launcher.version(),
-        rounds=2,
+        launches=2,
         seconds=0.001,
         directory=tmp_path,
         progress=lambda *now: seen.append(now),
-        tell=said.append,
+        on_message=said.append,
     )
     (sentence,) = said
     assert sentence.startswith("launches of 2 ranks failed and are repeated: a rank died (signal")
@@ -381,20 +396,20 @@ def test_launches_of_which_one_died_are_repeated(
 
 def test_a_program_of_another_library_is_refused(launcher: Launcher, tmp_path: Path) -> None:
     with pytest.raises(ProbeError, match=r"mpicc links another library .* than the ranks have"):
-        time_rounds(
+        time_pairs(
             ShapeLauncher(launcher),
-            build(launcher.compiler, tmp_path),
+            build_program(launcher.compiler, tmp_path),
             [TimedCall(ALLREDUCE, 1, 2, 4000)],
-            Side(),
+            LaunchOptions(),
             library="openmpi 5.0.1",
-            rounds=1,
+            launches=1,
             seconds=0.001,
             directory=tmp_path,
         )
 
 
 def test_a_list_of_calls_that_cannot_be_read_is_said(launcher: Launcher, tmp_path: Path) -> None:
-    program = build(launcher.compiler, tmp_path)
+    program = build_program(launcher.compiler, tmp_path)
     with pytest.raises(ProbeError, match="the list of calls cannot be read here"):
         launcher.run(2, program.arguments("-", "0", "0.001", "nowhere"), program=program.program)
 
@@ -403,10 +418,10 @@ def test_a_compiler_that_fails_leaves_the_python_program(tmp_path: Path) -> None
     broken = tmp_path / "mpicc"
     broken.write_text("#!/bin/sh\necho no headers >&2\nexit 1\n")
     broken.chmod(0o755)
-    program = build(broken, tmp_path)
+    program = build_program(broken, tmp_path)
     assert program.program is None
-    assert program.reason == f"{broken} cannot compile MPI programs: no headers"
-    assert build(tmp_path / "nowhere", tmp_path).program is None
+    assert program.fallback_reason == f"{broken} cannot compile MPI programs: no headers"
+    assert build_program(tmp_path / "nowhere", tmp_path).program is None
 
 
 def test_a_program_that_cannot_start_leaves_the_python_program(
@@ -420,7 +435,7 @@ def test_a_program_that_cannot_start_leaves_the_python_program(
         f'#!/bin/sh\n{launcher.compiler} -Wl,--no-as-needed "$@" -L{tmp_path} -llost && rm {lost}\n'
     )
     compiler.chmod(0o755)
-    program = build(compiler, tmp_path)
+    program = build_program(compiler, tmp_path)
     assert program.program is None
-    assert program.reason.startswith(f"what {compiler} makes does not start: ")
-    assert "liblost.so: cannot open shared object file" in program.reason
+    assert program.fallback_reason.startswith(f"what {compiler} makes does not start: ")
+    assert "liblost.so: cannot open shared object file" in program.fallback_reason

@@ -10,15 +10,15 @@ from tests.conftest import PATIENCE, ROOT
 from tuner import mpi_libraries
 from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
-from tuner.launch import TEMPLATES, CompletedRun, Hosts, Launcher, Template
-from tuner.probe.batches import Chosen
-from tuner.probe.monitor import NOTHING_YET
-from tuner.probe.multi_host import probe_chosen, probe_cluster
-from tuner.probe.pointtopoint import partners
-from tuner.probe.probe_spec import Request
-from tuner.probe.samples_file import Results
-from tuner.rank_programs.probe import NOWHERE
+from tuner.core.table import AlgorithmConfig
+from tuner.launch import TEMPLATES, CompletedRun, Hosts, Launcher, LauncherTemplate
+from tuner.probe.batches import ExperimentRequest
+from tuner.probe.monitor import STARTING_TEXT
+from tuner.probe.multi_host import probe_cluster, probe_experiments
+from tuner.probe.pointtopoint import exchange_partners
+from tuner.probe.probe_spec import ProbeSpec
+from tuner.probe.samples_file import SampleWriter
+from tuner.rank_programs.probe import NO_SOCKET_PAIR
 
 RADIX = """
 import sys
@@ -76,7 +76,9 @@ def test_of_a_ladder_that_takes_too_long_the_first_arms_are_left(
 @pytest.mark.parametrize(("radix", "peers"), [(2, {1, 2, 4}), (4, {1, 2, 3, 4})])
 def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -> None:
     """The library's own traffic monitor shows whom the root sends the message to."""
-    forced = mpi_libraries.openmpi.settings(Collective.BCAST, Choice("knomial", {"radix": radix}))
+    forced = mpi_libraries.openmpi.settings(
+        Collective.BCAST, AlgorithmConfig("knomial", {"radix": radix})
+    )
     run = Launcher.find("openmpi").run(
         6,
         ["-c", RADIX, repr(forced)],
@@ -108,13 +110,16 @@ def test_a_fan_of_fewer_peers_than_ranks_comes_to_its_end() -> None:
     ("manner", "ranks"), [("pairs", 2), ("pairs", 4), ("pairs", 6), ("ring", 3), ("ring", 4)]
 )
 def test_who_sends_in_an_exchange_is_received_from(manner: str, ranks: int, row: int) -> None:
-    found = [partners(rank, ranks, manner == "ring", row) for rank in range(ranks)]
+    found = [exchange_partners(rank, ranks, manner == "ring", row) for rank in range(ranks)]
     assert all(found[to][1] == rank != to for rank, (to, _) in enumerate(found))
     assert all((to == source) == (manner == "pairs") for to, source in found)
 
 
 def test_partners_of_an_exchange_change_in_each_four() -> None:
-    rows = [[partners(rank, 6, ring=False, row=row)[0] for rank in range(6)] for row in range(3)]
+    rows = [
+        [exchange_partners(rank, 6, ring=False, exchange_number=row)[0] for rank in range(6)]
+        for row in range(3)
+    ]
     assert rows == [[1, 0, 3, 2, 5, 4], [2, 3, 0, 1, 5, 4], [1, 0, 3, 2, 5, 4]]
 
 
@@ -131,14 +136,14 @@ def test_a_point_that_finds_no_room_leaves_the_file_as_it_was(tmp_path: Path) ->
 
     path = tmp_path / "m.ndjson"
     path.write_text("header\n")
-    results = Results(path)
-    results.add("whole\n")
+    results = SampleWriter(path)
+    results.append("whole\n")
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20, usual[1]))
         with pytest.raises(ProbeError, match=r"m\.ndjson: cannot be written: .*is kept"):
-            results.add("far too long for what is left\n")
+            results.append("far too long for what is left\n")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     assert path.read_text() == "header\nwhole\n"
@@ -147,30 +152,30 @@ def test_a_point_that_finds_no_room_leaves_the_file_as_it_was(tmp_path: Path) ->
 def test_ranks_that_outlived_their_launcher_write_no_more(tmp_path: Path) -> None:
     path = tmp_path / "m.ndjson"
     path.write_text("header\n")
-    results = Results(path)
+    results = SampleWriter(path)
     fresh = tmp_path / "fresh"
     fresh.write_text("header of the run that resumes\n")
     fresh.replace(path)
     with pytest.raises(ProbeError, match="another run"):
-        results.add("late\n")
+        results.append("late\n")
     assert path.read_text() == "header of the run that resumes\n"
 
 
 *WORDS, PROGRAM = TEMPLATES["openmpi"].words
-UNBOUND = Template((*WORDS, "--bind-to", "none", PROGRAM))
+UNBOUND = LauncherTemplate((*WORDS, "--bind-to", "none", PROGRAM))
 
 
 def test_a_round_does_not_look_again_for_what_a_host_lacks(tmp_path: Path) -> None:
     """Of two ranks that are bound to no socket, none are on different ones."""
     out, launcher = tmp_path / "m.ndjson", Launcher.find("openmpi", template=UNBOUND)
-    request = Request("openmpi", Hosts(("localhost",)), 2, parts=("messages",), sizes=(4096,))
-    call = Chosen(Collective.BCAST, 1, 2, 4096, (Choice("linear"),))
+    request = ProbeSpec("openmpi", Hosts(("localhost",)), 2, parts=("messages",), sizes=(4096,))
+    call = ExperimentRequest(Collective.BCAST, 1, 2, 4096, (AlgorithmConfig("linear"),))
     first = probe_cluster(out, request, launcher, budget=4.0)
-    assert f"pingpong cross_socket 1x2: {NOWHERE}" in first.provenance["excluded"]
+    assert f"pingpong cross_socket 1x2: {NO_SOCKET_PAIR}" in first.provenance["excluded"]
     begun: list[str] = []
-    second = probe_chosen(
+    second = probe_experiments(
         out, request, launcher, [call], budget=4.0, on_progress=lambda now: begun.append(now.text)
     )
-    assert [text for text in begun if text != NOTHING_YET] == ["collective bcast 1x2 4096 B"]
+    assert [text for text in begun if text != STARTING_TEXT] == ["collective bcast 1x2 4096 B"]
     assert {one.algorithm for one in second.series if one.launch == 1} == {"default", "linear"}
     assert second.provenance["excluded"] == first.provenance["excluded"]

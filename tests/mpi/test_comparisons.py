@@ -13,21 +13,24 @@ from tests.support.ladders import table_of
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CYCLIC
-from tuner.core.table import Choice, TuningTable, read_table, write_table
+from tuner.core.table import AlgorithmConfig, TuningTable, read_table, write_table
 from tuner.launch import Launcher
 from tuner.probe.machine import local_cluster
-from tuner.validation.timing import Side
+from tuner.validation.timing import LaunchOptions
 
 pytestmark = pytest.mark.alone
-RUNGS = [(0, Choice()), (4096, Choice("linear"))]
+RUNGS = [(0, AlgorithmConfig()), (4096, AlgorithmConfig("linear"))]
 
 
 @pytest.fixture
 def path(launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table whose rules for two ranks differ between one node and two, and cyclic ones."""
-    monkeypatch.setattr("tuner.workflows.acceptance.SECONDS", 0.0002)
+    monkeypatch.setattr("tuner.workflows.acceptance.CALL_BUDGET_S", 0.0002)
     here = table_of({(Collective.BCAST, 2): RUNGS}, (64, 8192), launcher.version()).rules
-    apart = [replace(rule, key=replace(rule.key, nodes=2, ppn=1), choice=Choice()) for rule in here]
+    apart = [
+        replace(rule, key=replace(rule.key, nodes=2, ppn=1), choice=AlgorithmConfig())
+        for rule in here
+    ]
     dealt = [replace(rule, key=replace(rule.key, nodes=2, placement=CYCLIC)) for rule in here]
     file = tmp_path / "table.json"
     write_table(TuningTable(local_cluster(), launcher.version(), (*here, *apart, *dealt)), file)
@@ -70,9 +73,9 @@ def test_slower_calls_are_told_by_the_status(
     subprocess.run([launcher.compiler, "-shared", "-fPIC", "-o", slow, source], check=True)
     environment = {"LD_PRELOAD": str(slow), "SLOW_BELOW": "65536", "SLOW_MS": "1"}
     monkeypatch.setattr(
-        "tuner.workflows.acceptance.side_of", lambda *_: Side(environment=environment)
+        "tuner.workflows.acceptance.prepare_side", lambda *_: LaunchOptions(environment=environment)
     )
-    monkeypatch.setattr("tuner.workflows.acceptance.SECONDS", 0.0002)
+    monkeypatch.setattr("tuner.workflows.acceptance.CALL_BUDGET_S", 0.0002)
     rules = table_of({(Collective.ALLREDUCE, 2): RUNGS}, (64, 8192), launcher.version()).rules
     table = TuningTable(local_cluster(), launcher.version(), rules)
     write_table(table, tmp_path / "table.json")

@@ -8,21 +8,19 @@ import pytest
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.path_classes import CONSECUTIVE
-from tuner.core.table import Choice
+from tuner.core.path_classes import BLOCK
+from tuner.core.table import AlgorithmConfig
 from tuner.launch import Launcher
-from tuner.mpi_libraries.default_algorithms import Decisions, runs
-from tuner.validation.openmpi_default_algorithms import find
-from tuner.validation.openmpi_trace import build_watcher, seen
-from tuner.validation.validation import Trial, ask
+from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, default_lookup
+from tuner.validation.openmpi_default_algorithms import find_default_algorithms
+from tuner.validation.openmpi_trace import build_tracer, executed_algorithm
+from tuner.validation.validation import ValidationCall, run_calls
 
 MOST = 1 << 21
-CALLS = [
-    (c, 1, p, CONSECUTIVE) for c in (Collective.BCAST, Collective.ALLREDUCE) for p in (2, 3, 4)
-]
+CALLS = [(c, 1, p, BLOCK) for c in (Collective.BCAST, Collective.ALLREDUCE) for p in (2, 3, 4)]
 
 
-def around(each: Decisions) -> set[int]:
+def around(each: DefaultAlgorithms) -> set[int]:
     """Sizes on both sides of each switch, and the last one."""
     near = {start + more for start in each.starts for more in (-4, 0, 4)}
     return {size for size in near | {MOST} if 0 < size <= MOST}
@@ -31,30 +29,32 @@ def around(each: Decisions) -> set[int]:
 def test_on_both_sides_of_each_switch_the_default_runs_what_was_found(
     launcher: Launcher, tmp_path: Path
 ) -> None:
-    found = find(launcher, CALLS, MOST, tmp_path)
-    assert [each.call for each in found] == CALLS
+    found = find_default_algorithms(launcher, CALLS, MOST, tmp_path)
+    assert [each.placed_collective for each in found] == CALLS
     assert all(len(each.starts) > 2 for each in found)
     calls = [(each, nbytes) for each in found for nbytes in sorted(around(each))]
-    rules = table_of({(c, p): [(0, Choice())] for c, _, p, _ in CALLS}).rules
+    rules = table_of({(c, p): [(0, AlgorithmConfig())] for c, _, p, _ in CALLS}).rules
     rule = {(r.key.collective, r.key.nodes, r.key.ppn, r.key.placement): r for r in rules}
-    trials = [Trial(rule[each.call], nbytes) for each, nbytes in calls]
-    preload = {"LD_PRELOAD": str(build_watcher(tmp_path))}
-    answers = ask(launcher, trials, tmp_path, settings={}, environment=preload)
-    ran = [seen(trial.collective, answers[n]) for n, trial in enumerate(trials)]
-    expected = runs(found, "openmpi")
-    assert ran == [expected(each.call, nbytes) for each, nbytes in calls]
+    trials = [ValidationCall(rule[each.placed_collective], nbytes) for each, nbytes in calls]
+    preload = {"LD_PRELOAD": str(build_tracer(tmp_path))}
+    answers = run_calls(launcher, trials, tmp_path, settings={}, environment=preload)
+    ran = [executed_algorithm(trial.collective, answers[n]) for n, trial in enumerate(trials)]
+    expected = default_lookup(found, "openmpi")
+    assert ran == [expected(each.placed_collective, nbytes) for each, nbytes in calls]
 
 
 def test_of_collectives_that_the_watcher_does_not_know_nothing_is_known(
     launcher: Launcher, tmp_path: Path
 ) -> None:
-    (gather,) = find(launcher, [(Collective.GATHER, 1, 2, CONSECUTIVE)], 1024, tmp_path)
+    (gather,) = find_default_algorithms(
+        launcher, [(Collective.GATHER, 1, 2, BLOCK)], 1024, tmp_path
+    )
     assert gather.starts == ()
-    assert gather.at(64) is None
+    assert gather.config_at(64) is None
 
 
 @pytest.mark.parametrize("most", [4, 6, 5000])
 def test_sizes_end_where_they_are_asked_to(launcher: Launcher, tmp_path: Path, most: int) -> None:
-    (bcast,) = find(launcher, [(Collective.BCAST, 1, 2, CONSECUTIVE)], most, tmp_path)
+    (bcast,) = find_default_algorithms(launcher, [(Collective.BCAST, 1, 2, BLOCK)], most, tmp_path)
     assert bcast.starts[0] == 4
     assert bcast.starts[-1] <= most

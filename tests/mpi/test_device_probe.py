@@ -15,7 +15,7 @@ from tuner.cli.main import main
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.launch import Launcher
 from tuner.probe import driver
-from tuner.probe.device_points import COPIES
+from tuner.probe.device_points import COPY_SUBJECTS
 from tuner.probe.driver import probe
 
 PROGRAM = ROOT / "tests" / "gpu" / "probe_program.py"
@@ -29,7 +29,7 @@ def probed(launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def measured(*how: str, ranks: int = 2, out: str = "m.ndjson") -> Measurements:
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(PROGRAM.parent)]))
         monkeypatch.setenv("TUNER_TEST_DEVICES", " ".join(how))
-        monkeypatch.setattr(driver, "RANKS", PROGRAM.stem)
+        monkeypatch.setattr(driver, "RANK_MODULE", PROGRAM.stem)
         return probe(
             tmp_path / out,
             ranks=ranks,
@@ -37,7 +37,7 @@ def probed(launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             sizes=(1024,),
             launches=1,
             parts=("devices",),
-            target=0.5,
+            ci_half_width=0.5,
         )
 
     return measured
@@ -53,7 +53,7 @@ def test_staged_devices_have_copies_kernels_messages_and_collectives(probed: Pro
     measured = probed(ranks=3)
     assert {one.memory for one in measured.series} == {"cuda"}
     counted = found(measured)
-    assert {("copy", subject) for subject in (*COPIES, "ipc_same_gpu")} <= {*counted}
+    assert {("copy", subject) for subject in (*COPY_SUBJECTS, "ipc_same_gpu")} <= {*counted}
     assert counted["launch", "kernel"] == counted["pointer", "query"] == 1
     assert counted["reduction", "sum_float64"] > 3
     assert ("reduction", "max_float64") not in counted  # the pretended device has no such kernel
@@ -94,7 +94,7 @@ def test_a_calibration_comes_of_it(probed: Probed) -> None:
     assert {("same_gpu", "cuda"), ("self", "cuda"), ("staging", "cuda")} <= {*calibration.paths}
     assert {"cuda", "cuda sum_float64"} <= {*calibration.reduction}
     assert calibration.pointer_query > 0
-    assert {*COPIES, "ipc_same_gpu"} <= {*calibration.provenance["copies"]}
+    assert {*COPY_SUBJECTS, "ipc_same_gpu"} <= {*calibration.provenance["copies"]}
 
 
 def test_a_probe_of_devices_goes_on_where_it_stopped(probed: Probed, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_without_a_device_it_says_so_and_the_rest_goes_on(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tuner.cli.progress.LINE_EVERY", 0.0)
+    monkeypatch.setattr("tuner.cli.progress.LINE_INTERVAL_S", 0.0)
     out = tmp_path / "m.ndjson"
     words = ["probe", "--ranks", "2", "--sizes", "64B", "--launches", "1", "--budget", "2s"]
     assert main([*words, "--parts", "devices,collectives", "--out", str(out)]) == 0

@@ -15,10 +15,10 @@ import pytest
 
 from tests.conftest import MPICH_PYTHON
 from tuner.cli.main import main
-from tuner.diagnosis.examine import READERS, diagnose
+from tuner.diagnosis.examine import FORMAT_CHECKS, diagnose
 from tuner.launch import Launcher
 from tuner.mpi_libraries.capabilities import Capabilities
-from tuner.mpi_libraries.mpich import DEVICE_FILE
+from tuner.mpi_libraries.mpich import DEVICE_RULES_FILE_VARIABLE
 
 HANGING = """
 #include <unistd.h>
@@ -63,9 +63,9 @@ def test_programs_are_told_the_same(
 def test_an_mpich_without_a_device_layer_is_offered_no_file_of_it(mpich_launcher: Launcher) -> None:
     place = mpich_launcher.installation
     variables = dict(place.capabilities.variables)
-    assert READERS["mpich-device"](place)
-    del variables[DEVICE_FILE]
-    assert not READERS["mpich-device"](replace(place, capabilities=Capabilities(variables)))
+    assert FORMAT_CHECKS["mpich-device"](place)
+    del variables[DEVICE_RULES_FILE_VARIABLE]
+    assert not FORMAT_CHECKS["mpich-device"](replace(place, capabilities=Capabilities(variables)))
 
 
 def test_an_interpreter_without_mpi4py_is_told_what_to_install(
@@ -106,7 +106,7 @@ def test_an_mpi_that_hangs_is_given_up(
     library = tmp_path / "hang.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "hang.c"], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setattr("tuner.diagnosis.launch.LIMIT", 3.0)
+    monkeypatch.setattr("tuner.diagnosis.launch.RANKS_TIMEOUT_S", 3.0)
     assert main(["doctor"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "MPI did not start 2 ranks within 3 s" in said

@@ -16,7 +16,7 @@ from tests.support import services
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.services import Reply, Service, always, misbehaving
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable, table_record, write_table
+from tuner.core.table import AlgorithmConfig, TuningTable, table_record, write_table
 from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("faults_program.py")
@@ -26,14 +26,14 @@ LIBRARIES = [("launcher", 8), ("mpich_launcher", 2)]
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
-def schedule(algorithm: str, **params: int) -> Choice:
-    return Choice(algorithm, params, "schedule")
+def schedule(algorithm: str, **params: int) -> AlgorithmConfig:
+    return AlgorithmConfig(algorithm, params, "schedule")
 
 
 def a_table(library: str, p: int, bcast: Rungs, allreduce: Rungs) -> TuningTable:
     ladders = {
         (BCAST, p): bcast,
-        (ALLREDUCE, p): [(0, Choice("recursive_doubling"))],
+        (ALLREDUCE, p): [(0, AlgorithmConfig("recursive_doubling"))],
         (ALLREDUCE, p, "commutative"): allreduce,
     }
     return table_of(ladders, library=library)
@@ -43,7 +43,7 @@ def first(library: str, p: int) -> TuningTable:
     return a_table(
         library,
         p,
-        [(0, Choice("binomial")), (4096, schedule("pipeline", segment=4096))],
+        [(0, AlgorithmConfig("binomial")), (4096, schedule("pipeline", segment=4096))],
         [(0, schedule("recursive_doubling")), (8192, schedule("ring"))],
     )
 
@@ -53,7 +53,11 @@ def second(library: str, p: int) -> TuningTable:
         library,
         p,
         [(0, schedule("binomial")), (32768, schedule("scatter_allgather_ring"))],
-        [(0, Choice()), (1024, Choice("ring")), (65536, schedule("rabenseifner"))],
+        [
+            (0, AlgorithmConfig()),
+            (1024, AlgorithmConfig("ring")),
+            (65536, schedule("rabenseifner")),
+        ],
     )
 
 

@@ -17,16 +17,16 @@ import pytest
 
 from tests.support.ladders import Rungs, table_of
 from tuner.core.collective import Collective
-from tuner.core.path_classes import CONSECUTIVE
-from tuner.core.table import Choice, Rule, TuningTable
+from tuner.core.path_classes import BLOCK
+from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.formats import mpich
 from tuner.formats.mpich import Leaf, emitter
 from tuner.formats.mpich import device as layer
-from tuner.formats.mpich.branches import LeafOf, grown
-from tuner.formats.mpich.default_algorithms import find
+from tuner.formats.mpich.branches import RuleToLeaf, merge_into_generic
+from tuner.formats.mpich.default_algorithms import find_default_algorithms
 from tuner.launch import CompletedRun, Launcher
-from tuner.launch.rank_program import SINGLE, THREAD_LEVELS
-from tuner.validation.validate_mpich import POISONED, activation, prove
+from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE
+from tuner.validation.validate_mpich import FAULT_MESSAGE, activation, validate
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 PROGRAM = Path(__file__).with_name("layers_program.py")
@@ -59,7 +59,7 @@ class Watched:
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
-        patience: float | None = None,
+        silence_timeout: float | None = None,
         check: bool = True,
     ) -> CompletedRun:
         lost = {mpich.DEVICE.variable} if self.deaf else set[str]()
@@ -72,7 +72,7 @@ class Watched:
             environment=environment,
             on_line=on_line,
             timeout=timeout,
-            patience=patience,
+            silence_timeout=silence_timeout,
             check=check,
         )
 
@@ -86,8 +86,8 @@ def mpich_of_each_version(request: pytest.FixtureRequest) -> Launcher:
 
 
 @pytest.fixture(scope="module")
-def trees(mpich_of_each_version: Launcher) -> mpich.OwnTrees:
-    return mpich.own_trees(mpich_of_each_version.libmpi())
+def trees(mpich_of_each_version: Launcher) -> mpich.GenericTrees:
+    return mpich.read_generic_trees(mpich_of_each_version.libmpi())
 
 
 def table_for(launcher: Launcher) -> TuningTable:
@@ -95,15 +95,20 @@ def table_for(launcher: Launcher) -> TuningTable:
 
     MPICH makes calls of less than 1 KiB of its own, so the default has a range without these.
     """
-    binomial, rabenseifner = Choice("binomial"), Choice("rabenseifner")
+    binomial, rabenseifner = AlgorithmConfig("binomial"), AlgorithmConfig("rabenseifner")
 
-    def rungs(choice: Choice) -> Rungs:
-        return [(0, Choice()), (KEPT, Choice()), (RULED, choice), (LARGE, Choice())]
+    def rungs(choice: AlgorithmConfig) -> Rungs:
+        return [
+            (0, AlgorithmConfig()),
+            (KEPT, AlgorithmConfig()),
+            (RULED, choice),
+            (LARGE, AlgorithmConfig()),
+        ]
 
     return table_of(
         {
             (BCAST, 2): rungs(binomial),
-            (ALLREDUCE, 2): [(0, Choice())],
+            (ALLREDUCE, 2): [(0, AlgorithmConfig())],
             (ALLREDUCE, 2, "commutative"): rungs(rabenseifner),
         },
         probed=(16, 4096, 2 * RULED),
@@ -115,13 +120,13 @@ def ended(
     launcher: Launcher,
     settings: Mapping[str, str],
     calls: Sequence[str],
-    level: str = SINGLE,
+    level: str = THREAD_SINGLE,
     ranks: int = 2,
 ) -> tuple[int, str]:
     """Return how many calls were done, and in which source MPICH met an impossible leaf."""
     words = ["-m", "mpi4py", "-rc", f"thread_level={level}", str(PROGRAM), *calls]
     run = launcher.run(ranks, words, settings=settings, timeout=60.0, check=False)
-    met = POISONED.search(run.stderr)
+    met = FAULT_MESSAGE.search(run.stderr)
     assert met or run.returncode == 0, run.stderr
     return run.stdout.count("done"), met[1] if met else ""
 
@@ -131,7 +136,7 @@ class Pair:
     """Writes both files of a table for a library."""
 
     table: TuningTable
-    trees: mpich.OwnTrees
+    trees: mpich.GenericTrees
     place: Path
 
     def settings(self, mpir: int | None = None, device: int | None = None) -> dict[str, str]:
@@ -140,20 +145,23 @@ class Pair:
         file = self.place / "m.json"
         for path, own, part, lo in (
             (file, self.trees.mpir, emitter, mpir),
-            (layer.beside(file), self.trees.device, layer, device),
+            (layer.device_file_path(file), self.trees.device, layer, device),
         ):
             leaf_of = partial(self._leaf, part.leaf_of, part.POISON, lo)
-            path.write_text(json.dumps(grown(self.table, own, leaf_of)))
-        return activation(file, layer.beside(file))
+            path.write_text(json.dumps(merge_into_generic(self.table, own, leaf_of)))
+        return activation(file, layer.device_file_path(file))
 
     @staticmethod
-    def _leaf(leaf_of: LeafOf, poison: Leaf, lo: int | None, rule: Rule) -> Leaf | None:
+    def _leaf(leaf_of: RuleToLeaf, poison: Leaf, lo: int | None, rule: Rule) -> Leaf | None:
         return poison if rule.lo == lo else leaf_of(rule)
 
 
 @pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
 def test_calls_with_rules_reach_them_and_all_others_stay_with_the_device_layer(
-    collective: Collective, mpich_of_each_version: Launcher, trees: mpich.OwnTrees, tmp_path: Path
+    collective: Collective,
+    mpich_of_each_version: Launcher,
+    trees: mpich.GenericTrees,
+    tmp_path: Path,
 ) -> None:
     pair = Pair(table_for(mpich_of_each_version), trees, tmp_path)
     calls = [f"{collective}:{nbytes}" for nbytes in (4096, 2 * RULED, 2 * LARGE)]
@@ -172,13 +180,18 @@ def test_calls_with_rules_reach_them_and_all_others_stay_with_the_device_layer(
 
 
 def test_every_rule_is_proved_under_both_files(
-    mpich_of_each_version: Launcher, trees: mpich.OwnTrees, tmp_path: Path
+    mpich_of_each_version: Launcher, trees: mpich.GenericTrees, tmp_path: Path
 ) -> None:
     table = table_for(mpich_of_each_version)
     Pair(table, trees, tmp_path).settings()
     file = tmp_path / "m.json"
-    proofs = prove(
-        table, file, trees, mpich_of_each_version, tmp_path, device_file=layer.beside(file)
+    proofs = validate(
+        table,
+        file,
+        trees,
+        mpich_of_each_version,
+        tmp_path,
+        device_file=layer.device_file_path(file),
     )
     assert len(proofs) == len(table.rules)
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
@@ -188,15 +201,15 @@ def test_rules_for_small_calls_are_proved_where_shared_memory_is_set_up_by_such(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
     """A broadcast that is left to the device layer has the library make small ones of its own."""
-    trees = mpich.own_trees(mpich_launcher.libmpi())
+    trees = mpich.read_generic_trees(mpich_launcher.libmpi())
     table = table_of(
-        {(BCAST, 2): [(0, Choice("binomial")), (KEPT, Choice())]},
+        {(BCAST, 2): [(0, AlgorithmConfig("binomial")), (KEPT, AlgorithmConfig())]},
         (16, 4096),
         mpich_launcher.version(),
     )
     Pair(table, trees, tmp_path).settings()
     file, ranks = tmp_path / "m.json", Watched(mpich_launcher)
-    proofs = prove(table, file, trees, ranks, tmp_path, device_file=layer.beside(file))
+    proofs = validate(table, file, trees, ranks, tmp_path, device_file=layer.device_file_path(file))
     assert [proof.reason for proof in proofs] == ["", ""]
     assert (
         len(ranks.launches) == 5
@@ -207,17 +220,17 @@ def test_a_device_layer_that_does_not_get_its_file_is_noticed(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
     """It answers what has a rule itself then, and the default without the file."""
-    trees = mpich.own_trees(mpich_launcher.libmpi())
+    trees = mpich.read_generic_trees(mpich_launcher.libmpi())
     table = table_for(mpich_launcher)
     Pair(table, trees, tmp_path).settings()
     file = tmp_path / "m.json"
-    proofs = prove(
+    proofs = validate(
         table,
         file,
         trees,
         Watched(mpich_launcher, deaf=True),
         tmp_path,
-        device_file=layer.beside(file),
+        device_file=layer.device_file_path(file),
     )
     assert not any(proof.confirmed for proof in proofs)
 
@@ -233,15 +246,15 @@ def poisoned(node: mpich.Tree, leaf: Leaf | None) -> mpich.Tree:
     """Return a tree with the poison in place of this leaf, None for every leaf."""
     return {
         (
-            emitter.POISON.key
-            if key.startswith("algorithm=") and leaf in (None, Leaf.of(key, below))
+            emitter.FAULT_LEAF.key
+            if key.startswith("algorithm=") and leaf in (None, Leaf.from_key(key, below))
             else key
         ): {} if key.startswith("algorithm=") else poisoned(below, leaf)
         for key, below in node.items()
     }
 
 
-@pytest.mark.parametrize("level", [SINGLE, MULTIPLE])
+@pytest.mark.parametrize("level", [THREAD_SINGLE, MULTIPLE])
 @pytest.mark.parametrize(("nodes", "ppn"), SHAPES)
 @pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
 def test_what_is_known_of_the_default_is_what_the_mpir_layer_runs(
@@ -253,11 +266,11 @@ def test_what_is_known_of_the_default_is_what_the_mpir_layer_runs(
     tmp_path: Path,
 ) -> None:
     """Cliques of one host are nodes for MPICH. With several threads nothing is in shared memory."""
-    trees = mpich.own_trees(mpich_launcher.libmpi())
-    (found,) = find(trees, [(collective, nodes, ppn, CONSECUTIVE)], LARGE, level)
-    choice, name = found.at(RULED), f"collective={collective}"
+    trees = mpich.read_generic_trees(mpich_launcher.libmpi())
+    (found,) = find_default_algorithms(trees, [(collective, nodes, ppn, BLOCK)], LARGE, level)
+    choice, name = found.config_at(RULED), f"collective={collective}"
     own = trees.mpir[name]["comm_type=intra"]
-    leaf = None if choice is None else emitter.leaf_for(collective, choice)
+    leaf = None if choice is None else emitter.leaf_for_config(collective, choice)
     ranks, divided = SHAPES[nodes, ppn]
     large = {f"comm_size<={ranks - 1}": own, "comm_size=any": poisoned(own, leaf)}
     tree = {"avg_msg_size<=1023": own, "avg_msg_size=any": large}
@@ -267,10 +280,10 @@ def test_what_is_known_of_the_default_is_what_the_mpir_layer_runs(
     done, _ = ended(mpich_launcher, settings, [f"{collective}:{RULED}"], level, ranks)
     if choice is not None:
         assert done == 0
-    elif level == SINGLE:
+    elif level == THREAD_SINGLE:
         assert done == 1
     assert (choice is None) == (
-        (nodes, ppn) == (2, 2) or (ppn == 2 and (level == SINGLE or collective is BCAST))
+        (nodes, ppn) == (2, 2) or (ppn == 2 and (level == THREAD_SINGLE or collective is BCAST))
     )
 
 
@@ -278,12 +291,12 @@ def test_a_call_that_the_dispatcher_forces_leaves_the_next_one_to_the_device_lay
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
     """Where a call reaches the MPIR layer without being forced, the program ends."""
-    generic = mpich.generic_tuning(mpich_launcher.libmpi())
-    table = table_of({(ALLREDUCE, 2): [(0, Choice()), (KEPT, Choice())]})
+    generic = mpich.read_generic_tree(mpich_launcher.libmpi())
+    table = table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig()), (KEPT, AlgorithmConfig())]})
     file = tmp_path / "m.json"
-    tree = grown(table, generic, lambda rule: emitter.POISON if rule.lo else None)
+    tree = merge_into_generic(table, generic, lambda rule: emitter.FAULT_LEAF if rule.lo else None)
     file.write_text(json.dumps(tree))
-    words = ["-m", "mpi4py", "-rc", f"thread_level={SINGLE}"]
+    words = ["-m", "mpi4py", "-rc", f"thread_level={THREAD_SINGLE}"]
     run = mpich_launcher.run(
         2,
         [*words, str(PROGRAM.with_name("flag_program.py"))],
@@ -299,4 +312,4 @@ def test_a_call_that_the_dispatcher_forces_leaves_the_next_one_to_the_device_lay
     assert said["warm"] == said["left"] == [[on, 0]]
     assert said["ruled"] == [[off, 3]]
     assert run.returncode != 0
-    assert POISONED.search(run.stderr)
+    assert FAULT_MESSAGE.search(run.stderr)

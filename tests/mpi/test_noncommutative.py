@@ -16,7 +16,7 @@ from tests.support.ladders import staircase, table_of
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable
+from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import mpich, openmpi
 from tuner.launch import Launcher
 from tuner.validation.validate_mpich import activation as mpich_activation
@@ -26,8 +26,8 @@ PROGRAM = Path(__file__).with_name("order_program.py")
 ALLREDUCE = Collective.ALLREDUCE
 MATRIX = 16  # bytes
 FIRST = 64 * MATRIX
-SMALL = Choice("segmented_ring", {"segment": 64})
-UNSAFE = (Choice("ring"), SMALL)
+SMALL = AlgorithmConfig("segmented_ring", {"segment": 64})
+UNSAFE = (AlgorithmConfig("ring"), SMALL)
 
 
 def right(
@@ -43,16 +43,18 @@ def right(
     return {(a["p"], a["matrices"] - FIRST // MATRIX): a["right"] for a in answers}
 
 
-def stairs(choices: tuple[Choice, ...], ranks: tuple[int, ...], operators: str) -> TuningTable:
+def stairs(
+    choices: tuple[AlgorithmConfig, ...], ranks: tuple[int, ...], operators: str
+) -> TuningTable:
     rungs = staircase(choices, FIRST, MATRIX)
-    default = [(0, Choice())]
+    default = [(0, AlgorithmConfig())]
     ladders = {(ALLREDUCE, p, "any"): rungs if operators == "any" else default for p in ranks}
     return table_of(ladders | {(ALLREDUCE, p, operators): rungs for p in ranks})
 
 
 def test_every_safe_choice_of_openmpi(launcher: Launcher, tmp_path: Path) -> None:
     offered = mpi_libraries.openmpi.candidates(ALLREDUCE, 4, FIRST)
-    safe = tuple(c for c in offered if mpi_libraries.openmpi.order_safe(ALLREDUCE, c))
+    safe = tuple(c for c in offered if mpi_libraries.openmpi.preserves_operand_order(ALLREDUCE, c))
     assert {c.algorithm for c in safe} == {
         "default",
         "linear",
@@ -73,7 +75,7 @@ def test_unsafe_choices_of_openmpi_are_wrong_and_never_emitted(
     answers = right(launcher, openmpi_activation(rules), len(UNSAFE), (3, 4))
     assert answers == dict.fromkeys(answers, False)
     for choice in UNSAFE:
-        assert not mpi_libraries.openmpi.order_safe(ALLREDUCE, choice)
+        assert not mpi_libraries.openmpi.preserves_operand_order(ALLREDUCE, choice)
         with pytest.raises(InputError, match="non-commutative"):
             openmpi.emit(stairs((choice,), (4,), "any"))
     rules.write_text(openmpi.emit(stairs(UNSAFE, (3, 4), "commutative")))
@@ -82,15 +84,18 @@ def test_unsafe_choices_of_openmpi_are_wrong_and_never_emitted(
 
 
 def test_mpich_guards_keep_the_order(mpich_launcher: Launcher, tmp_path: Path) -> None:
-    generic = mpich.generic_tuning(library_of(mpich_launcher))
+    generic = mpich.read_generic_tree(library_of(mpich_launcher))
     choices = tuple(mpi_libraries.mpich.candidates(ALLREDUCE, 3, FIRST))
-    assert {c.algorithm for c in choices if not mpi_libraries.mpich.order_safe(ALLREDUCE, c)} == {
-        "ring",
-        "rabenseifner",
-    }
+    assert {
+        c.algorithm
+        for c in choices
+        if not mpi_libraries.mpich.preserves_operand_order(ALLREDUCE, c)
+    } == {"ring", "rabenseifner"}
     for operators in ("commutative", "any"):
         tried = tuple(
-            c for c in choices if operators != "any" or mpi_libraries.mpich.order_safe(ALLREDUCE, c)
+            c
+            for c in choices
+            if operators != "any" or mpi_libraries.mpich.preserves_operand_order(ALLREDUCE, c)
         )
         file = tmp_path / f"{operators}.json"
         file.write_text(mpich.emit(stairs(tried, (2, 3), operators), generic))
@@ -99,8 +104,8 @@ def test_mpich_guards_keep_the_order(mpich_launcher: Launcher, tmp_path: Path) -
 
 
 def test_mpich_without_the_guard_is_wrong(mpich_launcher: Launcher, tmp_path: Path) -> None:
-    generic = mpich.generic_tuning(library_of(mpich_launcher))
-    text = mpich.emit(stairs((Choice("ring"),), (3,), "commutative"), generic)
+    generic = mpich.read_generic_tree(library_of(mpich_launcher))
+    text = mpich.emit(stairs((AlgorithmConfig("ring"),), (3,), "commutative"), generic)
     tree = json.loads(text)
     ranks = tree["collective=allreduce"]["comm_type=intra"]["comm_size<=3"]["comm_hierarchy=parent"]
     ruled = ranks[f"avg_msg_size<={FIRST + MATRIX - 1}"]

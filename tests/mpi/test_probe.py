@@ -16,9 +16,9 @@ from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements, read_partial
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.launch import Launcher
-from tuner.probe.driver import LAUNCHES, Progress, carry_out, plan_here, probe
+from tuner.probe.driver import DEFAULT_LAUNCHES, ProbeProgress, plan_single_host, probe, run_plan
 from tuner.probe.machine import local_cluster
 
 UNDECIDED = (
@@ -33,9 +33,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A complete probe, interrupted by Ctrl-C on its way, and what it had by then."""
     out = tmp_path_factory.mktemp("probe") / "measurements.ndjson"
     slow = {**QUICK, "budget": 30.0, "target": 1e-4}  # so that something is left to resume
-    seen: list[Progress] = []
+    seen: list[ProbeProgress] = []
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: ProbeProgress) -> None:
         seen.append(progress)
         if progress.done == 7:
             raise KeyboardInterrupt
@@ -45,7 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with out.open("a", encoding="utf-8") as file:
         file.write('{"kind": "pingpong", "subject": "no')  # as a killed rank leaves it
     _, before, _ = read_partial(out)
-    resumed: list[Progress] = []
+    resumed: list[ProbeProgress] = []
     measurements = probe(out, on_progress=resumed.append, **slow)
     return {
         "out": out,
@@ -65,7 +65,7 @@ def test_an_interrupted_probe_resumes_and_measures_everything_once(whole: dict[s
     assert all(one in series for one in whole["before"])
     launches = {s.launch for s in series if s.kind == "collective"}
     assert launches == set(range(len(launches)))  # on a busy machine the budget ends some early
-    assert LAUNCHES < len(launches) <= 2 * LAUNCHES
+    assert DEFAULT_LAUNCHES < len(launches) <= 2 * DEFAULT_LAUNCHES
     assert whole["resumed"][0].done >= 7
     assert whole["resumed"][0].total == whole["seen"][0].total
 
@@ -95,7 +95,7 @@ def test_samples_of_one_point_are_paired_and_positive(whole: dict[str, Any]) -> 
 
 
 def test_a_finished_probe_is_not_repeated(whole: dict[str, Any]) -> None:
-    told: list[Progress] = []
+    told: list[ProbeProgress] = []
     again = probe(whole["out"], on_progress=told.append, **whole["arguments"])
     assert told == []
     assert again == whole["measurements"]
@@ -116,8 +116,10 @@ def test_a_file_of_another_plan_is_refused_and_left_alone(whole: dict[str, Any])
 
 def test_the_probe_is_enough_for_a_calibration(whole: dict[str, Any]) -> None:
     calibration = calibrate(whole["measurements"])
-    assert calibration.path("node").seconds(2**20) > calibration.path("node").seconds(4) > 0
-    assert calibration.path("node").eager_limit > 256
+    assert (
+        calibration.path_cost("node").seconds(2**20) > calibration.path_cost("node").seconds(4) > 0
+    )
+    assert calibration.path_cost("node").eager_limit > 256
     assert calibration.reduction["host"].gamma.value > 0
 
 
@@ -143,14 +145,14 @@ def test_an_algorithm_with_a_wrong_result_is_named_and_not_timed(tmp_path: Path)
 
 
 def test_a_point_all_of_whose_algorithms_are_wrong_is_passed_over(tmp_path: Path) -> None:
-    made = plan_here("openmpi", 3, [4096], 0.5, 1, "any", ("collectives",))
+    made = plan_single_host("openmpi", 3, [4096], 0.5, 1, "any", ("collectives",))
     wrong, right = (
         next(q for q in made.points if (q.subject, q.p) == (subject, 3))
         for subject in ("allreduce", "bcast")
     )
     ring = tuple(arm for arm in wrong.arms if arm.algorithm == "ring")
     plan = replace(made, points=(replace(wrong, arms=ring), right))
-    found = carry_out(
+    found = run_plan(
         plan, Launcher.find("openmpi"), tmp_path / "m.ndjson", local_cluster(), {}, budget=2.0
     )
     assert {series.subject for series in found.series} == {"bcast"}
@@ -204,7 +206,7 @@ def test_fan_out_and_segment_of_a_chain_take_effect(
     params: dict[str, int], peers: set[int], messages: int
 ) -> None:
     """The library's own traffic monitor shows whom the root sends the message to, in how many."""
-    forced = mpi_libraries.openmpi.settings(Collective.BCAST, Choice("chain", params))
+    forced = mpi_libraries.openmpi.settings(Collective.BCAST, AlgorithmConfig("chain", params))
     run = Launcher.find("openmpi").run(
         5,
         ["-c", FORCED, json.dumps(forced)],

@@ -16,23 +16,27 @@ from tuner.base import c_compiler
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable, write_table
+from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.formats import mpich, openmpi
-from tuner.formats.mpich import OwnTrees
+from tuner.formats.mpich import GenericTrees
 from tuner.launch import CompletedRun, Launcher
-from tuner.mpi_libraries.openmpi import normal
+from tuner.mpi_libraries.openmpi import canonical_config
 from tuner.probe.machine import local_cluster
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
-from tuner.validation.validation import RuleProof
+from tuner.validation.validation import RuleValidation
 from tuner.workflows import validation
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
-CHAIN = Choice("chain", {"chains": 2, "segment": 512})
+CHAIN = AlgorithmConfig("chain", {"chains": 2, "segment": 512})
 TABLE = table_of(
     {
-        (BCAST, 4): [(0, Choice()), (1024, CHAIN), (65536, Choice("scatter_allgather_ring"))],
-        (BCAST, 3): [(0, Choice("linear"))],
-        (ALLREDUCE, 4): [(0, Choice("recursive_doubling")), (4096, Choice())],
+        (BCAST, 4): [
+            (0, AlgorithmConfig()),
+            (1024, CHAIN),
+            (65536, AlgorithmConfig("scatter_allgather_ring")),
+        ],
+        (BCAST, 3): [(0, AlgorithmConfig("linear"))],
+        (ALLREDUCE, 4): [(0, AlgorithmConfig("recursive_doubling")), (4096, AlgorithmConfig())],
     },
     probed=(64, 2048, 1 << 17),
 )
@@ -57,7 +61,7 @@ class Deaf:
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
-        patience: float | None = None,
+        silence_timeout: float | None = None,
         check: bool = True,
     ) -> CompletedRun:
         return self.launcher.run(
@@ -66,7 +70,7 @@ class Deaf:
             environment=environment,
             on_line=on_line,
             timeout=timeout,
-            patience=patience,
+            silence_timeout=silence_timeout,
             check=check,
         )
 
@@ -80,14 +84,17 @@ def rules(tmp_path: Path) -> Path:
 
 def commutative_table(ladders: Mapping[tuple[Collective, int], Rungs]) -> TuningTable:
     """The ladders as rules for commutative operators, the default for all others."""
-    safe = {key: rungs if key[0] is BCAST else [(0, Choice())] for key, rungs in ladders.items()}
+    safe = {
+        key: rungs if key[0] is BCAST else [(0, AlgorithmConfig())]
+        for key, rungs in ladders.items()
+    }
     return table_of(safe | {(*key, "commutative"): rungs for key, rungs in ladders.items()})
 
 
-def proofs_of(table: TuningTable, launcher: Launcher, directory: Path) -> list[RuleProof]:
+def proofs_of(table: TuningTable, launcher: Launcher, directory: Path) -> list[RuleValidation]:
     file = directory / "rules.conf"
     file.write_text(openmpi.emit(table, commutative_only=True))
-    return validate_openmpi.prove(table, file, launcher, directory, commutative_only=True)
+    return validate_openmpi.validate(table, file, launcher, directory, commutative_only=True)
 
 
 def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: Path) -> None:
@@ -108,25 +115,27 @@ def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: P
         if name != "default"
     }
     for proof in chosen:
-        assert set(proof.executed) == {normal(proof.rule.key.collective, proof.rule.choice)}
+        assert set(proof.executed) == {
+            canonical_config(proof.rule.key.collective, proof.rule.choice)
+        }
 
 
 REDIRECTED = [
-    (BCAST, 8, Choice("scatter_allgather"), "linear"),
-    (BCAST, 12, Choice("scatter_allgather_ring"), "linear"),
-    (BCAST, 1000, Choice("split_binary", {"segment": 512}), "chain"),
-    (ALLREDUCE, 8, Choice("ring"), "recursive_doubling"),
-    (ALLREDUCE, 12, Choice("rabenseifner"), "linear"),
-    (ALLREDUCE, 1024, Choice("segmented_ring", {"segment": 512}), "ring"),
+    (BCAST, 8, AlgorithmConfig("scatter_allgather"), "linear"),
+    (BCAST, 12, AlgorithmConfig("scatter_allgather_ring"), "linear"),
+    (BCAST, 1000, AlgorithmConfig("split_binary", {"segment": 512}), "chain"),
+    (ALLREDUCE, 8, AlgorithmConfig("ring"), "recursive_doubling"),
+    (ALLREDUCE, 12, AlgorithmConfig("rabenseifner"), "linear"),
+    (ALLREDUCE, 1024, AlgorithmConfig("segmented_ring", {"segment": 512}), "ring"),
 ]
 
 
 def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> None:
-    ladders: dict[tuple[Collective, int], list[tuple[int, Choice]]] = {}
+    ladders: dict[tuple[Collective, int], list[tuple[int, AlgorithmConfig]]] = {}
     for collective, nbytes, choice, _ in REDIRECTED:
-        ladders.setdefault((collective, 4), [(0, Choice())]).append((nbytes, choice))
+        ladders.setdefault((collective, 4), [(0, AlgorithmConfig())]).append((nbytes, choice))
     for ladder in ladders.values():
-        ladder.append((1028, Choice()))
+        ladder.append((1028, AlgorithmConfig()))
     proofs = proofs_of(commutative_table(ladders), launcher, tmp_path)
     for collective, nbytes, choice, instead in REDIRECTED:
         proof = next(proof for proof in proofs if proof.rule.choice == choice)
@@ -137,7 +146,7 @@ def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> 
 
 
 def test_watching_confirms_a_good_file(launcher: Launcher, tmp_path: Path, rules: Path) -> None:
-    proofs = validate_openmpi.prove(TABLE, rules, launcher, tmp_path)
+    proofs = validate_openmpi.validate(TABLE, rules, launcher, tmp_path)
     assert len(proofs) == len(TABLE.rules)
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
 
@@ -146,11 +155,11 @@ def test_every_rule_of_a_table_is_proved_in_a_file_that_holds_it(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     """A file is for one class of operators: those for commutative ones alone were not tried."""
-    ring = [(0, Choice()), (4096, Choice("ring"))]
+    ring = [(0, AlgorithmConfig()), (4096, AlgorithmConfig("ring"))]
     table = commutative_table({(BCAST, 4): [(0, CHAIN)], (ALLREDUCE, 4): ring})
     file = tmp_path / "rules.conf"
     file.write_text(openmpi.emit(table))
-    said = validation.prove(table, launcher.python, file, lambda *_: None, launcher)
+    said = validation.validate_file(table, launcher.python, file, lambda *_: None, launcher)
     assert len(said) == len(table.rules)
     assert [proof for proof in said if not proof["confirmed"]] == []
     assert "ring" in {p["executed"] for p in said if p["operators"] == "commutative"}
@@ -161,8 +170,8 @@ def test_the_status_says_whether_every_rule_was_confirmed(
 ) -> None:
     """No call of 3 ranks gathers 4097 bytes, and too small a broadcast is not scattered."""
     cluster, file = local_cluster(), str(tmp_path / "t.json")
-    good: dict[tuple[Collective, int], Rungs] = {(BCAST, 3): [(0, Choice("linear"))]}
-    ring, bruck = Choice("ring"), Choice("bruck")
+    good: dict[tuple[Collective, int], Rungs] = {(BCAST, 3): [(0, AlgorithmConfig("linear"))]}
+    ring, bruck = AlgorithmConfig("ring"), AlgorithmConfig("bruck")
     unreached: Rungs = [(0, bruck), (4097, ring), (4098, bruck)]
     for ladders, status, cautions, counted in (
         (good, 0, [], "1 of 1 rule"),
@@ -173,7 +182,7 @@ def test_the_status_says_whether_every_rule_was_confirmed(
             "3 of 4 rules",
         ),
         (
-            good | {(BCAST, 4): [(0, Choice("scatter_allgather"))]},
+            good | {(BCAST, 4): [(0, AlgorithmConfig("scatter_allgather"))]},
             1,
             ["caution: 1 rule is refuted: the library executed something else."],
             "1 of 2 rules",
@@ -193,7 +202,7 @@ def test_an_interpreter_that_answers_nothing_proves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", str(launcher.python.parent), prepend=os.pathsep)
-    rules = table_of({(BCAST, 3): [(0, Choice("linear"))]}, (64,)).rules
+    rules = table_of({(BCAST, 3): [(0, AlgorithmConfig("linear"))]}, (64,)).rules
     file = tmp_path / "t.json"
     write_table(TuningTable(local_cluster(), launcher.version(), rules), file)
     assert main(["table", "prove", str(file), "--python", "/bin/true"]) == 1
@@ -206,12 +215,12 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(c_compiler, "COMPILERS", ("no-such-compiler",))
-    table = table_of({(BCAST, 3): [(0, Choice()), (1024, Choice("linear"))]})
+    table = table_of({(BCAST, 3): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("linear"))]})
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))
-    good = validate_openmpi.prove(table, rules, launcher, tmp_path)
+    good = validate_openmpi.validate(table, rules, launcher, tmp_path)
     assert [proof.confirmed for proof in good] == [True, True]
-    bad = validate_openmpi.prove(table, rules, Deaf(launcher), tmp_path)
+    bad = validate_openmpi.validate(table, rules, Deaf(launcher), tmp_path)
     assert "[1024] bytes do not reach this rule" in bad[1].reason
 
 
@@ -223,25 +232,29 @@ def test_bounds_of_other_collectives_are_where_the_library_has_them(
     launcher: Launcher, tmp_path: Path, collective: Collective, algorithms: tuple[str, str]
 ) -> None:
     """Bytes of the whole buffer: 4096 of an allgather on 3 ranks are 1365 and a third for each."""
-    first, second = map(Choice, algorithms)
+    first, second = map(AlgorithmConfig, algorithms)
     table = table_of({(collective, 3): [(0, first), (4096, second)]}, probed=(300, 9000))
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))
-    proofs = validate_openmpi.prove(table, rules, launcher, tmp_path)
+    proofs = validate_openmpi.validate(table, rules, launcher, tmp_path)
     assert [proof.reason for proof in proofs] == ["", ""]
     near = {n for proof in proofs for n in proof.sizes if 4090 < n < 4100}
-    assert near == ({4095, 4098} if collective.divided else {4095, 4096})
+    assert near == ({4095, 4098} if collective.has_blocks else {4095, 4096})
 
 
 REACHED = [  # collective, ranks, choice, the reason
-    (Collective.ALLGATHER, Choice("recursive_doubling"), "runs as bruck because 3 ranks"),
-    (Collective.REDUCE, Choice("rabenseifner"), "runs as linear because 1 elements are fewer"),
+    (Collective.ALLGATHER, AlgorithmConfig("recursive_doubling"), "runs as bruck because 3 ranks"),
+    (
+        Collective.REDUCE,
+        AlgorithmConfig("rabenseifner"),
+        "runs as linear because 1 elements are fewer",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("collective", "choice", "reason"), REACHED)
 def test_a_rule_that_is_reached_is_not_proved_by_that(
-    launcher: Launcher, tmp_path: Path, collective: Collective, choice: Choice, reason: str
+    launcher: Launcher, tmp_path: Path, collective: Collective, choice: AlgorithmConfig, reason: str
 ) -> None:
     """Poison shows which rule a call reaches, and not what its algorithm makes of the call."""
     (proof,) = proofs_of(table_of({(collective, 3): [(0, choice)]}, (300,)), launcher, tmp_path)
@@ -253,10 +266,13 @@ def test_operators_that_do_not_commute_are_tried_too(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rule for any operator whose algorithm hands some of them to another one."""
-    monkeypatch.setattr(mpi_libraries.openmpi, "COMMUTATIVE", {})
-    table, file = table_of({(ALLREDUCE, 3): [(0, Choice("rabenseifner"))]}, (64,)), tmp_path / "r"
+    monkeypatch.setattr(mpi_libraries.openmpi, "COMMUTATIVE_ONLY", {})
+    table, file = (
+        table_of({(ALLREDUCE, 3): [(0, AlgorithmConfig("rabenseifner"))]}, (64,)),
+        tmp_path / "r",
+    )
     file.write_text(openmpi.emit(table))
-    (proof,) = validate_openmpi.prove(table, file, launcher, tmp_path)
+    (proof,) = validate_openmpi.validate(table, file, launcher, tmp_path)
     assert not proof.confirmed
     said = "at 64 bytes, with an operator that does not commute, linear ran instead of rabenseifner"
     assert said in proof.reason
@@ -267,15 +283,17 @@ def test_files_of_parameters_decide_nothing_unseen(
 ) -> None:
     """A radix set there is noticed, and other rules there are not taken for the default."""
     old, file, parameters = (tmp_path / name for name in ("old", "rules", "parameters"))
-    old.write_text(openmpi.emit(table_of({(BCAST, 4): [(0, Choice("linear"))]})))
-    table = table_of({(BCAST, 4): [(0, Choice()), (4096, Choice("knomial"))]}, (64, 8192))
+    old.write_text(openmpi.emit(table_of({(BCAST, 4): [(0, AlgorithmConfig("linear"))]})))
+    table = table_of(
+        {(BCAST, 4): [(0, AlgorithmConfig()), (4096, AlgorithmConfig("knomial"))]}, (64, 8192)
+    )
     file.write_text(openmpi.emit(table))
     parameters.write_text(
         f"coll_tuned_use_dynamic_rules = 1\ncoll_tuned_dynamic_rules_filename = {old}\n"
         f"{mpi_libraries.openmpi.RADIX_VARIABLE} = 2\n"
     )
     monkeypatch.setenv("OMPI_MCA_mca_base_param_files", str(parameters))
-    default, knomial = validate_openmpi.prove(table, file, launcher, tmp_path)
+    default, knomial = validate_openmpi.validate(table, file, launcher, tmp_path)
     assert default.confirmed
     assert "knomial(radix=2) ran instead of knomial(radix=4)" in knomial.reason
 
@@ -285,11 +303,11 @@ def test_a_default_that_nobody_saw_is_not_confirmed(
 ) -> None:
     """Without coll/tuned no call reaches the file, with or without it."""
     file, parameters = tmp_path / "rules", tmp_path / "parameters"
-    table = table_of({(BCAST, 2): [(0, Choice())]}, (64,))
+    table = table_of({(BCAST, 2): [(0, AlgorithmConfig())]}, (64,))
     file.write_text(openmpi.emit(table))
     parameters.write_text("coll = ^tuned\n")
     monkeypatch.setenv("OMPI_MCA_mca_base_param_files", str(parameters))
-    (default,) = validate_openmpi.prove(table, file, launcher, tmp_path)
+    (default,) = validate_openmpi.validate(table, file, launcher, tmp_path)
     assert not default.confirmed
     assert "another component than coll/tuned answered the call, without the file" in default.reason
 
@@ -297,7 +315,7 @@ def test_a_default_that_nobody_saw_is_not_confirmed(
 def test_a_file_that_is_not_followed_is_noticed(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
-    proofs = validate_openmpi.prove(TABLE, rules, Deaf(launcher), tmp_path)
+    proofs = validate_openmpi.validate(TABLE, rules, Deaf(launcher), tmp_path)
     chain = next(proof for proof in proofs if proof.rule.choice == CHAIN)
     assert not chain.confirmed
     assert "at 1024 bytes" in chain.reason
@@ -310,19 +328,21 @@ def test_the_file_of_another_table_is_refused(
         TABLE.cluster,
         TABLE.library,
         tuple(
-            replace(rule, choice=Choice("binomial")) if rule.key.collective is BCAST else rule
+            replace(rule, choice=AlgorithmConfig("binomial"))
+            if rule.key.collective is BCAST
+            else rule
             for rule in TABLE.rules
         ),
     )
     with pytest.raises(InputError, match=r"rules\.conf: not the file of this table: bcast of"):
-        validate_openmpi.prove(other, rules, launcher, tmp_path)
+        validate_openmpi.validate(other, rules, launcher, tmp_path)
 
 
 def test_one_launch_shows_default_and_tuned(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
     """The variable decides for each new communicator, which the dispatcher rests on."""
-    preloaded = openmpi_trace.build_watcher(tmp_path)
+    preloaded = openmpi_trace.build_tracer(tmp_path)
     assert preloaded is not None
     program = tmp_path / "switch.py"
     program.write_text(
@@ -355,12 +375,15 @@ def test_one_launch_shows_default_and_tuned(
 MPICH_TABLE = table_of(
     {
         (BCAST, 2): [
-            (0, Choice()),
-            (1024, Choice("pipeline", {"segment": 512})),
-            (4096, Choice("binomial")),
+            (0, AlgorithmConfig()),
+            (1024, AlgorithmConfig("pipeline", {"segment": 512})),
+            (4096, AlgorithmConfig("binomial")),
         ],
-        (ALLREDUCE, 2): [(0, Choice("recursive_doubling"))],
-        (ALLREDUCE, 2, "commutative"): [(0, Choice("rabenseifner")), (2048, Choice("ring"))],
+        (ALLREDUCE, 2): [(0, AlgorithmConfig("recursive_doubling"))],
+        (ALLREDUCE, 2, "commutative"): [
+            (0, AlgorithmConfig("rabenseifner")),
+            (2048, AlgorithmConfig("ring")),
+        ],
     },
     probed=(64, 2048, 16384),
     library="mpich 5.0.2",
@@ -369,10 +392,12 @@ MPICH_TABLE = table_of(
 
 def test_poisoned_leaves_confirm_mpich_rules(mpich_launcher: Launcher, tmp_path: Path) -> None:
     library = mpich_launcher.executable.resolve().parents[1] / "lib" / "libmpi.so.12"
-    generic = mpich.generic_tuning(library)
+    generic = mpich.read_generic_tree(library)
     file = tmp_path / "tuning.json"
     file.write_text(mpich.emit(MPICH_TABLE, generic))
-    proofs = validate_mpich.prove(MPICH_TABLE, file, OwnTrees(generic), mpich_launcher, tmp_path)
+    proofs = validate_mpich.validate(
+        MPICH_TABLE, file, GenericTrees(generic), mpich_launcher, tmp_path
+    )
     assert len(proofs) == len(MPICH_TABLE.rules)
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
 
@@ -381,10 +406,10 @@ def test_mpich_rules_that_are_not_reached_are_noticed(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
     library = mpich_launcher.executable.resolve().parents[1] / "lib" / "libmpi.so.12"
-    generic = mpich.generic_tuning(library)
+    generic = mpich.read_generic_tree(library)
     file = tmp_path / "tuning.json"
     file.write_text(mpich.emit(MPICH_TABLE, generic))
-    proofs = validate_mpich.prove(
-        MPICH_TABLE, file, OwnTrees(generic), Deaf(mpich_launcher), tmp_path
+    proofs = validate_mpich.validate(
+        MPICH_TABLE, file, GenericTrees(generic), Deaf(mpich_launcher), tmp_path
     )
     assert not any(p.confirmed for p in proofs if p.rule.choice.algorithm == "pipeline")

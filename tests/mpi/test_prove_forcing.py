@@ -10,9 +10,9 @@ import pytest
 from tuner import mpi_libraries
 from tuner.core.collective import Collective
 from tuner.launch import Launcher
-from tuner.mpi_libraries.openmpi import normal
+from tuner.mpi_libraries.openmpi import canonical_config
 from tuner.validation import openmpi_trace
-from tuner.validation.validation import Answer
+from tuner.validation.validation import Observation
 
 NBYTES, RANKS = 1 << 18, 4
 PROGRAM = """
@@ -46,7 +46,7 @@ print(variables.read(sys.argv[1]))
 
 
 def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> None:
-    watcher = openmpi_trace.build_watcher(tmp_path)
+    watcher = openmpi_trace.build_tracer(tmp_path)
     assert watcher is not None
     program = tmp_path / "force.py"
     program.write_text(PROGRAM)
@@ -65,8 +65,10 @@ def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> N
     )
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     for (collective, choice), numbers in zip(wanted, lines, strict=True):
-        seen = openmpi_trace.seen(collective, Answer(0, tuple(map(tuple, numbers))))
-        assert seen == normal(collective, choice) == choice
+        seen = openmpi_trace.executed_algorithm(
+            collective, Observation(0, tuple(map(tuple, numbers)))
+        )
+        assert seen == canonical_config(collective, choice) == choice
 
 
 @pytest.mark.parametrize("library", ["openmpi", "mpich"])

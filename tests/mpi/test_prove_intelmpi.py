@@ -13,35 +13,40 @@ from tuner.base import c_compiler
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable, write_table
+from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.formats.intelmpi import DIALECT
 from tuner.launch import Launcher
-from tuner.mpi_libraries.intelmpi import choice_of
+from tuner.mpi_libraries.intelmpi import config_of
 from tuner.probe.machine import local_cluster
 from tuner.validation import validate_intelmpi
-from tuner.validation.validation import Trial, ask
+from tuner.validation.validation import ValidationCall, run_calls
 
 BCAST, ALLREDUCE, ALLGATHER = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER
-SEVEN = choice_of(7)  # of bcast, like preset 2 inside one node
+SEVEN = config_of(7)  # of bcast, like preset 2 inside one node
 TABLE = table_of(
     {
-        (ALLREDUCE, 3): [(0, choice_of(5)), (1024, choice_of(16)), (65536, choice_of(8))],
-        (BCAST, 3): [(0, choice_of(3)), (4096, Choice()), (65536, choice_of(2)), (1 << 20, SEVEN)],
-        (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
-        (Collective.GATHER, 3): [(0, choice_of(1))],
-        (Collective.SCATTER, 3): [(0, Choice())],
+        (ALLREDUCE, 3): [(0, config_of(5)), (1024, config_of(16)), (65536, config_of(8))],
+        (BCAST, 3): [
+            (0, config_of(3)),
+            (4096, AlgorithmConfig()),
+            (65536, config_of(2)),
+            (1 << 20, SEVEN),
+        ],
+        (ALLGATHER, 3): [(0, config_of(3)), (3000, config_of(2))],
+        (Collective.GATHER, 3): [(0, config_of(1))],
+        (Collective.SCATTER, 3): [(0, AlgorithmConfig())],
     },
     probed=(64, 2048, 1 << 17),
     library="intelmpi 2021.18.1",
 )
-OTHERWISE = choice_of(1)
+OTHERWISE = config_of(1)
 LIKE_OWN = "cannot be told from Intel MPI's own decision"
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "adjust.sh"
-    path.write_text(DIALECT.emit(TABLE, otherwise=OTHERWISE))
+    path.write_text(DIALECT.emit(TABLE, fallback=OTHERWISE))
     return path
 
 
@@ -49,12 +54,12 @@ def test_every_rule_runs_its_preset(
     intelmpi_launcher: Launcher, tmp_path: Path, file: Path
 ) -> None:
     seen = list[tuple[int, int]]()
-    proofs = validate_intelmpi.prove(
+    proofs = validate_intelmpi.validate(
         TABLE,
         file,
         intelmpi_launcher,
         tmp_path,
-        otherwise=OTHERWISE,
+        fallback=OTHERWISE,
         progress=lambda done, total: seen.append((done, total)),
     )
     assert len(proofs) == len(TABLE.rules)
@@ -77,11 +82,12 @@ def test_variables_that_are_not_followed_are_noticed(
     intelmpi_launcher: Launcher, tmp_path: Path
 ) -> None:
     table = table_of(
-        {(BCAST, 3): [(0, choice_of(3))], (ALLGATHER, 3): [(0, Choice())]}, library=TABLE.library
+        {(BCAST, 3): [(0, config_of(3))], (ALLGATHER, 3): [(0, AlgorithmConfig())]},
+        library=TABLE.library,
     )
     file = tmp_path / "adjust.sh"
     file.write_text(DIALECT.emit(table))
-    proofs = validate_intelmpi.prove(table, file, Deaf(intelmpi_launcher), tmp_path)
+    proofs = validate_intelmpi.validate(table, file, Deaf(intelmpi_launcher), tmp_path)
     assert [p.rule.key.collective for p in proofs if p.confirmed] == [ALLGATHER]
     assert all(p.reason.endswith(LIKE_OWN) for p in proofs if not p.confirmed)
 
@@ -89,12 +95,12 @@ def test_variables_that_are_not_followed_are_noticed(
 def test_the_variables_of_another_table_are_refused(
     intelmpi_launcher: Launcher, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = table_of({(BCAST, 3): [(0, choice_of(7))]}, library=TABLE.library)
+    other = table_of({(BCAST, 3): [(0, config_of(7))]}, library=TABLE.library)
     with pytest.raises(InputError, match="not the file of this table"):
-        validate_intelmpi.prove(other, file, intelmpi_launcher, tmp_path)
+        validate_intelmpi.validate(other, file, intelmpi_launcher, tmp_path)
     monkeypatch.setenv("I_MPI_ADJUST_BCAST", "1")
     with pytest.raises(InputError, match="I_MPI_ADJUST_BCAST is set"):
-        validate_intelmpi.prove(TABLE, file, intelmpi_launcher, tmp_path, otherwise=OTHERWISE)
+        validate_intelmpi.validate(TABLE, file, intelmpi_launcher, tmp_path, fallback=OTHERWISE)
 
 
 SIZES = (512, 1024, 4096)
@@ -118,23 +124,23 @@ def test_what_the_parser_refuses_is_really_misread(
 
 def entered_under(launcher: Launcher, directory: Path, value: str) -> list[set[str]]:
     """The functions that allreduces of SIZES on 3 ranks enter under a value of the variable."""
-    preloaded = c_compiler.build(validate_intelmpi.SOURCE, directory)
+    preloaded = c_compiler.compile_shared_library(validate_intelmpi.SOURCE, directory)
     assert preloaded is not None
     rule = next(rule for rule in TABLE.rules if rule.key.collective is ALLREDUCE)
-    answers = ask(
+    answers = run_calls(
         launcher,
-        [Trial(rule, nbytes) for nbytes in SIZES],
+        [ValidationCall(rule, nbytes) for nbytes in SIZES],
         directory,
         settings={"I_MPI_ADJUST_ALLREDUCE": value} if value else {},
         environment={"LD_PRELOAD": str(preloaded)},
     )
-    return [set(answers[i].entered) for i in range(len(SIZES))]
+    return [set(answers[i].entered_functions) for i in range(len(SIZES))]
 
 
 def test_the_command_line_proves_each_number_of_ranks(
     intelmpi_launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = table_of({(BCAST, p): [(0, choice_of(3))] for p in (2, 3)})
+    made = table_of({(BCAST, p): [(0, config_of(3))] for p in (2, 3)})
     table = TuningTable(local_cluster(), intelmpi_launcher.version(), made.rules)
     write_table(table, tmp_path / "table.json")
     words = [

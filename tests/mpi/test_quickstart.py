@@ -17,7 +17,7 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements, read_partial
 from tuner.core.table import read_table
-from tuner.db import load_heldout, load_proofs, load_table, open_database, transaction
+from tuner.db import load_heldout, load_table, load_validations, open_database, transaction
 from tuner.launch import Launcher
 from tuner.validation.validate_openmpi import activation
 
@@ -123,8 +123,8 @@ def test_database_holds_what_the_files_hold(finished: Path) -> None:
     with transaction(engine) as session:
         table = load_table(session, 1)
         assert table.rules == read_table(finished / "openmpi/table.json").rules
-        assert len(load_proofs(session, 1)) == len(table.ladder(table.keys[0])) + sum(
-            len(table.ladder(key)) for key in table.keys[1:] if key.operators == "any"
+        assert len(load_validations(session, 1)) == len(table.rules_for(table.keys[0])) + sum(
+            len(table.rules_for(key)) for key in table.keys[1:] if key.operators == "any"
         )
         heldout = json.loads((finished / "openmpi/heldout.json").read_text())
         assert len(load_heldout(session, 1)) == len(heldout)

@@ -20,11 +20,11 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.nccl import on_shapes
 from tests.support.terminals import plain, screen
-from tuner.cli.layout import CONTINUED, columns_of
-from tuner.cli.main import VERBS, main
-from tuner.cli.output import LEFT_OUT
+from tuner.cli.layout import LINE_CONTINUATION, display_width
+from tuner.cli.main import COMMANDS, main
+from tuner.cli.output import OMITTED_COLUMNS_NOTE
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable, read_table, write_table
+from tuner.core.table import AlgorithmConfig, TuningTable, read_table, write_table
 from tuner.launch import Launcher
 
 WIDE, NARROW = 1000, (80, 60, 40)
@@ -116,7 +116,7 @@ CASES = {
     "db": ["prune --db sqlite:///t.db --keep-jobs-for 90d --dry-run", "prune --keep-tables none"],
 }
 CHANGING = re.compile(r"\d+:\d\d|tuner_\S+|\b\d{4}-\d\d-\d\d\S*|reader-\d+")
-OWN = {"...", "\\", "[OPTIONS]", *(word.strip(":,") for word in LEFT_OUT.split())}
+OWN = {"...", "\\", "[OPTIONS]", *(word.strip(":,") for word in OMITTED_COLUMNS_NOTE.split())}
 
 
 @pytest.fixture(scope="module")
@@ -133,13 +133,13 @@ def place(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         (folder / name).write_text(text)
     table = read_table(folder / TABLE)
-    longest = Choice("segmented_ring", {"segment": 1 << 20})
+    longest = AlgorithmConfig("segmented_ring", {"segment": 1 << 20})
     rules = [
         replace(rule, choice=longest if rule.key.collective == "allreduce" else rule.choice)
         for rule in table.rules
     ]
     write_table(TuningTable(table.cluster, table.library, tuple(rules)), folder / "other.json")
-    rungs = [(0, Choice("ring_ll")), (4096, Choice())]
+    rungs = [(0, AlgorithmConfig("ring_ll")), (4096, AlgorithmConfig())]
     write_table(on_shapes({(Collective.ALLREDUCE, (2, 8)): rungs}), folder / "nccl.json")
     shutil.copy(folder / "out/openmpi/calibration.json", folder / "slow.json")
     return folder
@@ -153,8 +153,8 @@ def words_of(text: str) -> set[str]:
 def too_wide(text: str, columns: int) -> Iterator[str]:
     """Lines that do not fit, although they could be broken at a blank."""
     for line in text.split("\n"):
-        words = re.findall(r"'[^']*'|\S+", line.removesuffix(CONTINUED))
-        if columns_of(line.rstrip()) > columns and len(words) > 1:
+        words = re.findall(r"'[^']*'|\S+", line.removesuffix(LINE_CONTINUATION))
+        if display_width(line.rstrip()) > columns and len(words) > 1:
             yield line
 
 
@@ -206,4 +206,4 @@ def test_a_service_fits_the_terminal(place: Path) -> None:
 
 
 def test_every_verb_is_seen() -> None:
-    assert {*CASES, "quickstart"} == set(VERBS)
+    assert {*CASES, "quickstart"} == set(COMMANDS)

@@ -11,8 +11,8 @@ import pytest
 
 from tuner.base import processes
 from tuner.launch import Launcher
-from tuner.probe.driver import Progress, probe
-from tuner.validation.validation import PROVER
+from tuner.probe.driver import ProbeProgress, probe
+from tuner.validation.validation import VALIDATION_PROGRAM
 
 SHARED = re.compile(r"/dev/shm/mpich_shm_\w+")
 
@@ -41,9 +41,9 @@ def test_an_interrupted_probe_leaves_no_shared_memory(
 ) -> None:
     out, names = tmp_path / "m.ndjson", set[str]()
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: ProbeProgress) -> None:
         if progress.done:
-            names.update(mapped(processes.with_words(str(out))))
+            names.update(mapped(processes.pids_with_arguments(str(out))))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -67,8 +67,8 @@ def test_ranks_that_abort_in_a_proof_leave_no_shared_memory(
     calls.write_text(json.dumps([{**call, "collective": name} for name in ("bcast", "shout")]))
 
     def look(_: str) -> None:
-        names.update(mapped(processes.with_words(str(calls))))
+        names.update(mapped(processes.pids_with_arguments(str(calls))))
 
-    run = mpich_launcher.run(2, [*PROVER, str(calls)], on_line=look, check=False)
+    run = mpich_launcher.run(2, [*VALIDATION_PROGRAM, str(calls)], on_line=look, check=False)
     assert run.returncode != 0
     require_gone(mpich_launcher, names)

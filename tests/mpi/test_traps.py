@@ -13,21 +13,21 @@ from tests.support.trees import SMP
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.formats import mpich, openmpi
-from tuner.formats.mpich import OwnTrees
-from tuner.formats.mpich.branches import grown
-from tuner.formats.mpich.emitter import POISON, leaf_of
-from tuner.formats.openmpi.rules import Row, render
+from tuner.formats.mpich import GenericTrees
+from tuner.formats.mpich.branches import merge_into_generic
+from tuner.formats.mpich.emitter import FAULT_LEAF, leaf_for_rule
+from tuner.formats.openmpi.rules import RuleLine, render
 from tuner.launch import Launcher
 from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
-from tuner.validation.validation import Trial, ask
+from tuner.validation.validation import ValidationCall, run_calls
 
 PROGRAM = Path(__file__).with_name("traps_program.py")
 GATHER, REDUCE = Collective.GATHER, Collective.REDUCE
 ALLGATHER, ALLREDUCE, SCATTER = Collective.ALLGATHER, Collective.ALLREDUCE, Collective.SCATTER
-FENCE = (Row(0, 0),)
+FENCE = (RuleLine(0, 0),)
 
 
 def said(
@@ -52,14 +52,16 @@ def test_rules_for_gather_that_depend_on_size_break_programs(
 ) -> None:
     """In place the root's send count is 0, the others' 3000: they run different algorithms."""
     rules = tmp_path / "o.rules"
-    rows = (Row(0, 1), Row(4096, 2))
+    rows = (RuleLine(0, 1), RuleLine(4096, 2))
     entries = ((0, FENCE), (4, rows), (5, FENCE))
-    rules.write_text(render(openmpi.Rules({COLLECTIVE_IDS[GATHER]: entries})))
+    rules.write_text(render(openmpi.ClassicRules({COLLECTIVE_IDS[GATHER]: entries})))
     assert not said(launcher, rules, "gather", "3000", ranks=4)["right"]
-    split = table_of({(GATHER, 4): [(0, Choice("linear")), (4096, Choice("binomial"))]})
+    split = table_of(
+        {(GATHER, 4): [(0, AlgorithmConfig("linear")), (4096, AlgorithmConfig("binomial"))]}
+    )
     with pytest.raises(InputError, match="hang"):
         openmpi.emit(split)
-    rules.write_text(openmpi.emit(table_of({(GATHER, 4): [(0, Choice("binomial"))]})))
+    rules.write_text(openmpi.emit(table_of({(GATHER, 4): [(0, AlgorithmConfig("binomial"))]})))
     assert said(launcher, rules, "gather", "3000", ranks=4) == {"error": 0, "right": True}
 
 
@@ -68,32 +70,47 @@ def test_rules_for_scatter_that_depend_on_size_break_programs(
 ) -> None:
     """The root counts what it sends, the others count nothing: they run different algorithms."""
     rules = tmp_path / "o.rules"
-    entries = ((0, FENCE), (4, (Row(0, 1), Row(4096, 2))), (5, FENCE))
-    rules.write_text(render(openmpi.Rules({COLLECTIVE_IDS[SCATTER]: entries})))
+    entries = ((0, FENCE), (4, (RuleLine(0, 1), RuleLine(4096, 2))), (5, FENCE))
+    rules.write_text(render(openmpi.ClassicRules({COLLECTIVE_IDS[SCATTER]: entries})))
     assert not said(launcher, rules, "scatter", "3000", ranks=4, timeout=6.0)["right"]
     with pytest.raises(InputError, match="hang"):
-        openmpi.emit(table_of({(SCATTER, 4): [(0, Choice("linear")), (4096, Choice("binomial"))]}))
-    rules.write_text(openmpi.emit(table_of({(SCATTER, 4): [(0, Choice("binomial"))]})))
+        openmpi.emit(
+            table_of(
+                {
+                    (SCATTER, 4): [
+                        (0, AlgorithmConfig("linear")),
+                        (4096, AlgorithmConfig("binomial")),
+                    ]
+                }
+            )
+        )
+    rules.write_text(openmpi.emit(table_of({(SCATTER, 4): [(0, AlgorithmConfig("binomial"))]})))
     assert said(launcher, rules, "scatter", "3000", ranks=4) == {"error": 0, "right": True}
 
 
 def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path: Path) -> None:
     """It counts no bytes and would get the rule for the least ones, here an impossible one."""
-    rules, table = tmp_path / "o.rules", table_of({(ALLGATHER, 3): [(0, Choice("ring"))]})
-    entries = ((0, FENCE), (3, (Row(0, validate_openmpi.IMPOSSIBLE), Row(3000, 4))), (4, FENCE))
-    rules.write_text(render(openmpi.Rules({COLLECTIVE_IDS[ALLGATHER]: entries})))
+    rules, table = tmp_path / "o.rules", table_of({(ALLGATHER, 3): [(0, AlgorithmConfig("ring"))]})
+    entries = (
+        (0, FENCE),
+        (3, (RuleLine(0, validate_openmpi.IMPOSSIBLE_ALGORITHM), RuleLine(3000, 4))),
+        (4, FENCE),
+    )
+    rules.write_text(render(openmpi.ClassicRules({COLLECTIVE_IDS[ALLGATHER]: entries})))
     assert not said(launcher, rules, "allgather", "3000")["right"]
     text = openmpi.emit(table)
     assert "0 0 0 0 # default\n1 4 0 0 # ring\n" in text
-    rules.write_text(text.replace("\n1 4 0 0", f"\n1 {validate_openmpi.IMPOSSIBLE} 0 0"))
+    rules.write_text(text.replace("\n1 4 0 0", f"\n1 {validate_openmpi.IMPOSSIBLE_ALGORITHM} 0 0"))
     assert said(launcher, rules, "allgather", "3000") == {"error": 0, "right": True}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS[REDUCE][1:])
 def test_order_of_operands_in_reduce(launcher: Launcher, tmp_path: Path, name: str) -> None:
-    choice = Choice(name)
-    safe = mpi_libraries.openmpi.order_safe(REDUCE, choice)
-    table = table_of({(REDUCE, 3, "commutative"): [(0, choice)], (REDUCE, 3): [(0, Choice())]})
+    choice = AlgorithmConfig(name)
+    safe = mpi_libraries.openmpi.preserves_operand_order(REDUCE, choice)
+    table = table_of(
+        {(REDUCE, 3, "commutative"): [(0, choice)], (REDUCE, 3): [(0, AlgorithmConfig())]}
+    )
     rules = tmp_path / "o.rules"
     rules.write_text(openmpi.emit(table, commutative_only=True))
     right = safe or name == "rabenseifner"  # which hands such operators to a slower one
@@ -103,7 +120,7 @@ def test_order_of_operands_in_reduce(launcher: Launcher, tmp_path: Path, name: s
             openmpi.emit(table_of({(REDUCE, 3): [(0, choice)]}))
 
 
-CHAIN = table_of({(BCAST, 3): [(0, Choice("chain", {"chains": 2}))]})
+CHAIN = table_of({(BCAST, 3): [(0, AlgorithmConfig("chain", {"chains": 2}))]})
 WORD = openmpi.emit(CHAIN)
 
 
@@ -115,20 +132,22 @@ BAD = (
 )
 
 
-def executed(launcher: Launcher, directory: Path, content: str, **further: str) -> Choice | None:
+def executed(
+    launcher: Launcher, directory: Path, content: str, **further: str
+) -> AlgorithmConfig | None:
     """What a broadcast of 4096 bytes on 3 ranks runs under a rules file."""
-    preloaded = openmpi_trace.build_watcher(directory)
+    preloaded = openmpi_trace.build_tracer(directory)
     assert preloaded is not None
     rules = directory / "o.rules"
     rules.write_text(content)
-    answers = ask(
+    answers = run_calls(
         launcher,
-        [Trial(CHAIN.rules[0], 4096)],
+        [ValidationCall(CHAIN.rules[0], 4096)],
         directory,
         settings=validate_openmpi.activation(rules) | further,
         environment={"LD_PRELOAD": str(preloaded)},
     )
-    return openmpi_trace.seen(BCAST, answers[0])
+    return openmpi_trace.executed_algorithm(BCAST, answers[0])
 
 
 def test_open_mpi_drops_bad_files_without_a_word(launcher: Launcher, tmp_path: Path) -> None:
@@ -140,9 +159,11 @@ def test_open_mpi_drops_bad_files_without_a_word(launcher: Launcher, tmp_path: P
 
 
 MISREAD = {  # a rules file, and what it makes of the call
-    "1 7 1 3 2 0 6 0 0 010000 1 0 0": Choice("linear"),  # an octal 4096
-    "1 7 1 3 2 0 6 0 0 4k 1 0 0": Choice("linear"),  # from 4 bytes on
-    "1 7 1 8 1\n0 6 0 0": Choice("binomial"),  # a smaller communicator gets the first entry
+    "1 7 1 3 2 0 6 0 0 010000 1 0 0": AlgorithmConfig("linear"),  # an octal 4096
+    "1 7 1 3 2 0 6 0 0 4k 1 0 0": AlgorithmConfig("linear"),  # from 4 bytes on
+    "1 7 1 8 1\n0 6 0 0": AlgorithmConfig(
+        "binomial"
+    ),  # a smaller communicator gets the first entry
 }
 
 
@@ -152,11 +173,11 @@ def test_open_mpi_misreads_numbers_and_small_communicators(
 ) -> None:
     assert executed(launcher, tmp_path, f"{text}\n") == MISREAD[text]
     if "\n" in text:
-        table = table_of({(BCAST, 8): [(0, Choice("binomial"))]})
+        table = table_of({(BCAST, 8): [(0, AlgorithmConfig("binomial"))]})
         assert (
             "on 7 ranks: the table says default, the file binomial" in openmpi.check(table, text)[0]
         )
-        assert executed(launcher, tmp_path, openmpi.emit(table)) != Choice("binomial")
+        assert executed(launcher, tmp_path, openmpi.emit(table)) != AlgorithmConfig("binomial")
     else:
         with pytest.raises(InputError, match="not a plain decimal number"):
             openmpi.parse(text.replace(" 0 6", "\n0 6").replace(" 0 0", " 0 0\n"))
@@ -165,10 +186,12 @@ def test_open_mpi_misreads_numbers_and_small_communicators(
 def test_a_forced_algorithm_comes_before_the_file(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert executed(launcher, tmp_path, WORD, coll_tuned_bcast_algorithm="6") == Choice("binomial")
+    assert executed(launcher, tmp_path, WORD, coll_tuned_bcast_algorithm="6") == AlgorithmConfig(
+        "binomial"
+    )
     monkeypatch.setenv("OMPI_MCA_coll_tuned_bcast_algorithm", "6")
     with pytest.raises(InputError, match="coll_tuned_bcast_algorithm is set and would decide"):
-        validate_openmpi.prove(CHAIN, tmp_path / "o.rules", launcher, tmp_path)
+        validate_openmpi.validate(CHAIN, tmp_path / "o.rules", launcher, tmp_path)
 
 
 POISONED = """
@@ -185,13 +208,15 @@ def test_what_comes_before_a_file_of_mpich(
     mpich_launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Device collectives and forced algorithms; a leaf that ends the program shows who decides."""
-    generic = mpich.generic_tuning(mpich_launcher.libmpi())
-    doubling = [(0, Choice()), (4096, Choice("recursive_doubling"))]
+    generic = mpich.read_generic_tree(mpich_launcher.libmpi())
+    doubling = [(0, AlgorithmConfig()), (4096, AlgorithmConfig("recursive_doubling"))]
     table = table_of({(ALLREDUCE, 2): doubling}, library="mpich 5.0.2")
     file = tmp_path / "m.json"
     file.write_text(mpich.emit(table, generic))
     poisoned = tmp_path / "poisoned.json"
-    tree = grown(table, generic, lambda rule: POISON if rule.lo else leaf_of(rule))
+    tree = merge_into_generic(
+        table, generic, lambda rule: FAULT_LEAF if rule.lo else leaf_for_rule(rule)
+    )
     poisoned.write_text(json.dumps(tree))
     own = validate_mpich.activation(poisoned)
 
@@ -204,14 +229,14 @@ def test_what_comes_before_a_file_of_mpich(
     assert lives(own | {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "recursive_doubling"})
     monkeypatch.setenv("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM", "recursive_doubling")
     with pytest.raises(InputError, match="ALLREDUCE_INTRA_ALGORITHM is set and would decide"):
-        validate_mpich.prove(table, file, OwnTrees(generic), mpich_launcher, tmp_path)
+        validate_mpich.validate(table, file, GenericTrees(generic), mpich_launcher, tmp_path)
 
 
 def test_mpich_aborts_on_incomplete_files_and_has_a_hierarchy_on_one_host(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
-    generic = mpich.generic_tuning(mpich_launcher.libmpi())
-    table = table_of({(BCAST, 2): [(0, Choice("binomial"))]}, library="mpich 5.0.2")
+    generic = mpich.read_generic_tree(mpich_launcher.libmpi())
+    table = table_of({(BCAST, 2): [(0, AlgorithmConfig("binomial"))]}, library="mpich 5.0.2")
     whole = json.loads(mpich.emit(table, generic))
     part = json.dumps({"collective=bcast": whole["collective=bcast"]})
     assert "'collective=barrier' is missing" in mpich.check(table, part, generic)
@@ -228,7 +253,7 @@ def test_mpich_aborts_on_incomplete_files_and_has_a_hierarchy_on_one_host(
             check=False,
         )
         assert (run.returncode == 0) == lives
-        assert (validate_mpich.POISONED.search(run.stderr) is not None) == (text == layered)
+        assert (validate_mpich.FAULT_MESSAGE.search(run.stderr) is not None) == (text == layered)
 
 
 def test_ranks_that_die_are_told_of(mpich_launcher: Launcher, tmp_path: Path) -> None:

@@ -42,10 +42,10 @@ def _damaged(draw: st.DrawFn) -> bytes:
     return draw(st.sampled_from([file, file[:first] + piece + file[last:], file[first:last]]))
 
 
-schemathesis.openapi.media_type(measurements.NDJSON, _damaged() | st.binary())
+schemathesis.openapi.media_type(measurements.NDJSON_MEDIA_TYPE, _damaged() | st.binary())
 
 
-@schemathesis.serializer(measurements.NDJSON)
+@schemathesis.serializer(measurements.NDJSON_MEDIA_TYPE)
 def _as_it_is(_context: object, value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 

@@ -28,7 +28,7 @@ from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, end_line, header_line, series_line
-from tuner.core.table import Choice, table_record
+from tuner.core.table import AlgorithmConfig, table_record
 from tuner.jobs.runner import Runner
 from tuner.machines.topology_files import parse_topology
 from tuner.probe.single_host import PINGPONG_SIZES, REDUCTION_SIZES
@@ -141,7 +141,7 @@ def end(process: subprocess.Popen[str]) -> int:
 
 
 def until(holds: Callable[[], Any]) -> Any:
-    """What `holds` gives soon after that is true; fails when it never is.
+    """What `matches` gives soon after that is true; fails when it never is.
 
     Who looks keeps others from working: what takes long is looked at more and more rarely.
     """
@@ -173,7 +173,7 @@ def problem(response: httpx.Response, status: int) -> str:
 
 def a_table(algorithm: str = "binomial", library: str = LIBRARY, p: int = 4) -> dict[str, Any]:
     """The record of a table: the default below 1 KiB, then this algorithm."""
-    rungs = [(0, Choice()), (1024, Choice(algorithm))]
+    rungs = [(0, AlgorithmConfig()), (1024, AlgorithmConfig(algorithm))]
     return table_record(table_of({(Collective.BCAST, p): rungs}, (4096,), library))
 
 
@@ -196,7 +196,7 @@ def probe_file(collectives: bool = True) -> str:
 def cluster_file() -> str:
     """Of four hosts behind one switch, on which the tree beats the default."""
     machine = Machine(parse_topology(FOUR)[1], truth())
-    times = ((Choice(), 3e-3), (Choice("binomial"), 1e-3))
+    times = ((AlgorithmConfig(), 3e-3), (AlgorithmConfig("binomial"), 1e-3))
     calls = tuple(
         Measurement("collective", "bcast", 4, 1, 4, nbytes, (seconds,) * 9, choice.algorithm)
         for nbytes in (1024, 16384)
@@ -223,8 +223,8 @@ def _collectives() -> Iterator[Measurement]:
     """The tree beats the default on small messages, and never on large ones."""
     for nbytes in (64, 1024, 16384, 262144):
         for choice, seconds in (
-            (Choice(), 1e-5 + 1e-9 * nbytes),
-            (Choice("binomial"), 5e-6 + 2e-9 * nbytes),
+            (AlgorithmConfig(), 1e-5 + 1e-9 * nbytes),
+            (AlgorithmConfig("binomial"), 5e-6 + 2e-9 * nbytes),
         ):
             yield _series("collective", "bcast", 4, nbytes, seconds, choice.algorithm)
 

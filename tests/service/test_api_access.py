@@ -24,14 +24,14 @@ from tests.service.serving import (
     until,
 )
 from tuner import db
-from tuner.api.access import scope_needed
+from tuner.api.access import required_scope
 from tuner.api.app import create_app
-from tuner.api.http_limits import Buckets
+from tuner.api.http_limits import RateLimiter
 from tuner.api.problems import Problem
 from tuner.api.server import serve
 from tuner.api.settings import Settings, is_loopback
 from tuner.base.errors import InputError
-from tuner.cli.serve import networks
+from tuner.cli.serve import parse_networks
 
 READS = ("/v1/clusters", "/v1/tables", "/v1/jobs", "/metrics")
 OPEN = ("/v1/health", "/v1/ready", "/openapi.json")
@@ -225,14 +225,14 @@ def test_the_log_has_the_client_behind_the_proxy(database: str, tmp_path: Path) 
 @pytest.mark.parametrize("wrong", ["*", "proxy.example", "10.1.0.5/16", "", "127.0.0.1,,::1"])
 def test_proxies_are_addresses_and_networks(wrong: str) -> None:
     with pytest.raises(InputError, match=r"expected an address or network such as 127\.0\.0\.1"):
-        networks(wrong)
-    assert networks("127.0.0.1, ::1,10.1.0.0/16") == ("127.0.0.1", "::1", "10.1.0.0/16")
+        parse_networks(wrong)
+    assert parse_networks("127.0.0.1, ::1,10.1.0.0/16") == ("127.0.0.1", "::1", "10.1.0.0/16")
 
 
 def test_every_operation_but_the_open_ones_needs_a_scope(database: str) -> None:
     document = create_app(Settings(database=database)).openapi()
     needed = {
-        (method.upper(), path): scope_needed(method.upper(), path)
+        (method.upper(), path): required_scope(method.upper(), path)
         for path, operations in document["paths"].items()
         for method in operations
     }
@@ -289,30 +289,30 @@ def test_requests_are_limited_per_client(database: str) -> None:
 
 def test_a_bucket_fills_with_time() -> None:
     now = 0.0
-    buckets = Buckets(10, clock=lambda: now)
+    buckets = RateLimiter(10, clock=lambda: now)
     for _ in range(20):
-        buckets.take("a")
+        buckets.consume("a")
     with pytest.raises(Problem, match="10 requests per second"):
-        buckets.take("a")
-    buckets.take("b")
+        buckets.consume("a")
+    buckets.consume("b")
     now = 0.1
-    buckets.take("a")
+    buckets.consume("a")
     with pytest.raises(Problem):
-        buckets.take("a")
+        buckets.consume("a")
     now = 100.0
     for _ in range(20):
-        buckets.take("a")
+        buckets.consume("a")
     with pytest.raises(Problem):
-        buckets.take("a")
+        buckets.consume("a")
 
 
 def test_a_crowd_of_clients_is_forgotten_in_time() -> None:
     now = 0.0
-    buckets = Buckets(1, clock=lambda: now)
+    buckets = RateLimiter(1, clock=lambda: now)
     for number in range(30_000):
         now += 0.001
-        buckets.take(str(number))
-    assert len(buckets._left) <= 10_000
+        buckets.consume(str(number))
+    assert len(buckets._tokens) <= 10_000
 
 
 @pytest.mark.parametrize(

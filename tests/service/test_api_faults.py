@@ -143,7 +143,7 @@ def test_what_never_becomes_a_request_is_refused(
 def test_a_request_in_endless_drops_is_given_up(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.api.protocol.PATIENCE", 0.3)
+    monkeypatch.setattr("tuner.api.protocol.TIMEOUT_S", 0.3)
     with served(Settings(database=database)) as client:
         assert said(client) == said(client, b"GET /v1/hea") == b""
         whole = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -234,7 +234,7 @@ def test_a_study_that_cannot_be_asked_keeps_no_writer_waiting(database: str) -> 
 
 
 def test_streams_of_events_are_limited(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.api.routes.jobs.MOST_STREAMS", 1)
+    monkeypatch.setattr("tuner.api.routes.jobs.MAX_STREAMS", 1)
     with served(Settings(database=database)) as client:
         job = good(client.post("/v1/studies", json=a_study()), 202)["id"]
         path = f"/v1/jobs/{job}/events"
@@ -249,7 +249,7 @@ def test_streams_of_events_are_limited(database: str, monkeypatch: pytest.Monkey
 def test_a_large_upload_is_stored_by_a_process_of_its_own(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.api.uploads.SMALL", 0)
+    monkeypatch.setattr("tuner.api.uploads.MAX_INLINE_INGEST_BYTES", 0)
     app = create_app(Settings(database=database))
     seen: list[str] = []
     with statements(app, seen.append):

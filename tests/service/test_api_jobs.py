@@ -120,7 +120,7 @@ def test_calibrating_and_tuning_make_what_the_command_line_makes(
 
 def test_queued_jobs_are_limited_for_each_client(database_url: str) -> None:
     ada, bob = (token(database_url, name, "read", "submit") for name in ("ada", "bob"))
-    limited = Settings(database=database_url, require_tokens=True, queued_jobs=2)
+    limited = Settings(database=database_url, require_tokens=True, max_queued_jobs=2)
     with served(limited) as client:
         source = client.post("/v1/measurements", content=probe_file(), headers=ada).json()["id"]
         tune = {"kind": "tune", "measurements": source}
@@ -140,7 +140,7 @@ def test_queued_jobs_are_limited_for_each_client(database_url: str) -> None:
 
 
 def test_of_many_requests_at_once_as_many_as_the_limit_succeed(database_url: str) -> None:
-    settings = Settings(database=database_url, queued_jobs=3)
+    settings = Settings(database=database_url, max_queued_jobs=3)
     with served(settings) as client, ThreadPoolExecutor(12) as many:
         asked = many.map(lambda _: client.post("/v1/studies", json=a_study()), range(12))
         statuses = Counter(each.status_code for each in asked)
@@ -148,8 +148,8 @@ def test_of_many_requests_at_once_as_many_as_the_limit_succeed(database_url: str
 
 
 def test_there_may_be_no_limit_and_a_usual_one(file_url: str) -> None:
-    assert Settings().queued_jobs == 100
-    with served(Settings(database=file_url, queued_jobs=0)) as client:
+    assert Settings().max_queued_jobs == 100
+    with served(Settings(database=file_url, max_queued_jobs=0)) as client:
         for _ in range(5):
             good(client.post("/v1/studies", json=a_study()), 202)
 

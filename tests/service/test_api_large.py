@@ -37,7 +37,7 @@ CALL = {"collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 5000}
 
 @pytest.fixture(autouse=True)
 def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.api.large_requests.LARGE", 100)
+    monkeypatch.setattr("tuner.api.large_requests.MAX_INLINE_BODY_BYTES", 100)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_what_is_wrong_with_a_large_body_is_said_as_of_a_small_one(
         return [(each.status_code, each.headers["content-type"], each.json()) for each in given]
 
     large = answers()
-    monkeypatch.setattr("tuner.api.large_requests.LARGE", 1 << 20)
+    monkeypatch.setattr("tuner.api.large_requests.MAX_INLINE_BODY_BYTES", 1 << 20)
     assert large == answers()
     assert {status for status, _, _ in large} == {404, 422}
 

@@ -367,7 +367,7 @@ def test_a_preset_that_is_stored_keeps_its_costs(client: httpx.Client, memory: s
     }
     (item,) = good(client.post("/v1/predictions", json=question), 201)["items"]
     ring = algorithms.build(Collective.ALLREDUCE, "ring", 16)
-    placement = Placement.consecutive(machine.topology, 8)
+    placement = Placement.block(machine.topology, 8)
     expected = simulate(ring, placement, machine.calibration, 1 << 20, memory=memory)
     assert item["seconds"] == pytest.approx(expected, rel=1e-12)
     every = good(client.post("/v1/predictions", json={**question, "algorithms": None}), 201)

@@ -18,7 +18,7 @@ from tests.service.serving import a_study, a_table, good, problem, publish, runn
 from tests.support.postgres import new_database
 from tuner import db
 from tuner.api.settings import Settings
-from tuner.db.transactions import hold
+from tuner.db.transactions import advisory_lock
 
 MANY = 60  # requests at once, more than a service has threads
 
@@ -26,7 +26,7 @@ MANY = 60  # requests at once, more than a service has threads
 @pytest.fixture
 def url(postgres: Any, migrated: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A database whose users are not patient."""
-    monkeypatch.setattr("tuner.db.postgres.ANSWER_WAIT", 1.0)
+    monkeypatch.setattr("tuner.db.postgres.RESPONSE_TIMEOUT_S", 1.0)
     with new_database(postgres.get_uri(), migrated) as url:
         yield f"{url}{'&' if '?' in url else '?'}connect_timeout=2"
 
@@ -85,11 +85,11 @@ def test_a_runner_goes_on_when_the_server_does(postgres: Any, url: str) -> None:
 
 def test_statements_that_the_server_answers_late_are_given_up_alone(url: str) -> None:
     engine = db.open_database(url)
-    with engine.connect() as other, db.reading(engine) as session:
+    with engine.connect() as other, db.read_session(engine) as session:
         before = session.connection().exec_driver_sql("select pg_backend_pid()").scalar_one()
         with (
             pytest.raises(db.UnavailableError, match="does not answer"),
-            db.reading(engine) as late,
+            db.read_session(engine) as late,
         ):
             late.connection().exec_driver_sql("select pg_sleep(60)")
         assert other.exec_driver_sql("select 1").scalar_one() == 1
@@ -99,11 +99,11 @@ def test_statements_that_the_server_answers_late_are_given_up_alone(url: str) ->
 
 
 def test_a_migration_takes_its_time(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.db.postgres.ANSWER_WAIT", 0.3)
+    monkeypatch.setattr("tuner.db.postgres.RESPONSE_TIMEOUT_S", 0.3)
     with new_database(postgres.get_uri()) as url, ThreadPoolExecutor(1) as other:
         holder = create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
         with holder.begin() as connection:
-            hold(connection, "migration")
+            advisory_lock(connection, "migration")
             opened = other.submit(db.open_database, url)
             time.sleep(1.0)  # more than any request is given
         opened.result().dispose()

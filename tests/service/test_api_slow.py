@@ -35,9 +35,9 @@ def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def client(
     tmp_path: Path, uploads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[httpx.Client]:
-    monkeypatch.setattr("tuner.api.http_limits.PATIENCE", SHORT)
-    monkeypatch.setattr("tuner.api.http_limits.PIECE", 40)
-    monkeypatch.setattr("tuner.api.protocol.PATIENCE", SHORT)
+    monkeypatch.setattr("tuner.api.http_limits.TIMEOUT_S", SHORT)
+    monkeypatch.setattr("tuner.api.http_limits.MIN_BYTES_PER_TIMEOUT", 40)
+    monkeypatch.setattr("tuner.api.protocol.TIMEOUT_S", SHORT)
     with served(Settings(database=f"sqlite:///{tmp_path / 'tuner.sqlite'}")) as client:
         yield client
 

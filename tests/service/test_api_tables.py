@@ -16,9 +16,9 @@ from sqlalchemy import Engine, text
 from tests.conftest import MPICH_PYTHON
 from tests.service.serving import LIBRARY, a_table, good, problem, publish, served, until
 from tuner import db
-from tuner.api.native_formats import Wanted
-from tuner.api.published_tables import Entry, Rendition
-from tuner.api.routes.tables import Form
+from tuner.api.native_formats import RequestedFormat
+from tuner.api.published_tables import Representation, TableVersion
+from tuner.api.routes.tables import FormatQuery
 from tuner.api.settings import Settings
 from tuner.core.table import parse_table
 from tuner.formats import mpich, nccl, openmpi
@@ -348,9 +348,11 @@ def test_a_native_file_that_is_written_otherwise_has_another_etag(lasting: httpx
     """By a later program, or beside another MPICH: clients must not keep the one they have."""
     table = parse_table(json.dumps(a_table(library="mpich 5.0.1")))
 
-    def made(own: str) -> Rendition:
+    def made(own: str) -> Representation:
         bcast: mpich.Tree = {"comm_type=intra": {own: {}}, "comm_type=inter": {own: {}}}
-        return Entry(1, table, {}).rendition(Wanted(CSEL), lambda *_: {"collective=bcast": bcast})
+        return TableVersion(1, table, {}).representation(
+            RequestedFormat(CSEL), lambda *_: {"collective=bcast": bcast}
+        )
 
     one, two = made("algorithm=MPIR_Bcast_intra_smp"), made("algorithm=MPIR_Bcast_intra_tree")
     assert one.body != two.body
@@ -402,7 +404,7 @@ def test_what_a_format_asks_is_said_beside_it(lasting: httpx.Client) -> None:
 
 
 def test_every_format_can_be_asked_for() -> None:
-    query = TypeAdapter(Form).json_schema()["properties"]["format"]["anyOf"][0]["enum"]
+    query = TypeAdapter(FormatQuery).json_schema()["properties"]["format"]["anyOf"][0]["enum"]
     assert set(query) == {"tuner", *FORMATS}
 
 

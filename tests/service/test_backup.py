@@ -106,7 +106,7 @@ def require_all(url: str, measurements: int, version: int, reported: list[int]) 
         assert program.client.get(f"/v1/measurements/{measurements}/file").text == probe_file()
         assert publish(program.client, a_table("chain")) > version
     engine = db.open_database(url)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         page = db.list_feedback(session, version, limit=len(reported) + 100)
         assert {entry.id for entry in page.items} >= set(reported)
     engine.dispose()

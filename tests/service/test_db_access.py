@@ -15,8 +15,8 @@ from tuner import db
 from tuner.base.errors import InputError
 from tuner.core.table import TuningTable
 from tuner.db import ConflictError, NotFoundError
-from tuner.db.deduplication import digest_of
-from tuner.db.models import now
+from tuner.db.deduplication import content_digest
+from tuner.db.models import utc_now
 
 
 def test_tokens(engine: Engine) -> None:
@@ -82,7 +82,7 @@ def test_tokens_that_cannot_be(engine: Engine) -> None:
 
 
 def test_a_token_expires(engine: Engine) -> None:
-    soon = now() + timedelta(seconds=0.5)
+    soon = utc_now() + timedelta(seconds=0.5)
     with db.transaction(engine) as session:
         brief = db.create_token(session, "brief", ["read"], soon)
         lasting = db.create_token(session, "lasting", ["read"], soon + timedelta(days=90))
@@ -103,10 +103,10 @@ def test_a_token_expires(engine: Engine) -> None:
 
 def test_an_expiry_has_any_zone_and_lies_ahead(engine: Engine) -> None:
     there = timezone(timedelta(hours=5))
-    moment = (now() + timedelta(hours=1)).astimezone(there)
+    moment = (utc_now() + timedelta(hours=1)).astimezone(there)
     with db.transaction(engine) as session:
         db.create_token(session, "ci", ["read"], moment)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         (token,) = db.list_tokens(session)
     assert (token.expired, token.expires_at) == (False, moment)
     past = datetime(2020, 1, 31, tzinfo=UTC)
@@ -122,18 +122,18 @@ def judged(engine: Engine, reports: list[dict[str, Any]]) -> db.Staleness:
         version = db.store_table(session, table()).id
         for entry in reports:
             db.store_feedback(session, version, entry)
-    with db.reading(engine) as session:
-        return db.staleness(session, version)
+    with db.read_session(engine) as session:
+        return db.assess_staleness(session, version)
 
 
 def test_feedback_comes_back_and_is_stored_once(engine: Engine) -> None:
     with db.transaction(engine) as session:
         version = db.store_table(session, table()).id
         first = db.store_feedback(session, version, report(1.0))
-        assert not db.store_feedback(session, version, report(1.0)).new
+        assert not db.store_feedback(session, version, report(1.0)).is_new
         with pytest.raises(NotFoundError, match="version 99"):
             db.store_feedback(session, 99, report(1.0))
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         (entry,) = db.list_feedback(session, version).items
         assert (entry.id, entry.library, entry.ranks) == (first.id, LIBRARY, 4)
         assert entry.items == report(1.0)["items"]
@@ -148,12 +148,12 @@ def test_a_report_is_stored_once_whether_it_names_the_usual_placement_or_not(
     assert not any("placement" in item for item in old["items"])
     with db.transaction(engine) as session:
         version = db.store_table(session, table()).id
-        before = digest_of([version, old])
+        before = content_digest([version, old])
         first = db.store_feedback(session, version, old)
         named = db.store_feedback(session, version, report(1.0, placement="consecutive"))
         assert session.scalars(text("select digest from feedback")).all() == [before]
         dealt = db.store_feedback(session, version, report(1.0, nodes=2, ppn=2, placement="cyclic"))
-    assert (named.id, named.new, dealt.new) == (first.id, False, True)
+    assert (named.id, named.is_new, dealt.is_new) == (first.id, False, True)
 
 
 def test_calls_of_cyclic_ranks_are_held_against_their_own_rules(engine: Engine) -> None:
@@ -175,8 +175,8 @@ def test_calls_of_cyclic_ranks_are_held_against_their_own_rules(engine: Engine) 
         for times in (2.0, 2.02):
             told = report(times, nodes=2, ppn=2, placement="cyclic")
             db.store_feedback(session, version, told)
-    with db.reading(engine) as session:
-        found = db.staleness(session, version)
+    with db.read_session(engine) as session:
+        found = db.assess_staleness(session, version)
     assert found.ratio == pytest.approx(1.005, abs=1e-3)
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, text
 from tests.support.stored import CLUSTER, LIBRARY, calibration, measurements_file, probe, table
 from tuner import db
 from tuner.base.errors import InputError
-from tuner.core.path_classes import CONSECUTIVE, CYCLIC
+from tuner.core.path_classes import BLOCK, CYCLIC
 from tuner.core.table import TuningTable
 from tuner.db import ConflictError, NotFoundError
 from tuner.db.models import PublicationRow, RuleRow, TableRow
@@ -23,10 +23,10 @@ from tuner.db.models import PublicationRow, RuleRow, TableRow
 def test_clusters_are_equal_or_different(engine: Engine) -> None:
     with db.transaction(engine) as session:
         first = db.store_cluster(session, CLUSTER)
-        assert first.new
-        assert db.store_cluster(session, CLUSTER) == replace(first, new=False)
+        assert first.is_new
+        assert db.store_cluster(session, CLUSTER) == replace(first, is_new=False)
         second = db.store_cluster(session, replace(CLUSTER, memory=1))
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.load_cluster(session, first.id) == CLUSTER
         listed = db.list_clusters(session)
         assert [entry.id for entry in listed.items] == [first.id, second.id]
@@ -44,14 +44,14 @@ def test_many_at_once_store_one(engine: Engine) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(store, range(16)))) == 1
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert session.scalar(text("select count(*) from rules")) == 2
 
 
 def test_placements_are_kept(engine: Engine, tmp_path: Path) -> None:
     first, *others = probe().series
     cyclic = replace(first, nodes=2, ppn=2, placement=CYCLIC)
-    measured = replace(probe(), series=(cyclic, replace(cyclic, placement=CONSECUTIVE), *others))
+    measured = replace(probe(), series=(cyclic, replace(cyclic, placement=BLOCK), *others))
     usual = replace(table().rules[0].key, nodes=2, ppn=2)
     keys = (usual, replace(usual, placement=CYCLIC))
     rules = tuple(replace(rule, key=key) for key in keys for rule in table().rules)
@@ -59,22 +59,22 @@ def test_placements_are_kept(engine: Engine, tmp_path: Path) -> None:
     with db.transaction(engine) as session:
         number = db.store_measurements(session, measured).id
         version = db.store_table(session, made).id
-        assert db.store_table(session, made.consecutive()).new
-    with db.reading(engine) as session:
+        assert db.store_table(session, made.with_block_placement()).is_new
+    with db.read_session(engine) as session:
         assert db.load_measurements(session, number) == measured
         assert db.load_table(session, version).rules == made.rules
     file = measurements_file(tmp_path / "m.ndjson", measured)
     assert "".join(db.measurement_lines(engine, number)) == file.read_text()
-    assert not db.ingest(engine, file).new
+    assert not db.ingest(engine, file).is_new
 
 
 def test_topologies_keep_their_text(engine: Engine) -> None:
     source = "name: flat\nnodes: 4  # späť\n"
     with db.transaction(engine) as session:
         stored = db.store_topology(session, "flat", "yaml", source, {"nodes": 4})
-        assert not db.store_topology(session, "flat", "yaml", source, {"nodes": 4}).new
-        assert db.store_topology(session, "flat", "yaml", source + " ", {"nodes": 4}).new
-    with db.reading(engine) as session:
+        assert not db.store_topology(session, "flat", "yaml", source, {"nodes": 4}).is_new
+        assert db.store_topology(session, "flat", "yaml", source + " ", {"nodes": 4}).is_new
+    with db.read_session(engine) as session:
         loaded = db.load_topology(session, stored.id)
         assert (loaded.source, loaded.record, loaded.format) == (source, {"nodes": 4}, "yaml")
         assert [entry.name for entry in db.list_topologies(session).items] == ["flat", "flat"]
@@ -86,10 +86,10 @@ def test_measurements_come_back_equal_and_are_stored_once(engine: Engine) -> Non
     with db.transaction(engine) as session:
         first = db.store_measurements(session, probe())
     with db.transaction(engine) as session:
-        assert db.store_measurements(session, probe()) == replace(first, new=False)
+        assert db.store_measurements(session, probe()) == replace(first, is_new=False)
         other = db.store_measurements(session, probe(2))
         assert other.id != first.id
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.load_measurements(session, first.id) == probe()
         assert db.load_measurements(session, other.id) == probe(2)
         described = db.describe_measurements(session, other.id)
@@ -103,10 +103,10 @@ def test_calibration_comes_back_equal_with_its_infinities(engine: Engine) -> Non
     with db.transaction(engine) as session:
         probed = db.store_measurements(session, probe()).id
         stored = db.store_calibration(session, calibration(), probed)
-        assert db.store_calibration(session, calibration(), probed) == replace(stored, new=False)
+        assert db.store_calibration(session, calibration(), probed) == replace(stored, is_new=False)
         with pytest.raises(NotFoundError, match="no measurements 99"):
             db.store_calibration(session, calibration(), 99)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.load_calibration(session, stored.id) == calibration()
         (entry,) = db.list_calibrations(session, cluster="ares", library=LIBRARY).items
         assert (entry.id, entry.measurements_id) == (stored.id, probed)
@@ -119,9 +119,9 @@ def test_a_question_is_answered_once(engine: Engine) -> None:
         question = {"topology": topology, "calibration": None, "sizes": [8, 64]}
         assert db.find_prediction(session, question) is None
         stored = db.store_prediction(session, question, [{"seconds": 1e-6}])
-        assert not db.store_prediction(session, question, [{"seconds": 2e-6}]).new
-        assert db.store_prediction(session, question | {"sizes": [8]}, []).new
-    with db.reading(engine) as session:
+        assert not db.store_prediction(session, question, [{"seconds": 2e-6}]).is_new
+        assert db.store_prediction(session, question | {"sizes": [8]}, []).is_new
+    with db.read_session(engine) as session:
         found = db.find_prediction(session, dict(reversed(question.items())))
         assert found == db.load_prediction(session, stored.id)
         assert found.items == [{"seconds": 1e-6}]
@@ -139,10 +139,10 @@ def test_an_equal_table_is_the_same_version(engine: Engine, via: str) -> None:
         probed = db.store_measurements(session, probe()).id
         made = db.store_calibration(session, calibration(), probed).id
         first = db.store_table(session, table("chain", via), probed, made)
-        assert db.store_table(session, table("chain", via)) == replace(first, new=False)
+        assert db.store_table(session, table("chain", via)) == replace(first, is_new=False)
         second = db.store_table(session, table("pipeline", via))
-        assert second.new
-    with db.reading(engine) as session:
+        assert second.is_new
+    with db.read_session(engine) as session:
         loaded = db.load_table(session, first.id)
         assert loaded.rules == table("chain", via).rules
         assert (loaded.cluster, loaded.library) == (CLUSTER, LIBRARY)
@@ -161,7 +161,7 @@ def test_tables_are_made_from_what_is_there(engine: Engine) -> None:
         db.store_table(session, table(), measurements_id=7)
     with pytest.raises(NotFoundError, match="no calibration 7"), db.transaction(engine) as session:
         db.store_table(session, table(), calibration_id=7)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.list_tables(session).items == []
 
 
@@ -177,7 +177,7 @@ def test_a_stored_table_and_the_log_cannot_be_changed(engine: Engine) -> None:
         session.delete(session.get_one(RuleRow, 2))
     with pytest.raises(InputError, match="history"), db.transaction(engine) as session:
         session.get_one(PublicationRow, 1).version = 2
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.load_table(session, version).rules == table().rules
 
 
@@ -210,10 +210,10 @@ def test_results_of_a_version_come_back_in_order_and_are_replaced(engine: Engine
         version = db.store_table(session, table()).id
         for results in (heldout[:1], heldout):
             db.store_heldout(session, version, results)
-            db.store_proofs(session, version, proofs)
-    with db.reading(engine) as session:
+            db.store_validations(session, version, proofs)
+    with db.read_session(engine) as session:
         assert db.load_heldout(session, version) == heldout
-        assert db.load_proofs(session, version) == proofs
+        assert db.load_validations(session, version) == proofs
         assert db.load_heldout(session, version + 1) == []
 
 
@@ -223,7 +223,7 @@ def test_publishing_and_rolling_back_step_by_step(engine: Engine) -> None:
             db.store_table(session, table(name)).id for name in ("chain", "pipeline", "binomial")
         )
         other = db.store_table(session, table(library="mpich 4")).id
-        assert db.newest_publication(session) == 0
+        assert db.newest_publication_id(session) == 0
         assert db.current_publication(session, "ares", LIBRARY) is None
         for version in (one, two, two, other):
             db.publish(session, version, "ada")
@@ -240,11 +240,11 @@ def test_publishing_and_rolling_back_step_by_step(engine: Engine) -> None:
     assert roll_back() == one
     with pytest.raises(ConflictError):
         roll_back()
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         log = db.list_publications(session, cluster="ares", library=LIBRARY).items
         assert [entry.version for entry in log] == [one, two, one, three, one]
         assert [entry.by for entry in log] == ["ada", "ada", "bob", "", "bob"]
-        assert db.newest_publication(session) == log[-1].id
+        assert db.newest_publication_id(session) == log[-1].id
         assert db.current_publication(session, "ares", LIBRARY) == log[-1]
         current = {(entry.library, entry.version) for entry in db.current_publications(session)}
         assert current == {(LIBRARY, one), ("mpich 4", other)}
@@ -274,12 +274,12 @@ def test_publishing_at_once_appends_one_entry(engine: Engine) -> None:
 
 def test_reading_writes_nothing(engine: Engine) -> None:
     if engine.dialect.name == "postgresql":
-        with pytest.raises(InputError, match="read-only"), db.reading(engine) as session:
+        with pytest.raises(InputError, match="read-only"), db.read_session(engine) as session:
             db.store_cluster(session, CLUSTER)
     else:
-        with db.reading(engine) as session:
+        with db.read_session(engine) as session:
             db.store_cluster(session, CLUSTER)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.list_clusters(session).items == []
 
 
@@ -291,7 +291,10 @@ def test_an_exception_inside_leaves_no_trace(engine: Engine) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    with db.reading(engine) as session, pytest.raises(NotFoundError, match="no measurements 1"):
+    with (
+        db.read_session(engine) as session,
+        pytest.raises(NotFoundError, match="no measurements 1"),
+    ):
         db.load_measurements(session, 1)
 
 
@@ -301,4 +304,4 @@ def test_json_that_is_none_is_refused(engine: Engine, record: dict[str, Any]) ->
         pytest.raises(InputError, match="cannot hold this value"),
         db.transaction(engine) as session,
     ):
-        db.enqueue(session, "study", record)
+        db.enqueue_job(session, "study", record)

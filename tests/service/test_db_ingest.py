@@ -24,14 +24,14 @@ SERIES, PIECE = 25, 4
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.db.ingestion.CHUNK", PIECE)
-    monkeypatch.setattr("tuner.db.measurements.MANY", 7)
+    monkeypatch.setattr("tuner.db.ingestion.MAX_SERIES_PER_TRANSACTION", PIECE)
+    monkeypatch.setattr("tuner.db.measurements.SERIES_PER_READ", 7)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Authors are dead as soon as they are silent."""
-    monkeypatch.setattr("tuner.db.ingestion.LEASE", timedelta(0))
+    monkeypatch.setattr("tuner.db.ingestion.LEASE_DURATION", timedelta(0))
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def whole(tmp_path: Path) -> Path:
 
 
 def count(engine: Engine, name: str) -> int:
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         return session.scalar(text(f"select count(*) from {name}")) or 0
 
 
@@ -98,11 +98,11 @@ def cut_off(engine: Engine, path: Path, pieces: int) -> None:
 
 def test_what_comes_out_is_what_went_in(engine: Engine, whole: Path) -> None:
     stored = db.ingest(engine, whole)
-    assert stored.new
+    assert stored.is_new
     with whole.open("rb") as stream:
-        assert db.ingest(engine, stream) == replace(stored, new=False)
+        assert db.ingest(engine, stream) == replace(stored, is_new=False)
     with db.transaction(engine) as session:
-        assert db.store_measurements(session, probe(SERIES)) == replace(stored, new=False)
+        assert db.store_measurements(session, probe(SERIES)) == replace(stored, is_new=False)
         assert db.load_measurements(session, stored.id) == read_measurements(whole)
     assert "".join(db.measurement_lines(engine, stored.id)) == whole.read_text()
     with pytest.raises(NotFoundError, match="no measurements 99"):
@@ -126,13 +126,13 @@ def test_cut_off_anywhere_it_is_invisible_and_resumed(
 ) -> None:
     cut_off(engine, whole, pieces)
     assert count(engine, "series") == min(pieces * PIECE, SERIES)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.list_measurements(session).items == []
         for look in (db.load_measurements, db.describe_measurements, db.list_series):
             with pytest.raises(NotFoundError, match="no measurements 1"):
                 look(session, 1)
     stored = db.ingest(engine, whole)
-    assert stored.new
+    assert stored.is_new
     assert count(engine, "probes") == 1
     assert "".join(db.measurement_lines(engine, stored.id)) == whole.read_text()
 
@@ -140,7 +140,7 @@ def test_cut_off_anywhere_it_is_invisible_and_resumed(
 def test_two_that_send_the_same_do_not_both_store(
     engine: Engine, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.db.ingestion.PATIENCE", 0.1)
+    monkeypatch.setattr("tuner.db.ingestion.TIMEOUT_S", 0.1)
     refused = []
 
     def second() -> None:
@@ -180,7 +180,7 @@ def test_one_that_was_taken_for_dead_cannot_go_on(engine: Engine, whole: Path) -
 
     with after_commit(engine, 3, between), pytest.raises(UnavailableError, match="took over"):
         db.ingest(engine, whole)
-    assert [stored.new for stored in taken_over] == [True]
+    assert [stored.is_new for stored in taken_over] == [True]
     assert "".join(db.measurement_lines(engine, taken_over[0].id)) == whole.read_text()
     assert (count(engine, "probes"), count(engine, "series")) == (1, SERIES)
 
@@ -231,7 +231,7 @@ def test_what_nobody_resumed_for_long_goes(
     other = measurements_file(tmp_path / "other.ndjson", probe(1))
     db.ingest(engine, other)
     assert count(engine, "probes") == 2
-    monkeypatch.setattr("tuner.db.ingestion.ABANDONED", timedelta(0))
+    monkeypatch.setattr("tuner.db.ingestion.ABANDONED_AFTER", timedelta(0))
     db.ingest(engine, other)
     assert (count(engine, "probes"), count(engine, "series")) == (1, 1)
 
@@ -263,7 +263,7 @@ def test_pages_of_series(engine: Engine, tmp_path: Path) -> None:
     def listed(**conditions: Any) -> list[Measurement]:
         after, found = 0, []
         while True:
-            with db.reading(engine) as session:
+            with db.read_session(engine) as session:
                 page = db.list_series(session, number, after=after, limit=3, **conditions)
             found += page.items
             if page.next is None:
@@ -291,5 +291,5 @@ def test_pages_of_series(engine: Engine, tmp_path: Path) -> None:
             )
         ]
         assert listed(**conditions) == sorted(wanted, key=in_order)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.list_series(session, number, after=999).items == []

@@ -21,14 +21,14 @@ def whole(tmp_path: Path) -> Path:
 
 
 def count(engine: Engine, row: type[ProbeRow] | type[SeriesRow]) -> int:
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         return session.scalar(select(func.count()).select_from(row)) or 0
 
 
 def test_long_series_go_in_in_smaller_pieces(
     engine: Engine, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.db.ingestion.SAMPLES", 10)
+    monkeypatch.setattr("tuner.db.ingestion.MAX_SAMPLES_PER_TRANSACTION", 10)
     commits: list[None] = []
     event.listen(engine, "commit", lambda _: commits.append(None))
     db.ingest(engine, whole)
@@ -40,9 +40,9 @@ def test_a_line_beyond_all_measure_is_refused(
     engine: Engine, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     longest = max(map(len, whole.read_text().splitlines(keepends=True)))
-    monkeypatch.setattr("tuner.db.ingestion.LONGEST", longest - 1)
+    monkeypatch.setattr("tuner.db.ingestion.MAX_LINE_CHARACTERS", longest - 1)
     with pytest.raises(InputError, match=r"the upload, line \d+: longer than"):
         db.ingest(engine, whole)
     assert count(engine, ProbeRow) == count(engine, SeriesRow) == 0
-    monkeypatch.setattr("tuner.db.ingestion.LONGEST", longest)
-    assert db.ingest(engine, whole).new
+    monkeypatch.setattr("tuner.db.ingestion.MAX_LINE_CHARACTERS", longest)
+    assert db.ingest(engine, whole).is_new

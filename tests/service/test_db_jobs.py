@@ -13,14 +13,14 @@ from sqlalchemy import Engine, event, text, update
 from tests.support.children import Child, run_jobs
 from tuner import db
 from tuner.db import Claim, ConflictError, LostLeaseError, NotFoundError
-from tuner.db.models import JobRow, now
+from tuner.db.models import JobRow, utc_now
 
 RUNNERS, JOBS = 4, 24
 
 
 def enqueue(engine: Engine, kind: str = "tune") -> int:
     with db.transaction(engine) as session:
-        return db.enqueue(session, kind, {"measurements": 1}, "ada")
+        return db.enqueue_job(session, kind, {"measurements": 1}, "ada")
 
 
 def claim(engine: Engine, kinds: tuple[str, ...] = ("tune",)) -> Claim:
@@ -32,12 +32,12 @@ def claim(engine: Engine, kinds: tuple[str, ...] = ("tune",)) -> Claim:
 def runner_dies(engine: Engine, job: int) -> None:
     """As much time passes as a lease lasts."""
     with db.transaction(engine) as session:
-        past = now() - timedelta(seconds=1)
+        past = utc_now() - timedelta(seconds=1)
         session.execute(update(JobRow).where(JobRow.id == job).values(leased_to=past))
 
 
 def job(engine: Engine, number: int) -> db.Job:
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         return db.load_job(session, number)
 
 
@@ -53,13 +53,13 @@ def test_the_life_of_a_job(engine: Engine) -> None:
     running = job(engine, number)
     assert (running.state, running.progress, running.text) == ("running", 0.5, "half of it")
     assert running.started_at is not None
-    assert not running.ended
+    assert not running.has_ended
     with db.transaction(engine) as session:
         assert db.load_result(session, number) is None
         db.finish_job(session, claimed, {"version": 3})
     done = job(engine, number)
-    assert (done.state, done.progress, done.attempts, done.ended) == ("done", 1.0, 1, True)
-    with db.reading(engine) as session:
+    assert (done.state, done.progress, done.attempts, done.has_ended) == ("done", 1.0, 1, True)
+    with db.read_session(engine) as session:
         assert db.load_result(session, number) == {"version": 3}
         assert db.count_jobs(session)["done"] == 1
 
@@ -69,7 +69,7 @@ def test_the_oldest_of_the_right_kind_goes_first(engine: Engine) -> None:
     assert db.claim_job(engine, "here", ["calibrate"]) is None
     assert [claim(engine).id, claim(engine).id] == [first, second]
     assert db.claim_job(engine, "here", ["tune"]) is None
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert [entry.id for entry in db.list_jobs(session, state="queued").items] == [study]
         assert [entry.id for entry in db.list_jobs(session, kind="tune").items] == [first, second]
         with pytest.raises(NotFoundError, match="no job 99"):
@@ -84,7 +84,7 @@ def test_lists_of_jobs_leave_out_what_may_be_large(engine: Engine) -> None:
         asked.append(statement)
 
     event.listen(engine, "before_cursor_execute", listen)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert [entry.id for entry in db.list_jobs(session).items] == [number]
     (statement,) = (each for each in asked if "FROM jobs" in each)
     assert "spec" not in statement
@@ -101,8 +101,8 @@ def test_a_job_is_given_out_once_more_and_the_first_runner_cannot_write(engine: 
         lambda session: db.heartbeat(session, first, 0.9),
         lambda session: db.finish_job(session, first, {"by": "first"}),
         lambda session: db.fail_job(session, first, "first"),
-        lambda session: db.end_cancelled(session, first),
-        lambda session: db.give_back_job(session, first),
+        lambda session: db.mark_job_cancelled(session, first),
+        lambda session: db.requeue_job(session, first),
     ):
         with pytest.raises(LostLeaseError, match="attempt 1"), db.transaction(engine) as session:
             write(session)
@@ -110,7 +110,7 @@ def test_a_job_is_given_out_once_more_and_the_first_runner_cannot_write(engine: 
         db.finish_job(session, second, {"by": "second"})
     with pytest.raises(LostLeaseError), db.transaction(engine) as session:
         db.finish_job(session, second, {"by": "second, again"})
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.load_result(session, number) == {"by": "second"}
 
 
@@ -127,7 +127,7 @@ def test_what_a_runner_stores_after_it_lost_its_job_is_not_there(engine: Engine)
 
     with pytest.raises(LostLeaseError):
         end()
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.list_topologies(session).items == []
 
 
@@ -149,7 +149,7 @@ def test_given_back_it_is_not_counted_as_lost(engine: Engine) -> None:
         claimed = claim(engine)
         assert claimed.attempt == attempt
         with db.transaction(engine) as session:
-            db.give_back_job(session, claimed)
+            db.requeue_job(session, claimed)
         assert job(engine, number).state == "queued"
     claim(engine)
     runner_dies(engine, number)
@@ -179,7 +179,7 @@ def test_cancelling(engine: Engine) -> None:
     assert cancel(running).cancel_requested
     with db.transaction(engine) as session:
         assert db.heartbeat(session, claimed)
-        db.end_cancelled(session, claimed)
+        db.mark_job_cancelled(session, claimed)
     assert job(engine, running).state == "cancelled"
     dying = enqueue(engine)
     claim(engine)
@@ -203,7 +203,7 @@ def test_runners_that_hammer_one_database_run_every_job_once(
     runners = [Child(run_jobs, database_url, str(number)) for number in range(RUNNERS)]
     finished = Counter(number for runner in runners for number in runner.everything())
     assert [runner.end() for runner in runners] == [0] * RUNNERS
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         states = {entry.id: entry.state for entry in db.list_jobs(session).items}
         done = {number for number, state in states.items() if state == "done"}
         assert finished == Counter(done)
@@ -227,9 +227,9 @@ def test_a_job_that_is_given_back_while_it_is_cancelled_is_cancelled(engine: Eng
     claimed = claim(engine)
     with db.transaction(engine) as session:
         db.cancel_job(session, number)
-        db.give_back_job(session, claimed)
+        db.requeue_job(session, claimed)
     given = job(engine, number)
-    assert (given.state, given.ended) == ("cancelled", True)
+    assert (given.state, given.has_ended) == ("cancelled", True)
     assert given.ended_at is not None
 
 
@@ -245,7 +245,7 @@ def test_a_cancellation_finds_the_job_in_whatever_state_it_comes_into(engine: En
 
     canceller = threading.Thread(target=cancel)
     with db.transaction(engine) as session:
-        db.give_back_job(session, claimed)
+        db.requeue_job(session, claimed)
         canceller.start()
         asked.wait()
         time.sleep(0.3)  # until it waits for this transaction, as it cannot say

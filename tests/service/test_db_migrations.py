@@ -20,13 +20,13 @@ from tests.support.children import Child, open_and_check
 from tests.support.postgres import new_database
 from tests.support.stored import LIBRARY, calibration, measurements_file, probe, table
 from tuner import db
-from tuner.base.atomic_io import finite
+from tuner.base.atomic_io import encode_infinities
 from tuner.base.errors import InputError
 from tuner.core.path_classes import CYCLIC
 from tuner.core.table import Evidence
 from tuner.db import UnavailableError
 from tuner.db.migrate import migration_settings
-from tuner.db.models import Base, now
+from tuner.db.models import Base, utc_now
 
 # Rows of every table that the first schema had.
 OLD: dict[str, list[dict[str, Any]]] = {
@@ -84,7 +84,7 @@ OLD: dict[str, list[dict[str, Any]]] = {
             "hi": None,
             "algorithm": algorithm,
             "params": {},
-            "evidence": finite(asdict(Evidence("measured", (8,), gain=1.5))),
+            "evidence": encode_infinities(asdict(Evidence("measured", (8,), gain=1.5))),
         }
         for version, algorithm in ((1, "chain"), (2, "chain"), (3, "ring"))
     ],
@@ -149,13 +149,13 @@ def test_old_data_comes_along_and_goes_back(engine: Engine, tmp_path: Path) -> N
         assert db.load_table(session, 2).rules == db.load_table(session, 1).rules
         assert db.store_table(session, db.load_table(session, 1)).id == 2  # the newest of equals
         assert db.store_table(session, db.load_table(session, 3)).id == 3
-        assert len(db.load_proofs(session, 2)) == 1
+        assert len(db.load_validations(session, 2)) == 1
         foreign = db.store_table(session, table(via="schedule")).id
         db.publish(session, foreign)
         db.store_calibration(session, calibration(), 1)
     spaced = tmp_path / "spaced.ndjson"
     spaced.write_bytes(content.replace(b'"samples"', b' "samples"'))
-    assert db.ingest(engine, spaced).new
+    assert db.ingest(engine, spaced).is_new
     migrate(engine, "downgrade", "0001")
     with engine.connect() as connection:
         versions = connection.scalars(text("select version from tuning_tables order by version"))
@@ -166,9 +166,9 @@ def test_old_data_comes_along_and_goes_back(engine: Engine, tmp_path: Path) -> N
         assert connection.scalar(text("select digest from probes")) == OLD_DIGEST
     assert "jobs" not in table_names(engine)
     migrate(engine, "upgrade", "head")
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.load_measurements(session, 1) == probe()
-        assert len(db.load_proofs(session, 2)) == 1
+        assert len(db.load_validations(session, 2)) == 1
 
 
 # SHA-256 of {"cluster", "library", "provenance", "series"} of `probe()` as JSON with sorted keys.
@@ -202,7 +202,7 @@ def test_cyclic_ranks_are_not_taken_for_consecutive_ones_by_a_schema_without_eit
         number = db.store_measurements(session, replace(probe(), series=(dealt,))).id
     with pytest.raises(ValueError, match="series: other placements than consecutive"):
         migrate(engine, "downgrade", "0004")
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert db.load_measurements(session, number).series == (dealt,)
 
 
@@ -221,7 +221,7 @@ def test_tokens_from_before_there_was_an_expiry_go_on(engine: Engine) -> None:
 
 def test_a_token_that_expires_does_not_last_for_ever_without_the_column(engine: Engine) -> None:
     with db.transaction(engine) as session:
-        brief = db.create_token(session, "brief", ["read"], now() + timedelta(days=90))
+        brief = db.create_token(session, "brief", ["read"], utc_now() + timedelta(days=90))
         lasting = db.create_token(session, "lasting", ["read"])
     migrate(engine, "downgrade", "0005")
     migrate(engine, "upgrade", "head")
@@ -312,11 +312,11 @@ def test_a_server_that_stops_a_connection_is_asked_again(server: str) -> None:
             session.execute(text("select 1"))
         with other.connect() as connection:
             connection.execute(kill, {"name": make_url(url).database})
-        with db.reading(engine) as session:
+        with db.read_session(engine) as session:
             assert db.list_tables(session).items == []
 
         def cut_off() -> None:
-            with db.reading(engine) as session, other.connect() as connection:
+            with db.read_session(engine) as session, other.connect() as connection:
                 session.execute(text("select 1"))
                 connection.execute(kill, {"name": make_url(url).database})
                 session.execute(text("select 1"))

@@ -12,8 +12,8 @@ from sqlalchemy import Engine, event, select, text, update
 from tests.service.serving import until
 from tests.support.stored import LIBRARY, calibration, probe, report, table
 from tuner import db
-from tuner.db.models import Base, FeedbackRow, JobRow, TableRow, now
-from tuner.db.retention import IN_USE
+from tuner.db.models import Base, FeedbackRow, JobRow, TableRow, utc_now
+from tuner.db.retention import IN_USE_PERIOD
 from tuner.jobs.pruning import Pruner
 
 DAY = timedelta(days=1)
@@ -34,8 +34,8 @@ def jobs(engine: Engine, *states: str) -> list[int]:
     made = []
     for state in states:
         with db.transaction(engine) as session:
-            number = db.enqueue(session, "tune", {}, "ada")
-            ended = None if state in ("queued", "running") else now()
+            number = db.enqueue_job(session, "tune", {}, "ada")
+            ended = None if state in ("queued", "running") else utc_now()
             values = {"state": state, "ended_at": ended, "result": {"of": number}}
             session.execute(update(JobRow).where(JobRow.id == number).values(**values))
         made.append(number)
@@ -46,15 +46,15 @@ def age(engine: Engine, row: Any, column: Any, days: float, *numbers: int) -> No
     """Make rows older."""
     with db.transaction(engine) as session:
         key = row.version if row is TableRow else row.id
-        when = now() - days * DAY
+        when = utc_now() - days * DAY
         session.execute(update(row).where(key.in_(numbers)).values({column: when}))
 
 
 def pruned(engine: Engine, **limits: Any) -> db.Prunable:
     """Delete what exceeds these limits; a dry run says the same beforehand."""
     retention = db.Retention(**limits)
-    with db.reading(engine) as session:
-        expected = db.prunable(session, retention)
+    with db.read_session(engine) as session:
+        expected = db.find_prunable(session, retention)
     steps = list(db.prune(engine, retention))
     found = db.Prunable(
         tuple(number for step in steps for number in step.jobs),
@@ -67,7 +67,7 @@ def pruned(engine: Engine, **limits: Any) -> db.Prunable:
 
 def left(engine: Engine) -> tuple[list[int], list[int]]:
     """Ids of the jobs and versions that are there."""
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         kept = [job.id for job in db.list_jobs(session, limit=1000).items]
         return kept, [each.version for each in db.list_tables(session).items]
 
@@ -118,9 +118,9 @@ def test_numbers_are_not_given_out_again(engine: Engine) -> None:
 def test_many_jobs_go_in_short_transactions(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.db.retention.JOBS_AT_ONCE", 3)
+    monkeypatch.setattr("tuner.db.retention.JOBS_PER_TRANSACTION", 3)
     jobs(engine, *["done"] * 8)
-    steps = [len(step.jobs) for step in db.prune(engine, db.Retention(jobs=1))]
+    steps = [len(step.jobs) for step in db.prune(engine, db.Retention(max_jobs=1))]
     assert steps == [3, 3, 1]
 
 
@@ -154,9 +154,9 @@ def test_a_version_that_programs_report_on_stays(engine: Engine) -> None:
     with db.transaction(engine) as session:
         for version in versions:
             db.store_feedback(session, version, report(1.0))
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         reports = session.scalars(select(FeedbackRow.id).order_by(FeedbackRow.id)).all()
-    age(engine, FeedbackRow, "stored_at", IN_USE.days + 1, reports[0])
+    age(engine, FeedbackRow, "stored_at", IN_USE_PERIOD.days + 1, reports[0])
     assert pruned(engine, tables=1).tables == (versions[0],)
 
 
@@ -174,7 +174,7 @@ def test_nothing_is_left_of_a_version_and_all_of_what_it_was_made_from(engine: E
             "confirmed": True,
             "reason": "",
         }
-        db.store_proofs(session, version, [proof])
+        db.store_validations(session, version, [proof])
         heldout = {
             "collective": "bcast",
             "p": 4,
@@ -188,9 +188,9 @@ def test_nothing_is_left_of_a_version_and_all_of_what_it_was_made_from(engine: E
         db.store_heldout(session, version, [heldout])
         stored = db.store_feedback(session, version, report(1.0)).id
         newer = db.store_table(session, table("ring"), source, fitted).id
-    age(engine, FeedbackRow, "stored_at", IN_USE.days + 1, stored)
+    age(engine, FeedbackRow, "stored_at", IN_USE_PERIOD.days + 1, stored)
     assert pruned(engine, tables=1).tables == (version,)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         for name in ("rules", "proofs", "heldout", "feedback", "tuning_tables"):
             assert "version" in Base.metadata.tables[name].columns
             about = text(f"select count(*) from {name} where version = :version")
@@ -205,7 +205,7 @@ def test_nothing_is_left_of_a_version_and_all_of_what_it_was_made_from(engine: E
 
 def test_a_version_that_is_published_meanwhile_stays(engine: Engine) -> None:
     versions = tables(engine, 4)
-    steps = db.prune(engine, db.Retention(tables=1))
+    steps = db.prune(engine, db.Retention(max_tables=1))
     assert next(steps).tables == (versions[0],)
     with db.transaction(engine) as session:
         db.publish(session, versions[1])
@@ -240,14 +240,14 @@ def test_a_version_is_published_whole_or_gone(engine: Engine) -> None:
 
 
 def pruned_versions(engine: Engine) -> list[tuple[int, ...]]:
-    return [step.tables for step in db.prune(engine, db.Retention(tables=1))]
+    return [step.tables for step in db.prune(engine, db.Retention(max_tables=1))]
 
 
 def test_a_service_prunes_at_once_and_again(
     engine: Engine, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.jobs.pruning.INTERVAL_SECONDS", 0.05)
-    pruner = Pruner(database_url, db.Retention(jobs=1))
+    pruner = Pruner(database_url, db.Retention(max_jobs=1))
     thread = threading.Thread(target=pruner.run)
     jobs(engine, "done", "done")
     thread.start()

@@ -24,7 +24,7 @@ import pytest
 
 from tests.service.serving import PATIENCE, SOURCES, end, good, said, until
 from tuner.cli.database import retention_of
-from tuner.cli.main import parser_for
+from tuner.cli.main import build_parser
 
 UNIT = SOURCES / "deploy" / "tuner.service"
 CONTAINERFILE = SOURCES / "deploy" / "Containerfile"
@@ -109,7 +109,7 @@ def test_the_unit_deletes_nothing_unasked() -> None:
     text = UNIT.read_text().replace("\\\n", "")
     (command,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
     words = shlex.split(command.partition("=")[2].replace("$TUNER_SERVE_OPTIONS", ""))[1:]
-    assert retention_of(parser_for(words).parse_args(words)).keeps_all
+    assert retention_of(build_parser(words).parse_args(words)).keeps_all
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from tests.support.nccl import on_shapes
 from tuner.api.settings import Settings
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, write_table
-from tuner.formats.nccl.plugin import RULES
+from tuner.core.table import AlgorithmConfig, write_table
+from tuner.formats.nccl.plugin import RULES_FILE
 
 LIBRARY = "nccl 2.30.7"
 PLACE = (Collective.ALLREDUCE, (2, 8))
@@ -23,7 +23,9 @@ def test_the_published_table_is_installed(
 ) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "out"
-    write_table(on_shapes({PLACE: [(0, Choice("ring_ll"))]}, LIBRARY), tmp_path / "table.json")
+    write_table(
+        on_shapes({PLACE: [(0, AlgorithmConfig("ring_ll"))]}, LIBRARY), tmp_path / "table.json"
+    )
     with served(Settings(database=f"sqlite:///{tmp_path / 'tuner.sqlite'}")) as client:
         url = str(client.base_url)
         words = ["nccl", "install", "--service", url, "--library", LIBRARY, "--out", str(folder)]
@@ -34,12 +36,12 @@ def test_the_published_table_is_installed(
         assert main([*words, "--cluster", "elsewhere"]) == 1
         assert not folder.exists()
         assert main(words) == 0
-    rows = (folder / RULES).read_text().splitlines()
+    rows = (folder / RULES_FILE).read_text().splitlines()
     assert rows[2:] == ["allreduce,0,18446744073709551615,ring,ll,-1,2,16"]
     # Without the service the copy that was kept is used, which is said.
     capsys.readouterr()
     assert main([*words[:-1], str(tmp_path / "again")]) == 0
     assert "is used instead" in capsys.readouterr().err
-    assert (tmp_path / "again" / RULES).read_text().splitlines() == (
-        folder / RULES
+    assert (tmp_path / "again" / RULES_FILE).read_text().splitlines() == (
+        folder / RULES_FILE
     ).read_text().splitlines()

@@ -88,7 +88,7 @@ def _ended(client: httpx.Client, job: int) -> dict[str, Any] | None:
 
 def jobs_in(database: str) -> list[Any]:
     engine = db.open_database(database)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         jobs = db.list_jobs(session, limit=1000).items
     engine.dispose()
     return jobs
@@ -185,7 +185,7 @@ def test_an_operator_prunes_by_hand(database: str, refused: Says, printed: Says)
     engine = db.open_database(database)
     with db.transaction(engine) as session:
         for number in range(3):
-            db.cancel_job(session, db.enqueue(session, "tune", {"measurements": number}))
+            db.cancel_job(session, db.enqueue_job(session, "tune", {"measurements": number}))
     engine.dispose()
     words = ("db", "prune", "--keep-jobs", "1", "--db", database)
     assert printed(*words, "--dry-run") == "would delete 2 jobs (1, 2) and 0 table versions\n"
@@ -206,7 +206,7 @@ def test_a_service_prunes_in_the_background(database: str) -> None:
     engine = db.open_database(database)
     with db.transaction(engine) as session:
         for number in range(3):
-            db.cancel_job(session, db.enqueue(session, "tune", {"measurements": number}))
+            db.cancel_job(session, db.enqueue_job(session, "tune", {"measurements": number}))
     engine.dispose()
     with serving(database, "--keep-jobs", "1", "--no-jobs"):
         until(lambda: len(jobs_in(database)) == 1)

@@ -11,7 +11,7 @@ from tests.site.conftest import WHEEL, WORK, Site
 from tests.support.ladders import table_of
 from tests.support.overlay import Overlay
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable, table_record
+from tuner.core.table import AlgorithmConfig, TuningTable, table_record
 from tuner.probe.machine import local_cluster
 
 PROGRAM = Path(__file__).parents[1] / "mpi" / "unmodified_program.py"
@@ -50,9 +50,9 @@ def table_for(site: Site, choices: dict[Collective, str], name: str) -> str:
     """Write a table that forces these algorithms at all sizes from 1 kB to 1 MB."""
     ladders = {
         (collective, RANKS, OPERATORS[collective]): [
-            (0, Choice()),
-            (1000, Choice(algorithm)),
-            (1_000_000, Choice()),
+            (0, AlgorithmConfig()),
+            (1000, AlgorithmConfig(algorithm)),
+            (1_000_000, AlgorithmConfig()),
         ]
         for collective, algorithm in choices.items()
     }

@@ -14,8 +14,10 @@ from tuner.core.interpret import Operator
 from tuner.core.schedule import Schedule
 
 MODULUS = 10007
-ALL = [(c, name) for c in Collective for name in algorithms.names(c)]
-EVERYTHING = [(c, name) for c in Collective for name in algorithms.names(c, algorithms.NEEDS)]
+ALL = [(c, name) for c in Collective for name in algorithms.algorithm_names(c)]
+EVERYTHING = [
+    (c, name) for c in Collective for name in algorithms.algorithm_names(c, algorithms.REQUIREMENTS)
+]
 
 
 def matrix_product(left: AnyArray, right: AnyArray) -> AnyArray:
@@ -40,7 +42,7 @@ def every_schedule(
     roots = {0, 1 % p, p // 2, p - 1} if few else set(range(p))
     variants = [segmented(collective, name, segment) for segment in (0, 20)]
     for params in variants[: 1 + (variants[0] != variants[1])]:
-        for root in sorted(roots) if collective.rooted else [0]:
+        for root in sorted(roots) if collective.is_rooted else [0]:
             yield algorithms.build(collective, name, p, root=root, nbytes=nbytes, params=params)
 
 
@@ -59,7 +61,7 @@ def outputs(
     offsets = schedule.offsets(count)
     bounds = offsets[np.arange(p + 1) * schedule.n_chunks // p]
     shares = [slice(bounds[r], bounds[r + 1]) for r in range(p)]
-    if collective.reduces:
+    if collective.is_reduction:
         whole = reduce(op, buffers)
     elif collective in (Collective.ALLGATHER, Collective.GATHER):
         whole = np.concatenate(

@@ -76,7 +76,7 @@ def ingest_files(
                 such a piece of a file whose earlier pieces are committed; 1 for the first one, 0
                 for none
     """
-    ingestion.CHUNK, ingestion.LEASE = chunk, timedelta(seconds=0.2)
+    ingestion.MAX_SERIES_PER_TRANSACTION, ingestion.LEASE_DURATION = chunk, timedelta(seconds=0.2)
     engine = db.open_database(url)
     if pause_at:
         _pause_before_piece(engine, mouth, pause_at)
@@ -102,7 +102,7 @@ def run_jobs(mouth: Connection, url: str, name: str) -> None:
 
     A job's result is a topology, stored in the transaction that ends the job.
     """
-    queue.JOB_LEASE = 0.4
+    queue.JOB_LEASE_S = 0.4
     engine, rng = db.open_database(url), random.Random(name)
     while True:
         claim = db.claim_job(engine, name, ["tune"])
@@ -111,7 +111,7 @@ def run_jobs(mouth: Connection, url: str, name: str) -> None:
                 _run(engine, claim, rng)
                 mouth.send(claim.id)
             continue
-        with db.reading(engine) as session:
+        with db.read_session(engine) as session:
             counts = db.count_jobs(session)
         if not counts["queued"] and not counts["running"]:
             break

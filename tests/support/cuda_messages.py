@@ -14,12 +14,14 @@ def open_during_messages() -> None:
         return
     from cupy import _driver
 
-    from tuner.runtime.executor import Bound  # programs put devices in its place before
+    from tuner.runtime.executor import (
+        PersistentSchedule,  # programs put devices in its place before
+    )
 
-    run = Bound.run
+    run = PersistentSchedule.run
 
-    def opened(self: Bound, *arguments: Any) -> None:
+    def opened(self: PersistentSchedule, *arguments: Any) -> None:
         with _driver.opened():
             run(self, *arguments)
 
-    setattr(Bound, "run", opened)  # noqa: B010 - mypy knows no other way to replace a method
+    setattr(PersistentSchedule, "run", opened)  # noqa: B010 - mypy knows no other way to replace a method

@@ -39,13 +39,13 @@ class FakeDevice:
     """
 
     def __init__(self, count: int = 1) -> None:
-        self._count, self.number, self.bus, self.nccl = count, 0, "bus0", ""
+        self._count, self.number, self.pci_bus_id, self.nccl_version = count, 0, "bus0", ""
         self.foreign: set[int] = set()
         self.queries = 0
         self.allocated: list[int] = []
         self.kernels_run = 0
         self.brought_to_host = 0
-        self.pointers = PointerCache(self._query)
+        self.pointer_cache = PointerCache(self._query)
         self._pending: list[Callable[[], None]] = []
         self.streams: dict[Any, list[Callable[[], None]]] = {}  # other libraries', by number
 
@@ -54,58 +54,58 @@ class FakeDevice:
         return NO_DEVICE if pointer in self.foreign else self.number
 
     def select(self, number: int) -> None:
-        self.bus = f"bus{number % self._count}"
+        self.pci_bus_id = f"bus{number % self._count}"
 
-    def linked(self, one: str, other: str) -> bool:
+    def has_nvlink(self, one: str, other: str) -> bool:
         return one != other and {one, other} <= {"bus0", "bus1"}
 
-    def described(self) -> dict[str, str]:
-        return {"name": "pretended", "bus": self.bus}
+    def provenance(self) -> dict[str, str]:
+        return {"name": "pretended", "bus": self.pci_bus_id}
 
-    def shareable(self, nbytes: int) -> tuple[NDArray[np.uint8], bytes]:
+    def allocate_shared(self, nbytes: int) -> tuple[NDArray[np.uint8], bytes]:
         handle = os.memfd_create("shared")  # open as long as somebody may look for it
         os.ftruncate(handle, nbytes)
         path = Path(f"/proc/{os.getpid()}/fd/{handle}")
         return np.memmap(path, np.uint8, "r+", shape=(nbytes,)), str(path).encode()
 
-    def opened(self, handle: bytes, nbytes: int) -> NDArray[np.uint8]:
+    def open_shared(self, handle: bytes, nbytes: int) -> NDArray[np.uint8]:
         return np.memmap(Path(handle.decode()), np.uint8, "r+", shape=(nbytes,))
 
-    def over(self, elements: AnyArray) -> AnyArray:
+    def device_array(self, elements: AnyArray) -> AnyArray:
         return resident(elements)
 
-    def scratch(self, nbytes: int) -> NDArray[np.uint8]:
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         return np.full(nbytes, 0xA5, np.uint8)
 
-    def copy(self, source: AnyArray, target: AnyArray) -> None:
+    def copy_async(self, source: AnyArray, target: AnyArray) -> None:
         self._pending.append(lambda: np.copyto(target, source))
 
-    def empty(self, like: AnyArray) -> AnyArray:
+    def empty_like(self, like: AnyArray) -> AnyArray:
         return np.empty_like(like)
 
-    def copied(self, array: AnyArray) -> AnyArray:
+    def upload(self, array: AnyArray) -> AnyArray:
         return resident(array.copy())
 
-    def fetch(self, source: AnyArray, target: AnyArray) -> None:
+    def download(self, source: AnyArray, target: AnyArray) -> None:
         self.synchronise()
         target[...] = source
 
-    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+    def allocate_pinned(self, nbytes: int) -> NDArray[np.uint8]:
         self.allocated.append(nbytes)
         return np.full(nbytes, 0xA5, np.uint8)
 
-    def to_host(self, source: AnyArray, target: AnyArray) -> None:
+    def copy_to_host_async(self, source: AnyArray, target: AnyArray) -> None:
         self.brought_to_host += 1
         self._pending.append(lambda: np.copyto(target, source))
 
-    def to_device(self, source: AnyArray, target: AnyArray) -> None:
+    def copy_to_device_async(self, source: AnyArray, target: AnyArray) -> None:
         self._pending.append(lambda: np.copyto(target, source))
 
     def synchronise(self) -> None:
         while self._pending:
             self._pending.pop(0)()
 
-    def settle(self, *buffers: Any) -> None:
+    def synchronise_buffers(self, *buffers: Any) -> None:
         self.synchronise()
         for buffer in buffers:
             stream = getattr(buffer, "__cuda_array_interface__", {}).get("stream")

@@ -92,7 +92,7 @@ def note(found: Kills, words: Iterable[tuple[int, int]]) -> None:
 def look(url: str, paths: Sequence[Path], found: Kills) -> None:
     """The database opens, holds all that was acknowledged, and nothing twice."""
     engine = db.open_database(url)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         if engine.dialect.name == "sqlite":
             assert session.scalar(text("pragma integrity_check")) == "ok"
         seen = db.list_measurements(session, limit=len(paths) + 1).items
@@ -126,6 +126,6 @@ def require_all(url: str, paths: Sequence[Path], found: Kills) -> None:
 
 
 def _nothing_else(engine: Engine, probes: int) -> None:
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         assert session.scalar(text("select count(*) from probes")) == probes
         assert session.scalar(text("select count(*) from probes where author is not null")) == 0

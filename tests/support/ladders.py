@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Any
 
 from tuner.core.measurement import Cluster
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
 
 CLUSTER = Cluster("test", 1, 2, "some cpu", 1 << 30)
-Rungs = Sequence[tuple[int, Choice]]  # from so many bytes on, this choice
+Rungs = Sequence[tuple[int, AlgorithmConfig]]  # from so many bytes on, this choice
 
 
 def table_of(
@@ -20,7 +20,7 @@ def table_of(
     """A one-node table from (collective, p[, operators]) -> rungs."""
     rules = []
     for (collective, p, *rest), rungs in ladders.items():
-        key = Key(collective, 1, p, operators=rest[0] if rest else "any")
+        key = RuleKey(collective, 1, p, operators=rest[0] if rest else "any")
         bounds: list[float] = [*(lo for lo, _ in rungs), math.inf]
         for (lo, hi), (_, choice) in zip(pairwise(bounds), rungs, strict=True):
             sizes = tuple(n for n in probed if lo <= n < hi)
@@ -28,7 +28,9 @@ def table_of(
     return TuningTable(CLUSTER, library, tuple(rules))
 
 
-def staircase(choices: Sequence[Choice], start: int, width: int) -> list[tuple[int, Choice]]:
+def staircase(
+    choices: Sequence[AlgorithmConfig], start: int, width: int
+) -> list[tuple[int, AlgorithmConfig]]:
     """Each choice on its own few bytes from `start` on, the default below and above."""
     rungs = [(start + width * i, choice) for i, choice in enumerate(choices)]
-    return [(0, Choice()), *rungs, (start + width * len(choices), Choice())]
+    return [(0, AlgorithmConfig()), *rungs, (start + width * len(choices), AlgorithmConfig())]

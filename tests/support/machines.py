@@ -10,30 +10,30 @@ from hypothesis import strategies as st
 
 from tests.support.calls import EVERYTHING
 from tuner import algorithms
-from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost, Segment
+from tuner.core.calibration import Calibration, CostSegment, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, schedule
+from tuner.core.schedule import Round, Schedule, make_schedule
 from tuner.topology import (
     CPU,
     CROSS_SOCKET,
     CUDA,
-    EXCHANGE,
     GPU,
     HOST,
     MEMORY_BUS,
     NETWORK,
+    NETWORK_BIDIRECTIONAL,
+    NETWORK_RING,
     NIC,
     NODE,
     NODE_OVERSUBSCRIBED,
     NVLINK,
     PCIE,
-    RING,
     SAME_GPU,
     SWITCH,
     Device,
-    Interior,
     Link,
     Node,
+    NodeTopology,
     Placement,
     Topology,
 )
@@ -43,7 +43,7 @@ RATES = st.sampled_from([1e8, 7e8, 1e9, 1.25e10])
 
 
 @st.composite
-def interiors(draw: st.DrawFn) -> Interior:
+def interiors(draw: st.DrawFn) -> NodeTopology:
     """Two sockets, GPUs with some NVLinks on PCIe, one to three NICs."""
     gpus, nics = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     devices = [Device("cpu0", CPU), Device("cpu1", CPU), Device("pcie", SWITCH)]
@@ -53,7 +53,7 @@ def interiors(draw: st.DrawFn) -> Interior:
     ends += [(f"gpu{i}", "pcie" if i < 2 else "cpu1", "pcie") for i in range(gpus)]
     ends += [(f"nic{i}", draw(st.sampled_from(["pcie", "cpu1"])), "pcie") for i in range(nics)]
     ends += [(f"gpu{i}", f"gpu{i + 1}", "nvlink") for i in range(gpus - 1) if draw(st.booleans())]
-    return Interior(
+    return NodeTopology(
         tuple(devices),
         tuple(
             Link(*pair, draw(RATES), draw(TIMES), kind)
@@ -91,7 +91,7 @@ def topologies(draw: st.DrawFn) -> Topology:
 
 def memories(placement: Placement) -> st.SearchStrategy[str]:
     """Device memory where there are devices."""
-    gpus = placement.topology.nodes[0].interior is not None
+    gpus = placement.topology.nodes[0].node_topology is not None
     return st.sampled_from([HOST, CUDA] if gpus else [HOST])
 
 
@@ -112,8 +112,8 @@ def path_costs(draw: st.DrawFn) -> PathCost:
     )
     lag = Estimate.exact(draw(st.sampled_from([0.0, 1e-10])))
     segments = (
-        Segment(0.0, bound, *lower, lag=lag),
-        Segment(bound, math.inf, *upper, draw(st.booleans()), lag),
+        CostSegment(0.0, bound, *lower, lag=lag),
+        CostSegment(bound, math.inf, *upper, draw(st.booleans()), lag),
     )
     return PathCost(
         segments,
@@ -131,7 +131,7 @@ def _exact(value: float) -> Estimate:
 @st.composite
 def calibrations(draw: st.DrawFn) -> Calibration:
     """Any mixture of protocols, port disciplines, stripes and reduction costs."""
-    meeting = (NETWORK, EXCHANGE, RING)
+    meeting = (NETWORK, NETWORK_BIDIRECTIONAL, NETWORK_RING)
     host = (NODE, NODE_OVERSUBSCRIBED, CROSS_SOCKET, *meeting, "self")
     cuda = (SAME_GPU, NVLINK, PCIE, CROSS_SOCKET, *meeting, "self", "staging")
     names = [(name, HOST) for name in host] + [(name, CUDA) for name in cuda]
@@ -163,7 +163,7 @@ def calls(draw: st.DrawFn, p: int) -> tuple[Schedule, int]:
     params = {"segment": draw(st.sampled_from([0, 64, 3000]))}
     known = algorithms.describe(collective, name).params
     chosen = {key: value for key, value in params.items() if key in known and nbytes <= 64 * value}
-    root = draw(st.integers(0, p - 1)) if collective.rooted else 0
+    root = draw(st.integers(0, p - 1)) if collective.is_rooted else 0
     return algorithms.build(collective, name, p, root=root, nbytes=nbytes, params=chosen), nbytes
 
 
@@ -185,5 +185,5 @@ def tangles(draw: st.DrawFn, p: int) -> tuple[Schedule, int]:
             )
         )
     nbytes = draw(st.sampled_from([0, 1, 7, 1000, 10_000]))
-    made = schedule(Collective.BCAST, p, n_chunks, rounds)
+    made = make_schedule(Collective.BCAST, p, n_chunks, rounds)
     return replace(made, staged=draw(st.booleans()), in_network=draw(st.booleans())), nbytes

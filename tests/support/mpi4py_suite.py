@@ -21,7 +21,7 @@ from tests.support.ladders import Rungs, table_of
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, Choice, TuningTable, write_table
+from tuner.core.table import SCHEDULE, AlgorithmConfig, TuningTable, write_table
 from tuner.launch import Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,13 +143,13 @@ def tables(library: str, ranks: int) -> dict[str, TuningTable]:
     made: dict[str, dict[tuple[Collective, int, str], Rungs]] = {}
     for p in range(1, ranks + 1):
         for collective in Collective:
-            for operators in ("any", "commutative") if collective.reduces else ("any",):
+            for operators in ("any", "commutative") if collective.is_reduction else ("any",):
                 ours = schedules(collective)
-                forced = forced_choices(library, collective, p, operators) or [Choice()]
+                forced = forced_choices(library, collective, p, operators) or [AlgorithmConfig()]
                 mixed = [
                     one
                     for pair in zip(ours, _repeated(forced, len(ours)), strict=True)
-                    for one in (*pair, Choice())
+                    for one in (*pair, AlgorithmConfig())
                 ]
                 key = (collective, p, operators)
                 for name, choices in (("schedule", ours), ("forced", forced), ("mixed", mixed)):
@@ -157,25 +157,27 @@ def tables(library: str, ranks: int) -> dict[str, TuningTable]:
     return {name: table_of(ladders, library=library) for name, ladders in made.items()}
 
 
-def schedules(collective: Collective) -> list[Choice]:
+def schedules(collective: Collective) -> list[AlgorithmConfig]:
     """Return our algorithms, with short segments where they have any."""
     found = []
-    for name in algorithms.names(collective):
+    for name in algorithms.algorithm_names(collective):
         segmented = "segment" in algorithms.describe(collective, name).params
-        found.append(Choice(name, {"segment": SEGMENT} if segmented else {}, SCHEDULE))
+        found.append(AlgorithmConfig(name, {"segment": SEGMENT} if segmented else {}, SCHEDULE))
     return found
 
 
-def forced_choices(library: str, collective: Collective, p: int, operators: str) -> list[Choice]:
+def forced_choices(
+    library: str, collective: Collective, p: int, operators: str
+) -> list[AlgorithmConfig]:
     """Return the library's algorithms that can be forced for such calls."""
-    known, found = mpi_libraries.named(library), []
+    known, found = mpi_libraries.library_module(library), []
     for name in known.ALGORITHMS.get(collective, ()):
         segmented = library.startswith("mpich") and known.ALGORITHMS[collective][name].segment
-        choice = Choice(name, {"segment": 64} if segmented else {})
+        choice = AlgorithmConfig(name, {"segment": 64} if segmented else {})
         refused = getattr(known, "refused", lambda *_: "")(collective, choice, p)
         if name == "default" or refused or (name == "neighbor_exchange" and p % 2):
             continue
-        if operators == "any" and not known.order_safe(collective, choice):
+        if operators == "any" and not known.preserves_operand_order(collective, choice):
             continue
         try:
             known.settings(collective, choice)
@@ -185,13 +187,13 @@ def forced_choices(library: str, collective: Collective, p: int, operators: str)
     return found
 
 
-def _rungs(choices: Sequence[Choice], first: int) -> Rungs:
+def _rungs(choices: Sequence[AlgorithmConfig], first: int) -> Rungs:
     """A choice for each step of sizes; another first one for each number of ranks."""
     several = _repeated([*choices[first % len(choices) :], *choices], len(STEPS))
     return list(zip(STEPS, several, strict=True))
 
 
-def _repeated(choices: Sequence[Choice], number: int) -> list[Choice]:
+def _repeated(choices: Sequence[AlgorithmConfig], number: int) -> list[AlgorithmConfig]:
     return [choices[place % len(choices)] for place in range(number)]
 
 

@@ -11,8 +11,15 @@ from pathlib import Path
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner.core.collective import Collective
-from tuner.core.table import Key, Rule, TuningTable
-from tuner.formats.nccl.plugin import FLAGS, LIBRARY, RULES, SOURCE, compiler, sealed
+from tuner.core.table import Rule, RuleKey, TuningTable
+from tuner.formats.nccl.plugin import (
+    COMPILER_FLAGS,
+    LIBRARY_FILE,
+    RULES_FILE,
+    SOURCE,
+    compiler_command,
+    with_digest_header,
+)
 
 CALLER = Path(__file__).with_name("nccl_caller.c")
 SANITIZERS = {"": "-O2", "address": "-fsanitize=address,undefined", "thread": "-fsanitize=thread"}
@@ -39,7 +46,7 @@ class Said:
 
     @property
     def answers(self) -> tuple[tuple[int, ...], ...]:
-        """Algorithm, protocol, channels of each `ask` and `threads`; -1 for untouched."""
+        """Algorithm, protocol, channels of each `run_calls` and `threads`; -1 for untouched."""
         return tuple(tuple(map(int, line.split())) for line in self.results if line.count(" ") == 2)
 
 
@@ -53,7 +60,7 @@ class Caller:
     @property
     def rules(self) -> Path:
         """The file that the plugin reads."""
-        return self.library.parent / RULES
+        return self.library.parent / RULES_FILE
 
     def run(self, commands: Sequence[str], environment: Mapping[str, str] | None = None) -> Said:
         """Carry out commands; fails where the plugin breaks the interface or a sanitizer speaks."""
@@ -78,7 +85,7 @@ class Caller:
 
     def with_rows(self, rows: str) -> Caller:
         """Put these rows, under the header that belongs to them, beside the plugin."""
-        self.rules.write_text(sealed(rows))
+        self.rules.write_text(with_digest_header(rows))
         return self
 
 
@@ -87,7 +94,7 @@ def has(sanitizer: str, folder: Path) -> bool:
     source, program = folder / "nothing.c", folder / "nothing"
     source.write_text("int main(void) { return 0; }\n")
     commands: tuple[list[str | Path], ...] = (
-        [*compiler(), SANITIZERS[sanitizer], "-o", program, source],
+        [*compiler_command(), SANITIZERS[sanitizer], "-o", program, source],
         [program],
     )
     return all(
@@ -98,12 +105,21 @@ def has(sanitizer: str, folder: Path) -> bool:
 
 def build(folder: Path, sanitizer: str = "", source: Path = SOURCE) -> Caller:
     """Compile both; raises CalledProcessError where the compiler cannot."""
-    made = Caller(folder / "caller", folder / LIBRARY)
+    made = Caller(folder / "caller", folder / LIBRARY_FILE)
     flag = SANITIZERS[sanitizer]
     options = ["-g", flag, *(["-fno-sanitize-recover=all"] if sanitizer == "address" else [])]
     commands: tuple[list[str | Path], ...] = (
-        [*compiler(), *FLAGS, *options, "-o", made.library, source, "-ldl"],
-        [*compiler(), "-std=gnu11", *options, "-o", made.program, CALLER, "-ldl", "-pthread"],
+        [*compiler_command(), *COMPILER_FLAGS, *options, "-o", made.library, source, "-ldl"],
+        [
+            *compiler_command(),
+            "-std=gnu11",
+            *options,
+            "-o",
+            made.program,
+            CALLER,
+            "-ldl",
+            "-pthread",
+        ],
     )
     for command in commands:
         subprocess.run(command, check=True, capture_output=True)
@@ -112,8 +128,8 @@ def build(folder: Path, sanitizer: str = "", source: Path = SOURCE) -> Caller:
 
 def copied(caller: Caller, folder: Path) -> Caller:
     """The same programs in another folder, for rules of their own."""
-    shutil.copy(caller.library, folder / LIBRARY)
-    return Caller(caller.program, folder / LIBRARY)
+    shutil.copy(caller.library, folder / LIBRARY_FILE)
+    return Caller(caller.program, folder / LIBRARY_FILE)
 
 
 def on_shapes(
@@ -123,12 +139,12 @@ def on_shapes(
     rules = list[Rule]()
     for (collective, (nodes, ppn)), rungs in ladders.items():
         for rule in table_of({(collective, ppn): rungs}).rules:
-            key = Key(collective, nodes, ppn, "cuda")
+            key = RuleKey(collective, nodes, ppn, "cuda")
             rules.append(Rule(key, rule.lo, rule.hi, rule.choice, rule.evidence))
     return TuningTable(CLUSTER, library, tuple(rules))
 
 
-def answer(table: TuningTable, key: Key, nbytes: int, version: int = 5) -> tuple[int, int, int]:
+def answer(table: TuningTable, key: RuleKey, nbytes: int, version: int = 5) -> tuple[int, int, int]:
     """What the plugin has to say about a call, by the table itself."""
     rule = table.lookup(key, nbytes)
     if rule is None or rule.choice.is_default:

@@ -3,7 +3,7 @@
  *   nccl_caller LIBRARY
  *
  *   open VERSION RANKS NODES FEWEST MOST
- *       prints the communicator's number, and `context` or `nothing`
+ *       prints the communicator's number, and `context` or `do_nothing`
  *   ask NUMBER COLLECTIVE BYTES ALGORITHMS IGNORED
  *       prints algorithm, protocol and channels, -1 for untouched; IGNORED: entries of the cost
  *       table that are -1, a bit each
@@ -11,7 +11,7 @@
  *       the same, of an NCCL that has the protocol LL alone
  *   close NUMBER
  *   threads COUNT ROUNDS VERSION RANKS NODES COLLECTIVE BYTES
- *       prints the same as `ask`, which all threads got
+ *       prints the same as `run_calls`, which all threads got
  *   time NUMBER COLLECTIVE SPREAD
  *       prints the nanoseconds of a decision, over sizes below SPREAD bytes
  *

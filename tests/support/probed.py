@@ -9,11 +9,11 @@ from zlib import crc32
 
 import numpy as np
 
-from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost, Segment
+from tuner.core.calibration import Calibration, CostSegment, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.schedule import Round, Schedule
-from tuner.probe.pointtopoint import partners
+from tuner.probe.pointtopoint import exchange_partners
 from tuner.sim import simulate
 from tuner.topology import Link, Node, Placement, Topology
 
@@ -38,11 +38,11 @@ def truth() -> Calibration:
     """Eager and rendezvous messages, an overhead, a local sum."""
     exact = Estimate.exact
     segments = tuple(
-        Segment(lo, hi, exact(alpha), exact(beta))
+        CostSegment(lo, hi, exact(alpha), exact(beta))
         for lo, hi, (alpha, beta) in ((0.0, LIMIT, SHORT), (LIMIT, math.inf, LONG))
     )
     network = PathCost(segments, LIMIT, exact(OVERHEAD))
-    local = PathCost.line(2e-6, 1 / 2e9)
+    local = PathCost.from_alpha_beta(2e-6, 1 / 2e9)
     return Calibration(
         "racks",
         "openmpi 5.0.11",
@@ -75,7 +75,7 @@ class Machine:
             len(hosts),
             1,
             lambda: [Round.of(ranks[::2], ranks[1::2], 0)],
-            unawaited=True,
+            fire_and_forget=True,
         )
         placement = Placement(self.topology, np.array(hosts))
         return simulate(schedule, placement, self.calibration, nbytes)
@@ -95,12 +95,14 @@ class Machine:
         """
         ranks = np.arange(nodes or len(self.topology.nodes))
         p = len(ranks)
-        peers = [[partners(r, p, bool(ring), row)[0] for r in range(p)] for row in range(count)]
+        peers = [
+            [exchange_partners(r, p, bool(ring), row)[0] for r in range(p)] for row in range(count)
+        ]
         schedule = Schedule(
             Collective.BCAST,
             len(ranks),
             2 * len(ranks),
-            lambda: [Round.of(ranks, to, ranks, into=len(ranks) + ranks) for to in peers],
+            lambda: [Round.of(ranks, to, ranks, dst_chunk=len(ranks) + ranks) for to in peers],
         )
         placement = Placement(self.topology, ranks)
         return simulate(schedule, placement, self.calibration, nbytes * 2 * len(ranks))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuner.core.table import Choice
-from tuner.select.dataset import NOISE, Point, Row, Simulate, by_point
-from tuner.select.experiment_design import Bound, Design, price
+from tuner.core.table import AlgorithmConfig
+from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, SimulateFunction, group_by_point
+from tuner.select.experiment_design import ExperimentDesign, RegretBound, measurement_cost
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Stage:
 
     spent: float
     regret: float
-    bound: Bound
+    bound: RegretBound
 
 
 @dataclass(frozen=True)
@@ -28,32 +28,32 @@ class Grid:
     ran     what the default runs itself at a point, as far as it is known
     """
 
-    rows: Sequence[Row]
-    simulate: Simulate
-    ran: Mapping[Point, Choice | None] = field(default_factory=dict)
+    rows: Sequence[Observation]
+    simulate: SimulateFunction
+    ran: Mapping[CallPoint, AlgorithmConfig | None] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
         """Of the whole grid."""
-        return sum(price(row.typical) for row in self.rows)
+        return sum(measurement_cost(row.seconds) for row in self.rows)
 
     @property
-    def choices(self) -> Mapping[Point, list[Choice]]:
+    def choices(self) -> Mapping[CallPoint, list[AlgorithmConfig]]:
         """The candidates at every point: not what the default runs itself."""
         return {
-            point: [row.choice for row in own if row.choice != self.ran.get(point)]
-            for point, own in by_point(self.rows).items()
+            point: [row.config for row in own if row.config != self.ran.get(point)]
+            for point, own in group_by_point(self.rows).items()
         }
 
-    def design(self, seed: int = 1, noise: float = NOISE) -> Design:
+    def design(self, seed: int = 1, noise: float = MIN_GAIN) -> ExperimentDesign:
         """One that knows nothing of the grid yet but its simulated times."""
-        return Design(self.choices, self.simulate, noise=noise, seed=seed)
+        return ExperimentDesign(self.choices, self.simulate, min_gain=noise, seed=seed)
 
-    def regret(self, design: Design) -> float:
+    def regret(self, design: ExperimentDesign) -> float:
         """The true mean regret of the table that would be made."""
         losses = []
-        for point, own in by_point(self.rows).items():
-            times = {row.choice: row.typical for row in own}
+        for point, own in group_by_point(self.rows).items():
+            times = {row.config: row.seconds for row in own}
             candidates = (times[choice] for choice in self.choices[point])
             losses.append(times[design.choose(point)] / min(candidates) - 1)
         return float(np.mean(losses))
@@ -61,17 +61,21 @@ class Grid:
 
 def replay(grid: Grid, seconds: float, rounds: int, seed: int = 1) -> list[Stage]:
     """Of batches of so many seconds, until nothing is worth measuring; the first knows nothing."""
-    known = {(row.point, row.choice): row for row in grid.rows}
-    design, got, spent = grid.design(seed), dict[tuple[Point, Choice], Row](), 0.0
-    stages = [Stage(0.0, grid.regret(design), design.bound())]
+    known = {(row.point, row.config): row for row in grid.rows}
+    design, got, spent = (
+        grid.design(seed),
+        dict[tuple[CallPoint, AlgorithmConfig], Observation](),
+        0.0,
+    )
+    stages = [Stage(0.0, grid.regret(design), design.regret_bound())]
     for _ in range(rounds):
-        batch = design.next(seconds)
+        batch = design.next_batch(seconds)
         if not batch:
             break
         for task in batch:
-            asked = {(task.point, choice) for choice in task.choices} & known.keys()
-            spent += sum(price(known[pair].typical) for pair in asked)
+            asked = {(task.point, choice) for choice in task.configs} & known.keys()
+            spent += sum(measurement_cost(known[pair].seconds) for pair in asked)
             got |= {pair: known[pair] for pair in asked}
-        design.learn(got.values())
-        stages.append(Stage(spent, grid.regret(design), design.bound()))
+        design.update(got.values())
+        stages.append(Stage(spent, grid.regret(design), design.regret_bound()))
     return stages

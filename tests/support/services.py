@@ -15,8 +15,8 @@ from typing import Any
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, table_record
-from tuner.runtime.table_source import Request
+from tuner.core.table import AlgorithmConfig, table_record
+from tuner.runtime.table_source import TableRequest
 
 HOST = "127.0.0.1"
 LIBRARY = "openmpi 5.0.11"
@@ -88,7 +88,7 @@ def always(reply: Reply) -> Callable[[Seen], Reply]:
 
 def text_of(algorithm: str = "ring", library: str = LIBRARY) -> str:
     """A table with one rule for allreduce on 8 ranks."""
-    ladders = {(Collective.ALLREDUCE, 8): [(0, Choice(algorithm))]}
+    ladders = {(Collective.ALLREDUCE, 8): [(0, AlgorithmConfig(algorithm))]}
     return json.dumps(table_record(table_of(ladders, library=library)))
 
 
@@ -100,9 +100,9 @@ def good(_: Seen) -> Reply:
     return Reply(GOOD, headers={"ETag": ETAG})
 
 
-def wanted(service: str, **more: Any) -> Request:
+def wanted(service: str, **more: Any) -> TableRequest:
     """A request that is not patient."""
-    return Request(LIBRARY, service=service, **{"timeout": 2.0, **more})
+    return TableRequest(LIBRARY, service=service, **{"timeout": 2.0, **more})
 
 
 @contextmanager

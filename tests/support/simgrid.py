@@ -1,8 +1,8 @@
 """SimGrid's exact times for a flat cluster and for fat trees, as calls of ours.
 
-Behind them: one switch, or 16 hosts on each leaf and `uplinks` from each leaf, as many spines;
-links of 1 us and 12.5e9 B/s full duplex, 16 bytes of envelope per message, rendezvous, no reduction
-cost. Messages posted together share a port.
+Behind them: one switch, or 16 hosts on each leaf and `pairs_per_uplink_kind` from each leaf, as
+many spines; links of 1 us and 12.5e9 B/s full duplex, 16 bytes of envelope per message,
+rendezvous, no reduction cost. Messages posted together share a port.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tuner import algorithms
 from tuner.algorithms import allgather, bcast, reduce, scatter
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, concat, schedule
+from tuner.core.schedule import Round, Schedule, concat, make_schedule
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.topology.readers.fabrics import FatTree, OneSwitch, Wire, fabric_topology
+from tuner.topology.readers.fabrics import FatTree, NetworkCable, OneSwitch, fabric_topology
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 ITEM = 4  # bytes per element in SimGrid's runs
@@ -37,9 +37,9 @@ SAME = {  # SimGrid's names for what we call otherwise
 @lru_cache
 def cluster(p: int, uplinks: int) -> Placement:
     """One rank on each of p hosts round one switch (no uplinks) or in a fat tree."""
-    wire = Wire(12.5e9, 1e-6)
+    wire = NetworkCable(12.5e9, 1e-6)
     fabric = FatTree(wire, down=(16,), up=(uplinks,)) if uplinks else OneSwitch(wire)
-    return Placement.consecutive(fabric_topology("oracle", p, fabric), 1)
+    return Placement.block(fabric_topology("oracle", p, fabric), 1)
 
 
 Price = Callable[[Schedule, int], float]
@@ -88,10 +88,10 @@ def _lr(p: int, nbytes: int, priced: Price) -> float:
 def _binomial(p: int) -> Schedule:
     """Far ranks first, as in a binomial scatter; ours serves near ones first, as Open MPI does."""
     rounds = [
-        replace(r, first=r.first * 0, into=r.into * 0, count=r.count * 0 + 1)
+        replace(r, src_chunk=r.src_chunk * 0, dst_chunk=r.dst_chunk * 0, count=r.count * 0 + 1)
         for r in scatter.binomial(p, 0).rounds()
     ]
-    return schedule(BCAST, p, 1, rounds)
+    return make_schedule(BCAST, p, 1, rounds)
 
 
 def _redbcast(p: int) -> Schedule:
@@ -114,11 +114,11 @@ def _ntsl(p: int, nbytes: int) -> Schedule:
     """A chain whose 8 KiB segments are all posted at once, hop by hop."""
     segments = -(-nbytes // 8192)
     hops = [Round.of(rank, rank + 1, np.arange(segments)) for rank in range(p - 1)]
-    return schedule(BCAST, p, segments, hops)
+    return make_schedule(BCAST, p, segments, hops)
 
 
 def _rab1(p: int) -> Schedule:
     """Everybody sends everybody its chunk at once, then allgather by recursive doubling."""
     src, dst = np.nonzero(~np.eye(p, dtype=bool))
-    direct = schedule(Collective.REDUCE_SCATTER, p, p, [Round.of(src, dst, dst, reduce=1)])
+    direct = make_schedule(Collective.REDUCE_SCATTER, p, p, [Round.of(src, dst, dst, reduce=1)])
     return concat(ALLREDUCE, direct, allgather.recursive_doubling(p))

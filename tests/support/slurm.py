@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.overlay import Overlay
-from tuner.emulation import Lab, launch
+from tuner.emulation import EmulatedCluster, launch
 
 PACKAGES = ("slurm-wlm", "slurm-wlm-basic-plugins", "libpmix-dev")
 START = 60.0  # seconds until all hosts are idle
@@ -51,18 +51,18 @@ class Slurm:
     home    a directory that its hosts share with this computer
     """
 
-    lab: Lab
+    lab: EmulatedCluster
     overlay: Overlay
     home: Path
 
     @property
     def first(self) -> str:
         """The host that users log in to."""
-        return self.lab.emulation.hosts[0]
+        return self.lab.network.hosts[0]
 
     def words(self, host: str, command: Sequence[str | Path]) -> list[str]:
         """Return the words that run a command on a host, with Debian's packages there."""
-        return self.overlay.words([*launch.on_host(self.lab, host), *map(str, command)])
+        return self.overlay.words([*launch.host_command(self.lab, host), *map(str, command)])
 
     def run(self, *command: str | Path, timeout: float = START) -> str:
         """Run a command on the first host and return its output; raises where it fails."""
@@ -103,7 +103,7 @@ class Slurm:
 
 
 @contextmanager
-def started(lab: Lab, place: Path, cores: int) -> Iterator[Slurm]:
+def started(lab: EmulatedCluster, place: Path, cores: int) -> Iterator[Slurm]:
     """Install Slurm, start it on the hosts of a lab that is up, and end it.
 
     place   an empty directory
@@ -121,7 +121,7 @@ def started(lab: Lab, place: Path, cores: int) -> Iterator[Slurm]:
             overlay.bind(directory, always=True)
         overlay.install(PACKAGES)
         slurm = Slurm(lab, overlay, home)
-        hosts = lab.emulation.hosts
+        hosts = lab.network.hosts
         overlay.write("/etc/slurm/slurm.conf", configuration(lab, cores))
         slurm.run("mkdir", "-p", SPOOL, *(f"{SPOOL}/{host}" for host in hosts))
         _start(slurm, slurm.first, ["slurmctld", "-D"], stack)
@@ -131,11 +131,11 @@ def started(lab: Lab, place: Path, cores: int) -> Iterator[Slurm]:
         yield slurm
 
 
-def configuration(lab: Lab, cores: int) -> str:
+def configuration(lab: EmulatedCluster, cores: int) -> str:
     """Return Slurm's configuration of the hosts of a lab."""
     lines = (lab.directory / "hosts").read_text(encoding="utf-8").splitlines()
     addresses = {name: address for address, name in map(str.split, lines)}
-    hosts = lab.emulation.hosts
+    hosts = lab.network.hosts
     nodes = "\n".join(f"NodeName={host} NodeAddr={addresses[host]} CPUs={cores}" for host in hosts)
     return _CONFIGURATION.format(first=hosts[0], address=addresses[hosts[0]], nodes=nodes)
 

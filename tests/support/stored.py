@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tuner.core.calibration import FREE_REDUCTION, Calibration, Estimate, PathCost
+from tuner.core.calibration import ZERO_REDUCTION_COST, Calibration, Estimate, PathCost
 from tuner.core.collective import Collective
 from tuner.core.measurement import (
     Cluster,
@@ -16,7 +16,7 @@ from tuner.core.measurement import (
     header_line,
     series_line,
 )
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
 
 CLUSTER = Cluster("ares", nodes=1, cores=2, cpu="any cpu", memory=2**40)
 LIBRARY = "openmpi 5.0.11"
@@ -57,14 +57,14 @@ def calibration() -> Calibration:
     return Calibration(
         "ares",
         LIBRARY,
-        {("node", "host"): PathCost.line(1e-6, 1e-10, math.inf)},
-        {"host": FREE_REDUCTION},
+        {("node", "host"): PathCost.from_alpha_beta(1e-6, 1e-10, math.inf)},
+        {"host": ZERO_REDUCTION_COST},
         {"memory_bus": Estimate(1e10, 9e9, math.inf)},
     )
 
 
 def table(choice: str = "chain", via: str = "library", library: str = LIBRARY) -> TuningTable:
-    key = Key(Collective.BCAST, 1, 4)
+    key = RuleKey(Collective.BCAST, 1, 4)
     evidence = Evidence(
         "measured",
         (8, 64),
@@ -76,8 +76,8 @@ def table(choice: str = "chain", via: str = "library", library: str = LIBRARY) -
         "binomial",
     )
     rules = (
-        Rule(key, 0, 2**33, Choice(choice, {"segment": 4096}, via), evidence),
-        Rule(key, 2**33, math.inf, Choice(), Evidence("none")),
+        Rule(key, 0, 2**33, AlgorithmConfig(choice, {"segment": 4096}, via), evidence),
+        Rule(key, 2**33, math.inf, AlgorithmConfig(), Evidence("none")),
     )
     return TuningTable(CLUSTER, library, rules, {"noise": 0.02})
 

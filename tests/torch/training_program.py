@@ -22,7 +22,7 @@ from mpi4py import MPI
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, Choice, TuningTable
+from tuner.core.table import SCHEDULE, AlgorithmConfig, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 
@@ -80,7 +80,7 @@ def averaged(comm: Any, flat: torch.Tensor, how: str) -> None:
 
 
 def table() -> TuningTable:
-    ring = [(0, Choice()), (1 << 20, Choice("ring", {}, SCHEDULE))]
+    ring = [(0, AlgorithmConfig()), (1 << 20, AlgorithmConfig("ring", {}, SCHEDULE))]
     return table_of({(Collective.ALLREDUCE, WORLD.size): ring}, library=library_name())
 
 

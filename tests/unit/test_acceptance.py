@@ -15,32 +15,32 @@ from scipy import stats
 
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
-from tuner.core.speedup import chance_of_no_loss, holm
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
+from tuner.core.speedup import holm, not_slower_p_value
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
 from tuner.validation.acceptance import (
-    MOST,
-    STEP,
+    MAX_SIZE_RATIO,
+    MAX_SIZES,
     Acceptance,
-    Trial,
+    RuleCall,
     accepted_table,
-    sizes_of,
-    trials_of,
-    without,
+    rule_calls,
+    timed_sizes,
+    withdraw_rules,
 )
-from tuner.validation.heldout import Condition, Heldout, losing, points
-from tuner.validation.timing import CONDITIONS, TimedCall, Times
+from tuner.validation.heldout import ConditionResult, HeldoutResult, heldout_calls, losing_rules
+from tuner.validation.timing import CONDITIONS, PairedTimes, TimedCall
 
 ALLREDUCE, ALLGATHER, GATHER = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.GATHER
-RING = Choice("ring")
+RING = AlgorithmConfig("ring")
 
 
 def rule(lo: int, hi: float, collective: Collective = ALLREDUCE, p: int = 4) -> Rule:
-    return Rule(Key(collective, 1, p), lo, hi, RING, Evidence("measured", (lo,)))
+    return Rule(RuleKey(collective, 1, p), lo, hi, RING, Evidence("measured", (lo,)))
 
 
-def times_of(gains: Mapping[TimedCall, float], rounds: int = 4) -> Times:
+def times_of(gains: Mapping[TimedCall, float], rounds: int = 4) -> PairedTimes:
     """Times in which every call has this gain under every condition, but for a little noise."""
-    made, noise = Times(), np.random.default_rng(1).normal(0, 1e-3, (len(gains), 4, rounds))
+    made, noise = PairedTimes(), np.random.default_rng(1).normal(0, 1e-3, (len(gains), 4, rounds))
     for number, (call, gain) in enumerate(gains.items()):
         for place, condition in enumerate(CONDITIONS):
             made.default[call, condition] = list(1e-5 * gain * np.exp(noise[number, place]))
@@ -50,8 +50,8 @@ def times_of(gains: Mapping[TimedCall, float], rounds: int = 4) -> Times:
 
 def acceptance_of(table: TuningTable, accepted: set[int]) -> Acceptance:
     """What is found where just these sizes win."""
-    trials = tuple(trials_of(table, "any"))
-    times = times_of({t.call: 1.5 if t.nbytes in accepted else 0.9 for t in trials})
+    trials = tuple(rule_calls(table, "any"))
+    times = times_of({t.timed_call: 1.5 if t.nbytes in accepted else 0.9 for t in trials})
     return Acceptance(trials, frozenset(t for t in trials if t.nbytes in accepted), times)
 
 
@@ -59,7 +59,7 @@ def acceptance_of(table: TuningTable, accepted: set[int]) -> Acceptance:
 def test_a_rule_is_tried_all_over_its_range(lo: int, width: int, p: int) -> None:
     for collective in (ALLREDUCE, ALLGATHER):
         one = rule(lo, lo + width, collective, p)
-        sizes, item = sizes_of(one), 4 * (p if collective is ALLGATHER else 1)
+        sizes, item = timed_sizes(one), 4 * (p if collective is ALLGATHER else 1)
         assert all(lo <= n < lo + width and n % item == 0 and n > 0 for n in sizes)
         assert list(sizes) == sorted(set(sizes))
         whole = [n for n in range(item, 8 * item, item) if lo <= n < lo + width]
@@ -68,23 +68,25 @@ def test_a_rule_is_tried_all_over_its_range(lo: int, width: int, p: int) -> None
             assert sizes[0] - lo < item
             assert lo + width - sizes[-1] <= item
         for low, high in pairwise(sizes):
-            assert high <= low * STEP + 4 * item or len(sizes) >= MOST - 1
+            assert high <= low * MAX_SIZE_RATIO + 4 * item or len(sizes) >= MAX_SIZES - 1
 
 
 def test_sizes_inside_a_range_are_no_powers_of_two() -> None:
-    inside = sizes_of(rule(1024, 65537))[1:-1]
+    inside = timed_sizes(rule(1024, 65537))[1:-1]
     assert len(inside) > 8
     assert not [n for n in inside if n & (n - 1) == 0]
 
 
 def test_a_rule_without_an_upper_bound_is_tried_beyond_its_largest_size() -> None:
     open_ended = replace(rule(1000, math.inf), evidence=Evidence("measured", (1000, 50_000)))
-    assert max(sizes_of(open_ended)) == 100_000
+    assert max(timed_sizes(open_ended)) == 100_000
 
 
 def test_rules_are_cut_at_the_sizes_that_win() -> None:
-    table = table_of({(ALLREDUCE, 4): [(0, Choice()), (1000, RING), (100_000, Choice())]})
-    sizes = sizes_of(table.rules[1])
+    table = table_of(
+        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (1000, RING), (100_000, AlgorithmConfig())]}
+    )
+    sizes = timed_sizes(table.rules[1])
     kept = {*sizes[2:5], *sizes[7:9], sizes[10]}
     rules = accepted_table(table, "any", acceptance_of(table, kept)).rules
     assert [(r.lo, r.hi, str(r.choice)) for r in rules] == [
@@ -102,15 +104,17 @@ def test_rules_are_cut_at_the_sizes_that_win() -> None:
 
 
 def test_a_rule_that_wins_everywhere_keeps_its_bounds() -> None:
-    table = table_of({(ALLREDUCE, 4): [(0, Choice()), (1003, RING), (100_002, Choice())]})
-    sizes = sizes_of(table.rules[1])
+    table = table_of(
+        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (1003, RING), (100_002, AlgorithmConfig())]}
+    )
+    sizes = timed_sizes(table.rules[1])
     rules = accepted_table(table, "any", acceptance_of(table, set(sizes))).rules
     assert [(r.lo, r.hi) for r in rules] == [(0, 1003), (1003, 100_002), (100_002, math.inf)]
 
 
 def test_a_collective_that_may_not_be_cut_keeps_all_or_nothing() -> None:
     table = table_of({(GATHER, 4): [(0, RING)]}, probed=(4000, 40_000))
-    sizes = sizes_of(table.rules[0])
+    sizes = timed_sizes(table.rules[0])
     for kept in (set(sizes), set(sizes[1:])):
         rules = accepted_table(table, "any", acceptance_of(table, kept), {GATHER}).rules
         assert [str(r.choice) for r in rules] == [
@@ -121,11 +125,20 @@ def test_a_collective_that_may_not_be_cut_keeps_all_or_nothing() -> None:
 @given(st.data())
 def test_what_stays_is_within_what_was_asked_and_won(data: st.DataObject) -> None:
     bounds = sorted(data.draw(st.sets(st.integers(4, 1 << 20), min_size=2, max_size=6)))
-    choices = [Choice(), RING, Choice("linear"), Choice(), RING, Choice("bruck")]
-    table = table_of({(ALLREDUCE, 4): [(0, Choice()), *zip(bounds, choices, strict=False)]})
-    trials = list(trials_of(table, "any"))
+    choices = [
+        AlgorithmConfig(),
+        RING,
+        AlgorithmConfig("linear"),
+        AlgorithmConfig(),
+        RING,
+        AlgorithmConfig("bruck"),
+    ]
+    table = table_of(
+        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), *zip(bounds, choices, strict=False)]}
+    )
+    trials = list(rule_calls(table, "any"))
     kept = data.draw(st.sets(st.sampled_from(trials))) if trials else set()
-    times = times_of({t.call: 1.5 if t in kept else 0.9 for t in trials})
+    times = times_of({t.timed_call: 1.5 if t in kept else 0.9 for t in trials})
     found = accepted_table(table, "any", Acceptance(tuple(trials), frozenset(kept), times))
     for trial in trials:
         now = found.lookup(table.keys[0], trial.nbytes)
@@ -139,14 +152,14 @@ def test_what_stays_is_within_what_was_asked_and_won(data: st.DataObject) -> Non
 def test_heldout_sizes_speak_for_nothing_in_the_table() -> None:
     table = table_of(
         {
-            (ALLREDUCE, 4): [(0, Choice()), (1000, RING), (100_000, Choice())],
-            (ALLREDUCE, 2): [(0, Choice())],
+            (ALLREDUCE, 4): [(0, AlgorithmConfig()), (1000, RING), (100_000, AlgorithmConfig())],
+            (ALLREDUCE, 2): [(0, AlgorithmConfig())],
         },
         probed=(1200, 9600, 76_800),
     )
-    wanted = points(table)
+    wanted = heldout_calls(table)
     changed = [point for point in wanted if not point.rule.choice.is_default]
-    tried = {(t.rule, t.nbytes) for t in trials_of(table, "any")}
+    tried = {(t.rule, t.nbytes) for t in rule_calls(table, "any")}
     probed = {(each, n) for each in table.rules for n in each.evidence.nbytes}
     assert (tried | probed).isdisjoint((point.rule, point.nbytes) for point in wanted)
     assert len(changed) >= 3
@@ -160,14 +173,14 @@ def test_the_chance_of_no_loss_is_that_of_a_t_test(thousandths: list[int]) -> No
     logs = [number / 1000 for number in thousandths]
     default, chosen = [1.0] * len(logs), [math.exp(-x) for x in logs]
     expected = stats.ttest_1samp(logs, 0.0, alternative="less").pvalue
-    assert chance_of_no_loss(default, chosen) == pytest.approx(expected, abs=1e-6)
+    assert not_slower_p_value(default, chosen) == pytest.approx(expected, abs=1e-6)
 
 
 def test_equal_times_are_no_loss() -> None:
-    assert chance_of_no_loss([1.0, 2.0], [1.0, 2.0]) == 1.0
-    assert chance_of_no_loss([1.0, 1.0], [2.0, 2.0]) == 0.0
+    assert not_slower_p_value([1.0, 2.0], [1.0, 2.0]) == 1.0
+    assert not_slower_p_value([1.0, 1.0], [2.0, 2.0]) == 0.0
     with pytest.raises(ValueError, match="two launches"):
-        chance_of_no_loss([1.0], [1.0])
+        not_slower_p_value([1.0], [1.0])
 
 
 def test_holm_rejects_what_stays_small_after_correction() -> None:
@@ -180,34 +193,41 @@ def test_holm_rejects_what_stays_small_after_correction() -> None:
 
 
 def test_trials_know_the_ranks_of_their_rule() -> None:
-    assert Trial(rule(1000, 2000), 1500).call == TimedCall(ALLREDUCE, 1, 4, 1500)
+    assert RuleCall(rule(1000, 2000), 1500).timed_call == TimedCall(ALLREDUCE, 1, 4, 1500)
 
 
 def test_a_rule_that_cannot_be_tried_does_not_stay() -> None:
-    table = table_of({(ALLGATHER, 4): [(0, Choice()), (100, RING), (110, Choice())]}, (104,))
-    assert not list(trials_of(table, "any"))
+    table = table_of(
+        {(ALLGATHER, 4): [(0, AlgorithmConfig()), (100, RING), (110, AlgorithmConfig())]}, (104,)
+    )
+    assert not list(rule_calls(table, "any"))
     (only,) = accepted_table(table, "any", acceptance_of(table, set())).rules
     assert only.choice.is_default
 
 
 @given(st.integers(1, 64), st.integers(100, 1 << 20))
 def test_compared_calls_are_decided_by_their_rule(lo: int, hi: int) -> None:
-    table = table_of({(ALLREDUCE, 4): [(0, Choice()), (lo, RING), (hi, Choice())]}, (lo, hi))
-    for point in points(table):
+    table = table_of(
+        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (lo, RING), (hi, AlgorithmConfig())]}, (lo, hi)
+    )
+    for point in heldout_calls(table):
         assert point.rule.lo <= point.nbytes < point.rule.hi
 
 
 @given(st.integers(1000, 1 << 20), st.integers(2, 40))
 def test_calls_that_were_compared_are_not_compared_again(lo: int, times: int) -> None:
-    table = table_of({(ALLREDUCE, 4): [(0, Choice()), (lo, RING), (lo * times, Choice())]}, (lo,))
-    first = {point.call for point in points(table)}
-    assert first.isdisjoint(point.call for point in points(table, used=first))
+    table = table_of(
+        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (lo, RING), (lo * times, AlgorithmConfig())]},
+        (lo,),
+    )
+    first = {point.timed_call for point in heldout_calls(table)}
+    assert first.isdisjoint(point.timed_call for point in heldout_calls(table, used=first))
 
 
-def found(nbytes: int, *ratios: float, low: float = 1.01, wrong: bool = False) -> Heldout:
+def found(nbytes: int, *ratios: float, low: float = 1.01, wrong: bool = False) -> HeldoutResult:
     """Return what is found of a call under conditions with these ratios."""
-    conditions = [Condition(str(n), 1e-5, 1e-5, r, (0.5, 2.0)) for n, r in enumerate(ratios)]
-    return Heldout(
+    conditions = [ConditionResult(str(n), 1e-5, 1e-5, r, (0.5, 2.0)) for n, r in enumerate(ratios)]
+    return HeldoutResult(
         ALLREDUCE, 1, 4, 4, nbytes, "", 1e-5, 1e-5, 1.2, (low, 1.3), tuple(conditions), wrong=wrong
     )
 
@@ -222,24 +242,30 @@ def found(nbytes: int, *ratios: float, low: float = 1.01, wrong: bool = False) -
         (found(100_000, 1.3, 0.5), False),  # the next rule's
     ],
 )
-def test_a_rule_that_does_not_win_at_every_size_is_lost(second: Heldout, lost: bool) -> None:
-    table = table_of({(ALLREDUCE, 4): [(0, Choice()), (1000, RING), (100_000, Choice())]})
-    assert losing(table, "any", [found(5000, 1.3, 1.1), second]) == [table.rules[1]] * lost
+def test_a_rule_that_does_not_win_at_every_size_is_lost(second: HeldoutResult, lost: bool) -> None:
+    table = table_of(
+        {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (1000, RING), (100_000, AlgorithmConfig())]}
+    )
+    assert losing_rules(table, "any", [found(5000, 1.3, 1.1), second]) == [table.rules[1]] * lost
 
 
 def test_the_default_stands_where_a_rule_was_withdrawn() -> None:
     table = table_of(
         {
-            (ALLREDUCE, 4): [(0, Choice()), (1000, RING), (9000, Choice("linear"))],
+            (ALLREDUCE, 4): [
+                (0, AlgorithmConfig()),
+                (1000, RING),
+                (9000, AlgorithmConfig("linear")),
+            ],
             (ALLREDUCE, 2): [(0, RING)],
         },
         probed=(500, 2000, 10_000),
     )
-    left = without(table, [table.ladder(Key(ALLREDUCE, 1, 4))[1]])
-    two, four = (left.ladder(Key(ALLREDUCE, 1, p)) for p in (2, 4))
+    left = withdraw_rules(table, [table.rules_for(RuleKey(ALLREDUCE, 1, 4))[1]])
+    two, four = (left.rules_for(RuleKey(ALLREDUCE, 1, p)) for p in (2, 4))
     assert [(rule.lo, rule.hi, str(rule.choice)) for rule in four] == [
         (0, 9000, "default"),
         (9000, math.inf, "linear"),
     ]
     assert four[0].evidence.gain == 1.0
-    assert two == table.ladder(Key(ALLREDUCE, 1, 2))
+    assert two == table.rules_for(RuleKey(ALLREDUCE, 1, 2))

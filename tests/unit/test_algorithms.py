@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.calls import ALL, EVERYTHING, every_schedule, inputs, matrix_product, outputs
 from tuner import algorithms
-from tuner.algorithms.registry import VERIFIED_SLOTS
+from tuner.algorithms.registry import MAX_VERIFIED_SLOTS
 from tuner.base.errors import InputError, ScheduleError
 from tuner.core.collective import Collective
 from tuner.core.interpret import interpret
@@ -16,8 +16,8 @@ from tuner.core.schedule import Schedule
 from tuner.core.verify import verify
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.topology.readers import given_calibration
-from tuner.topology.readers.yaml_topology import topology_from
+from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 ORDER_PRESERVING = {  # for root 0 and every p; derived by the verifier, stated here as a promise
     (Collective.ALLREDUCE, "binary_blocks"),
@@ -48,7 +48,7 @@ def test_verifies_for_many_rank_counts_and_roots(collective: Collective, name: s
     """Building verifies."""
     for p in (*range(1, FEW + 1), *MANY):
         for schedule in every_schedule(collective, name, p, few=p > FEW):
-            assert schedule.p * schedule.n_chunks <= VERIFIED_SLOTS
+            assert schedule.p * schedule.n_chunks <= MAX_VERIFIED_SLOTS
 
 
 @pytest.mark.parametrize(("collective", "name"), EVERYTHING)
@@ -60,7 +60,7 @@ def test_what_is_not_cut_into_segments_is_one_schedule_for_every_size(
         algorithms.build(collective, name, 8, nbytes=nbytes, params=chosen)
         for nbytes in (8, 4 << 20)
     )
-    assert not algorithms.segmented(collective, name, chosen)
+    assert not algorithms.is_segmented(collective, name, chosen)
     assert moves(small) == moves(large)
 
 
@@ -82,21 +82,21 @@ def moves(schedule: Schedule) -> list[list[list[int]]]:
 @pytest.mark.parametrize(("collective", "name"), ALL)
 def test_who_keeps_the_order_of_operands(collective: Collective, name: str) -> None:
     for p in (9, 16, 23):
-        facts = algorithms.facts_of(algorithms.build(collective, name, p))
-        kept = (collective, name) in ORDER_PRESERVING or not collective.reduces
+        facts = algorithms.schedule_properties(algorithms.build(collective, name, p))
+        kept = (collective, name) in ORDER_PRESERVING or not collective.is_reduction
         assert facts.order_preserving == kept, p
 
 
 @pytest.mark.parametrize(("collective", "name"), EVERYTHING)
 def test_large_ones_are_built_and_simulated(collective: Collective, name: str) -> None:
     for p in LARGE:
-        made = algorithms.build(collective, name, p, root=p - 1 if collective.rooted else 0)
-        assert algorithms.facts_of(made).rounds > 0
+        made = algorithms.build(collective, name, p, root=p - 1 if collective.is_rooted else 0)
+        assert algorithms.schedule_properties(made).n_rounds > 0
     record = {"name": "flat", "nodes": 47, "latency": "1us", "bandwidth": "1GB/s"}
-    placement = Placement.consecutive(topology_from(record), 1)
+    placement = Placement.block(topology_from_yaml(record), 1)
     for nbytes in (0, 1 << 16, (1 << 20) + 3):
         made = algorithms.build(collective, name, 47, nbytes=nbytes)
-        seconds = simulate(made, placement, given_calibration(placement.topology), nbytes)
+        seconds = simulate(made, placement, nominal_calibration(placement.topology), nbytes)
         assert 0 <= seconds < 1
 
 
@@ -109,7 +109,11 @@ def test_interpreter_gives_what_the_collective_promises(
         (0, 1, p - 1, p, 3 * p + 2), every_schedule(collective, name, p, few=True)
     ):
         buffers = inputs(p, count)
-        op = matrix_product if algorithms.facts_of(schedule).order_preserving else np.maximum
+        op = (
+            matrix_product
+            if algorithms.schedule_properties(schedule).order_preserving
+            else np.maximum
+        )
         after = interpret(schedule, buffers, op)
         expected = outputs(schedule, buffers, op)
         for rank, (share, value) in enumerate(expected):
@@ -128,9 +132,9 @@ def test_an_order_breaking_schedule_really_breaks_the_order() -> None:
 def test_facts_are_those_of_the_schedule_itself() -> None:
     """A schedule that looks like a built one is verified all the same."""
     built = algorithms.build(Collective.BCAST, "linear", 3)
-    assert algorithms.facts_of(built) == verify(built)
+    assert algorithms.schedule_properties(built) == verify(built)
     with pytest.raises(ScheduleError, match="is not there"):
-        algorithms.facts_of(replace(built, make=list))
+        algorithms.schedule_properties(replace(built, make_rounds=list))
 
 
 def test_segments_become_chunks() -> None:

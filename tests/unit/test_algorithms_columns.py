@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.calls import EVERYTHING, every_schedule
 from tuner import algorithms
-from tuner.algorithms.round_columns import Wheel, column
+from tuner.algorithms.round_columns import RotatedColumn, column
 from tuner.core.collective import Collective
 
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
@@ -43,8 +43,8 @@ def test_a_ring_of_all_summit_holds_hardly_anything(collective: Collective, name
     for before, after in pairwise(islice(made.rounds(), 1000)):
         for values in ("src", "dst", "count", "reduce"):
             assert getattr(before, values) is getattr(after, values)
-        assert after.into is after.first
-        assert np.shares_memory(before.first, after.first)
+        assert after.dst_chunk is after.src_chunk
+        assert np.shares_memory(before.src_chunk, after.src_chunk)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 10 << 20
@@ -71,7 +71,7 @@ def test_a_full_pipeline_keeps_its_columns() -> None:
 
 
 def test_a_wheel_turns_both_ways() -> None:
-    wheel = Wheel([5, 6, 7])
+    wheel = RotatedColumn([5, 6, 7])
     assert [wheel.at(t).tolist() for t in (0, 1, -1, 4)] == [
         [5, 6, 7],
         [6, 7, 5],

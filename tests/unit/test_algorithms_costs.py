@@ -10,13 +10,13 @@ from math import ceil, floor, log2
 import pytest
 
 from tuner import algorithms
-from tuner.algorithms.binary_blocks import Runs
+from tuner.algorithms.binary_blocks import BinaryBlocks
 from tuner.core.calibration import Estimate, ReductionCost
 from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.topology.readers import given_calibration
-from tuner.topology.readers.yaml_topology import topology_from
+from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 GATHER, SCATTER = Collective.GATHER, Collective.SCATTER
@@ -33,9 +33,9 @@ LARGE = (8, 16, 32, 64)  # powers of two for which chunks end away from home
 def seconds(collective: Collective, name: str, p: int, m: int, **params: int) -> float:
     """On p nodes and one switch: alpha 1 us, 1 GB/s, gamma 0.5 ns/B."""
     record = {"name": "flat", "nodes": p, "latency": "1us", "bandwidth": "1GB/s"}
-    placement = Placement.consecutive(topology_from(record), 1)
+    placement = Placement.block(topology_from_yaml(record), 1)
     reduction = {"host": ReductionCost(Estimate.exact(0.0), Estimate.exact(GAMMA))}
-    costs = replace(given_calibration(placement.topology), reduction=reduction)
+    costs = replace(nominal_calibration(placement.topology), reduction=reduction)
     made = algorithms.build(collective, name, p, nbytes=m, params=params)
     return simulate(made, placement, costs, m)
 
@@ -111,7 +111,7 @@ def test_any_radix(radix: int) -> None:
 
 def between_runs(p: int, m: int, both_ways: bool) -> float:
     """What successive runs of ranks cost on top, at most."""
-    sizes = [len(part.ranks) for part in Runs.of(p).parts]
+    sizes = [len(part.ranks) for part in BinaryBlocks.of(p).blocks]
     ways = 2 if both_ways else 1
     return sum(
         ways * ALPHA + m * (ways * BETA / small + GAMMA / large) for large, small in pairwise(sizes)

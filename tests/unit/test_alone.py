@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mpi4py import MPI
 
-from tuner.runtime.collective_lock import VARIABLES, alone
+from tuner.runtime.collective_lock import VARIABLES_LOCK, collective_lock
 
 
 def lost(*_: object) -> None:
@@ -14,8 +14,8 @@ def lost(*_: object) -> None:
 
 
 def fail(comm: Any) -> None:
-    with alone(comm):
-        assert VARIABLES.locked()
+    with collective_lock(comm):
+        assert VARIABLES_LOCK.locked()
         raise ZeroDivisionError
 
 
@@ -23,10 +23,10 @@ def test_a_lock_that_could_not_be_agreed_on_is_given_back() -> None:
     """Else whoever wants it next, over ranks that are all well, would try for ever."""
     with pytest.raises(MPI.Exception):
         fail(SimpleNamespace(Barrier=lambda: None, Allreduce=lost))
-    assert not VARIABLES.locked()
+    assert not VARIABLES_LOCK.locked()
 
 
 def test_it_is_given_back_by_who_fails() -> None:
     with pytest.raises(ZeroDivisionError):
         fail(MPI.COMM_SELF)
-    assert not VARIABLES.locked()
+    assert not VARIABLES_LOCK.locked()

@@ -27,35 +27,41 @@ from tuner.core.calibration import (
     calibration_record,
 )
 from tuner.core.measurement import (
-    WANTED,
+    REQUESTED_CALLS_KEY,
     Measurement,
     Measurements,
     read_measurements,
     read_partial,
 )
-from tuner.core.path_classes import CROSS_SOCKET, HOST, NETWORK, NODE, placed_record
-from tuner.core.table import SIMULATED, Choice, TuningTable, read_table, write_table
+from tuner.core.path_classes import CROSS_SOCKET, HOST, NETWORK, NODE, omit_default_placement
+from tuner.core.table import SIMULATED, AlgorithmConfig, TuningTable, read_table, write_table
 from tuner.launch import CompletedRun, Hosts
 from tuner.machines.topology_files import parse_topology
 from tuner.probe import pointtopoint
-from tuner.probe.deadline import moment, seconds_until
-from tuner.probe.monitor import START, Progress
-from tuner.probe.multi_host import cluster_of, earlier_run, plan_cluster, probe_cluster
-from tuner.probe.p2p_points import COARSE
-from tuner.probe.probe_file import BEGAN, SPENT, TUNING
-from tuner.probe.probe_plan import DELAY, LARGEST_EAGER, Plan, Point
-from tuner.probe.probe_spec import Request, Shape
+from tuner.probe.deadline import format_deadline, seconds_until
+from tuner.probe.monitor import STARTUP_SECONDS_KEY, ProbeProgress
+from tuner.probe.multi_host import earlier_run, plan_cluster, probe_cluster, provisional_cluster
+from tuner.probe.p2p_points import COARSE_INDEX_BASE
+from tuner.probe.probe_file import BEGAN_KEY, SPENT_KEY, TUNING_KEY
+from tuner.probe.probe_plan import MAX_EAGER_BYTES, RECEIVER_DELAY_S, ProbePlan, ProbePoint
+from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 from tuner.select.build_table import default_table, make_table
 from tuner.select.constraints import Constraints
-from tuner.select.dataset import Point as Call
-from tuner.select.experiment_design import Design
+from tuner.select.dataset import CallPoint as Call
+from tuner.select.experiment_design import ExperimentDesign
 from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
 from tuner.workflows import time_limit
-from tuner.workflows.active_tuning import Callbacks, Goal, Guided, guided
-from tuner.workflows.candidates import candidates, coarse_first
-from tuner.workflows.launches import Launches
-from tuner.workflows.time_limit import Scheduled, TimeLimit, process_age, scheduled, slowdown
+from tuner.workflows.active_tuning import Callbacks, StoppingRule, TuningResult, run_active_tuning
+from tuner.workflows.candidates import candidate_points, order_points
+from tuner.workflows.launches import ProbeLaunches
+from tuner.workflows.time_limit import (
+    SchedulingTimes,
+    TimeLimit,
+    process_age,
+    read_scheduling_times,
+    slowdown_between,
+)
 
 FLAT = parse_topology("{name: flat, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}")[1]
 LOCAL = parse_topology(
@@ -79,7 +85,7 @@ TWO = replace(
     REQUEST,
     parts=("messages", "shared"),
     ppn=2,
-    shapes=(Shape(2, 1), Shape(4, 2)),
+    shapes=(ProbeShape(2, 1), ProbeShape(4, 2)),
     sizes=(1024, 65536),
     topology=FLAT,
 )
@@ -92,11 +98,11 @@ def idle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def plan_of(request: Request) -> Plan:
+def plan_of(request: ProbeSpec) -> ProbePlan:
     return plan_cluster(replace(request, parts=("messages", "shared")))
 
 
-def names(points: Sequence[Point]) -> list[tuple[str, str]]:
+def names(points: Sequence[ProbePoint]) -> list[tuple[str, str]]:
     return [(point.kind, point.subject) for point in points]
 
 
@@ -105,7 +111,9 @@ def names(points: Sequence[Point]) -> list[tuple[str, str]]:
 
 def test_a_few_sizes_of_every_class_come_before_all_sizes_of_one() -> None:
     points = plan_of(TWO).points
-    whole = next(n for n, q in enumerate(points) if q.kind == "pingpong" and q.number < COARSE)
+    whole = next(
+        n for n, q in enumerate(points) if q.kind == "pingpong" and q.number < COARSE_INDEX_BASE
+    )
     before = names(points[:whole])
     assert before[:3] == [("call", "proc_null"), ("pingpong", NETWORK), ("pingpong", NODE)]
     assert {("burst", NETWORK), ("eager", NETWORK), ("burst", NODE), ("eager", NODE)} <= {*before}
@@ -124,22 +132,25 @@ def test_a_few_sizes_of_every_class_come_before_all_sizes_of_one() -> None:
 
 def test_few_sizes_take_a_small_part_of_the_time_of_all() -> None:
     plan = plan_of(TWO)
-    coarse = sum(point.weight for point in plan.points if point.number >= COARSE)
-    assert 0 < coarse < 0.1 * plan.weight
+    coarse = sum(point.weight for point in plan.points if point.number >= COARSE_INDEX_BASE)
+    assert 0 < coarse < 0.1 * plan.total_weight
 
 
-def messages_of(points: Sequence[Point], request: Request) -> Measurements:
+def messages_of(points: Sequence[ProbePoint], request: ProbeSpec) -> Measurements:
     """What a probe of just these points would leave of a network of 200 us and 12.5 MB/s."""
     series = []
     for point in points:
         for arm in point.arms:
-            nbytes = point.size(arm)
+            nbytes = point.nbytes_of(arm)
             alpha, beta = (3e-4, 8e-8) if point.nodes > 1 else (1e-5, 1e-9)
             taken = (alpha + beta * nbytes) * np.array([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.0])
-            series.append(point.series(arm, taken.tolist()))
-    found = candidates(request)
-    about = {WANTED: [placed_record(asdict(call)) for call in found], "hosts": ["a", "b", "c", "d"]}
-    cluster = cluster_of(request, "")
+            series.append(point.to_measurement(arm, taken.tolist()))
+    found = candidate_points(request)
+    about = {
+        REQUESTED_CALLS_KEY: [omit_default_placement(asdict(call)) for call in found],
+        "hosts": ["a", "b", "c", "d"],
+    }
+    cluster = provisional_cluster(request, "")
     return Measurements(cluster, "openmpi 5.0.11", about, tuple(series))
 
 
@@ -150,9 +161,9 @@ def test_wherever_messages_are_cut_off_every_call_can_be_simulated(topology: Top
     for count in (2, 3, 5, 8, 9, 12, 16, 24, len(points)):
         measured = messages_of(points[:count], request)
         simulate = Simulator(calibrate(measured, topology), topology)
-        for call in candidates(request):
+        for call in candidate_points(request):
             name = "binomial" if call.collective == "bcast" else "ring"
-            assert simulate(call, Choice(name)) > 0
+            assert simulate(call, AlgorithmConfig(name)) > 0
 
 
 def test_of_sizes_that_were_measured_twice_the_ladder_of_more_sizes_counts() -> None:
@@ -160,7 +171,7 @@ def test_of_sizes_that_were_measured_twice_the_ladder_of_more_sizes_counts() -> 
     coarse, whole = (messages_of([q], TWO).series for q in points)
     slow = [replace(one, samples=tuple(5 * t for t in one.samples)) for one in coarse]
     both, alone = (
-        calibrate(replace(messages_of([], TWO), series=tuple(found)), FLAT).path(NETWORK)
+        calibrate(replace(messages_of([], TWO), series=tuple(found)), FLAT).path_cost(NETWORK)
         for found in ([*slow, *whole], whole)
     )
     assert both.segments == alone.segments
@@ -171,11 +182,11 @@ def test_of_sizes_that_were_measured_twice_the_ladder_of_more_sizes_counts() -> 
 def test_any_number_of_the_first_points_is_spread_over_all() -> None:
     request = replace(
         TWO,
-        shapes=tuple(Shape(n, k) for n in (2, 3, 4) for k in (1, 2)),
+        shapes=tuple(ProbeShape(n, k) for n in (2, 3, 4) for k in (1, 2)),
         sizes=tuple(4**k for k in range(1, 11)),
     )
-    points = coarse_first(candidates(request))
-    assert sorted(points) == sorted(candidates(request))
+    points = order_points(candidate_points(request))
+    assert sorted(points) == sorted(candidate_points(request))
     first = points[:12]
     assert {point.collective for point in first} == {"bcast", "allreduce"}
     assert first[0].p == 8  # the largest
@@ -191,15 +202,15 @@ def test_the_eager_limit_is_found_without_messages_much_longer_than_it(
 
     def sends(_comm: object, buffer: bytes) -> list[float]:
         sent.append(len(buffer))
-        return [DELAY if len(buffer) >= limit else 0.0] * pointtopoint.EAGER_TRIALS
+        return [RECEIVER_DELAY_S if len(buffer) >= limit else 0.0] * pointtopoint.EAGER_TRIALS
 
-    monkeypatch.setattr(pointtopoint, "_sends", sends)
-    found, blocked = pointtopoint.eager_limit(MPI.COMM_SELF, LARGEST_EAGER)
-    assert max(sent) <= max(2 * limit, pointtopoint.EAGER_FIRST)
-    if limit > LARGEST_EAGER:
-        assert (found, blocked[0]) == (LARGEST_EAGER, 0.0)
+    monkeypatch.setattr(pointtopoint, "_measure_blocked_sends", sends)
+    found, blocked = pointtopoint.measure_eager_limit(MPI.COMM_SELF, MAX_EAGER_BYTES)
+    assert max(sent) <= max(2 * limit, pointtopoint.EAGER_START_BYTES)
+    if limit > MAX_EAGER_BYTES:
+        assert (found, blocked[0]) == (MAX_EAGER_BYTES, 0.0)
         return
-    assert blocked[0] == DELAY
+    assert blocked[0] == RECEIVER_DELAY_S
     assert limit <= found <= limit * (1 + 1 / pointtopoint.EAGER_PRECISION) + 1
     for power in (2**k for k in range(21)):  # sizes of collectives are powers of two
         assert (power >= found) == (power >= limit)
@@ -212,8 +223,10 @@ def borrowed(topology: Topology | None, *classes: str) -> Calibration:
     """A calibration of messages between hosts and of these classes."""
     request = replace(TWO, topology=topology)
     if topology is SOCKETS:
-        request = replace(request, hosts=Hosts(("node0", "node1")), shapes=(Shape(2, 2),), ppn=4)
-        request = replace(request, shapes=(Shape(2, 4),))
+        request = replace(
+            request, hosts=Hosts(("node0", "node1")), shapes=(ProbeShape(2, 2),), ppn=4
+        )
+        request = replace(request, shapes=(ProbeShape(2, 4),))
     points = [q for q in plan_of(request).points if q.subject in (NETWORK, *classes)]
     measured = messages_of([q for q in points if q.kind in ("pingpong", "burst")], request)
     hosts = {"hosts": list(request.hosts.names)}
@@ -222,37 +235,41 @@ def borrowed(topology: Topology | None, *classes: str) -> Calibration:
 
 def test_messages_within_a_node_are_those_of_the_topology_file() -> None:
     found = borrowed(LOCAL)
-    cost = found.path(NODE).segments[0]
+    cost = found.path_cost(NODE).segments[0]
     assert (cost.alpha.value, cost.beta.value) == pytest.approx((3e-6, 5e-10))
     assert cost.alpha.low < 0.6 * cost.alpha.value < cost.alpha.value < 0.6 * cost.alpha.high
-    notes = found.borrowed
+    notes = found.borrowed_costs
     assert notes[NODE] == (
         "no time was left to measure messages within a node: taken from the topology file"
     )
-    assert calibration_from_record(calibration_record(found)).borrowed == notes
-    assert found.borrowed[""].startswith("no time was left to measure reductions")
+    assert calibration_from_record(calibration_record(found)).borrowed_costs == notes
+    assert found.borrowed_costs[""].startswith("no time was left to measure reductions")
     assert found.reduction[HOST].gamma.value > 0
 
 
 def test_without_a_topology_file_that_says_it_they_are_typical() -> None:
     for topology in (FLAT, None):
         found = borrowed(topology)
-        cost = found.path(NODE).segments[0]
+        cost = found.path_cost(NODE).segments[0]
         assert cost.beta.high >= 50 * cost.beta.low > 0
-        assert found.borrowed[NODE].endswith("taken from what is typical of a computer's memory")
+        assert found.borrowed_costs[NODE].endswith(
+            "taken from what is typical of a computer's memory"
+        )
 
 
 def test_another_class_within_the_node_is_nearer_than_the_topology_file() -> None:
     found = borrowed(SOCKETS, NODE)
-    assert found.path(CROSS_SOCKET).seconds(8) == pytest.approx(found.path(NODE).seconds(8))
-    assert found.borrowed[CROSS_SOCKET].endswith("taken from messages within a node")
-    assert NODE not in found.borrowed
-    assert borrowed(SOCKETS).borrowed[CROSS_SOCKET].endswith("taken from the topology file")
+    assert found.path_cost(CROSS_SOCKET).seconds(8) == pytest.approx(
+        found.path_cost(NODE).seconds(8)
+    )
+    assert found.borrowed_costs[CROSS_SOCKET].endswith("taken from messages within a node")
+    assert NODE not in found.borrowed_costs
+    assert borrowed(SOCKETS).borrowed_costs[CROSS_SOCKET].endswith("taken from the topology file")
 
 
 def test_nothing_is_borrowed_by_files_of_other_probes_nor_where_all_was_measured() -> None:
     measured = messages_of(plan_of(TWO).points, TWO)
-    assert calibrate(measured, FLAT).borrowed == {}
+    assert calibrate(measured, FLAT).borrowed_costs == {}
     other = replace(messages_of(plan_of(TWO).points[:2], TWO), provenance={})
     assert (NODE, HOST) not in calibrate(other, FLAT).paths
     with pytest.raises(InputError, match="lacks what a calibration needs"):
@@ -261,8 +278,8 @@ def test_nothing_is_borrowed_by_files_of_other_probes_nor_where_all_was_measured
 
 def test_without_any_message_the_topology_says_what_they_cost() -> None:
     found = calibrate(messages_of([], TWO), FLAT)
-    assert 1 / found.path(NETWORK).segments[0].beta.value == pytest.approx(12.5e6)
-    assert found.borrowed[NETWORK].endswith("taken from the topology file")
+    assert 1 / found.path_cost(NETWORK).segments[0].beta.value == pytest.approx(12.5e6)
+    assert found.borrowed_costs[NETWORK].endswith("taken from the topology file")
     with pytest.raises(InputError, match="lacks what a calibration needs"):
         calibrate(messages_of([], TWO))
 
@@ -270,21 +287,21 @@ def test_without_any_message_the_topology_says_what_they_cost() -> None:
 @pytest.mark.parametrize("damaged", [None, "x", [1], [{"nodes": "2", "ppn": 1}], [{}]])
 def test_damaged_wishes_borrow_nothing(damaged: object) -> None:
     measured = messages_of(plan_of(TWO).points[:2], TWO)
-    spoiled = replace(measured, provenance={**measured.provenance, WANTED: damaged})
-    assert calibrate(spoiled, FLAT).borrowed == {}
+    spoiled = replace(measured, provenance={**measured.provenance, REQUESTED_CALLS_KEY: damaged})
+    assert calibrate(spoiled, FLAT).borrowed_costs == {}
 
 
 def test_no_rule_rests_on_a_simulation_with_borrowed_costs_alone() -> None:
     """The pipeline wins by far on two hosts; on four it was not measured, only simulated."""
-    shapes = (Shape(2, 2), Shape(4, 2))
+    shapes = (ProbeShape(2, 2), ProbeShape(4, 2))
     request = replace(TWO, sizes=(4096, 65536, 2**18, 2**20), shapes=shapes)
     measured = messages_of(plan_of(request).points, request)
     truth = Simulator(calibrate(measured, FLAT), FLAT)
-    fast, slow = Choice("pipeline", {"segment": 8192}), Choice("linear")
+    fast, slow = AlgorithmConfig("pipeline", {"segment": 8192}), AlgorithmConfig("linear")
     series = list(measured.series)
     for nodes, sizes, choices in (
-        (2, request.sizes, (Choice(), fast, slow)),
-        (4, (4096, 2**20), (Choice(), slow)),
+        (2, request.sizes, (AlgorithmConfig(), fast, slow)),
+        (4, (4096, 2**20), (AlgorithmConfig(), slow)),
     ):
         for call in (Call("bcast", nodes, 2, HOST, nbytes) for nbytes in sizes):
             for choice in choices:
@@ -306,7 +323,7 @@ def test_no_rule_rests_on_a_simulation_with_borrowed_costs_alone() -> None:
                 )
     about = {**measured.provenance, "rounds": [[{}]]}
     whole = replace(measured, series=tuple(series), provenance=about)
-    cheap = PathCost.line(1e-6, 1e-10)
+    cheap = PathCost.from_alpha_beta(1e-6, 1e-10)
     calibration = calibrate(whole, FLAT)
     trusted = replace(calibration, paths={**calibration.paths, (NODE, HOST): cheap})
     note = [{"path": NODE, "memory": HOST, "note": "taken from elsewhere"}]
@@ -330,7 +347,7 @@ class Listener:
     """Hears what is said."""
 
     notes: list[str]
-    shown: list[Progress]
+    shown: list[ProbeProgress]
 
     @property
     def callbacks(self) -> Callbacks:
@@ -338,21 +355,21 @@ class Listener:
 
 
 def tuned(
-    out: Path, ranks: Ranks, budget: float = SHORTER, request: Request = TWO, **known: Any
-) -> tuple[Guided, Listener]:
+    out: Path, ranks: Ranks, budget: float = SHORTER, request: ProbeSpec = TWO, **known: Any
+) -> tuple[TuningResult, Listener]:
     listener = Listener([], [])
-    found = guided(
+    found = run_active_tuning(
         out,
         request,
         ranks,
-        Goal(budget, 1e-9),
+        StoppingRule(budget, 1e-9),
         limit=TimeLimit(budget, **known),
         callbacks=listener.callbacks,
     )
     return found, listener
 
 
-def first_points(count: int) -> Callable[[Point], bool]:
+def first_points(count: int) -> Callable[[ProbePoint], bool]:
     """Time for so many messages, and for every collective."""
     own = {point.key for point in plan_of(TWO).points[:count]}
     return lambda point: point.kind == "collective" or point.key in own
@@ -371,7 +388,7 @@ def test_however_many_messages_there_is_time_for_there_is_a_table(
     assert ("collective", "bcast") in measured
     lacking = ("pingpong", NODE) not in measured
     assert lacking == any("messages within a node" in note for note in listener.notes)
-    assert lacking == (NODE in found.calibration.borrowed)
+    assert lacking == (NODE in found.calibration.borrowed_costs)
 
 
 def test_without_time_for_any_call_the_table_leaves_everything_to_the_library(
@@ -392,7 +409,7 @@ def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_message
     found, listener = tuned(out, ranks, 15.0)
     assert {one.kind for one in found.measurements.series} == {"collective"}
     assert found.calibration is None
-    assert found.bound is None
+    assert found.regret_bound is None
     assert any("too little time to measure messages" in note for note in listener.notes)
     assert [{point.launch for point in plan.points} for plan in ranks.plans] == [{1}]
     assert not [
@@ -401,7 +418,7 @@ def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_message
     more, _ = tuned(out, ranks)
     assert {"pingpong", "collective"} <= {one.kind for one in more.measurements.series}
     assert more.measurements.series[: len(found.measurements.series)] != ()
-    assert TUNING not in read_measurements(out).provenance
+    assert TUNING_KEY not in read_measurements(out).provenance
 
 
 @dataclass(frozen=True)
@@ -442,11 +459,11 @@ def test_calls_are_measured_even_where_a_busy_machine_seems_too_slow(
 def test_ranks_are_not_started_again_without_time_for_as_long_a_start_as_before(
     tmp_path: Path,
 ) -> None:
-    launches = Launches(
+    launches = ProbeLaunches(
         tmp_path / "m.ndjson", TWO, Never(), "", TimeLimit(10.0), {}, lambda _: None
     )
-    launches.limit.took("start", 12.0)
-    assert launches.alone(()) is None
+    launches.limit.record_step("start", 12.0)
+    assert launches.measure_without_messages(()) is None
 
 
 def test_what_was_measured_before_makes_a_table_under_any_budget(tmp_path: Path) -> None:
@@ -461,17 +478,26 @@ def test_what_was_measured_before_makes_a_table_under_any_budget(tmp_path: Path)
 def test_a_busy_machine_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, listener = tuned(tmp_path / "a.ndjson", Ranks(), 100.0, slowdown=3.0)
     assert listener.notes.count("the machine is busy: this takes about 3.0 times as long") == 1
-    monkeypatch.setattr(time_limit, "scheduled", Scheduled)  # whatever else runs here
+    monkeypatch.setattr(
+        time_limit, "read_scheduling_times", SchedulingTimes
+    )  # whatever else runs here
     _, listener = tuned(tmp_path / "b.ndjson", Ranks(), slowdown=1.2)
     assert not [note for note in listener.notes if "busy" in note]
 
 
 def test_a_machine_that_becomes_busy_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([Scheduled(0, 0), Scheduled(3 * 10**8, 9 * 10**8), Scheduled(), Scheduled(1, 8)])
-    monkeypatch.setattr(time_limit, "scheduled", lambda: next(times))
+    times = iter(
+        [
+            SchedulingTimes(0, 0),
+            SchedulingTimes(3 * 10**8, 9 * 10**8),
+            SchedulingTimes(),
+            SchedulingTimes(1, 8),
+        ]
+    )
+    monkeypatch.setattr(time_limit, "read_scheduling_times", lambda: next(times))
     limit = TimeLimit(100.0)
     for _ in range(2):  # the second one is too short to tell
-        with limit.timed("choose"):
+        with limit.measure_step("choose"):
             pass
         assert limit.slowdown == 4.0
 
@@ -480,8 +506,12 @@ def test_fewer_rules_than_calls_and_shapes_are_refused_before_anything_is_measur
     tmp_path: Path,
 ) -> None:
     with pytest.raises(InputError, match="has 4 rules at least, not 3: allow more"):
-        guided(
-            tmp_path / "m.ndjson", TWO, Never(), Goal(60.0, 1e-9), constraints=Constraints(rules=3)
+        run_active_tuning(
+            tmp_path / "m.ndjson",
+            TWO,
+            Never(),
+            StoppingRule(60.0, 1e-9),
+            constraints=Constraints(max_rules=3),
         )
 
 
@@ -493,10 +523,10 @@ def test_the_default_table_has_a_rule_for_each_call_and_no_more_than_asked_for()
 
 
 def test_a_design_asks_for_nothing_that_takes_longer_than_there_is() -> None:
-    design = Design(candidates_of_grid(), simulated)
-    assert sum(task.seconds for task in design.next(1e-9)) > 1e-9
-    assert design.next(1e-9, 1e-9) == ()
-    (task,) = Design(candidates_of_grid(), simulated).next(1e-9, 10.0)
+    design = ExperimentDesign(candidates_of_grid(), simulated)
+    assert sum(task.seconds for task in design.next_batch(1e-9)) > 1e-9
+    assert design.next_batch(1e-9, 1e-9) == ()
+    (task,) = ExperimentDesign(candidates_of_grid(), simulated).next_batch(1e-9, 10.0)
     assert 1e-9 < task.seconds <= 10.0
 
 
@@ -514,7 +544,7 @@ class Slow(Ranks):
         told = [seconds_until(word) for word in arguments if word.count(":") and word[-1].isdigit()]
         if told:
             self.ends.append(told[0])
-            known["on_line"](json.dumps({"event": "facts", START: self.start}))
+            known["on_line"](json.dumps({"event": "facts", STARTUP_SECONDS_KEY: self.start}))
         return super().run(ranks, arguments, **known)
 
 
@@ -533,7 +563,7 @@ def test_what_ranks_take_to_start_is_learned_and_kept_free(tmp_path: Path) -> No
     rooms = []
     for start in (1.0, 6.0):
         limit = TimeLimit(100.0)
-        launches = Launches(
+        launches = ProbeLaunches(
             tmp_path / f"{start}.ndjson",
             replace(TWO, parts=("messages",)),
             Slow(start=start),
@@ -542,33 +572,33 @@ def test_what_ranks_take_to_start_is_learned_and_kept_free(tmp_path: Path) -> No
             {},
             lambda _: None,
         )
-        launches.messages((), True)
-        assert launches.starting == pytest.approx(1.5 * start)
-        rooms.append(launches.room)
+        launches.measure_messages((), True)
+        assert launches.start_seconds == pytest.approx(1.5 * start)
+        rooms.append(launches.measuring_seconds)
     assert rooms[0] - rooms[1] == pytest.approx(1.5 * 5.0, abs=0.5)
 
 
 def test_a_time_limit_counts_what_is_spent_and_what_steps_take() -> None:
     limit = TimeLimit(100.0, time.monotonic() - 10.0, slowdown=2.0)
-    limit.spent = 30.0
+    limit.spent_before = 30.0
     assert limit.elapsed == pytest.approx(10.0, abs=0.5)
-    assert limit.left == pytest.approx(60.0, abs=0.5)
-    assert limit.expected("table", 3.0) == 6.0
-    assert limit.expected("other") == 0.0
-    with limit.timed("table"):
+    assert limit.remaining == pytest.approx(60.0, abs=0.5)
+    assert limit.expected_duration("table", 3.0) == 6.0
+    assert limit.expected_duration("other") == 0.0
+    with limit.measure_step("table"):
         time.sleep(0.01)
-    assert 0.01 <= limit.latest("table") < limit.expected("table") < 1.0
+    assert 0.01 <= limit.latest_duration("table") < limit.expected_duration("table") < 1.0
 
 
 def test_the_age_and_the_slowdown_of_a_process_are_plausible() -> None:
     assert 0 < process_age() < 1e6
-    assert 1.0 <= slowdown(scheduled()) < 1e3
-    assert slowdown(Scheduled(300, 450), Scheduled(100, 50)) == 3.0
-    assert slowdown(Scheduled(), Scheduled()) == 1.0
+    assert 1.0 <= slowdown_between(read_scheduling_times()) < 1e3
+    assert slowdown_between(SchedulingTimes(300, 450), SchedulingTimes(100, 50)) == 3.0
+    assert slowdown_between(SchedulingTimes(), SchedulingTimes()) == 1.0
 
 
 def test_a_moment_is_the_same_for_programs_of_one_computer_alone() -> None:
-    told = moment(time.monotonic() + 5.0)
+    told = format_deadline(time.monotonic() + 5.0)
     assert seconds_until(told) == pytest.approx(5.0, abs=0.5)
     assert seconds_until(f"other-{told}") == math.inf
 
@@ -578,9 +608,9 @@ def test_a_moment_is_the_same_for_programs_of_one_computer_alone() -> None:
 
 def interrupted(out: Path, points: int, budget: float, seconds: float) -> None:
     """A run that was killed after so many points and seconds."""
-    seen: list[Point] = []
+    seen: list[ProbePoint] = []
 
-    def dies(point: Point) -> bool:
+    def dies(point: ProbePoint) -> bool:
         seen.append(point)
         return len(seen) > points
 
@@ -588,7 +618,7 @@ def interrupted(out: Path, points: int, budget: float, seconds: float) -> None:
         tuned(out, Ranks(dies=dies), budget)
     header = read_partial(out)[0]
     assert header is not None
-    began = header["provenance"][TUNING][BEGAN]
+    began = header["provenance"][TUNING_KEY][BEGAN_KEY]
     os.utime(out, (began + seconds, began + seconds))
 
 
@@ -601,7 +631,7 @@ def test_going_on_says_what_was_kept_and_begins_where_the_bar_was(tmp_path: Path
     fractions = [progress.fraction for progress in listener.shown]
     assert 0.33 <= fractions[0] < 0.45
     assert fractions == sorted(fractions)
-    assert TUNING not in read_measurements(out).provenance
+    assert TUNING_KEY not in read_measurements(out).provenance
 
 
 def test_what_an_interrupted_run_spent_is_not_spent_again(tmp_path: Path) -> None:
@@ -610,7 +640,7 @@ def test_what_an_interrupted_run_spent_is_not_spent_again(tmp_path: Path) -> Non
     interrupted(out, 3, 60.0, 5.0)
     header = read_partial(out)[0]
     assert header is not None
-    assert header["provenance"][TUNING][SPENT] == pytest.approx(28.0, abs=1.0)
+    assert header["provenance"][TUNING_KEY][SPENT_KEY] == pytest.approx(28.0, abs=1.0)
     _, listener = tuned(out, ranks, 60.0)
     assert max(ranks.ends) < 60.0 - 33.0
     assert listener.shown[0].fraction > 33 / 60
@@ -634,17 +664,20 @@ def test_a_probe_goes_on_where_its_bar_was_and_with_what_it_had_left(tmp_path: P
         probe_cluster(out, request, Ranks(dies=lambda q: q.kind == "exchange"), budget=60.0)
     header = read_partial(out)[0]
     assert header is not None
-    began = header["provenance"][BEGAN]
+    began = header["provenance"][BEGAN_KEY]
     os.utime(out, (began + 20.0, began + 20.0))
     held = earlier_run(out, plan_cluster(request))
-    assert str(held) == f"kept {held.points} of {held.planned} message points from the earlier run"
-    assert 0 < held.points < held.planned
-    ranks, shown = Ranks(), list[Progress]()
+    assert (
+        str(held) == f"kept {held.measured_points} of {held.planned_points} message points from the"
+        " earlier run"
+    )
+    assert 0 < held.measured_points < held.planned_points
+    ranks, shown = Ranks(), list[ProbeProgress]()
     found = probe_cluster(out, request, ranks, budget=60.0, on_progress=shown.append)
     assert ranks.budgets == pytest.approx([40.0], abs=0.5)
     assert 0.33 <= shown[0].fraction < 0.36
     assert found.provenance["seconds"] == pytest.approx(20.0, abs=1.0)
-    assert not {BEGAN, SPENT} & {*found.provenance}
+    assert not {BEGAN_KEY, SPENT_KEY} & {*found.provenance}
 
 
 def test_nothing_is_said_of_an_earlier_run_where_there_was_none(tmp_path: Path) -> None:

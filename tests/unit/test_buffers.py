@@ -11,10 +11,10 @@ import pytest
 from mpi4py import MPI
 
 from tests.support.tensors import Older, Tensor
-from tuner.runtime.buffers import contiguous, nbytes_of
+from tuner.runtime.buffers import contiguous_view, nbytes_of
 from tuner.runtime.compatibility import DATATYPES, Buffer
-from tuner.runtime.dlpack import format_of
-from tuner.runtime.packing import packed
+from tuner.runtime.dlpack import dlpack_typecode
+from tuner.runtime.packing import pack_buffer
 
 WORLD = MPI.COMM_SELF.Dup()
 NUMBERS = np.arange(12.0).reshape(3, 4)
@@ -252,7 +252,7 @@ def accepts(spec: Any, nbytes: int) -> bool:
 def test_the_bytes_are_those_of_the_message(name: str) -> None:
     spec = ARGUMENTS[name]()
     carried = sent(spec)
-    ours = packed(spec, WORLD, root=True)
+    ours = pack_buffer(spec, WORLD, is_source=True)
     assert (ours is None) == (carried is None)
     if carried is not None or not isinstance(spec, np.ndarray):
         assert nbytes_of(spec) == (None if carried is None else len(carried))
@@ -265,7 +265,7 @@ def test_the_bytes_are_those_of_the_message(name: str) -> None:
 def test_the_bytes_arrive_as_from_a_message(name: str) -> None:
     ours, theirs = ARGUMENTS[name](), ARGUMENTS[name]()
     nbytes = nbytes_of(ours) or 0
-    parts = packed(ours, WORLD, root=False)
+    parts = pack_buffer(ours, WORLD, is_source=False)
     assert (parts is not None) == accepts(theirs, nbytes)
     if parts is not None:
         content = np.arange(1, nbytes + 1, dtype=np.uint8)
@@ -277,7 +277,7 @@ def test_the_bytes_arrive_as_from_a_message(name: str) -> None:
 @every
 def test_a_view_is_the_memory_itself(name: str) -> None:
     spec = ARGUMENTS[name]()
-    view = contiguous(spec, writable=False)
+    view = contiguous_view(spec, writable=False)
     if view is None:
         return
     carried = sent(spec)
@@ -285,7 +285,7 @@ def test_a_view_is_the_memory_itself(name: str) -> None:
     assert view.flat.tobytes() == carried
     assert len(view.array) == view.count
     assert view.nbytes == view.count * view.datatype.Get_size() == len(carried)
-    writable = contiguous(spec, writable=True)
+    writable = contiguous_view(spec, writable=True)
     if writable is not None and view.nbytes:
         writable.flat[0] ^= 0xFF
         assert sent(spec) != carried
@@ -294,14 +294,14 @@ def test_a_view_is_the_memory_itself(name: str) -> None:
 def test_layouts_that_are_no_run_are_packed() -> None:
     gaps = ("vector", "resized", "reversed", "structure", "padded pairs", "BOTTOM, addresses")
     for name in gaps:
-        assert contiguous(ARGUMENTS[name](), writable=True) is None, name
+        assert contiguous_view(ARGUMENTS[name](), writable=True) is None, name
     for name in ("contiguous", "contiguous of contiguous", "duplicate", "pairs", "wide characters"):
-        assert contiguous(ARGUMENTS[name](), writable=True) is not None, name
+        assert contiguous_view(ARGUMENTS[name](), writable=True) is not None, name
 
 
 def test_what_lies_between_the_elements_is_left_alone() -> None:
     content = numbers()
-    parts = packed([content, 2, APART], WORLD, root=False)
+    parts = pack_buffer([content, 2, APART], WORLD, is_source=False)
     assert parts is not None
     parts.array.view("f8")[:] = [100.0, 200.0]
     assert content.ravel()[0] == 0.0
@@ -313,7 +313,7 @@ def test_what_lies_between_the_elements_is_left_alone() -> None:
 def test_elements_reduce_as_mpi_reduces_them(name: str) -> None:
     """The view's datatype is the one mpi4py itself would pass."""
     spec = ARGUMENTS[name]()
-    view = contiguous(spec, writable=True)
+    view = contiguous_view(spec, writable=True)
     assert view is not None
     op = MPI.LOR if view.array.dtype == bool else MPI.SUM
     expected = ARGUMENTS[name]()
@@ -329,7 +329,7 @@ def test_padded_pairs_are_elements_of_a_reduction() -> None:
     pairs["f0"], pairs["f1"] = [1.0, 5.0, 3.0], [7, 8, 9]
     other = pairs.copy()
     other["f0"], other["f1"] = [2.0, 4.0, 3.0], [1, 2, 3]
-    view = contiguous([pairs, MPI.DOUBLE_INT], writable=True, padded=True)
+    view = contiguous_view([pairs, MPI.DOUBLE_INT], writable=True, allow_padding=True)
     assert view is not None
     assert view.array.shape == (3, 16)
     MPI.MAXLOC.Reduce_local([other, MPI.DOUBLE_INT], [view.array, 3, view.datatype])
@@ -340,10 +340,10 @@ def test_padded_pairs_are_elements_of_a_reduction() -> None:
 def test_mpi_believes_a_count_beyond_the_buffer() -> None:
     """As mpi4py does: the memory behind may belong to the caller, and other ranks go ahead."""
     content = np.arange(8.0)
-    view = contiguous([content[:2], 8, MPI.DOUBLE], writable=True)
+    view = contiguous_view([content[:2], 8, MPI.DOUBLE], writable=True)
     assert view is not None
     assert view.array.tolist() == content.tolist()
-    behind = contiguous([content[:2], (3, 2), MPI.DOUBLE], writable=True)
+    behind = contiguous_view([content[:2], (3, 2), MPI.DOUBLE], writable=True)
     assert behind is not None
     assert behind.array.tolist() == [2.0, 3.0, 4.0]
 
@@ -351,12 +351,12 @@ def test_mpi_believes_a_count_beyond_the_buffer() -> None:
 def test_mpi_counts_what_one_rank_has_of_the_data_of_all() -> None:
     content = np.arange(12.0)
     for spec in ([content, (2, 1), MPI.DOUBLE], [content, 2, 1, MPI.DOUBLE]):
-        parts = packed(spec, WORLD, root=True, parts=3)
+        parts = pack_buffer(spec, WORLD, is_source=True, blocks=3)
         assert parts is not None
         assert parts.array.view("f8").tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     for whole in (content, [content, MPI.DOUBLE], [content, VECTOR]):
-        assert packed(whole, WORLD, root=True, parts=5) is None
-        assert packed(whole, WORLD, root=False, parts=5) is None
+        assert pack_buffer(whole, WORLD, is_source=True, blocks=5) is None
+        assert pack_buffer(whole, WORLD, is_source=False, blocks=5) is None
 
 
 def shows_booleans() -> bool:
@@ -372,8 +372,8 @@ def shows_booleans() -> bool:
 def test_a_tensor_is_what_its_elements_are_wherever_it_lies(device: int) -> None:
     for code in "?bBhHiIlLefdFD" if shows_booleans() else "bBhHiIlLefdFD":
         content = np.zeros(6, code)
-        view = contiguous(Tensor(content, device), writable=True)
-        expected = contiguous(content, writable=True)
+        view = contiguous_view(Tensor(content, device), writable=True)
+        expected = contiguous_view(content, writable=True)
         assert (view is None) == (expected is None) == (code not in DATATYPES)
         if code not in DATATYPES:  # halves: MPI 4.0 and before
             continue
@@ -384,7 +384,7 @@ def test_a_tensor_is_what_its_elements_are_wherever_it_lies(device: int) -> None
 
 
 def test_elements_without_a_datatype_are_bytes() -> None:
-    view = contiguous(Tensor(np.zeros(6, "i2"), code=4), writable=True)
+    view = contiguous_view(Tensor(np.zeros(6, "i2"), code=4), writable=True)
     assert view is not None
     assert (view.datatype, view.count) == (MPI.BYTE, 12)
     assert (
@@ -399,7 +399,7 @@ def test_elements_without_a_datatype_are_bytes() -> None:
 def test_elements_of_several_numbers(element: str, lanes: int, kind: str) -> None:
     """To mpi4py two are a complex number if there is such a one, else bytes."""
     tensor = Tensor(np.zeros(2 * lanes, element), lanes=lanes)
-    assert format_of(tensor) == kind
+    assert dlpack_typecode(tensor) == kind
     received = MPI.Status()
     request = WORLD.Irecv(np.zeros(CAPACITY, "u1"), 0)
     WORLD.Send([tensor, 2], 0)  # mpi4py's own idea of two elements
@@ -415,12 +415,12 @@ def test_the_data_of_several_ranks_is_as_many_elements_of_each() -> None:
     content = np.arange(12.0)
     for spec in (content, [content, MPI.DOUBLE]):
         assert [nbytes_of(spec, parts) for parts in (1, 3, 5)] == [96, 96, None]
-        assert nbytes_of(spec, times=5) == 5 * 96
+        assert nbytes_of(spec, multiplier=5) == 5 * 96
     assert nbytes_of([content, 2, MPI.DOUBLE], 5) == 5 * 16
 
 
 def test_in_place_has_no_memory() -> None:
     assert nbytes_of(MPI.IN_PLACE) is None
     assert nbytes_of([MPI.IN_PLACE, 0, MPI.DOUBLE]) == 0
-    assert contiguous(MPI.IN_PLACE, writable=False) is None
-    assert packed(MPI.IN_PLACE, WORLD, root=True) is None
+    assert contiguous_view(MPI.IN_PLACE, writable=False) is None
+    assert pack_buffer(MPI.IN_PLACE, WORLD, is_source=True) is None

@@ -9,10 +9,10 @@ import pytest
 from tests.support.probed import LIMIT, LONG, OVERHEAD, RATE, SHORT, UPLINK, Machine, racks, truth
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
-from tuner.calibrate.drift import compare
+from tuner.calibrate.drift import compare_calibrations
 from tuner.core.calibration import Calibration, Estimate
 from tuner.core.measurement import Measurement
-from tuner.core.speedup import BETWEEN_LAUNCHES
+from tuner.core.speedup import LAUNCH_RELATIVE_SD
 
 RACKS = racks(4)
 MACHINE = Machine(RACKS, truth())
@@ -28,7 +28,7 @@ def near() -> Calibration:
 
 
 def test_rate_and_latency_come_back(near: Calibration) -> None:
-    path = near.path("network")
+    path = near.path_cost("network")
     assert [segment.lo for segment in path.segments] == [0.0, LIMIT]
     for segment, (alpha, beta) in zip(path.segments, (SHORT, LONG), strict=True):
         assert segment.beta.value == pytest.approx(beta, rel=0.02)
@@ -49,13 +49,13 @@ def test_the_simulator_gives_back_what_was_measured_at_any_distance(
 
 
 def test_without_the_topology_the_latency_of_the_links_stays_in() -> None:
-    whole = calibrate(MACHINE.measured(MACHINE.messages())).path("network")
+    whole = calibrate(MACHINE.measured(MACHINE.messages())).path_cost("network")
     assert whole.segments[0].alpha.value == pytest.approx(SHORT[0] + 1e-4, rel=0.05)
 
 
 def slower(machine: Machine) -> Machine:
     """Across racks every byte takes 3 % longer than the links say: headers of another network."""
-    dear = truth().path("network")
+    dear = truth().path_cost("network")
     segments = tuple(
         replace(s, alpha=Estimate.exact(s.alpha.value + 2.5e-4), beta=Estimate.exact(1 / 6.0e6))
         for s in dear.segments
@@ -106,21 +106,21 @@ def test_one_size_far_off_changes_nothing_and_is_named(near: Calibration) -> Non
         for one in MACHINE.messages()
     ]
     found = calibrate(MACHINE.measured(iter(series)), RACKS)
-    assert len(found.path("network").segments) == 2
+    assert len(found.path_cost("network").segments) == 2
     for nbytes in BETWEEN:
-        assert found.path("network").seconds(nbytes) == pytest.approx(
-            near.path("network").seconds(nbytes), rel=0.02
+        assert found.path_cost("network").seconds(nbytes) == pytest.approx(
+            near.path_cost("network").seconds(nbytes), rel=0.02
         )
     assert found.provenance["fit"][0]["outliers"] == [8192]
     assert near.provenance["fit"][0]["outliers"] == []
 
 
-@pytest.mark.parametrize(("drift", "launches"), [(BETWEEN_LAUNCHES, 1), (0.02, 4)])
+@pytest.mark.parametrize(("drift", "launches"), [(LAUNCH_RELATIVE_SD, 1), (0.02, 4)])
 def test_intervals_hold_the_truth(drift: float, launches: int) -> None:
     held = []
     for seed in range(25):
         machine = replace(MACHINE, seed=seed, drift=drift, launches=launches, samples=12)
-        path = calibrate(machine.measured(machine.messages()), RACKS).path("network")
+        path = calibrate(machine.measured(machine.messages()), RACKS).path_cost("network")
         pairs = zip(path.segments, (SHORT, LONG), strict=True)
         held += [
             estimate.low <= value <= estimate.high
@@ -140,10 +140,10 @@ def test_sentinels_widen_the_intervals_by_how_much_the_machine_wandered() -> Non
             )
         ]
         found = calibrate(MACHINE.measured(MACHINE.messages(), iter(sentinels)), RACKS)
-        beta = found.path("network").segments[-1].beta
+        beta = found.path_cost("network").segments[-1].beta
         return (beta.high - beta.low) / beta.value
 
-    assert width(0.0) == pytest.approx(4 * BETWEEN_LAUNCHES, rel=0.4)  # of the only launch
+    assert width(0.0) == pytest.approx(4 * LAUNCH_RELATIVE_SD, rel=0.4)  # of the only launch
     assert width(0.05) == pytest.approx(4 * 0.05, rel=0.4)
 
 
@@ -170,7 +170,7 @@ def test_links_slower_than_messages_are_named(near: Calibration) -> None:
 
 
 def test_drift_shows_only_what_changed() -> None:
-    slow = truth().path("network")
+    slow = truth().path_cost("network")
     segments = (
         slow.segments[0],
         replace(slow.segments[1], beta=Estimate.exact(1.1 * slow.segments[1].beta.value)),
@@ -178,25 +178,25 @@ def test_drift_shows_only_what_changed() -> None:
     paths = {**truth().paths, ("network", "host"): replace(slow, segments=segments)}
     later = Machine(RACKS, replace(truth(), paths=paths), seed=5)
     before, after = (calibrate(one.measured(one.messages()), RACKS) for one in (MACHINE, later))
-    changed = [change for change in compare(before, after) if change.significant]
+    changed = [change for change in compare_calibrations(before, after) if change.is_significant]
     assert [change.parameter for change in changed] == ["network [60000B, inf): beta"]
     assert changed[0].ratio == pytest.approx(1.1, rel=0.02)
-    assert not any(change.significant for change in compare(before, before))
+    assert not any(change.is_significant for change in compare_calibrations(before, before))
 
 
 def test_drift_is_of_one_cluster() -> None:
     with pytest.raises(InputError, match="compare two of one cluster"):
-        compare(truth(), replace(truth(), cluster="other"))
+        compare_calibrations(truth(), replace(truth(), cluster="other"))
     other = replace(truth(), library="mpich 5.0.2")
     with pytest.raises(InputError, match="compare two of one library"):
-        compare(truth(), other)
+        compare_calibrations(truth(), other)
 
 
 def test_what_only_one_probe_measured_is_no_drift() -> None:
     more = replace(truth(), capacities={"nic": Estimate.exact(1e9)})
-    found = {change.parameter: change for change in compare(truth(), more)}
+    found = {change.parameter: change for change in compare_calibrations(truth(), more)}
     assert found["capacity nic"].before is None
-    assert not found["capacity nic"].significant
+    assert not found["capacity nic"].is_significant
 
 
 @pytest.mark.parametrize("ring", [0, 1])
@@ -240,7 +240,7 @@ def test_rows_whose_partners_change_count_before_those_that_keep_in_step() -> No
             **turns,
         )
     ]
-    found = calibrate(met.measured(met.messages(), iter(rows)), RACKS).path("exchange")
+    found = calibrate(met.measured(met.messages(), iter(rows)), RACKS).path_cost("exchange")
     assert found.segments[-1].beta.value == pytest.approx(2 * LONG[1], rel=0.03)
 
 
@@ -257,7 +257,7 @@ def pairs_at_once(machine: Machine, slower: float = 1.0, more: float = 0.0) -> l
 
 def acknowledging(begin: float) -> Machine:
     """Its senders wait for acknowledgements from `begin` bytes on."""
-    price = replace(truth().path("network"), acknowledged_from=begin)
+    price = replace(truth().path_cost("network"), acknowledged_from=begin)
     return replace(MACHINE, calibration=replace(truth(), paths={("network", "host"): price}))
 
 
@@ -272,8 +272,8 @@ def test_exchanges_show_who_waits_for_an_acknowledgement() -> None:
         )
     ]
     found = calibrate(told.measured(told.messages(), iter([*pairs_at_once(told), *rings])), RACKS)
-    assert 128 < found.path("network").acknowledged_from < 256
-    assert found.path("ring").acknowledged_from == found.path("network").acknowledged_from
+    assert 128 < found.path_cost("network").acknowledged_from < 256
+    assert found.path_cost("ring").acknowledged_from == found.path_cost("network").acknowledged_from
     again = replace(told, calibration=found)
     for nbytes in (2000, 20_000):
         assert again.rows(nbytes, 3, 1) == pytest.approx(told.rows(nbytes, 3, 1), rel=0.03)
@@ -300,7 +300,7 @@ def test_who_asks_late_shows_what_is_sent_ahead(late: dict[int, float], limit: f
         )
     ]
     found = calibrate(MACHINE.measured(MACHINE.messages(), iter(asked)), RACKS)
-    assert found.path("network").ahead_limit == pytest.approx(limit)
+    assert found.path_cost("network").ahead_limit == pytest.approx(limit)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_what_takes_longer_for_another_reason_is_no_acknowledgement(
     measured: list[Measurement],
 ) -> None:
     whole = MACHINE.measured(MACHINE.messages(), iter(measured))
-    assert calibrate(whole, RACKS).path("network").acknowledged_from == math.inf
+    assert calibrate(whole, RACKS).path_cost("network").acknowledged_from == math.inf
 
 
 def test_who_waits_for_acknowledgements_is_open_without_a_topology_or_exchanges() -> None:
@@ -329,7 +329,7 @@ def test_who_waits_for_acknowledgements_is_open_without_a_topology_or_exchanges(
         calibrate(told.measured(told.messages(), exchanged)),
         calibrate(told.measured(told.messages()), RACKS),
     ):
-        assert found.path("network").acknowledged_from == math.inf
+        assert found.path_cost("network").acknowledged_from == math.inf
         assert any("acknowledgements" in gap for gap in found.provenance["undetermined"])
 
 
@@ -343,12 +343,12 @@ def test_the_pair_that_exchanged_is_the_nearest_one() -> None:
     ]
     whole = told.measured(iter(named), iter(pairs_at_once(told)))
     dealt = replace(whole, provenance={**whole.provenance, "hosts": names})
-    assert 128 < calibrate(dealt, RACKS).path("network").acknowledged_from < 256
+    assert 128 < calibrate(dealt, RACKS).path_cost("network").acknowledged_from < 256
 
 
 def meeting(name: str, factor: float) -> Calibration:
     """Long messages that meet others take `factor` times as long."""
-    alone = truth().path("network")
+    alone = truth().path_cost("network")
     short, long = alone.segments
     slow = replace(
         long,

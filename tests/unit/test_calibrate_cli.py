@@ -12,12 +12,12 @@ import pytest
 from tests.support.probed import Machine, racks, truth
 from tests.support.stored import measurements_file
 from tuner.base.units import format_time
-from tuner.calibrate import calibrate, fit
-from tuner.cli.calibration_view import figure, print_calibration
+from tuner.calibrate import calibrate, fit_calibration
+from tuner.cli.calibration_view import format_estimate, print_calibration
 from tuner.cli.main import main
 from tuner.core.calibration import Estimate, PathCost, read_calibration, write_calibration
 from tuner.core.measurement import Measurement, read_measurements
-from tuner.report.fit_plots import save_fit
+from tuner.report.fit_plots import save_fit_plots
 from tuner.topology import Topology
 
 MACHINE = Machine(racks(2), truth())
@@ -56,8 +56,8 @@ def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: 
     found = read_calibration(out)
     assert found.paths.keys() == expected.paths.keys()
     for nbytes in (64, 2**20):
-        seconds = expected.path("network").seconds(nbytes)
-        assert found.path("network").seconds(nbytes) == pytest.approx(seconds)
+        seconds = expected.path_cost("network").seconds(nbytes)
+        assert found.path_cost("network").seconds(nbytes) == pytest.approx(seconds)
     assert {path.name for path in plots.iterdir()} == {
         "fit-network-host.svg",
         "fit-network-host.png",
@@ -95,7 +95,7 @@ def test_a_size_far_off_is_named_and_drawn_with_its_residual(
 def test_what_senders_wait_for_is_said(
     capsys: pytest.CaptureFixture[str], price: dict[str, Any], sentences: list[str]
 ) -> None:
-    cost = replace(truth().path("network"), **price)
+    cost = replace(truth().path_cost("network"), **price)
     print_calibration(replace(truth(), paths={("network", "host"): cost}))
     said = " ".join(capsys.readouterr().out.split())
     assert all(sentence in said for sentence in sentences)
@@ -128,7 +128,7 @@ def test_latency_and_rate_of_the_links_are_shown(
     latency = found.provenance["links"]["network"]["latency"][0]
     assert f"network {format_time(latency)} (" in said.partition(" links ")[2]
     for name, shown in (("2 links, 2us, 1.25e+07B/s", "2 links, 2us, 12.5 MB/s"), ("node", "node")):
-        cost = {(name, "host"): truth().path("network")}
+        cost = {(name, "host"): truth().path_cost("network")}
         print_calibration(replace(truth(), paths=cost))
         assert f" {shown} below 58.6KiB " in " ".join(capsys.readouterr().out.split())
 
@@ -253,7 +253,7 @@ def test_the_ratio_is_that_of_the_figures_beside_it(
     """Twice the seconds per byte are half the rate; JSON keeps to the former."""
     files = [str(tmp_path / name) for name in ("a.json", "b.json")]
     for path, beta in zip(files, (1e-9, 2e-9), strict=True):
-        cost = {("network", "host"): PathCost.line(5e-6, beta)}
+        cost = {("network", "host"): PathCost.from_alpha_beta(5e-6, beta)}
         write_calibration(replace(truth(), paths=cost), Path(path))
     assert main(["calibrate", "compare", *files]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -265,13 +265,15 @@ def test_the_ratio_is_that_of_the_figures_beside_it(
 
 def test_rates_have_no_exponents() -> None:
     wide = Estimate(5e7, 1.5e3, 4.15e9)
-    assert figure("capacity nic", wide) == "50 MB/s (0.0015 to 4150)"
-    assert figure("capacity nic", Estimate(1.5e12, 1e12, 2e12)) == "1500 GB/s (1000 to 2000)"
+    assert format_estimate("capacity nic", wide) == "50 MB/s (0.0015 to 4150)"
+    assert (
+        format_estimate("capacity nic", Estimate(1.5e12, 1e12, 2e12)) == "1500 GB/s (1000 to 2000)"
+    )
 
 
 def test_pictures_show_the_refined_lines_that_are_written(tmp_path: Path) -> None:
-    found = fit(MACHINE.measured(MACHINE.messages()))
-    dear = found.calibration.path("network")
+    found = fit_calibration(MACHINE.measured(MACHINE.messages()))
+    dear = found.calibration.path_cost("network")
     segments = tuple(
         replace(s, alpha=Estimate.exact(2 * s.alpha.value), beta=Estimate.exact(2 * s.beta.value))
         for s in dear.segments
@@ -279,7 +281,7 @@ def test_pictures_show_the_refined_lines_that_are_written(tmp_path: Path) -> Non
     paths = {**found.calibration.paths, ("network", "host"): replace(dear, segments=segments)}
     refined = replace(found.calibration, paths=paths)
     for name, drawn in (("plain", None), ("refined", refined)):
-        save_fit(found, tmp_path / name, drawn)
+        save_fit_plots(found, tmp_path / name, drawn)
         text = (tmp_path / name / "fit-network-host.svg").read_text()
         assert ("refined, as written" in text) is (name == "refined")
 
@@ -316,10 +318,10 @@ def test_devices_have_copies_kernels_and_queries() -> None:
         series += cuda("reduction", "max_float64", nbytes, 5e-6 + nbytes / 2.5e11)
     series += cuda("pointer", "query", 0, 3e-7)
     found = calibrate(MACHINE.measured(iter(series)))
-    staging = found.path("staging", "cuda").segments[0]
+    staging = found.path_cost("staging", "cuda").segments[0]
     assert staging.beta.value == pytest.approx(1 / 2e10, rel=0.02)
     assert staging.alpha.value == pytest.approx(1e-5, rel=0.05)
-    assert found.path("self", "cuda").segments[0].beta.value == pytest.approx(1e-12, rel=0.1)
+    assert found.path_cost("self", "cuda").segments[0].beta.value == pytest.approx(1e-12, rel=0.1)
     assert found.reduction["cuda"].gamma.value == pytest.approx(2e-12, rel=0.05)
     assert found.reduction["cuda max_float64"].gamma.value == pytest.approx(4e-12, rel=0.05)
     assert found.pointer_query == pytest.approx(3e-7, rel=0.02)

@@ -13,12 +13,12 @@ import pytest
 from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.cli import quickstart, tune, whatif
-from tuner.cli.main import INTERRUPTED, NOTHING, RESUME, VERBS, main
+from tuner.cli.main import COMMANDS, EXIT_INTERRUPTED, NO_PARTIAL_OUTPUT, RESUME_HINT, main
 from tuner.cli.output import print_table
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurements
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
 from tuner.select.build_table import make_table
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
@@ -39,7 +39,7 @@ def sentence(capsys: pytest.CaptureFixture[str]) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", COMMANDS)
 def test_every_verb_explains_itself_with_examples(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,7 +67,7 @@ def test_help_names_all_verbs_and_loads_no_heavy_library() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    for verb in VERBS:
+    for verb in COMMANDS:
         assert verb in ran.stdout
 
 
@@ -92,7 +92,7 @@ def test_both_engines_print_the_same(flat: Path, capsys: pytest.CaptureFixture[s
     for engine in ("fast", "events"):
         assert main(["simulate", "--topology", str(flat), *words, "--engine", engine]) == 0
         printed.append([record["seconds"] for record in json.loads(capsys.readouterr().out)])
-    assert len(printed[0]) == 2 * len(algorithms.names(Collective.BCAST))
+    assert len(printed[0]) == 2 * len(algorithms.algorithm_names(Collective.BCAST))
     assert printed[0] == pytest.approx(printed[1], rel=1e-12)
 
 
@@ -282,8 +282,8 @@ def test_rules_of_a_cluster_say_which_hosts_and_ranks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "table.json"
-    keys = [Key(Collective.BCAST, 4, 2), Key(Collective.BCAST, 1, 8, "cuda")]
-    rules = tuple(Rule(key, 0, math.inf, Choice(), Evidence("none")) for key in keys)
+    keys = [RuleKey(Collective.BCAST, 4, 2), RuleKey(Collective.BCAST, 1, 8, "cuda")]
+    rules = tuple(Rule(key, 0, math.inf, AlgorithmConfig(), Evidence("none")) for key in keys)
     write_table(TuningTable(Cluster("node", 4, 2, "some", 0), "openmpi 5.0.11", rules), path)
     assert main(["table", "show", str(path)]) == 0
     title, *lines = capsys.readouterr().out.splitlines()
@@ -307,7 +307,13 @@ def test_select_says_on_how_many_nodes_a_table_has_as_many_ranks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rules = tuple(
-        Rule(Key(Collective.BCAST, nodes, 8 // nodes), 0, math.inf, Choice(), Evidence("none"))
+        Rule(
+            RuleKey(Collective.BCAST, nodes, 8 // nodes),
+            0,
+            math.inf,
+            AlgorithmConfig(),
+            Evidence("none"),
+        )
         for nodes in (2, 4)
     )
     path = tmp_path / "table.json"
@@ -331,7 +337,9 @@ def test_a_table_is_not_sought_in_a_folder(
     assert sentence(capsys).endswith(" is a folder: name the table in it")
 
 
-@pytest.mark.parametrize(("resumes", "said"), [(True, RESUME.format(" again")), (False, NOTHING)])
+@pytest.mark.parametrize(
+    ("resumes", "said"), [(True, RESUME_HINT.format(" again")), (False, NO_PARTIAL_OUTPUT)]
+)
 def test_only_who_can_go_on_promises_it(
     resumes: bool, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -343,7 +351,7 @@ def test_only_who_can_go_on_promises_it(
     monkeypatch.setattr(tune, "_measured" if resumes else "_made", ended)
     hosts = ["--hosts", "a,b"] if resumes else []
     words = ["tune", "--measurements", "m.ndjson", "--out", "t.json", *hosts]
-    assert main(words) == INTERRUPTED
+    assert main(words) == EXIT_INTERRUPTED
     assert capsys.readouterr().err == f"\ntuner: interrupted; {said}\n"
 
 
@@ -361,5 +369,5 @@ def test_who_starts_afresh_goes_on_without_that(
 
     monkeypatch.setattr(verb, "run", ended)
     for more, said in (([], "the same command again"), (["--fresh"], "the same command without")):
-        assert main([*words, *more]) == INTERRUPTED
+        assert main([*words, *more]) == EXIT_INTERRUPTED
         assert said in capsys.readouterr().err

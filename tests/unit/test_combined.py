@@ -49,7 +49,7 @@ def write(directory: Path, **texts: str) -> None:
 def test_every_node_gets_the_same_inside() -> None:
     node = read(NODE)
     whole = combine(read(PAIRS), node)
-    assert {id(each.interior) for each in whole.nodes} == {id(node.nodes[0].interior)}
+    assert {id(each.node_topology) for each in whole.nodes} == {id(node.nodes[0].node_topology)}
     assert {each.cores for each in whole.nodes} == {node.nodes[0].cores}
     assert whole.switches == read(PAIRS).switches
     assert whole.offers == {"multicast"}
@@ -154,7 +154,7 @@ def test_switches_without_a_node_below_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, both="combine: {fabric: tree, node: node, rails: 2, nodes: 'gpu*'}")
     whole = load_topology(tmp_path / "both")
     assert whole.switches == ("l1", "l2", "p1", "t")
-    assert whole.levels == {"l1": 1, "l2": 1, "p1": 2, "t": 3}
+    assert whole.switch_levels == {"l1": 1, "l2": 1, "p1": 2, "t": 3}
 
 
 def test_routers_beside_one_another_stay_without_nodes(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_fabric_alone_is_told_latency_and_offers(tmp_path: Path) -> None:
     whole = load_topology(tmp_path / "told")
     assert {link.latency for link in whole.links} == {1e-6}
     assert whole.offers == {"switch_reduction"}
-    assert [node.interior for node in whole.nodes] == [None, None]
+    assert [node.node_topology for node in whole.nodes] == [None, None]
 
 
 @pytest.mark.parametrize(

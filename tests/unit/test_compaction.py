@@ -10,32 +10,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.base.errors import InputError
-from tuner.core.table import Choice
-from tuner.select.dataset import Point, Row
-from tuner.select.rule_merging import LOSS, fewest, lean, leaving, limited, plans, thinned
-from tuner.select.significance import Contest, hold
+from tuner.core.table import AlgorithmConfig
+from tuner.select.dataset import CallPoint, Observation
+from tuner.select.rule_merging import (
+    MAX_ADDED_REGRET,
+    drop_group,
+    iter_reductions,
+    optimal_partitions,
+    reduce_to_limit,
+    reduce_to_target,
+    smallest_within_loss,
+)
+from tuner.select.significance import Comparison, compare_with_default
 
-DEFAULT, RING, TREE = Choice(), Choice("ring"), Choice("binomial")
+DEFAULT, RING, TREE = AlgorithmConfig(), AlgorithmConfig("ring"), AlgorithmConfig("binomial")
 
 
-def contest(nbytes: int, gains: Mapping[Choice, float], spread: float = 1e-4) -> Contest:
+def contest(
+    nbytes: int, gains: Mapping[AlgorithmConfig, float], spread: float = 1e-4
+) -> Comparison:
     """Repetitions that differ by `spread`."""
-    point = Point("allreduce", 8, 1, "host", nbytes)
+    point = CallPoint("allreduce", 8, 1, "host", nbytes)
     seconds = {DEFAULT: 1.0, **{choice: 1 / gain for choice, gain in gains.items()}}
     rows = [
-        Row(point, choice, {0: tuple(t * (1 + spread * (k % 5 - 2)) for k in range(15))}, t, t, t)
+        Observation(
+            point, choice, {0: tuple(t * (1 + spread * (k % 5 - 2)) for k in range(15))}, t, t, t
+        )
         for choice, t in seconds.items()
     ]
-    return hold(point, rows)
+    return compare_with_default(point, rows)
 
 
-def ladder(*gains: Mapping[Choice, float]) -> list[Contest]:
+def ladder(*gains: Mapping[AlgorithmConfig, float]) -> list[Comparison]:
     return [contest(4**n, each) for n, each in enumerate(gains, start=5)]
 
 
-def chosen(contests: Sequence[Contest]) -> list[str]:
-    plan = fewest(plans(contests, lambda _: True))
-    return [str(min(group.choices, key=str)) for group in plan.groups]
+def chosen(contests: Sequence[Comparison]) -> list[str]:
+    plan = smallest_within_loss(optimal_partitions(contests, lambda _: True))
+    return [str(min(group.configs, key=str)) for group in plan.groups]
 
 
 def test_an_algorithm_that_is_better_next_to_nowhere_gets_no_rule() -> None:
@@ -76,53 +88,57 @@ def test_a_gain_at_one_of_very_many_sizes_is_left_to_the_default() -> None:
     )
 )
 def test_more_rules_cost_less_and_the_fewest_stay_below_the_loss(
-    gains: list[Mapping[Choice, float]],
+    gains: list[Mapping[AlgorithmConfig, float]],
 ) -> None:
     contests = ladder(*gains)
-    found = plans(contests, lambda _: True)
-    assert [plan.rules for plan in found] == sorted({plan.rules for plan in found})
-    assert [plan.cost for plan in found] == sorted((plan.cost for plan in found), reverse=True)
-    assert found[0].rules == 1
-    assert found[-1].cost == pytest.approx(0.0)
+    found = optimal_partitions(contests, lambda _: True)
+    assert [plan.n_rules for plan in found] == sorted({plan.n_rules for plan in found})
+    assert [plan.total_regret for plan in found] == sorted(
+        (plan.total_regret for plan in found), reverse=True
+    )
+    assert found[0].n_rules == 1
+    assert found[-1].total_regret == pytest.approx(0.0)
     for plan in found:
-        assert [c for group in plan.groups for c in group.contests] == contests
+        assert [c for group in plan.groups for c in group.comparisons] == contests
         for group in plan.groups:
-            assert all(group.choices - {DEFAULT} <= c.winners for c in group.contests)
-    assert fewest(found).cost <= LOSS * len(contests) + 1e-9
+            assert all(group.configs - {DEFAULT} <= c.winners for c in group.comparisons)
+    assert smallest_within_loss(found).total_regret <= MAX_ADDED_REGRET * len(contests) + 1e-9
 
 
 @dataclass(frozen=True)
 class Way:
     """To decide a call."""
 
-    number: int
-    cost: float
+    n_rules: int
+    total_regret: float
 
 
 def test_a_limit_takes_the_rules_that_gain_the_least() -> None:
     small, large = [Way(3, 0.0), Way(1, 0.2)], [Way(3, 0.0), Way(1, 2.0)]
-    assert limited([small, large], 6) == [Way(3, 0.0), Way(3, 0.0)]
-    assert limited([small, large], 4) == [Way(1, 0.2), Way(3, 0.0)]
-    assert limited([small, large], 2) == [Way(1, 0.2), Way(1, 2.0)]
+    assert reduce_to_limit([small, large], 6) == [Way(3, 0.0), Way(3, 0.0)]
+    assert reduce_to_limit([small, large], 4) == [Way(1, 0.2), Way(3, 0.0)]
+    assert reduce_to_limit([small, large], 2) == [Way(1, 0.2), Way(1, 2.0)]
     with pytest.raises(InputError, match="has 2 rules at least, not 1"):
-        limited([small, large], 1)
+        reduce_to_limit([small, large], 1)
 
 
 def test_rules_go_until_there_are_as_few_as_aimed_at_or_too_much_is_lost() -> None:
     calls = [[Way(5, 0.0), Way(3, 0.1), Way(1, 0.6)], [Way(5, 0.0), Way(1, 0.3)]]
-    numbers = [[way.number for way in chosen] for chosen in thinned(calls)]
+    numbers = [[way.n_rules for way in chosen] for chosen in iter_reductions(calls)]
     assert numbers == [[5, 5], [3, 5], [3, 1], [1, 1]]
-    assert sum(way.number for way in lean(calls, 8, 10.0)) == 8
-    assert sum(way.number for way in lean(calls, 2, 0.45)) == 4
-    assert lean(calls, 2, -1.0) == [Way(5, 0.0), Way(5, 0.0)]
+    assert sum(way.n_rules for way in reduce_to_target(calls, 8, 10.0)) == 8
+    assert sum(way.n_rules for way in reduce_to_target(calls, 2, 0.45)) == 4
+    assert reduce_to_target(calls, 2, -1.0) == [Way(5, 0.0), Way(5, 0.0)]
 
 
 def test_a_group_that_is_left_joins_the_default_beside_it() -> None:
     gains = [{RING: 0.9}, {RING: 1.5}, {RING: 0.9}, {TREE: 2.0}]
-    plan = fewest(plans(ladder(*gains), lambda _: True))
-    assert [len(group.contests) for group in plan.groups] == [1, 1, 1, 1]
-    left = leaving(plan, 1, lambda _: True)
-    assert [len(group.contests) for group in left.groups] == [3, 1]
+    plan = smallest_within_loss(optimal_partitions(ladder(*gains), lambda _: True))
+    assert [len(group.comparisons) for group in plan.groups] == [1, 1, 1, 1]
+    left = drop_group(plan, 1, lambda _: True)
+    assert [len(group.comparisons) for group in left.groups] == [3, 1]
     assert [group.is_default for group in left.groups] == [True, False]
-    assert left.cost == pytest.approx(plan.cost + 0.5, rel=1e-3)
-    assert leaving(plan, 1, lambda choice: choice != RING).cost == pytest.approx(plan.cost)
+    assert left.total_regret == pytest.approx(plan.total_regret + 0.5, rel=1e-3)
+    assert drop_group(plan, 1, lambda choice: choice != RING).total_regret == pytest.approx(
+        plan.total_regret
+    )

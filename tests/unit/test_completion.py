@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.terminals import Typist
 from tuner.cli.completion import SHELLS
-from tuner.cli.main import VERBS, main
+from tuner.cli.main import COMMANDS, main
 
 START = {  # how a shell begins without anybody's settings, and how it loads the script
     "bash": (["bash", "--norc", "--noprofile", "-i"], "source {}"),
@@ -81,7 +81,7 @@ def test_every_verb_is_completed(capsys: pytest.CaptureFixture[str]) -> None:
     for shell in SHELLS:
         assert main(["completion", shell]) == 0
         script = capsys.readouterr().out
-        assert [verb for verb in VERBS if verb not in script] == []
+        assert [verb for verb in COMMANDS if verb not in script] == []
 
 
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

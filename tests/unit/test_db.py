@@ -39,11 +39,11 @@ def upgrade():
 def test_a_migration_that_fails_leaves_the_database_as_it_was(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(resources.directory("db"), tmp_path / "db")
+    shutil.copytree(resources.data_directory("db"), tmp_path / "db")
     (tmp_path / "db" / "versions" / "9000_broken.py").write_text(BROKEN)
     before = inspect(engine).get_table_names()
     with monkeypatch.context() as patched:
-        patched.setattr(resources, "directory", lambda name: tmp_path / name)
+        patched.setattr(resources, "data_directory", lambda name: tmp_path / name)
         with pytest.raises(InputError, match="no such table: nowhere"):
             db.open_database(str(engine.url))
     again = db.open_database(str(engine.url))
@@ -86,7 +86,7 @@ def test_a_newer_schema_is_refused(engine: Engine) -> None:
 
 
 def test_a_locked_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.db.engine.LOCK_WAIT", 0.05)
+    monkeypatch.setattr("tuner.db.engine.LOCK_TIMEOUT_S", 0.05)
     path = tmp_path / "new.db"
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
@@ -137,9 +137,9 @@ def test_reading_waits_for_no_writer(engine: Engine, monkeypatch: pytest.MonkeyP
     writer = sqlite3.connect(str(engine.url.database), isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     writer.execute("delete from series")
-    monkeypatch.setattr("tuner.db.engine.LOCK_WAIT", 0.05)
+    monkeypatch.setattr("tuner.db.engine.LOCK_TIMEOUT_S", 0.05)
     again = db.open_database(str(engine.url))
-    with db.reading(again) as session:
+    with db.read_session(again) as session:
         assert db.load_measurements(session, number) == probe()
     with pytest.raises(UnavailableError, match="in use"), db.transaction(again) as session:
         db.store_cluster(session, CLUSTER)
@@ -157,6 +157,6 @@ def test_what_no_database_can_hold_is_refused_in_a_sentence(engine: Engine) -> N
 
 
 def test_a_missing_data_directory_is_named() -> None:
-    assert (resources.directory("db") / "env.py").is_file()
+    assert (resources.data_directory("db") / "env.py").is_file()
     with pytest.raises(InputError, match="lacks its data directory 'absent'"):
-        resources.directory("absent")
+        resources.data_directory("absent")

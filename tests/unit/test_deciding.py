@@ -12,7 +12,7 @@ from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.launch import Launcher
 from tuner.probe.multi_host import check_probe, probe_cluster
 from tuner.workflows import acceptance
@@ -65,25 +65,25 @@ NAME = "OMPI_MCA_coll_tuned_dynamic_rules_filename"
 def test_what_decides_is_told_from_what_does_not(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pattern = mpi_libraries.named(library).DECIDING
+    pattern = mpi_libraries.library_module(library).OVERRIDING_PATTERN
     for name, value in HARMLESS[library].items():
         monkeypatch.setenv(name, value)
     for components in ("", "^han", "tuned,basic,self", "basic,tuned", "^han,tuned2"):
         monkeypatch.setenv("OMPI_MCA_coll", components)
-        mpi_libraries.require_unset(pattern)
+        mpi_libraries.require_no_override(pattern)
     for name, values in DECIDING[library].items():
         for value in values:
             with monkeypatch.context() as here:
                 here.setenv(name, value)
                 with pytest.raises(InputError, match=f"^{name} is set and would decide"):
-                    mpi_libraries.require_unset(pattern)
+                    mpi_libraries.require_no_override(pattern)
 
 
 def test_all_that_decides_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, (value, *_) in DECIDING["mpich"].items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=" and ".join(sorted(DECIDING["mpich"])) + " are set"):
-        mpi_libraries.require_unset(mpi_libraries.mpich.DECIDING)
+        mpi_libraries.require_no_override(mpi_libraries.mpich.OVERRIDING_PATTERN)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_cluster_is_not_measured_and_a_default_not_timed_where_a_file_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(NAME, "/etc/tuned.rules")
-    table = table_of({(Collective.BCAST, 2): [(0, Choice("binomial"))]})
+    table = table_of({(Collective.BCAST, 2): [(0, AlgorithmConfig("binomial"))]})
     for measure in (
         lambda: check_probe(tmp_path / "m", REQUEST, Ranks()),
         lambda: probe_cluster(tmp_path / "m", REQUEST, Ranks()),
-        lambda: acceptance.accept(table, HERE, lambda *_: None),
-        lambda: acceptance.compare(table, HERE, lambda *_: None),
+        lambda: acceptance.accept_winning_rules(table, HERE, lambda *_: None),
+        lambda: acceptance.compare_with_default(table, HERE, lambda *_: None),
     ):
         with pytest.raises(InputError, match="is set and would decide"):
             measure()

@@ -25,28 +25,33 @@ from tuner.runtime.control_variables import loaded_library
 from tuner.runtime.device_protocol import (
     NO_DEVICE,
     PointerCache,
-    cuda_aware,
-    cuda_messages,
-    memory_of,
+    has_cuda_messages,
+    is_cuda_aware,
+    memory_kind_of,
 )
-from tuner.runtime.device_reduction import SIZES, Folding, crossing, switch
+from tuner.runtime.device_reduction import (
+    TIMED_SIZES,
+    DeviceReducer,
+    threshold_from_costs,
+    threshold_from_gains,
+)
 from tuner.runtime.nccl import (
-    Cannot,
-    Place,
+    RankGpu,
+    Unavailable,
     connect,
-    nccl_allreduce,
-    nccl_bcast,
-    objection_to,
-    reducible,
+    is_reducible,
+    make_allreduce,
+    make_bcast,
+    unavailable_reason,
 )
-from tuner.runtime.staging import MOST_IDLE, READ, WRITE, PinnedPool, Staging
+from tuner.runtime.staging import MAX_IDLE_PINNED_BYTES, READ, WRITE, PinnedPool, Staging
 
 COMM = MPI.COMM_SELF.Dup()
 LIGHT = """
 import sys, tuner.runtime.buffers, tuner.runtime.device_protocol, tuner.runtime.staging
 import tuner.runtime.device_reduction, tuner.runtime.nccl, numpy
-assert tuner.runtime.device_protocol.memory_of(numpy.ones(3)) == "host"
-assert tuner.runtime.device_protocol.memory_of([bytearray(3), 3]) == "host"
+assert tuner.runtime.device_protocol.memory_kind_of(numpy.ones(3)) == "host"
+assert tuner.runtime.device_protocol.memory_kind_of([bytearray(3), 3]) == "host"
 assert not [name for name in sys.modules if name.split(".")[0] == "cupy"]
 """
 
@@ -65,7 +70,7 @@ def test_cupy_stays_unloaded_without_a_device_buffer() -> None:
 
 def test_host_objects_are_on_the_host() -> None:
     for spec in (np.ones(3), [np.ones(3), 3, MPI.DOUBLE], b"ab", None, MPI.IN_PLACE, [], 3, "ab"):
-        assert memory_of(spec, FakeDevice().pointers) == HOST
+        assert memory_kind_of(spec, FakeDevice().pointer_cache) == HOST
 
 
 class OnGpu:
@@ -74,19 +79,19 @@ class OnGpu:
 
 
 def test_dlpack_says_where_a_tensor_is() -> None:
-    assert memory_of(OnGpu(), FakeDevice().pointers) == CUDA
-    assert memory_of([OnGpu(), 3, MPI.FLOAT], FakeDevice().pointers) == CUDA
+    assert memory_kind_of(OnGpu(), FakeDevice().pointer_cache) == CUDA
+    assert memory_kind_of([OnGpu(), 3, MPI.FLOAT], FakeDevice().pointer_cache) == CUDA
 
 
 def test_registered_host_memory_is_on_the_host() -> None:
     device, buffer = FakeDevice(), resident(np.ones(3))
     device.foreign.add(buffer.ctypes.data)
-    assert memory_of(buffer, device.pointers) == HOST
+    assert memory_kind_of(buffer, device.pointer_cache) == HOST
 
 
 def test_no_bytes_are_on_the_host() -> None:
     device = FakeDevice()
-    assert memory_of(resident(np.empty(0)), device.pointers) == HOST
+    assert memory_kind_of(resident(np.empty(0)), device.pointer_cache) == HOST
     assert device.queries == 0
 
 
@@ -97,9 +102,9 @@ class Owner:
 def test_the_driver_is_asked_once_for_a_buffer_and_its_parts() -> None:
     device, buffer = FakeDevice(), resident(np.ones(8))
     for _ in range(3):
-        assert memory_of([buffer, 3, MPI.DOUBLE], device.pointers) == CUDA
-        assert memory_of(buffer[2:4], device.pointers) == CUDA
-        assert memory_of(buffer[2:], device.pointers) == CUDA
+        assert memory_kind_of([buffer, 3, MPI.DOUBLE], device.pointer_cache) == CUDA
+        assert memory_kind_of(buffer[2:4], device.pointer_cache) == CUDA
+        assert memory_kind_of(buffer[2:], device.pointer_cache) == CUDA
     assert device.queries == 3
 
 
@@ -127,7 +132,7 @@ def test_the_cache_is_bounded_and_forgets_the_oldest() -> None:
         asked.append(pointer)
         return 0
 
-    cache, owner = PointerCache(query, most=2), Owner()
+    cache, owner = PointerCache(query, max_pointers=2), Owner()
     for pointer in (1, 2, 3, 2, 3, 1):
         cache.device(pointer, 8, owner)
     assert asked == [1, 2, 3, 1]
@@ -135,7 +140,7 @@ def test_the_cache_is_bounded_and_forgets_the_oldest() -> None:
 
 def test_threads_share_the_cache() -> None:
     """One may call a collective on its communicator while another does."""
-    cache = PointerCache(lambda _: 0, most=2)
+    cache = PointerCache(lambda _: 0, max_pointers=2)
     owners = [np.zeros(1) for _ in range(64)]
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -240,13 +245,13 @@ def test_staging_reads_no_contents_that_will_be_overwritten() -> None:
     copies: list[str] = []
 
     class Counting(FakeDevice):
-        def to_host(self, source: Any, target: Any) -> None:
+        def copy_to_host_async(self, source: Any, target: Any) -> None:
             copies.append("to host")
-            super().to_host(source, target)
+            super().copy_to_host_async(source, target)
 
-        def to_device(self, source: Any, target: Any) -> None:
+        def copy_to_device_async(self, source: Any, target: Any) -> None:
             copies.append("to device")
-            super().to_device(source, target)
+            super().copy_to_device_async(source, target)
 
     staging = Staging(Counting())
     arguments = (resident(np.ones(3)), READ), (resident(np.ones(3)), WRITE)
@@ -261,7 +266,7 @@ def test_pinned_memory_is_reused_and_bounded() -> None:
         allocated.append(nbytes)
         return pinned(nbytes)
 
-    pool = PinnedPool(allocate, most=3 * 8192)
+    pool = PinnedPool(allocate, max_idle_bytes=3 * 8192)
     for nbytes in (5000, 8192, 4097, 0, 1, 4096):
         with pool.lend(nbytes) as memory:
             assert memory.nbytes == nbytes
@@ -277,13 +282,13 @@ def test_pinned_memory_is_reused_and_bounded() -> None:
 
 def test_the_bound_of_idle_pinned_memory_is_finite() -> None:
     pool = PinnedPool(pinned)
-    with pool.lend(MOST_IDLE + 1):
+    with pool.lend(MAX_IDLE_PINNED_BYTES + 1):
         pass
     assert pool.idle_nbytes == 0
 
 
 def fold(
-    folding: Folding,
+    folding: DeviceReducer,
     device: FakeDevice,
     op: MPI.Op,
     datatype: MPI.Datatype,
@@ -293,7 +298,7 @@ def fold(
     """What `op.Reduce_local` leaves in `second` must be there; it is also returned."""
     expected = np.array(second)
     op.Reduce_local([np.array(first), len(first), datatype], [expected, len(first), datatype])
-    folding.fold(op, datatype, resident(first), resident(second))
+    folding.reduce(op, datatype, resident(first), resident(second))
     device.synchronise()
     assert second.tobytes() == expected.tobytes()
     return list(second.tolist())
@@ -310,7 +315,7 @@ ALWAYS, NEVER = costs(reduction(0.0, 0.0)), costs(reduction(1.0, 1.0))
 def test_kernel_and_host_fold_alike(op: MPI.Op) -> None:
     for cost in (ALWAYS, NEVER):
         device = FakeDevice()
-        folding = Folding(Staging(device), cost)
+        folding = DeviceReducer(Staging(device), cost)
         fold(folding, device, op, MPI.INT, np.arange(5, dtype="i4"), np.full(5, 3, "i4"))
         by_kernel = op == MPI.SUM and cost is ALWAYS
         assert (device.kernels_run > 0) == by_kernel
@@ -322,7 +327,7 @@ def test_sums_that_the_library_saturates_are_left_to_it(dtype: str) -> None:
     """Open MPI does, where the processor has the instructions; the kernel wraps."""
     large = np.full(1000, np.iinfo(dtype).max, dtype)
     device, datatype = FakeDevice(), datatype_of(large.dtype)
-    fold(Folding(Staging(device), ALWAYS), device, MPI.SUM, datatype, large, large.copy())
+    fold(DeviceReducer(Staging(device), ALWAYS), device, MPI.SUM, datatype, large, large.copy())
 
 
 def test_the_order_of_operands_is_kept() -> None:
@@ -332,7 +337,10 @@ def test_the_order_of_operands_is_kept() -> None:
 
     op, device = MPI.Op.Create(subtract, commute=False), FakeDevice()
     first, second = np.array([10, 20], "i4"), np.array([1, 2], "i4")
-    assert fold(Folding(Staging(device), ALWAYS), device, op, MPI.INT, first, second) == [9, 18]
+    assert fold(DeviceReducer(Staging(device), ALWAYS), device, op, MPI.INT, first, second) == [
+        9,
+        18,
+    ]
     assert device.kernels_run == 0
     op.Free()
 
@@ -342,7 +350,7 @@ def test_pairs_are_folded_on_the_host() -> None:
     pair = np.dtype("f8,i4", align=True)
     first, second = np.array([(1.0, 7), (5.0, 8)], pair), np.array([(2.0, 1), (4.0, 2)], pair)
     rows = [content.view(np.uint8).reshape(2, 16) for content in (first, second)]
-    fold(Folding(Staging(device), ALWAYS), device, MPI.MAXLOC, MPI.DOUBLE_INT, *rows)
+    fold(DeviceReducer(Staging(device), ALWAYS), device, MPI.MAXLOC, MPI.DOUBLE_INT, *rows)
     assert second["f0"].tolist() == [2.0, 5.0]
     assert second["f1"].tolist() == [1, 8]
 
@@ -350,28 +358,28 @@ def test_pairs_are_folded_on_the_host() -> None:
 def test_nothing_is_folded_without_elements() -> None:
     device, none = FakeDevice(), np.empty(0)
     for cost in (ALWAYS, NEVER):
-        fold(Folding(Staging(device), cost), device, MPI.SUM, MPI.DOUBLE, none, none.copy())
+        fold(DeviceReducer(Staging(device), cost), device, MPI.SUM, MPI.DOUBLE, none, none.copy())
 
 
 def test_an_operator_that_a_datatype_lacks_is_mpis_error() -> None:
-    folding, content = Folding(Staging(FakeDevice()), ALWAYS), resident(np.ones(3, np.uint8))
+    folding, content = DeviceReducer(Staging(FakeDevice()), ALWAYS), resident(np.ones(3, np.uint8))
     with pytest.raises(MPI.Exception):
-        folding.fold(MPI.SUM, MPI.C_BOOL, content, content.copy())
+        folding.reduce(MPI.SUM, MPI.C_BOOL, content, content.copy())
 
 
 def test_the_switch_is_timed_once_per_operator_and_datatype() -> None:
     device = FakeDevice()
-    folding = Folding(Staging(device))
+    folding = DeviceReducer(Staging(device))
     for _ in range(2):
         fold(folding, device, MPI.SUM, MPI.DOUBLE, np.ones(4), np.ones(4))
     timed = device.kernels_run
-    assert timed >= 2 * len(SIZES)
+    assert timed >= 2 * len(TIMED_SIZES)
     fold(folding, device, MPI.SUM, MPI.DOUBLE, np.ones(4), np.ones(4))
     assert device.kernels_run <= timed + 1
     fold(folding, device, MPI.SUM, MPI.FLOAT, np.ones(4, "f4"), np.ones(4, "f4"))
     assert device.kernels_run >= 2 * timed - 3
-    found = folding.kernel_from(MPI.SUM, MPI.DOUBLE, np.ones(1))
-    assert found == math.inf or found in SIZES
+    found = folding.kernel_threshold(MPI.SUM, MPI.DOUBLE, np.ones(1))
+    assert found == math.inf or found in TIMED_SIZES
 
 
 @pytest.mark.parametrize(
@@ -385,7 +393,7 @@ def test_the_switch_is_timed_once_per_operator_and_datatype() -> None:
     ],
 )
 def test_the_switch_is_where_all_larger_sizes_gain(gains: list[float], expected: float) -> None:
-    assert switch((1, 2, 4), gains) == expected
+    assert threshold_from_gains((1, 2, 4), gains) == expected
 
 
 @pytest.mark.parametrize(
@@ -400,19 +408,22 @@ def test_the_switch_is_where_all_larger_sizes_gain(gains: list[float], expected:
     ],
 )
 def test_the_switch_from_a_calibration(kernel: tuple[float, float], expected: float) -> None:
-    assert crossing(reduction(1.0, 1.0), reduction(*kernel)) == expected
+    assert threshold_from_costs(reduction(1.0, 1.0), reduction(*kernel)) == expected
 
 
 @pytest.mark.parametrize(
     ("offers", "words"),
     [
-        ([Place("a", "0"), Place("a", "1"), Place("b", "0")], ""),
-        ([Place("a", "0"), Cannot("no NVIDIA GPU: none")], "rank 1: no NVIDIA GPU: none"),
-        ([Place("a", "0"), Place("b", "0"), Place("a", "0")], "ranks 0 and 2 share the GPU 0 of a"),
+        ([RankGpu("a", "0"), RankGpu("a", "1"), RankGpu("b", "0")], ""),
+        ([RankGpu("a", "0"), Unavailable("no NVIDIA GPU: none")], "rank 1: no NVIDIA GPU: none"),
+        (
+            [RankGpu("a", "0"), RankGpu("b", "0"), RankGpu("a", "0")],
+            "ranks 0 and 2 share the GPU 0 of a",
+        ),
     ],
 )
-def test_ranks_object_to_nccl_together(offers: list[Place | Cannot], words: str) -> None:
-    objection = objection_to(offers)
+def test_ranks_object_to_nccl_together(offers: list[RankGpu | Unavailable], words: str) -> None:
+    objection = unavailable_reason(offers)
     assert objection.startswith(words)
     assert bool(objection) == bool(words)
 
@@ -426,14 +437,16 @@ def test_a_rank_0_that_cannot_begin_nccl_says_so(monkeypatch: pytest.MonkeyPatch
     library = SimpleNamespace(get_unique_id=fail)
     monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(nccl=library))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
-    monkeypatch.setattr("tuner.runtime.nccl._offer", lambda: Place("a", "0"))
-    assert connect(COMM) == Cannot("NCCL failed on rank 0: RuntimeError: NCCL_ERROR_SYSTEM_ERROR")
+    monkeypatch.setattr("tuner.runtime.nccl._local_gpu", lambda: RankGpu("a", "0"))
+    assert connect(COMM) == Unavailable(
+        "NCCL failed on rank 0: RuntimeError: NCCL_ERROR_SYSTEM_ERROR"
+    )
 
 
 def test_what_nccl_reduces_follows_from_operator_and_datatype() -> None:
-    assert reducible(MPI.SUM, MPI.DOUBLE)
-    assert reducible(MPI.MAX, MPI.INT64_T)
-    assert reducible(MPI.MAX, MPI.INT8_T)
+    assert is_reducible(MPI.SUM, MPI.DOUBLE)
+    assert is_reducible(MPI.MAX, MPI.INT64_T)
+    assert is_reducible(MPI.MAX, MPI.INT8_T)
     for op, datatype in (
         (MPI.BAND, MPI.INT),
         (MPI.SUM, MPI.INT8_T),
@@ -445,13 +458,13 @@ def test_what_nccl_reduces_follows_from_operator_and_datatype() -> None:
         (MPI.SUM, MPI.C_BOOL),
         (MPI.SUM, MPI.COMPLEX),
     ):
-        assert not reducible(op, datatype)
+        assert not is_reducible(op, datatype)
 
 
 def test_the_mpi_library_says_whether_it_takes_device_pointers() -> None:
     mpi = ctypes.CDLL(str(loaded_library()))
     ask = getattr(mpi, "MPIX_Query_cuda_support", None)
-    assert cuda_aware() == (ask is not None and ask() == 1)
+    assert is_cuda_aware() == (ask is not None and ask() == 1)
 
 
 @pytest.mark.parametrize(
@@ -462,9 +475,9 @@ def test_the_user_may_know_better(
     monkeypatch: pytest.MonkeyPatch, said: str, collectives: bool, messages: bool
 ) -> None:
     monkeypatch.setenv("TUNER_CUDA_AWARE", said)
-    monkeypatch.setattr("tuner.runtime.device_protocol.cuda_aware", cuda_aware.__wrapped__)
-    assert cuda_aware.__wrapped__() is collectives
-    assert cuda_messages.__wrapped__() is messages
+    monkeypatch.setattr("tuner.runtime.device_protocol.is_cuda_aware", is_cuda_aware.__wrapped__)
+    assert is_cuda_aware.__wrapped__() is collectives
+    assert has_cuda_messages.__wrapped__() is messages
 
 
 class OnStream:
@@ -516,10 +529,10 @@ class NcclOfTwo:
 def test_what_nccl_refuses_the_library_refuses_in_its_own_words(root: Any) -> None:
     nccl: Any = NcclOfTwo()
     calls: list[Any] = []
-    nccl_bcast(nccl, lambda *given: calls.append(given))("buffer", root)
+    make_bcast(nccl, lambda *given: calls.append(given))("buffer", root)
     assert calls == [("buffer", root)]
     into = np.zeros(3)
-    nccl_allreduce(nccl, lambda *given: calls.append(given))("buffer", into, MPI.SUM)
+    make_allreduce(nccl, lambda *given: calls.append(given))("buffer", into, MPI.SUM)
     assert calls[1] == ("buffer", into, MPI.SUM)
 
 
@@ -545,7 +558,7 @@ def test_what_nccl_lacks_reaches_a_library_of_the_host_by_the_host(in_place: boo
     given, taken = np.arange(5.0), np.full(5, 9.0)
     nccl: Any = NcclWithoutOperators(FakeDevice())
     send = MPI.IN_PLACE if in_place else resident(given)
-    nccl_allreduce(nccl, library)(send, resident(taken), MPI.SUM)
+    make_allreduce(nccl, library)(send, resident(taken), MPI.SUM)
     assert not any(isinstance(buffer, Resident) for buffer in got)
     assert not any(isinstance(a, np.ndarray) and np.shares_memory(a, taken) for a in got)
     assert taken.tolist() == ([9.0] * 5 if in_place else given.tolist())
@@ -555,10 +568,10 @@ def test_what_nccl_lacks_reaches_a_library_of_the_host_by_the_host(in_place: boo
 def test_where_no_gpu_can_be_memory_behind_its_interface_is_the_hosts(
     monkeypatch: pytest.MonkeyPatch, possible: bool, where: str
 ) -> None:
-    monkeypatch.setattr("tuner.runtime.device_protocol.present", lambda: None)
+    monkeypatch.setattr("tuner.runtime.device_protocol.cuda_device_or_none", lambda: None)
     monkeypatch.setattr("tuner.runtime.device_protocol.gpu_possible", lambda: possible)
     buffer = OnStream(np.zeros(3), 1)
-    assert memory_of(buffer) == memory_of([buffer, 3, MPI.DOUBLE]) == where
+    assert memory_kind_of(buffer) == memory_kind_of([buffer, 3, MPI.DOUBLE]) == where
 
 
 class Raising:
@@ -581,7 +594,7 @@ class Raising:
 
 def test_what_raises_when_it_is_asked_for_an_interface_is_a_buffer_none_the_less() -> None:
     content = np.arange(5.0)
-    assert memory_of(Raising(content)) == HOST
+    assert memory_kind_of(Raising(content)) == HOST
     comm = tune(MPI.COMM_SELF.Dup())
     comm.Bcast(Raising(content), 0)
     comm.Free()
@@ -593,4 +606,4 @@ def test_a_time_limit_for_nccl_that_is_none_is_an_objection(
 ) -> None:
     monkeypatch.setenv("TUNER_NCCL_TIMEOUT", given)
     with pytest.raises(InputError, match=rf"TUNER_NCCL_TIMEOUT: .*{said}"):
-        nccl._limit()
+        nccl._timeout_s()

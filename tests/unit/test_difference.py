@@ -15,14 +15,20 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
-from tuner.report.figures import GAIN, INK, LOSS
-from tuner.report.table_diff_plot import MOST_ROWS, draw_changes, picture, save_changes
-from tuner.select.table_diff import DEPARTS, OTHER, RETURNS, difference, difference_record
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
+from tuner.report.figures import GAIN_COLOUR, LOSS_COLOUR, TEXT_COLOUR
+from tuner.report.table_diff_plot import MAX_ROWS, draw_table_diff, save_table_diff, select_changes
+from tuner.select.table_diff import (
+    LEAVES_DEFAULT,
+    OTHER_ALGORITHM,
+    RETURNS_TO_DEFAULT,
+    diff_tables,
+    table_diff_record,
+)
 
 LAB = Cluster("lab", 8, 1, "a CPU", 2**34)
-KEY = Key(Collective.ALLREDUCE, 8, 1)
-COMMUTATIVE = Key(Collective.ALLREDUCE, 8, 1, operators="commutative")
+KEY = RuleKey(Collective.ALLREDUCE, 8, 1)
+COMMUTATIVE = RuleKey(Collective.ALLREDUCE, 8, 1, operators="commutative")
 KIB = 1024
 
 
@@ -32,7 +38,7 @@ def rule(
     name: str = "default",
     gain: float = 1.0,
     sizes: tuple[int, ...] = (),
-    key: Key = KEY,
+    key: RuleKey = KEY,
     runner_up: str = "ring",
     basis: str = "measured",
 ) -> Rule:
@@ -45,7 +51,7 @@ def rule(
         gain_ci95=(gain / 1.05, gain * 1.05),
         runner_up=runner_up,
     )
-    return Rule(key, lo, hi, Choice(name), evidence)
+    return Rule(key, lo, hi, AlgorithmConfig(name), evidence)
 
 
 def table(*rules: Rule) -> TuningTable:
@@ -67,23 +73,23 @@ NEW = table(
 
 
 def test_every_range_that_is_decided_otherwise_is_named_with_its_gain() -> None:
-    found = difference(OLD, NEW)
-    assert [(c.lo, c.hi, c.kind) for c in found.changes] == [
-        (8 * KIB, 32 * KIB, DEPARTS),
-        (64 * KIB, 80 * KIB, RETURNS),
-        (80 * KIB, 512 * KIB, OTHER),
-        (512 * KIB, math.inf, RETURNS),
+    found = diff_tables(OLD, NEW)
+    assert [(c.start_bytes, c.stop_bytes, c.kind) for c in found.changes] == [
+        (8 * KIB, 32 * KIB, LEAVES_DEFAULT),
+        (64 * KIB, 80 * KIB, RETURNS_TO_DEFAULT),
+        (80 * KIB, 512 * KIB, OTHER_ALGORITHM),
+        (512 * KIB, math.inf, RETURNS_TO_DEFAULT),
     ]
     gains = [c.gain for c in found.changes]
     assert [gains[0], *gains[2:]] == pytest.approx([1.5, 1.5 / 1.2, 1 / 1.3])
-    assert not found.changes[1].known  # no probed size of the ring lies there
+    assert not found.changes[1].has_gain  # no probed size of the ring lies there
     assert found.changes[2].interval[0] == pytest.approx(1.25 / 1.05 ** math.sqrt(2))
-    assert found.gain == pytest.approx((1.5 * 1.25 / 1.3) ** (1 / 3))
-    assert found.kept == 0
+    assert found.mean_gain == pytest.approx((1.5 * 1.25 / 1.3) ** (1 / 3))
+    assert found.n_unchanged == 0
 
 
 def test_the_evidence_is_told_in_words() -> None:
-    why = [change.why for change in difference(OLD, NEW).changes]
+    why = [change.reason for change in diff_tables(OLD, NEW).changes]
     assert why[0] == (
         "binomial measured at 16KiB: 1.50 times as fast as the default (1.43 to 1.58)"
     )
@@ -124,7 +130,7 @@ def test_the_evidence_is_told_in_words() -> None:
 def test_a_return_says_whether_anybody_looked_again(after: Rule, said: str) -> None:
     """That nothing is faster is known only of what was measured."""
     before = table(rule(0, math.inf, "ring", 1.2, (16 * KIB,)))
-    assert difference(before, table(after)).changes[0].why.startswith(said)
+    assert diff_tables(before, table(after)).changes[0].reason.startswith(said)
 
 
 ANYTHING = "of what was measured at 1KiB nothing allowed is surely faster than the default"
@@ -148,36 +154,36 @@ ANYTHING = "of what was measured at 1KiB nothing allowed is surely faster than t
 def test_a_return_that_was_wished_for_is_called_so(
     collective: Collective, wishes: object, said: str
 ) -> None:
-    key = Key(collective, 8, 1)
+    key = RuleKey(collective, 8, 1)
     old = table(rule(0, math.inf, "ring", 1.5, (KIB,), key))
     back = rule(0, math.inf, sizes=(KIB,), key=key)
     new = TuningTable(LAB, "openmpi 5.0.11", (back,), {"constraints": wishes})
-    (change,) = difference(old, new).changes
-    assert change.why.startswith(said)
+    (change,) = diff_tables(old, new).changes
+    assert change.reason.startswith(said)
 
 
 def test_new_measurements_may_say_otherwise_or_the_limit_of_rules() -> None:
     again = rule(0, math.inf, sizes=(KIB,))
     again = replace(again, evidence=replace(again.evidence, default_s=(2.5e-5,)))
     new = TuningTable(LAB, "openmpi 5.0.11", (again,), {"constraints": {"rules": 3}})
-    (change,) = difference(table(rule(0, math.inf, "ring", 1.5, (KIB,))), new).changes
-    assert change.why.startswith(f"{ANYTHING}, or of 3 rules at most none was left")
+    (change,) = diff_tables(table(rule(0, math.inf, "ring", 1.5, (KIB,))), new).changes
+    assert change.reason.startswith(f"{ANYTHING}, or of 3 rules at most none was left")
     timeless = replace(again, evidence=Evidence("measured", (KIB,), runner_up="ring"))
     silent = TuningTable(LAB, "openmpi 5.0.11", (timeless,), {"constraints": {"rules": 3}})
-    (change,) = difference(table(rule(0, math.inf, "ring", 1.5, (KIB,))), silent).changes
-    assert "or of 3 rules at most none was left" in change.why
+    (change,) = diff_tables(table(rule(0, math.inf, "ring", 1.5, (KIB,))), silent).changes
+    assert "or of 3 rules at most none was left" in change.reason
 
 
 def test_equal_tables_do_not_differ_whatever_the_order_of_their_rules() -> None:
-    found = difference(OLD, table(*reversed(OLD.rules)))
-    assert (found.changes, found.kept) == ((), 1)
-    assert math.isnan(found.gain)
+    found = diff_tables(OLD, table(*reversed(OLD.rules)))
+    assert (found.changes, found.n_unchanged) == ((), 1)
+    assert math.isnan(found.mean_gain)
 
 
 def test_calls_that_only_one_table_knows_are_the_librarys_in_the_other() -> None:
-    assert {c.kind for c in difference(table(), OLD).changes} == {DEPARTS}
-    assert {c.kind for c in difference(OLD, table()).changes} == {RETURNS}
-    why = difference(OLD, table()).changes[0].why
+    assert {c.kind for c in diff_tables(table(), OLD).changes} == {LEAVES_DEFAULT}
+    assert {c.kind for c in diff_tables(OLD, table()).changes} == {RETURNS_TO_DEFAULT}
+    why = diff_tables(OLD, table()).changes[0].reason
     assert why.startswith("nothing was measured there; before, ring")
 
 
@@ -185,21 +191,21 @@ def test_rules_for_any_operator_are_not_told_again_for_commutative_ones() -> Non
     twice = table(
         *OLD.rules, *(rule(r.lo, r.hi, r.choice.algorithm, key=COMMUTATIVE) for r in OLD.rules)
     )
-    assert difference(twice, OLD).changes == ()
+    assert diff_tables(twice, OLD).changes == ()
     only = table(*OLD.rules, rule(0, math.inf, "ring", 2.0, (16 * KIB,), COMMUTATIVE))
-    assert {c.key for c in difference(OLD, only).changes} == {COMMUTATIVE}
+    assert {c.key for c in diff_tables(OLD, only).changes} == {COMMUTATIVE}
 
 
 def test_defaults_of_two_libraries_are_not_compared() -> None:
-    assert difference(OLD, TuningTable(LAB, "openmpi 5.0.12", NEW.rules)).changes
+    assert diff_tables(OLD, TuningTable(LAB, "openmpi 5.0.12", NEW.rules)).changes
     for other in ("mpich 5.0.2", "openmpix"):
         said = f"one table is for openmpi 5.0.11, the other for {other}: .* tables of one library"
         with pytest.raises(InputError, match=said):
-            difference(OLD, TuningTable(LAB, other, NEW.rules))
+            diff_tables(OLD, TuningTable(LAB, other, NEW.rules))
 
 
 def test_the_record_is_json(tmp_path: Path) -> None:
-    record = json.loads(json.dumps(difference_record(difference(OLD, NEW)), allow_nan=False))
+    record = json.loads(json.dumps(table_diff_record(diff_tables(OLD, NEW)), allow_nan=False))
     assert [each["hi"] for each in record["changes"]] == [32 * KIB, 80 * KIB, 512 * KIB, "inf"]
     assert record["changes"][1]["gain"] is None
 
@@ -245,27 +251,27 @@ def test_frames_of_gains_losses_and_of_what_nobody_knows_differ() -> None:
     def frames(gain: float, sizes: tuple[int, ...]) -> set[str]:
         new = table(rule(0, math.inf, "chain", gain, sizes))
         figure = Figure()
-        draw_changes(figure, picture(table(), new, difference(table(), new)))
+        draw_table_diff(figure, select_changes(table(), new, diff_tables(table(), new)))
         bars = [one for one in figure.axes[0].patches if to_rgba(one.get_facecolor())[3] == 0]
         return {to_hex(bar.get_edgecolor()) for bar in bars}
 
     drawn = [frames(gain, sizes) for gain, sizes in ((1.5, (KIB,)), (0.5, (KIB,)), (1.0, ()))]
-    assert drawn == [{to_hex(GAIN)}, {to_hex(LOSS)}, {to_hex(INK)}]
+    assert drawn == [{to_hex(GAIN_COLOUR)}, {to_hex(LOSS_COLOUR)}, {to_hex(TEXT_COLOUR)}]
 
 
 def test_pictures_of_many_changes_show_the_largest(tmp_path: Path) -> None:
-    keys = [Key(Collective.BCAST, nodes, 1) for nodes in range(2, MOST_ROWS + 7)]
+    keys = [RuleKey(Collective.BCAST, nodes, 1) for nodes in range(2, MAX_ROWS + 7)]
     new = table(*(rule(0, math.inf, "chain", 1 + key.nodes / 10, (KIB,), key) for key in keys))
-    drawn = picture(table(), new, difference(table(), new))
-    assert (len(drawn.changes), drawn.left_out) == (MOST_ROWS, 5)
+    drawn = select_changes(table(), new, diff_tables(table(), new))
+    assert (len(drawn.changes), drawn.omitted_calls) == (MAX_ROWS, 5)
     assert min(key.nodes for key in drawn.changes) == 7
-    written = save_changes(tmp_path / "d", table(), new, difference(table(), new))
+    written = save_table_diff(tmp_path / "d", table(), new, diff_tables(table(), new))
     assert [path.suffix for path in written] == [".svg", ".png"]
 
 
 def test_a_picture_of_no_change_says_so(tmp_path: Path) -> None:
-    (path,) = save_changes(tmp_path / "d.svg", OLD, OLD, difference(OLD, OLD))
+    (path,) = save_table_diff(tmp_path / "d.svg", OLD, OLD, diff_tables(OLD, OLD))
     assert "both tables decide alike" in path.read_text()
     figure = Figure()
-    draw_changes(figure, picture(OLD, OLD, difference(OLD, OLD)))
+    draw_table_diff(figure, select_changes(OLD, OLD, diff_tables(OLD, OLD)))
     assert not figure.axes[0].axison

@@ -15,20 +15,29 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
 from tuner.importers import parse_results, read_results
-from tuner.select.baselines import nearest
-from tuner.select.cases import MACHINE, NODES, SIZE, Case, cases_of_results, folds, sets, without
-from tuner.select.dataset import Point, Row
+from tuner.select.baselines import train_nearest_winner
+from tuner.select.cases import (
+    LEAVE_NODE_COUNT_OUT,
+    LEAVE_SIZE_OUT,
+    NEW_MACHINE,
+    EvaluationCase,
+    cases_from_readings,
+    drop_algorithms,
+    folds,
+    group_cases,
+)
+from tuner.select.dataset import CallPoint, Observation
 from tuner.select.evaluate import (
-    DEFAULT,
-    OURS,
-    SINGLE,
-    SURE,
-    blind,
-    contestants,
+    BEST_SINGLE,
+    DEFAULT_LABEL,
+    TUNER,
+    TUNER_SIGNIFICANT,
     evaluate,
     is_slower,
+    no_simulation,
+    selector_trainers,
 )
 
 HEAD = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us"
@@ -53,8 +62,10 @@ def text(cluster: str = "ares", names: Sequence[str] = ("default", "tree", "ring
     return "\n".join([HEAD, *rows, ""])
 
 
-def cases(content: str, *, together: bool = False, left_out: Sequence[str] = ()) -> list[Case]:
-    return without(cases_of_results(parse_results(content), together), left_out)
+def cases(
+    content: str, *, together: bool = False, left_out: Sequence[str] = ()
+) -> list[EvaluationCase]:
+    return drop_algorithms(cases_from_readings(parse_results(content), together), left_out)
 
 
 def test_a_case_is_one_call_in_one_run() -> None:
@@ -69,73 +80,87 @@ def test_a_case_is_one_call_in_one_run() -> None:
     assert (first.group, first.run, first.point) == (
         "ares openmpi 5",
         "r1",
-        Point("bcast", 2, 1, "host", 64),
+        CallPoint("bcast", 2, 1, "host", 64),
     )
-    assert first.rows[Choice("tree")].typical == pytest.approx(6e-6)
-    assert first.best == pytest.approx(6e-6)
-    assert first.regret(Choice()) == pytest.approx(0.5)
-    assert list(second.rows) == [Choice("tree")]
+    assert first.observations[AlgorithmConfig("tree")].seconds == pytest.approx(6e-6)
+    assert first.best_seconds == pytest.approx(6e-6)
+    assert first.regret(AlgorithmConfig()) == pytest.approx(0.5)
+    assert list(second.observations) == [AlgorithmConfig("tree")]
 
 
 def test_cases_without_the_default_are_left_out_where_others_have_it() -> None:
     extra = "ares,openmpi 5.0.11,r2,bcast,2,1,tree,64,1\n"
-    found = sets(cases(text() + extra))
+    found = group_cases(cases(text() + extra))
     assert list(found) == ["ares openmpi 5.0.11 bcast host"]
     (own,) = found.values()
     assert len(own) == len(COUNTS) * len(SIZES)
-    assert len(sets(cases(text(names=["tree", "ring"]) + extra)).popitem()[1]) == len(own) + 1
+    assert (
+        len(group_cases(cases(text(names=["tree", "ring"]) + extra)).popitem()[1]) == len(own) + 1
+    )
 
 
 def test_libraries_are_candidates_when_they_are_taken_together() -> None:
     more = text(names=["default"]).replace(HEAD + "\n", "").replace("openmpi 5.0.11", "mpich 5")
     both = text() + more
-    (own,) = sets(cases(both, together=True)).values()
-    assert {choice.algorithm for choice in own[0].rows} == {
+    (own,) = group_cases(cases(both, together=True)).values()
+    assert {choice.algorithm for choice in own[0].observations} == {
         "openmpi 5.0.11 default",
         "mpich 5 default",
         "tree",
         "ring",
     }
-    assert len(sets(cases(both))) == 2
-    assert all(Choice("ring") not in case.rows for case in cases(both, left_out=["ring"]))
+    assert len(group_cases(cases(both))) == 2
+    assert all(
+        AlgorithmConfig("ring") not in case.observations for case in cases(both, left_out=["ring"])
+    )
 
 
 def test_protocols_leave_out_node_counts_sizes_and_machines() -> None:
     two = cases(text() + text("hermes").replace(HEAD + "\n", ""))
-    own = sets(two)["ares openmpi 5.0.11 bcast host"]
-    assert len(folds(own, NODES)) == len(COUNTS)
-    assert len(folds(own, SIZE)) == len(SIZES)
-    for known, asked in folds(own, NODES):
+    own = group_cases(two)["ares openmpi 5.0.11 bcast host"]
+    assert len(folds(own, LEAVE_NODE_COUNT_OUT)) == len(COUNTS)
+    assert len(folds(own, LEAVE_SIZE_OUT)) == len(SIZES)
+    for known, asked in folds(own, LEAVE_NODE_COUNT_OUT):
         assert not {case.point.nodes for case in known} & {case.point.nodes for case in asked}
         assert len(known) + len(asked) == len(own)
-    assert folds(own, MACHINE) == []
-    (pooled,) = sets(two, pooled=True).values()
-    assert len(folds(pooled, MACHINE)) == 2
+    assert folds(own, NEW_MACHINE) == []
+    (pooled,) = group_cases(two, pooled=True).values()
+    assert len(folds(pooled, NEW_MACHINE)) == 2
 
 
 def test_the_selector_beats_copying_the_nearest_winner() -> None:
-    (own,) = sets(cases(text())).values()
-    scores = evaluate(own, SIZE, contestants(names=["nearest"]))
-    assert list(scores) == [OURS, SURE, "nearest", DEFAULT, SINGLE]
-    assert scores[OURS].regret.mean < 0.02
-    assert scores[OURS].regret.mean < scores["nearest"].regret.mean
-    assert scores[OURS].slower == 0
-    assert scores[OURS].headroom > 0.9
-    assert scores[SURE].slower == 0
-    default = scores[DEFAULT]
-    assert (default.headroom, default.slower, default.regret.points) == (0, 0, len(own))
+    (own,) = group_cases(cases(text())).values()
+    scores = evaluate(own, LEAVE_SIZE_OUT, selector_trainers(baselines=["nearest"]))
+    assert list(scores) == [TUNER, TUNER_SIGNIFICANT, "nearest", DEFAULT_LABEL, BEST_SINGLE]
+    assert scores[TUNER].regret.mean < 0.02
+    assert scores[TUNER].regret.mean < scores["nearest"].regret.mean
+    assert scores[TUNER].slower_fraction == 0
+    assert scores[TUNER].regret_reduction > 0.9
+    assert scores[TUNER_SIGNIFICANT].slower_fraction == 0
+    default = scores[DEFAULT_LABEL]
+    assert (default.regret_reduction, default.slower_fraction, default.regret.points) == (
+        0,
+        0,
+        len(own),
+    )
     assert default.regret.mean > 0.3
 
 
 def test_losses_to_the_default_are_counted() -> None:
-    (own,) = sets(cases(text())).values()
-    ring = evaluate(own, NODES, {"ring": lambda _: lambda _point, _choices: Choice("ring")})["ring"]
+    (own,) = group_cases(cases(text())).values()
+    ring = evaluate(
+        own,
+        LEAVE_NODE_COUNT_OUT,
+        {"ring": lambda _: lambda _point, _choices: AlgorithmConfig("ring")},
+    )["ring"]
     slower = [
-        case.rows[Choice("ring")].typical > 1.02 * case.rows[Choice()].typical for case in own
+        case.observations[AlgorithmConfig("ring")].seconds
+        > 1.02 * case.observations[AlgorithmConfig()].seconds
+        for case in own
     ]
-    assert ring.slower == pytest.approx(sum(slower) / len(own))
-    default = evaluate(own, NODES, {})[DEFAULT]
-    assert ring.headroom == pytest.approx(1 - ring.regret.mean / default.regret.mean)
+    assert ring.slower_fraction == pytest.approx(sum(slower) / len(own))
+    default = evaluate(own, LEAVE_NODE_COUNT_OUT, {})[DEFAULT_LABEL]
+    assert ring.regret_reduction == pytest.approx(1 - ring.regret.mean / default.regret.mean)
 
 
 @pytest.mark.parametrize(
@@ -151,46 +176,52 @@ def test_losses_to_the_default_are_counted() -> None:
 def test_a_loss_counts_when_it_is_more_than_either_time_is_uncertain_by(
     times: float, known: tuple[float, float], slower: bool
 ) -> None:
-    at, tree = Point("bcast", 2, 1, "host", 64), Choice("tree")
+    at, tree = CallPoint("bcast", 2, 1, "host", 64), AlgorithmConfig("tree")
     rows = {
-        choice: Row(at, choice, {}, seconds, seconds * (1 - by), seconds * (1 + by))
-        for choice, seconds, by in zip((tree, Choice()), (times, 1.0), known, strict=True)
+        choice: Observation(at, choice, {}, seconds, seconds * (1 - by), seconds * (1 + by))
+        for choice, seconds, by in zip((tree, AlgorithmConfig()), (times, 1.0), known, strict=True)
     }
-    assert is_slower(Case("ares", "", at, rows), tree) is slower
-    assert not is_slower(Case("ares", "", at, rows), Choice())
+    assert is_slower(EvaluationCase("ares", "", at, rows), tree) is slower
+    assert not is_slower(EvaluationCase("ares", "", at, rows), AlgorithmConfig())
 
 
 def test_without_a_default_only_regret_is_told() -> None:
-    (own,) = sets(cases(text(names=["tree", "ring"]))).values()
-    scores = evaluate(own, NODES, contestants(names=["nearest"]))
-    assert DEFAULT not in scores
-    assert math.isnan(scores[OURS].slower)
-    assert scores[OURS].regret.mean <= scores["nearest"].regret.mean
+    (own,) = group_cases(cases(text(names=["tree", "ring"]))).values()
+    scores = evaluate(own, LEAVE_NODE_COUNT_OUT, selector_trainers(baselines=["nearest"]))
+    assert DEFAULT_LABEL not in scores
+    assert math.isnan(scores[TUNER].slower_fraction)
+    assert scores[TUNER].regret.mean <= scores["nearest"].regret.mean
 
 
 def test_nothing_is_learned_where_one_value_alone_was_measured() -> None:
-    (own,) = sets(cases(text())).values()
+    (own,) = group_cases(cases(text())).values()
     one = [case for case in own if case.point.nodes == 8]
-    assert list(evaluate(one, NODES, contestants(names=["nearest"]))) == [DEFAULT, SINGLE]
+    assert list(evaluate(one, LEAVE_NODE_COUNT_OUT, selector_trainers(baselines=["nearest"]))) == [
+        DEFAULT_LABEL,
+        BEST_SINGLE,
+    ]
 
 
 def test_calls_with_one_choice_alone_are_not_scored() -> None:
-    (own,) = sets(cases(text())).values()
-    tree = {Choice("tree"): own[0].rows[Choice("tree")]}
-    alone = [replace(case, rows=tree) if case.point.nbytes == 64 else case for case in own]
-    (every, some) = (evaluate(each, NODES, contestants(names=["nearest"])) for each in (own, alone))
-    for name in (OURS, "nearest"):
+    (own,) = group_cases(cases(text())).values()
+    tree = {AlgorithmConfig("tree"): own[0].observations[AlgorithmConfig("tree")]}
+    alone = [replace(case, observations=tree) if case.point.nbytes == 64 else case for case in own]
+    (every, some) = (
+        evaluate(each, LEAVE_NODE_COUNT_OUT, selector_trainers(baselines=["nearest"]))
+        for each in (own, alone)
+    )
+    for name in (TUNER, "nearest"):
         assert every[name].regret.points == len(own)
         assert some[name].regret.points == len(own) - len(COUNTS)
 
 
 def test_a_winner_that_cannot_be_had_is_passed_over() -> None:
-    (own,) = sets(cases(text())).values()
-    pick = nearest(own)
-    at = Point("bcast", 2, 1, "host", 16)
-    assert pick(at, [Choice("ring"), Choice("tree")]) == Choice("tree")
-    assert pick(at, [Choice("ring"), Choice()]) == Choice()
-    assert pick(at, [Choice("other")]) == Choice("other")
+    (own,) = group_cases(cases(text())).values()
+    pick = train_nearest_winner(own)
+    at = CallPoint("bcast", 2, 1, "host", 16)
+    assert pick(at, [AlgorithmConfig("ring"), AlgorithmConfig("tree")]) == AlgorithmConfig("tree")
+    assert pick(at, [AlgorithmConfig("ring"), AlgorithmConfig()]) == AlgorithmConfig()
+    assert pick(at, [AlgorithmConfig("other")]) == AlgorithmConfig("other")
 
 
 def test_results_without_collectives_cannot_be_evaluated() -> None:
@@ -218,9 +249,9 @@ def test_the_verb_prints_a_table_and_the_same_as_json(
         "default",
         "best",
     ]
-    assert main([*words, "--protocol", SIZE, "--json"]) == 0
+    assert main([*words, "--protocol", LEAVE_SIZE_OUT, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["protocol"] == SIZE
+    assert record["protocol"] == LEAVE_SIZE_OUT
     (scores,) = record["sets"].values()
     assert scores[0].keys() == {"selector", "mean", "p95", "worst", "points", "slower", "headroom"}
 
@@ -230,10 +261,13 @@ def test_who_cannot_learn_is_not_dropped_silently(
 ) -> None:
     path = tmp_path / "m.csv"
     path.write_text(text())
-    assert main(["evaluate", str(path), "--protocol", MACHINE]) == 0
+    assert main(["evaluate", str(path), "--protocol", NEW_MACHINE]) == 0
     printed = capsys.readouterr()
     assert "all of it is of one machine, so new-machine leaves nothing to learn from" in printed.err
-    assert f"choose another --protocol, such as {NODES} or {SIZE}" in " ".join(printed.err.split())
+    assert (
+        f"choose another --protocol, such as {LEAVE_NODE_COUNT_OUT} or {LEAVE_SIZE_OUT}"
+        in " ".join(printed.err.split())
+    )
     assert "nearest" not in printed.out
     assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
     assert "tuner:" not in capsys.readouterr().err
@@ -247,9 +281,9 @@ def test_one_node_count_of_many_sizes_is_evaluated_by_size(
     path.write_text("\n".join([HEAD, *one, ""]))
     assert main(["evaluate", str(path)]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert said.endswith(f"or choose another --protocol, such as {SIZE}")
+    assert said.endswith(f"or choose another --protocol, such as {LEAVE_SIZE_OUT}")
     path.write_text("\n".join([HEAD, *(line for line in one if ",64," in line), ""]))
-    assert main(["evaluate", str(path), "--protocol", SIZE]) == 0
+    assert main(["evaluate", str(path), "--protocol", LEAVE_SIZE_OUT]) == 0
     assert " ".join(capsys.readouterr().err.split()).endswith("or choose another --protocol")
 
 
@@ -268,7 +302,9 @@ def test_calls_that_a_table_has_no_rules_for_are_counted(
     path, table = tmp_path / "m.csv", tmp_path / "table.json"
     path.write_text(text())
     rules = tuple(
-        Rule(Key(Collective.BCAST, n, 1), 0, math.inf, Choice("ring"), Evidence("none"))
+        Rule(
+            RuleKey(Collective.BCAST, n, 1), 0, math.inf, AlgorithmConfig("ring"), Evidence("none")
+        )
         for n in (2, 8)
     )
     cluster = Cluster("ares", 8, 1, "a CPU", 2**34)
@@ -287,7 +323,7 @@ def test_calls_at_which_a_table_says_what_was_not_measured_are_counted(
     path.write_text(text() + "ares,openmpi 5.0.11,r1,bcast,2,1,default,4,1\n")
     says = {2: "ring", 4: "hypercube", 8: "hypercube", 16: "tree"}
     rules = tuple(
-        Rule(Key(Collective.BCAST, n, 1), 0, math.inf, Choice(name), Evidence("none"))
+        Rule(RuleKey(Collective.BCAST, n, 1), 0, math.inf, AlgorithmConfig(name), Evidence("none"))
         for n, name in says.items()
     )
     cluster = Cluster("ares", 16, 1, "a CPU", 2**34)
@@ -399,25 +435,32 @@ def regrets(shared: Path, name: str, protocol: str, names: Sequence[str], **how:
     if not path.is_file():
         pytest.skip(f"{path} is not there")
     found = []
-    read = cases_of_results(read_results(path), **how)
-    ignored = {choice.algorithm for case in read for choice in case.rows} & {"ignore"}
-    for own in sets(without(read, ignored)).values():
-        scores = evaluate(own, protocol, contestants(names=[n for n in names if n != DEFAULT]))
+    read = cases_from_readings(read_results(path), **how)
+    ignored = {choice.algorithm for case in read for choice in case.observations} & {"ignore"}
+    for own in group_cases(drop_algorithms(read, ignored)).values():
+        scores = evaluate(
+            own, protocol, selector_trainers(baselines=[n for n in names if n != DEFAULT_LABEL])
+        )
         kept = [scores[n].regret for n in names if n in scores]
         found.append(" ".join(f"{100 * r.mean:.0f}/{100 * r.p95:.0f}" for r in kept))
     return found
 
 
 def test_published_numbers_of_the_baselines_come_out(shared: Path) -> None:
-    both = (DEFAULT, "nearest", "neighbours")
-    leonardo = regrets(shared, "pico/leonardo.csv", NODES, both)
+    both = (DEFAULT_LABEL, "nearest", "neighbours")
+    leonardo = regrets(shared, "pico/leonardo.csv", LEAVE_NODE_COUNT_OUT, both)
     assert {"55/154 13/51 12/39", "102/369 26/102 24/93", "42/141 28/126 33/157"} <= {*leonardo}
     assert "383/1027" in leonardo
-    assert regrets(shared, "pico/lumi.csv", NODES, (DEFAULT, "nearest")) == ["10/47 2/8", "12/24"]
-    nccl = regrets(shared, "pico/mn5_h100_nccl.csv", NODES, both)
+    assert regrets(shared, "pico/lumi.csv", LEAVE_NODE_COUNT_OUT, (DEFAULT_LABEL, "nearest")) == [
+        "10/47 2/8",
+        "12/24",
+    ]
+    nccl = regrets(shared, "pico/mn5_h100_nccl.csv", LEAVE_NODE_COUNT_OUT, both)
     assert nccl[0] == "2/9 1/11 2/11"
-    assert regrets(shared, "pico/mn5_h100_nccl.csv", NODES, both[:2], together=True) == ["3/16 1/8"]
-    fugaku = regrets(shared, "pico/fugaku.csv", NODES, (DEFAULT, "nearest"))
+    assert regrets(
+        shared, "pico/mn5_h100_nccl.csv", LEAVE_NODE_COUNT_OUT, both[:2], together=True
+    ) == ["3/16 1/8"]
+    fugaku = regrets(shared, "pico/fugaku.csv", LEAVE_NODE_COUNT_OUT, (DEFAULT_LABEL, "nearest"))
     assert {*fugaku} == {
         "54/235 20/84",
         "70/252 126/282",
@@ -427,7 +470,9 @@ def test_published_numbers_of_the_baselines_come_out(shared: Path) -> None:
         "24/92 1/5",
         "89/283 16/57",
     }
-    aws = regrets(shared, "aws_c5n_mpi/algorithms_8x36.csv", SIZE, (DEFAULT, "nearest"))
+    aws = regrets(
+        shared, "aws_c5n_mpi/algorithms_8x36.csv", LEAVE_SIZE_OUT, (DEFAULT_LABEL, "nearest")
+    )
     assert {"106/230 0/0", "10/26 32/128"} <= {*aws}
 
 
@@ -436,10 +481,12 @@ def test_on_public_tables_the_selector_is_no_worse_than_the_nearest_winner(share
         path = shared / "data" / name
         if not path.is_file():
             pytest.skip(f"{path} is not there")
-        for own in sets(cases_of_results(read_results(path))).values():
-            scores = evaluate(own, NODES, contestants(blind, ["nearest"]))
-            if OURS in scores and DEFAULT in scores:
-                ours = scores[OURS].regret.mean
+        for own in group_cases(cases_from_readings(read_results(path))).values():
+            scores = evaluate(
+                own, LEAVE_NODE_COUNT_OUT, selector_trainers(no_simulation, ["nearest"])
+            )
+            if TUNER in scores and DEFAULT_LABEL in scores:
+                ours = scores[TUNER].regret.mean
                 assert ours <= scores["nearest"].regret.mean + 0.002
-                assert ours <= scores[DEFAULT].regret.mean
-                assert scores[SURE].slower <= 0.04
+                assert ours <= scores[DEFAULT_LABEL].regret.mean
+                assert scores[TUNER_SIGNIFICANT].slower_fraction <= 0.04

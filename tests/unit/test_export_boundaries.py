@@ -21,23 +21,23 @@ from tests.support.ladders import CLUSTER
 from tests.support.trees import BELOW, DENSE, GENERIC
 from tuner import mpi_libraries
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
 from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.formats.openmpi import json_rules
-from tuner.formats.registry import FORMATS, Wish
-from tuner.mpi_libraries.intelmpi import PER_RANK, PRESETS, choice_of
+from tuner.formats.registry import FORMATS, ExportOptions
+from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, config_of
 from tuner.mpi_libraries.mvapich2 import ALGORITHMS as MVAPICH2
-from tuner.mpi_libraries.nccl.names import choice_of as nccl_choice
-from tuner.mpi_libraries.nccl.names import ways_of
+from tuner.mpi_libraries.nccl.names import algo_protos_of
+from tuner.mpi_libraries.nccl.names import config_of as nccl_choice
 from tuner.mpi_libraries.ucc import ALGORITHMS as UCC
-from tuner.mpi_libraries.ucc import UNSPLIT
+from tuner.mpi_libraries.ucc import UNSPLITTABLE_COLLECTIVES
 
 ALLREDUCE, BCAST, REDUCE = Collective.ALLREDUCE, Collective.BCAST, Collective.REDUCE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
-DEFAULT = Choice()
+DEFAULT = AlgorithmConfig()
 FAR = 1 << 31
-Choices = Mapping[Collective, Sequence[Choice]]
-Says = Callable[[Key, int], object]
+Choices = Mapping[Collective, Sequence[AlgorithmConfig]]
+Says = Callable[[RuleKey, int], object]
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Reader:
     library: str
     choices: Choices
     shapes: Sequence[tuple[int, int]]
-    wish: Wish
+    wish: ExportOptions
     says: Callable[[str], Says]
-    wanted: Callable[[Rule | None, Key, int], object]
+    wanted: Callable[[Rule | None, RuleKey, int], object]
     operators: Sequence[str] = ("any",)
     further: Choices = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ SPREAD = ((1, 4), (2, 1), (2, 2), (2, 8), (3, 1), (4, 4), (5, 1))
 SEVERAL = ((2, 1), (3, 1), (2, 2), (5, 1), (2, 8), (17, 1))
 
 
-def own(rule: Rule | None, _key: Key, _nbytes: int) -> Choice:
+def own(rule: Rule | None, _key: RuleKey, _nbytes: int) -> AlgorithmConfig:
     """The rule's choice as it is."""
     return DEFAULT if rule is None else rule.choice
 
@@ -87,23 +87,24 @@ OPENMPI = {
             x
             for n in (8, 1 << 20)
             for x in mpi_libraries.openmpi.candidates(c, 16, n)
-            if mpi_libraries.openmpi.order_safe(c, x) and mpi_libraries.openmpi.in_rules(c, x)
+            if mpi_libraries.openmpi.preserves_operand_order(c, x)
+            and mpi_libraries.openmpi.is_expressible(c, x)
         ),
     ]
     for c in (ALLGATHER, ALLREDUCE, BCAST, REDUCE)
 }
 SIX = {
-    c: [x for x in own if x.algorithm not in json_rules.OTHERWISE_NAMED.get(c, ())]
+    c: [x for x in own if x.algorithm not in json_rules.REDEFINED_ALGORITHMS.get(c, ())]
     for c, own in OPENMPI.items()
 }
 
 
-def openmpi_wanted(rule: Rule | None, key: Key, nbytes: int) -> Choice:
+def openmpi_wanted(rule: Rule | None, key: RuleKey, nbytes: int) -> AlgorithmConfig:
     """An allgather of no bytes is left alone: in place it counts none, whatever its size."""
     blind = key.collective is ALLGATHER and nbytes == 0
     if rule is None or rule.choice.is_default or blind:
         return DEFAULT
-    return mpi_libraries.openmpi.normal(key.collective, rule.choice)
+    return mpi_libraries.openmpi.canonical_config(key.collective, rule.choice)
 
 
 def classic(text: str) -> Says:
@@ -122,7 +123,7 @@ MPICH = {
     c: [
         x
         for x in mpi_libraries.mpich.candidates(c, 16, 1 << 20)
-        if mpi_libraries.mpich.order_safe(c, x)
+        if mpi_libraries.mpich.preserves_operand_order(c, x)
     ]
     for c in (ALLREDUCE, BCAST)
 }
@@ -130,13 +131,13 @@ MPICH_COMMUTATIVE = {
     ALLREDUCE: [
         x
         for x in mpi_libraries.mpich.candidates(ALLREDUCE, 16, 1 << 20)
-        if not mpi_libraries.mpich.order_safe(ALLREDUCE, x)
+        if not mpi_libraries.mpich.preserves_operand_order(ALLREDUCE, x)
     ]
 }
 
 
-def csel_call(key: Key, nbytes: int) -> mpich.Call:
-    return mpich.Call(key.p, nbytes, commutative=key.operators == "commutative", ppn=key.ppn)
+def csel_call(key: RuleKey, nbytes: int) -> mpich.CselCall:
+    return mpich.CselCall(key.p, nbytes, commutative=key.operators == "commutative", ppn=key.ppn)
 
 
 def csel(library: str, layer: mpich.Layer = mpich.MPIR) -> Callable[[str], Says]:
@@ -148,9 +149,9 @@ def csel(library: str, layer: mpich.Layer = mpich.MPIR) -> Callable[[str], Says]
 
 
 def csel_wanted(
-    generic: mpich.Tree, leaf_of: Callable[[Rule], mpich.Leaf | None] = mpich.leaf_of
-) -> Callable[[Rule | None, Key, int], mpich.Leaf]:
-    def wanted(rule: Rule | None, key: Key, nbytes: int) -> mpich.Leaf:
+    generic: mpich.Tree, leaf_of: Callable[[Rule], mpich.Leaf | None] = mpich.leaf_for_rule
+) -> Callable[[Rule | None, RuleKey, int], mpich.Leaf]:
+    def wanted(rule: Rule | None, key: RuleKey, nbytes: int) -> mpich.Leaf:
         few = nbytes // 4 < 1 << (key.p.bit_length() - 1)
         if (
             rule is None
@@ -168,26 +169,28 @@ def csel_wanted(
 # NCCL, UCC
 
 NCCL = {
-    c: [nccl_choice(way, channels) for way in ways_of(c) for channels in (0, 1, 64)]
+    c: [nccl_choice(way, channels) for way in algo_protos_of(c) for channels in (0, 1, 64)]
     for c in (ALLGATHER, ALLREDUCE, BCAST, REDUCE, REDUCE_SCATTER)
 }
-STAND_IN = Choice("ring_simple")
-UCC_CHOICES = {c: [DEFAULT, *map(Choice, UCC[c])] for c in UCC if c not in UNSPLIT}
+STAND_IN = AlgorithmConfig("ring_simple")
+UCC_CHOICES = {
+    c: [DEFAULT, *map(AlgorithmConfig, UCC[c])] for c in UCC if c not in UNSPLITTABLE_COLLECTIVES
+}
 
 
 def plugin(family: str) -> Callable[[str], Says]:
     def says(text: str) -> Says:
         rows = nccl.parse(text, family)
 
-        def decided(key: Key, nbytes: int) -> Choice | None:
-            return nccl.decide(rows, nccl.Call(key.collective, key.nodes, key.p, nbytes))
+        def decided(key: RuleKey, nbytes: int) -> AlgorithmConfig | None:
+            return nccl.decide(rows, nccl.PluginCall(key.collective, key.nodes, key.p, nbytes))
 
         return decided
 
     return says
 
 
-def plugin_wanted(family: str) -> Callable[[Rule | None, Key, int], Choice | None]:
+def plugin_wanted(family: str) -> Callable[[Rule | None, RuleKey, int], AlgorithmConfig | None]:
     left = STAND_IN if family == "nccl" else None
     return lambda rule, _key, _nbytes: (
         left if rule is None or rule.choice.is_default else rule.choice
@@ -197,7 +200,7 @@ def plugin_wanted(family: str) -> Callable[[Rule | None, Key, int], Choice | Non
 def sections(text: str) -> Says:
     conf = ucc.parse(text)
 
-    def decided(key: Key, nbytes: int) -> Choice:
+    def decided(key: RuleKey, nbytes: int) -> AlgorithmConfig:
         return ucc.decide(conf, key.collective, ucc.Team(key.nodes, key.ppn), key.memory, nbytes)
 
     return decided
@@ -214,13 +217,13 @@ def variables(dialect: Any) -> Callable[[str], Says]:
     return says
 
 
-PRESET = {c: [choice_of(n) for n in range(most + 1)] for c, most in PRESETS.items()}
-NUMBERED = {c: [Choice(name) for name in known] for c, known in MVAPICH2.items()}
+PRESET = {c: [config_of(n) for n in range(most + 1)] for c, most in MAX_PRESETS.items()}
+NUMBERED = {c: [AlgorithmConfig(name) for name in known] for c, known in MVAPICH2.items()}
 REORDERING = {
     ALLREDUCE: [
         x
         for x in mpi_libraries.openmpi.candidates(ALLREDUCE, 16, 1 << 20)
-        if not mpi_libraries.openmpi.order_safe(ALLREDUCE, x)
+        if not mpi_libraries.openmpi.preserves_operand_order(ALLREDUCE, x)
     ]
 }
 
@@ -230,31 +233,31 @@ def han(text: str) -> Says:
     return lambda key, nbytes: openmpi.han.decide(rules, key.collective, key.p, nbytes)
 
 
-def han_wanted(rule: Rule | None, key: Key, nbytes: int) -> str:
+def han_wanted(rule: Rule | None, key: RuleKey, nbytes: int) -> str:
     left = openmpi_wanted(rule, key, nbytes).is_default
     return openmpi.han.HAN if left else openmpi.han.TUNED
 
 
-def grown_into(tree: mpich.Tree) -> Wish:
-    return Wish(generic=lambda _library, _layer: tree)
+def grown_into(tree: mpich.Tree) -> ExportOptions:
+    return ExportOptions(generic=lambda _library, _layer: tree)
 
 
-ALL = Wish(commutative_only=True)
+ALL = ExportOptions(commutative_only=True)
 BOTH = ("any", "commutative")
 READERS = [
     *(
         Reader("openmpi", f"openmpi {version}", OPENMPI, FLAT, *rest)
         for version in ("4.1.8", "5.0.11")
         for rest in (
-            (Wish(), classic, openmpi_wanted),
+            (ExportOptions(), classic, openmpi_wanted),
             (ALL, classic, openmpi_wanted, ("commutative",), REORDERING),
         )
     ),
-    Reader("openmpi-han", "openmpi 5.0.11", OPENMPI, SEVERAL, Wish(), han, han_wanted),
+    Reader("openmpi-han", "openmpi 5.0.11", OPENMPI, SEVERAL, ExportOptions(), han, han_wanted),
     *(
         Reader("openmpi-json", "openmpi 6.0.0", SIX, ENDS, *rest)
         for rest in (
-            (Wish(), from_six, openmpi_wanted),
+            (ExportOptions(), from_six, openmpi_wanted),
             (ALL, from_six, openmpi_wanted, ("commutative",), REORDERING),
         )
     ),
@@ -283,7 +286,7 @@ READERS = [
         [(1, 2), (1, 6), (2, 4), (9, 1)],
         grown_into(BELOW),
         csel("mpich 5.0.2", mpich.DEVICE),
-        csel_wanted(BELOW, mpich.device.leaf_of),
+        csel_wanted(BELOW, mpich.device.leaf_for_rule),
         BOTH,
         MPICH_COMMUTATIVE,
     ),
@@ -293,19 +296,19 @@ READERS = [
             f"{family} 2.27",
             NCCL,
             SPREAD,
-            Wish(otherwise=str(STAND_IN)),
+            ExportOptions(otherwise=str(STAND_IN)),
             plugin(family),
             plugin_wanted(family),
         )
         for family in ("nccl", "rccl")
     ),
-    Reader("ucc", "ucc 1.8.0", UCC_CHOICES, SPREAD, Wish(), sections, own),
+    Reader("ucc", "ucc 1.8.0", UCC_CHOICES, SPREAD, ExportOptions(), sections, own),
     Reader(
         "intelmpi",
         "intelmpi 2021.18.1",
         PRESET,
         [(1, 6)],
-        Wish(),
+        ExportOptions(),
         variables(intelmpi.DIALECT),
         own,
         ("any",),
@@ -335,19 +338,19 @@ def tables(draw: st.DrawFn, reader: Reader) -> TuningTable:
     memory = "cuda" if reader.name == "nccl" else "host"
     places = st.tuples(st.sampled_from(sorted(reader.choices)), st.sampled_from(reader.shapes))
     for collective, shape in draw(st.sets(places, min_size=1, max_size=4)):
-        key = Key(collective, *shape, memory)
-        only = "commutative" in reader.operators and collective.reduces and draw(st.booleans())
+        key = RuleKey(collective, *shape, memory)
+        only = "commutative" in reader.operators and collective.is_reduction and draw(st.booleans())
         rules += [] if only else draw(ladders(key, reader.choices[collective]))
         further = [*reader.choices[collective], *reader.further.get(collective, ())]
         if only or (
-            "commutative" in reader.operators and collective.reduces and draw(st.booleans())
+            "commutative" in reader.operators and collective.is_reduction and draw(st.booleans())
         ):
             rules += draw(ladders(replace(key, operators="commutative"), further))
     return TuningTable(CLUSTER, reader.library, tuple(rules))
 
 
 @st.composite
-def ladders(draw: st.DrawFn, key: Key, choices: Sequence[Choice]) -> list[Rule]:
+def ladders(draw: st.DrawFn, key: RuleKey, choices: Sequence[AlgorithmConfig]) -> list[Rule]:
     starts = sorted(draw(st.sets(BOUNDS, max_size=6)))
     said = [draw(st.sampled_from(choices)) for _ in range(len(starts) + 1)]
     bounds: list[float] = [0, *starts, math.inf]
@@ -357,22 +360,22 @@ def ladders(draw: st.DrawFn, key: Key, choices: Sequence[Choice]) -> list[Rule]:
     ]
 
 
-def calls(table: TuningTable, reader: Reader) -> Iterator[tuple[Key, int]]:
+def calls(table: TuningTable, reader: Reader) -> Iterator[tuple[RuleKey, int]]:
     """Of every shape that a file could tell apart and every kind of operator, beside every bound
     that any ladder of the collective has."""
     memory = table.keys[0].memory
     for collective in {key.collective for key in table.keys}:
         bounds = {0, FAR} | {r.lo for r in table.rules if r.key.collective is collective}
-        whole = reader.name in ("intelmpi", "openmpi-han") and collective in PER_RANK
+        whole = reader.name in ("intelmpi", "openmpi-han") and collective in PER_RANK_COLLECTIVES
         for shape in reader.shapes:
             for operators in reader.operators:
-                key = Key(collective, *shape, memory, operators)
+                key = RuleKey(collective, *shape, memory, operators)
                 share = key.p if whole else 1  # such calls have as many bytes for each rank
                 sizes = {n // share * share + k * share for n in bounds for k in (-1, 0, 1)}
                 yield from ((key, n) for n in sorted(sizes) if n >= 0)
 
 
-def rule_of(table: TuningTable, key: Key, nbytes: int) -> Rule | None:
+def rule_of(table: TuningTable, key: RuleKey, nbytes: int) -> Rule | None:
     """The first that holds, of those for the operator or of those for any."""
     for wanted in (key, replace(key, operators="any")):
         for rule in table.rules:

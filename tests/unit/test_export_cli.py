@@ -15,7 +15,7 @@ from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable, read_table, write_table
+from tuner.core.table import AlgorithmConfig, TuningTable, read_table, write_table
 from tuner.formats.registry import FORMATS
 from tuner.launch import Launcher
 
@@ -51,8 +51,11 @@ def table(form: str, tmp_path: Path) -> Path:
     library, first, second = OF[form]
     made = table_of(
         {
-            (ALLREDUCE, 8): [(0, Choice(second)), (4096, Choice(second))],
-            (ALLREDUCE, 8, "commutative"): [(0, Choice(first)), (4096, Choice(second))],
+            (ALLREDUCE, 8): [(0, AlgorithmConfig(second)), (4096, AlgorithmConfig(second))],
+            (ALLREDUCE, 8, "commutative"): [
+                (0, AlgorithmConfig(first)),
+                (4096, AlgorithmConfig(second)),
+            ],
         }
     )
     memory = "cuda" if form == "nccl" else "host"
@@ -70,7 +73,7 @@ def test_a_file_is_that_of_its_table(
     form: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "file"
-    words = ["--commutative-only"] * ("commutative_only" in FORMATS[form].asks)
+    words = ["--commutative-only"] * ("commutative_only" in FORMATS[form].used_options)
     assert main(["table", "export", str(table), "--to", form, "--out", str(file), *words]) == 0
     assert main(["table", "check", str(file), "--table", str(table), *words]) == 0
     said = capsys.readouterr().out
@@ -105,7 +108,7 @@ def test_tables_of_other_libraries_are_refused(
 def test_what_cannot_be_started_is_never_proved(
     library: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = table_of({(ALLREDUCE, 8): [(0, Choice())]}, library=library)
+    table = table_of({(ALLREDUCE, 8): [(0, AlgorithmConfig())]}, library=library)
     write_table(table, tmp_path / "t.json")
     name = library.partition(" ")[0]
     for words in ((), ("--runtime", name), ("--json",)):
@@ -121,7 +124,7 @@ def test_what_a_file_has_no_use_for_is_refused(
     form: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "file"
-    for name in sorted(OPTIONS.keys() - FORMATS[form].asks):
+    for name in sorted(OPTIONS.keys() - FORMATS[form].used_options):
         asked = ["table", "export", str(table), "--to", form, *OPTIONS[name]]
         assert main([*asked, "--out", str(out)]) == 1
         said = " ".join(capsys.readouterr().err.split())
@@ -136,7 +139,7 @@ def test_an_interpreter_is_refused_where_no_rules_are_read_with_it(
     words = ["table", "export", str(table), "--to", form, "--python", str(tmp_path / "python")]
     assert main(words) == 1
     refused = "--python is for files of mpich" in " ".join(capsys.readouterr().err.split())
-    assert refused == ("generic" not in FORMATS[form].asks)
+    assert refused == ("generic" not in FORMATS[form].used_options)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +154,9 @@ def test_an_interpreter_is_refused_where_no_rules_are_read_with_it(
 def test_a_proof_refuses_what_it_has_no_use_for(
     library: str, words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_table(table_of({(ALLREDUCE, 2): [(0, Choice())]}, library=library), tmp_path / "t.json")
+    write_table(
+        table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig())]}, library=library), tmp_path / "t.json"
+    )
     assert main(["table", "prove", str(tmp_path / "t.json"), *words]) == 1
     assert said in " ".join(capsys.readouterr().err.split())
 
@@ -159,7 +164,7 @@ def test_a_proof_refuses_what_it_has_no_use_for(
 def test_more_hosts_than_given_cannot_be_proved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: Launcher
 ) -> None:
-    made = table_of({(ALLREDUCE, 8): [(0, Choice())]}, library=launcher.version())
+    made = table_of({(ALLREDUCE, 8): [(0, AlgorithmConfig())]}, library=launcher.version())
     rules = tuple(replace(r, key=replace(r.key, nodes=4, ppn=2)) for r in made.rules)
     write_table(TuningTable(CLUSTER, made.library, rules), tmp_path / "t.json")
     for hosts, said in (("a,b", "the 2 hosts given"), ("a", "the 1 host given")):
@@ -171,7 +176,7 @@ def test_what_is_no_text_is_no_file_of_a_library(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, file = tmp_path / "t.json", tmp_path / "rules"
-    write_table(table_of({(ALLREDUCE, 4): [(0, Choice())]}), table)
+    write_table(table_of({(ALLREDUCE, 4): [(0, AlgorithmConfig())]}), table)
     file.write_bytes(b"\xff\xfe\x00rules")
     assert main(["table", "check", str(file), "--table", str(table)]) == 1
     said = capsys.readouterr().err
@@ -197,7 +202,7 @@ def test_a_table_is_written_by_hand_as_documented(
     assert main(["table", "export", "table.json", "--to", "intelmpi"]) == 0
     assert "ALLREDUCE='5:0-65535;16'" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"only for openmpi and mpich: .* docs/formats.md shows"):
-        mpi_libraries.named("intelmpi 2021.18.1")
+        mpi_libraries.library_module("intelmpi 2021.18.1")
 
 
 def test_shapes_of_as_many_ranks_are_exported_one_at_a_time(
@@ -206,7 +211,9 @@ def test_shapes_of_as_many_ranks_are_exported_one_at_a_time(
     rules = [
         replace(rule, key=replace(rule.key, nodes=nodes, ppn=8 // nodes))
         for nodes, name in ((4, "ring"), (8, "rabenseifner"))
-        for rule in table_of({(ALLREDUCE, 8): [(0, Choice()), (4096, Choice(name))]}).rules
+        for rule in table_of(
+            {(ALLREDUCE, 8): [(0, AlgorithmConfig()), (4096, AlgorithmConfig(name))]}
+        ).rules
     ]
     path, file = tmp_path / "table.json", tmp_path / "file"
     write_table(TuningTable(CLUSTER, "openmpi 5.0.11", tuple(rules)), path)
@@ -232,11 +239,11 @@ def test_rules_that_a_file_cannot_hold_are_named_with_what_holds_them(
     assert main(["table", "export", str(table), "--to", form, "--out", file]) == 0
     said = capsys.readouterr().out
     hint = "for commutative operators alone left out: --commutative-only has them"
-    assert (hint in said) == ("commutative_only" in FORMATS[form].asks)
+    assert (hint in said) == ("commutative_only" in FORMATS[form].used_options)
     rules = read_table(table).rules
     safe = sum(rule.key.operators == "any" for rule in rules)
     held = f"the decisions of {safe} of {len(rules)} rules,"
-    assert (held in said) == ("commutative_only" in FORMATS[form].asks)
+    assert (held in said) == ("commutative_only" in FORMATS[form].used_options)
 
 
 @pytest.mark.parametrize(("form", "name"), [("nccl", "tree_simple"), ("intelmpi", "preset_1")])
@@ -245,7 +252,9 @@ def test_a_stand_in_for_the_default_is_told(
 ) -> None:
     """When it is written, and to who compares the file without naming it, once for each call."""
     library, first, _ = OF[form]
-    made = table_of({(ALLREDUCE, 8): [(0, Choice()), (4096, Choice(first))]}, library=library)
+    made = table_of(
+        {(ALLREDUCE, 8): [(0, AlgorithmConfig()), (4096, AlgorithmConfig(first))]}, library=library
+    )
     memory = "cuda" if form == "nccl" else "host"
     rules = tuple(replace(r, key=replace(r.key, memory=memory)) for r in made.rules)
     path, file = str(tmp_path / "table.json"), str(tmp_path / "file")
@@ -297,7 +306,7 @@ def test_a_file_of_another_library_is_told(
 ) -> None:
     table, file = tmp_path / "t.json", tmp_path / "rules"
     for library, text, own in (("mpich 5.0.2", "2 1\n", "JSON"), ("ucc 1.8.0", "{}", "no JSON")):
-        write_table(table_of({(ALLREDUCE, 4): [(0, Choice())]}, library=library), table)
+        write_table(table_of({(ALLREDUCE, 4): [(0, AlgorithmConfig())]}, library=library), table)
         file.write_text(text)
         assert main(["table", "check", str(file), "--table", str(table)]) == 1
         said = capsys.readouterr().err
@@ -307,7 +316,7 @@ def test_a_file_of_another_library_is_told(
 def test_who_has_rules_for_some_operators_alone_is_told_how_to_ask(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = table_of({(ALLREDUCE, 4, "commutative"): [(0, Choice())]})
+    made = table_of({(ALLREDUCE, 4, "commutative"): [(0, AlgorithmConfig())]})
     write_table(made, tmp_path / "t.json")
     asked = ["select", str(tmp_path / "t.json"), "--collective", "allreduce", "--size", "1KiB"]
     assert main([*asked, "--p", "4"]) == 1
@@ -332,7 +341,7 @@ def test_names_in_a_table_do_not_reach_the_terminal_as_they_are(
     form: str, library: str, memory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for params in ({}, {"segment": 8}):
-        made = table_of({(ALLREDUCE, 4): [(0, Choice("[2J", params))]}, library=library)
+        made = table_of({(ALLREDUCE, 4): [(0, AlgorithmConfig("[2J", params))]}, library=library)
         rules = tuple(replace(rule, key=replace(rule.key, memory=memory)) for rule in made.rules)
         write_table(TuningTable(CLUSTER, library, rules), tmp_path / "t.json")
         plain = (tmp_path / "t.json").read_text()

@@ -13,13 +13,13 @@ from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable
+from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import intelmpi
 from tuner.formats.intelmpi import DIALECT
-from tuner.mpi_libraries.intelmpi import PER_RANK, PRESETS, choice_of
+from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, config_of
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER
-ONE, FIVE = choice_of(1), choice_of(5)
+ONE, FIVE = config_of(1), config_of(5)
 
 
 def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
@@ -28,9 +28,9 @@ def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
 
 TABLE = table(
     {
-        (ALLREDUCE, 3): [(0, FIVE), (1024, choice_of(16)), (4096, ONE)],
-        (BCAST, 3): [(0, Choice())],
-        (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
+        (ALLREDUCE, 3): [(0, FIVE), (1024, config_of(16)), (4096, ONE)],
+        (BCAST, 3): [(0, AlgorithmConfig())],
+        (ALLGATHER, 3): [(0, config_of(3)), (3000, config_of(2))],
     }
 )
 FILE = """\
@@ -63,32 +63,32 @@ def test_golden_file() -> None:
     ],
 )
 def test_decisions(collective: Collective, nbytes: int, preset: int) -> None:
-    assert DIALECT.decide(DIALECT.parse(FILE), collective, 3, nbytes) == choice_of(preset)
+    assert DIALECT.decide(DIALECT.parse(FILE), collective, 3, nbytes) == config_of(preset)
 
 
 def test_a_file_forgets_what_another_one_has_set() -> None:
     other = DIALECT.emit(table({(BCAST, 3): [(0, FIVE)], (ALLREDUCE, 3): [(0, ONE)]}))
-    names = [f"I_MPI_ADJUST_{c.upper()}" for c in PRESETS]
+    names = [f"I_MPI_ADJUST_{c.upper()}" for c in MAX_PRESETS]
     script = "\n".join([other, FILE, *(f"printenv {name} || echo -" for name in names)])
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["3:0-999;2", "5:0-1023;16:1024-4095;1", "-", "-", "-", "-"]
 
 
 def test_rules_for_less_than_a_byte_of_each_rank_get_no_entry() -> None:
-    rungs = [(0, FIVE), (3000, ONE), (3001, FIVE), (3002, ONE), (6000, choice_of(2))]
+    rungs = [(0, FIVE), (3000, ONE), (3001, FIVE), (3002, ONE), (6000, config_of(2))]
     text = DIALECT.emit(table({(ALLGATHER, 3): rungs}))
     assert "export I_MPI_ADJUST_ALLGATHER='5:0-999;1:1000-1000;1:1001-1999;2'" in text
 
 
 def test_the_own_decision_has_no_number() -> None:
-    mixed = table({(ALLREDUCE, 4): [(0, Choice()), (1024, FIVE)]})
+    mixed = table({(ALLREDUCE, 4): [(0, AlgorithmConfig()), (1024, FIVE)]})
     with pytest.raises(InputError, match=r"\[0, 1024\) bytes: 'default': .*has no number"):
         DIALECT.emit(mixed)
-    text = DIALECT.emit(mixed, otherwise=intelmpi.otherwise_of("preset_1"))
+    text = DIALECT.emit(mixed, fallback=intelmpi.fallback_of("preset_1"))
     assert "='1:0-1023;5'\n" in text
     assert "a stand-in must be named" in DIALECT.check(mixed, text)[0]
     with pytest.raises(InputError, match="it has preset_0 to preset_32"):
-        intelmpi.otherwise_of("ring")
+        intelmpi.fallback_of("ring")
 
 
 def test_one_file_is_for_one_number_of_ranks() -> None:
@@ -110,16 +110,16 @@ def test_commutative_rules_only_on_request() -> None:
 @pytest.mark.parametrize(
     ("collective", "choice", "message"),
     [
-        (ALLREDUCE, Choice("ring"), "no allreduce 'ring': it has preset_0 to preset_32"),
-        (BCAST, Choice("preset_23"), "it has preset_0 to preset_22"),
-        (BCAST, Choice("preset_01"), "no bcast 'preset_01'"),
-        (BCAST, Choice("preset_1", {"segment": 8}), "takes no parameters"),
-        (BCAST, Choice("preset_1", via="schedule"), "no bcast"),
+        (ALLREDUCE, AlgorithmConfig("ring"), "no allreduce 'ring': it has preset_0 to preset_32"),
+        (BCAST, AlgorithmConfig("preset_23"), "it has preset_0 to preset_22"),
+        (BCAST, AlgorithmConfig("preset_01"), "no bcast 'preset_01'"),
+        (BCAST, AlgorithmConfig("preset_1", {"segment": 8}), "takes no parameters"),
+        (BCAST, AlgorithmConfig("preset_1", via="schedule"), "no bcast"),
         (Collective.REDUCE_SCATTER, ONE, "reduce_scatter are not supported"),
     ],
 )
 def test_inexpressible_rules_are_refused_by_name(
-    collective: Collective, choice: Choice, message: str
+    collective: Collective, choice: AlgorithmConfig, message: str
 ) -> None:
     with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[.*{message}"):
         DIALECT.emit(table({(collective, 8): [(0, ONE), (64, choice)]}))
@@ -194,7 +194,7 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
     assert any(difference in sentence for sentence in found), found
 
 
-COLLECTIVES = st.sampled_from(sorted(PRESETS))
+COLLECTIVES = st.sampled_from(sorted(MAX_PRESETS))
 RUNGS = st.dictionaries(st.integers(1, 1 << 20), st.integers(0, 5), max_size=8)
 
 
@@ -203,13 +203,13 @@ RUNGS = st.dictionaries(st.integers(1, 1 << 20), st.integers(0, 5), max_size=8)
 def test_any_table_reads_back(
     rungs: dict[int, int], first: int, p: int, collective: Collective
 ) -> None:
-    ladder = [(0, choice_of(first)), *((n, choice_of(k)) for n, k in sorted(rungs.items()))]
+    ladder = [(0, config_of(first)), *((n, config_of(k)) for n, k in sorted(rungs.items()))]
     made = table({(collective, p): ladder})
     text = DIALECT.emit(made)
     assert DIALECT.check(made, text) == []
     found = DIALECT.parse(text)
     for rule in made.rules:
-        scale = p if collective in PER_RANK else 1
+        scale = p if collective in PER_RANK_COLLECTIVES else 1
         last = min(rule.hi, 1 << 40) - 1
         for nbytes in (-(-rule.lo // scale) * scale, int(last) // scale * scale):
             if rule.lo <= nbytes < rule.hi:

@@ -28,9 +28,9 @@ from tests.support.trees import (
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable
+from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import mpich
-from tuner.formats.mpich import Call
+from tuner.formats.mpich import CselCall
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 LATE: Node = {
@@ -41,18 +41,21 @@ LATE: Node = {
     "comm_type=inter": {"algorithm=MPIR_Allreduce_inter_reduce_exchange_bcast": {}},
 }
 NO_PARAMETERS: list[Any] = [5, None, [], [[1]], "k=2", {"k=2": 1}, {"k=2": {"k=3": {}}}]
-PIPELINE = Choice("pipeline", {"segment": 8192})
+PIPELINE = AlgorithmConfig("pipeline", {"segment": 8192})
 TABLE = table_of(
     {
-        (BCAST, 4): [(0, Choice()), (1024, PIPELINE)],
-        (BCAST, 8): [(0, Choice("binomial")), (1024, Choice())],
-        (ALLREDUCE, 4): [(0, Choice()), (1024, Choice("recursive_doubling"))],
-        (ALLREDUCE, 4, "commutative"): [(0, Choice("rabenseifner")), (1024, Choice("ring"))],
+        (BCAST, 4): [(0, AlgorithmConfig()), (1024, PIPELINE)],
+        (BCAST, 8): [(0, AlgorithmConfig("binomial")), (1024, AlgorithmConfig())],
+        (ALLREDUCE, 4): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("recursive_doubling"))],
+        (ALLREDUCE, 4, "commutative"): [
+            (0, AlgorithmConfig("rabenseifner")),
+            (1024, AlgorithmConfig("ring")),
+        ],
     }
 )
 
 
-def leaf(collective: Collective, call: Call) -> str:
+def leaf(collective: Collective, call: CselCall) -> str:
     tree = mpich.parse(mpich.emit(TABLE, GENERIC))
     return mpich.decide(tree, collective, call).name.partition("intra_")[2]
 
@@ -60,35 +63,35 @@ def leaf(collective: Collective, call: Call) -> str:
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (Call(4, 0), "smp"),
-        (Call(4, 1023), "binomial"),
-        (Call(4, 1024), "pipelined_tree"),
-        (Call(4, 1 << 40), "pipelined_tree"),
-        (Call(3, 1024), "binomial"),
-        (Call(5, 1024), "binomial"),
-        (Call(8, 1023), "binomial"),
-        (Call(8, 1024), "binomial"),
-        (Call(8, 12289), "scatter_ring_allgather"),
-        (Call(9, 1), "scatter_ring_allgather"),
-        (Call(4, 0, hierarchy="node"), "binomial"),
+        (CselCall(4, 0), "smp"),
+        (CselCall(4, 1023), "binomial"),
+        (CselCall(4, 1024), "pipelined_tree"),
+        (CselCall(4, 1 << 40), "pipelined_tree"),
+        (CselCall(3, 1024), "binomial"),
+        (CselCall(5, 1024), "binomial"),
+        (CselCall(8, 1023), "binomial"),
+        (CselCall(8, 1024), "binomial"),
+        (CselCall(8, 12289), "scatter_ring_allgather"),
+        (CselCall(9, 1), "scatter_ring_allgather"),
+        (CselCall(4, 0, hierarchy="node"), "binomial"),
     ],
 )
-def test_bcast_decisions(call: Call, name: str) -> None:
+def test_bcast_decisions(call: CselCall, name: str) -> None:
     assert leaf(BCAST, call) == name
 
 
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (Call(4, 1023), "reduce_scatter_allgather"),
-        (Call(4, 8), "recursive_doubling"),  # two elements are too few for Rabenseifner
-        (Call(4, 1023, built_in=False), "recursive_doubling"),
-        (Call(4, 1024), "ring"),
-        (Call(4, 1024, commutative=False), "recursive_doubling"),
-        (Call(2, 1024), "reduce_scatter_allgather"),
+        (CselCall(4, 1023), "reduce_scatter_allgather"),
+        (CselCall(4, 8), "recursive_doubling"),  # two elements are too few for Rabenseifner
+        (CselCall(4, 1023, built_in=False), "recursive_doubling"),
+        (CselCall(4, 1024), "ring"),
+        (CselCall(4, 1024, commutative=False), "recursive_doubling"),
+        (CselCall(2, 1024), "reduce_scatter_allgather"),
     ],
 )
-def test_allreduce_guards(call: Call, name: str) -> None:
+def test_allreduce_guards(call: CselCall, name: str) -> None:
     assert leaf(ALLREDUCE, call) == name
 
 
@@ -132,7 +135,7 @@ def test_check_sees_a_moved_bound() -> None:
 
 def test_check_sees_calls_beyond_a_bound_of_elements() -> None:
     """How many bytes `count<pow2` ends at no condition says: it hangs on ranks and elements."""
-    table = table_of({(ALLREDUCE, 8, "commutative"): [(0, Choice("rabenseifner"))]})
+    table = table_of({(ALLREDUCE, 8, "commutative"): [(0, AlgorithmConfig("rabenseifner"))]})
     text = mpich.emit(table, GENERIC)
     assert mpich.check(table, text, GENERIC) == []
     (large,), (small,) = RABENSEIFNER, DOUBLING
@@ -145,10 +148,10 @@ def test_a_number_of_ranks_below_other_conditions_is_misread_as_the_library_does
     small = {"comm_size<8": BINOMIAL, "comm_size=any": RING}
     for above, at_eight in (("comm_hierarchy=any", RING), ("avg_msg_size=any", BINOMIAL)):
         tree = mpich.parse(json.dumps({"collective=bcast": {above: small}}))
-        assert f"algorithm={mpich.decide(tree, BCAST, Call(8, 1)).name}" in at_eight
-        assert f"algorithm={mpich.decide(tree, BCAST, Call(7, 1)).name}" in BINOMIAL
+        assert f"algorithm={mpich.decide(tree, BCAST, CselCall(8, 1)).name}" in at_eight
+        assert f"algorithm={mpich.decide(tree, BCAST, CselCall(7, 1)).name}" in BINOMIAL
     tree = mpich.parse(mpich.emit(TABLE, {**GENERIC, "collective=allreduce": LATE}))
-    found = [mpich.decide(tree, ALLREDUCE, Call(p, 1)).name for p in (2, 3, 5)]
+    found = [mpich.decide(tree, ALLREDUCE, CselCall(p, 1)).name for p in (2, 3, 5)]
     assert [f"algorithm={name}" in DOUBLING for name in found] == [True, True, False]
 
 
@@ -211,28 +214,31 @@ def test_check_sees_what_the_table_does_not_have() -> None:
 @pytest.mark.parametrize("algorithm", ["ring", "rabenseifner"])
 def test_unsafe_rules_need_the_commutative_ladder(algorithm: str) -> None:
     with pytest.raises(InputError, match=f"on 2 ranks.*{algorithm}.*non-commutative"):
-        mpich.emit(table_of({(ALLREDUCE, 2): [(0, Choice(algorithm))]}), GENERIC)
+        mpich.emit(table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig(algorithm))]}), GENERIC)
 
 
-@pytest.mark.parametrize("choice", [Choice("split_binary"), Choice("pipeline"), Choice("nonsense")])
-def test_foreign_rules_are_refused_by_name_or_replaced(choice: Choice) -> None:
-    table = table_of({(BCAST, 2): [(0, Choice()), (64, choice)]})
+@pytest.mark.parametrize(
+    "choice",
+    [AlgorithmConfig("split_binary"), AlgorithmConfig("pipeline"), AlgorithmConfig("nonsense")],
+)
+def test_foreign_rules_are_refused_by_name_or_replaced(choice: AlgorithmConfig) -> None:
+    table = table_of({(BCAST, 2): [(0, AlgorithmConfig()), (64, choice)]})
     with pytest.raises(InputError, match=rf"bcast on 2 ranks, \[64, inf\) bytes: '{choice}'"):
         mpich.emit(table, GENERIC)
-    replaced, lost = mpich.portable(table)
+    replaced, lost = mpich.drop_inexpressible(table)
     assert lost == (f"bcast on 2 ranks, [64, inf) bytes: '{choice}'",)
     assert all(rule.choice.is_default for rule in replaced.rules)
     assert mpich.emit(replaced, GENERIC)
 
 
 def test_rules_safe_elsewhere_but_not_in_mpich_keep_their_place_for_commutative_operators() -> None:
-    choice = Choice("rabenseifner")
+    choice = AlgorithmConfig("rabenseifner")
     rungs = [(0, choice)]
     table = table_of({(ALLREDUCE, 4): rungs, (ALLREDUCE, 4, "commutative"): rungs})
-    replaced, lost = mpich.portable(table)
+    replaced, lost = mpich.drop_inexpressible(table)
     assert len(lost) == 1
     assert {rule.key.operators: rule.choice for rule in replaced.rules} == {
-        "any": Choice(),
+        "any": AlgorithmConfig(),
         "commutative": choice,
     }
     assert mpich.emit(replaced, GENERIC)
@@ -242,9 +248,9 @@ def test_rules_safe_elsewhere_but_not_in_mpich_keep_their_place_for_commutative_
 def test_segments_are_what_an_int_of_the_library_holds(segment: int) -> None:
     """It reads 4294967297 as 1."""
     for allowed in (0, 2**31 - 1):
-        choice = Choice("pipeline", {"segment": allowed})
+        choice = AlgorithmConfig("pipeline", {"segment": allowed})
         assert mpich.emit(table_of({(BCAST, 2): [(0, choice)]}), GENERIC)
-    table = table_of({(BCAST, 2): [(0, Choice("pipeline", {"segment": segment}))]})
+    table = table_of({(BCAST, 2): [(0, AlgorithmConfig("pipeline", {"segment": segment}))]})
     with pytest.raises(InputError, match=r"MPICH has segments of 0 \(none\) to 2147483647 bytes"):
         mpich.emit(table, GENERIC)
 
@@ -322,7 +328,7 @@ def test_names_of_a_file_are_said_on_one_line_and_short(tree: Node) -> None:
 
 def test_truncated_and_repeated() -> None:
     text = json.dumps({"collective=bcast": BCAST_RULE})
-    assert mpich.decide(mpich.parse(text), BCAST, Call(2, 9)).name.endswith("binomial")
+    assert mpich.decide(mpich.parse(text), BCAST, CselCall(2, 9)).name.endswith("binomial")
     with pytest.raises(InputError, match="truncated"):
         mpich.parse(text[:-5])
     with pytest.raises(InputError, match="listed twice"):
@@ -330,7 +336,7 @@ def test_truncated_and_repeated() -> None:
     with pytest.raises(InputError, match="longer than any library reads"):
         mpich.parse('{"collective=bcast": %s}' % ("9" * 5000))
     with pytest.raises(InputError, match="must hold every collective"):
-        mpich.decide(mpich.parse(text), ALLREDUCE, Call(2, 9))
+        mpich.decide(mpich.parse(text), ALLREDUCE, CselCall(2, 9))
 
 
 @pytest.mark.parametrize(
@@ -359,18 +365,18 @@ def test_generic_tuning_is_found_in_a_binary(tmp_path: Path) -> None:
     shared, below, own = map(json.dumps, (SHARED, BELOW, GENERIC))
     layers = (mpich.SHARED_MEMORY, mpich.DEVICE, mpich.MPIR)
     library.write_bytes(binary_of(shared, below, own, *(layer.variable for layer in layers)))
-    assert [mpich.generic_tuning(library, layer) for layer in layers] == [SHARED, BELOW, GENERIC]
-    assert mpich.own_trees(library) == mpich.OwnTrees(GENERIC, BELOW, SHARED)
+    assert [mpich.read_generic_tree(library, layer) for layer in layers] == [SHARED, BELOW, GENERIC]
+    assert mpich.read_generic_trees(library) == mpich.GenericTrees(GENERIC, BELOW, SHARED)
     library.write_bytes(binary_of(shared, below, own, mpich.MPIR.variable))
-    assert mpich.generic_tuning(library) == GENERIC
-    assert mpich.own_trees(library) == mpich.OwnTrees(GENERIC)
+    assert mpich.read_generic_tree(library) == GENERIC
+    assert mpich.read_generic_trees(library) == mpich.GenericTrees(GENERIC)
     with pytest.raises(InputError, match=r"no device layer with a tuning file \(MPIR_CVAR_CH4_"):
-        mpich.generic_tuning(library, mpich.DEVICE)
+        mpich.read_generic_tree(library, mpich.DEVICE)
     library.write_bytes(binary_of(shared, below))
     with pytest.raises(InputError, match="no collective selection rules"):
-        mpich.generic_tuning(library)
+        mpich.read_generic_tree(library)
     with pytest.raises(InputError, match="cannot be read"):
-        mpich.generic_tuning(tmp_path / "missing.so")
+        mpich.read_generic_tree(tmp_path / "missing.so")
 
 
 @pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
@@ -384,9 +390,13 @@ def test_candidates_can_be_forced_and_written(collective: Collective, nbytes: in
             assert not forced
         else:
             assert forced[f"MPIR_CVAR_{collective.upper()}_DEVICE_COLLECTIVE"] == 0
-        rungs = [(0, arm)] if mpi_libraries.mpich.order_safe(collective, arm) else [(0, Choice())]
+        rungs = (
+            [(0, arm)]
+            if mpi_libraries.mpich.preserves_operand_order(collective, arm)
+            else [(0, AlgorithmConfig())]
+        )
         ladders: dict[tuple[Collective | int | str, ...], Rungs] = {(collective, 4): rungs}
-        if collective.reduces:
+        if collective.is_reduction:
             ladders[collective, 4, "commutative"] = [(0, arm)]
         assert mpich.emit(table_of(ladders), GENERIC)
 
@@ -402,7 +412,9 @@ LADDERS = st.dictionaries(
 
 @settings(max_examples=40, deadline=None)
 @given(ladders=LADDERS, first=CHOICES)
-def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choice) -> None:
+def test_any_table_reads_back(
+    ladders: dict[int, dict[int, AlgorithmConfig]], first: AlgorithmConfig
+) -> None:
     table = table_of(
         {(BCAST, p): [(0, first), *sorted(rungs.items())] for p, rungs in ladders.items()}
     )
@@ -417,7 +429,7 @@ def test_mvapich_has_rules_by_ranks_per_node() -> None:
     assert mpich.check(table, text, DENSE) == []
 
     def found(p: int, nbytes: int, ppn: int) -> str:
-        return mpich.decide(tree, BCAST, Call(p, nbytes, ppn=ppn)).name.partition("intra_")[2]
+        return mpich.decide(tree, BCAST, CselCall(p, nbytes, ppn=ppn)).name.partition("intra_")[2]
 
     assert [found(4, n, ppn) for n in (1023, 1024) for ppn in (1, 2)] == [
         "binomial",

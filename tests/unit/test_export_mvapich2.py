@@ -10,14 +10,14 @@ from tests.support.ladders import Rungs, table_of
 from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable
+from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import mvapich2
 from tuner.formats.mvapich2 import DIALECT
-from tuner.formats.registry import FORMATS, Wish
+from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.mpi_libraries.mvapich2 import ALGORITHMS
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
-BINOMIAL, RING = Choice("binomial"), Choice("scatter_allgather_ring")
+BINOMIAL, RING = AlgorithmConfig("binomial"), AlgorithmConfig("scatter_allgather_ring")
 
 
 def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
@@ -26,8 +26,8 @@ def table(ladders: dict[tuple[Collective, int], Rungs]) -> TuningTable:
 
 TABLE = table(
     {
-        (BCAST, 8): [(0, BINOMIAL), (8192, RING), (1 << 20, Choice("two_level_pipeline"))],
-        (ALLREDUCE, 8): [(0, Choice("recursive_doubling"))],
+        (BCAST, 8): [(0, BINOMIAL), (8192, RING), (1 << 20, AlgorithmConfig("two_level_pipeline"))],
+        (ALLREDUCE, 8): [(0, AlgorithmConfig("recursive_doubling"))],
     }
 )
 FILE = """\
@@ -53,15 +53,15 @@ def test_golden_file() -> None:
     ],
 )
 def test_decisions(nbytes: int, name: str) -> None:
-    assert DIALECT.decide(DIALECT.parse(FILE), BCAST, 8, nbytes) == Choice(name)
+    assert DIALECT.decide(DIALECT.parse(FILE), BCAST, 8, nbytes) == AlgorithmConfig(name)
 
 
 def test_order_is_kept_unless_every_operator_commutes() -> None:
-    unsafe = table({(ALLREDUCE, 8): [(0, Choice("rabenseifner"))]})
+    unsafe = table({(ALLREDUCE, 8): [(0, AlgorithmConfig("rabenseifner"))]})
     form = FORMATS["mvapich2"]
     with pytest.raises(InputError, match=r"allreduce on 8 ranks, \[0, inf\).* non-commutative"):
-        form.emit(unsafe, Wish())
-    assert "='2'" in form.emit(unsafe, Wish(commutative_only=True))[0]
+        form.emit(unsafe, ExportOptions())
+    assert "='2'" in form.emit(unsafe, ExportOptions(commutative_only=True))[0]
 
 
 def test_what_is_left_to_the_library_is_unset() -> None:
@@ -71,12 +71,12 @@ def test_what_is_left_to_the_library_is_unset() -> None:
 
 
 def test_the_own_decision_has_no_number() -> None:
-    mixed = table({(BCAST, 8): [(0, Choice()), (64, RING)]})
+    mixed = table({(BCAST, 8): [(0, AlgorithmConfig()), (64, RING)]})
     with pytest.raises(InputError, match="has no number: name a stand-in"):
         DIALECT.emit(mixed)
-    assert "='1:0-63,5:64-+'" in DIALECT.emit(mixed, otherwise=mvapich2.otherwise_of("binomial"))
+    assert "='1:0-63,5:64-+'" in DIALECT.emit(mixed, fallback=mvapich2.fallback_of("binomial"))
     with pytest.raises(InputError, match="no algorithm 'tree': choose one of"):
-        mvapich2.otherwise_of("tree")
+        mvapich2.fallback_of("tree")
 
 
 def test_more_rules_than_places_are_refused() -> None:
@@ -88,14 +88,18 @@ def test_more_rules_than_places_are_refused() -> None:
 @pytest.mark.parametrize(
     ("collective", "choice", "message"),
     [
-        (BCAST, Choice("knomial"), "no bcast algorithm 'knomial': it has binomial, two_level"),
-        (BCAST, Choice("binomial", {"segment": 8}), "takes no parameters"),
-        (BCAST, Choice("binomial", via="schedule"), "no bcast algorithm"),
+        (
+            BCAST,
+            AlgorithmConfig("knomial"),
+            "no bcast algorithm 'knomial': it has binomial, two_level",
+        ),
+        (BCAST, AlgorithmConfig("binomial", {"segment": 8}), "takes no parameters"),
+        (BCAST, AlgorithmConfig("binomial", via="schedule"), "no bcast algorithm"),
         (Collective.REDUCE, BINOMIAL, "rules for reduce are not supported"),
     ],
 )
 def test_inexpressible_rules_are_refused_by_name(
-    collective: Collective, choice: Choice, message: str
+    collective: Collective, choice: AlgorithmConfig, message: str
 ) -> None:
     with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[.*{message}"):
         DIALECT.emit(table({(collective, 8): [(0, BINOMIAL), (64, choice)]}))
@@ -145,12 +149,12 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
     assert any(difference in sentence for sentence in found), found
 
 
-CHOICES = st.sampled_from([Choice(name) for name in ALGORITHMS[BCAST]])
+CHOICES = st.sampled_from([AlgorithmConfig(name) for name in ALGORITHMS[BCAST]])
 
 
 @settings(max_examples=40, deadline=None)
 @given(rungs=st.dictionaries(st.integers(1, 1 << 30), CHOICES, max_size=8), first=CHOICES)
-def test_any_table_reads_back(rungs: dict[int, Choice], first: Choice) -> None:
+def test_any_table_reads_back(rungs: dict[int, AlgorithmConfig], first: AlgorithmConfig) -> None:
     made = table({(BCAST, 8): [(0, first), *sorted(rungs.items())]})
     text = DIALECT.emit(made)
     assert DIALECT.check(made, text) == []

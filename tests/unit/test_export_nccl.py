@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable
+from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import nccl
-from tuner.formats.nccl import Call
-from tuner.formats.nccl.csv_rules import LARGEST
-from tuner.mpi_libraries.nccl.names import choice_of, way_of, ways_of
+from tuner.formats.nccl import PluginCall
+from tuner.formats.nccl.csv_rules import MAX_SIZE_BYTES
+from tuner.mpi_libraries.nccl.names import algo_proto_and_channels, algo_protos_of, config_of
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
-TREE, RING = Choice("tree_ll128"), Choice("ring_simple", {"channels": 16})
-OTHERWISE = Choice("tree_simple")
+TREE, RING = AlgorithmConfig("tree_ll128"), AlgorithmConfig("ring_simple", {"channels": 16})
+OTHERWISE = AlgorithmConfig("tree_simple")
 
 
 def on_gpus(
@@ -34,8 +34,8 @@ def on_gpus(
 
 TABLE = on_gpus(
     {
-        (ALLREDUCE, 16): [(0, TREE), (65536, Choice("nvls_simple")), (1 << 20, RING)],
-        (ALLGATHER, 16): [(0, Choice("ring_ll")), (4096, Choice("pat_simple"))],
+        (ALLREDUCE, 16): [(0, TREE), (65536, AlgorithmConfig("nvls_simple")), (1 << 20, RING)],
+        (ALLGATHER, 16): [(0, AlgorithmConfig("ring_ll")), (4096, AlgorithmConfig("pat_simple"))],
     },
     nodes=2,
 )
@@ -61,40 +61,45 @@ def test_golden_file() -> None:
 @pytest.mark.parametrize(
     ("call", "choice"),
     [
-        (Call(ALLREDUCE, 2, 16, 65535), TREE),
-        (Call(ALLREDUCE, 2, 16, 65536), Choice("nvls_simple")),
-        (Call(ALLREDUCE, 2, 16, (1 << 20) - 1), Choice("nvls_simple")),
-        (Call(ALLREDUCE, 2, 16, 1 << 20), RING),
-        (Call(ALLREDUCE, 2, 16, 1 << 33), RING),  # above 4 GiB the plugin's own sample ends
-        (Call(ALLREDUCE, 1, 16, 0), Choice("ring_simple")),
-        (Call(ALLREDUCE, 2, 8, 0), Choice("ring_simple")),
-        (Call(BCAST, 7, 7, 9, pipe_ops=3, registered=1), Choice("ring_simple")),
+        (PluginCall(ALLREDUCE, 2, 16, 65535), TREE),
+        (PluginCall(ALLREDUCE, 2, 16, 65536), AlgorithmConfig("nvls_simple")),
+        (PluginCall(ALLREDUCE, 2, 16, (1 << 20) - 1), AlgorithmConfig("nvls_simple")),
+        (PluginCall(ALLREDUCE, 2, 16, 1 << 20), RING),
+        (PluginCall(ALLREDUCE, 2, 16, 1 << 33), RING),  # above 4 GiB the plugin's own sample ends
+        (PluginCall(ALLREDUCE, 1, 16, 0), AlgorithmConfig("ring_simple")),
+        (PluginCall(ALLREDUCE, 2, 8, 0), AlgorithmConfig("ring_simple")),
+        (PluginCall(BCAST, 7, 7, 9, pipe_ops=3, registered=1), AlgorithmConfig("ring_simple")),
     ],
 )
-def test_decisions(call: Call, choice: Choice) -> None:
+def test_decisions(call: PluginCall, choice: AlgorithmConfig) -> None:
     assert nccl.decide(nccl.parse(FILE), call) == choice
 
 
 def test_what_is_left_to_nccl_needs_a_stand_in() -> None:
-    table = on_gpus({(ALLREDUCE, 8): [(0, Choice()), (4096, RING)]})
+    table = on_gpus({(ALLREDUCE, 8): [(0, AlgorithmConfig()), (4096, RING)]})
     with pytest.raises(InputError, match=r"\[0, 4096\) bytes: 'default': .* one channel: name"):
         nccl.emit(table)
-    text = nccl.emit(table, nccl.otherwise_of("tree_simple"))
+    text = nccl.emit(table, nccl.fallback_of("tree_simple"))
     rows = nccl.parse(text)
-    assert nccl.decide(rows, Call(ALLREDUCE, 1, 8, 4095)) == OTHERWISE
-    assert nccl.decide(rows, Call(ALLREDUCE, 3, 9, 4096)) == OTHERWISE
-    assert nccl.decide(rows, Call(BCAST, 1, 8, 1)) == Choice("ring_simple")  # it has no tree
+    assert nccl.decide(rows, PluginCall(ALLREDUCE, 1, 8, 4095)) == OTHERWISE
+    assert nccl.decide(rows, PluginCall(ALLREDUCE, 3, 9, 4096)) == OTHERWISE
+    assert nccl.decide(rows, PluginCall(BCAST, 1, 8, 1)) == AlgorithmConfig(
+        "ring_simple"
+    )  # it has no tree
     assert nccl.check(table, text, OTHERWISE) == []
     with pytest.raises(InputError, match="no way 'tree' for allreduce: choose one of"):
-        nccl.otherwise_of("tree")
+        nccl.fallback_of("tree")
 
 
 def test_rccl_leaves_alone_what_no_row_is_for() -> None:
-    table = on_gpus({(ALLREDUCE, 8): [(0, Choice()), (4096, RING), (9999, Choice())]}, "rccl 2.27")
+    table = on_gpus(
+        {(ALLREDUCE, 8): [(0, AlgorithmConfig()), (4096, RING), (9999, AlgorithmConfig())]},
+        "rccl 2.27",
+    )
     text = nccl.emit(table)
     assert text.splitlines()[1:] == ["allreduce,4096,9998,ring,simple,16,1,8"]
     rows = nccl.parse(text, "rccl")
-    found = [nccl.decide(rows, Call(ALLREDUCE, 1, 8, n)) for n in (4095, 4096, 9998, 9999)]
+    found = [nccl.decide(rows, PluginCall(ALLREDUCE, 1, 8, n)) for n in (4095, 4096, 9998, 9999)]
     assert found == [None, RING, RING, None]
     assert nccl.parse(text.replace(",16,", ",-1,"), "rccl")[0].channels == -1
 
@@ -103,24 +108,32 @@ def test_operators_of_nccl_commute() -> None:
     made = table_of({(ALLREDUCE, 8): [(0, TREE)], (ALLREDUCE, 8, "commutative"): [(0, RING)]})
     rules = tuple(replace(r, key=replace(r.key, memory="cuda")) for r in made.rules)
     text = nccl.emit(TuningTable(CLUSTER, "nccl 2.30.7", rules))
-    assert nccl.decide(nccl.parse(text), Call(ALLREDUCE, 1, 8, 1)) == RING
+    assert nccl.decide(nccl.parse(text), PluginCall(ALLREDUCE, 1, 8, 1)) == RING
 
 
 @pytest.mark.parametrize(
     ("collective", "choice", "message"),
     [
-        (ALLREDUCE, Choice("ring"), r"'ring': algorithm and protocol .* as in tree_ll, tree_ll128"),
-        (ALLREDUCE, Choice("pat_simple"), "NCCL has no allreduce 'pat_simple'"),
-        (BCAST, Choice("tree_simple"), "NCCL has no bcast 'tree_simple'.*: .*, as in ring_ll,"),
-        (ALLREDUCE, Choice("nvls_ll"), "nvls_ll"),
-        (ALLREDUCE, Choice("ring_ll", {"channels": 65}), "channels, of at most 64"),
-        (ALLREDUCE, Choice("ring_ll", {"segment": 8}), "no parameter but channels"),
-        (ALLREDUCE, Choice("ring_ll", via="schedule"), "NCCL has no allreduce"),
-        (Collective.GATHER, Choice("ring_ll"), "NCCL has no gather: drop"),
+        (
+            ALLREDUCE,
+            AlgorithmConfig("ring"),
+            r"'ring': algorithm and protocol .* as in tree_ll, tree_ll128",
+        ),
+        (ALLREDUCE, AlgorithmConfig("pat_simple"), "NCCL has no allreduce 'pat_simple'"),
+        (
+            BCAST,
+            AlgorithmConfig("tree_simple"),
+            "NCCL has no bcast 'tree_simple'.*: .*, as in ring_ll,",
+        ),
+        (ALLREDUCE, AlgorithmConfig("nvls_ll"), "nvls_ll"),
+        (ALLREDUCE, AlgorithmConfig("ring_ll", {"channels": 65}), "channels, of at most 64"),
+        (ALLREDUCE, AlgorithmConfig("ring_ll", {"segment": 8}), "no parameter but channels"),
+        (ALLREDUCE, AlgorithmConfig("ring_ll", via="schedule"), "NCCL has no allreduce"),
+        (Collective.GATHER, AlgorithmConfig("ring_ll"), "NCCL has no gather: drop"),
     ],
 )
 def test_inexpressible_rules_are_refused_by_name(
-    collective: Collective, choice: Choice, message: str
+    collective: Collective, choice: AlgorithmConfig, message: str
 ) -> None:
     with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[.*{message}"):
         nccl.emit(on_gpus({(collective, 8): [(0, RING), (64, choice)]}, "rccl 2.27"))
@@ -169,9 +182,9 @@ def test_files_that_the_plugin_would_drop_or_misread(text: str, message: str) ->
 
 def test_a_general_row_may_follow_a_special_one() -> None:
     rows = nccl.parse(ROW + ROW.replace("2,16", "-1,-1").replace("tree", "ring"))
-    assert nccl.decide(rows, Call(ALLREDUCE, 2, 16, 0)) == TREE
-    assert nccl.decide(rows, Call(ALLREDUCE, 3, 16, 0)) == Choice("ring_ll128")
-    assert nccl.decide(rows, Call(ALLREDUCE, 3, 16, 65536)) is None
+    assert nccl.decide(rows, PluginCall(ALLREDUCE, 2, 16, 0)) == TREE
+    assert nccl.decide(rows, PluginCall(ALLREDUCE, 3, 16, 0)) == AlgorithmConfig("ring_ll128")
+    assert nccl.decide(rows, PluginCall(ALLREDUCE, 3, 16, 65536)) is None
 
 
 @pytest.mark.parametrize(
@@ -192,7 +205,7 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
 
 
 CHOICES = st.sampled_from(
-    [choice_of(way, channels) for way in ways_of(ALLREDUCE) for channels in (0, 1, 64)]
+    [config_of(way, channels) for way in algo_protos_of(ALLREDUCE) for channels in (0, 1, 64)]
 )
 LADDERS = st.dictionaries(
     st.integers(2, 40),
@@ -203,9 +216,13 @@ LADDERS = st.dictionaries(
 
 
 @settings(max_examples=40, deadline=None)
-@given(ladders=LADDERS, first=CHOICES | st.just(Choice()), family=st.sampled_from(["nccl", "rccl"]))
+@given(
+    ladders=LADDERS,
+    first=CHOICES | st.just(AlgorithmConfig()),
+    family=st.sampled_from(["nccl", "rccl"]),
+)
 def test_any_table_reads_back(
-    ladders: dict[int, dict[int, Choice]], first: Choice, family: str
+    ladders: dict[int, dict[int, AlgorithmConfig]], first: AlgorithmConfig, family: str
 ) -> None:
     table = on_gpus(
         {(ALLREDUCE, p): [(0, first), *sorted(r.items())] for p, r in ladders.items()},
@@ -215,14 +232,14 @@ def test_any_table_reads_back(
     assert nccl.check(table, text, OTHERWISE) == []
     rows = nccl.parse(text, family)
     for rule in table.rules:
-        last = int(rule.hi) - 1 if rule.hi < float("inf") else LARGEST
-        expected: Choice | None = OTHERWISE if family == "nccl" else None
+        last = int(rule.hi) - 1 if rule.hi < float("inf") else MAX_SIZE_BYTES
+        expected: AlgorithmConfig | None = OTHERWISE if family == "nccl" else None
         if not rule.choice.is_default:
-            expected = choice_of(*way_of(ALLREDUCE, rule.choice))
+            expected = config_of(*algo_proto_and_channels(ALLREDUCE, rule.choice))
         for nbytes in (rule.lo, last):
-            assert nccl.decide(rows, Call(ALLREDUCE, 1, rule.key.p, nbytes)) == expected
+            assert nccl.decide(rows, PluginCall(ALLREDUCE, 1, rule.key.p, nbytes)) == expected
             if family == "nccl":
-                assert nccl.decide(rows, Call(ALLREDUCE, 1, 99, nbytes)) == OTHERWISE
+                assert nccl.decide(rows, PluginCall(ALLREDUCE, 1, 99, nbytes)) == OTHERWISE
 
 
 def test_the_samples_that_come_with_nccl(shared: Path) -> None:

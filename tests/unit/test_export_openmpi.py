@@ -14,18 +14,25 @@ from tests.support.numbers import MISREAD
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
 from tuner.formats import openmpi
-from tuner.formats.openmpi.rules import Row, render
+from tuner.formats.openmpi.rules import RuleLine, render
 from tuner.mpi_libraries.openmpi import ALGORITHMS
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
-CHAIN = Choice("chain", {"chains": 2, "segment": 8192})
+CHAIN = AlgorithmConfig("chain", {"chains": 2, "segment": 8192})
 TABLE = table_of(
     {
-        (BCAST, 4): [(0, Choice()), (1024, CHAIN), (65536, Choice("scatter_allgather_ring"))],
-        (ALLREDUCE, 2): [(0, Choice("recursive_doubling"))],
-        (ALLREDUCE, 2, "commutative"): [(0, Choice("recursive_doubling")), (4096, Choice("ring"))],
+        (BCAST, 4): [
+            (0, AlgorithmConfig()),
+            (1024, CHAIN),
+            (65536, AlgorithmConfig("scatter_allgather_ring")),
+        ],
+        (ALLREDUCE, 2): [(0, AlgorithmConfig("recursive_doubling"))],
+        (ALLREDUCE, 2, "commutative"): [
+            (0, AlgorithmConfig("recursive_doubling")),
+            (4096, AlgorithmConfig("ring")),
+        ],
     }
 )
 FILE = """\
@@ -64,70 +71,82 @@ def test_golden_file() -> None:
 @pytest.mark.parametrize(
     ("p", "nbytes", "choice"),
     [
-        (4, 1023, Choice()),
+        (4, 1023, AlgorithmConfig()),
         (4, 1024, CHAIN),
         (4, 65535, CHAIN),
-        (4, 65536, Choice("scatter_allgather_ring")),
-        (4, 1 << 40, Choice("scatter_allgather_ring")),
-        (3, 65536, Choice()),
-        (5, 65536, Choice()),
-        (1000, 65536, Choice()),
+        (4, 65536, AlgorithmConfig("scatter_allgather_ring")),
+        (4, 1 << 40, AlgorithmConfig("scatter_allgather_ring")),
+        (3, 65536, AlgorithmConfig()),
+        (5, 65536, AlgorithmConfig()),
+        (1000, 65536, AlgorithmConfig()),
     ],
 )
-def test_decisions(p: int, nbytes: int, choice: Choice) -> None:
+def test_decisions(p: int, nbytes: int, choice: AlgorithmConfig) -> None:
     assert openmpi.decide(openmpi.parse(FILE), BCAST, p, nbytes) == choice
 
 
 def test_without_a_fence_smaller_communicators_get_the_first_entry() -> None:
     rules = openmpi.parse("1\n7\n1\n4\n1\n0 6 0 0\n")
-    assert openmpi.decide(rules, BCAST, 2, 1) == Choice("binomial")
+    assert openmpi.decide(rules, BCAST, 2, 1) == AlgorithmConfig("binomial")
 
 
 def test_commutative_rules_only_on_request() -> None:
     text = openmpi.emit(TABLE, commutative_only=True)
-    assert openmpi.decide(openmpi.parse(text), ALLREDUCE, 2, 4096) == Choice("ring")
+    assert openmpi.decide(openmpi.parse(text), ALLREDUCE, 2, 4096) == AlgorithmConfig("ring")
     assert openmpi.check(TABLE, text, commutative_only=True) == []
     assert "4096 bytes on 2 ranks" in openmpi.check(TABLE, text)[0]
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "segmented_ring", "rabenseifner"])
 def test_algorithms_for_operators_that_commute_are_refused(algorithm: str) -> None:
-    table = table_of({(ALLREDUCE, 2): [(0, Choice()), (64, Choice(algorithm))]})
+    table = table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig()), (64, AlgorithmConfig(algorithm))]})
     with pytest.raises(InputError, match=rf"\[64, inf\).*{algorithm}.*non-commutative"):
         openmpi.emit(table)
 
 
 def test_algorithms_that_refuse_a_number_of_ranks_are_refused() -> None:
-    two = table_of({(Collective.ALLGATHER, 2): [(0, Choice("two_proc"))]})
+    two = table_of({(Collective.ALLGATHER, 2): [(0, AlgorithmConfig("two_proc"))]})
     assert openmpi.check(two, openmpi.emit(two)) == []
     with pytest.raises(InputError, match="two_proc is refused by 3 ranks, and every call would"):
-        openmpi.emit(table_of({(Collective.ALLGATHER, 3): [(0, Choice("two_proc"))]}))
+        openmpi.emit(table_of({(Collective.ALLGATHER, 3): [(0, AlgorithmConfig("two_proc"))]}))
 
 
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        (Choice("swing"), r"\[64, inf\) bytes: 'swing': .* no bcast algorithm 'swing': it has"),
-        (Choice("linear", {"segment": 8}), "takes no parameter 'segment'"),
-        (Choice("knomial", {"radix": 2}), "one radix, 4, for the whole program"),
+        (
+            AlgorithmConfig("swing"),
+            r"\[64, inf\) bytes: 'swing': .* no bcast algorithm 'swing': it has",
+        ),
+        (AlgorithmConfig("linear", {"segment": 8}), "takes no parameter 'segment'"),
+        (AlgorithmConfig("knomial", {"radix": 2}), "one radix, 4, for the whole program"),
     ],
 )
-def test_inexpressible_rules_are_refused_by_name(choice: Choice, message: str) -> None:
+def test_inexpressible_rules_are_refused_by_name(choice: AlgorithmConfig, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        openmpi.emit(table_of({(BCAST, 2): [(0, Choice()), (64, choice)]}))
+        openmpi.emit(table_of({(BCAST, 2): [(0, AlgorithmConfig()), (64, choice)]}))
 
 
 def test_gather_must_not_depend_on_size() -> None:
-    split = table_of({(Collective.GATHER, 4): [(0, Choice()), (64, Choice("binomial"))]})
+    split = table_of(
+        {(Collective.GATHER, 4): [(0, AlgorithmConfig()), (64, AlgorithmConfig("binomial"))]}
+    )
     with pytest.raises(InputError, match="hang"):
         openmpi.emit(split)
-    whole = table_of({(Collective.GATHER, 4): [(0, Choice("binomial"))]})
+    whole = table_of({(Collective.GATHER, 4): [(0, AlgorithmConfig("binomial"))]})
     assert "\n0 2 0 0 # binomial\n" in openmpi.emit(whole)
 
 
 def test_sizes_are_those_of_the_whole_buffer() -> None:
     """As in Open MPI, which multiplies what a rank gives to an allgather by the ranks."""
-    table = table_of({(Collective.ALLGATHER, 8): [(0, Choice("bruck")), (8000, Choice("ring"))]})
+    table = table_of(
+        {
+            (Collective.ALLGATHER, 8): [
+                (0, AlgorithmConfig("bruck")),
+                (8000, AlgorithmConfig("ring")),
+            ]
+        }
+    )
     text = openmpi.emit(table)
     assert "\n8000 4 0 0 # ring\n" in text
     rules = openmpi.parse(text)
@@ -137,9 +156,9 @@ def test_sizes_are_those_of_the_whole_buffer() -> None:
 
 def test_keys_with_the_same_ranks_must_agree() -> None:
     def table(other: str) -> TuningTable:
-        spread = [Key(BCAST, 1, 4), Key(BCAST, 2, 2)]
+        spread = [RuleKey(BCAST, 1, 4), RuleKey(BCAST, 2, 2)]
         rules = [
-            Rule(key, 0, float("inf"), Choice(name), Evidence("measured"))
+            Rule(key, 0, float("inf"), AlgorithmConfig(name), Evidence("measured"))
             for key, name in zip(spread, ["binomial", other], strict=True)
         ]
         return TuningTable(CLUSTER, "openmpi 5.0.11", tuple(rules))
@@ -200,12 +219,12 @@ def test_a_long_file_takes_no_longer_for_each_rule() -> None:
     begun = time.process_time()
     rules = openmpi.parse(f"1\n7\n1\n0\n20000\n{rows}")
     assert time.process_time() - begun < 5  # where each row looks through all others: minutes
-    assert openmpi.decide(rules, BCAST, 4, 1) == Choice("linear")
+    assert openmpi.decide(rules, BCAST, 4, 1) == AlgorithmConfig("linear")
 
 
 def test_version_two_has_a_fifth_column() -> None:
     rules = openmpi.parse("rule-file-version-2\n1\n7\n1\n2\n1\n0 6 0 1024 3\n")
-    assert openmpi.decide(rules, BCAST, 2, 1) == Choice("binomial", {"segment": 1024})
+    assert openmpi.decide(rules, BCAST, 2, 1) == AlgorithmConfig("binomial", {"segment": 1024})
 
 
 @pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
@@ -229,11 +248,14 @@ def test_large_messages_see_every_algorithm() -> None:
             arm.algorithm for arm in mpi_libraries.openmpi.candidates(collective, 4, 1 << 20)
         }
         assert offered == set(ALGORITHMS[collective])
-        assert offered <= {*algorithms.names(collective), "default"}  # so they can be simulated
+        assert offered <= {
+            *algorithms.algorithm_names(collective),
+            "default",
+        }  # so they can be simulated
 
 
 def test_the_default_is_not_forced() -> None:
-    assert not mpi_libraries.openmpi.settings(BCAST, Choice())
+    assert not mpi_libraries.openmpi.settings(BCAST, AlgorithmConfig())
     for choice in mpi_libraries.openmpi.candidates(BCAST, 8, 1 << 20)[1:]:
         assert mpi_libraries.openmpi.settings(BCAST, choice)["coll_tuned_bcast_algorithm"]
     assert mpi_libraries.openmpi.settings(BCAST, CHAIN) == {
@@ -243,8 +265,14 @@ def test_the_default_is_not_forced() -> None:
     }
 
 
-FENCE, LINEAR = Row(0, 0), Row(0, 1)
-BCAST_ROWS = (FENCE, Row(100, 3), Row(200, 0), Row(1024, 2, 2, 8192), Row(65536, 9))
+FENCE, LINEAR = RuleLine(0, 0), RuleLine(0, 1)
+BCAST_ROWS = (
+    FENCE,
+    RuleLine(100, 3),
+    RuleLine(200, 0),
+    RuleLine(1024, 2, 2, 8192),
+    RuleLine(65536, 9),
+)
 BCAST_ENTRIES = openmpi.parse(FILE).collectives[7]
 
 
@@ -257,10 +285,10 @@ BCAST_ENTRIES = openmpi.parse(FILE).collectives[7]
     ],
 )
 def test_check_sees_what_the_table_does_not_have(
-    number: int, entries: tuple[tuple[int, tuple[Row, ...]], ...], difference: str
+    number: int, entries: tuple[tuple[int, tuple[RuleLine, ...]], ...], difference: str
 ) -> None:
     rules = {**openmpi.parse(FILE).collectives, number: entries}
-    assert difference in openmpi.check(TABLE, render(openmpi.Rules(rules)))[0]
+    assert difference in openmpi.check(TABLE, render(openmpi.ClassicRules(rules)))[0]
 
 
 def test_open_mpi_6_would_read_the_file_otherwise() -> None:
@@ -282,7 +310,9 @@ LADDERS = st.dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(ladders=LADDERS, first=CHOICES)
-def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choice) -> None:
+def test_any_table_reads_back(
+    ladders: dict[int, dict[int, AlgorithmConfig]], first: AlgorithmConfig
+) -> None:
     table = table_of(
         {(BCAST, p): [(0, first), *sorted(rungs.items())] for p, rungs in ladders.items()}
     )

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.support.ladders import Rungs, table_of
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable
+from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats.openmpi import han
 from tuner.formats.openmpi.han import HAN, TUNED
 
 BCAST, ALLGATHER = Collective.BCAST, Collective.ALLGATHER
-CHAIN, RING = Choice("chain", {"chains": 2}), Choice("ring")
+CHAIN, RING = AlgorithmConfig("chain", {"chains": 2}), AlgorithmConfig("ring")
 
 
 def on_nodes(
@@ -30,8 +30,8 @@ def on_nodes(
 
 TABLE = on_nodes(
     {
-        (BCAST, 8): [(0, Choice()), (1024, CHAIN), (65536, Choice())],
-        (ALLGATHER, 4): [(0, RING), (4000, Choice())],
+        (BCAST, 8): [(0, AlgorithmConfig()), (1024, CHAIN), (65536, AlgorithmConfig())],
+        (ALLGATHER, 4): [(0, RING), (4000, AlgorithmConfig())],
     }
 )
 FILE = """\
@@ -138,7 +138,7 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
     assert any(difference in sentence for sentence in found), found
 
 
-CHOICES = st.sampled_from([Choice(), RING])
+CHOICES = st.sampled_from([AlgorithmConfig(), RING])
 LADDERS = st.dictionaries(
     st.integers(1, 20).map(lambda nodes: 2 * nodes),
     st.dictionaries(st.integers(1, 1 << 20), CHOICES, max_size=6),
@@ -149,7 +149,9 @@ LADDERS = st.dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(ladders=LADDERS, first=CHOICES)
-def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choice) -> None:
+def test_any_table_reads_back(
+    ladders: dict[int, dict[int, AlgorithmConfig]], first: AlgorithmConfig
+) -> None:
     table = on_nodes(
         {(ALLGATHER, p): [(0, first), *sorted(rungs.items())] for p, rungs in ladders.items()}
     )

@@ -14,18 +14,22 @@ from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.formats import openmpi
 from tuner.formats.openmpi import json_rules
 
 BCAST, ALLREDUCE, ALLGATHER = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER
-CHAIN = Choice("chain", {"chains": 2, "segment": 8192})
-BINOMIAL, LINEAR = Choice("binomial"), Choice("linear")
+CHAIN = AlgorithmConfig("chain", {"chains": 2, "segment": 8192})
+BINOMIAL, LINEAR = AlgorithmConfig("binomial"), AlgorithmConfig("linear")
 SIX = "openmpi 6.0.0"
 TABLE = table_of(
     {
-        (BCAST, 4): [(0, Choice()), (1024, CHAIN), (65536, Choice("scatter_allgather_ring"))],
-        (ALLREDUCE, 2): [(0, Choice("recursive_doubling"))],
+        (BCAST, 4): [
+            (0, AlgorithmConfig()),
+            (1024, CHAIN),
+            (65536, AlgorithmConfig("scatter_allgather_ring")),
+        ],
+        (ALLREDUCE, 2): [(0, AlgorithmConfig("recursive_doubling"))],
     },
     library=SIX,
 )
@@ -92,15 +96,15 @@ def test_golden_file() -> None:
 @pytest.mark.parametrize(
     ("p", "nbytes", "choice"),
     [
-        (4, 1023, Choice()),
+        (4, 1023, AlgorithmConfig()),
         (4, 1024, CHAIN),
         (4, 65535, CHAIN),
-        (4, 65536, Choice("scatter_allgather_ring")),
-        (3, 65536, Choice()),
-        (5, 65536, Choice()),
+        (4, 65536, AlgorithmConfig("scatter_allgather_ring")),
+        (3, 65536, AlgorithmConfig()),
+        (5, 65536, AlgorithmConfig()),
     ],
 )
-def test_decisions(p: int, nbytes: int, choice: Choice) -> None:
+def test_decisions(p: int, nbytes: int, choice: AlgorithmConfig) -> None:
     rules = json_rules.parse(json.dumps(FILE))
     assert json_rules.decide(rules, BCAST, 1, p, nbytes) == choice
 
@@ -136,7 +140,7 @@ def test_a_shape_that_was_not_measured_is_left_alone_where_the_format_can() -> N
     """Rules for 4 ranks of one node decided on 4 nodes with one rank each, too."""
     parsed = json_rules.parse(openmpi.emit_json(TABLE))
     assert json_rules.decide(parsed, BCAST, 1, 4, 1024) == CHAIN
-    assert json_rules.decide(parsed, BCAST, 4, 1, 1024) == Choice()
+    assert json_rules.decide(parsed, BCAST, 4, 1, 1024) == AlgorithmConfig()
     everywhere = json.dumps(FILE).replace("single-node", "any")
     assert "1024 bytes on 4 x 1 ranks" in " ".join(openmpi.check_json(TABLE, everywhere))
 
@@ -147,8 +151,8 @@ def test_shapes_with_as_many_ranks_are_told_apart_where_the_format_can() -> None
     parsed = json_rules.parse(text)
     assert json_rules.decide(parsed, BCAST, 1, 4, 0) == BINOMIAL
     assert json_rules.decide(parsed, BCAST, 4, 1, 0) == LINEAR
-    assert json_rules.decide(parsed, BCAST, 2, 2, 0) == Choice()
-    chain = Choice("chain", {"chains": 2})
+    assert json_rules.decide(parsed, BCAST, 2, 2, 0) == AlgorithmConfig()
+    chain = AlgorithmConfig("chain", {"chains": 2})
     rules += spread(2, {(BCAST, 2): [(0, chain)]})
     parsed = json_rules.parse(openmpi.emit_json(TuningTable(CLUSTER, SIX, rules)))
     shapes = ((1, 4), (4, 1), (2, 2))
@@ -157,7 +161,7 @@ def test_shapes_with_as_many_ranks_are_told_apart_where_the_format_can() -> None
     alone = TuningTable(CLUSTER, SIX, spread(2, {(BCAST, 2): [(0, chain)]}))
     parsed = json_rules.parse(openmpi.emit_json(alone))
     told = [json_rules.decide(parsed, BCAST, *shape, 0) for shape in shapes]
-    assert told == [Choice(), Choice(), chain]
+    assert told == [AlgorithmConfig(), AlgorithmConfig(), chain]
 
 
 def test_shapes_that_the_format_does_not_tell_apart_are_refused() -> None:
@@ -176,15 +180,15 @@ def test_versions_that_would_drop_it_are_refused() -> None:
 @pytest.mark.parametrize(
     ("collective", "choice", "message"),
     [
-        (ALLREDUCE, Choice("ring"), "for non-commutative"),
-        (ALLREDUCE, Choice("rabenseifner"), "for non-commutative"),
-        (ALLGATHER, Choice("bruck"), "another algorithm under this number"),
-        (Collective.SCATTER, Choice("binomial"), "hang"),
-        (BCAST, Choice("swing"), "no bcast algorithm 'swing'"),
+        (ALLREDUCE, AlgorithmConfig("ring"), "for non-commutative"),
+        (ALLREDUCE, AlgorithmConfig("rabenseifner"), "for non-commutative"),
+        (ALLGATHER, AlgorithmConfig("bruck"), "another algorithm under this number"),
+        (Collective.SCATTER, AlgorithmConfig("binomial"), "hang"),
+        (BCAST, AlgorithmConfig("swing"), "no bcast algorithm 'swing'"),
     ],
 )
 def test_inexpressible_rules_are_refused_by_name(
-    collective: Collective, choice: Choice, message: str
+    collective: Collective, choice: AlgorithmConfig, message: str
 ) -> None:
     with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[.*{message}"):
         openmpi.emit_json(table_of({(collective, 8): [(0, LINEAR), (64, choice)]}, library=SIX))
@@ -273,7 +277,9 @@ LADDERS = st.dictionaries(
 
 @settings(max_examples=40, deadline=None)
 @given(ladders=LADDERS, first=CHOICES)
-def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choice) -> None:
+def test_any_table_reads_back(
+    ladders: dict[int, dict[int, AlgorithmConfig]], first: AlgorithmConfig
+) -> None:
     table = table_of(
         {(BCAST, p): [(0, first), *sorted(rungs.items())] for p, rungs in ladders.items()},
         library=SIX,
@@ -285,4 +291,4 @@ def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choi
         last = int(min(rule.hi, 1 << 40)) - 1
         for nbytes in (rule.lo, last):
             found = json_rules.decide(rules, BCAST, 1, rule.key.p, nbytes)
-            assert found == mpi_libraries.openmpi.normal(BCAST, rule.choice)
+            assert found == mpi_libraries.openmpi.canonical_config(BCAST, rule.choice)

@@ -12,14 +12,14 @@ from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.formats import ucc
 from tuner.formats.ucc import Team
-from tuner.formats.ucc.tune import INFINITE
+from tuner.formats.ucc.tune import INFINITE_BYTES
 from tuner.mpi_libraries.ucc import ALGORITHMS
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER
-KNOMIAL, SRA = Choice("knomial"), Choice("sra_knomial")
+KNOMIAL, SRA = AlgorithmConfig("knomial"), AlgorithmConfig("sra_knomial")
 
 
 def rules_on(
@@ -36,10 +36,14 @@ def table(*rules: Rule, library: str = "ucc 1.8.0") -> TuningTable:
 
 TABLE = table(
     *rules_on(
-        2, {(ALLREDUCE, 8): [(0, KNOMIAL), (4096, SRA)], (BCAST, 8): [(0, Choice()), (99, KNOMIAL)]}
+        2,
+        {
+            (ALLREDUCE, 8): [(0, KNOMIAL), (4096, SRA)],
+            (BCAST, 8): [(0, AlgorithmConfig()), (99, KNOMIAL)],
+        },
     ),
-    *rules_on(2, {(ALLREDUCE, 8): [(0, Choice("ring"))]}, "cuda"),
-    *rules_on(4, {(ALLGATHER, 1): [(0, Choice("bruck")), (1 << 20, Choice())]}),
+    *rules_on(2, {(ALLREDUCE, 8): [(0, AlgorithmConfig("ring"))]}, "cuda"),
+    *rules_on(4, {(ALLGATHER, 1): [(0, AlgorithmConfig("bruck")), (1 << 20, AlgorithmConfig())]}),
 )
 FILE = """\
 # Tuning sections of tl/ucp: UCC_CONFIG_FILE names this file.
@@ -63,19 +67,19 @@ def test_golden_file() -> None:
     [
         (ALLREDUCE, BIG, "host", 4095, KNOMIAL),
         (ALLREDUCE, BIG, "host", 4096, SRA),
-        (ALLREDUCE, BIG, "host", INFINITE - 1, SRA),
-        (ALLREDUCE, BIG, "cuda", 4095, Choice("ring")),
-        (ALLREDUCE, BIG, "rocm", 4095, Choice()),
-        (ALLREDUCE, Team(4, 4), "host", 4095, Choice()),
-        (ALLREDUCE, SMALL, "host", 4095, Choice()),
-        (BCAST, BIG, "host", 98, Choice()),
+        (ALLREDUCE, BIG, "host", INFINITE_BYTES - 1, SRA),
+        (ALLREDUCE, BIG, "cuda", 4095, AlgorithmConfig("ring")),
+        (ALLREDUCE, BIG, "rocm", 4095, AlgorithmConfig()),
+        (ALLREDUCE, Team(4, 4), "host", 4095, AlgorithmConfig()),
+        (ALLREDUCE, SMALL, "host", 4095, AlgorithmConfig()),
+        (BCAST, BIG, "host", 98, AlgorithmConfig()),
         (BCAST, BIG, "host", 99, KNOMIAL),
-        (ALLGATHER, SMALL, "host", (1 << 20) - 1, Choice("bruck")),
-        (ALLGATHER, SMALL, "host", 1 << 20, Choice()),
+        (ALLGATHER, SMALL, "host", (1 << 20) - 1, AlgorithmConfig("bruck")),
+        (ALLGATHER, SMALL, "host", 1 << 20, AlgorithmConfig()),
     ],
 )
 def test_decisions(
-    collective: Collective, team: Team, memory: str, nbytes: int, choice: Choice
+    collective: Collective, team: Team, memory: str, nbytes: int, choice: AlgorithmConfig
 ) -> None:
     assert ucc.decide(ucc.parse(FILE), collective, team, memory, nbytes) == choice
 
@@ -112,23 +116,31 @@ def test_what_ucc_ships_is_read_as_ucc_reads_it() -> None:
 @pytest.mark.parametrize(
     ("collective", "choice", "message"),
     [
-        (ALLREDUCE, Choice("binomial"), "no allreduce algorithm 'binomial': it has knomial, sra"),
-        (BCAST, Choice("knomial", {"radix": 4}), "takes no parameters; radices are set by"),
-        (BCAST, Choice("knomial", via="schedule"), "no bcast algorithm 'knomial'"),
-        (Collective.GATHER, Choice("knomial"), "rules for gather are not supported"),
-        (Collective.REDUCE_SCATTER, Choice("ring"), "bytes of a reduce_scatter in place"),
+        (
+            ALLREDUCE,
+            AlgorithmConfig("binomial"),
+            "no allreduce algorithm 'binomial': it has knomial, sra",
+        ),
+        (
+            BCAST,
+            AlgorithmConfig("knomial", {"radix": 4}),
+            "takes no parameters; radices are set by",
+        ),
+        (BCAST, AlgorithmConfig("knomial", via="schedule"), "no bcast algorithm 'knomial'"),
+        (Collective.GATHER, AlgorithmConfig("knomial"), "rules for gather are not supported"),
+        (Collective.REDUCE_SCATTER, AlgorithmConfig("ring"), "bytes of a reduce_scatter in place"),
     ],
 )
 def test_inexpressible_rules_are_refused_by_name(
-    collective: Collective, choice: Choice, message: str
+    collective: Collective, choice: AlgorithmConfig, message: str
 ) -> None:
-    rungs = [(0, Choice()), (64, choice)]
+    rungs = [(0, AlgorithmConfig()), (64, choice)]
     with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[64, inf\) .*{message}"):
         ucc.emit(table(*rules_on(1, {(collective, 8): rungs})))
 
 
 def test_earlier_releases_have_fewer_algorithms() -> None:
-    rules = rules_on(1, {(ALLREDUCE, 8): [(0, Choice("ring"))]})
+    rules = rules_on(1, {(ALLREDUCE, 8): [(0, AlgorithmConfig("ring"))]})
     with pytest.raises(InputError, match=r"ucc 1\.2\.0 has no allreduce algorithm 'ring'"):
         ucc.emit(table(*rules, library="ucc 1.2.0"))
     assert ucc.emit(table(*rules_on(1, {(ALLREDUCE, 8): [(0, SRA)]}), library="ucc 1.2.0"))
@@ -247,7 +259,9 @@ def test_check_sees_every_change(old: str, new: str, difference: str | None) -> 
     assert any((difference or "") in sentence for sentence in found) == bool(difference), found
 
 
-CHOICES = st.sampled_from([Choice(), *(Choice(name) for name in ALGORITHMS[ALLREDUCE])])
+CHOICES = st.sampled_from(
+    [AlgorithmConfig(), *(AlgorithmConfig(name) for name in ALGORITHMS[ALLREDUCE])]
+)
 LADDERS = st.dictionaries(
     st.tuples(st.integers(1, 5), st.integers(1, 8)),
     st.dictionaries(st.integers(1, 1 << 40), CHOICES, max_size=5),
@@ -259,7 +273,7 @@ LADDERS = st.dictionaries(
 @settings(max_examples=40, deadline=None)
 @given(ladders=LADDERS, first=CHOICES, memory=st.sampled_from(["host", "cuda"]))
 def test_any_table_reads_back(
-    ladders: dict[tuple[int, int], dict[int, Choice]], first: Choice, memory: str
+    ladders: dict[tuple[int, int], dict[int, AlgorithmConfig]], first: AlgorithmConfig, memory: str
 ) -> None:
     rules = [
         rule
@@ -274,6 +288,6 @@ def test_any_table_reads_back(
     conf = ucc.parse(text)
     for rule in rules:
         team = Team(rule.key.nodes, rule.key.ppn)
-        last = int(rule.hi) - 1 if rule.hi < float("inf") else INFINITE - 1
+        last = int(rule.hi) - 1 if rule.hi < float("inf") else INFINITE_BYTES - 1
         for nbytes in (rule.lo, last):
             assert ucc.decide(conf, ALLREDUCE, team, memory, nbytes) == rule.choice

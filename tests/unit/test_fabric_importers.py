@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.base.hostlist import expanded
+from tuner.base.hostlist import expand_hostlist
 from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Link, Topology
 
@@ -77,7 +77,7 @@ def test_adapters_of_a_host_are_its_nics() -> None:
     topology = infiniband(WHOLE)
     assert [node.name for node in topology.nodes] == ["n2", "n10", "single", "H-40"]
     assert topology.nodes[1].ports == ("n10.nic0", "n10.nic1")
-    assert topology.nodes[0].interior is topology.nodes[1].interior
+    assert topology.nodes[0].node_topology is topology.nodes[1].node_topology
     found = links(topology)
     assert found["n10.nic0", "leaf1"].capacity == 25e9  # mlx5_0, although second in the file
     assert found["n10.nic1", "leaf2"] == Link("n10.nic1", "leaf2", 25e9, 0.0)
@@ -313,7 +313,7 @@ def test_the_tree_of_a_cluster(shared: Path) -> None:
     ],
 )
 def test_lists_of_hosts(text: str, names: list[str]) -> None:
-    assert expanded(text, 100) == names
+    assert expand_hostlist(text, 100) == names
 
 
 @pytest.mark.parametrize(
@@ -338,5 +338,5 @@ def test_lists_of_hosts(text: str, names: list[str]) -> None:
 )
 def test_bad_lists_of_hosts(text: str) -> None:
     with pytest.raises(InputError) as caught:
-        expanded(text, 100)
+        expand_hostlist(text, 100)
     assert len(str(caught.value)) < 200

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.topology import Device, Interior, Link, Node, Topology
+from tuner.topology import Device, Link, Node, NodeTopology, Topology
 from tuner.topology.readers.fabrics import (
     Dragonfly,
     Fabric,
     FatTree,
+    NetworkCable,
     OneSwitch,
     Torus,
-    Wire,
     fabric_topology,
 )
 
-WIRE = Wire(12.5e9, 1e-6)
+WIRE = NetworkCable(12.5e9, 1e-6)
 
 
 def routes(topology: Topology, source: list[int], target: list[int]) -> list[list[Link]]:
@@ -43,7 +43,7 @@ def hosts(number: int, nics: int) -> list[Node]:
         for i in range(nics)
         for ends in (("cpu", f"nic{i}"), (f"nic{i}", "cpu"))
     ]
-    inside = Interior(tuple(devices), tuple(links))
+    inside = NodeTopology(tuple(devices), tuple(links))
     return [Node(f"node{i}", 1, inside) for i in range(number)]
 
 
@@ -119,7 +119,7 @@ def test_rails_put_the_nics_of_a_node_on_different_leaves() -> None:
 
 
 def test_a_switch_crossing_is_paid_between_switches() -> None:
-    tree = FatTree(Wire(1e10), (2,), (2.0,), trunk=Wire(2e10, 1e-7))
+    tree = FatTree(NetworkCable(1e10), (2,), (2.0,), uplink_cable=NetworkCable(2e10, 1e-7))
     topology = fabric_topology("tree", 4, tree)
     near, far = routes(topology, [0, 0], [1, 3])
     assert sum(link.latency for link in near) == 0.0
@@ -132,7 +132,9 @@ def test_a_switch_crossing_is_paid_between_switches() -> None:
 )
 def test_dragonfly_is_never_far(nodes: int, routers: tuple[int, ...], most: int) -> None:
     """Canonical: local, global, local. A flattened butterfly inside adds one hop at either end."""
-    topology = fabric_topology("df", nodes, Dragonfly(WIRE, routers, per_router=1, outward=2))
+    topology = fabric_topology(
+        "df", nodes, Dragonfly(WIRE, routers, nodes_per_router=1, global_ports=2)
+    )
     found = routes(topology, *every_pair(topology))
     between = [
         sum(link.source in topology.switches and link.target in topology.switches for link in route)
@@ -142,7 +144,7 @@ def test_dragonfly_is_never_far(nodes: int, routers: tuple[int, ...], most: int)
 
 
 def test_dragonfly_joins_every_pair_of_groups_alike() -> None:
-    topology = fabric_topology("df", 72, Dragonfly(WIRE, (4,), per_router=2, outward=4))
+    topology = fabric_topology("df", 72, Dragonfly(WIRE, (4,), nodes_per_router=2, global_ports=4))
     group = {name: name.partition(".")[0] for name in topology.switches}
     assert len(set(group.values())) == 9
     across = Counter(

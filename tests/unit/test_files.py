@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.base.atomic_io import require_target, write_atomically
+from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError
 
 
@@ -69,7 +69,7 @@ def test_a_device_is_written_into_and_stays(tmp_path: Path) -> None:
     except PermissionError:
         pytest.skip("devices can be made by root alone")
     write_atomically(device, "text")
-    require_target(device, device)
+    require_writable_file(device, device)
     assert device.is_char_device()
 
 
@@ -97,24 +97,24 @@ def test_a_folder_is_refused_and_stays(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written: Is a directory"):
         write_atomically(tmp_path, "text")
     with pytest.raises(InputError, match=r"is a folder: give the name of a file"):
-        require_target(tmp_path)
+        require_writable_file(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_target_is_tried_before_the_work(tmp_path: Path) -> None:
-    require_target(tmp_path / "new" / "folder" / "x.csv")
+    require_writable_file(tmp_path / "new" / "folder" / "x.csv")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("text")
-    require_target(tmp_path / "file")
+    require_writable_file(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "text"
     with pytest.raises(InputError, match=r"x\.csv: cannot be written: Not a directory"):
-        require_target(tmp_path / "file" / "x.csv")
+        require_writable_file(tmp_path / "file" / "x.csv")
     with pytest.raises(InputError, match=r"/proc/x\.csv: cannot be written"):
-        require_target(Path("/proc/x.csv"))
+        require_writable_file(Path("/proc/x.csv"))
 
 
 def test_what_is_read_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("text")
     (tmp_path / "link.yaml").symlink_to("study.yaml")
     with pytest.raises(InputError, match=r"link\.yaml is read as well: give another name"):
-        require_target(tmp_path / "link.yaml", tmp_path / "absent", tmp_path / "study.yaml")
+        require_writable_file(tmp_path / "link.yaml", tmp_path / "absent", tmp_path / "study.yaml")

@@ -9,10 +9,10 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
-from tuner.calibrate.bootstrap import Draws
-from tuner.calibrate.latency_curve import MOST_SIZES, ladder
-from tuner.calibrate.piecewise import breaks, fit_lines
-from tuner.calibrate.series_index import Series
+from tuner.calibrate.bootstrap import Bootstrap
+from tuner.calibrate.latency_curve import MAX_SIZES, fit_latency_curve
+from tuner.calibrate.piecewise import break_points, fit_piecewise
+from tuner.calibrate.series_index import SeriesIndex
 from tuner.core.calibration import Calibration, Estimate, read_calibration, write_calibration
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.probe.single_host import PINGPONG_SIZES, REDUCTION_SIZES
@@ -66,14 +66,14 @@ def near(estimate: Estimate, value: float, tolerance: float) -> None:
 
 
 def test_the_break_lies_at_the_eager_limit_and_nowhere_else(calibration: Calibration) -> None:
-    path = calibration.path("node")
+    path = calibration.path_cost("node")
     assert [segment.lo for segment in path.segments] == [0.0, EAGER]
     assert path.segments[-1].hi == math.inf
     assert path.eager_limit == EAGER
 
 
 def test_alpha_beta_and_overhead_come_back(calibration: Calibration) -> None:
-    path = calibration.path("node")
+    path = calibration.path_cost("node")
     near(path.overhead, OVERHEAD, 0.25)
     near(path.segments[0].alpha, SHORT[0] - OVERHEAD, 0.1)
     near(path.segments[0].beta, SHORT[1], 0.1)
@@ -84,7 +84,7 @@ def test_alpha_beta_and_overhead_come_back(calibration: Calibration) -> None:
 def test_predicted_times_are_the_true_ones_at_sizes_that_were_not_measured(
     calibration: Calibration,
 ) -> None:
-    path = calibration.path("node")
+    path = calibration.path_cost("node")
     for nbytes in (100, 3000, 5000, 100_000, 3_000_000):
         assert path.seconds(nbytes) == pytest.approx(one_way(nbytes), rel=0.05)
 
@@ -97,7 +97,7 @@ def test_a_port_is_no_longer_busy_than_messages_in_a_row_show() -> None:
         for count in (1, 33)
     ]
     whole = probed()
-    path = calibrate(replace(whole, series=(*whole.series, *rows))).path("node")
+    path = calibrate(replace(whole, series=(*whole.series, *rows))).path_cost("node")
     short, long = path.segments
     near(short.beta, busy, 0.1)
     near(short.lag, SHORT[1] - busy, 0.1)
@@ -119,7 +119,7 @@ def test_capacity_is_what_all_pairs_move_together(calibration: Calibration) -> N
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     covered = []
     for seed in range(6):
-        path = calibrate(probed(seed=seed)).path("node")
+        path = calibrate(probed(seed=seed)).path_cost("node")
         for segment, (_, beta) in zip(path.segments, (SHORT, LONG), strict=True):
             covered.append(segment.beta.low <= beta <= segment.beta.high)
     assert np.mean(covered) > 0.75
@@ -156,8 +156,8 @@ def test_what_nobody_measured_is_neutral_and_named(kind: str, named: str) -> Non
     if kind == "reduction":
         assert fitted.reduction == {}
     else:
-        assert fitted.path("node").overhead.value == 0.0 or kind == "eager"
-        assert fitted.path("node").eager_limit == 0.0 or kind == "burst"
+        assert fitted.path_cost("node").overhead.value == 0.0 or kind == "eager"
+        assert fitted.path_cost("node").eager_limit == 0.0 or kind == "burst"
 
 
 def test_times_never_drop_at_a_break() -> None:
@@ -165,17 +165,17 @@ def test_times_never_drop_at_a_break() -> None:
     for seed in range(30):
         rng = np.random.default_rng(seed)
         times = 1e-6 * np.exp(np.cumsum(np.abs(rng.normal(0, 0.4, len(sizes)))))
-        lines = fit_lines(sizes, times, np.zeros(len(sizes)))
-        begins = breaks(lines, sizes, [4017])
+        lines = fit_piecewise(sizes, times, np.zeros(len(sizes)))
+        begins = break_points(lines, sizes, [4017])
         assert len(begins) == len(lines) - 1
         for left, right, begin in zip(lines, lines[1:], begins, strict=False):
             assert sizes[left.last - 1] <= begin <= sizes[right.first]
-            assert right.at(begin) >= left.at(begin) * (1 - 1e-6)
+            assert right.seconds(begin) >= left.seconds(begin) * (1 - 1e-6)
 
 
 def test_one_straight_line_is_fitted_by_one() -> None:
     sizes = np.array([float(n) for n in PINGPONG_SIZES])
-    lines = fit_lines(sizes, 2e-6 + 1e-10 * sizes, np.full(len(sizes), 0.01))
+    lines = fit_piecewise(sizes, 2e-6 + 1e-10 * sizes, np.full(len(sizes), 0.01))
     assert len(lines) == 1
     assert lines[0].alpha == pytest.approx(2e-6)
     assert lines[0].beta == pytest.approx(1e-10)
@@ -188,7 +188,7 @@ def test_times_too_flat_for_a_bandwidth_do_not_break_the_capacity() -> None:
         for s in probed().series
     ]
     fitted = calibrate(replace(probed(), series=tuple(flat)))
-    assert fitted.path("node").segments[-1].beta.value == 0.0
+    assert fitted.path_cost("node").segments[-1].beta.value == 0.0
     assert any("below resolution" in line for line in fitted.provenance["undetermined"])
 
 
@@ -196,10 +196,10 @@ def test_a_file_with_very_many_sizes_or_samples_takes_no_longer_than_a_probes() 
     """Sizes are taken evenly from all, and draws from millions of samples a part at a time."""
     sizes = range(1024, 1024 * 301, 1024)
     taken = [Measurement("pingpong", "node", 1, 2, 2, n, (1e-6 + n * 1e-9,)) for n in sizes]
-    series = Series(Measurements(Cluster("c", 1, 2, "", 0), "openmpi", {}, tuple(taken)))
-    found = ladder(series, "node", "host", series.of("pingpong", "node"))
+    series = SeriesIndex(Measurements(Cluster("c", 1, 2, "", 0), "openmpi", {}, tuple(taken)))
+    found = fit_latency_curve(series, "node", "host", series.find("pingpong", "node"))
     assert found is not None
-    assert len(found.sizes) == MOST_SIZES
+    assert len(found.sizes) == MAX_SIZES
     assert (found.sizes[0], found.sizes[-1]) == (sizes[0], sizes[-1])
     many = Measurement("pingpong", "node", 1, 2, 2, 8, (1.0, 3.0, 2.0) * 10_000)
-    assert Draws().median([many]) == pytest.approx(2.0)
+    assert Bootstrap().median([many]) == pytest.approx(2.0)

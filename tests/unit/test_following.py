@@ -12,13 +12,19 @@ from tests.field.tables import read_use
 from tests.support.ladders import table_of
 from tests.support.trees import BELOW, GENERIC
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.formats import mpich
 from tuner.workflows import following
-from tuner.workflows.following import command_line, limitation, use_of, write_device_file
+from tuner.workflows.following import (
+    command_line,
+    known_limitation,
+    launch_settings,
+    write_device_file,
+)
 
 TABLE = table_of(
-    {(Collective.BCAST, 4): [(0, Choice()), (1024, Choice("binomial"))]}, library="mpich 5.0.2"
+    {(Collective.BCAST, 4): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]},
+    library="mpich 5.0.2",
 )
 MPIR, DEVICE = mpich.MPIR.variable, mpich.DEVICE.variable
 
@@ -42,7 +48,7 @@ def binary(place: Path, *trees: object) -> Path:
 
 def test_open_mpi_is_started_with_parameters(tmp_path: Path) -> None:
     file = result(tmp_path, "openmpi", "openmpi.rules")
-    use = use_of("openmpi", file)
+    use = launch_settings("openmpi", file)
     assert use["environment"] == {}
     assert use["command"] == [
         "mpirun",
@@ -64,7 +70,7 @@ def test_mpich_is_started_with_the_files_that_there_are(layered: bool, tmp_path:
         if layered
         else {"MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
     )
-    assert use_of("mpich", file) == {
+    assert launch_settings("mpich", file) == {
         "command": ["mpiexec"],
         "environment": {**first, MPIR: str(file)},
     }
@@ -79,14 +85,14 @@ def test_who_reads_the_report_and_who_reads_the_terminal_start_the_same(
 ) -> None:
     """Also where a path has a space, and where the directory was moved since."""
     place, moved = tmp_path / "my results", tmp_path / "moved"
-    use = use_of(library, result(place, library, *names))
+    use = launch_settings(library, result(place, library, *names))
     words = shlex.split(command_line(use))
     assignments = [f"{name}={value}" for name, value in use["environment"].items()]
     assert words == [*assignments, *use["command"]]
     there = result(moved, library, *names)
     place.rename(tmp_path / "gone")
     read = read_use(moved, library, json.loads(json.dumps(use)))
-    wanted = use_of(library, there)
+    wanted = launch_settings(library, there)
     assert ["mpirun" if library == "openmpi" else "mpiexec", *read.command] == wanted["command"]
     assert read.environment == wanted["environment"]
 
@@ -100,10 +106,10 @@ def test_a_library_without_a_device_layer_is_named_and_gets_one_file(
     without.mkdir()
     libraries = {"with": binary(with_layer, GENERIC, BELOW), "without": binary(without, GENERIC)}
     for name, said in (("with", ""), ("without", "MPIR_CVAR_DEVICE_COLLECTIVES=none")):
-        monkeypatch.setattr(following, "libmpi", lambda *_, name=name: libraries[name])
+        monkeypatch.setattr(following, "loaded_libmpi", lambda *_, name=name: libraries[name])
         write_device_file(TABLE, python, file)
         assert (following.device_file(file) is not None) == (name == "with")
-        sentence = limitation("mpich", python)
+        sentence = known_limitation("mpich", python)
         assert said in sentence
         assert bool(sentence) == bool(said)
-    assert limitation("openmpi", python) == ""
+    assert known_limitation("openmpi", python) == ""

@@ -8,12 +8,12 @@ import pytest
 from mpi4py import MPI
 
 from tuner.core.collective import Collective
-from tuner.runtime.library_algorithm import Forced
+from tuner.runtime.library_algorithm import LibraryCall
 
 
 def test_variables_are_put_back_where_writing_them_was_interrupted() -> None:
     before, after = Mock(side_effect=KeyboardInterrupt), Mock()
-    forced = Forced(MPI.COMM_SELF, (before, after), Collective.ALLREDUCE)
+    forced = LibraryCall(MPI.COMM_SELF, (before, after), Collective.ALLREDUCE)
     arguments = np.ones(1), np.zeros(1)
     for call in (partial(forced.call, *arguments), forced.prepare(*arguments)):
         with pytest.raises(KeyboardInterrupt):

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tuner.run import SWITCH, algorithms_forcible
+from tuner.run import DYNAMIC_RULES_VARIABLE, enable_dynamic_rules
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,6 @@ def test_what_the_environment_would_force_stays_off(
     for known in [known for known in os.environ if known.startswith("OMPI_MCA_coll_tuned_")]:
         monkeypatch.delenv(known)
     monkeypatch.setenv(name, "1")
-    with algorithms_forcible():
-        assert (SWITCH in os.environ) == switched
-    assert SWITCH not in os.environ
+    with enable_dynamic_rules():
+        assert (DYNAMIC_RULES_VARIABLE in os.environ) == switched
+    assert DYNAMIC_RULES_VARIABLE not in os.environ

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.calls import inputs, matrix_product, outputs
 from tuner import algorithms
-from tuner.algorithms.hierarchy import Levels
-from tuner.algorithms.multi_leader import Shares
+from tuner.algorithms.hierarchy import Hierarchy
+from tuner.algorithms.multi_leader import MultiLeader
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
@@ -21,9 +21,9 @@ from tuner.core.interpret import interpret
 from tuner.core.schedule import Schedule
 from tuner.core.verify import verify
 from tuner.sim import simulate
-from tuner.topology import Device, Interior, Link, Node, Placement, Topology
-from tuner.topology.readers import given_calibration
-from tuner.topology.readers.yaml_topology import topology_from
+from tuner.topology import Device, Link, Node, NodeTopology, Placement, Topology
+from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 LINE = [
@@ -56,8 +56,8 @@ IN_ORDER = {  # operands keep their order for root 0, whatever p and the groups
     (ALLREDUCE, "central_staged"),
 }
 ALPHA, BETA, GAMMA = 1e-6, 1e-9, 0.5e-9
-LINE_OF_ALL = PathCost.line(ALPHA, BETA)
-COPY = PathCost.line(2e-6, 0.25e-9)
+LINE_OF_ALL = PathCost.from_alpha_beta(ALPHA, BETA)
+COPY = PathCost.from_alpha_beta(2e-6, 0.25e-9)
 MIB = 1 << 20
 ENGINES = pytest.mark.parametrize("engine", ["fast", "events"])
 
@@ -88,7 +88,7 @@ def variants(collective: Collective, name: str, p: int) -> Iterator[dict[str, in
 def test_every_grouping_is_right(collective: Collective, name: str) -> None:
     for p in (1, 2, 3, 4, 5, 7, 8, 9, 12, 17, 20):
         for params in variants(collective, name, p):
-            for root in sorted({0, p // 2, p - 1}) if collective.rooted else [0]:
+            for root in sorted({0, p // 2, p - 1}) if collective.is_rooted else [0]:
                 made = build(collective, name, p, 1000, root, **params)
                 facts = verify(made)
                 assert not facts.even_chunks_only
@@ -100,8 +100,8 @@ def test_every_grouping_is_right(collective: Collective, name: str) -> None:
 @pytest.mark.parametrize("p", [1, 2, 5, 8, 11])
 def test_what_it_computes(collective: Collective, name: str, p: int) -> None:
     for params in variants(collective, name, p):
-        made = build(collective, name, p, 1000, p // 2 if collective.rooted else 0, **params)
-        ordered = algorithms.facts_of(made).order_preserving
+        made = build(collective, name, p, 1000, p // 2 if collective.is_rooted else 0, **params)
+        ordered = algorithms.schedule_properties(made).order_preserving
         op = matrix_product if ordered else np.add
         for count in (3, made.n_chunks + 2):
             buffers = inputs(p, count)
@@ -114,18 +114,20 @@ def test_what_it_computes(collective: Collective, name: str, p: int) -> None:
 def test_what_is_staged_travels_between_hosts(collective: Collective, name: str) -> None:
     """No message of a staged schedule begins or ends in a device, and each device is served."""
     made = build(collective, name, 9)
-    assert made.staged == name.endswith("_staged") == algorithms.facts_of(made).uses_scratch
-    messages = [r.take(r.src != r.dst) for r in made.rounds()]
+    assert (
+        made.staged == name.endswith("_staged") == algorithms.schedule_properties(made).uses_scratch
+    )
+    messages = [r.select(r.src != r.dst) for r in made.rounds()]
     if name == "multicast_staged":  # inside the groups it goes from device to device
-        messages = [r.take(r.src // 4 != r.dst // 4) for r in messages]
+        messages = [r.select(r.src // 4 != r.dst // 4) for r in messages]
     if made.staged:
-        assert all((r.first >= made.n_chunks).all() for r in messages)
-        assert all((r.into >= made.n_chunks).all() for r in messages)
+        assert all((r.src_chunk >= made.n_chunks).all() for r in messages)
+        assert all((r.dst_chunk >= made.n_chunks).all() for r in messages)
 
 
 def test_what_machines_must_have() -> None:
     def needs(collective: Collective, name: str) -> tuple[str, ...]:
-        return algorithms.describe(collective, name).needs
+        return algorithms.describe(collective, name).requires
 
     assert {name for c, name in LINE if needs(c, name) == ("multicast",)} == {
         "multicast",
@@ -146,9 +148,9 @@ def test_a_segment_is_multicast_once(name: str) -> None:
     """Each segment leaves the root in one round, the same chunk for every leader."""
     made = build(BCAST, name, 18, 1000, 7, group=4, segment=100)
     assert made.in_network
-    crossing = [r.take(r.src // 4 != r.dst // 4) for r in made.rounds()]
+    crossing = [r.select(r.src // 4 != r.dst // 4) for r in made.rounds()]
     sent = [r for r in crossing if len(r)]
-    assert [sorted(set(r.first.tolist())) for r in sent] == [
+    assert [sorted(set(r.src_chunk.tolist())) for r in sent] == [
         [chunk + made.n_chunks * made.staged] for chunk in range(10)
     ]
     assert all(set(r.src.tolist()) == {7} and len(r) == 4 for r in sent)
@@ -168,9 +170,9 @@ def test_leaders_forward_while_their_group_is_served(root: int, radix: int) -> N
 
 
 def test_leaders_of_uneven_groups() -> None:
-    shares = Shares(Levels.of(10, 4), 4)
-    assert shares.leader.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 8, 9, 9]]
-    assert Shares(Levels.of(10, 4), 2).leader.tolist() == [[0, 2], [4, 6], [8, 9]]
+    shares = MultiLeader(Hierarchy.of(10, 4), 4)
+    assert shares.leaders.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 8, 9, 9]]
+    assert MultiLeader(Hierarchy.of(10, 4), 2).leaders.tolist() == [[0, 2], [4, 6], [8, 9]]
 
 
 def test_too_much_at_once_is_refused() -> None:
@@ -181,9 +183,9 @@ def test_too_much_at_once_is_refused() -> None:
 def flat(p: int) -> tuple[Placement, Calibration]:
     """The machine of the formulas: one rank per node, one switch."""
     record = {"name": "flat", "nodes": p, "latency": "1us", "bandwidth": "1GB/s"}
-    placement = Placement.consecutive(topology_from(record), 1)
+    placement = Placement.block(topology_from_yaml(record), 1)
     reduction = {"host": ReductionCost(Estimate.exact(0.0), Estimate.exact(GAMMA))}
-    return placement, replace(given_calibration(placement.topology), reduction=reduction)
+    return placement, replace(nominal_calibration(placement.topology), reduction=reduction)
 
 
 def cluster(
@@ -204,7 +206,7 @@ def cluster(
     links = [Link(a, b, 1e13, 0.0, "nvlink") for a, b in pairs]
     links += [Link(*ends, 1e13, 0.0, "pcie") for a, b in buses for ends in ((a, b), (b, a))]
     devices = [Device("cpu", "cpu"), Device("nic", "nic"), *(Device(n, "gpu") for n in names)]
-    interior = Interior(tuple(devices), tuple(links))
+    interior = NodeTopology(tuple(devices), tuple(links))
     hosts = tuple(Node(f"n{i}", gpus, interior) for i in range(nodes))
     cables = [Link(*ends, 1 / BETA, 0.0) for h in hosts for ends in ((h.name, "s"), ("s", h.name))]
     topology = Topology("gpus", hosts, ("s",), tuple(cables), offers=offers)
@@ -217,7 +219,7 @@ def cluster(
         ("staging", "cuda"): COPY,
     }
     calibration = Calibration("gpus", "none", paths, {"host": fold, "cuda": fold})
-    return Placement.consecutive(topology, gpus), calibration
+    return Placement.block(topology, gpus), calibration
 
 
 def seconds(
@@ -344,7 +346,7 @@ def test_staged_forms(engine: str) -> None:
     """A copy to the host and one back, around what the hosts do among themselves."""
     m, p = 64_000, 16
     h, a, b, f = COPY.seconds(m), ALPHA, m * BETA, m * GAMMA
-    machine = cluster(p, 1, direct=PathCost.line(1.0, 1.0))  # nobody goes there
+    machine = cluster(p, 1, direct=PathCost.from_alpha_beta(1.0, 1.0))  # nobody goes there
     expected = {
         (ALLREDUCE, "recursive_doubling_staged"): 2 * h + 4 * (a + b + f),
         (ALLREDUCE, "rabenseifner_staged"): 2 * h + 8 * a + 15 / 16 * (2 * b + f),
@@ -385,7 +387,7 @@ def test_the_chain_wins_where_messages_are_large_and_gpus_few() -> None:
 
 def test_overlap_hides_the_broadcast_inside_nodes() -> None:
     """Eight nodes of eight GPUs take little more than eight single GPUs."""
-    inside = PathCost.line(ALPHA, 0.05e-9)
+    inside = PathCost.from_alpha_beta(ALPHA, 0.05e-9)
     m, segment = 64 * MIB, MIB // 2
     alone = seconds(cluster(8, 1), BCAST, "pipeline", m, segment=segment)
     machine = cluster(8, 8, inside=inside)
@@ -397,7 +399,7 @@ def test_overlap_hides_the_broadcast_inside_nodes() -> None:
 
 def test_chunked_chains_beat_the_flat_tree_at_160_gpus() -> None:
     """S-Caffe: for large messages, and chains of about eight ranks (PPoPP 2017)."""
-    machine, m = cluster(10, 16, inside=PathCost.line(ALPHA, 0.1e-9)), 64 * MIB
+    machine, m = cluster(10, 16, inside=PathCost.from_alpha_beta(ALPHA, 0.1e-9)), 64 * MIB
     tree = seconds(machine, REDUCE, "binomial", m)
     chains = {k: seconds(machine, REDUCE, "chain_binomial", m, length=k) for k in (2, 8, 16)}
     assert chains[8] < 0.6 * tree
@@ -410,7 +412,7 @@ def test_chunked_chains_beat_the_flat_tree_at_160_gpus() -> None:
 
 def test_staging_pays_where_gpudirect_is_slow() -> None:
     """Devices read by the NIC at a fifth of the host's rate, as across a PCIe root."""
-    machine = cluster(8, 1, direct=PathCost.line(ALPHA, 5 * BETA))
+    machine = cluster(8, 1, direct=PathCost.from_alpha_beta(ALPHA, 5 * BETA))
     for m, wins in ((8 * MIB, True), (64, False)):
         staged = seconds(machine, BCAST, "knomial_staged", m, radix=2)
         straight = seconds(machine, BCAST, "knomial", m, radix=2)
@@ -432,7 +434,7 @@ def test_multicast_does_not_depend_on_the_number_of_nodes(name: str, engine: str
 
 def test_two_levels_beat_one_ring_over_a_slow_network() -> None:
     """Sixteen nodes of eight GPUs with NVLink; each node's network port is shared."""
-    machine = cluster(16, 8, inside=PathCost.line(ALPHA, 0.01e-9))
+    machine = cluster(16, 8, inside=PathCost.from_alpha_beta(ALPHA, 0.01e-9))
     for m, ratio in ((64 * 1024, 0.5), (MIB, 0.9)):
         two_levels = seconds(machine, ALLREDUCE, "two_level_rabenseifner", m, group=8)
         assert two_levels < ratio * seconds(machine, ALLREDUCE, "ring", m)
@@ -445,7 +447,7 @@ def test_leaders_and_overlap_both_pay() -> None:
 
     Ports are shared: a message that waits for the network must not keep NVLink waiting.
     """
-    placement, calibration = cluster(8, 8, inside=PathCost.line(ALPHA, 0.3e-9))
+    placement, calibration = cluster(8, 8, inside=PathCost.from_alpha_beta(ALPHA, 0.3e-9))
     machine, m = (placement, replace(calibration, shared_from=0.0)), 32 * MIB
 
     def leaders(number: int, segment: int) -> float:

@@ -17,8 +17,8 @@ from tuner.core.schedule import Schedule
 from tuner.core.verify import verify
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.topology.readers import given_calibration
-from tuner.topology.readers.yaml_topology import topology_from
+from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ALPHA, BETA, GAMMA = 1e-6, 1e-9, 0.5e-9
@@ -69,9 +69,9 @@ def machine(nodes: int, ppn: int) -> tuple[Placement, Calibration]:
     """The machine of the formulas: messages inside a node cost what others cost."""
     local = {"latency": "1us", "bandwidth": "1GB/s"}
     record = {"name": "m", "nodes": nodes, "latency": "1us", "bandwidth": "1GB/s", "cores": ppn}
-    placement = Placement.consecutive(topology_from({**record, "local": local}), ppn)
+    placement = Placement.block(topology_from_yaml({**record, "local": local}), ppn)
     reduction = {"host": ReductionCost(Estimate.exact(0.0), Estimate.exact(GAMMA))}
-    return placement, replace(given_calibration(placement.topology), reduction=reduction)
+    return placement, replace(nominal_calibration(placement.topology), reduction=reduction)
 
 
 @pytest.mark.parametrize(("nodes", "ppn"), [(4, 4), (8, 2), (2, 8), (8, 8)])

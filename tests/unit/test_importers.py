@@ -9,29 +9,29 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import load_topology, parse_topology
-from tuner.topology import Interior, Link, Topology
+from tuner.topology import Link, NodeTopology, Topology
 from tuner.topology.readers.nvidia_smi import parse_nvidia_smi
 
 
-def inside(topology: Topology) -> Interior:
+def inside(topology: Topology) -> NodeTopology:
     """What is in the one node."""
     (node,) = topology.nodes
-    assert node.interior is not None
-    return node.interior
+    assert node.node_topology is not None
+    return node.node_topology
 
 
-def read(text: str, known_as: str) -> Interior:
+def read(text: str, known_as: str) -> NodeTopology:
     """The inside of a computer whose description is recognised as what it is."""
     found, topology = parse_topology(text)
     assert found == known_as
     return inside(topology)
 
 
-def number(interior: Interior) -> dict[str, int]:
+def number(interior: NodeTopology) -> dict[str, int]:
     return dict(Counter(device.kind for device in interior.devices))
 
 
-def link(interior: Interior, a: str, b: str) -> Link:
+def link(interior: NodeTopology, a: str, b: str) -> Link:
     """The one way; the other must be its equal."""
     links = {(each.source, each.target): each for each in interior.links}
     there, back = links[a, b], links[b, a]
@@ -39,7 +39,7 @@ def link(interior: Interior, a: str, b: str) -> Link:
     return there
 
 
-def joined(interior: Interior, *names: str) -> dict[tuple[str, str], tuple[str, int]]:
+def joined(interior: NodeTopology, *names: str) -> dict[tuple[str, str], tuple[str, int]]:
     """Kind and count of the links between these devices."""
     return {
         (each.source, each.target): (each.kind, each.count)
@@ -48,7 +48,7 @@ def joined(interior: Interior, *names: str) -> dict[tuple[str, str], tuple[str, 
     }
 
 
-def route(interior: Interior, a: str, b: str) -> list[str]:
+def route(interior: NodeTopology, a: str, b: str) -> list[str]:
     """The kinds of the links crossed."""
     index = {device.name: i for i, device in enumerate(interior.devices)}
     crossed = interior.routes[index[a], index[b]]
@@ -268,7 +268,9 @@ def test_pairs_with_nvlink() -> None:
 
 
 def test_rates_may_be_told() -> None:
-    interior = inside(parse_nvidia_smi(table(PAIRS, AC922, THREADS), nvlink=25e9, pcie=32e9))
+    interior = inside(
+        parse_nvidia_smi(table(PAIRS, AC922, THREADS), nvlink_bandwidth=25e9, pcie_bandwidth=32e9)
+    )
     assert link(interior, "gpu0", "gpu1").capacity == 75e9
     assert link(interior, "gpu0", "cpu0").capacity == 32e9
 
@@ -290,7 +292,9 @@ def test_pasting_loses_tabs_between_cells() -> None:
 
 
 def eight(nvlinks: int, near: str) -> str:
-    """Eight GPUs in pairs, each pair beside two NICs (`near`), with NUMA ids and a legend."""
+    """Eight GPUs in pairs, each pair beside two NICs (`correlation`), with NUMA ids and a
+    legend.
+    """
     names = [f"GPU{i}" for i in range(8)] + [f"NIC{i}" for i in range(8)]
 
     def cell(a: int, b: int) -> str:

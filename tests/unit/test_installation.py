@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import ProbeError
-from tuner.launch import Installation, Launcher, installation_of
-from tuner.launch.executables import compiler_of, launcher_of, version_of
+from tuner.launch import Installation, Launcher, inspect_interpreter
+from tuner.launch.executables import find_launcher_executable, find_mpicc, launcher_version
 from tuner.mpi_libraries.capabilities import Capabilities
 from tuner.mpi_libraries.products import identify
-from tuner.runtime.control_variables import described_values
+from tuner.runtime.control_variables import parse_enum_values
 
 OPENMPI = "mpirun (Open MPI) {}\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
 HYDRA = "HYDRA build details:\n    Version:                                 {}\n"
@@ -60,7 +60,7 @@ def test_the_launcher_of_the_library_goes_before_others(
         "Open MPI v4.1.4, package: Debian OpenMPI",
         "usr/lib/x86_64-linux-gnu/libmpi.so.40.30.4",
     )
-    assert launcher_of(place) == wanted
+    assert find_launcher_executable(place) == wanted
 
 
 def test_a_launcher_of_another_version_is_refused(
@@ -70,10 +70,10 @@ def test_a_launcher_of_another_version_is_refused(
     monkeypatch.setenv("PATH", f"{other.parent}:/usr/bin:/bin")
     place = installed(tmp_path, "Open MPI v4.1.4, package: x")
     with pytest.raises(ProbeError, match=r"loads Open MPI 4\.1\.4, but the launchers here are of"):
-        launcher_of(place)
+        find_launcher_executable(place)
     other.unlink()
     with pytest.raises(ProbeError, match="there is no mpirun of it"):
-        launcher_of(place)
+        find_launcher_executable(place)
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_versions_of_launchers(
     path = executable(tmp_path / "path" / "mpiexec", version)
     monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
     if fits:
-        assert launcher_of(installed(tmp_path, said)) == path
+        assert find_launcher_executable(installed(tmp_path, said)) == path
     else:
         with pytest.raises(ProbeError, match="of other versions"):
-            launcher_of(installed(tmp_path, said))
+            find_launcher_executable(installed(tmp_path, said))
 
 
 def test_srun_starts_ranks_of_what_has_no_launcher_in_jobs_of_slurm(
@@ -105,9 +105,9 @@ def test_srun_starts_ranks_of_what_has_no_launcher_in_jobs_of_slurm(
     monkeypatch.setenv("PATH", f"{srun.parent}:/usr/bin:/bin")
     place = installed(tmp_path, "MPI VERSION    : CRAY MPICH version 8.1.28.2 (ANL base 3.4a2)\n")
     with pytest.raises(ProbeError, match="there is no mpiexec of it"):
-        launcher_of(place)
+        find_launcher_executable(place)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert launcher_of(place) == srun
+    assert find_launcher_executable(place) == srun
 
 
 @pytest.mark.parametrize(
@@ -124,28 +124,28 @@ def test_the_compiler_of_a_library_is_named_as_its_launcher(
     tmp_path: Path, launcher: str, compiler: str
 ) -> None:
     path = executable(tmp_path / launcher, "")
-    assert compiler_of(path) is None
+    assert find_mpicc(path) is None
     for name in ("mpicc", "mpicc.openmpi", "mpicc.mpich"):
         executable(tmp_path / name, "")
-    assert compiler_of(path) == tmp_path / compiler
-    assert compiler_of(executable(tmp_path / "srun", "")) is None
+    assert find_mpicc(path) == tmp_path / compiler
+    assert find_mpicc(executable(tmp_path / "srun", "")) is None
 
 
 def test_a_launcher_that_hangs_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.launch.executables.LIMIT", 0.3)
+    monkeypatch.setattr("tuner.launch.executables.VERSION_TIMEOUT_S", 0.3)
     path = tmp_path / "mpirun"
     path.write_text("#!/bin/sh\nexec sleep 60\n")
     path.chmod(0o755)
-    assert version_of(path, "openmpi") == ""
+    assert launcher_version(path, "openmpi") == ""
 
 
 def test_an_interpreter_says_what_it_has(launcher: Launcher) -> None:
-    place = installation_of(Path(sys.executable))
+    place = inspect_interpreter(Path(sys.executable))
     assert place.library.startswith("openmpi 5.0.")
     assert place.libmpi.is_file()
-    assert launcher_of(place) == launcher.executable
+    assert find_launcher_executable(place) == launcher.executable
     assert place.capabilities.variables["coll_tuned_use_dynamic_rules"].settable
 
 
@@ -155,9 +155,9 @@ def test_what_an_interpreter_prints_at_its_start_does_not_matter(
     wrapper = tmp_path / "python"
     wrapper.write_text(f'#!/bin/sh\necho welcome\nexec {sys.executable} "$@"\n')
     wrapper.chmod(0o755)
-    assert installation_of(wrapper).library == installation_of(Path(sys.executable)).library
+    assert inspect_interpreter(wrapper).library == inspect_interpreter(Path(sys.executable)).library
     with pytest.raises(ProbeError, match="no Python interpreter there"):
-        installation_of(tmp_path)
+        inspect_interpreter(tmp_path)
 
 
 def test_the_library_is_what_the_interpreter_has(launcher: Launcher) -> None:
@@ -175,10 +175,10 @@ def test_an_interpreter_without_mpi_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(
         ProbeError, match=r"cannot load its MPI library \(ImportError: libmpi.so.99"
     ):
-        installation_of(lonely)
+        inspect_interpreter(lonely)
     lonely.write_text(f"#!/bin/sh\nexec {sys.executable} -S -s -E -c 'import mpi4py'\n")
     with pytest.raises(ProbeError, match="lacks mpi4py"):
-        installation_of(lonely)
+        inspect_interpreter(lonely)
 
 
 def test_enumerations_of_mpich_are_read_from_descriptions() -> None:
@@ -190,7 +190,7 @@ def test_enumerations_of_mpich_are_read_from_descriptions() -> None:
         "recursive_multiplying    - Force recursive multiplying algorithm\n"
         "k_reduce_scatter_allgather - Force reduce scatter allgather algorithm"
     )
-    assert described_values(lines) == {
+    assert parse_enum_values(lines) == {
         "auto": 0,
         "nb": 1,
         "recursive_multiplying": 2,
@@ -203,7 +203,7 @@ def test_enumerations_of_mpich_are_read_from_descriptions() -> None:
         "scatter_recursive_doubling_allgather    - Force Scatter Recursive-Doubling Allgather"
         "scatter_ring_allgather                  - Force Scatter Ring"
     )
-    assert described_values(joined) == {
+    assert parse_enum_values(joined) == {
         "auto": 0,
         "binomial": 1,
         "nb": 2,
@@ -211,4 +211,4 @@ def test_enumerations_of_mpich_are_read_from_descriptions() -> None:
         "scatter_recursive_doubling_allgather": 4,
         "scatter_ring_allgather": 5,
     }
-    assert described_values("Defines the location of tuning file.") == {}
+    assert parse_enum_values("Defines the location of tuning file.") == {}

@@ -10,9 +10,17 @@ import pytest
 from tests.conftest import ROOT
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.emulation import Emulation, Lab, build_c, emulation, launch, prefix_for, take_down
-from tuner.emulation.counters import BINS, read_counters
-from tuner.emulation.environment import environment
+from tuner.emulation import (
+    EmulatedCluster,
+    EmulatedNetwork,
+    build_c,
+    cluster_id_for,
+    emulated_network,
+    launch,
+    take_down,
+)
+from tuner.emulation.counters import N_BINS, read_counters
+from tuner.emulation.environment import host_environment
 from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Link
 
@@ -30,8 +38,8 @@ links:
 """
 
 
-def emulated(text: str) -> Emulation:
-    return emulation(parse_topology(text)[1])
+def emulated(text: str) -> EmulatedNetwork:
+    return emulated_network(parse_topology(text)[1])
 
 
 def test_routes_rates_and_latencies_are_those_of_the_topology() -> None:
@@ -44,7 +52,7 @@ def test_routes_rates_and_latencies_are_those_of_the_topology() -> None:
 
 
 def test_the_table_of_the_switch() -> None:
-    lines = emulated(TREE).table.splitlines()
+    lines = emulated(TREE).switch_table.splitlines()
     assert lines[0] == "3 8"
     assert lines[1:9] == ["100.0 10000"] * 2 + ["50.0 20000"] * 2 + ["200.0 300000"] * 2 + [
         "25.0 40000",
@@ -72,7 +80,7 @@ def test_several_spines_are_shared_as_the_topology_says() -> None:
 
 @pytest.mark.parametrize("name", ["flat8.yaml", "racks.yaml"])
 def test_examples_can_be_emulated_without_a_warning(name: str) -> None:
-    made = emulation(load_topology(EXAMPLES / name))
+    made = emulated_network(load_topology(EXAMPLES / name))
     assert len(made.hosts) == 8
     assert made.warnings == ()
 
@@ -108,28 +116,35 @@ def test_only_what_ends_at_hosts_is_too_fast() -> None:
 
 def test_a_file_has_a_lab_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert prefix_for(Path("a.yaml")) == prefix_for(tmp_path / "a.yaml")
-    assert prefix_for(Path("a.yaml")) != prefix_for(Path("b.yaml"))
-    assert Lab(prefix_for(Path("a.yaml")), emulated(TREE)).directory.parent.name == "tuner-lab"
+    assert cluster_id_for(Path("a.yaml")) == cluster_id_for(tmp_path / "a.yaml")
+    assert cluster_id_for(Path("a.yaml")) != cluster_id_for(Path("b.yaml"))
+    assert (
+        EmulatedCluster(cluster_id_for(Path("a.yaml")), emulated(TREE)).directory.parent.name
+        == "tuner-lab"
+    )
 
 
 @pytest.mark.parametrize("prefix", ["", "tl", "eth0", "tl../x", "tlABC", "tl-a", "tl12345678901"])
 def test_prefixes_that_could_be_something_else(prefix: str) -> None:
     with pytest.raises(InputError, match="cannot be the prefix of a lab"):
-        Lab(prefix, emulated(TREE))
+        EmulatedCluster(prefix, emulated(TREE))
     with pytest.raises(InputError, match="cannot be the prefix of a lab"):
         take_down(prefix)
 
 
 def test_counters_are_read_as_the_switch_writes_them(tmp_path: Path) -> None:
-    lags = [6, 3, 0, 1] + [0] * (BINS - 4)
-    data = struct.pack("=5Q", 1, 2, 10, 7_500, 20_000) + struct.pack(f"={BINS}Q", *lags)
+    lags = [6, 3, 0, 1] + [0] * (N_BINS - 4)
+    data = struct.pack("=5Q", 1, 2, 10, 7_500, 20_000) + struct.pack(f"={N_BINS}Q", *lags)
     (tmp_path / "counters").write_bytes(data + struct.pack("=6Q", 900, 3, 4_000, 0, 0, 0))
     wires = (Link("a", "s", 1e6, 0.0), Link("s", "a", 1e6, 0.0))
     read = read_counters(tmp_path / "counters", wires)
     assert (read.real_time, read.lost, read.frames) == (True, 2, 10)
     assert [read.worst_lag, read.ahead] == pytest.approx([7.5e-6, 20e-6])
-    assert [read.lag(0.5), read.lag(0.9), read.lag(1.0)] == pytest.approx([1e-6, 2e-6, 7.5e-6])
+    assert [
+        read.lateness_quantile(0.5),
+        read.lateness_quantile(0.9),
+        read.lateness_quantile(1.0),
+    ] == pytest.approx([1e-6, 2e-6, 7.5e-6])
     assert (read.nbytes("a", "s"), read.nbytes("s", "a")) == (900, 0)
     assert read.links[0].longest_wait == pytest.approx(4e-6)
     with pytest.raises(InputError, match="not the counters of this lab"):
@@ -139,41 +154,41 @@ def test_counters_are_read_as_the_switch_writes_them(tmp_path: Path) -> None:
 @pytest.fixture
 def programs_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if they were compiled."""
-    monkeypatch.setattr("tuner.emulation.build_c.directory", lambda: tmp_path)
+    monkeypatch.setattr("tuner.emulation.build_c.build_programs", lambda: tmp_path)
 
 
 @pytest.mark.usefixtures("programs_there")
 def test_words_that_start_ranks() -> None:
-    lab = Lab("tlx", emulated(TREE))
-    words = launch.words(lab, "openmpi", Path("/x/mpirun"), 3, 2)
+    lab = EmulatedCluster("tlx", emulated(TREE))
+    words = launch.launch_command(lab, "openmpi", Path("/x/mpirun"), 3, 2)
     assert words[1:4] == ["--lab", "/run/tuner-lab/tlx", "a"]
     assert words[4:] == ["/x/mpirun", "--host", "a:2,b:2", "--map-by", "ppr:2:node", "-n", "3"]
-    words = launch.words(lab, "mpich", Path("/x/mpiexec"), 3)
+    words = launch.launch_command(lab, "mpich", Path("/x/mpiexec"), 3)
     assert words[4:] == ["/x/mpiexec", "-hosts", "a,b,c", "-ppn", "1", "-n", "3"]
     with pytest.raises(InputError, match="7 ranks, 2 on each host, need more hosts than the 3"):
-        launch.words(lab, "openmpi", Path("/x/mpirun"), 7, 2)
+        launch.launch_command(lab, "openmpi", Path("/x/mpirun"), 7, 2)
     with pytest.raises(InputError, match="has no host z; it has a, b, c"):
-        launch.on_host(lab, "z")
+        launch.host_command(lab, "z")
 
 
 def test_the_environment_sends_launchers_through_enter(tmp_path: Path) -> None:
-    made = environment(Path("/run/tuner-lab/tlx"), tmp_path)
+    made = host_environment(Path("/run/tuner-lab/tlx"), tmp_path)
     enter = str(tmp_path / "netns_exec")
     assert made["PRTE_MCA_plm_ssh_agent"] == made["HYDRA_LAUNCHER_EXEC"] == enter
     assert made["TUNER_LAB"] == "/run/tuner-lab/tlx"
     assert not any("\n" in value for value in made.values())
 
 
-@pytest.mark.skipif(build_c.compiler() is None, reason="there is no C compiler")
+@pytest.mark.skipif(build_c.find_compiler() is None, reason="there is no C compiler")
 def test_programs_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path))
-    made = build_c.directory()
+    made = build_c.build_programs()
     assert sorted(path.name for path in made.iterdir()) == ["netns_exec", "netns_hold.so", "switch"]
     monkeypatch.setenv("PATH", "")  # no compiler
-    assert build_c.directory() == made
+    assert build_c.build_programs() == made
     (made / "netns_exec").unlink()
     with pytest.raises(InputError, match="a lab needs a C compiler: install gcc or clang"):
-        build_c.directory()
+        build_c.build_programs()
 
 
 @pytest.mark.parametrize("action", [["up"], ["down"], ["run"]])
@@ -205,6 +220,6 @@ def test_a_lab_that_is_not_up(capsys: pytest.CaptureFixture[str], tmp_path: Path
     path = tmp_path / "tree.yaml"
     path.write_text(TREE, encoding="utf-8")
     assert main(["lab", "status", str(path)]) == 0
-    assert f"lab {prefix_for(path)} (tree, 3 hosts) is not up" in capsys.readouterr().out
+    assert f"lab {cluster_id_for(path)} (tree, 3 hosts) is not up" in capsys.readouterr().out
     assert main(["lab", "run", str(path), "--ppn", "0", "--", "true"]) == 2
     assert "'0' is no whole number from 1 on" in capsys.readouterr().err

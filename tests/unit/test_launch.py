@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner.base.errors import InputError, ProbeError, UnendedError
-from tuner.launch import LOCAL, Hosts, Launcher, Template, from_environment
-from tuner.launch.failures import CompletedRun, explain
-from tuner.launch.hosts import expand, listed, read
+from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
+from tuner.launch import LOCAL_HOST, Hosts, Launcher, LauncherTemplate, hosts_from_environment
+from tuner.launch.failures import CompletedRun, explain_failure
+from tuner.launch.hosts import expand_host_list, parse_hosts, read_hosts
 from tuner.launch.template import connection_environment
 
 TWO = Hosts(("a", "b"), 2)
@@ -29,13 +29,13 @@ TWO = Hosts(("a", "b"), 2)
     ],
 )
 def test_slurm_lists_are_expanded(text: str, names: tuple[str, ...]) -> None:
-    assert expand(text) == names
+    assert expand_host_list(text) == names
 
 
 @pytest.mark.parametrize("text", ["node[a-b]", "node[1-999999999]", "a;rm", ""])
 def test_a_list_that_names_no_hosts_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="host list"):
-        expand(text)
+        expand_host_list(text)
 
 
 @pytest.mark.parametrize(
@@ -44,42 +44,42 @@ def test_a_list_that_names_no_hosts_is_refused(text: str) -> None:
         ({"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}, Hosts(("n1", "n2"), 4)),
         ({"LSB_MCPU_HOSTS": "batch1 1 h1 42 h2 42"}, Hosts(("h1", "h2"), 42)),
         ({"LSB_HOSTS": "h1 h1 h2 h2"}, Hosts(("h1", "h2"), 2)),
-        ({"PATH": "/bin"}, LOCAL),
+        ({"PATH": "/bin"}, LOCAL_HOST),
     ],
 )
 def test_the_batch_system_names_the_hosts(environ: dict[str, str], hosts: Hosts) -> None:
-    assert from_environment(environ) == hosts
+    assert hosts_from_environment(environ) == hosts
 
 
 def test_a_host_file_gives_names_and_slots(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("# rack 1\nnode1 slots=4\nnode2:2  # half\n\n")
-    assert read(file) == Hosts(("node1", "node2"), 2)
+    assert read_hosts(file) == Hosts(("node1", "node2"), 2)
     file.write_text("n1\nn1\nn2\nn2\n")  # as PBS_NODEFILE is
-    assert from_environment({"PBS_NODEFILE": str(file)}) == Hosts(("n1", "n2"), 2)
+    assert hosts_from_environment({"PBS_NODEFILE": str(file)}) == Hosts(("n1", "n2"), 2)
     file.write_text("node1\nnode 2 3\n")
     with pytest.raises(InputError, match="line 2"):
-        read(file)
+        read_hosts(file)
     with pytest.raises(InputError, match="cannot be read"):
-        read(tmp_path / "missing")
+        read_hosts(tmp_path / "missing")
 
 
 def test_hosts_on_a_command_line() -> None:
-    assert listed("a:2,b:2") == TWO
-    assert listed("a,b").slots == 0
-    assert listed("n[08-10], x") == Hosts(("n08", "n09", "n10", "x"), 0)
-    assert listed("n[0-511]:4") == Hosts(tuple(f"n{i}" for i in range(512)), 4)
+    assert parse_hosts("a:2,b:2") == TWO
+    assert parse_hosts("a,b").slots == 0
+    assert parse_hosts("n[08-10], x") == Hosts(("n08", "n09", "n10", "x"), 0)
+    assert parse_hosts("n[0-511]:4") == Hosts(tuple(f"n{i}" for i in range(512)), 4)
     for odd in ("a,,b", "a,", "", " , ", "n[0-", "n[3-1]", "n[0-99999999]", "a b", "a:x", "-x"):
         with pytest.raises(InputError, match=r"^--hosts"):
-            listed(odd)
+            parse_hosts(odd)
     with pytest.raises(InputError, match="'n2' twice"):
-        listed("n[0-3],n2")
+        parse_hosts("n[0-3],n2")
     with pytest.raises(InputError, match="'a' twice: name a host once, with its ranks as a:2"):
-        listed("b,a:3,a")
+        parse_hosts("b,a:3,a")
 
 
 def test_a_template_is_filled_in() -> None:
-    template = Template.parse("start -n {n} -N {nodes} --per={ppn} -H {slots} {program}")
+    template = LauncherTemplate.parse("start -n {n} -N {nodes} --per={ppn} -H {slots} {program}")
     words = template.command(["python", "-c", "print({n})"], {"A": "x y"}, TWO, 3)
     assert words[:7] == ["start", "-n", "6", "-N", "2", "--per=3", "-H"]
     assert words[7:] == ["a:3,b:3", "/usr/bin/env", "A=x y", "python", "-c", "print({n})"]
@@ -95,7 +95,7 @@ def test_a_template_is_filled_in() -> None:
 )
 def test_a_template_that_cannot_work_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        Template.parse(text)
+        LauncherTemplate.parse(text)
 
 
 STAND_IN = """#!/bin/sh
@@ -126,7 +126,7 @@ def test_the_launchers_of_batch_systems_start_the_program_with_its_environment(
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
-    launcher = Launcher("openmpi", Path(sys.executable), Template.parse(name))
+    launcher = Launcher("openmpi", Path(sys.executable), LauncherTemplate.parse(name))
     code = (
         "import json, os, tuner; print(json.dumps([os.environ['RANK'],"
         " os.environ['OMPI_MCA_x'], os.environ['WISH'], tuner.__name__]))"
@@ -150,10 +150,10 @@ def test_the_launchers_of_batch_systems_start_the_program_with_its_environment(
     assert f"{name}: warning" in run.stderr
 
 
-def _script(path: Path, text: str) -> Template:
+def _script(path: Path, text: str) -> LauncherTemplate:
     path.write_text(text)
     path.chmod(0o755)
-    return Template.parse(f"{path} {{hosts}} {{program}}")
+    return LauncherTemplate.parse(f"{path} {{hosts}} {{program}}")
 
 
 @pytest.mark.parametrize("child", ["sleep 60", "setsid sleep 60"])
@@ -165,7 +165,7 @@ def test_what_a_launcher_started_ends_with_it(tmp_path: Path, child: str) -> Non
         f"#!/bin/sh\necho why >&2\n{child} & echo $! > {tmp_path}/pid\necho started\nwait\n",
     )
     launcher = Launcher("openmpi", Path(sys.executable), template)
-    with pytest.raises(UnendedError, match="fell silent") as late:
+    with pytest.raises(LaunchTimeoutError, match="fell silent") as late:
         launcher.run(2, ["-c", ""], hosts=TWO, on_line=lambda _: 0.3)
     assert late.value.stderr == "why\n"
     stat = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
@@ -179,7 +179,7 @@ def test_a_launcher_that_says_nothing_is_ended(tmp_path: Path) -> None:
     template = _script(tmp_path / "mute", "#!/bin/sh\nexec sleep 60\n")
     launcher = Launcher("openmpi", Path(sys.executable), template)
     with pytest.raises(ProbeError, match="ranks on a, b fell silent"):
-        launcher.run(2, ["-c", ""], hosts=TWO, patience=0.3)
+        launcher.run(2, ["-c", ""], hosts=TWO, silence_timeout=0.3)
 
 
 def test_only_ssh_is_told_how_long_a_connection_may_take() -> None:
@@ -191,13 +191,15 @@ def test_only_ssh_is_told_how_long_a_connection_may_take() -> None:
 
 
 def test_a_launcher_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    launcher = Launcher("openmpi", Path(sys.executable), Template.parse("/no/launcher {program}"))
+    launcher = Launcher(
+        "openmpi", Path(sys.executable), LauncherTemplate.parse("/no/launcher {program}")
+    )
     with pytest.raises(ProbeError, match="/no/launcher cannot be started"):
         launcher.run(2, ["-c", ""], hosts=TWO)
 
 
 def test_ranks_must_fit_the_hosts() -> None:
-    launcher = Launcher("openmpi", Path(sys.executable), Template.parse("x {program}"))
+    launcher = Launcher("openmpi", Path(sys.executable), LauncherTemplate.parse("x {program}"))
     with pytest.raises(InputError, match="5 ranks"):
         launcher.run(5, ["-c", ""], hosts=TWO)
 
@@ -233,13 +235,13 @@ def test_ranks_must_fit_the_hosts() -> None:
     ],
 )
 def test_what_launchers_print_about_hosts_becomes_one_sentence(text: str, sentence: str) -> None:
-    told = explain(
+    told = explain_failure(
         CompletedRun(0, "", text),
         executable="mpirun",
         python="python",
         library="openmpi",
         ranks=4,
-        several=True,
+        multi_host=True,
     )
     assert "\n" not in told
     assert re.search(sentence, told), told

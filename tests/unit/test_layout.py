@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.cli.layout import (
-    GAP,
-    Layout,
-    columns_of,
+    COLUMN_GAP,
+    TableLayout,
+    display_width,
     fold_command,
     reflow,
-    shortened,
-    stacked,
+    shorten,
+    stack_rows,
     without_empty_columns,
     wrap,
 )
@@ -28,7 +28,7 @@ def test_wrapped_lines_hold_whole_words(words: list[str], width: int, indent: in
     shown = wrap(" " * indent + " ".join(words), width)
     assert shown.split() == words
     for line in shown.split("\n"):
-        assert columns_of(line) <= width or len(line.split()) == 1
+        assert display_width(line) <= width or len(line.split()) == 1
 
 
 def test_further_lines_of_an_indented_one_are_indented_more() -> None:
@@ -57,9 +57,9 @@ def test_help_texts_are_filled_and_their_commands_folded() -> None:
 
 
 def test_shortened_text_has_whole_words() -> None:
-    assert shortened("one two three", 13) == "one two three"
-    assert shortened("one two three", 12) == "one two ..."
-    assert shortened("one two three", 5) == ""
+    assert shorten("one two three", 13) == "one two three"
+    assert shorten("one two three", 12) == "one two ..."
+    assert shorten("one two three", 5) == ""
 
 
 TABLE = [("call", "size", "why"), ("bcast", "64KiB", "a sentence of words"), ("x", "1B", "short")]
@@ -77,17 +77,17 @@ TABLE = [("call", "size", "why"), ("bcast", "64KiB", "a sentence of words"), ("x
 def test_a_table_keeps_what_has_room(
     width: int, spare: tuple[str, ...], left_out: list[str], widths: list[int] | None
 ) -> None:
-    layout = Layout(TABLE, width, spare, {"why"})
-    assert (layout.left_out, layout.widths) == (left_out, widths)
+    layout = TableLayout(TABLE, width, spare, {"why"})
+    assert (layout.omitted_columns, layout.widths) == (left_out, widths)
     if widths:
-        assert sum(widths) + GAP * (len(widths) - 1) <= width
+        assert sum(widths) + COLUMN_GAP * (len(widths) - 1) <= width
 
 
 def test_a_row_becomes_a_block_of_lines() -> None:
-    first, second = stacked(TABLE, 21)
+    first, second = stack_rows(TABLE, 21)
     assert first == "call bcast\n  size  64KiB\n  why   a sentence of\n        words"
     assert second == "call x\n  size  1B\n  why   short"
-    (long,) = stacked([("name", "algorithm"), ("a", "recursive_doubling")], 24)
+    (long,) = stack_rows([("name", "algorithm"), ("a", "recursive_doubling")], 24)
     assert long == "name a\n  algorithm:\n  recursive_doubling"
 
 

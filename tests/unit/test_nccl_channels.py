@@ -8,23 +8,29 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.machines import preset
-from tuner.mpi_libraries.nccl import Rings, rings
-from tuner.mpi_libraries.nccl.channels import MOST_EXTENSIONS, brick, generation, pack, vendor
-from tuner.topology import Device, Interior, Link
+from tuner.mpi_libraries.nccl import Rings, find_rings
+from tuner.mpi_libraries.nccl.channels import (
+    MAX_SEARCH_STEPS,
+    compute_capability,
+    cpu_vendor,
+    nvlink_brick_bandwidth,
+    pack_rings,
+)
+from tuner.topology import Device, Link, NodeTopology
 
 
-def inside(name: str) -> Interior:
-    interior = preset(name, 1).topology.nodes[0].interior
+def inside(name: str) -> NodeTopology:
+    interior = preset(name, 1).topology.nodes[0].node_topology
     assert interior is not None
     return interior
 
 
 def of(name: str, gpus: int) -> Rings:
-    return rings(inside(name), [f"gpu{i}" for i in range(gpus)])
+    return find_rings(inside(name), [f"gpu{i}" for i in range(gpus)])
 
 
 def gigabytes(name: str, gpus: int) -> float:
-    return of(name, gpus).total / 1e9
+    return of(name, gpus).total_bandwidth / 1e9
 
 
 def test_five_gpus_of_a_dgx_1p_collapse_for_want_of_a_ring() -> None:
@@ -34,7 +40,7 @@ def test_five_gpus_of_a_dgx_1p_collapse_for_want_of_a_ring() -> None:
     for gpus, rate in measured.items():
         assert found[gpus] == pytest.approx(rate, rel=0.17)
     assert found[7] >= found[6]  # measured equal: NCCL's own search leaves two rings out
-    assert not of("dgx-1p", 5).nvlink
+    assert not of("dgx-1p", 5).on_nvlink
     assert max(found, key=lambda gpus: found[gpus]) == 8
 
 
@@ -42,7 +48,7 @@ def test_rings_share_no_brick() -> None:
     for name, gpus in (("dgx-1p", 4), ("dgx-1p", 7), ("dgx-1p", 8), ("dgx-1v", 8)):
         found, interior = of(name, gpus), inside(name)
         taken = Counter[tuple[str, str]]()
-        for order in found.orders:
+        for order in found.gpu_orders:
             assert sorted(order) == list(range(gpus))
             for a, b in pairwise((*order, order[0])):
                 taken[f"gpu{a}", f"gpu{b}"] += 1
@@ -54,7 +60,7 @@ def test_rings_share_no_brick() -> None:
 
 def test_v100_bricks_all_serve() -> None:
     """Six bricks per GPU: six rings of 20 GB/s."""
-    assert (len(of("dgx-1v", 8).orders), gigabytes("dgx-1v", 8)) == (6, 120)
+    assert (len(of("dgx-1v", 8).gpu_orders), gigabytes("dgx-1v", 8)) == (6, 120)
 
 
 def test_an_nvswitch_needs_no_search() -> None:
@@ -66,51 +72,47 @@ def test_an_nvswitch_needs_no_search() -> None:
 def test_without_nvlink_the_worst_hop_counts() -> None:
     """Both directions of a pair cross the socket link: K80s of an Intel node."""
     kesch = of("kesch", 16)
-    assert not kesch.nvlink
-    assert len(kesch.orders) == 1
-    assert 1 < kesch.total / 1e9 < 12
+    assert not kesch.on_nvlink
+    assert len(kesch.gpu_orders) == 1
+    assert 1 < kesch.total_bandwidth / 1e9 < 12
 
 
 def test_packing_finds_what_exists_and_only_that() -> None:
     complete = np.ones((4, 4), dtype=int) - np.eye(4, dtype=int)
-    assert len(pack(complete)) == 2  # of the three that degrees allow (Tillson)
-    assert len(pack(2 * complete)) == 6
+    assert len(pack_rings(complete)) == 2  # of the three that degrees allow (Tillson)
+    assert len(pack_rings(2 * complete)) == 6
     path = np.zeros((4, 4), dtype=int)
     path[[0, 1, 2], [1, 2, 3]] = 1
-    assert pack(path) == ()
-    assert len(pack(np.ones((6, 6), dtype=int) - np.eye(6, dtype=int))) >= 4
+    assert pack_rings(path) == ()
+    assert len(pack_rings(np.ones((6, 6), dtype=int) - np.eye(6, dtype=int))) >= 4
 
 
 def test_a_search_without_end_ends() -> None:
     """Sixteen GPUs, each joined to all others: far more rings than can be looked at."""
     complete = np.ones((16, 16), dtype=int) - np.eye(16, dtype=int)
-    found = pack(complete)
+    found = pack_rings(complete)
     assert 1 <= len(found) <= 15
-    assert MOST_EXTENSIONS <= 1_000_000
+    assert MAX_SEARCH_STEPS <= 1_000_000
 
 
 def test_products() -> None:
-    def node(gpu: str, cpu: str) -> Interior:
+    def node(gpu: str, cpu: str) -> NodeTopology:
         cables = (Link("g", "c", 1e9, 0.0, "pcie"), Link("c", "g", 1e9, 0.0, "pcie"))
-        return Interior((Device("g", "gpu", gpu), Device("c", "cpu", cpu)), cables)
+        return NodeTopology((Device("g", "gpu", gpu), Device("c", "cpu", cpu)), cables)
 
     for gpu, capability in (("Tesla V100-SXM2-16GB", 70), ("sm80", 80), ("GB200", 100)):
-        assert generation(node(gpu, "")) == capability
+        assert compute_capability(node(gpu, "")) == capability
     for cpu, maker in (("AMD EPYC 7742", "amd"), ("POWER9", "power"), ("Grace", "arm")):
-        assert vendor(node("A100", cpu)) == maker
-    assert vendor(node("A100", "Xeon")) == "intel"
-    assert [brick(node(gpu, "")) for gpu in ("P100", "V100", "sm86", "H100", "B200")] == [
-        18e9,
-        20e9,
-        12e9,
-        20.6e9,
-        40.1e9,
-    ]
+        assert cpu_vendor(node("A100", cpu)) == maker
+    assert cpu_vendor(node("A100", "Xeon")) == "intel"
+    assert [
+        nvlink_brick_bandwidth(node(gpu, "")) for gpu in ("P100", "V100", "sm86", "H100", "B200")
+    ] == [18e9, 20e9, 12e9, 20.6e9, 40.1e9]
     with pytest.raises(InputError, match="'Quadro' is none of K80"):
-        generation(node("Quadro", ""))
+        compute_capability(node("Quadro", ""))
 
 
 def test_bad_requests() -> None:
     for gpus in (["gpu0"], ["gpu0", "gpu0"], ["gpu0", "gpu99"]):
         with pytest.raises(InputError, match="two or more different GPUs of the node"):
-            rings(inside("dgx-1p"), gpus)
+            find_rings(inside("dgx-1p"), gpus)

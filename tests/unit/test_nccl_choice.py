@@ -8,23 +8,23 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.machines import preset, with_gpu
 from tuner.mpi_libraries import nccl
-from tuner.mpi_libraries.nccl import Fleet, Graph, Way, model_v2_4
-from tuner.mpi_libraries.nccl.system import best, doubled
+from tuner.mpi_libraries.nccl import AlgoProto, ChannelGraph, NcclSystem, model_v2_4
+from tuner.mpi_libraries.nccl.system import best_channels, double_channels
 from tuner.topology import Link, Node, Placement, Topology
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
-RING, TREE = Way("ring", "Simple"), Way("tree", "Simple")
+RING, TREE = AlgoProto("ring", "Simple"), AlgoProto("tree", "Simple")
 GIB = 1 << 30
 
 
-def fleet(name: str, nodes: int, ppn: int, gpu: str = "", collnet: bool = False) -> Fleet:
+def fleet(name: str, nodes: int, ppn: int, gpu: str = "", collnet: bool = False) -> NcclSystem:
     machine = with_gpu(preset(name, nodes), gpu) if gpu else preset(name, nodes)
-    return nccl.fleet_of(Placement.consecutive(machine.topology, ppn), collnet)
+    return nccl.nccl_system_of(Placement.block(machine.topology, ppn), collnet)
 
 
-def busbw(of: Fleet, algorithm: str, nbytes: int = 16 * GIB) -> float:
+def busbw(of: NcclSystem, algorithm: str, nbytes: int = 16 * GIB) -> float:
     """GB/s of an allreduce by the algorithm's best protocol."""
-    times = nccl.times(of, ALLREDUCE, nbytes)
+    times = nccl.estimate_times(of, ALLREDUCE, nbytes)
     shortest = min(time for way, time in times.items() if way.algorithm == algorithm)
     return nbytes * 2 * (of.p - 1) / of.p / shortest / 1e9
 
@@ -37,27 +37,29 @@ def test_version_2_4_changes_from_tree_to_ring_where_it_is_known_to(
 ) -> None:
     summit = fleet("summit", gpus // 6, 6)
     for channels, megabytes in ((2, two), (4, four)):
-        assert model_v2_4.crossover(gpus // 6, 6, channels) / 1e6 == pytest.approx(
+        assert model_v2_4.crossover_bytes(gpus // 6, 6, channels) / 1e6 == pytest.approx(
             megabytes, rel=0.03
         )
         of = replace(summit, ring=replace(summit.ring, channels=channels))
         for factor, algorithm in ((0.96, "tree"), (1.04, "ring")):
             nbytes = int(factor * megabytes * 1e6)
-            assert nccl.incumbent(of, ALLREDUCE, nbytes, "2.4.8").algorithm == algorithm
+            assert nccl.default_algo_proto(of, ALLREDUCE, nbytes, "2.4.8").algorithm == algorithm
 
 
 def test_version_2_4_on_a_cluster_without_nvlink() -> None:
     ri2 = fleet("ri2", 16, 1)
     for nbytes, algorithm in ((299_000, "tree"), (301_000, "ring")):
-        assert nccl.incumbent(ri2, ALLREDUCE, nbytes, "2.4.8").algorithm == algorithm
+        assert nccl.default_algo_proto(ri2, ALLREDUCE, nbytes, "2.4.8").algorithm == algorithm
 
 
 def test_version_2_4_never_takes_a_tree_on_one_node_and_its_lines_meet_at_the_threshold() -> None:
     one = fleet("dgx-1v", 1, 8)
-    assert nccl.incumbent(one, ALLREDUCE, 8, "2.4.8").algorithm == "ring"
-    assert model_v2_4.crossover(2, 8, 4) == float("inf")  # the tree is doubled at exactly two nodes
-    limit = model_v2_4.crossover(16, 6, 2)
-    times = nccl.times(fleet("summit", 16, 6), ALLREDUCE, int(limit), "2.4.8")
+    assert nccl.default_algo_proto(one, ALLREDUCE, 8, "2.4.8").algorithm == "ring"
+    assert model_v2_4.crossover_bytes(2, 8, 4) == float(
+        "inf"
+    )  # the tree is doubled at exactly two nodes
+    limit = model_v2_4.crossover_bytes(16, 6, 2)
+    times = nccl.estimate_times(fleet("summit", 16, 6), ALLREDUCE, int(limit), "2.4.8")
     assert times[RING] == pytest.approx(times[TREE], rel=1e-6)
 
 
@@ -71,7 +73,7 @@ def test_nvls_tree_is_about_twice_a_ring_at_exactly_two_nodes() -> None:
     assert ratios[2] == pytest.approx(2.08, rel=0.1)  # measured 2.08
     assert all(ratios[nodes] < 1.1 for nodes in (4, 16))
     topology = with_gpu(preset("dgx-h100", 2), "B200").topology
-    coupled = nccl.fleet_of(Placement.consecutive(topology, 8), coupled=True)
+    coupled = nccl.nccl_system_of(Placement.block(topology, 8), coupled=True)
     assert busbw(coupled, "nvls_tree") / busbw(coupled, "ring") == pytest.approx(1.30, rel=0.02)
 
 
@@ -110,20 +112,20 @@ def test_large_messages_come_near_to_published_bandwidths(
 
 
 # Two nodes of four V100 each, by hand.
-SMALL = Fleet(
+SMALL = NcclSystem(
     nodes=2,
     ppn=4,
-    generation=70,
-    ring=Graph(2, 20e9, 10e9),
-    tree=Graph(2, 20e9, 10e9),
-    heads=None,
-    nvlink=True,
-    cpu="intel",
+    compute_capability=70,
+    ring=ChannelGraph(2, 20e9, 10e9),
+    tree=ChannelGraph(2, 20e9, 10e9),
+    head_channels=None,
+    rings_on_nvlink=True,
+    cpu_vendor="intel",
 )
 
 
-def seconds(of: Fleet, algorithm: str, protocol: str, nbytes: int, version: str) -> float:
-    return nccl.times(of, ALLREDUCE, nbytes, version)[Way(algorithm, protocol)]
+def seconds(of: NcclSystem, algorithm: str, protocol: str, nbytes: int, version: str) -> float:
+    return nccl.estimate_times(of, ALLREDUCE, nbytes, version)[AlgoProto(algorithm, protocol)]
 
 
 def test_estimates_of_version_2_30() -> None:
@@ -168,13 +170,15 @@ def test_what_is_offered_follows_the_machine() -> None:
     h100 = fleet("dgx-h100", 1, 8)
     several = fleet("dgx-h100", 4, 8, collnet=True)
     names = {
-        "one": {way.algorithm for way in nccl.times(h100, ALLREDUCE, 1024)},
-        "several": {way.algorithm for way in nccl.times(several, ALLREDUCE, 1024)},
-        "no SHARP": {way.algorithm for way in nccl.times(fleet("dgx-h100", 4, 8), ALLREDUCE, 1024)},
-        "one GPU each": {
-            way.algorithm for way in nccl.times(fleet("dgx-h100", 4, 1), ALLGATHER, 1024)
+        "one": {way.algorithm for way in nccl.estimate_times(h100, ALLREDUCE, 1024)},
+        "several": {way.algorithm for way in nccl.estimate_times(several, ALLREDUCE, 1024)},
+        "no SHARP": {
+            way.algorithm for way in nccl.estimate_times(fleet("dgx-h100", 4, 8), ALLREDUCE, 1024)
         },
-        "bcast": {way.algorithm for way in nccl.times(several, BCAST, 1024)},
+        "one GPU each": {
+            way.algorithm for way in nccl.estimate_times(fleet("dgx-h100", 4, 1), ALLGATHER, 1024)
+        },
+        "bcast": {way.algorithm for way in nccl.estimate_times(several, BCAST, 1024)},
     }
     assert names == {
         "one": {"ring", "tree", "nvls"},
@@ -183,13 +187,15 @@ def test_what_is_offered_follows_the_machine() -> None:
         "one GPU each": {"ring", "pat"},
         "bcast": {"ring"},
     }
-    assert Way("ring", "LL128") in nccl.times(h100, ALLREDUCE, 1024)
-    assert Way("ring", "LL128") not in nccl.times(fleet("comet", 4, 4), ALLREDUCE, 1024)
+    assert AlgoProto("ring", "LL128") in nccl.estimate_times(h100, ALLREDUCE, 1024)
+    assert AlgoProto("ring", "LL128") not in nccl.estimate_times(
+        fleet("comet", 4, 4), ALLREDUCE, 1024
+    )
 
 
 def test_small_messages_take_ll_and_large_ones_simple() -> None:
     a100 = fleet("dgx-a100", 4, 8)
-    chosen = [nccl.incumbent(a100, ALLREDUCE, 1 << k) for k in range(3, 35)]
+    chosen = [nccl.default_algo_proto(a100, ALLREDUCE, 1 << k) for k in range(3, 35)]
     protocols = [way.protocol for way in chosen]
     assert protocols[0] == "LL"
     assert protocols[-1] == "Simple"
@@ -203,25 +209,25 @@ def test_small_messages_take_ll_and_large_ones_simple() -> None:
 
 def test_channels_are_cut_as_ncclsearch_cuts_them() -> None:
     """H100: six of 60 GB/s fit into 370.8 GB/s and are cut in two; eight NICs give eight of 45."""
-    assert best((60, 50, 40, 30, 24, 20), 370.8e9, 32) == (6, 60e9)
-    assert doubled(6, 60e9, 90) == (12, 30e9)
-    assert best((48, 45, 42, 40), 370.8e9, 32, [48e9] * 8) == (8, 45e9)
-    assert best((48, 45, 42, 40), 370.8e9, 32, [1e9]) == (1, 1e9)
+    assert best_channels((60, 50, 40, 30, 24, 20), 370.8e9, 32) == (6, 60e9)
+    assert double_channels(6, 60e9, 90) == (12, 30e9)
+    assert best_channels((48, 45, 42, 40), 370.8e9, 32, [48e9] * 8) == (8, 45e9)
+    assert best_channels((48, 45, 42, 40), 370.8e9, 32, [1e9]) == (1, 1e9)
 
 
 def test_what_cannot_be_asked() -> None:
     with pytest.raises(InputError, match=r"2\.8\.4, 2\.30\.7, not of '3.0'"):
-        nccl.times(SMALL, ALLREDUCE, 8, "3.0")
+        nccl.estimate_times(SMALL, ALLREDUCE, 8, "3.0")
     with pytest.raises(InputError, match=r"reduce_scatter, not for gather$"):
-        nccl.times(SMALL, Collective.GATHER, 8)
+        nccl.estimate_times(SMALL, Collective.GATHER, 8)
     with pytest.raises(InputError, match=r"at least one byte, not for [0-9]+ and 0$"):
-        nccl.times(SMALL, ALLREDUCE, 0)
+        nccl.estimate_times(SMALL, ALLREDUCE, 0)
     flat = Topology(
         "flat", (Node("a"), Node("b")), (), (Link("a", "b", 1, 0), Link("b", "a", 1, 0))
     )
     with pytest.raises(InputError, match="topology flat has no GPUs"):
-        nccl.fleet_of(Placement.consecutive(flat, 1))
+        nccl.nccl_system_of(Placement.block(flat, 1))
     with pytest.raises(InputError, match=r"one GPU per rank .* 8 GPUs for 9 ranks"):
-        nccl.fleet_of(Placement.consecutive(preset("dgx-h100", 1).topology, 9))
+        nccl.nccl_system_of(Placement.block(preset("dgx-h100", 1).topology, 9))
     with pytest.raises(InputError, match="single rank"):
-        nccl.fleet_of(Placement.consecutive(preset("dgx-h100", 1).topology, 1))
+        nccl.nccl_system_of(Placement.block(preset("dgx-h100", 1).topology, 1))

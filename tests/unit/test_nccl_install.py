@@ -16,18 +16,25 @@ from tests.support.nccl import CALLER, Caller, on_shapes
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable, write_table
+from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.formats.nccl import emit_sparse, install, parse
-from tuner.formats.nccl.plugin import LIBRARY, RULES, SOURCE, compiler, fnv1a, sealed
+from tuner.formats.nccl.plugin import (
+    LIBRARY_FILE,
+    RULES_FILE,
+    SOURCE,
+    compiler_command,
+    fnv1a,
+    with_digest_header,
+)
 
 ALLREDUCE = Collective.ALLREDUCE
 RUNGS = [
-    (0, Choice("tree_ll128")),
-    (4096, Choice()),
-    (65536, Choice("ring_simple", {"channels": 8})),
+    (0, AlgorithmConfig("tree_ll128")),
+    (4096, AlgorithmConfig()),
+    (65536, AlgorithmConfig("ring_simple", {"channels": 8})),
 ]
 TABLE = on_shapes(
-    {(ALLREDUCE, (2, 8)): RUNGS, (Collective.BCAST, (1, 8)): [(0, Choice("ring_ll"))]}
+    {(ALLREDUCE, (2, 8)): RUNGS, (Collective.BCAST, (1, 8)): [(0, AlgorithmConfig("ring_ll"))]}
 )
 ROWS = """\
 # collective,first,last,algorithm,protocol,channels,nodes,ranks (-1 channels: the library's own)
@@ -48,17 +55,17 @@ def test_what_a_user_types(table: Path, tmp_path: Path, capsys: pytest.CaptureFi
     folder = tmp_path / "tuner nccl"
     assert main(["nccl", "install", str(table), "--out", str(folder)]) == 0
     printed = capsys.readouterr().out
-    assert f"export NCCL_TUNER_PLUGIN='{folder / LIBRARY}'" in printed
+    assert f"export NCCL_TUNER_PLUGIN='{folder / LIBRARY_FILE}'" in printed
     assert "3 rules; the compiled plugin follows them in 8 calls that were tried" in printed
-    assert sorted(path.name for path in folder.iterdir()) == [LIBRARY, RULES]
-    header, _, rows = (folder / RULES).read_text().partition("\n")
+    assert sorted(path.name for path in folder.iterdir()) == [LIBRARY_FILE, RULES_FILE]
+    header, _, rows = (folder / RULES_FILE).read_text().partition("\n")
     assert "collective" in rows
     assert header.endswith(fnv1a(rows.encode()))
     assert header.rpartition(" ")[2] in printed
     assert set(rows.splitlines()[1:]) == set(ROWS.splitlines()[1:])
     program = tmp_path / "caller"
-    subprocess.run([*compiler(), "-o", program, CALLER, "-ldl", "-pthread"], check=True)
-    said = Caller(program, folder / LIBRARY).run(["open 6 16 2 8 8", "ask 0 4 65536 7 0"])
+    subprocess.run([*compiler_command(), "-o", program, CALLER, "-ldl", "-pthread"], check=True)
+    said = Caller(program, folder / LIBRARY_FILE).run(["open 6 16 2 8 8", "ask 0 4 65536 7 0"])
     assert said.answers == ((1, 2, 8),)
 
 
@@ -68,12 +75,12 @@ def test_json(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert main(["nccl", "install", str(table), "--out", str(folder), "--json"]) == 0
         record = json.loads(capsys.readouterr().out)
         assert record == {
-            "library": str(folder / LIBRARY),
-            "rules": str(folder / RULES),
+            "library": str(folder / LIBRARY_FILE),
+            "rules": str(folder / RULES_FILE),
             "rows": 3,
-            "digest": fnv1a((folder / RULES).read_bytes().partition(b"\n")[2]),
+            "digest": fnv1a((folder / RULES_FILE).read_bytes().partition(b"\n")[2]),
             "checked": 8,
-            "usage": f"export NCCL_TUNER_PLUGIN={folder / LIBRARY}",
+            "usage": f"export NCCL_TUNER_PLUGIN={folder / LIBRARY_FILE}",
             "left_to_library": 1,
             "cyclic_left_out": 0,
             "cautions": [],
@@ -96,7 +103,7 @@ def test_rccl_reads_the_same_rows() -> None:
 def test_other_rules_are_not_replaced(tmp_path: Path) -> None:
     install(TABLE, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    other = on_shapes({(ALLREDUCE, (2, 8)): [(0, Choice("ring_ll"))]})
+    other = on_shapes({(ALLREDUCE, (2, 8)): [(0, AlgorithmConfig("ring_ll"))]})
     with pytest.raises(InputError, match=r"rules.csv holds other rules: .* hang; choose another"):
         install(other, tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -105,8 +112,10 @@ def test_other_rules_are_not_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"hello", b"", b"-"])
 def test_rules_that_were_changed_are_no_other_rules(tmp_path: Path, damage: bytes) -> None:
     install(TABLE, tmp_path)
-    whole = (tmp_path / RULES).read_bytes()
-    (tmp_path / RULES).write_bytes(whole.replace(b"ring", b"tree") if damage == b"-" else damage)
+    whole = (tmp_path / RULES_FILE).read_bytes()
+    (tmp_path / RULES_FILE).write_bytes(
+        whole.replace(b"ring", b"tree") if damage == b"-" else damage
+    )
     with pytest.raises(InputError, match=r"rules.csv was changed since .* delete the folder"):
         install(TABLE, tmp_path)
 
@@ -114,18 +123,38 @@ def test_rules_that_were_changed_are_no_other_rules(tmp_path: Path, damage: byte
 @pytest.mark.parametrize(
     ("library", "choice", "caution"),
     [
-        ("nccl 2.19.3", Choice("ring_ll"), "nccl 2.19.3 does not load this plugin: NCCL 2.21 is"),
-        ("nccl 2.21.5", Choice("ring_ll"), ""),
-        ("nccl 2.21.5", Choice("tree_ll128"), "rules for tree_ll128 are left to NCCL 2.21"),
-        ("rccl 2.21.5", Choice("tree_ll128"), ""),
-        ("nccl 2.27.5", Choice(), "no rule names an algorithm: NCCL decides everything"),
-        ("nccl 2.27.5", Choice("nvls_simple", {"channels": 16}), "the channels of 1 rule are not"),
-        ("nccl 2.27.5", Choice("collnet_direct_simple", {"channels": 8}), "the channels of 1 rule"),
-        ("nccl 2.27.5", Choice("ring_simple", {"channels": 8}), ""),
+        (
+            "nccl 2.19.3",
+            AlgorithmConfig("ring_ll"),
+            "nccl 2.19.3 does not load this plugin: NCCL 2.21 is",
+        ),
+        ("nccl 2.21.5", AlgorithmConfig("ring_ll"), ""),
+        (
+            "nccl 2.21.5",
+            AlgorithmConfig("tree_ll128"),
+            "rules for tree_ll128 are left to NCCL 2.21",
+        ),
+        ("rccl 2.21.5", AlgorithmConfig("tree_ll128"), ""),
+        ("nccl 2.27.5", AlgorithmConfig(), "no rule names an algorithm: NCCL decides everything"),
+        (
+            "nccl 2.27.5",
+            AlgorithmConfig("nvls_simple", {"channels": 16}),
+            "the channels of 1 rule are not",
+        ),
+        (
+            "nccl 2.27.5",
+            AlgorithmConfig("collnet_direct_simple", {"channels": 8}),
+            "the channels of 1 rule",
+        ),
+        ("nccl 2.27.5", AlgorithmConfig("ring_simple", {"channels": 8}), ""),
     ],
 )
 def test_what_nccl_will_not_follow_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], library: str, choice: Choice, caution: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    library: str,
+    choice: AlgorithmConfig,
+    caution: str,
 ) -> None:
     table = on_shapes({(ALLREDUCE, (2, 8)): [(0, choice)]}, library=library)
     write_table(table, tmp_path / "table.json")
@@ -209,7 +238,7 @@ def test_a_plugin_that_does_otherwise_is_not_installed(
     """The compiler gets another source: what it makes is tried before anything is written."""
     assert old in SOURCE.read_text()
     (tmp_path / "own.c").write_text(SOURCE.read_text().replace(old, new))
-    text = f'exec {compiler()[0]} -shared -fPIC -o "$7" {tmp_path / "own.c"} -ldl'
+    text = f'exec {compiler_command()[0]} -shared -fPIC -o "$7" {tmp_path / "own.c"} -ldl'
     monkeypatch.setenv("CC", script(tmp_path / "cc", text))
     with pytest.raises(InputError, match=message):
         install(TABLE, tmp_path / "out")
@@ -219,8 +248,8 @@ def test_a_plugin_that_does_otherwise_is_not_installed(
 UNLIMITED = on_shapes(
     {
         (ALLREDUCE, (nodes, 8)): [
-            (0, Choice("nvls_simple", {"channels": 8})),
-            (4096, Choice("collnet_direct_simple", {"channels": 8})),
+            (0, AlgorithmConfig("nvls_simple", {"channels": 8})),
+            (4096, AlgorithmConfig("collnet_direct_simple", {"channels": 8})),
         ]
         for nodes in (1, 2)
     }
@@ -236,14 +265,14 @@ def test_channels_are_tried_where_nccl_limits_them(
     text = SOURCE.read_text()
     assert text.count(own) == 1
     (tmp_path / "own.c").write_text(text.replace(own, "(void)may_say_channels;"))
-    compile_own = f'exec {compiler()[0]} -shared -fPIC -o "$7" {tmp_path / "own.c"} -ldl'
+    compile_own = f'exec {compiler_command()[0]} -shared -fPIC -o "$7" {tmp_path / "own.c"} -ldl'
     monkeypatch.setenv("CC", script(tmp_path / "cc", compile_own))
     with pytest.raises(InputError, match="the rule is allreduce,4096,"):
         install(UNLIMITED, tmp_path / "out")
 
 
 def test_words_in_cc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", f"{shutil.which('env')} {compiler()[0]}")
+    monkeypatch.setenv("CC", f"{shutil.which('env')} {compiler_command()[0]}")
     assert install(TABLE, tmp_path).checked == 8
 
 
@@ -285,7 +314,7 @@ def test_a_service_needs_a_library(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rules_of_the_host(tmp_path: Path) -> None:
-    host = table_of({(ALLREDUCE, 8): [(0, Choice("ring_ll"))]}, library="nccl 2.30.7")
+    host = table_of({(ALLREDUCE, 8): [(0, AlgorithmConfig("ring_ll"))]}, library="nccl 2.30.7")
     with pytest.raises(InputError, match="no collectives of host memory"):
         install(host, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -301,15 +330,15 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_only_the_default(tmp_path: Path) -> None:
-    made = install(on_shapes({(ALLREDUCE, (1, 8)): [(0, Choice())]}), tmp_path)
+    made = install(on_shapes({(ALLREDUCE, (1, 8)): [(0, AlgorithmConfig())]}), tmp_path)
     assert (made.rows, made.checked) == (0, 0)
 
 
 def test_more_rules_than_the_plugin_takes() -> None:
     row = "allreduce,0,9,ring,ll,-1,1,8\n"
-    assert sealed(row * 100_000).startswith("# tuner nccl rules 1: 100000 rows, ")
+    assert with_digest_header(row * 100_000).startswith("# tuner nccl rules 1: 100000 rows, ")
     with pytest.raises(InputError, match="100001 rules for NCCL: the plugin takes 100000"):
-        sealed(row * 100_001)
+        with_digest_header(row * 100_001)
 
 
 def test_the_package_holds_the_source(tmp_path: Path) -> None:

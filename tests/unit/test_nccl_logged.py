@@ -21,16 +21,16 @@ from tests.support.ladders import CLUSTER
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
 from tuner.formats.nccl.emitter import emit_sparse
-from tuner.formats.nccl.plugin import sealed
-from tuner.importers.streaming import Line
+from tuner.formats.nccl.plugin import with_digest_header
+from tuner.importers.streaming import RawLine
 from tuner.mpi_libraries.nccl.constants import PROTOCOLS
-from tuner.mpi_libraries.nccl.logged import TYPE_BYTES, algorithm_of
-from tuner.mpi_libraries.nccl.names import name_of, ways_of
+from tuner.mpi_libraries.nccl.logged import DATATYPE_BYTES, algo_proto_name
+from tuner.mpi_libraries.nccl.names import algo_protos_of, name_of
 from tuner.validation import nccl_logs, validate_nccl
-from tuner.validation.nccl_logs import Executed
-from tuner.validation.validation import RuleProof
+from tuner.validation.nccl_logs import ExecutedCollective
+from tuner.validation.validation import RuleValidation
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
@@ -90,17 +90,17 @@ def chose(
     )
 
 
-def read(text: str, tmp_path: Path, shape: tuple[int, int] | None = None) -> nccl_logs.Evidence:
+def read(text: str, tmp_path: Path, shape: tuple[int, int] | None = None) -> nccl_logs.LoggedCalls:
     (tmp_path / "train.log").write_text(text)
-    return validate_nccl.read_evidence([tmp_path / "train.log"], shape)
+    return validate_nccl.read_logs([tmp_path / "train.log"], shape)
 
 
-def executed(evidence: nccl_logs.Evidence) -> dict[Executed, int]:
-    return dict(evidence.executed())
+def executed(evidence: nccl_logs.LoggedCalls) -> dict[ExecutedCollective, int]:
+    return dict(evidence.executed_calls())
 
 
-def one(evidence: nccl_logs.Evidence) -> Executed:
-    ((found, times),) = evidence.executed()
+def one(evidence: nccl_logs.LoggedCalls) -> ExecutedCollective:
+    ((found, times),) = evidence.executed_calls()
     assert times == 1
     return found
 
@@ -114,33 +114,33 @@ def one(evidence: nccl_logs.Evidence) -> Executed:
 )
 def test_a_call_and_its_whole_buffer(collective: Collective, whole: int, tmp_path: Path) -> None:
     found = one(read(began() + chose(1024, function=NAMES[collective]), tmp_path))
-    choice = Choice("ring_ll", {"channels": 4})
-    assert found == Executed(collective, 2, 16, whole, choice)
+    choice = AlgorithmConfig("ring_ll", {"channels": 4})
+    assert found == ExecutedCollective(collective, 2, 16, whole, choice)
 
 
 @pytest.mark.parametrize("collective", [ALLREDUCE, ALLGATHER])
 def test_older_lines_tell_the_whole_buffer(collective: Collective, tmp_path: Path) -> None:
     text = said(f"{NAMES[collective]}: 16384 Bytes -> Algo 1 proto 2 time 28.208008")
     found = one(read(began() + text, tmp_path))
-    assert found == Executed(collective, 2, 16, 16384, Choice("ring_simple"))
+    assert found == ExecutedCollective(collective, 2, 16, 16384, AlgorithmConfig("ring_simple"))
 
 
 def test_names_and_numbers_are_those_of_tables() -> None:
-    known = {name_of(way) for collective in NAMES for way in ways_of(collective)}
+    known = {name_of(way) for collective in NAMES for way in algo_protos_of(collective)}
     order = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
     camel = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
     found = set()
     for i, (upper, mixed) in enumerate(zip(order, camel, strict=True)):
         for j, protocol in enumerate(PROTOCOLS):
             names = {
-                algorithm_of(upper, protocol.upper()),
-                algorithm_of(mixed, protocol),
-                algorithm_of(str(i), str(j)),
+                algo_proto_name(upper, protocol.upper()),
+                algo_proto_name(mixed, protocol),
+                algo_proto_name(str(i), str(j)),
             }
             assert len(names) == 1
             found |= names
     assert known <= found
-    assert algorithm_of("7", "3") == "7_3"
+    assert algo_proto_name("7", "3") == "7_3"
 
 
 @pytest.mark.parametrize(
@@ -167,31 +167,31 @@ def test_names_and_numbers_are_those_of_tables() -> None:
 )
 def test_what_runs_without_an_algorithm(words: str, name: str, tmp_path: Path) -> None:
     found = one(read(began() + said(words), tmp_path))
-    assert (found.choice, found.nbytes) == (Choice(name), 1024)
+    assert (found.choice, found.nbytes) == (AlgorithmConfig(name), 1024)
 
 
 def test_several_calls_in_one_kernel_have_no_size(tmp_path: Path) -> None:
     text = said("AllReduce [Symmetric]: 1024 Bytes -> Kernel X nchannels 4 nthreads 512 nWorks 2")
     evidence = read(began() + text, tmp_path)
-    assert (executed(evidence), evidence.nameless) == ({}, 1)
+    assert (executed(evidence), evidence.incomplete_lines) == ({}, 1)
 
 
 def test_the_oldest_lines_name_no_collective(tmp_path: Path) -> None:
     ran = said("6400 Bytes -> Algo 0 proto 0 time 25.229528")
     evidence = read(began() + ran, tmp_path)
-    assert (executed(evidence), evidence.nameless, evidence.lines) == ({}, 1, 1)
+    assert (executed(evidence), evidence.incomplete_lines, evidence.call_lines) == ({}, 1, 1)
     for function, count in (("AllReduce", 1600), ("AllGather", 100), ("Broadcast", 1600)):
         found = one(read(began() + called(count, function) + ran, tmp_path))
         assert (NAMES[found.collective], found.nbytes) == (function, 6400)
     both = called(1600) + called(100, "AllGather")
     evidence = read(began() + both + ran + ran, tmp_path)
-    assert (executed(evidence), evidence.shapeless) == ({}, 2)
+    assert (executed(evidence), evidence.lines_without_shape) == ({}, 2)
 
 
 def test_other_functions_pass_by(tmp_path: Path) -> None:
     text = chose(1024) + chose(1024, function="AlltoAll") + chose(64, function="SendRecv")
     evidence = read(began() + text, tmp_path)
-    assert (sum(executed(evidence).values()), evidence.lines) == (1, 1)
+    assert (sum(executed(evidence).values()), evidence.call_lines) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_other_functions_pass_by(tmp_path: Path) -> None:
 def test_damaged_lines_are_counted_and_claim_nothing(line: str, tmp_path: Path) -> None:
     evidence = read(began() + chose(64) + line, tmp_path)
     assert one(evidence).nbytes == 64
-    assert (evidence.damaged, evidence.lines) == (1, 2)
+    assert (evidence.damaged_lines, evidence.call_lines) == (1, 2)
 
 
 def test_what_stands_before_a_line_does_not_matter(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_what_stands_before_a_line_does_not_matter(tmp_path: Path) -> None:
 
 def test_without_a_shape_nothing_is_claimed(tmp_path: Path) -> None:
     evidence = read(chose(1024), tmp_path)
-    assert (executed(evidence), evidence.shapeless) == ({}, 1)
+    assert (executed(evidence), evidence.lines_without_shape) == ({}, 1)
     assert one(read(chose(1024), tmp_path, (8, 1))).p == 8
 
 
@@ -253,13 +253,13 @@ def test_each_process_has_its_own(tmp_path: Path) -> None:
     text += chose(64, process=3)
     evidence = read(text, tmp_path)
     assert sorted(found.p for found in executed(evidence)) == [4, 16]
-    assert evidence.shapeless == 1
+    assert evidence.lines_without_shape == 1
 
 
 def test_of_several_shapes_none_is_guessed(tmp_path: Path) -> None:
     two = began(comm="0x1") + began(comm="0x2", p=4)
     evidence = read(two + chose(64), tmp_path)
-    assert (executed(evidence), evidence.shapeless) == ({}, 1)
+    assert (executed(evidence), evidence.lines_without_shape) == ({}, 1)
     assert executed(read(two + chose(64), tmp_path, (4, 2))) == {}
     same = began(comm="0x1") + began(comm="0x2")
     assert one(read(same + chose(64), tmp_path)).p == 16
@@ -278,7 +278,7 @@ def test_the_call_before_tells_the_communicator(
     collective: Collective, wide: bool, tmp_path: Path
 ) -> None:
     name, kind = NAMES[collective], 8 if wide else FLOAT
-    size = TYPE_BYTES[kind]
+    size = DATATYPE_BYTES[kind]
     text = began(comm="0x1") + began(comm="0x2", p=4)
     for comm, p in (("0x2", 4), ("0x1", 16), ("0x2", 4)):
         text += called(100, name, comm, p, kind) + chose(100 * size, function=name)
@@ -299,7 +299,7 @@ def test_equal_calls_in_one_group_are_not_told_apart(tmp_path: Path) -> None:
     text = began(comm="0x1") + began(comm="0x2", p=4)
     text += called(100, comm="0x1") + called(100, comm="0x2", p=4) + chose(400) + chose(400)
     evidence = read(text, tmp_path)
-    assert (executed(evidence), evidence.shapeless) == ({}, 2)
+    assert (executed(evidence), evidence.lines_without_shape) == ({}, 2)
     other = text.replace("count 100 datatype 7", "count 50 datatype 7", 1).replace(
         "AllReduce: 400 Bytes", "AllReduce: 200 Bytes", 1
     )
@@ -309,10 +309,10 @@ def test_equal_calls_in_one_group_are_not_told_apart(tmp_path: Path) -> None:
 def test_a_communicator_whose_beginning_is_missing_is_not_taken_for_another(tmp_path: Path) -> None:
     text = began(comm="0x1") + called(100, comm="0x9", p=4) + chose(400)
     evidence = read(text, tmp_path)
-    assert (executed(evidence), evidence.shapeless) == ({}, 1)
+    assert (executed(evidence), evidence.lines_without_shape) == ({}, 1)
     assert one(read(text, tmp_path, (4, 2))).p == 4
     assert executed(read(text + chose(400), tmp_path, (4, 2))) == {
-        Executed(ALLREDUCE, 2, 4, 400, Choice("ring_ll", {"channels": 4})): 1
+        ExecutedCollective(ALLREDUCE, 2, 4, 400, AlgorithmConfig("ring_ll", {"channels": 4})): 1
     }
 
 
@@ -324,13 +324,13 @@ def test_calls_of_other_ranks_and_of_one_rank_wait_for_nothing(tmp_path: Path) -
 
 # ---- rules
 
-Steps = Iterable[tuple[int, Choice]]
+Steps = Iterable[tuple[int, AlgorithmConfig]]
 
 
 def table(
     steps: Steps, collective: Collective = ALLREDUCE, nodes: int = 2, library: str = "nccl 2.30.7"
 ) -> TuningTable:
-    key = Key(collective, nodes, 16 // nodes, "cuda")
+    key = RuleKey(collective, nodes, 16 // nodes, "cuda")
     steps = list(steps)
     bounds = [*(lo for lo, _ in steps[1:]), math.inf]
     rules = [
@@ -340,19 +340,23 @@ def table(
     return TuningTable(CLUSTER, library, tuple(rules))
 
 
-def proofs(text: str, tmp_path: Path, steps: Steps, **how: int) -> list[RuleProof]:
-    return validate_nccl.prove(table(steps, nodes=how.get("nodes", 2)), read(text, tmp_path))
+def proofs(text: str, tmp_path: Path, steps: Steps, **how: int) -> list[RuleValidation]:
+    return validate_nccl.validate(table(steps, nodes=how.get("nodes", 2)), read(text, tmp_path))
 
 
-LADDER = [(0, Choice("tree_ll")), (1024, Choice()), (4096, Choice("ring_simple"))]
+LADDER = [
+    (0, AlgorithmConfig("tree_ll")),
+    (1024, AlgorithmConfig()),
+    (4096, AlgorithmConfig("ring_simple")),
+]
 
 
 def test_each_rule_is_confirmed_refuted_or_not_seen(tmp_path: Path) -> None:
     text = began() + chose(512, "TREE", "LL") + chose(1023, "TREE", "LL") + chose(2048, "NVLS")
     first, last = proofs(text, tmp_path, LADDER)
     assert (first.sizes, first.confirmed, first.reason) == ((512, 1023), True, "")
-    assert first.executed == (Choice("tree_ll"), Choice("tree_ll"))
-    assert (last.sizes, last.confirmed, last.reason) == ((), False, validate_nccl.UNSEEN)
+    assert first.executed == (AlgorithmConfig("tree_ll"), AlgorithmConfig("tree_ll"))
+    assert (last.sizes, last.confirmed, last.reason) == ((), False, validate_nccl.NOT_OBSERVED)
     text += chose(4096, "RING", "SIMPLE") * 2 + chose(1 << 20, "TREE", "SIMPLE")
     _, last = proofs(text, tmp_path, LADDER)
     assert (last.sizes, last.confirmed) == ((4096, 1 << 20), False)
@@ -364,7 +368,11 @@ def both_operators() -> TuningTable:
     own = table(LADDER).rules
     commutative = [
         replace(rule, key=replace(rule.key, operators="commutative"), choice=choice)
-        for rule, choice in zip(own, (Choice("ring_ll"), Choice(), Choice("ring_ll")), strict=True)
+        for rule, choice in zip(
+            own,
+            (AlgorithmConfig("ring_ll"), AlgorithmConfig(), AlgorithmConfig("ring_ll")),
+            strict=True,
+        )
     ]
     return TuningTable(CLUSTER, "nccl 2.30.7", (*own, *commutative))
 
@@ -372,14 +380,16 @@ def both_operators() -> TuningTable:
 def test_rules_that_are_not_in_the_file_are_not_proved(tmp_path: Path) -> None:
     both = both_operators()
     evidence = read(began() + chose(512) + chose(4096), tmp_path)
-    first, last = validate_nccl.prove(both, evidence)
+    first, last = validate_nccl.validate(both, evidence)
     assert (first.rule.key.operators, first.confirmed, last.confirmed) == (
         "commutative",
         True,
         True,
     )
-    assert [each.rule for each in validate_nccl.replaced(both)] == list(table(LADDER).rules)
-    assert {each.reason for each in validate_nccl.replaced(both)} == {validate_nccl.REPLACED}
+    assert [each.rule for each in validate_nccl.superseded_rules(both)] == list(table(LADDER).rules)
+    assert {each.reason for each in validate_nccl.superseded_rules(both)} == {
+        validate_nccl.SUPERSEDED
+    }
 
 
 @pytest.mark.parametrize("nbytes", [1023, 1024, 4095, 4096])
@@ -416,15 +426,19 @@ def test_channels_are_the_most_that_may_be_used(
     channels: str, confirmed: bool, tmp_path: Path
 ) -> None:
     text = began() + chose(8, "TREE", "LL", channels=channels)
-    (found,) = proofs(text, tmp_path, [(0, Choice("tree_ll", {"channels": 8}))])
+    (found,) = proofs(text, tmp_path, [(0, AlgorithmConfig("tree_ll", {"channels": 8}))])
     assert found.confirmed == confirmed
     assert str(found.executed[0]).startswith("tree_ll(channels=")
 
 
 def test_a_file_that_tells_no_channels_cannot_confirm_them(tmp_path: Path) -> None:
-    rule = [(0, Choice("tree_ll", {"channels": 8}))]
+    rule = [(0, AlgorithmConfig("tree_ll", {"channels": 8}))]
     (found,) = proofs(dump([call(**ran("TREE", "LL"))], p=16), tmp_path, rule)
-    assert (found.sizes, found.confirmed, found.reason) == ((), False, validate_nccl.NO_CHANNELS)
+    assert (found.sizes, found.confirmed, found.reason) == (
+        (),
+        False,
+        validate_nccl.CHANNELS_UNKNOWN,
+    )
     (found,) = proofs(dump([call(**ran("RING", "LL"))], p=16), tmp_path, rule)
     assert (found.sizes, found.confirmed) == ((1024,), False)
 
@@ -436,21 +450,21 @@ def test_the_inspector_is_evidence_where_it_tells_the_algorithm(
     words: Mapping[str, Any] = ran("TREE", "LL") if version >= "v4.2" else {}
     text = "".join(dump([call(1, size=512, **words)], version, rank=r, p=16) for r in range(16))
     evidence = read(text, tmp_path)
-    first, _ = validate_nccl.prove(table(LADDER), evidence)
+    first, _ = validate_nccl.validate(table(LADDER), evidence)
     assert first.confirmed == bool(words)
-    assert (evidence.lines, evidence.nameless) == (16, 0 if words else 16)
+    assert (evidence.call_lines, evidence.incomplete_lines) == (16, 0 if words else 16)
 
 
 def test_sizes_of_the_inspector_are_whole(tmp_path: Path) -> None:
     text = dump([call(1, size=256, function="AllGather", **ran("RING", "SIMPLE"))], p=16)
-    (_, last) = validate_nccl.prove(table(LADDER, ALLGATHER), read(text, tmp_path))
+    (_, last) = validate_nccl.validate(table(LADDER, ALLGATHER), read(text, tmp_path))
     assert (last.sizes, last.confirmed) == ((4096,), True)
 
 
 def test_metrics_are_no_evidence(tmp_path: Path) -> None:
     text = metric(message_size="4-5KB", algo_proto="Tree_ll") + metric()
     evidence = read(text, tmp_path)
-    assert (executed(evidence), evidence.nameless) == ({}, 2)
+    assert (executed(evidence), evidence.incomplete_lines) == ({}, 2)
 
 
 def test_nothing_to_read_is_said(tmp_path: Path) -> None:
@@ -458,7 +472,7 @@ def test_nothing_to_read_is_said(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="NCCL_DEBUG_SUBSYS=INIT,TUNING"):
             read(text, tmp_path)
     with pytest.raises(InputError, match="there is no file"):
-        validate_nccl.read_evidence([tmp_path / "nothing"])
+        validate_nccl.read_logs([tmp_path / "nothing"])
     with pytest.raises(InputError, match=r"train.log: line 1: longer than"):
         read("x" * (2 << 20), tmp_path)
 
@@ -490,7 +504,7 @@ def test_hostile_lines_take_no_time() -> None:
 def test_lines_that_are_too_long_are_damaged(tmp_path: Path) -> None:
     line = "x" * 5000 + " " + chose(64)
     evidence = read(began() + chose(64) + line, tmp_path)
-    assert (one(evidence).nbytes, evidence.damaged, evidence.lines) == (64, 1, 2)
+    assert (one(evidence).nbytes, evidence.damaged_lines, evidence.call_lines) == (64, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -508,13 +522,13 @@ def test_lines_that_are_too_long_are_damaged(tmp_path: Path) -> None:
 def test_what_is_remembered_is_bounded(
     many: Callable[[int], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nccl_logs, "MOST_CALLS", 50)
+    monkeypatch.setattr(nccl_logs, "MAX_CALLS", 50)
     with pytest.raises(InputError, match=r"train.log: more than 50 different calls"):
         read("".join(map(many, range(60))), tmp_path)
 
 
 def test_what_is_over_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl_logs, "MOST_CALLS", 50)
+    monkeypatch.setattr(nccl_logs, "MAX_CALLS", 50)
     text = "".join(began(comm=f"0x{i}") + ended(f"0x{i}") for i in range(200))
     text += began() + "".join(called(i) + said("opCount cut") for i in range(200))
     assert one(read(text + called(16) + chose(64), tmp_path)).p == 16
@@ -545,13 +559,16 @@ def test_a_damaged_line_never_confirms_what_did_not_run(data: st.DataObject) -> 
     at = data.draw(st.integers(0, end))
     lines[i] = lines[i][:at] + lines[i][data.draw(st.integers(at, end)) :]
     text = "".join(lines)
-    evidence = nccl_logs.Evidence()
+    evidence = nccl_logs.LoggedCalls()
     kept = text.encode().splitlines(keepends=True)
-    evidence.read_log(Line(i, line) for i, line in enumerate(kept, 1))
+    evidence.read_log(RawLine(i, line) for i, line in enumerate(kept, 1))
     for found in executed(evidence):
         assert found.choice.algorithm != "tree_ll" or found.p != 16
-    assert evidence.lines == (
-        sum(executed(evidence).values()) + evidence.nameless + evidence.shapeless + evidence.damaged
+    assert evidence.call_lines == (
+        sum(executed(evidence).values())
+        + evidence.incomplete_lines
+        + evidence.lines_without_shape
+        + evidence.damaged_lines
     )
 
 
@@ -612,7 +629,7 @@ def test_rules_that_are_not_in_the_file_are_passed_over(
     assert asked(path, "--log", log, "--json") == 0
     records = json.loads(capsys.readouterr().out)
     reasons = [record["reason"] for record in records]
-    assert reasons == ["", "", *[validate_nccl.REPLACED] * 3, "left to NCCL"]
+    assert reasons == ["", "", *[validate_nccl.SUPERSEDED] * 3, "left to NCCL"]
     assert asked(path, "--log", log) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "4 rules are passed over: left to NCCL" in shown
@@ -676,7 +693,7 @@ def test_what_logs_leave_open_is_said(
 
 
 def followed(of: TuningTable) -> str:
-    digest = sealed(emit_sparse(of)).partition("\n")[0].split()[-1]
+    digest = with_digest_header(emit_sparse(of)).partition("\n")[0].split()[-1]
     return said(f"TUNER/tuner: 2 of 2 rules (fnv1a64 {digest}) are followed on 16 ranks, 2 nodes")
 
 
@@ -685,7 +702,7 @@ def test_whether_the_rules_were_at_work_is_told_by_the_plugin(
 ) -> None:
     own, log = table(LADDER), tmp_path / "train.log"
     ran = began() + chose(512, "TREE", "LL") + chose(4096, "RING", "SIMPLE")
-    other = table([(0, Choice("ring_simple"))])
+    other = table([(0, AlgorithmConfig("ring_simple"))])
     spread = said("TUNER/tuner: 12 ranks are spread unevenly over 2 nodes: no rules are for them")
     aside = said("TUNER/tuner: NCCL_ALGO is set: no rules are followed")
     broken = said("TUNER/tuner: /x/rules.csv cannot be read: NCCL decides itself on this rank")
@@ -710,8 +727,8 @@ def test_mistakes_are_one_sentence(
     log, other, left = tmp_path / "t.log", tmp_path / "other.json", tmp_path / "left.json"
     log.write_text(began() + chose(512, "TREE", "LL"))
     (tmp_path / "empty").mkdir()
-    write_table(table([(0, Choice("ring"))], library="openmpi 5.0.11"), other)
-    write_table(table([(0, Choice())]), left)
+    write_table(table([(0, AlgorithmConfig("ring"))], library="openmpi 5.0.11"), other)
+    write_table(table([(0, AlgorithmConfig())]), left)
     for words, sentence in (
         ((other, "--log", log), "rules for openmpi are proved in the library itself"),
         ((left, "--log", log), "no rule of the table names an algorithm"),
@@ -741,7 +758,7 @@ def test_large_logs_show_progress(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tuner.cli.logged_validation.LARGE", 1)
+    monkeypatch.setattr("tuner.cli.logged_validation.LARGE_INPUT_BYTES", 1)
     (tmp_path / "t.log").write_text(began() + chose(512, "TREE", "LL") * 20_000)
     assert asked(written, "--log", tmp_path / "t.log") == 1
     assert "reading logs" in capsys.readouterr().err

@@ -12,34 +12,34 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.machines import preset
 from tuner.mpi_libraries import nccl
-from tuner.mpi_libraries.nccl import Fleet, Graph, Line, Way
+from tuner.mpi_libraries.nccl import AlgoProto, ChannelGraph, LatencyBandwidth, NcclSystem
 from tuner.topology import Placement
 
 ALLREDUCE = Collective.ALLREDUCE
 SIZES = [1 << k for k in range(10, 31)]
-FLEET = Fleet(
+FLEET = NcclSystem(
     nodes=4,
     ppn=8,
-    generation=80,
-    ring=Graph(8, 24e9, 24e9),
-    tree=Graph(8, 24e9, 24e9),
-    heads=None,
-    nvlink=True,
-    cpu="amd",
+    compute_capability=80,
+    ring=ChannelGraph(8, 24e9, 24e9),
+    tree=ChannelGraph(8, 24e9, 24e9),
+    head_channels=None,
+    rings_on_nvlink=True,
+    cpu_vendor="amd",
 )
 
 
 def test_a_line_is_found_again_through_noise() -> None:
-    true, rng = Line(37e-6, 95e9), np.random.default_rng(1)
+    true, rng = LatencyBandwidth(37e-6, 95e9), np.random.default_rng(1)
     samples = [(n, true.seconds(n) * rng.lognormal(0, 0.02)) for n in SIZES for _ in range(5)]
     samples += [(n, 50 * true.seconds(n)) for n in SIZES]  # a straggler each: the median ignores it
-    found = nccl.fit_line(samples)
+    found = nccl.fit_latency_bandwidth(samples)
     assert found.latency == pytest.approx(true.latency, rel=0.03)
     assert found.bandwidth == pytest.approx(true.bandwidth, rel=0.03)
 
 
 def test_no_latency_is_negative() -> None:
-    assert nccl.fit_line([(1000, 0.5), (2000, 1.5)]).latency == 0.0
+    assert nccl.fit_latency_bandwidth([(1000, 0.5), (2000, 1.5)]).latency == 0.0
 
 
 @pytest.mark.parametrize(
@@ -55,37 +55,45 @@ def test_no_latency_is_negative() -> None:
 )
 def test_what_gives_no_line(samples: list[tuple[int, float]], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        nccl.fit_line(samples)
+        nccl.fit_latency_bandwidth(samples)
 
 
 def test_fitted_lines_replace_the_constants_and_change_the_choice() -> None:
     nbytes = 1 << 28
-    before = nccl.times(FLEET, ALLREDUCE, nbytes)
-    assert nccl.incumbent(FLEET, ALLREDUCE, nbytes) == Way("ring", "Simple")
-    way, quick = Way("tree", "Simple"), Line(50e-6, 200e9)  # a tree that the constants do not know
-    samples = [(n, nccl.times(FLEET, ALLREDUCE, n, measured={way: quick})[way]) for n in SIZES]
-    lines = nccl.calibrate(FLEET, ALLREDUCE, {way: samples})
+    before = nccl.estimate_times(FLEET, ALLREDUCE, nbytes)
+    assert nccl.default_algo_proto(FLEET, ALLREDUCE, nbytes) == AlgoProto("ring", "Simple")
+    way, quick = (
+        AlgoProto("tree", "Simple"),
+        LatencyBandwidth(50e-6, 200e9),
+    )  # a tree that the constants do not know
+    samples = [
+        (n, nccl.estimate_times(FLEET, ALLREDUCE, n, fitted_models={way: quick})[way])
+        for n in SIZES
+    ]
+    lines = nccl.fit_all(FLEET, ALLREDUCE, {way: samples})
     assert lines[way].latency == pytest.approx(quick.latency)
     assert lines[way].bandwidth == pytest.approx(quick.bandwidth)
-    after = nccl.times(FLEET, ALLREDUCE, nbytes, measured=lines)
+    after = nccl.estimate_times(FLEET, ALLREDUCE, nbytes, fitted_models=lines)
     assert after[way] == pytest.approx(50e-6 + nbytes / (0.9 * 200e9))  # 0.9: NCCL's for this size
-    assert nccl.incumbent(FLEET, ALLREDUCE, nbytes, measured=lines) == way
-    assert {way: time for way, time in after.items() if way != Way("tree", "Simple")} == {
-        way: time for way, time in before.items() if way != Way("tree", "Simple")
+    assert nccl.default_algo_proto(FLEET, ALLREDUCE, nbytes, fitted_models=lines) == way
+    assert {way: time for way, time in after.items() if way != AlgoProto("tree", "Simple")} == {
+        way: time for way, time in before.items() if way != AlgoProto("tree", "Simple")
     }
 
 
 def test_forced_algorithms_are_attributed_to_the_protocol_that_nccl_takes() -> None:
     """nccl-tests with NCCL_ALGO=Tree says no protocol."""
-    times = {n: nccl.times(FLEET, ALLREDUCE, n) for n in SIZES}
+    times = {n: nccl.estimate_times(FLEET, ALLREDUCE, n) for n in SIZES}
     forced = [(n, min(t for way, t in times[n].items() if way.algorithm == "tree")) for n in SIZES]
-    lines = nccl.attributed(FLEET, ALLREDUCE, {"tree": forced})
+    lines = nccl.attribute_samples(FLEET, ALLREDUCE, {"tree": forced})
     assert {way.protocol for way in lines} == {"LL", "LL128", "Simple"}
     assert sorted(sample for own in lines.values() for sample in own) == forced
 
 
 def test_bus_bandwidth_of_nccl_tests_becomes_seconds() -> None:
-    assert nccl.seconds_of(370e9, 8 << 30, 2 * 7 / 8) == pytest.approx(8 * 2**30 * 1.75 / 370e9)
+    assert nccl.seconds_from_busbw(370e9, 8 << 30, 2 * 7 / 8) == pytest.approx(
+        8 * 2**30 * 1.75 / 370e9
+    )
 
 
 def test_pairs_of_a_real_cluster_lie_on_a_line(shared: Path) -> None:
@@ -101,7 +109,7 @@ def test_pairs_of_a_real_cluster_lie_on_a_line(shared: Path) -> None:
     for cluster, busbw in (("cluster00", 14.5e9), ("cluster01", 43.1e9)):
         sizes = sorted({nbytes for nbytes, _ in found[cluster]})
         known = set(sizes[::2])
-        line = nccl.fit_line(sample for sample in found[cluster] if sample[0] in known)
+        line = nccl.fit_latency_bandwidth(sample for sample in found[cluster] if sample[0] in known)
         assert line.bandwidth == pytest.approx(busbw, rel=0.1)
         for nbytes in set(sizes) - known:
             measured = median(time for size, time in found[cluster] if size == nbytes)
@@ -109,5 +117,9 @@ def test_pairs_of_a_real_cluster_lie_on_a_line(shared: Path) -> None:
 
 
 def test_presets_and_fleets_go_together() -> None:
-    fleet = nccl.fleet_of(Placement.consecutive(preset("dgx-a100", 4).topology, 8))
-    assert (fleet.ring, fleet.generation, fleet.cpu) == (Graph(8, 24e9, 24e9), 80, "amd")
+    fleet = nccl.nccl_system_of(Placement.block(preset("dgx-a100", 4).topology, 8))
+    assert (fleet.ring, fleet.compute_capability, fleet.cpu_vendor) == (
+        ChannelGraph(8, 24e9, 24e9),
+        80,
+        "amd",
+    )

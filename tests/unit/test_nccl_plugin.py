@@ -27,11 +27,11 @@ from tests.support.nccl import (
     on_shapes,
 )
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Key, TuningTable
+from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
 from tuner.formats.nccl import emit_sparse
-from tuner.formats.nccl.plugin import sealed
-from tuner.mpi_libraries.nccl.constants import Way
-from tuner.mpi_libraries.nccl.names import choice_of, ways_of
+from tuner.formats.nccl.plugin import with_digest_header
+from tuner.mpi_libraries.nccl.constants import AlgoProto
+from tuner.mpi_libraries.nccl.names import algo_protos_of, config_of
 
 VERSIONS = (2, 3, 4, 5, 6)
 ALLREDUCE = Collective.ALLREDUCE
@@ -62,10 +62,14 @@ def every_way() -> TuningTable:
     """Each way of each collective on every shape, with and without channels, and gaps."""
     ladders = {}
     for i, collective in enumerate(COLLECTIVES):
-        ways = [choice_of(way, channels) for way in ways_of(collective) for channels in (0, 1, 64)]
+        ways = [
+            config_of(way, channels)
+            for way in algo_protos_of(collective)
+            for channels in (0, 1, 64)
+        ]
         choices = [
             choice
-            for pair in zip(ways, cycle([Choice(), None, None]))
+            for pair in zip(ways, cycle([AlgorithmConfig(), None, None]))
             for choice in pair
             if choice is not None
         ]
@@ -78,9 +82,9 @@ def every_way() -> TuningTable:
     return on_shapes(ladders)
 
 
-def sizes_of(table: TuningTable, key: Key) -> list[int]:
+def sizes_of(table: TuningTable, key: RuleKey) -> list[int]:
     """Every bound, the bytes beside it, and the ends."""
-    bounds = {rule.lo for rule in table.ladder(key)}
+    bounds = {rule.lo for rule in table.rules_for(key)}
     near = {n + d for n in bounds for d in (-1, 0, 1) if n + d >= 0}
     return sorted(near | {0, 1, 2**32 - 1, 2**32, 2**63, LARGEST})
 
@@ -94,7 +98,7 @@ def require_followed(
     for number, (nodes, ppn) in enumerate(shapes):
         commands.append(f"open {version} {nodes * ppn} {nodes} {ppn} {ppn}")
         for index, collective in enumerate(COLLECTIVES):
-            key = Key(collective, nodes, ppn, "cuda")
+            key = RuleKey(collective, nodes, ppn, "cuda")
             for nbytes in sizes_of(table, key):
                 commands.append(f"ask {number} {index} {nbytes} 7 0")
                 expected.append(answer(table, key, nbytes, version))
@@ -113,7 +117,10 @@ def test_it_decides_as_the_table(caller: Caller, version: int) -> None:
 
 CHOICES = {
     collective: st.sampled_from(
-        [Choice(), *(choice_of(way, n) for way in ways_of(collective) for n in (0, 1, 7, 64))]
+        [
+            AlgorithmConfig(),
+            *(config_of(way, n) for way in algo_protos_of(collective) for n in (0, 1, 7, 64)),
+        ]
     )
     for collective in COLLECTIVES
 }
@@ -143,8 +150,8 @@ def test_it_decides_as_any_table(caller: Caller, table: TuningTable, version: in
 def test_rules_for_the_same_ranks_on_other_nodes_are_apart(caller: Caller) -> None:
     table = on_shapes(
         {
-            (ALLREDUCE, (2, 8)): [(0, Choice("tree_ll"))],
-            (ALLREDUCE, (4, 4)): [(0, Choice("ring_ll"))],
+            (ALLREDUCE, (2, 8)): [(0, AlgorithmConfig("tree_ll"))],
+            (ALLREDUCE, (4, 4)): [(0, AlgorithmConfig("ring_ll"))],
         }
     )
     caller.with_rows(emit_sparse(table))
@@ -154,10 +161,10 @@ def test_rules_for_the_same_ranks_on_other_nodes_are_apart(caller: Caller) -> No
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-@pytest.mark.parametrize("own", ways_of(ALLREDUCE), ids=str)
-def test_what_nccl_cannot_run_is_left_alone(caller: Caller, version: int, own: Way) -> None:
+@pytest.mark.parametrize("own", algo_protos_of(ALLREDUCE), ids=str)
+def test_what_nccl_cannot_run_is_left_alone(caller: Caller, version: int, own: AlgoProto) -> None:
     entry = 3 * ALGORITHMS.index(own.algorithm) + PROTOCOLS.index(own.protocol.lower())
-    caller.with_rows(emit_sparse(on_shapes({(ALLREDUCE, (1, 8)): [(0, choice_of(own, 16))]})))
+    caller.with_rows(emit_sparse(on_shapes({(ALLREDUCE, (1, 8)): [(0, config_of(own, 16))]})))
     every, alone = (1 << 21) - 1, 1 << entry
     said = caller.run(
         [
@@ -225,7 +232,7 @@ def test_it_steps_aside_for_what_the_user_forces(
 
 def test_every_rank_logs_the_digest(caller: Caller) -> None:
     rows = "allreduce,0,99,ring,ll,-1,1,8\nallreduce,0,9,tree,ll128,-1,2,16\n"
-    digest = sealed(rows).split("\n")[0].rpartition(" ")[2]
+    digest = with_digest_header(rows).split("\n")[0].rpartition(" ")[2]
     said = caller.with_rows(rows).run(["open 5 16 2 8 8", "open 2 16 2 8 8"])
     told = f"TUNER/tuner: {{}} of 2 rules (fnv1a64 {digest}) are followed on 16 ranks, 2 nodes"
     assert [text for _, text in said.messages] == [
@@ -277,14 +284,14 @@ def faulty(name: str) -> str:
     """The file, with the digest that belongs to it."""
     rows = ROWS_AT_FAULT[name]
     if name == "comment without end":
-        return sealed(GOOD + str(rows)).replace("2 rows", "3 rows")
+        return with_digest_header(GOOD + str(rows)).replace("2 rows", "3 rows")
     if rows is not None:
-        return sealed(rows)
+        return with_digest_header(rows)
     told = "3 rows" if name.startswith("one fewer") else "1 rows"
-    return sealed(GOOD).replace("2 rows", told)
+    return with_digest_header(GOOD).replace("2 rows", told)
 
 
-SOUND = sealed(GOOD).encode()
+SOUND = with_digest_header(GOOD).encode()
 DAMAGED: Mapping[str, bytes] = {
     "empty": b"",
     "one byte": b"#",
@@ -302,7 +309,7 @@ DAMAGED: Mapping[str, bytes] = {
     "another version": SOUND.replace(b"rules 1", b"rules 2"),
     "binary": bytes(range(256)) * 64,
     "NULs": bytes(100_000),
-    "a million lines": sealed("").encode().replace(b" 0 rows", b" 1000000 rows")
+    "a million lines": with_digest_header("").encode().replace(b" 0 rows", b" 1000000 rows")
     + b"allreduce,0,9,ring,ll,-1,2,16\n" * 1_000_000,
     **{name: faulty(name).encode() for name in ROWS_AT_FAULT},
 }
@@ -345,7 +352,7 @@ def test_no_file_that_can_be_read(caller: Caller, version: int, kind: str) -> No
 
 def large(path: Path) -> None:
     with path.open("wb") as file:
-        file.write(sealed(GOOD + "#" * (16 << 20) + "\n").encode())
+        file.write(with_digest_header(GOOD + "#" * (16 << 20) + "\n").encode())
 
 
 @settings(
@@ -368,7 +375,7 @@ def test_any_text_under_the_right_digest(caller: Caller, rows: list[str], count:
     """Whoever writes the digest, too, gets rules or a warning, and nothing else."""
     text = "".join(f"{row}\n" for row in rows)
     data = text.encode("utf-8", "replace")
-    header = sealed(data.decode("utf-8")).partition("\n")[0]
+    header = with_digest_header(data.decode("utf-8")).partition("\n")[0]
     header = re.sub(r"\d+ rows", f"{count} rows", header)
     caller.rules.write_bytes(header.encode() + b"\n" + data)
     said = caller.run(["open 5 16 2 8 8", "ask 0 4 9 7 0", "close 0"])
@@ -391,7 +398,7 @@ def test_many_threads_and_communicators(sanitizer: str, tmp_path: Path) -> None:
         pytest.skip(f"this compiler has no {sanitizer} sanitizer, or it does not run here")
     own = build(tmp_path, sanitizer)
     own.with_rows(emit_sparse(every_way()))
-    key = Key(ALLREDUCE, 2, 8, "cuda")
+    key = RuleKey(ALLREDUCE, 2, 8, "cuda")
     for version in VERSIONS:
         said = own.run([f"threads 8 10 {version} 16 2 4 1000000"])
         assert said.answers == (answer(every_way(), key, 1_000_000, version),)

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.calls import inputs, outputs
 from tuner import algorithms
-from tuner.algorithms.hierarchy import Levels
+from tuner.algorithms.hierarchy import Hierarchy
 from tuner.algorithms.nccl import ring_order
-from tuner.algorithms.pat import spread
+from tuner.algorithms.pat import aggregated_tree_rounds
 from tuner.base.errors import InputError
 from tuner.core.calibration import Estimate, ReductionCost
 from tuner.core.collective import Collective
@@ -19,8 +19,8 @@ from tuner.core.interpret import interpret
 from tuner.core.schedule import Schedule
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.topology.readers import given_calibration
-from tuner.topology.readers.yaml_topology import topology_from
+from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 REDUCE_SCATTER = Collective.REDUCE_SCATTER
@@ -58,7 +58,7 @@ def built(collective: Collective, name: str, p: int, root: int = 0, **params: in
 def test_verifies_for_every_shape_of_nodes(collective: Collective, name: str) -> None:
     for p in range(1, 34):
         for group, channels, segment in ((1, 1, 0), (3, 3, 20), (4, 2, 40), (8, 5, 20)):
-            for root in {0, p // 2, p - 1} if collective.rooted else {0}:
+            for root in {0, p // 2, p - 1} if collective.is_rooted else {0}:
                 made = built(
                     collective,
                     name,
@@ -69,7 +69,7 @@ def test_verifies_for_every_shape_of_nodes(collective: Collective, name: str) ->
                     segment=segment,
                     aggregate=channels,
                 )
-                algorithms.facts_of(made)  # raises where it is wrong
+                algorithms.schedule_properties(made)  # raises where it is wrong
 
 
 @pytest.mark.parametrize(("collective", "name"), EVERY)
@@ -77,7 +77,7 @@ def test_verifies_for_every_shape_of_nodes(collective: Collective, name: str) ->
 def test_interpreter_gives_what_the_collective_promises(
     collective: Collective, name: str, p: int
 ) -> None:
-    made = built(collective, name, p, p - 1 if collective.rooted else 0, group=4, segment=40)
+    made = built(collective, name, p, p - 1 if collective.is_rooted else 0, group=4, segment=40)
     for count in (0, 1, 3 * p + 2):
         buffers = inputs(p, count)
         after = interpret(made, buffers, np.maximum)
@@ -89,7 +89,7 @@ def test_needs_and_flags() -> None:
     for collective, name in EVERY:
         made = built(collective, name, 8)
         assert made.in_network == ((collective, name) in IN_NETWORK)
-        assert algorithms.describe(collective, name).needs == {
+        assert algorithms.describe(collective, name).requires == {
             "nvls": ("gpu", "nvswitch_reduction", "one_node"),
             "nvls_tree": ("gpu", "nvswitch_reduction", "two_levels"),
             "collnet_direct": ("gpu", "switch_reduction", "two_levels"),
@@ -98,7 +98,7 @@ def test_needs_and_flags() -> None:
 
 
 def test_every_ring_keeps_to_its_rail_between_nodes() -> None:
-    levels = Levels.of(32, 8)
+    levels = Hierarchy.of(32, 8)
     leaving = set()
     for channel in range(8):
         order = ring_order(levels, channel)
@@ -154,19 +154,19 @@ def test_only_what_switches_combine_or_replicate_shares_a_round(
 def test_nvls_takes_one_message_in_and_one_out_per_rank() -> None:
     first, second = built(ALLREDUCE, "nvls", 8, segment=0).rounds()
     assert len(first) == len(second) == 8 * 7
-    assert {(d, c) for d, c in zip(first.dst.tolist(), first.into.tolist(), strict=True)} == {
+    assert {(d, c) for d, c in zip(first.dst.tolist(), first.dst_chunk.tolist(), strict=True)} == {
         (rank, rank) for rank in range(8)
     }
 
 
 def test_pat_is_logarithmic_and_its_messages_are_bounded() -> None:
     for p in (2, 7, 16, 33, 128):
-        rounds = spread(p, p)
+        rounds = aggregated_tree_rounds(p, p)
         assert len(rounds) == (p - 1).bit_length()
         distances = [distance for distance, _ in rounds]
         assert distances == sorted(distances, reverse=True)  # far hops first, with one share
         for aggregate in (1, 2, 8):
-            bounded = spread(p, aggregate)
+            bounded = aggregated_tree_rounds(p, aggregate)
             assert max(len(offsets) for _, offsets in bounded) <= aggregate
             assert sum(len(offsets) for _, offsets in bounded) == p - 1
 
@@ -187,9 +187,9 @@ ALPHA, BETA, GAMMA, SIZE, SEGMENTS = 1e-6, 1e-9, 0.5e-9, 1 << 20, 16
 def simulated(collective: Collective, name: str, p: int, parts: int, **params: int) -> float:
     """On p nodes and one switch that combines and replicates; 16 segments of each part."""
     record = {"name": "flat", "nodes": p, "latency": "1us", "bandwidth": "1GB/s"}
-    placement = Placement.consecutive(topology_from(record), 1)
+    placement = Placement.block(topology_from_yaml(record), 1)
     reduction = {"host": ReductionCost(Estimate.exact(0.0), Estimate.exact(GAMMA))}
-    costs = replace(given_calibration(placement.topology), reduction=reduction)
+    costs = replace(nominal_calibration(placement.topology), reduction=reduction)
     if "segment" in algorithms.describe(collective, name).params:
         params["segment"] = SIZE // parts // SEGMENTS
     made = algorithms.build(collective, name, p, nbytes=SIZE, params=params)

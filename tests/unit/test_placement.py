@@ -20,60 +20,70 @@ from tests.support.ladders import CLUSTER, table_of
 from tests.support.probed import racks, truth
 from tests.support.stored import measurements_file
 from tuner.base.errors import InputError
-from tuner.calibrate.measured_collectives import calls, predict
+from tuner.calibrate.measured_collectives import predict_all, simulatable_collectives
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.measurement import WANTED, Cluster, Measurement, Measurements, read_measurements
-from tuner.core.path_classes import CONSECUTIVE, CYCLIC, PLACEMENTS, placed_record
+from tuner.core.measurement import (
+    REQUESTED_CALLS_KEY,
+    Cluster,
+    Measurement,
+    Measurements,
+    read_measurements,
+)
+from tuner.core.path_classes import BLOCK, CYCLIC, PLACEMENTS, omit_default_placement
 from tuner.core.table import (
-    Choice,
+    AlgorithmConfig,
     Evidence,
-    Key,
     Rule,
+    RuleKey,
     TuningTable,
     parse_table,
     read_table,
     table_record,
     write_table,
 )
-from tuner.formats.registry import FORMATS, Wish
+from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.launch import Hosts
 from tuner.mpi_libraries.default_algorithms import (
-    DEFAULT_RUNS,
-    Decisions,
-    decisions_of,
-    in_provenance,
+    DEFAULT_ALGORITHMS_KEY,
+    DefaultAlgorithms,
+    default_algorithms_from_provenance,
+    default_algorithms_record,
 )
 from tuner.mpi_libraries.schedules import schedule_of
-from tuner.probe.batches import Chosen
-from tuner.probe.merge import merge
-from tuner.probe.multi_host import plan_chosen, plan_cluster
-from tuner.probe.probe_plan import Arm, Plan
-from tuner.probe.probe_plan import Point as Probed
-from tuner.probe.probe_spec import Request, Shape, shapes
+from tuner.probe.batches import ExperimentRequest
+from tuner.probe.merge import merge_files
+from tuner.probe.multi_host import plan_cluster, plan_experiments
+from tuner.probe.probe_plan import ProbeCandidate, ProbePlan
+from tuner.probe.probe_plan import ProbePoint as Probed
+from tuner.probe.probe_spec import ProbeShape, ProbeSpec, shapes_to_measure
 from tuner.select.build_table import make_table
-from tuner.select.coverage import Support
-from tuner.select.dataset import Point, label
-from tuner.select.lookup import lookup
+from tuner.select.coverage import Coverage
+from tuner.select.dataset import CallPoint, build_observations
+from tuner.select.lookup import lookup_rule
 from tuner.select.selector import train
 from tuner.select.simulated_times import Simulator
-from tuner.select.table_diff import difference
+from tuner.select.table_diff import diff_tables
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.whatif.table_regret import rules_for
+from tuner.whatif.table_regret import look_up_exported
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 RACKS = racks(2)
-BINOMIAL, CHAIN, PIPELINE = Choice("binomial"), Choice("chain"), Choice("pipeline")
+BINOMIAL, CHAIN, PIPELINE = (
+    AlgorithmConfig("binomial"),
+    AlgorithmConfig("chain"),
+    AlgorithmConfig("pipeline"),
+)
 SIZES = (1024, 8192, 65536)
 LAB = Cluster("racks", 4, 2, "any cpu", 2**30)
-KEY = Key(BCAST, 2, 2)
+KEY = RuleKey(BCAST, 2, 2)
 DEALT = replace(KEY, placement=CYCLIC)
-REQUEST = Request(
+REQUEST = ProbeSpec(
     "openmpi",
     Hosts(tuple("abcd")),
     2,
-    shapes=(Shape(4, 1), Shape(2, 2)),
+    shapes=(ProbeShape(4, 1), ProbeShape(2, 2)),
     parts=("collectives",),
     sizes=(4096,),
     placements=PLACEMENTS,
@@ -102,23 +112,31 @@ def placed(table: TuningTable, *placements: str) -> TuningTable:
 
 def mixed() -> TuningTable:
     """Other choices for cyclic ranks than for consecutive ones."""
-    one, other = ({(BCAST, 4): [(0, Choice()), (64, choice)]} for choice in (BINOMIAL, CHAIN))
-    rules = (*placed(table_of(one), CONSECUTIVE).rules, *placed(table_of(other), CYCLIC).rules)
+    one, other = (
+        {(BCAST, 4): [(0, AlgorithmConfig()), (64, choice)]} for choice in (BINOMIAL, CHAIN)
+    )
+    rules = (*placed(table_of(one), BLOCK).rules, *placed(table_of(other), CYCLIC).rules)
     return TuningTable(CLUSTER, "openmpi 5.0.11", rules)
 
 
 @pytest.mark.parametrize(("nodes", "ppn"), [(1, 4), (4, 1), (1, 1)])
 def test_where_both_are_the_same_there_is_one_name(nodes: int, ppn: int) -> None:
     call = (Collective.BCAST, nodes, ppn)
-    assert Key(*call, placement=CYCLIC) == Key(*call)
-    assert Point(*call, "host", 8, CYCLIC) == Point(*call, "host", 8)
-    assert Shape(nodes, ppn, CYCLIC) == Shape(nodes, ppn)
-    assert Decisions(*call, 8, (), (), CYCLIC).call == (*call, CONSECUTIVE)
+    assert RuleKey(*call, placement=CYCLIC) == RuleKey(*call)
+    assert CallPoint(*call, "host", 8, CYCLIC) == CallPoint(*call, "host", 8)
+    assert ProbeShape(nodes, ppn, CYCLIC) == ProbeShape(nodes, ppn)
+    assert DefaultAlgorithms(*call, 8, (), (), CYCLIC).placed_collective == (*call, BLOCK)
 
 
 def test_names_tell_what_is_not_usual() -> None:
-    assert (KEY.shape, DEALT.shape, str(Shape(4, 2, CYCLIC))) == ("2x2", "2x2 cyclic", "4x2 cyclic")
-    assert str(Point("bcast", 2, 2, "host", 8, CYCLIC)) == "bcast of 8 bytes on 2x2 cyclic ranks"
+    assert (KEY.shape, DEALT.shape, str(ProbeShape(4, 2, CYCLIC))) == (
+        "2x2",
+        "2x2 cyclic",
+        "4x2 cyclic",
+    )
+    assert (
+        str(CallPoint("bcast", 2, 2, "host", 8, CYCLIC)) == "bcast of 8 bytes on 2x2 cyclic ranks"
+    )
 
 
 def test_series_of_both_kinds_survive_being_written(tmp_path: Path) -> None:
@@ -134,8 +152,8 @@ def test_series_of_both_kinds_survive_being_written(tmp_path: Path) -> None:
 def test_files_of_both_kinds_are_put_together(tmp_path: Path) -> None:
     """As of one launch: what was measured in one of them was not in the other."""
     paths = [measurements_file(tmp_path / kind, made(series(kind))) for kind in PLACEMENTS]
-    both = merge(paths, tmp_path / "both").series
-    assert [(one.placement, one.launch) for one in both] == [(CONSECUTIVE, 0), (CYCLIC, 0)]
+    both = merge_files(paths, tmp_path / "both").series
+    assert [(one.placement, one.launch) for one in both] == [(BLOCK, 0), (CYCLIC, 0)]
 
 
 @pytest.mark.parametrize("wrong", ['"block"', '""', "1", "null"])
@@ -155,44 +173,49 @@ def test_tables_hold_both_kinds_and_old_ones_hold_the_usual(tmp_path: Path) -> N
     read = read_table(path)
     assert read.rules == mixed().rules
     assert read.keys == (KEY, DEALT)
-    assert lookup(read, KEY, 4096).choice == BINOMIAL
-    assert lookup(read, DEALT, 4096).choice == CHAIN
-    write_table(mixed().consecutive(), path)
+    assert lookup_rule(read, KEY, 4096).choice == BINOMIAL
+    assert lookup_rule(read, DEALT, 4096).choice == CHAIN
+    write_table(mixed().with_block_placement(), path)
     assert "placement" not in path.read_text()
     with pytest.raises(InputError, match=r"no rules for bcast on 2x2 cyclic ranks.*bcast on 2x2 "):
-        lookup(read_table(path), DEALT, 4096)
+        lookup_rule(read_table(path), DEALT, 4096)
 
 
 def test_a_cyclic_call_is_priced_where_its_ranks_are() -> None:
     seconds = Simulator(truth(), RACKS)
     for kind, placement in zip(
-        PLACEMENTS, (Placement.consecutive(RACKS, 2, 4), Placement.cyclic(RACKS, 2, 4)), strict=True
+        PLACEMENTS, (Placement.block(RACKS, 2, 4), Placement.cyclic(RACKS, 2, 4)), strict=True
     ):
         schedule = schedule_of(truth().library, BCAST, PIPELINE, 4, 65536)
         assert schedule is not None
         expected = simulate(schedule, placement, truth(), 65536)
-        assert seconds(Point("bcast", 2, 2, "host", 65536, kind), PIPELINE) == expected
-    usual, dealt = (Point("bcast", 2, 2, "host", 65536, kind) for kind in PLACEMENTS)
+        assert seconds(CallPoint("bcast", 2, 2, "host", 65536, kind), PIPELINE) == expected
+    usual, dealt = (CallPoint("bcast", 2, 2, "host", 65536, kind) for kind in PLACEMENTS)
     assert seconds(dealt, PIPELINE) > 2 * seconds(usual, PIPELINE)
 
 
 def test_what_the_default_runs_is_known_of_each_kind_by_itself() -> None:
-    dealt = Decisions(BCAST, 2, 2, 1 << 20, (4,), (PIPELINE,), CYCLIC)
-    kept = decisions_of({DEFAULT_RUNS: in_provenance([dealt])}, "openmpi", "a file")
+    dealt = DefaultAlgorithms(BCAST, 2, 2, 1 << 20, (4,), (PIPELINE,), CYCLIC)
+    kept = default_algorithms_from_provenance(
+        {DEFAULT_ALGORITHMS_KEY: default_algorithms_record([dealt])}, "openmpi", "a file"
+    )
     seconds = Simulator(truth(), RACKS, kept)
-    one, other = (Point("bcast", 2, 2, "host", 65536, kind) for kind in PLACEMENTS)
-    assert math.isnan(seconds(one, Choice()))
-    assert seconds(other, Choice()) == seconds(other, PIPELINE)
+    one, other = (CallPoint("bcast", 2, 2, "host", 65536, kind) for kind in PLACEMENTS)
+    assert math.isnan(seconds(one, AlgorithmConfig()))
+    assert seconds(other, AlgorithmConfig()) == seconds(other, PIPELINE)
 
 
 def test_a_calibration_knows_how_the_ranks_of_a_series_lay() -> None:
     """A pipeline of the same four ranks crosses the network once, or three times."""
-    found = predict(calls(made(*(series(kind, "pipeline") for kind in PLACEMENTS)), RACKS), truth())
-    assert [case.point[3] for case in found] == [CONSECUTIVE, CYCLIC]
-    assert found[1].predicted > 2 * found[0].predicted
+    found = predict_all(
+        simulatable_collectives(made(*(series(kind, "pipeline") for kind in PLACEMENTS)), RACKS),
+        truth(),
+    )
+    assert [case.point[3] for case in found] == [BLOCK, CYCLIC]
+    assert found[1].predicted_s > 2 * found[0].predicted_s
 
 
-def collectives(kinds: dict[str, Choice], nodes: tuple[int, ...] = (2, 4)) -> Measurements:
+def collectives(kinds: dict[str, AlgorithmConfig], nodes: tuple[int, ...] = (2, 4)) -> Measurements:
     """On each placement another choice is twice as fast as the default."""
     noise = np.random.default_rng(1)
     found = [
@@ -210,7 +233,7 @@ def collectives(kinds: dict[str, Choice], nodes: tuple[int, ...] = (2, 4)) -> Me
         for kind, fastest in kinds.items()
         for n in nodes
         for nbytes in SIZES
-        for choice in (Choice(), BINOMIAL, CHAIN)
+        for choice in (AlgorithmConfig(), BINOMIAL, CHAIN)
         for base in [1e-3 * (1 + nbytes / 1e5) * (0.5 if choice == fastest else 1.0)]
         for taken in [(base * np.exp(0.01 * noise.standard_normal(12))).tolist()]
     ]
@@ -218,30 +241,30 @@ def collectives(kinds: dict[str, Choice], nodes: tuple[int, ...] = (2, 4)) -> Me
 
 
 def test_each_placement_gets_the_rules_that_it_was_measured_for() -> None:
-    measured = collectives({CONSECUTIVE: BINOMIAL, CYCLIC: CHAIN})
+    measured = collectives({BLOCK: BINOMIAL, CYCLIC: CHAIN})
     _, table = make_table(measured, truth(), topology=RACKS, shapes=[(3, 2)])
     assert {key.shape for key in table.keys} == {
         f"{n}x2{kind}" for n in (2, 3, 4) for kind in ("", " cyclic")
     }
     for key in table.keys:
-        expected = BINOMIAL if key.placement == CONSECUTIVE else CHAIN
-        chosen = {rule.choice for rule in table.ladder(key)}
-        assert chosen <= {Choice(), expected}
+        expected = BINOMIAL if key.placement == BLOCK else CHAIN
+        chosen = {rule.choice for rule in table.rules_for(key)}
+        assert chosen <= {AlgorithmConfig(), expected}
         assert expected in chosen or key.nodes == 3  # not measured
 
 
 @pytest.mark.parametrize(("measured", "other"), [PLACEMENTS, PLACEMENTS[::-1]])
 def test_measurements_of_one_placement_say_nothing_of_another(measured: str, other: str) -> None:
     found = collectives({measured: BINOMIAL})
-    rows = label(found, Simulator(truth(), RACKS))
+    rows = build_observations(found, Simulator(truth(), RACKS))
     selector = train(rows, Simulator(truth(), RACKS))
-    own = Point("bcast", 2, 2, "host", 8192, measured)
-    assert selector.choose_surely(own) == BINOMIAL
+    own = CallPoint("bcast", 2, 2, "host", 8192, measured)
+    assert selector.choose_significant(own) == BINOMIAL
     elsewhere = replace(own, placement=other)
     assert selector.candidates(elsewhere) == ()
-    assert selector.choose(elsewhere) == Choice()
-    wanted = [placed_record(asdict(one)) for one in (own, elsewhere)]
-    told = replace(found, provenance={**found.provenance, WANTED: wanted})
+    assert selector.choose(elsewhere) == AlgorithmConfig()
+    wanted = [omit_default_placement(asdict(one)) for one in (own, elsewhere)]
+    told = replace(found, provenance={**found.provenance, REQUESTED_CALLS_KEY: wanted})
     _, table = make_table(told, truth(), topology=RACKS)
     assert {key.placement for key in table.keys} == {measured}
 
@@ -264,13 +287,17 @@ def test_measurements_of_one_placement_say_nothing_of_another(measured: str, oth
     st.sampled_from(PLACEMENTS),
 )
 def test_support_never_crosses_from_one_placement_to_another(
-    found: list[tuple[int, int, int, str, Choice]], nodes: int, ppn: int, nbytes: int, kind: str
+    found: list[tuple[int, int, int, str, AlgorithmConfig]],
+    nodes: int,
+    ppn: int,
+    nbytes: int,
+    kind: str,
 ) -> None:
     """What speaks for a call is what would speak if nothing else had been measured."""
     rows = [
         row
         for n, k, size, placement, choice in dict.fromkeys(found)
-        for row in label(
+        for row in build_observations(
             made(
                 Measurement(
                     "collective",
@@ -287,40 +314,44 @@ def test_support_never_crosses_from_one_placement_to_another(
             lambda _point, _choice: math.nan,
         )
     ]
-    point = Point("bcast", nodes, ppn, "host", nbytes, kind)
-    everything = Support(rows)
-    own = Support([row for row in rows if row.point.placement == kind])
-    assert everything.ladder(point) == own.ladder(point)
-    assert everything.around(point) == own.around(point)
-    assert everything.within(point) == own.within(point)
+    point = CallPoint("bcast", nodes, ppn, "host", nbytes, kind)
+    everything = Coverage(rows)
+    own = Coverage([row for row in rows if row.point.placement == kind])
+    assert everything.measured_sizes(point) == own.measured_sizes(point)
+    assert everything.shape_neighbours(point) == own.shape_neighbours(point)
+    assert everything.is_in_domain(point) == own.is_in_domain(point)
     for choice in (BINOMIAL, CHAIN):
         assert everything.covers(point, choice) == own.covers(point, choice)
 
 
 def test_a_plan_measures_every_shape_in_every_placement_it_has() -> None:
-    assert shapes(REQUEST) == (Shape(4, 1), Shape(2, 2), Shape(2, 2, CYCLIC))
+    assert shapes_to_measure(REQUEST) == (
+        ProbeShape(4, 1),
+        ProbeShape(2, 2),
+        ProbeShape(2, 2, CYCLIC),
+    )
     points = plan_cluster(REQUEST).points
     names = [str(point) for point in points if point.kind == "collective"]
     assert "collective bcast 2x2 cyclic 4096 B" in names
     assert "collective bcast 4x1 cyclic 4096 B" not in names
     assert len(names) == len(set(names)) == 2 * 3
     groups = {point.placement: point.group for point in points if point.ppn == 2}
-    assert groups[CONSECUTIVE] != groups[CYCLIC]  # copies side by side are of one kind
+    assert groups[BLOCK] != groups[CYCLIC]  # copies side by side are of one kind
 
 
 def test_a_plan_without_cyclic_ranks_is_the_plan_it_was() -> None:
     """Files of older programs are resumed: their plan has the same fingerprint."""
-    plan = plan_cluster(replace(REQUEST, placements=(CONSECUTIVE,)))
+    plan = plan_cluster(replace(REQUEST, placements=(BLOCK,)))
     record = asdict(plan)
     for point in record["points"]:
-        assert point.pop("placement") == CONSECUTIVE
+        assert point.pop("placement") == BLOCK
     old = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
     assert plan.fingerprint == old != plan_cluster(REQUEST).fingerprint
 
 
 def test_rounds_of_chosen_calls_are_of_either_kind() -> None:
-    chosen = [Chosen(BCAST, 2, 2, 4096, (CHAIN,), kind) for kind in PLACEMENTS]
-    points = plan_chosen(REQUEST, chosen, 1).points
+    chosen = [ExperimentRequest(BCAST, 2, 2, 4096, (CHAIN,), kind) for kind in PLACEMENTS]
+    points = plan_experiments(REQUEST, chosen, 1).points
     assert [point.placement for point in points] == list(PLACEMENTS)
 
 
@@ -354,12 +385,12 @@ OF = {"openmpi": "openmpi 5.0.11", "openmpi-han": "openmpi 5.0.11", "openmpi-jso
 @pytest.mark.parametrize("form", sorted(OF))
 def test_files_hold_what_they_would_hold_without_cyclic_rules(form: str) -> None:
     found = replace_library(mixed(), OF[form])
-    text, lost = FORMATS[form].emit(found, Wish())
-    rules = tuple(rule for rule in found.rules if rule.key.placement == CONSECUTIVE)
+    text, lost = FORMATS[form].emit(found, ExportOptions())
+    rules = tuple(rule for rule in found.rules if rule.key.placement == BLOCK)
     assert 0 < len(rules) < len(found.rules)
     plain = TuningTable(found.cluster, found.library, rules)
-    assert (text, lost) == FORMATS[form].write(plain, Wish())
-    assert FORMATS[form].check(found, text, Wish()) == []
+    assert (text, lost) == FORMATS[form].write(plain, ExportOptions())
+    assert FORMATS[form].check(found, text, ExportOptions()) == []
 
 
 def replace_library(table: TuningTable, library: str) -> TuningTable:
@@ -371,7 +402,7 @@ def test_no_file_is_made_of_cyclic_rules_alone(form: str) -> None:
     rules = tuple(rule for rule in mixed().rules if rule.key.placement == CYCLIC)
     library = FORMATS[form].libraries[0]
     with pytest.raises(InputError, match="all rules of the table are for cyclic ranks"):
-        FORMATS[form].emit(TuningTable(CLUSTER, f"{library} 1.0", rules), Wish())
+        FORMATS[form].emit(TuningTable(CLUSTER, f"{library} 1.0", rules), ExportOptions())
 
 
 def test_what_a_file_leaves_out_is_named(
@@ -381,11 +412,11 @@ def test_what_a_file_leaves_out_is_named(
     write_table(mixed(), path)
     words = ("table", "export", str(path), "--to", "openmpi", "--out", out)
     assert "2 rules for cyclic ranks left out: no file tells placements" in told(capsys, *words)
-    write_table(mixed().consecutive(), path)
+    write_table(mixed().with_block_placement(), path)
     assert "cyclic" not in told(capsys, *words)
 
 
-@pytest.mark.parametrize(("table", "left"), [(mixed(), 2), (mixed().consecutive(), 0)])
+@pytest.mark.parametrize(("table", "left"), [(mixed(), 2), (mixed().with_block_placement(), 0)])
 def test_programs_learn_how_many_rules_a_file_leaves_out(
     table: TuningTable, left: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -407,10 +438,10 @@ def test_advice_about_other_nodes_is_for_the_placement_that_was_asked_for(
 ) -> None:
     """One rank on each node lies as one likes."""
     keys = [
-        Key(BCAST, 8, 1),
-        Key(BCAST, 2, 4),
-        Key(BCAST, 4, 2, placement=CYCLIC),
-        Key(BCAST, 1, 8, operators="commutative"),
+        RuleKey(BCAST, 8, 1),
+        RuleKey(BCAST, 2, 4),
+        RuleKey(BCAST, 4, 2, placement=CYCLIC),
+        RuleKey(BCAST, 1, 8, operators="commutative"),
     ]
     rules = tuple(Rule(key, 0, math.inf, BINOMIAL, Evidence("none")) for key in keys)
     path = tmp_path / "t.json"
@@ -424,12 +455,12 @@ def test_advice_about_other_nodes_is_for_the_placement_that_was_asked_for(
 
 def test_terminals_tell_the_kinds_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = tmp_path / "old.json", tmp_path / "new.json"
-    write_table(mixed().consecutive(), old)
+    write_table(mixed().with_block_placement(), old)
     write_table(mixed(), new)
     assert "2x2 cyclic" in told(capsys, "table", "show", str(new))
     assert "cyclic" not in told(capsys, "table", "show", str(old))
     assert "2x2 cyclic" in told(capsys, "table", "diff", str(old), str(new))
-    changed = difference(read_table(old), read_table(new)).changes
+    changed = diff_tables(read_table(old), read_table(new)).changes
     assert [change.key for change in changed] == [DEALT]
     ask = (
         "select",
@@ -448,25 +479,27 @@ def test_terminals_tell_the_kinds_apart(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_study_keeps_the_choices_that_a_table_has_for_its_ranks() -> None:
-    usual, dealt = (rules_for(mixed(), key, 4096).choice for key in (KEY, DEALT))
+    usual, dealt = (look_up_exported(mixed(), key, 4096).choice for key in (KEY, DEALT))
     assert (usual, dealt) == (BINOMIAL, CHAIN)
-    assert rules_for(mixed().consecutive(), DEALT, 4096).choice == BINOMIAL  # as a library does
+    assert (
+        look_up_exported(mixed().with_block_placement(), DEALT, 4096).choice == BINOMIAL
+    )  # as a library does
     cyclic = TuningTable(CLUSTER, "x", mixed().rules[2:])
-    found: Any = rules_for(cyclic, KEY, 4096).key
+    found: Any = look_up_exported(cyclic, KEY, 4096).key
     assert found is None
 
 
 def test_a_study_follows_rules_for_cyclic_ranks_on_just_these() -> None:
     """As a library does: those of fewer ranks, however they are dealt, say nothing."""
-    found: Any = rules_for(mixed(), replace(DEALT, nodes=8), 4096).key
+    found: Any = look_up_exported(mixed(), replace(DEALT, nodes=8), 4096).key
     assert found is None
 
 
 def test_files_from_before_there_were_placements_name_the_same_points() -> None:
     """What a probe left out stands in its file by the keys of its points."""
-    usual = Probed("collective", "bcast", 4, 1024, (Arm(),), 1.0, nodes=2, ppn=2)
+    usual = Probed("collective", "bcast", 4, 1024, (ProbeCandidate(),), 1.0, nodes=2, ppn=2)
     cyclic = replace(usual, placement=CYCLIC)
-    left = Plan("openmpi", 4, 4, 0.03, "any", (usual, cyclic)).less(
+    left = ProbePlan("openmpi", 4, 4, 0.03, "any", (usual, cyclic)).drop_points(
         [[0, "collective", "bcast", 2, 2, 4, 1024, 0, "host"]]
     )
     assert left.points == (cyclic,)

@@ -19,68 +19,73 @@ from tuner.base.errors import InputError, ProbeError
 from tuner.core.measurement import (
     Measurement,
     Measurements,
-    excluded_line,
+    format_exclusion,
+    parse_incorrect_algorithms,
     series_line,
-    wrong_algorithms,
 )
 from tuner.launch import Launcher
 from tuner.mpi_libraries.capabilities import Capabilities
 from tuner.probe.driver import probe
-from tuner.probe.probe_plan import Arm, Plan, Point, read_plan
+from tuner.probe.probe_plan import ProbeCandidate, ProbePlan, ProbePoint, read_plan
 
-ARMS = (Arm("default"), Arm("ring"))
+ARMS = (ProbeCandidate("default"), ProbeCandidate("ring"))
 POINTS = tuple(
-    Point("collective", "bcast", 2, nbytes, ARMS, 1.0, launch)
+    ProbePoint("collective", "bcast", 2, nbytes, ARMS, 1.0, launch)
     for launch in (0, 1)
     for nbytes in (4, 64)
 )
-PLAN = Plan("openmpi", 2, 2, 0.03, "commutative", POINTS)
+PLAN = ProbePlan("openmpi", 2, 2, 0.03, "commutative", POINTS)
 
 
-def series(points: Sequence[Point], arms: Sequence[Arm] = ARMS) -> list[Measurement]:
-    return [point.series(arm, (1e-6,)) for point in points for arm in arms]
+def series(
+    points: Sequence[ProbePoint], arms: Sequence[ProbeCandidate] = ARMS
+) -> list[Measurement]:
+    return [point.to_measurement(arm, (1e-6,)) for point in points for arm in arms]
 
 
 def test_a_point_that_was_cut_off_is_measured_anew() -> None:
     written = [*series(POINTS[:1]), *series(POINTS[1:2], ARMS[:1])]
-    assert PLAN.complete(written) == series(POINTS[:1])
-    assert PLAN.without(PLAN.complete(written)).points == POINTS[1:]
+    assert PLAN.select_finished(written) == series(POINTS[:1])
+    assert PLAN.drop_measured(PLAN.select_finished(written)).points == POINTS[1:]
 
 
 def test_what_was_wrong_is_read_from_what_was_excluded() -> None:
     lines = [
-        excluded_line("collective bcast 4x2 cyclic 64 B cuda", "chain(chains=4, segment=8)"),
-        excluded_line("collective allreduce p=3 8 B", "ring via schedule"),
-        excluded_line("collective reduce 2x1 8 B", "chain", "refused: too few ranks"),
-        excluded_line("nccl allreduce 2x1 8 B cuda", "ring"),
+        format_exclusion("collective bcast 4x2 cyclic 64 B cuda", "chain(chains=4, segment=8)"),
+        format_exclusion("collective allreduce p=3 8 B", "ring via schedule"),
+        format_exclusion("collective reduce 2x1 8 B", "chain", "refused: too few ranks"),
+        format_exclusion("nccl allreduce 2x1 8 B cuda", "ring"),
         "collective gather 2x1: no such host",
         "3 of allgather: times of 0",
         "",
         ": " * 50_000,
     ]
-    assert wrong_algorithms(lines) == {("bcast", "chain"), ("allreduce", "ring via schedule")}
+    assert parse_incorrect_algorithms(lines) == {
+        ("bcast", "chain"),
+        ("allreduce", "ring via schedule"),
+    }
 
 
 def test_a_point_without_an_excluded_arm_is_finished() -> None:
     written = [*series(POINTS[:2], ARMS[:1]), *series(POINTS[2:3])]
-    assert PLAN.complete(written) == written
-    assert PLAN.complete([]) == []
+    assert PLAN.select_finished(written) == written
+    assert PLAN.select_finished([]) == []
 
 
 def test_exclusions_are_told_by_what_is_missing() -> None:
     written = [*series(POINTS[:1], ARMS[:1]), *series(POINTS[1:2]), *series(POINTS[2:], ARMS[:1])]
-    assert PLAN.excluded(written) == [
+    assert PLAN.list_exclusions(written) == [
         "collective bcast p=2 4 B: ring: wrong result",
         "collective bcast p=2 64 B: ring: wrong result",
     ]
-    assert PLAN.excluded(series(POINTS)) == []
+    assert PLAN.list_exclusions(series(POINTS)) == []
 
 
 @dataclass
 class Mortal:
     """Ranks that exclude every ring of an allreduce, and die when `dies` says so of a point."""
 
-    dies: Callable[[Point, int], bool]
+    dies: Callable[[ProbePoint, int], bool]
     launches: list[int] = field(default_factory=list)
 
     @property
@@ -105,12 +110,12 @@ class Mortal:
                 raise ProbeError("a rank died")
             arms = [a for a in point.arms if (point.subject, a.algorithm) != ("allreduce", "ring")]
             with out.open("a") as file:
-                file.writelines(series_line(point.series(a, (1e-6,))) + "\n" for a in arms)
+                file.writelines(series_line(point.to_measurement(a, (1e-6,))) + "\n" for a in arms)
             on_line(json.dumps({"event": "done", "points": done}))
 
 
 def probed(
-    out: Path, monkeypatch: pytest.MonkeyPatch, dies: Callable[[Point, int], bool]
+    out: Path, monkeypatch: pytest.MonkeyPatch, dies: Callable[[ProbePoint, int], bool]
 ) -> tuple[Measurements, Mortal]:
     ranks = Mortal(dies)
     monkeypatch.setattr(Launcher, "find", lambda *_: ranks)
@@ -121,7 +126,7 @@ def probed(
 def test_ranks_that_die_in_the_second_launch_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def once(point: Point, launch: int) -> bool:
+    def once(point: ProbePoint, launch: int) -> bool:
         return launch == 2 and point.subject == "allreduce"
 
     whole, _ = probed(tmp_path / "whole.ndjson", monkeypatch, lambda *_: False)
@@ -135,7 +140,7 @@ def test_ranks_that_die_in_the_second_launch_lose_nothing(
 def test_a_point_that_always_kills_the_ranks_ends_the_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def always(point: Point, launch: int) -> bool:
+    def always(point: ProbePoint, launch: int) -> bool:
         assert launch < 9, "launched again and again"
         return point.subject == "allreduce" and point.launch == 1
 

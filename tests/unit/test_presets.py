@@ -24,9 +24,9 @@ from tuner.machines import (
     with_nodes,
     with_taper,
 )
-from tuner.topology import Interior, Link, Placement, paths
-from tuner.topology.readers.fabrics import OneSwitch, Wire, fabric_topology
-from tuner.topology.readers.probed_topology import given_calibration
+from tuner.topology import Link, NodeTopology, Placement, find_paths
+from tuner.topology.readers.fabrics import NetworkCable, OneSwitch, fabric_topology
+from tuner.topology.readers.probed_topology import nominal_calibration
 
 MEASURED_ON = {  # machines -> how the sources of numbers measured there call them
     ("dgx-1p",): "Tartan",
@@ -54,8 +54,8 @@ STRUCTURE = {  # GPUs, CPUs, NICs of a node; nodes; switches of the network
 }
 
 
-def inside(machine: Machine) -> Interior:
-    interior = machine.topology.nodes[0].interior
+def inside(machine: Machine) -> NodeTopology:
+    interior = machine.topology.nodes[0].node_topology
     assert interior is not None
     return interior
 
@@ -80,12 +80,10 @@ def injection(machine: Machine) -> float:
 
 def classes(machine: Machine, memory: str) -> set[str]:
     """The path classes between all ranks, one per GPU, of two nodes."""
-    gpus = len(inside(machine).numbers("gpu"))
-    placement = Placement.consecutive(
-        machine.topology, gpus, min(2, len(machine.topology.nodes)) * gpus
-    )
+    gpus = len(inside(machine).device_indices("gpu"))
+    placement = Placement.block(machine.topology, gpus, min(2, len(machine.topology.nodes)) * gpus)
     pairs = np.array(list(permutations(range(placement.p), 2)))
-    found = paths(placement, memory, pairs[:, 0], pairs[:, 1])
+    found = find_paths(placement, memory, pairs[:, 0], pairs[:, 1])
     return {PATH_CLASSES[number] for number in found.path_class}
 
 
@@ -105,34 +103,35 @@ def test_structure(name: str) -> None:
     gpus, cpus, nics, nodes = STRUCTURE[name]
     assert (counted["gpu"], counted["cpu"], counted["nic"]) == (gpus, cpus, nics)
     assert len(machine.topology.nodes) == nodes
-    assert machine.topology.nodes[0].interior is machine.topology.nodes[-1].interior
+    assert machine.topology.nodes[0].node_topology is machine.topology.nodes[-1].node_topology
     assert machine.topology.nodes[0].cores == sum(d.cores for d in interior.devices) > 0
     products = {device.product for device in interior.devices if device.kind == "gpu"}
-    assert machine.design is not None
-    assert products == {machine.design.product} <= set(GPUS)
+    assert machine.spec is not None
+    assert products == {machine.spec.product} <= set(GPUS)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_number_has_a_source(name: str) -> None:
     machine = preset(name, 2)
-    design = machine.design
+    design = machine.spec
     assert design is not None
-    numbers = design.numbers()
+    numbers = design.sourced_values()
     assert all(number.source and number.certainty in CERTAINTIES for number in numbers.values())
     assert all(
-        source and sure in CERTAINTIES for source, sure in (design.shape, *design.offers.values())
+        source and sure in CERTAINTIES
+        for source, sure in (design.fabric_source, *design.capabilities.values())
     )
-    assert set(design.offers) == machine.topology.offers
+    assert set(design.capabilities) == machine.topology.offers
     for machines, mark in MEASURED_ON.items():
         verified = [n for n in numbers.values() if mark in n.source and n.certainty == "verified"]
         assert name in machines or not verified, "measured on another machine"
-    edges = {frozenset((edge.a, edge.b)): edge for edge in design.inside.edges}
+    edges = {frozenset((edge.a, edge.b)): edge for edge in design.node_spec.device_links}
     for link in inside(machine).links:
         edge = edges[frozenset((link.source, link.target))]
-        assert link.capacity == edge.cable.rate.value * edge.count
-    rates = {design.port.value, *(wire.value for wire in design.wires.values())}
+        assert link.capacity == edge.link_type.rate.value * edge.count
+    rates = {design.nic_rate.value, *(wire.value for wire in design.switch_link_rates.values())}
     assert {link.capacity / link.count for link in machine.topology.links} <= rates
-    assert {link.latency for link in machine.topology.links} <= {0.0, design.hop.value}
+    assert {link.latency for link in machine.topology.links} <= {0.0, design.switch_latency.value}
     assert set(machine.calibration.provenance) == set(numbers)
 
 
@@ -143,7 +142,7 @@ def test_every_path_that_occurs_has_a_cost_and_no_other(name: str) -> None:
     assert classes(machine, "cuda") == priced - {"self", "staging", "same_gpu"}
     assert {"self", "staging", "same_gpu"} <= priced
     for path in classes(machine, "host") | {"node_oversubscribed", "self"}:
-        machine.calibration.path(path, "host")
+        machine.calibration.path_cost(path, "host")
     assert set(machine.calibration.reduction) == {"host", "cuda", "cuda_by_cpu"}
 
 
@@ -232,7 +231,7 @@ def test_summit_is_non_blocking_and_sierra_tapers() -> None:
 def test_gpus_of_one_switch_use_nics_of_their_own() -> None:
     for name in ("dgx-a100", "dgx-h100"):
         topology = preset(name, 2).topology
-        nics = Placement.consecutive(topology, 8).places("cuda").nic
+        nics = Placement.block(topology, 8).rank_devices("cuda").nic
         assert len(set(nics.tolist())) == 16, name
 
 
@@ -251,7 +250,7 @@ def test_measured_messages_on_ac922() -> None:
         (sierra, "cross_socket", "cuda", 2**17, 30.9),
         (sierra, "nvlink", "cuda", 2**19, 15 + 7.71),
     ):
-        assert calibration.path(path, memory).seconds(nbytes) == pytest.approx(
+        assert calibration.path_cost(path, memory).seconds(nbytes) == pytest.approx(
             time * 1e-6, rel=3e-3
         )
 
@@ -262,7 +261,7 @@ def test_measured_messages_between_a100_nodes() -> None:
         ("host", (1.47, 4.24, 9.62, 97.56)),
         ("cuda", (3.29, 4.88, 10.67, 280.76)),
     ):
-        cost = calibration.path("network", memory)
+        cost = calibration.path_cost("network", memory)
         for nbytes, time in zip((0, 8192, 65536, 4 << 20), times, strict=True):
             assert cost.seconds(nbytes) == pytest.approx(time * 1e-6)
 
@@ -277,12 +276,14 @@ def test_other_gpus_in_the_same_places() -> None:
     hopper = with_gpu(preset("dgx-a100", 2), "H100")
     assert "nvswitch_reduction" in hopper.topology.offers
     assert "nvswitch_reduction" not in with_gpu(hopper, "A100").topology.offers
-    before, after = (m.calibration.path("nvlink", "cuda").seconds(1e6) for m in (pascal, volta))
+    before, after = (
+        m.calibration.path_cost("nvlink", "cuda").seconds(1e6) for m in (pascal, volta)
+    )
     assert after < before
     reduction = volta.calibration.reduction["cuda"].gamma.value
     assert reduction == pytest.approx(3 / (0.8 * 900e9))
-    assert volta.design is not None
-    assert all(number.source for number in volta.design.numbers().values())
+    assert volta.spec is not None
+    assert all(number.source for number in volta.spec.sourced_values().values())
 
 
 def test_there_and_back_is_the_same_machine() -> None:
@@ -317,13 +318,13 @@ def test_other_tapers_and_numbers_of_nodes() -> None:
         assert capacity == pytest.approx(up[1.0] / ratio)
     assert len(with_nodes(machine, 7).topology.nodes) == 7
     tapered = with_nodes(with_taper(machine, 2.0), 36)
-    assert tapered.design is not None
-    assert tapered.design.fabric.summary.endswith("2:1 above the leaves")
+    assert tapered.spec is not None
+    assert tapered.spec.fabric.summary.endswith("2:1 above the leaves")
 
 
 def test_what_cannot_be_changed_is_said() -> None:
-    flat = fabric_topology("flat", 4, OneSwitch(Wire(1e9)))
-    drawn = Machine("flat", flat, given_calibration(flat))
+    flat = fabric_topology("flat", 4, OneSwitch(NetworkCable(1e9)))
+    drawn = Machine("flat", flat, nominal_calibration(flat))
     with pytest.raises(InputError, match="flat came from a file"):
         with_nics(drawn, 2)
     with pytest.raises(InputError, match="a taper belongs to a fat tree"):

@@ -16,11 +16,11 @@ from tuner.core.measurement import Measurement
 from tuner.launch import Hosts
 from tuner.machines.topology_files import parse_topology
 from tuner.probe.multi_host import plan_cluster
-from tuner.probe.p2p_points import COARSE
-from tuner.probe.probe_plan import APART, NEAR, Plan, Point
-from tuner.probe.probe_spec import Request, Shape
-from tuner.probe.rank_layout import Layout, socket, two_of
-from tuner.probe.representative_pairs import Reach
+from tuner.probe.p2p_points import COARSE_INDEX_BASE
+from tuner.probe.probe_plan import ON_ONE_SOCKET, ON_TWO_SOCKETS, ProbePlan, ProbePoint
+from tuner.probe.probe_spec import ProbeShape, ProbeSpec
+from tuner.probe.rank_layout import RankLayout, socket_of, socket_pair
+from tuner.probe.representative_pairs import ProbedHosts
 from tuner.topology import Topology
 
 TWO = racks(4)
@@ -29,33 +29,33 @@ MIXED = ("n4", "n0", "n1", "n5", "n6", "n2")  # racks taken in turn
 FLAT = parse_topology("{name: flat4, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}")[1]
 
 
-def planned(hosts: tuple[str, ...], topology: Topology | None, ppn: int = 1) -> Plan:
-    request = Request("openmpi", Hosts(hosts), ppn, parts=("messages", "shared"))
-    return plan_cluster(Request(**{**vars(request), "topology": topology}))
+def planned(hosts: tuple[str, ...], topology: Topology | None, ppn: int = 1) -> ProbePlan:
+    request = ProbeSpec("openmpi", Hosts(hosts), ppn, parts=("messages", "shared"))
+    return plan_cluster(ProbeSpec(**{**vars(request), "topology": topology}))
 
 
-def of_kind(plan: Plan, kind: str, subject: str) -> list[Point]:
+def of_kind(plan: ProbePlan, kind: str, subject: str) -> list[ProbePoint]:
     return [q for q in plan.points if (q.kind, q.subject) == (kind, subject)]
 
 
 def test_every_distance_has_a_pair_and_the_nearest_comes_first() -> None:
-    assert Reach(TWO, NAMES).distances() == [(0, 1), (0, 4)]
-    assert Reach(TWO, MIXED).distances() == [(0, 3), (0, 1)]
-    assert Reach(FLAT, ("node0", "node1")).distances() == [(0, 1)]
+    assert ProbedHosts(TWO, NAMES).pair_per_distance() == [(0, 1), (0, 4)]
+    assert ProbedHosts(TWO, MIXED).pair_per_distance() == [(0, 3), (0, 1)]
+    assert ProbedHosts(FLAT, ("node0", "node1")).pair_per_distance() == [(0, 1)]
 
 
 def test_pairs_of_an_uplink_all_cross_it_in_one_direction() -> None:
-    (pairs,) = Reach(TWO, MIXED).uplinks()
+    (pairs,) = ProbedHosts(TWO, MIXED).pairs_per_uplink_kind()
     racks_of = [[MIXED[n] > "n3" for n in pair] for pair in pairs]
     assert len(pairs) == 3
     assert len({n for pair in pairs for n in pair}) == 6
     assert racks_of in ([[True, False]] * 3, [[False, True]] * 3)
-    assert Reach(FLAT, ("a", "b", "c", "d")).uplinks() == []
+    assert ProbedHosts(FLAT, ("a", "b", "c", "d")).pairs_per_uplink_kind() == []
 
 
 def test_sets_of_hosts_side_by_side_lie_alike_and_share_no_links() -> None:
-    reach = Reach(TWO, NAMES)
-    assert [reach.copies(n) for n in (1, 2, 3, 4, 5)] == [
+    reach = ProbedHosts(TWO, NAMES)
+    assert [reach.find_equivalent_sets(n) for n in (1, 2, 3, 4, 5)] == [
         list(range(8)),
         [0, 2, 4, 6],
         [0, 4],
@@ -63,15 +63,20 @@ def test_sets_of_hosts_side_by_side_lie_alike_and_share_no_links() -> None:
         [0],
     ]
     three = racks(3)
-    assert Reach(three, tuple(node.name for node in three.nodes)).copies(2) == [0, 3]
-    assert Reach(TWO, MIXED).copies(2) == [0]  # each pair crosses the racks: over one uplink
+    assert ProbedHosts(three, tuple(node.name for node in three.nodes)).find_equivalent_sets(2) == [
+        0,
+        3,
+    ]
+    assert ProbedHosts(TWO, MIXED).find_equivalent_sets(2) == [
+        0
+    ]  # each pair crosses the racks: over one uplink
     names = tuple(f"node{n}" for n in range(4))
-    assert Reach(FLAT, names).copies(2) == [0, 2]
+    assert ProbedHosts(FLAT, names).find_equivalent_sets(2) == [0, 2]
 
 
 def test_a_shape_is_measured_where_it_means_the_same() -> None:
     """Three of eight hosts: two in one rack and one in the other are something else."""
-    request = Request("openmpi", Hosts(NAMES), 1, (Shape(3, 1),), parts=("collectives",))
+    request = ProbeSpec("openmpi", Hosts(NAMES), 1, (ProbeShape(3, 1),), parts=("collectives",))
     for topology, begins in ((TWO, {0, 4}), (None, {0, 3})):
         points = plan_cluster(replace(request, topology=topology)).points
         assert {q.first for q in points if q.kind == "collective"} == begins
@@ -88,7 +93,7 @@ def test_kinds_of_uplinks_are_told_apart() -> None:
         f" links: [{links}]}}"
     )[1]
     names = tuple("abcdefgh")
-    assert sorted(map(len, Reach(tree, names).uplinks())) == [2, 4]
+    assert sorted(map(len, ProbedHosts(tree, names).pairs_per_uplink_kind())) == [2, 4]
     points = of_kind(planned(names, tree), "pairs", "uplink")
     assert {(q.number, q.p, q.arms[0].params.get("of", 0)) for q in points} in (
         {(0, 2, 0), (0, 4, 0), (1, 2, 1), (1, 4, 1), (1, 8, 1)},
@@ -103,13 +108,16 @@ def test_a_plan_measures_each_distance_with_the_hosts_named() -> None:
     found = [(q.hosts, q.arms[0].params) for q in points]
     near, far = {"first": 0, "second": 3}, {"first": 0, "second": 1}
     assert found == [
-        ((0, 3), {**near, "of": COARSE}),
-        ((), {**far, "of": COARSE + 1}),
+        ((0, 3), {**near, "of": COARSE_INDEX_BASE}),
+        ((), {**far, "of": COARSE_INDEX_BASE + 1}),
         ((0, 3), near),
         ((), {**far, "of": 1}),
     ]
     without = of_kind(planned(MIXED, None), "pingpong", "network")
-    assert [(q.hosts, q.arms[0].params) for q in without] == [((), {"of": COARSE}), ((), {})]
+    assert [(q.hosts, q.arms[0].params) for q in without] == [
+        ((), {"of": COARSE_INDEX_BASE}),
+        ((), {}),
+    ]
 
 
 def test_a_fan_goes_to_the_nearest_hosts() -> None:
@@ -149,11 +157,11 @@ def test_hosts_that_are_not_on_the_topology_are_refused(
 def test_two_ranks_of_a_host_are_chosen_by_their_sockets(
     sockets: tuple[int, ...], near: tuple[int, ...], apart: tuple[int, ...]
 ) -> None:
-    assert two_of(sockets, apart=False) == near
-    assert two_of(sockets, apart=True) == apart
-    layout = Layout(("h",), (tuple(range(10, 10 + len(sockets))),), (sockets,))
-    assert layout.at((1, 2, 0, (), NEAR)) == [10 + n for n in near]
-    assert layout.at((1, 2, 0, (), APART)) == [10 + n for n in apart]
+    assert socket_pair(sockets, cross_socket=False) == near
+    assert socket_pair(sockets, cross_socket=True) == apart
+    layout = RankLayout(("h",), (tuple(range(10, 10 + len(sockets))),), (sockets,))
+    assert layout.select_ranks((1, 2, 0, (), ON_ONE_SOCKET)) == [10 + n for n in near]
+    assert layout.select_ranks((1, 2, 0, (), ON_TWO_SOCKETS)) == [10 + n for n in apart]
 
 
 def test_a_rank_is_on_a_socket_if_all_its_cores_are(tmp_path: Path) -> None:
@@ -161,15 +169,15 @@ def test_a_rank_is_on_a_socket_if_all_its_cores_are(tmp_path: Path) -> None:
         place = tmp_path / f"cpu{core}" / "topology"
         place.mkdir(parents=True)
         (place / "physical_package_id").write_text(f"{package}\n")
-    assert [socket(cores, tmp_path) for cores in ({0, 1}, {2}, {1, 2}, {9})] == [0, 1, -1, -1]
+    assert [socket_of(cores, tmp_path) for cores in ({0, 1}, {2}, {1, 2}, {9})] == [0, 1, -1, -1]
 
 
 def test_both_kinds_of_pairs_in_a_node_are_planned() -> None:
     plan = planned(NAMES[:2], None, ppn=2)
     (far,) = of_kind(plan, "pingpong", "cross_socket")
     coarse, near = of_kind(plan, "pingpong", "node")
-    assert coarse.number == COARSE
-    assert (far.place[-1], near.place[-1]) == (APART, NEAR)
+    assert coarse.number == COARSE_INDEX_BASE
+    assert (far.rank_set[-1], near.rank_set[-1]) == (ON_TWO_SOCKETS, ON_ONE_SOCKET)
 
 
 MACHINE = Machine(TWO, truth())

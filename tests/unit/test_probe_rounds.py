@@ -15,37 +15,39 @@ from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements, read_partial, series_line
-from tuner.core.table import SCHEDULE, Choice
+from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.launch import CompletedRun, Hosts, Launcher
 from tuner.mpi_libraries.capabilities import Capabilities
-from tuner.probe.batches import Chosen, rounds_of
-from tuner.probe.multi_host import plan_chosen, plan_cluster, probe_chosen, probe_cluster
-from tuner.probe.probe_plan import Plan, Point, read_plan
-from tuner.probe.probe_spec import Request, Shape
+from tuner.probe.batches import ExperimentRequest, read_batches
+from tuner.probe.multi_host import plan_cluster, plan_experiments, probe_cluster, probe_experiments
+from tuner.probe.probe_plan import ProbePlan, ProbePoint, read_plan
+from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 
 HOSTS = Hosts(("a", "b", "c", "d"))
-REQUEST = Request("openmpi", HOSTS, 1, parts=("messages",), sizes=(4096,))
+REQUEST = ProbeSpec("openmpi", HOSTS, 1, parts=("messages",), sizes=(4096,))
 NOWHERE = "no two ranks of a host are bound to different sockets"
-RING = Choice("ring")
-CALL = Chosen(Collective.ALLREDUCE, 4, 1, 65536, (RING, Choice("ring", via=SCHEDULE)))
+RING = AlgorithmConfig("ring")
+CALL = ExperimentRequest(
+    Collective.ALLREDUCE, 4, 1, 65536, (RING, AlgorithmConfig("ring", via=SCHEDULE))
+)
 
 
 @dataclass(frozen=True)
 class Ranks(Launcher):
     """They measure what `fits` says of a point and report what does not; `dies` ends a launch.
 
-    Of points that `lacks` names there is nothing to measure, and they refuse `refused`. `alone` is
-    why two of them on one host cannot be started.
+    Of points that `missing_reason` names there is nothing to measure, and they refuse
+    `unsupported_reason`. `alone` is why two of them on one host cannot be started.
     """
 
     library: str = "openmpi"
     python: Path = Path("python")
-    fits: Callable[[Point], bool] = field(default=lambda _: True)
-    dies: Callable[[Point], bool] = field(default=lambda _: False)
-    lacks: Callable[[Point], bool] = field(default=lambda _: False)
-    refused: Choice | None = None
+    fits: Callable[[ProbePoint], bool] = field(default=lambda _: True)
+    dies: Callable[[ProbePoint], bool] = field(default=lambda _: False)
+    lacks: Callable[[ProbePoint], bool] = field(default=lambda _: False)
+    refused: AlgorithmConfig | None = None
     alone: str = ""
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[ProbePlan] = field(default_factory=list)
     budgets: list[float] = field(default_factory=list)
 
     @property
@@ -72,14 +74,14 @@ class Ranks(Launcher):
             on_line(json.dumps({"event": "done", "points": done}))
         return CompletedRun(0, "", "")
 
-    def _measured(self, point: Point, out: Path) -> Iterator[dict[str, object]]:
+    def _measured(self, point: ProbePoint, out: Path) -> Iterator[dict[str, object]]:
         if self.lacks(point):
             yield {"event": "lacking", "point": str(point), "why": NOWHERE}
         elif not self.fits(point):
             yield {"event": "left_out", "point": str(point), "key": point.key}
         else:
             for arm in point.arms:
-                if arm.choice == self.refused:
+                if arm.config == self.refused:
                     yield {
                         "event": "excluded",
                         "point": str(point),
@@ -88,7 +90,7 @@ class Ranks(Launcher):
                     }
                     continue
                 with out.open("a") as file:
-                    file.write(series_line(point.series(arm, (1e-3,) * 12)) + "\n")
+                    file.write(series_line(point.to_measurement(arm, (1e-3,) * 12)) + "\n")
 
 
 def calls(series: Sequence[Measurement]) -> list[tuple[str, str, int]]:
@@ -96,15 +98,24 @@ def calls(series: Sequence[Measurement]) -> list[tuple[str, str, int]]:
 
 
 def test_a_round_measures_just_what_was_chosen_beside_the_default() -> None:
-    plan = plan_chosen(REQUEST, [CALL, replace(CALL, choices=(Choice("linear"),))], launch=3)
+    plan = plan_experiments(
+        REQUEST, [CALL, replace(CALL, choices=(AlgorithmConfig("linear"),))], launch=3
+    )
     (point,) = plan.points
     assert (point.launch, point.nodes, point.nbytes) == (3, 4, 65536)
-    assert [arm.choice for arm in point.arms] == [Choice(), *CALL.choices, Choice("linear")]
+    assert [arm.config for arm in point.arms] == [
+        AlgorithmConfig(),
+        *CALL.choices,
+        AlgorithmConfig("linear"),
+    ]
 
 
 def test_small_shapes_of_a_round_are_measured_side_by_side() -> None:
-    small = [Chosen(Collective.BCAST, 2, 1, n, (Choice("linear"),)) for n in (1024, 2048)]
-    points = plan_chosen(REQUEST, small).points
+    small = [
+        ExperimentRequest(Collective.BCAST, 2, 1, n, (AlgorithmConfig("linear"),))
+        for n in (1024, 2048)
+    ]
+    points = plan_experiments(REQUEST, small).points
     assert {point.first for point in points} == {0, 2}
     assert len({point.group for point in points} - {0}) == 1
 
@@ -115,20 +126,23 @@ def test_small_shapes_of_a_round_are_measured_side_by_side() -> None:
         ({"nodes": 5}, "shape 5x1 does not fit"),
         ({"nbytes": 6}, "multiples of 4"),
         ({"collective": Collective.ALLGATHER, "nbytes": 1028}, "no whole share"),
-        ({"choices": (Choice("nonsense"),)}, "no allreduce algorithm 'nonsense'"),
-        ({"choices": (Choice("nonsense", via=SCHEDULE),)}, "no allreduce algorithm 'nonsense'"),
+        ({"choices": (AlgorithmConfig("nonsense"),)}, "no allreduce algorithm 'nonsense'"),
+        (
+            {"choices": (AlgorithmConfig("nonsense", via=SCHEDULE),)},
+            "no allreduce algorithm 'nonsense'",
+        ),
     ],
 )
 def test_rounds_that_cannot_be_measured(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        plan_chosen(REQUEST, [replace(CALL, **change)])
+        plan_experiments(REQUEST, [replace(CALL, **change)])
 
 
 def test_rounds_append_to_one_file(tmp_path: Path) -> None:
     out, ranks = tmp_path / "m.ndjson", Ranks()
     first = probe_cluster(out, REQUEST, ranks, budget=10.0)
-    second = probe_chosen(out, REQUEST, ranks, [CALL], budget=5.0)
-    third = probe_chosen(out, REQUEST, ranks, [CALL], budget=6.0)
+    second = probe_experiments(out, REQUEST, ranks, [CALL], budget=5.0)
+    third = probe_experiments(out, REQUEST, ranks, [CALL], budget=6.0)
     assert second.series[: len(first.series)] == first.series
     assert calls(second.series) == [
         ("collective", "default", 1),
@@ -137,7 +151,7 @@ def test_rounds_append_to_one_file(tmp_path: Path) -> None:
     ]
     assert {launch for *_, launch in calls(third.series)} == {1, 2}
     assert ranks.budgets == pytest.approx([10.0, 5.0, 6.0])
-    assert rounds_of(out) == [(CALL,), (CALL,)]
+    assert read_batches(out) == [(CALL,), (CALL,)]
     assert probe_cluster(out, REQUEST, ranks).series == third.series
     assert len(ranks.plans) == 3
     assert third.provenance["excluded"] == []
@@ -151,7 +165,7 @@ def test_a_round_that_was_killed_is_resumed_without_knowing_why_it_was_chosen(
     other = replace(CALL, nbytes=2**18)
     mortal = Ranks(dies=lambda point: point.nbytes == other.nbytes)
     with pytest.raises(ProbeError, match="a host was lost"):
-        probe_chosen(out, REQUEST, mortal, [CALL, other])
+        probe_experiments(out, REQUEST, mortal, [CALL, other])
     _, before, ended = read_partial(out)
     assert not ended
     found = probe_cluster(out, REQUEST, ranks)
@@ -185,7 +199,7 @@ def test_a_round_does_not_measure_what_the_plan_left_out(tmp_path: Path) -> None
     out = tmp_path / "m.ndjson"
     few = Ranks(fits=lambda point: point.kind != "exchange")
     probe_cluster(out, REQUEST, few, budget=10.0)
-    found = probe_chosen(out, REQUEST, few, [CALL], budget=50.0)
+    found = probe_experiments(out, REQUEST, few, [CALL], budget=50.0)
     assert [point.kind for point in few.plans[-1].points] == ["collective"]
     assert any("did not fit" in note for note in found.provenance["notes"])
 
@@ -193,11 +207,13 @@ def test_a_round_does_not_measure_what_the_plan_left_out(tmp_path: Path) -> None
 def test_a_round_may_be_content_with_less_certainty(tmp_path: Path) -> None:
     out, ranks = tmp_path / "m.ndjson", Ranks()
     probe_cluster(out, REQUEST, ranks)
-    found = probe_chosen(out, REQUEST, ranks, [CALL], target=1.0)
-    assert [plan.target for plan in ranks.plans] == [REQUEST.target, 1.0]
-    assert found.provenance["target"] == REQUEST.target
+    found = probe_experiments(out, REQUEST, ranks, [CALL], ci_half_width=1.0)
+    assert [plan.target for plan in ranks.plans] == [REQUEST.ci_half_width, 1.0]
+    assert found.provenance["target"] == REQUEST.ci_half_width
     assert probe_cluster(out, REQUEST, ranks).series == found.series
-    probe_chosen(out, REQUEST, ranks, [CALL], target=0.0)  # never content: the budget ends it
+    probe_experiments(
+        out, REQUEST, ranks, [CALL], ci_half_width=0.0
+    )  # never content: the budget ends it
     assert ranks.plans[-1].target == 0.0
 
 
@@ -207,7 +223,7 @@ def test_what_cannot_be_had_takes_no_time_from_the_rounds(tmp_path: Path) -> Non
     probe_cluster(out, two, ranks, budget=10.0)
     assert any(point.apart for point in ranks.plans[0].points)
     for nbytes in (65536, 2**18):
-        found = probe_chosen(out, two, ranks, [replace(CALL, nbytes=nbytes)], budget=5.0)
+        found = probe_experiments(out, two, ranks, [replace(CALL, nbytes=nbytes)], budget=5.0)
     assert [{point.launch for point in plan.points} for plan in ranks.plans] == [{0}, {1}, {2}]
     assert ranks.budgets == pytest.approx([10.0, 5.0, 5.0])
     told = found.provenance["excluded"]
@@ -236,7 +252,7 @@ def test_other_collectives_and_our_schedules_are_planned() -> None:
     request = replace(
         REQUEST,
         parts=("collectives",),
-        shapes=(Shape(3, 1),),
+        shapes=(ProbeShape(3, 1),),
         sizes=(4096, 2**16),
         collectives=(Collective.ALLGATHER, Collective.BCAST),
         schedules=("ring", "pipeline"),
@@ -250,7 +266,7 @@ def test_other_collectives_and_our_schedules_are_planned() -> None:
     }
     ours = {(q.subject, arm.algorithm) for q in points for arm in q.arms if arm.via == SCHEDULE}
     assert ours == {("allgather", "ring"), ("bcast", "pipeline")}
-    keys = [(point.key, point.series(arm, ())) for point in points for arm in point.arms]
+    keys = [(point.key, point.to_measurement(arm, ())) for point in points for arm in point.arms]
     assert len({repr(key) for key in keys}) == len(keys)
 
 

@@ -12,7 +12,7 @@ from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.mpi_libraries import mpich, openmpi
-from tuner.mpi_libraries.capabilities import Capabilities, Variable
+from tuner.mpi_libraries.capabilities import Capabilities, ControlVariable
 from tuner.mpi_libraries.products import base_of, identify, title_of
 
 SAID = {
@@ -66,28 +66,28 @@ def test_an_unknown_library_is_refused_with_those_that_are_known() -> None:
 
 
 def test_what_is_built_on_a_library_has_its_algorithms_and_its_own_name() -> None:
-    assert mpi_libraries.named("craympich 8.1.28") is mpich
-    assert mpi_libraries.named("spectrummpi 10.3.1") is openmpi
+    assert mpi_libraries.library_module("craympich 8.1.28") is mpich
+    assert mpi_libraries.library_module("spectrummpi 10.3.1") is openmpi
     assert title_of("craympich 8.1.28") == "Cray MPICH 8.1.28"
     assert title_of("spectrummpi") == "IBM Spectrum MPI"
 
 
 MPICH_4_0 = Capabilities(
     {
-        "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": Variable(
+        "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": ControlVariable(
             True, {"auto": 0, "recursive_doubling": 3, "reduce_scatter_allgather": 4}
         ),
-        "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": Variable(True),
+        "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": ControlVariable(True),
     }
 )
 
 
 def test_an_algorithm_that_a_version_lacks_is_no_candidate() -> None:
-    offered = mpi_libraries.offered("mpich", MPICH_4_0)
+    offered = mpi_libraries.available_candidates("mpich", MPICH_4_0)
     names = {choice.algorithm for choice in offered(Collective.ALLREDUCE, 4, 65536)}
     assert names == {"default", "recursive_doubling", "rabenseifner"}
     assert [choice.algorithm for choice in offered(Collective.BCAST, 4, 65536)] == ["default"]
-    assert mpi_libraries.shortcomings("mpich 4.0.2", MPICH_4_0) == [
+    assert mpi_libraries.describe_missing_algorithms("mpich 4.0.2", MPICH_4_0) == [
         "MPICH 4.0.2 has no pipeline, binary, binomial, scatter_allgather and"
         " scatter_allgather_ring for bcast: the other algorithms are measured",
         "MPICH 4.0.2 has no ring for allreduce: the other algorithms are measured",
@@ -100,6 +100,6 @@ def test_an_algorithm_that_a_version_lacks_is_no_candidate() -> None:
 def test_what_the_environment_alone_can_set_is_set_at_the_start(
     settable: bool, settings: dict[str, str]
 ) -> None:
-    found = Capabilities({"coll_tuned_use_dynamic_rules": Variable(settable)})
-    assert openmpi.at_start(found) == settings
-    assert openmpi.at_start(Capabilities({})) == {}
+    found = Capabilities({"coll_tuned_use_dynamic_rules": ControlVariable(settable)})
+    assert openmpi.startup_settings(found) == settings
+    assert openmpi.startup_settings(Capabilities({})) == {}

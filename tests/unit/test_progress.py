@@ -6,23 +6,23 @@ import pytest
 from rich.console import Console
 
 from tuner.base import progress
-from tuner.base.progress import counted
-from tuner.cli.progress import Display, clock
+from tuner.base.progress import progress_from_counts
+from tuner.cli.progress import Display, format_clock
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.4, "1:05"), (-3, "0:00")])
 def test_clock(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
+    assert format_clock(seconds) == text
 
 
 def display(*, terminal: bool) -> tuple[Display, io.StringIO]:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=terminal, width=100, highlight=False)
-    return Display(console, later=90.0), screen
+    return Display(console, remaining_after=90.0), screen
 
 
 def test_a_pipe_gets_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.cli.progress.LINE_EVERY", 0.0)
+    monkeypatch.setattr("tuner.cli.progress.LINE_INTERVAL_S", 0.0)
     shown, screen = display(terminal=False)
     with shown.stage("probing", 30.0) as report:
         report(0.5, 15.0, "bcast [4 ranks]")
@@ -59,7 +59,7 @@ def test_a_stage_that_fails_is_not_called_done() -> None:
 
 def test_counting_says_nothing_about_the_time_until_enough_is_done() -> None:
     told: list[float | None] = []
-    tell = counted(lambda fraction, left, text: told.append(left))
+    tell = progress_from_counts(lambda fraction, left, text: told.append(left))
     tell(1, 100)
     tell(50, 100)
     assert told[0] is None
@@ -73,7 +73,7 @@ def test_what_was_done_before_says_nothing_about_the_time_left(
     now = iter([0.0, 1.0, 10.0])
     monkeypatch.setattr("tuner.base.progress.time.monotonic", lambda: next(now))
     told: list[float | None] = []
-    tell = progress.timed(lambda fraction, left, text: told.append(left))
+    tell = progress.with_eta(lambda fraction, left, text: told.append(left))
     for fraction in (0.6, 0.61, 0.8):
         tell(fraction, "")
     assert told[:2] == [None, None]

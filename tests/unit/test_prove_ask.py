@@ -11,25 +11,25 @@ from typing import Any
 import pytest
 
 from tests.support.ladders import table_of
-from tuner.base.errors import ProbeError, UnendedError
+from tuner.base.errors import LaunchTimeoutError, ProbeError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.launch import CompletedRun
 from tuner.validation.validation import (
-    LARGEST,
-    START,
-    TIMEOUT,
-    WORD,
-    Completed,
-    Outlived,
-    Trial,
-    ask,
-    outlived,
-    sizes_of,
+    LAUNCH_TIMEOUT_S,
+    MAX_CALL_BYTES,
+    OBSERVATION_TIMEOUT_S,
+    STARTUP_TIMEOUT_S,
+    CompletedLaunch,
+    CrashedRun,
+    ValidationCall,
+    run_calls,
+    run_until_crash,
+    validation_sizes,
 )
 
-RULE = table_of({(Collective.BCAST, 4): [(0, Choice())]}).rules[0]
-TRIALS = [Trial(RULE, nbytes) for nbytes in (8, 64, 512)]
+RULE = table_of({(Collective.BCAST, 4): [(0, AlgorithmConfig())]}).rules[0]
+TRIALS = [ValidationCall(RULE, nbytes) for nbytes in (8, 64, 512)]
 
 
 class Hanging:
@@ -40,7 +40,7 @@ class Hanging:
     def __init__(self) -> None:
         self.timeout = 0.0
         self.first: float | None = None
-        self.patience: list[float | None] = []
+        self.silence_timeout: list[float | None] = []
         self.calls: list[dict[str, Any]] = []
 
     def run(
@@ -50,59 +50,68 @@ class Hanging:
         *,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
-        patience: float | None = None,
+        silence_timeout: float | None = None,
         **_: Any,
-    ) -> Completed:
+    ) -> CompletedLaunch:
         assert on_line is not None
         assert timeout is not None
-        self.timeout, self.first = timeout, patience
+        self.timeout, self.first = timeout, silence_timeout
         self.calls = json.loads(Path(arguments[-1]).read_text())
         answer = {"call": 0, "error": 0, "executed": [], "entered": []}
-        self.patience = [on_line(line) for line in ("a banner", '{"calls": 3}', json.dumps(answer))]
-        raise UnendedError(f"{ranks} ranks did not end", "Assertion failed")
+        self.silence_timeout = [
+            on_line(line) for line in ("a banner", '{"calls": 3}', json.dumps(answer))
+        ]
+        raise LaunchTimeoutError(f"{ranks} ranks did not end", "Assertion failed")
 
 
 def test_what_was_answered_before_a_launch_hung_counts(tmp_path: Path) -> None:
     starter = Hanging()
-    assert outlived(starter, TRIALS, tmp_path, settings={}) == Outlived(True, 1, "Assertion failed")
-    assert starter.timeout < TIMEOUT
-    assert starter.first == START
-    assert starter.patience == [None, WORD, WORD]
+    assert run_until_crash(starter, TRIALS, tmp_path, settings={}) == CrashedRun(
+        True, 1, "Assertion failed"
+    )
+    assert starter.timeout < LAUNCH_TIMEOUT_S
+    assert starter.first == STARTUP_TIMEOUT_S
+    assert starter.silence_timeout == [None, OBSERVATION_TIMEOUT_S, OBSERVATION_TIMEOUT_S]
     assert {(call["nodes"], call["ppn"]) for call in starter.calls} == {(1, 4)}
     with pytest.raises(ProbeError, match="4 ranks did not end"):
-        ask(starter, TRIALS, tmp_path, settings={})
-    assert [starter.first, *starter.patience] == [None] * 4
+        run_calls(starter, TRIALS, tmp_path, settings={})
+    assert [starter.first, *starter.silence_timeout] == [None] * 4
 
 
 class Leaving(Hanging):
     """One answer, then a good end."""
 
-    def run(self, ranks: int, arguments: Sequence[str], **how: Any) -> Completed:
+    def run(self, ranks: int, arguments: Sequence[str], **how: Any) -> CompletedLaunch:
         try:
             return super().run(ranks, arguments, **how)
-        except UnendedError:
+        except LaunchTimeoutError:
             return CompletedRun(0, "", "")
 
 
 def test_calls_without_an_answer_are_no_end(tmp_path: Path) -> None:
     with pytest.raises(ProbeError, match="the ranks ended after 1 of 3 calls without a word"):
-        ask(Leaving(), TRIALS, tmp_path, settings={})
+        run_calls(Leaving(), TRIALS, tmp_path, settings={})
 
 
 def test_a_rule_is_tried_at_its_bounds_and_where_it_was_probed() -> None:
-    rungs = [(0, Choice()), (1024, Choice("binomial")), (8192, Choice()), (LARGEST, Choice("ring"))]
+    rungs = [
+        (0, AlgorithmConfig()),
+        (1024, AlgorithmConfig("binomial")),
+        (8192, AlgorithmConfig()),
+        (MAX_CALL_BYTES, AlgorithmConfig("ring")),
+    ]
     rules = table_of({(Collective.BCAST, 4): rungs}, (64, 2048, 4096)).rules
-    assert list(map(sizes_of, rules)) == [
+    assert list(map(validation_sizes, rules)) == [
         (4, 64, 1023),
         (1024, 2048, 4096, 8191),
-        (8192, LARGEST - 1),
-        (LARGEST,),
+        (8192, MAX_CALL_BYTES - 1),
+        (MAX_CALL_BYTES,),
     ]
 
 
 def test_a_rule_for_no_byte_at_all_is_not_tried(tmp_path: Path) -> None:
     """A call without data runs nothing."""
-    rungs = [(0, Choice()), (1, Choice("binomial"))]
+    rungs = [(0, AlgorithmConfig()), (1, AlgorithmConfig("binomial"))]
     none, _ = table_of({(Collective.BCAST, 4): rungs}).rules
-    assert sizes_of(none) == ()
-    assert ask(Hanging(), [], tmp_path, settings={}) == {}
+    assert validation_sizes(none) == ()
+    assert run_calls(Hanging(), [], tmp_path, settings={}) == {}

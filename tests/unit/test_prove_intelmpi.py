@@ -12,12 +12,12 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.base import c_compiler
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.formats.intelmpi import DIALECT
 from tuner.launch import CompletedRun
-from tuner.mpi_libraries.intelmpi import choice_of
-from tuner.validation.validate_intelmpi import prove
-from tuner.validation.validation import RuleProof
+from tuner.mpi_libraries.intelmpi import config_of
+from tuner.validation.validate_intelmpi import validate
+from tuner.validation.validation import RuleValidation
 
 BCAST = Collective.BCAST
 OWN = -1
@@ -57,7 +57,7 @@ class Ranks:
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
-        patience: float | None = None,
+        silence_timeout: float | None = None,
         check: bool = True,
     ) -> CompletedRun:
         values = {
@@ -65,9 +65,10 @@ class Ranks:
         }
         for number, call in enumerate(json.loads(Path(arguments[-1]).read_text())):
             collective, value = Collective(call["collective"]), values.get(call["collective"], "")
-            entries = DIALECT.read(collective, value) if value else ()
+            entries = DIALECT.parse_value(collective, value) if value else ()
             preset = next(
-                (e.number for e in entries if e.last is None or call["nbytes"] <= e.last), OWN
+                (e.number for e in entries if e.max_bytes is None or call["nbytes"] <= e.max_bytes),
+                OWN,
             )
             if self.stuck is not None and len(entries) > 1:
                 preset = self.stuck
@@ -78,21 +79,25 @@ class Ranks:
 
 
 @pytest.fixture
-def proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[RuleProof]]:
+def proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[RuleValidation]]:
     """The proofs of a ladder of broadcasts, of rungs (bytes, preset)."""
-    monkeypatch.setattr(c_compiler, "build", lambda _source, directory: directory / "watcher.so")
+    monkeypatch.setattr(
+        c_compiler, "compile_shared_library", lambda _source, directory: directory / "watcher.so"
+    )
 
-    def proved(*rungs: tuple[int, int], stuck: int | None = None) -> list[RuleProof]:
-        ladder = [(lo, Choice() if n == OWN else choice_of(n)) for lo, n in rungs]
+    def proved(*rungs: tuple[int, int], stuck: int | None = None) -> list[RuleValidation]:
+        ladder = [(lo, AlgorithmConfig() if n == OWN else config_of(n)) for lo, n in rungs]
         table = table_of({(BCAST, 2): ladder}, (64, 2048), "intelmpi 2021.18.1")
         file = tmp_path / "adjust.sh"
-        file.write_text(DIALECT.emit(table, otherwise=choice_of(8)))
-        return prove(table, file, Ranks(stuck), tmp_path, otherwise=choice_of(8))
+        file.write_text(DIALECT.emit(table, fallback=config_of(8)))
+        return validate(table, file, Ranks(stuck), tmp_path, fallback=config_of(8))
 
     return proved
 
 
-def test_what_is_like_nothing_else_is_confirmed(proved: Callable[..., list[RuleProof]]) -> None:
+def test_what_is_like_nothing_else_is_confirmed(
+    proved: Callable[..., list[RuleValidation]],
+) -> None:
     proofs = proved((0, 1), (64, 3), (512, 4), (4096, 5), (8192, OWN))
     assert [p.reason for p in proofs] == [""] * 5
     assert str(proofs[0].executed[0]) == "Bcast_tree"
@@ -123,7 +128,7 @@ def test_what_is_like_nothing_else_is_confirmed(proved: Callable[..., list[RuleP
     ],
 )
 def test_what_cannot_be_told_apart_at_every_size_is_not_confirmed(
-    proved: Callable[..., list[RuleProof]], rungs: list[tuple[int, int]], reasons: list[str]
+    proved: Callable[..., list[RuleValidation]], rungs: list[tuple[int, int]], reasons: list[str]
 ) -> None:
     proofs = proved(*rungs)
     assert [p.reason for p in proofs] == reasons
@@ -131,7 +136,7 @@ def test_what_cannot_be_told_apart_at_every_size_is_not_confirmed(
 
 
 def test_a_library_that_runs_another_preset_is_noticed(
-    proved: Callable[..., list[RuleProof]],
+    proved: Callable[..., list[RuleValidation]],
 ) -> None:
     proofs = proved((0, 1), (64, 4), (4096, OWN), stuck=5)
     assert [p.reason for p in proofs] == [

@@ -12,17 +12,17 @@ import pytest
 
 from tests.support.ladders import table_of
 from tests.support.trees import GENERIC, Node
-from tuner.base.errors import InputError, ProbeError, UnendedError
+from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable, write_table
+from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.formats import mpich
-from tuner.formats.mpich import OwnTrees
-from tuner.formats.mpich.emitter import POISON
+from tuner.formats.mpich import GenericTrees
+from tuner.formats.mpich.emitter import FAULT_LEAF
 from tuner.launch import CompletedRun
-from tuner.report.summary import UNPROVED
-from tuner.validation.validate_mpich import UNMADE, UNSAID, prove
-from tuner.validation.validation import NO_SIZE, RuleProof
+from tuner.report.summary import NOT_IN_VALIDATED_FILE
+from tuner.validation.validate_mpich import FAILED_IN_SETUP, UNEXPLAINED, validate
+from tuner.validation.validation import NO_CALL_SIZE, RuleValidation
 from tuner.workflows import native_files, validation
 
 BCAST = Collective.BCAST
@@ -65,7 +65,7 @@ class Ranks:
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
-        patience: float | None = None,
+        silence_timeout: float | None = None,
         check: bool = True,
     ) -> CompletedRun:
         tree = json.loads(Path((settings or {})[FILE]).read_text())
@@ -94,26 +94,28 @@ class Ranks:
 
     def meets(self, tree: Node, call: Mapping[str, Any]) -> bool:
         """Whether a call leads to the poison."""
-        made = mpich.Call(call["nodes"] * call["ppn"], call["nbytes"], ppn=call["ppn"])
+        made = mpich.CselCall(call["nodes"] * call["ppn"], call["nbytes"], ppn=call["ppn"])
         leaf = mpich.decide(tree, Collective(call["collective"]), made)
-        return leaf == POISON and not self.deaf
+        return leaf == FAULT_LEAF and not self.deaf
 
     def ended(self, said: str) -> CompletedRun:
         """After a death."""
         if self.waiting:
-            raise UnendedError("the ranks fell silent", said)
+            raise LaunchTimeoutError("the ranks fell silent", said)
         return CompletedRun(1, "", said)
 
 
-def proved(table: TuningTable, ranks: Ranks, place: Path) -> list[RuleProof]:
+def proved(table: TuningTable, ranks: Ranks, place: Path) -> list[RuleValidation]:
     file = place / "m.json"
     file.write_text(mpich.emit(table, GENERIC))
-    return prove(table, file, OwnTrees(GENERIC), ranks, place)
+    return validate(table, file, GenericTrees(GENERIC), ranks, place)
 
 
 def test_shapes_that_share_a_leaf_are_tried_once(tmp_path: Path) -> None:
     """Each launch is poisoned where a rule of one shape leads, and so do those of the others."""
-    made = table_of({(BCAST, 4): [(0, Choice()), (4096, Choice("binomial"))]}, (64, 65536))
+    made = table_of(
+        {(BCAST, 4): [(0, AlgorithmConfig()), (4096, AlgorithmConfig("binomial"))]}, (64, 65536)
+    )
     rules = tuple(
         replace(rule, key=replace(rule.key, nodes=nodes, ppn=4 // nodes))
         for nodes in (2, 4)
@@ -126,7 +128,12 @@ def test_shapes_that_share_a_leaf_are_tried_once(tmp_path: Path) -> None:
     assert len(ranks.launches) == 3  # the first is under the file itself
 
 
-LADDER = [(0, Choice()), (1024, Choice("binomial")), (4096, Choice()), (9000, Choice("binomial"))]
+LADDER = [
+    (0, AlgorithmConfig()),
+    (1024, AlgorithmConfig("binomial")),
+    (4096, AlgorithmConfig()),
+    (9000, AlgorithmConfig("binomial")),
+]
 
 
 def test_ranks_that_answer_no_more_end_the_proof_and_keep_what_was_proved(tmp_path: Path) -> None:
@@ -161,9 +168,11 @@ def test_launches_that_all_end_differently_are_no_evidence(tmp_path: Path) -> No
 
 
 def test_a_rule_for_no_byte_at_all_is_not_tried(tmp_path: Path) -> None:
-    table = table_of({(BCAST, 4): [(0, Choice()), (1, Choice("binomial"))]}, (64,))
+    table = table_of(
+        {(BCAST, 4): [(0, AlgorithmConfig()), (1, AlgorithmConfig("binomial"))]}, (64,)
+    )
     none, some = proved(table, Ranks(), tmp_path)
-    assert (none.confirmed, none.sizes, none.reason) == (False, (), NO_SIZE)
+    assert (none.confirmed, none.sizes, none.reason) == (False, (), NO_CALL_SIZE)
     assert some.confirmed
 
 
@@ -185,10 +194,10 @@ def test_a_death_that_the_library_says_nothing_of_confirms_nothing(
     waiting: bool, tmp_path: Path
 ) -> None:
     """Whoever dies in the rule's own call, or is slow there, looked as if it met the poison."""
-    table = table_of({(BCAST, 4): [(0, Choice()), (1024, Choice("binomial"))]})
+    table = table_of({(BCAST, 4): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]})
     ranks = Ranks(deaf=True, hungry=1024, waiting=waiting)
     proofs = proved(table, ranks, tmp_path)
-    assert [(proof.reason, proof.sizes) for proof in proofs] == [(UNSAID, ())] * 2
+    assert [(proof.reason, proof.sizes) for proof in proofs] == [(UNEXPLAINED, ())] * 2
 
 
 @pytest.mark.parametrize(
@@ -199,10 +208,10 @@ def test_ranks_that_die_before_any_call_confirm_nothing(
 ) -> None:
     """The library's own calls while it makes a communicator meet the poison as the rule's do: its
     own call is told from them by its size, and a rule without one of another size is not tried."""
-    ladders = {(BCAST, 3): [(0, Choice("binomial"))], (BCAST, 4): LADDER[:2]}
+    ladders = {(BCAST, 3): [(0, AlgorithmConfig("binomial"))], (BCAST, 4): LADDER[:2]}
     proofs = proved(table_of(ladders), Ranks(making=making), tmp_path)
     assert [n for proof in proofs for n in proof.sizes] == tried
-    assert [proof.reason for proof in proofs] == ["" if tried else UNMADE] * 3
+    assert [proof.reason for proof in proofs] == ["" if tried else FAILED_IN_SETUP] * 3
 
 
 def test_calls_that_fail_under_the_file_itself_confirm_nothing(tmp_path: Path) -> None:
@@ -225,9 +234,9 @@ def test_what_comes_before_a_file_is_to_be_unset(
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """`tuner table prove` of a table, with such ranks."""
-    monkeypatch.setattr(mpich, "generic_tuning", lambda *_: GENERIC)
-    monkeypatch.setattr(mpich, "own_trees", lambda _: OwnTrees(GENERIC))
-    monkeypatch.setattr(validation, "launcher", lambda *_: Ranks())
+    monkeypatch.setattr(mpich, "read_generic_tree", lambda *_: GENERIC)
+    monkeypatch.setattr(mpich, "read_generic_trees", lambda _: GenericTrees(GENERIC))
+    monkeypatch.setattr(validation, "local_launcher", lambda *_: Ranks())
     for place in (validation, native_files):
         monkeypatch.setattr(place, "libmpi", lambda *_: Path("libmpi.so"))
     file = tmp_path / "t.json"
@@ -243,13 +252,13 @@ def test_a_rule_that_the_file_cannot_hold_is_not_confirmed(
     command: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The default stands in its place, which was proved under the rule's name."""
-    rungs = [(0, Choice("chain", {"chains": 2})), (1024, Choice("binomial"))]
+    rungs = [(0, AlgorithmConfig("chain", {"chains": 2})), (1024, AlgorithmConfig("binomial"))]
     table = table_of({(BCAST, 2): rungs}, library="mpich 5.0.2")
     assert command(table, "--json") == 0
     said = {proof["expected"]: proof for proof in json.loads(capsys.readouterr().out)}
     assert said["binomial"]["confirmed"]
     lost = said["chain(chains=2)"]
-    assert (lost["confirmed"], lost["sizes"], lost["reason"]) == (False, [], UNPROVED)
+    assert (lost["confirmed"], lost["sizes"], lost["reason"]) == (False, [], NOT_IN_VALIDATED_FILE)
     assert command(table) == 0
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "caution: 1 rule is not in the file that was proved: there the library decides.",
@@ -260,9 +269,9 @@ def test_a_rule_that_the_file_cannot_hold_is_not_confirmed(
 def test_nothing_is_started_where_a_variable_names_another_file(
     command: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(native_files, "libmpi")
+    monkeypatch.delattr(native_files, "loaded_libmpi")
     monkeypatch.setenv(FILE, "/nothere")
-    assert command(table_of({(BCAST, 2): [(0, Choice())]}, library="mpich 5.0.2")) == 1
+    assert command(table_of({(BCAST, 2): [(0, AlgorithmConfig())]}, library="mpich 5.0.2")) == 1
     said = " ".join(capsys.readouterr().err.split())
     assert said.endswith(f"tuner: {FILE} is set and would decide for every launch: unset it")
 

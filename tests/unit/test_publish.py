@@ -9,7 +9,7 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.cli.main import main
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, write_table
+from tuner.core.table import AlgorithmConfig, write_table
 
 BCAST = Collective.BCAST
 NOWHERE = "http://127.0.0.1:9"  # the port of a service that throws everything away
@@ -18,17 +18,25 @@ NOWHERE = "http://127.0.0.1:9"  # the port of a service that throws everything a
 @pytest.mark.parametrize(
     ("library", "choice", "why"),
     [
-        ("openmpi 5.0.11", Choice("shout"), "shout"),
-        ("openmpi 5.0.11", Choice("linear", {"radix": 3}), "radix"),
-        ("mpich 5.0.2", Choice("shout"), "MPICH has no bcast algorithm 'shout'"),
-        ("openmpi 5.0.11", Choice("shout", via="schedule"), "there is no bcast algorithm 'shout'"),
+        ("openmpi 5.0.11", AlgorithmConfig("shout"), "shout"),
+        ("openmpi 5.0.11", AlgorithmConfig("linear", {"radix": 3}), "radix"),
+        ("mpich 5.0.2", AlgorithmConfig("shout"), "MPICH has no bcast algorithm 'shout'"),
+        (
+            "openmpi 5.0.11",
+            AlgorithmConfig("shout", via="schedule"),
+            "there is no bcast algorithm 'shout'",
+        ),
     ],
 )
 def test_what_no_library_has_is_not_published(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], library: str, choice: Choice, why: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    library: str,
+    choice: AlgorithmConfig,
+    why: str,
 ) -> None:
     path = tmp_path / "table.json"
-    rungs = {(BCAST, 4): ((0, Choice()), (64, choice))}
+    rungs = {(BCAST, 4): ((0, AlgorithmConfig()), (64, choice))}
     write_table(table_of(rungs, library=library), path)
     assert main(["publish", str(path), "--service", NOWHERE]) == 1
     said = capsys.readouterr().err
@@ -42,6 +50,11 @@ def test_what_there_is_comes_as_far_as_the_service(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], via: str
 ) -> None:
     path = tmp_path / "table.json"
-    write_table(table_of({(BCAST, 4): ((0, Choice()), (64, Choice("binomial", {}, via)))}), path)
+    write_table(
+        table_of(
+            {(BCAST, 4): ((0, AlgorithmConfig()), (64, AlgorithmConfig("binomial", {}, via)))}
+        ),
+        path,
+    )
     assert main(["publish", str(path), "--service", NOWHERE]) == 1
     assert "127.0.0.1:9" in capsys.readouterr().err

@@ -9,13 +9,18 @@ import pytest
 
 from tests.support.probed import RATE, Machine, racks, truth
 from tuner.base.errors import InputError
-from tuner.calibrate.accuracy import Case, by_algorithm, errors, ranking
-from tuner.calibrate.measured_collectives import calls, predict, thinned
+from tuner.calibrate.accuracy import (
+    CollectivePrediction,
+    errors_by_algorithm,
+    summarise_errors,
+    summarise_ranking,
+)
+from tuner.calibrate.measured_collectives import predict_all, simulatable_collectives, subsample
 from tuner.calibrate.refine import refine
 from tuner.core.calibration import Calibration, Estimate
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, Measurements
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.topology import Placement
@@ -36,9 +41,9 @@ def collectives(beta: float, shape: float = 0.0) -> Measurements:
     series = []
     for number, name in enumerate(NAMES):
         for nbytes in SIZES:
-            schedule = schedule_of(LIBRARY, Collective.BCAST, Choice(name), 4, nbytes)
+            schedule = schedule_of(LIBRARY, Collective.BCAST, AlgorithmConfig(name), 4, nbytes)
             assert schedule is not None
-            seconds = simulate(schedule, Placement.consecutive(RACKS, 1), crowded, nbytes)
+            seconds = simulate(schedule, Placement.block(RACKS, 1), crowded, nbytes)
             seconds *= 1 + shape * (-1) ** (number + SIZES.index(nbytes))
             rng = np.random.default_rng([number, nbytes])
             taken = tuple((seconds * (1 + 0.005 * rng.standard_normal(9))).tolist())
@@ -47,18 +52,18 @@ def collectives(beta: float, shape: float = 0.0) -> Measurements:
 
 
 def scaled(calibration: Calibration, beta: float) -> Calibration:
-    path = calibration.path("network")
+    path = calibration.path_cost("network")
     segments = tuple(replace(s, beta=Estimate.exact(s.beta.value * beta)) for s in path.segments)
     paths = {**calibration.paths, ("network", "host"): replace(path, segments=segments)}
     return replace(calibration, paths=paths)
 
 
 def test_the_right_calibration_predicts_what_was_measured() -> None:
-    found = predict(calls(collectives(1.0), RACKS), truth())
+    found = predict_all(simulatable_collectives(collectives(1.0), RACKS), truth())
     assert len(found) == len(NAMES) * len(SIZES)
-    assert errors(found).p95 < 0.02
-    assert ranking(found).regret == 0.0
-    assert ranking(found).tau > 0.85
+    assert summarise_errors(found).p95 < 0.02
+    assert summarise_ranking(found).regret == 0.0
+    assert summarise_ranking(found).tau > 0.85
 
 
 def test_what_messages_cost_under_load_is_found() -> None:
@@ -76,11 +81,11 @@ def test_what_messages_cost_under_load_is_found() -> None:
 
 
 def test_a_fit_that_does_not_carry_over_is_refused() -> None:
-    found = refine(truth(), collectives(1.0), RACKS, folds=2)
+    found = refine(truth(), collectives(1.0), RACKS, n_folds=2)
     assert found.before.errors.mean < 0.01
     if found.accepted:
         assert found.after.errors.mean < found.before.errors.mean
-    odd = refine(truth(), collectives(1.0, shape=0.3), RACKS, folds=2)
+    odd = refine(truth(), collectives(1.0, shape=0.3), RACKS, n_folds=2)
     assert not odd.accepted
     assert odd.calibration.paths == truth().paths
     assert "kept out" in odd.reason
@@ -93,32 +98,32 @@ def test_too_few_collectives_are_refused() -> None:
 
 
 def test_calls_are_left_out_by_whole_points() -> None:
-    own = calls(collectives(1.0), RACKS)
-    some = thinned(own, 9)
+    own = simulatable_collectives(collectives(1.0), RACKS)
+    some = subsample(own, 9)
     assert len({call.point for call in some}) == 3
     assert len(some) == 9
-    assert thinned(own, 1000) == own
+    assert subsample(own, 1000) == own
 
 
-def case(nbytes: int, algorithm: str, measured: float, predicted: float) -> Case:
+def case(nbytes: int, algorithm: str, measured: float, predicted: float) -> CollectivePrediction:
     point = (Collective.BCAST, 4, 1, "consecutive", "host", nbytes)
-    return Case(point, Choice(algorithm), measured, predicted)
+    return CollectivePrediction(point, AlgorithmConfig(algorithm), measured, predicted)
 
 
 def test_error_and_ranking_are_told_apart() -> None:
     twice = [case(64, "a", 1.0, 2.0), case(64, "b", 1.5, 3.0), case(2**18, "a", 2.0, 4.0)]
-    assert errors(twice).median == errors(twice).bias == 1.0
-    assert ranking(twice).regret == 0.0
-    assert ranking(twice).tau == 1.0
+    assert summarise_errors(twice).median == summarise_errors(twice).bias == 1.0
+    assert summarise_ranking(twice).regret == 0.0
+    assert summarise_ranking(twice).tau == 1.0
     close = [case(64, "a", 1.0, 1.01), case(64, "b", 1.2, 1.0)]
-    assert errors(close).mean < 0.1
-    assert ranking(close).regret == pytest.approx(0.2)
-    assert ranking(close).tau == -1.0
-    assert ranking(close).close == 0.0
+    assert summarise_errors(close).mean < 0.1
+    assert summarise_ranking(close).regret == pytest.approx(0.2)
+    assert summarise_ranking(close).tau == -1.0
+    assert summarise_ranking(close).close == 0.0
 
 
 def test_errors_are_listed_by_algorithm_and_band_of_sizes() -> None:
-    found = by_algorithm(
+    found = errors_by_algorithm(
         [case(64, "a", 1.0, 1.1), case(128, "a", 1.0, 0.9), case(2**18, "a", 2.0, 3.0)]
     )
     assert [(name[1], own.cases) for name, own in found.items()] == [("a", 2), ("a", 1)]
@@ -144,4 +149,4 @@ def test_collectives_that_say_nothing_are_left_out() -> None:
     still = replace(taken.series[0], samples=(0.0, 1e-6))
     other = replace(taken.series[0], subject="alltoall")
     odd = replace(taken, series=(still, other, *taken.series[1:]))
-    assert len(calls(odd, RACKS)) == len(taken.series) - 1
+    assert len(simulatable_collectives(odd, RACKS)) == len(taken.series) - 1

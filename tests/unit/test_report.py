@@ -11,10 +11,17 @@ import pytest
 
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
-from tuner.report import LibraryResult, cautions, geometric_mean, render_page, split, summarise
-from tuner.report.curves import measured, off, predicted
-from tuner.report.summary import outcome
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
+from tuner.report import (
+    LibraryResult,
+    cautions,
+    geometric_mean_speedup,
+    render_page,
+    split_control,
+    summarise,
+)
+from tuner.report.curves import measured_curves, predicted_curves, prediction_error
+from tuner.report.summary import describe_outcome
 
 CLUSTER = Cluster("box", 1, 2, "A CPU & more", 8 << 30)
 LIBRARY = "openmpi 5.0.11"
@@ -55,17 +62,17 @@ def series(algorithm: str, nbytes: int, seconds: float, **params: int) -> Measur
 
 @pytest.fixture
 def result() -> LibraryResult:
-    key = Key(Collective.BCAST, 1, 4)
+    key = RuleKey(Collective.BCAST, 1, 4)
     table = TuningTable(
         CLUSTER,
         LIBRARY,
         (
-            Rule(key, 0, 1024, Choice(), Evidence("none")),
+            Rule(key, 0, 1024, AlgorithmConfig(), Evidence("none")),
             Rule(
                 key,
                 1024,
                 math.inf,
-                Choice("knomial", {"radix": 4}),
+                AlgorithmConfig("knomial", {"radix": 4}),
                 Evidence("measured", (2048,), (2e-5,), (1e-5,), gain=2.0, gain_ci95=(1.8, 2.2)),
             ),
         ),
@@ -97,9 +104,9 @@ def result() -> LibraryResult:
 
 def test_geometric_mean_is_of_ratios_and_as_uncertain_as_each_of_them() -> None:
     """Points share launches: what favours one favours all, and more points do not help."""
-    assert geometric_mean([held(2.0), held(0.5)])[0] == pytest.approx(1.0)
-    assert geometric_mean([held(4.0)]) == pytest.approx((4.0, 4.0 / 1.05, 4.0 * 1.05))
-    assert geometric_mean([held(2.0)] * 4) == pytest.approx((2.0, 2.0 / 1.05, 2.0 * 1.05))
+    assert geometric_mean_speedup([held(2.0), held(0.5)])[0] == pytest.approx(1.0)
+    assert geometric_mean_speedup([held(4.0)]) == pytest.approx((4.0, 4.0 / 1.05, 4.0 * 1.05))
+    assert geometric_mean_speedup([held(2.0)] * 4) == pytest.approx((2.0, 2.0 / 1.05, 2.0 * 1.05))
 
 
 def test_figures_count_rules_and_name_what_is_not_confirmed(result: LibraryResult) -> None:
@@ -108,7 +115,7 @@ def test_figures_count_rules_and_name_what_is_not_confirmed(result: LibraryResul
     assert record["rules_unconfirmed"][0]["rule"] == "bcast on 4 ranks at 4KiB: knomial"
     assert record["rules_unconfirmed"][0]["reason"] == "it fell back"
     assert record["geomean_speedup"] == pytest.approx(1.0)
-    one = summarise([replace(result, proofs=[proof(True)])])
+    one = summarise([replace(result, validations=[proof(True)])])
     assert (one["rules_total"], one["rules_confirmed"]) == (len(result.table.rules), 1)
     assert one["rules_unconfirmed"][0]["reason"] == "the file that was proved does not hold it"
     changed = record["changed"]
@@ -138,7 +145,7 @@ def test_figures_count_rules_and_name_what_is_not_confirmed(result: LibraryResul
     ],
 )
 def test_the_result_opens_with_the_truth(heldout: list[dict[str, Any]], opening: str) -> None:
-    assert outcome(heldout).startswith(opening)
+    assert describe_outcome(heldout).startswith(opening)
 
 
 def test_cautions_come_before_the_result(result: LibraryResult) -> None:
@@ -169,25 +176,27 @@ def test_cautions_come_before_the_result(result: LibraryResult) -> None:
 def test_what_makes_a_comparison_doubtful_is_said(
     heldout: list[dict[str, Any]], opening: str
 ) -> None:
-    (caution,) = cautions.of_comparison(*split(heldout))
+    (caution,) = cautions.comparison_cautions(*split_control(heldout))
     assert caution.startswith(opening)
 
 
 def test_a_quiet_comparison_needs_no_caution() -> None:
     equal = [held(1.01, algorithm="default")] * 8
-    assert cautions.of_comparison(*split([held(1.3), *equal])) == []
-    assert cautions.of_proofs([proof(True)]) == []
+    assert cautions.comparison_cautions(*split_control([held(1.3), *equal])) == []
+    assert cautions.validation_cautions([proof(True)]) == []
 
 
 def test_what_a_probe_noticed_is_a_caution(result: LibraryResult) -> None:
     launched = tuple(replace(one, launch=n) for n in range(3) for one in result.measurements.series)
     notes = {"notes": ["too noisy: 65536 B messages are known to 12% only"]}
     noticed = replace(result.measurements, series=launched, provenance=notes)
-    assert cautions.of_measurements(noticed) == ["Too noisy: 64KiB messages are known to 12% only."]
+    assert cautions.measurement_cautions(noticed) == [
+        "Too noisy: 64KiB messages are known to 12% only."
+    ]
 
 
 def test_control_is_what_the_table_leaves_alone() -> None:
-    changed, control = split([held(2.0), held(1.0, algorithm="default")])
+    changed, control = split_control([held(2.0), held(1.0, algorithm="default")])
     assert [record["ratio"] for record in changed] == [2.0]
     assert [record["ratio"] for record in control] == [1.0]
 
@@ -198,24 +207,26 @@ def test_curves_take_the_best_parameters_and_ascend() -> None:
         series("chain", 64, 2e-6, chains=2),
         series("chain", 8, 1e-6, chains=2),
     ]
-    assert measured(probed, "bcast", 4) == {"chain": [(8, 1e-6), (64, 2e-6)]}
-    assert measured(probed, "bcast", 2) == {}
+    assert measured_curves(probed, "bcast", 4) == {"chain": [(8, 1e-6), (64, 2e-6)]}
+    assert measured_curves(probed, "bcast", 2) == {}
     record = {"collective": "bcast", "p": 4, "algorithm": "chain", "nbytes": 8, "seconds": 5.0}
-    assert predicted([record, {**record, "seconds": 4.0}], "bcast", 4) == {"chain": [(8, 4.0)]}
+    assert predicted_curves([record, {**record, "seconds": 4.0}], "bcast", 4) == {
+        "chain": [(8, 4.0)]
+    }
 
 
 def test_a_page_says_how_far_predictions_are_off(result: LibraryResult) -> None:
     times = {"chain": [(8, 1e-6), (64, 2e-6)], "ring": [(8, 4e-6), (64, 8e-6)]}
     told = {"chain": [(8, 2e-6), (64, 1e-6)], "ring": [(8, 1e-6)], "tree": [(8, 1.0)]}
-    assert off(times, told) == pytest.approx(2.0)
-    assert off(times, {"tree": [(8, 1.0)]}) is None
+    assert prediction_error(times, told) == pytest.approx(2.0)
+    assert prediction_error(times, {"tree": [(8, 1.0)]}) is None
     assert "off by a factor of 64.00 or less" in render_page([result])
     assert "off by a factor" not in render_page([replace(result, predictions=[])])
 
 
 def test_page_is_one_file_with_its_plots_inside(result: LibraryResult, tmp_path: Path) -> None:
     tried = {**proof(True), "sizes": [4, 4096, 2**22]}
-    result = replace(result, proofs=[tried, proof(False)])
+    result = replace(result, validations=[tried, proof(False)])
     page = render_page([result])
     assert ">3 sizes, 4B .. 4MiB<" in page
     drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
@@ -237,7 +248,7 @@ def test_a_call_that_is_slower_under_one_condition_is_slower() -> None:
     }
     record = {**held(1.1), "conditions": conditions}
     assert cautions.is_slower(record)
-    assert cautions.of_comparison([record], [])[0].startswith(
+    assert cautions.comparison_cautions([record], [])[0].startswith(
         "1 call became slower, at most 1.25 times"
     )
     assert not cautions.is_slower(
@@ -270,14 +281,14 @@ def test_the_page_says_how_both_sides_were_started(result: LibraryResult) -> Non
         result.table.cluster, result.table.library, result.table.rules, {"acceptance": how}
     )
     use = {"command": ["mpiexec"], "environment": {"FILE": "a<b"}}
-    page = render_page([replace(result, table=table, use=use)])
+    page = render_page([replace(result, table=table, launch_settings=use)])
     assert "launches of a C program at thread level single" in page
     assert "<code>FILE=a&lt;b mpiexec</code>" in page
     assert "at thread level" not in render_page([result])
 
 
 def test_a_wrong_result_is_a_caution() -> None:
-    found = cautions.of_comparison([], [{**held(1.0), "wrong": True}, held(1.0)])
+    found = cautions.comparison_cautions([], [{**held(1.0), "wrong": True}, held(1.0)])
     assert found[0].startswith("1 call gave a wrong result, such as allreduce of ")
     assert found[0].endswith("Do not use the table.")
-    assert not cautions.of_comparison([], [held(1.0)])
+    assert not cautions.comparison_cautions([], [held(1.0)])

@@ -21,12 +21,12 @@ from tests.unit.test_results_osu import ALLREDUCE, FULL
 from tests.unit.test_results_tables import HEAD, ITERATIONS, SUMMARIZED, SUMMARY
 from tests.unit.test_results_tables import ROW as TABLE_ROW
 from tuner.base.errors import InputError
-from tuner.importers import FORMS, Told, parse_results, read_results
+from tuner.importers import RESULT_FORMATS, UserMetadata, parse_results, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 2 << 30  # bytes of address space
 SECONDS = 20  # of processor time
-TOLD = Told(collective="bcast", nodes=2)
+TOLD = UserMetadata(collective="bcast", nodes=2)
 TEXTS = (
     ALLREDUCE + FULL,
     whole(block("Bcast", 2, ROW, ROW)),
@@ -128,7 +128,7 @@ def test_what_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
     ):
         (tmp_path / "a.out").write_bytes(content)
         with pytest.raises(InputError, match=f"a.out: line {line}: not text in UTF-8"):
-            read_results(tmp_path / "a.out", told=Told(p=2, nodes=1))
+            read_results(tmp_path / "a.out", metadata=UserMetadata(p=2, nodes=1))
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "\ufeff"])
@@ -136,7 +136,7 @@ def test_an_empty_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.out").write_text(content)
     with pytest.raises(InputError, match="line 1: the file is empty"):
         read_results(tmp_path / "a.out")
-    for form in FORMS:
+    for form in RESULT_FORMATS:
         with pytest.raises(InputError, match="line 1"):
             read_results(tmp_path / "a.out", form)
 
@@ -158,7 +158,7 @@ def test_any_damage_gives_readings_or_one_sentence(data: st.DataObject) -> None:
             st.text(st.sampled_from('0123456789.-+eE#,;"{}[] \n\tnaN\0é²x'), max_size=8)
         )
         text = text[:at] + put + text[until:]
-    form = data.draw(st.sampled_from(["auto", *FORMS]))
+    form = data.draw(st.sampled_from(["auto", *RESULT_FORMATS]))
     try:
         for reading in parse_results(text, form, TOLD, source="16_ring_int32.csv"):
             assert all(0 <= sample < float("inf") for sample in reading.samples)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.importers import Reading, Shape, Told, parse_results, read_results
+from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results, read_results
 
 LINE = "#----------------------------------------------------------------"
 BEGIN = "#    Intel(R) MPI Benchmarks 2021.9, MPI-1 part\n# List of Benchmarks to run:\n# Bcast\n"
@@ -15,7 +15,7 @@ END = "\n\n# All processes entering MPI_Finalize\n"
 TIMES = "       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]"
 RATES = "       #bytes #repetitions      t[usec]   Mbytes/sec"
 ROW = "           16           20         1.25         2.50         1.75"
-TWO = Told(ppn=2)
+TWO = UserMetadata(ppn=2)
 
 
 def block(name: str, p: int, *rows: str, remark: str = "", header: str = TIMES) -> str:
@@ -27,14 +27,14 @@ def whole(*blocks: str) -> str:
     return BEGIN + "\n".join(blocks) + END
 
 
-def only(text: str, told: Told = TWO) -> Reading:
-    (reading,) = parse_results(text, told=told)
+def only(text: str, told: UserMetadata = TWO) -> BenchmarkResult:
+    (reading,) = parse_results(text, metadata=told)
     return reading
 
 
-def complaint(text: str, told: Told = TWO) -> str:
+def complaint(text: str, told: UserMetadata = TWO) -> str:
     with pytest.raises(InputError) as refused:
-        parse_results(text, told=told)
+        parse_results(text, metadata=told)
     return str(refused.value)
 
 
@@ -42,9 +42,9 @@ def test_a_block_is_read() -> None:
     reading = only(whole(block("Bcast", 2, ROW)))
     assert (reading.benchmark.subject, reading.nbytes, reading.line) == ("bcast", 16, 9)
     assert reading.samples == pytest.approx((2.5e-6,))
-    assert (reading.low, reading.high) == pytest.approx((1.25e-6, 2.5e-6))
+    assert (reading.min_seconds, reading.max_seconds) == pytest.approx((1.25e-6, 2.5e-6))
     assert (reading.statistic, reading.iterations) == ("slowest rank", 20)
-    assert reading.shape == Shape(2, 1, 2)
+    assert reading.rank_counts == RankCounts(2, 1, 2)
 
 
 def test_an_excerpt_without_beginning_needs_no_end() -> None:
@@ -74,9 +74,19 @@ def test_blocks_of_fewer_ranks_fill_nodes_in_turn() -> None:
     blocks = [
         block("Bcast", p, ROW, remark=idle.format(8 - p) if p < 8 else "") for p in (2, 4, 6, 7, 8)
     ]
-    expected = [Shape(2, 1, 2), Shape(4, 1, 4), Shape(6, 2, 0), Shape(7, 2, 0), Shape(8, 2, 4)]
-    assert [r.shape for r in parse_results(whole(*blocks), told=Told(ppn=4))] == expected
-    assert [r.shape for r in parse_results(whole(*blocks), told=Told(nodes=2))] == expected
+    expected = [
+        RankCounts(2, 1, 2),
+        RankCounts(4, 1, 4),
+        RankCounts(6, 2, 0),
+        RankCounts(7, 2, 0),
+        RankCounts(8, 2, 4),
+    ]
+    assert [
+        r.rank_counts for r in parse_results(whole(*blocks), metadata=UserMetadata(ppn=4))
+    ] == expected
+    assert [
+        r.rank_counts for r in parse_results(whole(*blocks), metadata=UserMetadata(nodes=2))
+    ] == expected
 
 
 def test_messages_of_two_ranks() -> None:
@@ -89,7 +99,7 @@ def test_messages_of_two_ranks() -> None:
             block("Sendrecv", 4, ROW),
             block("Exchange", 2, ROW),
         ),
-        told=TWO,
+        metadata=TWO,
     )
     assert [r.benchmark.kind for r in found] == ["pingpong", "exchange", "exchange", "", ""]
     assert found[0].samples == pytest.approx((1.25e-6,))
@@ -98,25 +108,25 @@ def test_messages_of_two_ranks() -> None:
 
 def test_what_was_not_run_or_not_alone_is_left_out() -> None:
     missing = '      4194304 out-of-mem.; needed X=    0.016 GB; use flag "-mem X"'
-    assert only(whole(block("Bcast", 2, missing))).left_out == "it was not run"
+    assert only(whole(block("Bcast", 2, missing))).exclusion_reason == "it was not run"
     groups = "# ( 2 groups of 2 processes each running simultaneous ) "
-    assert "same time" in only(whole(block("Bcast", 2, ROW, remark=groups))).left_out
+    assert "same time" in only(whole(block("Bcast", 2, ROW, remark=groups))).exclusion_reason
 
 
 def test_barriers_and_banners_do_no_harm() -> None:
     header = " #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]"
     barrier = block("Barrier", 2, "           20    1.25   2.50   1.75", header=header)
     text = whole(barrier, block("Bcast", 2, ROW, "[node1] ucx: retry", "", ROW))
-    kinds = [reading.benchmark.kind for reading in parse_results(text, told=TWO)]
+    kinds = [reading.benchmark.kind for reading in parse_results(text, metadata=TWO)]
     assert kinds == ["", "collective", "collective"]
 
 
 def test_what_the_file_does_not_say_is_demanded() -> None:
-    assert complaint(whole(block("Bcast", 2, ROW)), Told()) == (
+    assert complaint(whole(block("Bcast", 2, ROW)), UserMetadata()) == (
         "results: line 9: the file does not say how many ranks were on each node: add --ppn"
     )
-    assert "--p says 4" in complaint(whole(block("Bcast", 2, ROW)), Told(p=4, ppn=2))
-    assert "3 nodes" in complaint(whole(block("Bcast", 8, ROW)), Told(nodes=3))
+    assert "--p says 4" in complaint(whole(block("Bcast", 2, ROW)), UserMetadata(p=4, ppn=2))
+    assert "3 nodes" in complaint(whole(block("Bcast", 8, ROW)), UserMetadata(nodes=3))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +158,7 @@ def test_every_prefix_gives_a_sentence() -> None:
 
 
 def test_the_sample_is_read(shared: Path) -> None:
-    found = read_results(shared / "data/samples/imb/imb_mpi1_2021.out", told=TWO)
+    found = read_results(shared / "data/samples/imb/imb_mpi1_2021.out", metadata=TWO)
     assert len(found) == 24
     assert [found[i].benchmark.subject for i in (0, 8, 16)] == ["bcast", "allreduce", ""]
     assert found[-1].benchmark.kind == "pingpong"

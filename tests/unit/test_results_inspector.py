@@ -31,27 +31,27 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.measurement import read_measurements
 from tuner.importers import (
-    Reading,
-    Shape,
-    Told,
+    BenchmarkResult,
+    RankCounts,
+    UserMetadata,
     inspector,
     inspector_calls,
     parse_results,
     read_all,
     read_results,
 )
-from tuner.importers.inspector_calls import MOST_SAMPLES
-from tuner.importers.streaming import Line
+from tuner.importers.inspector_calls import MAX_SAMPLES_PER_CALL
+from tuner.importers.streaming import RawLine
 
 
-def only(text: str, told: Told | None = None) -> Reading:
-    (reading,) = parse_results(text, told=told)
+def only(text: str, told: UserMetadata | None = None) -> BenchmarkResult:
+    (reading,) = parse_results(text, metadata=told)
     return reading
 
 
-def complaint(text: str, told: Told | None = None) -> str:
+def complaint(text: str, told: UserMetadata | None = None) -> str:
     with pytest.raises(InputError) as refused:
-        parse_results(text, told=told)
+        parse_results(text, metadata=told)
     return str(refused.value)
 
 
@@ -72,7 +72,11 @@ def test_every_version_is_read(version: str) -> None:
     assert (reading.benchmark.name, reading.benchmark.subject) == ("AllReduce", "allreduce")
     assert reading.samples == pytest.approx((50e-6, 70e-6))
     assert (reading.nbytes, reading.memory, reading.algorithm) == (1024, "cuda", "default")
-    assert (reading.shape, reading.left_out, reading.iterations) == (Shape(4, 2, 2), "", 2)
+    assert (reading.rank_counts, reading.exclusion_reason, reading.iterations) == (
+        RankCounts(4, 2, 2),
+        "",
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +95,7 @@ def test_every_version_is_read(version: str) -> None:
 )
 def test_the_algorithm_is_called_as_in_tables(words: dict[str, Any], name: str) -> None:
     assert only(dump([call(**words)])).algorithm == name
-    assert only(dump([call(**words)]), Told(algorithm="mine")).algorithm == "mine"
+    assert only(dump([call(**words)]), UserMetadata(algorithm="mine")).algorithm == "mine"
 
 
 @pytest.mark.parametrize(
@@ -121,12 +125,12 @@ def test_what_differs_is_not_thrown_together() -> None:
     found = parse_results(text)
     assert [len(reading.samples) for reading in found] == [2, 1, 1, 1, 1, 1]
     assert [reading.benchmark.kind for reading in found] == ["collective"] * 4 + ["", "collective"]
-    assert {reading.shape for reading in found} == {Shape(4, 2, 2), Shape(8, 2, 4)}
+    assert {reading.rank_counts for reading in found} == {RankCounts(4, 2, 2), RankCounts(8, 2, 4)}
     assert [reading.line for reading in found] == [2, 3, 4, 5, 6, 8]
 
 
 def test_unequal_numbers_of_ranks_on_the_nodes_are_said() -> None:
-    assert only(dump([call()], p=5, nodes=2)).shape == Shape(5, 2, 0)
+    assert only(dump([call()], p=5, nodes=2)).rank_counts == RankCounts(5, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -143,19 +147,24 @@ def test_unequal_numbers_of_ranks_on_the_nodes_are_said() -> None:
 def test_what_is_no_measurement_is_left_out(
     other: dict[str, Any], place: dict[str, Any], reason: str
 ) -> None:
-    assert reason in only(dump([call(**other)], **place)).left_out
+    assert reason in only(dump([call(**other)], **place)).exclusion_reason
 
 
 def test_a_file_of_the_first_version_without_a_timer_is_the_gpu_s() -> None:
     untold = call()
     del untold["coll_timing_source"]
-    assert only(dump([untold], "v4.0")).left_out == ""
+    assert only(dump([untold], "v4.0")).exclusion_reason == ""
 
 
 def test_options_that_every_line_answers_are_refused() -> None:
-    for told in (Told(p=4), Told(nodes=2), Told(ppn=2), Told(collective="bcast")):
+    for told in (
+        UserMetadata(p=4),
+        UserMetadata(nodes=2),
+        UserMetadata(ppn=2),
+        UserMetadata(collective="bcast"),
+    ):
         assert "leave --" in complaint(dump([call()]), told)
-    assert only(dump([call()]), Told(memory="host", params={"x": 1})).memory == "host"
+    assert only(dump([call()]), UserMetadata(memory="host", params={"x": 1})).memory == "host"
 
 
 # ---- damage
@@ -297,7 +306,7 @@ def test_any_damage_gives_readings_or_one_sentence(data: st.DataObject) -> None:
         for reading in parse_results(text, "inspector"):
             assert all(0 < sample <= 1e6 for sample in reading.samples)
             assert reading.nbytes is None or reading.nbytes >= 0
-            assert reading.shape is not None
+            assert reading.rank_counts is not None
     except InputError as reason:
         said = str(reason)
     else:
@@ -392,11 +401,14 @@ def test_jobs_in_several_folders_are_several_launches(tmp_path: Path) -> None:
 
 
 def test_many_calls_are_thinned_evenly() -> None:
-    calls = [call(i, 100 + i % 900) for i in range(3 * MOST_SAMPLES)]
+    calls = [call(i, 100 + i % 900) for i in range(3 * MAX_SAMPLES_PER_CALL)]
     random.Random(0).shuffle(calls)
     reading = only(dump(calls, p=2, nodes=1))
-    assert (len(reading.samples), reading.iterations) == (MOST_SAMPLES, 3 * MOST_SAMPLES)
-    wanted = [(100 + 3 * i % 900) * 1e-6 for i in range(MOST_SAMPLES)]
+    assert (len(reading.samples), reading.iterations) == (
+        MAX_SAMPLES_PER_CALL,
+        3 * MAX_SAMPLES_PER_CALL,
+    )
+    wanted = [(100 + 3 * i % 900) * 1e-6 for i in range(MAX_SAMPLES_PER_CALL)]
     assert reading.samples == pytest.approx(wanted)
     assert median(reading.samples) == pytest.approx(median(wanted))
 
@@ -444,7 +456,7 @@ def test_a_folder_stands_for_the_plugin_s_files_in_it(tmp_path: Path) -> None:
 
 
 def test_records_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspector_calls, "MOST_RECORDS", 10)
+    monkeypatch.setattr(inspector_calls, "MAX_RECORDS", 10)
     folder = job(tmp_path / "job", dump(map(call, range(6))), dump(map(call, range(6)), rank=1))
     with pytest.raises(InputError, match=r"pid1.log: line .*: more than 10 records: give fewer"):
         read_results(folder)
@@ -453,9 +465,9 @@ def test_records_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_is_known_of_communicators_is_bounded() -> None:
     lines = (own(comm=f"0x{i}", coll_perf=call()) for i in range(10_500))
     reader = inspector.InspectorFile()
-    records = reader.records(Line(i, words.encode()) for i, words in enumerate(lines, 1))
+    records = reader.records(RawLine(i, words.encode()) for i, words in enumerate(lines, 1))
     assert len({record.communicator for record in records}) == 10_500
-    assert len(reader._known) <= 10_000
+    assert len(reader._communicators) <= 10_000
     with pytest.raises(InputError, match="line 1: the communicator's id cannot be"):
         parse_results(own(comm="x" * 201, coll_perf=call()))
 
@@ -493,7 +505,7 @@ def test_metrics_of_the_first_versions_are_calls(tmp_path: Path) -> None:
     (reading,), notes = read_all([folder])
     assert reading.samples == pytest.approx((60e-6,))
     assert notes == []
-    assert (reading.nbytes, reading.shape) == (2 << 20, Shape(4, 2, 2))
+    assert (reading.nbytes, reading.rank_counts) == (2 << 20, RankCounts(4, 2, 2))
 
 
 @pytest.mark.parametrize(
@@ -515,13 +527,13 @@ def test_metrics_of_ranges_are_no_measurement() -> None:
     labels = {"message_size": "4-5GB", "algo_proto": "Ring_ll", "comm_name": "DP Group 0"}
     reading = only(metric(**labels))
     assert (reading.algorithm, reading.nbytes, reading.samples) == ("ring_ll", None, ())
-    assert "NCCL_INSPECTOR_PROM_DUMP=0" in reading.left_out
+    assert "NCCL_INSPECTOR_PROM_DUMP=0" in reading.exclusion_reason
 
 
 def test_other_metrics_of_a_node_pass_by() -> None:
     text = "# HELP nccl_x y\nnode_load1 0.5\n" + metric() + metric("x", "nccl_p2p_exec_time")
     assert only(text).samples == pytest.approx((61e-6,))
-    assert only(metric().replace("nranks", "n_ranks")).shape == Shape(4, 2, 2)
+    assert only(metric().replace("nranks", "n_ranks")).rank_counts == RankCounts(4, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -615,7 +627,7 @@ def test_what_is_imported_can_be_evaluated(
 def test_a_large_job_shows_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.cli.import_results.LARGE", 1)
+    monkeypatch.setattr("tuner.cli.import_results.LARGE_INPUT_BYTES", 1)
     folder, out = job(tmp_path / "job", dump([call()])), tmp_path / "m.ndjson"
     words = [str(folder), "--library", "nccl 2.30.7", "--cluster", "dgx", "--out", str(out)]
     assert main(["import-results", *words, "--json"]) == 0

@@ -14,19 +14,19 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.importers import (
-    Reading,
-    Shape,
-    Told,
+    BenchmarkResult,
+    RankCounts,
+    UserMetadata,
     as_measurements,
     parse_results,
     read_results,
     write_measurements,
 )
 from tuner.importers.reading import BURST, COLLECTIVE, EXCHANGE, PINGPONG, Benchmark
-from tuner.select.dataset import label
-from tuner.select.significance import hold
+from tuner.select.dataset import build_observations
+from tuner.select.significance import compare_with_default
 
 HEAD = "system,run,collective,nodes,ppn,lib,lib_version,algorithm,size_bytes,median_us"
 ROWS = (
@@ -39,11 +39,11 @@ LATENCY = "# OSU MPI Latency Test v7.3\n# Size   Latency (us)\n0   1.50\n8   1.7
 BCAST = "# OSU MPI Broadcast Latency Test v7.3\n# Size   Avg Latency(us)\n8   3.50\n16   0.00\n"
 
 
-def rows(*lines: str) -> list[Reading]:
+def rows(*lines: str) -> list[BenchmarkResult]:
     return parse_results("\n".join([HEAD, *lines, ""]))
 
 
-def complaint(readings: list[Reading], library: str = "", cluster: str = "") -> str:
+def complaint(readings: list[BenchmarkResult], library: str = "", cluster: str = "") -> str:
     with pytest.raises(InputError) as refused:
         as_measurements(readings, library, cluster)
     return str(refused.value)
@@ -77,9 +77,9 @@ def test_what_was_measured_in_one_run_is_compared_in_it(order: tuple[str, str]) 
         if (run, name) in taken
         for n in range(8)
     ]
-    found = label(as_measurements(rows(*lines)), lambda _point, _choice: math.nan)
-    contest = hold(found[0].point, found)
-    assert contest.gains[Choice("ring")] == pytest.approx(1.0, abs=0.01)
+    found = build_observations(as_measurements(rows(*lines)), lambda _point, _choice: math.nan)
+    contest = compare_with_default(found[0].point, found)
+    assert contest.gains[AlgorithmConfig("ring")] == pytest.approx(1.0, abs=0.01)
     assert not contest.winners
 
 
@@ -91,13 +91,13 @@ def test_what_is_no_time_of_a_call_is_left_out() -> None:
 
 
 def test_a_selector_can_label_them() -> None:
-    labelled = label(as_measurements(rows(*ROWS)), lambda _point, _choice: 1e-6)
-    assert [row.choice.algorithm for row in labelled] == ["default", "chain"]
+    labelled = build_observations(as_measurements(rows(*ROWS)), lambda _point, _choice: 1e-6)
+    assert [row.config.algorithm for row in labelled] == ["default", "chain"]
 
 
 def test_pairs_are_of_their_path_class() -> None:
     for nodes, subject in ((1, "node"), (2, "network")):
-        readings = parse_results(LATENCY, told=Told(nodes=nodes))
+        readings = parse_results(LATENCY, metadata=UserMetadata(nodes=nodes))
         series = as_measurements(readings, "mpich 5.0.2", "here").series
         assert [(s.kind, s.subject, s.p, s.nodes, s.nbytes, s.algorithm) for s in series] == [
             ("pingpong", subject, 2, nodes, 0, ""),
@@ -106,7 +106,7 @@ def test_pairs_are_of_their_path_class() -> None:
 
 
 def test_what_is_left_out_is_counted() -> None:
-    bcast = parse_results(BCAST, told=Told(p=4, nodes=2))
+    bcast = parse_results(BCAST, metadata=UserMetadata(p=4, nodes=2))
     text = BCAST.replace("Broadcast", "Allgatherv")
     other = parse_results(text) + rows(ROWS[0].replace("bcast", "alltoall"))
     found = as_measurements(bcast + other)
@@ -121,12 +121,12 @@ def test_what_is_left_out_is_counted() -> None:
 
 def test_unequal_nodes_empty_calls_and_sizes_that_no_measurement_holds_are_left_out() -> None:
     head = "# Benchmarking Gather\n# #processes = 3\n#bytes #repetitions t_max[usec]\n"
-    fit, uneven = Told(ppn=3), Told(ppn=2)
+    fit, uneven = UserMetadata(ppn=3), UserMetadata(ppn=2)
     text = f"{head}0 1 5.0\n{2**62} 1 5.0\n8 1 5.0\n"
-    found = as_measurements(parse_results(text, told=fit), "mpich", "here")
+    found = as_measurements(parse_results(text, metadata=fit), "mpich", "here")
     assert [series.nbytes for series in found.series] == [24]
     assert [line[:1] for line in found.provenance["excluded"]] == ["1", "1"]
-    said = complaint(parse_results(text, told=uneven), library="x", cluster="y")
+    said = complaint(parse_results(text, metadata=uneven), library="x", cluster="y")
     assert "unequal numbers of ranks on 2 nodes" in said
 
 
@@ -147,7 +147,7 @@ def test_of_several_clusters_one_is_chosen() -> None:
 
 
 def test_names_that_no_file_says_are_demanded() -> None:
-    readings = parse_results(LATENCY, told=Told(nodes=1))
+    readings = parse_results(LATENCY, metadata=UserMetadata(nodes=1))
     assert complaint(readings, library="x").endswith(
         "of which cluster they are: name it with --cluster"
     )
@@ -167,18 +167,18 @@ SECONDS = st.floats(1e-9, 1e3)
 
 
 @st.composite
-def readings(draw: st.DrawFn) -> Reading:
+def readings(draw: st.DrawFn) -> BenchmarkResult:
     kind = draw(st.sampled_from([COLLECTIVE, PINGPONG, BURST, EXCHANGE]))
     subject = draw(st.sampled_from(list(Collective))) if kind == COLLECTIVE else ""
     nodes, ppn = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    return Reading(
+    return BenchmarkResult(
         draw(NAMES),
         1,
         Benchmark("b", kind, subject),
         draw(st.integers(1, 2**40)),
         tuple(draw(st.lists(SECONDS, min_size=1, max_size=3))),
         "mean",
-        shape=Shape(nodes * ppn, nodes, ppn),
+        rank_counts=RankCounts(nodes * ppn, nodes, ppn),
         algorithm=draw(NAMES),
         params=draw(st.dictionaries(NAMES, st.integers(0, 2**30), max_size=2)),
         memory=draw(st.sampled_from(["host", "cuda"])),
@@ -189,7 +189,7 @@ def readings(draw: st.DrawFn) -> Reading:
 @given(st.lists(readings(), min_size=1, max_size=8))
 @settings(max_examples=60, deadline=None)
 def test_written_and_read_they_are_the_same(
-    tmp_path_factory: pytest.TempPathFactory, given_readings: list[Reading]
+    tmp_path_factory: pytest.TempPathFactory, given_readings: list[BenchmarkResult]
 ) -> None:
     path = tmp_path_factory.mktemp("written") / "m.ndjson"
     found = as_measurements(given_readings, "openmpi 5.0.11", "here")

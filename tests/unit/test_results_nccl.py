@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.importers import Reading, Shape, Told, parse_results
+from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results
 
 TIMES = "     time   algbw   busbw #wrong"
 COLUMNS = f"#       size         count      type   redop    root{TIMES}{TIMES}"
@@ -47,14 +47,14 @@ def table(
     return "\n".join([*head, *rows, FOOT])
 
 
-def only(text: str, told: Told | None = None) -> Reading:
-    (reading,) = parse_results(text, told=told)
+def only(text: str, told: UserMetadata | None = None) -> BenchmarkResult:
+    (reading,) = parse_results(text, metadata=told)
     return reading
 
 
-def complaint(text: str, told: Told | None = None) -> str:
+def complaint(text: str, told: UserMetadata | None = None) -> str:
     with pytest.raises(InputError) as refused:
-        parse_results(text, told=told)
+        parse_results(text, metadata=told)
     return str(refused.value)
 
 
@@ -63,7 +63,7 @@ def test_a_table_says_it_all() -> None:
     assert (reading.benchmark.name, reading.benchmark.subject) == ("all_reduce_perf", "allreduce")
     assert reading.samples == pytest.approx((20.5e-6,))
     assert (reading.nbytes, reading.memory, reading.library) == (1024, "cuda", "nccl 2.29.7")
-    assert (reading.shape, reading.left_out) == (Shape(4, 2, 2), "")
+    assert (reading.rank_counts, reading.exclusion_reason) == (RankCounts(4, 2, 2), "")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_older_versions_leave_names_blank_and_call_errors_otherwise() -> None:
     text = text.replace("# Collective test starting: ", "$ mpirun ./build/")
     reading = only(text)
     assert reading.samples == pytest.approx((20.5e-6,))
-    assert (reading.shape, reading.left_out) == (Shape(2, 1, 2), "")
+    assert (reading.rank_counts, reading.exclusion_reason) == (RankCounts(2, 1, 2), "")
 
 
 def test_times_with_a_time_stamp() -> None:
@@ -105,14 +105,14 @@ def test_in_place_stands_in_where_out_of_place_was_not_run() -> None:
     row = ROW.replace("20.50", "  N/A", 1)
     assert only(table(row)).samples == pytest.approx((21.5e-6,))
     neither = only(table(row.replace("21.50", "  nan", 1)))
-    assert (neither.samples, neither.left_out) == ((), "no time is told")
+    assert (neither.samples, neither.exclusion_reason) == ((), "no time is told")
 
 
 def test_what_is_no_measurement_is_read_all_the_same() -> None:
     wrong = ROW.replace("0.09      0    21.50", "0.09      3    21.50")
-    assert only(table(wrong)).left_out == "the result was wrong"
+    assert only(table(wrong)).exclusion_reason == "the result was wrong"
     host = only(table(ROW, columns=COLUMNS.replace("   time", "cputime")))
-    assert "CPU" in host.left_out
+    assert "CPU" in host.exclusion_reason
     assert only(table(ROW, program="hypercube_perf")).benchmark.kind == ""
     assert only(table(ROW, program="sendrecv_perf")).benchmark.kind == ""
     assert only(table(ROW, program="sendrecv_perf", ranks=FOUR[1:3])).benchmark.kind == "exchange"
@@ -133,18 +133,20 @@ def test_one_group_of_columns_is_enough() -> None:
 
 
 def test_unequal_nodes_and_groups() -> None:
-    assert only(table(ROW, ranks=FOUR[:3])).shape == Shape(3, 2, 0)
+    assert only(table(ROW, ranks=FOUR[:3])).rank_counts == RankCounts(3, 2, 0)
     groups = [*FOUR[:2], *(line.replace("Group  0", "Group  1") for line in FOUR[2:])]
-    assert only(table(ROW, ranks=groups)).shape == Shape(2, 1, 2)
+    assert only(table(ROW, ranks=groups)).rank_counts == RankCounts(2, 1, 2)
 
 
 def test_what_the_file_does_not_say_is_demanded() -> None:
     bare = "\n".join([COLUMNS, UNITS, ROW, FOOT])
     assert complaint(bare).endswith("which collective was measured: add --collective")
-    told = Told(collective="allreduce")
+    told = UserMetadata(collective="allreduce")
     assert complaint(bare, told).endswith("was measured: add --p and --nodes")
-    assert only(bare, Told(p=8, nodes=1, collective="allreduce")).shape == Shape(8, 1, 8)
-    assert "the file says that p is 4, but --p says 8" in complaint(table(ROW), Told(p=8))
+    assert only(bare, UserMetadata(p=8, nodes=1, collective="allreduce")).rank_counts == RankCounts(
+        8, 1, 8
+    )
+    assert "the file says that p is 4, but --p says 8" in complaint(table(ROW), UserMetadata(p=8))
 
 
 @pytest.mark.parametrize(
@@ -210,10 +212,10 @@ def changed(**other: Any) -> str:
 def test_json_says_what_the_text_says() -> None:
     text, found = only(table(ROW)), only(json.dumps(record()))
     assert found.samples == pytest.approx(text.samples)
-    assert (found.benchmark, found.nbytes, found.shape, found.library, found.memory) == (
+    assert (found.benchmark, found.nbytes, found.rank_counts, found.library, found.memory) == (
         text.benchmark,
         text.nbytes,
-        text.shape,
+        text.rank_counts,
         text.library,
         text.memory,
     )
@@ -229,15 +231,18 @@ def test_json_with_each_iteration_has_all_samples() -> None:
 def test_json_knows_the_algorithm_that_was_forced() -> None:
     assert only(json.dumps(record(env=["NCCL_ALGO=Ring"]))).algorithm == "ring"
     assert only(json.dumps(record(env=["NCCL_ALGO=^Ring"]))).algorithm == "default"
-    assert only(json.dumps(record(env=["NCCL_ALGO=Ring"])), Told(algorithm="x")).algorithm == "x"
+    assert (
+        only(json.dumps(record(env=["NCCL_ALGO=Ring"])), UserMetadata(algorithm="x")).algorithm
+        == "x"
+    )
 
 
 def test_json_without_numbers() -> None:
     place = {"time": "nan", "nwrong": None}
     assert only(changed(out_of_place=place)).samples == pytest.approx((21.5e-6,))
     assert only(changed(out_of_place=None)).samples == pytest.approx((21.5e-6,))
-    assert only(changed(out_of_place={"time": 1.0, "nwrong": 2.0})).left_out
-    assert "CPU" in only(changed(out_of_place={"cpu_time": 1.0, "nwrong": 0})).left_out
+    assert only(changed(out_of_place={"time": 1.0, "nwrong": 2.0})).exclusion_reason
+    assert "CPU" in only(changed(out_of_place={"cpu_time": 1.0, "nwrong": 0})).exclusion_reason
 
 
 @pytest.mark.parametrize(
@@ -245,8 +250,8 @@ def test_json_without_numbers() -> None:
     [
         (json.dumps(record())[:-40], "line 1: damaged or cut off at character"),
         (json.dumps(record(), indent=1)[:-40], "line 5"),
-        (json.dumps(record(results=[])), "line 1: no `results`"),
-        ("{}", "line 1: no `results`"),
+        (json.dumps(record(results=[])), "line 1: no `iter_results`"),
+        ("{}", "line 1: no `iter_results`"),
         ("{" * 100_000, "line 1"),
         ('{"results": ' + "[" * 100_000, "line 1: not JSON"),
         (changed(size=-1), "line 1: result 1: the size cannot be -1"),

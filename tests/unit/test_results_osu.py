@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.importers import Reading, Shape, Told, parse_results, read_results
+from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results, read_results
 
 ALLREDUCE = """
 # OSU MPI Allreduce Latency Test v5.3
@@ -21,40 +21,40 @@ FULL = """
 # Size     Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
 8                     4.00              1.00              9.00        1000
 """
-EIGHT = Told(p=8, nodes=2)
+EIGHT = UserMetadata(p=8, nodes=2)
 
 
 def title(name: str, columns: str, *rows: str, interface: str = "MPI") -> str:
     return "\n".join([f"# OSU {interface} {name} Test v7.3", f"# Size   {columns}", *rows, ""])
 
 
-def only(text: str, told: Told = EIGHT) -> Reading:
-    (reading,) = parse_results(text, told=told)
+def only(text: str, told: UserMetadata = EIGHT) -> BenchmarkResult:
+    (reading,) = parse_results(text, metadata=told)
     return reading
 
 
-def complaint(text: str, told: Told = EIGHT, form: str = "auto") -> str:
+def complaint(text: str, told: UserMetadata = EIGHT, form: str = "auto") -> str:
     with pytest.raises(InputError) as refused:
         parse_results(text, form, told)
     return str(refused.value)
 
 
 def test_a_table_is_read_row_by_row() -> None:
-    first, second = parse_results(ALLREDUCE, told=EIGHT, source="a.out")
+    first, second = parse_results(ALLREDUCE, metadata=EIGHT, source="a.out")
     assert (first.line, first.nbytes, second.line, second.nbytes) == (4, 4, 5, 1024)
     assert first.seconds == pytest.approx(10.5e-6)
     assert second.samples == pytest.approx((20.25e-6,))
     assert (first.benchmark.kind, first.benchmark.subject) == ("collective", "allreduce")
     assert first.statistic == "mean over ranks"
     assert (first.source, first.algorithm, first.memory) == ("a.out", "default", "host")
-    assert first.shape == Shape(8, 2, 4)
+    assert first.rank_counts == RankCounts(8, 2, 4)
 
 
 def test_the_slowest_rank_counts_where_it_is_told() -> None:
     reading = only(FULL)
     assert reading.samples == pytest.approx((9e-6,))
     assert (reading.statistic, reading.iterations) == ("slowest rank", 1000)
-    assert (reading.low, reading.high) == pytest.approx((1e-6, 9e-6))
+    assert (reading.min_seconds, reading.max_seconds) == pytest.approx((1e-6, 9e-6))
 
 
 @pytest.mark.parametrize(
@@ -79,21 +79,21 @@ def test_sizes_become_those_of_the_whole_buffer(name: str, subject: str, factor:
 @pytest.mark.parametrize("nodes", [1, 2, 16])
 def test_latency_is_that_of_one_way_between_two_ranks(nodes: int) -> None:
     text = title("Latency", "Latency (us)", "0   1.50")
-    reading = only(text, Told(nodes=nodes))
+    reading = only(text, UserMetadata(nodes=nodes))
     assert (reading.benchmark.kind, reading.nbytes) == ("pingpong", 0)
     assert reading.samples == pytest.approx((1.5e-6,))
-    assert reading.shape == (Shape(2, 1, 2) if nodes == 1 else Shape(2, 2, 1))
+    assert reading.rank_counts == (RankCounts(2, 1, 2) if nodes == 1 else RankCounts(2, 2, 1))
 
 
 def test_a_bandwidth_is_a_window_of_messages() -> None:
-    reading = only(title("Bandwidth", "Bandwidth (MB/s)", "1000   500.00"), Told(nodes=2))
+    reading = only(title("Bandwidth", "Bandwidth (MB/s)", "1000   500.00"), UserMetadata(nodes=2))
     assert (reading.benchmark.kind, reading.params) == ("burst", {"messages": 64})
     assert reading.samples == pytest.approx((64 * 1000 / 500e6,))
 
 
 def test_both_directions_move_twice_the_bytes() -> None:
     text = title("Bi-Directional Bandwidth", "Bandwidth (MB/s)", "1000   500.00")
-    reading = only(text, Told(nodes=2))
+    reading = only(text, UserMetadata(nodes=2))
     assert reading.benchmark.kind == "exchange"
     assert reading.samples == pytest.approx((2 * 64 * 1000 / 500e6,))
 
@@ -105,18 +105,18 @@ def test_several_pairs_say_how_many_and_their_window() -> None:
         "# Size                  MB/s        Messages/s\n"
         "1000   500.00   500000.00\n"
     )
-    reading = only(text, Told(nodes=2))
-    assert (reading.shape, reading.params) == (Shape(8, 2, 4), {"messages": 32})
+    reading = only(text, UserMetadata(nodes=2))
+    assert (reading.rank_counts, reading.params) == (RankCounts(8, 2, 4), {"messages": 32})
     assert reading.samples == pytest.approx((32 * 4 * 1000 / 500e6,))
-    varied = only(text.replace("32", "varied"), Told(nodes=2))
-    assert "varied" in varied.left_out
+    varied = only(text.replace("32", "varied"), UserMetadata(nodes=2))
+    assert "varied" in varied.exclusion_reason
     assert not varied.samples
 
 
 def test_several_latencies_need_the_ranks() -> None:
     text = title("Multi Latency", "Latency (us)", "8   1.50")
-    assert only(text, Told(p=4, nodes=2)).shape == Shape(4, 2, 2)
-    assert complaint(text, Told(nodes=2)) == (
+    assert only(text, UserMetadata(p=4, nodes=2)).rank_counts == RankCounts(4, 2, 2)
+    assert complaint(text, UserMetadata(nodes=2)) == (
         "results: line 3: the file does not say how many ranks were on each of its 2 nodes: add"
         " --ppn"
     )
@@ -124,14 +124,14 @@ def test_several_latencies_need_the_ranks() -> None:
 
 def test_the_memory_is_in_the_title_unless_said_otherwise() -> None:
     text = title("Latency", "Latency (us)", "8   1.50", interface="MPI-CUDA")
-    assert only(text, Told(nodes=1)).memory == "cuda"
+    assert only(text, UserMetadata(nodes=1)).memory == "cuda"
     host = "# Send Buffer on HOST (H) and Receive Buffer on HOST (H)\n# Size"
-    assert only(text.replace("# Size", host), Told(nodes=1)).memory == "host"
-    assert only(text, Told(nodes=1, memory="host")).memory == "host"
+    assert only(text.replace("# Size", host), UserMetadata(nodes=1)).memory == "host"
+    assert only(text, UserMetadata(nodes=1, memory="host")).memory == "host"
 
 
 def test_what_runs_by_another_algorithm_is_told() -> None:
-    reading = only(FULL, Told(p=8, nodes=2, algorithm="ring", params={"segment": 64}))
+    reading = only(FULL, UserMetadata(p=8, nodes=2, algorithm="ring", params={"segment": 64}))
     assert (reading.algorithm, reading.params) == ("ring", {"segment": 64})
 
 
@@ -141,24 +141,24 @@ def test_banners_around_and_between_are_not_rows() -> None:
         + ALLREDUCE.replace("1024 ", "[node1:77] btl: no such device\n\nUCX  WARN  slow\n1024 ")
         + "srun: job finished\n"
     )
-    assert [reading.nbytes for reading in parse_results(text, told=EIGHT)] == [4, 1024]
+    assert [reading.nbytes for reading in parse_results(text, metadata=EIGHT)] == [4, 1024]
 
 
 @pytest.mark.parametrize("label", ["[1,0]<stdout>:", "[1,0]<stdout>: ", "0: ", " 12: "])
 def test_lines_that_the_launcher_labels(label: str) -> None:
     text = "".join(f"{label}{line}\n" for line in ALLREDUCE.split("\n")[:-1])
-    found = parse_results(text, told=EIGHT)
-    assert found == parse_results(ALLREDUCE, told=EIGHT)
+    found = parse_results(text, metadata=EIGHT)
+    assert found == parse_results(ALLREDUCE, metadata=EIGHT)
 
 
 def test_several_tables_in_one_file_and_carriage_returns() -> None:
     text = (ALLREDUCE + FULL).replace("\n", "\r\n")
-    found = parse_results("\ufeff" + text, told=EIGHT)
+    found = parse_results("\ufeff" + text, metadata=EIGHT)
     assert [reading.benchmark.subject for reading in found] == ["allreduce", "allreduce", "bcast"]
 
 
 def test_what_is_no_measurement_is_read_all_the_same() -> None:
-    found = parse_results(title("Barrier Latency", "", "   5.25") + ALLREDUCE, told=EIGHT)
+    found = parse_results(title("Barrier Latency", "", "   5.25") + ALLREDUCE, metadata=EIGHT)
     assert [reading.benchmark.kind for reading in found] == ["", "collective", "collective"]
 
 
@@ -166,28 +166,36 @@ def test_wrong_results_are_no_measurements() -> None:
     text = title(
         "Allreduce Latency", "Avg Latency(us)   Validation", "4   3.25   Pass", "8   3.25   Fail"
     )
-    assert [r.left_out for r in parse_results(text, told=EIGHT)] == ["", "the result was wrong"]
+    assert [r.exclusion_reason for r in parse_results(text, metadata=EIGHT)] == [
+        "",
+        "the result was wrong",
+    ]
 
 
 @pytest.mark.parametrize(
     ("told", "demand"),
     [
-        (Told(), "on how many ranks and nodes it was measured: add --p and --nodes"),
-        (Told(p=8), "on how many nodes its 8 ranks were: add --nodes"),
-        (Told(nodes=2), "how many ranks were on each of its 2 nodes: add --ppn"),
+        (UserMetadata(), "on how many ranks and nodes it was measured: add --p and --nodes"),
+        (UserMetadata(p=8), "on how many nodes its 8 ranks were: add --nodes"),
+        (UserMetadata(nodes=2), "how many ranks were on each of its 2 nodes: add --ppn"),
     ],
 )
-def test_what_the_file_does_not_say_is_demanded(told: Told, demand: str) -> None:
+def test_what_the_file_does_not_say_is_demanded(told: UserMetadata, demand: str) -> None:
     assert complaint(ALLREDUCE, told) == f"results: line 4: the file does not say {demand}"
 
 
 def test_two_ranks_need_to_know_whether_they_share_a_node() -> None:
     text = title("Latency", "Latency (us)", "8   1.50")
-    assert complaint(text, Told(p=8)).endswith("add --nodes 1, or --nodes 2 for one rank on each")
+    assert complaint(text, UserMetadata(p=8)).endswith(
+        "add --nodes 1, or --nodes 2 for one rank on each"
+    )
 
 
-@pytest.mark.parametrize("told", [Told(p=8, nodes=3), Told(p=8, nodes=2, ppn=2), Told(p=3, ppn=2)])
-def test_ranks_that_do_not_fit_the_nodes_are_refused(told: Told) -> None:
+@pytest.mark.parametrize(
+    "told",
+    [UserMetadata(p=8, nodes=3), UserMetadata(p=8, nodes=2, ppn=2), UserMetadata(p=3, ppn=2)],
+)
+def test_ranks_that_do_not_fit_the_nodes_are_refused(told: UserMetadata) -> None:
     assert "line 4" in complaint(ALLREDUCE, told)
     named = [name for name in ("p", "nodes", "ppn") if getattr(told, name)]
     assert complaint(ALLREDUCE, told).endswith("correct --" + " or --".join(named))
@@ -196,7 +204,7 @@ def test_ranks_that_do_not_fit_the_nodes_are_refused(told: Told) -> None:
 @pytest.mark.parametrize("value", [0, -1, 2**31])
 def test_options_out_of_range_are_refused(value: int) -> None:
     with pytest.raises(InputError, match="--nodes"):
-        Told(nodes=value)
+        UserMetadata(nodes=value)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +234,7 @@ def test_what_is_cut_off_is_refused() -> None:
 
 def test_every_prefix_gives_the_first_rows_or_a_sentence() -> None:
     text = ALLREDUCE + FULL
-    whole = parse_results(text, told=EIGHT)
+    whole = parse_results(text, metadata=EIGHT)
     refused = 0
     for end in range(len(text)):
         try:
@@ -253,7 +261,9 @@ def test_a_form_that_it_is_not_is_refused() -> None:
     ],
 )
 def test_the_samples_are_read(shared: Path, name: str, kind: str, rows: int) -> None:
-    found = read_results(shared / f"data/samples/osu/osu_{name}.out", told=Told(p=2, nodes=1))
+    found = read_results(
+        shared / f"data/samples/osu/osu_{name}.out", metadata=UserMetadata(p=2, nodes=1)
+    )
     assert len(found) == rows
-    assert {(reading.benchmark.kind, reading.left_out) for reading in found} == {(kind, "")}
+    assert {(reading.benchmark.kind, reading.exclusion_reason) for reading in found} == {(kind, "")}
     assert sorted(reading.nbytes or 0 for reading in found) == [r.nbytes for r in found]

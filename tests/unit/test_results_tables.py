@@ -9,9 +9,9 @@ import pytest
 from tests.conftest import ROOT
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.importers import Reading, Shape, Told, parse_results, read_results
+from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results, read_results
 from tuner.importers.algorithm_names import algorithm_name, library_name
-from tuner.importers.csv_table import COLUMNS, STEMS
+from tuner.importers.csv_table import COLUMN_ALIASES, TIME_COLUMN_STEMS
 
 HEAD = (
     "system,run,collective,nodes,ppn,ranks,lib,lib_version,gpu,algorithm,size_bytes,n_iter,min_us,"
@@ -28,22 +28,22 @@ SUMMARIZED = (
 )
 
 
-def only(text: str, told: Told | None = None) -> Reading:
-    (reading,) = parse_results(text, told=told)
+def only(text: str, told: UserMetadata | None = None) -> BenchmarkResult:
+    (reading,) = parse_results(text, metadata=told)
     return reading
 
 
-def complaint(text: str, told: Told | None = None, source: str = "t.csv") -> str:
+def complaint(text: str, told: UserMetadata | None = None, source: str = "t.csv") -> str:
     with pytest.raises(InputError) as refused:
-        parse_results(text, told=told, source=source)
+        parse_results(text, metadata=told, source=source)
     return str(refused.value)
 
 
 def test_the_names_of_columns_are_documented() -> None:
     text = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
-    for name in (name for names in COLUMNS.values() for name in names):
+    for name in (name for names in COLUMN_ALIASES.values() for name in names):
         assert f"`{name}`" in text
-    for stem in STEMS:
+    for stem in TIME_COLUMN_STEMS:
         assert f"`{stem}_`" in text
 
 
@@ -52,10 +52,10 @@ def test_columns_say_what_they_are() -> None:
     assert (reading.benchmark.kind, reading.benchmark.subject) == ("collective", "allgather")
     assert (reading.nbytes, reading.line, reading.iterations) == (64, 2, 1000)
     assert reading.samples == pytest.approx((5.5e-6,))
-    assert (reading.low, reading.high) == pytest.approx((4.5e-6, 6.5e-6))
+    assert (reading.min_seconds, reading.max_seconds) == pytest.approx((4.5e-6, 6.5e-6))
     assert (reading.library, reading.cluster, reading.run) == ("openmpi 4.1.6", "leo", "r1")
     assert (reading.algorithm, reading.memory, reading.statistic) == ("ring", "host", "median_us")
-    assert reading.shape == Shape(8, 4, 2)
+    assert reading.rank_counts == RankCounts(8, 4, 2)
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,21 @@ def test_delimiters_comments_and_banners(delimiter: str) -> None:
 def test_what_no_column_says_is_told_or_demanded() -> None:
     text = "size_bytes,algorithm,time_us\n64,2. chain,5.25\n"
     assert "add --p and --nodes" in complaint(text)
-    assert "add --collective" in complaint(text, Told(p=4, nodes=2))
-    reading = only(text, Told(p=4, nodes=2, collective="bcast", memory="cuda", algorithm="x"))
+    assert "add --collective" in complaint(text, UserMetadata(p=4, nodes=2))
+    reading = only(
+        text, UserMetadata(p=4, nodes=2, collective="bcast", memory="cuda", algorithm="x")
+    )
     assert (reading.benchmark.subject, reading.algorithm) == ("bcast", "chain")
-    assert (reading.memory, reading.shape) == ("cuda", Shape(4, 2, 2))
-    assert "there is no collective 'sing'" in complaint(text, Told(collective="sing"))
+    assert (reading.memory, reading.rank_counts) == ("cuda", RankCounts(4, 2, 2))
+    assert "there is no collective 'sing'" in complaint(text, UserMetadata(collective="sing"))
 
 
 def test_where_there_are_no_options_a_column_is_asked_for() -> None:
     """Of `tuner evaluate` and `tuner train`, which named options that they lack."""
-    silent, text = Told(options=False), "size_bytes,algorithm,time_us\n64,2. chain,5.25\n"
+    silent, text = (
+        UserMetadata(has_options=False),
+        "size_bytes,algorithm,time_us\n64,2. chain,5.25\n",
+    )
     wanted = "add columns p and nodes, or read it by `tuner import-results` with --p and --nodes"
     assert complaint(text, silent).endswith(wanted)
     counted = "collective,ranks,size_bytes,time_us\nbcast,4,64,5.25\n"
@@ -106,14 +111,18 @@ def test_pairs_of_nodes_are_runs() -> None:
         f"{head}\nc,2.28.7,n1,n2,1,sendrecv_perf,64,5.25\nc,2.28.7,n1,n3,4,all_reduce_perf,64,7\n"
     )
     pair, eight = parse_results(text)
-    assert (pair.benchmark.kind, pair.shape, pair.run) == ("exchange", Shape(2, 2, 1), "n1 n2")
-    assert (eight.benchmark.subject, eight.shape) == ("allreduce", Shape(8, 2, 4))
+    assert (pair.benchmark.kind, pair.rank_counts, pair.run) == (
+        "exchange",
+        RankCounts(2, 2, 1),
+        "n1 n2",
+    )
+    assert (eight.benchmark.subject, eight.rank_counts) == ("allreduce", RankCounts(8, 2, 4))
     assert (pair.library, pair.memory) == ("nccl 2.28.7", "cuda")
 
 
 def test_unknown_collectives_and_empty_times_are_read_all_the_same() -> None:
     assert only(SMALL.replace("bcast", "scan")).benchmark.kind == ""
-    assert only(SMALL.replace("5.25", "")).left_out == "no time is told"
+    assert only(SMALL.replace("5.25", "")).exclusion_reason == "no time is told"
 
 
 @pytest.mark.parametrize(
@@ -147,11 +156,11 @@ def test_ranks_must_be_nodes_times_ppn() -> None:
     said = "line 2: 9 ranks are not 4 nodes of 2 ranks each: correct "
     columns = f"{said}ranks or nodes or ppn in that row"
     assert complaint(wrong).endswith(columns)
-    assert complaint(wrong, Told(options=False)).endswith(columns)
+    assert complaint(wrong, UserMetadata(has_options=False)).endswith(columns)
     told = (
         "line 2: 9 ranks are not 2 nodes of 4 ranks each: correct nodes or ppn in that row or --p"
     )
-    assert complaint(SMALL, Told(p=9)).endswith(told)
+    assert complaint(SMALL, UserMetadata(p=9)).endswith(told)
     assert "line 2: the memory cannot be 'tape'" in complaint(
         f"{HEAD}\n{ROW}\n".replace(",no,", ",tape,")
     )
@@ -163,15 +172,15 @@ def test_ranks_must_be_nodes_times_ppn() -> None:
 def test_metrics_of_pairs() -> None:
     head = "pairs,buffer,metric,size_bytes,value"
     text = f"{head}\n1,gpu,multi_lat_us,8,1.5\n4,cpu,mbw_MBps,1000,500\n4,cpu,mbw_MBps,1000,0\n"
-    latency, burst, none = parse_results(text, told=Told(nodes=2))
-    assert (latency.benchmark.kind, latency.shape, latency.memory) == (
+    latency, burst, none = parse_results(text, metadata=UserMetadata(nodes=2))
+    assert (latency.benchmark.kind, latency.rank_counts, latency.memory) == (
         "pingpong",
-        Shape(2, 2, 1),
+        RankCounts(2, 2, 1),
         "cuda",
     )
     assert latency.samples == pytest.approx((1.5e-6,))
     assert burst.samples == pytest.approx((64 * 4 * 1000 / 500e6,))
-    assert (burst.shape, burst.params) == (Shape(8, 2, 4), {"messages": 64})
+    assert (burst.rank_counts, burst.params) == (RankCounts(8, 2, 4), {"messages": 64})
     assert none.samples == ()
     assert "--nodes" in complaint(text)
 
@@ -180,8 +189,8 @@ def test_metrics_with_units_but_without_sizes() -> None:
     text = "metric,src,dst,value,unit\nlatency,0,1,2.5,us\nbidirectional_bandwidth,0,1,20,GB/s\n"
     latency, both = parse_results(text)
     assert latency.samples == pytest.approx((2.5e-6,))
-    assert (both.rate, both.samples) == (20e9, ())
-    assert "bytes" in latency.left_out
+    assert (both.bytes_per_second, both.samples) == (20e9, ())
+    assert "bytes" in latency.exclusion_reason
     assert "line 2: 'parsec' is no unit" in complaint(text.replace(",us", ",parsec"))
     assert "neither a latency" in complaint(text.replace("latency", "colour"))
 
@@ -191,9 +200,13 @@ def test_expressions_with_their_library() -> None:
     text = (
         f"{head}\nstats(lat_impi),8,median,1.5\nstats(lat_impi),8,std,.1\nbw_mean_all,8,MPICH,4\n"
     )
-    median, spread, rate = parse_results(text, told=Told(nodes=2))
-    assert (median.library, median.benchmark.kind, median.left_out) == ("impi", "pingpong", "")
-    assert (spread.samples, spread.left_out) == ((), "a std beside the typical value")
+    median, spread, rate = parse_results(text, metadata=UserMetadata(nodes=2))
+    assert (median.library, median.benchmark.kind, median.exclusion_reason) == (
+        "impi",
+        "pingpong",
+        "",
+    )
+    assert (spread.samples, spread.exclusion_reason) == ((), "a std beside the typical value")
     assert (rate.library, rate.benchmark.kind) == ("mpich", "burst")
 
 
@@ -318,16 +331,18 @@ NAME = "d/16_ring_over_int32.csv"
 
 
 def test_iterations_become_samples_after_the_warm_up() -> None:
-    (reading,) = parse_results(ITERATIONS, told=Told(nodes=2, collective="bcast"), source=NAME)
+    (reading,) = parse_results(
+        ITERATIONS, metadata=UserMetadata(nodes=2, collective="bcast"), source=NAME
+    )
     assert reading.samples == pytest.approx((1e-6, 3e-6, 2e-6, 4e-6))
     assert reading.seconds == pytest.approx(2.5e-6)
     assert (reading.nbytes, reading.algorithm, reading.run) == (64, "ring_over", "d")
-    assert reading.shape == Shape(2, 2, 1)
+    assert reading.rank_counts == RankCounts(2, 2, 1)
 
 
 def test_iterations_of_the_slowest_rank_alone() -> None:
     text = "highest\n1000\n\n2000\n"
-    told = Told(nodes=2, ppn=4, collective="allreduce")
+    told = UserMetadata(nodes=2, ppn=4, collective="allreduce")
     (reading,) = parse_results(text, "pico", told, source="16_default_ompi_double.csv")
     assert (reading.nbytes, reading.algorithm) == (128, "default")
     assert reading.samples == pytest.approx((1e-6, 2e-6))
@@ -346,21 +361,21 @@ def test_iterations_of_the_slowest_rank_alone() -> None:
     ],
 )
 def test_damaged_iterations_are_refused(text: str, source: str, said: str) -> None:
-    told = Told(p=2, nodes=2, collective="bcast")
+    told = UserMetadata(p=2, nodes=2, collective="bcast")
     assert said in complaint(text, told, source)
 
 
 def test_iterations_of_nobody_knows_what_are_refused() -> None:
-    assert "add --collective" in complaint(ITERATIONS, Told(nodes=2), NAME)
-    assert "add --nodes" in complaint(ITERATIONS, Told(collective="bcast"), NAME)
+    assert "add --collective" in complaint(ITERATIONS, UserMetadata(nodes=2), NAME)
+    assert "add --nodes" in complaint(ITERATIONS, UserMetadata(collective="bcast"), NAME)
 
 
 def test_a_summary_is_in_nanoseconds() -> None:
     reading = only(f"{SUMMARY}\n{SUMMARIZED}\n")
     assert reading.samples == pytest.approx((5.5e-6,))
-    assert (reading.low, reading.high) == pytest.approx((4.5e-6, 9e-6))
+    assert (reading.min_seconds, reading.max_seconds) == pytest.approx((4.5e-6, 9e-6))
     assert (reading.benchmark.subject, reading.algorithm) == ("allreduce", "default")
-    assert (reading.shape, reading.memory, reading.run) == (Shape(8, 4, 2), "cuda", "t1")
+    assert (reading.rank_counts, reading.memory, reading.run) == (RankCounts(8, 4, 2), "cuda", "t1")
 
 
 # ---- the reference data
@@ -375,19 +390,23 @@ def test_a_summary_is_in_nanoseconds() -> None:
         ("pico/mn5_h100_nccl.csv", 270, None),
         ("abci2/a100_collectives.csv", 888, None),
         ("abci2/a100_intranode_p2p.csv", 512, None),
-        ("abci2/a100_pt2pt_internode.csv", 282, Told(nodes=2)),
+        ("abci2/a100_pt2pt_internode.csv", 282, UserMetadata(nodes=2)),
         ("aws_c5n_mpi/algorithms_8x36.csv", 605, None),
         ("aws_c5n_mpi/default_scaling.csv", 240, None),
-        ("aws_c5n_mpi/pt2pt.csv", 1234, Told(p=72, nodes=2)),
+        ("aws_c5n_mpi/pt2pt.csv", 1234, UserMetadata(p=72, nodes=2)),
         ("nccl_tests_cluster_h100/all_pairs.csv", 8840, None),
-        ("ompi_collectives_tuning_example/detail.csv", 168, Told(ppn=1, collective="gather")),
+        (
+            "ompi_collectives_tuning_example/detail.csv",
+            168,
+            UserMetadata(ppn=1, collective="gather"),
+        ),
     ],
 )
-def test_the_sets_are_read(shared: Path, name: str, rows: int, told: Told | None) -> None:
-    found = read_results(shared / "data" / name, told=told)
+def test_the_sets_are_read(shared: Path, name: str, rows: int, told: UserMetadata | None) -> None:
+    found = read_results(shared / "data" / name, metadata=told)
     assert len(found) == rows
     assert [reading.line for reading in found] == list(range(2, rows + 2))
-    assert all(reading.samples or reading.left_out for reading in found)
+    assert all(reading.samples or reading.exclusion_reason for reading in found)
 
 
 def test_a_known_row_of_the_sets(shared: Path) -> None:

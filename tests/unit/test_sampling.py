@@ -8,9 +8,15 @@ import pytest
 
 from tuner.base.arrays import FloatArray
 from tuner.base.statistics import median_interval, midmean, relative_half_width
-from tuner.core.speedup import over_launches, paired_gain, separate_gain
-from tuner.probe.probe_plan import FEWEST
-from tuner.probe.sampling import MOST, Account, next_look, order, settled
+from tuner.core.speedup import mean_over_launches, paired_speedup, unpaired_speedup
+from tuner.probe.probe_plan import MIN_REPETITIONS
+from tuner.probe.sampling import (
+    MAX_REPETITIONS,
+    TimeBudget,
+    is_precise_enough,
+    next_check,
+    shuffled_order,
+)
 
 
 def noisy(rng: np.random.Generator, seconds: float, spread: float, count: int = 60) -> FloatArray:
@@ -18,19 +24,19 @@ def noisy(rng: np.random.Generator, seconds: float, spread: float, count: int = 
 
 
 def test_order_is_a_permutation_that_changes_with_the_repetition() -> None:
-    orders = {tuple(order(seed=3, repetition=k, arms=6)) for k in range(20)}
+    orders = {tuple(shuffled_order(seed=3, repetition=k, count=6)) for k in range(20)}
     assert all(sorted(one) == list(range(6)) for one in orders)
     assert len(orders) > 15
-    assert tuple(order(3, 7, 6)) == tuple(order(3, 7, 6))
+    assert tuple(shuffled_order(3, 7, 6)) == tuple(shuffled_order(3, 7, 6))
 
 
 def test_every_arm_is_first_now_and_then() -> None:
-    assert {int(order(1, k, 5)[0]) for k in range(60)} == set(range(5))
+    assert {int(shuffled_order(1, k, 5)[0]) for k in range(60)} == set(range(5))
 
 
 @pytest.mark.parametrize("arms", [1, 2, 7])
 def test_every_arm_runs_as_early_as_late(arms: int) -> None:
-    places = np.array([np.argsort(order(1, k, arms)) for k in range(20)])
+    places = np.array([np.argsort(shuffled_order(1, k, arms)) for k in range(20)])
     assert (places.mean(axis=0) == (arms - 1) / 2).all()
 
 
@@ -38,39 +44,39 @@ def test_settled_waits_for_the_noisy_contender_and_not_for_the_hopeless_one() ->
     rng = np.random.default_rng(0)
     quiet, noisy_rival = noisy(rng, 1e-5, 0.01), noisy(rng, 1e-5, 0.5)
     noisy_loser = noisy(rng, 9e-5, 0.5)
-    assert settled(np.column_stack([quiet, quiet]), 0.03)
-    assert not settled(np.column_stack([quiet, noisy_rival]), 0.03)
-    assert settled(np.column_stack([quiet, noisy_loser]), 0.03)
+    assert is_precise_enough(np.column_stack([quiet, quiet]), 0.03)
+    assert not is_precise_enough(np.column_stack([quiet, noisy_rival]), 0.03)
+    assert is_precise_enough(np.column_stack([quiet, noisy_loser]), 0.03)
 
 
 def test_settled_waits_for_every_size_of_a_ladder() -> None:
     rng = np.random.default_rng(0)
     short, long = noisy(rng, 1e-6, 0.01), noisy(rng, 1e-3, 0.5)
-    assert settled(np.column_stack([short, long]), 0.03)
-    assert not settled(np.column_stack([short, long]), 0.03, compete=False)
+    assert is_precise_enough(np.column_stack([short, long]), 0.03)
+    assert not is_precise_enough(np.column_stack([short, long]), 0.03, is_comparison=False)
 
 
 def test_settled_always_wants_the_reference_precise() -> None:
     rng = np.random.default_rng(0)
     slow_reference, best = noisy(rng, 9e-5, 0.5), noisy(rng, 1e-5, 0.01)
-    assert not settled(np.column_stack([slow_reference, best]), 0.03)
+    assert not is_precise_enough(np.column_stack([slow_reference, best]), 0.03)
 
 
 def test_settled_needs_the_fewest_samples_however_alike_they_are() -> None:
-    assert not settled(np.ones((FEWEST - 1, 2)), 0.03)
-    assert settled(np.ones((FEWEST, 2)), 0.03)
+    assert not is_precise_enough(np.ones((MIN_REPETITIONS - 1, 2)), 0.03)
+    assert is_precise_enough(np.ones((MIN_REPETITIONS, 2)), 0.03)
 
 
 def test_looks_grow_rarer() -> None:
-    looks = [next_look(0)]
-    while looks[-1] < MOST:
-        looks.append(next_look(looks[-1]))
-    assert looks[0] == FEWEST
+    looks = [next_check(0)]
+    while looks[-1] < MAX_REPETITIONS:
+        looks.append(next_check(looks[-1]))
+    assert looks[0] == MIN_REPETITIONS
     assert len(looks) < 30
 
 
 def test_account_hands_unused_seconds_to_later_points() -> None:
-    account = Account(10.0, [1.0, 1.0, 2.0])
+    account = TimeBudget(10.0, [1.0, 1.0, 2.0])
     assert account.allot(1.0) == pytest.approx(2.5)
     account.spend(0.5)
     assert account.allot(1.0) == pytest.approx(9.5 / 3)
@@ -106,7 +112,7 @@ def test_paired_gain_cancels_what_hits_both() -> None:
     disturbance = rng.lognormal(sigma=0.5, size=80)
     default = 2e-5 * disturbance
     chosen = 1e-5 * disturbance * rng.lognormal(sigma=0.01, size=80)
-    gain, low, high = paired_gain([default.tolist()], [chosen.tolist()])
+    gain, low, high = paired_speedup([default.tolist()], [chosen.tolist()])
     assert low < 2.0 < high
     assert high - low < 0.15  # unpaired, this disturbance would make it wider than 0.5
     assert gain == pytest.approx(midmean(default) / midmean(chosen))
@@ -125,7 +131,7 @@ def test_a_call_that_takes_one_of_two_times_is_known_sooner_than_by_medians() ->
     rng = np.random.default_rng(7)
     long = midmean(rng.choice([1.3e-1, 2.2e-1], 10**5))
     taken = rng.choice([1.3e-1, 2.2e-1], (300, 8))
-    found = [over_launches([some.tolist()]) for some in taken]
+    found = [mean_over_launches([some.tolist()]) for some in taken]
     off = np.mean([abs(math.log(each[0] / long)) for each in found])
     assert off < 0.75 * np.mean(np.abs(np.log(np.median(taken, axis=1) / long)))
     assert np.mean([low <= long <= high for _, low, high in found]) >= 0.9
@@ -133,36 +139,36 @@ def test_a_call_that_takes_one_of_two_times_is_known_sooner_than_by_medians() ->
 
 def test_paired_gain_refuses_series_of_different_length() -> None:
     with pytest.raises(ValueError, match="not paired"):
-        paired_gain([[1.0, 2.0]], [[1.0]])
+        paired_speedup([[1.0, 2.0]], [[1.0]])
 
 
 def test_a_gain_of_samples_that_were_not_taken_side_by_side() -> None:
     rng = np.random.default_rng(5)
     default = [noisy(rng, 1.3e-5, 0.1, 20).tolist(), noisy(rng, 1.3e-5, 0.1, 20).tolist()]
     chosen = [noisy(rng, 1e-5, 0.1, 20).tolist()]
-    gain, low, high = separate_gain(default, chosen)
+    gain, low, high = unpaired_speedup(default, chosen)
     assert gain == pytest.approx(midmean(np.ravel(default)) / midmean(chosen[0]))
     assert 1.1 < low < 1.3 < high < 1.5
-    alone = separate_gain(default[:1], chosen)
+    alone = unpaired_speedup(default[:1], chosen)
     assert high / low < alone[2] / alone[1]  # launches tell more than one of them
-    same = separate_gain(chosen, chosen)
+    same = unpaired_speedup(chosen, chosen)
     assert same[1] < 0.97 < 1.03 < same[2]  # drawn apart, though they are the same numbers
     with pytest.raises(ValueError, match="no samples"):
-        separate_gain([], chosen)
+        unpaired_speedup([], chosen)
 
 
 def test_launches_that_disagree_settle_nothing() -> None:
     """Twice as fast in two launches, twice as slow in two: repetitions cannot outvote launches."""
     steady = [[1e-5] * 100] * 4
     swinging = [[0.5e-5] * 100, [2e-5] * 100] * 2
-    gain, low, high = paired_gain(steady, swinging)
+    gain, low, high = paired_speedup(steady, swinging)
     assert gain == pytest.approx(1.0)
     assert low < 0.8
     assert high > 1.25
-    centre, lowest, highest = over_launches(swinging)
+    centre, lowest, highest = mean_over_launches(swinging)
     assert centre == pytest.approx(1e-5)
     assert lowest < 0.6e-5 < 1.7e-5 < highest
-    assert over_launches(steady) == pytest.approx((1e-5, 1e-5, 1e-5))
+    assert mean_over_launches(steady) == pytest.approx((1e-5, 1e-5, 1e-5))
 
 
 def test_a_gain_in_every_launch_is_one() -> None:
@@ -170,7 +176,7 @@ def test_a_gain_in_every_launch_is_one() -> None:
     placements = [1e-5, 3e-5, 1e-5, 2e-5]
     default = [(t * rng.lognormal(sigma=0.05, size=40)).tolist() for t in placements]
     chosen = [(t / 1.2 * rng.lognormal(sigma=0.05, size=40)).tolist() for t in placements]
-    gain, low, high = paired_gain(default, chosen)
+    gain, low, high = paired_speedup(default, chosen)
     assert 1.15 < low < gain < high < 1.25
 
 
@@ -186,8 +192,8 @@ def test_intervals_of_few_samples_hold_the_truth_as_often_as_they_say(count: int
     size = (600, 2, count)
     taken = rng.choice([1e-5, 1.5e-5], size) * rng.lognormal(sigma=0.01, size=size)
     pairs = [([(1.2 * slow).tolist()], [fast.tolist()]) for slow, fast in taken]
-    assert share((paired_gain(*pair) for pair in pairs), 1.2) >= 0.95
-    assert share((separate_gain(*pair) for pair in pairs), 1.2) >= 0.95
+    assert share((paired_speedup(*pair) for pair in pairs), 1.2) >= 0.95
+    assert share((unpaired_speedup(*pair) for pair in pairs), 1.2) >= 0.95
 
 
 def launched(
@@ -207,8 +213,8 @@ def test_intervals_of_few_launches_hold_the_truth_as_often_as_they_say(
         (launched(rng, 1.2e-5, launches, apart), launched(rng, 1e-5, launches, apart))
         for _ in range(600)
     ]
-    assert 0.93 <= share((paired_gain(*pair) for pair in pairs), 1.2) <= 0.97
-    assert 0.93 <= share((over_launches(default) for default, _ in pairs), 1.2e-5) <= 0.97
+    assert 0.93 <= share((paired_speedup(*pair) for pair in pairs), 1.2) <= 0.97
+    assert 0.93 <= share((mean_over_launches(default) for default, _ in pairs), 1.2e-5) <= 0.97
 
 
 def test_one_launch_is_as_uncertain_as_launches_usually_are_apart() -> None:
@@ -216,8 +222,8 @@ def test_one_launch_is_as_uncertain_as_launches_usually_are_apart() -> None:
     rng, usual = np.random.default_rng(13), 0.015
     alone = [launched(rng, 1e-5, 1, usual, 40) for _ in range(600)]
     pairs = [(launched(rng, 1.2e-5, 1, usual, 40), launched(rng, 1e-5, 1, 0.0, 40)) for _ in alone]
-    assert 0.93 <= share(map(over_launches, alone), 1e-5) <= 0.98
-    assert 0.93 <= share((paired_gain(*pair) for pair in pairs), 1.2) <= 0.98
+    assert 0.93 <= share(map(mean_over_launches, alone), 1e-5) <= 0.98
+    assert 0.93 <= share((paired_speedup(*pair) for pair in pairs), 1.2) <= 0.98
 
 
 @pytest.mark.parametrize("launches", [(1, 1), (3, 1)])
@@ -231,5 +237,5 @@ def test_samples_of_different_launches_are_as_uncertain_as_these_are_apart(
             launched(rng, seconds, count, usual, 40)
             for seconds, count in zip((1.2e-5, 1e-5), launches, strict=True)
         )
-        found.append(separate_gain(slow, fast))
+        found.append(unpaired_speedup(slow, fast))
     assert 0.93 <= share(found, 1.2) <= 0.99

@@ -11,25 +11,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.base.errors import InputError
-from tuner.cli.tune import few_launches
+from tuner.cli.tune import launch_count_cautions
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.core.table import Choice, Key, Rule, TuningTable
-from tuner.select.baselines import Pick
-from tuner.select.build_rules import tabulate
-from tuner.select.cases import SIZE, Case, cases_of_measurements
-from tuner.select.constraints import ANYTHING, Constraints
-from tuner.select.dataset import NOISE, Point, Row, by_point, label
-from tuner.select.evaluate import OURS, contestants, evaluate
-from tuner.select.lookup import lookup
-from tuner.select.regret import summary
+from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
+from tuner.select.baselines import SelectFunction
+from tuner.select.build_rules import table_from_comparisons
+from tuner.select.cases import LEAVE_SIZE_OUT, EvaluationCase, cases_from_measurements
+from tuner.select.constraints import UNCONSTRAINED, Constraints
+from tuner.select.dataset import (
+    MIN_GAIN,
+    CallPoint,
+    Observation,
+    build_observations,
+    group_by_point,
+)
+from tuner.select.evaluate import TUNER, evaluate, selector_trainers
+from tuner.select.lookup import lookup_rule
+from tuner.select.regret import summarise_regret
 from tuner.select.selector import train
-from tuner.select.significance import hold, hold_all
+from tuner.select.significance import compare_all_with_default, compare_with_default
 
 CLUSTER = Cluster("ares", nodes=1, cores=4, cpu="any cpu", memory=2**30)
 LADDER = tuple(4**k for k in range(2, 11))  # 16 B to 1 MiB
-DEFAULT, TREE, RING = Choice(), Choice("binomial"), Choice("ring", {"segment": 4096})
-Times = Mapping[Choice, Callable[[int], float]]
+DEFAULT, TREE, RING = (
+    AlgorithmConfig(),
+    AlgorithmConfig("binomial"),
+    AlgorithmConfig("ring", {"segment": 4096}),
+)
+Times = Mapping[AlgorithmConfig, Callable[[int], float]]
 # The tree starts fast, the ring moves bytes fast: they cross where 9 us = 0.9 ns * nbytes: 10 kB.
 CROSSING: Times = {
     DEFAULT: lambda n: 2e-5 + 2e-9 * n,
@@ -38,14 +48,18 @@ CROSSING: Times = {
 }
 
 
-def simulate(point: Point, choice: Choice) -> float:
+def simulate(point: CallPoint, choice: AlgorithmConfig) -> float:
     """Right in shape, wrong by a constant factor; the tree's is hopelessly optimistic."""
     factor = {"binomial": 0.1, "ring": 0.8}.get(choice.algorithm)
     return math.nan if factor is None else factor * CROSSING[choice](point.nbytes)
 
 
 def series(
-    algorithm: Choice, nbytes: int, samples: Iterable[float], collective: str = "bcast", p: int = 4
+    algorithm: AlgorithmConfig,
+    nbytes: int,
+    samples: Iterable[float],
+    collective: str = "bcast",
+    p: int = 4,
 ) -> Measurement:
     taken = tuple(map(float, samples))
     return Measurement(
@@ -77,21 +91,23 @@ def measured(taken: Sequence[Measurement]) -> Measurements:
     return Measurements(CLUSTER, "openmpi 5.0.11", {"seed": 1}, tuple(taken))
 
 
-def order_safe(collective: Collective, choice: Choice) -> bool:
-    return not collective.reduces or choice.algorithm != "ring"
+def order_safe(collective: Collective, choice: AlgorithmConfig) -> bool:
+    return not collective.is_reduction or choice.algorithm != "ring"
 
 
-def table_of(measurements: Measurements, constraints: Constraints = ANYTHING) -> TuningTable:
-    rows = label(measurements, simulate)
-    return tabulate(measurements, hold_all(rows), train(rows, simulate), order_safe, constraints)
+def table_of(measurements: Measurements, constraints: Constraints = UNCONSTRAINED) -> TuningTable:
+    rows = build_observations(measurements, simulate)
+    return table_from_comparisons(
+        measurements, compare_all_with_default(rows), train(rows, simulate), order_safe, constraints
+    )
 
 
 def ladder_of(table: TuningTable, operators: str = "any") -> tuple[Rule, ...]:
-    return table.ladder(Key(table.keys[0].collective, 1, 4, "host", operators))
+    return table.rules_for(RuleKey(table.keys[0].collective, 1, 4, "host", operators))
 
 
-def point(nbytes: int, collective: str = "bcast", ppn: int = 4) -> Point:
-    return Point(Collective(collective), 1, ppn, "host", nbytes)
+def point(nbytes: int, collective: str = "bcast", ppn: int = 4) -> CallPoint:
+    return CallPoint(Collective(collective), 1, ppn, "host", nbytes)
 
 
 # rows
@@ -100,12 +116,12 @@ def point(nbytes: int, collective: str = "bcast", ppn: int = 4) -> Point:
 def test_a_row_is_a_call_and_a_choice_with_measured_and_simulated_time() -> None:
     taken = [series(DEFAULT, 64, [3e-6, 1e-6, 2e-6]), series(TREE, 64, [4e-6] * 7)]
     pingpong = Measurement("pingpong", "node", 1, 2, 2, 64, (1e-6,))
-    default, tree = label(measured([pingpong, *taken]), simulate)
-    assert (default.point, default.choice) == (point(64), DEFAULT)
-    assert default.typical == 2e-6
+    default, tree = build_observations(measured([pingpong, *taken]), simulate)
+    assert (default.point, default.config) == (point(64), DEFAULT)
+    assert default.seconds == 2e-6
     assert (default.low, default.high) == pytest.approx((1e-6, 3e-6), rel=5e-3)
-    assert math.isnan(default.simulated)
-    assert tree.simulated == simulate(point(64), TREE)
+    assert math.isnan(default.simulated_seconds)
+    assert tree.simulated_seconds == simulate(point(64), TREE)
     assert default.point.p == 4
 
 
@@ -125,49 +141,53 @@ def test_a_row_is_a_call_and_a_choice_with_measured_and_simulated_time() -> None
 )
 def test_rows_refuse_what_cannot_be_compared(taken: list[Measurement], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        label(measured(taken), simulate)
+        build_observations(measured(taken), simulate)
 
 
 # selector
 
 
 def test_the_selector_is_exact_where_measured_and_sensible_between() -> None:
-    rows = label(probe(CROSSING, noise=0.002), simulate)
+    rows = build_observations(probe(CROSSING, noise=0.002), simulate)
     selector = train(rows, simulate)
     for row in rows:
-        assert selector.seconds(row.point, row.choice)[0] == pytest.approx(row.typical, rel=0.01)
+        assert selector.predict_seconds(row.point, row.config)[0] == pytest.approx(
+            row.seconds, rel=0.01
+        )
     for nbytes in (100, 3000, 200_000):
         for choice in (TREE, RING):
             truth = CROSSING[choice](nbytes)
-            expected, low, high = selector.seconds(point(nbytes), choice)
+            expected, low, high = selector.predict_seconds(point(nbytes), choice)
             assert expected == pytest.approx(truth, rel=0.02)
             assert low < truth < high
-        assert selector.seconds(point(nbytes), DEFAULT)[0] == pytest.approx(
+        assert selector.predict_seconds(point(nbytes), DEFAULT)[0] == pytest.approx(
             CROSSING[DEFAULT](nbytes), rel=0.2
         )
 
 
 def test_the_selector_is_less_certain_further_from_the_measurements() -> None:
-    selector = train(label(probe(CROSSING), simulate), simulate)
+    selector = train(build_observations(probe(CROSSING), simulate), simulate)
 
     def width(nbytes: int) -> float:
-        _, low, high = selector.seconds(point(nbytes), TREE)
+        _, low, high = selector.predict_seconds(point(nbytes), TREE)
         return high / low
 
     assert width(1024) < width(1536) < width(2048) < width(LADDER[-1] * 16)
 
 
 def test_without_any_schedule_the_measurements_alone_are_interpolated() -> None:
-    def blind(_point: Point, _choice: Choice) -> float:
+    def blind(_point: CallPoint, _choice: AlgorithmConfig) -> float:
         return math.nan
 
-    rows = label(probe({DEFAULT: lambda n: 1e-8 * n}, 0.001), blind)
+    rows = build_observations(probe({DEFAULT: lambda n: 1e-8 * n}, 0.001), blind)
     selector = train(rows, blind)
-    assert selector.seconds(point(2**11), DEFAULT)[0] == pytest.approx(1e-8 * 2**11, rel=0.1)
+    assert selector.predict_seconds(point(2**11), DEFAULT)[0] == pytest.approx(
+        1e-8 * 2**11, rel=0.1
+    )
 
 
 def test_the_selector_chooses_the_fastest_at_unmeasured_sizes() -> None:
-    selector = train(label(probe(CROSSING), simulate), simulate)
+    selector = train(build_observations(probe(CROSSING), simulate), simulate)
     assert selector.choose(point(100)) == TREE
     assert selector.choose(point(100_000)) == RING
     assert selector.choose(point(100_000), allowed=[TREE]) == TREE
@@ -177,19 +197,19 @@ def test_the_selector_chooses_the_fastest_at_unmeasured_sizes() -> None:
 def test_the_selector_chooses_nothing_that_was_not_measured_nearby() -> None:
     small = {DEFAULT: CROSSING[DEFAULT], TREE: CROSSING[TREE]}
     taken = [*probe(small).series, *probe({RING: CROSSING[RING]}, sizes=LADDER[:2]).series]
-    selector = train(label(measured(taken), simulate), simulate)
+    selector = train(build_observations(measured(taken), simulate), simulate)
     assert selector.covers(point(64), RING)
     assert selector.covers(point(200), RING)
     assert not selector.covers(point(256), RING)
     assert selector.choose(point(2**20)) == TREE
     assert selector.choose(point(2**20 * 8)) == TREE
     assert selector.choose(point(2**20 * 8 + 1)) == DEFAULT
-    assert selector.choose_surely(point(2**20 * 4 + 1)) == DEFAULT
+    assert selector.choose_significant(point(2**20 * 4 + 1)) == DEFAULT
     assert selector.choose(point(2**10, ppn=32)) == TREE
     assert selector.choose(point(2**10, ppn=33)) == DEFAULT
     assert selector.choose(point(2**10, "allreduce")) == DEFAULT
     with pytest.raises(InputError, match="chain was never measured for bcast"):
-        selector.seconds(point(64), Choice("chain"))
+        selector.predict_seconds(point(64), AlgorithmConfig("chain"))
 
 
 def test_nothing_can_be_learned_from_nothing() -> None:
@@ -219,7 +239,7 @@ def test_evidence_says_what_was_measured_and_simulated() -> None:
     first = ring.evidence
     truth = [CROSSING[DEFAULT](n) / CROSSING[RING](n) for n in first.nbytes]
     assert first.gain == pytest.approx(math.prod(truth) ** (1 / len(truth)), rel=0.02)
-    assert 1 + NOISE < first.gain_ci95[0] < first.gain < first.gain_ci95[1]
+    assert 1 + MIN_GAIN < first.gain_ci95[0] < first.gain < first.gain_ci95[1]
     assert first.predicted_s == tuple(simulate(point(n), RING) for n in first.nbytes)
     for n, default, chosen in zip(first.nbytes, first.default_s, first.chosen_s, strict=True):
         assert default == pytest.approx(CROSSING[DEFAULT](n), rel=0.02)
@@ -236,7 +256,7 @@ def test_operators_that_do_not_commute_never_meet_an_unsafe_choice() -> None:
 
 
 def test_what_is_forbidden_is_neither_chosen_nor_the_runner_up() -> None:
-    table = table_of(probe(CROSSING), Constraints(forbidden=frozenset({"ring"})))
+    table = table_of(probe(CROSSING), Constraints(excluded_algorithms=frozenset({"ring"})))
     assert {rule.choice for rule in table.rules} == {DEFAULT, TREE}
     assert not any("ring" in rule.evidence.runner_up for rule in table.rules)
     assert table.provenance["constraints"] == {"forbidden": ["ring"]}
@@ -254,12 +274,12 @@ def test_tables_for_commutative_operators_leave_the_others_alone() -> None:
     table = table_of(some, Constraints(commutative_only=True))
     assert {key.operators for key in table.keys} == {"commutative"}
     with pytest.raises(InputError, match="no rules"):
-        lookup(table, Key(Collective.ALLREDUCE, 1, 4), 64)
+        lookup_rule(table, RuleKey(Collective.ALLREDUCE, 1, 4), 64)
 
 
 @pytest.mark.parametrize("most", range(1, 6))
 def test_a_table_has_no_more_rules_than_wished(most: int) -> None:
-    table = table_of(probe(CROSSING), Constraints(rules=most))
+    table = table_of(probe(CROSSING), Constraints(max_rules=most))
     assert len(table.rules) <= most
     assert ({rule.choice for rule in table.rules} == {DEFAULT}) == (most < 3)
 
@@ -318,7 +338,7 @@ def test_one_ladder_for_all_operators_counts_once() -> None:
     some = probe(safe, collective="allreduce")
     rules = table_of(some).rules
     assert {rule.key.operators for rule in rules} == {"any"}
-    assert table_of(some, Constraints(rules=len(rules))).rules == rules
+    assert table_of(some, Constraints(max_rules=len(rules))).rules == rules
 
 
 def test_rules_for_commutative_operators_that_gain_next_to_nothing_are_left_out() -> None:
@@ -360,7 +380,7 @@ def test_one_size_between_two_rules_has_what_is_next_to_it() -> None:
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.5])
 def test_where_nothing_is_faster_the_library_decides_everywhere(noise: float) -> None:
     same = {DEFAULT: lambda n: 1e-5 + 1e-9 * n} | {
-        Choice(f"copy{i}"): lambda n: 1e-5 + 1e-9 * n for i in range(8)
+        AlgorithmConfig(f"copy{i}"): lambda n: 1e-5 + 1e-9 * n for i in range(8)
     }
     rules = ladder_of(table_of(probe(same, noise)))
     assert {rule.choice for rule in rules} == {DEFAULT}
@@ -373,9 +393,9 @@ def test_where_nothing_is_faster_the_library_decides_everywhere(noise: float) ->
 
 def test_noise_seldom_wins() -> None:
     """Over many points without a difference at most the promised 5 % leave the default."""
-    same = {Choice(f"copy{i}" if i else "default"): lambda _: 1e-5 for i in range(9)}
-    rows = label(probe(same, 0.2, sizes=range(1, 201), seed=3), simulate)
-    contests = [hold(at, own) for at, own in by_point(rows).items()]
+    same = {AlgorithmConfig(f"copy{i}" if i else "default"): lambda _: 1e-5 for i in range(9)}
+    rows = build_observations(probe(same, 0.2, sizes=range(1, 201), seed=3), simulate)
+    contests = [compare_with_default(at, own) for at, own in group_by_point(rows).items()]
     wrong = [contest for contest in contests if contest.winners]
     assert len(wrong) <= 10
 
@@ -387,15 +407,15 @@ def test_many_candidates_do_not_win_by_their_number(launches: int, repetitions: 
     wrong = 0
     for _ in range(100):
         rows = [
-            Row(point(64), choice, dict(enumerate(map(tuple, taken))), 1e-5, 1e-5, 1e-5)
-            for choice in (DEFAULT, *(Choice(f"copy{n}") for n in range(20)))
+            Observation(point(64), choice, dict(enumerate(map(tuple, taken))), 1e-5, 1e-5, 1e-5)
+            for choice in (DEFAULT, *(AlgorithmConfig(f"copy{n}") for n in range(20)))
             for taken in [1e-5 * draw.lognormal(sigma=0.2, size=(launches, repetitions))]
         ]
-        wrong += bool(hold(point(64), rows, noise=0.0).winners)
+        wrong += bool(compare_with_default(point(64), rows, min_gain=0.0).winners)
     assert wrong <= 5
 
 
-def launched(gains: Sequence[float], repetitions: int = 12) -> list[Row]:
+def launched(gains: Sequence[float], repetitions: int = 12) -> list[Observation]:
     """Of one call, with a tree that is so many times faster than the default in each launch."""
     times = {
         DEFAULT: [1e-3 for _ in gains],
@@ -403,7 +423,9 @@ def launched(gains: Sequence[float], repetitions: int = 12) -> list[Row]:
         RING: [2e-3 for _ in gains],
     }
     return [
-        Row(point(64), choice, {n: (one,) * repetitions for n, one in enumerate(each)}, 1, 1, 1)
+        Observation(
+            point(64), choice, {n: (one,) * repetitions for n, one in enumerate(each)}, 1, 1, 1
+        )
         for choice, each in times.items()
     ]
 
@@ -426,7 +448,7 @@ def test_a_gain_that_only_more_launches_can_show_is_told(
     said = (
         "with 2 launches only gains that hardly vary between them are beyond doubt: at 1 of 1 call"
     )
-    found = few_launches(launched(gains, repetitions))
+    found = launch_count_cautions(launched(gains, repetitions))
     assert [sentence.startswith(f"{said} an algorithm") for sentence in found] == [True] * wanting
 
 
@@ -501,8 +523,8 @@ def test_a_candidate_missing_at_one_size_is_not_used_there() -> None:
         if entry.algorithm == "default" or entry.nbytes not in (256, 1024)
     ]
     table = table_of(measured(taken))
-    key = Key(Collective.BCAST, 1, 4)
-    chosen = [lookup(table, key, n).choice for n in (64, 256, 1024, 4096)]
+    key = RuleKey(Collective.BCAST, 1, 4)
+    chosen = [lookup_rule(table, key, n).choice for n in (64, 256, 1024, 4096)]
     assert chosen == [TREE, DEFAULT, DEFAULT, TREE]
 
 
@@ -510,9 +532,9 @@ def test_a_candidate_that_was_wrong_in_one_launch_is_never_used() -> None:
     """A launch that lacks it is one in which its result was wrong."""
     launches = [replace(entry, launch=n) for n in range(4) for entry in probe(CROSSING).series]
     taken = [s for s in launches if (s.launch, s.nbytes, s.algorithm) != (2, 1024, "binomial")]
-    key = Key(Collective.BCAST, 1, 4)
-    assert lookup(table_of(measured(launches)), key, 1024).choice == TREE
-    assert lookup(table_of(measured(taken)), key, 1024).choice == RING
+    key = RuleKey(Collective.BCAST, 1, 4)
+    assert lookup_rule(table_of(measured(launches)), key, 1024).choice == TREE
+    assert lookup_rule(table_of(measured(taken)), key, 1024).choice == RING
 
 
 def test_series_cut_short_are_compared_over_what_they_share() -> None:
@@ -542,12 +564,14 @@ def test_a_missing_default_is_named() -> None:
 
 
 def test_no_collective_makes_no_table() -> None:
-    rows = label(probe(CROSSING), simulate)
+    rows = build_observations(probe(CROSSING), simulate)
     with pytest.raises(InputError, match="run the probe"):
-        tabulate(measured([]), [], train(rows, simulate), order_safe)
+        table_from_comparisons(measured([]), [], train(rows, simulate), order_safe)
 
 
-choices = st.sampled_from([TREE, RING, Choice("chain", {"chains": 2}), Choice("smp")])
+choices = st.sampled_from(
+    [TREE, RING, AlgorithmConfig("chain", {"chains": 2}), AlgorithmConfig("smp")]
+)
 sizes = st.lists(st.integers(0, 2**31), min_size=1, max_size=5, unique=True)
 
 
@@ -568,15 +592,17 @@ def probes(draw: st.DrawFn) -> Measurements:
 def test_the_first_choice_of_a_table_begins_so_too() -> None:
     times = {DEFAULT: lambda n: 1e-4, TREE: lambda n: 2e-5}
     measurements = probe(times, sizes=(64, 256, 1024))
-    rows = label(measurements, simulate)
+    rows = build_observations(measurements, simulate)
 
     def table_from(bound: int) -> TuningTable:
-        return tabulate(
+        return table_from_comparisons(
             measurements,
-            hold_all(rows),
+            compare_all_with_default(rows),
             train(rows, simulate),
             order_safe,
-            redirected=lambda _collective, _choice, _p, nbytes: "too few" if nbytes < bound else "",
+            substitution_reason=lambda _collective, _choice, _p, nbytes: (
+                "too few" if nbytes < bound else ""
+            ),
         )
 
     for bound, begins in ((0, 16), (33, 33), (64, 64)):
@@ -589,15 +615,15 @@ def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
     """Both are as fast as one another half way, where the one would still be made another."""
     taken = {DEFAULT: lambda n: 4e-9 * n, TREE: lambda n: 1e-4 + 1e-9 * n, RING: lambda n: 2.5e-4}
     measurements = probe(taken, sizes=(1 << 17, 1 << 20))
-    rows = label(measurements, simulate)
+    rows = build_observations(measurements, simulate)
 
     def least(bound: int) -> int:
-        table = tabulate(
+        table = table_from_comparisons(
             measurements,
-            hold_all(rows),
+            compare_all_with_default(rows),
             train(rows, simulate),
             order_safe,
-            redirected=lambda _collective, choice, _p, nbytes: (
+            substitution_reason=lambda _collective, choice, _p, nbytes: (
                 "too few" if choice == RING and nbytes < bound else ""
             ),
         )
@@ -614,14 +640,16 @@ def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
 def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
     measurements: Measurements,
 ) -> None:
-    def steady(at: Point, choice: Choice) -> float:
+    def steady(at: CallPoint, choice: AlgorithmConfig) -> float:
         return math.nan if choice.algorithm == "smp" else 1e-6 + 1e-9 * at.nbytes
 
-    rows = label(measurements, steady)
-    table = tabulate(measurements, hold_all(rows), train(rows, steady), order_safe)
+    rows = build_observations(measurements, steady)
+    table = table_from_comparisons(
+        measurements, compare_all_with_default(rows), train(rows, steady), order_safe
+    )
     probed = {row.point.nbytes for row in rows}
     for key in table.keys:
-        ladder = table.ladder(key)
+        ladder = table.rules_for(key)
         assert ladder[0].lo == 0
         assert ladder[-1].hi == math.inf
         assert all(low.hi == high.lo for low, high in pairwise(ladder))
@@ -630,7 +658,7 @@ def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
         assert {n for rule in ladder for n in rule.evidence.nbytes} == probed
         for rule in ladder:
             assert all(rule.lo <= n < rule.hi for n in rule.evidence.nbytes)
-            assert rule.choice.is_default or rule.evidence.gain_ci95[0] > 1 + NOISE
+            assert rule.choice.is_default or rule.evidence.gain_ci95[0] > 1 + MIN_GAIN
             fills = {rule.lo - 1, rule.hi} <= {-1, math.inf, *probed}
             assert fills or rule.hi > 1.02 * rule.lo
             assert key.operators == "commutative" or order_safe(key.collective, rule.choice)
@@ -641,46 +669,47 @@ def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
 
 def test_regret_compares_with_the_best_measured() -> None:
     rows = [
-        Row(point(nbytes), choice, {}, seconds, seconds, seconds)
+        Observation(point(nbytes), choice, {}, seconds, seconds, seconds)
         for nbytes, times in ((8, (2.0, 1.0)), (16, (1.0, 1.5)))
         for choice, seconds in zip((DEFAULT, TREE), times, strict=True)
     ]
     cases = [
-        Case("ares", "", at, {row.choice: row for row in own}) for at, own in by_point(rows).items()
+        EvaluationCase("ares", "", at, {row.config: row for row in own})
+        for at, own in group_by_point(rows).items()
     ]
     assert [case.regret(DEFAULT) for case in cases] == [1.0, 0.0]
     tables = {str(choice): always(choice) for choice in (TREE, RING)}
-    scores = evaluate(cases, SIZE, {}, tables)
+    scores = evaluate(cases, LEAVE_SIZE_OUT, {}, tables)
     result = scores["default"].regret
     assert (result.mean, result.worst, result.points) == (0.5, 1.0, 2)
     assert result.p95 == pytest.approx(0.95)
     assert scores["binomial"].regret.mean == 0.25
     assert str(RING) not in scores  # it was not measured, so its regret is unknown
     with pytest.raises(InputError, match="no points"):
-        summary([])
+        summarise_regret([])
 
 
-def always(choice: Choice) -> Pick:
+def always(choice: AlgorithmConfig) -> SelectFunction:
     return lambda _point, _choices: choice
 
 
 def test_a_good_table_and_selector_have_little_regret() -> None:
     table = table_of(probe(CROSSING))
 
-    def decided(at: Point, _choices: Collection[Choice]) -> Choice:
-        return lookup(table, at.key(), at.nbytes).choice
+    def decided(at: CallPoint, _choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+        return lookup_rule(table, at.key(), at.nbytes).choice
 
-    cases = cases_of_measurements(probe(CROSSING), simulate)
-    scores = evaluate(cases, SIZE, contestants(simulate, ()), {"table": decided})
+    cases = cases_from_measurements(probe(CROSSING), simulate)
+    scores = evaluate(cases, LEAVE_SIZE_OUT, selector_trainers(simulate, ()), {"table": decided})
     assert scores["table"].regret.mean < 0.02
     assert scores["default"].regret.mean > 1
-    assert scores[OURS].regret.points == len(LADDER)
-    assert scores[OURS].regret.mean < 0.05
+    assert scores[TUNER].regret.points == len(LADDER)
+    assert scores[TUNER].regret.mean < 0.05
 
 
 def test_lookup_falls_back_to_the_rules_for_any_operator() -> None:
     table = table_of(probe(CROSSING))
-    key = Key(Collective.BCAST, 1, 4, "host", "commutative")
-    assert lookup(table, key, 100).choice == TREE
+    key = RuleKey(Collective.BCAST, 1, 4, "host", "commutative")
+    assert lookup_rule(table, key, 100).choice == TREE
     with pytest.raises(InputError, match=r"no rules for bcast on 1x8 .* it has bcast on 1x4"):
-        lookup(table, Key(Collective.BCAST, 1, 8), 100)
+        lookup_rule(table, RuleKey(Collective.BCAST, 1, 8), 100)

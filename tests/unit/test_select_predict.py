@@ -15,46 +15,48 @@ from tuner.core.calibration import Calibration, PathCost
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.path_classes import PLACEMENTS
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.machines.topology_files import load_topology
 from tuner.select import simulated_times
 from tuner.select.build_table import make_table
-from tuner.select.dataset import Point, label
+from tuner.select.dataset import CallPoint, build_observations
 from tuner.select.simulated_times import Simulator
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.topology.readers import single_node
+from tuner.topology.readers import single_node_topology
 
 CLUSTER = Cluster("ares", nodes=1, cores=8, cpu="any cpu", memory=2**30)
-CALIBRATION = Calibration("ares", "openmpi", {("node", "host"): PathCost.line(1e-6, 1e-9)})
-TOPOLOGY = single_node(CLUSTER, CALIBRATION)
-POINT = Point(Collective.BCAST, 1, 4, "host", 4096)
+CALIBRATION = Calibration(
+    "ares", "openmpi", {("node", "host"): PathCost.from_alpha_beta(1e-6, 1e-9)}
+)
+TOPOLOGY = single_node_topology(CLUSTER, CALIBRATION)
+POINT = CallPoint(Collective.BCAST, 1, 4, "host", 4096)
 
 
 def test_a_candidate_costs_what_its_schedule_costs_on_the_points_ranks() -> None:
-    chain = Choice("chain", {"segment": 1024, "chains": 2})
+    chain = AlgorithmConfig("chain", {"segment": 1024, "chains": 2})
     schedule = algorithms.build(
         Collective.BCAST, "chain", 4, nbytes=4096, params={"segment": 1024, "chains": 2}
     )
-    expected = simulate(schedule, Placement.consecutive(TOPOLOGY, 4, 4), CALIBRATION, 4096)
+    expected = simulate(schedule, Placement.block(TOPOLOGY, 4, 4), CALIBRATION, 4096)
     seconds = Simulator(CALIBRATION, TOPOLOGY)
     assert seconds(POINT, chain) == expected
-    assert seconds(POINT, Choice("linear")) != expected
+    assert seconds(POINT, AlgorithmConfig("linear")) != expected
 
 
 def test_an_algorithm_of_the_library_alone_has_no_simulated_time() -> None:
     seconds = Simulator(CALIBRATION, TOPOLOGY)
-    assert math.isnan(seconds(POINT, Choice("smp")))
-    assert math.isnan(seconds(POINT, Choice()))
+    assert math.isnan(seconds(POINT, AlgorithmConfig("smp")))
+    assert math.isnan(seconds(POINT, AlgorithmConfig()))
 
 
 def test_a_parameter_that_no_schedule_has_is_named() -> None:
     with pytest.raises(InputError, match="no parameter 'fanout'"):
-        Simulator(CALIBRATION, TOPOLOGY)(POINT, Choice("binomial", {"fanout": 2}))
+        Simulator(CALIBRATION, TOPOLOGY)(POINT, AlgorithmConfig("binomial", {"fanout": 2}))
 
 
 PAIRS = [
-    (replace(POINT, ppn=ppn, nbytes=nbytes), Choice(name))
+    (replace(POINT, ppn=ppn, nbytes=nbytes), AlgorithmConfig(name))
     for nbytes in (64, 4096)
     for ppn in (2, 4, 8)
     for name in ("linear", "chain", "smp")
@@ -62,11 +64,11 @@ PAIRS = [
 
 
 def test_processes_say_the_same_as_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated_times, "ALONE", -1.0)
+    monkeypatch.setattr(simulated_times, "MAX_SERIAL_S", -1.0)
     told: list[tuple[int, int]] = []
     here, spread = Simulator(CALIBRATION, TOPOLOGY), Simulator(CALIBRATION, TOPOLOGY)
     monkeypatch.setattr(Simulator, "_seconds", None)  # of this process
-    spread.ahead(PAIRS, lambda *done: told.append(done), cores=2)
+    spread.prefetch(PAIRS, lambda *done: told.append(done), cores=2)
     found = [spread(*pair) for pair in PAIRS]
     monkeypatch.undo()
     assert np.array_equal(found, [here(*pair) for pair in PAIRS], equal_nan=True)
@@ -75,7 +77,7 @@ def test_processes_say_the_same_as_this_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_killed_processes_leave_undone_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated_times, "ALONE", -1.0)
+    monkeypatch.setattr(simulated_times, "MAX_SERIAL_S", -1.0)
     killed = []
 
     def kill(_done: int, _total: int) -> None:
@@ -84,9 +86,9 @@ def test_what_killed_processes_leave_undone_is_done_here(monkeypatch: pytest.Mon
             killed.append(process)
 
     simulate = Simulator(CALIBRATION, TOPOLOGY)
-    simulate.ahead(PAIRS, kill, cores=2)
+    simulate.prefetch(PAIRS, kill, cores=2)
     assert killed
-    assert simulate._known.keys() == set(PAIRS)
+    assert simulate._cache.keys() == set(PAIRS)
 
 
 def test_calls_that_differ_in_their_size_alone_go_together() -> None:
@@ -97,25 +99,27 @@ def test_calls_that_differ_in_their_size_alone_go_together() -> None:
     ]
     batches = simulated_times._batches(sorted(pairs, key=simulated_times._order))
     assert [len(batch) for batch in batches] == [2] * len(PAIRS)
-    assert all(len({(point.at(0), choice) for point, choice in batch}) == 1 for batch in batches)
+    assert all(
+        len({(point.with_size(0), choice) for point, choice in batch}) == 1 for batch in batches
+    )
     assert [batch[0][0].p for batch in batches] == sorted((16, 8, 4) * 6, reverse=True)
 
 
 def test_what_cannot_be_simulated_is_said_of_other_processes_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(simulated_times, "ALONE", -1.0)
-    pairs = [(replace(POINT, nodes=nodes), Choice("linear")) for nodes in (1, 2)]
+    monkeypatch.setattr(simulated_times, "MAX_SERIAL_S", -1.0)
+    pairs = [(replace(POINT, nodes=nodes), AlgorithmConfig("linear")) for nodes in (1, 2)]
     with pytest.raises(InputError, match="ranks"):
-        Simulator(CALIBRATION, TOPOLOGY).ahead(pairs, cores=2)
+        Simulator(CALIBRATION, TOPOLOGY).prefetch(pairs, cores=2)
     assert not multiprocessing.active_children()
 
 
 def test_few_calls_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated_times, "spread", None)
+    monkeypatch.setattr(simulated_times, "map_unordered", None)
     told: list[tuple[int, int]] = []
-    Simulator(CALIBRATION, TOPOLOGY).ahead(
-        [(POINT, Choice("linear"))], lambda *done: told.append(done), cores=2
+    Simulator(CALIBRATION, TOPOLOGY).prefetch(
+        [(POINT, AlgorithmConfig("linear"))], lambda *done: told.append(done), cores=2
     )
     assert told == [(0, 1), (1, 1)]
 
@@ -126,20 +130,20 @@ def test_every_measured_point_is_predicted() -> None:
         for name in ("default", "linear", "smp")
     )
     seconds = Simulator(CALIBRATION, TOPOLOGY)
-    rows = label(Measurements(CLUSTER, "openmpi", {}, taken), seconds)
-    assert [row.choice.algorithm for row in rows] == ["default", "linear", "smp"]
-    assert rows[1].simulated == seconds(POINT, Choice("linear"))
-    assert math.isnan(rows[0].simulated)
-    assert math.isnan(rows[2].simulated)
+    rows = build_observations(Measurements(CLUSTER, "openmpi", {}, taken), seconds)
+    assert [row.config.algorithm for row in rows] == ["default", "linear", "smp"]
+    assert rows[1].simulated_seconds == seconds(POINT, AlgorithmConfig("linear"))
+    assert math.isnan(rows[0].simulated_seconds)
+    assert math.isnan(rows[2].simulated_seconds)
 
 
 def on_four_hosts() -> Measurements:
     """Radix 2 is the fastest, and radix 4 the fastest that a rule can say."""
     times = (
-        (Choice(), 4e-4),
-        (Choice("linear"), 3e-4),
-        (Choice("knomial", {"radix": 4}), 2e-4),
-        (Choice("knomial", {"radix": 2}), 1e-4),
+        (AlgorithmConfig(), 4e-4),
+        (AlgorithmConfig("linear"), 3e-4),
+        (AlgorithmConfig("knomial", {"radix": 4}), 2e-4),
+        (AlgorithmConfig("knomial", {"radix": 2}), 1e-4),
     )
     taken = tuple(
         Measurement(
@@ -156,11 +160,11 @@ def test_a_table_of_several_hosts_is_made_on_their_topology_of_what_rules_can_sa
 ) -> None:
     path = tmp_path / "flat.yaml"
     path.write_text("{name: flat, nodes: 4, latency: 10us, bandwidth: 1GB/s}")
-    paths = {("network", "host"): PathCost.line(1e-6, 1e-9)}
+    paths = {("network", "host"): PathCost.from_alpha_beta(1e-6, 1e-9)}
     calibration = Calibration("ares", "openmpi 5.0.11", paths)
     rows, table = make_table(on_four_hosts(), calibration, topology=load_topology(path))
-    assert {row.choice.params.get("radix", 4) for row in rows} == {4}
-    assert not math.isnan(rows[-1].simulated)
+    assert {row.config.params.get("radix", 4) for row in rows} == {4}
+    assert not math.isnan(rows[-1].simulated_seconds)
     chosen = {(rule.choice.algorithm, rule.choice.params.get("radix")) for rule in table.rules}
     assert chosen == {("default", None), ("knomial", 4)}
 
@@ -173,17 +177,17 @@ def test_several_hosts_without_messages_between_them_need_a_topology() -> None:
 
 def test_calls_on_device_memory_are_priced_as_such_or_not_at_all() -> None:
     def price(beta: float) -> PathCost:
-        return PathCost.line(1e-6, beta)
+        return PathCost.from_alpha_beta(1e-6, beta)
 
     gpus = cluster(interior(1), interior(1))
     paths = {("network", "host"): price(1e-9), ("network", "cuda"): price(1e-8)}
     calibration = Calibration("ares", "openmpi", paths)
-    host = Point(Collective.BCAST, 2, 1, "host", 2**20)
-    device, linear = replace(host, memory="cuda"), Choice("linear")
+    host = CallPoint(Collective.BCAST, 2, 1, "host", 2**20)
+    device, linear = replace(host, memory="cuda"), AlgorithmConfig("linear")
     seconds = Simulator(calibration, gpus)
     assert seconds(device, linear) == pytest.approx(10 * seconds(host, linear), rel=0.01)
     hosts_alone = Simulator(replace(calibration, paths={("network", "host"): price(1e-9)}), gpus)
     assert hosts_alone(host, linear) == seconds(host, linear)
     assert math.isnan(hosts_alone(device, linear))
-    undrawn = replace(gpus, nodes=tuple(replace(node, interior=None) for node in gpus.nodes))
+    undrawn = replace(gpus, nodes=tuple(replace(node, node_topology=None) for node in gpus.nodes))
     assert math.isnan(Simulator(calibration, undrawn)(device, linear))

@@ -22,73 +22,84 @@ from sklearn.linear_model import LinearRegression
 from tuner.base import resources
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.cli.select import _print_asked, arguments, shape_of
-from tuner.cli.train import CARD, card
-from tuner.core.table import Choice
+from tuner.cli.select import _print_asked, arguments, resolve_shape
+from tuner.cli.train import MODEL_CARD_FILE, model_card
+from tuner.core.table import AlgorithmConfig
 from tuner.select import persistence
-from tuner.select.cases import Case
-from tuner.select.dataset import Point, Row
-from tuner.select.evaluate import blind
-from tuner.select.persistence import FILE, MANIFEST, Manifest, Trained, read_trained, write_trained
+from tuner.select.cases import EvaluationCase
+from tuner.select.dataset import CallPoint, Observation
+from tuner.select.evaluate import no_simulation
+from tuner.select.persistence import (
+    MANIFEST_FILE,
+    SELECTOR_FILE,
+    Manifest,
+    TrainingTable,
+    read_selector,
+    write_selector,
+)
 
-RING, CHAIN = Choice("ring"), Choice("chain", {"segment": 8192})
-ARMS: dict[Choice, Callable[[int, int], float]] = {
-    Choice(): lambda _, nodes: 2e-5 * nodes,
+RING, CHAIN = AlgorithmConfig("ring"), AlgorithmConfig("chain", {"segment": 8192})
+ARMS: dict[AlgorithmConfig, Callable[[int, int], float]] = {
+    AlgorithmConfig(): lambda _, nodes: 2e-5 * nodes,
     RING: lambda nbytes, nodes: 3e-5 * nodes + nbytes * 1e-10,
     CHAIN: lambda nbytes, nodes: 1e-6 * nodes + nbytes * 2e-9,
 }
 
 
-def case(group: str, nodes: int, nbytes: int) -> Case:
-    point = Point("bcast", nodes, 1, "host", nbytes)
+def case(group: str, nodes: int, nbytes: int) -> EvaluationCase:
+    point = CallPoint("bcast", nodes, 1, "host", nbytes)
     rows = {}
     for choice, seconds in ARMS.items():
         time = seconds(nbytes, nodes)
-        rows[choice] = Row(point, choice, {0: (time,)}, time, time * 0.98, time * 1.02)
-    return Case(group, "", point, rows)
+        rows[choice] = Observation(point, choice, {0: (time,)}, time, time * 0.98, time * 1.02)
+    return EvaluationCase(group, "", point, rows)
 
 
 CASES = [case(g, n, 1 << k) for g in ("one 1.0", "two") for n in (2, 4, 8) for k in (6, 12, 18, 24)]
-TRAINED = Trained.on(CASES)
+TRAINED = TrainingTable.from_cases(CASES)
 MANIFEST_OF = Manifest({"a.csv": "0" * 64}, {"tuner": "1"}, {})
 
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    write_trained(TRAINED, MANIFEST_OF, tmp_path / "kept")
+    write_selector(TRAINED, MANIFEST_OF, tmp_path / "kept")
     return tmp_path / "kept"
 
 
 def test_what_comes_back_believes_the_same(kept: Path) -> None:
-    trained, manifest = read_trained(kept)
-    assert manifest == replace(MANIFEST_OF, selector=sha256((kept / FILE).read_bytes()).hexdigest())
+    trained, manifest = read_selector(kept)
+    assert manifest == replace(
+        MANIFEST_OF, selector=sha256((kept / SELECTOR_FILE).read_bytes()).hexdigest()
+    )
     assert trained.groups == ("one 1.0", "two")
-    before, after = (each.selector(blind, "two") for each in (TRAINED, trained))
+    before, after = (each.train_selector(no_simulation, "two") for each in (TRAINED, trained))
     asked = [
-        Point("bcast", nodes, 1, "host", n) for nodes in (2, 3, 16) for n in (64, 5000, 1 << 24)
+        CallPoint("bcast", nodes, 1, "host", n) for nodes in (2, 3, 16) for n in (64, 5000, 1 << 24)
     ]
     assert [before.choose(p) for p in asked] == [after.choose(p) for p in asked]
-    assert [before.seconds(p, RING) for p in asked] == [after.seconds(p, RING) for p in asked]
-    assert {after.choose(p) for p in asked[:3]} == {CHAIN, Choice()}
+    assert [before.predict_seconds(p, RING) for p in asked] == [
+        after.predict_seconds(p, RING) for p in asked
+    ]
+    assert {after.choose(p) for p in asked[:3]} == {CHAIN, AlgorithmConfig()}
 
 
 def test_a_machine_must_be_named(kept: Path) -> None:
-    trained, _ = read_trained(kept)
+    trained, _ = read_selector(kept)
     with pytest.raises(InputError, match=r"say what it is like: there are one 1\.0, two"):
-        trained.selector(blind)
+        trained.train_selector(no_simulation)
     with pytest.raises(InputError, match="nothing was learned of 'three'"):
-        trained.selector(blind, "three")
-    alone = Trained.on([each for each in CASES if each.group == "two"])
-    assert alone.selector(blind).choose(CASES[0].point) == CHAIN
+        trained.train_selector(no_simulation, "three")
+    alone = TrainingTable.from_cases([each for each in CASES if each.group == "two"])
+    assert alone.train_selector(no_simulation).choose(CASES[0].point) == CHAIN
 
 
 def forged(kept: Path, content: object) -> Path:
     """A file of other content, with the right hash beside it."""
     data = content if isinstance(content, bytes) else skops.io.dumps(content)
-    (kept / FILE).write_bytes(data)
-    record = json.loads((kept / MANIFEST).read_text())
+    (kept / SELECTOR_FILE).write_bytes(data)
+    record = json.loads((kept / MANIFEST_FILE).read_text())
     record["selector"] = sha256(data).hexdigest()
-    (kept / MANIFEST).write_text(json.dumps(record))
+    (kept / MANIFEST_FILE).write_text(json.dumps(record))
     return kept
 
 
@@ -115,7 +126,7 @@ def forged(kept: Path, content: object) -> Path:
 )
 def test_what_is_no_selector_is_refused(kept: Path, content: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_trained(forged(kept, content))
+        read_selector(forged(kept, content))
 
 
 def column(shape: str) -> bytes:
@@ -165,35 +176,35 @@ def scrambled() -> bytes:
 )
 def test_damage_that_libraries_stumble_on_is_refused(kept: Path, content: bytes) -> None:
     with pytest.raises(InputError, match=r"selector\.skops: is no trained selector: "):
-        read_trained(forged(kept, content))
+        read_selector(forged(kept, content))
 
 
 def test_foreign_choices_are_refused(kept: Path) -> None:
-    trained, _ = read_trained(
+    trained, _ = read_selector(
         forged(kept, replace(TRAINED, choice=np.full(len(TRAINED.choice), '{"algorithm": 3}')))
     )
     with pytest.raises(InputError, match="is no choice"):
-        trained.selector(blind, "two")
+        trained.train_selector(no_simulation, "two")
 
 
 def test_files_that_do_not_belong_together_are_refused(kept: Path) -> None:
-    (kept / FILE).write_bytes(skops.io.dumps(TRAINED))
+    (kept / SELECTOR_FILE).write_bytes(skops.io.dumps(TRAINED))
     with pytest.raises(InputError, match=r"selector\.skops: is not the file that manifest\.json"):
-        read_trained(kept)
-    (kept / MANIFEST).write_text('{"kind": "table", "version": 1}')
+        read_selector(kept)
+    (kept / MANIFEST_FILE).write_text('{"kind": "table", "version": 1}')
     with pytest.raises(InputError, match="is no manifest of a trained selector"):
-        read_trained(kept)
-    (kept / MANIFEST).unlink()
+        read_selector(kept)
+    (kept / MANIFEST_FILE).unlink()
     with pytest.raises(InputError, match=r"manifest\.json: cannot be read"):
-        read_trained(kept)
+        read_selector(kept)
 
 
 def test_what_would_fill_the_memory_is_not_unpacked(
     kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(persistence, "MOST_BYTES", 1000)
+    monkeypatch.setattr(persistence, "MAX_UNPACKED_BYTES", 1000)
     with pytest.raises(InputError, match=r"would unpack to .* bytes, more than 1000"):
-        read_trained(kept)
+        read_selector(kept)
 
 
 def test_without_skops_it_is_said_what_to_install(
@@ -201,7 +212,7 @@ def test_without_skops_it_is_said_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "skops.io", None)
     with pytest.raises(InputError, match=r"pip install '\.\[selectors\]' where tuner was"):
-        read_trained(kept)
+        read_selector(kept)
 
 
 HEADER = "cluster,library,collective,algorithm,nodes,ppn,memory,size_bytes,time_us\n"
@@ -212,10 +223,10 @@ def test_the_command_line_trains_and_asks(
 ) -> None:
     lines = [
         f"c,openmpi 5,bcast,{choice.algorithm},{one.point.nodes},1,host,{one.point.nbytes},"
-        f"{row.typical * 1e6}\n"
+        f"{row.seconds * 1e6}\n"
         for one in CASES
         if one.group == "two"
-        for choice, row in one.rows.items()
+        for choice, row in one.observations.items()
     ]
     (tmp_path / "t.csv").write_text(HEADER + "".join(lines))
     out = tmp_path / "mine"
@@ -225,7 +236,7 @@ def test_the_command_line_trains_and_asks(
     assert held_out["protocol"] == "leave-one-node-count-out"
     assert held_out["tuner"]["points"] == 12
     assert held_out["default"]["mean"] > held_out["tuner"]["mean"]
-    assert (out / CARD).read_text() == card(*read_trained(out))
+    assert (out / MODEL_CARD_FILE).read_text() == model_card(*read_selector(out))
     asked = ["select", str(out), "--collective", "bcast", "--nodes", "3", "--p", "3", "--size"]
     assert main([*asked, "1KiB", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -266,15 +277,15 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         lines = [
             f"c{number},openmpi 5,bcast,{choice.algorithm},{one.point.nodes},1,host,"
-            f"{one.point.nbytes},{row.typical * 1e6}\n"
+            f"{one.point.nbytes},{row.seconds * 1e6}\n"
             for one in CASES
             if one.group == "two"
-            for choice, row in one.rows.items()
+            for choice, row in one.observations.items()
         ]
         path.write_text(HEADER + "".join(lines))
     words = ["train", *map(str, files), str(files[2]), "--out", str(tmp_path / "mine")]
     assert main(words) == 0
-    _, manifest = read_trained(tmp_path / "mine")
+    _, manifest = read_selector(tmp_path / "mine")
     names = (str(files[0]), str(files[1]), "other.csv")
     assert manifest.data == {
         name: sha256(path.read_bytes()).hexdigest() for name, path in zip(names, files, strict=True)
@@ -293,23 +304,23 @@ def test_what_cannot_be_held_out_leaves_nothing_behind(
         assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
-REFERENCE = resources.directory("models") / "reference"
+REFERENCE = resources.data_directory("models") / "reference"
 
 
 def test_the_reference_and_its_card() -> None:
-    trained, manifest = read_trained(REFERENCE)
+    trained, manifest = read_selector(REFERENCE)
     assert len(manifest.data) == 5
-    assert (REFERENCE / CARD).read_text() == card(trained, manifest)
-    selector = trained.selector(blind, "lumi cray_mpich 8.1.29")
-    inside = Point("allreduce", 12, 1, "host", 1 << 20)
+    assert (REFERENCE / MODEL_CARD_FILE).read_text() == model_card(trained, manifest)
+    selector = trained.train_selector(no_simulation, "lumi cray_mpich 8.1.29")
+    inside = CallPoint("allreduce", 12, 1, "host", 1 << 20)
     assert len(selector.candidates(inside)) > 5
-    assert selector.choose(replace(inside, nodes=1000)) == Choice()
+    assert selector.choose(replace(inside, nodes=1000)) == AlgorithmConfig()
     lumi = manifest.held_out["lumi cray_mpich 8.1.29 allreduce host"]
     assert lumi["tuner"]["mean"] < lumi["default"]["mean"]
 
 
 def test_the_reference_was_trained_on_these_files(shared: Path) -> None:
-    _, manifest = read_trained(REFERENCE)
+    _, manifest = read_selector(REFERENCE)
     found = {path.name: path for path in (shared / "data").glob("*/*.csv")}
     for name, digest in manifest.data.items():
         assert sha256(found[name].read_bytes()).hexdigest() == digest
@@ -329,7 +340,7 @@ def test_the_reference_was_trained_on_these_files(shared: Path) -> None:
 def test_two_of_ranks_nodes_and_ranks_per_node_tell_the_third(
     words: str, shape: tuple[int, int]
 ) -> None:
-    assert shape_of(*_shape_options(words)) == shape
+    assert resolve_shape(*_shape_options(words)) == shape
 
 
 @pytest.mark.parametrize(
@@ -344,7 +355,7 @@ def test_two_of_ranks_nodes_and_ranks_per_node_tell_the_third(
 )
 def test_what_contradicts_itself_is_refused(words: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        shape_of(*_shape_options(words))
+        resolve_shape(*_shape_options(words))
 
 
 def _shape_options(words: str) -> tuple[int | None, ...]:

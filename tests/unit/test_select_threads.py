@@ -11,10 +11,10 @@ from threadpoolctl import threadpool_info
 
 from tuner.base.arrays import FloatArray
 from tuner.base.statistics import midmean
-from tuner.core.speedup import BETWEEN_LAUNCHES, RESAMPLES, SEED, paired_gain
+from tuner.core.speedup import LAUNCH_RELATIVE_SD, RESAMPLES, SEED, paired_speedup
 from tuner.select import regressor
-from tuner.select.blas import on_one_thread
-from tuner.select.regressor import ResidualRegressor
+from tuner.select.blas import single_threaded_blas
+from tuner.select.regressor import ResidualGP
 
 
 def threads() -> set[int]:
@@ -23,7 +23,7 @@ def threads() -> set[int]:
 
 def test_blas_has_one_thread_meanwhile() -> None:
     before = threads()
-    assert on_one_thread(threads)() == {1}
+    assert single_threaded_blas(threads)() == {1}
     assert threads() == before
 
 
@@ -34,10 +34,10 @@ def test_fitting_and_predicting_have_one_thread(monkeypatch: pytest.MonkeyPatch)
         seen.append(threads())
         return places(features)
 
-    places = regressor._places
-    monkeypatch.setattr(regressor, "_places", watched)
+    places = regressor._coordinates
+    monkeypatch.setattr(regressor, "_coordinates", watched)
     X = np.random.default_rng(0).normal(size=(20, 3))
-    ResidualRegressor().fit(X, X[:, -1]).predict(X)
+    ResidualGP().fit(X, X[:, -1]).predict(X)
     assert seen == [{1}, {1}]
 
 
@@ -52,8 +52,8 @@ def test_intervals_are_those_of_a_bootstrap_of_both_series(seed: int) -> None:
     degrees = max(size - 1, 1)
     wider = t.ppf(0.975, degrees) / norm.ppf(0.975) * math.sqrt(size / degrees)
     low, high = gain * np.exp(np.quantile(drawn, [0.025, 0.975]) * wider)
-    apart = norm.ppf(0.975) * BETWEEN_LAUNCHES
-    found = paired_gain([default.tolist()], [chosen.tolist()])
+    apart = norm.ppf(0.975) * LAUNCH_RELATIVE_SD
+    found = paired_speedup([default.tolist()], [chosen.tolist()])
     wanted = (
         gain,
         gain * math.exp(-math.hypot(math.log(gain / low), apart)),

@@ -16,26 +16,40 @@ from tests.support.stored import measurements_file
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, write_calibration
-from tuner.core.measurement import WANTED, Cluster, Measurement, Measurements
-from tuner.core.path_classes import placed_record
-from tuner.core.speedup import over_launches
-from tuner.core.table import LEARNED, MEASURED, SIMULATED, Choice, Rule, TuningTable, read_table
+from tuner.core.measurement import REQUESTED_CALLS_KEY, Cluster, Measurement, Measurements
+from tuner.core.path_classes import omit_default_placement
+from tuner.core.speedup import mean_over_launches
+from tuner.core.table import (
+    LEARNED,
+    MEASURED,
+    SIMULATED,
+    AlgorithmConfig,
+    Rule,
+    TuningTable,
+    read_table,
+)
 from tuner.machines.topology_files import load_topology
-from tuner.select.build_table import DESIGNED, make_table
+from tuner.select.build_table import BATCHES_KEY, make_table
 from tuner.select.constraints import Constraints
-from tuner.select.coverage import Support
-from tuner.select.dataset import Point, Row, by_point, label
-from tuner.select.posterior import Belief, variance
+from tuner.select.coverage import Coverage
+from tuner.select.dataset import CallPoint, Observation, build_observations, group_by_point
+from tuner.select.posterior import Posterior, log_time_variance
 from tuner.select.selector import train
-from tuner.select.significance import expect, hold
+from tuner.select.significance import compare_with_default, predict_comparison
 from tuner.select.simulated_times import Simulator
-from tuner.select.value_of_information import Outlook, sure
+from tuner.select.value_of_information import RegretEstimate, significant_winners
 from tuner.topology import Topology
 
 CLUSTER = Cluster("ares", nodes=8, cores=4, cpu="any cpu", memory=2**30)
 LIBRARY = "openmpi 5.0.11"
-CALIBRATION = Calibration("ares", LIBRARY, {("network", "host"): PathCost.line(1e-5, 1e-8)})
-DEFAULT, BINOMIAL, LINEAR = Choice(), Choice("binomial"), Choice("linear")
+CALIBRATION = Calibration(
+    "ares", LIBRARY, {("network", "host"): PathCost.from_alpha_beta(1e-5, 1e-8)}
+)
+DEFAULT, BINOMIAL, LINEAR = (
+    AlgorithmConfig(),
+    AlgorithmConfig("binomial"),
+    AlgorithmConfig("linear"),
+)
 CHOICES = (DEFAULT, BINOMIAL, LINEAR)
 SIZES = tuple(4**k for k in range(4, 9))
 FLAT = "{name: flat, nodes: 8, latency: 10us, bandwidth: 100MB/s}"
@@ -48,7 +62,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Topology:
     return load_topology(path)
 
 
-def seconds(topology: Topology, point: Point, choice: Choice) -> float:
+def seconds(topology: Topology, point: CallPoint, choice: AlgorithmConfig) -> float:
     """The default is linear, and all take 10 % longer than simulated."""
     known = choice if choice in CHOICES[1:] else LINEAR
     return 1.1 * Simulator(CALIBRATION, topology)(point, known)
@@ -57,7 +71,7 @@ def seconds(topology: Topology, point: Point, choice: Choice) -> float:
 def measured(
     topology: Topology,
     counts: Iterable[int],
-    choices: Sequence[Choice] = CHOICES,
+    choices: Sequence[AlgorithmConfig] = CHOICES,
     launch: int = 0,
     **provenance: object,
 ) -> Measurements:
@@ -65,7 +79,7 @@ def measured(
     taken = []
     for nodes in counts:
         for nbytes in SIZES:
-            point = Point("bcast", nodes, 1, "host", nbytes)
+            point = CallPoint("bcast", nodes, 1, "host", nbytes)
             for choice in choices:
                 samples = seconds(topology, point, choice) * np.exp(0.01 * draw.standard_normal(12))
                 taken.append(
@@ -104,7 +118,7 @@ def test_node_counts_that_were_not_probed_get_rules_that_say_so(topology: Topolo
             assert rule.evidence.basis in (LEARNED, "none")
             assert rule.choice.is_default or rule.evidence.gain_ci95[0] > 1
             for nbytes, default in zip(rule.evidence.nbytes, rule.evidence.default_s, strict=True):
-                truth = seconds(topology, Point("bcast", nodes, 1, "host", nbytes), DEFAULT)
+                truth = seconds(topology, CallPoint("bcast", nodes, 1, "host", nbytes), DEFAULT)
                 assert default == pytest.approx(truth, rel=0.1)
         assert rules[-1].choice.is_default
         assert rules[-1].lo > max(SIZES)
@@ -121,7 +135,7 @@ def test_beyond_all_node_counts_the_library_decides(topology: Topology) -> None:
 def test_algorithms_that_the_library_lacks_are_named(
     topology: Topology, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = measured(topology, (2, 4), (DEFAULT, BINOMIAL, Choice("turbo")))
+    made = measured(topology, (2, 4), (DEFAULT, BINOMIAL, AlgorithmConfig("turbo")))
     m = measurements_file(tmp_path / "m.ndjson", made)
     c, flat = tmp_path / "c.json", tmp_path / "flat.yaml"
     write_calibration(CALIBRATION, c)
@@ -158,7 +172,7 @@ def test_what_cannot_be_forbidden_is_known_before_anything_is_simulated(topology
     def progress(_done: int, _total: int) -> None:
         raise AssertionError
 
-    wishes = Constraints(forbidden=frozenset({"rign"}))
+    wishes = Constraints(excluded_algorithms=frozenset({"rign"}))
     with pytest.raises(InputError, match="'rign' is no algorithm of what is measured"):
         make_table(measured(topology, (2, 4)), CALIBRATION, progress, topology, constraints=wishes)
 
@@ -169,8 +183,10 @@ def test_single_calls_complete_the_ladder_of_a_measured_shape(topology: Topology
         every,
         series=tuple(s for s in every.series if s.nodes != 4 or s.nbytes in (SIZES[0], SIZES[-1])),
     )
-    wanted = [placed_record(asdict(Point("bcast", 4, 1, "host", nbytes))) for nbytes in SIZES]
-    told = replace(some, provenance={WANTED: wanted})
+    wanted = [
+        omit_default_placement(asdict(CallPoint("bcast", 4, 1, "host", nbytes))) for nbytes in SIZES
+    ]
+    told = replace(some, provenance={REQUESTED_CALLS_KEY: wanted})
     _, table = make_table(told, CALIBRATION, topology=topology)
     rules = rules_of(table, 4)
     assert sorted(n for rule in rules for n in rule.evidence.nbytes) == list(SIZES)
@@ -193,7 +209,9 @@ def test_calls_that_nobody_can_make_are_no_wish(
     topology: Topology, wrong: dict[str, object], said: str
 ) -> None:
     call = {"collective": "bcast", "nodes": 2, "ppn": 1, "memory": "host", "nbytes": 8}
-    told = replace(measured(topology, (2,)), provenance={WANTED: [call, {**call, **wrong}]})
+    told = replace(
+        measured(topology, (2,)), provenance={REQUESTED_CALLS_KEY: [call, {**call, **wrong}]}
+    )
     with pytest.raises(InputError, match=f"a table is for are damaged: {said}.*; delete 'wanted'"):
         make_table(told, CALIBRATION, topology=topology)
 
@@ -207,7 +225,9 @@ def test_calls_that_are_simulated_to_take_no_time_are_compared(
     series = tuple(
         replace(s, **changes) if (s.nodes, s.nbytes) == (2, SIZES[0]) else s for s in made.series
     )
-    assert 0.0 in {row.simulated for row in label(replace(made, series=series), simulate)}
+    assert 0.0 in {
+        row.simulated_seconds for row in build_observations(replace(made, series=series), simulate)
+    }
     _, table = make_table(replace(made, series=series), CALIBRATION, topology=topology)
     assert BINOMIAL in {rule.choice for rule in rules_of(table, 4)}
 
@@ -216,9 +236,9 @@ def test_a_choice_carried_by_its_simulation_alone_is_called_simulated(topology: 
     """The binomial tree was measured on eight nodes, not on those around three."""
     every = measured(topology, (2, 4, 8))
     kept = [s for s in every.series if s.algorithm != "binomial" or s.nodes == 8]
-    rows = label(replace(every, series=tuple(kept)), Simulator(CALIBRATION, topology))
+    rows = build_observations(replace(every, series=tuple(kept)), Simulator(CALIBRATION, topology))
     selector = train(rows, Simulator(CALIBRATION, topology))
-    contest = expect(Point("bcast", 3, 1, "host", 1024), selector, CHOICES)
+    contest = predict_comparison(CallPoint("bcast", 3, 1, "host", 1024), selector, CHOICES)
     assert contest is not None
     assert contest.basis(LINEAR) == LEARNED
     assert contest.basis(BINOMIAL) == SIMULATED
@@ -229,7 +249,7 @@ def test_a_choice_carried_by_its_simulation_alone_is_called_simulated(topology: 
 
 def test_what_could_not_run_under_its_name_is_not_offered(topology: Topology) -> None:
     """With fewer elements than ranks Open MPI runs another algorithm than scatter and allgather."""
-    choices = (*CHOICES, Choice("scatter_allgather"))
+    choices = (*CHOICES, AlgorithmConfig("scatter_allgather"))
     small = replace(
         measured(topology, (2, 8), choices),
         series=tuple(
@@ -263,7 +283,7 @@ def test_a_choice_that_a_design_left_out_of_a_round_was_not_wrong(topology: Topo
     plain = make_table(designed(topology), CALIBRATION, topology=topology)[1]
     assert {rule.choice for rule in plain.rules} == {DEFAULT}
     table = make_table(designed(topology, rounds=ROUNDS), CALIBRATION, topology=topology)[1]
-    assert DESIGNED == "rounds"
+    assert BATCHES_KEY == "rounds"
     assert {rule.choice for rule in rules_of(table, 4)} == {DEFAULT, BINOMIAL}
 
 
@@ -272,7 +292,7 @@ def test_a_choice_that_was_wrong_in_a_round_is_never_used(topology: Topology) ->
     found = designed(topology, rounds=ROUNDS, excluded=wrong)
     rows, table = make_table(found, CALIBRATION, topology=topology)
     assert {rule.choice for rule in rules_of(table, 4)} == {DEFAULT}
-    assert BINOMIAL not in {row.choice for row in rows}
+    assert BINOMIAL not in {row.config for row in rows}
 
 
 @pytest.mark.parametrize("designs", [{}, {"rounds": ROUNDS}])
@@ -281,7 +301,7 @@ def test_what_was_wrong_once_comes_back_at_no_other_size_or_shape(
 ) -> None:
     between = [round(math.sqrt(a * b)) for a, b in pairwise(SIZES)]
     wanted = [
-        placed_record(asdict(Point("bcast", nodes, 1, "host", n)))
+        omit_default_placement(asdict(CallPoint("bcast", nodes, 1, "host", n)))
         for nodes in (3, 4, 5)
         for n in between
     ]
@@ -289,7 +309,7 @@ def test_what_was_wrong_once_comes_back_at_no_other_size_or_shape(
         ([], {DEFAULT, BINOMIAL}),
         (["collective bcast 4x1 1024 B: binomial(radix=2): wrong result"], {DEFAULT}),
     ):
-        told = {"excluded": wrong, WANTED: wanted, **designs}
+        told = {"excluded": wrong, REQUESTED_CALLS_KEY: wanted, **designs}
         found = replace(measured(topology, (2, 4, 8), (DEFAULT, BINOMIAL)), provenance=told)
         table = make_table(found, CALIBRATION, topology=topology)[1]
         assert {rule.choice for rule in table.rules} == used
@@ -353,11 +373,11 @@ def test_a_choice_that_was_wrong_in_one_round_is_never_used(memory: str, named: 
 
 
 def test_choices_of_different_rounds_are_compared_through_the_default(topology: Topology) -> None:
-    rows = label(designed(topology), Simulator(CALIBRATION, topology))
-    for point, own in by_point(rows).items():
-        contest = hold(point, own, designed=True)
+    rows = build_observations(designed(topology), Simulator(CALIBRATION, topology))
+    for point, own in group_by_point(rows).items():
+        contest = compare_with_default(point, own, adaptive=True)
         assert set(contest.gains) == {LINEAR, BINOMIAL}
-        assert contest.interval(LINEAR, over=BINOMIAL) == (0.0, math.inf)
+        assert contest.interval(LINEAR, reference=BINOMIAL) == (0.0, math.inf)
         low, high = contest.interval(LINEAR)
         assert low < 1 < high
 
@@ -368,37 +388,40 @@ def test_choices_of_different_rounds_are_compared_through_the_default(topology: 
 def test_equals_seldom_win_though_launches_are_apart(launches: int, apart: float) -> None:
     """Ten equals of the default, measured in rounds of a design."""
     draw = np.random.default_rng(5)
-    call = Point("bcast", 4, 1, "host", 1024)
+    call = CallPoint("bcast", 4, 1, "host", 1024)
 
-    def row(choice: Choice) -> Row:
+    def row(choice: AlgorithmConfig) -> Observation:
         samples = {
             launch: tuple(np.exp(apart * draw.standard_normal() + 0.02 * draw.standard_normal(8)))
             for launch in range(launches)
         }
-        return Row(call, choice, samples, *over_launches(list(samples.values())))
+        return Observation(call, choice, samples, *mean_over_launches(list(samples.values())))
 
-    names = [Choice(), *(Choice(f"equal{n}") for n in range(10))]
-    won = [bool(hold(call, [row(one) for one in names], designed=True).winners) for _ in range(100)]
+    names = [AlgorithmConfig(), *(AlgorithmConfig(f"equal{n}") for n in range(10))]
+    won = [
+        bool(compare_with_default(call, [row(one) for one in names], adaptive=True).winners)
+        for _ in range(100)
+    ]
     assert np.mean(won) <= 0.05
 
 
 def test_all_samples_of_a_design_count_where_chance_made_those_side_by_side_alike() -> None:
     """The default takes 40 or 60 ms by chance; in the round of the candidate often as little."""
-    point, slow, fast = Point("bcast", 4, 1, "host", 4096), (0.06,) * 8, (0.04, 0.06) * 4
-    default = Row(point, DEFAULT, {0: slow, 1: slow, 2: fast}, 0.06, 0.05, 0.06)
-    tree = Row(point, BINOMIAL, {2: (0.0401, 0.0399) * 4}, 0.04, 0.04, 0.04)
-    assert hold(point, [default, tree], designed=True).winners == {BINOMIAL}
+    point, slow, fast = CallPoint("bcast", 4, 1, "host", 4096), (0.06,) * 8, (0.04, 0.06) * 4
+    default = Observation(point, DEFAULT, {0: slow, 1: slow, 2: fast}, 0.06, 0.05, 0.06)
+    tree = Observation(point, BINOMIAL, {2: (0.0401, 0.0399) * 4}, 0.04, 0.04, 0.04)
+    assert compare_with_default(point, [default, tree], adaptive=True).winners == {BINOMIAL}
     alone = replace(default, samples={2: fast})
-    assert hold(point, [alone, tree], designed=True).winners == set()
+    assert compare_with_default(point, [alone, tree], adaptive=True).winners == set()
 
 
 # support
 
 
-def rows_at(shapes: Iterable[tuple[int, int]], sizes: Iterable[int]) -> list[Row]:
+def rows_at(shapes: Iterable[tuple[int, int]], sizes: Iterable[int]) -> list[Observation]:
     taken = tuple(sizes)
     return [
-        Row(Point("bcast", nodes, ppn, "host", n), LINEAR, {}, 1.0, 1.0, 1.0)
+        Observation(CallPoint("bcast", nodes, ppn, "host", n), LINEAR, {}, 1.0, 1.0, 1.0)
         for nodes, ppn in shapes
         for n in taken
     ]
@@ -427,10 +450,10 @@ def rows_at(shapes: Iterable[tuple[int, int]], sizes: Iterable[int]) -> list[Row
 def test_who_speaks_for_a_call(
     nodes: int, ppn: int, nbytes: int, reach: float, speaks: bool
 ) -> None:
-    support = Support(rows_at([(2, 2), (8, 2), (2, 4), (8, 4)], [64, 256]))
-    point = Point("bcast", nodes, ppn, "host", nbytes)
+    support = Coverage(rows_at([(2, 2), (8, 2), (2, 4), (8, 4)], [64, 256]))
+    point = CallPoint("bcast", nodes, ppn, "host", nbytes)
     assert support.covers(point, LINEAR, reach) is speaks
-    assert support.within(point, reach) is speaks
+    assert support.is_in_domain(point, reach) is speaks
     assert not support.covers(point, BINOMIAL, reach)
     assert not support.covers(replace(point, memory="cuda"), LINEAR, reach)
 
@@ -445,35 +468,37 @@ def test_who_speaks_for_a_call(
     ],
 )
 def test_who_wins_nearby_is_left_for_a_clear_gain(
-    counts: Sequence[int], faster: float, chosen: Choice
+    counts: Sequence[int], faster: float, chosen: AlgorithmConfig
 ) -> None:
     """On two nodes, next door, the binomial tree wins by little."""
     rows = [
-        Row(point, choice, {}, time, time, time)
+        Observation(point, choice, {}, time, time, time)
         for nodes in (2, 8)
-        for point in [Point("bcast", nodes, 1, "host", nbytes) for nbytes in SIZES]
+        for point in [CallPoint("bcast", nodes, 1, "host", nbytes) for nbytes in SIZES]
         for choice, time in {DEFAULT: 3e-5, BINOMIAL: 1e-5, LINEAR: time_at(nodes, faster)}.items()
         if choice != LINEAR or nodes in counts
     ]
     selector = train(rows, lambda _point, _choice: math.nan)
-    point = Point("bcast", 3, 1, "host", SIZES[2])
-    assert selector.support.surrounds(point, BINOMIAL)
-    assert selector.support.surrounds(point, LINEAR) is (len(counts) == 2)
+    point = CallPoint("bcast", 3, 1, "host", SIZES[2])
+    assert selector.coverage.covers_on_all_sides(point, BINOMIAL)
+    assert selector.coverage.covers_on_all_sides(point, LINEAR) is (len(counts) == 2)
     assert selector.choose(point) == chosen
 
 
 @pytest.mark.parametrize(("lone", "chosen"), [(0.97e-5, BINOMIAL), (0.9e-5, LINEAR)])
-def test_of_winners_that_tie_one_known_on_all_sides_is_taken(lone: float, chosen: Choice) -> None:
+def test_of_winners_that_tie_one_known_on_all_sides_is_taken(
+    lone: float, chosen: AlgorithmConfig
+) -> None:
     """The linear one won next door, and lacks on the other side."""
     rows = [
-        Row(point, choice, {}, time, time, time)
+        Observation(point, choice, {}, time, time, time)
         for nodes in (2, 8)
-        for point in [Point("bcast", nodes, 1, "host", nbytes) for nbytes in SIZES]
+        for point in [CallPoint("bcast", nodes, 1, "host", nbytes) for nbytes in SIZES]
         for choice, time in {DEFAULT: 3e-5, BINOMIAL: 1e-5, LINEAR: lone}.items()
         if choice != LINEAR or nodes == 2
     ]
     selector = train(rows, lambda _point, _choice: math.nan)
-    assert selector.choose(Point("bcast", 3, 1, "host", SIZES[2])) == chosen
+    assert selector.choose(CallPoint("bcast", 3, 1, "host", SIZES[2])) == chosen
 
 
 def time_at(nodes: int, faster: float) -> float:
@@ -484,57 +509,65 @@ def time_at(nodes: int, faster: float) -> float:
 def test_where_nobody_knows_what_the_default_runs_nothing_else_is_simulated() -> None:
     """A shape may be larger than the topology that simulations need."""
 
-    def simulate(_point: Point, choice: Choice) -> float:
+    def simulate(_point: CallPoint, choice: AlgorithmConfig) -> float:
         assert choice.is_default
         return math.nan
 
     rows = [replace(row, samples={0: (1.0,) * 8}) for row in rows_at([(2, 1)], SIZES)]
-    far = Point("bcast", 64, 1, "host", SIZES[0])
+    far = CallPoint("bcast", 64, 1, "host", SIZES[0])
     assert not train(rows, simulate).covers(far, LINEAR)
 
 
 def test_wide_gaps_do_not_speak_for_sizes_far_beyond() -> None:
-    support = Support(rows_at([(2, 1)], [64, 4096]))
-    point = Point("bcast", 2, 1, "host", 64)
+    support = Coverage(rows_at([(2, 1)], [64, 4096]))
+    point = CallPoint("bcast", 2, 1, "host", 64)
     sizes = (7, 8, 600, 8 * 4096, 8 * 4096 + 1)
-    assert [support.covers(point.at(n), LINEAR) for n in sizes] == [False, True, True, True, False]
+    assert [support.covers(point.with_size(n), LINEAR) for n in sizes] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_ladder_has_the_sizes_of_every_shape() -> None:
-    support = Support([*rows_at([(2, 1)], [8, 64]), *rows_at([(4, 1)], [16])])
-    assert support.ladder(Point("bcast", 3, 1, "host", 1)) == [8, 16, 64]
-    assert support.ladder(Point("allreduce", 3, 1, "host", 1)) == []
+    support = Coverage([*rows_at([(2, 1)], [8, 64]), *rows_at([(4, 1)], [16])])
+    assert support.measured_sizes(CallPoint("bcast", 3, 1, "host", 1)) == [8, 16, 64]
+    assert support.measured_sizes(CallPoint("allreduce", 3, 1, "host", 1)) == []
 
 
 # beliefs
 
 
 def test_a_gain_counts_when_it_is_above_noise_and_surely_one() -> None:
-    choices = (DEFAULT, BINOMIAL, LINEAR, Choice("chain"))
+    choices = (DEFAULT, BINOMIAL, LINEAR, AlgorithmConfig("chain"))
     mean = np.array([0.0, -0.5, -0.5, -0.03])
     covariance = np.diag([1e-4, 1e-4, 0.25, 1e-6])
-    assert sure(Belief(choices, mean, covariance), noise=0.05) == {BINOMIAL}
+    assert significant_winners(Posterior(choices, mean, covariance), min_gain=0.05) == {BINOMIAL}
     together = covariance + 4.0  # what all share cancels
-    assert sure(Belief(choices, mean, together), noise=0.05) == {BINOMIAL}
+    assert significant_winners(Posterior(choices, mean, together), min_gain=0.05) == {BINOMIAL}
 
 
 def test_measuring_what_may_be_faster_saves_the_regret_of_not_knowing() -> None:
     """Both unsure by 30 %: the default stays until they are measured, and well enough."""
-    belief = Belief((DEFAULT, BINOMIAL), np.array([0.0, -0.2]), np.diag([0.09, 0.09]))
+    belief = Posterior((DEFAULT, BINOMIAL), np.array([0.0, -0.2]), np.diag([0.09, 0.09]))
     normal = np.random.default_rng(1).standard_normal((2000, 2))
-    outlook = Outlook(belief, 0.05, normal, frozenset([BINOMIAL]))
-    assert outlook.decision.choice == DEFAULT
-    precise, rough, hopeless = (outlook.saved([0, 1], [v, v]) for v in (1e-6, 0.03, 10.0))
-    assert precise == pytest.approx(outlook.decision.regret, rel=0.05)
+    outlook = RegretEstimate(belief, 0.05, normal, frozenset([BINOMIAL]))
+    assert outlook.selection.config == DEFAULT
+    precise, rough, hopeless = (outlook.expected_saving([0, 1], [v, v]) for v in (1e-6, 0.03, 10.0))
+    assert precise == pytest.approx(outlook.selection.regret, rel=0.05)
     assert 0.2 * precise < rough < 0.9 * precise
     assert hopeless == 0.0
 
 
 def test_a_time_is_as_uncertain_as_launches_are_apart() -> None:
     """However well each of them is known."""
-    draw, at = np.random.default_rng(1), Point("bcast", 4, 1, "host", 64)
+    draw, at = np.random.default_rng(1), CallPoint("bcast", 4, 1, "host", 64)
     told = [
-        variance(Row(at, LINEAR, {n: (t,) * 8 for n, t in enumerate(launches)}, 1.0, 1.0, 1.0))
+        log_time_variance(
+            Observation(at, LINEAR, {n: (t,) * 8 for n, t in enumerate(launches)}, 1.0, 1.0, 1.0)
+        )
         for launches in draw.lognormal(sigma=0.2, size=(300, 4)).tolist()
     ]
     assert np.mean(told) == pytest.approx(0.2**2 / 4, rel=0.15)
@@ -546,27 +579,27 @@ def test_between_node_counts_the_default_is_left_for_what_beats_it_on_both_sides
 ) -> None:
     """On four nodes twice, on six by `gain`: a smooth belief is sure of five either way."""
     rows = [
-        Row(point, choice, {}, time, time * 0.999, time * 1.001)
+        Observation(point, choice, {}, time, time * 0.999, time * 1.001)
         for nodes, ratio in ((3, 2.0), (4, 2.0), (6, gain), (7, gain))
-        for point in [Point("bcast", nodes, 1, "host", nbytes) for nbytes in SIZES]
+        for point in [CallPoint("bcast", nodes, 1, "host", nbytes) for nbytes in SIZES]
         for choice, time in {DEFAULT: ratio * 1e-5, BINOMIAL: 1e-5, LINEAR: 3e-5}.items()
     ]
     selector = train(rows, lambda _point, _choice: math.nan)
-    point = Point("bcast", 5, 1, "host", SIZES[2])
-    assert sure(selector.belief(point, CHOICES), noise=0.05) == {BINOMIAL}
-    assert selector.sure(point, CHOICES) == ({BINOMIAL} if replaced else set())
-    assert selector.choose_surely(point) == (BINOMIAL if replaced else DEFAULT)
+    point = CallPoint("bcast", 5, 1, "host", SIZES[2])
+    assert significant_winners(selector.posterior(point, CHOICES), min_gain=0.05) == {BINOMIAL}
+    assert selector.significant_winners(point, CHOICES) == ({BINOMIAL} if replaced else set())
+    assert selector.choose_significant(point) == (BINOMIAL if replaced else DEFAULT)
 
 
 def test_what_was_never_measured_is_believed_from_its_simulation_less_surely(
     topology: Topology,
 ) -> None:
     simulate = Simulator(CALIBRATION, topology)
-    rows = label(measured(topology, (2, 4, 8), (DEFAULT, LINEAR)), simulate)
+    rows = build_observations(measured(topology, (2, 4, 8), (DEFAULT, LINEAR)), simulate)
     selector = train(rows, simulate)
-    point = Point("bcast", 4, 1, "host", 1024)
-    beliefs = selector._beliefs[point.kind]
-    found = beliefs.belief(point, [LINEAR, BINOMIAL])
+    point = CallPoint("bcast", 4, 1, "host", 1024)
+    beliefs = selector._models[point.kind]
+    found = beliefs.posterior(point, [LINEAR, BINOMIAL])
     expected = math.log(seconds(topology, point, BINOMIAL))
     assert found.mean[1] == pytest.approx(expected, abs=0.2)
     assert found.covariance[1, 1] > 10 * found.covariance[0, 0]
@@ -576,14 +609,16 @@ def test_many_shapes_are_learned_from_the_nearest(topology: Topology) -> None:
     """More rows than one regressor takes: each shape is believed from its own surroundings."""
     counts = [2**k for k in range(1, 12)]
     sizes = [2**k for k in range(2, 24)]
-    names = [DEFAULT, *(Choice(f"arm{n}") for n in range(5))]
+    names = [DEFAULT, *(AlgorithmConfig(f"arm{n}") for n in range(5))]
     rows = []
     for nodes in counts:
         for nbytes in sizes:
             for number, choice in enumerate(names):
                 time = (1 + number) * 1e-5 * math.log2(nodes) + 1e-9 * nbytes / (1 + number)
-                point = Point("bcast", nodes, 1, "host", nbytes)
-                rows.append(Row(point, choice, {}, time, time, time))
+                point = CallPoint("bcast", nodes, 1, "host", nbytes)
+                rows.append(Observation(point, choice, {}, time, time, time))
     selector = train(rows, lambda _point, _choice: math.nan)
     for row in rows[:: len(rows) // 40]:
-        assert selector.seconds(row.point, row.choice)[0] == pytest.approx(row.typical, rel=0.05)
+        assert selector.predict_seconds(row.point, row.config)[0] == pytest.approx(
+            row.seconds, rel=0.05
+        )

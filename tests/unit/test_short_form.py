@@ -12,9 +12,9 @@ from tuner.core.path_classes import PATH_CLASSES
 from tuner.machines import preset
 from tuner.machines.loader import load_machine
 from tuner.machines.topology_files import load_topology, parse_topology
-from tuner.machines.yaml_machines import machine_from, preset_reference
-from tuner.topology import Placement, Topology, paths
-from tuner.topology.readers import topology_from_record, topology_record
+from tuner.machines.yaml_machines import machine_from_preset_reference, machine_from_yaml
+from tuner.topology import Placement, Topology, find_paths
+from tuner.topology.readers import topology_from_record, topology_to_record
 
 WIRE = "latency: 1us, bandwidth: 12.5GB/s"
 TREE = f"""
@@ -80,14 +80,14 @@ def test_all_kinds_of_fabrics() -> None:
 def test_an_interior_by_hand() -> None:
     topology = read(PAIRS)
     assert topology.nodes[0].cores == 64
-    assert topology.nodes[0].interior is topology.nodes[2].interior
+    assert topology.nodes[0].node_topology is topology.nodes[2].node_topology
     assert topology.ports[:3] == ("node0.nic0", "node0.nic1", "node1.nic0")
     assert topology.offers == {"multicast"}
-    placement = Placement.consecutive(topology, 4)
-    found = paths(placement, "cuda", np.array([0, 0, 0]), np.array([1, 2, 4]))
+    placement = Placement.block(topology, 4)
+    found = find_paths(placement, "cuda", np.array([0, 0, 0]), np.array([1, 2, 4]))
     assert [PATH_CLASSES[c] for c in found.path_class] == ["nvlink", "pcie", "network"]
     assert found.bandwidth.tolist() == [88e9, 26e9, 25e9]
-    assert topology_from_record(topology_record(topology)) == topology
+    assert topology_from_record(topology_to_record(topology)) == topology
 
 
 def test_an_interior_on_a_fabric_with_rails() -> None:
@@ -103,17 +103,22 @@ def test_an_interior_on_a_fabric_with_rails() -> None:
 
 
 def test_a_preset_with_changes() -> None:
-    machine = machine_from({"preset": "dgx-a100", "nodes": 8, "gpu": "H100", "nics": 4, "taper": 2})
+    machine = machine_from_yaml(
+        {"preset": "dgx-a100", "nodes": 8, "gpu": "H100", "nics": 4, "taper": 2}
+    )
     known = preset("dgx-a100", 8)
     assert len(machine.topology.nodes) == 8
     assert len(machine.topology.ports) == 32
-    assert machine.design is not None
-    assert (machine.design.product, machine.design.fabric.summary) == (
+    assert machine.spec is not None
+    assert (machine.spec.product, machine.spec.fabric.summary) == (
         "H100",
         "fat tree of 2 levels, 20 ports per leaf, one rail per NIC, 2:1 above the leaves",
     )
     assert machine.calibration.paths.keys() == known.calibration.paths.keys()
-    assert machine_from({"preset": "summit", "nodes": 16}).topology == preset("summit", 16).topology
+    assert (
+        machine_from_yaml({"preset": "summit", "nodes": 16}).topology
+        == preset("summit", 16).topology
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,7 @@ def test_a_preset_with_changes() -> None:
         (
             f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, uplinks: 2, taper: 2, per_leaf: 4, "
             f"{WIRE}}}",
-            "write `uplinks` or `taper`, not both",
+            "write `pairs_per_uplink_kind` or `taper`, not both",
         ),
         (
             f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, per_leaf: 4, taper: 5, {WIRE}}}",
@@ -195,19 +200,19 @@ def test_references_to_presets(tmp_path: Path) -> None:
     machine = load_machine("preset:summit:16")
     assert len(machine.topology.nodes) == 16
     assert machine.calibration == preset("summit").calibration
-    assert len(preset_reference("preset:ri2").topology.nodes) == 32
+    assert len(machine_from_preset_reference("preset:ri2").topology.nodes) == 32
     assert load_topology(Path("preset:comet:3")) == preset("comet", 3).topology
     for wrong in ("preset:summit:", "preset:summit:many", "preset:summit:-1", "preset:summit:²"):
         with pytest.raises(InputError, match="must be a whole number; write it like"):
             load_machine(wrong)
     with pytest.raises(InputError, match="has an inside already"):
-        load_machine("preset:summit", node=tmp_path / "node.xml")
+        load_machine("preset:summit", node_topology=tmp_path / "node.xml")
 
 
 def test_machines_from_files(tmp_path: Path) -> None:
     (tmp_path / "tree.yaml").write_text(TREE)
     machine = load_machine("tree.yaml", tmp_path)
-    assert machine.design is None
+    assert machine.spec is None
     assert machine.calibration.given
     assert machine.topology == read(TREE)
     (tmp_path / "mine.yaml").write_text("# larger\npreset: sierra\nnodes: 5\n")

@@ -19,14 +19,14 @@ from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, schedule
+from tuner.core.schedule import Round, make_schedule
 from tuner.machines import PRESETS, preset
 from tuner.sim import event_engine, fast_engine, finish_times, reference_engine, simulate
 from tuner.sim.critical_paths import explain
-from tuner.sim.transfers import traffic
+from tuner.sim.transfers import build_transfers
 from tuner.topology import CUDA, Placement
-from tuner.topology.readers import given_calibration
-from tuner.topology.readers.yaml_topology import topology_from
+from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ENGINES = pytest.mark.parametrize("engine", ["fast", "events"])
@@ -52,11 +52,11 @@ def test_the_engines_agree(data: st.DataObject) -> None:
     calibration, memory = data.draw(calibrations()), data.draw(memories(placement))
     sizes = [nbytes, nbytes // 3, 2 * nbytes]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fast_engine, "FEW", 0)
-        patched.setattr(fast_engine, "MARGIN", 1)
+        patched.setattr(fast_engine, "MAX_EVENT_ONLY_TRANSFERS", 0)
+        patched.setattr(fast_engine, "RETRY_MARGIN_ROUNDS", 1)
         ours = fast_engine.finish_times(made, placement, calibration, sizes, memory=memory)
     for row, size in zip(ours, sizes, strict=True):
-        played = traffic(made, placement, calibration, size, memory=memory)
+        played = build_transfers(made, placement, calibration, size, memory=memory)
         reference = reference_engine.finish_times(played)
         np.testing.assert_allclose(row, reference, rtol=1e-12, atol=0.0)
         np.testing.assert_allclose(
@@ -83,7 +83,7 @@ def test_the_engines_agree_on_presets(name: str, algorithm: str) -> None:
     sizes = [1000, 1 << 20]
     ours = fast_engine.finish_times(made, placement, machine.calibration, sizes, memory=CUDA)
     for row, size in zip(ours, sizes, strict=True):
-        played = traffic(made, placement, machine.calibration, size, memory=CUDA)
+        played = build_transfers(made, placement, machine.calibration, size, memory=CUDA)
         np.testing.assert_allclose(row, reference_engine.finish_times(played), rtol=1e-12, atol=0.0)
 
 
@@ -139,12 +139,12 @@ def test_fat_tree_rows(shared: Path, engine: str, largest: int) -> None:
 
 def flat(p: int, **more: object) -> Placement:
     record = {"name": "flat", "nodes": p, "latency": "1us", "bandwidth": "1GB/s", **more}
-    return Placement.consecutive(topology_from(record), 1)
+    return Placement.block(topology_from_yaml(record), 1)
 
 
 def star(ppn: int, **local: str) -> Placement:
     record = {"name": "star", "nodes": 2, "latency": "1us", "bandwidth": "1GB/s", "local": local}
-    return Placement.consecutive(topology_from(record), ppn)
+    return Placement.block(topology_from_yaml(record), ppn)
 
 
 @ENGINES
@@ -171,7 +171,7 @@ def test_closed_forms(
     """p = 8, m = 8000 bytes, alpha 1 us, 1 GB/s, gamma 0.5 ns/B."""
     reduction = {"host": ReductionCost(Estimate.exact(0.0), Estimate.exact(0.5e-9))}
     placement = flat(8)
-    costs = replace(given_calibration(placement.topology), reduction=reduction)
+    costs = replace(nominal_calibration(placement.topology), reduction=reduction)
     made = algorithms.build(collective, name, 8, nbytes=8000, params=params)
     expected = formula(1e-6, 8000 * 1e-9, 8000 * 0.5e-9)
     assert simulate(made, placement, costs, 8000, engine=engine) == pytest.approx(expected)
@@ -181,9 +181,9 @@ def test_closed_forms(
 def test_ranks_of_a_node_share_its_link(engine: str) -> None:
     """Two simultaneous flows of 1 MB over one 1 GB/s uplink take 2 ms; one takes 1 ms."""
     rows = Round.of([0, 1], [2, 3], 0)
-    made = schedule(BCAST, 4, 1, [rows])
+    made = make_schedule(BCAST, 4, 1, [rows])
     placement = star(2, latency="0us", bandwidth="100GB/s")
-    costs = given_calibration(placement.topology)
+    costs = nominal_calibration(placement.topology)
     times = finish_times(made, placement, costs, 1_000_000, engine=engine)
     np.testing.assert_allclose(times, 2e-3 + 1e-6)
 
@@ -191,17 +191,17 @@ def test_ranks_of_a_node_share_its_link(engine: str) -> None:
 @ENGINES
 def test_memory_bus_is_shared(engine: str) -> None:
     placement = star(4, latency="0us", bandwidth="10GB/s", memory_bandwidth="10GB/s")
-    made = schedule(BCAST, 8, 1, [Round.of([0, 1], [2, 3], 0)])
-    costs = given_calibration(placement.topology)
+    made = make_schedule(BCAST, 8, 1, [Round.of([0, 1], [2, 3], 0)])
+    costs = nominal_calibration(placement.topology)
     assert simulate(made, placement, costs, 10**7, engine=engine) == pytest.approx(2e-3)
 
 
 @ENGINES
 def test_fifo_against_shared_ports(engine: str) -> None:
     """Two messages from one port: FIFO ends them one after the other, sharing together."""
-    made = schedule(BCAST, 3, 1, [Round.of(0, [1, 2], 0)])
+    made = make_schedule(BCAST, 3, 1, [Round.of(0, [1, 2], 0)])
     placement = flat(3)
-    fifo = given_calibration(placement.topology)
+    fifo = nominal_calibration(placement.topology)
     shared = replace(fifo, shared_from=0.0)
     times = finish_times(made, placement, fifo, 1000, engine=engine)
     np.testing.assert_allclose(times, [3e-6, 2e-6, 3e-6])
@@ -213,11 +213,13 @@ def test_fifo_against_shared_ports(engine: str) -> None:
 def test_eager_does_not_wait_but_rendezvous_does(engine: str) -> None:
     """Rank 0 sends to rank 1, which first receives from rank 2 and answers it."""
     rounds = [Round.of(2, 1, 0), Round.of(1, 2, 0), Round.of(0, 1, 0)]
-    made = schedule(BCAST, 3, 1, rounds)
+    made = make_schedule(BCAST, 3, 1, rounds)
     placement = flat(3)
-    waiting = given_calibration(placement.topology)
+    waiting = nominal_calibration(placement.topology)
     path = ("2 links, 1us, 1e+09B/s", "host")
-    eager = replace(waiting, paths={path: PathCost.line(1e-6, 1e-9, eager_limit=math.inf)})
+    eager = replace(
+        waiting, paths={path: PathCost.from_alpha_beta(1e-6, 1e-9, eager_limit=math.inf)}
+    )
     slow = finish_times(made, placement, waiting, 100, engine=engine)
     np.testing.assert_allclose(slow, [3.3e-6, 3.3e-6, 2.2e-6])
     quick = finish_times(made, placement, eager, 100, engine=engine)
@@ -228,12 +230,12 @@ def test_eager_does_not_wait_but_rendezvous_does(engine: str) -> None:
 @ENGINES
 def test_who_waits_for_an_acknowledgement_goes_on_a_latency_later(engine: str) -> None:
     """Rank 0 sends to rank 1, then to rank 2; who passed it on at once was free 1.1 us earlier."""
-    made = schedule(BCAST, 3, 1, [Round.of(0, 1, 0), Round.of(0, 2, 0)])
+    made = make_schedule(BCAST, 3, 1, [Round.of(0, 1, 0), Round.of(0, 2, 0)])
     placement = flat(3)
     path = ("2 links, 1us, 1e+09B/s", "host")
     for begin, expected in ((100.0, [4.2e-6, 1.1e-6, 3.2e-6]), (101.0, [0.2e-6, 1.1e-6, 1.2e-6])):
-        cost = replace(PathCost.line(1e-6, 1e-9, math.inf), acknowledged_from=begin)
-        told = replace(given_calibration(placement.topology), paths={path: cost})
+        cost = replace(PathCost.from_alpha_beta(1e-6, 1e-9, math.inf), acknowledged_from=begin)
+        told = replace(nominal_calibration(placement.topology), paths={path: cost})
         times = finish_times(made, placement, told, 100, engine=engine)
         np.testing.assert_allclose(times, expected)
 
@@ -251,24 +253,26 @@ def test_a_message_sent_ahead_is_there_when_it_is_asked_for(
     engine: str, ahead: float, acknowledged: float, expected: list[float]
 ) -> None:
     """Rank 1 receives twice from rank 0, then from rank 2, who has been waiting for that."""
-    made = schedule(BCAST, 3, 1, [Round.of(0, 1, 0), Round.of(0, 1, 0), Round.of(2, 1, 0)])
+    made = make_schedule(BCAST, 3, 1, [Round.of(0, 1, 0), Round.of(0, 1, 0), Round.of(2, 1, 0)])
     placement = flat(3)
     path = ("2 links, 1us, 1e+09B/s", "host")
-    cost = replace(PathCost.line(1e-6, 1e-9), ahead_limit=ahead, acknowledged_from=acknowledged)
-    told = replace(given_calibration(placement.topology), paths={path: cost})
+    cost = replace(
+        PathCost.from_alpha_beta(1e-6, 1e-9), ahead_limit=ahead, acknowledged_from=acknowledged
+    )
+    told = replace(nominal_calibration(placement.topology), paths={path: cost})
     times = finish_times(made, placement, told, 100, engine=engine)
     np.testing.assert_allclose(times, expected)
     run = explain(made, placement, told, 100)
-    assert sum(run.parts.values()) == pytest.approx(max(expected))
+    assert sum(run.components.values()) == pytest.approx(max(expected))
 
 
 def test_a_schedule_that_awaits_nothing_hears_no_acknowledgement() -> None:
     made, placement = algorithms.build(BCAST, "binomial", 8), flat(8)
     path = ("2 links, 1us, 1e+09B/s", "host")
-    eager = given_calibration(placement.topology)
-    eager = replace(eager, paths={path: PathCost.line(1e-6, 1e-9, math.inf)})
+    eager = nominal_calibration(placement.topology)
+    eager = replace(eager, paths={path: PathCost.from_alpha_beta(1e-6, 1e-9, math.inf)})
     told = replace(eager, paths={path: replace(eager.paths[path], acknowledged_from=0.0)})
-    posted = replace(made, unawaited=True)
+    posted = replace(made, fire_and_forget=True)
     assert simulate(made, placement, told, 100) > simulate(made, placement, eager, 100)
     assert simulate(posted, placement, told, 100) == simulate(made, placement, eager, 100)
 
@@ -277,7 +281,7 @@ def test_trace_has_every_transfer() -> None:
     placement = flat(4)
     made = algorithms.build(BCAST, "binomial", 4)
     bars = reference_engine.trace(
-        traffic(made, placement, given_calibration(placement.topology), 1000)
+        build_transfers(made, placement, nominal_calibration(placement.topology), 1000)
     )
     assert [(bar.src, bar.dst, bar.round) for bar in bars] == [(0, 1, 0), (0, 2, 1), (1, 3, 1)]
     assert [bar.arrived for bar in bars] == pytest.approx([2e-6, 4e-6, 4e-6])
@@ -287,7 +291,7 @@ def test_trace_has_every_transfer() -> None:
 def test_nothing_to_do_takes_no_time() -> None:
     placement = flat(1)
     made = algorithms.build(ALLREDUCE, "ring", 1)
-    assert simulate(made, placement, given_calibration(placement.topology), 1000) == 0.0
+    assert simulate(made, placement, nominal_calibration(placement.topology), 1000) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -305,14 +309,14 @@ def test_bad_calls(ppn: int, nbytes: int, itemsize: int, engine: str, sentence: 
     placement = star(ppn)
     made = algorithms.build(BCAST, "binomial", 2)
     with pytest.raises(InputError, match=sentence):
-        simulate(made, placement, given_calibration(placement.topology), nbytes, itemsize, engine)
+        simulate(made, placement, nominal_calibration(placement.topology), nbytes, itemsize, engine)
 
 
 def test_missing_prices_are_named() -> None:
     made = algorithms.build(BCAST, "binomial", 4)
     placement = star(2)
     with pytest.raises(InputError, match="does not say what a message inside a node costs"):
-        simulate(made, placement, given_calibration(placement.topology), 1000)
+        simulate(made, placement, nominal_calibration(placement.topology), 1000)
     with pytest.raises(InputError, match="no path class 'node'"):
         simulate(made, placement, Calibration("lab", "x", {}), 1000)
 
@@ -320,7 +324,7 @@ def test_missing_prices_are_named() -> None:
 def test_crowded_hosts_cost_what_was_measured_on_them() -> None:
     """A probe with as many ranks on a host as it is used with knows no other price."""
     made = algorithms.build(BCAST, "linear", 4)
-    inside, between = PathCost.line(1e-6, 1e-9), PathCost.line(1e-5, 1e-9)
+    inside, between = PathCost.from_alpha_beta(1e-6, 1e-9), PathCost.from_alpha_beta(1e-5, 1e-9)
     probed = Calibration("lab", "x", {("node", "host"): inside, ("network", "host"): between})
     whole = replace(probed, paths={**probed.paths, ("node_oversubscribed", "host"): inside})
     assert simulate(made, star(2), probed, 1000) == simulate(made, star(2), whole, 1000)

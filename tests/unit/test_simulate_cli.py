@@ -196,7 +196,7 @@ def test_costs_that_nobody_measured_are_cautioned_of(
     study.write_text(STUDY)
     assert main(["whatif", str(study), "--json"]) == 0
     assert said in capsys.readouterr().err
-    paths = {("network", "host"): PathCost.line(2e-6, 8e-11)}
+    paths = {("network", "host"): PathCost.from_alpha_beta(2e-6, 8e-11)}
     write_calibration(Calibration("x", "any", paths), costs)
     assert main([*asked, "--calibration", str(costs)]) == 0
     study.write_text(f"{STUDY}calibration: {costs}\n")
@@ -209,7 +209,7 @@ def test_what_takes_long_says_how_far_it_is(
 ) -> None:
     simulated(capsys, flat, "--sizes", "64KiB")
     assert "simulating" not in capsys.readouterr().err
-    monkeypatch.setattr("tuner.cli.progress.LINE_EVERY", 0.0)
+    monkeypatch.setattr("tuner.cli.progress.LINE_INTERVAL_S", 0.0)
     asked = ["--topology", str(flat), "--collective", "bcast", "--sizes", "1KiB,1MiB"]
     assert main(["simulate", *asked]) == 0
     said = capsys.readouterr().err.splitlines()
@@ -221,12 +221,12 @@ def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
     flat: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages that share ports are never played round by round."""
-    paths = {("network", "host"): PathCost.line(2e-6, 8e-11)}
+    paths = {("network", "host"): PathCost.from_alpha_beta(2e-6, 8e-11)}
     shared, large = flat.with_name("c.json"), "at most 100 can be played"
     write_calibration(Calibration("x", "any", paths, shared_from=0.0), shared)
     words = ("--sizes", "64KiB", "--calibration", str(shared), "--via", "schedule")
     every = simulated(capsys, flat, *words)
-    monkeypatch.setattr("tuner.sim.fast_engine.MOST_EVENTS", 100)
+    monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 100)
     some = simulated(capsys, flat, *words)
     assert {record["algorithm"] for record in every if record not in some} >= {"ring"}
     asked = ["simulate", "--topology", str(flat), "--collective", "allreduce", *words]
@@ -234,7 +234,7 @@ def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
     assert "left out, too large to be simulated: " in capsys.readouterr().err
     assert main([*asked, "--algorithm", "ring"]) == 1
     assert large in capsys.readouterr().err
-    monkeypatch.setattr("tuner.sim.fast_engine.MOST_EVENTS", 0)
+    monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 0)
     assert main(asked) == 1
     assert "nothing is left to be simulated: ask for fewer ranks" in capsys.readouterr().err
 
@@ -243,7 +243,7 @@ def test_a_calibrated_library_is_simulated_as_it_is(
     tmp_path: Path, flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Open MPI sends a long message to two children in turns."""
-    paths = {("network", "host"): PathCost.line(1e-6, 1e-9)}
+    paths = {("network", "host"): PathCost.from_alpha_beta(1e-6, 1e-9)}
     write_calibration(Calibration("any", "openmpi 5.0.11", paths), tmp_path / "c.json")
     words = ["--calibration", str(tmp_path / "c.json"), "--sizes", "1MiB"]
     tree = [*words, "--algorithm", "binary", "--param", "segment=0"]

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 
 from tests.support.machines import calibrations, calls, memories, placements, tangles
 from tuner import algorithms, mpi_libraries
-from tuner.base.errors import UnpricedError
+from tuner.base.errors import MissingCostError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate, simulation_cache
-from tuner.sim.simulation_cache import Simulations
+from tuner.sim.simulation_cache import SimulationCache
 from tuner.topology import CUDA, HOST, Placement
-from tuner.topology.readers import given_calibration
-from tuner.topology.readers.yaml_topology import topology_from
+from tuner.topology.readers import nominal_calibration
+from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 OPENMPI = "openmpi 5.0.11"
 SIZES = (8, 40_000, 500_000, 2 << 20, 4 << 20)
-FLAT = topology_from(
+FLAT = topology_from_yaml(
     {
         "name": "flat",
         "nodes": 8,
@@ -30,16 +30,16 @@ FLAT = topology_from(
         "local": {"latency": "300ns", "bandwidth": "10GB/s"},
     }
 )
-COSTS = given_calibration(FLAT)
+COSTS = nominal_calibration(FLAT)
 
 
 @pytest.mark.parametrize("collective", [Collective.BCAST, Collective.ALLREDUCE])
 def test_every_algorithm_on_two_placements_in_any_order(collective: Collective) -> None:
-    there = [Placement.consecutive(FLAT, ppn, 8) for ppn in (1, 2)]
-    ours, library = Simulations(COSTS), mpi_libraries.named(OPENMPI)
+    there = [Placement.block(FLAT, ppn, 8) for ppn in (1, 2)]
+    ours, library = SimulationCache(COSTS), mpi_libraries.library_module(OPENMPI)
     choices = [
         *library.candidates(collective, 8, SIZES[-1]),
-        Choice("pipeline", {"segment": 1 << 20}),
+        AlgorithmConfig("pipeline", {"segment": 1 << 20}),
     ]
     compared = 0
     for choice, nbytes, placement in product(choices, SIZES, there):
@@ -59,30 +59,30 @@ def test_any_call_on_any_machine(data: st.DataObject) -> None:
     placement = data.draw(placements(most=12))
     costs, memory = data.draw(calibrations()), data.draw(memories(placement))
     asked = data.draw(st.lists(calls(placement.p) | tangles(placement.p), min_size=2, max_size=4))
-    ours = Simulations(costs)
+    ours = SimulationCache(costs)
     for made, nbytes in (*asked, *asked):
         for size in (nbytes, nbytes // 2):
             found = ours.seconds(made, placement, size, memory)
             try:
                 assert found == simulate(made, placement, costs, size, memory=memory)
-            except UnpricedError:
+            except MissingCostError:
                 assert math.isnan(found)
 
 
 def test_sizes_are_prepared_together_and_large_calls_are_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ours, placement = Simulations(COSTS), Placement.consecutive(FLAT, 1)
+    ours, placement = SimulationCache(COSTS), Placement.block(FLAT, 1)
     for nbytes in SIZES[:3]:
         ours.seconds(algorithms.build(Collective.ALLREDUCE, "ring", 8), placement, nbytes, HOST)
-    known = ours._kept.cache_info()
+    known = ours._cached.cache_info()
     assert (known.misses, known.hits) == (1, 2)
-    monkeypatch.setattr(simulation_cache, "LARGEST", 0)
+    monkeypatch.setattr(simulation_cache, "MAX_CACHED_TRANSFERS", 0)
     ours.seconds(algorithms.build(Collective.ALLREDUCE, "ring", 8), placement, 4096, HOST)
-    assert ours._kept.cache_info() == known
+    assert ours._cached.cache_info() == known
 
 
 def test_memory_that_nobody_knows_has_no_seconds() -> None:
-    placement = Placement.consecutive(FLAT, 1)
+    placement = Placement.block(FLAT, 1)
     made = algorithms.build(Collective.ALLREDUCE, "ring", 8)
-    assert math.isnan(Simulations(COSTS).seconds(made, placement, 4096, CUDA))
+    assert math.isnan(SimulationCache(COSTS).seconds(made, placement, 4096, CUDA))

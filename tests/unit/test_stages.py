@@ -8,8 +8,8 @@ import pytest
 from tuner.base.errors import InputError
 from tuner.cli.output import console
 from tuner.cli.progress import Display
-from tuner.workflows.checkpoint import RECORD, Stages
-from tuner.workflows.quickstart import FILES, SECONDS, LibraryLoop
+from tuner.workflows.checkpoint import CHECKPOINT_FILE, StageCheckpoint
+from tuner.workflows.quickstart import STAGE_FILES, STAGE_SECONDS, LibraryPipeline
 
 
 @pytest.fixture
@@ -27,19 +27,19 @@ def test_a_stage_runs_once_and_again_when_an_input_changes(tmp_path: Path, sourc
         runs.append(source.read_text())
         made.write_text("made")
 
-    assert Stages(tmp_path).run("fit", [source], [made], make)
-    assert not Stages(tmp_path).run("fit", [source], [made], make)
+    assert StageCheckpoint(tmp_path).run("fit", [source], [made], make)
+    assert not StageCheckpoint(tmp_path).run("fit", [source], [made], make)
     source.write_text("2")
-    assert Stages(tmp_path).run("fit", [source], [made], make)
+    assert StageCheckpoint(tmp_path).run("fit", [source], [made], make)
     assert runs == ["1", "2"]
 
 
 def test_a_stage_runs_again_when_its_output_is_gone(tmp_path: Path, source: Path) -> None:
     made = tmp_path / "out"
-    stages = Stages(tmp_path)
+    stages = StageCheckpoint(tmp_path)
     stages.run("fit", [source], [made], lambda: made.touch())
     made.unlink()
-    assert not stages.finished("fit", [source], [made])
+    assert not stages.is_done("fit", [source], [made])
 
 
 def test_a_stage_that_failed_is_not_finished(tmp_path: Path, source: Path) -> None:
@@ -50,29 +50,29 @@ def test_a_stage_that_failed_is_not_finished(tmp_path: Path, source: Path) -> No
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Stages(tmp_path).run("fit", [source], [made], fail)
-    assert not Stages(tmp_path).finished("fit", [source], [made])
+        StageCheckpoint(tmp_path).run("fit", [source], [made], fail)
+    assert not StageCheckpoint(tmp_path).is_done("fit", [source], [made])
 
 
 @pytest.mark.parametrize("content", ["{", "5", "[1]"])
 def test_a_damaged_record_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / RECORD).write_text(content)
+    (tmp_path / CHECKPOINT_FILE).write_text(content)
     with pytest.raises(InputError, match=r"stages\.json.*delete it"):
-        Stages(tmp_path)
+        StageCheckpoint(tmp_path)
 
 
 def test_an_out_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be"):
-        Stages(tmp_path / "file" / "out")
+        StageCheckpoint(tmp_path / "file" / "out")
 
 
 def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> None:
-    def loop() -> LibraryLoop:
-        return LibraryLoop(
+    def loop() -> LibraryPipeline:
+        return LibraryPipeline(
             "openmpi",
             Path(sys.executable),
-            Stages(tmp_path),
+            StageCheckpoint(tmp_path),
             Display(console()),
             None,
             None,
@@ -80,26 +80,30 @@ def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> N
             "single",
         )
 
-    whole = 60.0 + sum(SECONDS.values())
-    assert loop().expected == whole
+    whole = 60.0 + sum(STAGE_SECONDS.values())
+    assert loop().expected_seconds == whole
     (tmp_path / "openmpi").mkdir()
-    for done, name in enumerate(FILES):
-        for path in (tmp_path / "openmpi" / file for file in (*FILES[name][0], *FILES[name][1])):
+    for done, name in enumerate(STAGE_FILES):
+        for path in (
+            tmp_path / "openmpi" / file for file in (*STAGE_FILES[name][0], *STAGE_FILES[name][1])
+        ):
             path.touch()
-        read, written = ([tmp_path / "openmpi" / one for one in some] for some in FILES[name])
-        Stages(tmp_path).run(f"openmpi/{name}", read, written, lambda: None)
-        left = list(FILES)[done + 1 :]
-        assert loop().expected == sum(SECONDS[stage] for stage in left)
+        read, written = ([tmp_path / "openmpi" / one for one in some] for some in STAGE_FILES[name])
+        StageCheckpoint(tmp_path).run(f"openmpi/{name}", read, written, lambda: None)
+        left = list(STAGE_FILES)[done + 1 :]
+        assert loop().expected_seconds == sum(STAGE_SECONDS[stage] for stage in left)
     (tmp_path / "openmpi" / "candidates.json").write_text("changed")
-    assert loop().expected == sum(SECONDS[stage] for stage in ("accept", "compare", "prove"))
+    assert loop().expected_seconds == sum(
+        STAGE_SECONDS[stage] for stage in ("accept", "compare", "prove")
+    )
 
 
 @pytest.mark.parametrize("content", ["{", "5"])
 def test_a_damaged_result_of_an_earlier_run_is_named(tmp_path: Path, content: str) -> None:
-    loop = LibraryLoop(
+    loop = LibraryPipeline(
         "openmpi",
         Path(sys.executable),
-        Stages(tmp_path),
+        StageCheckpoint(tmp_path),
         Display(console()),
         None,
         None,
@@ -109,4 +113,4 @@ def test_a_damaged_result_of_an_earlier_run_is_named(tmp_path: Path, content: st
     (tmp_path / "openmpi").mkdir()
     (tmp_path / "openmpi" / "proofs.json").write_text(content)
     with pytest.raises(InputError, match=r"proofs\.json.*delete it"):
-        loop.records("proofs.json")
+        loop.read_records("proofs.json")

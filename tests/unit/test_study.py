@@ -18,27 +18,41 @@ from tuner.base.errors import InputError, ScheduleError
 from tuner.cli.main import main
 from tuner.core.calibration import (
     Calibration,
+    CostSegment,
     Estimate,
     PathCost,
-    Segment,
     calibration_record,
     write_calibration,
 )
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.schedule import Schedule
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, table_record, write_table
+from tuner.core.table import (
+    AlgorithmConfig,
+    Evidence,
+    Rule,
+    RuleKey,
+    TuningTable,
+    table_record,
+    write_table,
+)
 from tuner.machines import preset
 from tuner.machines.topology_files import load_topology
-from tuner.machines.yaml_machines import machine_from
+from tuner.machines.yaml_machines import machine_from_yaml
 from tuner.sim import simulate
 from tuner.topology import CUDA, HOST, NETWORK, NODE, NODE_OVERSUBSCRIBED, Placement, Topology
-from tuner.topology.readers import given_calibration, topology_record
-from tuner.topology.readers.yaml_topology import topology_from
+from tuner.topology.readers import nominal_calibration, topology_to_record
+from tuner.topology.readers.yaml_topology import topology_from_yaml
 from tuner.whatif import study_runner, study_spec, study_tasks
-from tuner.whatif.axes import placed, varied
-from tuner.whatif.study_candidates import Candidate, build, candidates, pieces, transfers
-from tuner.whatif.study_result import switches
+from tuner.whatif.axes import apply_axes, place_ranks
+from tuner.whatif.study_candidates import (
+    Candidate,
+    build_schedule,
+    estimate_transfers,
+    list_candidates,
+    segment_count,
+)
+from tuner.whatif.study_result import crossovers
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 LOCAL = {"latency": "300ns", "bandwidth": "10GB/s"}
@@ -70,20 +84,20 @@ TREE = {
 }
 ALONE = {"name": "alone", "nodes": ["a"], "links": []}
 FEW = {"nodes": [2, 8]}  # places, where each is as good as another
-NOWHERE = study_spec.Files(Path("/nonexistent"))
+NOWHERE = study_spec.FileResolver(Path("/nonexistent"))
 
 
 def made(**changed: Any) -> whatif.Study:
-    return whatif.study_from({**SPEC, **changed}, NOWHERE)
+    return whatif.study_from_record({**SPEC, **changed}, NOWHERE)
 
 
-def table(*rules: tuple[Collective, int, int, Choice]) -> TuningTable:
+def table(*rules: tuple[Collective, int, int, AlgorithmConfig]) -> TuningTable:
     """One choice for all sizes of each (collective, nodes, ppn)."""
     return TuningTable(
         Cluster("old", 8, 4, "any", 2**30),
         "openmpi 5.0.11",
         tuple(
-            Rule(Key(c, nodes, ppn), 0, math.inf, choice, Evidence("measured"))
+            Rule(RuleKey(c, nodes, ppn), 0, math.inf, choice, Evidence("measured"))
             for c, nodes, ppn, choice in rules
         ),
     )
@@ -91,13 +105,13 @@ def table(*rules: tuple[Collective, int, int, Choice]) -> TuningTable:
 
 def test_every_time_is_what_the_simulator_says() -> None:
     asked = made(vary={**SPEC["vary"], "bandwidth": ["25GB/s"]})
-    result = whatif.run(asked)
+    result = whatif.run_study(asked)
     assert len(result.points) == 4 * 2 * 2 == asked.number_of_points
     for point in result.points:
-        topology = topology_from(
+        topology = topology_from_yaml(
             {**FLAT, "nodes": int(point.at["nodes"]), "bandwidth": f"{point.at['bandwidth']}B/s"}
         )
-        placement = Placement.consecutive(topology, int(point.at["ppn"]))
+        placement = Placement.block(topology, int(point.at["ppn"]))
         for timing in point.timings:
             schedule = algorithms.build(
                 point.collective,
@@ -106,27 +120,27 @@ def test_every_time_is_what_the_simulator_says() -> None:
                 nbytes=point.nbytes,
                 params=timing.params,
             )
-            expected = simulate(schedule, placement, given_calibration(topology), point.nbytes)
+            expected = simulate(schedule, placement, nominal_calibration(topology), point.nbytes)
             assert timing.seconds == pytest.approx(expected, rel=1e-12)
         assert point.best.seconds <= min(t.seconds for t in point.timings) * (1 + 1e-9)
         names = {timing.algorithm for timing in point.timings}
         assert names == {
             name
-            for name in algorithms.names(point.collective)
+            for name in algorithms.algorithm_names(point.collective)
             if placement.p > 2  # the least group is one of four: of all eight nodes, one per rank
             or "group" not in algorithms.describe(point.collective, name).params
         }
 
 
 def test_the_same_study_gives_the_same_record_and_records_come_back() -> None:
-    asked = made(vary=FEW, table=table_record(table((BCAST, 2, 1, Choice("binomial")))))
-    result = whatif.run(asked)
+    asked = made(vary=FEW, table=table_record(table((BCAST, 2, 1, AlgorithmConfig("binomial")))))
+    result = whatif.run_study(asked)
     text = json.dumps(whatif.result_record(result))
-    assert json.dumps(whatif.result_record(whatif.run(asked))) == text
+    assert json.dumps(whatif.result_record(whatif.run_study(asked))) == text
     assert whatif.result_from_record(json.loads(text)) == result
-    again = whatif.study_from(json.loads(json.dumps(whatif.study_record(asked))), NOWHERE)
+    again = whatif.study_from_record(json.loads(json.dumps(whatif.study_record(asked))), NOWHERE)
     assert whatif.study_record(again) == whatif.study_record(asked)
-    assert whatif.result_record(whatif.run(again)) == whatif.result_record(result)
+    assert whatif.result_record(whatif.run_study(again)) == whatif.result_record(result)
 
 
 def test_switches_are_where_the_best_one_changes() -> None:
@@ -137,7 +151,7 @@ def test_switches_are_where_the_best_one_changes() -> None:
         sizes=["8B", "64B", "1MiB", "16MiB"],
         algorithms=["recursive_doubling", "ring"],
     )
-    result = whatif.run(asked)
+    result = whatif.run_study(asked)
     best = [point.best.algorithm for point in result.points]
     assert best == ["recursive_doubling"] * 2 + ["ring"] * 2
     (switch,) = result.switches
@@ -148,19 +162,19 @@ def test_switches_are_where_the_best_one_changes() -> None:
 
 def test_a_tie_is_no_switch() -> None:
     """With two ranks every tree is the same; which name comes first means nothing."""
-    points = whatif.run(made(vary={"nodes": [2]}, collectives=["bcast"])).points
+    points = whatif.run_study(made(vary={"nodes": [2]}, collectives=["bcast"])).points
     first, second = points[0], points[1]
     tied = [t for t in second.timings if t.seconds == second.best.seconds]
     assert len(tied) > 1
     turned = replace(second, timings=(*tied[::-1], *second.timings[len(tied) :]))
-    assert list(switches((first, turned), {"nodes": (2,)})) == []
+    assert list(crossovers((first, turned), {"nodes": (2,)})) == []
 
 
 def test_segments_are_offered_where_they_cut() -> None:
     def offered(nbytes: int) -> list[str]:
         names = ("pipeline", "segmented_ring", "ring")
-        return [str(c) for c in candidates(ALLREDUCE, names[1:], 4, 1, nbytes)] + [
-            str(c) for c in candidates(BCAST, names[:1], 4, 1, nbytes)
+        return [str(c) for c in list_candidates(ALLREDUCE, names[1:], 4, 1, nbytes)] + [
+            str(c) for c in list_candidates(BCAST, names[:1], 4, 1, nbytes)
         ]
 
     assert offered(1024) == ["segmented_ring(segment=1MiB)", "ring", "pipeline"]
@@ -177,7 +191,7 @@ def test_segments_are_offered_where_they_cut() -> None:
 
 def test_other_parameters_are_offered_where_they_differ() -> None:
     def offered(name: str, nodes: int, ppn: int) -> list[str]:
-        return [str(c) for c in candidates(BCAST, (name,), nodes, ppn, 8)]
+        return [str(c) for c in list_candidates(BCAST, (name,), nodes, ppn, 8)]
 
     assert offered("knomial", 64, 1) == ["knomial(radix=4)", "knomial(radix=8)"]
     assert offered("knomial", 4, 2) == ["knomial(radix=4)"]  # 8 is all of them
@@ -192,7 +206,11 @@ def test_reductions_on_the_way_are_for_gpus_that_are_behind_such_switches() -> N
     def offered(memory: str, nodes: int, ppn: int) -> set[str]:
         vary = {"nodes": [nodes], "ppn": [ppn], "memory": [memory]}
         asked = made(topology=asked_for, vary=vary, collectives=["allreduce"])
-        return {n for n in asked.names(ALLREDUCE, asked.places[0]) if n.startswith(("nvls", "col"))}
+        return {
+            n
+            for n in asked.algorithm_names(ALLREDUCE, asked.grid[0])
+            if n.startswith(("nvls", "col"))
+        }
 
     asked_for: dict[str, Any] = {"preset": "dgx-h100", "nodes": 2}
     assert offered("host", 1, 8) == set()
@@ -225,20 +243,28 @@ def test_what_a_named_algorithm_lacks_is_said(changed: dict[str, Any], sentence:
 
 
 def everything() -> list[tuple[Collective, str]]:
-    return [(c, name) for c in Collective for name in algorithms.names(c, algorithms.NEEDS)]
+    return [
+        (c, name)
+        for c in Collective
+        for name in algorithms.algorithm_names(c, algorithms.REQUIREMENTS)
+    ]
 
 
 @pytest.mark.parametrize(("collective", "name"), everything())
 def test_transfers_are_estimated_within_a_few_times(collective: Collective, name: str) -> None:
     for nodes, ppn in ((2, 8), (5, 8), (16, 8)):
         for nbytes in (1, 100_000):
-            for candidate in candidates(collective, (name,), nodes, ppn, nbytes):
+            for candidate in list_candidates(collective, (name,), nodes, ppn, nbytes):
                 try:
-                    schedule = build(collective, candidate, nodes * ppn, nbytes)
+                    schedule = build_schedule(collective, candidate, nodes * ppn, nbytes)
                 except (InputError, ScheduleError):
                     continue
                 real = sum(map(len, schedule.rounds()))
-                assert real / 8 <= transfers(collective, candidate, nodes * ppn, nbytes) <= 8 * real
+                assert (
+                    real / 8
+                    <= estimate_transfers(collective, candidate, nodes * ppn, nbytes)
+                    <= 8 * real
+                )
 
 
 @pytest.mark.parametrize(("collective", "name"), everything())
@@ -257,14 +283,16 @@ def test_a_schedule_depends_on_the_size_through_the_number_of_segments_alone(
                 Candidate(name, {**params, **({"segment": cut} if "segment" in params else {})})
                 for cut in (segment, another)
             )
-            if pieces(name, one.params, p, size) == pieces(name, two.params, p, other):
+            if segment_count(name, one.params, p, size) == segment_count(
+                name, two.params, p, other
+            ):
                 assert rows(collective, one, p, size) == rows(collective, two, p, other)
 
 
 def rows(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> object:
     """Everything that a schedule says; nothing where it is not for so many ranks."""
     try:
-        made: Schedule = build(collective, candidate, p, nbytes)
+        made: Schedule = build_schedule(collective, candidate, p, nbytes)
     except (InputError, ScheduleError):
         return None
     rounds = [[column.tolist() for column in r.columns] for r in made.rounds()]
@@ -274,10 +302,10 @@ def rows(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> o
 def test_keeping_a_table_costs_what_its_choices_cost() -> None:
     """Rules of other ranks say nothing, as in a file; what cannot be known is not guessed."""
     kept = table(
-        (BCAST, 2, 1, Choice("linear")),
-        (BCAST, 16, 1, Choice("pipeline", {"segment": 50_000})),
-        (ALLREDUCE, 8, 1, Choice()),
-        (ALLREDUCE, 16, 1, Choice("ring")),
+        (BCAST, 2, 1, AlgorithmConfig("linear")),
+        (BCAST, 16, 1, AlgorithmConfig("pipeline", {"segment": 50_000})),
+        (ALLREDUCE, 8, 1, AlgorithmConfig()),
+        (ALLREDUCE, 16, 1, AlgorithmConfig("ring")),
     )
     asked = made(
         topology={**FLAT, "nodes": 16},
@@ -285,7 +313,7 @@ def test_keeping_a_table_costs_what_its_choices_cost() -> None:
         sizes=["256KiB"],
         table=table_record(kept),
     )
-    result = whatif.run(asked)
+    result = whatif.run_study(asked)
     by = {(p.collective, p.at["nodes"]): p for p in result.points}
     for nodes, choice in ((2, "linear"), (16, "pipeline")):
         point = by[BCAST, nodes]
@@ -307,8 +335,8 @@ def test_keeping_a_table_costs_what_its_choices_cost() -> None:
 
 
 def test_a_choice_no_schedule_describes_has_no_cost() -> None:
-    kept = table((BCAST, 8, 1, Choice("quantum")))
-    (point,) = whatif.run(
+    kept = table((BCAST, 8, 1, AlgorithmConfig("quantum")))
+    (point,) = whatif.run_study(
         made(vary={}, collectives=["bcast"], sizes=[8], table=table_record(kept))
     ).points
     assert point.kept is not None
@@ -316,9 +344,9 @@ def test_a_choice_no_schedule_describes_has_no_cost() -> None:
 
 
 CALIBRATION = calibration_record(
-    Calibration("old", "openmpi 5.0.11", {(NODE, "host"): PathCost.line(5e-6, 1e-9)})
+    Calibration("old", "openmpi 5.0.11", {(NODE, "host"): PathCost.from_alpha_beta(5e-6, 1e-9)})
 )
-TABLE = table_record(table((BCAST, 2, 1, Choice("chain", {"segment": 4096}))))
+TABLE = table_record(table((BCAST, 2, 1, AlgorithmConfig("chain", {"segment": 4096}))))
 
 
 def ends(topology: Topology) -> dict[tuple[str, str], tuple[float, float]]:
@@ -326,16 +354,16 @@ def ends(topology: Topology) -> dict[tuple[str, str], tuple[float, float]]:
 
 
 def changed(record: dict[str, Any], **at: float | str) -> Topology:
-    return varied(machine_from(record), at).topology
+    return apply_axes(machine_from_yaml(record), at).topology
 
 
 def test_axes_of_a_flat_topology() -> None:
-    flat = topology_from(FLAT)
+    flat = topology_from_yaml(FLAT)
     fewer = changed(FLAT, nodes=3, latency=4e-6)
     assert len(fewer.nodes) == 3
-    assert ends(fewer) == ends(topology_from({**FLAT, "nodes": 3, "latency": "4us"}))
+    assert ends(fewer) == ends(topology_from_yaml({**FLAT, "nodes": 3, "latency": "4us"}))
     more = changed(FLAT, nodes=40, bandwidth=1e9)
-    assert Placement.consecutive(more, 1).p == 40
+    assert Placement.block(more, 1).p == 40
     assert set(ends(more).values()) == {(1e-6, 1e9)}
     assert {node.cores for node in more.nodes} == {4}
     assert (more.local_latency, more.local_bandwidth) == (flat.local_latency, 10e9)
@@ -369,10 +397,10 @@ def test_axes_of_linked_topologies() -> None:
 def test_axes_of_a_preset() -> None:
     """Nodes grow, and GPUs, NICs and taper become others; the costs go with them."""
     a100 = preset("dgx-a100", 4)
-    assert varied(a100, {"nodes": 4}) is a100
-    other = varied(a100, {"nodes": 40, "gpu": "H100", "nics": 2, "taper": 2.0})
+    assert apply_axes(a100, {"nodes": 4}) is a100
+    other = apply_axes(a100, {"nodes": 40, "gpu": "H100", "nics": 2, "taper": 2.0})
     assert len(other.topology.nodes) == 40
-    interior = other.topology.nodes[0].interior
+    interior = other.topology.nodes[0].node_topology
     assert interior is not None
     assert {d.product for d in interior.devices if d.kind == "gpu"} == {"H100"}
     assert len(other.topology.nodes[0].ports) == 2
@@ -384,10 +412,10 @@ def test_the_network_of_a_preset_follows_its_axes() -> None:
     h100 = preset("dgx-h100", 2)
 
     def seconds(nbytes: int, **at: float) -> float:
-        machine = varied(h100, {"nodes": 2, **at})
+        machine = apply_axes(h100, {"nodes": 2, **at})
         made = algorithms.build(BCAST, "linear", 2)
         costs = replace(machine.calibration, pointer_query=0.0)
-        return simulate(made, placed(machine, {"ppn": 1}), costs, nbytes, memory=CUDA)
+        return simulate(made, place_ranks(machine, {"ppn": 1}), costs, nbytes, memory=CUDA)
 
     port = next(link for link in h100.topology.links if link.source in h100.topology.ports)
     large, half = seconds(1 << 30), seconds(1 << 30, bandwidth=port.capacity / 2)
@@ -402,14 +430,14 @@ def test_what_the_ends_take_of_a_short_message_stays_on_another_network(factor: 
     """Short messages are copied after one another, which is lag; from 8 KiB on copies and network
     work at once, and what the first copies take is in alpha. Neither is the network's: a message of
     8 KiB still takes as long by both lines, as it would not if only one of them followed."""
-    flat = machine_from({**FLAT, "nodes": 2})
+    flat = machine_from_yaml({**FLAT, "nodes": 2})
     exact, seam, beta, lag = Estimate.exact, 8192.0, 8e-11, 2e-11
-    short = Segment(0.0, seam, exact(2e-6), exact(beta), lag=exact(lag))
-    long = Segment(seam, math.inf, exact(2e-6 + lag * seam), exact(beta))
+    short = CostSegment(0.0, seam, exact(2e-6), exact(beta), lag=exact(lag))
+    long = CostSegment(seam, math.inf, exact(2e-6 + lag * seam), exact(beta))
     paths = {**flat.calibration.paths, (NETWORK, HOST): PathCost((short, long))}
     measured = replace(flat, calibration=replace(flat.calibration, paths=paths))
-    other = varied(measured, {"nodes": 2, "bandwidth": factor / beta}).calibration
-    below, above = other.path(NETWORK, HOST).segments
+    other = apply_axes(measured, {"nodes": 2, "bandwidth": factor / beta}).calibration
+    below, above = other.path_cost(NETWORK, HOST).segments
     assert below.beta.value == pytest.approx(beta / factor)
     assert below.lag.value == lag
     per_byte = below.beta.value + below.lag.value
@@ -418,16 +446,16 @@ def test_what_the_ends_take_of_a_short_message_stays_on_another_network(factor: 
 
 
 def test_ranks_are_placed_as_the_study_says() -> None:
-    machine = machine_from({**FLAT, "nodes": 2})
-    assert placed(machine, {"ppn": 2}).node_of.tolist() == [0, 0, 1, 1]
-    assert placed(machine, {"ppn": 2, "placement": "cyclic"}).node_of.tolist() == [0, 1, 0, 1]
+    machine = machine_from_yaml({**FLAT, "nodes": 2})
+    assert place_ranks(machine, {"ppn": 2}).node_of.tolist() == [0, 0, 1, 1]
+    assert place_ranks(machine, {"ppn": 2, "placement": "cyclic"}).node_of.tolist() == [0, 1, 0, 1]
     asked = made(
         vary={"ppn": [2], "placement": ["cyclic", "consecutive"]},
         collectives=["bcast"],
         algorithms=["binomial"],
         sizes=["1MiB"],
     )
-    cyclic, consecutive = whatif.run(asked).points
+    cyclic, consecutive = whatif.run_study(asked).points
     assert (cyclic.at["placement"], consecutive.at["placement"]) == ("cyclic", "consecutive")
     assert cyclic.best.seconds != consecutive.best.seconds
 
@@ -436,13 +464,15 @@ def test_what_is_left_out_stays_as_the_machine_has_it() -> None:
     assert made(vary={}).axes == {"nodes": (8,), "ppn": (1,), "memory": ("host",)}
     gpus = made(vary={}, topology="preset:dgx-1v:2", collectives=["bcast"])
     assert gpus.axes == {"nodes": (2,), "ppn": (8,), "memory": ("cuda",)}
-    assert "knomial_staged" in gpus.names(BCAST, gpus.places[0])
+    assert "knomial_staged" in gpus.algorithm_names(BCAST, gpus.grid[0])
     on_host = made(vary={"memory": ["host"]}, topology="preset:dgx-1v:2", collectives=["bcast"])
-    assert "knomial_staged" not in on_host.names(BCAST, on_host.places[0])
+    assert "knomial_staged" not in on_host.algorithm_names(BCAST, on_host.grid[0])
 
 
 def test_measured_costs_hold_inside_a_node_and_the_topology_between_nodes() -> None:
-    costs = {(name, "host"): PathCost.line(5e-6, 1e-9) for name in (NODE, NODE_OVERSUBSCRIBED)}
+    costs = {
+        (name, "host"): PathCost.from_alpha_beta(5e-6, 1e-9) for name in (NODE, NODE_OVERSUBSCRIBED)
+    }
     measured = Calibration("old", "openmpi 5.0.11", costs)
     bare = {key: value for key, value in FLAT.items() if key != "local"}
     asked = made(
@@ -453,7 +483,7 @@ def test_measured_costs_hold_inside_a_node_and_the_topology_between_nodes() -> N
         algorithms=["linear"],
         calibration=calibration_record(measured),
     )
-    alone, inside, across, _ = whatif.run(asked).points
+    alone, inside, across, _ = whatif.run_study(asked).points
     assert alone.best.seconds == 0
     assert inside.best.seconds == pytest.approx(5e-6 + 1000 * 1e-9)
     assert across.best.seconds == pytest.approx(2e-6 + 1000 / 12.5e9)
@@ -461,13 +491,15 @@ def test_measured_costs_hold_inside_a_node_and_the_topology_between_nodes() -> N
 
 def test_progress_and_cancelling() -> None:
     seen: list[float] = []
-    whatif.run(made(vary=FEW), lambda done, _: seen.append(done))
+    whatif.run_study(made(vary=FEW), lambda done, _: seen.append(done))
     assert seen == sorted(seen)
     assert seen[0] == 0.0
     assert seen[-1] == pytest.approx(1.0)
     calls: list[str] = []
     with pytest.raises(whatif.CancelledError):
-        whatif.run(made(vary=FEW), lambda _, text: calls.append(text), lambda: len(calls) == 5)
+        whatif.run_study(
+            made(vary=FEW), lambda _, text: calls.append(text), lambda: len(calls) == 5
+        )
     assert calls[-1].startswith("4 of ")
 
 
@@ -475,12 +507,12 @@ def test_what_is_too_much_is_said_before_anything_is_simulated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(study_tasks, "MOST_TRANSFERS", 1000)
+    monkeypatch.setattr(study_tasks, "MAX_CALL_TRANSFERS", 1000)
     asked = made(vary={"nodes": [64]}, collectives=["allgather"], algorithms=["ring"])
     with pytest.raises(InputError, match="allgather on 64 ranks: every candidate has more than"):
-        whatif.run(asked, lambda _, text: seen.append(text))
-    monkeypatch.setattr(study_tasks, "MOST_TRANSFERS", 1 << 30)
-    monkeypatch.setattr(study_runner, "MOST_EFFORT", 0.5)
+        whatif.run_study(asked, lambda _, text: seen.append(text))
+    monkeypatch.setattr(study_tasks, "MAX_CALL_TRANSFERS", 1 << 30)
+    monkeypatch.setattr(study_runner, "MAX_CORE_SECONDS", 0.5)
     counted: list[int] = []
 
     def cancelled() -> bool:
@@ -488,7 +520,7 @@ def test_what_is_too_much_is_said_before_anything_is_simulated(
         return False
 
     with pytest.raises(InputError, match="more than 0 hours on one core: give fewer"):
-        whatif.run(
+        whatif.run_study(
             made(sizes=[2**i for i in range(28)], vary={"ppn": [1, 2, 3, 4]}),
             lambda _, text: seen.append(text),
             cancelled,
@@ -498,11 +530,11 @@ def test_what_is_too_much_is_said_before_anything_is_simulated(
 
 
 def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study_tasks, "MOST_TRANSFERS", 1000)
+    monkeypatch.setattr(study_tasks, "MAX_CALL_TRANSFERS", 1000)
     asked = made(
         vary={"nodes": [64]}, collectives=["allreduce"], sizes=[8], algorithms=["ring", "linear"]
     )
-    (point,) = whatif.run(asked).points
+    (point,) = whatif.run_study(asked).points
     assert point.left_out == ("ring",)
     assert [timing.algorithm for timing in point.timings] == ["linear"]
 
@@ -566,7 +598,7 @@ def test_bad_studies_are_named(changed: dict[str, Any], sentence: str) -> None:
     ],
 )
 def test_a_record_that_is_no_result_is_refused(change: dict[str, Any]) -> None:
-    record = whatif.result_record(whatif.run(made(vary={}, collectives=["bcast"], sizes=[8])))
+    record = whatif.result_record(whatif.run_study(made(vary={}, collectives=["bcast"], sizes=[8])))
     with pytest.raises(InputError, match="not the result of a study"):
         whatif.result_from_record({**record, **change})
 
@@ -574,9 +606,9 @@ def test_a_record_that_is_no_result_is_refused(change: dict[str, Any]) -> None:
 def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Everything by reference, beside the study's file; table, CSV and JSON agree."""
     (tmp_path / "flat8.yaml").write_text(json.dumps(FLAT))
-    write_table(table((BCAST, 2, 1, Choice("linear"))), tmp_path / "table.json")
+    write_table(table((BCAST, 2, 1, AlgorithmConfig("linear"))), tmp_path / "table.json")
     write_calibration(
-        given_calibration(load_topology(tmp_path / "flat8.yaml")), tmp_path / "costs.json"
+        nominal_calibration(load_topology(tmp_path / "flat8.yaml")), tmp_path / "costs.json"
     )
     asked = {
         **SPEC,
@@ -622,8 +654,8 @@ def test_bad_study_files_get_one_sentence(
 
 
 def test_an_embedded_topology_record_is_that_topology() -> None:
-    tree = topology_from(TREE)
-    asked = made(topology=topology_record(tree), vary={})
+    tree = topology_from_yaml(TREE)
+    asked = made(topology=topology_to_record(tree), vary={})
     assert asked.topology == tree
 
 
@@ -671,7 +703,7 @@ def test_whatever_json_says_is_a_study_or_an_input_error(data: st.DataObject) ->
         inside = inside[key]
     said = ""
     try:
-        whatif.study_from(record, NOWHERE)
+        whatif.study_from_record(record, NOWHERE)
     except InputError as reason:
         said = str(reason)
     assert len(said) < 2000

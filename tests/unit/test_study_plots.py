@@ -21,11 +21,11 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.report import study_gantt, study_plots
-from tuner.report.figures import STYLE
-from tuner.report.study_map import CrossoverMap, Look, crossover_maps, draw_map, looks
-from tuner.report.time_breakdown import Bill, draw_bills
-from tuner.sim.critical_paths import PARTS
-from tuner.whatif.study_spec import Files, study_from
+from tuner.report.figures import FIGURE_STYLE
+from tuner.report.study_map import CrossoverMap, FillStyle, crossover_maps, draw_map, fill_styles
+from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown
+from tuner.sim.critical_paths import TIME_COMPONENTS
+from tuner.whatif.study_spec import FileResolver, study_from_record
 
 FLAT = {
     "name": "flat",
@@ -47,12 +47,12 @@ SPEC: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def asked() -> whatif.Study:
-    return study_from(SPEC, Files(Path("/nonexistent")))
+    return study_from_record(SPEC, FileResolver(Path("/nonexistent")))
 
 
 @pytest.fixture(scope="module")
 def result(asked: whatif.Study) -> whatif.StudyResult:
-    return whatif.run(asked)
+    return whatif.run_study(asked)
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -72,7 +72,7 @@ def texts(path: Path) -> str:
 
 def test_a_study_is_drawn(asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path) -> None:
     told: list[float] = []
-    drawn = study_plots.save_study(asked, result, tmp_path, lambda done, _: told.append(done))
+    drawn = study_plots.save_study_plots(asked, result, tmp_path, lambda done, _: told.append(done))
     files = drawn.files
     names = [
         f"crossover-{c}-bandwidth-{rate}" for c in asked.collectives for rate in ("1GB-s", "25GB-s")
@@ -92,7 +92,7 @@ def test_a_study_is_drawn(asked: whatif.Study, result: whatif.StudyResult, tmp_p
 def test_a_crossover_map_says_what_is_best_where(
     asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
 ) -> None:
-    study_plots.save_study(asked, result, tmp_path, lambda *_: None)
+    study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
     drawn = {one.name: one for one in crossover_maps(result)}
     one = drawn["crossover-allreduce-bandwidth-25GB-s"]
     assert (one.ranks, one.sizes) == ((2, 4, 7), (64, 4096, 1 << 18, 1 << 22))
@@ -110,11 +110,13 @@ def test_a_crossover_map_says_what_is_best_where(
 def test_many_algorithms_look_different(result: whatif.StudyResult) -> None:
     """Colours first, hatches when they are used up."""
     points = [
-        whatif.StudyPoint({"nodes": 1}, Collective.BCAST, 8, (whatif.Timing(f"a{i}", {}, 1.0),))
+        whatif.StudyPoint(
+            {"nodes": 1}, Collective.BCAST, 8, (whatif.TimedCandidate(f"a{i}", {}, 1.0),)
+        )
         for i in range(30)
         for _ in range(30 - i)
     ]
-    found: dict[str, Look] = looks(points)
+    found: dict[str, FillStyle] = fill_styles(points)
     assert len(set(found.values())) == 30
     assert [hatch for _, hatch in found.values()][:9] == [""] * 9
     assert next(iter(found)) == "a0"
@@ -123,7 +125,7 @@ def test_many_algorithms_look_different(result: whatif.StudyResult) -> None:
 def test_where_the_time_goes_is_drawn(
     asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
 ) -> None:
-    study_plots.save_study(asked, result, tmp_path, lambda *_: None)
+    study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
     shown = texts(tmp_path / "time-bcast.svg")
     title = " ".join(shown.split())  # of several lines, and an axis is never cut
     for text in (
@@ -141,9 +143,9 @@ def test_where_the_time_goes_is_drawn(
 
 def test_a_title_is_no_wider_than_its_axes() -> None:
     figure = Figure(figsize=(4.5, 4.2))
-    bill = Bill("ring", 8, dict.fromkeys(PARTS, 1.0))
-    with mpl.rc_context(STYLE):
-        draw_bills(figure, "where the time goes: " + "a rather long name, " * 9, [bill])
+    bill = TimeBreakdown("ring", 8, dict.fromkeys(TIME_COMPONENTS, 1.0))
+    with mpl.rc_context(FIGURE_STYLE):
+        draw_breakdown(figure, "where the time goes: " + "a rather long name, " * 9, [bill])
     (axes,) = figure.axes
     FigureCanvasAgg(figure)
     assert axes.title.get_window_extent().width <= axes.bbox.width
@@ -168,9 +170,9 @@ def test_only_simulated_sizes_and_ranks_are_told_and_coloured() -> None:
 
 def test_too_many_figures_are_refused(asked: whatif.Study, result: whatif.StudyResult) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study_plots, "MOST_FIGURES", 3)
+        patch.setattr(study_plots, "MAX_FIGURES", 3)
         with pytest.raises(InputError, match="4 plots are more than 3: vary fewer axes"):
-            study_plots.save_study(asked, result, Path("/nonexistent"), lambda *_: None)
+            study_plots.save_study_plots(asked, result, Path("/nonexistent"), lambda *_: None)
 
 
 @pytest.fixture
@@ -220,7 +222,7 @@ def test_what_cannot_be_drawn_is_said(
 def test_a_chart_that_would_show_nothing_is_refused(
     machine: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study_gantt, "MOST_RANKS", 4)
+    monkeypatch.setattr(study_gantt, "MAX_RANKS", 4)
     options = ("--algorithm", "ring", "--p", "8", "--sizes", "64KiB", "--gantt", "x.svg")
     assert simulate(machine, *options) == 1
     assert "a Gantt chart of 8 ranks and 112 transfers shows nothing" in capsys.readouterr().err
@@ -230,7 +232,7 @@ def test_explain_on_the_command_line(machine: str, capsys: pytest.CaptureFixture
     options = ("--algorithm", "ring,linear", "--p", "4", "--sizes", "64KiB", "--explain")
     assert simulate(machine, *options, "--json") == 0
     for record in json.loads(capsys.readouterr().out):
-        assert tuple(record["parts"]) == PARTS
+        assert tuple(record["parts"]) == TIME_COMPONENTS
         assert math.isclose(sum(record["parts"].values()), record["seconds"], rel_tol=1e-12)
     assert simulate(machine, *options) == 0
     text = capsys.readouterr().out

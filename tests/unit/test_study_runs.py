@@ -18,12 +18,12 @@ from distributed import LocalCluster
 
 from tuner import whatif
 from tuner.base.errors import InputError, TunerError
-from tuner.cli.main import INTERRUPTED, main
+from tuner.cli.main import EXIT_INTERRUPTED, main
 from tuner.core.collective import Collective
 from tuner.whatif import executors
-from tuner.whatif.study_checkpoint import kept_in
-from tuner.whatif.study_spec import Files, study_from
-from tuner.whatif.study_tasks import Answer, Task, plan
+from tuner.whatif.study_checkpoint import checkpoint_file
+from tuner.whatif.study_spec import FileResolver, study_from_record
+from tuner.whatif.study_tasks import StudyTask, TaskTimes, plan_study
 
 FLAT = {
     "name": "flat",
@@ -46,33 +46,33 @@ LONGER = {**LONG, "vary": {"nodes": [600, 768, 1000, 1024]}}
 
 
 def made(**changed: Any) -> whatif.Study:
-    return study_from({**SPEC, **changed}, Files(Path("/nonexistent")))
+    return study_from_record({**SPEC, **changed}, FileResolver(Path("/nonexistent")))
 
 
 @pytest.fixture(scope="module")
 def serial() -> whatif.StudyResult:
-    return whatif.run(made())
+    return whatif.run_study(made())
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes to other processes."""
-    monkeypatch.setattr(executors, "ALONE", -1.0)
-    monkeypatch.setattr(executors, "SHORT", 0.0)
-    monkeypatch.setattr(executors, "BATCH", 0.02)
+    monkeypatch.setattr(executors, "MAX_SERIAL_S", -1.0)
+    monkeypatch.setattr(executors, "MAX_SHORT_TASK_S", 0.0)
+    monkeypatch.setattr(executors, "BATCH_TARGET_S", 0.02)
 
 
 @pytest.mark.usefixtures("at_once")
 def test_processes_give_the_same_numbers_bit_for_bit(serial: whatif.StudyResult) -> None:
-    assert whatif.run(made(), carry=whatif.locally(2)) == serial
+    assert whatif.run_study(made(), executor=whatif.make_parallel_executor(2)) == serial
 
 
 def test_a_small_study_starts_no_process(
     serial: whatif.StudyResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "ALONE", 1e9)
-    monkeypatch.setattr(executors, "spread", None)
-    assert whatif.run(made(), carry=whatif.locally(2)) == serial
+    monkeypatch.setattr(executors, "MAX_SERIAL_S", 1e9)
+    monkeypatch.setattr(executors, "map_unordered", None)
+    assert whatif.run_study(made(), executor=whatif.make_parallel_executor(2)) == serial
 
 
 @pytest.mark.usefixtures("at_once")
@@ -80,11 +80,11 @@ def test_cancelling_ends_the_processes() -> None:
     calls: list[str] = []
     before = children()
     with pytest.raises(whatif.CancelledError):
-        whatif.run(
+        whatif.run_study(
             made(**LONG),
             lambda _, text: calls.append(text),
             lambda: len(calls) > 2,
-            carry=whatif.locally(2),
+            executor=whatif.make_parallel_executor(2),
         )
     assert children() == before
 
@@ -103,26 +103,28 @@ def children() -> set[int]:
     return found
 
 
-def batches_of(tasks: dict[int, Task]) -> list[list[int]]:
-    return executors.batches(tasks)
+def batches_of(tasks: dict[int, StudyTask]) -> list[list[int]]:
+    return executors.batch_tasks(tasks)
 
 
 def test_batches_hold_every_task_once_and_one_machine_each() -> None:
-    tasks = dict(enumerate(plan(made(**{**LONG, "vary": {"nodes": [4, 8]}}), lambda _: None).tasks))
+    tasks = dict(
+        enumerate(plan_study(made(**{**LONG, "vary": {"nodes": [4, 8]}}), lambda _: None).tasks)
+    )
     found = batches_of(tasks)
     assert sorted(number for batch in found for number in batch) == list(tasks)
     for batch in found:
-        assert len({tasks[number].place for number in batch}) == 1
-        assert sum(len(tasks[number].sizes) for number in batch) <= executors.MOST_ANSWERS
-        assert sum(tasks[number].effort for number in batch[:-1]) < executors.BATCH
+        assert len({tasks[number].grid_index for number in batch}) == 1
+        assert sum(len(tasks[number].sizes) for number in batch) <= executors.MAX_TIMES_PER_BATCH
+        assert sum(tasks[number].core_seconds for number in batch[:-1]) < executors.BATCH_TARGET_S
 
 
 # ---- answers that are kept ----------------------------------------------------------------------
 
 
-def few() -> tuple[whatif.Study, tuple[Task, ...]]:
+def few() -> tuple[whatif.Study, tuple[StudyTask, ...]]:
     asked = made()
-    return asked, plan(asked, lambda _: None).tasks
+    return asked, plan_study(asked, lambda _: None).tasks
 
 
 def interrupted_after(path: Path, number: int, **changed: Any) -> list[int]:
@@ -130,14 +132,14 @@ def interrupted_after(path: Path, number: int, **changed: Any) -> list[int]:
     carried: list[int] = []
 
     def some(asked: whatif.Study, tasks: Any) -> Any:
-        for answered in executors.serially(asked, tasks):
+        for answered in executors.run_serial(asked, tasks):
             if len(carried) == number:
                 raise KeyboardInterrupt
             carried.extend(n for n, _ in answered)
             yield answered
 
-    with pytest.raises(KeyboardInterrupt), kept_in(path) as keep:
-        whatif.run(made(**changed), carry=some, keep=keep)
+    with pytest.raises(KeyboardInterrupt), checkpoint_file(path) as keep:
+        whatif.run_study(made(**changed), executor=some, open_checkpoint=keep)
     return carried
 
 
@@ -148,10 +150,10 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, serial: whatif.StudyResult
 
     def watched(asked: whatif.Study, tasks: Any) -> Any:
         carried.extend(tasks)
-        yield from executors.serially(asked, tasks)
+        yield from executors.run_serial(asked, tasks)
 
-    with kept_in(path) as keep:
-        assert whatif.run(made(), carry=watched, keep=keep) == serial
+    with checkpoint_file(path) as keep:
+        assert whatif.run_study(made(), executor=watched, open_checkpoint=keep) == serial
     assert len(done) == 7
     assert sorted(done + carried) == list(range(len(few()[1])))
     assert list(tmp_path.iterdir()) == []
@@ -163,9 +165,9 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: int, serial: whatif.S
     interrupted_after(path, 7)
     whole = path.read_bytes()
     path.write_bytes(whole[:-torn])
-    with kept_in(path) as keep:
+    with checkpoint_file(path) as keep:
         answers = keep(*few())
-        assert len(answers.known) == 6
+        assert len(answers.times) == 6
         answers.add(200, None)
         assert path.read_bytes() == whole[: whole[:-1].rindex(b"\n") + 1] + b"[200, null]\n"
 
@@ -181,15 +183,15 @@ def test_a_changed_study_is_not_resumed(tmp_path: Path) -> None:
     before = path.read_bytes()
     with (
         pytest.raises(InputError, match="of another study, or of this one before it was changed"),
-        kept_in(path) as keep,
+        checkpoint_file(path) as keep,
     ):
-        whatif.run(made(sizes=["2KiB"]), keep=keep)
+        whatif.run_study(made(sizes=["2KiB"]), open_checkpoint=keep)
     assert path.read_bytes() == before
 
 
 def test_two_at_once_are_told(tmp_path: Path) -> None:
     path = tmp_path / "s.partial"
-    with kept_in(path) as keep, kept_in(path) as other:
+    with checkpoint_file(path) as keep, checkpoint_file(path) as other:
         keep(*few())
         with pytest.raises(InputError, match="another process is at work on this study"):
             other(*few())
@@ -215,7 +217,10 @@ def test_damaged_answers_are_refused_by_line(tmp_path: Path, line: str) -> None:
     interrupted_after(path, 3)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:2], line, *lines[2:]]) + "\n")
-    with pytest.raises(InputError, match="line 3: not an answer; give --fresh"), kept_in(path) as k:
+    with (
+        pytest.raises(InputError, match="line 3: not an answer; give --fresh"),
+        checkpoint_file(path) as k,
+    ):
         k(*few())
 
 
@@ -226,7 +231,10 @@ def test_a_directory_is_no_study(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_answers_that_cannot_be_kept(tmp_path: Path) -> None:
     missing = tmp_path / "absent" / "s.partial"
-    with pytest.raises(InputError, match="cannot be kept beside the study"), kept_in(missing) as k:
+    with (
+        pytest.raises(InputError, match="cannot be kept beside the study"),
+        checkpoint_file(missing) as k,
+    ):
         k(*few())
 
 
@@ -292,7 +300,7 @@ def test_ctrl_c_or_the_end_of_a_batch_job_say_how_to_go_on(
     wait_for(long_study, 10, running)
     os.killpg(running.pid, sent)
     out, error = running.communicate(timeout=20)
-    assert running.returncode == INTERRUPTED
+    assert running.returncode == EXIT_INTERRUPTED
     assert out == ""
     assert "the same command again resumes; what is finished is kept" in error
     assert "Traceback" not in error
@@ -309,7 +317,7 @@ def test_ctrl_c_or_the_end_of_a_batch_job_say_how_to_go_on(
 def test_what_is_in_the_way_of_the_answers_is_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "s.partial"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="was not written by one"), kept_in(path) as keep:
+    with pytest.raises(InputError, match="was not written by one"), checkpoint_file(path) as keep:
         keep(*few())
     assert path.read_bytes() == content
 
@@ -401,7 +409,7 @@ def test_a_dask_cluster_gives_the_same_numbers(
     cluster: LocalCluster, serial: whatif.StudyResult, tmp_path: Path, capsys: Any
 ) -> None:
     address = str(cluster.scheduler_address)
-    assert whatif.run(made(), carry=whatif.on_cluster(address)) == serial
+    assert whatif.run_study(made(), executor=whatif.make_dask_executor(address)) == serial
     (tmp_path / "study.yaml").write_text(json.dumps(SPEC))
     assert main(["whatif", str(tmp_path / "study.yaml"), "--scheduler", address, "--json"]) == 0
     assert whatif.result_from_record(json.loads(capsys.readouterr().out)) == serial
@@ -410,11 +418,11 @@ def test_a_dask_cluster_gives_the_same_numbers(
 def test_a_study_on_a_cluster_is_cancelled(cluster: LocalCluster) -> None:
     calls: list[str] = []
     with pytest.raises(whatif.CancelledError):
-        whatif.run(
+        whatif.run_study(
             made(**LONG),
             lambda _, text: calls.append(text),
             lambda: len(calls) > 1,
-            carry=whatif.on_cluster(str(cluster.scheduler_address)),
+            executor=whatif.make_dask_executor(str(cluster.scheduler_address)),
         )
 
 
@@ -422,12 +430,12 @@ def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
     """What pricing refuses there is one sentence here; anything else names the cluster."""
     address = str(cluster.scheduler_address)
     asked = made()
-    unknown = Task(99, asked.collectives[0], "ring", {}, (8,), 1.0)  # there is no such machine
+    unknown = StudyTask(99, asked.collectives[0], "ring", {}, (8,), 1.0)  # there is no such machine
     with pytest.raises(TunerError, match="the Dask cluster lost a task"):
-        list(whatif.on_cluster(address)(asked, {0: unknown}))
-    odd = Task(0, asked.collectives[0], "linear", {}, (1 << 61,), 1.0)
+        list(whatif.make_dask_executor(address)(asked, {0: unknown}))
+    odd = StudyTask(0, asked.collectives[0], "linear", {}, (1 << 61,), 1.0)
     with pytest.raises(InputError, match="a message has 0 to"):
-        list(whatif.on_cluster(address)(asked, {0: odd}))
+        list(whatif.make_dask_executor(address)(asked, {0: odd}))
 
 
 @pytest.mark.parametrize(
@@ -435,27 +443,27 @@ def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
 )
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(InputError, match=r"written like tcp://10\.0\.0\.1:8786, not '"):
-        whatif.on_cluster(address)
+        whatif.make_dask_executor(address)
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.whatif.dask_executor.PATIENCE", 0.5)
+    monkeypatch.setattr("tuner.whatif.dask_executor.TIMEOUT_S", 0.5)
     with pytest.raises(InputError, match="no Dask scheduler answers at tcp://127"):
-        list(whatif.on_cluster("tcp://127.0.0.1:1")(*few_mapped()))
+        list(whatif.make_dask_executor("tcp://127.0.0.1:1")(*few_mapped()))
 
 
-def few_mapped() -> tuple[whatif.Study, dict[int, Task]]:
+def few_mapped() -> tuple[whatif.Study, dict[int, StudyTask]]:
     asked, tasks = few()
     return asked, dict(enumerate(tasks))
 
 
 def test_a_scheduler_without_anybody_to_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.whatif.dask_executor.PATIENCE", 1.0)
+    monkeypatch.setattr("tuner.whatif.dask_executor.TIMEOUT_S", 1.0)
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0", silence_logs=50) as c,
         pytest.raises(InputError, match="has nobody who works for it: start some with"),
     ):
-        list(whatif.on_cluster(str(c.scheduler_address))(*few_mapped()))
+        list(whatif.make_dask_executor(str(c.scheduler_address))(*few_mapped()))
 
 
 def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None:
@@ -498,10 +506,10 @@ def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.whatif.dask_executor.find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"pip install '\.\[dask\]'"):
-        whatif.on_cluster("tcp://127.0.0.1:8786")
+        whatif.make_dask_executor("tcp://127.0.0.1:8786")
 
 
 def test_an_answer_may_be_that_the_algorithm_is_not_for_so_many_ranks() -> None:
-    wrong = Task(0, Collective.BCAST, "chain", {"chains": -1}, (8,), 1.0)
-    answers: list[tuple[int, Answer]] = next(executors.serially(made(), {0: wrong}))
+    wrong = StudyTask(0, Collective.BCAST, "chain", {"chains": -1}, (8,), 1.0)
+    answers: list[tuple[int, TaskTimes]] = next(executors.run_serial(made(), {0: wrong}))
     assert answers == [(0, None)]

@@ -12,7 +12,7 @@ from tuner import whatif
 from tuner.cli import output, study_view
 from tuner.core.collective import Collective
 from tuner.whatif.study_candidates import Candidate
-from tuner.whatif.study_spec import Files, study_from
+from tuner.whatif.study_spec import FileResolver, study_from_record
 
 FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s"}
 SPEC: dict[str, Any] = {
@@ -26,8 +26,8 @@ SPEC: dict[str, Any] = {
 
 
 def shown(capsys: pytest.CaptureFixture[str], **changed: Any) -> str:
-    asked = study_from({**SPEC, **changed}, Files(Path("/nonexistent")))
-    study_view.show(whatif.run(asked))
+    asked = study_from_record({**SPEC, **changed}, FileResolver(Path("/nonexistent")))
+    study_view.print_study(whatif.run_study(asked))
     return capsys.readouterr().out
 
 
@@ -44,8 +44,8 @@ def test_rows_that_differ_in_one_value_are_one() -> None:
     rows = [["2", "1", "x"], ["2", "2", "x"], ["4", "1", "y"], ["4", "2", "z"]]
     axes = [["2", "4"], ["1", "2"]]
     found = [["2", "1, 2", "x"], ["4", "1", "y"], ["4", "2", "z"]]
-    assert study_view.merged(rows, axes) == (found, [])
-    assert study_view.merged(rows[:2], [["2"], ["1", "2"]])[0] == [["x"]]
+    assert study_view.merge_rows(rows, axes) == (found, [])
+    assert study_view.merge_rows(rows[:2], [["2"], ["1", "2"]])[0] == [["x"]]
 
 
 def test_no_change_is_a_sentence_and_no_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,11 +62,13 @@ def test_a_range_of_sizes_says_where_the_runner_up_is_close(
 
 
 def test_changes_are_shown_along_every_axis() -> None:
-    def along(axis: str, number: int) -> list[list[whatif.Switch]]:
+    def along(axis: str, number: int) -> list[list[whatif.Crossover]]:
         ends = Candidate("a", {}), Candidate("b", {})
-        return [[whatif.Switch(axis, Collective.BCAST, {}, i, i + 1, *ends)] for i in range(number)]
+        return [
+            [whatif.Crossover(axis, Collective.BCAST, {}, i, i + 1, *ends)] for i in range(number)
+        ]
 
-    found = study_view.spread(along("nodes", 50) + along("nbytes", 3) + along("taper", 1), 20)
+    found = study_view.thin_evenly(along("nodes", 50) + along("nbytes", 3) + along("taper", 1), 20)
     axes = [group[0].axis for group in found]
     assert (axes.count("nodes"), axes.count("nbytes"), axes.count("taper")) == (16, 3, 1)
     assert axes == sorted(axes, key=["nodes", "nbytes", "taper"].index)
@@ -89,7 +91,9 @@ def test_a_narrow_terminal_drops_what_it_can_and_cuts_no_name(
     on_a_terminal(monkeypatch, width)
     title = "a title that is longer than the table"
     row = ("2us", "two_level_recursive_doubling", "x" * 20, "allreduce")
-    output.print_table(title, ("time", "best", "runner-up", "call"), [row], spare=("runner-up",))
+    output.print_table(
+        title, ("time", "best", "runner-up", "call"), [row], droppable=("runner-up",)
+    )
     lines = plain(capsys).splitlines()
     assert title in lines[0]
     assert max(map(len, lines[1:])) <= width

@@ -16,10 +16,10 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.table import (
-    Choice,
+    AlgorithmConfig,
     Evidence,
-    Key,
     Rule,
+    RuleKey,
     TuningTable,
     parse_table,
     read_table,
@@ -27,11 +27,11 @@ from tuner.core.table import (
 )
 
 LAB = Cluster("lab", 1, 4, "a CPU", 2**34)
-KEY = Key(Collective.BCAST, 1, 4)
+KEY = RuleKey(Collective.BCAST, 1, 4)
 
 
 def rule(lo: int, hi: float, name: str = "default") -> Rule:
-    choice = Choice(name, {"segment": 8} if name == "chain" else {})
+    choice = AlgorithmConfig(name, {"segment": 8} if name == "chain" else {})
     evidence = Evidence("measured", (lo,), (2e-6,), (1e-6,), (), 2.0, (1.8, 2.2), "linear")
     return Rule(KEY, lo, hi, choice, evidence)
 
@@ -112,7 +112,7 @@ def test_names_that_a_terminal_would_obey_are_none(name: str) -> None:
         with pytest.raises(
             ValueError, match="is no name of an algorithm or a parameter"
         ) as refused:
-            Choice(*wrong)
+            AlgorithmConfig(*wrong)
         assert str(refused.value).isprintable()
 
 

@@ -3,28 +3,29 @@
 import pytest
 
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, Choice
-from tuner.runtime.tally import Tally
+from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.runtime.tally import CallTally
 
-RING = Choice("ring", {}, SCHEDULE)
+RING = AlgorithmConfig("ring", {}, SCHEDULE)
 
 
 def test_calls_are_listed_the_most_frequent_first() -> None:
-    tally = Tally(0, printed=False)
-    tally.entry(Collective.ALLREDUCE, RING)[0] += 3
-    tally.entry(Collective.BCAST, Choice("binomial"))[0] += 5
-    tally.entry(Collective.BCAST, Choice())[0] += 1
-    tally.leave(Collective.ALLREDUCE, RING)
-    assert tally.line() == (
-        f"9 calls of rank 0: 7 followed the table (5 bcast {Choice('binomial')}, 2 allreduce"
+    tally = CallTally(0, to_stderr=False)
+    tally.counter(Collective.ALLREDUCE, RING)[0] += 3
+    tally.counter(Collective.BCAST, AlgorithmConfig("binomial"))[0] += 5
+    tally.counter(Collective.BCAST, AlgorithmConfig())[0] += 1
+    tally.count_as_library(Collective.ALLREDUCE, RING)
+    assert tally.summary_line() == (
+        f"9 calls of rank 0: 7 followed the table (5 bcast {AlgorithmConfig('binomial')},"
+        " 2 allreduce"
         f" {RING}), 2 left to the library (1 allreduce, 1 bcast)"
     )
 
 
 def test_the_line_is_printed_by_rank_0_alone(capsys: pytest.CaptureFixture[str]) -> None:
     for rank in (1, 0):
-        tally = Tally(rank, printed=True)
-        tally.entry(Collective.BCAST, RING)[0] += 1
+        tally = CallTally(rank, to_stderr=True)
+        tally.counter(Collective.BCAST, RING)[0] += 1
         for _ in range(2):
             tally.report()
     assert capsys.readouterr().err.splitlines() == [

@@ -12,22 +12,29 @@ from matplotlib.axes import Axes
 from tuner.cli.main import main
 from tuner.machines import PRESETS, preset
 from tuner.machines.topology_files import parse_topology
-from tuner.report.drawing import image
+from tuner.report.drawing import render_image
 from tuner.report.fabric_diagram import draw_fabric
 from tuner.report.node_diagram import draw_node
-from tuner.topology import Device, Interior, Link, Node, Topology
-from tuner.topology.readers.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
+from tuner.topology import Device, Link, Node, NodeTopology, Topology
+from tuner.topology.readers.fabrics import (
+    Dragonfly,
+    Fabric,
+    FatTree,
+    NetworkCable,
+    OneSwitch,
+    Torus,
+)
 from tuner.topology.readers.fabrics import fabric_topology as built
 
-WIRE = Wire(12.5e9)
+WIRE = NetworkCable(12.5e9)
 
 INTERLEAVED = Topology(  # nodes take turns at two leaves
     "turns",
     tuple(Node(f"node{i}") for i in range(10)),
     ("leaf0", "leaf1", "top"),
-    tuple(link for i in range(10) for link in WIRE.between(f"node{i}", f"leaf{i % 2}"))
-    + WIRE.between("leaf0", "top")
-    + WIRE.between("leaf1", "top"),
+    tuple(link for i in range(10) for link in WIRE.links_between(f"node{i}", f"leaf{i % 2}"))
+    + WIRE.links_between("leaf0", "top")
+    + WIRE.links_between("leaf1", "top"),
 )
 
 
@@ -164,11 +171,11 @@ def test_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_node_can_be_drawn(name: str) -> None:
     machine = preset(name, 1)
-    interior = machine.topology.nodes[0].interior
+    interior = machine.topology.nodes[0].node_topology
     assert interior is not None
-    assert machine.design is not None
-    text = image(draw_node(interior, machine.design.title), "svg").decode()
-    assert machine.design.title in text
+    assert machine.spec is not None
+    text = render_image(draw_node(interior, machine.spec.title), "svg").decode()
+    assert machine.spec.title in text
     assert ("more" in text) == (name == "gb200-nvl72"), "only a rack is too large"
 
 
@@ -186,13 +193,13 @@ def test_every_node_can_be_drawn(name: str) -> None:
 )
 def test_every_fabric_can_be_drawn(fabric: Fabric, nodes: int, said: list[str]) -> None:
     topology = built("x", nodes, fabric)
-    text = image(draw_fabric(topology, "x", fabric.summary), "svg").decode()
+    text = render_image(draw_fabric(topology, "x", fabric.summary), "svg").decode()
     assert all(part in text for part in said), said
 
 
 def drawn(topology: Topology) -> tuple[Axes, str]:
     figure = draw_fabric(topology, "x", "")
-    return figure.axes[0], image(figure, "svg").decode()
+    return figure.axes[0], render_image(figure, "svg").decode()
 
 
 def test_lines_are_as_wide_as_the_legend_says() -> None:
@@ -236,21 +243,21 @@ def test_boxes_tell_which_nodes_they_are(
 
 def test_levels_of_switches() -> None:
     tree = built("x", 64, FatTree(WIRE, (4, 4), (4.0, 4.0)))
-    levels = tree.levels
+    levels = tree.switch_levels
     assert [sum(level == n for level in levels.values()) for n in (1, 2, 3)] == [16, 16, 16]
 
 
 def test_odd_machines_can_be_drawn() -> None:
-    alone = Interior((Device("gpu0", "gpu"),), ())
-    assert image(draw_node(alone, "one GPU"), "png")
-    hub = Interior(
+    alone = NodeTopology((Device("gpu0", "gpu"),), ())
+    assert render_image(draw_node(alone, "one GPU"), "png")
+    hub = NodeTopology(
         (Device("a", "gpu"), Device("b", "gpu"), Device("s", "switch")),
         tuple(Link(x, y, 1e9, 0.0, "nvlink") for x, y in ("as", "sa", "bs", "sb")),
     )
-    assert image(draw_node(hub, "no CPU"), "png")
+    assert render_image(draw_node(hub, "no CPU"), "png")
     pair = tuple(Link(x, y, 1e9, 0.0) for x, y in (("a", "b"), ("b", "a")))
     for topology in (
         Topology("one node", (Node("a"),), (), ()),
         Topology("direct", (Node("a"), Node("b")), (), pair),
     ):
-        assert image(draw_fabric(topology, topology.name, ""), "png")
+        assert render_image(draw_fabric(topology, topology.name, ""), "png")

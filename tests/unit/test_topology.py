@@ -11,8 +11,8 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import load_topology
-from tuner.topology import HOST, Link, Node, Paths, Placement, Topology, paths
-from tuner.topology.readers import topology_from_record, topology_record
+from tuner.topology import HOST, Link, Node, Paths, Placement, Topology, find_paths
+from tuner.topology.readers import topology_from_record, topology_to_record
 
 PAIR = """
 name: pair
@@ -32,8 +32,8 @@ def load(tmp_path: Path, text: str) -> Topology:
 
 def between(topology: Topology, source: list[int], target: list[int]) -> Paths:
     """Paths between nodes, by number, with one rank on each."""
-    placement = Placement.consecutive(topology, 1)
-    return paths(placement, HOST, np.array(source), np.array(target))
+    placement = Placement.block(topology, 1)
+    return find_paths(placement, HOST, np.array(source), np.array(target))
 
 
 def test_short_form_is_end_to_end(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_short_form_is_end_to_end(tmp_path: Path) -> None:
     found = between(flat, [0, 5], [63, 4])
     assert found.latency == pytest.approx([2e-6, 2e-6])
     assert found.bandwidth.tolist() == [12.5e9, 12.5e9]
-    assert Placement.consecutive(flat, 1).p == 64
+    assert Placement.block(flat, 1).p == 64
 
 
 def test_listed_links_and_routes(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_placements_that_do_not_fit(tmp_path: Path, ppn: int, p: int | None) -> 
     with pytest.raises(
         InputError, match=r"do not fit|ppn must be at least 1|more than can be simulated"
     ):
-        Placement.consecutive(flat, ppn, p)
+        Placement.block(flat, ppn, p)
 
 
 INSIDE = "local: {latency: 1us, bandwidth: 9GB/s}\ncores: 3\n"
@@ -149,7 +149,7 @@ INSIDE = "local: {latency: 1us, bandwidth: 9GB/s}\ncores: 3\n"
 )
 def test_a_record_holds_everything(tmp_path: Path, text: str) -> None:
     topology = load(tmp_path, text)
-    record = json.loads(json.dumps(topology_record(topology)))
+    record = json.loads(json.dumps(topology_to_record(topology)))
     assert topology_from_record(record) == topology
 
 
@@ -171,6 +171,6 @@ def test_a_record_holds_everything(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_bad_records_are_named(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
-    record = topology_record(load(tmp_path, PAIR))
+    record = topology_to_record(load(tmp_path, PAIR))
     with pytest.raises(InputError, match=sentence):
         topology_from_record({**record, **change})

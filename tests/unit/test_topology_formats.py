@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.machines.topology_files import FORMATS, load_topology, parse_topology
+from tuner.machines.topology_files import TOPOLOGY_FORMATS, load_topology, parse_topology
 from tuner.topology import Topology
 
 FLAT = "name: flat4\nnodes: 4\nlatency: 2us\nbandwidth: 12.5GB/s\n"
@@ -75,7 +75,7 @@ def test_xml_is_recognised(before: str) -> None:
 
 
 def test_a_known_format_is_believed() -> None:
-    assert set(FORMATS) >= {"yaml", "hwloc"}
+    assert set(TOPOLOGY_FORMATS) >= {"yaml", "hwloc"}
     assert parse_topology(FLAT, "yaml") == parse_topology(FLAT)
     with pytest.raises(InputError, match="line 1: not XML that can be read: syntax error"):
         parse_topology(FLAT, "hwloc")

@@ -13,22 +13,22 @@ from tests.unit.test_combined import NODE, PAIRS
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import parse_topology
 from tuner.topology import (
-    KINDS_OF_LINKS,
+    LINK_KINDS,
     MULTICAST,
     NVSWITCH_REDUCTION,
     SWITCH_REDUCTION,
     Device,
-    Interior,
     Link,
     Node,
+    NodeTopology,
     Topology,
 )
-from tuner.topology.readers import combine, topology_from_record, topology_record
+from tuner.topology.readers import combine, topology_from_record, topology_to_record
 
 RATES = st.floats(1e-3, 1e15) | st.just(float("inf"))
 TIMES = st.floats(0.0, 10.0)
 WORDS = st.text('abc.-é"\\ ', max_size=4)
-KINDS = st.sampled_from(KINDS_OF_LINKS)
+KINDS = st.sampled_from(LINK_KINDS)
 
 
 def both(a: str, b: str, rate: float, time: float, kind: str, count: int) -> tuple[Link, Link]:
@@ -36,7 +36,7 @@ def both(a: str, b: str, rate: float, time: float, kind: str, count: int) -> tup
 
 
 @st.composite
-def interiors(draw: st.DrawFn) -> Interior:
+def interiors(draw: st.DrawFn) -> NodeTopology:
     """A CPU with GPUs and up to three NICs."""
     others = [f"gpu{i}" for i in range(draw(st.integers(0, 3)))]
     others += [f"nic{i}" for i in range(draw(st.integers(0, 3)))]
@@ -49,7 +49,7 @@ def interiors(draw: st.DrawFn) -> Interior:
             "cpu0", name, draw(RATES), draw(TIMES), draw(KINDS), draw(st.integers(1, 18))
         )
     ]
-    return Interior(tuple(devices), tuple(found))
+    return NodeTopology(tuple(devices), tuple(found))
 
 
 @st.composite
@@ -82,20 +82,20 @@ def topologies(draw: st.DrawFn) -> Topology:
 @settings(max_examples=60, deadline=None)
 @given(topologies())
 def test_a_record_holds_everything(topology: Topology) -> None:
-    text = json.dumps(topology_record(topology), allow_nan=False)
+    text = json.dumps(topology_to_record(topology), allow_nan=False)
     again = topology_from_record(json.loads(text))
     assert again == topology
-    assert topology_record(again) == topology_record(topology)
+    assert topology_to_record(again) == topology_to_record(topology)
 
 
 def test_an_interior_is_written_and_held_once() -> None:
     topology = combine(parse_topology(PAIRS)[1], parse_topology(NODE)[1])
-    record = topology_record(topology)
+    record = topology_to_record(topology)
     assert len(record["interiors"]) == 1
     assert [node["interior"] for node in record["nodes"]] == [0, 0]
     again = topology_from_record(json.loads(json.dumps(record)))
     assert again == topology
-    assert again.nodes[0].interior is again.nodes[1].interior
+    assert again.nodes[0].node_topology is again.nodes[1].node_topology
 
 
 FIRST: dict[str, Any] = {
@@ -119,7 +119,7 @@ def test_the_first_version_is_still_read() -> None:
     assert topology.nodes == (Node("a", 4), Node("b", 4))
     assert topology.links[0] == Link("a", "s", 1e9, 1e-6, "network", 1)
     assert (topology.routing, topology.offers) == ("spread", frozenset())
-    assert topology_record(topology)["version"] == 2
+    assert topology_to_record(topology)["version"] == 2
 
 
 def device(**change: Any) -> dict[str, Any]:

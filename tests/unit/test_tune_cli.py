@@ -12,7 +12,7 @@ from tuner.cli import argument_types, host_options
 from tuner.cli.main import main
 from tuner.cli.tune import arguments, constraints_of
 from tuner.core.collective import Collective
-from tuner.launch import LOCAL, Template, template
+from tuner.launch import LOCAL_HOST, LauncherTemplate, template
 from tuner.probe import probe_spec
 from tuner.select.constraints import Constraints
 
@@ -82,12 +82,12 @@ def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
         "--topology",
         str(tmp_path / "flat.yaml"),
     )
-    found = host_options.request_of(options, host_options.hosts_of(options))
+    found = host_options.build_request(options, host_options.resolve_hosts(options))
     assert (found.hosts.names, found.ppn) == (("a", "b"), 2)
-    assert found.shapes == (probe_spec.Shape(2, 1), probe_spec.Shape(2, 2))
+    assert found.shapes == (probe_spec.ProbeShape(2, 1), probe_spec.ProbeShape(2, 2))
     assert found.sizes == (1024, 65536)
     assert found.collectives == (Collective.REDUCE, Collective.BCAST)
-    assert (found.schedules, found.fewest) == (("ring",), 5)
+    assert (found.schedules, found.min_repetitions) == (("ring",), 5)
     assert found.topology is not None
     assert found.topology.name == "flat"
     assert "collectives" not in found.parts  # those are chosen round by round
@@ -95,11 +95,14 @@ def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
 
 def test_what_is_asked_where_nothing_is_said() -> None:
     options = parsed("--hosts", "a,b")
-    found = host_options.request_of(options, options.hosts)
+    found = host_options.build_request(options, options.hosts)
     assert (found.ppn, found.shapes, found.topology) == (1, (), None)
-    assert (found.collectives, found.sizes) == (probe_spec.USUAL, probe_spec.Request.sizes)
+    assert (found.collectives, found.sizes) == (
+        probe_spec.DEFAULT_COLLECTIVES,
+        probe_spec.ProbeSpec.sizes,
+    )
     assert (options.budget, options.target_regret) == (600.0, 0.02)
-    assert host_options.request_of(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
+    assert host_options.build_request(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
 
 
 @pytest.mark.usefixtures("nowhere")
@@ -107,12 +110,12 @@ def test_hosts_are_those_named_else_those_of_the_job_else_this_computer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hosts").write_text("c slots=3\nd slots=3\n")
-    listed = host_options.hosts_of(parsed("--hostfile", str(tmp_path / "hosts")))
+    listed = host_options.resolve_hosts(parsed("--hostfile", str(tmp_path / "hosts")))
     assert (listed.names, listed.slots) == (("c", "d"), 3)
-    assert host_options.hosts_of(parsed()) == LOCAL
+    assert host_options.resolve_hosts(parsed()) == LOCAL_HOST
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3]")
-    assert host_options.hosts_of(parsed()).names == ("n1", "n2", "n3")
-    assert host_options.hosts_of(parsed(*HOSTS)).names == ("a", "b")
+    assert host_options.resolve_hosts(parsed()).names == ("n1", "n2", "n3")
+    assert host_options.resolve_hosts(parsed(*HOSTS)).names == ("a", "b")
 
 
 def test_the_launcher_of_the_job_is_used_where_there_is_one(
@@ -120,11 +123,11 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     job = {"SLURM_JOB_ID": "7"}
-    assert template.usual_template("openmpi", job) == template.usual_template("openmpi", {})
+    assert template.default_template("openmpi", job) == template.default_template("openmpi", {})
     (tmp_path / "srun").write_text("#!/bin/sh\n")
     (tmp_path / "srun").chmod(0o755)
-    assert template.usual_template("openmpi", job) != template.usual_template("openmpi", {})
-    assert template.usual_template("openmpi", {}) == Template.parse("openmpi")
+    assert template.default_template("openmpi", job) != template.default_template("openmpi", {})
+    assert template.default_template("openmpi", {}) == LauncherTemplate.parse("openmpi")
 
 
 @pytest.mark.parametrize(

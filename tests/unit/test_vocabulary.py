@@ -21,18 +21,18 @@ from tuner.base.units import (
     format_range,
     format_size,
     format_time,
+    humanize,
     parse_bandwidth,
     parse_duration,
     parse_size,
     parse_time,
-    readable,
 )
 from tuner.core.calibration import (
     Calibration,
+    CostSegment,
     Estimate,
     PathCost,
     ReductionCost,
-    Segment,
     read_calibration,
     write_calibration,
 )
@@ -148,7 +148,7 @@ def test_ranges_of_sizes(lo: float, hi: float, text: str) -> None:
     ],
 )
 def test_technical_names_become_readable(text: str, shown: str) -> None:
-    assert readable(text) == shown
+    assert humanize(text) == shown
 
 
 def test_times_are_readable() -> None:
@@ -275,7 +275,7 @@ def test_samples_are_as_long_as_calls_may_take(tmp_path: Path, wrong: str) -> No
 
 def test_calibrations_survive_being_written(tmp_path: Path) -> None:
     value = Estimate(1e-6, 0.9e-6, 1.2e-6)
-    segments = (Segment(0, 100, value, value), Segment(100, math.inf, value, value))
+    segments = (CostSegment(0, 100, value, value), CostSegment(100, math.inf, value, value))
     calibration = Calibration(
         "lab",
         "openmpi 5.0.11",
@@ -286,7 +286,7 @@ def test_calibrations_survive_being_written(tmp_path: Path) -> None:
     )
     write_calibration(calibration, tmp_path / "c.json")
     assert read_calibration(tmp_path / "c.json") == calibration
-    assert calibration.path("node").seconds(50) == pytest.approx(1e-6 + 1e-6 + 50e-6)
+    assert calibration.path_cost("node").seconds(50) == pytest.approx(1e-6 + 1e-6 + 50e-6)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_calibrations_survive_being_written(tmp_path: Path) -> None:
 )
 def test_calibrations_that_are_none(tmp_path: Path, old: str, new: str) -> None:
     value = Estimate(1e-6, 9e-7, 1.2e-6)
-    segments = (Segment(0, 100, value, value), Segment(100, math.inf, value, value))
+    segments = (CostSegment(0, 100, value, value), CostSegment(100, math.inf, value, value))
     paths = {("node", "host"): PathCost(segments, 4096, value)}
     made = Calibration("lab", "x", paths, {"host": ReductionCost(value, value)})
     path = tmp_path / "c.json"

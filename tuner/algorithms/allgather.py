@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from tuner.algorithms import rings
-from tuner.algorithms.butterfly import Butterfly, near_first
-from tuner.algorithms.power_of_two import Groups
+from tuner.algorithms.butterfly import Butterfly, distance_doubling_partners
+from tuner.algorithms.power_of_two import FoldedRanks
 from tuner.algorithms.registry import algorithm
-from tuner.algorithms.round_columns import Wheel, column
+from tuner.algorithms.round_columns import RotatedColumn, column
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, schedule
+from tuner.core.schedule import Round, Schedule, make_schedule
 
 ALLGATHER = Collective.ALLGATHER
 
@@ -22,7 +22,7 @@ def ring(p: int) -> Schedule:
     Cost: (p-1) alpha + (p-1)/p m beta, m the whole buffer
     Source: MPICH allgather_intra_ring.c
     """
-    return Schedule(ALLGATHER, p, p, lambda: rings.gathering(p, 1))
+    return Schedule(ALLGATHER, p, p, lambda: rings.allgather_rounds(p, 1))
 
 
 @algorithm(ALLGATHER, "recursive_doubling")
@@ -32,15 +32,17 @@ def recursive_doubling(p: int) -> Schedule:
     Cost: log2 p alpha + (p-1)/p m beta, p a power of two, m the whole buffer
     Source: MPICH allgather_intra_recursive_doubling.c; the pairs: tuner.algorithms.power_of_two
     """
-    groups = Groups.of(p)
-    return gathered(groups, Butterfly(groups.leaders, near_first(groups.q)[::-1]))
+    groups = FoldedRanks.of(p)
+    return butterfly_allgather(
+        groups, Butterfly(groups.leaders, distance_doubling_partners(groups.n_groups)[::-1])
+    )
 
 
-def gathered(groups: Groups, butterfly: Butterfly) -> Schedule:
+def butterfly_allgather(groups: FoldedRanks, butterfly: Butterfly) -> Schedule:
     """Every chunk goes to the leader who starts with it, all double, the others get everything."""
-    holder, chunk = butterfly.homeward(groups.bounds)
+    holder, chunk = butterfly.misplaced_chunks(groups.bounds)
     rounds = [Round.of(chunk, holder, chunk), *butterfly.doubling(groups.bounds)]
-    return schedule(ALLGATHER, groups.p, groups.p, [*rounds, groups.fold_out(groups.p)])
+    return make_schedule(ALLGATHER, groups.p, groups.p, [*rounds, groups.fold_out(groups.p)])
 
 
 @algorithm(ALLGATHER, "bruck")
@@ -61,7 +63,7 @@ def bruck(p: int) -> Schedule:
         first = np.concatenate([rank, np.zeros_like(wraps)])
         count = np.concatenate([head, (length - head)[wraps]])
         rounds.append(Round.of(src, (src - distance) % p, first, count=count))
-    return schedule(ALLGATHER, p, p, rounds)
+    return make_schedule(ALLGATHER, p, p, rounds)
 
 
 @algorithm(ALLGATHER, "neighbor_exchange")
@@ -75,10 +77,10 @@ def neighbor_exchange(p: int) -> Schedule:
     """
     if p % 2:
         return ring(p)
-    return Schedule(ALLGATHER, p, p, lambda: _neighbours(p))
+    return Schedule(ALLGATHER, p, p, lambda: _neighbor_exchange_rounds(p))
 
 
-def _neighbours(p: int) -> Iterator[Round]:
+def _neighbor_exchange_rounds(p: int) -> Iterator[Round]:
     """Pairs of chunks move away from their owners, up with even ranks and down with odd ones.
 
     Rows are even ranks upwards and odd ones downwards by turns: the chunks of all then turn alike.
@@ -87,7 +89,7 @@ def _neighbours(p: int) -> Iterator[Round]:
     rank = np.stack([even, even[::-1] + 1], axis=1)
     src, plain, two = column(rank.reshape(-1)), column(0, p), column(2, p)
     right, left = (column(((rank + way) % p).reshape(-1)) for way in ([1, -1], [-1, 1]))
-    pairs = Wheel((rank // 2 * 2).reshape(-1))
+    pairs = RotatedColumn((rank // 2 * 2).reshape(-1))
     yield Round(src, right, src, src, column(1, p), plain)
     for t in range(1, p // 2):
         first = pairs.at(-2 * (t // 2) if t % 2 == 0 else 2 * (t // 2))

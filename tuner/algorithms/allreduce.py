@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from tuner.algorithms import allgather, bcast, reduce, reduce_scatter, rings
-from tuner.algorithms.binary_blocks import Runs
-from tuner.algorithms.butterfly import Butterfly, near_first
-from tuner.algorithms.power_of_two import Groups
-from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.binary_blocks import BinaryBlocks
+from tuner.algorithms.butterfly import Butterfly, distance_doubling_partners
+from tuner.algorithms.power_of_two import FoldedRanks
+from tuner.algorithms.registry import algorithm, count_segments
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, concat, schedule
+from tuner.core.schedule import Round, Schedule, concat, make_schedule
 
 ALLREDUCE = Collective.ALLREDUCE
 
@@ -42,14 +42,16 @@ def recursive_doubling(p: int) -> Schedule:
     Cost: log2 p (alpha + m (beta + gamma)), p a power of two
     Source: MPICH allreduce_intra_recursive_doubling.c
     """
-    groups = Groups.of(p)
-    return exchanged(groups, Butterfly(groups.leaders, near_first(groups.q)))
+    groups = FoldedRanks.of(p)
+    return butterfly_allreduce(
+        groups, Butterfly(groups.leaders, distance_doubling_partners(groups.n_groups))
+    )
 
 
-def exchanged(groups: Groups, butterfly: Butterfly) -> Schedule:
+def butterfly_allreduce(groups: FoldedRanks, butterfly: Butterfly) -> Schedule:
     """Leaders exchange whole vectors."""
     rounds = [groups.fold_in(1), *butterfly.exchange(1), groups.fold_out(1)]
-    return schedule(ALLREDUCE, groups.p, 1, rounds)
+    return make_schedule(ALLREDUCE, groups.p, 1, rounds)
 
 
 @algorithm(ALLREDUCE, "ring")
@@ -69,11 +71,11 @@ def segmented_ring(p: int, nbytes: int, segment: int = 1 << 20) -> Schedule:
     Cost: (S + 1) (p-1) alpha + (p-1)/p m (2 beta + gamma), S segments per share
     Source: Open MPI coll_base_allreduce.c, ring_segmented
     """
-    share = segments(-(-nbytes // p), segment)
+    share = count_segments(-(-nbytes // p), segment)
 
     def make() -> Iterator[Round]:
-        yield from rings.scattering(p, share)
-        yield from rings.gathering(p, share)
+        yield from rings.reduce_scatter_rounds(p, share)
+        yield from rings.allgather_rounds(p, share)
 
     return Schedule(ALLREDUCE, p, p * share, make)
 
@@ -88,16 +90,18 @@ def rabenseifner(p: int) -> Schedule:
     otherwise 2 alpha + m (2 beta + gamma) more
     Source: R. Rabenseifner, ICCS 2004; MPICH allreduce_intra_reduce_scatter_allgather.c
     """
-    groups = Groups.of(p)
-    return halved_and_doubled(groups, Butterfly(groups.leaders, near_first(groups.q)))
+    groups = FoldedRanks.of(p)
+    return halving_doubling_allreduce(
+        groups, Butterfly(groups.leaders, distance_doubling_partners(groups.n_groups))
+    )
 
 
-def halved_and_doubled(groups: Groups, butterfly: Butterfly) -> Schedule:
+def halving_doubling_allreduce(groups: FoldedRanks, butterfly: Butterfly) -> Schedule:
     """Leaders halve the vector, then double what is left."""
-    q = groups.q
+    q = groups.n_groups
     bounds = np.arange(q + 1)
     inside = [*butterfly.halving(bounds), *butterfly.doubling(bounds)]
-    return schedule(ALLREDUCE, groups.p, q, [groups.fold_in(q), *inside, groups.fold_out(q)])
+    return make_schedule(ALLREDUCE, groups.p, q, [groups.fold_in(q), *inside, groups.fold_out(q)])
 
 
 @algorithm(ALLREDUCE, "binary_blocks")
@@ -110,7 +114,7 @@ def binary_blocks(p: int) -> Schedule:
     ranks 2 alpha + m (2 beta/b + gamma/B), Q ranks in the largest
     Source: R. Rabenseifner, ICCS 2004, binary blocks; docs/cost-formulas.md
     """
-    runs = Runs.of(p)
-    bounds = np.arange(runs.largest + 1)
+    runs = BinaryBlocks.of(p)
+    bounds = np.arange(runs.max_block_size + 1)
     rounds = [*runs.halving(bounds), *runs.doubling(bounds)]
-    return schedule(ALLREDUCE, p, runs.largest, rounds)
+    return make_schedule(ALLREDUCE, p, runs.max_block_size, rounds)

@@ -4,10 +4,10 @@ import numpy as np
 
 from tuner.algorithms import trees
 from tuner.algorithms.allgather import recursive_doubling, ring
-from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.registry import algorithm, count_segments
 from tuner.algorithms.scatter import binomial_scatter
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, concat, rotate, schedule
+from tuner.core.schedule import Round, Schedule, concat, make_schedule, rotate
 
 BCAST = Collective.BCAST
 
@@ -29,7 +29,7 @@ def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> 
     Cost: at most (ceil((p-1)/chains) + S - 1) (alpha + chains m/S beta)
     Source: Open MPI coll_base_bcast.c, chain
     """
-    return trees.broadcast(trees.chain(p, chains), segments(nbytes, segment), root)
+    return trees.broadcast(trees.chain(p, chains), count_segments(nbytes, segment), root)
 
 
 @algorithm(BCAST, "pipeline")
@@ -39,7 +39,7 @@ def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: (S + p - 2) (alpha + m/S beta)
     Source: standard; the pipelined chain of MVAPICH2-GDR (arXiv 1707.09414)
     """
-    return trees.broadcast(trees.chain(p, 1), segments(nbytes, segment), root)
+    return trees.broadcast(trees.chain(p, 1), count_segments(nbytes, segment), root)
 
 
 @algorithm(BCAST, "binary")
@@ -49,7 +49,7 @@ def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: at most (floor(log2 p) + S - 1) (alpha + 2 m/S beta)
     Source: Open MPI coll_base_bcast.c, bintree
     """
-    return trees.broadcast(trees.binary(p), segments(nbytes, segment), root)
+    return trees.broadcast(trees.binary(p), count_segments(nbytes, segment), root)
 
 
 @algorithm(BCAST, "split_binary")
@@ -59,13 +59,13 @@ def split_binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: at most (floor(log2 p) + S/2 - 1) (alpha + 2 m/S beta) + alpha + m/2 beta
     Source: Open MPI coll_base_bcast.c, split_bintree
     """
-    half = segments(-(-nbytes // 2), segment)
+    half = count_segments(-(-nbytes // 2), segment)
     down = trees.broadcast(trees.binary(p), half)
     left_half_ranks = np.arange(p) % 2 == 1  # the root's left subtree holds the odd ranks
 
     def halved(r: Round) -> Round:
         """Every transfer carries the segment of the half that its receiver's subtree gets."""
-        return Round.of(r.src, r.dst, r.first + np.where(left_half_ranks[r.dst], 0, half))
+        return Round.of(r.src, r.dst, r.src_chunk + np.where(left_half_ranks[r.dst], 0, half))
 
     rounds = [halved(r) for r in down.rounds()]
     odd = np.arange(1, p, 2)
@@ -78,7 +78,7 @@ def split_binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
         first,
         count=half,
     )
-    return rotate(schedule(BCAST, p, 2 * half, [*rounds, swap]), root)
+    return rotate(make_schedule(BCAST, p, 2 * half, [*rounds, swap]), root)
 
 
 @algorithm(BCAST, "binomial")
@@ -92,10 +92,10 @@ def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Source: Open MPI coll_base_bcast.c, binomial (MPICH's serves the farthest ranks first)
     """
     if segment > 0:
-        return trees.broadcast(trees.binomial(p), segments(nbytes, segment), root)
+        return trees.broadcast(trees.binomial(p), count_segments(nbytes, segment), root)
     holders = [np.arange(min(1 << s, p - (1 << s))) for s in range((p - 1).bit_length())]
     rounds = [Round.of(v, v + (1 << s), 0) for s, v in enumerate(holders)]
-    return rotate(schedule(BCAST, p, 1, rounds), root)
+    return rotate(make_schedule(BCAST, p, 1, rounds), root)
 
 
 @algorithm(BCAST, "knomial")
@@ -105,7 +105,7 @@ def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) ->
     Cost: at most ceil(log_k p) (alpha + (k-1) m beta), unsegmented, k the radix
     Source: Open MPI coll_base_bcast.c, knomial
     """
-    return trees.broadcast(trees.knomial(p, radix), segments(nbytes, segment), root)
+    return trees.broadcast(trees.knomial(p, radix), count_segments(nbytes, segment), root)
 
 
 @algorithm(BCAST, "scatter_allgather")

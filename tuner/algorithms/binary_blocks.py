@@ -7,70 +7,74 @@ from itertools import pairwise, zip_longest
 
 import numpy as np
 
-from tuner.algorithms.butterfly import Butterfly, near_first
-from tuner.algorithms.round_columns import together
+from tuner.algorithms.butterfly import Butterfly, distance_doubling_partners
+from tuner.algorithms.round_columns import merge_rounds
 from tuner.base.arrays import IntArray
 from tuner.core.schedule import DST_OP_ARRIVING, NO_REDUCTION, Round
 
 
 @dataclass(frozen=True)
-class Runs:
+class BinaryBlocks:
     """One butterfly for every run, the largest first."""
 
-    parts: tuple[Butterfly, ...]
+    blocks: tuple[Butterfly, ...]
 
     @classmethod
-    def of(cls, p: int) -> Runs:
+    def of(cls, p: int) -> BinaryBlocks:
         """The runs of ranks 0..p-1."""
         sizes = [1 << bit for bit in reversed(range(p.bit_length())) if p >> bit & 1]
         starts = np.cumsum([0, *sizes[:-1]])
         return cls(
             tuple(
-                Butterfly(start + np.arange(size), near_first(size))
+                Butterfly(start + np.arange(size), distance_doubling_partners(size))
                 for start, size in zip(starts.tolist(), sizes, strict=True)
             )
         )
 
     @property
-    def largest(self) -> int:
+    def max_block_size(self) -> int:
         """Ranks in the largest run: also the places that the vector is cut into."""
-        return len(self.parts[0].ranks)
+        return len(self.blocks[0].ranks)
 
     def halving(self, bounds: IntArray) -> list[Round]:
         """Each run halves; then the smallest adds its result to the next larger one, and so on.
 
         The largest run has the result, place i chunks from bounds[i] to bounds[i + 1].
         """
-        inside = [part.halving(self._coarse(part, bounds)) for part in self.parts]
+        inside = [part.halving(self._block_bounds(part, bounds)) for part in self.blocks]
         upward = [
-            self._between(small, large, bounds, folds=True)
-            for large, small in reversed(list(pairwise(self.parts)))
+            self._exchange_blocks(small, large, bounds, folds=True)
+            for large, small in reversed(list(pairwise(self.blocks)))
         ]
-        return [*_at_once(inside), *upward]
+        return [*_merge_independent(inside), *upward]
 
     def doubling(self, bounds: IntArray) -> list[Round]:
         """Halving turned round: everybody gets what the largest run has."""
-        inside = [part.doubling(self._coarse(part, bounds))[::-1] for part in self.parts]
+        inside = [part.doubling(self._block_bounds(part, bounds))[::-1] for part in self.blocks]
         downward = [
-            self._between(small, large, bounds, folds=False)
-            for large, small in pairwise(self.parts)
+            self._exchange_blocks(small, large, bounds, folds=False)
+            for large, small in pairwise(self.blocks)
         ]
-        return [*downward, *_at_once(inside)[::-1]]
+        return [*downward, *_merge_independent(inside)[::-1]]
 
-    def _coarse(self, part: Butterfly, bounds: IntArray) -> IntArray:
-        return bounds[:: self.largest // len(part.ranks)]
+    def _block_bounds(self, part: Butterfly, bounds: IntArray) -> IntArray:
+        return bounds[:: self.max_block_size // len(part.ranks)]
 
-    def _between(self, small: Butterfly, large: Butterfly, bounds: IntArray, folds: bool) -> Round:
+    def _exchange_blocks(
+        self, small: Butterfly, large: Butterfly, bounds: IntArray, folds: bool
+    ) -> Round:
         """Each rank of the larger run meets the one of the smaller that has its places."""
-        bounds = self._coarse(large, bounds)
+        bounds = self._block_bounds(large, bounds)
         place = np.arange(len(large.ranks))
-        upper = large.ranks[np.argsort(large.place)]
-        lower = small.ranks[np.argsort(small.place)][place * len(small.ranks) // len(large.ranks)]
+        upper = large.ranks[np.argsort(large.block_index)]
+        lower = small.ranks[np.argsort(small.block_index)][
+            place * len(small.ranks) // len(large.ranks)
+        ]
         src, dst = (lower, upper) if folds else (upper, lower)
         reduce = DST_OP_ARRIVING if folds else NO_REDUCTION
         return Round.of(src, dst, bounds[:-1], count=np.diff(bounds), reduce=reduce)
 
 
-def _at_once(parts: list[list[Round]]) -> list[Round]:
+def _merge_independent(parts: list[list[Round]]) -> list[Round]:
     """Rounds of ranks that have nothing to do with one another."""
-    return [together([r for r in rounds if r is not None]) for rounds in zip_longest(*parts)]
+    return [merge_rounds([r for r in rounds if r is not None]) for rounds in zip_longest(*parts)]

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tuner.algorithms.allgather import gathered
-from tuner.algorithms.allreduce import halved_and_doubled
-from tuner.algorithms.butterfly import Butterfly, swinging
-from tuner.algorithms.power_of_two import Groups
-from tuner.algorithms.reduce_scatter import scattered
+from tuner.algorithms.allgather import butterfly_allgather
+from tuner.algorithms.allreduce import halving_doubling_allreduce
+from tuner.algorithms.butterfly import Butterfly, swing_partners
+from tuner.algorithms.power_of_two import FoldedRanks
+from tuner.algorithms.reduce_scatter import butterfly_reduce_scatter
 from tuner.algorithms.registry import algorithm
 from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
@@ -22,33 +22,35 @@ from tuner.core.schedule import (
     DST_OP_ARRIVING,
     Round,
     Schedule,
+    make_schedule,
     reverse,
     rotate,
     rotate_chunks,
-    schedule,
 )
 
 BCAST, SCATTER = Collective.BCAST, Collective.SCATTER
 
 
-def tree(q: int) -> Iterator[tuple[IntArray, IntArray]]:
+def bine_tree_edges(q: int) -> Iterator[tuple[IntArray, IntArray]]:
     """Who serves whom in each round, q a power of two: the furthest first (distance halving)."""
     holders = np.zeros(1, dtype=np.int64)
-    for partner in reversed(swinging(q)):
+    for partner in reversed(swing_partners(q)):
         yield holders, partner[holders]
         holders = np.concatenate([holders, partner[holders]])
 
 
-def butterfly(groups: Groups) -> Butterfly:
+def bine_butterfly(groups: FoldedRanks) -> Butterfly:
     """The nearest partners first."""
-    return Butterfly(groups.leaders, swinging(groups.q))
+    return Butterfly(groups.leaders, swing_partners(groups.n_groups))
 
 
 def _broadcast(p: int) -> Schedule:
-    groups = Groups.of(p)
+    groups = FoldedRanks.of(p)
     ranks = groups.leaders
-    rounds = [Round.of(ranks[holder], ranks[new], 0) for holder, new in tree(groups.q)]
-    return schedule(BCAST, p, 1, [*rounds, groups.fold_out(1)])
+    rounds = [
+        Round.of(ranks[holder], ranks[new], 0) for holder, new in bine_tree_edges(groups.n_groups)
+    ]
+    return make_schedule(BCAST, p, 1, [*rounds, groups.fold_out(1)])
 
 
 @algorithm(BCAST, "bine")
@@ -68,11 +70,11 @@ def scatter_allgather(p: int, root: int) -> Schedule:
     Cost: 2 log2 p alpha + 2 (p-1)/p m beta, p a power of two; otherwise alpha + m beta more
     Source: Bine trees (arXiv 2508.17311), broadcast of large vectors
     """
-    groups = Groups.of(p)
-    bounds = np.arange(groups.q + 1)
-    own = butterfly(groups)
-    rounds = [*own.scatter(bounds), *own.doubling(bounds), groups.fold_out(groups.q)]
-    return rotate(schedule(BCAST, p, groups.q, rounds), root)
+    groups = FoldedRanks.of(p)
+    bounds = np.arange(groups.n_groups + 1)
+    own = bine_butterfly(groups)
+    rounds = [*own.scatter(bounds), *own.doubling(bounds), groups.fold_out(groups.n_groups)]
+    return rotate(make_schedule(BCAST, p, groups.n_groups, rounds), root)
 
 
 @algorithm(Collective.REDUCE, "bine")
@@ -87,15 +89,15 @@ def reduce(p: int, root: int) -> Schedule:
 
 def _scatter(p: int) -> Schedule:
     """The subtree below each rank but the root's is a run of groups."""
-    groups = Groups.of(p)
+    groups = FoldedRanks.of(p)
     bounds, ranks = groups.bounds, groups.leaders
-    lowest, edges = np.arange(groups.q), list(tree(groups.q))
-    rounds = [Round.of(groups.paired, groups.paired + 1, groups.paired + 1)]
+    lowest, edges = np.arange(groups.n_groups), list(bine_tree_edges(groups.n_groups))
+    rounds = [Round.of(groups.pair_leaders, groups.pair_leaders + 1, groups.pair_leaders + 1)]
     for s, (holder, new) in enumerate(reversed(edges)):
         first, end = bounds[lowest[new]], bounds[lowest[new] + (1 << s)]
         rounds.append(Round.of(ranks[holder], ranks[new], first, count=end - first))
         lowest[holder] = np.minimum(lowest[holder], lowest[new])
-    return schedule(SCATTER, p, p, rounds[::-1])
+    return make_schedule(SCATTER, p, p, rounds[::-1])
 
 
 @algorithm(SCATTER, "bine")
@@ -125,8 +127,8 @@ def allgather(p: int) -> Schedule:
     Cost: (log2 p + 1) alpha + m beta, p a power of two, m the whole buffer
     Source: Bine trees (arXiv 2508.17311), allgather, chunks sent to their place; as in Swing
     """
-    groups = Groups.of(p)
-    return gathered(groups, butterfly(groups))
+    groups = FoldedRanks.of(p)
+    return butterfly_allgather(groups, bine_butterfly(groups))
 
 
 @algorithm(Collective.REDUCE_SCATTER, "bine")
@@ -136,8 +138,8 @@ def reduce_scatter(p: int) -> Schedule:
     Cost: (log2 p + 1) alpha + m beta + (p-1)/p m gamma, p a power of two, m the whole vector
     Source: Bine trees (arXiv 2508.17311), reduce-scatter, chunks sent to their place; as in Swing
     """
-    groups = Groups.of(p)
-    return scattered(groups, butterfly(groups))
+    groups = FoldedRanks.of(p)
+    return butterfly_reduce_scatter(groups, bine_butterfly(groups))
 
 
 @algorithm(Collective.ALLREDUCE, "bine")
@@ -147,5 +149,5 @@ def allreduce(p: int) -> Schedule:
     Cost: 2 log2 p alpha + (p-1)/p m (2 beta + gamma), p a power of two
     Source: Bine trees (arXiv 2508.17311), allreduce of large vectors
     """
-    groups = Groups.of(p)
-    return halved_and_doubled(groups, butterfly(groups))
+    groups = FoldedRanks.of(p)
+    return halving_doubling_allreduce(groups, bine_butterfly(groups))

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.algorithms.power_of_two import in_rank_order
+from tuner.algorithms.power_of_two import rank_ordered_reduction
 from tuner.base.arrays import IntArray
 from tuner.core.schedule import Round
 
@@ -28,7 +28,7 @@ class Butterfly:
     partners: Sequence[IntArray]
 
     @cached_property
-    def place(self) -> IntArray:
+    def block_index(self) -> IntArray:
         """The place in the vector, 0..q-1, that each player keeps after halving, shape (q,).
 
         Of two partners, the one that will meet the lowest player keeps the lower half. All whom a
@@ -45,14 +45,14 @@ class Butterfly:
         """Partners fold the half of what is left that they keep; place i is chunks from bounds[i]
         to bounds[i + 1]."""
         return [
-            self._round(s, partner, bounds, self.place[partner], reduces=True)
+            self._round(s, partner, bounds, self.block_index[partner], reduces=True)
             for s, partner in enumerate(self.partners)
         ]
 
     def doubling(self, bounds: IntArray) -> list[Round]:
         """In opposite order, partners exchange all they have, at first their own place."""
         return [
-            self._round(s, partner, bounds, self.place, reduces=False)
+            self._round(s, partner, bounds, self.block_index, reduces=False)
             for s, partner in enumerate(self.partners)
         ][::-1]
 
@@ -68,13 +68,15 @@ class Butterfly:
             to,
             bounds[low],
             count=bounds[low + length] - bounds[low],
-            reduce=in_rank_order(self.ranks, to) if reduces else 0,
+            reduce=rank_ordered_reduction(self.ranks, to) if reduces else 0,
         )
 
     def exchange(self, n_chunks: int) -> list[Round]:
         """Partners combine their whole vectors."""
         return [
-            Round.of(self.ranks, to, 0, count=n_chunks, reduce=in_rank_order(self.ranks, to))
+            Round.of(
+                self.ranks, to, 0, count=n_chunks, reduce=rank_ordered_reduction(self.ranks, to)
+            )
             for to in (self.ranks[partner] for partner in self.partners)
         ]
 
@@ -82,26 +84,26 @@ class Butterfly:
         """Player 0 and, after it, whoever has something gives the partner the run that it keeps."""
         rounds, holders = [], np.zeros(1, dtype=np.int64)
         for s, partner in enumerate(self.partners):
-            whole = self._round(s, partner, bounds, self.place[partner], reduces=False)
-            rounds.append(whole.take(holders))
+            whole = self._round(s, partner, bounds, self.block_index[partner], reduces=False)
+            rounds.append(whole.select(holders))
             holders = np.concatenate([holders, partner[holders]])
         return rounds
 
-    def homeward(self, bounds: IntArray) -> tuple[IntArray, IntArray]:
+    def misplaced_chunks(self, bounds: IntArray) -> tuple[IntArray, IntArray]:
         """Who has chunk c after halving, and c, for each chunk that rank c does not have itself."""
         chunk = np.arange(bounds[-1])
-        holder = self.ranks[np.argsort(self.place)]
+        holder = self.ranks[np.argsort(self.block_index)]
         holder = np.repeat(holder, np.diff(bounds))
         away = holder != chunk
         return holder[away], chunk[away]
 
 
-def near_first(q: int) -> list[IntArray]:
+def distance_doubling_partners(q: int) -> list[IntArray]:
     """Partners 1, 2, 4, ... q/2 apart: runs of players double."""
     return [np.arange(q) ^ (1 << bit) for bit in range(q.bit_length() - 1)]
 
 
-def swinging(q: int, direction: int = 1) -> list[IntArray]:
+def swing_partners(q: int, direction: int = 1) -> list[IntArray]:
     """Partners +-1, -+1, +-3, -+5, ... apart on a ring: even players go one way, odd the other.
 
     rho(s) = (1 - (-2)^(s+1)) / 3 (Swing, arXiv 2401.09356; the butterfly of Bine trees, arXiv

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.algorithms import trees
-from tuner.algorithms.power_of_two import in_rank_order
-from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.power_of_two import rank_ordered_reduction
+from tuner.algorithms.registry import algorithm, count_segments
 from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule, concat
@@ -21,12 +21,14 @@ def _down(p: int, half: int) -> trees.Hops:
     The second half of the chunks takes the second tree. A rank sends one message and receives one
     per round: a hop follows the one above it in the next round of its own parity.
     """
-    pair = [trees.in_order(p), trees.in_order(p, shift=1)]
-    hops = trees.join(*(trees.downward(tree).of_chunks(i * half) for i, tree in enumerate(pair)))
-    turn, delay = _turns(hops), np.empty_like(hops.delay)
+    pair = [trees.in_order_tree(p), trees.in_order_tree(p, shift=1)]
+    hops = trees.concat_hops(
+        *(trees.broadcast_hops(tree).with_chunk_offset(i * half) for i, tree in enumerate(pair))
+    )
+    turn, delay = _alternate_rounds(hops), np.empty_like(hops.delay)
     ready = np.zeros((2, p), dtype=np.int64)  # from when on a rank can pass on what it got
-    half_of = (hops.first > 0).astype(np.int64)
-    for level in range(hops.rounds):
+    half_of = (hops.first_chunk > 0).astype(np.int64)
+    for level in range(hops.n_rounds):
         now = np.flatnonzero(hops.delay == level)
         earliest = ready[half_of[now], hops.src[now]]
         delay[now] = earliest + (earliest + turn[now]) % 2
@@ -37,10 +39,10 @@ def _down(p: int, half: int) -> trees.Hops:
 def _up(p: int, half: int) -> trees.Hops:
     """The same turned round."""
     down = _down(p, half)
-    return down.backwards(in_rank_order(down.dst, down.src))
+    return down.time_reversed(rank_ordered_reduction(down.dst, down.src))
 
 
-def _turns(hops: trees.Hops) -> IntArray:
+def _alternate_rounds(hops: trees.Hops) -> IntArray:
     """0 or 1 for each hop, so that no rank sends two or receives two with the same number.
 
     Every rank has at most two of each, so hops that share a port form lines and even circles: the
@@ -63,9 +65,9 @@ def _turns(hops: trees.Hops) -> IntArray:
     return turn
 
 
-def _halves(nbytes: int, segment: int) -> int:
+def _segments_per_half(nbytes: int, segment: int) -> int:
     """Segments of one half of the message."""
-    return segments(-(-nbytes // 2), segment)
+    return count_segments(-(-nbytes // 2), segment)
 
 
 @algorithm(BCAST, "double_tree")
@@ -75,8 +77,8 @@ def broadcast(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: at most (2 ceil(log2 p) + S) (alpha + m/S beta), S the segments of both halves
     Source: P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009
     """
-    half = _halves(nbytes, segment)
-    return trees.pipelined(BCAST, p, 2 * half, _down(p, half), half, root, period=2)
+    half = _segments_per_half(nbytes, segment)
+    return trees.pipelined_schedule(BCAST, p, 2 * half, _down(p, half), half, root, period=2)
 
 
 @algorithm(REDUCE, "double_tree")
@@ -86,8 +88,8 @@ def reduce(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: at most (2 ceil(log2 p) + S) (alpha + m/S (beta + gamma)), S the segments of both halves
     Source: P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009
     """
-    half = _halves(nbytes, segment)
-    return trees.pipelined(REDUCE, p, 2 * half, _up(p, half), half, root, period=2)
+    half = _segments_per_half(nbytes, segment)
+    return trees.pipelined_schedule(REDUCE, p, 2 * half, _up(p, half), half, root, period=2)
 
 
 @algorithm(ALLREDUCE, "double_tree")

@@ -6,8 +6,8 @@ Messages between nodes pass between leaders alone, however many ranks a node hos
 from __future__ import annotations
 
 from tuner.algorithms import allreduce, bcast, reduce, trees
-from tuner.algorithms.hierarchy import Levels
-from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.hierarchy import Hierarchy
+from tuner.algorithms.registry import algorithm, count_segments
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule, concat, relabel
 
@@ -27,20 +27,20 @@ def broadcast(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) 
     Source: Open MPI coll_han_bcast.c, and the two levels of MVAPICH2's tuning tables;
     docs/cost-formulas.md
     """
-    levels = Levels.of(p, group, root)
+    levels = Hierarchy.of(p, group, root)
     if segment > 0:
-        tree = levels.tree(trees.chain(levels.groups, 1), trees.binomial)
-        both = trees.broadcast(tree, segments(nbytes, segment))
+        tree = levels.tree(trees.chain(levels.n_groups, 1), trees.binomial)
+        both = trees.broadcast(tree, count_segments(nbytes, segment))
     else:
         both = concat(
             BCAST,
-            levels.among_leaders(bcast.binomial(levels.groups, 0, 0)),
-            levels.in_each(bcast.binomial(levels.largest, 0, 0)),
+            levels.among_leaders(bcast.binomial(levels.n_groups, 0, 0)),
+            levels.in_each_group(bcast.binomial(levels.max_group_size, 0, 0)),
         )
-    return relabel(both, levels.rank_of, root=root)
+    return relabel(both, levels.rank_of_role, root=root)
 
 
-@algorithm(BCAST, "hierarchical_ring", needs="gpu")
+@algorithm(BCAST, "hierarchical_ring", requires="gpu")
 def broadcast_ring(
     p: int, root: int, nbytes: int, group: int = 4, radix: int = 1, segment: int = 0
 ) -> Schedule:
@@ -55,14 +55,18 @@ def broadcast_ring(
     ceil(log_k G) and (k-1) ceil(log_k G) with radix k
     Source: A. A. Awan et al., EuroMPI 2016; formula derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, group, root)
-    leaders = trees.chain(levels.groups, 1) if radix == 1 else trees.knomial(levels.groups, radix)
+    levels = Hierarchy.of(p, group, root)
+    leaders = (
+        trees.chain(levels.n_groups, 1) if radix == 1 else trees.knomial(levels.n_groups, radix)
+    )
     tree = levels.tree(leaders, lambda size: trees.chain(size, 1))
-    return relabel(trees.broadcast(tree, segments(nbytes, segment)), levels.rank_of, root=root)
+    return relabel(
+        trees.broadcast(tree, count_segments(nbytes, segment)), levels.rank_of_role, root=root
+    )
 
 
 @algorithm(ALLREDUCE, "hierarchical")
-def combine(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
+def hierarchical_allreduce(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
     """Binomial reduce to the leader of each group, recursive doubling of leaders, binomial bcast.
 
     Segmented, a segment is reduced inside the groups while the one before it travels between the
@@ -73,11 +77,11 @@ def combine(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
     Source: Open MPI coll_han_allreduce.c; SALaR (CLUSTER 2018) for the overlap;
     docs/cost-formulas.md
     """
-    levels = Levels.of(p, group)
+    levels = Hierarchy.of(p, group)
     whole = concat(
         ALLREDUCE,
-        levels.in_each(reduce.binomial(levels.largest, 0, 0)),
-        levels.among_leaders(allreduce.recursive_doubling(levels.groups)),
-        levels.in_each(bcast.binomial(levels.largest, 0, 0)),
+        levels.in_each_group(reduce.binomial(levels.max_group_size, 0, 0)),
+        levels.among_leaders(allreduce.recursive_doubling(levels.n_groups)),
+        levels.in_each_group(bcast.binomial(levels.max_group_size, 0, 0)),
     )
-    return levels.overlapped(whole, segments(nbytes, segment))
+    return levels.pipeline_segments(whole, count_segments(nbytes, segment))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tuner.algorithms import rings
 from tuner.algorithms.registry import algorithm
-from tuner.algorithms.round_columns import Wheel, column
+from tuner.algorithms.round_columns import RotatedColumn, column
 from tuner.base.arrays import Int32Array
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, concat
@@ -25,43 +25,45 @@ class KRing:
     """p ranks as a table of groups by members."""
 
     def __init__(self, p: int, group: int) -> None:
-        self.members = max(k for k in range(1, min(group, p) + 1) if p % k == 0)
-        self.groups = p // self.members
-        ranks = np.arange(p).reshape(self.groups, self.members)
-        self.rank, _, self.plain, self.fold = rings.ring(p)
-        self.inside = column(np.roll(ranks, -1, axis=1).reshape(-1))
-        self.onward = column(np.roll(ranks, -1, axis=0).reshape(-1))
-        self.one = column(1, p)
-        self._chunks = [Wheel(np.roll(ranks, k, axis=1).reshape(-1)) for k in range(self.members)]
-
-    def turns(self) -> list[tuple[int, int]]:
-        """Per round: how many groups and members the chunks are from home. Member 0: onward."""
-        return [(group, member) for group in range(self.groups) for member in range(self.members)][
-            1:
+        self.group_size = max(k for k in range(1, min(group, p) + 1) if p % k == 0)
+        self.n_groups = p // self.group_size
+        ranks = np.arange(p).reshape(self.n_groups, self.group_size)
+        self.ranks, _, self.no_reduction, self.reduction = rings.ring(p)
+        self.next_in_group = column(np.roll(ranks, -1, axis=1).reshape(-1))
+        self.next_group = column(np.roll(ranks, -1, axis=0).reshape(-1))
+        self.chunk_count = column(1, p)
+        self._chunks = [
+            RotatedColumn(np.roll(ranks, k, axis=1).reshape(-1)) for k in range(self.group_size)
         ]
 
-    def way(self, turn: tuple[int, int]) -> tuple[Int32Array, Int32Array]:
+    def steps(self) -> list[tuple[int, int]]:
+        """Per round: how many groups and members the chunks are from home. Member 0: onward."""
+        return [
+            (group, member) for group in range(self.n_groups) for member in range(self.group_size)
+        ][1:]
+
+    def target_and_chunk(self, step: tuple[int, int]) -> tuple[Int32Array, Int32Array]:
         """To whom every rank gives in this turn, and which chunk."""
-        group, member = turn
+        group, member = step
         if member == 0:
-            return self.onward, self._chunk(group - 1, 0)
-        return self.inside, self._chunk(group, member - 1)
+            return self.next_group, self._chunk(group - 1, 0)
+        return self.next_in_group, self._chunk(group, member - 1)
 
     def _chunk(self, group: int, member: int) -> Int32Array:
         """The chunk that is this far from home, per rank."""
-        return self._chunks[member].at(-group * self.members)
+        return self._chunks[member].at(-group * self.group_size)
 
-    def gathering(self) -> Iterator[Round]:
+    def allgather_rounds(self) -> Iterator[Round]:
         """Every chunk reaches everybody."""
-        for turn in self.turns():
-            dst, chunk = self.way(turn)
-            yield Round(self.rank, dst, chunk, chunk, self.one, self.plain)
+        for turn in self.steps():
+            dst, chunk = self.target_and_chunk(turn)
+            yield Round(self.ranks, dst, chunk, chunk, self.chunk_count, self.no_reduction)
 
-    def scattering(self) -> Iterator[Round]:
+    def reduce_scatter_rounds(self) -> Iterator[Round]:
         """Gathering turned round: every chunk collects contributions on its way home."""
-        for turn in reversed(self.turns()):
-            src, chunk = self.way(turn)
-            yield Round(src, self.rank, chunk, chunk, self.one, self.fold)
+        for turn in reversed(self.steps()):
+            src, chunk = self.target_and_chunk(turn)
+            yield Round(src, self.ranks, chunk, chunk, self.chunk_count, self.reduction)
 
 
 @algorithm(ALLGATHER, "k_ring")
@@ -71,7 +73,7 @@ def allgather(p: int, group: int = 4) -> Schedule:
     Cost: (p-1) alpha + (p-1)/p m beta, m the whole buffer; p/group - 1 rounds between groups
     Source: the k-ring of "Generalized Collective Algorithms for the Exascale Era" (CLUSTER 2023)
     """
-    return Schedule(ALLGATHER, p, p, KRing(p, group).gathering)
+    return Schedule(ALLGATHER, p, p, KRing(p, group).allgather_rounds)
 
 
 @algorithm(REDUCE_SCATTER, "k_ring")
@@ -81,7 +83,7 @@ def reduce_scatter(p: int, group: int = 4) -> Schedule:
     Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
     Source: the k-ring of "Generalized Collective Algorithms for the Exascale Era" (CLUSTER 2023)
     """
-    return Schedule(REDUCE_SCATTER, p, p, KRing(p, group).scattering)
+    return Schedule(REDUCE_SCATTER, p, p, KRing(p, group).reduce_scatter_rounds)
 
 
 @algorithm(Collective.ALLREDUCE, "k_ring")

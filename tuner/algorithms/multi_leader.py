@@ -12,90 +12,93 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.algorithms.hierarchy import Levels
+from tuner.algorithms.hierarchy import Hierarchy
 from tuner.algorithms.round_columns import column
 from tuner.base.arrays import IntArray
 from tuner.core.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, NO_REDUCTION, Round, Schedule
 
 
 @dataclass(frozen=True, eq=False)
-class Shares:
-    """`parts` parts of `chunks` chunks each.
+class MultiLeader:
+    """`parts` parts of `chunks_per_part` chunks each.
 
     A group leads part l with its rank l size // parts: leaders lie spread over the group, and a
     group with fewer ranks than there are parts leads several with one.
     """
 
-    levels: Levels
-    parts: int
-    chunks: int = 1
+    hierarchy: Hierarchy
+    n_parts: int
+    chunks_per_part: int = 1
 
     @property
     def n_chunks(self) -> int:
         """Chunks of the whole vector."""
-        return self.parts * self.chunks
+        return self.n_parts * self.chunks_per_part
 
     @cached_property
-    def leader(self) -> IntArray:
+    def leaders(self) -> IntArray:
         """The role that leads each part in each group, shape (groups, parts)."""
-        part = np.arange(self.parts)
+        part = np.arange(self.n_parts)
         leader: IntArray = (
-            self.levels.start[:, None] + part * self.levels.size[:, None] // self.parts
+            self.hierarchy.leader_roles[:, None]
+            + part * self.hierarchy.group_sizes[:, None] // self.n_parts
         )
         return leader
 
-    def reduced(self) -> Round:
+    def reduce_to_leaders(self) -> Round:
         """In each group every rank gives each part to its leader, all at once.
 
         The next rank is served first, then the one after it: nobody's port is crowded.
         """
         member, leader, part = self._pairs
         nearest = np.argsort(self._distance(member, leader), kind="stable")
-        return self._rows(member[nearest], leader[nearest], part[nearest], DST_OP_ARRIVING)
+        return self._transfer_parts(
+            member[nearest], leader[nearest], part[nearest], DST_OP_ARRIVING
+        )
 
-    def given_back(self) -> Round:
+    def broadcast_from_leaders(self) -> Round:
         """In each group the leaders give their parts to every rank, all at once."""
         member, leader, part = self._pairs
         nearest = np.argsort(self._distance(leader, member), kind="stable")
-        return self._rows(leader[nearest], member[nearest], part[nearest])
+        return self._transfer_parts(leader[nearest], member[nearest], part[nearest])
 
-    def gathered(self) -> Round:
+    def gather_from_leaders(self) -> Round:
         """In each group the first rank gets all parts from their leaders."""
-        leader, part = self._others
-        return self._rows(leader, self._first(leader), part)
+        leader, part = self._remote_parts
+        return self._transfer_parts(leader, self._first_of_group(leader), part)
 
-    def scattered(self) -> Round:
+    def scatter_to_leaders(self) -> Round:
         """In each group the first rank gives all parts to their leaders."""
-        leader, part = self._others
-        return self._rows(self._first(leader), leader, part)
+        leader, part = self._remote_parts
+        return self._transfer_parts(self._first_of_group(leader), leader, part)
 
-    def reduced_in_rings(self) -> Iterator[Round]:
+    def ring_reduce_scatter(self) -> Iterator[Round]:
         """Parts travel round the ring of their group, are reduced on the way and end at home.
 
         Only for as many parts as the largest group has ranks, so that every rank leads some.
         """
-        for t in range(self.levels.largest - 1):
+        for t in range(self.hierarchy.max_group_size - 1):
             yield self._round_of_rings(-1 - t, t, ARRIVING_OP_DST)
 
-    def given_back_in_rings(self) -> Iterator[Round]:
+    def ring_allgather(self) -> Iterator[Round]:
         """Every rank passes on to its neighbour the parts that it got last; they were its own."""
-        for t in range(self.levels.largest - 1):
+        for t in range(self.hierarchy.max_group_size - 1):
             yield self._round_of_rings(-t, t, NO_REDUCTION)
 
-    def between(self, whole: Schedule) -> Iterator[Round]:
+    def among_leaders(self, whole: Schedule) -> Iterator[Round]:
         """`whole`, for as many ranks as groups, among the leaders of every part at once."""
-        part = np.arange(self.parts) * self.chunks
+        part = np.arange(self.n_parts) * self.chunks_per_part
         before: Round | None = None
         for r in whole.rounds():
             if before is None or r.src is not before.src or r.reduce is not before.reduce:
-                src, dst = (column(self.leader[ranks].reshape(-1)) for ranks in (r.src, r.dst))
+                src, dst = (column(self.leaders[ranks].reshape(-1)) for ranks in (r.src, r.dst))
                 count, reduce = (
-                    column(np.repeat(r.count, self.parts)),
-                    column(np.repeat(r.reduce, self.parts)),
+                    column(np.repeat(r.count, self.n_parts)),
+                    column(np.repeat(r.reduce, self.n_parts)),
                 )
             before = r
             first, into = (
-                column((chunk[:, None] + part).reshape(-1)) for chunk in (r.first, r.into)
+                column((chunk[:, None] + part).reshape(-1)) for chunk in (r.src_chunk, r.dst_chunk)
             )
             yield Round(src, dst, first, into, count, reduce)
 
@@ -105,40 +108,44 @@ class Shares:
 
         Raises InputError for groups whose ranks cannot all exchange at once.
         """
-        self.levels.require_few(self.parts)
-        member = np.repeat(np.arange(self.levels.p), self.parts)
-        part = np.tile(np.arange(self.parts), self.levels.p)
-        leader = np.repeat(self.leader, self.levels.size, axis=0).reshape(-1)
+        self.hierarchy.check_round_size(self.n_parts)
+        member = np.repeat(np.arange(self.hierarchy.p), self.n_parts)
+        part = np.tile(np.arange(self.n_parts), self.hierarchy.p)
+        leader = np.repeat(self.leaders, self.hierarchy.group_sizes, axis=0).reshape(-1)
         other = member != leader
         return member[other], leader[other], part[other]
 
     @property
-    def _others(self) -> tuple[IntArray, IntArray]:
+    def _remote_parts(self) -> tuple[IntArray, IntArray]:
         """(leader, part) for every part that a group's first rank does not lead."""
-        group, part = np.nonzero(self.leader != self.levels.start[:, None])
-        return self.leader[group, part], part
+        group, part = np.nonzero(self.leaders != self.hierarchy.leader_roles[:, None])
+        return self.leaders[group, part], part
 
-    def _first(self, role: IntArray) -> IntArray:
-        first: IntArray = self.levels.start[self.levels.group_of(role)]
+    def _first_of_group(self, role: IntArray) -> IntArray:
+        first: IntArray = self.hierarchy.leader_roles[self.hierarchy.group_of(role)]
         return first
 
     def _distance(self, src: IntArray, dst: IntArray) -> IntArray:
         """Ranks from `src` down to `dst`, round its group."""
-        distance: IntArray = (src - dst) % self.levels.size[self.levels.group_of(src)]
+        distance: IntArray = (src - dst) % self.hierarchy.group_sizes[self.hierarchy.group_of(src)]
         return distance
 
-    def _rows(
+    def _transfer_parts(
         self, src: IntArray, dst: IntArray, part: IntArray, reduce: int = NO_REDUCTION
     ) -> Round:
-        return Round.of(src, dst, part * self.chunks, count=self.chunks, reduce=reduce)
+        return Round.of(
+            src, dst, part * self.chunks_per_part, count=self.chunks_per_part, reduce=reduce
+        )
 
     def _round_of_rings(self, shift: int, t: int, reduce: int) -> Round:
         """In groups of more than t + 1 ranks, rank i sends on what rank i + shift leads."""
-        role = np.flatnonzero(np.repeat(self.levels.size, self.levels.size) > t + 1)
-        start = self._first(role)
-        size = self.levels.size[self.levels.group_of(role)]
+        role = np.flatnonzero(
+            np.repeat(self.hierarchy.group_sizes, self.hierarchy.group_sizes) > t + 1
+        )
+        start = self._first_of_group(role)
+        size = self.hierarchy.group_sizes[self.hierarchy.group_of(role)]
         owner = (role - start + shift) % size
-        begin, end = (-(-i * self.parts // size) for i in (owner, owner + 1))
+        begin, end = (-(-i * self.n_parts // size) for i in (owner, owner + 1))
         to = start + (role - start + 1) % size
-        count = (end - begin) * self.chunks
-        return Round.of(role, to, begin * self.chunks, count=count, reduce=reduce)
+        count = (end - begin) * self.chunks_per_part
+        return Round.of(role, to, begin * self.chunks_per_part, count=count, reduce=reduce)

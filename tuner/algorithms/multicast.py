@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tuner.algorithms import bcast
-from tuner.algorithms.hierarchy import Levels
-from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.hierarchy import Hierarchy
+from tuner.algorithms.registry import algorithm, count_segments
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, concat, relabel, schedule
+from tuner.core.schedule import Round, Schedule, concat, make_schedule, relabel
 
 BCAST = Collective.BCAST
 
 
-@algorithm(BCAST, "multicast", needs="multicast")
+@algorithm(BCAST, "multicast", requires="multicast")
 def multicast(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
     """One message to the leaders of all groups, then a binomial tree inside each group.
 
@@ -27,12 +27,12 @@ def multicast(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) 
     (S + ceil(log2 g)) (alpha + (1 + ceil(log2 g)) m/S beta) segmented, with groups of g ranks
     Source: C.-H. Chu et al., TPDS 30(3) 2019; formula derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, group, root)
-    sent = Round.of(0, levels.start[1:], 0)
-    return _spread(levels, [sent], segments(nbytes, segment))
+    levels = Hierarchy.of(p, group, root)
+    sent = Round.of(0, levels.leader_roles[1:], 0)
+    return _multicast_then_binomial(levels, [sent], count_segments(nbytes, segment))
 
 
-@algorithm(BCAST, "multicast_staged", needs="multicast")
+@algorithm(BCAST, "multicast_staged", requires="multicast")
 def multicast_staged(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
     """Copied to the host, multicast to the leaders' hosts, copied to devices, on inside the groups.
 
@@ -42,16 +42,18 @@ def multicast_staged(p: int, root: int, nbytes: int, group: int = 4, segment: in
     Cost: 2 h + (1 + ceil(log2 g)) (alpha + m beta) unsegmented, with groups of g ranks
     Source: C.-H. Chu et al., TPDS 30(3) 2019; formula derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, group, root)
-    others = levels.start[1:]
+    levels = Hierarchy.of(p, group, root)
+    others = levels.leader_roles[1:]
     sent = [Round.of(0, 0, 0, 1), Round.of(0, others, 1), Round.of(others, others, 1, 0)]
-    return _spread(levels, sent if len(others) else [], segments(nbytes, segment))
+    return _multicast_then_binomial(
+        levels, sent if len(others) else [], count_segments(nbytes, segment)
+    )
 
 
-def _spread(levels: Levels, sent: list[Round], number: int) -> Schedule:
+def _multicast_then_binomial(levels: Hierarchy, sent: list[Round], number: int) -> Schedule:
     """`sent`, which brings one chunk to all leaders, then on inside the groups."""
-    staged = any(r.first.max(initial=0) > 0 for r in sent)
-    to_leaders = replace(schedule(BCAST, levels.p, 1, sent), staged=staged, in_network=True)
-    inside = levels.in_each(bcast.binomial(levels.largest, 0, 0))
-    whole = levels.overlapped(concat(BCAST, to_leaders, inside), number)
-    return relabel(whole, levels.rank_of, root=int(levels.rank_of[0]))
+    staged = any(r.src_chunk.max(initial=0) > 0 for r in sent)
+    to_leaders = replace(make_schedule(BCAST, levels.p, 1, sent), staged=staged, in_network=True)
+    inside = levels.in_each_group(bcast.binomial(levels.max_group_size, 0, 0))
+    whole = levels.pipeline_segments(concat(BCAST, to_leaders, inside), number)
+    return relabel(whole, levels.rank_of_role, root=int(levels.rank_of_role[0]))

@@ -18,10 +18,10 @@ from functools import partial
 import numpy as np
 
 from tuner.algorithms import trees
-from tuner.algorithms.hierarchy import Levels
-from tuner.algorithms.registry import algorithm, segments
-from tuner.algorithms.round_columns import Wheel, column
-from tuner.algorithms.trees import Hops, join, pipelined
+from tuner.algorithms.hierarchy import Hierarchy
+from tuner.algorithms.registry import algorithm, count_segments
+from tuner.algorithms.round_columns import RotatedColumn, column
+from tuner.algorithms.trees import Hops, concat_hops, pipelined_schedule
 from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
@@ -36,13 +36,13 @@ from tuner.core.schedule import (
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
-MOST_MESSAGES = 1 << 22
-SLOT = 1 << 19  # bytes: what one slot of NCCL's buffers holds in Simple
+MAX_MESSAGES = 1 << 22
+SLOT_BYTES = 1 << 19  # bytes: what one slot of NCCL's buffers holds in Simple
 
 
-def ring_order(levels: Levels, channel: int) -> IntArray:
+def ring_order(levels: Hierarchy, channel: int) -> IntArray:
     """The ranks in the order of a channel's ring."""
-    start, size = levels.start, levels.size
+    start, size = levels.leader_roles, levels.group_sizes
     node = np.repeat(np.arange(len(start)), size)
     place = np.arange(levels.p) - start[node]
     local = np.where(node % 2, channel - 1 - place, channel + place) % size[node]
@@ -50,93 +50,93 @@ def ring_order(levels: Levels, channel: int) -> IntArray:
     return order
 
 
-def _orders(p: int, group: int, channels: int) -> IntArray:
+def _ring_orders(p: int, group: int, channels: int) -> IntArray:
     """One ring per channel, shape (channels, p)."""
-    levels = Levels.of(p, group)
+    levels = Hierarchy.of(p, group)
     return np.stack([ring_order(levels, channel) for channel in range(channels)])
 
 
-def _require_few(p: int, channels: int) -> None:
+def _check_message_count(p: int, channels: int) -> None:
     """InputError for more messages of several channels than an engine can hold; one repeats."""
-    if channels > 1 and p * p * channels > MOST_MESSAGES:
+    if channels > 1 and p * p * channels > MAX_MESSAGES:
         raise InputError(
             f"{channels} rings of {p} ranks are {p * p * channels} messages: use one channel"
         )
 
 
-def _travel(p: int, group: int, channels: int, begin: int, reduce: int) -> Iterator[Round]:
+def _ring_rounds(p: int, group: int, channels: int, begin: int, reduce: int) -> Iterator[Round]:
     """p - 1 rounds: in round t place i of a ring passes on what place i + begin - t owns."""
-    orders = _orders(p, group, channels)
+    orders = _ring_orders(p, group, channels)
     src, dst = column(orders.ravel()), column(np.roll(orders, -1, axis=1).ravel())
     count, kind = column(1, len(src)), column(reduce, len(src))
-    owned = [Wheel(order * channels + channel) for channel, order in enumerate(orders)]
+    owned = [RotatedColumn(order * channels + channel) for channel, order in enumerate(orders)]
     for t in range(p - 1):  # channel by channel: all ports then serve the channels in one order
         parts = [chunk.at(begin - t) for chunk in owned]
         first = column(np.concatenate(parts)) if len(parts) > 1 else parts[0]  # no copy of one
         yield Round(src, dst, first, first, count, kind)
 
 
-@algorithm(ALLGATHER, "nccl_ring", needs="gpu")
-def gathered_round_rings(p: int, group: int = 8, channels: int = 1) -> Schedule:
+@algorithm(ALLGATHER, "nccl_ring", requires="gpu")
+def ring_allgather(p: int, group: int = 8, channels: int = 1) -> Schedule:
     """NCCL's ring: every rank passes on what it got, shares cut over several rings.
 
     Cost: (p-1) alpha + (p-1)/p m beta, m the whole buffer
     Source: NCCL, src/device/all_gather.h
     """
-    _require_few(p, channels)
-    make = partial(_travel, p, group, channels, 0, NO_REDUCTION)
+    _check_message_count(p, channels)
+    make = partial(_ring_rounds, p, group, channels, 0, NO_REDUCTION)
     return Schedule(ALLGATHER, p, p * channels, make)
 
 
-@algorithm(REDUCE_SCATTER, "nccl_ring", needs="gpu")
-def scattered_round_rings(p: int, group: int = 8, channels: int = 1) -> Schedule:
+@algorithm(REDUCE_SCATTER, "nccl_ring", requires="gpu")
+def ring_reduce_scatter(p: int, group: int = 8, channels: int = 1) -> Schedule:
     """NCCL's ring: shares, cut over several rings, travel round and are reduced at each stop.
 
     Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
     Source: NCCL, src/device/reduce_scatter.h
     """
-    _require_few(p, channels)
-    make = partial(_travel, p, group, channels, -1, ARRIVING_OP_DST)
+    _check_message_count(p, channels)
+    make = partial(_ring_rounds, p, group, channels, -1, ARRIVING_OP_DST)
     return Schedule(REDUCE_SCATTER, p, p * channels, make)
 
 
-@algorithm(ALLREDUCE, "nccl_ring", needs="gpu")
-def combined_round_rings(p: int, group: int = 8, channels: int = 1) -> Schedule:
+@algorithm(ALLREDUCE, "nccl_ring", requires="gpu")
+def ring_allreduce(p: int, group: int = 8, channels: int = 1) -> Schedule:
     """NCCL's ring: reduce-scatter, then allgather, the buffer cut over several rings.
 
     Cost: 2 (p-1) alpha + (p-1)/p m (2 beta + gamma)
     Source: NCCL, src/device/all_reduce.h
     """
     return concat(
-        ALLREDUCE,
-        scattered_round_rings(p, group, channels),
-        gathered_round_rings(p, group, channels),
+        ALLREDUCE, ring_reduce_scatter(p, group, channels), ring_allgather(p, group, channels)
     )
 
 
-def hops(src: IntArray, dst: IntArray, delay: IntArray | int, reduce: int = NO_REDUCTION) -> Hops:
+def single_chunk_hops(
+    src: IntArray, dst: IntArray, delay: IntArray | int, reduce: int = NO_REDUCTION
+) -> Hops:
     """Hops of chunk 0."""
     none = np.zeros(len(src), dtype=np.int64)
     return Hops(src, dst, none + reduce, none + delay, none)
 
 
-def _lines(orders: IntArray, number: int, reduce: int) -> Hops:
+def _chain_hops(orders: IntArray, number: int, reduce: int) -> Hops:
     """Along each order from its first rank to its last, `number` chunks per order."""
     channels, length = len(orders), orders.shape[1] - 1
     delay = np.tile(np.arange(length), channels)
     first = np.repeat(np.arange(channels) * number, length)
     src, dst = orders[:, :-1].ravel(), orders[:, 1:].ravel()
-    return hops(src, dst, delay, reduce)._replace(first=first)
+    return single_chunk_hops(src, dst, delay, reduce)._replace(first_chunk=first)
 
 
-def _from(orders: IntArray, rank: int) -> IntArray:
+def _rotated_to(orders: IntArray, rank: int) -> IntArray:
     """The same rings, each written from one rank on."""
     return np.stack([np.roll(order, -int(np.flatnonzero(order == rank)[0])) for order in orders])
 
 
-@algorithm(BCAST, "nccl_ring", needs="gpu")
-def sent_round_rings(
-    p: int, root: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT
+@algorithm(BCAST, "nccl_ring", requires="gpu")
+def ring_broadcast(
+    p: int, root: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT_BYTES
 ) -> Schedule:
     """NCCL's ring: segments flow from the root round several rings.
 
@@ -144,14 +144,14 @@ def sent_round_rings(
     per channel
     Source: NCCL, src/device/broadcast.h
     """
-    number = segments(-(-nbytes // channels), segment)
-    lines = _lines(_from(_orders(p, group, channels), root), number, NO_REDUCTION)
-    return replace(pipelined(BCAST, p, channels * number, lines, number), root=root)
+    number = count_segments(-(-nbytes // channels), segment)
+    lines = _chain_hops(_rotated_to(_ring_orders(p, group, channels), root), number, NO_REDUCTION)
+    return replace(pipelined_schedule(BCAST, p, channels * number, lines, number), root=root)
 
 
-@algorithm(REDUCE, "nccl_ring", needs="gpu")
-def reduced_round_rings(
-    p: int, root: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT
+@algorithm(REDUCE, "nccl_ring", requires="gpu")
+def ring_reduce(
+    p: int, root: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT_BYTES
 ) -> Schedule:
     """NCCL's ring: segments flow round several rings to the root and are reduced at each stop.
 
@@ -159,14 +159,16 @@ def reduced_round_rings(
     S segments per channel
     Source: NCCL, src/device/reduce.h
     """
-    number = segments(-(-nbytes // channels), segment)
-    to_root = np.roll(_from(_orders(p, group, channels), root), -1, axis=1)
-    lines = _lines(to_root, number, DST_OP_ARRIVING)
-    return replace(pipelined(REDUCE, p, channels * number, lines, number), root=root)
+    number = count_segments(-(-nbytes // channels), segment)
+    to_root = np.roll(_rotated_to(_ring_orders(p, group, channels), root), -1, axis=1)
+    lines = _chain_hops(to_root, number, DST_OP_ARRIVING)
+    return replace(pipelined_schedule(REDUCE, p, channels * number, lines, number), root=root)
 
 
-@algorithm(ALLREDUCE, "nccl_tree", needs="gpu")
-def tree(p: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT) -> Schedule:
+@algorithm(ALLREDUCE, "nccl_tree", requires="gpu")
+def tree_allreduce(
+    p: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT_BYTES
+) -> Schedule:
     """NCCL's tree: up a double binary tree of nodes and down again, a chain inside each node.
 
     Even channels use one of the two trees, odd ones the other: who forwards in one is a leaf in the
@@ -177,24 +179,28 @@ def tree(p: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = 
     Source: P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009; NCCL,
     src/graph/trees.cc and src/device/all_reduce.h
     """
-    levels, number = Levels.of(p, group), segments(-(-nbytes // channels), segment)
+    levels, number = Hierarchy.of(p, group), count_segments(-(-nbytes // channels), segment)
     ways = []
     for channel in range(channels):
-        between = trees.in_order(len(levels.start), channel % 2)
+        between = trees.in_order_tree(len(levels.leader_roles), channel % 2)
         whole = levels.tree(between, lambda size: trees.chain(size, 1))
-        rank_of = entered_at(levels, channel)
-        up = trees.upward(whole)
-        both = join(up, trees.downward(whole).later(up.rounds))
+        rank_of = rank_of_role_on_channel(levels, channel)
+        up = trees.reduction_hops(whole)
+        both = concat_hops(up, trees.broadcast_hops(whole).delayed(up.n_rounds))
         ways.append(
             both._replace(
-                src=rank_of[both.src], dst=rank_of[both.dst], first=both.first + channel * number
+                src=rank_of[both.src],
+                dst=rank_of[both.dst],
+                first_chunk=both.first_chunk + channel * number,
             )
         )
-    return pipelined(ALLREDUCE, p, channels * number, join(*ways), number)
+    return pipelined_schedule(ALLREDUCE, p, channels * number, concat_hops(*ways), number)
 
 
-def entered_at(levels: Levels, channel: int) -> IntArray:
+def rank_of_role_on_channel(levels: Hierarchy, channel: int) -> IntArray:
     """The rank in each role when a channel's leaders are the GPUs number `channel` of the nodes."""
-    start, size = (np.repeat(part, levels.size) for part in (levels.start, levels.size))
+    start, size = (
+        np.repeat(part, levels.group_sizes) for part in (levels.leader_roles, levels.group_sizes)
+    )
     rank: IntArray = start + (np.arange(levels.p) - start + channel) % size
     return rank

@@ -17,49 +17,49 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.algorithms import trees
-from tuner.algorithms.hierarchy import Levels
-from tuner.algorithms.nccl import entered_at, hops
-from tuner.algorithms.registry import algorithm, segments
-from tuner.algorithms.trees import Hops, join, pipelined
+from tuner.algorithms.hierarchy import Hierarchy
+from tuner.algorithms.nccl import rank_of_role_on_channel, single_chunk_hops
+from tuner.algorithms.registry import algorithm, count_segments
+from tuner.algorithms.trees import Hops, concat_hops, pipelined_schedule
 from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
-from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, schedule
+from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, make_schedule
 
 ALLREDUCE = Collective.ALLREDUCE
-PART = 1 << 17  # bytes: NCCL's chunk for NVLS
+CHUNK_BYTES = 1 << 17  # bytes: NCCL's chunk for NVLS
 
 
-def at_once(levels: Levels) -> Hops:
+def group_multicast(levels: Hierarchy) -> Hops:
     """From each leader to its whole group: one message that the NVSwitch replicates."""
-    others = np.setdiff1d(np.arange(levels.p), levels.start)
-    return hops(levels.start[levels.group_of(others)], others, 0)
+    others = np.setdiff1d(np.arange(levels.p), levels.leader_roles)
+    return single_chunk_hops(levels.leader_roles[levels.group_of(others)], others, 0)
 
 
-def one_by_one(levels: Levels) -> Hops:
+def group_sequential(levels: Hierarchy) -> Hops:
     """From each leader to its group, one rank after the other."""
-    found = at_once(levels)
+    found = group_multicast(levels)
     return found._replace(delay=found.dst - found.src - 1)
 
 
-def along(levels: Levels) -> Hops:
+def group_chain(levels: Hierarchy) -> Hops:
     """From each leader along the chain of its group."""
-    found = at_once(levels)
+    found = group_multicast(levels)
     return found._replace(src=found.dst - 1, delay=found.dst - found.src - 1)
 
 
-def double_tree(levels: Levels, part: int) -> Hops:
+def leader_double_tree(levels: Hierarchy, part: int) -> Hops:
     """Between leaders down one of two binary trees, one child after the other."""
-    between = trees.in_order(len(levels.start), part % 2)
+    between = trees.in_order_tree(len(levels.leader_roles), part % 2)
     ready, edges = {0: 0}, []
-    for node in _from_the_root(between):
+    for node in _root_first_order(between):
         for turn, child in enumerate(between[node]):
             edges.append((node, child, ready[node] + turn))
             ready[child] = ready[node] + turn + 1
     above, below, delay = np.array(edges, dtype=int).reshape(-1, 3).T
-    return hops(levels.start[above], levels.start[below], delay)
+    return single_chunk_hops(levels.leader_roles[above], levels.leader_roles[below], delay)
 
 
-def _from_the_root(tree: trees.Tree) -> list[int]:
+def _root_first_order(tree: trees.Tree) -> list[int]:
     """The vertices, each after its parent."""
     order = [0]
     for vertex in order:
@@ -67,45 +67,52 @@ def _from_the_root(tree: trees.Tree) -> list[int]:
     return order
 
 
-def through_switches(levels: Levels, part: int) -> Hops:
+def leader_multicast(levels: Hierarchy, part: int) -> Hops:
     """From one leader to all others: one message that the network replicates."""
-    root = part % len(levels.start)
-    others = np.delete(levels.start, root)
-    return hops(np.full_like(others, levels.start[root]), others, 0)
+    root = part % len(levels.leader_roles)
+    others = np.delete(levels.leader_roles, root)
+    return single_chunk_hops(np.full_like(others, levels.leader_roles[root]), others, 0)
 
 
-def _there_and_back(
+def _reduce_then_broadcast(
     p: int,
     nbytes: int,
     group: int,
     segment: int,
-    inside: Callable[[Levels], Hops],
-    between: Callable[[Levels, int], Hops],
+    inside: Callable[[Hierarchy], Hops],
+    between_leaders: Callable[[Hierarchy, int], Hops],
 ) -> Schedule:
     """Reduced inside the nodes, between them, and given back the same ways; all parts at once."""
-    levels = Levels.of(p, group)
-    levels.require_few(levels.largest)
-    number = segments(-(-nbytes // levels.largest), segment)
+    levels = Hierarchy.of(p, group)
+    levels.check_round_size(levels.max_group_size)
+    number = count_segments(-(-nbytes // levels.max_group_size), segment)
     parts = []
-    for part in range(levels.largest):
-        local, across = inside(levels), between(levels, part)
-        up, over = local.backwards(DST_OP_ARRIVING), across.backwards(DST_OP_ARRIVING)
-        after = up.rounds + over.rounds
-        way = join(
-            up, over.later(up.rounds), across.later(after), local.later(after + across.rounds)
+    for part in range(levels.max_group_size):
+        local, across = inside(levels), between_leaders(levels, part)
+        up, over = local.time_reversed(DST_OP_ARRIVING), across.time_reversed(DST_OP_ARRIVING)
+        after = up.n_rounds + over.n_rounds
+        way = concat_hops(
+            up,
+            over.delayed(up.n_rounds),
+            across.delayed(after),
+            local.delayed(after + across.n_rounds),
         )
-        rank_of = entered_at(levels, part)
+        rank_of = rank_of_role_on_channel(levels, part)
         parts.append(
             way._replace(
-                src=rank_of[way.src], dst=rank_of[way.dst], first=way.first + part * number
+                src=rank_of[way.src],
+                dst=rank_of[way.dst],
+                first_chunk=way.first_chunk + part * number,
             )
         )
-    made = pipelined(ALLREDUCE, p, levels.largest * number, join(*parts), number)
+    made = pipelined_schedule(
+        ALLREDUCE, p, levels.max_group_size * number, concat_hops(*parts), number
+    )
     return replace(made, in_network=True)
 
 
-@algorithm(ALLREDUCE, "nvls", needs="gpu nvswitch_reduction one_node")
-def nvls(p: int, nbytes: int, segment: int = PART) -> Schedule:
+@algorithm(ALLREDUCE, "nvls", requires="gpu nvswitch_reduction one_node")
+def nvls_allreduce(p: int, nbytes: int, segment: int = CHUNK_BYTES) -> Schedule:
     """NCCL's NVLS: each rank gets its part reduced by the NVSwitch and multicasts the result.
 
     For ranks behind one NVSwitch. Segments on their way out overlap with the next ones' way in.
@@ -113,66 +120,66 @@ def nvls(p: int, nbytes: int, segment: int = PART) -> Schedule:
     Cost: (S + 1) (alpha + m/S (beta + gamma/p)), S segments per part
     Source: NCCL, src/device/all_reduce.h (NVLS)
     """
-    return _there_and_back(p, nbytes, p, segment, at_once, double_tree)
+    return _reduce_then_broadcast(p, nbytes, p, segment, group_multicast, leader_double_tree)
 
 
-def _pairs(p: int) -> tuple[IntArray, IntArray]:
+def _all_pairs(p: int) -> tuple[IntArray, IntArray]:
     """Everybody with everybody else."""
-    Levels.of(p, p).require_few(p)
+    Hierarchy.of(p, p).check_round_size(p)
     src, dst = np.nonzero(~np.eye(p, dtype=bool))
     return src, dst
 
 
-@algorithm(Collective.ALLGATHER, "nvls", needs="gpu nvswitch_reduction one_node")
-def gathered(p: int) -> Schedule:
+@algorithm(Collective.ALLGATHER, "nvls", requires="gpu nvswitch_reduction one_node")
+def nvls_allgather(p: int) -> Schedule:
     """NCCL's NVLS: each rank multicasts its share through the NVSwitch.
 
     Cost: alpha + (p-1)/p m beta, m the whole buffer
     Source: NCCL, src/device/all_gather.h (NVLS)
     """
-    src, dst = _pairs(p)
-    made = schedule(Collective.ALLGATHER, p, p, [Round.of(src, dst, src)])
+    src, dst = _all_pairs(p)
+    made = make_schedule(Collective.ALLGATHER, p, p, [Round.of(src, dst, src)])
     return replace(made, in_network=True)
 
 
-@algorithm(Collective.REDUCE_SCATTER, "nvls", needs="gpu nvswitch_reduction one_node")
-def scattered(p: int) -> Schedule:
+@algorithm(Collective.REDUCE_SCATTER, "nvls", requires="gpu nvswitch_reduction one_node")
+def nvls_reduce_scatter(p: int) -> Schedule:
     """NCCL's NVLS: each rank gets its share from the NVSwitch, reduced on the way.
 
     Cost: alpha + (p-1)/p m beta + m/p gamma, m the whole vector
     Source: NCCL, src/device/reduce_scatter.h (NVLS)
     """
-    src, dst = _pairs(p)
+    src, dst = _all_pairs(p)
     rows = Round.of(src, dst, dst, reduce=DST_OP_ARRIVING)
-    return replace(schedule(Collective.REDUCE_SCATTER, p, p, [rows]), in_network=True)
+    return replace(make_schedule(Collective.REDUCE_SCATTER, p, p, [rows]), in_network=True)
 
 
-@algorithm(ALLREDUCE, "nvls_tree", needs="gpu nvswitch_reduction two_levels")
-def nvls_tree(p: int, nbytes: int, group: int = 8, segment: int = PART) -> Schedule:
+@algorithm(ALLREDUCE, "nvls_tree", requires="gpu nvswitch_reduction two_levels")
+def nvls_tree(p: int, nbytes: int, group: int = 8, segment: int = CHUNK_BYTES) -> Schedule:
     """NCCL's NVLSTree: NVSwitches reduce and spread inside nodes, a double binary tree between.
 
     Cost: at most (S + 4 log2 G + 1) (2 alpha + (1 + 3/g) m/S (beta + gamma)), S segments per part,
     G nodes of g ranks
     Source: NCCL, src/device/all_reduce.h (NVLS_TREE)
     """
-    return _there_and_back(p, nbytes, group, segment, at_once, double_tree)
+    return _reduce_then_broadcast(p, nbytes, group, segment, group_multicast, leader_double_tree)
 
 
-@algorithm(ALLREDUCE, "collnet_direct", needs="gpu switch_reduction two_levels")
-def collnet_direct(p: int, nbytes: int, group: int = 8, segment: int = PART) -> Schedule:
+@algorithm(ALLREDUCE, "collnet_direct", requires="gpu switch_reduction two_levels")
+def collnet_direct(p: int, nbytes: int, group: int = 8, segment: int = CHUNK_BYTES) -> Schedule:
     """NCCL's CollNetDirect: parts go straight to their leaders, the network's switches reduce them.
 
     Cost: at most (S + 2 g) (2 alpha + 2 m/S (beta + gamma)), S segments per part, nodes of g ranks
     Source: NCCL, src/device/all_reduce.h (COLLNET_DIRECT)
     """
-    return _there_and_back(p, nbytes, group, segment, one_by_one, through_switches)
+    return _reduce_then_broadcast(p, nbytes, group, segment, group_sequential, leader_multicast)
 
 
-@algorithm(ALLREDUCE, "collnet_chain", needs="gpu switch_reduction two_levels")
-def collnet_chain(p: int, nbytes: int, group: int = 8, segment: int = PART) -> Schedule:
+@algorithm(ALLREDUCE, "collnet_chain", requires="gpu switch_reduction two_levels")
+def collnet_chain(p: int, nbytes: int, group: int = 8, segment: int = CHUNK_BYTES) -> Schedule:
     """NCCL's CollNetChain: up a chain inside each node, the network's switches reduce, and back.
 
     Cost: at most (S + 2 g) (2 alpha + 2 m/S (beta + gamma)), S segments per part, nodes of g ranks
     Source: NCCL, src/device/all_reduce.h (COLLNET_CHAIN)
     """
-    return _there_and_back(p, nbytes, group, segment, along, through_switches)
+    return _reduce_then_broadcast(p, nbytes, group, segment, group_chain, leader_multicast)

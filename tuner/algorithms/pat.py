@@ -16,14 +16,14 @@ from functools import partial
 import numpy as np
 
 from tuner.algorithms.registry import algorithm
-from tuner.algorithms.round_columns import Wheel, column
+from tuner.algorithms.round_columns import RotatedColumn, column
 from tuner.base.arrays import Int32Array, IntArray
 from tuner.core.collective import Collective
 from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
 
 
-def spread(p: int, aggregate: int) -> list[tuple[int, IntArray]]:
-    """(distance, offsets) per round: shares `offset` ranks from home go `distance` ranks on."""
+def aggregated_tree_rounds(p: int, aggregate: int) -> list[tuple[int, IntArray]]:
+    """(distance, offsets) per round: shares `offset` ranks from home go `distances` ranks on."""
     rounds: list[tuple[int, IntArray]] = []
 
     def go_on(offsets: IntArray, distance: int) -> None:
@@ -40,7 +40,9 @@ def spread(p: int, aggregate: int) -> list[tuple[int, IntArray]]:
     return rounds
 
 
-def _rounds(p: int, hops: Iterable[tuple[int, IntArray]], reduce: int) -> Iterator[Round]:
+def _aggregated_rounds(
+    p: int, hops: Iterable[tuple[int, IntArray]], reduce: int
+) -> Iterator[Round]:
     """One per hop: every rank sends all its shares. With a reduction, receivers send instead.
 
     Hops of the same distance share ranks; with the same offsets from the first one on, they share
@@ -48,7 +50,7 @@ def _rounds(p: int, hops: Iterable[tuple[int, IntArray]], reduce: int) -> Iterat
     """
     rank = np.arange(p)[:, None]
     ends: dict[tuple[int, int], tuple[Int32Array, ...]] = {}
-    shares: dict[bytes, Wheel] = {}
+    shares: dict[bytes, RotatedColumn] = {}
     for distance, offsets in hops:
         way, apart = (distance, len(offsets)), offsets - offsets[0]
         if way not in ends:
@@ -57,37 +59,37 @@ def _rounds(p: int, hops: Iterable[tuple[int, IntArray]], reduce: int) -> Iterat
             alike = (column(value, p * len(offsets)) for value in (1, reduce))
             ends[way] = (*map(column, both), *alike)
         if apart.tobytes() not in shares:
-            shares[apart.tobytes()] = Wheel(((rank - apart) % p).reshape(-1))
+            shares[apart.tobytes()] = RotatedColumn(((rank - apart) % p).reshape(-1))
         share = shares[apart.tobytes()].at(-int(offsets[0]) * len(offsets))
         src, dst, one, kind = ends[way]
         yield Round(src, dst, share, share, one, kind)
 
 
-def _there(p: int, aggregate: int) -> Iterator[Round]:
-    return _rounds(p, spread(p, aggregate), NO_REDUCTION)
+def _allgather_rounds(p: int, aggregate: int) -> Iterator[Round]:
+    return _aggregated_rounds(p, aggregated_tree_rounds(p, aggregate), NO_REDUCTION)
 
 
-def _back(p: int, aggregate: int) -> Iterator[Round]:
-    return _rounds(p, reversed(spread(p, aggregate)), ARRIVING_OP_DST)
+def _reduce_scatter_rounds(p: int, aggregate: int) -> Iterator[Round]:
+    return _aggregated_rounds(p, reversed(aggregated_tree_rounds(p, aggregate)), ARRIVING_OP_DST)
 
 
-@algorithm(Collective.ALLGATHER, "pat", needs="gpu")
-def gathered(p: int, aggregate: int = 8) -> Schedule:
+@algorithm(Collective.ALLGATHER, "pat", requires="gpu")
+def pat_allgather(p: int, aggregate: int = 8) -> Schedule:
     """NCCL's PAT: binomial trees of all shares at once, at most `aggregate` shares per round.
 
     Cost: ceil(log2 p) alpha + (p-1)/p m beta with an aggregate of p/2, m the whole buffer; at most
     (log2 a + p/a) alpha + (p-1)/p m beta with an aggregate of a
     Source: S. Jeaugey, arXiv 2506.20252; NCCL, src/device/all_gather.h (PAT)
     """
-    return Schedule(Collective.ALLGATHER, p, p, partial(_there, p, aggregate))
+    return Schedule(Collective.ALLGATHER, p, p, partial(_allgather_rounds, p, aggregate))
 
 
-@algorithm(Collective.REDUCE_SCATTER, "pat", needs="gpu")
-def scattered(p: int, aggregate: int = 8) -> Schedule:
+@algorithm(Collective.REDUCE_SCATTER, "pat", requires="gpu")
+def pat_reduce_scatter(p: int, aggregate: int = 8) -> Schedule:
     """NCCL's PAT: the trees of the allgather backwards, reducing.
 
     Cost: ceil(log2 p) alpha + (p-1)/p m (beta + gamma) with an aggregate of p/2, m the whole
     vector; at most (log2 a + p/a) alpha + (p-1)/p m (beta + gamma) with an aggregate of a
     Source: S. Jeaugey, arXiv 2506.20252; NCCL, src/device/reduce_scatter.h (PAT)
     """
-    return Schedule(Collective.REDUCE_SCATTER, p, p, partial(_back, p, aggregate))
+    return Schedule(Collective.REDUCE_SCATTER, p, p, partial(_reduce_scatter_rounds, p, aggregate))

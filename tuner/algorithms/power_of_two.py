@@ -17,22 +17,22 @@ from tuner.core.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, Round
 
 
 @dataclass(frozen=True)
-class Groups:
+class FoldedRanks:
     """p ranks in q groups of one or two, p/2 <= q <= p."""
 
     p: int
-    q: int
+    n_groups: int
 
     @classmethod
-    def of(cls, p: int) -> Groups:
+    def of(cls, p: int) -> FoldedRanks:
         """As many groups as the largest power of two in p."""
         return cls(p, 1 << (p.bit_length() - 1))
 
     @property
     def bounds(self) -> IntArray:
         """First rank of every group, its leader, and p; shape (q + 1,)."""
-        group = np.arange(self.q + 1)
-        return group + np.minimum(group, self.p - self.q)
+        group = np.arange(self.n_groups + 1)
+        return group + np.minimum(group, self.p - self.n_groups)
 
     @property
     def leaders(self) -> IntArray:
@@ -40,19 +40,21 @@ class Groups:
         return self.bounds[:-1]
 
     @property
-    def paired(self) -> IntArray:
+    def pair_leaders(self) -> IntArray:
         """The leaders of the pairs; their partners are the next ranks."""
-        return 2 * np.arange(self.p - self.q)
+        return 2 * np.arange(self.p - self.n_groups)
 
     def fold_in(self, n_chunks: int) -> Round:
         """Partners give their whole vector to their leader, who reduces it."""
-        return Round.of(self.paired + 1, self.paired, 0, count=n_chunks, reduce=DST_OP_ARRIVING)
+        return Round.of(
+            self.pair_leaders + 1, self.pair_leaders, 0, count=n_chunks, reduce=DST_OP_ARRIVING
+        )
 
     def fold_out(self, n_chunks: int) -> Round:
         """Leaders give the whole result to their partner."""
-        return Round.of(self.paired, self.paired + 1, 0, count=n_chunks)
+        return Round.of(self.pair_leaders, self.pair_leaders + 1, 0, count=n_chunks)
 
 
-def in_rank_order(src: IntArray, dst: IntArray) -> IntArray:
+def rank_ordered_reduction(src: IntArray, dst: IntArray) -> IntArray:
     """The reduction that keeps the lower rank's operand on the left."""
     return np.where(src < dst, ARRIVING_OP_DST, DST_OP_ARRIVING)

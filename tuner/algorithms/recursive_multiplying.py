@@ -11,38 +11,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.algorithms.power_of_two import Groups, in_rank_order
+from tuner.algorithms.power_of_two import FoldedRanks, rank_ordered_reduction
 from tuner.algorithms.registry import algorithm
 from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, schedule
+from tuner.core.schedule import Round, Schedule, make_schedule
 
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 
 
 @dataclass(frozen=True)
-class Factors:
+class RadixFactors:
     """The radices of the rounds, the asked one first, and the groups that they multiply to."""
 
     radices: tuple[int, ...]
-    groups: Groups
+    groups: FoldedRanks
 
     @classmethod
-    def of(cls, p: int, radix: int) -> Factors:
+    def of(cls, p: int, radix: int) -> RadixFactors:
         """Those of p ranks; the last radix may be smaller."""
         radices, q = [], 1
         while q * radix <= p:
             radices.append(radix)
             q *= radix
         rest = p // q
-        return cls((*radices, *([rest] if rest > 1 else [])), Groups(p, q * rest))
+        return cls((*radices, *([rest] if rest > 1 else [])), FoldedRanks(p, q * rest))
 
     def exchanges(self) -> Iterator[tuple[int, IntArray, IntArray]]:
         """Per round: how far partners are apart, who sends, to whom; each partner in its turn.
 
         In a turn everybody sends one message and gets one, so that no port is fought for.
         """
-        player, distance = np.arange(self.groups.q), 1
+        player, distance = np.arange(self.groups.n_groups), 1
         for radix in self.radices:
             digit = player // distance % radix
             partners = [
@@ -59,12 +59,12 @@ def allreduce(p: int, radix: int = 4) -> Schedule:
     Cost: log_k p (alpha + (k-1) m (beta + gamma)), p a power of the radix k
     Source: M. Ruefenacht, M. Bull, S. Booth, Parallel Computing 69, 2017; MPICH recexch
     """
-    factors = Factors.of(p, radix)
+    factors = RadixFactors.of(p, radix)
     groups, ranks, rounds = factors.groups, factors.groups.leaders, []
     for _, sender, receiver in factors.exchanges():
         src, dst = ranks[sender], ranks[receiver]
-        rounds.append(Round.of(src, dst, 0, reduce=in_rank_order(src, dst)))
-    return schedule(ALLREDUCE, p, 1, [groups.fold_in(1), *rounds, groups.fold_out(1)])
+        rounds.append(Round.of(src, dst, 0, reduce=rank_ordered_reduction(src, dst)))
+    return make_schedule(ALLREDUCE, p, 1, [groups.fold_in(1), *rounds, groups.fold_out(1)])
 
 
 @algorithm(ALLGATHER, "recursive_multiplying")
@@ -74,11 +74,11 @@ def allgather(p: int, radix: int = 4) -> Schedule:
     Cost: log_k p alpha + (p-1)/p m beta, p a power of the radix k, m the whole buffer
     Source: MPICH allgather, recexch with doubling distances
     """
-    factors = Factors.of(p, radix)
+    factors = RadixFactors.of(p, radix)
     groups, ranks, bounds = factors.groups, factors.groups.leaders, factors.groups.bounds
-    rounds = [Round.of(groups.paired + 1, groups.paired, groups.paired + 1)]
+    rounds = [Round.of(groups.pair_leaders + 1, groups.pair_leaders, groups.pair_leaders + 1)]
     for length, sender, receiver in factors.exchanges():
         low = sender // length * length
         count = bounds[low + length] - bounds[low]
         rounds.append(Round.of(ranks[sender], ranks[receiver], bounds[low], count=count))
-    return schedule(ALLGATHER, p, p, [*rounds, groups.fold_out(p)])
+    return make_schedule(ALLGATHER, p, p, [*rounds, groups.fold_out(p)])

@@ -3,9 +3,9 @@
 import numpy as np
 
 from tuner.algorithms import trees
-from tuner.algorithms.butterfly import Butterfly, near_first
-from tuner.algorithms.power_of_two import Groups
-from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.butterfly import Butterfly, distance_doubling_partners
+from tuner.algorithms.power_of_two import FoldedRanks
+from tuner.algorithms.registry import algorithm, count_segments
 from tuner.core.collective import Collective
 from tuner.core.schedule import (
     ARRIVING_OP_DST,
@@ -13,9 +13,9 @@ from tuner.core.schedule import (
     Round,
     Schedule,
     concat,
+    make_schedule,
     reverse,
     rotate,
-    schedule,
 )
 
 REDUCE = Collective.REDUCE
@@ -31,7 +31,7 @@ def linear(p: int, root: int) -> Schedule:
     below, above = np.arange(root)[::-1], np.arange(root + 1, p)
     reduce = np.repeat([ARRIVING_OP_DST, DST_OP_ARRIVING], [len(below), len(above)])
     rows = Round.of(np.concatenate([below, above]), root, 0, reduce=reduce)
-    return schedule(REDUCE, p, 1, [rows], root=root)
+    return make_schedule(REDUCE, p, 1, [rows], root=root)
 
 
 @algorithm(REDUCE, "chain")
@@ -41,7 +41,7 @@ def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> 
     Cost: at most (ceil((p-1)/chains) + S - 1) (alpha + chains m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, chain; the chunked chain of S-Caffe (PPoPP'17)
     """
-    return trees.reduction(trees.chain(p, chains), segments(nbytes, segment), root)
+    return trees.reduction(trees.chain(p, chains), count_segments(nbytes, segment), root)
 
 
 @algorithm(REDUCE, "pipeline")
@@ -51,7 +51,7 @@ def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: (S + p - 2) (alpha + m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, pipeline
     """
-    return trees.reduction(trees.chain(p, 1), segments(nbytes, segment), root)
+    return trees.reduction(trees.chain(p, 1), count_segments(nbytes, segment), root)
 
 
 @algorithm(REDUCE, "binary")
@@ -61,7 +61,7 @@ def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: at most (floor(log2 p) + S - 1) (alpha + 2 m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, binary
     """
-    return trees.reduction(trees.binary(p), segments(nbytes, segment), root)
+    return trees.reduction(trees.binary(p), count_segments(nbytes, segment), root)
 
 
 @algorithm(REDUCE, "binomial")
@@ -73,7 +73,7 @@ def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: L (alpha + m beta) + L (L+1)/2 m gamma, unsegmented, L = log2 p, p a power of two
     Source: Open MPI coll_base_reduce.c, binomial (in-order tree)
     """
-    return trees.reduction(trees.knomial(p, 2), segments(nbytes, segment), root)
+    return trees.reduction(trees.knomial(p, 2), count_segments(nbytes, segment), root)
 
 
 @algorithm(REDUCE, "rabenseifner")
@@ -84,9 +84,9 @@ def rabenseifner(p: int, root: int) -> Schedule:
     otherwise at most alpha + m (beta + gamma) more
     Source: R. Rabenseifner, ICCS 2004; Open MPI coll_base_reduce.c, redscat_gather
     """
-    groups = Groups.of(p)
-    bounds = np.arange(groups.q + 1)
-    butterfly = Butterfly(groups.leaders, near_first(groups.q))
-    gather = reverse(schedule(REDUCE, p, groups.q, butterfly.scatter(bounds)), REDUCE)
-    halving = [groups.fold_in(groups.q), *butterfly.halving(bounds)]
-    return rotate(concat(REDUCE, schedule(REDUCE, p, groups.q, halving), gather), root)
+    groups = FoldedRanks.of(p)
+    bounds = np.arange(groups.n_groups + 1)
+    butterfly = Butterfly(groups.leaders, distance_doubling_partners(groups.n_groups))
+    gather = reverse(make_schedule(REDUCE, p, groups.n_groups, butterfly.scatter(bounds)), REDUCE)
+    halving = [groups.fold_in(groups.n_groups), *butterfly.halving(bounds)]
+    return rotate(concat(REDUCE, make_schedule(REDUCE, p, groups.n_groups, halving), gather), root)

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from tuner.algorithms import rings
-from tuner.algorithms.binary_blocks import Runs
-from tuner.algorithms.butterfly import Butterfly, near_first
-from tuner.algorithms.power_of_two import Groups
+from tuner.algorithms.binary_blocks import BinaryBlocks
+from tuner.algorithms.butterfly import Butterfly, distance_doubling_partners
+from tuner.algorithms.power_of_two import FoldedRanks
 from tuner.algorithms.registry import algorithm
-from tuner.algorithms.round_columns import Wheel, column
+from tuner.algorithms.round_columns import RotatedColumn, column
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, schedule
+from tuner.core.schedule import Round, Schedule, make_schedule
 
 REDUCE_SCATTER = Collective.REDUCE_SCATTER
 
@@ -23,7 +23,7 @@ def ring(p: int) -> Schedule:
     Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
     Source: Open MPI coll_base_reduce_scatter.c, ring
     """
-    return Schedule(REDUCE_SCATTER, p, p, lambda: rings.scattering(p, 1))
+    return Schedule(REDUCE_SCATTER, p, p, lambda: rings.reduce_scatter_rounds(p, 1))
 
 
 @algorithm(REDUCE_SCATTER, "recursive_halving")
@@ -33,16 +33,18 @@ def recursive_halving(p: int) -> Schedule:
     Cost: log2 p alpha + (p-1)/p m (beta + gamma), p a power of two, m the whole vector
     Source: Open MPI coll_base_reduce_scatter.c, recursivehalving; tuner.algorithms.power_of_two
     """
-    groups = Groups.of(p)
-    return scattered(groups, Butterfly(groups.leaders, near_first(groups.q)[::-1]))
+    groups = FoldedRanks.of(p)
+    return butterfly_reduce_scatter(
+        groups, Butterfly(groups.leaders, distance_doubling_partners(groups.n_groups)[::-1])
+    )
 
 
-def scattered(groups: Groups, butterfly: Butterfly) -> Schedule:
+def butterfly_reduce_scatter(groups: FoldedRanks, butterfly: Butterfly) -> Schedule:
     """Leaders fold their partners' vectors in, halve, and send every chunk home."""
-    holder, chunk = butterfly.homeward(groups.bounds)
+    holder, chunk = butterfly.misplaced_chunks(groups.bounds)
     rounds = [groups.fold_in(groups.p), *butterfly.halving(groups.bounds)]
     home = Round.of(holder, chunk, chunk)
-    return schedule(REDUCE_SCATTER, groups.p, groups.p, [*rounds, home])
+    return make_schedule(REDUCE_SCATTER, groups.p, groups.p, [*rounds, home])
 
 
 @algorithm(REDUCE_SCATTER, "pairwise")
@@ -52,12 +54,12 @@ def pairwise(p: int) -> Schedule:
     Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
     Source: MPICH reduce_scatter_intra_pairwise.c
     """
-    return Schedule(REDUCE_SCATTER, p, p, lambda: _pairs(p))
+    return Schedule(REDUCE_SCATTER, p, p, lambda: _pairwise_rounds(p))
 
 
-def _pairs(p: int) -> Iterator[Round]:
+def _pairwise_rounds(p: int) -> Iterator[Round]:
     src, _, _, fold = rings.ring(p)
-    other, one = Wheel(src), column(1, p)
+    other, one = RotatedColumn(src), column(1, p)
     for t in range(1, p):
         dst = other.at(t)
         yield Round(src, dst, dst, dst, one, fold)
@@ -73,9 +75,9 @@ def binary_blocks(p: int) -> Schedule:
     runs of b < B ranks alpha + m (beta/b + gamma/B), Q ranks in the largest
     Source: R. Rabenseifner, ICCS 2004, binary blocks; docs/cost-formulas.md
     """
-    runs = Runs.of(p)
-    q = runs.largest
+    runs = BinaryBlocks.of(p)
+    q = runs.max_block_size
     bounds = np.arange(q + 1) * p // q
-    holder, chunk = runs.parts[0].homeward(bounds)
+    holder, chunk = runs.blocks[0].misplaced_chunks(bounds)
     home = Round.of(holder, chunk, chunk)
-    return schedule(REDUCE_SCATTER, p, p, [*runs.halving(bounds), home])
+    return make_schedule(REDUCE_SCATTER, p, p, [*runs.halving(bounds), home])

@@ -13,12 +13,12 @@ from weakref import WeakSet
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
-from tuner.core.verify import Facts, verify
+from tuner.core.verify import ScheduleProperties, verify
 
 Builder = Callable[..., Schedule]
-MOST_SEGMENTS = 1 << 20  # a longer pipeline is a slip of the pen, and would fill the memory
-VERIFIED_SLOTS = 1 << 16  # p * n_chunks up to which every schedule is verified when it is built
-NEEDS: Mapping[str, str] = {  # what some algorithms need of a machine and of the call
+MAX_SEGMENTS = 1 << 20  # a longer pipeline is a slip of the pen, and would fill the memory
+MAX_VERIFIED_SLOTS = 1 << 16  # p * n_chunks up to which every schedule is verified when it is built
+REQUIREMENTS: Mapping[str, str] = {  # what some algorithms need of a machine and of the call
     "gpu": "buffers in GPU memory",
     "multicast": "a network that replicates messages",
     "switch_reduction": "network switches that reduce",
@@ -26,7 +26,7 @@ NEEDS: Mapping[str, str] = {  # what some algorithms need of a machine and of th
     "one_node": "all ranks on one node",
     "two_levels": "several ranks on each of several nodes",
 }
-REMEDIES: Mapping[str, str] = {  # where that is said
+REQUIREMENT_HINTS: Mapping[str, str] = {  # where that is said
     "gpu": "ask for memory cuda, on a machine with GPUs",
     "one_node": "take one node, or another algorithm",
     "two_levels": "take more nodes and ranks per node, or another algorithm",
@@ -51,16 +51,19 @@ class Algorithm:
     source: str
     params: Mapping[str, int]
     builder: Builder
-    needs: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
 
 
 _REGISTRY: dict[tuple[Collective, str], Algorithm] = {}
-_FACTS: dict[tuple[object, ...], Facts] = {}
-_BUILT: WeakSet[Schedule] = WeakSet()
+_PROPERTIES: dict[tuple[object, ...], ScheduleProperties] = {}
+_BUILT_SCHEDULES: WeakSet[Schedule] = WeakSet()
 
 
-def algorithm(collective: Collective, name: str, needs: str = "") -> Callable[[Builder], Builder]:
-    """Register a builder under its canonical name; `needs` are keys of NEEDS with blanks between.
+def algorithm(
+    collective: Collective, name: str, requires: str = ""
+) -> Callable[[Builder], Builder]:
+    """Register a builder under its canonical name; `requires` are keys of NEEDS with blanks
+    between.
 
     It takes p, of root and nbytes what it needs, and its parameters, which have defaults. Its
     docstring is the description: summary, then a `Cost:` and a `Source:` line.
@@ -76,41 +79,43 @@ def algorithm(collective: Collective, name: str, needs: str = "") -> Callable[[B
         }
         summary, cost, source = (" ".join(part.split()) for part in (summary, cost, source))
         _REGISTRY[collective, name] = Algorithm(
-            collective, name, summary, cost, source, params, builder, tuple(needs.split())
+            collective, name, summary, cost, source, params, builder, tuple(requires.split())
         )
         return builder
 
     return register
 
 
-def names(collective: Collective, offered: Collection[str] = ()) -> tuple[str, ...]:
+def algorithm_names(collective: Collective, capabilities: Collection[str] = ()) -> tuple[str, ...]:
     """The canonical names of a collective's algorithms where there is this of NEEDS."""
     return tuple(
         name
         for (owner, name), entry in _REGISTRY.items()
-        if owner is collective and set(entry.needs) <= set(offered)
+        if owner is collective and set(entry.requires) <= set(capabilities)
     )
 
 
-def offered(offers: Collection[str], on_gpus: bool, nodes: int, ppn: int) -> frozenset[str]:
+def available_capabilities(
+    network_capabilities: Collection[str], on_gpus: bool, nodes: int, ppn: int
+) -> frozenset[str]:
     """What there is of NEEDS for a call on a machine that `offers` something itself.
 
     `on_gpus`: its buffers are in GPU memory; `nodes` that its ranks are on, `ppn` ranks on each.
     """
     of_the_call = {"gpu": on_gpus, "one_node": nodes == 1, "two_levels": min(nodes, ppn) > 1}
-    return frozenset(offers) | {need for need, there in of_the_call.items() if there}
+    return frozenset(network_capabilities) | {need for need, there in of_the_call.items() if there}
 
 
-def require_offered(
-    collective: Collective, name: str, offered: Collection[str], machine: str
+def check_requirements(
+    collective: Collective, name: str, capabilities: Collection[str], machine: str
 ) -> None:
     """InputError that says what the algorithm needs and `machine` lacks; also for unknown names."""
-    for need in describe(collective, name).needs:
-        if need not in offered:
-            remedy = REMEDIES.get(
+    for need in describe(collective, name).requires:
+        if need not in capabilities:
+            remedy = REQUIREMENT_HINTS.get(
                 need, f"where {machine} has that, say `offers: [{need}]` in its topology file"
             )
-            raise InputError(f"{collective} {name} needs {NEEDS[need]}: {remedy}")
+            raise InputError(f"{collective} {name} needs {REQUIREMENTS[need]}: {remedy}")
 
 
 def describe(collective: Collective, name: str) -> Algorithm:
@@ -120,7 +125,7 @@ def describe(collective: Collective, name: str) -> Algorithm:
     except KeyError:
         raise InputError(
             f"there is no {collective} algorithm {name!r};"
-            f" known: {', '.join(names(collective, NEEDS)) or 'none'}"
+            f" known: {', '.join(algorithm_names(collective, REQUIREMENTS)) or 'none'}"
         ) from None
 
 
@@ -132,7 +137,7 @@ def build(
     root: int = 0,
     nbytes: int = 0,
     params: Mapping[str, int] | None = None,
-    replayed: bool = True,
+    verify_schedule: bool = True,
 ) -> Schedule:
     """The schedule of one call shape, verified when p * n_chunks <= VERIFIED_SLOTS.
 
@@ -147,24 +152,24 @@ def build(
             f"{collective} needs p >= 1, a root below p and no negative size,"
             f" not p={p}, root={root}, {nbytes} bytes"
         )
-    chosen = _chosen(entry, params or {})
+    chosen = _resolve_params(entry, params or {})
     call = {"root": root, "nbytes": nbytes}
-    needed = {key: call[key] for key in call if key in _asked_by(entry.builder)}
+    needed = {key: call[key] for key in call if key in _parameter_names(entry.builder)}
     made = entry.builder(p, **needed, **chosen)
     made = replace(made, algorithm=name, params=chosen, root=root)
-    _BUILT.add(made)
-    if replayed and made.p * made.n_chunks <= VERIFIED_SLOTS:
-        facts_of(made)
+    _BUILT_SCHEDULES.add(made)
+    if verify_schedule and made.p * made.n_chunks <= MAX_VERIFIED_SLOTS:
+        schedule_properties(made)
     return made
 
 
 @cache
-def _asked_by(builder: Callable[..., Schedule]) -> frozenset[str]:
+def _parameter_names(builder: Callable[..., Schedule]) -> frozenset[str]:
     """The names of its parameters."""
     return frozenset(inspect.signature(builder).parameters)
 
 
-def _chosen(entry: Algorithm, params: Mapping[str, int]) -> dict[str, Any]:
+def _resolve_params(entry: Algorithm, params: Mapping[str, int]) -> dict[str, Any]:
     unknown = set(params) - set(entry.params)
     if unknown:
         raise InputError(
@@ -180,9 +185,9 @@ def _chosen(entry: Algorithm, params: Mapping[str, int]) -> dict[str, Any]:
     return {**entry.params, **params}
 
 
-def facts_of(made: Schedule) -> Facts:
+def schedule_properties(made: Schedule) -> ScheduleProperties:
     """The facts of any schedule; of those that `build` made, each shape is verified once."""
-    if made not in _BUILT:
+    if made not in _BUILT_SCHEDULES:
         return verify(made)
     shape = (
         made.collective,
@@ -192,25 +197,26 @@ def facts_of(made: Schedule) -> Facts:
         made.n_chunks,
         *sorted(made.params.items()),
     )
-    if shape not in _FACTS:
-        _FACTS[shape] = verify(made)
-    return _FACTS[shape]
+    if shape not in _PROPERTIES:
+        _PROPERTIES[shape] = verify(made)
+    return _PROPERTIES[shape]
 
 
-def segmented(collective: Collective, name: str, params: Mapping[str, int]) -> bool:
+def is_segmented(collective: Collective, name: str, params: Mapping[str, int]) -> bool:
     """Whether messages are cut into segments: otherwise one schedule is that of every size."""
     return {**describe(collective, name).params, **params}.get("segment", 0) > 0
 
 
-def segments(nbytes: int, segment: int) -> int:
+def count_segments(nbytes: int, segment_bytes: int) -> int:
     """How many chunks a segment size of `segment` bytes makes of a message; 0 is unsegmented.
 
     Raises InputError for more than MOST_SEGMENTS.
     """
-    number = 1 if segment == 0 else max(1, -(-nbytes // segment))
-    if number > MOST_SEGMENTS:
+    number = 1 if segment_bytes == 0 else max(1, -(-nbytes // segment_bytes))
+    if number > MAX_SEGMENTS:
         raise InputError(
-            f"a segment of {segment} bytes cuts {nbytes} bytes into {number} pieces: use one of at"
-            f" least {-(-nbytes // MOST_SEGMENTS)} bytes"
+            f"a segment of {segment_bytes} bytes cuts {nbytes} bytes into {number} pieces:"
+            " use one of at"
+            f" least {-(-nbytes // MAX_SEGMENTS)} bytes"
         )
     return number

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.algorithms.round_columns import Wheel, column
+from tuner.algorithms.round_columns import RotatedColumn, column
 from tuner.base.arrays import Int32Array
 from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round
 
@@ -18,8 +18,8 @@ class Ring(NamedTuple):
 
     rank: Int32Array
     successor: Int32Array
-    plain: Int32Array
-    fold: Int32Array
+    no_reduction: Int32Array
+    reduction: Int32Array
 
 
 @lru_cache(maxsize=8)
@@ -31,19 +31,22 @@ def ring(p: int) -> Ring:
     )
 
 
-def gathering(p: int, share: int, begin: int = 0) -> Iterator[Round]:
+def allgather_rounds(p: int, chunks_per_rank: int, first_chunk: int = 0) -> Iterator[Round]:
     """p - 1 rounds in which rank r passes on the `share` chunks it got last; they were its own.
 
     Chunks are counted from `begin` on.
     """
     src, dst, plain, _ = ring(p)
-    chunk, count = Wheel(begin + np.arange(p) * share), column(share, p)
+    chunk, count = (
+        RotatedColumn(first_chunk + np.arange(p) * chunks_per_rank),
+        column(chunks_per_rank, p),
+    )
     for t in range(p - 1):
         first = chunk.at(-t)
         yield Round(src, dst, first, first, count, plain)
 
 
-def scattering(p: int, share: int, begin: int = 0) -> Iterator[Round]:
+def reduce_scatter_rounds(p: int, chunks_per_rank: int, first_chunk: int = 0) -> Iterator[Round]:
     """(p - 1) share rounds; the j-th of a rank's `share` chunks makes the j-th journey.
 
     A chunk starts at its owner's successor and collects contributions until it is home. Chunks are
@@ -51,8 +54,8 @@ def scattering(p: int, share: int, begin: int = 0) -> Iterator[Round]:
     """
     src, dst, _, fold = ring(p)
     count = column(1, p)
-    for j in range(share):
-        chunk = Wheel(begin + np.arange(p) * share + j)
+    for j in range(chunks_per_rank):
+        chunk = RotatedColumn(first_chunk + np.arange(p) * chunks_per_rank + j)
         for t in range(p - 1):
             first = chunk.at(-1 - t)
             yield Round(src, dst, first, first, count, fold)

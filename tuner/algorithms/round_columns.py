@@ -15,13 +15,13 @@ from tuner.core.schedule import Round
 
 
 def column(values: ArrayLike, length: int = -1) -> Int32Array:
-    """A column of a round; a single value is repeated `length` times."""
+    """A column of a round; a single value is repeated `encoded_length` times."""
     made = np.array(values, dtype=np.int32) if length < 0 else np.full(length, values, np.int32)
     made.setflags(write=False)
     return made
 
 
-class Wheel:
+class RotatedColumn:
     """Columns that turn: `at(t)[i]` is `values[(i + t) mod n]`, a view."""
 
     def __init__(self, values: ArrayLike) -> None:
@@ -35,6 +35,6 @@ class Wheel:
         return self._twice[start : start + self._length]
 
 
-def together(parts: Sequence[Round]) -> Round:
+def merge_rounds(parts: Sequence[Round]) -> Round:
     """One round with the rows of all parts."""
     return Round.of(*(np.concatenate(c) for c in zip(*(r.columns for r in parts), strict=True)))

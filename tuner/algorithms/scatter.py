@@ -4,7 +4,7 @@ import numpy as np
 
 from tuner.algorithms.registry import algorithm
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, rotate, rotate_chunks, schedule
+from tuner.core.schedule import Round, Schedule, make_schedule, rotate, rotate_chunks
 
 SCATTER = Collective.SCATTER
 
@@ -20,7 +20,7 @@ def binomial_scatter(p: int) -> Schedule:
         receiver = holder + (1 << s)
         holder, receiver = holder[receiver < p], receiver[receiver < p]
         rounds.append(Round.of(holder, receiver, receiver, count=np.minimum(1 << s, p - receiver)))
-    return schedule(SCATTER, p, p, rounds)
+    return make_schedule(SCATTER, p, p, rounds)
 
 
 @algorithm(SCATTER, "linear")
@@ -31,7 +31,7 @@ def linear(p: int, root: int) -> Schedule:
     Source: Open MPI coll_base_scatter.c, basic_linear
     """
     others = np.delete(np.arange(p), root)
-    return schedule(SCATTER, p, p, [Round.of(root, others, others)], root=root)
+    return make_schedule(SCATTER, p, p, [Round.of(root, others, others)], root=root)
 
 
 @algorithm(SCATTER, "binomial")

@@ -9,15 +9,23 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.algorithms import trees
-from tuner.algorithms.hierarchy import Levels, finer
-from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.hierarchy import Hierarchy, split_chunks
+from tuner.algorithms.registry import algorithm, count_segments
 from tuner.core.collective import Collective
-from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, concat, relabel, reverse, schedule
+from tuner.core.schedule import (
+    DST_OP_ARRIVING,
+    Round,
+    Schedule,
+    concat,
+    make_schedule,
+    relabel,
+    reverse,
+)
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 
 
-def binomial_up(p: int) -> Schedule:
+def binomial_reduce(p: int) -> Schedule:
     """Reduce to rank 0: in round s every multiple of 2^(s+1) takes over the rank 2^s above it.
 
     Each arrival is folded before the next one is awaited; operands keep their order.
@@ -26,66 +34,70 @@ def binomial_up(p: int) -> Schedule:
     for s in range((p - 1).bit_length()):
         giver = np.arange(1 << s, p, 2 << s)
         rounds.append(Round.of(giver, giver - (1 << s), 0, reduce=DST_OP_ARRIVING))
-    return schedule(REDUCE, p, 1, rounds)
+    return make_schedule(REDUCE, p, 1, rounds)
 
 
 @algorithm(REDUCE, "chain_binomial")
 def chain_binomial(
     p: int, root: int, nbytes: int, length: int = 8, segment: int = 1 << 20
 ) -> Schedule:
-    """Segments are reduced along chains of `length` ranks, then whole vectors up a binomial tree.
+    """Segments are reduced along chains of `encoded_length` ranks, then whole vectors up a
+    binomial tree.
 
     Cost: (S + k - 2) (alpha + m/S (beta + gamma)) + ceil(log2(p/k)) (alpha + m (beta + gamma)),
     k the length of the chains, which divides p
     Source: CB-k of S-Caffe (A. A. Awan et al., PPoPP 2017); docs/cost-formulas.md
     """
-    levels, number = Levels.of(p, length, root), segments(nbytes, segment)
-    chain = trees.chain(levels.largest, 1)
+    levels, number = Hierarchy.of(p, length, root), count_segments(nbytes, segment)
+    chain = trees.chain(levels.max_group_size, 1)
     both = concat(
         REDUCE,
-        levels.in_each(trees.reduction(chain, number)),
-        levels.among_leaders(finer(binomial_up(levels.groups), number)),
+        levels.in_each_group(trees.reduction(chain, number)),
+        levels.among_leaders(split_chunks(binomial_reduce(levels.n_groups), number)),
     )
-    return relabel(both, levels.rank_of, root=root)
+    return relabel(both, levels.rank_of_role, root=root)
 
 
 @algorithm(REDUCE, "chain_of_chains")
 def chain_of_chains(
     p: int, root: int, nbytes: int, length: int = 8, segment: int = 1 << 20
 ) -> Schedule:
-    """Segments are reduced along chains of `length` ranks and go on along the chain of their heads.
+    """Segments are reduced along chains of `encoded_length` ranks and go on along the chain of
+    their heads.
 
     Cost: at most (S + p/k + k - 3) (alpha + 2 m/S (beta + gamma)), k the length of the chains
     Source: CC-k of S-Caffe (A. A. Awan et al., PPoPP 2017), both levels overlapped;
     docs/cost-formulas.md
     """
-    levels = Levels.of(p, length, root)
-    up = trees.reduction(_of_chains(levels), segments(nbytes, segment))
-    return relabel(up, levels.rank_of, root=root)
+    levels = Hierarchy.of(p, length, root)
+    up = trees.reduction(_chain_of_chains_tree(levels), count_segments(nbytes, segment))
+    return relabel(up, levels.rank_of_role, root=root)
 
 
 @algorithm(ALLREDUCE, "chain_binomial")
-def chain_binomial_to_all(p: int, nbytes: int, length: int = 8, segment: int = 1 << 20) -> Schedule:
+def chain_binomial_allreduce(
+    p: int, nbytes: int, length: int = 8, segment: int = 1 << 20
+) -> Schedule:
     """The reduction along chains and up a binomial tree, then the same way back as a broadcast.
 
     Cost: (S + k - 2) (2 alpha + m/S (2 beta + gamma)) + ceil(log2(p/k)) (2 alpha + m (2 beta +
     gamma)), k the length of the chains, which divides p
     Source: CB-k of S-Caffe (A. A. Awan et al., PPoPP 2017); docs/cost-formulas.md
     """
-    levels, number = Levels.of(p, length), segments(nbytes, segment)
-    chain = trees.chain(levels.largest, 1)
-    heads = finer(binomial_up(levels.groups), number)
+    levels, number = Hierarchy.of(p, length), count_segments(nbytes, segment)
+    chain = trees.chain(levels.max_group_size, 1)
+    heads = split_chunks(binomial_reduce(levels.n_groups), number)
     return concat(
         ALLREDUCE,
-        levels.in_each(trees.reduction(chain, number)),
+        levels.in_each_group(trees.reduction(chain, number)),
         levels.among_leaders(heads),
         levels.among_leaders(reverse(heads, BCAST)),
-        levels.in_each(trees.broadcast(chain, number)),
+        levels.in_each_group(trees.broadcast(chain, number)),
     )
 
 
 @algorithm(ALLREDUCE, "chain_of_chains")
-def chain_of_chains_to_all(
+def chain_of_chains_allreduce(
     p: int, nbytes: int, length: int = 8, segment: int = 1 << 20
 ) -> Schedule:
     """The reduction along chains of chains, then the same way back as a broadcast.
@@ -94,9 +106,9 @@ def chain_of_chains_to_all(
     Source: CC-k of S-Caffe (A. A. Awan et al., PPoPP 2017), both levels overlapped;
     docs/cost-formulas.md
     """
-    tree, number = _of_chains(Levels.of(p, length)), segments(nbytes, segment)
+    tree, number = _chain_of_chains_tree(Hierarchy.of(p, length)), count_segments(nbytes, segment)
     return concat(ALLREDUCE, trees.reduction(tree, number), trees.broadcast(tree, number))
 
 
-def _of_chains(levels: Levels) -> trees.Tree:
-    return levels.tree(trees.chain(levels.groups, 1), lambda size: trees.chain(size, 1))
+def _chain_of_chains_tree(levels: Hierarchy) -> trees.Tree:
+    return levels.tree(trees.chain(levels.n_groups, 1), lambda size: trees.chain(size, 1))

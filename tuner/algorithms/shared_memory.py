@@ -7,33 +7,35 @@ needs to map the buffers (XPMEM) is done once and kept, and not part of the sche
 from __future__ import annotations
 
 from tuner.algorithms import allreduce
-from tuner.algorithms.hierarchy import Levels, finer
-from tuner.algorithms.multi_leader import Shares
+from tuner.algorithms.hierarchy import Hierarchy, split_chunks
+from tuner.algorithms.multi_leader import MultiLeader
 from tuner.algorithms.registry import algorithm
-from tuner.algorithms.segmented_chains import binomial_up
+from tuner.algorithms.segmented_chains import binomial_reduce
 from tuner.core.collective import Collective
-from tuner.core.schedule import Schedule, concat, relabel, schedule
+from tuner.core.schedule import Schedule, concat, make_schedule, relabel
 
 REDUCE, ALLREDUCE = Collective.REDUCE, Collective.ALLREDUCE
 
 
 @algorithm(REDUCE, "shared_memory")
-def to_root(p: int, root: int, group: int = 4) -> Schedule:
+def shared_memory_reduce(p: int, root: int, group: int = 4) -> Schedule:
     """Every rank of a group reduces its share of all its peers' buffers; leaders go on binomially.
 
     Cost: 2 alpha + (g-1)/g m (2 beta + gamma) + log2 G (alpha + m (beta + gamma)), G groups of g
     ranks, G a power of two
     Source: J. Hashmi et al., IPDPS 2018 (XPMEM); formula derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, group, root)
-    shares = Shares(levels, levels.largest)
-    inside = schedule(REDUCE, p, shares.n_chunks, [shares.reduced(), shares.gathered()])
-    between = levels.among_leaders(finer(binomial_up(levels.groups), shares.n_chunks))
-    return relabel(concat(REDUCE, inside, between), levels.rank_of, root=root)
+    levels = Hierarchy.of(p, group, root)
+    shares = MultiLeader(levels, levels.max_group_size)
+    inside = make_schedule(
+        REDUCE, p, shares.n_chunks, [shares.reduce_to_leaders(), shares.gather_from_leaders()]
+    )
+    between = levels.among_leaders(split_chunks(binomial_reduce(levels.n_groups), shares.n_chunks))
+    return relabel(concat(REDUCE, inside, between), levels.rank_of_role, root=root)
 
 
 @algorithm(ALLREDUCE, "shared_memory")
-def to_all(p: int, group: int = 4) -> Schedule:
+def shared_memory_allreduce(p: int, group: int = 4) -> Schedule:
     """Every rank of a group reduces its share of all its peers' buffers and reads their shares.
 
     With several groups the shares are collected at the leaders, which combine them by halving and
@@ -43,15 +45,21 @@ def to_all(p: int, group: int = 4) -> Schedule:
     two, at least 2 (1 + log2 G) alpha + 2 (g-1)/g m beta + (G-1)/G m (2 beta + gamma) more
     Source: J. Hashmi et al., IPDPS 2018 (XPMEM); formula derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, group)
-    between = allreduce.rabenseifner(levels.groups)
-    shares = Shares(levels, levels.largest, between.n_chunks)
+    levels = Hierarchy.of(p, group)
+    between = allreduce.rabenseifner(levels.n_groups)
+    shares = MultiLeader(levels, levels.max_group_size, between.n_chunks)
     n_chunks = shares.n_chunks
-    if levels.groups == 1:
-        return schedule(ALLREDUCE, p, n_chunks, [shares.reduced(), shares.given_back()])
+    if levels.n_groups == 1:
+        return make_schedule(
+            ALLREDUCE, p, n_chunks, [shares.reduce_to_leaders(), shares.broadcast_from_leaders()]
+        )
     return concat(
         ALLREDUCE,
-        schedule(ALLREDUCE, p, n_chunks, [shares.reduced(), shares.gathered()]),
-        levels.among_leaders(finer(between, shares.parts)),
-        schedule(ALLREDUCE, p, n_chunks, [shares.scattered(), shares.given_back()]),
+        make_schedule(
+            ALLREDUCE, p, n_chunks, [shares.reduce_to_leaders(), shares.gather_from_leaders()]
+        ),
+        levels.among_leaders(split_chunks(between, shares.n_parts)),
+        make_schedule(
+            ALLREDUCE, p, n_chunks, [shares.scatter_to_leaders(), shares.broadcast_from_leaders()]
+        ),
     )

@@ -14,16 +14,16 @@ from itertools import zip_longest
 import numpy as np
 
 from tuner.algorithms import allreduce, bcast, reduce, rings, trees
-from tuner.algorithms.hierarchy import Levels
-from tuner.algorithms.registry import algorithm, segments
-from tuner.algorithms.round_columns import column, together
+from tuner.algorithms.hierarchy import Hierarchy
+from tuner.algorithms.registry import algorithm, count_segments
+from tuner.algorithms.round_columns import column, merge_rounds
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, concat, relabel
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 
 
-@algorithm(BCAST, "knomial_staged", needs="gpu")
+@algorithm(BCAST, "knomial_staged", requires="gpu")
 def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) -> Schedule:
     """Copied to the host, down a k-nomial tree of host copies, copied to each device.
 
@@ -34,12 +34,12 @@ def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) ->
     Source: A. A. Awan et al., MVAPICH2-GDR (arXiv 1707.09414); docs/cost-formulas.md
     """
     tree = trees.knomial(p, radix)
-    levels = Levels.of(p, p, root)
-    whole = levels.overlapped(_down(tree), segments(nbytes, segment))
-    return relabel(whole, levels.rank_of, root=root)
+    levels = Hierarchy.of(p, p, root)
+    whole = levels.pipeline_segments(_staged_broadcast(tree), count_segments(nbytes, segment))
+    return relabel(whole, levels.rank_of_role, root=root)
 
 
-@algorithm(ALLREDUCE, "recursive_doubling_staged", needs="gpu")
+@algorithm(ALLREDUCE, "recursive_doubling_staged", requires="gpu")
 def recursive_doubling(p: int, copies: int = 1) -> Schedule:
     """Copied to the host, recursive doubling there, the result copied to the device.
 
@@ -48,10 +48,10 @@ def recursive_doubling(p: int, copies: int = 1) -> Schedule:
     Cost: (1 + c) h + log2 p (alpha + m (beta + gamma)), c copies, p a power of two
     Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
     """
-    return through_host(allreduce.recursive_doubling(p), copies)
+    return stage_through_host(allreduce.recursive_doubling(p), copies)
 
 
-@algorithm(ALLREDUCE, "rabenseifner_staged", needs="gpu")
+@algorithm(ALLREDUCE, "rabenseifner_staged", requires="gpu")
 def rabenseifner(p: int, copies: int = 1) -> Schedule:
     """Copied to the host, recursive halving and doubling there, the result copied to the device.
 
@@ -60,10 +60,10 @@ def rabenseifner(p: int, copies: int = 1) -> Schedule:
     Cost: (1 + c) h + 2 log2 p alpha + (p-1)/p m (2 beta + gamma), c copies, p a power of two
     Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
     """
-    return through_host(allreduce.rabenseifner(p), copies)
+    return stage_through_host(allreduce.rabenseifner(p), copies)
 
 
-@algorithm(ALLREDUCE, "ring_staged", needs="gpu")
+@algorithm(ALLREDUCE, "ring_staged", requires="gpu")
 def ring(p: int, copies: int = 1) -> Schedule:
     """Copied to the host, a ring there, the result copied to the device.
 
@@ -74,14 +74,14 @@ def ring(p: int, copies: int = 1) -> Schedule:
     """
 
     def inside() -> Iterator[Round]:
-        yield from rings.scattering(p, 1, p)
-        yield from rings.gathering(p, 1, p)
+        yield from rings.reduce_scatter_rounds(p, 1, p)
+        yield from rings.allgather_rounds(p, 1, p)
 
-    return _copied(Schedule(ALLREDUCE, p, p, inside), copies)
+    return _with_host_copies(Schedule(ALLREDUCE, p, p, inside), copies)
 
 
-@algorithm(ALLREDUCE, "central_staged", needs="gpu")
-def central(p: int) -> Schedule:
+@algorithm(ALLREDUCE, "central_staged", requires="gpu")
+def linear_reduce_bcast(p: int) -> Schedule:
     """Copied to the host, gathered and combined at rank 0, broadcast binomially, copied back.
 
     What a training program without collectives on devices does with its gradients; the division
@@ -91,20 +91,20 @@ def central(p: int) -> Schedule:
     Source: SHM-Learn-Dist; formula derived in docs/cost-formulas.md
     """
     combined = concat(ALLREDUCE, reduce.linear(p, 0), bcast.binomial(p, 0, 0))
-    return through_host(combined, 1)
+    return stage_through_host(combined, 1)
 
 
-def through_host(part: Schedule, copies: int) -> Schedule:
+def stage_through_host(part: Schedule, copies: int) -> Schedule:
     """`part`, an allreduce that uses no scratch, on host copies of everybody's buffer.
 
     copies      how often a buffer is copied to the host; all but one of them are of no use
     """
     n = part.n_chunks
-    inside = replace(part, make=lambda: (_in_scratch(r, n) for r in part.rounds()))
-    return _copied(inside, copies)
+    inside = replace(part, make_rounds=lambda: (_shift_to_scratch(r, n) for r in part.rounds()))
+    return _with_host_copies(inside, copies)
 
 
-def _copied(part: Schedule, copies: int) -> Schedule:
+def _with_host_copies(part: Schedule, copies: int) -> Schedule:
     """`part`, which works in scratch, between copies of everybody's buffer to it and from it."""
     if part.p == 1:
         return part
@@ -116,10 +116,10 @@ def _copied(part: Schedule, copies: int) -> Schedule:
         yield from part.rounds()
         yield Round.of(rank, rank, n, 0, count=n)
 
-    return replace(part, make=make, staged=True)
+    return replace(part, make_rounds=make, staged=True)
 
 
-def _down(tree: trees.Tree) -> Schedule:
+def _staged_broadcast(tree: trees.Tree) -> Schedule:
     """One chunk from rank 0's buffer to all buffers, through scratch.
 
     A rank copies what has arrived to its buffer in the round in which it passes it on.
@@ -131,15 +131,15 @@ def _down(tree: trees.Tree) -> Schedule:
         if p == 1:
             return
         yield Round.of(0, 0, 0, 1)
-        first, *others = (_in_scratch(r, 1) for r in trees.broadcast(tree, 1).rounds())
+        first, *others = (_shift_to_scratch(r, 1) for r in trees.broadcast(tree, 1).rounds())
         yield first
         for ranks, r in zip_longest(arrived, others):
             copies = Round.of(ranks, ranks, 1, 0)
-            yield together([copies, r]) if r else copies
+            yield merge_rounds([copies, r]) if r else copies
 
     return Schedule(BCAST, p, 1, make, staged=True)
 
 
-def _in_scratch(r: Round, n_chunks: int) -> Round:
-    first, into = column(r.first + n_chunks), column(r.into + n_chunks)
+def _shift_to_scratch(r: Round, n_chunks: int) -> Round:
+    first, into = column(r.src_chunk + n_chunks), column(r.dst_chunk + n_chunks)
     return Round(r.src, r.dst, first, into, r.count, r.reduce)

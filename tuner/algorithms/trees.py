@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.algorithms.power_of_two import in_rank_order
+from tuner.algorithms.power_of_two import rank_ordered_reduction
 from tuner.algorithms.round_columns import column
 from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
@@ -79,7 +79,7 @@ def knomial(p: int, radix: int) -> Tree:
     return children
 
 
-def in_order(p: int, shift: int = 0) -> Tree:
+def in_order_tree(p: int, shift: int = 0) -> Tree:
     """Rank 0 above a binary tree of the others, numbered from left to right.
 
     Rank v has place v + shift. Odd places are leaves; the parent of a place is the nearest one
@@ -121,33 +121,33 @@ class Hops(NamedTuple):
     dst: IntArray
     reduce: IntArray
     delay: IntArray
-    first: IntArray
+    first_chunk: IntArray
 
     @property
-    def rounds(self) -> int:
+    def n_rounds(self) -> int:
         """How many rounds one segment takes."""
         return int(self.delay.max(initial=-1)) + 1
 
-    def later(self, rounds: int) -> Hops:
+    def delayed(self, rounds: int) -> Hops:
         """The same after a number of rounds."""
         return self._replace(delay=self.delay + rounds)
 
-    def backwards(self, reduce: IntArray | int) -> Hops:
+    def time_reversed(self, reduce: IntArray | int) -> Hops:
         """The same turned round in time and direction, with this reduction."""
         kinds = np.zeros_like(self.reduce) + reduce
-        return Hops(self.dst, self.src, kinds, self.rounds - 1 - self.delay, self.first)
+        return Hops(self.dst, self.src, kinds, self.n_rounds - 1 - self.delay, self.first_chunk)
 
-    def of_chunks(self, first: int) -> Hops:
+    def with_chunk_offset(self, first: int) -> Hops:
         """The same with segment 0 in another chunk."""
-        return self._replace(first=self.first + first)
+        return self._replace(first_chunk=self.first_chunk + first)
 
 
-def join(*parts: Hops) -> Hops:
+def concat_hops(*parts: Hops) -> Hops:
     """All of them at once."""
     return Hops(*(np.concatenate(same) for same in zip(*parts, strict=True)))
 
 
-def downward(children: Tree) -> Hops:
+def broadcast_hops(children: Tree) -> Hops:
     """From the root to the leaves; a rank serves its children in the tree's order."""
     depth = np.array(depths(children))
     parent = np.array([v for v, served in enumerate(children) for _ in served], dtype=int)
@@ -156,22 +156,24 @@ def downward(children: Tree) -> Hops:
     return Hops(parent, child, none + NO_REDUCTION, depth[parent], none)
 
 
-def upward(children: Tree) -> Hops:
+def reduction_hops(children: Tree) -> Hops:
     """From the leaves to the root; a rank takes its arrivals in ascending rank order.
 
     So a tree whose subtrees are runs of consecutive ranks keeps the order of the operands.
     """
-    down = downward(children)
+    down = broadcast_hops(children)
     parent, child, _, depth, none = (part[np.argsort(down.dst)] for part in down)
-    return Hops(child, parent, in_rank_order(child, parent), depth.max(initial=0) - depth, none)
+    return Hops(
+        child, parent, rank_ordered_reduction(child, parent), depth.max(initial=0) - depth, none
+    )
 
 
-def pipelined(
+def pipelined_schedule(
     collective: Collective,
     p: int,
     n_chunks: int,
     hops: Hops,
-    segments: int,
+    n_segments: int,
     root: int = 0,
     period: int = 1,
 ) -> Schedule:
@@ -187,34 +189,38 @@ def pipelined(
         lanes.append(lane._replace(delay=lane.delay // period))
 
     def make() -> Iterator[Round]:
-        for side_by_side in zip_longest(*(_stream(lane, segments) for lane in lanes)):
+        for side_by_side in zip_longest(*(_pipeline_rounds(lane, n_segments) for lane in lanes)):
             yield from (r for r in side_by_side if r is not None)
 
     return Schedule(collective, p, n_chunks, make, root=root)
 
 
-def _stream(hops: Hops, segments: int) -> Iterator[Round]:
+def _pipeline_rounds(hops: Hops, n_segments: int) -> Iterator[Round]:
     """The rounds of a pipeline in which segments are one round apart."""
     hops = Hops(*(part[np.argsort(hops.delay, kind="stable")] for part in hops))
     src, dst, reduce, one = (column(part) for part in (*hops[:3], np.ones_like(hops.src)))
-    chunk = hops.first - hops.delay
-    bounds = np.searchsorted(hops.delay, np.arange(hops.rounds + 1)).tolist()
+    chunk = hops.first_chunk - hops.delay
+    bounds = np.searchsorted(hops.delay, np.arange(hops.n_rounds + 1)).tolist()
     rows, shared = slice(0, len(src)), (src, dst, one, reduce)
-    for t in range(segments + hops.rounds - 1):
-        now = slice(bounds[max(0, t - segments + 1)], bounds[min(t + 1, hops.rounds)])
+    for t in range(n_segments + hops.n_rounds - 1):
+        now = slice(bounds[max(0, t - n_segments + 1)], bounds[min(t + 1, hops.n_rounds)])
         if now != rows:
             rows, shared = now, (src[now], dst[now], one[now], reduce[now])
         first = column(chunk[now] + t)
         yield Round(shared[0], shared[1], first, first, shared[2], shared[3])
 
 
-def broadcast(children: Tree, segments: int, root: int = 0) -> Schedule:
+def broadcast(children: Tree, n_segments: int, root: int = 0) -> Schedule:
     """The root sends `segments` chunks down the tree, pipelined: rounds segments + height - 1."""
     p = len(children)
-    return pipelined(Collective.BCAST, p, segments, downward(children), segments, root)
+    return pipelined_schedule(
+        Collective.BCAST, p, n_segments, broadcast_hops(children), n_segments, root
+    )
 
 
-def reduction(children: Tree, segments: int, root: int = 0) -> Schedule:
+def reduction(children: Tree, n_segments: int, root: int = 0) -> Schedule:
     """`segments` chunks flow up the tree, pipelined, and are reduced at each stop."""
     p = len(children)
-    return pipelined(Collective.REDUCE, p, segments, upward(children), segments, root)
+    return pipelined_schedule(
+        Collective.REDUCE, p, n_segments, reduction_hops(children), n_segments, root
+    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner.algorithms import allreduce
-from tuner.algorithms.hierarchy import Levels
-from tuner.algorithms.multi_leader import Shares
-from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.hierarchy import Hierarchy
+from tuner.algorithms.multi_leader import MultiLeader
+from tuner.algorithms.registry import algorithm, count_segments
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
 
@@ -24,16 +24,16 @@ def ring(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
     Cost: 2 (g+G-2) alpha + (1 - 1/p) m (2 beta + gamma) unsegmented, p = g G, groups of g ranks
     Source: derived in docs/cost-formulas.md; the two levels: Horovod's hierarchical allreduce
     """
-    levels = Levels.of(p, group)
-    shares = Shares(levels, levels.largest, levels.groups)
+    levels = Hierarchy.of(p, group)
+    shares = MultiLeader(levels, levels.max_group_size, levels.n_groups)
 
     def make() -> Iterator[Round]:
-        yield from shares.reduced_in_rings()
-        yield from shares.between(allreduce.ring(levels.groups))
-        yield from shares.given_back_in_rings()
+        yield from shares.ring_reduce_scatter()
+        yield from shares.among_leaders(allreduce.ring(levels.n_groups))
+        yield from shares.ring_allgather()
 
     whole = Schedule(ALLREDUCE, p, shares.n_chunks, make)
-    return levels.overlapped(whole, segments(nbytes, segment))
+    return levels.pipeline_segments(whole, count_segments(nbytes, segment))
 
 
 @algorithm(ALLREDUCE, "two_level_recursive_doubling")
@@ -46,12 +46,12 @@ def recursive_doubling(p: int, nbytes: int, group: int = 4, segment: int = 0) ->
     G groups of g ranks, G a power of two
     Source: derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, group)
-    return _direct(
+    levels = Hierarchy.of(p, group)
+    return _multi_leader_allreduce(
         levels,
-        levels.largest,
-        allreduce.recursive_doubling(levels.groups),
-        segments(nbytes, segment),
+        levels.max_group_size,
+        allreduce.recursive_doubling(levels.n_groups),
+        count_segments(nbytes, segment),
     )
 
 
@@ -63,9 +63,12 @@ def rabenseifner(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Sched
     ranks, G a power of two
     Source: derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, group)
-    return _direct(
-        levels, levels.largest, allreduce.rabenseifner(levels.groups), segments(nbytes, segment)
+    levels = Hierarchy.of(p, group)
+    return _multi_leader_allreduce(
+        levels,
+        levels.max_group_size,
+        allreduce.rabenseifner(levels.n_groups),
+        count_segments(nbytes, segment),
     )
 
 
@@ -83,20 +86,24 @@ def multi_leader(
     l leaders, G a power of two
     Source: SALaR (CLUSTER 2018); formulas derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, group)
-    between = allreduce.rabenseifner(levels.groups)
-    return _direct(levels, min(leaders, levels.largest), between, segments(nbytes, segment))
+    levels = Hierarchy.of(p, group)
+    between = allreduce.rabenseifner(levels.n_groups)
+    return _multi_leader_allreduce(
+        levels, min(leaders, levels.max_group_size), between, count_segments(nbytes, segment)
+    )
 
 
-def _direct(levels: Levels, parts: int, between: Schedule, number: int) -> Schedule:
+def _multi_leader_allreduce(
+    levels: Hierarchy, n_parts: int, between: Schedule, n_segments: int
+) -> Schedule:
     """`number` segments of `parts` parts, which `between` combines between the groups."""
-    shares = Shares(levels, parts, between.n_chunks)
-    reduced, given_back = shares.reduced(), shares.given_back()
+    shares = MultiLeader(levels, n_parts, between.n_chunks)
+    reduced, given_back = shares.reduce_to_leaders(), shares.broadcast_from_leaders()
 
     def make() -> Iterator[Round]:
         yield reduced
-        yield from shares.between(between)
+        yield from shares.among_leaders(between)
         yield given_back
 
     whole = Schedule(ALLREDUCE, levels.p, shares.n_chunks, make)
-    return levels.overlapped(whole, number)
+    return levels.pipeline_segments(whole, n_segments)

@@ -18,18 +18,22 @@ from anyio import to_thread
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner import db
-from tuner.api.http_limits import Buckets
+from tuner.api.http_limits import RateLimiter
 from tuner.api.problems import Problem
 from tuner.api.settings import Settings, is_loopback
-from tuner.base.units import format_moment
+from tuner.base.units import format_timestamp
 
 log = logging.getLogger(__name__)
 READ, SUBMIT, PUBLISH = db.SCOPES
-PUBLIC = ("/v1/health", "/v1/ready", "/openapi.json")  # for probes and for whoever writes a client
-PUBLISHING = ("/v1/tables", "/v1/publications", "/v1/publications/rollback")
-QUERIES = ("/v1/select",)  # a POST that changes nothing
-REMEMBERED = 2.0  # seconds until a revoked token is noticed
-MOST_REMEMBERED = 10_000  # tokens
+PUBLIC_PATHS = (
+    "/v1/health",
+    "/v1/ready",
+    "/openapi.json",
+)  # for probes and for whoever writes a client
+PUBLISH_PATHS = ("/v1/tables", "/v1/publications", "/v1/publications/rollback")
+READ_ONLY_POST_PATHS = ("/v1/select",)  # a POST that changes nothing
+TOKEN_CACHE_S = 2.0  # seconds until a revoked token is noticed
+MAX_CACHED_TOKENS = 10_000  # tokens
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,13 @@ class Client:
     has_token: bool = False
 
 
-def scope_needed(method: str, path: str) -> str | None:
+def required_scope(method: str, path: str) -> str | None:
     """The scope for a request, None where everybody may; unknown paths need one too."""
-    if path in PUBLIC:
+    if path in PUBLIC_PATHS:
         return None
-    if method in ("GET", "HEAD") or path in QUERIES:
+    if method in ("GET", "HEAD") or path in READ_ONLY_POST_PATHS:
         return READ
-    return PUBLISH if path in PUBLISHING else SUBMIT
+    return PUBLISH if path in PUBLISH_PATHS else SUBMIT
 
 
 def client_of(scope: Scope) -> Client:
@@ -56,21 +60,21 @@ def client_of(scope: Scope) -> Client:
     return client
 
 
-class Tokens:
+class TokenCache:
     """What tokens may do, asked of the database at most every two seconds per token."""
 
     def __init__(self, engine: db.Engine) -> None:
         self._engine = engine
-        self._known: dict[str, tuple[Client, float]] = {}  # token -> (who, until when)
+        self._cache: dict[str, tuple[Client, float]] = {}  # token -> (who, until when)
 
-    def remembered(self, token: str) -> Client | None:
+    def cached(self, token: str) -> Client | None:
         """The client of a token that was good a moment ago."""
-        known = self._known.get(token)
+        known = self._cache.get(token)
         return known[0] if known and time.monotonic() < known[1] else None
 
-    async def client(self, token: str) -> Client:
+    async def authenticate(self, token: str) -> Client:
         """Raises Problem: 401 for an unknown or revoked token, 503 while nobody can tell."""
-        client = self.remembered(token)
+        client = self.cached(token)
         if client is None:
             try:
                 found = await to_thread.run_sync(db.check_token, self._engine, token)
@@ -80,49 +84,49 @@ class Tokens:
             if found is None:
                 raise Problem(401, "this token is unknown or revoked; ask the operator for another")
             if found.expires_at is not None and found.expired:
-                since = format_moment(found.expires_at)
+                since = format_timestamp(found.expires_at)
                 raise Problem(
                     401, f"the token {found.name} expired at {since}; ask the operator for another"
                 )
             client = Client(found.name, frozenset(found.scopes), has_token=True)
-            if len(self._known) >= MOST_REMEMBERED:
-                self._known.clear()
-            self._known[token] = (client, time.monotonic() + _memory(found.expires_at))
+            if len(self._cache) >= MAX_CACHED_TOKENS:
+                self._cache.clear()
+            self._cache[token] = (client, time.monotonic() + _cache_seconds(found.expires_at))
         return client
 
 
-def _memory(expires_at: datetime | None) -> float:
+def _cache_seconds(expires_at: datetime | None) -> float:
     """Return for how many seconds a token that is good now need not be looked up again."""
     if expires_at is None:
-        return REMEMBERED
-    return min(REMEMBERED, (expires_at - datetime.now(UTC)).total_seconds())
+        return TOKEN_CACHE_S
+    return min(TOKEN_CACHE_S, (expires_at - datetime.now(UTC)).total_seconds())
 
 
-class Access:
+class AccessMiddleware:
     """Lets a request in, with its client, or answers it with the reason why not."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, tokens: Tokens) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, tokens: TokenCache) -> None:
         self.app = app
         self.is_open = settings.is_open
-        self.buckets = Buckets(settings.rate)
+        self.rate_limiter = RateLimiter(settings.rate)
         self.tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         if scope["type"] == "http":
             try:
-                scope.setdefault("state", {})["client"] = await self._admitted(scope)
+                scope.setdefault("state", {})["client"] = await self._authorize(scope)
             except Problem as problem:
                 await problem.response(scope["path"])(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
-    async def _admitted(self, scope: Scope) -> Client:
+    async def _authorize(self, scope: Scope) -> Client:
         headers = dict(scope["headers"])
         if self.is_open:
             _require_local(headers)
-        client = await self._client(scope, headers.get(b"authorization"))
-        needed = scope_needed(scope["method"], scope["path"])
+        client = await self._identify_client(scope, headers.get(b"authorization"))
+        needed = required_scope(scope["method"], scope["path"])
         if needed is not None and needed not in client.scopes:
             require_token = not client.scopes
             raise Problem(
@@ -133,18 +137,18 @@ class Access:
             )
         return client
 
-    async def _client(self, scope: Scope, authorization: bytes | None) -> Client:
+    async def _identify_client(self, scope: Scope, authorization: bytes | None) -> Client:
         """Counts the request for the token, or for the address until the token is known."""
         address = (scope.get("client") or ("",))[0]
         if authorization is None:
-            self.buckets.take(address)
+            self.rate_limiter.consume(address)
             return Client(address, frozenset(db.SCOPES if self.is_open else ()))
         kind, _, token = authorization.decode("latin-1").partition(" ")
         if kind.lower() != "bearer" or not token:
             raise Problem(401, "write the header as Authorization: Bearer TOKEN")
-        known = self.tokens.remembered(token)
-        self.buckets.take(f"token {known.name}" if known else address)
-        return known or await self.tokens.client(token)
+        known = self.tokens.cached(token)
+        self.rate_limiter.consume(f"token {known.name}" if known else address)
+        return known or await self.tokens.authenticate(token)
 
 
 def _require_local(headers: dict[bytes, bytes]) -> None:

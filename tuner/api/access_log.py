@@ -18,15 +18,15 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.base.errors import InputError
-from tuner.base.units import format_moment
-from tuner.db.tokens import PREFIX
+from tuner.base.units import format_timestamp
+from tuner.db.tokens import TOKEN_PREFIX
 
 log = logging.getLogger(__name__)
 STDERR = "-"
-LONGEST_PATH = 2000  # characters that are logged
-REQUEST_ID = b"x-request-id"
-_SOUND_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
-_TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{20,}}")
+MAX_PATH_CHARACTERS = 2000  # characters that are logged
+REQUEST_ID_HEADER = b"x-request-id"
+_VALID_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_TOKEN = re.compile(rf"{TOKEN_PREFIX}[A-Za-z0-9_-]{{20,}}")
 
 
 class AccessLogMiddleware:
@@ -72,18 +72,18 @@ class _Request:
     def count(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message["headers"], (REQUEST_ID, self.id.encode())]
+            message["headers"] = [*message["headers"], (REQUEST_ID_HEADER, self.id.encode())]
         else:
             self.nbytes += len(message.get("body", b""))
 
     def record(self, parameters: frozenset[str]) -> dict[str, Any]:
         client = self.scope["state"].get("client")
         return {
-            "time": format_moment(self.time, "milliseconds"),
+            "time": format_timestamp(self.time, "milliseconds"),
             "client": (self.scope.get("client") or ("",))[0],
             "token": client.name if client is not None and client.has_token else None,
             "method": self.scope["method"],
-            "path": _shown_path(self.scope, parameters),
+            "path": _redacted_path(self.scope, parameters),
             "status": self.status,
             "bytes": self.nbytes,
             "ms": round((time.perf_counter() - self.begun) * 1e3, 3),
@@ -115,11 +115,13 @@ def access_logger(target: str) -> logging.Logger:
     Raises InputError where it cannot write.
     """
     logger = logging.Logger("tuner.access", logging.INFO)
-    logger.addHandler(logging.StreamHandler(sys.stderr) if target == STDERR else _opened(target))
+    logger.addHandler(
+        logging.StreamHandler(sys.stderr) if target == STDERR else _open_log_file(target)
+    )
     return logger
 
 
-def _opened(target: str) -> _LogFile:
+def _open_log_file(target: str) -> _LogFile:
     try:
         return _LogFile(target, encoding="utf-8")
     except OSError as reason:
@@ -131,14 +133,14 @@ def _opened(target: str) -> _LogFile:
 
 def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
-        if name == REQUEST_ID and _SOUND_ID.fullmatch(value):
+        if name == REQUEST_ID_HEADER and _VALID_ID.fullmatch(value):
             sent = str(value, "ascii")
             if not _TOKEN.search(sent):
                 return sent
     return uuid.uuid4().hex
 
 
-def _shown_path(scope: Scope, parameters: frozenset[str]) -> str:
+def _redacted_path(scope: Scope, parameters: frozenset[str]) -> str:
     """Return path and query without what may be secret: values of parameters that the API does not
     have, and whatever looks like a token.
     """
@@ -147,7 +149,7 @@ def _shown_path(scope: Scope, parameters: frozenset[str]) -> str:
     if query:
         shown = [(name, value) if name in parameters else ("***", "***") for name, value in query]
         path += "?" + urlencode(shown, safe="*/:")
-    return _TOKEN.sub("***", path)[:LONGEST_PATH]
+    return _TOKEN.sub("***", path)[:MAX_PATH_CHARACTERS]
 
 
 def _query_parameters(document: Mapping[str, Any]) -> frozenset[str]:

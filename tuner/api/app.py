@@ -13,24 +13,24 @@ from starlette.middleware import Middleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from tuner.api import problems
-from tuner.api.access import Access
+from tuner.api.access import AccessMiddleware
 from tuner.api.access_log import AccessLogMiddleware, access_logger
-from tuner.api.head_requests import Heads
-from tuner.api.http_limits import BodyLimit, LimitOf
-from tuner.api.memory_cache import Shortcut
-from tuner.api.metrics import Counted
-from tuner.api.openapi import Described
+from tuner.api.head_requests import HeadMiddleware
+from tuner.api.http_limits import BodyLimitMiddleware, LimitForPath
+from tuner.api.memory_cache import CachedResponseMiddleware
+from tuner.api.metrics import MetricsMiddleware
+from tuner.api.openapi import DescribedApp
 from tuner.api.routes import ROUTERS, clusters, jobs, measurements, predictions, publications
-from tuner.api.service import Service, Serving
+from tuner.api.service import Service, ServiceDep
 from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
 
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Allocations between two garbage collections, and how many there are for each of the next older
 # generation. Full ones are rare: with a large table they take 0.2 s, and tables hold no cycles.
-COLLECTIONS = (20_000, 10, 1000)
-SMALL_BODY = 256 << 10  # bytes, of what never is larger and is parsed by the event loop
-SMALL_BODIES = tuple(
+GC_THRESHOLDS = (20_000, 10, 1000)
+MAX_SMALL_BODY_BYTES = 256 << 10  # bytes, of what never is larger and is parsed by the event loop
+SMALL_BODY_PREFIXES = tuple(
     router.prefix
     for router in (clusters.router, jobs.router, predictions.router, publications.router)
 )
@@ -38,15 +38,15 @@ SMALL_BODIES = tuple(
 
 def create_app(settings: Settings) -> FastAPI:
     """Open the database and make the application; raises InputError when that fails."""
-    service = Service.of(settings, WorkerPool())
-    service.published.refresh()
-    app = application(
+    service = Service.from_settings(settings, WorkerPool())
+    service.published_tables.refresh()
+    app = build_app(
         service,
-        Middleware(Counted, metrics=service.metrics),
-        Middleware(Access, settings=settings, tokens=service.tokens),
-        Middleware(BodyLimit, limit_of=_limit_of(settings)),
-        Middleware(Heads),
-        Middleware(Shortcut, service=service),
+        Middleware(MetricsMiddleware, metrics=service.metrics),
+        Middleware(AccessMiddleware, settings=settings, tokens=service.tokens),
+        Middleware(BodyLimitMiddleware, limit_of=_body_limit_for_path(settings)),
+        Middleware(HeadMiddleware),
+        Middleware(CachedResponseMiddleware, service=service),
     )
     if settings.access_log is not None:
         app.add_middleware(
@@ -57,42 +57,44 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def application(service: Service, *middleware: Middleware) -> FastAPI:
+def build_app(service: Service, *middleware: Middleware) -> FastAPI:
     """Make the application alone, as workers need it, or with what comes before it."""
-    app = Described(
+    app = DescribedApp(
         lifespan=_lifespan, openapi_url=None, redirect_slashes=False, middleware=middleware
     )
     app.state.service = service
-    problems.install(app)
+    problems.install_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
-    app.add_api_route("/openapi.json", _description, include_in_schema=False)
+    app.add_api_route("/openapi.json", _openapi_document, include_in_schema=False)
     app.add_api_route(
         "/metrics",
         _metrics,
         tags=["service"],
         response_class=Response,
-        responses=problems.documented(also=problems.text("text/plain")),
+        responses=problems.problem_responses(
+            extra_responses=problems.text_response_docs("text/plain")
+        ),
     )
     return app
 
 
-def _description(request: Request) -> JSONResponse:
+def _openapi_document(request: Request) -> JSONResponse:
     """Itself not described."""
     return JSONResponse(request.app.openapi())
 
 
-def _metrics(service: Serving) -> Response:
+def _metrics(service: ServiceDep) -> Response:
     """Counters and gauges for Prometheus."""
-    return Response(service.metrics.text(), media_type=METRICS_TYPE)
+    return Response(service.metrics.text(), media_type=METRICS_MEDIA_TYPE)
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Keeps what is published up to date while the application runs."""
-    watching = asyncio.create_task(app.state.service.watch())
+    watching = asyncio.create_task(app.state.service.watch_publications())
     gc.freeze()  # what is there now stays: no collection need look at it again
-    gc.set_threshold(*COLLECTIONS)
+    gc.set_threshold(*GC_THRESHOLDS)
     yield
     watching.cancel()
     with suppress(asyncio.CancelledError):
@@ -101,11 +103,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.service.engine.dispose()
 
 
-def _limit_of(settings: Settings) -> LimitOf:
+def _body_limit_for_path(settings: Settings) -> LimitForPath:
     def limit(path: str) -> int:
         if path == measurements.router.prefix:
             return settings.measurements_limit
-        is_small = path.startswith(SMALL_BODIES)
-        return min(SMALL_BODY, settings.body_limit) if is_small else settings.body_limit
+        is_small = path.startswith(SMALL_BODY_PREFIXES)
+        return min(MAX_SMALL_BODY_BYTES, settings.body_limit) if is_small else settings.body_limit
 
     return limit

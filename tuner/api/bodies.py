@@ -8,18 +8,18 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from tuner.api.schemas import storable
+from tuner.api.schemas import check_storable
 from tuner.base.errors import InputError
 
 
-async def _raw(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     return await request.body()
 
 
-Raw = Annotated[bytes, Depends(_raw)]
+RawBody = Annotated[bytes, Depends(_read_body)]
 
 
-def accepts(examples: Mapping[str, Any]) -> dict[str, Any]:
+def request_body_docs(examples: Mapping[str, Any]) -> dict[str, Any]:
     """The OpenAPI description of such a body: media type -> an example, or None."""
     return {
         "requestBody": {
@@ -37,7 +37,7 @@ def accepts(examples: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def text_of(body: bytes) -> str:
+def decode_body(body: bytes) -> str:
     """Raises InputError for what is no text."""
     try:
         text = body.decode("utf-8")
@@ -48,11 +48,11 @@ def text_of(body: bytes) -> str:
     return text
 
 
-def record_of(body: bytes) -> Any:
+def parse_json_body(body: bytes) -> Any:
     """The JSON value of a body; raises InputError for anything else, and for what no database can
     hold.
     """
     try:
-        return storable(json.loads(text_of(body)))
+        return check_storable(json.loads(decode_body(body)))
     except (ValueError, RecursionError) as reason:
         raise InputError(f"the body is not JSON that can be used: {reason}") from None

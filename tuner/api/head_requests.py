@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-class Heads:
+class HeadMiddleware:
     """Asks the application as if for GET and leaves the body out."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -11,31 +11,31 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.api.problems import Problem
 from tuner.base.units import format_size
 
-MOST_CLIENTS = 10_000  # that are remembered; with more, those that have been idle are forgotten
-MOST_DIGITS = 18  # of a Content-Length; a longer one is refused unread
-BURST = 2.0  # seconds of the rate that a client may save up
-PATIENCE = 30.0  # seconds of waiting for the next PIECE of a body, or for its end
-PIECE = 64 << 10  # bytes: a line of 20 kbit/s brings so many in time
+MAX_CLIENTS = 10_000  # that are remembered; with more, those that have been idle are forgotten
+MAX_CONTENT_LENGTH_DIGITS = 18  # of a Content-Length; a longer one is refused unread
+BURST_S = 2.0  # seconds of the rate that a client may save up
+TIMEOUT_S = 30.0  # seconds of waiting for the next PIECE of a body, or for its end
+MIN_BYTES_PER_TIMEOUT = 64 << 10  # bytes: a line of 20 kbit/s brings so many in time
 
-LimitOf = Callable[[str], int]  # path -> bytes
+LimitForPath = Callable[[str], int]  # path -> bytes
 
 
-class Buckets:
-    """A token bucket per client: `rate` requests per second, `BURST` seconds of them at once."""
+class RateLimiter:
+    """A token bucket per client: `rate` requests per second, `BURST_S` seconds of them at once."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate = rate
-        self._most = max(1.0, rate * BURST)
+        self._capacity = max(1.0, rate * BURST_S)
         self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}  # client -> (requests left, when)
+        self._tokens: dict[str, tuple[float, float]] = {}  # client -> (requests left, when)
 
-    def take(self, client: str) -> None:
+    def consume(self, client: str) -> None:
         """Count one request; raises Problem 429 when the client has none left."""
         if not self.rate:
             return
         now = self._clock()
-        left, when = self._left.get(client, (self._most, now))
-        left = min(self._most, left + (now - when) * self.rate)
+        left, when = self._tokens.get(client, (self._capacity, now))
+        left = min(self._capacity, left + (now - when) * self.rate)
         if left < 1:
             wait = (1 - left) / self.rate
             raise Problem(
@@ -43,77 +43,81 @@ class Buckets:
                 f"more than {self.rate:g} requests per second; try again in {wait:.2f} s",
                 {"Retry-After": str(int(wait) + 1)},
             )
-        if len(self._left) >= MOST_CLIENTS:
-            self._forget(now)
-        self._left[client] = (left - 1, now)
+        if len(self._tokens) >= MAX_CLIENTS:
+            self._drop_full_buckets(now)
+        self._tokens[client] = (left - 1, now)
 
-    def _forget(self, now: float) -> None:
+    def _drop_full_buckets(self, now: float) -> None:
         """Whoever was idle for long enough has a full bucket, like a client never seen."""
-        self._left = {
+        self._tokens = {
             client: (left, when)
-            for client, (left, when) in self._left.items()
-            if left + (now - when) * self.rate < self._most
+            for client, (left, when) in self._tokens.items()
+            if left + (now - when) * self.rate < self._capacity
         }
-        if len(self._left) >= MOST_CLIENTS:
-            self._left.clear()
+        if len(self._tokens) >= MAX_CLIENTS:
+            self._tokens.clear()
 
 
-class BodyLimit:
+class BodyLimitMiddleware:
     """Refuses a body that is announced, or turns out, to be longer than its path allows, and one
     that hardly moves.
     """
 
-    def __init__(self, app: ASGIApp, limit_of: LimitOf) -> None:
+    def __init__(self, app: ASGIApp, limit_of: LimitForPath) -> None:
         self.app = app
-        self.limit_of = limit_of
+        self.limit_for_path = limit_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self.app(scope, receive, send)
             return
-        limit = self.limit_of(scope["path"])
+        limit = self.limit_for_path(scope["path"])
         announced = dict(scope["headers"]).get(b"content-length", b"0")
-        if announced.isdigit() and (len(announced) > MOST_DIGITS or int(announced) > limit):
+        if announced.isdigit() and (
+            len(announced) > MAX_CONTENT_LENGTH_DIGITS or int(announced) > limit
+        ):
             refused = _too_long(limit).response(scope["path"])
             await refused(scope, receive, send)
             return
-        await self.app(scope, _Arriving(receive, limit), send)
+        await self.app(scope, _LimitedReceive(receive, limit), send)
 
 
-class _Arriving:
+class _LimitedReceive:
     """Receives one body. Only waiting for the client counts, not what the service does between."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive = receive
         self._limit = limit
-        self._seen = 0
-        self._piece = 0  # bytes of the present one that are here
-        self._left: float | None = PATIENCE  # seconds for the rest of it; None after the body
+        self._received_bytes = 0
+        self._bytes_since_reset = 0  # bytes of the present one that are here
+        self._seconds_left: float | None = (
+            TIMEOUT_S  # seconds for the rest of it; None after the body
+        )
 
     async def __call__(self) -> Message:
         """ASGI; raises Problem."""
         begun = time.monotonic()
         try:
-            async with asyncio.timeout(self._left):
+            async with asyncio.timeout(self._seconds_left):
                 message = await self._receive()
         except TimeoutError:
             raise _too_slow() from None
-        if self._left is not None:
-            self._left -= time.monotonic() - begun
+        if self._seconds_left is not None:
+            self._seconds_left -= time.monotonic() - begun
             self._count(message)
         return message
 
     def _count(self, message: Message) -> None:
         arrived = len(message.get("body", b""))
-        self._seen += arrived
-        self._piece += arrived
-        if self._seen > self._limit:
+        self._received_bytes += arrived
+        self._bytes_since_reset += arrived
+        if self._received_bytes > self._limit:
             raise _too_long(self._limit)
-        if self._piece >= PIECE:
-            self._piece, self._left = 0, PATIENCE
+        if self._bytes_since_reset >= MIN_BYTES_PER_TIMEOUT:
+            self._bytes_since_reset, self._seconds_left = 0, TIMEOUT_S
         if not message.get("more_body", False):
-            self._left = None
+            self._seconds_left = None
 
 
 def _too_long(limit: int) -> Problem:
@@ -128,7 +132,8 @@ def _too_long(limit: int) -> Problem:
 def _too_slow() -> Problem:
     return Problem(
         408,
-        f"the body hardly moves: {format_size(PIECE)} of it, or its end, must arrive every"
-        f" {PATIENCE:g} s; send it again when the connection is faster",
+        f"the body hardly moves: {format_size(MIN_BYTES_PER_TIMEOUT)} of it, or its end,"
+        " must arrive every"
+        f" {TIMEOUT_S:g} s; send it again when the connection is faster",
         {"Connection": "close"},
     )

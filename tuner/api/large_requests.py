@@ -19,15 +19,15 @@ from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Message, Scope
 
-from tuner.api.access import QUERIES
+from tuner.api.access import READ_ONLY_POST_PATHS
 from tuner.api.service import Service
 from tuner.api.settings import Settings
 from tuner.api.uploads import body_on_disk
 
 log = logging.getLogger(__name__)
-LARGE = 256 << 10  # bytes; less is parsed in a few milliseconds
-ALLOCATIONS = 200_000  # between two garbage collections of a worker: records are large, not cyclic
-_PASSED_ON = (
+MAX_INLINE_BODY_BYTES = 256 << 10  # bytes; less is parsed in a few milliseconds
+GC_THRESHOLD = 200_000  # between two garbage collections of a worker: records are large, not cyclic
+_FORWARDED_SCOPE_KEYS = (
     "type",
     "http_version",
     "method",
@@ -55,15 +55,15 @@ class LargeBodyRoute(APIRoute):
             if service.workers is None or _is_small(request):
                 return await handler(request)
             async with body_on_disk(request) as path:
-                if path.stat().st_size <= LARGE:
-                    return await handler(_replayed(request, path.read_bytes()))
+                if path.stat().st_size <= MAX_INLINE_BODY_BYTES:
+                    return await handler(_with_body(request, path.read_bytes()))
                 sent = await to_thread.run_sync(
                     service.workers.run,
-                    _answer,
+                    _answer_in_worker,
                     service.settings,
-                    _passed_on(request),
+                    _forwarded_scope(request),
                     path,
-                    limiter=service.large_bodies,
+                    limiter=service.large_body_limiter,
                 )
                 return sent.response()
 
@@ -71,7 +71,7 @@ class LargeBodyRoute(APIRoute):
 
 
 @dataclass(frozen=True)
-class _Sent:
+class _WorkerResponse:
     """What the application in the worker sent."""
 
     status: int
@@ -87,11 +87,11 @@ class _Sent:
 def _is_small(request: Request) -> bool:
     """Return whether the body is known to be small, as one that comes in chunks never is."""
     if request.method in ("GET", "HEAD") or "transfer-encoding" not in request.headers:
-        return int(request.headers.get("content-length", 0)) <= LARGE
+        return int(request.headers.get("content-length", 0)) <= MAX_INLINE_BODY_BYTES
     return False
 
 
-def _replayed(request: Request, body: bytes) -> Request:
+def _with_body(request: Request, body: bytes) -> Request:
     """Return the request with a body that was received before."""
 
     async def receive() -> Message:
@@ -100,30 +100,30 @@ def _replayed(request: Request, body: bytes) -> Request:
     return Request(request.scope, receive)
 
 
-def _passed_on(request: Request) -> Scope:
-    scope = {name: request.scope[name] for name in _PASSED_ON if name in request.scope}
+def _forwarded_scope(request: Request) -> Scope:
+    scope = {name: request.scope[name] for name in _FORWARDED_SCOPE_KEYS if name in request.scope}
     return scope | {"state": {"client": request.scope["state"]["client"]}}
 
 
-def _answer(settings: Settings, scope: Scope, path: Path) -> _Sent:
+def _answer_in_worker(settings: Settings, scope: Scope, path: Path) -> _WorkerResponse:
     """Run in a worker: answer one request, whose body is in a file."""
     app = _application(settings)
-    if scope["path"] in QUERIES:
-        app.state.service.notice()
-    return asyncio.run(_asked(app, scope, path))
+    if scope["path"] in READ_ONLY_POST_PATHS:
+        app.state.service.refresh_published()
+    return asyncio.run(_call_app(app, scope, path))
 
 
 @cache
 def _application(settings: Settings) -> FastAPI:
-    from tuner.api.app import application  # which imports the routes, and they this module
+    from tuner.api.app import build_app  # which imports the routes, and they this module
 
-    gc.set_threshold(ALLOCATIONS)
-    app = application(Service.of(settings, workers=None))
+    gc.set_threshold(GC_THRESHOLD)
+    app = build_app(Service.from_settings(settings, workers=None))
     gc.freeze()
     return app
 
 
-async def _asked(app: FastAPI, scope: Scope, path: Path) -> _Sent:
+async def _call_app(app: FastAPI, scope: Scope, path: Path) -> _WorkerResponse:
     sent: list[Message] = []
     body = path.read_bytes()
 
@@ -139,4 +139,4 @@ async def _asked(app: FastAPI, scope: Scope, path: Path) -> _Sent:
         log.exception("%s %s", scope["method"], scope["path"])
     start = next(message for message in sent if message["type"] == "http.response.start")
     pieces = [message.get("body", b"") for message in sent if message is not start]
-    return _Sent(start["status"], start["headers"], b"".join(pieces))
+    return _WorkerResponse(start["status"], start["headers"], b"".join(pieces))

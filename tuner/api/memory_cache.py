@@ -17,10 +17,10 @@ from tuner.api.problems import Problem
 from tuner.api.routes import select, tables
 from tuner.api.service import Service
 
-Answer = Callable[[Service, Request], Response | None]
-ANSWERS: Mapping[str, Answer] = {
-    "/v1/select": select.from_memory,
-    "/v1/tables/published": tables.from_memory,
+CacheHandler = Callable[[Service, Request], Response | None]
+CACHE_HANDLERS: Mapping[str, CacheHandler] = {
+    "/v1/select": select.answer_from_cache,
+    "/v1/tables/published": tables.answer_from_cache,
 }
 
 
@@ -31,10 +31,10 @@ class _Route:
     path: str
 
 
-_ROUTES = {path: _Route(path) for path in ANSWERS}
+_ROUTES = {path: _Route(path) for path in CACHE_HANDLERS}
 
 
-class Shortcut:
+class CachedResponseMiddleware:
     """Tries to answer; leaves everything else to the application."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -43,15 +43,15 @@ class Shortcut:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        response = self._answer(scope) if scope["type"] == "http" else None
+        response = self._cached_response(scope) if scope["type"] == "http" else None
         await (response or self.app)(scope, receive, send)
 
-    def _answer(self, scope: Scope) -> Response | None:
+    def _cached_response(self, scope: Scope) -> Response | None:
         path = scope["path"]
-        if path not in ANSWERS or scope["method"] != "GET":
+        if path not in CACHE_HANDLERS or scope["method"] != "GET":
             return None
         try:
-            response = ANSWERS[path](self.service, Request(scope))
+            response = CACHE_HANDLERS[path](self.service, Request(scope))
         except Problem:
             return None
         scope["route"] = _ROUTES[path]

@@ -22,10 +22,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner import db
 
-SHARED = "PROMETHEUS_MULTIPROC_DIR"  # where several processes of one service keep their counts
-BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)  # s
-UNMATCHED = "unmatched"  # the route of a path that nothing answers to
-METHODS = frozenset({"GET", "HEAD", "POST"})
+MULTIPROCESS_DIR_VARIABLE = (
+    "PROMETHEUS_MULTIPROC_DIR"  # where several processes of one service keep their counts
+)
+LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)  # s
+UNMATCHED_ROUTE = "unmatched"  # the route of a path that nothing answers to
+COUNTED_METHODS = frozenset({"GET", "HEAD", "POST"})
 
 
 class Metrics:
@@ -36,19 +38,19 @@ class Metrics:
         own = CollectorRegistry()
         labels = ("method", "route", "status")
         self.requests = Counter("tuner_requests", "Requests answered.", labels, registry=own)
-        self.seconds = Histogram(
+        self.request_seconds = Histogram(
             "tuner_request_seconds",
             "Seconds until the answer began.",
             ("route",),
             registry=own,
-            buckets=BUCKETS,
+            buckets=LATENCY_BUCKETS_S,
         )
-        self.series = Counter("tuner_ingested_series", "Series stored.", registry=own)
+        self.ingested_series = Counter("tuner_ingested_series", "Series stored.", registry=own)
         self.registry = own
-        if SHARED in os.environ:
+        if MULTIPROCESS_DIR_VARIABLE in os.environ:
             self.registry = CollectorRegistry()
             MultiProcessCollector(self.registry)
-        self.registry.register(_Jobs(engine))
+        self.registry.register(_JobCollector(engine))
 
     def text(self) -> bytes:
         """The exposition format; raises UnavailableError when the database does not answer."""
@@ -56,7 +58,7 @@ class Metrics:
 
 
 @dataclass(frozen=True)
-class _Jobs(Collector):
+class _JobCollector(Collector):
     engine: db.Engine
 
     def describe(self) -> list[Any]:
@@ -66,20 +68,20 @@ class _Jobs(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """One gauge per state."""
         family = GaugeMetricFamily("tuner_jobs", "Jobs by state.", labels=["state"])
-        with db.reading(self.engine) as session:
+        with db.read_session(self.engine) as session:
             for state, number in db.count_jobs(session).items():
                 family.add_metric([state], number)
         yield family
 
 
-class Counted:
+class MetricsMiddleware:
     """Counts every request with the template of its route, which is never what a client chose."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app = app
         self.metrics = metrics
         self._counters: dict[tuple[str, str, int], Counter] = {}
-        self._clocks: dict[str, Histogram] = {}
+        self._histograms: dict[str, Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -102,11 +104,11 @@ class Counted:
                 self._count(scope, 500, time.perf_counter() - begun)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", UNMATCHED)
-        method = scope["method"] if scope["method"] in METHODS else "other"
+        route = getattr(scope.get("route"), "path", UNMATCHED_ROUTE)
+        method = scope["method"] if scope["method"] in COUNTED_METHODS else "other"
         key = (method, route, status)
         if key not in self._counters:
             self._counters[key] = self.metrics.requests.labels(method, route, str(status))
-            self._clocks[route] = self.metrics.seconds.labels(route)
+            self._histograms[route] = self.metrics.request_seconds.labels(route)
         self._counters[key].inc()
-        self._clocks[route].observe(seconds)
+        self._histograms[route].observe(seconds)

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from tuner import __version__
-from tuner.api.access import scope_needed
+from tuner.api.access import required_scope
 from tuner.api.problems import ProblemDetails
 
 TITLE = "tuner"
@@ -18,7 +18,7 @@ loopback no token is needed; elsewhere send `Authorization: Bearer TOKEN`, with 
 operation names."""
 
 
-class Described(FastAPI):
+class DescribedApp(FastAPI):
     """An application whose description also has problems and scopes."""
 
     def openapi(self) -> dict[str, Any]:
@@ -27,21 +27,21 @@ class Described(FastAPI):
             document = get_openapi(
                 title=TITLE, version=__version__, description=DESCRIPTION, routes=self.routes
             )
-            self.openapi_schema = _completed(document)
+            self.openapi_schema = _add_problems_and_scopes(document)
         return self.openapi_schema
 
 
-def _completed(document: dict[str, Any]) -> dict[str, Any]:
+def _add_problems_and_scopes(document: dict[str, Any]) -> dict[str, Any]:
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {})["ProblemDetails"] = _inlined(ProblemDetails)
+    components.setdefault("schemas", {})["ProblemDetails"] = _inline_definitions(ProblemDetails)
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            _secure(operation, scope_needed(method.upper(), path))
+            _document_scope(operation, required_scope(method.upper(), path))
     return document
 
 
-def _inlined(schema: type[ProblemDetails]) -> dict[str, Any]:
+def _inline_definitions(schema: type[ProblemDetails]) -> dict[str, Any]:
     """The schema with its parts written out where they are used."""
     made = schema.model_json_schema()
     parts = made.pop("$defs")
@@ -49,7 +49,7 @@ def _inlined(schema: type[ProblemDetails]) -> dict[str, Any]:
     return made
 
 
-def _secure(operation: dict[str, Any], scope: str | None) -> None:
+def _document_scope(operation: dict[str, Any], scope: str | None) -> None:
     """Say which scope an operation needs; none where everybody may ask."""
     if scope is None:
         operation["security"] = []

@@ -19,30 +19,32 @@ from tuner import db
 from tuner.base.errors import InputError
 
 log = logging.getLogger(__name__)
-MEDIA_TYPE = "application/problem+json"
-ALWAYS = (400, 401, 403, 408, 413, 422, 429, 500, 503)  # what any request may meet
-STATUSES: Mapping[type[InputError], int] = {
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+COMMON_STATUSES = (400, 401, 403, 408, 413, 422, 429, 500, 503)  # what any request may meet
+STATUS_BY_ERROR: Mapping[type[InputError], int] = {
     db.NotFoundError: 404,
     db.ConflictError: 409,
     db.QueueFullError: 429,
     db.UnavailableError: 503,
     InputError: 422,
 }
-UNROUTED = {
+DETAIL_BY_STATUS = {
     400: "the body cannot be read: it is nested too deep, or is not what its Content-Type says",
     404: "nothing is at this path; /openapi.json lists what there is",
     405: "this path does not know this method; /openapi.json lists those that it knows",
 }
-NO_JSON = "the body must be JSON and be called so: send the header Content-Type: application/json"
-HEADERS = {
+NOT_JSON_DETAIL = (
+    "the body must be JSON and be called so: send the header Content-Type: application/json"
+)
+HEADERS_BY_STATUS = {
     401: {"WWW-Authenticate": "Bearer"},
     429: {"Retry-After": "10"},
     503: {"Retry-After": "1"},
 }
-LONGEST_VALUE = 200  # characters of a place or reason that are repeated to the client
+MAX_ECHOED_CHARACTERS = 200  # characters of a place or reason that are repeated to the client
 
 
-class Fault(BaseModel):
+class FieldError(BaseModel):
     """One thing that is wrong with the request."""
 
     where: str = Field(examples=["body.nodes"])
@@ -57,7 +59,7 @@ class ProblemDetails(BaseModel):
     status: int = Field(examples=[404])
     detail: str = Field(examples=["the database has no tuning table, version 7"])
     instance: str = Field(examples=["/v1/tables/7"])
-    errors: list[Fault] = Field(default=[], description="every fault of a request")
+    errors: list[FieldError] = Field(default=[], description="every fault of a request")
 
 
 class Problem(HTTPException):
@@ -65,10 +67,10 @@ class Problem(HTTPException):
 
     def response(self, instance: str) -> Response:
         """`instance` is the path that was asked for."""
-        return respond(self.status_code, self.detail, instance, self.headers)
+        return problem_response(self.status_code, self.detail, instance, self.headers)
 
 
-def respond(
+def problem_response(
     status: int,
     detail: str,
     instance: str,
@@ -86,12 +88,15 @@ def respond(
     if errors:
         content["errors"] = errors
     return Response(
-        json.dumps(content), status, {**HEADERS.get(status, {}), **(headers or {})}, MEDIA_TYPE
+        json.dumps(content),
+        status,
+        {**HEADERS_BY_STATUS.get(status, {}), **(headers or {})},
+        PROBLEM_MEDIA_TYPE,
     )
 
 
-def documented(
-    *statuses: int, also: Mapping[int | str, dict[str, Any]] | None = None
+def problem_responses(
+    *statuses: int, extra_responses: Mapping[int | str, dict[str, Any]] | None = None
 ) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI descriptions of these problems and of those that any request may meet.
 
@@ -100,74 +105,83 @@ def documented(
     problems: dict[int | str, dict[str, Any]] = {
         status: {
             "description": HTTPStatus(status).phrase,
-            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}},
+            "content": {
+                PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
+            },
         }
-        for status in sorted({*ALWAYS, *statuses})
+        for status in sorted({*COMMON_STATUSES, *statuses})
     }
-    return {**(also or {}), **problems}
+    return {**(extra_responses or {}), **problems}
 
 
-def text(media_type: str) -> dict[int | str, dict[str, Any]]:
+def text_response_docs(media_type: str) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI description of an answer that is no JSON."""
     return {200: {"content": {media_type: {"schema": {"type": "string"}}}}}
 
 
-def install(app: FastAPI) -> None:
+def install_handlers(app: FastAPI) -> None:
     """Answer every error of the application with problem details."""
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(InputError, _unusable)
-    app.add_exception_handler(db.UnavailableError, _unavailable)
-    app.add_exception_handler(db.NewerError, _unusable)
-    app.add_exception_handler(ClientDisconnect, _broken_off)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(InputError, _input_error)
+    app.add_exception_handler(db.UnavailableError, _database_unavailable)
+    app.add_exception_handler(db.NewerVersionError, _input_error)
+    app.add_exception_handler(ClientDisconnect, _client_disconnected)
+    app.add_exception_handler(Exception, _internal_error)
 
 
-async def _http(request: Request, reason: Exception) -> Response:
+async def _http_error(request: Request, reason: Exception) -> Response:
     """The framework's own words say nothing that the status does not."""
     problem = cast(HTTPException, reason)
-    said = UNROUTED.get(problem.status_code) if not isinstance(reason, Problem) else None
+    said = DETAIL_BY_STATUS.get(problem.status_code) if not isinstance(reason, Problem) else None
     detail = said or str(problem.detail)
-    return respond(problem.status_code, detail, request.url.path, problem.headers)
+    return problem_response(problem.status_code, detail, request.url.path, problem.headers)
 
 
-async def _invalid(request: Request, reason: Exception) -> Response:
+async def _validation_error(request: Request, reason: Exception) -> Response:
     """The faults without the values that were sent, which may be large or secret."""
     invalid = cast(RequestValidationError, reason)
     if isinstance(invalid.body, bytes):  # the framework leaves as it is what is not called JSON
-        return respond(422, NO_JSON, request.url.path)
-    faults = [_fault(fault) for fault in invalid.errors()]
+        return problem_response(422, NOT_JSON_DETAIL, request.url.path)
+    faults = [_field_error(fault) for fault in invalid.errors()]
     detail = f"{faults[0]['where']}: {faults[0]['what']}"
-    return respond(422, detail, request.url.path, errors=faults)
+    return problem_response(422, detail, request.url.path, errors=faults)
 
 
-def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
+def _field_error(fault: Mapping[str, Any]) -> dict[str, str]:
     where, what = fault["loc"], fault["msg"]
     if fault["type"] == "json_invalid":
         where, what = where[:1], f"not JSON from character {where[1]} on: {fault['ctx']['error']}"
-    return {"where": ".".join(map(str, where))[:LONGEST_VALUE], "what": what[:LONGEST_VALUE]}
+    return {
+        "where": ".".join(map(str, where))[:MAX_ECHOED_CHARACTERS],
+        "what": what[:MAX_ECHOED_CHARACTERS],
+    }
 
 
-async def _unusable(request: Request, reason: Exception) -> Response:
-    status = next(STATUSES[kind] for kind in type(reason).__mro__ if kind in STATUSES)
-    return respond(status, str(reason), request.url.path)
+async def _input_error(request: Request, reason: Exception) -> Response:
+    status = next(STATUS_BY_ERROR[kind] for kind in type(reason).__mro__ if kind in STATUS_BY_ERROR)
+    return problem_response(status, str(reason), request.url.path)
 
 
-async def _unavailable(request: Request, reason: Exception) -> Response:
+async def _database_unavailable(request: Request, reason: Exception) -> Response:
     """Where the database is, and what it said, is for the operator alone."""
     if request.app.state.service.settings.is_open:
-        return await _unusable(request, reason)
+        return await _input_error(request, reason)
     log.warning("%s: %s", request.url.path, reason)
-    return respond(503, "the database does not answer as it should: try again", request.url.path)
+    return problem_response(
+        503, "the database does not answer as it should: try again", request.url.path
+    )
 
 
-async def _broken_off(request: Request, _reason: Exception) -> Response:
+async def _client_disconnected(request: Request, _reason: Exception) -> Response:
     """Nobody reads this, but it is counted as what it is."""
-    return respond(400, "the request broke off before its body was whole", request.url.path)
+    return problem_response(
+        400, "the request broke off before its body was whole", request.url.path
+    )
 
 
-async def _unexpected(request: Request, _reason: Exception) -> Response:
+async def _internal_error(request: Request, _reason: Exception) -> Response:
     """The log has the traceback; the client learns nothing about the inside."""
     request_id = getattr(request.state, "request_id", None)
     headers = {"X-Request-Id": request_id} if request_id else {}
-    return respond(500, "the service failed; its log says why", request.url.path, headers)
+    return problem_response(500, "the service failed; its log says why", request.url.path, headers)

@@ -13,12 +13,12 @@ from typing import Any, cast
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tuner.api.problems import respond
+from tuner.api.problems import problem_response
 from tuner.base.units import format_size
 
-LARGEST_HEAD = 1 << 16  # bytes, give or take what comes with its end
-PATIENCE = 30.0  # seconds for a head, from the first byte or the connection on, or a body's rest
-LINGER = 1.0  # seconds to take in what is still sent: a reset would destroy the answer
+MAX_HEAD_BYTES = 1 << 16  # bytes, give or take what comes with its end
+TIMEOUT_S = 30.0  # seconds for a head, from the first byte or the connection on, or a body's rest
+LINGER_S = 1.0  # seconds to take in what is still sent: a reset would destroy the answer
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -26,23 +26,23 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _reading_head = True
     _reading_body = False
-    _head = 0  # bytes of it that have arrived in pieces
-    _late: asyncio.TimerHandle | None = None
+    _head_bytes = 0  # bytes of it that have arrived in pieces
+    _read_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_between_requests(self) -> bool:
         """Return whether all of a request was received, and nothing of the next one."""
-        return not self._reading_body and not (self._reading_head and self._head)
+        return not self._reading_body and not (self._reading_head and self._head_bytes)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Of the event loop."""
         self._socket = _StagedTransport(self, cast(asyncio.Transport, transport))
         super().connection_made(cast(asyncio.Transport, self._socket))
-        self._wait()
+        self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Of the event loop."""
-        self._wait_no_more()
+        self._cancel_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -51,51 +51,53 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         super().data_received(data)
         if self._reading_head and not self._socket.lingering:
-            self._head += len(data)
-            if self._head > LARGEST_HEAD:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
                 self._refuse(
-                    431, f"request line and headers are longer than {format_size(LARGEST_HEAD)}"
+                    431, f"request line and headers are longer than {format_size(MAX_HEAD_BYTES)}"
                 )
-            elif self._late is None:
-                self._wait()
+            elif self._read_timer is None:
+                self._start_timer()
 
     def on_message_begin(self) -> None:
         """Of the parser."""
-        self._reading_head, self._head = True, 0
+        self._reading_head, self._head_bytes = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Of the parser."""
         self._reading_head, self._reading_body = False, True
-        self._wait_no_more()
+        self._cancel_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Of the parser."""
         self._reading_body = False
-        self._wait_no_more()
+        self._cancel_timer()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Of uvicorn."""
         super().on_response_complete()
         if self._reading_body and self.cycle.response_complete and not self.transport.is_closing():
-            self._wait()
+            self._start_timer()
 
     def send_400_response(self, msg: str) -> None:
         """For what the parser cannot read."""
         self._refuse(400, "this is no HTTP request")
 
-    def _wait(self) -> None:
-        self._late = self.loop.call_later(PATIENCE, self._socket.close_now)
+    def _start_timer(self) -> None:
+        self._read_timer = self.loop.call_later(TIMEOUT_S, self._socket.close_now)
 
-    def _wait_no_more(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _cancel_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
     def _refuse(self, status: int, detail: str) -> None:
-        self.transport.write(_wire(respond(status, detail, "", {"Connection": "close"})))
+        self.transport.write(
+            _http_bytes(problem_response(status, detail, "", {"Connection": "close"}))
+        )
         self._socket.linger()
 
 
@@ -131,10 +133,10 @@ class _StagedTransport:
         self.lingering = True
         self._transport.write_eof()
         self._protocol.flow.resume_reading()
-        self._protocol.loop.call_later(LINGER, self.close_now)
+        self._protocol.loop.call_later(LINGER_S, self.close_now)
 
 
-def _wire(response: Response) -> bytes:
+def _http_bytes(response: Response) -> bytes:
     status = HTTPStatus(response.status_code)
     lines = [f"HTTP/1.1 {status} {status.phrase}".encode()]
     lines += [b"%s: %s" % header for header in response.raw_headers]

@@ -16,20 +16,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner import db
-from tuner.api.native_formats import TUNER, Wanted, render
+from tuner.api.native_formats import TUNER_FORMAT, RequestedFormat, render
 from tuner.api.problems import Problem
-from tuner.base.errors import quoted
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, rule_record
+from tuner.base.errors import shortened_repr
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, rule_record
 from tuner.formats import mpich
 
 log = logging.getLogger(__name__)
-REFRESHED = 0.25  # seconds between two looks at the database
-DIGITS = 12  # of the digest in an ETag
-_Ladder = tuple[list[int], list[bytes]]  # lower bounds, the answer from each of them on
+REFRESH_INTERVAL_S = 0.25  # seconds between two looks at the database
+ETAG_DIGEST_DIGITS = 12  # of the digest in an ETag
+_AnswersBySize = tuple[list[int], list[bytes]]  # lower bounds, the answer from each of them on
 
 
 @dataclass(frozen=True)
-class Rendition:
+class Representation:
     """A table in one form. Its ETag is that of the very bytes: what a library reads also depends on
     the program that wrote it, and for MPICH on the library that is here.
     """
@@ -37,81 +37,91 @@ class Rendition:
     body: bytes
     media_type: str
     etag: str
-    lasting: bool  # whether the same version will always be these bytes
+    immutable: bool  # whether the same version will always be these bytes
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableVersion:
     """One version of a table, ready to be asked."""
 
     version: int
     table: TuningTable
-    ladders: Mapping[Key, _Ladder]
-    renditions: dict[Wanted, Rendition] = field(default_factory=dict)
+    answers: Mapping[RuleKey, _AnswersBySize]
+    representations: dict[RequestedFormat, Representation] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, session: db.Session, version: int) -> Entry:
+    def load(cls, session: db.Session, version: int) -> TableVersion:
         """Raises NotFoundError, NewerError."""
         table = db.load_table(session, version)
-        return cls(version, table, _ladders(version, table))
+        return cls(version, table, _answers_by_key(version, table))
 
-    def rendition(self, form: Wanted, generic: mpich.Generic) -> Rendition:
+    def representation(
+        self, form: RequestedFormat, generic: mpich.GenericTreeLoader
+    ) -> Representation:
         """Made at the first demand. Raises InputError where the form cannot say the table."""
-        if form not in self.renditions:
+        if form not in self.representations:
             body = render(self.table, form, generic)
-            etag = f'"{self.version}-{hashlib.sha256(body).hexdigest()[:DIGITS]}"'
-            self.renditions[form] = Rendition(body, form.media_type, etag, form.format == TUNER)
-        return self.renditions[form]
+            etag = f'"{self.version}-{hashlib.sha256(body).hexdigest()[:ETAG_DIGEST_DIGITS]}"'
+            self.representations[form] = Representation(
+                body, form.media_type, etag, form.format == TUNER_FORMAT
+            )
+        return self.representations[form]
 
-    def answer(self, key: Key, nbytes: int) -> bytes:
+    def answer_call(self, key: RuleKey, nbytes: int) -> bytes:
         """What the table says about a call, as JSON; where it says nothing, the default."""
-        lows, answers = self.ladders.get(key) or _ladder(self.version, [_silence(key)])
+        lows, answers = self.answers.get(key) or _answers_by_size(
+            self.version, [_default_rule(key)]
+        )
         return answers[bisect.bisect_right(lows, nbytes) - 1]
 
 
-def _ladders(version: int, table: TuningTable) -> dict[Key, _Ladder]:
+def _answers_by_key(version: int, table: TuningTable) -> dict[RuleKey, _AnswersBySize]:
     """A commutative operator falls back to the rules for any."""
-    ladders = {key: _ladder(version, table.ladder(key)) for key in table.keys}
+    ladders = {key: _answers_by_size(version, table.rules_for(key)) for key in table.keys}
     for key in table.keys:
         ladders.setdefault(replace(key, operators="commutative"), ladders[key])
     return ladders
 
 
-def _ladder(version: int, rules: Sequence[Rule]) -> _Ladder:
-    return [rule.lo for rule in rules], [_answer(version, rule) for rule in rules]
+def _answers_by_size(version: int, rules: Sequence[Rule]) -> _AnswersBySize:
+    return [rule.lo for rule in rules], [_rule_json(version, rule) for rule in rules]
 
 
-def _answer(version: int, rule: Rule) -> bytes:
+def _rule_json(version: int, rule: Rule) -> bytes:
     record = rule_record(rule)
     shown = {name: record[name] for name in ("lo", "hi", "evidence")}
     return json.dumps({"version": version, **record["choice"], **shown}).encode()
 
 
-def _silence(key: Key) -> Rule:
+def _default_rule(key: RuleKey) -> Rule:
     """What a table without rules for these calls says of them."""
-    return Rule(key, 0, math.inf, Choice(), Evidence("none"))
+    return Rule(key, 0, math.inf, AlgorithmConfig(), Evidence("none"))
 
 
 @dataclass(frozen=True)
 class _Snapshot:
     """What was published at one moment; replaced whole, so that no question sees two moments."""
 
-    newest: int = -1  # id of the newest publication
-    entries: Mapping[tuple[str, str], Entry] = field(default_factory=dict)  # (cluster, library) ->
-    found: dict[tuple[str | None, str], Entry] = field(default_factory=dict)  # questions answered
+    newest_publication_id: int = -1  # id of the newest publication
+    tables: Mapping[tuple[str, str], TableVersion] = field(
+        default_factory=dict
+    )  # (cluster, library) ->
+    cache: dict[tuple[str | None, str], TableVersion] = field(
+        default_factory=dict
+    )  # questions answered
 
-    def find(self, cluster: str | None, library: str) -> Entry:
+    def find(self, cluster: str | None, library: str) -> TableVersion:
         """An exact library goes before one whose version was left out."""
-        own = {key: entry for key, entry in self.entries.items() if cluster in (None, key[0])}
+        own = {key: entry for key, entry in self.tables.items() if cluster in (None, key[0])}
         fitting = {key: entry for key, entry in own.items() if key[1] == library} or {
             key: entry for key, entry in own.items() if key[1].partition(" ")[0] == library
         }
         if not fitting:
-            where = "any cluster" if cluster is None else f"cluster {quoted(cluster)}"
-            raise Problem(404, f"no table is published for {quoted(library)} on {where}")
+            where = "any cluster" if cluster is None else f"cluster {shortened_repr(cluster)}"
+            raise Problem(404, f"no table is published for {shortened_repr(library)} on {where}")
         if len(fitting) > 1:
             names = ", ".join(f"{key[1]} on {key[0]}" for key in sorted(fitting))
-            one, its = map(quoted, min(fitting))
+            one, its = map(shortened_repr, min(fitting))
             raise Problem(
                 409,
                 f"several tables are published ({names}): say which one, such as cluster {one} and"
@@ -120,7 +130,7 @@ class _Snapshot:
         return next(iter(fitting.values()))
 
 
-class Published:
+class PublishedTables:
     """Which table is published for each (cluster, library)."""
 
     def __init__(self, engine: db.Engine) -> None:
@@ -133,28 +143,30 @@ class Published:
 
         So it does for a cluster and library whose new table this program cannot read.
         """
-        with self._refreshing, db.reading(self._engine) as session:
-            newest = db.newest_publication(session)
-            if newest == self._snapshot.newest:
+        with self._refreshing, db.read_session(self._engine) as session:
+            newest = db.newest_publication_id(session)
+            if newest == self._snapshot.newest_publication_id:
                 return
-            entries = dict(self._snapshot.entries)
+            entries = dict(self._snapshot.tables)
             known = {entry.version: entry for entry in entries.values()}
             for current in db.current_publications(session):
                 try:
-                    entry = known.get(current.version) or Entry.load(session, current.version)
-                except db.NewerError as reason:
+                    entry = known.get(current.version) or TableVersion.load(
+                        session, current.version
+                    )
+                except db.NewerVersionError as reason:
                     log.warning("%s", reason)
                 else:
                     entries[current.cluster, current.library] = entry
             self._snapshot = _Snapshot(newest, entries)
 
-    def find(self, cluster: str | None, library: str) -> Entry:
+    def find(self, cluster: str | None, library: str) -> TableVersion:
         """The published table. `library` may lack its version, `cluster` be left out.
 
         Raises Problem: 404 when there is none, 409 when several answer to what was given.
         """
         snapshot = self._snapshot
-        entry = snapshot.found.get((cluster, library))
+        entry = snapshot.cache.get((cluster, library))
         if entry is None:
-            entry = snapshot.found[cluster, library] = snapshot.find(cluster, library)
+            entry = snapshot.cache[cluster, library] = snapshot.find(cluster, library)
         return entry

@@ -13,35 +13,35 @@ from tuner.core.collective import Collective
 
 Item = TypeVar("Item")
 
-PREFIX = "/v1"
-MOST = 2**31 - 1  # ids and counts
-LARGEST = 2**53  # bytes; larger whole numbers do not survive JSON everywhere
-DEEPEST = 50  # levels of a record
+API_PREFIX = "/v1"
+MAX_INT32 = 2**31 - 1  # ids and counts
+MAX_SAFE_INTEGER = 2**53  # bytes; larger whole numbers do not survive JSON everywhere
+MAX_NESTING_DEPTH = 50  # levels of a record
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # characters that databases refuse
 
-Id = Annotated[int, Field(ge=1, le=MOST)]
-IdInPath = Annotated[int, Path(ge=1, le=MOST, examples=[1])]
+Id = Annotated[int, Field(ge=1, le=MAX_INT32)]
+PathId = Annotated[int, Path(ge=1, le=MAX_INT32, examples=[1])]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Size = Annotated[int, Field(ge=0, le=LARGEST)]  # bytes
+SizeInBytes = Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]  # bytes
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Word = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
-AnyCollective = Annotated[Collective, Field(strict=False, examples=["allreduce"])]
-Params = dict[Word, Annotated[int, Field(ge=0, le=LARGEST)]]
+Identifier = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
+CollectiveName = Annotated[Collective, Field(strict=False, examples=["allreduce"])]
+AlgorithmParams = dict[Identifier, Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGER)]]
 
 
-def storable(value: Any, depth: int = 0) -> Any:
+def check_storable(value: Any, depth: int = 0) -> Any:
     """A JSON value that every database can hold: no NUL, no half of a character, no number beyond
     64 bits, not too deep. Raises ValueError.
     """
-    if depth > DEEPEST:
-        raise ValueError(f"nested deeper than {DEEPEST} levels")
+    if depth > MAX_NESTING_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_NESTING_DEPTH} levels")
     if isinstance(value, dict):
         for key, item in value.items():
-            storable(key)
-            storable(item, depth + 1)
+            check_storable(key)
+            check_storable(item, depth + 1)
     elif isinstance(value, list):
         for item in value:
-            storable(item, depth + 1)
+            check_storable(item, depth + 1)
     elif isinstance(value, str):
         if _UNSTORABLE.search(value):
             raise ValueError("a text contains what is no character")
@@ -52,35 +52,35 @@ def storable(value: Any, depth: int = 0) -> Any:
     return value
 
 
-DIGEST = "dc112bbcefc105f2f1fba49cfc3e5eb2faca176255e1ca55f5b9a46700a1090b"
-MOMENT = "2026-03-01T12:00:00Z"
+EXAMPLE_DIGEST = "dc112bbcefc105f2f1fba49cfc3e5eb2faca176255e1ca55f5b9a46700a1090b"
+EXAMPLE_TIMESTAMP = "2026-03-01T12:00:00Z"
 
 
-def example(**fields: Any) -> ConfigDict:
+def example_config(**fields: Any) -> ConfigDict:
     """What the description shows of an answer."""
     return ConfigDict(json_schema_extra={"examples": [fields]})
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     """A request body: nothing unknown in it, and every value of its own type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Parameters(BaseModel):
+class QueryParameters(BaseModel):
     """Of a query: nothing unknown in it, since a misspelt one would change the question."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Paging(Parameters):
+class Pagination(QueryParameters):
     """Which part of a list."""
 
     limit: int = Field(100, ge=1, le=1000, description="at most so many items")
-    after: int = Field(0, ge=0, le=MOST, description="`next` of the page before")
+    after: int = Field(0, ge=0, le=MAX_INT32, description="`next` of the page before")
 
 
-class ByMachine(Paging):
+class ClusterLibraryFilter(Pagination):
     """The part of a list that belongs to one cluster or library."""
 
     cluster: Name | None = None
@@ -94,14 +94,14 @@ class Page(BaseModel, Generic[Item]):
     next: int | None = Field(description="`after` of the next page, null on the last")
 
 
-class Call(Parameters):
+class CallQuery(QueryParameters):
     """One call of a collective."""
 
-    collective: AnyCollective
+    collective: CollectiveName
     nodes: Count = Field(examples=[1])
     ppn: Count = Field(description="ranks per node", examples=[8])
-    nbytes: Size = Field(description="bytes of one rank's buffer", examples=[65536])
-    memory: Word = Field("host", examples=["host"])
+    nbytes: SizeInBytes = Field(description="bytes of one rank's buffer", examples=[65536])
+    memory: Identifier = Field("host", examples=["host"])
     operators: Literal["any", "commutative"] = "any"
     placement: Literal["consecutive", "cyclic"] = Field(
         "consecutive", description="of the ranks on the nodes: cyclic ones are dealt one by one"

@@ -21,20 +21,22 @@ import uvicorn
 
 from tuner import db
 from tuner.api.access_log import access_logger
-from tuner.api.metrics import SHARED
+from tuner.api.metrics import MULTIPROCESS_DIR_VARIABLE
 from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings, is_loopback
-from tuner.api.workers import end_with_parent
+from tuner.api.workers import exit_with_parent
 from tuner.base.errors import InputError
 from tuner.jobs.pruning import Pruner
 from tuner.jobs.runner import Runner
 
 log = logging.getLogger(__name__)
 BACKLOG = 2048  # connections that may wait to be accepted
-GRACE = 5  # seconds that requests have to finish when the service ends
-KEEP_ALIVE = 75  # seconds that an idle connection stays open
-LOOK = 1.0  # seconds between two looks for signals, and for processes that died
-SWITCH = 0.0005  # seconds after which the thread that answers takes its turn from one that computes
+GRACEFUL_SHUTDOWN_S = 5  # seconds that requests have to finish when the service ends
+KEEP_ALIVE_S = 75  # seconds that an idle connection stays open
+POLL_INTERVAL_S = 1.0  # seconds between two looks for signals, and for processes that died
+THREAD_SWITCH_INTERVAL_S = (
+    0.0005  # seconds after which the thread that answers takes its turn from one that computes
+)
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
@@ -43,12 +45,12 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     Raises InputError: port in use, no such address, database unusable, no tokens where the service
     needs some.
     """
-    _check(settings)
-    with _listening(settings) as listener, _until_signal() as stopping:
-        announce(_address(settings.host, listener.getsockname()[1]))
-        with _in_background(settings):
+    _check_database(settings)
+    with _open_listener(settings) as listener, _shutdown_on_signal() as stopping:
+        announce(_service_url(settings.host, listener.getsockname()[1]))
+        with _background_threads(settings):
             if settings.processes == 1:
-                _answer(settings, listener, stopping)
+                _serve_requests(settings, listener, stopping)
             else:
                 _supervise(settings, listener, stopping)
 
@@ -61,25 +63,25 @@ def run_jobs(settings: Settings, announce: Callable[[], None]) -> None:
     engine = db.open_database(settings.database)
     _warn_if_exposed(engine)
     engine.dispose()
-    with _until_signal() as stopping, _in_background(settings):
+    with _shutdown_on_signal() as stopping, _background_threads(settings):
         announce()
-        while not stopping.wait(LOOK):
+        while not stopping.wait(POLL_INTERVAL_S):
             pass
 
 
-def _check(settings: Settings) -> None:
+def _check_database(settings: Settings) -> None:
     """Migrates the database, so that no two processes do."""
     if settings.access_log is not None:
         access_logger(settings.access_log)  # what is wrong with it is said at once, and only once
     engine = db.open_database(settings.database)
     _warn_if_exposed(engine)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         if not settings.is_open and not db.has_tokens(session):
-            raise InputError(_without_tokens(settings))
+            raise InputError(_missing_token_message(settings))
     engine.dispose()
 
 
-def _without_tokens(settings: Settings) -> str:
+def _missing_token_message(settings: Settings) -> str:
     """Return why a service needs a token, and what to do."""
     if not is_loopback(settings.host):
         why = f"whoever can reach {settings.host} could change tables"
@@ -106,7 +108,7 @@ def _warn_if_exposed(engine: db.Engine) -> None:
 
 
 @contextmanager
-def _listening(settings: Settings) -> Iterator[socket.socket]:
+def _open_listener(settings: Settings) -> Iterator[socket.socket]:
     where = f"{settings.host} port {settings.port}"
     try:
         family, _, _, _, address = socket.getaddrinfo(
@@ -123,11 +125,11 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
         yield listener
 
 
-def _address(host: str, port: int) -> str:
+def _service_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class _Stopping:
+class _Shutdown:
     """Tells whether SIGINT or SIGTERM came. uvicorn listens for them itself, but only once it runs,
     and passes them on when it has finished.
 
@@ -159,8 +161,8 @@ class _Stopping:
 
 
 @contextmanager
-def _until_signal() -> Iterator[_Stopping]:
-    stopping = _Stopping()
+def _shutdown_on_signal() -> Iterator[_Shutdown]:
+    stopping = _Shutdown()
     signals = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, stopping.on_signal) for number in signals]
     try:
@@ -171,7 +173,7 @@ def _until_signal() -> Iterator[_Stopping]:
 
 
 @contextmanager
-def _in_background(settings: Settings) -> Iterator[None]:
+def _background_threads(settings: Settings) -> Iterator[None]:
     """Do what a service does besides answering, in threads which only watch and wait."""
     running: list[Runner | Pruner] = []
     if settings.runs_jobs:
@@ -190,11 +192,11 @@ def _in_background(settings: Settings) -> Iterator[None]:
             thread.join()
 
 
-def _answer(settings: Settings, listener: socket.socket, stopping: _Stopping) -> None:
+def _serve_requests(settings: Settings, listener: socket.socket, stopping: _Shutdown) -> None:
     """One process's share of the requests."""
     from tuner.api.app import create_app  # who only looks after processes or jobs begins without
 
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
     stopping.server = server = uvicorn.Server(
         uvicorn.Config(
             create_app(settings),
@@ -206,40 +208,40 @@ def _answer(settings: Settings, listener: socket.socket, stopping: _Stopping) ->
             proxy_headers=False,
             server_header=False,
             backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=GRACE,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
         )
     )
     if not stopping.is_set():
         server.run(sockets=[listener])
 
 
-def _supervise(settings: Settings, listener: socket.socket, stopping: _Stopping) -> None:
+def _supervise(settings: Settings, listener: socket.socket, stopping: _Shutdown) -> None:
     """Keep as many processes as wanted, which take turns in accepting connections."""
     with tempfile.TemporaryDirectory(prefix="tuner-metrics-") as shared:
-        os.environ[SHARED] = shared
-        processes = [_started(settings, listener) for _ in range(settings.processes)]
-        while not stopping.wait(LOOK):
+        os.environ[MULTIPROCESS_DIR_VARIABLE] = shared
+        processes = [_start_process(settings, listener) for _ in range(settings.processes)]
+        while not stopping.wait(POLL_INTERVAL_S):
             for number, process in enumerate(processes):
                 if not process.is_alive():
                     log.warning("process %s ended with %s", process.pid, process.exitcode)
-                    processes[number] = _started(settings, listener)
+                    processes[number] = _start_process(settings, listener)
         for process in processes:
             process.terminate()
         for process in processes:
             process.join()
 
 
-def _started(settings: Settings, listener: socket.socket) -> SpawnProcess:
+def _start_process(settings: Settings, listener: socket.socket) -> SpawnProcess:
     process = multiprocessing.get_context("spawn").Process(
-        target=_answer_for_parent, args=(settings, listener)
+        target=_serve_as_child, args=(settings, listener)
     )
     process.start()
     return process
 
 
-def _answer_for_parent(settings: Settings, listener: socket.socket) -> None:
+def _serve_as_child(settings: Settings, listener: socket.socket) -> None:
     """In a process of its own, which ends when its parent does."""
-    end_with_parent()
-    with _until_signal() as stopping:
-        _answer(settings, listener, stopping)
+    exit_with_parent()
+    with _shutdown_on_signal() as stopping:
+        _serve_requests(settings, listener, stopping)

@@ -12,18 +12,22 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
 from tuner import db
-from tuner.api.access import Client, Tokens, client_of
+from tuner.api.access import Client, TokenCache, client_of
 from tuner.api.metrics import Metrics
-from tuner.api.native_formats import generic_of
-from tuner.api.published_tables import REFRESHED, Published
+from tuner.api.native_formats import generic_rules_loader
+from tuner.api.published_tables import REFRESH_INTERVAL_S, PublishedTables
 from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
 from tuner.base.errors import InputError
 from tuner.formats import mpich
 
 log = logging.getLogger(__name__)
-UPLOADS = 4  # measurements files stored at the same time; others wait, and hold up nobody else
-LARGE_BODIES = 2  # likewise other large bodies, each of which may take half a gigabyte of memory
+MAX_CONCURRENT_UPLOADS = (
+    4  # measurements files stored at the same time; others wait, and hold up nobody else
+)
+MAX_CONCURRENT_LARGE_BODIES = (
+    2  # likewise other large bodies, each of which may take half a gigabyte of memory
+)
 
 
 @dataclass(frozen=True)
@@ -32,27 +36,27 @@ class Service:
 
     settings: Settings
     engine: db.Engine
-    published: Published
-    tokens: Tokens
-    generic: mpich.Generic
+    published_tables: PublishedTables
+    tokens: TokenCache
+    generic_rules: mpich.GenericTreeLoader
     workers: WorkerPool | None  # None in a worker itself
-    uploads: CapacityLimiter
-    large_bodies: CapacityLimiter
-    streams: set[object] = field(default_factory=set)  # of events, that are open
+    upload_limiter: CapacityLimiter
+    large_body_limiter: CapacityLimiter
+    open_streams: set[object] = field(default_factory=set)  # of events, that are open
 
     @classmethod
-    def of(cls, settings: Settings, workers: WorkerPool | None) -> Service:
+    def from_settings(cls, settings: Settings, workers: WorkerPool | None) -> Service:
         """Open the database; raises InputError when that fails. Nothing published is loaded yet."""
         engine = db.open_database(settings.database)
         return cls(
             settings,
             engine,
-            Published(engine),
-            Tokens(engine),
-            generic_of(settings.mpich_python),
+            PublishedTables(engine),
+            TokenCache(engine),
+            generic_rules_loader(settings.mpich_python),
             workers,
-            CapacityLimiter(UPLOADS),
-            CapacityLimiter(LARGE_BODIES),
+            CapacityLimiter(MAX_CONCURRENT_UPLOADS),
+            CapacityLimiter(MAX_CONCURRENT_LARGE_BODIES),
         )
 
     @cached_property
@@ -60,18 +64,18 @@ class Service:
         """Return the counters; workers have none: the process that asks counts what they do."""
         return Metrics(self.engine)
 
-    def notice(self) -> None:
+    def refresh_published(self) -> None:
         """Follow what was just published. It is, even when it cannot be read again at once."""
         try:
-            self.published.refresh()
+            self.published_tables.refresh()
         except InputError as reason:
             log.warning("what is published may be out of date: %s", reason)
 
-    async def watch(self) -> None:
+    async def watch_publications(self) -> None:
         """Notice what other processes publish, until cancelled."""
         while True:
-            await asyncio.sleep(REFRESHED)
-            await to_thread.run_sync(self.notice)
+            await asyncio.sleep(REFRESH_INTERVAL_S)
+            await to_thread.run_sync(self.refresh_published)
 
 
 async def _service(request: Request) -> Service:
@@ -83,5 +87,5 @@ async def _client(request: Request) -> Client:
     return client_of(request.scope)
 
 
-Serving = Annotated[Service, Depends(_service)]
-Asking = Annotated[Client, Depends(_client)]
+ServiceDep = Annotated[Service, Depends(_service)]
+ClientDep = Annotated[Client, Depends(_client)]

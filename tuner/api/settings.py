@@ -8,10 +8,12 @@ from pathlib import Path
 
 from tuner.db import KEEP_ALL, Retention
 
-MEASUREMENTS_LIMIT = 1 << 30  # bytes of one upload of measurements
-BODY_LIMIT = 16 << 20  # bytes of any other request body
-QUEUED_JOBS = 100  # of one client
-RATE = 200.0  # requests per second and client, where the service can be reached from outside
+MEASUREMENTS_LIMIT_BYTES = 1 << 30  # bytes of one upload of measurements
+BODY_LIMIT_BYTES = 16 << 20  # bytes of any other request body
+MAX_QUEUED_JOBS = 100  # of one client
+RATE_LIMIT_PER_S = (
+    200.0  # requests per second and client, where the service can be reached from outside
+)
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,9 @@ class Settings:
     runs_jobs: bool = True
     require_tokens: bool = False
     rate_limit: float | None = None
-    measurements_limit: int = MEASUREMENTS_LIMIT
-    body_limit: int = BODY_LIMIT
-    queued_jobs: int = QUEUED_JOBS
+    measurements_limit: int = MEASUREMENTS_LIMIT_BYTES
+    body_limit: int = BODY_LIMIT_BYTES
+    max_queued_jobs: int = MAX_QUEUED_JOBS
     trusted_proxies: tuple[str, ...] = ()
     access_log: str | None = None
     retention: Retention = KEEP_ALL
@@ -60,7 +62,7 @@ class Settings:
         """Requests per second and client, 0 for no limit."""
         if self.rate_limit is not None:
             return self.rate_limit
-        return 0.0 if self.is_local else RATE
+        return 0.0 if self.is_local else RATE_LIMIT_PER_S
 
 
 def is_loopback(host: str) -> bool:

@@ -15,7 +15,7 @@ from tuner.api.problems import Problem
 from tuner.api.workers import WorkerPool
 
 log = logging.getLogger(__name__)
-SMALL = 1 << 20  # bytes that are stored before a worker would have started
+MAX_INLINE_INGEST_BYTES = 1 << 20  # bytes that are stored before a worker would have started
 
 
 @asynccontextmanager
@@ -36,14 +36,14 @@ async def body_on_disk(request: Request) -> AsyncIterator[Path]:
         raise Problem(503, "the service has no room for this upload: send it later") from None
 
 
-def ingest_file(engine: db.Engine, path: Path, workers: WorkerPool) -> db.Stored:
+def ingest_file(engine: db.Engine, path: Path, workers: WorkerPool) -> db.InsertResult:
     """Store measurements as `db.ingest` does, in a worker if that takes long."""
-    if path.stat().st_size <= SMALL:
+    if path.stat().st_size <= MAX_INLINE_INGEST_BYTES:
         return db.ingest(engine, path)
     return workers.run(_ingest, engine.url.render_as_string(hide_password=False), path)
 
 
-def _ingest(database: str, path: Path) -> db.Stored:
+def _ingest(database: str, path: Path) -> db.InsertResult:
     engine = db.open_database(database)
     try:
         return db.ingest(engine, path)

@@ -33,9 +33,9 @@ class _Worker:
     idle_since: float = 0.0
 
     @classmethod
-    def started(cls) -> _Worker:
+    def start(cls) -> _Worker:
         ours, its = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=_work, args=(its,), daemon=True)
+        process = _CONTEXT.Process(target=_worker_main, args=(its,), daemon=True)
         process.start()
         its.close()
         return cls(process, ours)
@@ -99,7 +99,7 @@ class WorkerPool:
         with self._lock:
             expired = [worker for worker in self._idle if worker.expired]
             self._idle = [worker for worker in self._idle if not worker.expired]
-            worker = self._idle.pop() if self._idle else _Worker.started()
+            worker = self._idle.pop() if self._idle else _Worker.start()
             self._busy.append(worker)
         for each in expired:
             each.end()
@@ -117,31 +117,31 @@ class WorkerPool:
         worker.end()
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """Have this process ended when the one that started it has ended."""
-    threading.Thread(target=_follow, daemon=True).start()
+    threading.Thread(target=_exit_after_parent, daemon=True).start()
 
 
-def _work(connection: Connection) -> None:
+def _worker_main(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this one
-    end_with_parent()
+    exit_with_parent()
     os.nice(NICENESS)
     while connection.poll(IDLE_SECONDS):
         try:
             function, arguments = connection.recv()
         except EOFError:
             return
-        connection.send(_outcome(function, arguments))
+        connection.send(_result_or_error(function, arguments))
 
 
-def _outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _result_or_error(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return function(*arguments)
     except InputError as reason:
         return reason
 
 
-def _follow() -> None:
+def _exit_after_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -15,12 +15,12 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 
 Record = TypeVar("Record")
 
 
-def json_of(text: str | bytes) -> Any:
+def load_json(text: str | bytes) -> Any:
     """What a JSON file holds; raises ValueError in words that people know."""
     try:
         return json.loads(text)
@@ -41,18 +41,18 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> Non
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     if _is_stream(path):
-        _write_into(path, data)
+        _write_to_stream(path, data)
     else:
-        _replace(Path(os.path.realpath(path)), path, data, mode)
+        _replace_file(Path(os.path.realpath(path)), path, data, mode)
 
 
-def require_target(path: Path, *read: Path) -> None:
+def require_writable_file(path: Path, *inputs: Path) -> None:
     """Refuse early what `write_atomically` could not write, and to overwrite what is `read`.
 
     Raises InputError; writes nothing.
     """
-    for other in read:
-        if _are_same(path, other) and not _is_stream(path):
+    for other in inputs:
+        if _is_same_file(path, other) and not _is_stream(path):
             raise InputError(f"{path} is read as well: give another name to write to")
     if _is_folder(path):
         raise InputError(f"{path} is a folder: give the name of a file")
@@ -63,9 +63,9 @@ def require_target(path: Path, *read: Path) -> None:
     _require_writable(path, Path(os.path.realpath(path)).parent)
 
 
-def require_folder(path: Path) -> None:
+def require_writable_dir(path: Path) -> None:
     """Likewise a folder, there or to be made, into which files are to be written."""
-    if _found(path) is not None and not _is_folder(path):
+    if _stat_or_none(path) is not None and not _is_folder(path):
         raise InputError(f"{path} is a file: give the name of a folder")
     _require_writable(path, Path(os.path.realpath(path)))
 
@@ -82,7 +82,7 @@ def _require_writable(path: Path, folder: Path) -> None:
         raise InputError(f"{path}: cannot be written: {reason.strerror}") from None
 
 
-def _found(path: Path) -> os.stat_result | None:
+def _stat_or_none(path: Path) -> os.stat_result | None:
     """What is there, None where nothing is or nobody may look."""
     try:
         return path.stat()
@@ -91,24 +91,24 @@ def _found(path: Path) -> os.stat_result | None:
 
 
 def _is_folder(path: Path) -> bool:
-    found = _found(path)
+    found = _stat_or_none(path)
     return found is not None and stat.S_ISDIR(found.st_mode)
 
 
 def _is_stream(path: Path) -> bool:
     """Whether it is there and neither a file nor a folder, or is what we print into."""
-    found = _found(path)
+    found = _stat_or_none(path)
     if found is None or stat.S_ISDIR(found.st_mode):
         return False
-    return not stat.S_ISREG(found.st_mode) or _own_output(path) is not None
+    return not stat.S_ISREG(found.st_mode) or _standard_stream_fd(path) is not None
 
 
-def _are_same(one: Path, other: Path) -> bool:
-    found, there = _found(one), _found(other)
+def _is_same_file(one: Path, other: Path) -> bool:
+    found, there = _stat_or_none(one), _stat_or_none(other)
     return found is not None and there is not None and os.path.samestat(found, there)
 
 
-def _own_output(path: Path) -> int | None:
+def _standard_stream_fd(path: Path) -> int | None:
     """Our descriptor for it, where standard output or error goes there."""
     there = path.stat()
     for stream in (1, 2):
@@ -120,8 +120,8 @@ def _own_output(path: Path) -> int | None:
     return None
 
 
-def _write_into(path: Path, data: bytes) -> None:
-    own = _own_output(path)
+def _write_to_stream(path: Path, data: bytes) -> None:
+    own = _standard_stream_fd(path)
     try:
         if own is None:  # a pipe that nobody reads is an error, nothing to wait for
             opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
@@ -136,7 +136,7 @@ def _write_into(path: Path, data: bytes) -> None:
         raise InputError(f"{path}: cannot be written: {why}") from None
 
 
-def _replace(target: Path, path: Path, data: bytes, mode: int) -> None:
+def _replace_file(target: Path, path: Path, data: bytes, mode: int) -> None:
     """Of the file `target`, which is called `path`."""
     import tempfile  # brings so much with it that every MPI program would notice
 
@@ -159,50 +159,52 @@ def _replace(target: Path, path: Path, data: bytes, mode: int) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
-def from_record(kind: type[Record], record: Mapping[str, Any]) -> Record:
+def dataclass_from_record(kind: type[Record], record: Mapping[str, Any]) -> Record:
     """A dataclass from what JSON gave, every value of the type that its field declares.
 
     "inf" is an infinite float; true and false are no numbers, and NaN is none either. Raises
     ValueError or TypeError for a missing or unknown field and for a value of another type.
     """
     dataclass: type = kind
-    hints = _hints(dataclass)
+    hints = _field_types(dataclass)
     if not isinstance(record, Mapping):
-        raise ValueError(f"{quoted(record)} is no {_word(kind)}")
+        raise ValueError(f"{shortened_repr(record)} is no {_type_label(kind)}")
     if unknown := record.keys() - hints.keys():
-        named = ", ".join(map(quoted, sorted(unknown)))
-        raise ValueError(f"unknown in the {_word(kind)}: {named}")
+        named = ", ".join(map(shortened_repr, sorted(unknown)))
+        raise ValueError(f"unknown in the {_type_label(kind)}: {named}")
     values = {
         name: value
         if hints[name] is type(value) is not float  # most are; the rest look closer
-        else _value(name, hints[name], value)
+        else _decode_value(name, hints[name], value)
         for name, value in record.items()
     }
     try:
         return kind(**values)
     except TypeError:
-        lacking = sorted(_needed(dataclass) - record.keys())
+        lacking = sorted(_required_fields(dataclass) - record.keys())
         if not lacking:
             raise
-        raise ValueError(f"a {_word(kind)} lacks {', '.join(lacking)}") from None
+        raise ValueError(f"a {_type_label(kind)} lacks {', '.join(lacking)}") from None
 
 
-def finite(value: Any) -> Any:
-    """What JSON can hold of a value: infinity as the string "inf", as `from_record` reads it."""
+def encode_infinities(value: Any) -> Any:
+    """What JSON can hold of a value: infinity as the string "inf", as `dataclass_from_record`
+    reads it.
+    """
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: encode_infinities(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [encode_infinities(item) for item in value]
     return "inf" if value == math.inf else value
 
 
 @cache
-def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+def _origin_and_args(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     return get_origin(hint), get_args(hint)
 
 
 @cache
-def _needed(kind: Any) -> set[str]:
+def _required_fields(kind: Any) -> set[str]:
     """The fields without a default."""
     return {
         each.name
@@ -211,37 +213,37 @@ def _needed(kind: Any) -> set[str]:
     }
 
 
-def _word(kind: type) -> str:
+def _type_label(kind: type) -> str:
     return kind.__name__.lstrip("_").lower()
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _field_types(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _value(name: str, hint: Any, value: Any) -> Any:
+def _decode_value(name: str, hint: Any, value: Any) -> Any:
     """The value as its type hint wants it."""
-    if _fits(hint, value):
+    if _matches_type(hint, value):
         return value
-    origin, inner = _parts(hint)
+    origin, inner = _origin_and_args(hint)
     if origin is UnionType:  # `kind | None`, or of the kinds the one that it is
-        fitting = next((kind for kind in inner if _fits(kind, value)), inner[0])
-        return None if value is None else _value(name, fitting, value)
+        fitting = next((kind for kind in inner if _matches_type(kind, value)), inner[0])
+        return None if value is None else _decode_value(name, fitting, value)
     if hint is float and value == "inf":
         return math.inf
     if origin is tuple and isinstance(value, list):
         if inner == (float, ...) and _all_finite(value):
             return tuple(value)
         each = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
-        return tuple(_value(name, h, v) for h, v in zip(each, value, strict=True))
+        return tuple(_decode_value(name, h, v) for h, v in zip(each, value, strict=True))
     if origin is Mapping and isinstance(value, Mapping):
-        return {key: _value(f"{name} {key}", inner[-1], v) for key, v in value.items()}
+        return {key: _decode_value(f"{name} {key}", inner[-1], v) for key, v in value.items()}
     if isinstance(hint, type) and is_dataclass(hint):
-        return from_record(hint, value)
+        return dataclass_from_record(hint, value)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(value)
-    raise ValueError(f"{name} cannot be {quoted(value)}")
+    raise ValueError(f"{name} cannot be {shortened_repr(value)}")
 
 
 def _all_finite(values: list[Any]) -> bool:
@@ -249,7 +251,7 @@ def _all_finite(values: list[Any]) -> bool:
     return set(map(type, values)) == {float} and math.isfinite(sum(values))
 
 
-def _fits(hint: Any, value: Any) -> bool:
+def _matches_type(hint: Any, value: Any) -> bool:
     if hint is Any:
         return True
     if isinstance(value, bool):

@@ -9,7 +9,7 @@ from pathlib import Path
 COMPILERS = ("cc", "gcc", "clang")
 
 
-def build(source: Path, directory: Path) -> Path | None:
+def compile_shared_library(source: Path, directory: Path) -> Path | None:
     """The compiled library to preload; None without a C compiler that can make it."""
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:

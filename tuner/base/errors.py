@@ -2,8 +2,8 @@
 
 from reprlib import Repr
 
-_SHORT = Repr()
-_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 1, 80, 80
+_SHORT_REPR = Repr()
+_SHORT_REPR.maxlevel, _SHORT_REPR.maxstring, _SHORT_REPR.maxother = 1, 80, 80
 
 
 class TunerError(Exception):
@@ -15,11 +15,11 @@ class InputError(TunerError):
     """A file, argument or environment that cannot be used as it is."""
 
 
-class TooLargeError(InputError):
+class LimitExceededError(InputError):
     """What was asked is meant, but there is too much of it for this computer."""
 
 
-class UnpricedError(InputError):
+class MissingCostError(InputError):
     """Nobody said what a message costs that has to be sent."""
 
 
@@ -31,11 +31,11 @@ class ProbeError(TunerError):
     """Measuring failed: no launcher, too few slots, a rank that died, a wrong result."""
 
 
-class FailedError(ProbeError):
+class LaunchFailedError(ProbeError):
     """Ranks that ended with an error."""
 
 
-class UnendedError(ProbeError):
+class LaunchTimeoutError(ProbeError):
     """Ranks that did not end in time.
 
     stderr      what they and their launcher wrote there until they were ended
@@ -46,6 +46,6 @@ class UnendedError(ProbeError):
         self.stderr = stderr
 
 
-def quoted(value: object) -> str:
+def shortened_repr(value: object) -> str:
     """What somebody wrote, as a message quotes it: on one line and short, however large it is."""
-    return _SHORT.repr(value)
+    return _SHORT_REPR.repr(value)

@@ -5,49 +5,53 @@ from __future__ import annotations
 import re
 from itertools import chain, product
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 
-RANGE = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
-LONGEST_NAME = 256
+NUMBER_RANGE = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
+MAX_NAME_LENGTH = 256
 
 
-def expanded(text: str, most: int) -> list[str]:
+def expand_hostlist(text: str, max_names: int) -> list[str]:
     """The names in order. Raises InputError for more than `most` and for what is no such list."""
     names: list[str] = []
-    for part in parts(text):
-        pieces = [_piece(piece, most) for piece in re.split(r"(\[[^\[\]]*\])", part) if piece]
+    for part in split_hostlist(text):
+        pieces = [
+            _expand_piece(piece, max_names) for piece in re.split(r"(\[[^\[\]]*\])", part) if piece
+        ]
         number = 1
         for piece in pieces:
             number *= len(piece)
-        if len(names) + number > most:
-            raise InputError(f"{quoted(text)} stands for more than {most} names")
-        if sum(len(piece[-1]) for piece in pieces) > LONGEST_NAME:
-            raise InputError(f"{quoted(part)} is longer than {LONGEST_NAME} characters")
+        if len(names) + number > max_names:
+            raise InputError(f"{shortened_repr(text)} stands for more than {max_names} names")
+        if sum(len(piece[-1]) for piece in pieces) > MAX_NAME_LENGTH:
+            raise InputError(f"{shortened_repr(part)} is longer than {MAX_NAME_LENGTH} characters")
         names += ["".join(letters) for letters in product(*pieces)]
     return names
 
 
-def parts(text: str) -> list[str]:
+def split_hostlist(text: str) -> list[str]:
     """Split a list at the commas outside of brackets; raises InputError for what is no list."""
     found = re.findall(r"(?:\[[^\[\]]*\]|[^,\[\]\s])+", text)
     if not found or ",".join(found) != text:
-        raise InputError(f"{quoted(text)} is not a list of names such as n[01-16,20]")
+        raise InputError(f"{shortened_repr(text)} is not a list of names such as n[01-16,20]")
     return found
 
 
-def _piece(piece: str, most: int) -> list[str]:
+def _expand_piece(piece: str, max_names: int) -> list[str]:
     """The letters as they are, or what a pair of brackets stands for."""
     if not piece.startswith("["):
         return [piece]
-    return list(chain.from_iterable(_numbers(text, most) for text in piece[1:-1].split(",")))
+    return list(
+        chain.from_iterable(_expand_range(text, max_names) for text in piece[1:-1].split(","))
+    )
 
 
-def _numbers(text: str, most: int) -> list[str]:
+def _expand_range(text: str, max_names: int) -> list[str]:
     """`08-11` is 08, 09, 10, 11."""
-    match = RANGE.fullmatch(text)
+    match = NUMBER_RANGE.fullmatch(text)
     if match is None:
-        raise InputError(f"{quoted(text)} is not a range such as 01-16")
+        raise InputError(f"{shortened_repr(text)} is not a range such as 01-16")
     first, last = int(match[1]), int(match[2] or match[1])
-    if not 0 <= last - first < most:
-        raise InputError(f"{quoted(text)} does not stand for 1 to {most} numbers")
+    if not 0 <= last - first < max_names:
+        raise InputError(f"{shortened_repr(text)} does not stand for 1 to {max_names} numbers")
     return [str(number).zfill(len(match[1])) for number in range(first, last + 1)]

@@ -7,7 +7,7 @@ from tuner.base.errors import InputError
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def directory(name: str) -> Path:
+def data_directory(name: str) -> Path:
     """The data directory `name` (`db`): inside an installed wheel, or at the root of a checkout.
 
     A wheel carries it as `tuner/_data/<name>`, because a top-level `db` in site-packages would

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from tuner.base.arrays import FloatArray
 
-LEVEL = 0.95
+CONFIDENCE = 0.95
 NORMAL_95 = 1.959963984540054  # two-sided 95 % quantile of the standard normal distribution
 
 
@@ -35,7 +35,9 @@ def midmean(samples: ArrayLike) -> FloatArray:
     return np.asarray(ordered[..., count // 4 : count - count // 4].mean(axis=-1))
 
 
-def median_interval(samples: Sequence[float], level: float = LEVEL) -> tuple[float, float, float]:
+def median_interval(
+    samples: Sequence[float], level: float = CONFIDENCE
+) -> tuple[float, float, float]:
     """Median and its binomial confidence interval, in the unit of the samples.
 
     The number of samples below the true median is binomial(n, 1/2), so two order statistics
@@ -58,7 +60,7 @@ def _rank_below(n: int, level: float) -> int:
     return max(j - 1, 0)
 
 
-def relative_half_width(samples: Sequence[float], level: float = LEVEL) -> float:
+def relative_half_width(samples: Sequence[float], level: float = CONFIDENCE) -> float:
     """Half the width of the median's interval over the median; infinite below six samples."""
     if len(samples) < 6:
         return float("inf")

@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 
-SIZES = {
+SIZE_UNITS = {
     "": 1,
     "B": 1,
     "KiB": 2**10,
@@ -22,15 +22,15 @@ SIZES = {
     "GB": 1e9,
     "TB": 1e12,
 }
-TIMES = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-DURATIONS = TIMES | {"h": 3600.0, "d": 86400.0}
-RATES = {f"{unit}/s": factor for unit, factor in SIZES.items() if unit} | {
+TIME_UNITS = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+DURATION_UNITS = TIME_UNITS | {"h": 3600.0, "d": 86400.0}
+BANDWIDTH_UNITS = {f"{unit}/s": factor for unit, factor in SIZE_UNITS.items() if unit} | {
     "Mb/s": 1e6 / 8,
     "Gb/s": 1e9 / 8,
     "Mbit/s": 1e6 / 8,
     "Gbit/s": 1e9 / 8,
 }
-FLOAT = 4  # bytes; a rounded size is a whole number of them
+FLOAT_BYTES = 4  # bytes; a rounded size is a whole number of them
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 _PARAMETERS = re.compile(r"(?<=\w)\((?=\w+=)")
 _EXACT = re.compile(r"(?<![\w.+-])(segment=)?([0-9]+)(?(1)(?!\w)| ?B(?![\w/]))")
@@ -39,10 +39,12 @@ _EXACT = re.compile(r"(?<![\w.+-])(segment=)?([0-9]+)(?(1)(?!\w)| ?B(?![\w/]))")
 def _parse(text: object, units: dict[str, float], what: str, example: str) -> float:
     match = _QUANTITY.fullmatch(str(text)) if isinstance(text, str | int | float) else None
     if match is None or match[2] not in units:
-        raise InputError(f"{quoted(text)} is not a {what}: write it like {example}")
+        raise InputError(f"{shortened_repr(text)} is not a {what}: write it like {example}")
     value = float(match[1]) * units[match[2]]
     if not math.isfinite(value):
-        raise InputError(f"{quoted(text)} is too large for a {what}: write it like {example}")
+        raise InputError(
+            f"{shortened_repr(text)} is too large for a {what}: write it like {example}"
+        )
     return value
 
 
@@ -51,17 +53,19 @@ def parse_size(text: object) -> int:
 
     What `format_size` rounded, such as `22.6KiB`, is rounded to whole floats.
     """
-    value = _parse(text, SIZES, "size", "64KiB")
+    value = _parse(text, SIZE_UNITS, "size", "64KiB")
     if value == int(value):
         return int(value)
-    if value < SIZES["KiB"]:
-        raise InputError(f"{quoted(text)} is not a whole number of bytes: write it like 64KiB")
-    return FLOAT * round(value / FLOAT)
+    if value < SIZE_UNITS["KiB"]:
+        raise InputError(
+            f"{shortened_repr(text)} is not a whole number of bytes: write it like 64KiB"
+        )
+    return FLOAT_BYTES * round(value / FLOAT_BYTES)
 
 
 def parse_time(text: object) -> float:
     """Seconds of `2us`; the unit is mandatory; raises InputError."""
-    return _parse(text, TIMES, "time", "2us")
+    return _parse(text, TIME_UNITS, "time", "2us")
 
 
 def parse_duration(text: object) -> float:
@@ -69,12 +73,12 @@ def parse_duration(text: object) -> float:
 
     Raises InputError for anything else.
     """
-    return _parse(text, DURATIONS, "time", "90s, 10min, 2h or 30d")
+    return _parse(text, DURATION_UNITS, "time", "90s, 10min, 2h or 30d")
 
 
 def parse_bandwidth(text: object) -> float:
     """Bytes per second of `12.5GB/s` or `100Gb/s`; raises InputError, also for zero."""
-    rate = _parse(text, RATES, "bandwidth", "12.5GB/s")
+    rate = _parse(text, BANDWIDTH_UNITS, "bandwidth", "12.5GB/s")
     if rate == 0:
         raise InputError("a bandwidth of zero moves nothing: write it like 12.5GB/s")
     return rate
@@ -85,11 +89,11 @@ def format_size(nbytes: float) -> str:
     if math.isinf(nbytes):
         return "inf"
     size = int(nbytes)
-    if size < SIZES["KiB"]:
+    if size < SIZE_UNITS["KiB"]:
         return f"{size}B"
     for unit in ("KiB", "MiB", "GiB", "TiB"):
-        value = size / SIZES[unit]
-        if value < SIZES["KiB"] and value.is_integer():
+        value = size / SIZE_UNITS[unit]
+        if value < SIZE_UNITS["KiB"] and value.is_integer():
             return f"{value:.0f}{unit}"
         if float(f"{value:.3g}") < 1000:
             return f"{value:#.3g}".rstrip(".") + unit
@@ -101,8 +105,8 @@ def format_exact_size(nbytes: float) -> str:
     if math.isinf(nbytes):
         return "inf"
     for unit in ("GiB", "MiB", "KiB"):
-        if nbytes >= SIZES[unit] and nbytes % SIZES[unit] == 0:
-            return f"{int(nbytes // SIZES[unit])}{unit}"
+        if nbytes >= SIZE_UNITS[unit] and nbytes % SIZE_UNITS[unit] == 0:
+            return f"{int(nbytes // SIZE_UNITS[unit])}{unit}"
     return f"{int(nbytes)}B"
 
 
@@ -114,7 +118,7 @@ def format_range(lo: float, hi: float) -> str:
     return f"{first} to {end}" if lo else f"below {end}"
 
 
-def readable(text: str) -> str:
+def humanize(text: str) -> str:
     """Return a text for people: `p=4 22.6KiB` of `p=4 23168 B`, `ring (segment=64KiB)` of
     `ring(segment=65536)`.
     """
@@ -125,12 +129,12 @@ def readable(text: str) -> str:
 def format_time(seconds: float) -> str:
     """`12.3us`, three significant digits."""
     for unit in ("s", "ms", "us"):
-        if abs(seconds) >= TIMES[unit]:
-            return f"{seconds / TIMES[unit]:.3g}{unit}"
-    return f"{seconds / TIMES['ns']:.3g}ns"
+        if abs(seconds) >= TIME_UNITS[unit]:
+            return f"{seconds / TIME_UNITS[unit]:.3g}{unit}"
+    return f"{seconds / TIME_UNITS['ns']:.3g}ns"
 
 
-def format_moment(moment: datetime, timespec: str = "seconds") -> str:
+def format_timestamp(moment: datetime, timespec: str = "seconds") -> str:
     """Return `2027-01-31T12:00:00Z`, UTC in RFC 3339; `timespec` is that of `isoformat`."""
     return moment.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 

@@ -1,5 +1,5 @@
 """Measurements become the figures that the simulator calculates with."""
 
-from tuner.calibrate.build import Fit, calibrate, fit
+from tuner.calibrate.build import CalibrationFit, calibrate, fit_calibration
 
-__all__ = ["Fit", "calibrate", "fit"]
+__all__ = ["CalibrationFit", "calibrate", "fit_calibration"]

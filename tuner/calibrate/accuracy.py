@@ -15,32 +15,39 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 
-CLOSE = 0.05  # a choice within this of the best measured time is as good as the best
-BANDS = (0, 1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 62)  # bytes; protocols and algorithms change
+NEAR_BEST_TOLERANCE = 0.05  # a choice within this of the best measured time is as good as the best
+SIZE_BANDS_BYTES = (
+    0,
+    1 << 10,
+    1 << 14,
+    1 << 17,
+    1 << 20,
+    1 << 62,
+)  # bytes; protocols and algorithms change
 
 # collective, nodes, ppn, placement, memory, nbytes
-Point = tuple[Collective, int, int, str, str, int]
+CollectivePoint = tuple[Collective, int, int, str, str, int]
 
 
 @dataclass(frozen=True)
-class Case:
+class CollectivePrediction:
     """One algorithm at one point, measured and predicted, seconds."""
 
-    point: Point
-    choice: Choice
-    measured: float
-    predicted: float
+    point: CollectivePoint
+    choice: AlgorithmConfig
+    measured_s: float
+    predicted_s: float
 
     @property
-    def error(self) -> float:
+    def relative_error(self) -> float:
         """Relative, of the prediction; above 0 it is too slow."""
-        return self.predicted / self.measured - 1
+        return self.predicted_s / self.measured_s - 1
 
 
 @dataclass(frozen=True)
-class Errors:
+class PredictionErrors:
     """Of `cases` predictions: absolute relative errors, and the median with its sign."""
 
     cases: int
@@ -65,11 +72,11 @@ class Ranking:
     close: float
 
 
-def errors(cases: Sequence[Case]) -> Errors:
+def summarise_errors(predictions: Sequence[CollectivePrediction]) -> PredictionErrors:
     """Over all of one or more cases."""
-    off = np.array([case.error for case in cases])
+    off = np.array([case.relative_error for case in predictions])
     size = np.abs(off)
-    return Errors(
+    return PredictionErrors(
         len(off),
         float(np.median(size)),
         float(size.mean()),
@@ -78,42 +85,46 @@ def errors(cases: Sequence[Case]) -> Errors:
     )
 
 
-def by_algorithm(cases: Sequence[Case]) -> dict[tuple[Collective, str, int, int], Errors]:
+def errors_by_algorithm(
+    predictions: Sequence[CollectivePrediction],
+) -> dict[tuple[Collective, str, int, int], PredictionErrors]:
     """(collective, algorithm, first and end byte of a band of sizes) -> errors; sorted."""
-    groups: dict[tuple[Collective, str, int, int], list[Case]] = defaultdict(list)
-    for case in cases:
+    groups: dict[tuple[Collective, str, int, int], list[CollectivePrediction]] = defaultdict(list)
+    for case in predictions:
         collective, nbytes = case.point[0], case.point[-1]
-        low, high = next(band for band in pairwise(BANDS) if nbytes < band[1])
+        low, high = next(band for band in pairwise(SIZE_BANDS_BYTES) if nbytes < band[1])
         groups[collective, case.choice.algorithm, low, high].append(case)
-    return {name: errors(own) for name, own in sorted(groups.items())}
+    return {name: summarise_errors(own) for name, own in sorted(groups.items())}
 
 
-def ranking(cases: Sequence[Case]) -> Ranking:
+def summarise_ranking(predictions: Sequence[CollectivePrediction]) -> Ranking:
     """Over the points with two algorithms or more; without any all figures are those of a perfect
     ranking."""
-    points: dict[Point, list[Case]] = defaultdict(list)
-    for case in cases:
+    points: dict[CollectivePoint, list[CollectivePrediction]] = defaultdict(list)
+    for case in predictions:
         points[case.point].append(case)
     several = [own for own in points.values() if len(own) > 1]
     if not several:
         return Ranking(0, 0.0, 1.0, 1.0)
-    losses = [_loss(own) for own in several]
+    losses = [_regret(own) for own in several]
     return Ranking(
         len(several),
         float(np.mean(losses)),
-        float(np.mean([_tau(own) for own in several])),
-        float(np.mean([loss <= CLOSE for loss in losses])),
+        float(np.mean([_kendall_tau(own) for own in several])),
+        float(np.mean([loss <= NEAR_BEST_TOLERANCE for loss in losses])),
     )
 
 
-def _loss(own: Sequence[Case]) -> float:
-    chosen = min(own, key=lambda case: case.predicted)
-    return chosen.measured / min(case.measured for case in own) - 1
+def _regret(predictions: Sequence[CollectivePrediction]) -> float:
+    chosen = min(predictions, key=lambda case: case.predicted_s)
+    return chosen.measured_s / min(case.measured_s for case in predictions) - 1
 
 
-def _tau(own: Sequence[Case]) -> float:
+def _kendall_tau(predictions: Sequence[CollectivePrediction]) -> float:
     """Ties, such as those of times that are all equal, correlate with nothing."""
     tau = float(
-        kendalltau([case.measured for case in own], [case.predicted for case in own]).statistic
+        kendalltau(
+            [case.measured_s for case in predictions], [case.predicted_s for case in predictions]
+        ).statistic
     )
     return 0.0 if np.isnan(tau) else tau

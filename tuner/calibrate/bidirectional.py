@@ -13,21 +13,24 @@ from collections.abc import Mapping
 import numpy as np
 
 from tuner.base.arrays import BoolArray, FloatArray
-from tuner.calibrate.bootstrap import QUARTILES
-from tuner.calibrate.host_distances import Distances
-from tuner.calibrate.latency_curve import Ladder, drawn_at
-from tuner.calibrate.piecewise import SHORTEST, fit_lines
-from tuner.calibrate.point_to_point import Fitted, fitted
-from tuner.calibrate.series_index import Launches, Series, params
-from tuner.calibrate.sync_send import PAIR, acknowledged
-from tuner.topology import EXCHANGE, NETWORK, RING
+from tuner.calibrate.bootstrap import NORMAL_IQR
+from tuner.calibrate.host_distances import HostDistances
+from tuner.calibrate.latency_curve import LatencyCurve, predict_resampled
+from tuner.calibrate.piecewise import MIN_SIZES, fit_piecewise
+from tuner.calibrate.point_to_point import PathFit, fit_path
+from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, param
+from tuner.calibrate.sync_send import RANKS_PER_PAIR, with_sync_threshold
+from tuner.topology import NETWORK, NETWORK_BIDIRECTIONAL, NETWORK_RING
 
-AROUND = {EXCHANGE: 0, RING: 1}  # path class -> `ring` of its exchanges
+RING_PARAM_OF_CLASS = {
+    NETWORK_BIDIRECTIONAL: 0,
+    NETWORK_RING: 1,
+}  # path class -> `ring` of its exchanges
 
 
-def meetings(
-    series: Series, memory: str, alone: Fitted, distances: Distances | None
-) -> tuple[dict[str, Fitted], list[str]]:
+def fit_bidirectional(
+    series: SeriesIndex, memory: str, uncontended: PathFit, distances: HostDistances | None
+) -> tuple[dict[str, PathFit], list[str]]:
     """Path class -> price of messages that meet others, and sentences about what is not known.
 
     alone       price of a message between two hosts that nobody else sends to or from
@@ -35,76 +38,86 @@ def meetings(
 
     No message is faster than alone.
     """
-    found: dict[str, Fitted] = {}
+    found: dict[str, PathFit] = {}
     gaps: list[str] = []
-    for name, ring in AROUND.items():
-        drawn = _following(series, memory, ring)
-        if len(drawn) < SHORTEST:
+    for name, ring in RING_PARAM_OF_CLASS.items():
+        drawn = _subsequent_exchange_times(series, memory, ring)
+        if len(drawn) < MIN_SIZES:
             gaps.append(
-                f"{name}: rows of exchanges of all hosts at {SHORTEST} sizes; priced as {NETWORK}"
+                f"{name}: rows of exchanges of all hosts at {MIN_SIZES} sizes; priced as {NETWORK}"
             )
         else:
-            latency, begin = alone.latency, alone.cost.acknowledged_from
+            latency, begin = uncontended.link_latency, uncontended.cost.acknowledged_from
             if distances is not None:
-                latency = _latency(distances, ring, _turns(series, memory), memory)
+                latency = _max_link_latency(
+                    distances, ring, _alternates_partners(series, memory), memory
+                )
             lone = {n: each - latency * (n >= begin) for n, each in drawn.items()}
-            own = _ladder(name, alone, lone, latency - alone.latency)
-            found[name] = acknowledged(fitted(series, own, NETWORK, latency), begin)
+            own = _latency_curve(name, uncontended, lone, latency - uncontended.link_latency)
+            found[name] = with_sync_threshold(fit_path(series, own, NETWORK, latency), begin)
     return found, gaps
 
 
-def _turns(series: Series, memory: str) -> int:
+def _alternates_partners(series: SeriesIndex, memory: str) -> int:
     """1 if pairs changed from row to row, as they did not always."""
-    found = series.of("exchange", NETWORK, memory)
-    return max((params(one, "turns") for one in found), default=0)
+    found = series.find("exchange", NETWORK, memory)
+    return max((param(one, "turns") for one in found), default=0)
 
 
-def _latency(distances: Distances, ring: int, turns: int, memory: str) -> float:
+def _max_link_latency(distances: HostDistances, ring: int, turns: int, memory: str) -> float:
     """Seconds of the links between the farthest of those that meet."""
     hosts = len(distances.hosts) or len(distances.topology.nodes)
     met = [(one, (one + 1) % hosts) for one in range(hosts)]
-    if not ring:  # by turns, of each four (tuner.probe.pointtopoint.partners)
+    if not ring:  # by turns, of each four (tuner.probe.pointtopoint.exchange_partners)
         met = [(one, one ^ 1) for one in range(hosts - hosts % 2)]
         met += [(one, one ^ 2) for one in range(turns * (hosts - hosts % 4))]
     return max(distances.between(*pair, memory).latency for pair in met)
 
 
-def _following(series: Series, memory: str, ring: int) -> dict[int, FloatArray]:
+def _subsequent_exchange_times(
+    series: SeriesIndex, memory: str, ring: int
+) -> dict[int, FloatArray]:
     """Size -> drawn seconds of an exchange that follows another one."""
-    rows: dict[int, dict[int, Launches]] = {}
-    turns = 0 if ring else _turns(series, memory)
-    for one in series.of("exchange", NETWORK, memory):
-        meant = params(one, "ring") == ring and params(one, "turns") == turns
-        if one[0].p > PAIR and meant:
-            rows.setdefault(one[0].nbytes, {})[params(one, "rows", 1)] = one
+    rows: dict[int, dict[int, LaunchSeries]] = {}
+    turns = 0 if ring else _alternates_partners(series, memory)
+    for one in series.find("exchange", NETWORK, memory):
+        meant = param(one, "ring") == ring and param(one, "turns") == turns
+        if one[0].p > RANKS_PER_PAIR and meant:
+            rows.setdefault(one[0].nbytes, {})[param(one, "rows", 1)] = one
     return {
-        nbytes: _each(series, taken) for nbytes, taken in sorted(rows.items()) if len(taken) > 1
+        nbytes: _time_per_exchange(series, taken)
+        for nbytes, taken in sorted(rows.items())
+        if len(taken) > 1
     }
 
 
-def _each(series: Series, taken: Mapping[int, Launches]) -> FloatArray:
+def _time_per_exchange(series: SeriesIndex, taken: Mapping[int, LaunchSeries]) -> FloatArray:
     few, many = min(taken), max(taken)
     return (series.midmean(taken[many]) - series.median(taken[few])) / (many - few)
 
 
-def _ladder(name: str, alone: Fitted, drawn: Mapping[int, FloatArray], farther: float) -> Ladder:
+def _latency_curve(
+    name: str, uncontended: PathFit, resampled: Mapping[int, FloatArray], extra_latency: float
+) -> LatencyCurve:
     """With `farther` seconds more of links than lone messages had."""
-    near = alone.ladder
-    sizes = np.array([float(nbytes) for nbytes in drawn])
-    times = np.maximum(np.stack(list(drawn.values()), axis=1), drawn_at(near, sizes) + farther)
-    spread = _spread(times, sizes >= alone.cost.eager_limit)
-    lines = fit_lines(sizes, times[0], spread, [alone.cost.eager_limit])
-    return Ladder(name, near.memory, sizes, times, spread, lines, near.steepest)
+    near = uncontended.latency_curve
+    sizes = np.array([float(nbytes) for nbytes in resampled])
+    times = np.maximum(
+        np.stack(list(resampled.values()), axis=1), predict_resampled(near, sizes) + extra_latency
+    )
+    spread = _relative_errors(times, sizes >= uncontended.cost.eager_limit)
+    lines = fit_piecewise(sizes, times[0], spread, [uncontended.cost.eager_limit])
+    return LatencyCurve(name, near.memory, sizes, times, spread, lines, near.max_port_time_per_byte)
 
 
-def _spread(times: FloatArray, answered: BoolArray) -> FloatArray:
+def _relative_errors(times: FloatArray, answered: BoolArray) -> FloatArray:
     """Relative standard error of drawn times, by their quartiles.
 
     How many messages of a row wait for an answer is chance, and its samples may all have seen the
     same by chance: sizes whose messages are answered are trusted equally.
     """
     low, high = np.quantile(times[1:], [0.25, 0.75], axis=0)
-    error: FloatArray = (high - low) / QUARTILES / times[0]
+    error: FloatArray = (high - low) / NORMAL_IQR / times[0]
     if answered.any():
         error[answered] = np.sqrt(np.mean(error[answered] ** 2))
     return error

@@ -19,17 +19,17 @@ from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.statistics import midmean
 from tuner.core.calibration import Estimate
 from tuner.core.measurement import Measurement
-from tuner.core.speedup import widening
+from tuner.core.speedup import small_sample_factor
 
 RESAMPLES = 400
-AT_ONCE = 1 << 22  # samples that are drawn together; a file may have series of millions
+MAX_BATCH_SAMPLES = 1 << 22  # samples that are drawn together; a file may have series of millions
 SEED = 20240301
-INSTANT = 1e-9  # s; no message is faster
-QUARTILES = 1.349  # standard deviations between those of a normal distribution
+MIN_TIME_S = 1e-9  # s; no message is faster
+NORMAL_IQR = 1.349  # standard deviations between those of a normal distribution
 
 
 @dataclass(frozen=True)
-class Draws:
+class Bootstrap:
     """Draws medians and midmeans of series.
 
     drift   relative standard deviation by which the machine wandered while it was probed, beyond
@@ -43,62 +43,62 @@ class Draws:
 
         Student's t widens what is drawn of few samples or launches.
         """
-        return self._drawn(launches, _logs(launches))
+        return self._resample_launches(launches, _resampled_logs(launches))
 
     def midmean(self, launches: Sequence[Measurement]) -> FloatArray:
         """The same of the means of the middle half of the samples: where a few times are possible
         and chance decides among them, a median is one of them and a mean lies between."""
-        return self._drawn(launches, _logs(launches, midmean))
+        return self._resample_launches(launches, _resampled_logs(launches, midmean))
 
-    def _drawn(self, launches: Sequence[Measurement], logs: FloatArray) -> FloatArray:
+    def _resample_launches(self, launches: Sequence[Measurement], logs: FloatArray) -> FloatArray:
         value = float(logs[:, 0].mean())
         if len(launches) > 1:
-            chosen = _launches(len(launches))
+            chosen = _resampled_launch_indices(len(launches))
             drawn = logs[chosen, np.arange(1, RESAMPLES + 1)[:, None]].mean(axis=1)
-            drawn = value + (drawn - value) * widening(len(launches))
+            drawn = value + (drawn - value) * small_sample_factor(len(launches))
         else:
-            drawn = value + (logs[0, 1:] - value) * widening(len(launches[0].samples))
-        seconds: FloatArray = np.exp(np.concatenate([[value], drawn + self.common]))
+            drawn = value + (logs[0, 1:] - value) * small_sample_factor(len(launches[0].samples))
+        seconds: FloatArray = np.exp(np.concatenate([[value], drawn + self.drift_log_factors]))
         return seconds
 
-    def error(self, launches: Sequence[Measurement]) -> float:
+    def relative_standard_error(self, launches: Sequence[Measurement]) -> float:
         """Relative standard error of that median, as far as the samples within launches tell.
 
         From the quartiles: of a handful of samples with one outlier some resamples are far off.
         """
-        low, high = np.quantile(_logs(launches)[:, 1:], [0.25, 0.75], axis=1)
-        return float(np.sqrt(np.sum(((high - low) / QUARTILES) ** 2)) / len(launches))
+        low, high = np.quantile(_resampled_logs(launches)[:, 1:], [0.25, 0.75], axis=1)
+        return float(np.sqrt(np.sum(((high - low) / NORMAL_IQR) ** 2)) / len(launches))
 
     @property
-    def common(self) -> FloatArray:
+    def drift_log_factors(self) -> FloatArray:
         """Logarithm of how much slower everything was in each resample."""
         return np.random.default_rng(SEED).normal(0.0, self.drift, RESAMPLES)
 
-    def scattered(self, times: FloatArray, scatter: FloatArray, name: str) -> FloatArray:
+    def add_noise(self, times: FloatArray, relative_sd: FloatArray, name: str) -> FloatArray:
         """Resamples of shape (1 + RESAMPLES, k) with `scatter`, shape (k,), on top; relative."""
         generator = np.random.default_rng([SEED, crc32(name.encode())])
-        noise = np.exp(scatter * generator.standard_normal((RESAMPLES, len(scatter))))
+        noise = np.exp(relative_sd * generator.standard_normal((RESAMPLES, len(relative_sd))))
         return np.concatenate([times[:1], times[1:] * noise])
 
 
-def drift_of(sentinels: Sequence[Sequence[Measurement]]) -> float:
+def estimate_drift(sentinels: Sequence[Sequence[Measurement]]) -> float:
     """Relative standard deviation between repetitions of the same point, each list one of them.
 
     What the samples of each repetition make of it by themselves is taken off.
     """
     beyond = []
     for repeated in sentinels:
-        logs = np.log([max(float(np.median(one.samples)), INSTANT) for one in repeated])
-        within = [Draws().error([one]) ** 2 for one in repeated]
+        logs = np.log([max(float(np.median(one.samples)), MIN_TIME_S) for one in repeated])
+        within = [Bootstrap().relative_standard_error([one]) ** 2 for one in repeated]
         if len(logs) > 1:
             beyond.append(float(logs.var(ddof=1)) - float(np.mean(within)))
     return math.sqrt(max(float(np.mean(beyond)), 0.0)) if beyond else 0.0
 
 
-def estimate(drawn: FloatArray) -> Estimate:
+def interval_estimate(resampled: FloatArray) -> Estimate:
     """The value and the middle 95 % of the resamples, which it is always within."""
-    value = float(drawn[0])
-    low, high = np.quantile(drawn[1:], [0.025, 0.975])
+    value = float(resampled[0])
+    low, high = np.quantile(resampled[1:], [0.025, 0.975])
     return Estimate(value, float(min(value, low)), float(max(value, high)))
 
 
@@ -106,37 +106,37 @@ def _median(samples: FloatArray) -> FloatArray:
     return np.asarray(np.median(samples, axis=-1))
 
 
-def _logs(
-    launches: Sequence[Measurement], typical: Callable[[FloatArray], FloatArray] = _median
+def _resampled_logs(
+    launches: Sequence[Measurement], statistic: Callable[[FloatArray], FloatArray] = _median
 ) -> FloatArray:
     """Logarithms of the medians of a point, shape (launches, 1 + RESAMPLES); always the same."""
     *point, _placement = launches[0].point  # messages have none, and keep their seeds
     seed = crc32(repr(tuple(point)).encode())
     seed ^= crc32(repr(sorted(launches[0].params.items())).encode())
     generator = np.random.default_rng([SEED, seed])
-    each = np.array([_resampled(one.samples, generator, typical) for one in launches])
-    logs: FloatArray = np.log(np.maximum(each, INSTANT))
+    each = np.array([_block_bootstrap(one.samples, generator, statistic) for one in launches])
+    logs: FloatArray = np.log(np.maximum(each, MIN_TIME_S))
     return logs
 
 
-def _resampled(
+def _block_bootstrap(
     samples: Sequence[float],
     generator: np.random.Generator,
-    typical: Callable[[FloatArray], FloatArray],
+    statistic: Callable[[FloatArray], FloatArray],
 ) -> FloatArray:
     """What is typical of the samples and of RESAMPLES draws of runs of them, which wrap round."""
     taken = np.asarray(samples, dtype=float)
     count = len(taken)
     length = max(1, round(count ** (1 / 3)))
     begin = generator.integers(0, count, (RESAMPLES, -(-count // length)))
-    found = [typical(taken[None])]
-    for some in np.array_split(begin, min(RESAMPLES, 1 + RESAMPLES * count // AT_ONCE)):
+    found = [statistic(taken[None])]
+    for some in np.array_split(begin, min(RESAMPLES, 1 + RESAMPLES * count // MAX_BATCH_SAMPLES)):
         chosen = (some[:, :, None] + np.arange(length)).reshape(len(some), -1)[:, :count] % count
-        found.append(typical(taken[chosen]))
+        found.append(statistic(taken[chosen]))
     return np.concatenate(found)
 
 
-def _launches(count: int) -> IntArray:
+def _resampled_launch_indices(count: int) -> IntArray:
     """Which launches each resample takes, the same for all series: a slow launch is slow in all."""
     generator = np.random.default_rng([SEED, count])
     return generator.integers(0, count, (RESAMPLES, count))

@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.calibrate.host_distances import MOST_RANKS
+from tuner.calibrate.host_distances import MAX_RANKS_PER_NODE
 from tuner.core.calibration import (
-    BORROWED,
-    REDUCTIONS,
+    BORROWED_KEY,
+    REDUCTIONS_KEY,
     Calibration,
+    CostSegment,
     Estimate,
     PathCost,
     ReductionCost,
-    Segment,
 )
-from tuner.core.measurement import WANTED, Measurements
+from tuner.core.measurement import REQUESTED_CALLS_KEY, Measurements
 from tuner.core.path_classes import HOST, PATH_CLASSES
 from tuner.topology import (
     CROSS_SOCKET,
@@ -33,15 +33,22 @@ from tuner.topology import (
     NODE_OVERSUBSCRIBED,
     Placement,
     Topology,
-    paths,
+    find_paths,
 )
-from tuner.topology.paths import CLASS
+from tuner.topology.paths import PATH_CLASS_INDEX
 
-ALIKE, NOMINAL, TYPICAL = 2.0, 2.0, 10.0  # factors by which a borrowed cost may be off
-LOCAL_LATENCY, LOCAL_BANDWIDTH = 1e-6, 5e9  # s and B/s of messages through a computer's memory
-REDUCTION_LAUNCH, REDUCTION_GAMMA = 2e-7, 2e-10  # s and s per byte of a sum of floats
-INSIDE = (NODE, CROSS_SOCKET)  # classes that stand for one another
-WORDS = {
+SIMILAR_PATH_UNCERTAINTY, NOMINAL_UNCERTAINTY, TYPICAL_UNCERTAINTY = (
+    2.0,
+    2.0,
+    10.0,
+)  # factors by which a borrowed cost may be off
+LOCAL_LATENCY_S, LOCAL_BANDWIDTH_BYTES_PER_S = (
+    1e-6,
+    5e9,
+)  # s and B/s of messages through a computer's memory
+REDUCTION_LAUNCH_S, REDUCTION_GAMMA_S_PER_BYTE = 2e-7, 2e-10  # s and s per byte of a sum of floats
+INTRA_NODE_CLASSES = (NODE, CROSS_SOCKET)  # classes that stand for one another
+PATH_CLASS_DESCRIPTIONS = {
     NETWORK: "messages between nodes",
     NODE: "messages within a node",
     CROSS_SOCKET: "messages between the sockets of a node",
@@ -56,19 +63,19 @@ class BorrowedCost:
     source: str
 
 
-def wanted_classes(measurements: Measurements, topology: Topology | None) -> tuple[str, ...]:
+def required_path_classes(measurements: Measurements, topology: Topology | None) -> tuple[str, ...]:
     """Return the path classes of host memory that a tuning run's table needs.
 
     Files of other probes do not record what their table is for, so that nothing is returned.
     """
-    records = measurements.provenance.get(WANTED, ())
-    shapes = [(one["nodes"], one["ppn"]) for one in records] if _sound(records) else []
+    records = measurements.provenance.get(REQUESTED_CALLS_KEY, ())
+    shapes = [(one["nodes"], one["ppn"]) for one in records] if _are_valid_shapes(records) else []
     most = max((ppn for _, ppn in shapes), default=1)
     between = (NETWORK,) if any(nodes > 1 for nodes, _ in shapes) else ()
-    return (*between, *(_inside(topology, most) if most > 1 else ()))
+    return (*between, *(_intra_node_classes(topology, most) if most > 1 else ()))
 
 
-def _sound(records: object) -> bool:
+def _are_valid_shapes(records: object) -> bool:
     """Return whether the records hold shapes; making the table reports it if they do not."""
     return isinstance(records, list) and all(
         isinstance(one, dict)
@@ -79,42 +86,43 @@ def _sound(records: object) -> bool:
     )
 
 
-def _inside(topology: Topology | None, ppn: int) -> Iterator[str]:
+def _intra_node_classes(topology: Topology | None, ppn: int) -> Iterator[str]:
     """Yield the path classes between ranks of one node."""
     if topology is None:
         yield NODE
         return
-    targets = np.arange(1, min(ppn, MOST_RANKS))
+    targets = np.arange(1, min(ppn, MAX_RANKS_PER_NODE))
     placement = Placement(topology, np.zeros(len(targets) + 1, dtype=np.int64))
-    found = paths(placement, HOST, np.zeros_like(targets), targets)
+    found = find_paths(placement, HOST, np.zeros_like(targets), targets)
     named = (PATH_CLASSES[int(number)] for number in np.unique(found.path_class))
     yield from dict.fromkeys(NODE if name == NODE_OVERSUBSCRIBED else name for name in named)
 
 
-def completed(
-    calibration: Calibration, topology: Topology | None, wanted: tuple[str, ...]
+def fill_missing_costs(
+    calibration: Calibration, topology: Topology | None, required: tuple[str, ...]
 ) -> Calibration:
     """Return the calibration with borrowed costs for the wanted path classes and reductions that it
     lacks, and a sentence about each in its provenance.
     """
     found = {
         name: one
-        for name in wanted
+        for name in required
         if (name, HOST) not in calibration.paths
-        and (one := _borrowed(name, calibration.paths, topology)) is not None
+        and (one := _borrow_cost(name, calibration.paths, topology)) is not None
     }
     notes = [
         {
             "path": name,
             "memory": HOST,
-            "note": f"no time was left to measure {WORDS.get(name, name)}: taken from {one.source}",
+            "note": f"no time was left to measure {PATH_CLASS_DESCRIPTIONS.get(name, name)}:"
+            f" taken from {one.source}",
         }
         for name, one in found.items()
     ]
     reduction = calibration.reduction
-    if wanted and HOST not in reduction:
+    if required and HOST not in reduction:
         said = "no time was left to measure reductions: a typical cost is taken"
-        notes.append({"path": REDUCTIONS, "memory": HOST, "note": said})
+        notes.append({"path": REDUCTIONS_KEY, "memory": HOST, "note": said})
         reduction = {**reduction, HOST: _typical_reduction()}
     if not notes:
         return calibration
@@ -123,67 +131,75 @@ def completed(
         calibration,
         paths={**calibration.paths, **lent},
         reduction=reduction,
-        provenance={**calibration.provenance, BORROWED: notes},
+        provenance={**calibration.provenance, BORROWED_KEY: notes},
     )
 
 
-def _borrowed(
+def _borrow_cost(
     name: str, known: Mapping[tuple[str, str], PathCost], topology: Topology | None
 ) -> BorrowedCost | None:
-    for other in INSIDE if name in INSIDE else ():
+    for other in INTRA_NODE_CLASSES if name in INTRA_NODE_CLASSES else ():
         if (other, HOST) in known:
-            return BorrowedCost(_widened(known[other, HOST], ALIKE), WORDS[other])
-    said = None if topology is None else _nominal(name, topology)
+            return BorrowedCost(
+                _with_uncertainty(known[other, HOST], SIMILAR_PATH_UNCERTAINTY),
+                PATH_CLASS_DESCRIPTIONS[other],
+            )
+    said = None if topology is None else _nominal_latency_and_bandwidth(name, topology)
     if said is not None:
-        return BorrowedCost(_line(*said, NOMINAL), "the topology file")
-    if name in INSIDE:
+        return BorrowedCost(_alpha_beta_cost(*said, NOMINAL_UNCERTAINTY), "the topology file")
+    if name in INTRA_NODE_CLASSES:
         return BorrowedCost(
-            _line(LOCAL_LATENCY, LOCAL_BANDWIDTH, TYPICAL), "what is typical of a computer's memory"
+            _alpha_beta_cost(LOCAL_LATENCY_S, LOCAL_BANDWIDTH_BYTES_PER_S, TYPICAL_UNCERTAINTY),
+            "what is typical of a computer's memory",
         )
     return None
 
 
-def _nominal(name: str, topology: Topology) -> tuple[float, float] | None:
+def _nominal_latency_and_bandwidth(name: str, topology: Topology) -> tuple[float, float] | None:
     """Return latency (s) and bandwidth (B/s) of a path class as the topology states them; None if
     it does not. The simulator adds the latency of links itself.
     """
-    if name == NODE and topology.nodes[0].interior is None:
+    if name == NODE and topology.nodes[0].node_topology is None:
         local = topology.local_latency, topology.local_bandwidth
         return None if local[0] is None or local[1] is None else (local[0], local[1])
     if name == NETWORK:
         placement = Placement(topology, np.array([0, 1]))
         ends = np.array([0]), np.array([1])
     else:
-        placement = Placement(topology, np.zeros(MOST_RANKS, dtype=np.int64))
-        ends = np.zeros(MOST_RANKS - 1, dtype=np.int64), np.arange(1, MOST_RANKS)
-    found = paths(placement, HOST, *ends)
-    rates = found.bandwidth[found.path_class == CLASS[name]]
+        placement = Placement(topology, np.zeros(MAX_RANKS_PER_NODE, dtype=np.int64))
+        ends = np.zeros(MAX_RANKS_PER_NODE - 1, dtype=np.int64), np.arange(1, MAX_RANKS_PER_NODE)
+    found = find_paths(placement, HOST, *ends)
+    rates = found.bandwidth[found.path_class == PATH_CLASS_INDEX[name]]
     return (0.0, float(rates[0])) if len(rates) and math.isfinite(rates[0]) else None
 
 
-def _line(latency: float, bandwidth: float, factor: float) -> PathCost:
-    return _widened(PathCost.line(latency, 1.0 / bandwidth), factor)
+def _alpha_beta_cost(latency: float, bandwidth: float, factor: float) -> PathCost:
+    return _with_uncertainty(PathCost.from_alpha_beta(latency, 1.0 / bandwidth), factor)
 
 
 def _typical_reduction() -> ReductionCost:
-    return ReductionCost(_unsure(REDUCTION_LAUNCH, TYPICAL), _unsure(REDUCTION_GAMMA, TYPICAL))
+    return ReductionCost(
+        _uncertain_estimate(REDUCTION_LAUNCH_S, TYPICAL_UNCERTAINTY),
+        _uncertain_estimate(REDUCTION_GAMMA_S_PER_BYTE, TYPICAL_UNCERTAINTY),
+    )
 
 
-def _widened(cost: PathCost, factor: float) -> PathCost:
+def _with_uncertainty(cost: PathCost, factor: float) -> PathCost:
     """Return the same cost, known to a factor only."""
 
-    def wide(segment: Segment) -> Segment:
+    def wide(segment: CostSegment) -> CostSegment:
         alpha, beta, lag = (
-            _unsure(one.value, factor) for one in (segment.alpha, segment.beta, segment.lag)
+            _uncertain_estimate(one.value, factor)
+            for one in (segment.alpha, segment.beta, segment.lag)
         )
         return replace(segment, alpha=alpha, beta=beta, lag=lag)
 
     return replace(
         cost,
         segments=tuple(map(wide, cost.segments)),
-        overhead=_unsure(cost.overhead.value, factor),
+        overhead=_uncertain_estimate(cost.overhead.value, factor),
     )
 
 
-def _unsure(value: float, factor: float) -> Estimate:
+def _uncertain_estimate(value: float, factor: float) -> Estimate:
     return Estimate(value, value / factor, value * factor)

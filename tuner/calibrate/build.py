@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.calibrate.bidirectional import meetings
-from tuner.calibrate.borrowed import completed, wanted_classes
-from tuner.calibrate.device_costs import devices
-from tuner.calibrate.host_distances import Distances
-from tuner.calibrate.internode_paths import network
-from tuner.calibrate.latency_curve import Ladder, ladder
-from tuner.calibrate.link_latency import link
-from tuner.calibrate.piecewise import SHORTEST
-from tuner.calibrate.point_to_point import Fitted, fitted
-from tuner.calibrate.ports import exchanges, shared_from
-from tuner.calibrate.series_index import Launches, Series
-from tuner.calibrate.shared_bandwidth import capacities
-from tuner.calibrate.sync_send import acknowledged, acknowledged_from
+from tuner.calibrate.bidirectional import fit_bidirectional
+from tuner.calibrate.borrowed import fill_missing_costs, required_path_classes
+from tuner.calibrate.device_costs import fit_device_costs
+from tuner.calibrate.host_distances import HostDistances
+from tuner.calibrate.internode_paths import fit_internode_paths
+from tuner.calibrate.latency_curve import LatencyCurve, fit_latency_curve
+from tuner.calibrate.link_latency import estimate_link
+from tuner.calibrate.piecewise import MIN_SIZES
+from tuner.calibrate.point_to_point import PathFit, fit_path
+from tuner.calibrate.ports import duplex_ratios, fit_port_sharing_threshold
+from tuner.calibrate.series_index import LaunchSeries, SeriesIndex
+from tuner.calibrate.shared_bandwidth import fit_capacities
+from tuner.calibrate.sync_send import fit_sync_threshold, with_sync_threshold
 from tuner.core.calibration import Calibration
 from tuner.core.measurement import Measurements
 from tuner.core.path_classes import PATH_CLASSES
@@ -27,14 +27,14 @@ from tuner.topology import CUDA, HOST, NETWORK, Topology
 
 
 @dataclass(frozen=True)
-class Fit:
+class CalibrationFit:
     """A calibration and what it was read off.
 
     ladders     (path, memory) -> the measured times and the lines through them
     """
 
     calibration: Calibration
-    ladders: Mapping[tuple[str, str], Ladder] = field(default_factory=dict)
+    latency_curves: Mapping[tuple[str, str], LatencyCurve] = field(default_factory=dict)
 
 
 def calibrate(measurements: Measurements, topology: Topology | None = None) -> Calibration:
@@ -48,34 +48,36 @@ def calibrate(measurements: Measurements, topology: Topology | None = None) -> C
     no time, are borrowed, as `tuner.calibrate.borrowed` says. Raises InputError when no path has
     ping-pongs of three sizes and nothing can be borrowed, and for a topology of another cluster.
     """
-    return fit(measurements, topology).calibration
+    return fit_calibration(measurements, topology).calibration
 
 
-def fit(measurements: Measurements, topology: Topology | None = None) -> Fit:
+def fit_calibration(measurements: Measurements, topology: Topology | None = None) -> CalibrationFit:
     """`calibrate`, with the ladders."""
-    series = Series(measurements)
-    distances = None if topology is None else _distances(measurements, topology)
-    found, gaps = _paths(series, distances)
-    wanted = wanted_classes(measurements, topology)
+    series = SeriesIndex(measurements)
+    distances = None if topology is None else _host_distances(measurements, topology)
+    found, gaps = _fit_paths(series, distances)
+    wanted = required_path_classes(measurements, topology)
     if not found and topology is not None and wanted:
-        return Fit(completed(_unmeasured(measurements, topology, gaps), topology, wanted))
+        return CalibrationFit(
+            fill_missing_costs(_empty_calibration(measurements, topology, gaps), topology, wanted)
+        )
     if not found:
         raise InputError(
             f"the probe of {measurements.cluster.name} lacks what a calibration needs: pingpong of"
-            f" two ranks at {SHORTEST} sizes or more; probe again with a larger --budget"
+            f" two ranks at {MIN_SIZES} sizes or more; probe again with a larger --budget"
         )
-    alone = {path: one.ladder for (path, memory), one in found.items() if memory == HOST}
-    shared, crowded, moved = capacities(series, alone)
-    beside = devices(series)
-    discipline, open_ = _discipline(series, found)
-    gaps += [gap for one in found.values() for gap in one.gaps]
+    alone = {path: one.latency_curve for (path, memory), one in found.items() if memory == HOST}
+    shared, crowded, moved = fit_capacities(series, alone)
+    beside = fit_device_costs(series)
+    discipline, open_ = _fit_port_discipline(series, found)
+    gaps += [gap for one in found.values() for gap in one.undetermined]
     provenance = {
         **_provenance(series, found),
-        "exchanges": exchanges(series, alone),
+        "exchanges": duplex_ratios(series, alone),
         "shared": moved,
-        "copies": beside.rates,
+        "copies": beside.copy_rates,
         "topology": topology.name if topology else "",
-        "undetermined": [*gaps, *crowded, *beside.gaps, *open_],
+        "undetermined": [*gaps, *crowded, *beside.undetermined, *open_],
     }
     calibration = Calibration(
         cluster=measurements.cluster.name,
@@ -84,99 +86,116 @@ def fit(measurements: Measurements, topology: Topology | None = None) -> Fit:
         reduction=beside.reduction,
         capacities=shared,
         shared_from=discipline,
-        pointer_query=beside.pointer_query,
+        pointer_query=beside.pointer_query_seconds,
         provenance=provenance,
     )
-    own = {key: one.ladder for key, one in found.items() if not one.moved}
-    return Fit(completed(calibration, topology, wanted), own)
+    own = {key: one.latency_curve for key, one in found.items() if not one.is_shifted}
+    return CalibrationFit(fill_missing_costs(calibration, topology, wanted), own)
 
 
-def _unmeasured(measurements: Measurements, topology: Topology, gaps: Sequence[str]) -> Calibration:
+def _empty_calibration(
+    measurements: Measurements, topology: Topology, undetermined: Sequence[str]
+) -> Calibration:
     """Return a calibration without costs."""
     provenance = {
         "measured": dict(measurements.provenance),
         "topology": topology.name,
-        "undetermined": list(gaps),
+        "undetermined": list(undetermined),
     }
     return Calibration(measurements.cluster.name, measurements.library, {}, provenance=provenance)
 
 
-def _distances(measurements: Measurements, topology: Topology) -> Distances:
+def _host_distances(measurements: Measurements, topology: Topology) -> HostDistances:
     hosts = measurements.provenance.get("hosts", ())
-    return Distances(topology, tuple(hosts) if isinstance(hosts, list | tuple) else ())
+    return HostDistances(topology, tuple(hosts) if isinstance(hosts, list | tuple) else ())
 
 
-def _paths(
-    series: Series, distances: Distances | None
-) -> tuple[dict[tuple[str, str], Fitted], list[str]]:
+def _fit_paths(
+    series: SeriesIndex, distances: HostDistances | None
+) -> tuple[dict[tuple[str, str], PathFit], list[str]]:
     """Every path with a ladder, and sentences about those without."""
-    found: dict[tuple[str, str], Fitted] = {}
+    found: dict[tuple[str, str], PathFit] = {}
     gaps: list[str] = []
     for memory in (HOST, CUDA):
         for subject in series.subjects("pingpong", memory):
             if subject == NETWORK:
                 continue
-            one = ladder(series, subject, memory, _lone(series, subject, memory))
+            one = fit_latency_curve(
+                series, subject, memory, _least_concurrent(series, subject, memory)
+            )
             if one is None:
-                gaps.append(f"{subject} ({memory}): pingpong at {SHORTEST} sizes or more")
+                gaps.append(f"{subject} ({memory}): pingpong at {MIN_SIZES} sizes or more")
             else:
-                found[subject, memory] = fitted(
-                    series, one, subject, _latency(series, one, distances)
+                found[subject, memory] = fit_path(
+                    series, one, subject, _link_latency(series, one, distances)
                 )
-        between, unknown = network(series, memory, distances)
+        between, unknown = fit_internode_paths(series, memory, distances)
         if between:
-            begin, unseen = acknowledged_from(series, between[NETWORK])
-            between = {name: acknowledged(one, begin) for name, one in between.items()}
+            begin, unseen = fit_sync_threshold(series, between[NETWORK])
+            between = {name: with_sync_threshold(one, begin) for name, one in between.items()}
             gaps += [unseen] if unseen else []
-        met, unmet = meetings(series, memory, between[NETWORK], distances) if between else ({}, [])
+        met, unmet = (
+            fit_bidirectional(series, memory, between[NETWORK], distances) if between else ({}, [])
+        )
         found |= {(name, memory): one for name, one in {**between, **met}.items()}
         gaps += [*unknown, *unmet]
-        if not between and series.of("pingpong", NETWORK, memory):
-            gaps.append(f"{NETWORK} ({memory}): pingpong of two ranks at {SHORTEST} sizes or more")
+        if not between and series.find("pingpong", NETWORK, memory):
+            gaps.append(f"{NETWORK} ({memory}): pingpong of two ranks at {MIN_SIZES} sizes or more")
     return found, gaps
 
 
-def _lone(series: Series, subject: str, memory: str) -> list[Launches]:
+def _least_concurrent(series: SeriesIndex, subject: str, memory: str) -> list[LaunchSeries]:
     """Of several `p` the smallest, the least disturbed one."""
-    points = series.of("pingpong", subject, memory)
+    points = series.find("pingpong", subject, memory)
     fewest = min(one[0].p for one in points)
     return [one for one in points if one[0].p == fewest]
 
 
-def _latency(series: Series, one: Ladder, distances: Distances | None) -> float:
+def _link_latency(
+    series: SeriesIndex, curve: LatencyCurve, distances: HostDistances | None
+) -> float:
     """Seconds that the links of the topology add to this class inside a node."""
-    if distances is None or one.path not in PATH_CLASSES:
+    if distances is None or curve.path not in PATH_CLASSES:
         return 0.0
-    ppn = series.of("pingpong", one.path, one.memory)[0][0].ppn
-    way = distances.within(one.path, one.memory, max(ppn, distances.topology.cores.max()))
+    ppn = series.find("pingpong", curve.path, curve.memory)[0][0].ppn
+    way = distances.within(
+        curve.path, curve.memory, max(ppn, distances.topology.cores_per_node.max())
+    )
     return way.latency if way else 0.0
 
 
-def _discipline(series: Series, found: Mapping[tuple[str, str], Fitted]) -> tuple[float, list[str]]:
+def _fit_port_discipline(
+    series: SeriesIndex, found: Mapping[tuple[str, str], PathFit]
+) -> tuple[float, list[str]]:
     """Of the ports: of the network if there is one, else of the first path."""
     name = (NETWORK, HOST) if (NETWORK, HOST) in found else next(iter(found))
-    begin, gap = shared_from(series, found[name], name[0])
+    begin, gap = fit_port_sharing_threshold(series, found[name], name[0])
     return begin, [gap] if gap else []
 
 
-def _provenance(series: Series, found: Mapping[tuple[str, str], Fitted]) -> dict[str, Any]:
+def _provenance(series: SeriesIndex, found: Mapping[tuple[str, str], PathFit]) -> dict[str, Any]:
     """Where the figures come from and how well the lines describe what was measured."""
     first = next(iter(found.values()))
-    call = series.call
+    call = series.call_overhead
     return {
         "measured": dict(series.measurements.provenance),
         "call_s": 0.0 if isinstance(call, float) else float(call[0]),
         "eager_limit": first.sources["eager_limit"],
-        "sources": {one.ladder.name: one.sources for one in found.values()},
+        "sources": {one.latency_curve.name: one.sources for one in found.values()},
         "worst_relative_residual": {
-            one.ladder.name: float(abs(one.ladder.residuals()).max()) for one in found.values()
+            one.latency_curve.name: float(abs(one.latency_curve.relative_residuals()).max())
+            for one in found.values()
         },
-        "fit": [line for one in found.values() if not one.moved for line in _goodness(one)],
-        "links": {one.ladder.name: link(series, one) for one in found.values()},
-        "drift": series.draws.drift,
+        "fit": [
+            line for one in found.values() if not one.is_shifted for line in _goodness_of_fit(one)
+        ],
+        "links": {one.latency_curve.name: estimate_link(series, one) for one in found.values()},
+        "drift": series.bootstrap.drift,
         "launches": 1 + max(one.launch for one in series.measurements.series),
     }
 
 
-def _goodness(one: Fitted) -> list[dict[str, Any]]:
-    return one.ladder.goodness([segment.lo for segment in one.cost.segments[1:]])
+def _goodness_of_fit(path_fit: PathFit) -> list[dict[str, Any]]:
+    return path_fit.latency_curve.goodness_of_fit(
+        [segment.lo for segment in path_fit.cost.segments[1:]]
+    )

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from tuner.base.errors import InputError
 from tuner.base.units import format_exact_size
-from tuner.core.calibration import Calibration, Estimate, PathCost, Segment
+from tuner.core.calibration import Calibration, CostSegment, Estimate, PathCost
 
-DRIFT = 0.02  # a smaller change is none, however narrow the intervals
+MIN_RELATIVE_DRIFT = 0.02  # a smaller change is none, however narrow the intervals
 
-Named = tuple[str, Estimate]
+NamedEstimate = tuple[str, Estimate]
 
 
 @dataclass(frozen=True)
-class Change:
+class ParameterDrift:
     """One parameter in both calibrations, in seconds, bytes, seconds per byte or bytes per second.
 
     before, after   None where a calibration does not have it
@@ -34,7 +34,7 @@ class Change:
         return self.after.value / self.before.value
 
     @property
-    def significant(self) -> bool:
+    def is_significant(self) -> bool:
         """The intervals have nothing in common, and the values are apart by more than DRIFT.
 
         A parameter that only one of them has is a difference of the probes.
@@ -43,10 +43,10 @@ class Change:
         if a is None or b is None:
             return False
         apart = a.high < b.low or b.high < a.low
-        return apart and abs(a.value - b.value) > DRIFT * a.value
+        return apart and abs(a.value - b.value) > MIN_RELATIVE_DRIFT * a.value
 
 
-def compare(before: Calibration, after: Calibration) -> list[Change]:
+def compare_calibrations(before: Calibration, after: Calibration) -> list[ParameterDrift]:
     """Every parameter that either has, significant changes first, then in the order of `before`.
 
     Raises InputError for calibrations of different clusters or libraries.
@@ -61,19 +61,21 @@ def compare(before: Calibration, after: Calibration) -> list[Change]:
             f"one calibration is of {before.library}, the other of {after.library}: compare two of"
             " one library"
         )
-    pairs = _segments(before, after)
-    old, new = (dict(_parameters(one, pairs, side)) for side, one in enumerate((before, after)))
-    changes = [Change(name, old.get(name), new.get(name)) for name in {**old, **new}]
-    return sorted(changes, key=lambda change: not change.significant)
+    pairs = _matching_segments(before, after)
+    old, new = (
+        dict(_named_parameters(one, pairs, side)) for side, one in enumerate((before, after))
+    )
+    changes = [ParameterDrift(name, old.get(name), new.get(name)) for name in {**old, **new}]
+    return sorted(changes, key=lambda change: not change.is_significant)
 
 
-Pairs = dict[tuple[str, str], Sequence[tuple[Segment, Segment]]]
+SegmentPairs = dict[tuple[str, str], Sequence[tuple[CostSegment, CostSegment]]]
 
 
-def _segments(before: Calibration, after: Calibration) -> Pairs:
+def _matching_segments(before: Calibration, after: Calibration) -> SegmentPairs:
     """Of every common path the segments that mean the same: all if there are as many in both, else
     the first, of short messages, and the last, of long ones."""
-    pairs: Pairs = {}
+    pairs: SegmentPairs = {}
     for key in before.paths.keys() & after.paths.keys():
         a, b = before.paths[key].segments, after.paths[key].segments
         ends = {0: (a[0], b[0]), 1: (a[-1], b[-1])}
@@ -81,10 +83,12 @@ def _segments(before: Calibration, after: Calibration) -> Pairs:
     return pairs
 
 
-def _parameters(calibration: Calibration, pairs: Pairs, side: int) -> Iterator[Named]:
+def _named_parameters(
+    calibration: Calibration, pairs: SegmentPairs, side: int
+) -> Iterator[NamedEstimate]:
     for (path, memory), cost in calibration.paths.items():
         name = path if memory == "host" else f"{path} ({memory})"
-        yield from _of_path(name, cost, pairs.get((path, memory)), side)
+        yield from _path_parameters(name, cost, pairs.get((path, memory)), side)
     for memory, fold in calibration.reduction.items():
         yield f"reduction {memory}: launch", fold.launch
         yield f"reduction {memory}: gamma", fold.gamma
@@ -97,21 +101,22 @@ def _parameters(calibration: Calibration, pairs: Pairs, side: int) -> Iterator[N
             yield f"{what} from", Estimate.exact(begin)
 
 
-def _of_path(
-    name: str, cost: PathCost, pairs: Sequence[tuple[Segment, Segment]] | None, side: int
-) -> Iterator[Named]:
+def _path_parameters(
+    name: str, cost: PathCost, pairs: Sequence[tuple[CostSegment, CostSegment]] | None, side: int
+) -> Iterator[NamedEstimate]:
     yield f"{name}: overhead", cost.overhead
     yield f"{name}: eager limit", Estimate.exact(cost.eager_limit)
     if cost.acknowledged_from < math.inf:
         yield f"{name}: acknowledged from", Estimate.exact(cost.acknowledged_from)
     for both in pairs or [(own, own) for own in cost.segments]:
         # called after the segment of the first calibration, so that both names are equal
-        span = f"[{format_exact_size(round(both[0].lo))}, {format_exact_size(_whole(both[0].hi))})"
+        start, stop = round(both[0].lo), _rounded_size(both[0].hi)
+        span = f"[{format_exact_size(start)}, {format_exact_size(stop)})"
         yield f"{name} {span}: alpha", both[side].alpha
         yield f"{name} {span}: beta", both[side].beta
         if any(segment.lag.value > 0.0 for segment in both):
             yield f"{name} {span}: lag", both[side].lag
 
 
-def _whole(size: float) -> float:
+def _rounded_size(size: float) -> float:
     return size if math.isinf(size) else round(size)

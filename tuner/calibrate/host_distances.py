@@ -11,16 +11,16 @@ import numpy as np
 
 from tuner.base.errors import InputError
 from tuner.base.units import format_time, plural
-from tuner.calibrate.series_index import Launches, params
+from tuner.calibrate.series_index import LaunchSeries, param
 from tuner.core.path_classes import PATH_CLASSES
-from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, paths
-from tuner.topology.hosts import node_numbers
+from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, find_paths
+from tuner.topology.hosts import node_indices
 
-MOST_RANKS = 64  # on a node, among which a pair of a class is looked for
+MAX_RANKS_PER_NODE = 64  # on a node, among which a pair of a class is looked for
 
 
 @dataclass(frozen=True)
-class Way:
+class HostDistance:
     """Between two ranks.
 
     name        the simulator's own name for the way: links, latency, rate of the narrowest
@@ -30,61 +30,64 @@ class Way:
 
     name: str
     latency: float
-    rate: float
+    bandwidth: float
 
 
 @dataclass(frozen=True)
-class Distances:
-    """Hosts of a probe on a topology, by `node_numbers`, with what that raises."""
+class HostDistances:
+    """Hosts of a probe on a topology, by `node_indices`, with what that raises."""
 
     topology: Topology
     hosts: Sequence[str]
 
     @cached_property
-    def _node(self) -> list[int]:
-        return node_numbers(self.topology, self.hosts)
+    def _node_numbers(self) -> list[int]:
+        return node_indices(self.topology, self.hosts)
 
-    def between(self, first: int, second: int, memory: str = HOST) -> Way:
+    def between(self, first: int, second: int, memory: str = HOST) -> HostDistance:
         """Of two hosts by number. Raises InputError for hosts that are not there."""
-        if max(first, second) >= len(self._node):
+        if max(first, second) >= len(self._node_numbers):
             raise InputError(
                 f"host {max(first, second)} was probed, topology {self.topology.name} has"
-                f" {plural(len(self._node), 'node')}: give the topology of the probed cluster"
+                f" {plural(len(self._node_numbers), 'node')}: give the topology of the probed"
+                " cluster"
             )
-        ends = np.array([self._node[first], self._node[second]])
-        return _way(paths(Placement(self.topology, ends), memory, np.array([0]), np.array([1])))
+        ends = np.array([self._node_numbers[first], self._node_numbers[second]])
+        return _make_host_distance(
+            find_paths(Placement(self.topology, ends), memory, np.array([0]), np.array([1]))
+        )
 
-    def within(self, path_class: str, memory: str, ppn: int) -> Way | None:
+    def within(self, path_class: str, memory: str, ppn: int) -> HostDistance | None:
         """Of the first pair of this class on a node; None if `ppn` ranks have no such pair."""
-        ranks = min(max(ppn, 2), MOST_RANKS)
+        ranks = min(max(ppn, 2), MAX_RANKS_PER_NODE)
         placement = Placement(self.topology, np.zeros(ranks, dtype=np.int64))
         target = np.arange(1, ranks)
-        found = paths(placement, memory, np.zeros_like(target), target)
+        found = find_paths(placement, memory, np.zeros_like(target), target)
         mine = np.flatnonzero(found.path_class == PATH_CLASSES.index(path_class))
-        return _way(found, int(mine[0])) if len(mine) else None
+        return _make_host_distance(found, int(mine[0])) if len(mine) else None
 
-    def of(self, launches: Launches) -> Way | None:
+    def for_pingpong(self, launches: LaunchSeries) -> HostDistance | None:
         """Of the pair of a ping-pong: hosts `first` and `second`, without them 0 and 1."""
         one = launches[0]
         if one.subject in PATH_CLASSES and one.subject != NETWORK:
             return self.within(one.subject, one.memory, one.ppn)
-        return self.between(params(launches, "first", 0), params(launches, "second", 1), one.memory)
+        return self.between(param(launches, "first", 0), param(launches, "second", 1), one.memory)
 
-    def farthest(self, memory: str = HOST) -> Way:
+    def farthest(self, memory: str = HOST) -> HostDistance:
         """From host 0 to the first of those with most links in between."""
-        ends = np.array(self._node[: max(len(self.hosts), 2)])
+        ends = np.array(self._node_numbers[: max(len(self.hosts), 2)])
         if len(ends) < 2:
             raise InputError(
                 f"topology {self.topology.name} has one node, several hosts were probed: give the"
                 " topology of the probed cluster"
             )
         target = np.arange(1, len(ends))
-        found = paths(Placement(self.topology, ends), memory, np.zeros_like(target), target)
-        return _way(found, int(found.hops.argmax()))
+        found = find_paths(Placement(self.topology, ends), memory, np.zeros_like(target), target)
+        return _make_host_distance(found, int(found.hops.argmax()))
 
 
-def _way(found: Paths, number: int = 0) -> Way:
+def _make_host_distance(found: Paths, number: int = 0) -> HostDistance:
     """As `tuner.sim.connections` names it."""
     hops, latency = int(found.hops[number]), float(found.latency[number])
     rate = float(found.bandwidth[number])
-    return Way(f"{hops} links, {format_time(latency)}, {rate:.4g}B/s", latency, rate)
+    return HostDistance(f"{hops} links, {format_time(latency)}, {rate:.4g}B/s", latency, rate)

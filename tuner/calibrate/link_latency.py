@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tuner.base.atomic_io import from_record
+from tuner.base.atomic_io import dataclass_from_record
 from tuner.base.errors import InputError
-from tuner.calibrate.bootstrap import estimate
-from tuner.calibrate.point_to_point import Fitted
-from tuner.calibrate.series_index import Series
+from tuner.calibrate.bootstrap import interval_estimate
+from tuner.calibrate.point_to_point import PathFit
+from tuner.calibrate.series_index import SeriesIndex
 from tuner.core.path_classes import PATH_CLASSES
 from tuner.topology import NETWORK
 
 
 @dataclass(frozen=True)
-class Loopback:
+class LoopbackTimes:
     """What `tuner.rank_programs.loopback` measures of short messages between two ranks of a host.
 
     frame       bytes on the wire of a message, headers included
@@ -27,14 +27,14 @@ class Loopback:
     frame: float
     held: tuple[tuple[float, float], ...]
 
-    def software(self, short: float) -> float:
+    def software_seconds(self, short_message_s: float) -> float:
         """Seconds that the ends take of a message between hosts that takes `short`, whose ranks
         wait for what the links take there and back."""
         held, besides = np.transpose(self.held)
-        return float(np.interp(2 * (short - besides[0]), held, besides))
+        return float(np.interp(2 * (short_message_s - besides[0]), held, besides))
 
 
-def link(series: Series, one: Fitted) -> dict[str, Any]:
+def estimate_link(series: SeriesIndex, path_fit: PathFit) -> dict[str, Any]:
     """Rate of long messages, and latency: what a short message takes without the software's part
     and its frame at that rate. Of the short ones the lower quartile counts, since whatever else the
     computers do only adds.
@@ -43,16 +43,18 @@ def link(series: Series, one: Fitted) -> dict[str, Any]:
     when they wait for as long; if nobody measured it, or other messages are faster, twice what the
     sender is busy with. Raises InputError for damaged provenance.
     """
-    beta = one.cost.segments[-1].beta
-    handed = series.of("overhead", one.ladder.path, one.ladder.memory)
-    short = one.ladder.times[:, 0] * _undisturbed(series, one)
+    beta = path_fit.cost.segments[-1].beta
+    handed = series.find("overhead", path_fit.latency_curve.path, path_fit.latency_curve.memory)
+    short = path_fit.latency_curve.times[:, 0] * _lower_quartile_ratio(series, path_fit)
     software = 2 * series.median(handed[0]) if handed else np.zeros_like(short)
-    own = _loopback(series.measurements.provenance.get("loopback"))
-    between = one.ladder.path not in PATH_CLASSES or one.ladder.path == NETWORK
-    if own and between and own.software(short.min()) < short.min():
-        software = np.full_like(short, own.software(short.min()))
+    own = _parse_loopback(series.measurements.provenance.get("loopback"))
+    between = (
+        path_fit.latency_curve.path not in PATH_CLASSES or path_fit.latency_curve.path == NETWORK
+    )
+    if own and between and own.software_seconds(short.min()) < short.min():
+        software = np.full_like(short, own.software_seconds(short.min()))
         short = short - own.frame * beta.value
-    latency = estimate((short - software).clip(0.0))
+    latency = interval_estimate((short - software).clip(0.0))
     rate = None if beta.low == 0.0 else [1 / beta.value, 1 / beta.high, 1 / beta.low]
     return {
         "bytes_per_second": rate,
@@ -61,19 +63,19 @@ def link(series: Series, one: Fitted) -> dict[str, Any]:
     }
 
 
-def _undisturbed(series: Series, one: Fitted) -> float:
+def _lower_quartile_ratio(series: SeriesIndex, path_fit: PathFit) -> float:
     """Lower quartile of the shortest messages' times over their median."""
-    launches = series.of("pingpong", one.ladder.path, one.ladder.memory)
+    launches = series.find("pingpong", path_fit.latency_curve.path, path_fit.latency_curve.memory)
     samples = [seconds for each in launches[0] for seconds in each.samples] if launches else [1.0]
     return float(np.quantile(samples, 0.25) / np.median(samples))
 
 
-def _loopback(record: Any) -> Loopback | None:
+def _parse_loopback(record: Any) -> LoopbackTimes | None:
     """None if nobody measured it."""
     if not record:
         return None
     try:
-        read = from_record(Loopback, record)
+        read = dataclass_from_record(LoopbackTimes, record)
         if not read.held:
             raise ValueError("it holds no times")
     except (TypeError, ValueError) as reason:

@@ -17,20 +17,27 @@ import numpy as np
 
 from tuner.base.arrays import FloatArray
 
-SHORTEST = 3  # sizes in the first and the last line: two would fit any noise exactly
-BETWEEN = 2  # sizes in the others: two that lie far off together are no outliers
-MISFIT = 0.02  # what a straight line is trusted to describe; smaller deviations are no break
-ROUNDING = 1e-9  # what of a slope is an artefact of the arithmetic
-PER_LINE = 3  # free numbers of a line: alpha, beta, where it begins
-REACH = 4.685  # standard deviations at which a size stops counting; 95 % efficient if none is off
-MOST_LOSS = (
-    REACH**2 / 3
+MIN_SIZES = 3  # sizes in the first and the last line: two would fit any noise exactly
+MIN_SIZES_INNER_LINE = 2  # sizes in the others: two that lie far off together are no outliers
+MIN_RELATIVE_ERROR = (
+    0.02  # what a straight line is trusted to describe; smaller deviations are no break
+)
+SLOPE_EPSILON = 1e-9  # what of a slope is an artefact of the arithmetic
+PARAMETERS_PER_LINE = 3  # free numbers of a line: alpha, beta, where it begins
+TUKEY_CUTOFF_SD = (
+    4.685  # standard deviations at which a size stops counting; 95 % efficient if none is off
+)
+MAX_LOSS_PER_SIZE = (
+    TUKEY_CUTOFF_SD**2 / 3
 )  # of one size; a line of its own must cost more, or outliers would have one
-ABSOLUTE, BIWEIGHT = 6, 12  # rounds of reweighting: towards absolute deviations, then Tukey's
+L1_ITERATIONS, BIWEIGHT_ITERATIONS = (
+    6,
+    12,
+)  # rounds of reweighting: towards absolute deviations, then Tukey's
 
 
 @dataclass(frozen=True)
-class Line:
+class AlphaBetaFit:
     """alpha + beta * nbytes for the sizes with indices [first, last) of a ladder.
 
     weights     how much each of these sizes counts; 0 for one that lies far off
@@ -42,21 +49,21 @@ class Line:
     beta: float
     weights: tuple[float, ...]
 
-    def at(self, nbytes: float) -> float:
+    def seconds(self, nbytes: float) -> float:
         """Seconds."""
         return self.alpha + self.beta * nbytes
 
     @property
-    def span(self) -> slice:
+    def index_slice(self) -> slice:
         """Its sizes among those of the ladder."""
         return slice(self.first, self.last)
 
 
-def fit_line(
+def fit_alpha_beta(
     sizes: FloatArray,
     times: FloatArray,
     weights: FloatArray | None = None,
-    floor: float | FloatArray = 0.0,
+    min_alpha: float | FloatArray = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
     """alpha >= floor and beta >= 0 with the least weighted squares of relative errors.
 
@@ -68,7 +75,7 @@ def fit_line(
     """
     scale = max(float(sizes.max()), 1.0)  # both columns of the same order of magnitude
     weight = np.ones(len(sizes)) if weights is None else weights
-    known = np.asarray(floor, dtype=float)
+    known = np.asarray(min_alpha, dtype=float)
     one, slope = 1 / times, sizes / scale / times
     goal = 1 - known[..., None] * one
 
@@ -84,65 +91,72 @@ def fit_line(
     alpha = np.where(flat, np.maximum(a, 0) / aa, np.where(through, 0.0, alpha)) + known
     steep = np.maximum(b, 0) / np.maximum(bb, np.finfo(float).tiny)
     beta = np.where(flat, 0.0, np.where(through, steep, beta))
-    return alpha, np.where(beta > ROUNDING * alpha, beta, 0.0) / scale
+    return alpha, np.where(beta > SLOPE_EPSILON * alpha, beta, 0.0) / scale
 
 
-def robust_line(
+def fit_robust_line(
     first: int, sizes: FloatArray, times: FloatArray, noise: FloatArray
-) -> tuple[Line, float]:
-    """The line from size number `first` on, and its loss: squared deviations in units of `noise`,
-    bounded for sizes far off.
+) -> tuple[AlphaBetaFit, float]:
+    """The line from size number `first` on, and its loss: squared deviations in units of
+    `min_gain`, bounded for sizes far off.
 
     The biweight needs a good beginning: that of the least absolute deviations.
     """
     precision = noise**-2
     weights = precision
-    for turn in range(ABSOLUTE + BIWEIGHT):
-        alpha, beta = fit_line(sizes, times, weights)
+    for turn in range(L1_ITERATIONS + BIWEIGHT_ITERATIONS):
+        alpha, beta = fit_alpha_beta(sizes, times, weights)
         off = ((alpha + beta * sizes) / times - 1) / noise
-        if turn < ABSOLUTE:
+        if turn < L1_ITERATIONS:
             weights = precision / np.maximum(np.abs(off), 0.1)
             continue
-        near = np.maximum(1 - (off / REACH) ** 2, 0) ** 2
+        near = np.maximum(1 - (off / TUKEY_CUTOFF_SD) ** 2, 0) ** 2
         if np.count_nonzero(near) < 2:
             break
         weights = precision * near
-    loss = MOST_LOSS * float(np.sum(1 - np.maximum(1 - (off / REACH) ** 2, 0) ** 3))
+    loss = MAX_LOSS_PER_SIZE * float(
+        np.sum(1 - np.maximum(1 - (off / TUKEY_CUTOFF_SD) ** 2, 0) ** 3)
+    )
     last = first + len(sizes)
-    return Line(first, last, float(alpha), float(beta), tuple(weights.tolist())), loss
+    return AlphaBetaFit(first, last, float(alpha), float(beta), tuple(weights.tolist())), loss
 
 
-def fit_lines(
-    sizes: FloatArray, times: FloatArray, spread: FloatArray, likely: Sequence[float] = ()
-) -> tuple[Line, ...]:
+def fit_piecewise(
+    sizes: FloatArray,
+    times: FloatArray,
+    relative_errors: FloatArray,
+    likely_breaks: Sequence[float] = (),
+) -> tuple[AlphaBetaFit, ...]:
     """The lines that minimise the Bayesian information criterion (Schwarz, 1978).
 
     sizes       ascending, bytes; times in seconds
-    spread      relative standard error of each time; `MISFIT` is its floor
+    spread      relative standard error of each time; `MIN_RELATIVE_ERROR` is its floor
     likely      sizes at which a line is known to begin, so that it need not be found there
 
     Dynamic programming over (begin, end) of the last line; a line may follow another one only if
     the time need not drop where they meet.
     """
     count = len(sizes)
-    noise = np.maximum(spread, MISFIT)
-    free = np.full(count, PER_LINE)
-    free[[first for first in range(1, count) if _within(sizes, first, likely)]] -= 1
-    penalty = free * max(math.log(count), MOST_LOSS * 1.1 / PER_LINE)
-    best: dict[tuple[int, int], tuple[float, tuple[Line, ...]]] = {}
-    for last in range(BETWEEN, count + 1):
-        for first in range(last - BETWEEN + 1):
-            if last - first < SHORTEST and (first == 0 or last == count):
+    noise = np.maximum(relative_errors, MIN_RELATIVE_ERROR)
+    free = np.full(count, PARAMETERS_PER_LINE)
+    free[
+        [first for first in range(1, count) if _has_likely_break(sizes, first, likely_breaks)]
+    ] -= 1
+    penalty = free * max(math.log(count), MAX_LOSS_PER_SIZE * 1.1 / PARAMETERS_PER_LINE)
+    best: dict[tuple[int, int], tuple[float, tuple[AlphaBetaFit, ...]]] = {}
+    for last in range(MIN_SIZES_INNER_LINE, count + 1):
+        for first in range(last - MIN_SIZES_INNER_LINE + 1):
+            if last - first < MIN_SIZES and (first == 0 or last == count):
                 continue
             own = slice(first, last)
-            line, loss = robust_line(first, sizes[own], times[own], noise[own])
+            line, loss = fit_robust_line(first, sizes[own], times[own], noise[own])
             if first == 0:
                 best[0, last] = (loss + penalty[0], (line,))
                 continue
             before = [
                 (value, lines)
                 for (_, end), (value, lines) in best.items()
-                if end == first and _meet(lines[-1], line, sizes)
+                if end == first and _can_follow(lines[-1], line, sizes)
             ]
             if before:
                 value, lines = min(before, key=lambda entry: entry[0])
@@ -151,30 +165,37 @@ def fit_lines(
     return min(whole, key=lambda entry: entry[0])[1]
 
 
-def _within(sizes: FloatArray, first: int, likely: Sequence[float]) -> bool:
+def _has_likely_break(sizes: FloatArray, first: int, likely_breaks: Sequence[float]) -> bool:
     """Some likely size lies between size number `first` and the one before it."""
-    return any(sizes[first - 1] < size <= sizes[first] for size in likely)
+    return any(sizes[first - 1] < size <= sizes[first] for size in likely_breaks)
 
 
-def _meet(left: Line, right: Line, sizes: FloatArray) -> bool:
+def _can_follow(left: AlphaBetaFit, right: AlphaBetaFit, sizes: FloatArray) -> bool:
     """Somewhere between them the right line is not below the left one."""
     between = (sizes[right.first - 1], sizes[right.first])
-    return any(right.at(nbytes) >= left.at(nbytes) for nbytes in between)
+    return any(right.seconds(nbytes) >= left.seconds(nbytes) for nbytes in between)
 
 
-def refit(
-    lines: Sequence[Line], sizes: FloatArray, times: FloatArray, floor: float | FloatArray = 0.0
+def refit_lines(
+    lines: Sequence[AlphaBetaFit],
+    sizes: FloatArray,
+    times: FloatArray,
+    min_alpha: float | FloatArray = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
     """alpha and beta, shape (..., lines), of other times, shape (..., sizes), of the same lines."""
     fitted = [
-        fit_line(sizes[line.span], times[..., line.span], np.array(line.weights), floor)
+        fit_alpha_beta(
+            sizes[line.index_slice], times[..., line.index_slice], np.array(line.weights), min_alpha
+        )
         for line in lines
     ]
     alpha, beta = (np.stack(part, axis=-1) for part in zip(*fitted, strict=True))
     return alpha, beta
 
 
-def breaks(lines: Sequence[Line], sizes: FloatArray, likely: Sequence[float]) -> list[float]:
+def break_points(
+    lines: Sequence[AlphaBetaFit], sizes: FloatArray, likely_breaks: Sequence[float]
+) -> list[float]:
     """Where each line but the first begins, in bytes.
 
     Between the last size of one line and the first of the next nothing was measured. In order: a
@@ -184,18 +205,19 @@ def breaks(lines: Sequence[Line], sizes: FloatArray, likely: Sequence[float]) ->
     found = []
     for left, right in pairwise(lines):
         low, high = sizes[right.first - 1], sizes[right.first]
-        options = [*likely, _crossing(left, right), math.sqrt(low * high), high, low]
+        options = [*likely_breaks, _crossing_size(left, right), math.sqrt(low * high), high, low]
         found.append(
             next(
                 float(option)
                 for option in options
-                if low < option <= high and right.at(option) >= left.at(option) * (1 - 1e-9)
+                if low < option <= high
+                and right.seconds(option) >= left.seconds(option) * (1 - 1e-9)
             )
         )
     return found
 
 
-def _crossing(left: Line, right: Line) -> float:
+def _crossing_size(left: AlphaBetaFit, right: AlphaBetaFit) -> float:
     if left.beta == right.beta:
         return math.inf
     return (left.alpha - right.alpha) / (right.beta - left.beta)

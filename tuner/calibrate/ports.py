@@ -15,28 +15,39 @@ from typing import Any
 
 import numpy as np
 
-from tuner.calibrate.bootstrap import estimate
-from tuner.calibrate.latency_curve import Ladder, busy, marginal, parameters
-from tuner.calibrate.point_to_point import Fitted
-from tuner.calibrate.series_index import Launches, Series, params
+from tuner.calibrate.bootstrap import interval_estimate
+from tuner.calibrate.latency_curve import (
+    LatencyCurve,
+    marginal_times,
+    port_occupancy,
+    resampled_parameters,
+)
+from tuner.calibrate.point_to_point import PathFit
+from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, param
 from tuner.core.calibration import Estimate
 
-VISIBLE = 0.1  # of the time per message, below which an overhead is lost in that of the bytes
-GONE = 0.5  # of the overhead of the smallest messages; less is taken for side by side
+MIN_VISIBLE_OVERHEAD = (
+    0.1  # of the time per message, below which an overhead is lost in that of the bytes
+)
+MAX_CONCURRENT_OVERHEAD = (
+    0.5  # of the overhead of the smallest messages; less is taken for side by side
+)
 # Of the time that further messages take, how much the first one waits for: less is one at a time,
 # more is side by side. Messages in so few turns that they look like one of both are priced alike.
-ALONE, BESIDE = 0.25, 0.75
-APART = 1.2  # times as long as one message all together must take to tell anything
+MAX_SERIAL_SHARE, MIN_CONCURRENT_SHARE = 0.25, 0.75
+MIN_FANOUT_SLOWDOWN = 1.2  # times as long as one message all together must take to tell anything
 
 
-def shared_from(series: Series, one: Fitted, subject: str) -> tuple[float, str]:
+def fit_port_sharing_threshold(
+    series: SeriesIndex, path_fit: PathFit, subject: str
+) -> tuple[float, str]:
     """Bytes from which on messages share a port, infinite if none do, and a sentence about what
     fans and bursts do not say; empty if they say it."""
-    told = _of_bursts(series, one.ladder, subject, one.cost.overhead)
-    waits = fans(series, subject, one)
+    told = _sharing_from_trains(series, path_fit.latency_curve, subject, path_fit.cost.overhead)
+    waits = fanout_ratios(series, subject, path_fit)
     for fan in waits:
-        if fan["high"] < ALONE or fan["low"] > BESIDE:
-            told[fan["nbytes"]] = fan["low"] > BESIDE
+        if fan["high"] < MAX_SERIAL_SHARE or fan["low"] > MIN_CONCURRENT_SHARE:
+            told[fan["nbytes"]] = fan["low"] > MIN_CONCURRENT_SHARE
     queue = max((nbytes for nbytes, beside in told.items() if not beside), default=-1)
     begin = min((n for n, beside in told.items() if beside and n > queue), default=math.inf)
     if begin < math.inf:
@@ -52,15 +63,15 @@ def shared_from(series: Series, one: Fitted, subject: str) -> tuple[float, str]:
     )
 
 
-def fans(series: Series, subject: str, price: Fitted) -> list[dict[str, Any]]:
+def fanout_ratios(series: SeriesIndex, subject: str, path_fit: PathFit) -> list[dict[str, Any]]:
     """How much of the time of the others the first of several messages waits for, ascending in
     bytes; of the most peers. Sizes at which further messages take no longer are left out.
 
     What the sender measures, one message and all of them, is without the acknowledgement.
     """
-    by_size: dict[int, dict[tuple[int, int], Launches]] = {}
-    for one in series.of("fan", subject, price.ladder.memory):
-        key = params(one, "peers"), params(one, "nth")
+    by_size: dict[int, dict[tuple[int, int], LaunchSeries]] = {}
+    for one in series.find("fan", subject, path_fit.latency_curve.memory):
+        key = param(one, "peers"), param(one, "nth")
         by_size.setdefault(one[0].nbytes, {})[key] = one
     found = []
     for nbytes, times in by_size.items():
@@ -69,11 +80,11 @@ def fans(series: Series, subject: str, price: Fitted) -> list[dict[str, Any]]:
         if peers < 2 or None in wanted:
             continue
         alone, first, last = (series.median(one) for one in wanted if one)
-        heard = price.latency * (nbytes >= price.cost.acknowledged_from)
+        heard = path_fit.link_latency * (nbytes >= path_fit.cost.acknowledged_from)
         alone, last = alone - heard, last - heard
-        if estimate(last / alone).low < APART:
+        if interval_estimate(last / alone).low < MIN_FANOUT_SLOWDOWN:
             continue
-        share = estimate((first - alone) / (last - alone))
+        share = interval_estimate((first - alone) / (last - alone))
         found.append(
             {
                 "nbytes": nbytes,
@@ -86,39 +97,43 @@ def fans(series: Series, subject: str, price: Fitted) -> list[dict[str, Any]]:
     return found
 
 
-def _of_bursts(series: Series, ladder: Ladder, subject: str, overhead: Estimate) -> dict[int, bool]:
+def _sharing_from_trains(
+    series: SeriesIndex, curve: LatencyCurve, subject: str, overhead: Estimate
+) -> dict[int, bool]:
     """Size -> whether messages go side by side, of those that tell it."""
-    sizes = marginal(series, subject, ladder.memory)
-    beta = busy(ladder, parameters(ladder)[1])
+    sizes = marginal_times(series, subject, curve.memory)
+    beta = port_occupancy(curve, resampled_parameters(curve)[1])
     told = {}
     for nbytes, each in sorted(sizes.items()):
-        flow = beta[:, _line_of(ladder, nbytes)] * nbytes
-        if overhead.value > 0.0 and overhead.low >= VISIBLE * float(each[0]):
-            told[nbytes] = estimate((each - flow) / overhead.value).high < GONE
+        flow = beta[:, _line_index(curve, nbytes)] * nbytes
+        if overhead.value > 0.0 and overhead.low >= MIN_VISIBLE_OVERHEAD * float(each[0]):
+            told[nbytes] = (
+                interval_estimate((each - flow) / overhead.value).high < MAX_CONCURRENT_OVERHEAD
+            )
     return told
 
 
-def exchanges(series: Series, ladders: dict[str, Ladder]) -> list[dict[str, Any]]:
+def duplex_ratios(series: SeriesIndex, curves: dict[str, LatencyCurve]) -> list[dict[str, Any]]:
     """How much longer both directions at once take than one, for provenance.
 
     rows    exchanges that followed one another at once; `ratio` is that of one of them
     ring    every rank to the next one, instead of pairs
     """
     found = []
-    for path, ladder in ladders.items():
-        alpha, beta = parameters(ladder)
-        for one in series.of("exchange", path, ladder.memory):
-            rows, nbytes = params(one, "rows", 1), one[0].nbytes
-            line = _line_of(ladder, nbytes)
+    for path, ladder in curves.items():
+        alpha, beta = resampled_parameters(ladder)
+        for one in series.find("exchange", path, ladder.memory):
+            rows, nbytes = param(one, "rows", 1), one[0].nbytes
+            line = _line_index(ladder, nbytes)
             lone = alpha[:, line] + beta[:, line] * nbytes
-            ratio = estimate(series.median(one) / rows / lone)
+            ratio = interval_estimate(series.median(one) / rows / lone)
             found.append(
                 {
                     "path": path,
                     "nbytes": nbytes,
                     "rows": rows,
                     "ranks": one[0].p,
-                    "ring": bool(params(one, "ring")),
+                    "ring": bool(param(one, "ring")),
                     "ratio": ratio.value,
                     "low": ratio.low,
                     "high": ratio.high,
@@ -127,6 +142,6 @@ def exchanges(series: Series, ladders: dict[str, Ladder]) -> list[dict[str, Any]
     return found
 
 
-def _line_of(ladder: Ladder, nbytes: int) -> int:
-    first = [ladder.sizes[line.first] for line in ladder.lines[1:]]
+def _line_index(curve: LatencyCurve, nbytes: int) -> int:
+    first = [curve.sizes[line.first] for line in curve.lines[1:]]
     return int(np.searchsorted(first, nbytes, side="right"))

@@ -18,36 +18,53 @@ from scipy.optimize import least_squares
 
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
-from tuner.base.progress import Counted, quietly
+from tuner.base.progress import ProgressCallback, no_progress
 from tuner.base.statistics import NORMAL_95
-from tuner.calibrate.accuracy import Case, Errors, Ranking, by_algorithm, errors, ranking
-from tuner.calibrate.measured_collectives import Call, calls, predict, thinned
+from tuner.calibrate.accuracy import (
+    CollectivePrediction,
+    PredictionErrors,
+    Ranking,
+    errors_by_algorithm,
+    summarise_errors,
+    summarise_ranking,
+)
+from tuner.calibrate.measured_collectives import (
+    MeasuredCollective,
+    predict_all,
+    simulatable_collectives,
+    subsample,
+)
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.measurement import Measurements
 from tuner.topology import Topology
-from tuner.topology.readers import described
+from tuner.topology.readers import topology_for
 
-FOLDS = 3
-MOST_CALLS = 120  # that parameters are fitted to
-UNDER_LOAD = 0.10  # relative, by how much messages of a crowd may cost more than lone ones
-PRECISION = 0.05  # relative, of a prediction that nothing is wrong with
-MOST_ROUNDS, NUDGE = 5, 0.02  # of Gauss-Newton; log factor of a finite difference
-CLEARLY = 0.8  # a port discipline is another only if it lowers the error to this or less
-TOLERANCE = 0.005  # of regret and rank correlation: two algorithms equally fast may change places
+N_FOLDS = 3
+MAX_COLLECTIVES = 120  # that parameters are fitted to
+CONTENTION_PRIOR_SD = 0.10  # relative, by how much messages of a crowd may cost more than lone ones
+PREDICTION_SD = 0.05  # relative, of a prediction that nothing is wrong with
+MAX_EVALUATIONS, FINITE_DIFFERENCE_STEP = (
+    5,
+    0.02,
+)  # of Gauss-Newton; log factor of a finite difference
+MAX_ERROR_RATIO = 0.8  # a port discipline is another only if it lowers the error to this or less
+RANKING_TOLERANCE = (
+    0.005  # of regret and rank correlation: two algorithms equally fast may change places
+)
 
-Change = Callable[[str, Estimate], Estimate]  # of a parameter, by name
+EstimateTransform = Callable[[str, Estimate], Estimate]  # of a parameter, by name
 
 
 @dataclass(frozen=True)
-class Quality:
+class PredictionQuality:
     """Of predictions of collectives that no parameter was fitted to."""
 
-    errors: Errors
+    errors: PredictionErrors
     ranking: Ranking
 
 
 @dataclass(frozen=True)
-class Refined:
+class Refinement:
     """The calibration to use, refined or as it was.
 
     before, after       of the same collectives, with the calibration as it was, and refined without
@@ -57,8 +74,8 @@ class Refined:
     """
 
     calibration: Calibration
-    before: Quality
-    after: Quality
+    before: PredictionQuality
+    after: PredictionQuality
     factors: dict[str, float]
     accepted: bool
     reason: str
@@ -68,9 +85,9 @@ def refine(
     calibration: Calibration,
     measurements: Measurements,
     topology: Topology | None = None,
-    folds: int = FOLDS,
-    on_progress: Counted = quietly,
-) -> Refined:
+    n_folds: int = N_FOLDS,
+    on_progress: ProgressCallback = no_progress,
+) -> Refinement:
     """Fit factors to the measured collectives, and use them if they predict those better that they
     were not fitted to, and rank them no worse.
 
@@ -79,72 +96,83 @@ def refine(
 
     Raises InputError when fewer than two points for each fold can be simulated.
     """
-    where = described(measurements.cluster, calibration, topology)
-    priced = [call for call in calls(measurements, where) if call.priced(calibration)]
-    own = thinned(priced, MOST_CALLS)
+    where = topology_for(measurements.cluster, calibration, topology)
+    priced = [
+        call
+        for call in simulatable_collectives(measurements, where)
+        if call.has_known_costs(calibration)
+    ]
+    own = subsample(priced, MAX_COLLECTIVES)
     points = list(dict.fromkeys(call.point for call in own))
-    if len(points) < 2 * folds:
+    if len(points) < 2 * n_folds:
         raise InputError(
             f"{len(points)} sizes and shapes of collectives were measured whose algorithms can be"
-            f" simulated: a refinement needs {2 * folds} or more; probe more of them"
+            f" simulated: a refinement needs {2 * n_folds} or more; probe more of them"
         )
-    fold = {point: number % folds for number, point in enumerate(points)}
-    before = predict(own, calibration)
-    after: list[Case] = []
-    for number in range(folds):
-        on_progress(number, folds + 1)
+    fold = {point: number % n_folds for number, point in enumerate(points)}
+    before = predict_all(own, calibration)
+    after: list[CollectivePrediction] = []
+    for number in range(n_folds):
+        on_progress(number, n_folds + 1)
         mine = [call for call in own if fold[call.point] != number]
         kept = [call for call in own if fold[call.point] == number]
-        after += predict(kept, _Factors(_disciplined(calibration, mine)).fitted(mine)[0])
-    on_progress(folds, folds + 1)
-    found, factors = _Factors(_disciplined(calibration, own)).fitted(own)
-    old, new = (Quality(errors(cases), ranking(cases)) for cases in (before, after))
-    accepted, reason = _judged(old, new)
+        after += predict_all(
+            kept, _ParameterFactors(_with_best_port_discipline(calibration, mine)).fit(mine)[0]
+        )
+    on_progress(n_folds, n_folds + 1)
+    found, factors = _ParameterFactors(_with_best_port_discipline(calibration, own)).fit(own)
+    old, new = (
+        PredictionQuality(summarise_errors(cases), summarise_ranking(cases))
+        for cases in (before, after)
+    )
+    accepted, reason = _decide_acceptance(old, new)
     record = {
         "before": asdict(old),
         "after": asdict(new),
         "factors": factors,
         "accepted": accepted,
         "reason": reason,
-        "algorithms": _listed(after if accepted else before),
+        "algorithms": _algorithm_records(after if accepted else before),
     }
-    used = _noted(found if accepted else calibration, record)
-    return Refined(used, old, new, factors, accepted, reason)
+    used = _with_refinement_record(found if accepted else calibration, record)
+    return Refinement(used, old, new, factors, accepted, reason)
 
 
-def _listed(cases: Sequence[Case]) -> list[dict[str, Any]]:
+def _algorithm_records(predictions: Sequence[CollectivePrediction]) -> list[dict[str, Any]]:
     """Errors of each algorithm and band of sizes, bytes."""
     return [
         {"collective": str(collective), "algorithm": name, "from": low, "to": high, **asdict(own)}
-        for (collective, name, low, high), own in by_algorithm(cases).items()
+        for (collective, name, low, high), own in errors_by_algorithm(predictions).items()
     ]
 
 
-def _judged(old: Quality, new: Quality) -> tuple[bool, str]:
+def _decide_acceptance(old: PredictionQuality, new: PredictionQuality) -> tuple[bool, str]:
     if new.errors.mean >= old.errors.mean:
-        found = f"the mean error grows {_percents(old.errors.mean, new.errors.mean)}"
-    elif new.ranking.regret > old.ranking.regret + TOLERANCE:
-        worse = _percents(old.ranking.regret, new.ranking.regret)
+        found = f"the mean error grows {_format_change(old.errors.mean, new.errors.mean)}"
+    elif new.ranking.regret > old.ranking.regret + RANKING_TOLERANCE:
+        worse = _format_change(old.ranking.regret, new.ranking.regret)
         found = f"the choice gets worse, its mean regret grows {worse}"
-    elif new.ranking.tau < old.ranking.tau - TOLERANCE:
+    elif new.ranking.tau < old.ranking.tau - RANKING_TOLERANCE:
         found = (
             f"the order gets worse, tau falls from {old.ranking.tau:.3f} to {new.ranking.tau:.3f}"
         )
     else:
-        found = f"the mean error falls {_percents(old.errors.mean, new.errors.mean)}"
+        found = f"the mean error falls {_format_change(old.errors.mean, new.errors.mean)}"
         return True, f"on collectives that were kept out {found}"
     return False, f"on collectives that were kept out {found}"
 
 
-def _percents(old: float, new: float) -> str:
+def _format_change(old: float, new: float) -> str:
     return f"from {old:.1%} to {new:.1%}"
 
 
-def _noted(calibration: Calibration, record: dict[str, Any]) -> Calibration:
+def _with_refinement_record(calibration: Calibration, record: dict[str, Any]) -> Calibration:
     return replace(calibration, provenance={**calibration.provenance, "refined": record})
 
 
-def _disciplined(calibration: Calibration, own: Sequence[Call]) -> Calibration:
+def _with_best_port_discipline(
+    calibration: Calibration, collectives: Sequence[MeasuredCollective]
+) -> Calibration:
     """With that port discipline which fits best, where no burst has shown which it is.
 
     Ranks that send to several at once show what a burst to one does not.
@@ -153,89 +181,101 @@ def _disciplined(calibration: Calibration, own: Sequence[Call]) -> Calibration:
         return calibration
     limits = {cost.eager_limit for cost in calibration.paths.values()}
     options = [replace(calibration, shared_from=begin) for begin in (0.0, *sorted(limits))]
-    off = [errors(predict(own, one)).mean for one in (calibration, *options)]
+    off = [summarise_errors(predict_all(collectives, one)).mean for one in (calibration, *options)]
     best = int(np.argmin(off))
-    return options[best - 1] if best and off[best] < CLEARLY * off[0] else calibration
+    return options[best - 1] if best and off[best] < MAX_ERROR_RATIO * off[0] else calibration
 
 
-class _Factors:
+class _ParameterFactors:
     """The parameters of a calibration, by name, and the calibration with other values for them."""
 
     def __init__(self, calibration: Calibration) -> None:
         self._calibration = calibration
         self._prior: dict[str, float] = {}
-        self._of(lambda name, one: self._known(name, one))
+        self._transform(lambda name, one: self._set_prior(name, one))
 
-    def _known(self, name: str, one: Estimate) -> Estimate:
+    def _set_prior(self, name: str, estimate: Estimate) -> Estimate:
         """Notes what the ping-pongs leave open of a parameter; of one without value nothing."""
-        if one.value > 0.0:
-            width = math.log(max(one.high, one.value) / max(min(one.low, one.value), 1e-30))
-            self._prior[name] = math.hypot(min(width / 2 / NORMAL_95, 1.0), UNDER_LOAD)
-        return one
+        if estimate.value > 0.0:
+            width = math.log(
+                max(estimate.high, estimate.value) / max(min(estimate.low, estimate.value), 1e-30)
+            )
+            self._prior[name] = math.hypot(min(width / 2 / NORMAL_95, 1.0), CONTENTION_PRIOR_SD)
+        return estimate
 
-    def _of(self, change: Change) -> Calibration:
+    def _transform(self, transform: EstimateTransform) -> Calibration:
         """The calibration with every parameter put through `change`."""
         old = self._calibration
         return replace(
             old,
             paths={
-                (path, memory): _changed(cost, f"{path} ({memory})", change)
+                (path, memory): _transform_path(cost, f"{path} ({memory})", transform)
                 for (path, memory), cost in old.paths.items()
             },
             reduction={
                 name: replace(
                     cost,
-                    launch=change(f"reduction {name} launch", cost.launch),
-                    gamma=change(f"reduction {name} gamma", cost.gamma),
+                    launch=transform(f"reduction {name} launch", cost.launch),
+                    gamma=transform(f"reduction {name} gamma", cost.gamma),
                 )
                 for name, cost in old.reduction.items()
             },
             capacities={
-                name: change(f"capacity {name}", one) for name, one in old.capacities.items()
+                name: transform(f"capacity {name}", one) for name, one in old.capacities.items()
             },
         )
 
-    def _with(self, logs: FloatArray, names: Sequence[str]) -> Calibration:
+    def _scaled_by(self, logs: FloatArray, names: Sequence[str]) -> Calibration:
         factor = dict(zip(names, np.exp(logs).tolist(), strict=True))
-        return self._of(lambda name, one: _scaled(one, factor.get(name, 1.0)))
+        return self._transform(lambda name, one: _scale(one, factor.get(name, 1.0)))
 
-    def fitted(self, own: Sequence[Call]) -> tuple[Calibration, dict[str, float]]:
+    def fit(
+        self, collectives: Sequence[MeasuredCollective]
+    ) -> tuple[Calibration, dict[str, float]]:
         """The calibration that predicts these calls best, and its factors; of parameters that no
         call depends on there is none."""
-        base = np.array([case.predicted for case in predict(own, self._calibration)])
-        names = [name for name in self._prior if self._matters(name, own, base)]
+        base = np.array([case.predicted_s for case in predict_all(collectives, self._calibration)])
+        names = [name for name in self._prior if self._is_sensitive(name, collectives, base)]
         prior = np.array([self._prior[name] for name in names])
 
         def off(logs: FloatArray) -> FloatArray:
-            cases = predict(own, self._with(logs, names))
-            misses = np.log([case.predicted / case.measured for case in cases]) / PRECISION
+            cases = predict_all(collectives, self._scaled_by(logs, names))
+            misses = np.log([case.predicted_s / case.measured_s for case in cases]) / PREDICTION_SD
             return np.concatenate([misses, logs / prior])
 
         def slopes(logs: FloatArray) -> FloatArray:
-            here, nudges = off(logs), NUDGE * np.eye(len(logs))
-            return np.stack([(off(logs + nudge) - here) / NUDGE for nudge in nudges], axis=1)
+            here, nudges = off(logs), FINITE_DIFFERENCE_STEP * np.eye(len(logs))
+            return np.stack(
+                [(off(logs + nudge) - here) / FINITE_DIFFERENCE_STEP for nudge in nudges], axis=1
+            )
 
         if not names:
             return self._calibration, {}
         start = np.zeros(len(names))
-        found = least_squares(off, start, slopes, loss="huber", x_scale=prior, max_nfev=MOST_ROUNDS)
+        found = least_squares(
+            off, start, slopes, loss="huber", x_scale=prior, max_nfev=MAX_EVALUATIONS
+        )
         factors = dict(zip(names, np.exp(found.x).tolist(), strict=True))
-        return self._with(found.x, names), factors
+        return self._scaled_by(found.x, names), factors
 
-    def _matters(self, name: str, own: Sequence[Call], base: FloatArray) -> bool:
-        cases = predict(own, self._with(np.array([UNDER_LOAD]), [name]))
-        return bool(np.any(np.abs([case.predicted for case in cases] / base - 1) > 1e-4))
+    def _is_sensitive(
+        self, name: str, collectives: Sequence[MeasuredCollective], base: FloatArray
+    ) -> bool:
+        cases = predict_all(collectives, self._scaled_by(np.array([CONTENTION_PRIOR_SD]), [name]))
+        return bool(np.any(np.abs([case.predicted_s for case in cases] / base - 1) > 1e-4))
 
 
-def _changed(cost: PathCost, path: str, change: Change) -> PathCost:
+def _transform_path(cost: PathCost, path: str, transform: EstimateTransform) -> PathCost:
     segments = tuple(
         replace(
-            s, alpha=change(f"{path} alpha {k}", s.alpha), beta=change(f"{path} beta {k}", s.beta)
+            s,
+            alpha=transform(f"{path} alpha {k}", s.alpha),
+            beta=transform(f"{path} beta {k}", s.beta),
         )
         for k, s in enumerate(cost.segments)
     )
-    return replace(cost, segments=segments, overhead=change(f"{path} overhead", cost.overhead))
+    return replace(cost, segments=segments, overhead=transform(f"{path} overhead", cost.overhead))
 
 
-def _scaled(one: Estimate, factor: float) -> Estimate:
-    return Estimate(one.value * factor, one.low * factor, one.high * factor)
+def _scale(estimate: Estimate, factor: float) -> Estimate:
+    return Estimate(estimate.value * factor, estimate.low * factor, estimate.high * factor)

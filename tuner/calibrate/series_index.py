@@ -11,74 +11,80 @@ from functools import cached_property
 import numpy as np
 
 from tuner.base.arrays import FloatArray
-from tuner.calibrate.bootstrap import Draws, drift_of
+from tuner.calibrate.bootstrap import Bootstrap, estimate_drift
 from tuner.core.measurement import Measurement, Measurements
-from tuner.core.speedup import BETWEEN_LAUNCHES
-from tuner.core.table import RUNNER
+from tuner.core.speedup import LAUNCH_RELATIVE_SD
+from tuner.core.table import RUNNER_OF_KIND
 
 PINGPONG = "pingpong"
-Launches = tuple[Measurement, ...]  # the same point, once for each launch
+LaunchSeries = tuple[Measurement, ...]  # the same point, once for each launch
 
 
 @dataclass(frozen=True)
-class Series:
+class SeriesIndex:
     """The series of one file, by kind and subject, and the draws from them."""
 
     measurements: Measurements
 
     @cached_property
-    def _by_kind(self) -> Mapping[tuple[str, str], list[Launches]]:
+    def _by_kind_and_subject(self) -> Mapping[tuple[str, str], list[LaunchSeries]]:
         points: dict[tuple[object, ...], list[Measurement]] = defaultdict(list)
-        for one in _finest(self.measurements.series):
+        for one in _keep_finest(self.measurements.series):
             points[*one.point, one.algorithm, *sorted(one.params.items())].append(one)
-        found: dict[tuple[str, str], list[Launches]] = defaultdict(list)
+        found: dict[tuple[str, str], list[LaunchSeries]] = defaultdict(list)
         for launches in points.values():
             found[launches[0].kind, launches[0].subject].append(tuple(launches))
         return found
 
-    def of(self, kind: str, subject: str, memory: str = "host") -> list[Launches]:
+    def find(self, kind: str, subject: str, memory: str = "host") -> list[LaunchSeries]:
         """Ascending in nbytes."""
-        found = [one for one in self._by_kind.get((kind, subject), ()) if one[0].memory == memory]
+        found = [
+            one
+            for one in self._by_kind_and_subject.get((kind, subject), ())
+            if one[0].memory == memory
+        ]
         return sorted(found, key=lambda one: one[0].nbytes)
 
     def subjects(self, kind: str, memory: str = "host") -> list[str]:
         """Of a kind, in the order of the file."""
         return [
             subject
-            for (own, subject), found in self._by_kind.items()
+            for (own, subject), found in self._by_kind_and_subject.items()
             if own == kind and any(one[0].memory == memory for one in found)
         ]
 
     @cached_property
-    def draws(self) -> Draws:
+    def bootstrap(self) -> Bootstrap:
         """Knowing how far the machine wandered between the repetitions of sentinels, and that
         another launch would have been off by so much more."""
         repeated: dict[tuple[object, ...], list[Measurement]] = defaultdict(list)
         for one in self.measurements.series:
             if one.kind == "sentinel":
                 repeated[one.point].append(one)
-        drift = drift_of(list(repeated.values()))
-        launches = {one.launch for one in self.measurements.series if one.kind not in RUNNER}
-        return Draws(math.hypot(drift, BETWEEN_LAUNCHES if len(launches) == 1 else 0.0))
+        drift = estimate_drift(list(repeated.values()))
+        launches = {
+            one.launch for one in self.measurements.series if one.kind not in RUNNER_OF_KIND
+        }
+        return Bootstrap(math.hypot(drift, LAUNCH_RELATIVE_SD if len(launches) == 1 else 0.0))
 
-    def median(self, launches: Launches) -> FloatArray:
+    def median(self, launches: LaunchSeries) -> FloatArray:
         """Seconds, drawn."""
-        return self.draws.median(launches)
+        return self.bootstrap.median(launches)
 
-    def midmean(self, launches: Launches) -> FloatArray:
+    def midmean(self, launches: LaunchSeries) -> FloatArray:
         """Seconds, drawn."""
-        return self.draws.midmean(launches)
+        return self.bootstrap.midmean(launches)
 
     @cached_property
-    def call(self) -> FloatArray | float:
+    def call_overhead(self) -> FloatArray | float:
         """Seconds of a call that sends nothing, drawn; 0 where nobody measured it."""
         found = [
-            launches for subject in self.subjects("call") for launches in self.of("call", subject)
+            launches for subject in self.subjects("call") for launches in self.find("call", subject)
         ]
         return self.median(found[0]) if found else 0.0
 
 
-def _finest(series: Iterable[Measurement]) -> Iterator[Measurement]:
+def _keep_finest(series: Iterable[Measurement]) -> Iterator[Measurement]:
     """Yield the series without those of ping-pongs at sizes that a ladder of more sizes has too.
 
     A probe measures a few sizes of each path first, in case that there is no time for all of them.
@@ -86,28 +92,32 @@ def _finest(series: Iterable[Measurement]) -> Iterator[Measurement]:
     found, sizes = list(series), Counter[tuple[object, ...]]()
     finest: dict[tuple[object, ...], tuple[int, int]] = {}
     for one in found:
-        sizes[*_path(one), one.params.get("of", 0)] += one.kind == PINGPONG
+        sizes[*_path_key(one), one.params.get("of", 0)] += one.kind == PINGPONG
     for one in found:
         if one.kind == PINGPONG:
             number = one.params.get("of", 0)
-            own = sizes[*_path(one), number], -number
-            finest[*_path(one), one.nbytes] = max(own, finest.get((*_path(one), one.nbytes), own))
+            own = sizes[*_path_key(one), number], -number
+            finest[*_path_key(one), one.nbytes] = max(
+                own, finest.get((*_path_key(one), one.nbytes), own)
+            )
     for one in found:
-        if one.kind != PINGPONG or finest[*_path(one), one.nbytes][1] == -one.params.get("of", 0):
+        if one.kind != PINGPONG or finest[*_path_key(one), one.nbytes][1] == -one.params.get(
+            "of", 0
+        ):
             yield one
 
 
-def _path(one: Measurement) -> tuple[object, ...]:
+def _path_key(one: Measurement) -> tuple[object, ...]:
     """Return what series of one path have in common, whatever ladder they are of."""
     ends = one.params.get("first", 0), one.params.get("second", 1)
     return one.subject, one.nodes, one.ppn, one.p, one.memory, one.placement, one.launch, ends
 
 
-def params(launches: Launches, name: str, default: int = 0) -> int:
+def param(launches: LaunchSeries, name: str, default: int = 0) -> int:
     """A parameter of the point."""
     return launches[0].params.get(name, default)
 
 
-def nbytes(found: list[Launches]) -> FloatArray:
+def message_sizes(found: list[LaunchSeries]) -> FloatArray:
     """Sizes of points."""
     return np.array([float(one[0].nbytes) for one in found])

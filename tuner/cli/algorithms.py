@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tuner.algorithms import NEEDS, Algorithm, describe, names
-from tuner.base.units import readable
+from tuner.algorithms import REQUIREMENTS, Algorithm, algorithm_names, describe
+from tuner.base.units import humanize
 from tuner.cli import argument_types
-from tuner.cli.output import add_json, emit, print_text
+from tuner.cli.output import add_json_option, print_result, print_text
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 
 EXAMPLES = """examples:
   tuner algorithms
@@ -26,15 +26,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--collective", type=argument_types.collective, help="only those of one collective"
     )
-    add_json(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Print every algorithm, or those of one collective."""
     wanted = [options.collective] if options.collective else list(Collective)
-    found = [describe(owner, name) for owner in wanted for name in names(owner, NEEDS)]
-    emit(options, [_record(algorithm) for algorithm in found], lambda: _print(found))
+    found = [
+        describe(owner, name) for owner in wanted for name in algorithm_names(owner, REQUIREMENTS)
+    ]
+    print_result(options, [_record(algorithm) for algorithm in found], lambda: _print(found))
 
 
 def _record(algorithm: Algorithm) -> dict[str, Any]:
@@ -45,7 +47,7 @@ def _record(algorithm: Algorithm) -> dict[str, Any]:
         "formula": algorithm.formula,
         "source": algorithm.source,
         "params": dict(algorithm.params),
-        "needs": list(algorithm.needs),
+        "needs": list(algorithm.requires),
     }
 
 
@@ -55,8 +57,10 @@ def _print(algorithms: list[Algorithm]) -> None:
         if algorithm.collective != previous:
             print_text(f"\n{algorithm.collective}", style="bold")
             previous = algorithm.collective
-        print_text(f"  {readable(str(Choice(algorithm.name, algorithm.params)))}", style="bold")
-        needs = "; ".join(NEEDS[need] for need in algorithm.needs)
+        print_text(
+            f"  {humanize(str(AlgorithmConfig(algorithm.name, algorithm.params)))}", style="bold"
+        )
+        needs = "; ".join(REQUIREMENTS[need] for need in algorithm.requires)
         for label, text in (
             ("", algorithm.summary),
             ("needs   ", needs),

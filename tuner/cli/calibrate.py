@@ -9,20 +9,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tuner.base.atomic_io import require_folder, require_target
+from tuner.base.atomic_io import require_writable_dir, require_writable_file
 from tuner.base.errors import InputError
-from tuner.base.progress import counted
-from tuner.calibrate import Fit, fit
-from tuner.calibrate.drift import Change, compare
-from tuner.calibrate.refine import Refined, refine
-from tuner.cli.calibration_view import figure, print_calibration, shown_name, shown_ratio
-from tuner.cli.host_options import read_measured
+from tuner.base.progress import progress_from_counts
+from tuner.calibrate import CalibrationFit, fit_calibration
+from tuner.calibrate.drift import ParameterDrift, compare_calibrations
+from tuner.calibrate.refine import Refinement, refine
+from tuner.cli.calibration_view import (
+    format_estimate,
+    format_ratio,
+    parameter_label,
+    print_calibration,
+)
+from tuner.cli.host_options import read_with_topology
 from tuner.cli.output import (
-    add_json,
+    add_json_option,
     console,
-    emit,
     print_cautions,
     print_command,
+    print_result,
     print_table,
     print_text,
 )
@@ -34,7 +39,7 @@ from tuner.core.calibration import (
     write_calibration,
 )
 from tuner.core.measurement import Measurements
-from tuner.mpi_libraries import LIBRARIES
+from tuner.mpi_libraries import LIBRARY_MODULES
 from tuner.topology import Topology
 
 EXAMPLES = """examples:
@@ -75,7 +80,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="fit what ping-pongs do not show to the measured collectives; used if those that are"
         " kept out are predicted better and ranked no worse",
     )
-    add_json(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -91,12 +96,12 @@ def run(options: argparse.Namespace) -> None:
         )
     measured = Path(options.files[0])
     if options.out:
-        require_target(options.out, measured)
+        require_writable_file(options.out, measured)
     if options.plots:
-        require_folder(options.plots)
-    measurements, topology = read_measured(measured, options.topology)
-    found = fit(measurements, topology)
-    refined = _refined(found, measurements, topology) if options.refine else None
+        require_writable_dir(options.plots)
+    measurements, topology = read_with_topology(measured, options.topology)
+    found = fit_calibration(measurements, topology)
+    refined = _refine(found, measurements, topology) if options.refine else None
     calibration = refined.calibration if refined else found.calibration
     if options.out:
         write_calibration(calibration, options.out)
@@ -109,24 +114,28 @@ def run(options: argparse.Namespace) -> None:
             _print_refined(refined)
         if options.out:
             print_text(f"{options.out}: written")
-        if options.out and _tunable(measurements):
-            print_command("next:", _tuning(options))
+        if options.out and _can_tune(measurements):
+            print_command("next:", _tune_command(options))
 
-    emit(options, calibration_record(calibration), text)
+    print_result(options, calibration_record(calibration), text)
 
 
-def _refined(found: Fit, measurements: Measurements, topology: Topology | None) -> Refined:
+def _refine(
+    found: CalibrationFit, measurements: Measurements, topology: Topology | None
+) -> Refinement:
     with Display(console(error=True)).stage("fitting to the measured collectives") as report:
-        return refine(found.calibration, measurements, topology, on_progress=counted(report))
+        return refine(
+            found.calibration, measurements, topology, on_progress=progress_from_counts(report)
+        )
 
 
-def _tunable(measurements: Measurements) -> bool:
+def _can_tune(measurements: Measurements) -> bool:
     """Whether a table can be made of them."""
     measured = any(one.kind == "collective" for one in measurements.series)
-    return measured and measurements.library.partition(" ")[0] in LIBRARIES
+    return measured and measurements.library.partition(" ")[0] in LIBRARY_MODULES
 
 
-def _tuning(options: argparse.Namespace) -> str:
+def _tune_command(options: argparse.Namespace) -> str:
     """The command that makes a table."""
     topology = ["--topology", str(options.topology)] if options.topology else []
     return shlex.join(
@@ -144,7 +153,7 @@ def _tuning(options: argparse.Namespace) -> str:
     )
 
 
-def _print_refined(refined: Refined) -> None:
+def _print_refined(refined: Refinement) -> None:
     print_table(
         "collectives that were kept out",
         ("calibration", "calls", "median error", "mean", "p95", "regret", "tau", "within 5 %"),
@@ -162,7 +171,7 @@ def _print_refined(refined: Refined) -> None:
             for name, own in (("ping-pongs", refined.before), ("refined", refined.after))
         ],
         right=("calls", "median error", "mean", "p95", "regret", "tau", "within 5 %"),
-        spare=("p95", "mean", "within 5 %"),
+        droppable=("p95", "mean", "within 5 %"),
     )
     if refined.accepted:
         print_text(f"refined: {refined.reason}")
@@ -170,10 +179,10 @@ def _print_refined(refined: Refined) -> None:
         print_cautions([f"not refined: {refined.reason}"])
 
 
-def _draw(found: Fit, refined: Calibration | None, folder: Path) -> None:
-    from tuner.report.fit_plots import save_fit  # matplotlib takes its time
+def _draw(found: CalibrationFit, refined: Calibration | None, folder: Path) -> None:
+    from tuner.report.fit_plots import save_fit_plots  # matplotlib takes its time
 
-    for path in save_fit(found, folder, refined):
+    for path in save_fit_plots(found, folder, refined):
         print_text(f"{path}: written", error=True)
 
 
@@ -183,30 +192,30 @@ def _compare(options: argparse.Namespace) -> None:
     if options.out or options.topology or options.plots or options.refine:
         raise InputError(f"`tuner calibrate {COMPARE}` only prints: use --json and redirect it")
     before, after = (read_calibration(Path(name)) for name in options.files[1:])
-    changes = compare(before, after)
-    emit(options, [_record(change) for change in changes], lambda: _print(changes))
+    changes = compare_calibrations(before, after)
+    print_result(options, [_record(change) for change in changes], lambda: _print(changes))
 
 
-def _record(change: Change) -> dict[str, Any]:
-    return {**asdict(change), "ratio": change.ratio, "significant": change.significant}
+def _record(change: ParameterDrift) -> dict[str, Any]:
+    return {**asdict(change), "ratio": change.ratio, "significant": change.is_significant}
 
 
-def _print(changes: list[Change]) -> None:
+def _print(changes: list[ParameterDrift]) -> None:
     print_table(
         "drift",
         ("parameter", "before", "after", "ratio", ""),
         [
             (
-                shown_name(change.parameter),
-                figure(change.parameter, change.before),
-                figure(change.parameter, change.after),
-                shown_ratio(change.parameter, change.ratio),
-                "significant" if change.significant else "",
+                parameter_label(change.parameter),
+                format_estimate(change.parameter, change.before),
+                format_estimate(change.parameter, change.after),
+                format_ratio(change.parameter, change.ratio),
+                "significant" if change.is_significant else "",
             )
             for change in changes
         ],
         right=("ratio",),
-        prose=("parameter", "before", "after"),
+        wrappable=("parameter", "before", "after"),
     )
-    number = sum(change.significant for change in changes)
+    number = sum(change.is_significant for change in changes)
     print_text(f"{number} of {len(changes)} parameters changed significantly")

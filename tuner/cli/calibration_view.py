@@ -7,25 +7,25 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-from tuner.base.units import format_range, format_size, format_time, parse_size, readable
+from tuner.base.units import format_range, format_size, format_time, humanize, parse_size
 from tuner.cli.output import print_cautions, print_table, print_text
 from tuner.core.calibration import Calibration, Estimate, PathCost
-from tuner.core.measurement import titled
+from tuner.core.measurement import cluster_title
 from tuner.core.path_classes import PATH_CLASSES
-from tuner.topology import EXCHANGE, HOST, NETWORK, RING
+from tuner.topology import HOST, NETWORK, NETWORK_BIDIRECTIONAL, NETWORK_RING
 
-SHOWN_GAPS = 12
-INTERVALS = ("95 % of alpha", "95 % of 1/beta")
-COLUMNS = ("path", "sizes", "alpha", INTERVALS[0], "1/beta", INTERVALS[1], "lag")
+MAX_SHOWN_GAPS = 12
+INTERVAL_COLUMNS = ("95 % of alpha", "95 % of 1/beta")
+COLUMNS = ("path", "sizes", "alpha", INTERVAL_COLUMNS[0], "1/beta", INTERVAL_COLUMNS[1], "lag")
 _SPAN = re.compile(r" \[(\w+), (\w+)\)")  # as a comparison of calibrations names segments
-INVERSE = ("beta", "gamma")  # seconds per byte, shown as rates
+RATE_PARAMETERS = ("beta", "gamma")  # seconds per byte, shown as rates
 
 
-def figure(parameter: str, estimate: Estimate | None) -> str:
+def format_estimate(parameter: str, estimate: Estimate | None) -> str:
     """As people write it, by what the parameter is."""
     if estimate is None:
         return "none"
-    if parameter.endswith(INVERSE):
+    if parameter.endswith(RATE_PARAMETERS):
         return _rate(estimate)
     if parameter.endswith("lag"):
         return _lag(estimate)
@@ -36,10 +36,10 @@ def figure(parameter: str, estimate: Estimate | None) -> str:
     return _time(estimate)
 
 
-def shown_name(parameter: str) -> str:
+def parameter_label(parameter: str) -> str:
     """Return what its figure is of: `network, 64KiB to 1MiB: 1/beta`."""
     text = _SPAN.sub(lambda found: f", {format_range(*map(_bound, found.groups()))}", parameter)
-    found = re.fullmatch(rf"(.*: )({'|'.join(INVERSE)})", text)
+    found = re.fullmatch(rf"(.*: )({'|'.join(RATE_PARAMETERS)})", text)
     return f"{found[1]}1/{found[2]}" if found else text
 
 
@@ -47,16 +47,16 @@ def _bound(text: str) -> float:
     return math.inf if text == "inf" else parse_size(text)
 
 
-def shown_ratio(parameter: str, ratio: float | None) -> str:
+def format_ratio(parameter: str, ratio: float | None) -> str:
     """Of the figures that are shown."""
-    if ratio is None or (ratio == 0 and parameter.endswith(INVERSE)):
+    if ratio is None or (ratio == 0 and parameter.endswith(RATE_PARAMETERS)):
         return ""
-    return f"{1 / ratio if parameter.endswith(INVERSE) else ratio:.3f}"
+    return f"{1 / ratio if parameter.endswith(RATE_PARAMETERS) else ratio:.3f}"
 
 
 def _machine(calibration: Calibration) -> str:
     hosts = calibration.provenance.get("measured", {}).get("hosts", ())
-    return titled(calibration.cluster, len(hosts))
+    return cluster_title(calibration.cluster, len(hosts))
 
 
 def _senders(cost: PathCost | None) -> Iterator[str]:
@@ -82,8 +82,8 @@ def print_calibration(calibration: Calibration) -> None:
         (
             _path(path, memory),
             format_range(round(s.lo), _whole(s.hi)),
-            *_apart(_time(s.alpha)),
-            *_apart(_rate(s.beta)),
+            *_split_interval(_time(s.alpha)),
+            *_split_interval(_rate(s.beta)),
             _lag(s.lag),
         )
         for (path, memory), cost in calibration.paths.items()
@@ -94,15 +94,17 @@ def print_calibration(calibration: Calibration) -> None:
         COLUMNS,
         rows,
         right=("alpha", "1/beta"),
-        spare=INTERVALS,
-        prose=("path", *INTERVALS, "lag"),
+        droppable=INTERVAL_COLUMNS,
+        wrappable=("path", *INTERVAL_COLUMNS, "lag"),
     )
     known = calibration.provenance.get("topology")
     if known and (NETWORK, HOST) in calibration.paths:
         print_text(f"alpha of {NETWORK} comes on top of the links' latencies in {known}")
     links = list(_links(calibration))
     if links:
-        print_table("links", ("path", "latency", "rate"), links, prose=("path", "latency", "rate"))
+        print_table(
+            "links", ("path", "latency", "rate"), links, wrappable=("path", "latency", "rate")
+        )
     for sentence in _senders(calibration.paths.get((NETWORK, HOST))):
         print_text(sentence)
     if calibration.reduction:
@@ -110,23 +112,26 @@ def print_calibration(calibration: Calibration) -> None:
             "reduction",
             ("memory", "launch", "1/gamma"),
             [(m, _time(c.launch), _rate(c.gamma)) for m, c in calibration.reduction.items()],
-            prose=("launch", "1/gamma"),
+            wrappable=("launch", "1/gamma"),
         )
     if calibration.capacities:
         print_table(
             "shared",
             ("what", "capacity"),
-            [(name, figure("capacity", one)) for name, one in calibration.capacities.items()],
-            prose=("what", "capacity"),
+            [
+                (name, format_estimate("capacity", one))
+                for name, one in calibration.capacities.items()
+            ],
+            wrappable=("what", "capacity"),
         )
-    print_cautions([*_far_off(calibration), *calibration.borrowed.values()])
+    print_cautions([*_far_off(calibration), *calibration.borrowed_costs.values()])
     gaps = calibration.provenance.get("undetermined", [])
     if gaps:
         print_cautions(["these measurements do not determine:"])
-    for gap in gaps[:SHOWN_GAPS]:
-        print_text(f"  {readable(gap)}")
-    if len(gaps) > SHOWN_GAPS:
-        print_text(f"  and {len(gaps) - SHOWN_GAPS} more, see the calibration's provenance")
+    for gap in gaps[:MAX_SHOWN_GAPS]:
+        print_text(f"  {humanize(gap)}")
+    if len(gaps) > MAX_SHOWN_GAPS:
+        print_text(f"  and {len(gaps) - MAX_SHOWN_GAPS} more, see the calibration's provenance")
 
 
 def _far_off(calibration: Calibration) -> Iterator[str]:
@@ -144,7 +149,7 @@ def _far_off(calibration: Calibration) -> Iterator[str]:
 def _links(calibration: Calibration) -> Iterator[tuple[str, str, str]]:
     """What those between hosts take by themselves, without software at their ends."""
     for path, found in calibration.provenance.get("links", {}).items():
-        if path == NETWORK or path not in (*PATH_CLASSES, EXCHANGE, RING):
+        if path == NETWORK or path not in (*PATH_CLASSES, NETWORK_BIDIRECTIONAL, NETWORK_RING):
             latency, rate = Estimate(*found["latency"]), found["bytes_per_second"]
             yield _named(path), _time(latency), _speed(*rate) if rate else ""
 
@@ -162,7 +167,7 @@ def _whole(size: float) -> float:
     return size if math.isinf(size) else round(size)
 
 
-def _apart(figure: str) -> tuple[str, str]:
+def _split_interval(figure: str) -> tuple[str, str]:
     """Return `5us` and `4us to 6us` of `5us (4us to 6us)`."""
     value, _, interval = figure.partition(" (")
     return value, interval.removesuffix(")")

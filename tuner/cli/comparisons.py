@@ -7,27 +7,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.base.atomic_io import require_target
+from tuner.base.atomic_io import require_writable_file
 from tuner.base.errors import InputError
-from tuner.base.units import format_size, format_time, plural, readable
+from tuner.base.units import format_size, format_time, humanize, plural
 from tuner.cli import host_options, native_options
 from tuner.cli.output import (
-    add_action,
+    add_subcommand,
     console,
-    emit,
     print_cautions,
+    print_result,
     print_table,
     print_text,
     warn,
 )
 from tuner.cli.progress import Display
-from tuner.cli.table_view import counted_rules
+from tuner.cli.table_view import format_rule_count
 from tuner.core.table import TuningTable, table_record, write_table
 from tuner.launch import Hosts, Launcher
-from tuner.launch.interpreters import interpreter
-from tuner.report import geometric_mean, split
-from tuner.report.cautions import is_slower, of_comparison, of_file
-from tuner.report.summary import outcome
+from tuner.launch.interpreters import find_interpreter
+from tuner.report import geometric_mean_speedup, split_control
+from tuner.report.cautions import comparison_cautions, is_slower, table_cautions
+from tuner.report.summary import describe_outcome
 from tuner.workflows import acceptance, following, native_files, validation
 
 EXAMPLES = """examples:
@@ -42,14 +42,14 @@ Exit status of `compare`: 1 when a call is significantly slower with the file, a
 table leaves to the library, or gives a wrong result."""
 
 
-def declare(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_subcommands(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare both actions."""
-    accept = add_action(
+    accept = add_subcommand(
         actions, "accept", "keep the rules that make a C program faster", EXAMPLES, run_accept
     )
     accept.add_argument("table", type=Path)
     accept.add_argument("--out", type=Path, required=True, metavar="FILE")
-    compare = add_action(
+    compare = add_subcommand(
         actions,
         "compare",
         "time the library with the table and without, at other sizes",
@@ -58,8 +58,8 @@ def declare(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     compare.add_argument("table", type=Path)
     for action in (accept, compare):
-        host_options.place(action)
-        native_options.add_ppn(action)
+        host_options.add_host_options(action)
+        native_options.add_ppn_option(action)
         action.add_argument(
             "--python",
             type=Path,
@@ -70,70 +70,75 @@ def declare(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def run_accept(options: argparse.Namespace) -> None:
     """Write the table with the rules that win."""
-    require_target(options.out, options.table)
+    require_writable_file(options.out, options.table)
     table, launcher, there = _opened(options)
     with Display(console(error=True)).stage(f"trying the rules of {table.library}") as report:
-        accepted = acceptance.accept(table, launcher, report, there, warn)
+        accepted = acceptance.accept_winning_rules(table, launcher, report, there, warn)
     with Display(console(error=True)).stage(f"comparing them again, {table.library}") as report:
-        found, records = acceptance.settle(accepted, launcher, report, there, warn)
+        found, records = acceptance.withdraw_losing_rules(accepted, launcher, report, there, warn)
     write_table(found, options.out)
-    cautions = [*of_comparison(*split(records)), *of_file(found)]
+    cautions = [*comparison_cautions(*split_control(records)), *table_cautions(found)]
 
     def show() -> None:
         print_cautions(cautions)
         kept = sum(not rule.choice.is_default for rule in found.rules)
         asked = sum(not rule.choice.is_default for rule in table.rules)
         print_text(
-            f"{options.out}: {counted_rules(found)}, {kept} of them for an algorithm other than the"
+            f"{options.out}: {format_rule_count(found)}, {kept} of them for an algorithm"
+            " other than the"
             f" default (of {asked} that were tried)"
         )
 
-    emit(options, table_record(found), show)
+    print_result(options, table_record(found), show)
 
 
 def run_compare(options: argparse.Namespace) -> int:
     """Print tuned against default; status 1 when a call is slower."""
     table, launcher, there = _opened(options)
     with Display(console(error=True)).stage(f"timing {table.library}") as report:
-        records = acceptance.compare(table, launcher, report, there, warn)
-    changed, control = split(records)
-    cautions = [*of_comparison(changed, control), *of_file(table)]
+        records = acceptance.compare_with_default(table, launcher, report, there, warn)
+    changed, control = split_control(records)
+    cautions = [*comparison_cautions(changed, control), *table_cautions(table)]
 
     def show() -> None:
         print_comparison(table.library, records)
         print_cautions(cautions)
-        print_text(outcome(records))
+        print_text(describe_outcome(records))
 
-    emit(options, {"cautions": cautions, "calls": records}, show)
+    print_result(options, {"cautions": cautions, "calls": records}, show)
     return int(any(is_slower(record) or record["wrong"] for record in records))
 
 
 def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
     """Return the table, what starts its ranks, and where."""
-    asked = native_options.table_of(options.table, options)
-    table = asked.consecutive()
+    asked = native_options.read_table_part(options.table, options)
+    table = asked.with_block_placement()
     library = table.library.partition(" ")[0]
     if library not in acceptance.LIBRARIES:
         raise InputError(f"{options.table} is for {table.library}: expected Open MPI or MPICH")
     if not table.rules:
         raise InputError(f"{options.table}: the table has no rules")
-    python, there = interpreter(library, options.python), host_options.hosts_of(options)
-    warn(following.limitation(library, python))
-    warn(native_files.left_out(asked).removeprefix("; "))
-    if there.local:
-        return table, validation.launcher(table, python), there
-    return table, validation.spread(table, python, there, options.launch).launcher, there
+    python, there = find_interpreter(library, options.python), host_options.resolve_hosts(options)
+    warn(following.known_limitation(library, python))
+    warn(native_files.omitted_rules_note(asked).removeprefix("; "))
+    if there.is_local:
+        return table, validation.local_launcher(table, python), there
+    return (
+        table,
+        validation.multi_host_launcher(table, python, there, options.launch).launcher,
+        there,
+    )
 
 
 def print_comparison(library: str, heldout: Sequence[Mapping[str, Any]]) -> None:
     """Print the calls that a table changes, and a line on those that it leaves alone."""
-    changed, control = split(heldout)
+    changed, control = split_control(heldout)
     rows = (
         (
             record["collective"],
             str(record["p"]),
             format_size(record["nbytes"]),
-            readable(record["algorithm"]),
+            humanize(record["algorithm"]),
             format_time(record["default_s"]),
             format_time(record["tuned_s"]),
             f"{record['ratio']:.2f}",
@@ -149,11 +154,11 @@ def print_comparison(library: str, heldout: Sequence[Mapping[str, Any]]) -> None
         ("call", "ranks", "size", "algorithm", "default", "tuned", "ratio", "95 %", "least", ""),
         rows,
         right=("ranks", "size", "default", "tuned", "ratio", "least"),
-        spare=("default", "tuned", "95 %", "least"),
-        prose=("algorithm",),
+        droppable=("default", "tuned", "95 %", "least"),
+        wrappable=("algorithm",),
     )
     if changed and control:
-        mean, low, high = geometric_mean(control)
+        mean, low, high = geometric_mean_speedup(control)
         print_text(
             f"control: {plural(len(control), 'more call')} left to the default; the same code ran"
             f" on both sides, ratio {mean:.2f} ({low:.2f} to {high:.2f})\n"

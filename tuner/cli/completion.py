@@ -10,17 +10,17 @@ from typing import Any
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli.interpreters import LIBRARIES
-from tuner.cli.main import VERBS, parser_for
+from tuner.cli.main import COMMANDS, build_parser
 from tuner.core.collective import Collective
 from tuner.core.path_classes import PLACEMENTS
 from tuner.db import SCOPES
 from tuner.machines import PRESETS
-from tuner.machines.yaml_machines import PREFIX
+from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.probe.probe_spec import PARTS
 from tuner.select.baselines import BASELINES
 
 SHELLS = ("bash", "zsh", "fish")
-FOLDERS = ("DIRECTORY", "DIR")
+DIRECTORY_METAVARS = ("DIRECTORY", "DIR")
 EXAMPLES = """examples:
   mkdir -p ~/.local/share/bash-completion/completions
   tuner completion bash > ~/.local/share/bash-completion/completions/tuner
@@ -36,7 +36,7 @@ needs these lines in ~/.zshrc:
 Print the script again after an upgrade: it holds the options of this version."""
 
 # bash breaks words at colons: put `preset:NAME` together again, and take the prefix off the answer.
-COLONS = r"""
+BASH_COLON_WORKAROUND = r"""
 _tuner_words() {
   local -a words=() ; local number word cword=$COMP_CWORD
   for number in "${!COMP_WORDS[@]}"; do
@@ -70,11 +70,11 @@ def run(options: argparse.Namespace) -> None:
         import shtab
     except ImportError:
         raise InputError("completion needs shtab: pip install shtab") from None
-    parser = parser_for(list(VERBS))
+    parser = build_parser(list(COMMANDS))
     for action in _actions(parser):
         _describe(action, shtab.FILE, shtab.DIRECTORY)
     print(shtab.complete(parser, options.shell), end="")
-    print(COLONS if options.shell == "bash" else "")
+    print(BASH_COLON_WORKAROUND if options.shell == "bash" else "")
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
@@ -94,11 +94,11 @@ def _describe(action: argparse.Action, file: Any, folder: Any) -> None:
         return
     if action.dest == "collective":
         action.choices = list(map(str, Collective))
-    elif action.dest in LISTS:
-        described.complete = _comma_list(action.dest, LISTS[action.dest])
+    elif action.dest in COMMA_LISTS:
+        described.complete = _comma_list(action.dest, COMMA_LISTS[action.dest])
     elif action.dest in ("topology", "machine"):
         described.complete = _machines()
-    elif action.metavar in FOLDERS:
+    elif action.metavar in DIRECTORY_METAVARS:
         described.complete = folder
     elif action.type is Path or action.metavar == "FILE":
         described.complete = file
@@ -106,17 +106,21 @@ def _describe(action: argparse.Action, file: Any, folder: Any) -> None:
 
 def _algorithms() -> list[str]:
     """Return the names of our own and of the libraries' algorithms."""
-    own = [name for one in Collective for name in algorithms.names(one, algorithms.NEEDS)]
+    own = [
+        name
+        for one in Collective
+        for name in algorithms.algorithm_names(one, algorithms.REQUIREMENTS)
+    ]
     theirs = [
         name
         for library in LIBRARIES
-        for names in mpi_libraries.named(library).ALGORITHMS.values()
+        for names in mpi_libraries.library_module(library).ALGORITHMS.values()
         for name in names
     ]
     return sorted({*own, *theirs})
 
 
-LISTS: Mapping[str, Iterable[str]] = {  # by the option that takes a comma list of them
+COMMA_LISTS: Mapping[str, Iterable[str]] = {  # by the option that takes a comma list of them
     **dict.fromkeys(("algorithm", "forbid", "schedules", "leave_out"), _algorithms()),
     "collectives": Collective,
     "parts": PARTS,
@@ -147,7 +151,7 @@ def _comma_list(title: str, names: Iterable[str]) -> dict[str, Any]:
 
 def _machines() -> dict[str, Any]:
     """Return how each shell completes a topology: a file, or a machine known by name."""
-    names = " ".join(f"{PREFIX}{name}" for name in PRESETS)
+    names = " ".join(f"{PRESET_PREFIX}{name}" for name in PRESETS)
     bash = f"""
 _tuner_file_or_machine() {{
   compgen -f -- "$1"

@@ -10,17 +10,20 @@ from tuner.base.errors import InputError
 from tuner.base.units import parse_duration
 from tuner.cli import argument_types
 
-DATABASE = "sqlite:///tuner.db"
+DEFAULT_DATABASE = "sqlite:///tuner.db"
 
 
-def add_database(parser: argparse.ArgumentParser) -> None:
+def add_database_option(parser: argparse.ArgumentParser) -> None:
     """Declare the option that names the database."""
     parser.add_argument(
-        "--db", default=DATABASE, metavar="URL", help=f"database (default: {DATABASE})"
+        "--db",
+        default=DEFAULT_DATABASE,
+        metavar="URL",
+        help=f"database (default: {DEFAULT_DATABASE})",
     )
 
 
-def add_retention(parser: argparse.ArgumentParser) -> None:
+def add_retention_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options that say what is kept."""
     group = parser.add_argument_group(
         "retention",
@@ -29,25 +32,25 @@ def add_retention(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--keep-jobs",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         metavar="N",
         help="keep the newest N ended jobs with their results (default: all)",
     )
     group.add_argument(
         "--keep-jobs-for",
-        type=age,
+        type=parse_age,
         metavar="AGE",
         help="keep jobs for so long after they ended, such as 90d (default: for ever)",
     )
     group.add_argument(
         "--keep-tables",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         metavar="N",
         help="keep the newest N versions for each cluster and library (default: all)",
     )
     group.add_argument(
         "--keep-tables-for",
-        type=age,
+        type=parse_age,
         metavar="AGE",
         help="keep versions for so long, such as 365d (default: for ever)",
     )
@@ -60,7 +63,7 @@ def retention_of(options: argparse.Namespace) -> db.Retention:
     )
 
 
-def age(text: str) -> timedelta:
+def parse_age(text: str) -> timedelta:
     """Return the duration of `90d` or `12h`; raises InputError for anything else."""
     try:
         found = timedelta(seconds=parse_duration(text))

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from tuner import db
 from tuner.base.errors import InputError
 from tuner.base.units import plural
-from tuner.cli.database import add_database, add_retention, retention_of
-from tuner.cli.output import add_action, emit, print_text
+from tuner.cli.database import add_database_option, add_retention_options, retention_of
+from tuner.cli.output import add_subcommand, print_result, print_text
 
-LISTED = 20  # ids that are printed; --json has all
+MAX_SHOWN_IDS = 20  # ids that are printed; --json has all
 EXAMPLES = """examples:
   tuner db prune --keep-jobs-for 90d --keep-tables 20 --dry-run
   tuner db prune --keep-jobs-for 90d --keep-tables 20 --db postgresql://tuner@db/tuner
@@ -24,9 +24,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     summary = "delete ended jobs and versions of tables that are not to be kept"
-    prune = add_action(actions, "prune", summary, EXAMPLES, run_prune)
-    add_database(prune)
-    add_retention(prune)
+    prune = add_subcommand(actions, "prune", summary, EXAMPLES, run_prune)
+    add_database_option(prune)
+    add_retention_options(prune)
     prune.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
 
 
@@ -35,16 +35,16 @@ def run_prune(options: argparse.Namespace) -> None:
     retention = retention_of(options)
     if retention.keeps_all:
         raise InputError("nothing to delete: say what to keep, such as --keep-jobs-for 90d")
-    engine = db.open_database(options.db, existing=True)
+    engine = db.open_database(options.db, must_exist=True)
     if options.dry_run:
-        with db.reading(engine) as session:
-            found = db.prunable(session, retention)
+        with db.read_session(engine) as session:
+            found = db.find_prunable(session, retention)
     else:
         found = _sum(list(db.prune(engine, retention)))
     engine.dispose()
     verb = "would delete" if options.dry_run else "deleted"
     record = {**asdict(found), "dry_run": options.dry_run}
-    emit(options, record, lambda: print_text(f"{verb} {_listed(found)}"))
+    print_result(options, record, lambda: print_text(f"{verb} {_listed(found)}"))
 
 
 def _sum(steps: Sequence[db.Prunable]) -> db.Prunable:
@@ -63,5 +63,5 @@ def _listed(found: db.Prunable) -> str:
 def _numbers(numbers: Sequence[int]) -> str:
     if not numbers:
         return ""
-    rest = f", and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
-    return f" ({', '.join(map(str, numbers[:LISTED]))}{rest})"
+    rest = f", and {len(numbers) - MAX_SHOWN_IDS} more" if len(numbers) > MAX_SHOWN_IDS else ""
+    return f" ({', '.join(map(str, numbers[:MAX_SHOWN_IDS]))}{rest})"

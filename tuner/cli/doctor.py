@@ -14,12 +14,12 @@ from rich.text import Text
 
 from tuner.base.units import plural
 from tuner.cli import host_options
-from tuner.cli.interpreters import add_library
-from tuner.cli.layout import columns_of, fold_command
-from tuner.cli.output import add_json, console, emit
+from tuner.cli.interpreters import add_library_options
+from tuner.cli.layout import display_width, fold_command
+from tuner.cli.output import add_json_option, console, print_result
 from tuner.diagnosis import Diagnosis, Finding, Problem, diagnose
 from tuner.launch import template
-from tuner.launch.interpreters import interpreter
+from tuner.launch.interpreters import find_interpreter
 
 EXAMPLES = """examples:
   tuner doctor
@@ -27,33 +27,33 @@ EXAMPLES = """examples:
   tuner doctor --library mpich --json
   tuner doctor --hosts node1,node2,node3"""
 
-TOPIC = 12  # columns of a topic's name
+TOPIC_WIDTH = 12  # columns of a topic's name
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_library(parser)
-    host_options.place(parser.add_argument_group("several hosts"))
-    add_json(parser)
+    add_library_options(parser)
+    host_options.add_host_options(parser.add_argument_group("several hosts"))
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Examine, print, and tell by the status whether something can be measured."""
-    python = interpreter(options.library or "", options.python)
-    there = host_options.hosts_of(options)
-    diagnosis = diagnose(python, there, options.launch or template.job_template())
-    emit(options, diagnosis.record(), lambda: _print(diagnosis))
-    return 0 if diagnosis.able else 1
+    python = find_interpreter(options.library or "", options.python)
+    there = host_options.resolve_hosts(options)
+    diagnosis = diagnose(python, there, options.launch or template.batch_template())
+    print_result(options, diagnosis.to_record(), lambda: _print(diagnosis))
+    return 0 if diagnosis.is_usable else 1
 
 
 def _print(diagnosis: Diagnosis) -> None:
     screen = console()
-    for line in report(diagnosis, screen.width):
+    for line in format_report(diagnosis, screen.width):
         screen.print(Text(line), soft_wrap=True)
 
 
-def report(diagnosis: Diagnosis, width: int) -> Iterator[str]:
+def format_report(diagnosis: Diagnosis, width: int) -> Iterator[str]:
     """Yield the lines of the report, for a terminal of so many columns."""
     for finding in diagnosis.findings:
         yield from _finding(finding, width)
@@ -65,9 +65,9 @@ def report(diagnosis: Diagnosis, width: int) -> Iterator[str]:
 
 def _finding(finding: Finding, width: int) -> Iterator[str]:
     """Yield a topic beside what was found, or above it where a word of that needs the room."""
-    name, indent = f"{finding.topic:{TOPIC}}", " " * TOPIC
+    name, indent = f"{finding.topic:{TOPIC_WIDTH}}", " " * TOPIC_WIDTH
     words = " ".join(finding.lines).split()
-    if max(map(columns_of, words), default=0) > width - TOPIC:
+    if max(map(display_width, words), default=0) > width - TOPIC_WIDTH:
         yield finding.topic
         name = indent = "  "
     for line in finding.lines:
@@ -95,6 +95,6 @@ def _wrapped(text: str, first: str, others: str, width: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    if first.strip() and columns_of(lines[0]) > width:
+    if first.strip() and display_width(lines[0]) > width:
         return [first.rstrip(), *_wrapped(text, others, others, width)]
     return lines

@@ -13,55 +13,66 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.base.progress import timed, within
+from tuner.base.progress import subtask_progress, with_eta
 from tuner.base.units import plural
-from tuner.cli.argument_types import names
-from tuner.cli.import_results import add_form
-from tuner.cli.output import add_json, console, emit, print_cautions, print_table, print_text, warn
+from tuner.cli.argument_types import name_list
+from tuner.cli.import_results import add_format_option
+from tuner.cli.output import (
+    add_json_option,
+    console,
+    print_cautions,
+    print_result,
+    print_table,
+    print_text,
+    warn,
+)
 from tuner.cli.progress import Display
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
-from tuner.core.table import Choice, Rule, TuningTable, read_table
+from tuner.core.table import AlgorithmConfig, Rule, TuningTable, read_table
 from tuner.formats.registry import FORMATS
-from tuner.importers import Reading, Told, read_all
-from tuner.importers.algorithm_names import require_names
+from tuner.importers import BenchmarkResult, UserMetadata, read_all
+from tuner.importers.algorithm_names import check_algorithm_names
 from tuner.machines.topology_files import load_topology
-from tuner.select.baselines import BASELINES, Pick
+from tuner.select.baselines import BASELINES, SelectFunction
 from tuner.select.cases import (
-    LEFT_OUT,
-    MACHINE,
-    NODES,
-    PROTOCOLS,
-    SIZE,
-    Case,
-    cases_of_measurements,
-    cases_of_results,
+    CV_PROTOCOLS,
+    HELD_OUT_VARIABLE,
+    LEAVE_NODE_COUNT_OUT,
+    LEAVE_SIZE_OUT,
+    NEW_MACHINE,
+    EvaluationCase,
+    cases_from_measurements,
+    cases_from_readings,
+    drop_algorithms,
     folds,
-    sets,
-    usable,
-    without,
+    group_cases,
+    is_collective_reading,
 )
-from tuner.select.dataset import Point, Simulate
+from tuner.select.dataset import CallPoint, SimulateFunction
 from tuner.select.evaluate import (
-    DEFAULT,
-    OURS,
-    SURE,
+    DEFAULT_LABEL,
+    TUNER,
+    TUNER_SIGNIFICANT,
     Score,
-    blind,
-    contestants,
     evaluate,
-    with_choice,
+    no_simulation,
+    selector_trainers,
+    with_alternatives,
 )
 from tuner.select.simulated_times import Simulator
 
 LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}
-ONE_ALONE = (
+NOTHING_TO_CHOOSE = (
     "nothing to choose from: every call was measured with one algorithm alone, as far as the files"
     " name algorithms; to choose among the libraries in a file: --libraries together"
 )
-NOTABLE = 0.005  # of mean regret; less is no difference to speak of
-MEANS = ("mean_", "avg_")  # with a unit: columns of a table, whose writer had the choice
+MIN_NOTABLE_REGRET = 0.005  # of mean regret; less is no difference to speak of
+MEAN_COLUMN_PREFIXES = (
+    "mean_",
+    "avg_",
+)  # with a unit: columns of a table, whose writer had the choice
 EXAMPLES = """examples:
   tuner evaluate results.csv
   tuner evaluate results.csv --baselines nearest,forest --leave-out ignore
@@ -84,18 +95,18 @@ never see simulated times."""
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    measured(parser)
+    add_input_options(parser)
     parser.add_argument(
         "--protocol",
-        choices=PROTOCOLS,
-        default=NODES,
+        choices=CV_PROTOCOLS,
+        default=LEAVE_NODE_COUNT_OUT,
         metavar="NAME",
-        help=f"what a selector has not seen when it is asked: {', '.join(PROTOCOLS)} (default:"
-        f" {NODES})",
+        help=f"what a selector has not seen when it is asked: {', '.join(CV_PROTOCOLS)} (default:"
+        f" {LEAVE_NODE_COUNT_OUT})",
     )
     parser.add_argument(
         "--baselines",
-        type=names,
+        type=name_list,
         default=tuple(BASELINES),
         metavar="NAME,...",
         help=f"of {', '.join(BASELINES)} (default: all)",
@@ -110,11 +121,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology", type=Path, metavar="FILE", help="of the cluster, to simulate calls on"
     )
-    add_json(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
-def measured(parser: argparse.ArgumentParser) -> None:
+def add_input_options(parser: argparse.ArgumentParser) -> None:
     """Declare what was measured and how it is read."""
     parser.add_argument(
         "files",
@@ -130,9 +141,13 @@ def measured(parser: argparse.ArgumentParser) -> None:
         help="together: the libraries in a file are candidates like algorithms (default: apart)",
     )
     parser.add_argument(
-        "--leave-out", type=names, default=(), metavar="NAME,...", help="algorithms to disregard"
+        "--leave-out",
+        type=name_list,
+        default=(),
+        metavar="NAME,...",
+        help="algorithms to disregard",
     )
-    add_form(parser)
+    add_format_option(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -143,37 +158,41 @@ def run(options: argparse.Namespace) -> None:
             f"there is no baseline {', '.join(sorted(unknown))}; known: {', '.join(BASELINES)}"
         )
     simulate = _simulate(options.calibration, options.topology)
-    trainers = contestants(simulate, options.baselines)
+    trainers = selector_trainers(simulate, options.baselines)
     table = read_table(options.table) if options.table else None
     cases = read_cases(options, simulate)
-    tables = {str(options.table): _decisions(table, cases, options.table)} if table else {}
+    tables = {str(options.table): _table_pick(table, cases, options.table)} if table else {}
     if table:
         _warn_of_own(table, options)
     own_sets = {
         name: own
-        for name, own in sets(cases, options.protocol == MACHINE).items()
-        if any(len(case.rows) > 1 for case in own)
+        for name, own in group_cases(cases, options.protocol == NEW_MACHINE).items()
+        if any(len(case.observations) > 1 for case in own)
     }
     if table:
         _warn_of_unmeasured(options.table, tables[str(options.table)], own_sets.values())
     if not own_sets:
-        raise InputError(ONE_ALONE)
-    tell = timed(Display(console(error=True)).lines("asking for what was left out"))
+        raise InputError(NOTHING_TO_CHOOSE)
+    tell = with_eta(Display(console(error=True)).line_report("asking for what was left out"))
     found = {
         name: evaluate(
-            own, options.protocol, trainers, tables, within(tell, number, len(own_sets), name)
+            own,
+            options.protocol,
+            trainers,
+            tables,
+            subtask_progress(tell, number, len(own_sets), name),
         )
         for number, (name, own) in enumerate(own_sets.items())
     }
     why: dict[str, list[str]] = defaultdict(list)
     for name, own in own_sets.items():
-        if OURS not in found[name]:
+        if TUNER not in found[name]:
             why[_nothing_learned(own, options.protocol)].append(name)
     for reason, names_of in why.items():
         warn(f"{'; '.join(names_of)}: {reason}")
     record = {name: list(_records(scores)) for name, scores in found.items()}
     protocol = options.protocol
-    emit(options, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol))
+    print_result(options, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol))
 
 
 def _warn_of_own(table: TuningTable, options: argparse.Namespace) -> None:
@@ -188,50 +207,57 @@ def _warn_of_own(table: TuningTable, options: argparse.Namespace) -> None:
             )
 
 
-def _nothing_learned(cases: Sequence[Case], protocol: str) -> str:
+def _nothing_learned(cases: Sequence[EvaluationCase], protocol: str) -> str:
     """Why only what learns nothing is scored, and what to do."""
-    others = [other for other in (NODES, SIZE) if other != protocol and folds(cases, other)]
+    others = [
+        other
+        for other in (LEAVE_NODE_COUNT_OUT, LEAVE_SIZE_OUT)
+        if other != protocol and folds(cases, other)
+    ]
     return (
-        f"all of it is of one {LEFT_OUT[protocol]}, so {protocol} leaves nothing to learn from:"
-        f" {OURS} and the baselines are not scored; give results of another one, or choose another"
+        f"all of it is of one {HELD_OUT_VARIABLE[protocol]}, so {protocol} leaves nothing"
+        " to learn from:"
+        f" {TUNER} and the baselines are not scored; give results of another one, or choose another"
         f" --protocol{', such as ' if others else ''}{' or '.join(others)}"
     )
 
 
-def _simulate(calibration: Path | None, topology: Path | None) -> Simulate:
+def _simulate(calibration: Path | None, topology: Path | None) -> SimulateFunction:
     if calibration is None and topology is None:
-        return blind
+        return no_simulation
     if calibration is None or topology is None:
         raise InputError("simulating needs both --calibration and --topology")
     return Simulator(read_calibration(calibration), load_topology(topology))
 
 
-def read_cases(options: argparse.Namespace, simulate: Simulate) -> list[Case]:
+def read_cases(options: argparse.Namespace, simulate: SimulateFunction) -> list[EvaluationCase]:
     """What files of any known form have measured, read as the options say."""
     probed = [path for path in options.files if path.suffix == ".ndjson"]
     others = [path for path in options.files if path not in probed]
     read = [
-        case for path in probed for case in cases_of_measurements(read_measurements(path), simulate)
+        case
+        for path in probed
+        for case in cases_from_measurements(read_measurements(path), simulate)
     ]
     readings = [_readings(path, options.form) for path in others]
-    require_names(chain(*readings))
+    check_algorithm_names(chain(*readings))
     for own in readings:
-        read += cases_of_results(own, options.libraries == "together")
-    return without(read, options.leave_out)
+        read += cases_from_readings(own, options.libraries == "together")
+    return drop_algorithms(read, options.leave_out)
 
 
-def _readings(path: Path, form: str) -> Sequence[Reading]:
+def _readings(path: Path, form: str) -> Sequence[BenchmarkResult]:
     """Of a file that another program wrote; what is odd about it is said."""
-    readings, notes = read_all([path], form, Told(options=False))
+    readings, notes = read_all([path], form, UserMetadata(has_options=False))
     for note in notes:
         warn(note)
-    unused = [reading for reading in readings if not usable(reading)]
+    unused = [reading for reading in readings if not is_collective_reading(reading)]
     if unused:
         warn(
             f"{path}: {len(unused)} of {plural(len(readings), 'reading')} tell no time of a"
             f" collective on some nodes, and are left out: the first is in line {unused[0].line}"
         )
-    means = sum(reading.statistic.startswith(MEANS) for reading in readings)
+    means = sum(reading.statistic.startswith(MEAN_COLUMN_PREFIXES) for reading in readings)
     if means:
         warn(
             f"{path}: {means} of {plural(len(readings), 'reading')} are means, which a few slow"
@@ -240,7 +266,7 @@ def _readings(path: Path, form: str) -> Sequence[Reading]:
     return readings
 
 
-def _decisions(table: TuningTable, cases: Sequence[Case], path: Path) -> Pick:
+def _table_pick(table: TuningTable, cases: Sequence[EvaluationCase], path: Path) -> SelectFunction:
     """What a table says; it leaves to the default what it is silent about, and that is said. Raises
     InputError where the results are of other libraries.
     """
@@ -251,15 +277,15 @@ def _decisions(table: TuningTable, cases: Sequence[Case], path: Path) -> Pick:
             " algorithms are others there; score it on results of its library"
         )
 
-    def rule(point: Point) -> Rule | None:
+    def rule(point: CallPoint) -> Rule | None:
         if point.collective not in list(Collective):
             return None
         keys = (point.key("commutative"), point.key())
         return next((rule for key in keys if (rule := table.lookup(key, point.nbytes))), None)
 
-    def pick(point: Point, _choices: Collection[Choice]) -> Choice:
+    def pick(point: CallPoint, _choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
         found = rule(point)
-        return found.choice if found else Choice()
+        return found.choice if found else AlgorithmConfig()
 
     silent = sum(rule(case.point) is None for case in cases)
     if silent:
@@ -270,10 +296,12 @@ def _decisions(table: TuningTable, cases: Sequence[Case], path: Path) -> Pick:
     return pick
 
 
-def _warn_of_unmeasured(path: Path, pick: Pick, own_sets: Iterable[Sequence[Case]]) -> None:
+def _warn_of_unmeasured(
+    path: Path, pick: SelectFunction, own_sets: Iterable[Sequence[EvaluationCase]]
+) -> None:
     """Of calls at which nothing tells how good the table is."""
-    calls = [case for own in own_sets for case in with_choice(own)]
-    lost = sum(pick(case.point, case.rows) not in case.rows for case in calls)
+    calls = [case for own in own_sets for case in with_alternatives(own)]
+    lost = sum(pick(case.point, case.observations) not in case.observations for case in calls)
     if lost:
         warn(
             f"{path} is not scored at {lost} of {plural(len(calls), 'call')}: what it says there"
@@ -285,7 +313,10 @@ def _records(scores: dict[str, Score]) -> Iterator[dict[str, Any]]:
     for name, score in scores.items():
         known = {
             key: value
-            for key, value in (("slower", score.slower), ("headroom", score.headroom))
+            for key, value in (
+                ("slower", score.slower_fraction),
+                ("headroom", score.regret_reduction),
+            )
             if not math.isnan(value)
         }
         yield {"selector": name, **asdict(score.regret), **known}
@@ -300,11 +331,11 @@ def _print(found: dict[str, dict[str, Score]], protocol: str) -> None:
             columns,
             rows,
             right=columns[1:],
-            spare=("p95", "headroom", "worst"),
-            prose=("selector",),
+            droppable=("p95", "headroom", "worst"),
+            wrappable=("selector",),
         )
     print_cautions(f"{name}: {one}." for name, scores in found.items() for one in _losses(scores))
-    if any(DEFAULT not in scores for scores in found.values()):
+    if any(DEFAULT_LABEL not in scores for scores in found.values()):
         print_text(
             "Where the library's default was not measured, or is left out, nothing tells what is"
             " slower than it, nor which part of its regret is saved."
@@ -313,18 +344,18 @@ def _print(found: dict[str, dict[str, Score]], protocol: str) -> None:
 
 def _losses(scores: Mapping[str, Score]) -> Iterator[str]:
     """Yield where our selector is slower than the default, or has more regret than another."""
-    ours = scores.get(OURS)
+    ours = scores.get(TUNER)
     if ours is None:
         return
     calls = ours.regret.points
-    if ours.slower > 0:
-        share = f"{ours.slower:.0%} of {plural(calls, 'call')}"
-        yield f"{OURS} chose something slower than the default in {share}"
+    if ours.slower_fraction > 0:
+        share = f"{ours.slower_fraction:.0%} of {plural(calls, 'call')}"
+        yield f"{TUNER} chose something slower than the default in {share}"
     for name, score in scores.items():
-        better = score.regret.mean < ours.regret.mean - NOTABLE
-        if name != SURE and better and score.regret.points == calls:
+        better = score.regret.mean < ours.regret.mean - MIN_NOTABLE_REGRET
+        if name != TUNER_SIGNIFICANT and better and score.regret.points == calls:
             yield (
-                f"{name} has less regret than {OURS}, {score.regret.mean:.1%} against"
+                f"{name} has less regret than {TUNER}, {score.regret.mean:.1%} against"
                 f" {ours.regret.mean:.1%}"
             )
 
@@ -334,6 +365,6 @@ def _cells(score: Score) -> tuple[str, ...]:
     percent = [f"{100 * value:.1f}" for value in (regret.mean, regret.p95, regret.worst)]
     shares = [
         "" if math.isnan(value) else f"{round(100 * value)}%"
-        for value in (score.slower, score.headroom)
+        for value in (score.slower_fraction, score.regret_reduction)
     ]
     return (*percent, *shares, str(regret.points))

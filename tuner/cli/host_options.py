@@ -9,20 +9,27 @@ from tuner.cli import argument_types
 from tuner.cli.output import warn
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
-from tuner.core.path_classes import CONSECUTIVE
-from tuner.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
-from tuner.launch.template import usual_template
+from tuner.core.path_classes import BLOCK
+from tuner.launch import (
+    LOCAL_HOST,
+    Hosts,
+    Launcher,
+    LauncherTemplate,
+    hosts,
+    hosts_from_environment,
+)
+from tuner.launch.template import default_template
 from tuner.machines.topology_files import load_topology
 from tuner.probe import probe_spec
 from tuner.topology import Topology
 
 
-def arguments(group: argparse._ArgumentGroup) -> None:
+def add_measurement_options(group: argparse._ArgumentGroup) -> None:
     """Declare the options."""
-    place(group)
+    add_host_options(group)
     group.add_argument(
         "--ppn",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         help="ranks per host (default: what the list says, or 1)",
     )
     group.add_argument(
@@ -36,7 +43,7 @@ def arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--placements",
         type=_placements,
-        default=(CONSECUTIVE,),
+        default=(BLOCK,),
         metavar="KIND,...",
         help="of ranks on hosts, in which communicators with several on each of several hosts are"
         " measured: consecutive (default), or cyclic, dealt to the hosts one by one; without hosts"
@@ -59,25 +66,25 @@ def arguments(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--schedules",
-        type=argument_types.names,
+        type=argument_types.name_list,
         default=(),
         metavar="NAME,...",
         help="algorithms of ours to measure beside the library's, as `tuner algorithms` lists them,"
-        f" or {probe_spec.ALL}",
+        f" or {probe_spec.ALL_SCHEDULES}",
     )
     group.add_argument(
         "--repetitions",
-        type=argument_types.positive,
-        default=probe_spec.FEWEST,
-        help=f"of every algorithm at least (default: {probe_spec.FEWEST})",
+        type=argument_types.positive_int,
+        default=probe_spec.MULTI_HOST_MIN_REPETITIONS,
+        help=f"of every algorithm at least (default: {probe_spec.MULTI_HOST_MIN_REPETITIONS})",
     )
     group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
 
 
-def place(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
+def add_host_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     """Declare where ranks are started, and how."""
     where = group.add_mutually_exclusive_group()
-    where.add_argument("--hosts", type=hosts.listed, help="such as node1,node2:4 or n[0-511]")
+    where.add_argument("--hosts", type=hosts.parse_hosts, help="such as node1,node2:4 or n[0-511]")
     where.add_argument(
         "--hostfile",
         type=Path,
@@ -86,63 +93,63 @@ def place(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--launch",
-        type=Template.parse,
+        type=LauncherTemplate.parse,
         metavar="WORDS",
         help="openmpi, mpich, srun, jsrun, or a command with {n} {ppn} {nodes} {hosts} {slots}"
         " {program} (default: srun or jsrun inside their jobs, else the library's own)",
     )
 
 
-def _shapes(text: str) -> tuple[probe_spec.Shape, ...]:
-    return tuple(probe_spec.shape(part) for part in text.split(","))
+def _shapes(text: str) -> tuple[probe_spec.ProbeShape, ...]:
+    return tuple(probe_spec.parse_shape(part) for part in text.split(","))
 
 
 def _placements(text: str) -> tuple[str, ...]:
-    found = argument_types.names(text)
+    found = argument_types.name_list(text)
     probe_spec.check_placements(found)
     return found
 
 
 def _collectives(text: str) -> tuple[Collective, ...]:
-    return tuple(argument_types.collective(name) for name in argument_types.names(text))
+    return tuple(argument_types.collective(name) for name in argument_types.name_list(text))
 
 
-def given(options: argparse.Namespace) -> Hosts:
+def given_hosts(options: argparse.Namespace) -> Hosts:
     """Those named; without any, this computer. Raises InputError for a file that lists none."""
     if options.hostfile is not None:
-        return hosts.read(options.hostfile)
-    named: Hosts = options.hosts or LOCAL
+        return hosts.read_hosts(options.hostfile)
+    named: Hosts = options.hosts or LOCAL_HOST
     return named
 
 
-def hosts_of(options: argparse.Namespace) -> Hosts:
+def resolve_hosts(options: argparse.Namespace) -> Hosts:
     """Those given, else those of the job; without any, this computer."""
-    there = given(options)
-    if not there.local:
+    there = given_hosts(options)
+    if not there.is_local:
         return there
-    found = from_environment()
-    return found if len(found.names) > 1 or options.launch else LOCAL
+    found = hosts_from_environment()
+    return found if len(found.names) > 1 or options.launch else LOCAL_HOST
 
 
-def launcher_of(options: argparse.Namespace, python: Path) -> Launcher:
+def find_launcher(options: argparse.Namespace, python: Path) -> Launcher:
     """What starts ranks on them; raises ProbeError if it is not there."""
-    template = options.launch or usual_template(options.library)
+    template = options.launch or default_template(options.library)
     return Launcher.find(options.library, python, template)
 
 
-def request_of(options: argparse.Namespace, there: Hosts) -> probe_spec.Request:
+def build_request(options: argparse.Namespace, there: Hosts) -> probe_spec.ProbeSpec:
     """Raises InputError for a topology that cannot be read."""
     given = {"sizes": options.sizes} if options.sizes is not None else {}
     topology = load_topology(options.topology) if options.topology else None
-    return probe_spec.Request(
+    return probe_spec.ProbeSpec(
         options.library,
         there,
         options.ppn or max(there.slots, 1),
         shapes=options.shapes,
         placements=options.placements,
         parts=options.parts,
-        target=options.target,
-        fewest=options.repetitions,
+        ci_half_width=options.target,
+        min_repetitions=options.repetitions,
         topology=topology,
         collectives=options.collectives,
         schedules=options.schedules,
@@ -151,7 +158,7 @@ def request_of(options: argparse.Namespace, there: Hosts) -> probe_spec.Request:
     )
 
 
-def read_measured(path: Path, topology: Path | None) -> tuple[Measurements, Topology | None]:
+def read_with_topology(path: Path, topology: Path | None) -> tuple[Measurements, Topology | None]:
     """Measurements, and the topology of their cluster if one is given; says where that changes
     little. Raises InputError for what cannot be read.
     """

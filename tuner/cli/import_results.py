@@ -10,28 +10,35 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.base.errors import InputError
-from tuner.base.progress import timed
-from tuner.base.units import format_size, readable
+from tuner.base.progress import with_eta
+from tuner.base.units import format_size, humanize
 from tuner.cli import argument_types
-from tuner.cli.output import add_json, console, emit, print_cautions, print_text, warn
+from tuner.cli.output import (
+    add_json_option,
+    console,
+    print_cautions,
+    print_result,
+    print_text,
+    warn,
+)
 from tuner.cli.progress import Display
 from tuner.core.measurement import Measurements
 from tuner.importers import (
     AUTO,
-    FORMS,
-    Reading,
-    Told,
+    RESULT_FORMATS,
+    BenchmarkResult,
+    UserMetadata,
     as_measurements,
     read_all,
     write_measurements,
 )
-from tuner.importers.algorithm_names import library_name, require_names
+from tuner.importers.algorithm_names import check_algorithm_names, library_name
 
 PURPOSE = (
     "Imported results are for `tuner evaluate`, `tuner train` and comparing with predictions;"
     " tables are made of probes of your own (`tuner probe`: Open MPI, MPICH)."
 )
-LARGE = 32 << 20  # bytes; reading more takes seconds
+LARGE_INPUT_BYTES = 32 << 20  # bytes; reading more takes seconds
 EXAMPLES = f"""examples:
   tuner import-results osu_allreduce.out --p 64 --nodes 8 --library "openmpi 5.0.11" --out m.ndjson
   tuner import-results osu_latency.out --nodes 2 --library "openmpi 5.0.11" --out latency.ndjson
@@ -56,15 +63,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="a folder stands for the files of NCCL's Inspector in it, which are of one job",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="NDJSON to write")
-    add_form(parser)
+    add_format_option(parser)
     parser.add_argument(
-        "--p", type=argument_types.positive, metavar="N", help="ranks that took part"
+        "--p", type=argument_types.positive_int, metavar="N", help="ranks that took part"
     )
     parser.add_argument(
-        "--nodes", type=argument_types.positive, metavar="N", help="nodes they were on"
+        "--nodes", type=argument_types.positive_int, metavar="N", help="nodes they were on"
     )
     parser.add_argument(
-        "--ppn", type=argument_types.positive, metavar="N", help="ranks on each node"
+        "--ppn", type=argument_types.positive_int, metavar="N", help="ranks on each node"
     )
     parser.add_argument("--collective", default="", metavar="NAME", help="such as allreduce")
     parser.add_argument(
@@ -92,26 +99,30 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", default="", metavar="NAME", help="its name; of several the one to take"
     )
     parser.add_argument(
-        "--cores", type=argument_types.positive, metavar="N", help="per node (default: the ranks)"
+        "--cores",
+        type=argument_types.positive_int,
+        metavar="N",
+        help="per node (default: the ranks)",
     )
-    add_json(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
-def add_form(parser: argparse.ArgumentParser) -> None:
+def add_format_option(parser: argparse.ArgumentParser) -> None:
     """Declare the option that names the form of the files."""
     parser.add_argument(
         "--form",
-        choices=(AUTO, *FORMS),
+        choices=(AUTO, *RESULT_FORMATS),
         default=AUTO,
         metavar="NAME",
-        help=f"form of the files: {', '.join(FORMS)} (default: recognised by their content)",
+        help=f"form of the files: {', '.join(RESULT_FORMATS)} (default: recognised by"
+        " their content)",
     )
 
 
 def run(options: argparse.Namespace) -> None:
     """Read all files, write one."""
-    told = Told(
+    told = UserMetadata(
         options.p,
         options.nodes,
         options.ppn,
@@ -121,21 +132,21 @@ def run(options: argparse.Namespace) -> None:
         options.memory,
     )
     readings = _read(options, told)
-    require_names(readings)
+    check_algorithm_names(readings)
     _require_version(library_name(options.library), readings)
     found = as_measurements(readings, options.library, options.cluster, options.cores)
     write_measurements(found, options.out)
     record = _summary(found) | {"readings": len(readings), "out": str(options.out)}
-    emit(options, record, lambda: _print(found, len(readings), options.out))
+    print_result(options, record, lambda: _print(found, len(readings), options.out))
 
 
-def _read(options: argparse.Namespace, told: Told) -> list[Reading]:
+def _read(options: argparse.Namespace, told: UserMetadata) -> list[BenchmarkResult]:
     """Read all files; what they lack is said, and how far large ones were read."""
-    if _bytes(options.files) < LARGE:
+    if _bytes(options.files) < LARGE_INPUT_BYTES:
         readings, notes = read_all(options.files, options.form, told)
     else:
         with Display(console(error=True)).stage("reading") as report:
-            tell = timed(report)
+            tell = with_eta(report)
             readings, notes = read_all(
                 options.files,
                 options.form,
@@ -159,7 +170,7 @@ def _bytes(paths: Sequence[Path]) -> int:
     return total
 
 
-def _require_version(library: str, readings: Sequence[Reading]) -> None:
+def _require_version(library: str, readings: Sequence[BenchmarkResult]) -> None:
     """Of a library that no file names."""
     if library and " " not in library and not any(reading.library for reading in readings):
         raise InputError(
@@ -183,7 +194,7 @@ def _print(found: Measurements, readings: int, out: Path) -> None:
         f" readings in {out}"
     )
     for line in found.provenance["excluded"]:
-        print_text(f"left out: {readable(line)}")
+        print_text(f"left out: {humanize(line)}")
     single = sum(len(series.samples) == 1 for series in found.series)
     if single:
         print_cautions(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuner.launch import installation_of
-from tuner.launch.interpreters import interpreter
-from tuner.launch.rank_program import SINGLE, THREAD_LEVELS
+from tuner.launch import inspect_interpreter
+from tuner.launch.interpreters import find_interpreter
+from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE
 
 LIBRARIES = ("openmpi", "mpich")
 
 
-def add_library(parser: argparse.ArgumentParser) -> None:
+def add_library_options(parser: argparse.ArgumentParser) -> None:
     """The options that choose a library and its interpreter."""
     parser.add_argument(
         "--library", choices=LIBRARIES, help="MPI library (default: the one that --python has)"
@@ -26,19 +26,19 @@ def add_library(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_thread_level(parser: argparse.ArgumentParser) -> None:
+def add_thread_level_option(parser: argparse.ArgumentParser) -> None:
     """Declare the option that says how MPI is initialised."""
     parser.add_argument(
         "--thread-level",
         choices=THREAD_LEVELS,
-        default=SINGLE,
+        default=THREAD_SINGLE,
         metavar="LEVEL",
         help="with which the programs initialise MPI: single (default), which MPI_Init gives,"
         " funneled, serialized, or multiple, which mpi4py asks for",
     )
 
 
-def settle_library(options: argparse.Namespace) -> None:
+def resolve_library(options: argparse.Namespace) -> None:
     """Set `library` to what the interpreter has, where no library is named; raises ProbeError."""
     if options.library is None:
-        options.library = installation_of(interpreter("", options.python)).base
+        options.library = inspect_interpreter(find_interpreter("", options.python)).base

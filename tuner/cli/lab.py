@@ -14,9 +14,16 @@ from typing import NoReturn
 
 from tuner.base.units import format_time, parse_duration
 from tuner.cli import argument_types
-from tuner.cli.output import add_action, emit, print_table, print_text, warn
+from tuner.cli.output import add_subcommand, print_result, print_table, print_text, warn
 from tuner.cli.parser import Parser
-from tuner.emulation import Lab, Status, emulation, launch, prefix_for, take_down
+from tuner.emulation import (
+    ClusterStatus,
+    EmulatedCluster,
+    cluster_id_for,
+    emulated_network,
+    launch,
+    take_down,
+)
 from tuner.machines.topology_files import load_topology
 
 EXAMPLES = """examples:
@@ -31,14 +38,14 @@ EXAMPLES = """examples:
 reaches all hosts, and takes down what it brought up. Each file has a lab of its own; --prefix makes
 another one."""
 
-AFTER_DASHES = "write the command after --: tuner lab run FILE -- mpirun -n 8 ./program"
+DASHES_HINT = "write the command after --: tuner lab run FILE -- mpirun -n 8 ./program"
 
 
 class _Parser(Parser):
     """Says where a command begins when it misses one."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(f"{message}: {AFTER_DASHES}" if message.endswith("COMMAND") else message)
+        super().error(f"{message}: {DASHES_HINT}" if message.endswith("COMMAND") else message)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +55,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "up", "make hosts and network", run_up)
     _action(actions, "status", "show the hosts and what each link has carried", run_status)
     _action(actions, "down", "end what runs on the hosts, and remove them", run_down)
-    run = _action(actions, "run", "run a command on the first host", run_run)
+    run = _action(actions, "run", "run a command on the first host", run_command)
     run.add_argument(
         "--ppn",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         default=1,
         metavar="N",
         help="how many ranks mpirun starts on each host before the next (default: 1)",
@@ -64,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="end the command and all it started after this long (default: 3600s)",
     )
     run.add_argument("command", nargs="+", metavar="COMMAND", help="after --: program, arguments")
-    run.set_defaults(unknown=AFTER_DASHES)
+    run.set_defaults(unknown=DASHES_HINT)
 
 
 def _action(
@@ -73,7 +80,7 @@ def _action(
     summary: str,
     run: object,
 ) -> argparse.ArgumentParser:
-    action = add_action(actions, name, summary, EXAMPLES, run)
+    action = add_subcommand(actions, name, summary, EXAMPLES, run)
     action.add_argument("topology", metavar="FILE", type=Path, help="a topology; see the guide")
     action.add_argument("--prefix", metavar="tlNAME", help="what the lab's namespaces begin with")
     return action
@@ -83,18 +90,20 @@ def run_up(options: argparse.Namespace) -> None:
     """Bring it up; say so too when it was."""
     lab = _lab(options)
     made = _up(lab)
-    record = {"prefix": lab.prefix, "made": made, "hosts": list(lab.emulation.hosts)}
-    emit(
-        options, record, lambda: print_text(f"{_said(lab)} {'is up' if made else 'was up already'}")
+    record = {"prefix": lab.cluster_id, "made": made, "hosts": list(lab.network.hosts)}
+    print_result(
+        options,
+        record,
+        lambda: print_text(f"{_describe_cluster(lab)} {'is up' if made else 'was up already'}"),
     )
 
 
 def run_down(options: argparse.Namespace) -> None:
     """Take it down, whatever the file by now says; say so too when it was not there."""
-    prefix = _prefix(options)
+    prefix = _emulation_id(options)
     removed = take_down(prefix)
     record = {"prefix": prefix, "removed": removed}
-    emit(
+    print_result(
         options,
         record,
         lambda: print_text(f"lab {prefix} {'is down' if removed else 'was not up'}"),
@@ -105,11 +114,11 @@ def run_status(options: argparse.Namespace) -> None:
     """One line per link."""
     lab = _lab(options)
     status = lab.status()
-    record = {"prefix": lab.prefix, "hosts": list(lab.emulation.hosts), **asdict(status)}
-    emit(options, record, lambda: _print_status(lab, status))
+    record = {"prefix": lab.cluster_id, "hosts": list(lab.network.hosts), **asdict(status)}
+    print_result(options, record, lambda: _print_status(lab, status))
 
 
-def run_run(options: argparse.Namespace) -> int:
+def run_command(options: argparse.Namespace) -> int:
     """The exit status is that of the command."""
     lab = _lab(options)
     signal.signal(signal.SIGHUP, signal.default_int_handler)  # as Ctrl-C: nothing may stay behind
@@ -121,30 +130,32 @@ def run_run(options: argparse.Namespace) -> int:
             lab.down()
 
 
-def _lab(options: argparse.Namespace) -> Lab:
-    return Lab(_prefix(options), emulation(load_topology(options.topology)))
+def _lab(options: argparse.Namespace) -> EmulatedCluster:
+    return EmulatedCluster(
+        _emulation_id(options), emulated_network(load_topology(options.topology))
+    )
 
 
-def _prefix(options: argparse.Namespace) -> str:
-    return str(options.prefix or prefix_for(options.topology))
+def _emulation_id(options: argparse.Namespace) -> str:
+    return str(options.prefix or cluster_id_for(options.topology))
 
 
-def _up(lab: Lab) -> bool:
+def _up(lab: EmulatedCluster) -> bool:
     made = lab.up()
-    for warning in lab.emulation.warnings if made else ():
+    for warning in lab.network.warnings if made else ():
         warn(warning)
     return made
 
 
-def _said(lab: Lab) -> str:
-    return f"lab {lab.prefix} ({lab.emulation.name}, {len(lab.emulation.hosts)} hosts)"
+def _describe_cluster(lab: EmulatedCluster) -> str:
+    return f"lab {lab.cluster_id} ({lab.network.name}, {len(lab.network.hosts)} hosts)"
 
 
-def _print_status(lab: Lab, status: Status) -> None:
+def _print_status(lab: EmulatedCluster, status: ClusterStatus) -> None:
     counters = status.counters
     if counters is None:
         part = "is partly there: take it down, or up again" if status.partly else "is not up"
-        print_text(f"{_said(lab)} {part}")
+        print_text(f"{_describe_cluster(lab)} {part}")
         return
     rows = (
         [
@@ -156,13 +167,14 @@ def _print_status(lab: Lab, status: Status) -> None:
             f"{link.frames:,}",
             format_time(link.longest_wait),
         ]
-        for link, wire in zip(counters.links, lab.emulation.links, strict=True)
+        for link, wire in zip(counters.links, lab.network.links, strict=True)
     )
     columns = ("from", "to", "rate", "latency", "bytes", "frames", "longest wait")
-    print_table(f"{_said(lab)} is up", columns, rows, right=columns[2:])
+    print_table(f"{_describe_cluster(lab)} is up", columns, rows, right=columns[2:])
     print_text(
         f"{counters.frames:,} frames, {counters.lost} lost; late by at most"
-        f" {format_time(counters.lag(0.5))} (half of them), {format_time(counters.lag(0.99))}"
+        f" {format_time(counters.lateness_quantile(0.5))} (half of them),"
+        f" {format_time(counters.lateness_quantile(0.99))}"
         f" (99 %), {format_time(counters.worst_lag)} (all)"
     )
     if not counters.real_time:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-GAP = 2  # blanks between two columns of a table
-HANGING = 2  # further blanks before the second line of an indented one
-SHORTEST_PROSE = 16  # characters that a column of sentences gets, where they are as long
-CONTINUED = " \\"  # how a shell reads that a command goes on in the next line
-MISSING = " ..."
+COLUMN_GAP = 2  # blanks between two columns of a table
+HANGING_INDENT = 2  # further blanks before the second line of an indented one
+MIN_PROSE_WIDTH = 16  # characters that a column of sentences gets, where they are as long
+LINE_CONTINUATION = " \\"  # how a shell reads that a command goes on in the next line
+ELLIPSIS = " ..."
 PROGRAMS = ("tuner", "mpirun", "mpiexec", "srun", "curl", "pip", "make", "mkdir")
-Row = tuple[str, ...]
+TextRow = tuple[str, ...]
 
 
-def columns_of(text: str) -> int:
+def display_width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
@@ -30,10 +30,10 @@ def wrap(text: str, width: int) -> str:
 
 def _wrapped(line: str, width: int) -> Iterator[str]:
     indent = len(line) - len(line.lstrip(" "))
-    after = " " * (indent + HANGING if indent else 0)
+    after = " " * (indent + HANGING_INDENT if indent else 0)
     shown = ""
     for word in re.findall(r"\s*\S+", line):
-        if shown and columns_of(shown + word) > width:
+        if shown and display_width(shown + word) > width:
             yield shown
             shown = after + word.lstrip()
         else:
@@ -41,25 +41,25 @@ def _wrapped(line: str, width: int) -> Iterator[str]:
     yield shown
 
 
-def shortened(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Return as many whole words as fit, followed by `...` where some are missing."""
-    if columns_of(text) <= width:
+    if display_width(text) <= width:
         return text
-    first = wrap(text, width - len(MISSING)).split("\n")[0]
-    return f"{first}{MISSING}" if columns_of(first) + len(MISSING) <= width else ""
+    first = wrap(text, width - len(ELLIPSIS)).split("\n")[0]
+    return f"{first}{ELLIPSIS}" if display_width(first) + len(ELLIPSIS) <= width else ""
 
 
 def fold_command(line: str, width: int) -> str:
     """Return a command of the shell in as many lines as it needs; options keep their values."""
     indent = len(line) - len(line.lstrip(" "))
     lines = [" " * indent]
-    for part in _arguments(line, width - indent - HANGING - len(CONTINUED)):
+    for part in _arguments(line, width - indent - HANGING_INDENT - len(LINE_CONTINUATION)):
         joined = f"{lines[-1]} {part}" if lines[-1].strip() else lines[-1] + part
-        if lines[-1].strip() and columns_of(joined) > width - len(CONTINUED):
-            lines.append(" " * (indent + HANGING) + part)
+        if lines[-1].strip() and display_width(joined) > width - len(LINE_CONTINUATION):
+            lines.append(" " * (indent + HANGING_INDENT) + part)
         else:
             lines[-1] = joined
-    return f"{CONTINUED}\n".join(lines)
+    return f"{LINE_CONTINUATION}\n".join(lines)
 
 
 def _arguments(line: str, width: int) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _arguments(line: str, width: int) -> Iterator[str]:
     together = ""
     for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+", line):
         both = f"{together} {word}"
-        if together.startswith("-") and not word.startswith("-") and columns_of(both) <= width:
+        if together.startswith("-") and not word.startswith("-") and display_width(both) <= width:
             together = both
             continue
         if together:
@@ -82,7 +82,7 @@ def reflow(text: str, width: int) -> str:
     Lines of a paragraph begin at the margin; commands and the content of files are indented.
     """
     shown, paragraph = list[str](), list[str]()
-    for line in [*re.sub(rf"{re.escape(CONTINUED)}\n *", " ", text).split("\n"), ""]:
+    for line in [*re.sub(rf"{re.escape(LINE_CONTINUATION)}\n *", " ", text).split("\n"), ""]:
         if line and not line.startswith(" "):
             paragraph.append(line)
             continue
@@ -96,7 +96,7 @@ def reflow(text: str, width: int) -> str:
 def _example(line: str, width: int) -> str:
     """Return a line of a file or a command; where it is too long its remark comes above it."""
     content, mark, remark = line.partition("  # ")
-    if columns_of(line) <= width:
+    if display_width(line) <= width:
         return line
     indent = " " * (len(line) - len(line.lstrip(" ")))
     above = f"{wrap(f'{indent}# {remark}', width)}\n" if mark else ""
@@ -104,7 +104,7 @@ def _example(line: str, width: int) -> str:
     return above + (fold_command(content, width) if is_command else content.rstrip())
 
 
-def without_empty_columns(cells: Sequence[Row]) -> list[Row]:
+def without_empty_columns(cells: Sequence[TextRow]) -> list[TextRow]:
     """Return a table, whose first row has the titles, without the columns that say nothing."""
     if len(cells) == 1:
         return list(cells)
@@ -112,7 +112,7 @@ def without_empty_columns(cells: Sequence[Row]) -> list[Row]:
     return list(zip(*columns, strict=True))
 
 
-class Layout:
+class TableLayout:
     """What of a table is shown where it has at most `width` columns of text.
 
     left_out    names of the columns that have no room
@@ -120,9 +120,9 @@ class Layout:
     """
 
     def __init__(
-        self, cells: Sequence[Row], width: int, spare: Iterable[str], prose: Collection[str]
+        self, cells: Sequence[TextRow], width: int, spare: Iterable[str], prose: Collection[str]
     ) -> None:
-        self.cells, self.left_out = list(cells), list[str]()
+        self.cells, self.omitted_columns = list(cells), list[str]()
         self._prose = prose
         self.widths = self._fitted(width)
         for name in spare:
@@ -130,16 +130,16 @@ class Layout:
                 at = self.cells[0].index(name)
                 self.cells = [row[:at] + row[at + 1 :] for row in self.cells]
                 self.widths = self._fitted(width)
-                self.left_out.append(name)
+                self.omitted_columns.append(name)
 
     def _fitted(self, width: int) -> list[int] | None:
         """What each column needs, and then as much more as sentences and titles can use."""
         widths = [self._least(column) for column in zip(*self.cells, strict=True)]
-        rest = width - sum(widths) - GAP * (len(widths) - 1)
+        rest = width - sum(widths) - COLUMN_GAP * (len(widths) - 1)
         if rest < 0:
             return None
         more = [
-            max(map(columns_of, column)) - own
+            max(map(display_width, column)) - own
             for column, own in zip(zip(*self.cells, strict=True), widths, strict=True)
         ]
         for at in sorted(range(len(more)), key=more.__getitem__):
@@ -148,20 +148,20 @@ class Layout:
             rest -= given
         return widths
 
-    def _least(self, column: Row) -> int:
+    def _least(self, column: TextRow) -> int:
         head, *rest = column
-        title = max(map(columns_of, head.split()), default=0)
-        whole = max(map(columns_of, rest), default=0)
+        title = max(map(display_width, head.split()), default=0)
+        whole = max(map(display_width, rest), default=0)
         if head not in self._prose:
             return max(title, whole)
-        word = max((columns_of(word) for cell in rest for word in cell.split()), default=0)
-        return max(title, word, min(whole, SHORTEST_PROSE))
+        word = max((display_width(word) for cell in rest for word in cell.split()), default=0)
+        return max(title, word, min(whole, MIN_PROSE_WIDTH))
 
 
-def stacked(cells: Sequence[Row], width: int) -> Iterator[str]:
+def stack_rows(cells: Sequence[TextRow], width: int) -> Iterator[str]:
     """Yield each row of a table as lines of titles and cells; the first row has the titles."""
     titles = cells[0]
-    edge = max(map(columns_of, titles[1:]), default=0) + HANGING + GAP
+    edge = max(map(display_width, titles[1:]), default=0) + HANGING_INDENT + COLUMN_GAP
     for row in cells[1:]:
         lines = [wrap(f"{titles[0]} {row[0]}".strip(), width)]
         for title, cell in zip(titles[1:], row[1:], strict=True):
@@ -171,11 +171,11 @@ def stacked(cells: Sequence[Row], width: int) -> Iterator[str]:
 
 
 def _labelled(title: str, cell: str, edge: int, width: int) -> Iterator[str]:
-    words = max(map(columns_of, cell.split()))
+    words = max(map(display_width, cell.split()))
     if edge + words > width:
-        edge = HANGING
-        yield f"{'':{HANGING}}{title}:"
+        edge = HANGING_INDENT
+        yield f"{'':{HANGING_INDENT}}{title}:"
         title = ""
     for number, line in enumerate(wrap(cell, width - edge).split("\n")):
-        label = "" if number else f"{'':{HANGING}}{title}"
+        label = "" if number else f"{'':{HANGING_INDENT}}{title}"
         yield f"{label:{edge}}{line}"

@@ -10,25 +10,27 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.base.progress import timed
+from tuner.base.progress import with_eta
 from tuner.base.units import format_size, plural
 from tuner.cli.output import console, warn
 from tuner.cli.progress import Display
 from tuner.core.table import TuningTable
 from tuner.formats.nccl.emitter import emit_sparse
 from tuner.formats.nccl.plugin import fnv1a
-from tuner.importers.streaming import beginning, size_of
+from tuner.importers.streaming import file_size, read_head
 from tuner.validation import validate_nccl
-from tuner.validation.nccl_logs import Evidence
-from tuner.validation.nccl_processes import Shape
-from tuner.workflows.validation import record_of
+from tuner.validation.nccl_logs import LoggedCalls
+from tuner.validation.nccl_processes import CommunicatorShape
+from tuner.workflows.validation import validation_record
 
 LIBRARIES = ("nccl", "rccl")
-LEFT = "left to NCCL"
-OTHERS = "not these rules were followed on all ranks"
-PASSED = "passed over: left to NCCL, where no log tells who chose, or not in NCCL's file."
-LARGE = 32 << 20  # bytes; reading more takes seconds
-_STARTING = (
+LEFT_TO_NCCL = "left to NCCL"
+OTHER_RULES_FOLLOWED = "not these rules were followed on all ranks"
+SKIPPED_RULES_NOTE = (
+    "passed over: left to NCCL, where no log tells who chose, or not in NCCL's file."
+)
+LARGE_INPUT_BYTES = 32 << 20  # bytes; reading more takes seconds
+_LAUNCH_OPTIONS = (
     "hosts",
     "hostfile",
     "launch",
@@ -41,7 +43,7 @@ _STARTING = (
 _SHAPE = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_log_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
         "--log",
@@ -61,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _shape(text: str) -> Shape:
+def _shape(text: str) -> CommunicatorShape:
     """Return the ranks and nodes of `2x8`."""
     found = _SHAPE.fullmatch(text)
     if found is None:
@@ -69,20 +71,20 @@ def _shape(text: str) -> Shape:
     return int(found[1]) * int(found[2]), int(found[1])
 
 
-def require_alone(options: argparse.Namespace, library: str) -> None:
+def check_log_options(options: argparse.Namespace, library: str) -> None:
     """Refuse logs of another library, and options that start ranks; raise InputError for them."""
     if library not in LIBRARIES:
         raise InputError(
             f"--log is for tables for NCCL and RCCL: rules for {library} are proved in the library"
             " itself, so leave it out"
         )
-    for name in _STARTING:
+    for name in _LAUNCH_OPTIONS:
         if getattr(options, name):
             option = name.replace("_", "-")
             raise InputError(f"--log starts no ranks and writes no file: leave --{option} out")
 
 
-def prove(
+def validate_from_logs(
     table: TuningTable, options: argparse.Namespace
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return a record per rule of NCCL's file that names an algorithm, and per rule that is not in
@@ -92,12 +94,12 @@ def prove(
         raise InputError("no rule of the table names an algorithm, so no log can tell of any")
     named, found = _files(options.log)
     files = [*named, *found]
-    if sum(map(size_of, files)) < LARGE:
-        evidence = validate_nccl.read_evidence(files, options.log_shape, found=found)
+    if sum(map(file_size, files)) < LARGE_INPUT_BYTES:
+        evidence = validate_nccl.read_logs(files, options.log_shape, discovered=found)
     else:
         with Display(console(error=True)).stage("reading logs") as report:
-            tell = timed(report)
-            evidence = validate_nccl.read_evidence(
+            tell = with_eta(report)
+            evidence = validate_nccl.read_logs(
                 files,
                 options.log_shape,
                 lambda done, total: tell(
@@ -108,23 +110,28 @@ def prove(
     doubts = list(_doubts(table, evidence))
     for sentence in (*_noticed(table, evidence), *doubts):
         warn(sentence)
-    proved, replaced = validate_nccl.prove(table, evidence), validate_nccl.replaced(table)
-    if doubts and evidence.said:
-        proved = [replace(each, confirmed=False, reason=OTHERS) for each in proved]
-    return [record_of(each) for each in proved], [record_of(each) for each in replaced]
+    proved, replaced = (
+        validate_nccl.validate(table, evidence),
+        validate_nccl.superseded_rules(table),
+    )
+    if doubts and evidence.has_plugin_messages:
+        proved = [replace(each, confirmed=False, reason=OTHER_RULES_FOLLOWED) for each in proved]
+    return [validation_record(each) for each in proved], [
+        validation_record(each) for each in replaced
+    ]
 
 
-def _doubts(table: TuningTable, evidence: Evidence) -> Iterator[str]:
+def _doubts(table: TuningTable, evidence: LoggedCalls) -> Iterator[str]:
     """Yield sentences on whether the rules were at work, by what tuner's plugin logged."""
     own = fnv1a(emit_sparse(table).encode())
-    if not evidence.said:
+    if not evidence.has_plugin_messages:
         yield (
             "no line of tuner's plugin (TUNER/tuner: ...) is in the logs: they tell what ran, not"
             " that rules were followed"
         )
-    for digest in sorted(evidence.digests - {own}):
+    for digest in sorted(evidence.rule_digests - {own}):
         yield f"some ranks followed other rules (fnv1a64 {digest}) than this table's ({own})"
-    for said in sorted(evidence.left):
+    for said in sorted(evidence.declining_messages):
         yield f"on some ranks the plugin left calls to NCCL: {said}"
 
 
@@ -154,29 +161,31 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 def _may_be_log(file: Path) -> bool:
     """Return whether a file begins as text, packed by gzip or not."""
     try:
-        return b"\0" not in beginning(file)
+        return b"\0" not in read_head(file)
     except InputError:
         return False
 
 
-def _noticed(table: TuningTable, evidence: Evidence) -> Iterator[str]:
+def _noticed(table: TuningTable, evidence: LoggedCalls) -> Iterator[str]:
     """Yield sentences on what the logs leave open."""
     if others := sorted(evidence.versions - {table.library}):
         yield f"the logs are of {', '.join(others)}, but the table is for {table.library}"
-    if unread := evidence.unread:
+    if unread := evidence.unread_files:
         more = f" (and {plural(len(unread) - 1, 'other file')})" if len(unread) > 1 else ""
         yield f"{unread[0]}{more}: what is before it was read"
-    of = f"of {plural(evidence.lines, 'call')} in the logs"
-    if evidence.shapeless:
+    of = f"of {plural(evidence.call_lines, 'call')} in the logs"
+    if evidence.lines_without_shape:
         yield (
-            f"{evidence.shapeless} {of} are on communicators that the logs do not tell: log the"
+            f"{evidence.lines_without_shape} {of} are on communicators that the logs do not"
+            " tell: log the"
             " subsystems INIT,TUNING,COLL, or give --log-shape NODESxPPN"
         )
-    if evidence.nameless:
+    if evidence.incomplete_lines:
         yield (
-            f"{evidence.nameless} {of} are told without their collective, size or algorithm: older"
+            f"{evidence.incomplete_lines} {of} are told without their collective, size or"
+            " algorithm: older"
             " versions of NCCL name the collective only in COLL, the Inspector tells the algorithm"
             " from format v4.2 on"
         )
-    if evidence.damaged:
-        yield f"{evidence.damaged} {of} cannot be read: their lines are damaged"
+    if evidence.damaged_lines:
+        yield f"{evidence.damaged_lines} {of} cannot be read: their lines are damaged"

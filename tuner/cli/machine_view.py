@@ -8,24 +8,24 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from tuner.base.atomic_io import finite
-from tuner.base.units import format_size, format_time, readable
+from tuner.base.atomic_io import encode_infinities
+from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
-from tuner.machines import Design, Machine, Sourced
-from tuner.topology import HOST, Interior, Link, Topology
+from tuner.machines import Machine, MachineSpec, SourcedValue
+from tuner.topology import HOST, Link, NodeTopology, Topology
 
-SAID = "as the topology says"
-READ = "as the file says, or nominal"
-SOURCE = "source of the rate"
-Row = tuple[str, ...]
+COSTS_FROM_TOPOLOGY = "as the topology says"
+RATE_FROM_FILE = "as the file says, or nominal"
+SOURCE_COLUMN = "source of the rate"
+TextRow = tuple[str, ...]
 
 
 def machine_record(machine: Machine) -> dict[str, Any]:
     """All of it for programs; the network's links summed up by kind and rate."""
-    topology, known = machine.topology, machine.design
-    interior = topology.nodes[0].interior
+    topology, known = machine.topology, machine.spec
+    interior = topology.nodes[0].node_topology
     return dict(
-        finite(
+        encode_infinities(
             {
                 "name": machine.name,
                 "title": known.title if known else "",
@@ -34,7 +34,7 @@ def machine_record(machine: Machine) -> dict[str, Any]:
                 "cores": topology.nodes[0].cores,
                 "fabric": {
                     "summary": known.fabric.summary if known else "",
-                    "shape": dict(zip(("source", "certainty"), known.shape, strict=True))
+                    "shape": dict(zip(("source", "certainty"), known.fabric_source, strict=True))
                     if known
                     else {},
                     "switches": len(topology.switches),
@@ -50,7 +50,7 @@ def machine_record(machine: Machine) -> dict[str, Any]:
                 ],
                 "numbers": {
                     name: asdict(number)
-                    for name, number in (known.numbers() if known else {}).items()
+                    for name, number in (known.sourced_values() if known else {}).items()
                 },
             }
         )
@@ -69,7 +69,7 @@ def _summed(links: Iterable[Link]) -> list[dict[str, Any]]:
     ]
 
 
-def _sourced_links(interior: Interior, known: Design | None) -> list[dict[str, Any]]:
+def _sourced_links(interior: NodeTopology, known: MachineSpec | None) -> list[dict[str, Any]]:
     rates = _rates(known)
     return [
         {**asdict(link), "rate": asdict(rates[ends]) if ends in rates else {}}
@@ -78,38 +78,38 @@ def _sourced_links(interior: Interior, known: Design | None) -> list[dict[str, A
     ]
 
 
-def _rates(known: Design | None) -> dict[frozenset[str], Sourced]:
+def _rates(known: MachineSpec | None) -> dict[frozenset[str], SourcedValue]:
     """The rate of one cable, by the devices that it joins."""
-    edges = known.inside.edges if known else ()
-    return {frozenset((edge.a, edge.b)): edge.cable.rate for edge in edges}
+    edges = known.node_spec.device_links if known else ()
+    return {frozenset((edge.a, edge.b)): edge.link_type.rate for edge in edges}
 
 
 def print_machine(machine: Machine) -> None:
     """For people."""
-    topology, known = machine.topology, machine.design
+    topology, known = machine.topology, machine.spec
     print_text(f"{machine.name}: {known.title}" if known else machine.name, style="bold")
     if known:
         print_text(f"  sources: {known.source}")
     _print_network(topology, known)
-    interior = topology.nodes[0].interior
+    interior = topology.nodes[0].node_topology
     if interior is not None:
         _print_devices(interior)
         _print_links(interior, known)
     if known is None:
-        print_text(f"costs: {SAID}")
+        print_text(f"costs: {COSTS_FROM_TOPOLOGY}")
     else:
         _print_paths(known)
         _print_numbers(known)
 
 
-def _print_network(topology: Topology, known: Design | None) -> None:
+def _print_network(topology: Topology, known: MachineSpec | None) -> None:
     nodes, switches = len(topology.nodes), len(topology.switches)
     print_text(
-        f"  {_many(nodes, 'node')} of {_many(topology.nodes[0].cores, 'core')},"
-        f" {_many(switches, 'switch', 'es')}"
+        f"  {_count_text(nodes, 'node')} of {_count_text(topology.nodes[0].cores, 'core')},"
+        f" {_count_text(switches, 'switch', 'es')}"
     )
     if known:
-        source, certainty = known.shape
+        source, certainty = known.fabric_source
         print_text(f"  {known.fabric.summary} ({certainty}: {source})")
     if topology.offers:
         print_text(f"  the network offers {', '.join(sorted(topology.offers))}")
@@ -123,11 +123,11 @@ def _print_network(topology: Topology, known: Design | None) -> None:
         print_table("network, cables by rate", columns, rows, right=columns)
 
 
-def _many(number: int, what: str, plural: str = "s") -> str:
+def _count_text(number: int, what: str, plural: str = "s") -> str:
     return f"{number:,} {what}{'' if number == 1 else plural}"
 
 
-def _print_devices(interior: Interior) -> None:
+def _print_devices(interior: NodeTopology) -> None:
     alike = Counter((device.kind, device.product, device.cores) for device in interior.devices)
     rows = [
         (kind, product, str(cores or ""), str(number))
@@ -135,88 +135,92 @@ def _print_devices(interior: Interior) -> None:
     ]
     columns = ("device", "product", "cores", "number")
     print_table(
-        "inside each node", columns, rows, right=("cores", "number"), prose=("device", "product")
+        "inside each node",
+        columns,
+        rows,
+        right=("cores", "number"),
+        wrappable=("device", "product"),
     )
 
 
-def _print_links(interior: Interior, known: Design | None) -> None:
+def _print_links(interior: NodeTopology, known: MachineSpec | None) -> None:
     """Both directions of a link as one, links alike as one row."""
     rates = _rates(known)
     joined = {frozenset((link.source, link.target)): link for link in interior.links}
-    alike: dict[Row, list[str]] = {}
+    alike: dict[TextRow, list[str]] = {}
     for ends, link in joined.items():
         rate = rates.get(ends)
-        source = f"{rate.certainty}: {rate.source}" if rate else READ
+        source = f"{rate.certainty}: {rate.source}" if rate else RATE_FROM_FILE
         row = (link.kind, str(link.count), _rate(link.capacity), source)
         alike.setdefault(row, []).append(f"{link.target}-{link.source}")
     rows = [
-        (kind, count, together, _few(ends), source)
+        (kind, count, together, _abbreviate(ends), source)
         for (kind, count, together, source), ends in alike.items()
     ]
-    columns = ("kind", "cables", "together", "between", SOURCE)
+    columns = ("kind", "cables", "together", "between", SOURCE_COLUMN)
     print_table(
         "links inside",
         columns,
         rows,
         right=("cables", "together"),
-        spare=(SOURCE,),
-        prose=("between", SOURCE),
+        droppable=(SOURCE_COLUMN,),
+        wrappable=("between", SOURCE_COLUMN),
     )
 
 
-def _few(names: list[str], most: int = 4) -> str:
+def _abbreviate(names: list[str], most: int = 4) -> str:
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _print_paths(known: Design) -> None:
+def _print_paths(known: MachineSpec) -> None:
     """Line by line of every path class: from so many bytes, alpha and rate."""
     rows = []
     for (path_class, memory), costs in known.paths.items():
-        for line in costs.lines:
+        for line in costs.segments:
             rows.append(
                 (
                     path_class if memory == HOST else f"{path_class} ({memory})",
-                    format_size(line.lo),
+                    format_size(line.min_bytes),
                     format_time(line.alpha.value),
                     _rate(line.rate.value),
                     "staged" if line.staged else "",
-                    f"{line.rate.certainty}: {readable(line.rate.source)}",
+                    f"{line.rate.certainty}: {humanize(line.rate.source)}",
                 )
             )
-    columns = ("path class", "from", "alpha", "rate", "", SOURCE)
+    columns = ("path class", "from", "alpha", "rate", "", SOURCE_COLUMN)
     print_table(
         "costs of messages",
         columns,
         rows,
         right=("from", "alpha", "rate"),
-        spare=(SOURCE,),
-        prose=("path class", SOURCE),
+        droppable=(SOURCE_COLUMN,),
+        wrappable=("path class", SOURCE_COLUMN),
     )
 
 
-def _print_numbers(known: Design) -> None:
+def _print_numbers(known: MachineSpec) -> None:
     """What the tables above left out."""
     eager = {
         name: number
-        for name, number in known.of_paths().items()
+        for name, number in known.path_values().items()
         if name.endswith("eager below") and number.value
     }
     rows = [
-        (name, _number(number), f"{number.certainty}: {readable(number.source)}")
-        for name, number in (known.general() | eager).items()
+        (name, _number(number), f"{number.certainty}: {humanize(number.source)}")
+        for name, number in (known.general_values() | eager).items()
     ]
     print_table(
         "other numbers",
         ("what", "value", "source"),
         rows,
         right=("value",),
-        spare=("source",),
-        prose=("what", "source"),
+        droppable=("source",),
+        wrappable=("what", "source"),
     )
 
 
-def _number(number: Sourced) -> str:
+def _number(number: SourcedValue) -> str:
     if math.isinf(number.value):
         return "never"
     if number.unit == "s":

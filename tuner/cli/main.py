@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 from tuner import __version__
 from tuner.base.errors import TunerError
-from tuner.base.signals import INTERRUPTION
-from tuner.cli.parser import UNREADABLE, Parser
+from tuner.base.signals import DEFERRED_INTERRUPT
+from tuner.cli.parser import EXIT_USAGE, Parser
 from tuner.workflows.time_limit import process_age
 
-VERBS = {
+COMMANDS = {
     "quickstart": "the whole loop on this computer: probe, tune, prove, report",
     "doctor": "say which MPI is here, what works with it and what to type where it does not",
     "probe": "measure point-to-point messages and every collective algorithm of an MPI library",
@@ -41,14 +41,14 @@ VERBS = {
     "algorithms": "list the algorithms with their cost formulas and sources",
     "completion": "print a script that completes verbs, options and names in a shell",
 }
-RESUME = "the same command{} resumes; what is finished is kept"
-NOTHING = "nothing was written that is not whole"
-FAILED = 1
-INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
-TAKES_NO_MORE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+RESUME_HINT = "the same command{} resumes; what is finished is kept"
+NO_PARTIAL_OUTPUT = "nothing was written that is not whole"
+EXIT_FAILURE = 1
+EXIT_INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
+OUTPUT_ERRNOS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser; only the verb that is asked for is imported, so that help is instant."""
     parser = Parser(
         prog="tuner",
@@ -58,7 +58,7 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tuner {__version__}")
     commands = parser.add_subparsers(metavar="VERB", required=True)
-    for name, summary in VERBS.items():
+    for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name in words:
             verb = importlib.import_module(f"tuner.cli.{name.replace('-', '_')}")
@@ -72,30 +72,32 @@ def main(words: Sequence[str] | None = None) -> int:
     can act on."""
     begun = time.monotonic() - (process_age() if words is None else 0.0)
     words = sys.argv[1:] if words is None else words
-    status, arguments = UNREADABLE, argparse.Namespace()
+    status, arguments = EXIT_USAGE, argparse.Namespace()
     try:
-        with _ended_as_by_ctrl_c():
-            arguments = _parsed(words)
+        with _sigterm_as_interrupt():
+            arguments = _parse(words)
             arguments.begun = begun
-            status = FAILED
+            status = EXIT_FAILURE
             done = int(arguments.run(arguments) or 0)
             print(end="", flush=True)
             return done
     except TunerError as error:
-        _say(f"tuner: {error}")
+        _print_error(f"tuner: {error}")
         return status
     except KeyboardInterrupt:
         again = " without --fresh" if getattr(arguments, "fresh", False) else " again"
-        kept = RESUME.format(again) if getattr(arguments, "resumes", False) else NOTHING
-        _say(f"\ntuner: interrupted; {kept}")
-        return INTERRUPTED
+        kept = (
+            RESUME_HINT.format(again) if getattr(arguments, "resumes", False) else NO_PARTIAL_OUTPUT
+        )
+        _print_error(f"\ntuner: interrupted; {kept}")
+        return EXIT_INTERRUPTED
     except OSError as error:
-        return _not_printed(error)
+        return _stdout_failed(error)
 
 
-def _parsed(words: Sequence[str]) -> argparse.Namespace:
+def _parse(words: Sequence[str]) -> argparse.Namespace:
     """Ends the program with status 2 for what it cannot read; an action may say what is meant."""
-    parser = parser_for(words)
+    parser = build_parser(words)
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
         remedy = getattr(arguments, "unknown", "")
@@ -104,14 +106,14 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 @contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
+def _sigterm_as_interrupt() -> Iterator[None]:
     """Batch systems send SIGTERM when the time is over."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     usual = (signal.default_int_handler, signal.SIG_DFL)
     # Somebody who calls us from Python has own ideas.
     changed = {number: handler for number, handler in before.items() if handler in usual}
     for number in changed:
-        signal.signal(number, INTERRUPTION.handler)
+        signal.signal(number, DEFERRED_INTERRUPT.handler)
     try:
         yield
     finally:
@@ -119,18 +121,18 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _not_printed(error: OSError) -> int:
+def _stdout_failed(error: OSError) -> int:
     """Exit status when standard output takes no more; other errors are raised again."""
-    if error.filename is not None or error.errno not in TAKES_NO_MORE:
+    if error.filename is not None or error.errno not in OUTPUT_ERRNOS:
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         return 0
-    _say(f"tuner: standard output cannot be written: {error.strerror}")
-    return FAILED
+    _print_error(f"tuner: standard output cannot be written: {error.strerror}")
+    return EXIT_FAILURE
 
 
-def _say(sentence: str) -> None:
+def _print_error(sentence: str) -> None:
     from tuner.cli.output import print_text  # takes longer to load than `tuner --help`
 
     print_text(sentence, error=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.cli import argument_types
 from tuner.core.table import TuningTable, read_table
-from tuner.formats.registry import FORMATS, Format, Wish
-from tuner.workflows.native_files import generic_of
+from tuner.formats.registry import FORMATS, ExportOptions, Format
+from tuner.workflows.native_files import generic_rules_loader
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_export_options(parser: argparse.ArgumentParser) -> None:
     """Declare what may be said about a file besides its table."""
     parser.add_argument(
         "--commutative-only",
@@ -30,12 +30,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ranks",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         metavar="P",
         help="ranks of the communicators that environment variables are for; needed where the table"
         " has several",
     )
-    add_ppn(parser)
+    add_ppn_option(parser)
     parser.add_argument(
         "--python",
         type=Path,
@@ -53,41 +53,41 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_ppn(parser: argparse.ArgumentParser) -> None:
+def add_ppn_option(parser: argparse.ArgumentParser) -> None:
     """Declare which part of a table is meant."""
     parser.add_argument(
         "--ppn",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         metavar="N",
         help="only rules for so many ranks on each node: needed where others for as many ranks in"
         " all differ, since most formats know no nodes",
     )
 
 
-def table_of(path: Path, options: argparse.Namespace) -> TuningTable:
+def read_table_part(path: Path, options: argparse.Namespace) -> TuningTable:
     """A table, or what was asked for of it; raises InputError."""
     table = read_table(path)
     return table if options.ppn is None else table.with_ppn(options.ppn)
 
 
-def wish(options: argparse.Namespace, form: Format) -> Wish:
+def export_options(options: argparse.Namespace, form: Format) -> ExportOptions:
     """What was said; raises InputError for what a file of this format has no use for."""
-    for name in sorted({field.name for field in fields(Wish)} - form.asks):
+    for name in sorted({field.name for field in fields(ExportOptions)} - form.used_options):
         if getattr(options, name):
-            raise _no_use(f"--{name.replace('_', '-')}", name, form)
-    generic = generic_of(options.python, options.generic)
-    return Wish(options.commutative_only, options.otherwise, options.ranks, generic)
+            raise _unused_option_error(f"--{name.replace('_', '-')}", name, form)
+    generic = generic_rules_loader(options.python, options.generic)
+    return ExportOptions(options.commutative_only, options.otherwise, options.ranks, generic)
 
 
-def require_interpreted(options: argparse.Namespace, form: Format) -> None:
+def check_python_option(options: argparse.Namespace, form: Format) -> None:
     """Raises InputError for an interpreter where no rules of the library's own are read with it."""
-    if options.python is not None and "generic" not in form.asks:
-        raise _no_use("--python", "generic", form)
+    if options.python is not None and "generic" not in form.used_options:
+        raise _unused_option_error("--python", "generic", form)
 
 
-def _no_use(option: str, asked: str, form: Format) -> InputError:
+def _unused_option_error(option: str, asked: str, form: Format) -> InputError:
     """Of an option for the formats that ask for this."""
-    users = ", ".join(own.name for own in FORMATS.values() if asked in own.asks)
+    users = ", ".join(own.name for own in FORMATS.values() if asked in own.used_options)
     return InputError(
         f"{option} is for files of {users}; {form.name} has no use for it: leave it out"
     )

@@ -12,27 +12,35 @@ from tuner.base.errors import InputError
 from tuner.base.units import format_size, format_time, plural
 from tuner.cli import argument_types
 from tuner.cli.output import (
-    add_action,
-    emit,
+    add_subcommand,
     print_cautions,
     print_command,
+    print_result,
     print_table,
     print_text,
     warn,
 )
 from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, parse_table, read_table
-from tuner.formats.nccl.plugin import Installed, install, summary, usage
+from tuner.formats.nccl.plugin import Installed, install, installation_summary, usage_command
 from tuner.formats.registry import FORMATS
 from tuner.machines.loader import load_machine
 from tuner.mpi_libraries import nccl
 from tuner.runtime import service_client
-from tuner.runtime.table_source import request_for
+from tuner.runtime.table_source import resolve_request
 from tuner.topology import GPU, Placement
-from tuner.workflows.native_files import left_out
+from tuner.workflows.native_files import omitted_rules_note
 
-FIRST = (2, 21)  # release of NCCL that loads the plugin; it takes what it is told unchecked
-UNCHECKED = ("ring_ll", "ring_simple", "tree_ll", "tree_simple")  # that it is therefore told
+FIRST_PLUGIN_VERSION = (
+    2,
+    21,
+)  # release of NCCL that loads the plugin; it takes what it is told unchecked
+FIRST_VERSION_ALGORITHMS = (
+    "ring_ll",
+    "ring_simple",
+    "tree_ll",
+    "tree_simple",
+)  # that it is therefore told
 EXAMPLES = """examples:
   tuner nccl install table.json --out ~/tuner-nccl
   tuner nccl install --service http://head:8000 --library "nccl 2.30.7" --out ~/tuner-nccl
@@ -50,7 +58,7 @@ The times of `estimate` are NCCL's own, from the constants in its source, not me
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    installing = add_action(
+    installing = add_subcommand(
         actions,
         "install",
         "compile the tuner plugin and write the rules of a table beside it",
@@ -76,7 +84,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="with --service: whose table, where it publishes several for the library",
     )
     _declare_estimate(
-        add_action(
+        add_subcommand(
             actions,
             "estimate",
             "say what NCCL expects of its algorithms, and which it would take",
@@ -90,8 +98,10 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology", required=True, metavar="FILE", help="a file, or preset:NAME[:NODES]"
     )
-    parser.add_argument("--ppn", type=argument_types.positive, help="GPUs per node (default: all)")
-    parser.add_argument("--p", type=argument_types.positive, help="ranks (default: all nodes)")
+    parser.add_argument(
+        "--ppn", type=argument_types.positive_int, help="GPUs per node (default: all)"
+    )
+    parser.add_argument("--p", type=argument_types.positive_int, help="ranks (default: all nodes)")
     parser.add_argument(
         "--collective",
         type=argument_types.collective,
@@ -99,13 +109,13 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
         help="default: allreduce",
     )
     parser.add_argument(
-        "--sizes", type=argument_types.sizes, required=True, help="such as 1KiB,1MiB"
+        "--sizes", type=argument_types.size_list, required=True, help="such as 1KiB,1MiB"
     )
     parser.add_argument(
         "--version",
         choices=nccl.VERSIONS,
-        default=nccl.CURRENT,
-        help=f"release of NCCL (default: {nccl.CURRENT})",
+        default=nccl.CURRENT_VERSION,
+        help=f"release of NCCL (default: {nccl.CURRENT_VERSION})",
     )
     parser.add_argument(
         "--collnet", action="store_true", help="let the network's switches reduce (SHARP)"
@@ -116,8 +126,8 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
 def run_install(options: argparse.Namespace) -> None:
     """Install the plugin and print how programs load it."""
     table = _table(options)
-    FORMATS["nccl"].require(table)
-    held = table.consecutive()
+    FORMATS["nccl"].require_library(table)
+    held = table.with_block_placement()
     installed = install(held, options.out)
     cautions = list(_cautions(held, installed))
     record = {
@@ -125,19 +135,19 @@ def run_install(options: argparse.Namespace) -> None:
         for name, value in asdict(installed).items()
     }
     record |= {
-        "usage": usage(installed),
+        "usage": usage_command(installed),
         "left_to_library": sum(rule.choice.is_default for rule in held.rules),
         "cyclic_left_out": len(table.rules) - len(held.rules),
         "cautions": cautions,
     }
 
     def show() -> None:
-        print_text(f"{summary(installed)}{left_out(table)}")
+        print_text(f"{installation_summary(installed)}{omitted_rules_note(table)}")
         print_cautions(cautions)
-        print_command("use it, on every node:", usage(installed))
+        print_command("use it, on every node:", usage_command(installed))
         print_text(f"(with NCCL_DEBUG=INFO each rank logs the rules' digest, {installed.digest})")
 
-    emit(options, record, show)
+    print_result(options, record, show)
 
 
 def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
@@ -147,14 +157,16 @@ def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
     rules = [rule for rule in table.rules if not rule.choice.is_default]
     if not installed.rows:
         yield "no rule names an algorithm: NCCL decides everything"
-    if name == "nccl" and version < FIRST:
-        yield f"{table.library} does not load this plugin: NCCL {_dotted(FIRST)} is the first"
-    elif name == "nccl" and version == FIRST:
-        few = sorted({rule.choice.algorithm for rule in rules} - {*UNCHECKED})
+    if name == "nccl" and version < FIRST_PLUGIN_VERSION:
+        first = _dotted(FIRST_PLUGIN_VERSION)
+        yield f"{table.library} does not load this plugin: NCCL {first} is the first"
+    elif name == "nccl" and version == FIRST_PLUGIN_VERSION:
+        few = sorted({rule.choice.algorithm for rule in rules} - {*FIRST_VERSION_ALGORITHMS})
         if few:
             yield (
-                f"rules for {', '.join(few)} are left to NCCL {_dotted(FIRST)}, which is told"
-                f" {', '.join(UNCHECKED)} alone"
+                f"rules for {', '.join(few)} are left to NCCL {_dotted(FIRST_PLUGIN_VERSION)},"
+                " which is told"
+                f" {', '.join(FIRST_VERSION_ALGORITHMS)} alone"
             )
     unlimited = sum(
         "channels" in rule.choice.params
@@ -185,8 +197,8 @@ def _table(options: argparse.Namespace) -> TuningTable:
         return read_table(options.table)
     if not options.library:
         raise InputError("--service needs --library, such as --library 'nccl 2.30.7'")
-    request = request_for(options.library, service=options.service, cluster=options.cluster)
-    fetched = service_client.fetch(request)
+    request = resolve_request(options.library, service=options.service, cluster=options.cluster)
+    fetched = service_client.fetch_table(request)
     warn(fetched.note)
     return parse_table(fetched.text)
 
@@ -194,21 +206,21 @@ def _table(options: argparse.Namespace) -> TuningTable:
 def run_estimate(options: argparse.Namespace) -> None:
     """Print the choice per size, or everything it was chosen from."""
     topology = load_machine(options.topology).topology
-    interior = topology.nodes[0].interior
-    gpus = len(interior.numbers(GPU)) if interior else 0
+    interior = topology.nodes[0].node_topology
+    gpus = len(interior.device_indices(GPU)) if interior else 0
     if not gpus:
         raise InputError(f"topology {topology.name} has no GPUs in its nodes: choose another one")
     ppn = gpus if options.ppn is None else options.ppn
-    placement = Placement.consecutive(topology, ppn, options.p)
-    fleet = nccl.fleet_of(placement, options.collnet)
+    placement = Placement.block(topology, ppn, options.p)
+    fleet = nccl.nccl_system_of(placement, options.collnet)
     records = list(_records(options, fleet))
-    emit(options, records, lambda: _print(options, fleet, topology.name, records))
+    print_result(options, records, lambda: _print(options, fleet, topology.name, records))
 
 
-def _records(options: argparse.Namespace, fleet: nccl.Fleet) -> Iterator[dict[str, Any]]:
+def _records(options: argparse.Namespace, fleet: nccl.NcclSystem) -> Iterator[dict[str, Any]]:
     for nbytes in options.sizes:
-        times = nccl.times(fleet, options.collective, nbytes, options.version)
-        chosen = nccl.incumbent(fleet, options.collective, nbytes, options.version)
+        times = nccl.estimate_times(fleet, options.collective, nbytes, options.version)
+        chosen = nccl.default_algo_proto(fleet, options.collective, nbytes, options.version)
         for way in sorted(times, key=times.__getitem__):
             if options.all or options.json or way == chosen:
                 yield {
@@ -222,11 +234,11 @@ def _records(options: argparse.Namespace, fleet: nccl.Fleet) -> Iterator[dict[st
 
 
 def _print(
-    options: argparse.Namespace, fleet: nccl.Fleet, name: str, records: list[dict[str, Any]]
+    options: argparse.Namespace, fleet: nccl.NcclSystem, name: str, records: list[dict[str, Any]]
 ) -> None:
     print_table(
         f"NCCL {options.version}, {options.collective} of {fleet.p} GPUs on {name}:"
-        f" {fleet.ring.channels} rings of {fleet.ring.inter / 1e9:g} GB/s",
+        f" {fleet.ring.channels} rings of {fleet.ring.bw_inter / 1e9:g} GB/s",
         ("size", "algorithm", "protocol", "expected", "GB/s", ""),
         (
             (

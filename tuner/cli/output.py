@@ -14,26 +14,26 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.cli.layout import (
-    GAP,
-    Layout,
-    columns_of,
+    COLUMN_GAP,
+    TableLayout,
+    display_width,
     fold_command,
-    stacked,
+    stack_rows,
     without_empty_columns,
     wrap,
 )
 
-UNLIMITED = 10_000  # columns of text where no terminal breaks lines
-CAUTION = "bold yellow"
-LEFT_OUT = "no room for {}: widen the terminal, or use --json"
+UNLIMITED_WIDTH = 10_000  # columns of text where no terminal breaks lines
+CAUTION_STYLE = "bold yellow"
+OMITTED_COLUMNS_NOTE = "no room for {}: widen the terminal, or use --json"
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json_option(parser: argparse.ArgumentParser) -> None:
     """The option every verb has."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
-def add_action(
+def add_subcommand(
     actions: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     summary: str,
@@ -42,7 +42,7 @@ def add_action(
 ) -> argparse.ArgumentParser:
     """One of the actions of a verb, which `run` carries out."""
     action = actions.add_parser(name, help=summary, description=summary, epilog=examples)
-    add_json(action)
+    add_json_option(action)
     action.set_defaults(run=run)
     return action
 
@@ -50,7 +50,7 @@ def add_action(
 def console(*, error: bool = False) -> Console:
     """Return standard output (or error); colour and width only where a terminal reads it."""
     stream = sys.stderr if error else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else UNLIMITED, highlight=False)
+    return Console(file=stream, width=None if stream.isatty() else UNLIMITED_WIDTH, highlight=False)
 
 
 def print_text(text: str, *, style: str = "", error: bool = False) -> None:
@@ -62,14 +62,14 @@ def print_text(text: str, *, style: str = "", error: bool = False) -> None:
 def print_command(purpose: str, command: str) -> None:
     """Print a command to be copied: beside its purpose if that fits, else below it."""
     screen = console()
-    if columns_of(f"{purpose} {command}") <= screen.width:
+    if display_width(f"{purpose} {command}") <= screen.width:
         screen.print(Text(f"{purpose} {command}"), soft_wrap=True)
         return
     print_text(purpose)
     screen.print(Text(fold_command(f"  {command}", screen.width)), soft_wrap=True)
 
 
-def emit(arguments: argparse.Namespace, record: Any, text: Callable[[], None]) -> None:
+def print_result(arguments: argparse.Namespace, record: Any, text: Callable[[], None]) -> None:
     """Print `record` as JSON when asked to, else let `text` print what a person reads."""
     if arguments.json:
         print(json.dumps(record, indent=1))
@@ -80,13 +80,13 @@ def emit(arguments: argparse.Namespace, record: Any, text: Callable[[], None]) -
 def warn(sentence: str) -> None:
     """Print one line beside the output, unless there is nothing to say."""
     if sentence:
-        print_text(f"tuner: {sentence}", style=CAUTION, error=True)
+        print_text(f"tuner: {sentence}", style=CAUTION_STYLE, error=True)
 
 
 def print_cautions(sentences: Iterable[str]) -> None:
     """Print what a reader must know before the result, so that it is seen."""
     for sentence in sentences:
-        print_text(f"caution: {sentence}", style=CAUTION)
+        print_text(f"caution: {sentence}", style=CAUTION_STYLE)
 
 
 def print_table(
@@ -94,8 +94,8 @@ def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
     right: Iterable[str] = (),
-    spare: Iterable[str] = (),
-    prose: Iterable[str] = (),
+    droppable: Iterable[str] = (),
+    wrappable: Iterable[str] = (),
 ) -> None:
     """Print text cells as a table; brackets are text like any other.
 
@@ -108,21 +108,23 @@ def print_table(
     """
     screen = console()
     cells = without_empty_columns([tuple(columns), *map(tuple, rows)])
-    layout = Layout(cells, screen.width, spare, frozenset(prose))
+    layout = TableLayout(cells, screen.width, droppable, frozenset(wrappable))
     if title:
         print_text(title, style="table.title")
     if layout.widths is None:
-        for block in stacked(cells, screen.width):
+        for block in stack_rows(cells, screen.width):
             screen.print(Text(block), "", sep="\n", soft_wrap=True)
         return
     screen.print(_table(layout, frozenset(right)))
-    if layout.left_out:
-        print_text(LEFT_OUT.format(", ".join(layout.left_out)), style="dim")
+    if layout.omitted_columns:
+        print_text(OMITTED_COLUMNS_NOTE.format(", ".join(layout.omitted_columns)), style="dim")
     screen.print()
 
 
-def _table(layout: Layout, right: Collection[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+def _table(layout: TableLayout, right: Collection[str]) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, COLUMN_GAP - 1, 0, 0)
+    )
     for name, width in zip(layout.cells[0], layout.widths or (), strict=True):
         side: JustifyMethod = "right" if name in right else "left"
         table.add_column(Text(name), justify=side, width=width)

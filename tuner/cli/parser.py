@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 from tuner.cli.layout import reflow, wrap
 
-UNREADABLE = 2  # exit status of a command line that cannot be read
-NARROW = 72  # columns below which options are explained below their names, not beside them
+EXIT_USAGE = 2  # exit status of a command line that cannot be read
+NARROW_WIDTH = 72  # columns below which options are explained below their names, not beside them
 
 
 class Formatter(argparse.HelpFormatter):
@@ -20,7 +20,7 @@ class Formatter(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
-        self._narrow = self._width < NARROW
+        self._narrow = self._width < NARROW_WIDTH
         if self._narrow:
             self._max_help_position = 3 * self._indent_increment
 
@@ -56,4 +56,4 @@ class Parser(argparse.ArgumentParser):
         sentence = f"{self.prog}: error: {message}"
         if sys.stderr.isatty():
             sentence = wrap(sentence, shutil.get_terminal_size().columns)
-        self.exit(UNREADABLE, f"{sentence}\n")
+        self.exit(EXIT_USAGE, f"{sentence}\n")

@@ -14,32 +14,37 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.base.progress import Report
-from tuner.base.units import format_time, parse_duration, plural, readable
+from tuner.base.progress import StageCallback
+from tuner.base.units import format_time, humanize, parse_duration, plural
 from tuner.cli import argument_types, host_options
-from tuner.cli.interpreters import add_library, add_thread_level, settle_library
+from tuner.cli.interpreters import add_library_options, add_thread_level_option, resolve_library
 from tuner.cli.output import (
-    add_json,
+    add_json_option,
     console,
-    emit,
     print_cautions,
     print_command,
+    print_result,
     print_table,
     print_text,
     warn,
 )
 from tuner.cli.progress import Display
-from tuner.core.measurement import Measurements, titled
+from tuner.core.measurement import Measurements, cluster_title
 from tuner.core.path_classes import HOST
 from tuner.launch import Hosts
-from tuner.launch.interpreters import interpreter
+from tuner.launch.interpreters import find_interpreter
 from tuner.probe import multi_host, probe_spec
-from tuner.probe.driver import BUDGETS, LAUNCHES, plan_here, probe
-from tuner.probe.merge import merge
-from tuner.probe.monitor import forwarded
-from tuner.probe.probe_plan import Plan
-from tuner.runtime.nvidia import driver_loads
-from tuner.workflows.time_limit import BUSY, busy, scheduled, slowdown
+from tuner.probe.driver import DEFAULT_BUDGETS_S, DEFAULT_LAUNCHES, plan_single_host, probe
+from tuner.probe.merge import merge_files
+from tuner.probe.monitor import forward_progress
+from tuner.probe.probe_plan import ProbePlan
+from tuner.runtime.nvidia import has_driver
+from tuner.workflows.time_limit import (
+    BUSY_SLOWDOWN,
+    busy_message,
+    read_scheduling_times,
+    slowdown_between,
+)
 
 EXAMPLES = """examples:
   tuner probe --out measurements.ndjson
@@ -54,7 +59,7 @@ EXAMPLES = """examples:
 
 Every finished point is written at once. Interrupted, the same command resumes."""
 ACTIONS = ("run", "plan", "merge")
-UNABLE = (
+CANNOT_CALIBRATE = (
     "a probe with messages, or with a larger --budget: without ping-pongs nothing can be calibrated"
 )
 
@@ -64,10 +69,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=ACTIONS, help="default: run, on this computer")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="of merge: its input")
     parser.add_argument("--out", type=Path, metavar="FILE", help="NDJSON to write")
-    add_library(parser)
-    add_thread_level(parser)
+    add_library_options(parser)
+    add_thread_level_option(parser)
     parser.add_argument(
-        "--ranks", type=argument_types.positive, help="default: the cores, at least 4 (mpich: 2)"
+        "--ranks",
+        type=argument_types.positive_int,
+        help="default: the cores, at least 4 (mpich: 2)",
     )
     parser.add_argument(
         "--budget",
@@ -76,15 +83,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--sizes",
-        type=argument_types.sizes,
+        type=argument_types.size_list,
         help="of the collectives' buffers (default: 4B to 4MiB)",
     )
     parser.add_argument(
         "--launches",
-        type=argument_types.positive,
-        default=LAUNCHES,
+        type=argument_types.positive_int,
+        default=DEFAULT_LAUNCHES,
         help="how often the ranks are started on this computer; each start measures all, and two"
-        f" show only gains that hardly vary (default: {LAUNCHES}; on several hosts: 1)",
+        f" show only gains that hardly vary (default: {DEFAULT_LAUNCHES}; on several hosts: 1)",
     )
     parser.add_argument(
         "--target",
@@ -94,13 +101,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--parts",
-        type=argument_types.names,
+        type=argument_types.name_list,
         default=probe_spec.PARTS,
         help=f"what to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared"
         " and sweep)",
     )
-    host_options.arguments(parser.add_argument_group("several hosts"))
-    add_json(parser)
+    host_options.add_measurement_options(parser.add_argument_group("several hosts"))
+    add_json_option(parser)
     parser.set_defaults(run=run, resumes=True)
 
 
@@ -111,31 +118,33 @@ def run(options: argparse.Namespace) -> None:
     if options.action != "plan" and options.out is None:
         raise InputError("say where the measurements go: --out FILE")
     if options.action == "merge":
-        measurements = merge(options.files, options.out)
+        measurements = merge_files(options.files, options.out)
         _show(options, measurements)
         return
-    settle_library(options)
+    resolve_library(options)
     there = _hosts(options)
     if options.action == "plan":
-        _show_plan(options, _planned(options, there))
+        _show_plan(options, _plan(options, there))
         return
     display = Display(console(error=True))
     where = f" on {plural(len(there.names), 'host')}" if there.names else ""
     _say_beforehand(options, there, display)
     with display.stage(f"probing {options.library}{where}") as report:
-        measurements = _probed(options, there, report)
+        measurements = _probe(options, there, report)
     _show(options, measurements)
 
 
 def _hosts(options: argparse.Namespace) -> Hosts:
     """Whoever writes neither `run` nor `plan` means this computer unless hosts are given."""
-    return host_options.hosts_of(options) if options.action else host_options.given(options)
+    return (
+        host_options.resolve_hosts(options) if options.action else host_options.given_hosts(options)
+    )
 
 
-def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
+def _plan(options: argparse.Namespace, there: Hosts) -> ProbePlan:
     if there.names:
-        return multi_host.plan_cluster(host_options.request_of(options, there))
-    return plan_here(
+        return multi_host.plan_cluster(host_options.build_request(options, there))
+    return plan_single_host(
         options.library,
         options.ranks,
         options.sizes,
@@ -147,16 +156,16 @@ def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
     )
 
 
-def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measurements:
-    python = interpreter(options.library, options.python)
+def _probe(options: argparse.Namespace, there: Hosts, report: StageCallback) -> Measurements:
+    python = find_interpreter(options.library, options.python)
     if there.names:
         return multi_host.probe_cluster(
             options.out,
-            host_options.request_of(options, there),
-            host_options.launcher_of(options, python),
+            host_options.build_request(options, there),
+            host_options.find_launcher(options, python),
             name=options.name,
             budget=_budget(options, there),
-            on_progress=forwarded(report),
+            on_progress=forward_progress(report),
         )
     if options.launch is not None:
         raise InputError("--launch needs to know the hosts: give --hosts or --hostfile too")
@@ -167,36 +176,36 @@ def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measur
         ranks=options.ranks,
         budget=options.budget,
         sizes=options.sizes,
-        target=options.target,
+        ci_half_width=options.target,
         launches=options.launches,
         parts=options.parts,
         thread_level=options.thread_level,
-        on_progress=forwarded(report),
+        on_progress=forward_progress(report),
     )
 
 
 def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display) -> None:
     """Say what an earlier run left, and that other programs keep this computer busy."""
-    plan = _planned(options, there)
-    if not there.names and not driver_loads():
+    plan = _plan(options, there)
+    if not there.names and not has_driver():
         plan = _of_host_memory(plan)
     earlier = str(multi_host.earlier_run(options.out, plan))
     if earlier:
         display.note(earlier)
-    if (slow := slowdown(scheduled())) >= BUSY:
-        display.note(busy(slow))
+    if (slow := slowdown_between(read_scheduling_times())) >= BUSY_SLOWDOWN:
+        display.note(busy_message(slow))
 
 
 def _budget(options: argparse.Namespace, there: Hosts) -> float:
-    usual = multi_host.BUDGET if there.names else BUDGETS[options.library]
+    usual = multi_host.DEFAULT_BUDGET_S if there.names else DEFAULT_BUDGETS_S[options.library]
     return float(usual if options.budget is None else options.budget)
 
 
-def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
+def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
     fingerprint = plan.fingerprint  # the file's, whatever of the plan there is here
-    if not plan.hosts and not driver_loads():
+    if not plan.hosts and not has_driver():
         plan = _without_gpus(plan)
-    seconds = _budget(options, Hosts(plan.hosts)) / plan.weight
+    seconds = _budget(options, Hosts(plan.hosts)) / plan.total_weight
     rows: list[dict[str, Any]] = [
         {
             "point": str(point),
@@ -214,16 +223,16 @@ def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
         "hosts": list(plan.hosts),
         "ppn": plan.ppn or plan.ranks,
         "launches": launches,
-        "seconds": round(plan.weight * seconds, 1),
+        "seconds": round(plan.total_weight * seconds, 1),
         "repetitions": plan.fewest,
         "fingerprint": fingerprint,
         "points": rows,
     }
 
-    emit(options, record, lambda: _print_plan(record, options.parts != probe_spec.PARTS))
+    print_result(options, record, lambda: _print_plan(record, options.parts != probe_spec.PARTS))
 
 
-def _without_gpus(plan: Plan) -> Plan:
+def _without_gpus(plan: ProbePlan) -> ProbePlan:
     """What is left of it on this computer, said beside the plan; raises InputError for nothing."""
     own = _of_host_memory(plan)
     if not own.points:
@@ -236,7 +245,7 @@ def _without_gpus(plan: Plan) -> Plan:
     return own
 
 
-def _of_host_memory(plan: Plan) -> Plan:
+def _of_host_memory(plan: ProbePlan) -> ProbePlan:
     return replace(plan, points=tuple(q for q in plan.points if q.memory == HOST))
 
 
@@ -267,7 +276,7 @@ def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 
     rows = [
         (
             str(number),
-            readable(row["point"]),
+            humanize(row["point"]),
             str(row["arms"]),
             row["first_host"],
             f"group {row['at_once']}" if row["at_once"] else "",
@@ -280,20 +289,20 @@ def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 
         columns,
         rows,
         right=("", "arms", "time"),
-        spare=("at once with", ""),
-        prose=("what", "first host"),
+        droppable=("at once with", ""),
+        wrappable=("what", "first host"),
     )
 
 
 def _show(options: argparse.Namespace, measurements: Measurements) -> None:
-    record = summary(measurements) | {"out": str(options.out)}
+    record = summarise_probe(measurements) | {"out": str(options.out)}
     known = f" --topology {options.topology}" if options.topology else ""
     calibrating = f"tuner calibrate {options.out}{known} --out calibration.json"
     able = any(one.kind == "pingpong" for one in measurements.series)
-    emit(options, record, lambda: _print(record, calibrating if able else UNABLE))
+    print_result(options, record, lambda: _print(record, calibrating if able else CANNOT_CALIBRATE))
 
 
-def summary(measurements: Measurements) -> dict[str, Any]:
+def summarise_probe(measurements: Measurements) -> dict[str, Any]:
     """What a probe yielded, in numbers."""
     kinds = [series.kind for series in measurements.series]
     return {
@@ -308,12 +317,12 @@ def summary(measurements: Measurements) -> dict[str, Any]:
 
 
 def _print(record: Mapping[str, Any], calibrating: str) -> None:
-    where = titled(record["cluster"], record["hosts"])
+    where = cluster_title(record["cluster"], record["hosts"])
     print_text(f"{record['library']} on {where}: {record['samples']} samples")
     for line in record["excluded"]:
-        print_text(f"left out: {readable(line)}")
-    print_cautions(map(readable, record["notes"]))
-    if calibrating == UNABLE:
-        print_text(f"next: {UNABLE}")
+        print_text(f"left out: {humanize(line)}")
+    print_cautions(map(humanize, record["notes"]))
+    if calibrating == CANNOT_CALIBRATE:
+        print_text(f"next: {CANNOT_CALIBRATE}")
     else:
         print_command("next:", calibrating)

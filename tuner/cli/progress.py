@@ -16,16 +16,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tuner.base.progress import Report
-from tuner.base.units import readable
-from tuner.cli.layout import columns_of, shortened, wrap
+from tuner.base.progress import StageCallback
+from tuner.base.units import humanize
+from tuner.cli.layout import display_width, shorten, wrap
 
-REDRAWN = 2  # times per second; more would steal time from the ranks being measured
-LINE_EVERY = 5.0  # seconds between lines where no bar can be redrawn
-BAR = 16  # columns of text
+REFRESHES_PER_S = 2  # times per second; more would steal time from the ranks being measured
+LINE_INTERVAL_S = 5.0  # seconds between lines where no bar can be redrawn
+BAR_WIDTH = 16  # columns of text
 
 
-def clock(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """`2:05`."""
     whole = max(0, round(seconds))
     return f"{whole // 60}:{whole % 60:02d}"
@@ -36,7 +36,7 @@ class Display:
     """Stages one after the other; `later` is how long the stages after the present one take."""
 
     console: Console
-    later: float = 0.0
+    remaining_after: float = 0.0
     _begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -45,54 +45,58 @@ class Display:
         return time.monotonic() - self._begun
 
     @contextmanager
-    def stage(self, title: str, expected: float = 0.0) -> Iterator[Report]:
+    def stage(self, title: str, expected: float = 0.0) -> Iterator[StageCallback]:
         """Announce a stage, show what it reports, and say how long it took.
 
         expected    seconds it will take, counted off `later` (which includes it)
         """
-        self.later = max(0.0, self.later - expected)
+        self.remaining_after = max(0.0, self.remaining_after - expected)
         begun = time.monotonic()
         if self.console.is_terminal:
             with self._bar(title, expected) as report:
                 yield report
         else:
             self.note(f"{title} ...{self._whole(expected)}")
-            yield self.lines(title)
-        took = clock(time.monotonic() - begun)
+            yield self.line_report(title)
+        took = format_clock(time.monotonic() - begun)
         done = Text(wrap(f"done  {title}  ({took})", self.console.width))
         done.stylize("green", 0, len("done"))
         self.console.print(done, soft_wrap=True)
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        self.console.print(Text(wrap(readable(text), self.console.width)), soft_wrap=True)
+        self.console.print(Text(wrap(humanize(text), self.console.width)), soft_wrap=True)
 
     def _left(self, left: float | None) -> str:
         """Of this stage, and of everything where there is more to come."""
         if left is None:
             return "just begun"
-        return f"{clock(left)} left{self._whole(left) if self.later else ''}"
+        return f"{format_clock(left)} left{self._whole(left) if self.remaining_after else ''}"
 
     def _whole(self, left: float) -> str:
-        return f" ({clock(self.later + left)} left in all)" if self.later + left >= 1 else ""
+        return (
+            f" ({format_clock(self.remaining_after + left)} left in all)"
+            if self.remaining_after + left >= 1
+            else ""
+        )
 
     @contextmanager
-    def _bar(self, title: str, expected: float) -> Iterator[Report]:
+    def _bar(self, title: str, expected: float) -> Iterator[StageCallback]:
         line = _Line(title, left=self._left(expected) if expected else "")
 
         def report(fraction: float, left: float | None, text: str) -> None:
-            line.fraction, line.left, line.text = fraction, self._left(left), readable(text)
+            line.fraction, line.left, line.text = fraction, self._left(left), humanize(text)
 
-        with Live(line, console=self.console, transient=True, refresh_per_second=REDRAWN):
+        with Live(line, console=self.console, transient=True, refresh_per_second=REFRESHES_PER_S):
             yield report
 
-    def lines(self, title: str) -> Report:
+    def line_report(self, title: str) -> StageCallback:
         """Of what need not be announced: nothing is said while it is quick."""
         last = time.monotonic()
 
         def report(fraction: float, left: float | None, text: str) -> None:
             nonlocal last
-            if time.monotonic() - last >= LINE_EVERY:
+            if time.monotonic() - last >= LINE_INTERVAL_S:
                 last = time.monotonic()
                 self.note(f"  {title}: {fraction:4.0%}, {self._left(left)}  {text}")
 
@@ -113,14 +117,14 @@ class _Line:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         done = f"{self.fraction:.0%}".replace("%", " %")
         times = f"{done:>5}  {self.left}"
-        if columns_of(f"{self.title} {times}") > options.max_width:
+        if display_width(f"{self.title} {times}") > options.max_width:
             times = times.partition(" (")[0]
-        title = shortened(self.title, options.max_width - columns_of(times) - 1)
-        room = options.max_width - columns_of(title) - columns_of(times) - 1
+        title = shorten(self.title, options.max_width - display_width(times) - 1)
+        room = options.max_width - display_width(title) - display_width(times) - 1
         cells: list[Text | ProgressBar] = [Text(title), Text(times)]
-        if room > BAR:
-            cells.insert(1, ProgressBar(1.0, min(1.0, self.fraction), width=BAR))
-            cells.append(Text(shortened(self.text, room - BAR - 3), "dim"))
+        if room > BAR_WIDTH:
+            cells.insert(1, ProgressBar(1.0, min(1.0, self.fraction), width=BAR_WIDTH))
+            cells.append(Text(shorten(self.text, room - BAR_WIDTH - 3), "dim"))
         line = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
         line.add_row(*cells)
         yield line

@@ -6,30 +6,32 @@ import argparse
 from pathlib import Path
 
 from tuner.base.errors import InputError
-from tuner.cli.output import add_json, emit, print_text
+from tuner.cli.output import add_json_option, print_result, print_text
 from tuner.core.table import read_table, table_record
-from tuner.formats.check_names import require_known
+from tuner.formats.check_names import require_known_algorithms
 from tuner.runtime import service_client
-from tuner.runtime.table_source import request_for
+from tuner.runtime.table_source import resolve_request
 
-SERVICE = "http://127.0.0.1:8765"
+DEFAULT_SERVICE = "http://127.0.0.1:8765"
 EXAMPLES = f"""examples:
   tuner publish tuner-out/openmpi/table.json
   tuner publish table.json --service https://tuner.example.org  # token: TUNER_TOKEN
 
 The version before it stays: take this one back with
-  curl -X POST {SERVICE}/v1/publications/rollback -H 'Content-Type: application/json' \\
+  curl -X POST {DEFAULT_SERVICE}/v1/publications/rollback -H 'Content-Type: application/json' \\
       -d '{{"cluster": "NAME", "library": "openmpi 5.0.11"}}'"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("table", type=Path, help="table written by `tuner tune`")
-    parser.add_argument("--service", default=SERVICE, metavar="URL", help=f"(default: {SERVICE})")
+    parser.add_argument(
+        "--service", default=DEFAULT_SERVICE, metavar="URL", help=f"(default: {DEFAULT_SERVICE})"
+    )
     parser.add_argument(
         "--draft", action="store_true", help="store the version, leave programs with what they have"
     )
-    add_json(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -37,13 +39,13 @@ def run(options: argparse.Namespace) -> None:
     """Store the table, then publish its version; either may be repeated without harm."""
     table = read_table(options.table)
     try:
-        require_known(table)
+        require_known_algorithms(table)
     except InputError as reason:
         raise InputError(f"{options.table}: {reason}") from None
-    request = request_for(table.library, service=options.service)
-    stored = service_client.post(request, "/v1/tables", table_record(table))
+    request = resolve_request(table.library, service=options.service)
+    stored = service_client.post_record(request, "/v1/tables", table_record(table))
     if not options.draft:
-        service_client.post(request, "/v1/publications", {"version": stored["version"]})
+        service_client.post_record(request, "/v1/publications", {"version": stored["version"]})
     record = {
         "version": stored["version"],
         "cluster": table.cluster.name,
@@ -51,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
         "published": not options.draft,
     }
     what = "stored" if options.draft else "published"
-    emit(
+    print_result(
         options,
         record,
         lambda: print_text(

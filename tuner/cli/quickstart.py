@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner import mpi_libraries
-from tuner.base.atomic_io import require_folder, write_atomically
+from tuner.base.atomic_io import require_writable_dir, write_atomically
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.units import parse_duration
 from tuner.cli import argument_types
-from tuner.cli.interpreters import add_thread_level
-from tuner.cli.output import add_json, console
-from tuner.cli.progress import Display, clock
+from tuner.cli.interpreters import add_thread_level_option
+from tuner.cli.output import add_json_option, console
+from tuner.cli.progress import Display, format_clock
 from tuner.cli.quickstart_summary import print_results
 from tuner.core.calibration import read_calibration
 from tuner.db import (
@@ -25,16 +25,16 @@ from tuner.db import (
     store_calibration,
     store_heldout,
     store_measurements,
-    store_proofs,
     store_table,
+    store_validations,
     transaction,
 )
 from tuner.diagnosis import diagnose
-from tuner.launch import Launcher, installation_of
-from tuner.launch.interpreters import interpreter
+from tuner.launch import Launcher, inspect_interpreter
+from tuner.launch.interpreters import find_interpreter
 from tuner.report import LibraryResult, render_page, summarise
-from tuner.workflows.checkpoint import RECORD, Stages
-from tuner.workflows.quickstart import LibraryLoop
+from tuner.workflows.checkpoint import CHECKPOINT_FILE, StageCheckpoint
+from tuner.workflows.quickstart import LibraryPipeline
 
 EXAMPLES = """examples:
   tuner quickstart
@@ -45,25 +45,30 @@ EXAMPLES = """examples:
 Interrupted, the same command without --fresh resumes. Afterwards open tuner-out/report.html."""
 
 REPORT_SECONDS = 4.0  # writing the database and the plots, for the estimate
-BUDGET = 85.0  # seconds of probing Open MPI: with everything else well under six minutes
-SMALLER = 3.0  # MPICH has fewer algorithms, and comparing has fewer points, by this factor
+DEFAULT_BUDGET_S = 85.0  # seconds of probing Open MPI: with everything else well under six minutes
+MPICH_BUDGET_DIVISOR = (
+    3.0  # MPICH has fewer algorithms, and comparing has fewer points, by this factor
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--out", type=Path, default=Path("tuner-out"), metavar="DIRECTORY")
     parser.add_argument(
-        "--ranks", type=argument_types.positive, help="default: the cores, at least 4 (mpich: 2)"
+        "--ranks",
+        type=argument_types.positive_int,
+        help="default: the cores, at least 4 (mpich: 2)",
     )
     parser.add_argument(
         "--budget",
         type=parse_duration,
-        default=BUDGET,
-        help=f"time to probe Open MPI (default: {BUDGET:.0f}s), and a third of it MPICH; all else"
+        default=DEFAULT_BUDGET_S,
+        help=f"time to probe Open MPI (default: {DEFAULT_BUDGET_S:.0f}s), and a third of"
+        " it MPICH; all else"
         " takes two to three minutes, whatever the budget",
     )
     parser.add_argument(
-        "--sizes", type=argument_types.sizes, help="such as 1KiB,64KiB (default: 4B to 4MiB)"
+        "--sizes", type=argument_types.size_list, help="such as 1KiB,64KiB (default: 4B to 4MiB)"
     )
     parser.add_argument(
         "--libraries",
@@ -83,9 +88,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PYTHON",
         help="interpreter of the environment with MPICH (default: .venv-mpich/bin/python)",
     )
-    add_thread_level(parser)
+    add_thread_level_option(parser)
     parser.add_argument("--fresh", action="store_true", help="measure again, keep nothing")
-    add_json(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run, resumes=True)
 
 
@@ -93,18 +98,21 @@ def run(options: argparse.Namespace) -> None:
     """Run the loop for each library, store, report."""
     if options.ranks == 1:
         raise InputError("one rank has nobody to talk to: --ranks is at least 2")
-    require_folder(options.out)
+    require_writable_dir(options.out)
     display = Display(console(error=True))
     pythons = _pythons(options, display)
     if options.fresh:
         _remove(options.out)
-    stages = Stages(options.out)
-    loops = _loops(options, pythons, stages, display)
-    display.later = sum(loop.expected for loop in loops) + REPORT_SECONDS
-    display.note(f"about {clock(display.later)} for {' and '.join(loop.title for loop in loops)}")
+    stages = StageCheckpoint(options.out)
+    loops = _pipelines(options, pythons, stages, display)
+    display.remaining_after = sum(loop.expected_seconds for loop in loops) + REPORT_SECONDS
+    display.note(
+        f"about {format_clock(display.remaining_after)} for"
+        f" {' and '.join(loop.title for loop in loops)}"
+    )
     for loop in loops:
-        loop.propose()
-    results = [loop.conclude() for loop in loops]
+        loop.make_accepted_table()
+    results = [loop.compare_and_validate() for loop in loops]
     with display.stage("writing database and report", REPORT_SECONDS):
         for loop, result in zip(loops, results, strict=True):
             _store(stages, loop, result)
@@ -121,7 +129,7 @@ def _remove(out: Path) -> None:
     """Delete an earlier result, recognised by its record; never any other directory."""
     if not out.exists():
         return
-    if not (out / RECORD).is_file():
+    if not (out / CHECKPOINT_FILE).is_file():
         raise InputError(f"{out} was not made by `tuner quickstart`: choose another --out")
     shutil.rmtree(out)
 
@@ -131,47 +139,47 @@ def _pythons(options: argparse.Namespace, display: Display) -> dict[str, Path]:
     if options.libraries is not None:
         named = {name: _python_of(name, options) for name in _libraries(options.libraries)}
         for name in named:
-            mpi_libraries.require_unset(mpi_libraries.named(name).DECIDING)
+            mpi_libraries.require_no_override(mpi_libraries.library_module(name).OVERRIDING_PATTERN)
         for name, python in named.items():
-            _require_able(python, display)
+            _check_installation(python, display)
             Launcher.find(name, python)
         return named
-    own = interpreter("", options.python)
-    _require_able(own, display)
-    found = {installation_of(own).base: own}
+    own = find_interpreter("", options.python)
+    _check_installation(own, display)
+    found = {inspect_interpreter(own).base: own}
     beside = _mpich_beside(options, display)
     if "mpich" not in found and beside is not None:
-        _require_able(beside, display)
+        _check_installation(beside, display)
         found["mpich"] = beside
     return found
 
 
 def _libraries(text: str) -> list[str]:
     wanted = text.split(",")
-    unknown = sorted(set(wanted) - set(mpi_libraries.LIBRARIES))
+    unknown = sorted(set(wanted) - set(mpi_libraries.LIBRARY_MODULES))
     if unknown:
-        known = ", ".join(mpi_libraries.LIBRARIES)
+        known = ", ".join(mpi_libraries.LIBRARY_MODULES)
         raise InputError(f"there is no library {unknown[0]!r}; known: {known}")
     return wanted
 
 
 def _python_of(name: str, options: argparse.Namespace) -> Path:
     given = options.mpich_python if name == "mpich" else None
-    return interpreter(name, given or options.python)
+    return find_interpreter(name, given or options.python)
 
 
 def _mpich_beside(options: argparse.Namespace, display: Display) -> Path | None:
     """Return the interpreter of MPICH that is tuned beside the own one; None without any."""
     if options.mpich_python is None and options.python is not None:
         return None
-    python = interpreter("mpich", options.mpich_python)
+    python = find_interpreter("mpich", options.mpich_python)
     if options.mpich_python is None and not python.exists():
         display.note("MPICH is left out: it has no environment; `make venv` makes one")
         return None
     return python
 
 
-def _require_able(python: Path, display: Display) -> None:
+def _check_installation(python: Path, display: Display) -> None:
     """Say what is wrong with the MPI of an interpreter; raises ProbeError for what is fatal."""
     for problem in diagnose(python).problems:
         if problem.fatal:
@@ -179,12 +187,15 @@ def _require_able(python: Path, display: Display) -> None:
         display.note(str(problem))
 
 
-def _loops(
-    options: argparse.Namespace, pythons: Mapping[str, Path], stages: Stages, display: Display
-) -> list[LibraryLoop]:
-    budgets = {"openmpi": options.budget, "mpich": options.budget / SMALLER}
+def _pipelines(
+    options: argparse.Namespace,
+    pythons: Mapping[str, Path],
+    stages: StageCheckpoint,
+    display: Display,
+) -> list[LibraryPipeline]:
+    budgets = {"openmpi": options.budget, "mpich": options.budget / MPICH_BUDGET_DIVISOR}
     return [
-        LibraryLoop(
+        LibraryPipeline(
             name,
             python,
             stages,
@@ -198,7 +209,7 @@ def _loops(
     ]
 
 
-def _store(stages: Stages, loop: LibraryLoop, result: LibraryResult) -> None:
+def _store(stages: StageCheckpoint, loop: LibraryPipeline, result: LibraryResult) -> None:
     """Publish the table in the database, as a new version unless an equal one is in it."""
     database = stages.out / "tuner.sqlite"
 
@@ -206,16 +217,16 @@ def _store(stages: Stages, loop: LibraryLoop, result: LibraryResult) -> None:
         engine = open_database(f"sqlite:///{database}")
         with transaction(engine) as session:
             probe = store_measurements(session, result.measurements).id
-            calibration = read_calibration(loop.file("calibration.json"))
+            calibration = read_calibration(loop.path_of("calibration.json"))
             fitted = store_calibration(session, calibration, probe).id
             version = store_table(session, result.table, probe, fitted).id
             publish(session, version, "tuner quickstart")
-            store_proofs(session, version, result.proofs)
+            store_validations(session, version, result.validations)
             store_heldout(session, version, result.heldout)
         engine.dispose()
 
     inputs: Sequence[Path] = [
-        loop.file(name)
+        loop.path_of(name)
         for name in (
             "measurements.ndjson",
             "calibration.json",

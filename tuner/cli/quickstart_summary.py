@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.base.units import readable
+from tuner.base.units import humanize
 from tuner.cli.comparisons import print_comparison
 from tuner.cli.output import print_cautions, print_command, print_text
 from tuner.report import LibraryResult
-from tuner.report.summary import confirmation
+from tuner.report.summary import describe_confirmed_rules
 from tuner.workflows.following import TUNING_FILES, command_line
 
-FILES = (
+REPORT_FILES = (
     ("report.html", "plots and tables, open it in a browser"),
     ("report.json", "the same for programs"),
     ("tuner.sqlite", "database with measurements, calibrations and table versions"),
@@ -34,18 +34,18 @@ def _print_outcome(figures: Mapping[str, Any]) -> None:
     """Cautions are seen first; without any the gain is."""
     print_cautions(figures["cautions"])
     for rule in figures["rules_unconfirmed"]:
-        print_text(f"  not confirmed: {rule['rule']}: {readable(rule['reason'])}")
-    print_text(confirmation(figures))
+        print_text(f"  not confirmed: {rule['rule']}: {humanize(rule['reason'])}")
+    print_text(describe_confirmed_rules(figures))
     print_text(figures["result"], style="" if figures["cautions"] else "bold")
 
 
 def _print_files(out: Path, results: Sequence[LibraryResult]) -> None:
     print_text("")
-    for name, meaning in FILES:
+    for name, meaning in REPORT_FILES:
         print_text(f"{out / name}  {meaning}")
     for result in results:
         file = out / result.name / TUNING_FILES[result.name]
         if all(rule.choice.is_default for rule in result.table.rules):
             print_text(f"{file}  changes nothing, so no program needs it")
         else:
-            print_command(f"{file}  use it:", f"{command_line(result.use)} ...")
+            print_command(f"{file}  use it:", f"{command_line(result.launch_settings)} ...")

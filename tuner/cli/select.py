@@ -13,30 +13,30 @@ from tuner.base.units import (
     format_exact_size,
     format_size,
     format_time,
+    humanize,
     parse_size,
     plural,
-    readable,
 )
 from tuner.cli import argument_types
-from tuner.cli.output import add_json, emit, print_cautions, print_table, print_text
+from tuner.cli.output import add_json_option, print_cautions, print_result, print_table, print_text
 from tuner.core.collective import Collective
-from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
+from tuner.core.path_classes import BLOCK, PLACEMENTS
 from tuner.core.table import (
     LEARNED,
     MEASURED,
-    NOTHING,
+    NO_EVIDENCE,
     SIMULATED,
-    Choice,
-    Key,
+    AlgorithmConfig,
     Rule,
+    RuleKey,
     TuningTable,
     read_table,
     rule_record,
 )
-from tuner.select.dataset import NOISE, Point
-from tuner.select.evaluate import blind
-from tuner.select.lookup import lookup
-from tuner.select.persistence import read_trained
+from tuner.select.dataset import MIN_GAIN, CallPoint
+from tuner.select.evaluate import no_simulation
+from tuner.select.lookup import lookup_rule
+from tuner.select.persistence import read_selector
 from tuner.topology import CUDA, HOST
 
 EXAMPLES = """examples:
@@ -49,10 +49,10 @@ EXAMPLES = """examples:
 Two of --p, --nodes and --ppn tell the third; --p alone means ranks on one node."""
 
 
-UNMEASURED = {
+UNMEASURED_NOTES = {
     LEARNED: "not measured: the choice is learned from other calls.",
     SIMULATED: "not measured: the choice rests on simulated times alone.",
-    NOTHING: "not measured: nothing is known of such calls, so the library decides.",
+    NO_EVIDENCE: "not measured: nothing is known of such calls, so the library decides.",
 }
 
 
@@ -64,26 +64,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collective", type=argument_types.collective, required=True)
     parser.add_argument(
         "--p",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         help="ranks of the communicator (default: --nodes times --ppn)",
     )
     parser.add_argument(
         "--nodes",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         metavar="N",
         help="number of nodes, each with the same number of ranks (default: --p divided by --ppn;"
         " without --ppn 1)",
     )
     parser.add_argument(
         "--ppn",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         metavar="N",
         help="ranks per node (default: --p divided by --nodes)",
     )
     parser.add_argument(
         "--placement",
         choices=PLACEMENTS,
-        default=CONSECUTIVE,
+        default=BLOCK,
         help="how they lie there: as many that follow one another on each (default), or cyclic,"
         " dealt to the nodes one by one",
     )
@@ -103,35 +103,37 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GROUP",
         help="of a trained selector: the cluster and library that this one is like",
     )
-    add_json(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Look the call up."""
-    nodes, ppn = shape_of(options.p, options.nodes, options.ppn)
+    nodes, ppn = resolve_shape(options.p, options.nodes, options.ppn)
     if options.table.is_dir():
-        if options.placement != CONSECUTIVE:
+        if options.placement != BLOCK:
             raise InputError("a selector knows consecutive ranks alone: leave --placement out")
-        point = Point(
+        point = CallPoint(
             options.collective, nodes, ppn, options.memory, options.size, options.placement
         )
-        return _ask(options, point)
+        return _query_selector(options, point)
     if options.like:
         raise InputError(
             f"--like is for a trained selector; {options.table} is a table of one cluster: leave it"
             " out"
         )
-    key = Key(options.collective, nodes, ppn, options.memory, options.operators, options.placement)
+    key = RuleKey(
+        options.collective, nodes, ppn, options.memory, options.operators, options.placement
+    )
     table = read_table(options.table)
     try:
-        rule = lookup(table, key, options.size)
+        rule = lookup_rule(table, key, options.size)
     except InputError as reason:
-        raise InputError(f"{reason}{_instead(table, key, options.placement)}") from None
-    return emit(options, rule_record(rule), lambda: _print(rule))
+        raise InputError(f"{reason}{_alternative_hint(table, key, options.placement)}") from None
+    return print_result(options, rule_record(rule), lambda: _print(rule))
 
 
-def shape_of(p: int | None, nodes: int | None, ppn: int | None) -> tuple[int, int]:
+def resolve_shape(p: int | None, nodes: int | None, ppn: int | None) -> tuple[int, int]:
     """Return the number of nodes and of ranks per node, which two of the three tell.
 
     Raises InputError where they are not enough, or contradict each other.
@@ -161,7 +163,7 @@ def shape_of(p: int | None, nodes: int | None, ppn: int | None) -> tuple[int, in
     return p // ppn, ppn
 
 
-def _instead(table: TuningTable, key: Key, placement: str) -> str:
+def _alternative_hint(table: TuningTable, key: RuleKey, placement: str) -> str:
     """How to ask for as many ranks where the table has them on other numbers of nodes, or for
     operators that commute.
     """
@@ -179,33 +181,33 @@ def _instead(table: TuningTable, key: Key, placement: str) -> str:
     return ""
 
 
-def _ask(options: argparse.Namespace, point: Point) -> None:
+def _query_selector(options: argparse.Namespace, point: CallPoint) -> None:
     """A trained selector, which looks for the least regret and for a gain that is sure."""
-    selector = read_trained(options.table)[0].selector(blind, options.like)
+    selector = read_selector(options.table)[0].train_selector(no_simulation, options.like)
     known = selector.candidates(point)
-    believed = {str(choice): selector.seconds(point, choice) for choice in known}
+    believed = {str(choice): selector.predict_seconds(point, choice) for choice in known}
     record = {
         "choice": str(selector.choose(point)),
-        "sure": str(selector.choose_surely(point)),
+        "sure": str(selector.choose_significant(point)),
         "seconds": {name: list(told) for name, told in believed.items()},
     }
-    emit(options, record, lambda: _print_asked(record, point))
+    print_result(options, record, lambda: _print_asked(record, point))
 
 
-def _print_asked(record: dict[str, Any], point: Point) -> None:
+def _print_asked(record: dict[str, Any], point: CallPoint) -> None:
     if not record["seconds"]:
         print_text("the library decides: nothing that was learned speaks for such a call")
         return
-    print_text(f"{readable(record['choice'])} (least regret expected)")
-    sure = "nothing" if record["sure"] == str(Choice()) else readable(record["sure"])
+    print_text(f"{humanize(record['choice'])} (least regret expected)")
+    sure = "nothing" if record["sure"] == str(AlgorithmConfig()) else humanize(record["sure"])
     print_text(f"surely faster than the default: {sure}")
-    if Collective(point.collective).reduces:
+    if Collective(point.collective).is_reduction:
         print_text("of operators nothing was learned: take it for those that commute")
     print_text("")
     told = sorted(record["seconds"].items(), key=lambda told: told[1])
     rows = [
         (
-            readable(name),
+            humanize(name),
             format_time(seconds),
             f"{format_time(low)} .. {format_time(high)}",
             "chosen" if name == record["choice"] else "",
@@ -217,8 +219,8 @@ def _print_asked(record: dict[str, Any], point: Point) -> None:
         ("algorithm", "expected", "95 %", ""),
         rows,
         right=("expected",),
-        spare=("95 %",),
-        prose=("algorithm",),
+        droppable=("95 %",),
+        wrappable=("algorithm",),
     )
     if record["choice"] != told[0][0]:
         print_text(_why_another(record["choice"]))
@@ -226,22 +228,23 @@ def _print_asked(record: dict[str, Any], point: Point) -> None:
 
 def _why_another(chosen: str) -> str:
     """Than the one whose expected time is the shortest."""
-    if chosen == str(Choice()):
+    if chosen == str(AlgorithmConfig()):
         return (
             "the default stays unless another is expected to be faster by more than"
-            f" {NOISE:.0%}, by more still where not all shapes around have it; and wherever guesses"
+            f" {MIN_GAIN:.0%}, by more still where not all shapes around have it; and"
+            " wherever guesses"
             " at the measured node counts lost to it"
         )
     return (
         "what won at the nearest measured call stays unless another is expected to be faster by"
-        f" more than {NOISE:.0%}; by more still where not all shapes around have it"
+        f" more than {MIN_GAIN:.0%}; by more still where not all shapes around have it"
     )
 
 
 def _print(rule: Rule) -> None:
     if rule.evidence.basis != MEASURED:
-        print_cautions([UNMEASURED[rule.evidence.basis]])
-    print_text(readable(str(rule.choice)))
+        print_cautions([UNMEASURED_NOTES[rule.evidence.basis]])
+    print_text(humanize(str(rule.choice)))
     end = "up" if rule.hi == math.inf else f"to below {format_exact_size(rule.hi)}"
     print_text(f"from {format_exact_size(rule.lo)} {end}; evidence: {rule.evidence.basis}")
     evidence = rule.evidence  # whose times may be missing

@@ -8,17 +8,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import parse_size
 from tuner.cli import argument_types
-from tuner.cli.database import add_database, add_retention, retention_of
+from tuner.cli.database import add_database_option, add_retention_options, retention_of
 from tuner.cli.output import print_text
-from tuner.launch.interpreters import interpreter
+from tuner.launch.interpreters import find_interpreter
 
 if TYPE_CHECKING:
     from tuner.api.settings import Settings
 
-EXTRA = ("fastapi", "pydantic", "prometheus_client", "sse_starlette", "starlette", "uvicorn")
+SERVICE_PACKAGES = (
+    "fastapi",
+    "pydantic",
+    "prometheus_client",
+    "sse_starlette",
+    "starlette",
+    "uvicorn",
+)
 EXAMPLES = """examples:
   tuner serve
   tuner serve --db sqlite:////srv/tuner.db --port 9000
@@ -37,10 +44,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8765, help="0: any free one (default: 8765)")
-    add_database(parser)
+    add_database_option(parser)
     parser.add_argument(
         "--processes",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         default=1,
         metavar="N",
         help="that answer (default: 1)",
@@ -50,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     jobs.add_argument("--jobs-only", action="store_true", help="answer no requests")
     _add_access(parser)
     _add_limits(parser)
-    add_retention(parser)
+    add_retention_options(parser)
     parser.add_argument(
         "--mpich-python",
         type=Path,
@@ -65,7 +72,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--require-tokens", action="store_true", help="also on loopback")
     parser.add_argument(
         "--proxy-headers",
-        type=networks,
+        type=parse_networks,
         default=(),
         metavar="PROXIES",
         help="addresses and networks of the proxies in front, a comma list: their X-Forwarded-For"
@@ -87,7 +94,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--queued-jobs",
-        type=argument_types.count,
+        type=argument_types.non_negative_int,
         metavar="N",
         help="queued jobs per token, or per address without one; 0: no limit (default: 100)",
     )
@@ -99,16 +106,16 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def networks(text: str) -> tuple[str, ...]:
+def parse_networks(text: str) -> tuple[str, ...]:
     """Return the addresses and networks of a comma list; raises InputError for anything else."""
-    listed = argument_types.names(text)
+    listed = argument_types.name_list(text)
     for each in listed:
         try:
             ipaddress.ip_network(each)
         except ValueError:
             raise InputError(
                 f"expected an address or network such as 127.0.0.1 or 10.1.0.0/16, got"
-                f" {quoted(each)}"
+                f" {shortened_repr(each)}"
             ) from None
     return listed
 
@@ -117,7 +124,7 @@ def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
     if not 0 <= options.port < 1 << 16:
         raise InputError("--port is a number from 0 to 65535")
-    for name in EXTRA:
+    for name in SERVICE_PACKAGES:
         if find_spec(name) is None:
             raise InputError(
                 f"the service needs {name}: pip install '.[service]' where tuner was unpacked"
@@ -134,7 +141,7 @@ def run(options: argparse.Namespace) -> None:
 def _settings(options: argparse.Namespace) -> Settings:
     from tuner.api import settings
 
-    mpich = interpreter("mpich", options.mpich_python)
+    mpich = find_interpreter("mpich", options.mpich_python)
     queued = options.queued_jobs
     return settings.Settings(
         database=options.db,
@@ -144,8 +151,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         runs_jobs=not options.no_jobs,
         require_tokens=options.require_tokens,
         rate_limit=options.rate_limit,
-        queued_jobs=settings.QUEUED_JOBS if queued is None else queued,
-        measurements_limit=options.upload_limit or settings.MEASUREMENTS_LIMIT,
+        max_queued_jobs=settings.MAX_QUEUED_JOBS if queued is None else queued,
+        measurements_limit=options.upload_limit or settings.MEASUREMENTS_LIMIT_BYTES,
         trusted_proxies=options.proxy_headers,
         access_log=options.access_log,
         retention=retention_of(options),

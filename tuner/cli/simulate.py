@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.algorithms import names, offered, require_offered
-from tuner.base.atomic_io import require_target
-from tuner.base.errors import InputError, TooLargeError, UnpricedError
-from tuner.base.progress import timed
+from tuner.algorithms import algorithm_names, available_capabilities, check_requirements
+from tuner.base.atomic_io import require_writable_file
+from tuner.base.errors import InputError, LimitExceededError, MissingCostError
+from tuner.base.progress import with_eta
 from tuner.base.units import format_size, format_time
 from tuner.cli import argument_types
-from tuner.cli.output import add_json, console, emit, print_table, print_text, warn
+from tuner.cli.output import add_json_option, console, print_result, print_table, print_text, warn
 from tuner.cli.progress import Display
 from tuner.core.calibration import Calibration, read_calibration
 from tuner.core.schedule import Schedule
-from tuner.core.table import LIBRARY, SCHEDULE, Choice
-from tuner.machines.loader import caution, load_machine, nominal
+from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
+from tuner.machines.loader import load_machine, missing_latency_warning, missing_overhead_warning
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
-from tuner.sim.critical_paths import MEANING, PARTS, Explained, explain
+from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
 from tuner.topology import CUDA, HOST, Placement
-from tuner.whatif.study_candidates import Candidate, candidates
+from tuner.whatif.study_candidates import Candidate, list_candidates
 
 EXAMPLES = """examples:
   tuner simulate --topology flat64.yaml --collective allreduce --algorithm ring --sizes 1KiB,1MiB
@@ -43,7 +43,7 @@ The shortest topology file, one switch with 64 nodes:
   latency: 2us
   bandwidth: 12.5GB/s"""
 
-Run = tuple[float, Schedule]  # seconds
+TimedSchedule = tuple[float, Schedule]  # seconds
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,9 +62,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="a second file, of one computer: the inside of every node of the topology",
     )
     parser.add_argument("--collective", type=argument_types.collective, required=True)
-    parser.add_argument("--algorithm", type=argument_types.names, help="comma list (default: all)")
     parser.add_argument(
-        "--sizes", type=argument_types.sizes, required=True, help="such as 1KiB,1MiB"
+        "--algorithm", type=argument_types.name_list, help="comma list (default: all)"
+    )
+    parser.add_argument(
+        "--sizes", type=argument_types.size_list, required=True, help="such as 1KiB,1MiB"
     )
     _shape(parser)
     parser.add_argument(
@@ -112,19 +114,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="draw the run of one algorithm at one size, as .svg or .png",
     )
-    add_json(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def _shape(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--ppn", type=argument_types.positive, default=1, help="ranks per node (default: 1)"
+        "--ppn", type=argument_types.positive_int, default=1, help="ranks per node (default: 1)"
     )
-    parser.add_argument("--p", type=argument_types.positive, help="ranks (default: all that fit)")
+    parser.add_argument(
+        "--p", type=argument_types.positive_int, help="ranks (default: all that fit)"
+    )
     parser.add_argument("--root", type=int, default=0, help="root rank (default: 0)")
     parser.add_argument(
         "--itemsize",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         default=1,
         help="bytes of one element (default: 1)",
     )
@@ -134,25 +138,25 @@ def run(options: argparse.Namespace) -> None:
     """Print one prediction per algorithm and size."""
     if options.gantt:
         _require_one(options)
-    machine = load_machine(options.topology, node=options.node)
+    machine = load_machine(options.topology, node_topology=options.node)
     if options.calibration:
         machine = replace(machine, calibration=read_calibration(options.calibration))
-    warn(caution(machine))
-    placement = Placement.consecutive(machine.topology, options.ppn, options.p)
+    warn(missing_latency_warning(machine))
+    placement = Placement.block(machine.topology, options.ppn, options.p)
     records = list(_predictions(options, placement, machine.calibration))
     if not records:
-        raise TooLargeError("nothing is left to be simulated: ask for fewer ranks or others")
+        raise LimitExceededError("nothing is left to be simulated: ask for fewer ranks or others")
     if not options.calibration:
-        warn(nominal(machine))
-    emit(options, records, lambda: _print(machine.topology.name, records))
+        warn(missing_overhead_warning(machine))
+    print_result(options, records, lambda: _print(machine.topology.name, records))
 
 
 def _require_one(options: argparse.Namespace) -> None:
     if len(options.algorithm or ()) != 1 or len(options.sizes) != 1:
         raise InputError("--gantt draws one run: give one --algorithm and one size")
-    argument_types.require_picture(options.gantt, "--gantt")
+    argument_types.require_image_suffix(options.gantt, "--gantt")
     read = filter(None, [options.topology, options.node, options.calibration])
-    require_target(options.gantt, *read)
+    require_writable_file(options.gantt, *read)
 
 
 def _predictions(
@@ -160,10 +164,10 @@ def _predictions(
 ) -> Iterator[dict[str, Any]]:
     """Of each algorithm the fastest variant at each size, the fastest algorithm first."""
     known = _names(options, placement)
-    tell = timed(Display(console(error=True)).lines("simulating"))
+    tell = with_eta(Display(console(error=True)).line_report("simulating"))
     whole, large = len(options.sizes) * len(known), list[str]()
     for before, nbytes in enumerate(options.sizes):
-        price = _Price(options, placement, calibration, nbytes, large)
+        price = _Predictor(options, placement, calibration, nbytes, large)
         every = []
         for number, name in enumerate(known, start=before * len(known)):
             tell(number / whole, f"{name}, {format_size(nbytes)}")
@@ -179,8 +183,8 @@ def _predictions(
                 "seconds": seconds,
             }
             if options.explain or options.gantt:
-                run = explain(*price.call(schedule), options.memory)
-                record |= {"parts": dict(run.parts)} if options.explain else {}
+                run = explain(*price.simulation_arguments(schedule), options.memory)
+                record |= {"parts": dict(run.components)} if options.explain else {}
                 _draw(options.gantt, record, run)
             yield record
     if large:
@@ -190,14 +194,14 @@ def _predictions(
 def _names(options: argparse.Namespace, placement: Placement) -> Sequence[str]:
     """All that the machine can do with such buffers, or those named, which it must be able to."""
     topology = placement.topology
-    here = offered(topology.offers, options.memory == CUDA, *placement.shape)
+    here = available_capabilities(topology.offers, options.memory == CUDA, *placement.shape)
     for name in options.algorithm or ():
-        require_offered(options.collective, name, here, topology.name)
-    return options.algorithm or names(options.collective, here)
+        check_requirements(options.collective, name, here, topology.name)
+    return options.algorithm or algorithm_names(options.collective, here)
 
 
 @dataclass(frozen=True)
-class _Price:
+class _Predictor:
     """Of one size: what each schedule takes.
 
     large       gets the variants of algorithms nobody named that are too large to be simulated
@@ -207,9 +211,11 @@ class _Price:
     placement: Placement
     calibration: Calibration
     nbytes: int
-    large: list[str]
+    too_large: list[str]
 
-    def call(self, made: Schedule) -> tuple[Schedule, Placement, Calibration, int, int]:
+    def simulation_arguments(
+        self, made: Schedule
+    ) -> tuple[Schedule, Placement, Calibration, int, int]:
         """What the simulator is asked."""
         return made, self.placement, self.calibration, self.nbytes, self.options.itemsize
 
@@ -218,16 +224,16 @@ class _Price:
         options = self.options
         if options.param:
             return [Candidate(name, dict(options.param))]
-        found = candidates(options.collective, (name,), *self.placement.shape, self.nbytes)
+        found = list_candidates(options.collective, (name,), *self.placement.shape, self.nbytes)
         return list(found) or ([Candidate(name, {})] if options.algorithm else [])
 
-    def runs(self, name: str) -> Iterator[Run]:
+    def runs(self, name: str) -> Iterator[TimedSchedule]:
         """All variants of an algorithm; where it is not named, less those that are too large, and
         none where it goes through hosts whose messages have no price.
         """
         options = self.options
         for one in self.variants(name):
-            choice = Choice(name, one.params, options.via)
+            choice = AlgorithmConfig(name, one.params, options.via)
             made = schedule_of(
                 self.calibration.library,
                 options.collective,
@@ -244,21 +250,24 @@ class _Price:
             if made is None:
                 continue
             try:
-                yield simulate(*self.call(made), options.engine, options.memory), made
-            except UnpricedError:
+                yield (
+                    simulate(*self.simulation_arguments(made), options.engine, options.memory),
+                    made,
+                )
+            except MissingCostError:
                 if options.algorithm or not made.staged:
                     raise
-            except TooLargeError:
+            except LimitExceededError:
                 if options.algorithm:
                     raise
-                self.large.append(f"{choice} at {format_size(self.nbytes)}")
+                self.too_large.append(f"{choice} at {format_size(self.nbytes)}")
 
 
-def _seconds(run: Run) -> float:
+def _seconds(run: TimedSchedule) -> float:
     return run[0]
 
 
-def _draw(path: Path | None, record: Mapping[str, Any], run: Explained) -> None:
+def _draw(path: Path | None, record: Mapping[str, Any], run: Explanation) -> None:
     if path is not None:
         from tuner.report.study_plots import save_gantt  # matplotlib takes its time
 
@@ -269,16 +278,18 @@ def _draw(path: Path | None, record: Mapping[str, Any], run: Explained) -> None:
 
 
 def _print(topology: str, records: list[dict[str, Any]]) -> None:
-    explained = [part for part in PARTS if any(r.get("parts", {}).get(part) for r in records)]
+    explained = [
+        part for part in TIME_COMPONENTS if any(r.get("parts", {}).get(part) for r in records)
+    ]
     print_table(
         f"{records[0]['collective']} of {records[0]['p']} ranks on {topology}",
         ("algorithm", "size", "time", *explained),
         (_row(record, explained) for record in records),
         right=("size", "time", *explained),
-        prose=("algorithm",),
+        wrappable=("algorithm",),
     )
     for part in explained:
-        print_text(f"{part}: {MEANING[part]}")
+        print_text(f"{part}: {COMPONENT_DESCRIPTIONS[part]}")
 
 
 def _row(record: Mapping[str, Any], explained: Sequence[str]) -> list[str]:

@@ -9,24 +9,24 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tuner import whatif
-from tuner.base.units import format_size, format_time, readable
+from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
-from tuner.whatif.axes import FORMATS, NBYTES
-from tuner.whatif.study_result import TIE
+from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS
+from tuner.whatif.study_result import TIE_TOLERANCE
 
-SHOWN_RUNS = 60
-SHOWN_SWITCHES = 20
-Run = list[whatif.StudyPoint]  # neighbouring sizes with the same best algorithm
+MAX_SHOWN_RANGES = 60
+MAX_SHOWN_CROSSOVERS = 20
+PointRange = list[whatif.StudyPoint]  # neighbouring sizes with the same best algorithm
 
 
-def show(result: whatif.StudyResult) -> None:
+def print_study(result: whatif.StudyResult) -> None:
     """Best algorithms, where they change, and what a table would cost."""
-    same = _print_runs(result)
-    _print_switches(result, same)
-    _print_keeping(result)
+    same = _print_ranges(result)
+    _print_crossovers(result, same)
+    _print_table_regret(result)
 
 
-def _print_keeping(result: whatif.StudyResult) -> None:
+def _print_table_regret(result: whatif.StudyResult) -> None:
     """What the table's choices cost, and where nobody knows."""
     kept = [point.kept for point in result.points if point.kept is not None]
     if not kept:
@@ -48,23 +48,23 @@ def _print_keeping(result: whatif.StudyResult) -> None:
         print_text(f"  not counted, {count} of {len(kept)} points: {reason}")
 
 
-def runs(result: whatif.StudyResult) -> Iterator[Run]:
+def best_ranges(result: whatif.StudyResult) -> Iterator[PointRange]:
     """The points of each machine and collective, cut where the best algorithm changes."""
     for _, points in groupby(result.points, key=lambda p: (p.at, p.collective, p.best.algorithm)):
         yield list(points)
 
 
-def _print_runs(result: whatif.StudyResult) -> set[str]:
+def _print_ranges(result: whatif.StudyResult) -> set[str]:
     """The axes that change nothing."""
     axes = _varying(result)
     kept = ("table's cost",) if result.points[0].kept else ()
-    found, same = merged(
-        [_row(run, axes) for run in runs(result)],
-        [[FORMATS[axis](value) for value in result.axes[axis]] for axis in axes],
+    found, same = merge_rows(
+        [_row(run, axes) for run in best_ranges(result)],
+        [[AXIS_FORMATTERS[axis](value) for value in result.axes[axis]] for axis in axes],
     )
     shown = [axis for at, axis in enumerate(axes) if at not in same]
     fixed = ", ".join(
-        f"{_title(axis)} {FORMATS[axis](values[0])}"
+        f"{_title(axis)} {AXIS_FORMATTERS[axis](values[0])}"
         for axis, values in result.axes.items()
         if axis not in axes
     )
@@ -72,19 +72,21 @@ def _print_runs(result: whatif.StudyResult) -> set[str]:
     print_table(
         f"{result.name}: the best algorithm on {where}",
         (*map(_title, shown), "call", "sizes", "best", "time", "runner-up", "slower by", *kept),
-        found[:SHOWN_RUNS],
+        found[:MAX_SHOWN_RANGES],
         right=(*map(_title, shown), "time", "slower by", *kept),
-        spare=("runner-up", "slower by"),
-        prose=(*map(_title, shown), "best", "runner-up"),
+        droppable=("runner-up", "slower by"),
+        wrappable=(*map(_title, shown), "best", "runner-up"),
     )
     for at in same:
         print_text(f"{_title(axes[at])} changes nothing here")
-    if len(found) > SHOWN_RUNS:
-        print_text(f"and {len(found) - SHOWN_RUNS} more rows: --csv and --plots have them all")
+    if len(found) > MAX_SHOWN_RANGES:
+        print_text(
+            f"and {len(found) - MAX_SHOWN_RANGES} more rows: --csv and --plots have them all"
+        )
     return {axes[at] for at in same}
 
 
-def merged(
+def merge_rows(
     rows: list[list[str]], axes: Sequence[Sequence[str]]
 ) -> tuple[list[list[str]], list[int]]:
     """Rows that differ in the value of one axis alone as one; the axes are their first cells.
@@ -105,12 +107,12 @@ def _varying(result: whatif.StudyResult) -> tuple[str, ...]:
     return tuple(axis for axis, values in result.axes.items() if len(values) > 1)
 
 
-def _row(run: Run, axes: tuple[str, ...]) -> list[str]:
+def _row(run: PointRange, axes: tuple[str, ...]) -> list[str]:
     """The cells of a run of sizes."""
-    cells = [FORMATS[axis](run[0].at[axis]) for axis in axes]
+    cells = [AXIS_FORMATTERS[axis](run[0].at[axis]) for axis in axes]
     cells += [run[0].collective, _range([format_size(point.nbytes) for point in run])]
     choices = list(dict.fromkeys(str(point.best) for point in run))
-    cells.append(readable(_range(choices)))
+    cells.append(humanize(_range(choices)))
     cells.append(_range([format_time(point.best.seconds) for point in run]))
     cells += _runner_up(run)
     if run[0].kept:
@@ -124,7 +126,7 @@ def _range(texts: list[str]) -> str:
     return texts[0] if texts[0] == texts[-1] else f"{texts[0]} … {texts[-1]}"
 
 
-def _runner_up(run: Run) -> list[str]:
+def _runner_up(run: PointRange) -> list[str]:
     """The closest one with another algorithm, by how much it is slower at least, and where."""
     others = [
         (other.seconds / point.best.seconds - 1, other.algorithm, point.nbytes)
@@ -134,11 +136,11 @@ def _runner_up(run: Run) -> list[str]:
     if not others:
         return ["", ""]
     slower, name, nbytes = min(others)
-    by = "equal" if slower <= TIE else f"{slower:.1%}"
+    by = "equal" if slower <= TIE_TOLERANCE else f"{slower:.1%}"
     return [name, by if len(run) == 1 else f"{by} at {format_size(nbytes)}"]
 
 
-def _print_switches(result: whatif.StudyResult, same: set[str]) -> None:
+def _print_crossovers(result: whatif.StudyResult, same: set[str]) -> None:
     """Changes of the algorithm itself; those of parameters alone are in the JSON."""
     changed = [
         one
@@ -150,18 +152,18 @@ def _print_switches(result: whatif.StudyResult, same: set[str]) -> None:
         print_text("the algorithm is the same everywhere")
         return
     fixed = same | {axis for axis, values in result.axes.items() if len(values) == 1}
-    alike = [list(group) for _, group in groupby(changed, key=_but_size)]
+    alike = [list(group) for _, group in groupby(changed, key=_key_without_size)]
     print_table(
         "where the algorithm changes",
         ("call", "between", "at", "change"),
-        (_change(group, fixed) for group in spread(alike, SHOWN_SWITCHES)),
-        prose=("between", "at", "change"),
+        (_change(group, fixed) for group in thin_evenly(alike, MAX_SHOWN_CROSSOVERS)),
+        wrappable=("between", "at", "change"),
     )
-    if len(alike) > SHOWN_SWITCHES:
-        print_text(f"and {len(alike) - SHOWN_SWITCHES} more: --json has them all")
+    if len(alike) > MAX_SHOWN_CROSSOVERS:
+        print_text(f"and {len(alike) - MAX_SHOWN_CROSSOVERS} more: --json has them all")
 
 
-def spread(alike: Sequence[list[whatif.Switch]], most: int) -> list[list[whatif.Switch]]:
+def thin_evenly(alike: Sequence[list[whatif.Crossover]], most: int) -> list[list[whatif.Crossover]]:
     """At most so many, of every axis alike many as far as it has them, in the order given."""
     turns: Counter[str] = Counter()
     order = []
@@ -171,19 +173,19 @@ def spread(alike: Sequence[list[whatif.Switch]], most: int) -> list[list[whatif.
     return [alike[at] for at in sorted(at for _, at in sorted(order)[:most])]
 
 
-def _but_size(switch: whatif.Switch) -> tuple[object, ...]:
+def _key_without_size(switch: whatif.Crossover) -> tuple[object, ...]:
     """The same for changes that differ in the message size alone."""
-    others = tuple((axis, value) for axis, value in switch.at.items() if axis != NBYTES)
+    others = tuple((axis, value) for axis, value in switch.at.items() if axis != SIZE_AXIS)
     ends = (switch.before.algorithm, switch.after.algorithm)
     return (switch.collective, switch.axis, switch.below, switch.above, others, ends)
 
 
-def _change(alike: list[whatif.Switch], fixed: set[str]) -> list[str]:
+def _change(alike: list[whatif.Crossover], fixed: set[str]) -> list[str]:
     """The cells of switches at neighbouring sizes; axes of one value go without saying."""
     first, last = alike[0], alike[-1]
-    shown = FORMATS[first.axis]
+    shown = AXIS_FORMATTERS[first.axis]
     where = [
-        f"{_title(axis)} {_range([FORMATS[axis](one.at[axis]) for one in (first, last)])}"
+        f"{_title(axis)} {_range([AXIS_FORMATTERS[axis](one.at[axis]) for one in (first, last)])}"
         for axis in first.at
         if axis not in fixed
     ]
@@ -192,12 +194,12 @@ def _change(alike: list[whatif.Switch], fixed: set[str]) -> list[str]:
         first.collective,
         f"{_title(first.axis)} {shown(first.below)} and {shown(first.above)}",
         ", ".join(where),
-        " -> ".join(readable(str(e)) if len(alike) == 1 else e.algorithm for e in ends),
+        " -> ".join(humanize(str(e)) if len(alike) == 1 else e.algorithm for e in ends),
     ]
 
 
 def _title(axis: str) -> str:
-    return "size" if axis == NBYTES else axis.replace("_", " ")
+    return "size" if axis == SIZE_AXIS else axis.replace("_", " ")
 
 
 def csv_text(result: whatif.StudyResult) -> str:

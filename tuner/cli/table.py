@@ -7,31 +7,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.base.atomic_io import require_target, write_atomically
+from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError
-from tuner.base.units import plural, readable
+from tuner.base.units import humanize, plural
 from tuner.cli import comparisons, host_options, logged_validation, native_options
-from tuner.cli.argument_types import require_picture
+from tuner.cli.argument_types import require_image_suffix
 from tuner.cli.output import (
-    add_action,
+    add_subcommand,
     console,
-    emit,
     print_cautions,
     print_command,
+    print_result,
     print_table,
     print_text,
     warn,
 )
 from tuner.cli.progress import Display
-from tuner.cli.table_view import counted_rules, print_changes, print_rules
+from tuner.cli.table_view import format_rule_count, print_changes, print_rules
 from tuner.core.table import TuningTable, read_table, table_record
 from tuner.formats import openmpi
-from tuner.formats.registry import FORMATS, Wish, format_of
-from tuner.formats.rules_by_ranks import overridden
-from tuner.launch.interpreters import interpreter
-from tuner.report.summary import proofs_of
-from tuner.report.table_diff_plot import save_changes
-from tuner.select.table_diff import difference, difference_record
+from tuner.formats.registry import FORMATS, ExportOptions, detect_format
+from tuner.formats.rules_by_ranks import shadowed_calls
+from tuner.launch.interpreters import find_interpreter
+from tuner.report.summary import validations_per_rule
+from tuner.report.table_diff_plot import save_table_diff
+from tuner.select.table_diff import diff_tables, table_diff_record
 from tuner.workflows import native_files, validation
 
 EXAMPLES = """examples:
@@ -62,11 +62,11 @@ Using an exported file (docs/formats.md has the others):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    show = add_action(
+    show = add_subcommand(
         actions, "show", "print the rules with the evidence for them", EXAMPLES, run_show
     )
     show.add_argument("table", type=Path)
-    diff = add_action(
+    diff = add_subcommand(
         actions,
         "diff",
         "say what changed between two tables, why, and what it gains",
@@ -78,7 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw it: .svg, .png, or both without a suffix"
     )
-    export = add_action(
+    export = add_subcommand(
         actions, "export", "write the rules in a library's own format", EXAMPLES, run_export
     )
     export.add_argument("table", type=Path)
@@ -87,8 +87,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--to", choices=FORMATS, required=True, metavar="FORMAT", help=f"format: {names}"
     )
     export.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
-    native_options.options(export)
-    check = add_action(
+    native_options.add_export_options(export)
+    check = add_subcommand(
         actions, "check", "parse an exported file and compare its decisions", EXAMPLES, run_check
     )
     check.add_argument("file", type=Path)
@@ -100,63 +100,63 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FORMAT",
         help=f"format: {names} (default: recognised by the content of the file)",
     )
-    native_options.options(check)
-    prove = add_action(
-        actions, "prove", "show what the real library executes, per rule", EXAMPLES, run_prove
+    native_options.add_export_options(check)
+    prove = add_subcommand(
+        actions, "prove", "show what the real library executes, per rule", EXAMPLES, run_validate
     )
     prove.add_argument("table", type=Path)
     prove.add_argument(
         "--runtime",
-        choices=(*validation.PROVABLE, *validation.UNPROVABLE),
+        choices=(*validation.VALIDATED_LIBRARIES, *validation.NOT_VALIDATED_REASONS),
         metavar="NAME",
         help="library to run: openmpi, mpich or intelmpi (default: that of the table)",
     )
-    logged_validation.arguments(prove)
-    host_options.place(prove)
-    native_options.options(prove)
-    comparisons.declare(actions)
+    logged_validation.add_log_options(prove)
+    host_options.add_host_options(prove)
+    native_options.add_export_options(prove)
+    comparisons.add_subcommands(actions)
 
 
 def run_show(options: argparse.Namespace) -> None:
     """Print a table."""
     table = read_table(options.table)
-    emit(options, table_record(table), lambda: print_rules(table))
+    print_result(options, table_record(table), lambda: print_rules(table))
 
 
 def run_diff(options: argparse.Namespace) -> None:
     """Compare two tables."""
     if options.plot is not None:
-        require_picture(options.plot, "--plot", both=True)
-        require_target(options.plot, options.old, options.new)
+        require_image_suffix(options.plot, "--plot", allow_both=True)
+        require_writable_file(options.plot, options.old, options.new)
     old, new = read_table(options.old), read_table(options.new)
-    found = difference(old, new)
-    emit(options, difference_record(found), lambda: print_changes(old, new, found))
+    found = diff_tables(old, new)
+    print_result(options, table_diff_record(found), lambda: print_changes(old, new, found))
     if options.plot is not None:
-        for path in save_changes(options.plot, old, new, found):
+        for path in save_table_diff(options.plot, old, new, found):
             print_text(f"{path}: written", error=True)
 
 
 def run_export(options: argparse.Namespace) -> None:
     """Write a table in a library's format."""
     if options.out is not None:
-        require_target(options.out, options.table)
-    table = native_options.table_of(options.table, options)
+        require_writable_file(options.out, options.table)
+    table = native_options.read_table_part(options.table, options)
     form = FORMATS[options.to]
-    form.require(table)
-    native_options.require_interpreted(options, form)
-    wish, held = native_options.wish(options, form), table.consecutive()
+    form.require_library(table)
+    native_options.check_python_option(options, form)
+    wish, held = native_options.export_options(options, form), table.with_block_placement()
     text, lost = form.emit(table, wish)
-    replaced = form.replaced(held, wish)
+    replaced = form.fallback_rule_count(held, wish)
     for rule in lost:
-        print_text(f"left to the default, {options.to} lacks it: {readable(rule)}", error=True)
-    if form.mixes:
-        warn(_overridden(read_table(options.table), table))
-    notes = f"{_stand_ins(replaced, wish)}{native_files.left_out(table)}"
+        print_text(f"left to the default, {options.to} lacks it: {humanize(rule)}", error=True)
+    if form.affects_other_shapes:
+        warn(_overridden_note(read_table(options.table), table))
+    notes = f"{_fallback_note(replaced, wish)}{native_files.omitted_rules_note(table)}"
     if options.out is None and not options.json:
         warn(notes.removeprefix("; "))
         print(text, end="")
         return
-    said = f"{_decisions(held, options)}, {len(lost)} of them lost to the default"
+    said = f"{_rules_text(held, options)}, {len(lost)} of them lost to the default"
     record: dict[str, Any] = {
         "to": options.to,
         "rules": len(held.rules),
@@ -170,25 +170,25 @@ def run_export(options: argparse.Namespace) -> None:
         record |= {"out": str(options.out), "usage": form.usage_of(options.out)}
 
     def show() -> None:
-        print_text(f"{options.out}: {said}{_apart(held, options)}{notes}")
+        print_text(f"{options.out}: {said}{_commutative_note(held, options)}{notes}")
         print_command("use it:", form.command_of(options.out))
-        if form.remark:
-            print_text(f"({form.remark})")
-        if exports := form.exports_of(options.out):
+        if form.usage_note:
+            print_text(f"({form.usage_note})")
+        if exports := form.export_command(options.out):
             print_command("or, under any launcher, such as srun:", exports)
-        if needs := _second_file(held, form.name):
+        if needs := _han_note(held, form.name):
             print_text(needs)
 
-    emit(options, record, show)
+    print_result(options, record, show)
 
 
-def _decisions(held: TuningTable, options: argparse.Namespace) -> str:
+def _rules_text(held: TuningTable, options: argparse.Namespace) -> str:
     apart = _commutative(held, options)
     some = f"{len(held.rules) - apart} of " if apart else ""
-    return f"the decisions of {some}{counted_rules(held)}"
+    return f"the decisions of {some}{format_rule_count(held)}"
 
 
-def _apart(held: TuningTable, options: argparse.Namespace) -> str:
+def _commutative_note(held: TuningTable, options: argparse.Namespace) -> str:
     """Rules for operators that the file does not know."""
     number = _commutative(held, options)
     if not number:
@@ -196,9 +196,9 @@ def _apart(held: TuningTable, options: argparse.Namespace) -> str:
     return f"; {number} for commutative operators alone left out: --commutative-only has them"
 
 
-def _second_file(held: TuningTable, to: str) -> str:
+def _han_note(held: TuningTable, to: str) -> str:
     """Return a sentence on the file without which this one is not reached, "" where none is."""
-    if to != "openmpi" or not openmpi.han.needed(held):
+    if to != "openmpi" or not openmpi.han.is_needed(held):
         return ""
     return (
         "On several nodes Open MPI 5 reads these rules only for calls that a second file hands on:"
@@ -206,7 +206,7 @@ def _second_file(held: TuningTable, to: str) -> str:
     )
 
 
-def _stand_ins(number: int, wish: Wish) -> str:
+def _fallback_note(number: int, wish: ExportOptions) -> str:
     """Rules that the file does not say."""
     if not number:
         return ""
@@ -217,9 +217,9 @@ def _stand_ins(number: int, wish: Wish) -> str:
     )
 
 
-def _overridden(table: TuningTable, part: TuningTable) -> str:
+def _overridden_note(table: TuningTable, part: TuningTable) -> str:
     """Where a file of rules for some ranks per node (--ppn) decides for others, too."""
-    calls = overridden(table.consecutive(), part.consecutive())
+    calls = shadowed_calls(table.with_block_placement(), part.with_block_placement())
     return (
         (
             f"the file also decides for {', '.join(calls)}, where the table says otherwise:"
@@ -232,20 +232,20 @@ def _overridden(table: TuningTable, part: TuningTable) -> str:
 
 def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
     """Rules that a file which knows no operators does not have."""
-    if options.commutative_only or "commutative_only" not in FORMATS[options.to].asks:
+    if options.commutative_only or "commutative_only" not in FORMATS[options.to].used_options:
         return 0
     return sum(rule.key.operators == "commutative" for rule in table.rules)
 
 
 def run_check(options: argparse.Namespace) -> int:
     """Compare a file with a table; status 1 when they differ."""
-    table = native_options.table_of(options.table, options)
-    text = native_files.text_of(options.file)
-    form = FORMATS[options.to] if options.to else format_of(table, text)
-    form.require(table)
-    native_options.require_interpreted(options, form)
+    table = native_options.read_table_part(options.table, options)
+    text = native_files.read_text(options.file)
+    form = FORMATS[options.to] if options.to else detect_format(table, text)
+    form.require_library(table)
+    native_options.check_python_option(options, form)
     try:
-        differences = form.check(table, text, native_options.wish(options, form))
+        differences = form.check(table, text, native_options.export_options(options, form))
     except InputError as reason:
         raise InputError(f"{options.file}: {reason}") from None
     record = {"file": str(options.file), "format": form.name, "differences": differences}
@@ -255,11 +255,11 @@ def run_check(options: argparse.Namespace) -> int:
             print_text(each)
         print_text(
             f"{options.file}: {_counted(differences)} from the"
-            f" {counted_rules(table.consecutive())} of {options.table}"
-            f"{native_files.left_out(table)}"
+            f" {format_rule_count(table.with_block_placement())} of {options.table}"
+            f"{native_files.omitted_rules_note(table)}"
         )
 
-    emit(options, record, show)
+    print_result(options, record, show)
     return 1 if differences else 0
 
 
@@ -267,67 +267,67 @@ def _counted(differences: Sequence[str]) -> str:
     return plural(len(differences), "difference") if differences else "no differences"
 
 
-def run_prove(options: argparse.Namespace) -> int:
+def run_validate(options: argparse.Namespace) -> int:
     """Run the real library; status 1 when it did otherwise than a rule of the file says, or when
     one could not be tried."""
-    table = native_options.table_of(options.table, options)
+    table = native_options.read_table_part(options.table, options)
     library = table.library.partition(" ")[0]
     if options.runtime not in (None, library):
         raise InputError(
             f"{options.table} is for {table.library}: its rules prove nothing in {options.runtime}"
         )
     if options.log:
-        return _prove_logged(table, options)
+        return _validate_logged(table, options)
     if options.log_shape is not None:
         raise InputError("--log-shape says what logs leave open: give them, too (--log FILE)")
-    form = validation.form_of(library)
+    form = validation.format_for_library(library)
     if options.generic is not None:
         raise InputError("what is proved holds the library's own rules: leave --generic out")
-    validation.require_provable(table)
-    wish, held = native_options.wish(options, form), table.consecutive()
+    validation.require_supported_version(table)
+    wish, held = native_options.export_options(options, form), table.with_block_placement()
     if not held.rules:
         raise InputError(
             f"{options.table}: the table has no rules, so there is nothing to prove"
-            f"{native_files.left_out(table)}"
+            f"{native_files.omitted_rules_note(table)}"
         )
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
-        python = interpreter(library, options.python)
-        proofs = validation.prove_exported(
-            held, python, wish, report, host_options.given(options), options.launch
+        python = find_interpreter(library, options.python)
+        proofs = validation.validate_exported(
+            held, python, wish, report, host_options.given_hosts(options), options.launch
         )
-    every = proofs_of(held, proofs)
-    emit(options, every, lambda: _print_proofs(table, proofs, every))
+    every = validations_per_rule(held, proofs)
+    print_result(options, every, lambda: _print_validations(table, proofs, every))
     return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
 
 
-def _prove_logged(table: TuningTable, options: argparse.Namespace) -> int:
+def _validate_logged(table: TuningTable, options: argparse.Namespace) -> int:
     """Hold rules against logs; status 1 unless each that names an algorithm was seen at work."""
-    logged_validation.require_alone(options, table.library.partition(" ")[0])
-    held = table.consecutive()
-    proofs, replaced = logged_validation.prove(held, options)
-    every = proofs_of(held, [*proofs, *replaced], logged_validation.LEFT)
-    emit(
+    logged_validation.check_log_options(options, table.library.partition(" ")[0])
+    held = table.with_block_placement()
+    proofs, replaced = logged_validation.validate_from_logs(held, options)
+    every = validations_per_rule(held, [*proofs, *replaced], logged_validation.LEFT_TO_NCCL)
+    print_result(
         options,
         every,
-        lambda: _print_proofs(
+        lambda: _print_validations(
             table,
             proofs,
             every,
             "not seen in the logs.",
-            logged_validation.PASSED,
+            logged_validation.SKIPPED_RULES_NOTE,
             ("operators", "executed"),
         ),
     )
     return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
 
 
-def _print_proofs(
+def _print_validations(
     table: TuningTable,
     proofs: Sequence[Mapping[str, Any]],
     every: Sequence[Mapping[str, Any]],
     unknown: str = "not tried.",
     left: str = "not in the file that was proved: there the library decides.",
-    spare: Sequence[str] = ("tried at", "executed"),
+    droppable: Sequence[str] = ("tried at", "executed"),
 ) -> None:
     """Print what is known of each rule.
 
@@ -338,15 +338,15 @@ def _print_proofs(
     """
     print_table(
         "",
-        validation.COLUMNS,
-        validation.rows(every),
+        validation.VALIDATION_COLUMNS,
+        validation.validation_rows(every),
         right=("ranks",),
-        spare=spare,
-        prose=("table", "executed", "confirmed"),
+        droppable=droppable,
+        wrappable=("table", "executed", "confirmed"),
     )
     confirmed = sum(bool(proof["confirmed"]) for proof in proofs)
     untried = sum(not proof["confirmed"] and not proof["sizes"] for proof in proofs)
-    cyclic = len(table.rules) - len(table.consecutive().rules)
+    cyclic = len(table.rules) - len(table.with_block_placement().rules)
     counted = (
         (len(proofs) - confirmed - untried, "refuted: the library executed something else."),
         (untried, unknown),
@@ -358,4 +358,7 @@ def _print_proofs(
         for number, what in counted
         if number
     )
-    print_text(f"{confirmed} of {counted_rules(table.consecutive())} confirmed in {table.library}")
+    print_text(
+        f"{confirmed} of {format_rule_count(table.with_block_placement())} confirmed in"
+        f" {table.library}"
+    )

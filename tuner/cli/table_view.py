@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from tuner.base.units import format_range, format_time, plural, readable
+from tuner.base.units import format_range, format_time, humanize, plural
 from tuner.cli.output import print_table, print_text
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
-from tuner.core.table import Key, Rule, TuningTable
-from tuner.select.table_diff import Difference
+from tuner.core.table import Rule, RuleKey, TuningTable
+from tuner.select.table_diff import TableDiff
 
 
 def print_rules(table: TuningTable) -> None:
     """One line per rule with the evidence for it."""
-    rows = [_row(key, rule) for key in table.keys for rule in table.ladder(key)]
-    print_text(f"{table.library} on {table.cluster}: {counted_rules(table)}")
+    rows = [_row(key, rule) for key in table.keys for rule in table.rules_for(key)]
+    print_text(f"{table.library} on {table.cluster}: {format_rule_count(table)}")
     print_table(
         "",
         (
@@ -33,12 +33,12 @@ def print_rules(table: TuningTable) -> None:
         ),
         rows,
         right=("ranks", "default", "chosen", "gain"),
-        spare=("bytes", "default", "chosen", "basis", "95 %"),
-        prose=("algorithm",),
+        droppable=("bytes", "default", "chosen", "basis", "95 %"),
+        wrappable=("algorithm",),
     )
 
 
-def counted_rules(table: TuningTable) -> str:
+def format_rule_count(table: TuningTable) -> str:
     """A rule is one choice for one range of sizes of one call and class of operators, the default
     among the choices: a line of `tuner table show`, and what `--rules` limits.
     """
@@ -46,7 +46,7 @@ def counted_rules(table: TuningTable) -> str:
     return "1 rule" if number == 1 else f"{number} rules"
 
 
-def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None:
+def print_changes(old: TuningTable, new: TuningTable, found: TableDiff) -> None:
     """A sentence on everything, then one line per change with what speaks for it."""
     if (old.library, old.cluster.name) != (new.library, new.cluster.name):
         print_text(
@@ -58,7 +58,7 @@ def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None
         )
         return
     print_text(
-        f"decided otherwise at some size: {len(found.keys) - found.kept} of"
+        f"decided otherwise at some size: {len(found.keys) - found.n_unchanged} of"
         f" {plural(len(found.keys), 'call')}, in {plural(len(found.changes), 'range')} of sizes"
     )
     rows = [
@@ -66,24 +66,33 @@ def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None
             str(c.key.collective),
             c.key.shape,
             _operators(c.key),
-            format_range(c.lo, c.hi),
-            _bytes(c.lo, c.hi),
-            readable(str(c.before.choice)),
-            readable(str(c.after.choice)),
-            *((f"{c.gain:.2f}", "{:.2f} to {:.2f}".format(*c.interval)) if c.known else ("", "")),
+            format_range(c.start_bytes, c.stop_bytes),
+            _bytes(c.start_bytes, c.stop_bytes),
+            humanize(str(c.before.choice)),
+            humanize(str(c.after.choice)),
+            *(
+                (f"{c.gain:.2f}", "{:.2f} to {:.2f}".format(*c.interval))
+                if c.has_gain
+                else ("", "")
+            ),
         )
         for c in found.changes
     ]
     columns = ("call", "shape", "operators", "sizes", "bytes", "before", "after", "gain", "95 %")
     print_table(
-        "", columns, rows, right=("gain",), spare=("bytes", "95 %"), prose=("before", "after")
+        "",
+        columns,
+        rows,
+        right=("gain",),
+        droppable=("bytes", "95 %"),
+        wrappable=("before", "after"),
     )
     _print_reasons(found)
 
 
-def _print_reasons(found: Difference) -> None:
+def _print_reasons(found: TableDiff) -> None:
     """Print why each choice changed, and what that gains."""
-    known = [change for change in found.changes if change.known]
+    known = [change for change in found.changes if change.has_gain]
     moved = len(found.changes) - len(known)
     if moved:
         print_text(
@@ -91,11 +100,12 @@ def _print_reasons(found: Difference) -> None:
             " both choices: there a switch between probed sizes moved"
         )
     for c in known:
-        where = f"{c.key.collective} {c.key.shape} {format_range(c.lo, c.hi)}"
-        print_text(f"{where}: {c.kind}. {readable(c.why)}")
+        where = f"{c.key.collective} {c.key.shape} {format_range(c.start_bytes, c.stop_bytes)}"
+        print_text(f"{where}: {c.kind}. {humanize(c.reason)}")
     if known:
         print_text(
-            f"calls of {plural(len(known), 'range')} with evidence become {found.gain:.2f} times as"
+            f"calls of {plural(len(known), 'range')} with evidence become"
+            f" {found.mean_gain:.2f} times as"
             " fast (geometric mean, by the evidence of both tables)"
         )
 
@@ -105,11 +115,11 @@ def _bytes(lo: float, hi: float) -> str:
     return f"{lo:.0f} and more" if hi == math.inf else f"{lo:.0f} to {hi - 1:.0f}"
 
 
-def _operators(key: Key) -> str:
-    return key.operators if Collective(key.collective).reduces else ""
+def _operators(key: RuleKey) -> str:
+    return key.operators if Collective(key.collective).is_reduction else ""
 
 
-def _row(key: Key, rule: Rule) -> tuple[str, ...]:
+def _row(key: RuleKey, rule: Rule) -> tuple[str, ...]:
     call = str(key.collective) if key.memory == HOST else f"{key.collective} {key.memory}"
     ranks = str(key.p) if key.nodes == 1 else key.shape
     return (
@@ -118,7 +128,7 @@ def _row(key: Key, rule: Rule) -> tuple[str, ...]:
         _operators(key),
         format_range(rule.lo, rule.hi),
         _bytes(rule.lo, rule.hi),
-        readable(str(rule.choice)),
+        humanize(str(rule.choice)),
         *_evidence(rule),
         rule.evidence.basis,
     )

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tuner import db
-from tuner.base.errors import InputError, quoted
-from tuner.base.units import format_moment, parse_duration
+from tuner.base.errors import InputError, shortened_repr
+from tuner.base.units import format_timestamp, parse_duration
 from tuner.cli import argument_types
-from tuner.cli.database import add_database
-from tuner.cli.output import add_action, emit, print_table, print_text
+from tuner.cli.database import add_database_option
+from tuner.cli.output import add_subcommand, print_result, print_table, print_text
 
 EXAMPLES = """examples:
   tuner token create jobs --scope read --db sqlite:///tuner.db
@@ -31,14 +31,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument("name", help="who will use it")
     create.add_argument(
         "--scope",
-        type=argument_types.names,
+        type=argument_types.name_list,
         required=True,
         help="read (tables and everything else), submit (measurements, jobs, feedback), publish"
         " (tables); a comma list",
     )
     create.add_argument(
         "--expires",
-        type=expiry,
+        type=parse_expiry,
         metavar="WHEN",
         help="from when on the token is refused: after a time such as 90d or 12h, or on a date such"
         " as 2027-01-31, which begins at 00:00 UTC (default: never)",
@@ -54,8 +54,8 @@ def _action(
     summary: str,
     run: object,
 ) -> argparse.ArgumentParser:
-    action = add_action(actions, name, summary, EXAMPLES, run)
-    add_database(action)
+    action = add_subcommand(actions, name, summary, EXAMPLES, run)
+    add_database_option(action)
     return action
 
 
@@ -68,10 +68,10 @@ def run_create(options: argparse.Namespace) -> None:
     with db.transaction(engine) as session:
         token = db.create_token(session, options.name, options.scope, options.expires)
     record = {"name": options.name, "token": token, "expires_at": _written(options.expires)}
-    emit(options, record, lambda: print(token))
+    print_result(options, record, lambda: print(token))
 
 
-def expiry(text: str) -> datetime:
+def parse_expiry(text: str) -> datetime:
     """Return the time that `90d`, a date or a time in ISO 8601 means; raises InputError."""
     try:
         moment = datetime.fromisoformat(text)
@@ -85,23 +85,23 @@ def _after(duration: str) -> datetime:
         return datetime.now(UTC) + timedelta(seconds=parse_duration(duration))
     except (InputError, OverflowError):
         raise InputError(
-            f"expected a time such as 90d or 2027-01-31, got {quoted(duration)}"
+            f"expected a time such as 90d or 2027-01-31, got {shortened_repr(duration)}"
         ) from None
 
 
 def run_list(options: argparse.Namespace) -> None:
     """Print what is known about every token; not the tokens, which nobody knows."""
     engine = db.open_database(options.db)
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         tokens = db.list_tokens(session)
     records = [_record(token) for token in tokens]
     columns = ("name", "scopes", "state", "expires", "last used", "created")
 
     def show() -> None:
         rows = [_row(token) for token in tokens]
-        print_table("", columns, rows, spare=("created", "last used"), prose=("scopes",))
+        print_table("", columns, rows, droppable=("created", "last used"), wrappable=("scopes",))
 
-    emit(options, records, show)
+    print_result(options, records, show)
 
 
 def _record(token: db.Token) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _row(token: db.Token) -> tuple[str, ...]:
 
 
 def _written(moment: datetime | None) -> str | None:
-    return None if moment is None else format_moment(moment)
+    return None if moment is None else format_timestamp(moment)
 
 
 def run_revoke(options: argparse.Namespace) -> None:
@@ -130,4 +130,6 @@ def run_revoke(options: argparse.Namespace) -> None:
     engine = db.open_database(options.db)
     with db.transaction(engine) as session:
         db.revoke_token(session, options.name)
-    emit(options, {"revoked": options.name}, lambda: print_text(f"{options.name} is revoked"))
+    print_result(
+        options, {"revoked": options.name}, lambda: print_text(f"{options.name} is revoked")
+    )

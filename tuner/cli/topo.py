@@ -6,14 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tuner.base.atomic_io import require_target, write_atomically
+from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError
 from tuner.cli import argument_types
 from tuner.cli.machine_view import machine_record, print_machine
-from tuner.cli.output import add_action, emit, print_table, warn
-from tuner.machines import PRESETS, Design, Machine, design, with_nodes
-from tuner.machines.loader import caution, load_machine
-from tuner.machines.yaml_machines import PREFIX
+from tuner.cli.output import add_subcommand, print_result, print_table, warn
+from tuner.machines import PRESETS, Machine, MachineSpec, preset_spec, with_nodes
+from tuner.machines.loader import load_machine, missing_latency_warning
+from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.topology import GPU
 
 EXAMPLES = """examples:
@@ -32,16 +32,16 @@ everything else is a topology file of any format."""
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    add_action(actions, "list", "print the machines that are known by name", EXAMPLES, run_list)
+    add_subcommand(actions, "list", "print the machines that are known by name", EXAMPLES, run_list)
     what = "print devices, links, costs, and where each number is from"
-    show = add_action(actions, "show", what, EXAMPLES, run_show)
-    draw = add_action(
+    show = add_subcommand(actions, "show", what, EXAMPLES, run_show)
+    draw = add_subcommand(
         actions, "draw", "draw the inside of a node, or the fabric", EXAMPLES, run_draw
     )
     for action in (show, draw):
         action.add_argument("machine", metavar="NAME|FILE")
         action.add_argument(
-            "--nodes", type=argument_types.positive, help="so many nodes, instead of all it has"
+            "--nodes", type=argument_types.positive_int, help="so many nodes, instead of all it has"
         )
         action.add_argument(
             "--node",
@@ -62,9 +62,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_list(options: argparse.Namespace) -> None:
     """One line per preset."""
-    records = [_listed(design(name)) for name in PRESETS]
+    records = [_listed(preset_spec(name)) for name in PRESETS]
     columns = ("name", "gpus", "nodes", "nics", "fabric", "source")
-    emit(
+    print_result(
         options,
         records,
         lambda: print_table(
@@ -78,20 +78,20 @@ def run_list(options: argparse.Namespace) -> None:
                 for record in records
             ),
             right=("nodes", "nics"),
-            spare=("source", "nics"),
-            prose=("gpus", "fabric"),
+            droppable=("source", "nics"),
+            wrappable=("gpus", "fabric"),
         ),
     )
 
 
-def _listed(known: Design) -> dict[str, Any]:
-    gpus = len(known.inside.named(GPU))
+def _listed(known: MachineSpec) -> dict[str, Any]:
+    gpus = len(known.node_spec.device_names(GPU))
     return {
         "name": known.name,
         "title": known.title,
         "gpus": f"{gpus} x {known.product}",
         "nodes": int(known.nodes.value),
-        "nics": len(known.inside.named("nic")),
+        "nics": len(known.node_spec.device_names("nic")),
         "fabric": known.fabric.summary,
         "source": known.source,
     }
@@ -100,24 +100,24 @@ def _listed(known: Design) -> dict[str, Any]:
 def run_show(options: argparse.Namespace) -> None:
     """Everything that is known about one machine."""
     machine = _machine(options)
-    warn(caution(machine))
-    emit(options, machine_record(machine), lambda: print_machine(machine))
+    warn(missing_latency_warning(machine))
+    print_result(options, machine_record(machine), lambda: print_machine(machine))
 
 
 def run_draw(options: argparse.Namespace) -> None:
     """Write one picture."""
-    from tuner.report.drawing import image  # matplotlib takes a second to load
+    from tuner.report.drawing import render_image  # matplotlib takes a second to load
     from tuner.report.fabric_diagram import draw_fabric
     from tuner.report.node_diagram import draw_node
 
-    argument_types.require_picture(options.out, "--out")
-    require_target(options.out, Path(options.machine), *filter(None, [options.node]))
+    argument_types.require_image_suffix(options.out, "--out")
+    require_writable_file(options.out, Path(options.machine), *filter(None, [options.node]))
     machine = _machine(options)
-    title = machine.design.title if machine.design else machine.name
-    interior = machine.topology.nodes[0].interior
+    title = machine.spec.title if machine.spec else machine.name
+    interior = machine.topology.nodes[0].node_topology
     what = options.what or ("fabric" if interior is None else "node")
     if what == "fabric":
-        summary = machine.design.fabric.summary if machine.design else ""
+        summary = machine.spec.fabric.summary if machine.spec else ""
         figure = draw_fabric(machine.topology, title, summary)
     elif interior is None:
         raise InputError(
@@ -125,18 +125,18 @@ def run_draw(options: argparse.Namespace) -> None:
         )
     else:
         figure = draw_node(interior, title)
-    write_atomically(options.out, image(figure, options.out.suffix.removeprefix(".")))
-    emit(options, {"file": str(options.out), "what": what}, lambda: print(options.out))
+    write_atomically(options.out, render_image(figure, options.out.suffix.removeprefix(".")))
+    print_result(options, {"file": str(options.out), "what": what}, lambda: print(options.out))
 
 
 def _machine(options: argparse.Namespace) -> Machine:
     """By name, or from a file, which has as many nodes as it says."""
     name, known = options.machine, ", ".join(PRESETS)
     if name in PRESETS:
-        found = load_machine(f"{PREFIX}{name}", node=options.node)
+        found = load_machine(f"{PRESET_PREFIX}{name}", node_topology=options.node)
         return found if options.nodes is None else with_nodes(found, options.nodes)
     if options.nodes is not None:
         raise InputError(f"--nodes is for a preset by its name, not for {name!r}; known: {known}")
-    if not name.startswith(PREFIX) and "." not in name and not Path(name).exists():
+    if not name.startswith(PRESET_PREFIX) and "." not in name and not Path(name).exists():
         raise InputError(f"there is no preset and no file {name!r}; presets: {known}")
-    return load_machine(name, node=options.node)
+    return load_machine(name, node_topology=options.node)

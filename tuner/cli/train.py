@@ -12,29 +12,49 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tuner.base.atomic_io import require_target, write_atomically
+from tuner.base.atomic_io import require_writable_file, write_atomically
 from tuner.base.errors import InputError
-from tuner.base.progress import Report, timed, within
+from tuner.base.progress import StageCallback, subtask_progress, with_eta
 from tuner.base.units import format_size, plural
-from tuner.cli.evaluate import ONE_ALONE, measured, read_cases
-from tuner.cli.output import add_json, console, emit, print_cautions, print_table, warn
-from tuner.cli.progress import Display
-from tuner.core.path_classes import CONSECUTIVE
-from tuner.select.cases import MACHINE, NODES, SIZE, Case, sets
-from tuner.select.evaluate import (
-    DEFAULT,
-    OURS,
-    SURE,
-    Score,
-    blind,
-    contestants,
-    evaluate,
-    with_choice,
+from tuner.cli.evaluate import NOTHING_TO_CHOOSE, add_input_options, read_cases
+from tuner.cli.output import (
+    add_json_option,
+    console,
+    print_cautions,
+    print_result,
+    print_table,
+    warn,
 )
-from tuner.select.persistence import FILE, MANIFEST, Manifest, Trained, versions, write_trained
+from tuner.cli.progress import Display
+from tuner.core.path_classes import BLOCK
+from tuner.select.cases import (
+    LEAVE_NODE_COUNT_OUT,
+    LEAVE_SIZE_OUT,
+    NEW_MACHINE,
+    EvaluationCase,
+    group_cases,
+)
+from tuner.select.evaluate import (
+    DEFAULT_LABEL,
+    TUNER,
+    TUNER_SIGNIFICANT,
+    Score,
+    evaluate,
+    no_simulation,
+    selector_trainers,
+    with_alternatives,
+)
+from tuner.select.persistence import (
+    MANIFEST_FILE,
+    SELECTOR_FILE,
+    Manifest,
+    TrainingTable,
+    package_versions,
+    write_selector,
+)
 
-CARD = "README.md"
-SHOWN = (OURS, SURE, "nearest", DEFAULT)
+MODEL_CARD_FILE = "README.md"
+SHOWN_SELECTORS = (TUNER, TUNER_SIGNIFICANT, "nearest", DEFAULT_LABEL)
 EXAMPLES = """examples:
   tuner train leonardo.csv lumi.csv fugaku.csv --out models/mine
   tuner train m.ndjson --out models/mine
@@ -47,32 +67,34 @@ and of whole machines where several have algorithms of the same names."""
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    measured(parser)
+    add_input_options(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="DIRECTORY", help="to write")
-    add_json(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Read, train, hold out, write."""
-    for name in (FILE, MANIFEST, CARD):
-        require_target(options.out / name, *options.files)
-    known = versions()
-    read = read_cases(options, blind)
-    cases = [case for case in read if case.point.placement == CONSECUTIVE]
+    for name in (SELECTOR_FILE, MANIFEST_FILE, MODEL_CARD_FILE):
+        require_writable_file(options.out / name, *options.files)
+    known = package_versions()
+    read = read_cases(options, no_simulation)
+    cases = [case for case in read if case.point.placement == BLOCK]
     if len(cases) < len(read):
         left = plural(len(read) - len(cases), "call")
         warn(f"left out, since a selector knows none: {left} of cyclic ranks")
-    if not with_choice(cases):
-        raise InputError(ONE_ALONE)
-    trained = Trained.on(cases)
+    if not with_alternatives(cases):
+        raise InputError(NOTHING_TO_CHOOSE)
+    trained = TrainingTable.from_cases(cases)
     with Display(console(error=True)).stage("asking for what was left out") as report:
         held_out = _held_out(cases, report)
     manifest = Manifest(_hashes(options.files), known, held_out)
-    told = card(trained, manifest)
-    write_trained(trained, manifest, options.out)
-    write_atomically(options.out / CARD, told)
-    emit(options, {"groups": trained.groups, "held_out": held_out}, lambda: _print(held_out))
+    told = model_card(trained, manifest)
+    write_selector(trained, manifest, options.out)
+    write_atomically(options.out / MODEL_CARD_FILE, told)
+    print_result(
+        options, {"groups": trained.groups, "held_out": held_out}, lambda: _print(held_out)
+    )
 
 
 def _hashes(files: Iterable[Path]) -> dict[str, str]:
@@ -84,42 +106,42 @@ def _hashes(files: Iterable[Path]) -> dict[str, str]:
     }
 
 
-def _held_out(cases: Sequence[Case], report: Report) -> dict[str, dict[str, Any]]:
+def _held_out(cases: Sequence[EvaluationCase], report: StageCallback) -> dict[str, dict[str, Any]]:
     """The regrets of every set that leaves something to choose and to learn from."""
-    asked = [(name, own, _protocol(own)) for name, own in sets(cases).items()]
+    asked = [(name, own, _protocol(own)) for name, own in group_cases(cases).items()]
     asked += [
-        (f"{name}, all machines", own, MACHINE)
-        for name, own in sets(cases, pooled=True).items()
+        (f"{name}, all machines", own, NEW_MACHINE)
+        for name, own in group_cases(cases, pooled=True).items()
         if len({c.group for c in own}) > 1
     ]
-    found, tell = dict[str, dict[str, Any]](), timed(report)
+    found, tell = dict[str, dict[str, Any]](), with_eta(report)
     for number, (name, own, protocol) in enumerate(asked):
-        trainers = contestants(blind, ("nearest",))
-        part = within(tell, number, len(asked), name)
-        scores = evaluate(own, protocol, trainers, on_progress=part)
-        if OURS in scores:
-            records = {each: _record(scores[each]) for each in SHOWN if each in scores}
+        trainers = selector_trainers(no_simulation, ("nearest",))
+        part = subtask_progress(tell, number, len(asked), name)
+        scores = evaluate(own, protocol, trainers, progress=part)
+        if TUNER in scores:
+            records = {each: _record(scores[each]) for each in SHOWN_SELECTORS if each in scores}
             found[name] = {"protocol": protocol, **records}
     return found
 
 
-def _protocol(cases: Sequence[Case]) -> str:
-    return NODES if len({case.point.nodes for case in cases}) > 1 else SIZE
+def _protocol(cases: Sequence[EvaluationCase]) -> str:
+    return LEAVE_NODE_COUNT_OUT if len({case.point.nodes for case in cases}) > 1 else LEAVE_SIZE_OUT
 
 
 def _record(score: Score) -> dict[str, float]:
-    known = {"slower": score.slower, "headroom": score.headroom}
+    known = {"slower": score.slower_fraction, "headroom": score.regret_reduction}
     return {**asdict(score.regret), **{k: v for k, v in known.items() if not math.isnan(v)}}
 
 
-COLUMNS = ("calls of", "left out", "calls", *SHOWN)
+COLUMNS = ("calls of", "left out", "calls", *SHOWN_SELECTORS)
 
 
 def _rows(held_out: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Mean and 95th percentile of the regret of each, in percent."""
     for name, told in held_out.items():
-        calls = str(told[OURS]["points"])
-        means = [_percent(told[each]) if each in told else "" for each in SHOWN]
+        calls = str(told[TUNER]["points"])
+        means = [_percent(told[each]) if each in told else "" for each in SHOWN_SELECTORS]
         yield name, told["protocol"].removeprefix("leave-one-").removesuffix("-out"), calls, *means
 
 
@@ -134,17 +156,17 @@ def _print(held_out: Mapping[str, Mapping[str, Any]]) -> None:
         COLUMNS,
         rows,
         right=COLUMNS[2:],
-        spare=("nearest", "calls", SURE, "left out"),
-        prose=(COLUMNS[0], "left out"),
+        droppable=("nearest", "calls", TUNER_SIGNIFICANT, "left out"),
+        wrappable=(COLUMNS[0], "left out"),
     )
     print_cautions(
-        f"{name}: {OURS} has no less regret than the default on calls left out."
+        f"{name}: {TUNER} has no less regret than the default on calls left out."
         for name, told in held_out.items()
-        if DEFAULT in told and told[OURS]["mean"] >= told[DEFAULT]["mean"]
+        if DEFAULT_LABEL in told and told[TUNER]["mean"] >= told[DEFAULT_LABEL]["mean"]
     )
 
 
-def card(trained: Trained, manifest: Manifest) -> str:
+def model_card(trained: TrainingTable, manifest: Manifest) -> str:
     """What a person should know before asking it, as Markdown."""
     if not manifest.held_out:
         raise InputError("nothing could be left out: measure two sizes or node counts at least")
@@ -157,7 +179,7 @@ def card(trained: Trained, manifest: Manifest) -> str:
                 f"Learned from {len(trained.seconds)} times, with {made}. Written by `tuner"
                 " train`, as is"
             ),
-            f"`{MANIFEST}`, which has the regrets in full.",
+            f"`{MANIFEST_FILE}`, which has the regrets in full.",
             "",
             "## Data",
             "",
@@ -184,7 +206,7 @@ def _table(columns: Sequence[str], rows: Any) -> Iterator[str]:
     yield from (f"| {' | '.join(row)} |" for row in rows)
 
 
-def _support(trained: Trained) -> Iterator[tuple[str, ...]]:
+def _support(trained: TrainingTable) -> Iterator[tuple[str, ...]]:
     columns = (trained.group, trained.collective, trained.memory)
     found: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for n, key in enumerate(zip(*(column.tolist() for column in columns), strict=True)):

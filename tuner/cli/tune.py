@@ -13,37 +13,37 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tuner import mpi_libraries
-from tuner.base.atomic_io import require_target
-from tuner.base.errors import InputError, quoted
-from tuner.base.progress import counted
+from tuner.base.atomic_io import require_writable_file
+from tuner.base.errors import InputError, shortened_repr
+from tuner.base.progress import progress_from_counts
 from tuner.base.units import parse_duration, plural
 from tuner.calibrate import calibrate
 from tuner.cli import argument_types, host_options
-from tuner.cli.interpreters import add_library, add_thread_level, settle_library
-from tuner.cli.output import add_json, console, emit, print_text, warn
+from tuner.cli.interpreters import add_library_options, add_thread_level_option, resolve_library
+from tuner.cli.output import add_json_option, console, print_result, print_text, warn
 from tuner.cli.progress import Display
-from tuner.cli.table_view import counted_rules, print_rules
+from tuner.cli.table_view import format_rule_count, print_rules
 from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements
 from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.launch import Hosts
-from tuner.launch.interpreters import interpreter
-from tuner.probe.monitor import forwarded
-from tuner.probe.probe_spec import Shape
-from tuner.select.build_table import DESIGNED, make_table
-from tuner.select.constraints import Constraints, constraints_from
-from tuner.select.dataset import Row, measured_pairs
-from tuner.select.experiment_design import Bound
-from tuner.select.significance import hold_all, wants_launches
-from tuner.sim.process_pool import usable
+from tuner.launch.interpreters import find_interpreter
+from tuner.probe.monitor import forward_progress
+from tuner.probe.probe_spec import ProbeShape
+from tuner.select.build_table import BATCHES_KEY, make_table
+from tuner.select.constraints import Constraints, constraints_from_options
+from tuner.select.dataset import Observation, measured_pairs
+from tuner.select.experiment_design import RegretBound
+from tuner.select.significance import compare_all_with_default, needs_more_launches
+from tuner.sim.process_pool import available_cores
 from tuner.topology import Topology
 from tuner.workflows import acceptance
-from tuner.workflows.active_tuning import Callbacks, Goal, Guided, guided
-from tuner.workflows.time_limit import TimeLimit, scheduled, slowdown
+from tuner.workflows.active_tuning import Callbacks, StoppingRule, TuningResult, run_active_tuning
+from tuner.workflows.time_limit import TimeLimit, read_scheduling_times, slowdown_between
 
-BUDGET = 600.0  # seconds
-TARGET = 0.02  # mean regret
-SHOWN = 6  # names
+DEFAULT_BUDGET_S = 600.0  # seconds
+DEFAULT_TARGET_REGRET = 0.02  # mean regret
+MAX_SHOWN_NAMES = 6  # names
 EXAMPLES = """examples:
   tuner tune --measurements measurements.ndjson --calibration calibration.json --out table.json
   tuner tune --measurements measurements.ndjson --calibration calibration.json \\
@@ -55,7 +55,7 @@ EXAMPLES = """examples:
 
 Then `tuner table show table.json`, `tuner table export table.json --to openmpi`."""
 
-MEASURING = (
+MEASURING_OPTIONS = (
     "library",
     "budget",
     "target_regret",
@@ -84,41 +84,41 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--calibration", type=Path, metavar="FILE", help="JSON to read; with --hosts, to write"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON to write")
-    add_library(parser)
-    add_thread_level(parser)
+    add_library_options(parser)
+    add_thread_level_option(parser)
     parser.add_argument(
         "--budget",
         type=parse_duration,
-        default=BUDGET,
+        default=DEFAULT_BUDGET_S,
         help="maximum wall-clock time of the whole command with --hosts, such as 10min (default)",
     )
     parser.add_argument(
         "--target-regret",
         type=argument_types.fraction,
-        default=TARGET,
+        default=DEFAULT_TARGET_REGRET,
         metavar="PERCENT",
         help="mean of what the chosen takes longer than the best, such as 2%% (default)",
     )
     parser.add_argument(
         "--sizes",
-        type=argument_types.sizes,
+        type=argument_types.size_list,
         help="of the collectives' buffers (default: 4B to 4MiB)",
     )
-    _wishes(parser.add_argument_group("what the table may say"))
-    host_options.arguments(parser.add_argument_group("several hosts"))
-    add_json(parser)
+    _add_constraint_options(parser.add_argument_group("what the table may say"))
+    host_options.add_measurement_options(parser.add_argument_group("several hosts"))
+    add_json_option(parser)
     parser.set_defaults(
         run=run,
         parts=("messages", "shared", "sweep"),
         target=0.03,
-        usual={name: parser.get_default(name) for name in MEASURING},
+        usual={name: parser.get_default(name) for name in MEASURING_OPTIONS},
     )
 
 
-def _wishes(group: argparse._ArgumentGroup) -> None:
+def _add_constraint_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--forbid",
-        type=argument_types.names,
+        type=argument_types.name_list,
         default=(),
         metavar="NAME,...",
         help="algorithms that no rule may use: ring, or of one collective allreduce:ring",
@@ -131,7 +131,7 @@ def _wishes(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--rules",
-        type=argument_types.positive,
+        type=argument_types.positive_int,
         metavar="K",
         help="how many the table may have, those for the default among them: the best ones",
     )
@@ -145,26 +145,26 @@ def _wishes(group: argparse._ArgumentGroup) -> None:
 
 def constraints_of(options: argparse.Namespace) -> Constraints:
     """What the options say; raises InputError for what cannot be met by any table."""
-    return constraints_from(vars(options))
+    return constraints_from_options(vars(options))
 
 
 def run(options: argparse.Namespace) -> None:
     """Make, write and print the table."""
     calibrated = options.calibration is not None
-    there = host_options.given(options) if calibrated else host_options.hosts_of(options)
-    options.resumes = not there.local
-    if there.local:
+    there = host_options.given_hosts(options) if calibrated else host_options.resolve_hosts(options)
+    options.resumes = not there.is_local
+    if there.is_local:
         _require_no_measuring(options)
-    table, cautions = _made(options) if there.local else _measured(options, there)
+    table, cautions = _make_table(options) if there.is_local else _measure_and_tune(options, there)
     write_table(table, options.out)
     if not options.json:
         print_rules(table)
     for caution in (*cautions, *_without_rules(table, options.shapes)):
         warn(caution)
-    emit(options, table_record(table), lambda: _print_written(table, options))
+    print_result(options, table_record(table), lambda: _print_written(table, options))
 
 
-def _without_rules(table: TuningTable, wanted: Sequence[Shape]) -> Iterator[str]:
+def _without_rules(table: TuningTable, wanted: Sequence[ProbeShape]) -> Iterator[str]:
     for shape in wanted:
         if not any((key.nodes, key.ppn) == (shape.nodes, shape.ppn) for key in table.keys):
             yield f"there are no rules for {shape}: nothing measured tells about such ranks"
@@ -174,11 +174,11 @@ def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
     if options.rules is not None and "compaction" in table.provenance:
         added = table.provenance["compaction"]["added_regret"]
         print_text(
-            f"{counted_rules(table)} instead of one per size add {added:.2%} to the mean regret"
+            f"{format_rule_count(table)} instead of one per size add {added:.2%} to the mean regret"
         )
     departing = sum(not rule.choice.is_default for rule in table.rules)
     print_text(
-        f"{departing} of {counted_rules(table)} depart from the library's default"
+        f"{departing} of {format_rule_count(table)} depart from the library's default"
         if departing
         else "nothing gained: the default is kept everywhere"
     )
@@ -207,35 +207,35 @@ def _require_no_measuring(options: argparse.Namespace) -> None:
         )
 
 
-def _made(options: argparse.Namespace) -> tuple[TuningTable, list[str]]:
+def _make_table(options: argparse.Namespace) -> tuple[TuningTable, list[str]]:
     """Return the table, and cautions for its reader."""
     others = filter(None, [options.calibration, options.topology])
-    require_target(options.out, options.measurements, *others)
-    measurements, topology = host_options.read_measured(options.measurements, options.topology)
+    require_writable_file(options.out, options.measurements, *others)
+    measurements, topology = host_options.read_with_topology(options.measurements, options.topology)
     if options.calibration is None:
         raise InputError("say what the measurements were calibrated to: --calibration FILE")
     calibration = read_calibration(options.calibration)
-    cautions = _unknown(measurements)
+    cautions = _unknown_algorithm_cautions(measurements)
     shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]
     with Display(console(error=True)).stage("simulating and selecting") as report:
         rows, table = make_table(
             measurements,
             calibration,
-            counted(report),
+            progress_from_counts(report),
             topology,
             shapes,
             constraints=constraints_of(options),
-            cores=usable(),
+            cores=available_cores(),
         )
-    if DESIGNED not in measurements.provenance:
-        cautions += few_launches(rows)
+    if BATCHES_KEY not in measurements.provenance:
+        cautions += launch_count_cautions(rows)
     return table, cautions
 
 
-def few_launches(rows: Sequence[Row]) -> list[str]:
+def launch_count_cautions(rows: Sequence[Observation]) -> list[str]:
     """Return a sentence on gains that are not beyond doubt for want of launches alone."""
-    contests = hold_all(rows)
-    short = [one.point for one in contests if wants_launches(one)]
+    contests = compare_all_with_default(rows)
+    short = [one.point for one in contests if needs_more_launches(one)]
     if not short:
         return []
     launches = max(len(row.samples) for row in rows if row.point in short)
@@ -246,61 +246,69 @@ def few_launches(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _unknown(measurements: Measurements) -> list[str]:
+def _unknown_algorithm_cautions(measurements: Measurements) -> list[str]:
     """Return a sentence on algorithms that no rule can say, such as those of other programs."""
-    known = mpi_libraries.named(measurements.library).ALGORITHMS
+    known = mpi_libraries.library_module(measurements.library).ALGORITHMS
     named = {
         (point.collective, choice.algorithm)
         for point, choice in measured_pairs(measurements)
         if choice.via == LIBRARY and not choice.is_default
     }
     unknown = [
-        f"{of} {quoted(name)}" for of, name in sorted(named) if name not in known.get(of, ())
+        f"{of} {shortened_repr(name)}"
+        for of, name in sorted(named)
+        if name not in known.get(of, ())
     ]
     if not unknown:
         return []
-    shown = ", ".join(unknown[:SHOWN]) + (" ..." if len(unknown) > SHOWN else "")
+    shown = ", ".join(unknown[:MAX_SHOWN_NAMES]) + (
+        " ..." if len(unknown) > MAX_SHOWN_NAMES else ""
+    )
     return [
         f"no rule of {measurements.library} can say these algorithms, so there are none for them:"
         f" {shown}"
     ]
 
 
-def _measured(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, list[str]]:
+def _measure_and_tune(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, list[str]]:
     """Return the table, and cautions for its reader."""
     written = [options.measurements, *filter(None, [options.calibration])]
-    require_target(options.out, *written, *filter(None, [options.topology]))
+    require_writable_file(options.out, *written, *filter(None, [options.topology]))
     if options.calibration is not None:
-        require_target(options.calibration, options.measurements, *filter(None, [options.topology]))
+        require_writable_file(
+            options.calibration, options.measurements, *filter(None, [options.topology])
+        )
     display = Display(console(error=True))
-    settle_library(options)
-    request = host_options.request_of(options, there)
-    launcher = host_options.launcher_of(options, interpreter(options.library, options.python))
+    resolve_library(options)
+    request = host_options.build_request(options, there)
+    launcher = host_options.find_launcher(
+        options, find_interpreter(options.library, options.python)
+    )
 
-    def tell(bound: Bound, spent: float) -> None:
+    def tell(bound: RegretBound, spent: float) -> None:
         display.note(
             f"after {spent:.0f} s a table would have a mean regret of"
             f" {bound.expected:.1%}, with 95 % certainty below {bound.upper:.1%}"
         )
 
-    limit = TimeLimit(options.budget, options.begun, slowdown(scheduled()))
+    limit = TimeLimit(options.budget, options.begun, slowdown_between(read_scheduling_times()))
     with display.stage(f"measuring {options.library} on {plural(request.nodes, 'host')}") as report:
-        found = guided(
+        found = run_active_tuning(
             options.measurements,
             request,
             launcher,
-            Goal(options.budget, options.target_regret),
+            StoppingRule(options.budget, options.target_regret),
             name=options.name,
             constraints=constraints_of(options),
             limit=limit,
-            callbacks=Callbacks(forwarded(report), tell, display.note),
+            callbacks=Callbacks(forward_progress(report), tell, display.note),
         )
     if options.calibration is not None:
-        _leave_calibration(found, request.topology, options.calibration)
-    return found.table, _missed(found.bound, options.target_regret)
+        _write_calibration(found, request.topology, options.calibration)
+    return found.table, _missed_target_cautions(found.regret_bound, options.target_regret)
 
 
-def _missed(bound: Bound | None, target: float) -> list[str]:
+def _missed_target_cautions(bound: RegretBound | None, target: float) -> list[str]:
     if bound is None or bound.upper <= target:
         return []
     return [
@@ -309,7 +317,7 @@ def _missed(bound: Bound | None, target: float) -> list[str]:
     ]
 
 
-def _leave_calibration(found: Guided, topology: Topology | None, path: Path) -> None:
+def _write_calibration(found: TuningResult, topology: Topology | None, path: Path) -> None:
     """Write the calibration, which a table of few measured calls was made without."""
     try:
         write_calibration(found.calibration or calibrate(found.measurements, topology), path)

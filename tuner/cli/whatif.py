@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner import whatif
-from tuner.base.atomic_io import require_folder, require_target, write_atomically
+from tuner.base.atomic_io import require_writable_dir, require_writable_file, write_atomically
 from tuner.base.errors import InputError
-from tuner.base.progress import timed
+from tuner.base.progress import with_eta
 from tuner.cli import study_view
-from tuner.cli.output import add_json, console, emit, warn
+from tuner.cli.output import add_json_option, console, print_result, warn
 from tuner.cli.progress import Display
-from tuner.machines.loader import caution, nominal
+from tuner.machines.loader import missing_latency_warning, missing_overhead_warning
 from tuner.topology.readers.safe_yaml import parse_yaml
-from tuner.whatif.executors import Carry
-from tuner.whatif.study_checkpoint import Answers, Keep
-from tuner.whatif.study_tasks import Task
+from tuner.whatif.executors import Executor
+from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
+from tuner.whatif.study_tasks import StudyTask
 
 EXAMPLES = f"""examples:
   tuner whatif twice.yaml
@@ -41,9 +41,9 @@ Axes: {", ".join(whatif.AXES)}.
 restricts the candidates. Interrupted, the same command without --fresh goes on where it stopped:
 until the study is done its answers are kept in twice.yaml.partial."""
 
-PARTIAL = ".partial"
-LINE = "\n"
-REFERENCES = ("topology", "calibration", "table")
+PARTIAL_SUFFIX = ".partial"
+NEWLINE = "\n"
+FILE_KEYS = ("topology", "calibration", "table")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster instead")
     parser.add_argument("--fresh", action="store_true", help="start anew, keep no answers")
-    add_json(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run, resumes=True)
 
 
@@ -76,19 +76,24 @@ def _jobs(text: str) -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Run the study, write and print its result."""
-    carry = _carry(options)
-    answers = Path(f"{options.study}{PARTIAL}")
+    carry = _executor(options)
+    answers = Path(f"{options.study}{PARTIAL_SUFFIX}")
     display = Display(console(error=True))
     with display.stage("reading the study"):
         asked = whatif.read_study(options.study)
     if "latency" not in asked.axes:
-        warn(caution(asked.machine))
+        warn(missing_latency_warning(asked.machine))
     _require_targets(options, answers)
     if options.fresh:
         answers.unlink(missing_ok=True)
-    with whatif.kept_in(answers) as keep:
+    with whatif.checkpoint_file(answers) as keep:
         with display.stage(f"simulating {asked.number_of_points} points") as report:
-            found = whatif.run(asked, timed(report), carry=carry, keep=_told(keep, display))
+            found = whatif.run_study(
+                asked,
+                with_eta(report),
+                executor=carry,
+                open_checkpoint=_reporting_resume(keep, display),
+            )
         try:
             _write(options, asked, found, display)
         except InputError as reason:
@@ -97,34 +102,34 @@ def run(options: argparse.Namespace) -> None:
                 " --fresh, or one with another target, goes on with them"
             ) from None
         if asked.calibration is None:
-            warn(nominal(asked.machine))
-        emit(options, whatif.result_record(found), lambda: study_view.show(found))
+            warn(missing_overhead_warning(asked.machine))
+        print_result(options, whatif.result_record(found), lambda: study_view.print_study(found))
 
 
 def _require_targets(options: argparse.Namespace, answers: Path) -> None:
     """Before any work: what is to be written can be, and is nothing that was read."""
     if options.csv:
-        require_target(options.csv, options.study, answers, *_named(options.study))
+        require_writable_file(options.csv, options.study, answers, *_named_files(options.study))
     if options.plots:
-        require_folder(options.plots)
+        require_writable_dir(options.plots)
 
 
-def _named(path: Path) -> list[Path]:
+def _named_files(path: Path) -> list[Path]:
     """The files that the study names."""
     written = parse_yaml(path.read_text(encoding="utf-8"))
-    return [path.parent / text for name in REFERENCES if isinstance(text := written.get(name), str)]
+    return [path.parent / text for name in FILE_KEYS if isinstance(text := written.get(name), str)]
 
 
-def _told(keep: Keep, display: Display) -> Keep:
+def _reporting_resume(keep: OpenCheckpoint, display: Display) -> OpenCheckpoint:
     """Likewise, and say how much is there already."""
 
-    def kept(asked: whatif.Study, tasks: Sequence[Task]) -> Answers:
+    def kept(asked: whatif.Study, tasks: Sequence[StudyTask]) -> Checkpoint:
         answers = keep(asked, tasks)
-        if answers.known:
-            done = sum(tasks[number].effort for number in answers.known)
-            share = done / sum(task.effort for task in tasks)
+        if answers.times:
+            done = sum(tasks[number].core_seconds for number in answers.times)
+            share = done / sum(task.core_seconds for task in tasks)
             display.note(
-                f"going on from {share:.0%}: {len(answers.known)} of {len(tasks)}"
+                f"going on from {share:.0%}: {len(answers.times)} of {len(tasks)}"
                 " schedules are answered already"
             )
         return answers
@@ -138,22 +143,24 @@ def _write(
     if options.csv:
         text = study_view.csv_text(found)
         write_atomically(options.csv, text)
-        display.note(f"{options.csv}: {text.count(LINE) - 1} times of {len(found.points)} points")
+        display.note(
+            f"{options.csv}: {text.count(NEWLINE) - 1} times of {len(found.points)} points"
+        )
     if options.plots:
         _draw(asked, found, options.plots, display)
 
 
 def _draw(asked: whatif.Study, found: whatif.StudyResult, folder: Path, display: Display) -> None:
-    from tuner.report.study_plots import save_study  # matplotlib takes its time
+    from tuner.report.study_plots import save_study_plots  # matplotlib takes its time
 
     with display.stage("drawing") as report:
-        drawn = save_study(asked, found, folder, timed(report))
+        drawn = save_study_plots(asked, found, folder, with_eta(report))
     display.note(f"{len(drawn.files)} plots are in {folder}")
     for text in drawn.notes:
         display.note(text)
 
 
-def _carry(options: argparse.Namespace) -> Carry:
+def _executor(options: argparse.Namespace) -> Executor:
     if options.scheduler:
-        return whatif.on_cluster(options.scheduler)
-    return whatif.locally(options.jobs)
+        return whatif.make_dask_executor(options.scheduler)
+    return whatif.make_parallel_executor(options.jobs)

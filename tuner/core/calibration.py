@@ -12,11 +12,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.base.atomic_io import finite, from_record, json_of, write_atomically
-from tuner.base.errors import InputError, UnpricedError
+from tuner.base.atomic_io import (
+    dataclass_from_record,
+    encode_infinities,
+    load_json,
+    write_atomically,
+)
+from tuner.base.errors import InputError, MissingCostError
 
-BORROWED = "borrowed"  # in the provenance of a calibration: which costs were not measured
-REDUCTIONS = ""  # stands there for the costs of reductions, as a path class would
+BORROWED_KEY = "borrowed"  # in the provenance of a calibration: which costs were not measured
+REDUCTIONS_KEY = ""  # stands there for the costs of reductions, as a path class would
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Segment:
+class CostSegment:
     """Messages of [lo, hi) bytes cost alpha + (beta + lag) * bytes.
 
     The ports are busy for beta * bytes of it (Hockney's formula has no lag).
@@ -61,13 +66,13 @@ class PathCost:
                         arrived: one latency of the topology's links after it has
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[CostSegment, ...]
     eager_limit: float = 0.0
     overhead: Estimate = field(default_factory=lambda: Estimate.exact(0.0))
     acknowledged_from: float = math.inf
     ahead_limit: float = 0.0
 
-    def segment(self, nbytes: float) -> Segment:
+    def segment(self, nbytes: float) -> CostSegment:
         """The segment that a message of `nbytes` falls into."""
         return next(s for s in self.segments if s.lo <= nbytes < s.hi)
 
@@ -78,9 +83,9 @@ class PathCost:
         return self.overhead.value + segment.alpha.value + per_byte * nbytes
 
     @classmethod
-    def line(cls, alpha: float, beta: float, eager_limit: float = 0.0) -> PathCost:
+    def from_alpha_beta(cls, alpha: float, beta: float, eager_limit: float = 0.0) -> PathCost:
         """One given alpha-beta line for all sizes."""
-        whole = Segment(0.0, math.inf, Estimate.exact(alpha), Estimate.exact(beta))
+        whole = CostSegment(0.0, math.inf, Estimate.exact(alpha), Estimate.exact(beta))
         return cls((whole,), eager_limit)
 
 
@@ -92,7 +97,7 @@ class ReductionCost:
     gamma: Estimate  # s per byte
 
 
-FREE_REDUCTION = ReductionCost(Estimate.exact(0.0), Estimate.exact(0.0))
+ZERO_REDUCTION_COST = ReductionCost(Estimate.exact(0.0), Estimate.exact(0.0))
 
 
 @dataclass(frozen=True)
@@ -101,8 +106,8 @@ class Calibration:
 
     paths       (path class, memory kind) -> PathCost; `self` prices local copies, free without it,
                 and `staging` copies between device and host memory; `exchange` and `ring`, where
-                they are there, replace `network` for ranks that send and receive at the same time
-                (tuner.sim.traffic_pattern)
+                they are there, replace `fit_internode_paths` for ranks that send and receive at
+                the same time (tuner.sim.traffic_pattern)
     reduction   "host" -> ReductionCost; in device memory the cheaper of "cuda", a kernel, and
                 "cuda_by_cpu", the CPU through a window
     capacities  name of a shared resource (a link class of the topology) -> bytes per second
@@ -132,27 +137,27 @@ class Calibration:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def ahead_from(self) -> float:
+    def early_push_from(self) -> float:
         """Bytes of the smallest messages that are sent ahead; infinite if none are."""
         ahead = (c.eager_limit for c in self.paths.values() if c.ahead_limit > c.eager_limit)
         return min(ahead, default=math.inf)
 
     @property
-    def borrowed(self) -> Mapping[str, str]:
+    def borrowed_costs(self) -> Mapping[str, str]:
         """Return the path classes, of host memory, whose costs were not measured but taken from
-        elsewhere, and a sentence about each; `REDUCTIONS` is among them.
+        elsewhere, and a sentence about each; `REDUCTIONS_KEY` is among them.
         """
-        notes = self.provenance.get(BORROWED, ())
+        notes = self.provenance.get(BORROWED_KEY, ())
         sound = (one for one in notes if isinstance(one, dict)) if isinstance(notes, list) else ()
         return {str(one.get("path", "")): str(one.get("note", "")) for one in sound}
 
-    def path(self, path_class: str, memory: str = "host") -> PathCost:
+    def path_cost(self, path_class: str, memory: str = "host") -> PathCost:
         """Raises UnpricedError when this path class was never measured."""
         try:
             return self.paths[path_class, memory]
         except KeyError:
             known = ", ".join(sorted(f"{c} ({m})" for c, m in self.paths))
-            raise UnpricedError(
+            raise MissingCostError(
                 f"calibration of {self.cluster} has no path class {path_class!r} in {memory}"
                 f" memory (it has {known}): probe that path or choose another topology"
             ) from None
@@ -163,13 +168,13 @@ def calibration_record(calibration: Calibration) -> dict[str, Any]:
     record = asdict(calibration)
     record["version"] = 1
     record["paths"] = [
-        {"path_class": path_class, "memory": memory, **_cost_record(cost)}
+        {"path_class": path_class, "memory": memory, **_path_cost_record(cost)}
         for (path_class, memory), cost in calibration.paths.items()
     ]
-    return dict(finite(record))
+    return dict(encode_infinities(record))
 
 
-def _cost_record(cost: PathCost) -> dict[str, Any]:
+def _path_cost_record(cost: PathCost) -> dict[str, Any]:
     """Without what is not so: calibrations from before anybody asked keep their digests."""
     record, neutral = asdict(cost), PathCost(())
     for name in ("acknowledged_from", "ahead_limit"):
@@ -183,18 +188,20 @@ def calibration_from_record(content: Mapping[str, Any]) -> Calibration:
     fields = dict(content)
     if fields.pop("version") != 1:
         raise ValueError("another format version")
-    paths = {(entry["path_class"], entry["memory"]): _path(entry) for entry in fields["paths"]}
-    calibration = replace(from_record(Calibration, {**fields, "paths": {}}), paths=paths)
-    _require_sound(calibration)
+    paths = {
+        (entry["path_class"], entry["memory"]): _parse_path_cost(entry) for entry in fields["paths"]
+    }
+    calibration = replace(dataclass_from_record(Calibration, {**fields, "paths": {}}), paths=paths)
+    _validate(calibration)
     return calibration
 
 
-def _path(entry: Mapping[str, Any]) -> PathCost:
+def _parse_path_cost(entry: Mapping[str, Any]) -> PathCost:
     own = {name: entry[name] for name in entry if name not in ("path_class", "memory")}
-    return from_record(PathCost, own)
+    return dataclass_from_record(PathCost, own)
 
 
-def _require_sound(calibration: Calibration) -> None:
+def _validate(calibration: Calibration) -> None:
     """ValueError for negative or infinite figures and for segments with gaps or overlaps."""
     estimates = [*calibration.capacities.values()]
     if any(capacity.value == 0.0 for capacity in estimates):
@@ -223,7 +230,7 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
 def read_calibration(path: Path) -> Calibration:
     """Raises InputError for a file that is no version-1 calibration."""
     try:
-        record = json_of(path.read_bytes())
+        record = load_json(path.read_bytes())
         if not isinstance(record, dict):
             raise ValueError("a file of another kind")
         return calibration_from_record(record)

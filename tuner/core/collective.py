@@ -15,17 +15,17 @@ class Collective(StrEnum):
     SCATTER = "scatter"
 
     @property
-    def rooted(self) -> bool:
+    def is_rooted(self) -> bool:
         """One rank is special: it alone gives, or alone receives, the whole."""
         return self in (Collective.BCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER)
 
     @property
-    def reduces(self) -> bool:
+    def is_reduction(self) -> bool:
         """Contributions of several ranks are combined by an operator."""
         return self in (Collective.REDUCE, Collective.ALLREDUCE, Collective.REDUCE_SCATTER)
 
     @property
-    def divided(self) -> bool:
+    def has_blocks(self) -> bool:
         """Chunks belong to ranks: rank r owns the r-th of p equal runs of chunks."""
         return self in (
             Collective.REDUCE_SCATTER,

@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner.base.atomic_io import from_record
+from tuner.base.atomic_io import dataclass_from_record
 from tuner.base.errors import InputError
-from tuner.core.path_classes import CONSECUTIVE, HOST, Placed, placed_record
+from tuner.core.path_classes import BLOCK, HOST, PlacementMixin, omit_default_placement
 
 FORMAT_VERSION = 1
-WANTED = "wanted"  # in the provenance: calls that a table is for, measured or not
-WRONG = "wrong result"  # the reason for which what gave one is excluded
+REQUESTED_CALLS_KEY = "wanted"  # in the provenance: calls that a table is for, measured or not
+WRONG_RESULT = "wrong result"  # the reason for which what gave one is excluded
 # Seconds of a sample that is not 0: far less than a cycle of any clock, and eleven days. What is
 # beyond is no time of a call, and floats may not hold the ratios and squares of such numbers.
-SHORTEST, LONGEST = 1e-12, 1e6
+MIN_SAMPLE_S, MAX_SAMPLE_S = 1e-12, 1e6
 T = TypeVar("T")
 
 
@@ -37,58 +37,58 @@ class Cluster:
     memory: int  # bytes per node
 
     def __str__(self) -> str:
-        return titled(self.name, self.nodes)
+        return cluster_title(self.name, self.nodes)
 
 
-def titled(name: str, hosts: int) -> str:
+def cluster_title(name: str, hosts: int) -> str:
     """How titles call a machine: `ares17`, or `cluster ares (4 hosts)`."""
     return f"cluster {name} ({hosts} hosts)" if hosts > 1 else name
 
 
-def called(kind: str, subject: str, shape: str, nbytes: int | None, memory: str) -> str:
+def point_label(kind: str, subject: str, shape: str, nbytes: int | None, memory: str) -> str:
     """How reports call what is measured together."""
     size = "" if nbytes is None else f" {nbytes} B"
     where = "" if memory == HOST else f" {memory}"
     return f"{kind} {subject} {shape}{size}{where}"
 
 
-def excluded_line(call: str, arm: str, why: str = WRONG) -> str:
+def format_exclusion(point: str, algorithm: str, reason: str = WRONG_RESULT) -> str:
     """What a file's provenance says of an arm that it lacks; `call`: as it is `called`."""
-    return f"{call}: {arm}: {why}"
+    return f"{point}: {algorithm}: {reason}"
 
 
-def excluded_parts(line: str) -> tuple[str, str, str]:
+def parse_exclusion(line: str) -> tuple[str, str, str]:
     """Call, arm and why of such a line; no arm where it is of a whole call."""
     call, _, rest = line.partition(": ")
     arm, _, why = rest.partition(": ")
     return (call, arm, why) if why else (call, "", rest)
 
 
-def wrong_algorithms(excluded: Iterable[str]) -> frozenset[tuple[str, str]]:
+def parse_incorrect_algorithms(excluded: Iterable[str]) -> frozenset[tuple[str, str]]:
     """(collective, arm without its parameters) of the lines that tell of wrong results of the
     library's collectives, or of our schedules beside them.
     """
     found = set()
     for line in excluded:
-        call, arm, why = excluded_parts(line)
+        call, arm, why = parse_exclusion(line)
         kind, _, rest = call.partition(" ")
-        if kind == "collective" and why == WRONG:
+        if kind == "collective" and why == WRONG_RESULT:
             name, _, behind = arm.partition("(")
             found.add((rest.partition(" ")[0], name + behind.rpartition(")")[2]))
     return frozenset(found)
 
 
 @dataclass(frozen=True)
-class Measurement(Placed):
+class Measurement(PlacementMixin):
     """One series of timings of one thing.
 
     kind        collective (run by the library) | schedule (a collective by one of ours) |
                 pingpong | exchange | fan | burst | overhead | eager | pairs | sweep | sentinel |
                 reduction | call; of devices copy | launch | pointer, and nccl: a collective of
                 NCCL's
-    subject     the collective; a path class such as `node` or `network`; what is shared (`nic`,
-                `uplink`, `memory_bus`); the operator; the way of a copy (`h2d_pinned`, `d2d`,
-                `ipc_same_gpu`)
+    subject     the collective; a path class such as `node` or `fit_internode_paths`; what is
+                shared (`nic`, `uplink`, `memory_bus`); the operator; the way of a copy
+                (`h2d_pinned`, `d2d`, `ipc_same_gpu`)
     p           ranks that took part (messages: ranks busy at the same time)
     nbytes      bytes of the user's buffer (per rank)
     algorithm   canonical name, `default` for the library's own choice; "" where meaningless
@@ -111,7 +111,7 @@ class Measurement(Placed):
     params: Mapping[str, int] = field(default_factory=dict)
     memory: str = "host"
     launch: int = 0
-    placement: str = CONSECUTIVE
+    placement: str = BLOCK
 
     @property
     def point(self) -> tuple[str, str, int, int, int, int, str, str]:
@@ -153,7 +153,7 @@ def header_line(cluster: Cluster, library: str, provenance: Mapping[str, Any]) -
 
 def series_line(series: Measurement) -> str:
     """One line of a measurements file."""
-    return json.dumps(placed_record(asdict(series)))
+    return json.dumps(omit_default_placement(asdict(series)))
 
 
 def end_line(lines: int) -> str:
@@ -161,30 +161,31 @@ def end_line(lines: int) -> str:
     return json.dumps({"kind": "end", "lines": lines})
 
 
-def _described(header: Mapping[str, Any]) -> Measurements:
+def _parse_header(header: Mapping[str, Any]) -> Measurements:
     """What the header says, without series; ValueError or TypeError when it is no header."""
     fields = {name: value for name, value in header.items() if name not in ("kind", "version")}
     if header["kind"] != "probe" or header.get("version") != FORMAT_VERSION:
         raise ValueError("another kind or version")
-    return from_record(Measurements, {**fields, "series": []})
+    return dataclass_from_record(Measurements, {**fields, "series": []})
 
 
-def _series(record: Mapping[str, Any]) -> Measurement:
-    series = from_record(Measurement, record)
+def _parse_series(record: Mapping[str, Any]) -> Measurement:
+    series = dataclass_from_record(Measurement, record)
     if min(series.nodes, series.ppn, series.p) < 1 or series.nbytes < 0 or series.launch < 0:
         raise ValueError("it needs nodes, ppn and p of at least 1 and nbytes of at least 0")
     if max(series.nodes, series.ppn, series.p, series.launch, series.nbytes >> 32) >= 2**31:
         raise ValueError("nodes, ppn, p and launch are below 2^31, nbytes is below 2^63")
     if not series.samples:
         raise ValueError("it needs at least one sample")
-    if max(series.samples) > LONGEST or (
-        min(series.samples) < SHORTEST and any(t < SHORTEST and t != 0 for t in series.samples)
+    if max(series.samples) > MAX_SAMPLE_S or (
+        min(series.samples) < MIN_SAMPLE_S
+        and any(t < MIN_SAMPLE_S and t != 0 for t in series.samples)
     ):
-        raise ValueError(f"samples are 0 s or {SHORTEST:g} to {LONGEST:g} s")
+        raise ValueError(f"samples are 0 s or {MIN_SAMPLE_S:g} to {MAX_SAMPLE_S:g} s")
     return series
 
 
-def _checked(
+def _parse_record(
     name: str, line: int, complaint: str, read: Callable[[Any], T], record: dict[str, Any]
 ) -> T:
     try:
@@ -193,7 +194,7 @@ def _checked(
         raise InputError(f"{name}, line {line}: {complaint}: {reason}") from None
 
 
-def unreadable(name: object, reason: OSError | UnicodeDecodeError) -> InputError:
+def unreadable_file_error(name: object, reason: OSError | UnicodeDecodeError) -> InputError:
     """What is to be raised for a file that ends the reading of measurements so."""
     why = reason.strerror if isinstance(reason, OSError) else "no text in UTF-8"
     return InputError(
@@ -201,7 +202,7 @@ def unreadable(name: object, reason: OSError | UnicodeDecodeError) -> InputError
     )
 
 
-class LineReader:
+class MeasurementReader:
     """A measurements file line by line, in whatever memory one line takes.
 
     header      the record of line 1; None for an empty file
@@ -213,15 +214,15 @@ class LineReader:
 
     def __init__(self, lines: Iterable[str], name: str) -> None:
         self.name = name
-        self.ended = False
-        self._records = self._parsed(lines)
+        self.is_complete = False
+        self._records = self._parse_lines(lines)
         self.header: dict[str, Any] | None = next(self._records, None)
         if self.header is not None:
-            self.described = _checked(
+            self.metadata = _parse_record(
                 name,
                 1,
                 f"not the header of a version-{FORMAT_VERSION} probe",
-                _described,
+                _parse_header,
                 self.header,
             )
 
@@ -230,34 +231,34 @@ class LineReader:
         count, held = 0, None  # the end line is one only if nothing follows it
         for record in self._records:
             if held is not None:
-                yield self._measurement(count, held)
+                yield self._parse_measurement(count, held)
                 count += 1
             held = record
         if held is not None and held["kind"] != "end":
-            yield self._measurement(count, held)
+            yield self._parse_measurement(count, held)
         elif held is not None:
-            self._end(count, held)
+            self._check_end(count, held)
 
-    def require_end(self, count: int) -> None:
+    def require_complete(self, count: int) -> None:
         """Raises InputError unless the file was finished; `count` series were read from it."""
-        if not self.ended:
+        if not self.is_complete:
             raise InputError(
                 f"{self.name}: incomplete, it ends after {count} series; run the probe again,"
                 " it resumes where it stopped"
             )
 
-    def _measurement(self, count: int, record: dict[str, Any]) -> Measurement:
-        return _checked(self.name, count + 2, "not a measurement", _series, record)
+    def _parse_measurement(self, count: int, record: dict[str, Any]) -> Measurement:
+        return _parse_record(self.name, count + 2, "not a measurement", _parse_series, record)
 
-    def _end(self, count: int, record: dict[str, Any]) -> None:
-        self.ended = True
+    def _check_end(self, count: int, record: dict[str, Any]) -> None:
+        self.is_complete = True
         if record.get("lines") != count:
             raise InputError(
                 f"{self.name}: {record.get('lines')} series were written but {count} are there;"
                 " probe again"
             )
 
-    def _parsed(self, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    def _parse_lines(self, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(lines, start=1):
             if not line.endswith("\n"):
                 return
@@ -279,17 +280,17 @@ def read_partial(path: Path) -> tuple[dict[str, Any] | None, list[Measurement], 
     Raises InputError when any line but a last one that is cut off is not what it should be.
     """
     with path.open(encoding="utf-8") as lines:
-        reader = LineReader(lines, str(path))
-        return reader.header, list(reader.series()), reader.ended
+        reader = MeasurementReader(lines, str(path))
+        return reader.header, list(reader.series()), reader.is_complete
 
 
 def read_measurements(path: Path) -> Measurements:
     """A complete measurements file; raises InputError for a missing, damaged or unfinished one."""
     try:
         with path.open(encoding="utf-8") as lines:
-            reader = LineReader(lines, str(path))
+            reader = MeasurementReader(lines, str(path))
             series = tuple(reader.series())
     except (OSError, UnicodeDecodeError) as reason:
-        raise unreadable(path, reason) from None
-    reader.require_end(len(series))
-    return replace(reader.described, series=series)
+        raise unreadable_file_error(path, reason) from None
+    reader.require_complete(len(series))
+    return replace(reader.metadata, series=series)

@@ -42,8 +42,8 @@ class Round:
 
     src: Int32Array
     dst: Int32Array
-    first: Int32Array
-    into: Int32Array
+    src_chunk: Int32Array
+    dst_chunk: Int32Array
     count: Int32Array
     reduce: Int32Array
 
@@ -52,8 +52,8 @@ class Round:
         cls,
         src: ArrayLike,
         dst: ArrayLike,
-        first: ArrayLike,
-        into: ArrayLike | None = None,
+        src_chunk: ArrayLike,
+        dst_chunk: ArrayLike | None = None,
         count: ArrayLike = 1,
         reduce: ArrayLike = NO_REDUCTION,
     ) -> Round:
@@ -61,9 +61,9 @@ class Round:
 
         Raises ScheduleError for a number beyond 32 bits.
         """
-        into = first if into is None else into
-        columns = np.broadcast_arrays(src, dst, first, into, count, reduce)
-        return cls(*(_column(column) for column in columns))
+        dst_chunk = src_chunk if dst_chunk is None else dst_chunk
+        columns = np.broadcast_arrays(src, dst, src_chunk, dst_chunk, count, reduce)
+        return cls(*(_as_column(column) for column in columns))
 
     def __len__(self) -> int:
         return len(self.src)
@@ -71,25 +71,25 @@ class Round:
     @property
     def columns(self) -> tuple[Int32Array, ...]:
         """The six columns in the order of the constructor."""
-        return (self.src, self.dst, self.first, self.into, self.count, self.reduce)
+        return (self.src, self.dst, self.src_chunk, self.dst_chunk, self.count, self.reduce)
 
-    def take(self, rows: ArrayLike) -> Round:
+    def select(self, rows: ArrayLike) -> Round:
         """The given rows (indices or mask) as a round."""
         rows = np.asarray(rows)
-        return Round(*(_fixed(column[rows]) for column in self.columns))
+        return Round(*(_read_only(column[rows]) for column in self.columns))
 
 
-def _column(values: AnyArray) -> Int32Array:
+def _as_column(values: AnyArray) -> Int32Array:
     flags = values.flags
     if values.dtype == np.int32 and values.ndim == 1 and flags.c_contiguous and not flags.writeable:
         return values  # a column already: engines know it again
     column = np.array(values, dtype=np.int32).reshape(-1)
     if values.dtype != np.int32 and (column != np.ravel(values)).any():
         raise ScheduleError("a rank or chunk number is too large for a schedule")
-    return _fixed(column)
+    return _read_only(column)
 
 
-def _fixed(column: Int32Array) -> Int32Array:
+def _read_only(column: Int32Array) -> Int32Array:
     column.setflags(write=False)
     return column
 
@@ -112,13 +112,13 @@ class Schedule:
     collective: Collective
     p: int
     n_chunks: int
-    make: Callable[[], Iterable[Round]]
+    make_rounds: Callable[[], Iterable[Round]]
     algorithm: str = ""
     root: int = 0
     params: Mapping[str, int] = field(default_factory=dict)
     staged: bool = False
     in_network: bool = False
-    unawaited: bool = False
+    fire_and_forget: bool = False
 
     def __post_init__(self) -> None:
         if self.p < 1 or self.n_chunks < 1 or not 0 <= self.root < self.p:
@@ -126,7 +126,7 @@ class Schedule:
                 f"{self}: needs p >= 1, n_chunks >= 1 and a root below p,"
                 f" not p={self.p}, n_chunks={self.n_chunks}, root={self.root}"
             )
-        if self.collective.divided and self.n_chunks % self.p:
+        if self.collective.has_blocks and self.n_chunks % self.p:
             raise ScheduleError(f"{self}: {self.n_chunks} chunks cannot be divided over {self.p}")
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ class Schedule:
 
     def rounds(self) -> Iterator[Round]:
         """The rounds in order, without empty ones; each call starts afresh."""
-        return (r for r in self.make() if len(r))
+        return (r for r in self.make_rounds() if len(r))
 
     def offsets(self, count: int) -> IntArray:
         """Element offsets of the chunks, shape (n_chunks + 1,), of a buffer of `count` elements.
@@ -150,7 +150,7 @@ class Schedule:
         return chunk * self.p // self.n_chunks
 
 
-def schedule(
+def make_schedule(
     collective: Collective, p: int, n_chunks: int, rounds: Iterable[Round], root: int = 0
 ) -> Schedule:
     """A schedule whose rounds are held in memory."""
@@ -180,7 +180,7 @@ def concat(collective: Collective, *parts: Schedule, root: int = 0) -> Schedule:
         root=root,
         staged=any(part.staged for part in parts),
         in_network=any(part.in_network for part in parts),
-        unawaited=all(part.unawaited for part in parts),
+        fire_and_forget=all(part.fire_and_forget for part in parts),
     )
 
 
@@ -192,23 +192,23 @@ def relabel(part: Schedule, rank_of: ArrayLike, p: int | None = None, root: int 
     ranks = np.asarray(rank_of, dtype=np.int32)
 
     def make() -> Iterator[Round]:
-        src, dst = _Renamed(ranks), _Renamed(ranks)
+        src, dst = _RankRelabeling(ranks), _RankRelabeling(ranks)
         for r in part.rounds():
-            yield replace(r, src=src.of(r.src), dst=dst.of(r.dst))
+            yield replace(r, src=src.apply(r.src), dst=dst.apply(r.dst))
 
-    return replace(part, p=part.p if p is None else p, make=make, root=root)
+    return replace(part, p=part.p if p is None else p, make_rounds=make, root=root)
 
 
-class _Renamed:
+class _RankRelabeling:
     """The last column that was renamed, and what it became."""
 
     def __init__(self, ranks: Int32Array) -> None:
         self._ranks = ranks
         self._old = self._new = np.empty(0, np.int32)
 
-    def of(self, column: Int32Array) -> Int32Array:
+    def apply(self, column: Int32Array) -> Int32Array:
         if column is not self._old:
-            self._old, self._new = column, _column(self._ranks[column])
+            self._old, self._new = column, _as_column(self._ranks[column])
         return self._new
 
 
@@ -228,10 +228,10 @@ def reverse(part: Schedule, collective: Collective, reduce: int = NO_REDUCTION) 
 
     def turned(r: Round) -> Round:
         ascending = np.argsort(r.dst, kind="stable")
-        return Round.of(r.dst, r.src, r.into, r.first, r.count, reduce).take(ascending)
+        return Round.of(r.dst, r.src, r.dst_chunk, r.src_chunk, r.count, reduce).select(ascending)
 
     rounds = tuple(turned(r) for r in part.rounds())[::-1]
-    return replace(part, collective=collective, make=lambda: rounds)
+    return replace(part, collective=collective, make_rounds=lambda: rounds)
 
 
 def rotate_chunks(part: Schedule, shift: int) -> Schedule:
@@ -244,7 +244,7 @@ def rotate_chunks(part: Schedule, shift: int) -> Schedule:
     n = part.n_chunks
 
     def turned(r: Round) -> Round:
-        first = (r.first + shift) % n
+        first = (r.src_chunk + shift) % n
         head = np.minimum(r.count, n - first)
         wraps = head < r.count
         start = np.concatenate([first, np.zeros(wraps.sum(), dtype=int)])
@@ -257,4 +257,4 @@ def rotate_chunks(part: Schedule, shift: int) -> Schedule:
         )
 
     rounds = tuple(turned(r) for r in part.rounds())
-    return replace(part, make=lambda: rounds)
+    return replace(part, make_rounds=lambda: rounds)

@@ -15,23 +15,31 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.base.atomic_io import finite, from_record, json_of, write_atomically
-from tuner.base.errors import InputError, quoted
+from tuner.base.atomic_io import (
+    dataclass_from_record,
+    encode_infinities,
+    load_json,
+    write_atomically,
+)
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
-from tuner.core.path_classes import CONSECUTIVE, Placed, placed_record
+from tuner.core.path_classes import BLOCK, PlacementMixin, omit_default_placement
 
 FORMAT_VERSION = 1
 OPERATORS = ("any", "commutative")
 DEFAULT = "default"  # the algorithm name that means: leave the choice to the library
 LIBRARY, SCHEDULE, NCCL = "library", "schedule", "nccl"
 RUNNERS = (LIBRARY, SCHEDULE, NCCL)
-RUNNER = {"collective": LIBRARY, SCHEDULE: SCHEDULE}  # kind of a measured series -> who ran it
-MEASURED, LEARNED, SIMULATED, NOTHING = "measured", "learned", "simulated", "none"
+RUNNER_OF_KIND = {
+    "collective": LIBRARY,
+    SCHEDULE: SCHEDULE,
+}  # kind of a measured series -> who ran it
+MEASURED, LEARNED, SIMULATED, NO_EVIDENCE = "measured", "learned", "simulated", "none"
 
 
 @dataclass(frozen=True)
-class Choice:
+class AlgorithmConfig:
     """An algorithm with its parameters; `DEFAULT` leaves the choice to the library.
 
     via     who runs it: the MPI library's own code, our schedule over point-to-point messages, or
@@ -44,10 +52,14 @@ class Choice:
 
     def __post_init__(self) -> None:
         if self.via not in RUNNERS or (self.is_default and self.via != LIBRARY):
-            raise ValueError(f"{quoted(self.algorithm)} cannot run via {quoted(self.via)}")
+            raise ValueError(
+                f"{shortened_repr(self.algorithm)} cannot run via {shortened_repr(self.via)}"
+            )
         for name in (self.algorithm, *self.params):
             if not name.isprintable():  # a terminal would obey it
-                raise ValueError(f"{quoted(name)} is no name of an algorithm or a parameter")
+                raise ValueError(
+                    f"{shortened_repr(name)} is no name of an algorithm or a parameter"
+                )
 
     @property
     def is_default(self) -> bool:
@@ -86,7 +98,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Key(Placed):
+class RuleKey(PlacementMixin):
     """The calls a run of rules is for."""
 
     collective: Collective
@@ -94,7 +106,7 @@ class Key(Placed):
     ppn: int
     memory: str = "host"
     operators: str = "any"
-    placement: str = CONSECUTIVE
+    placement: str = BLOCK
 
     @property
     def p(self) -> int:
@@ -106,10 +118,10 @@ class Key(Placed):
 class Rule:
     """Messages of [lo, hi) bytes under `key` use `choice`."""
 
-    key: Key
+    key: RuleKey
     lo: int
     hi: float
-    choice: Choice
+    choice: AlgorithmConfig
     evidence: Evidence
 
 
@@ -143,26 +155,26 @@ class TuningTable:
             )
         )
         self.provenance = dict(provenance or {})
-        self._ladders: dict[Key, list[Rule]] = {}
+        self._rules_by_key: dict[RuleKey, list[Rule]] = {}
         for rule in self.rules:
-            self._ladders.setdefault(rule.key, []).append(rule)
-        for key, ladder in self._ladders.items():
-            _check_ladder(key, ladder)
+            self._rules_by_key.setdefault(rule.key, []).append(rule)
+        for key, ladder in self._rules_by_key.items():
+            _check_rules(key, ladder)
 
     @property
-    def keys(self) -> tuple[Key, ...]:
+    def keys(self) -> tuple[RuleKey, ...]:
         """Every key that has rules."""
-        return tuple(self._ladders)
+        return tuple(self._rules_by_key)
 
-    def ladder(self, key: Key) -> tuple[Rule, ...]:
+    def rules_for(self, key: RuleKey) -> tuple[Rule, ...]:
         """The rules of one key in ascending size; empty for an unknown key."""
-        return tuple(self._ladders.get(key, ()))
+        return tuple(self._rules_by_key.get(key, ()))
 
-    def consecutive(self) -> TuningTable:
+    def with_block_placement(self) -> TuningTable:
         """The rules that runtimes' own formats can hold, none of which tells placements. Raises
         InputError where all rules are for others.
         """
-        rules = tuple(rule for rule in self.rules if rule.key.placement == CONSECUTIVE)
+        rules = tuple(rule for rule in self.rules if rule.key.placement == BLOCK)
         if self.rules and not rules:
             raise InputError(
                 "all rules of the table are for cyclic ranks, and no file tells these from others:"
@@ -178,17 +190,17 @@ class TuningTable:
             raise InputError(f"the table has no rules for {ppn} ranks per node: it knows {known}")
         return TuningTable(self.cluster, self.library, rules, self.provenance)
 
-    def lookup(self, key: Key, nbytes: int) -> Rule | None:
+    def lookup(self, key: RuleKey, nbytes: int) -> Rule | None:
         """The rule for a call of `nbytes`, by bisection; None where the table is silent."""
-        ladder = self._ladders.get(key)
+        ladder = self._rules_by_key.get(key)
         if not ladder:
             return None
         return ladder[bisect.bisect_right([rule.lo for rule in ladder], nbytes) - 1]
 
 
-def _check_ladder(key: Key, ladder: list[Rule]) -> None:
-    bounds = [0.0, *(rule.hi for rule in ladder)]
-    for lower, rule in zip(bounds, ladder, strict=False):
+def _check_rules(key: RuleKey, rules: list[Rule]) -> None:
+    bounds = [0.0, *(rule.hi for rule in rules)]
+    for lower, rule in zip(bounds, rules, strict=False):
         if rule.lo != lower or rule.hi <= rule.lo:
             raise InputError(
                 f"table: {key.collective} on {key.shape} ranks: the rule"
@@ -204,11 +216,11 @@ def _check_ladder(key: Key, ladder: list[Rule]) -> None:
 def rule_record(rule: Rule) -> dict[str, Any]:
     """A rule as JSON carries it: infinities as "inf"."""
     return {
-        "key": placed_record(vars(rule.key)),
+        "key": omit_default_placement(vars(rule.key)),
         "lo": rule.lo,
-        "hi": finite(rule.hi),
-        "choice": finite(vars(rule.choice)),
-        "evidence": finite(vars(rule.evidence)),
+        "hi": encode_infinities(rule.hi),
+        "choice": encode_infinities(vars(rule.choice)),
+        "evidence": encode_infinities(vars(rule.evidence)),
     }
 
 
@@ -244,9 +256,9 @@ def read_table(path: Path) -> TuningTable:
 def parse_table(text: str | bytes) -> TuningTable:
     """The table that a table file's content is; raises InputError for anything else."""
     try:
-        record = json_of(text)
+        record = load_json(text)
     except ValueError as reason:
-        raise _no_table(str(reason)) from None
+        raise _invalid_table_error(str(reason)) from None
     return table_from_record(record)
 
 
@@ -254,8 +266,8 @@ def table_from_record(record: Any) -> TuningTable:
     """Return the table whose `table_record` this is; raises InputError for anything else."""
     try:
         _require_kind(record)
-        rules = tuple(_rule(entry) for entry in record["rules"])
-        cluster = from_record(Cluster, record["cluster"])
+        rules = tuple(_parse_rule(entry) for entry in record["rules"])
+        cluster = dataclass_from_record(Cluster, record["cluster"])
         if not isinstance(record["library"], str):
             raise ValueError("the library has no name")
         return TuningTable(cluster, record["library"], rules, record["provenance"])
@@ -263,10 +275,10 @@ def table_from_record(record: Any) -> TuningTable:
         reason = f"it lacks {lacking}"
     except (ValueError, TypeError) as wrong:
         reason = str(wrong)
-    raise _no_table(reason)
+    raise _invalid_table_error(reason)
 
 
-def _no_table(reason: str) -> InputError:
+def _invalid_table_error(reason: str) -> InputError:
     return InputError(f"not a tuning table ({reason}); make one with `tuner tune`")
 
 
@@ -280,8 +292,8 @@ def _require_kind(record: Any) -> None:
         raise ValueError("its rules are no list")
 
 
-def _rule(entry: Any) -> Rule:
-    rule = from_record(Rule, entry)
+def _parse_rule(entry: Any) -> Rule:
+    rule = dataclass_from_record(Rule, entry)
     if min(rule.key.nodes, rule.key.ppn) < 1 or rule.key.operators not in OPERATORS:
         raise ValueError(f"{rule.key} needs nodes and ppn of at least 1, operators of {OPERATORS}")
     _check_evidence(rule)

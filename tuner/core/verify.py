@@ -18,7 +18,7 @@ from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
 
 
 @dataclass(frozen=True)
-class Facts:
+class ScheduleProperties:
     """What a verified schedule lets a table rely on.
 
     order_preserving    operands are combined in rank order: safe for non-commutative operators
@@ -32,11 +32,11 @@ class Facts:
     min_count: int
     even_chunks_only: bool
     uses_scratch: bool
-    rounds: int
-    transfers: int
+    n_rounds: int
+    n_transfers: int
 
 
-class _Contributors:
+class _ContributorSets:
     """Who contributed to a value, as a number.
 
     The ranks lo..hi-1 combined in this order are number lo (p + 1) + hi: a run. Everything else
@@ -46,23 +46,23 @@ class _Contributors:
 
     def __init__(self, p: int) -> None:
         self.base = p + 1
-        self.sets: list[int] = []  # bit r says whether rank r is in the set
-        self._numbers: dict[int, int] = {}
+        self.bitmasks: list[int] = []  # bit r says whether rank r is in the set
+        self._codes: dict[int, int] = {}
         self._unions: dict[tuple[int, int], int] = {}
 
-    def run(self, lo: IntArray, hi: IntArray) -> IntArray:
+    def encode_range(self, lo: IntArray, hi: IntArray) -> IntArray:
         """The numbers of runs."""
         return lo * self.base + hi
 
-    def whole(self, number: int) -> bool:
+    def is_complete(self, number: int) -> bool:
         """Whether all ranks have contributed."""
-        return self._set(number) == (1 << self.base - 1) - 1
+        return self._bitmask(number) == (1 << self.base - 1) - 1
 
     def combine(self, left: IntArray, right: IntArray) -> IntArray:
         """The numbers of `left op right`; -1 where a rank would contribute twice."""
         first, meeting = np.divmod(left, self.base)
         after, last = np.divmod(right, self.base)
-        result = self.run(first, last)
+        result = self.encode_range(first, last)
         odd = np.flatnonzero((meeting != after) | (np.maximum(first, after) >= self.base))
         if len(odd):
             pairs = zip(left[odd].tolist(), right[odd].tolist(), strict=True)
@@ -71,19 +71,19 @@ class _Contributors:
 
     def _union(self, pair: tuple[int, int]) -> int:
         if pair not in self._unions:
-            a, b = map(self._set, pair)
-            self._unions[pair] = -1 if a & b else self._number(a | b)
+            a, b = map(self._bitmask, pair)
+            self._unions[pair] = -1 if a & b else self._code_of_bitmask(a | b)
         return self._unions[pair]
 
-    def _number(self, ranks: int) -> int:
-        number = self._numbers.setdefault(ranks, self.base**2 + len(self.sets))
-        if number == self.base**2 + len(self.sets):
-            self.sets.append(ranks)
+    def _code_of_bitmask(self, ranks: int) -> int:
+        number = self._codes.setdefault(ranks, self.base**2 + len(self.bitmasks))
+        if number == self.base**2 + len(self.bitmasks):
+            self.bitmasks.append(ranks)
         return number
 
-    def _set(self, number: int) -> int:
+    def _bitmask(self, number: int) -> int:
         lo, hi = divmod(number, self.base)
-        return self.sets[number - self.base**2] if lo >= self.base else (1 << hi) - (1 << lo)
+        return self.bitmasks[number - self.base**2] if lo >= self.base else (1 << hi) - (1 << lo)
 
 
 class _Replay:
@@ -92,61 +92,69 @@ class _Replay:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.slots = 2 * schedule.n_chunks
-        self.contributors = _Contributors(schedule.p)
+        self.contributor_sets = _ContributorSets(schedule.p)
         self.origin = np.full(schedule.p * self.slots, -1, dtype=np.int64)
-        self.who = np.full(schedule.p * self.slots, -1, dtype=np.int64)
-        self.sent_in = np.full(schedule.p * self.slots, -1, dtype=np.int64)  # the last such round
-        self.writer = np.zeros(schedule.p * self.slots, dtype=np.int64)  # the last one of a round
+        self.contributors_of = np.full(schedule.p * self.slots, -1, dtype=np.int64)
+        self.last_sent_round = np.full(
+            schedule.p * self.slots, -1, dtype=np.int64
+        )  # the last such round
+        self.last_writer = np.zeros(
+            schedule.p * self.slots, dtype=np.int64
+        )  # the last one of a round
         self.round = -1
-        self.moved = self.scratch = False
+        self.changes_chunk_index = self.uses_scratch = False
         self.transfers = 0
         rank, chunk = np.nonzero(_initially_held(schedule))
         held = rank * self.slots + chunk
         self.origin[held] = chunk
-        self.who[held] = self.contributors.run(rank, rank + 1)
+        self.contributors_of[held] = self.contributor_sets.encode_range(rank, rank + 1)
 
-    def reject(self, reason: str) -> ScheduleError:
+    def make_error(self, reason: str) -> ScheduleError:
         return ScheduleError(f"{self.schedule}, round {self.round}: {reason}")
 
     def describe(self, slot: int) -> str:
         rank, chunk = divmod(int(slot), self.slots)
         return f"chunk {chunk} of rank {rank}"
 
-    def play(self, r: Round) -> None:
+    def apply_round(self, r: Round) -> None:
         self.round += 1
         self.transfers += len(r)
         self._check_ranges(r)
         read, written, reduce = self._slots(r)
         origin = self.origin[read]
         if origin.min() < 0:
-            raise self.reject(f"{self.describe(read[origin < 0][0])} is sent but not held")
+            raise self.make_error(f"{self.describe(read[origin < 0][0])} is sent but not held")
         plain = reduce == NO_REDUCTION
         self._check_hazards(read, written, plain)
-        who = self.who[read]
+        who = self.contributors_of[read]
         if not plain.all():
             folds = np.flatnonzero(~plain)
             self._reduce(written[folds], reduce[folds], origin[folds], who[folds])
         self.origin[written[plain]] = origin[plain]
-        self.who[written[plain]] = who[plain]
+        self.contributors_of[written[plain]] = who[plain]
 
     def _check_ranges(self, r: Round) -> None:
         n, p = self.schedule.n_chunks, self.schedule.p
         if min(r.src.min(), r.dst.min()) < 0 or max(r.src.max(), r.dst.max()) >= p:
-            raise self.reject(f"a transfer names a rank outside 0..{p - 1}")
+            raise self.make_error(f"a transfer names a rank outside 0..{p - 1}")
         if r.count.min() < 1 or r.reduce.min() < NO_REDUCTION or r.reduce.max() > ARRIVING_OP_DST:
-            raise self.reject("a transfer has no chunks or an unknown kind of reduction")
-        for start in (r.first, r.into)[: 1 if r.into is r.first else 2]:
+            raise self.make_error("a transfer has no chunks or an unknown kind of reduction")
+        for start in (r.src_chunk, r.dst_chunk)[: 1 if r.dst_chunk is r.src_chunk else 2]:
             last = start.astype(np.int64) + r.count - 1
             if start.min() < 0 or last.max() >= 2 * n or (start // n != last // n).any():
-                raise self.reject("a transfer leaves the buffer or straddles buffer and scratch")
-        self.moved |= r.into is not r.first and bool(((r.first - r.into) % n).any())
-        self.scratch |= bool(max(r.first.max(), r.into.max()) >= n)
+                raise self.make_error(
+                    "a transfer leaves the buffer or straddles buffer and scratch"
+                )
+        self.changes_chunk_index |= r.dst_chunk is not r.src_chunk and bool(
+            ((r.src_chunk - r.dst_chunk) % n).any()
+        )
+        self.uses_scratch |= bool(max(r.src_chunk.max(), r.dst_chunk.max()) >= n)
 
     def _slots(self, r: Round) -> tuple[IntArray, IntArray, IntArray]:
         """Slots read and written, and the kind of reduction, of every chunk of every row."""
         read, written = (
             rank.astype(np.int64) * self.slots + start
-            for rank, start in ((r.src, r.first), (r.dst, r.into))
+            for rank, start in ((r.src, r.src_chunk), (r.dst, r.dst_chunk))
         )
         if r.count.max() == 1:
             return read, written, r.reduce.astype(np.int64)
@@ -156,53 +164,57 @@ class _Replay:
 
     def _check_hazards(self, read: IntArray, written: IntArray, plain: BoolArray) -> None:
         row = np.arange(len(written))
-        self.writer[written] = row
-        again = self.writer[written] != row  # all but the last write to a slot
+        self.last_writer[written] = row
+        again = self.last_writer[written] != row  # all but the last write to a slot
         if again.any():
             clash = plain & np.isin(written, written[again])
             if clash.any():
-                raise self.reject(f"{self.describe(written[clash][0])} is written more than once")
-        self.sent_in[read] = self.round
-        clash = plain & (self.sent_in[written] == self.round)
+                raise self.make_error(
+                    f"{self.describe(written[clash][0])} is written more than once"
+                )
+        self.last_sent_round[read] = self.round
+        clash = plain & (self.last_sent_round[written] == self.round)
         if clash.any():
-            raise self.reject(f"{self.describe(written[clash][0])} is overwritten while it is sent")
+            raise self.make_error(
+                f"{self.describe(written[clash][0])} is overwritten while it is sent"
+            )
 
     def _reduce(self, slot: IntArray, reduce: IntArray, origin: IntArray, who: IntArray) -> None:
         """The first arrivals of all slots, then the second ones, and so on: row order."""
         if (self.origin[slot] != origin).any():
             wrong = slot[self.origin[slot] != origin][0]
-            raise self.reject(f"{self.describe(wrong)} is reduced with another chunk's value")
-        turn = _occurrence(slot)
+            raise self.make_error(f"{self.describe(wrong)} is reduced with another chunk's value")
+        turn = _previous_occurrences(slot)
         order = np.argsort(turn, kind="stable")
         bounds = np.searchsorted(turn[order], np.arange(turn.max() + 2)).tolist()
         for first, end in pairwise(bounds):
             now = order[first:end]
-            here, arriving = self.who[slot[now]], who[now]
+            here, arriving = self.contributors_of[slot[now]], who[now]
             swapped = reduce[now] == ARRIVING_OP_DST
-            result = self.contributors.combine(
+            result = self.contributor_sets.combine(
                 np.where(swapped, arriving, here), np.where(swapped, here, arriving)
             )
             if result.min() < 0:
                 twice = slot[now][result < 0][0]
-                raise self.reject(f"{self.describe(twice)} takes a contribution twice")
-            self.who[slot[now]] = result
+                raise self.make_error(f"{self.describe(twice)} takes a contribution twice")
+            self.contributors_of[slot[now]] = result
 
-    def order_preserving(self) -> bool:
+    def check_result(self) -> bool:
         """Checks the postcondition of the collective; raises ScheduleError when it is unmet."""
         schedule = self.schedule
         rank, chunk = np.nonzero(_finally_held(schedule))
         slot = rank * self.slots + chunk
         if (self.origin[slot] != chunk).any():
             missing = slot[self.origin[slot] != chunk][0]
-            raise self.reject(f"at the end {self.describe(missing)} is not there")
-        if not schedule.collective.reduces:
+            raise self.make_error(f"at the end {self.describe(missing)} is not there")
+        if not schedule.collective.is_reduction:
             self._check_sources(slot, chunk)
             return True
-        numbers = np.unique(self.who[slot])
+        numbers = np.unique(self.contributors_of[slot])
         for number in numbers.tolist():
-            if not self.contributors.whole(number):
-                lacking = slot[self.who[slot] == number][0]
-                raise self.reject(f"at the end {self.describe(lacking)} lacks contributions")
+            if not self.contributor_sets.is_complete(number):
+                lacking = slot[self.contributors_of[slot] == number][0]
+                raise self.make_error(f"at the end {self.describe(lacking)} lacks contributions")
         return bool((numbers == schedule.p).all())  # the run from 0 to p
 
     def _check_sources(self, slot: IntArray, chunk: IntArray) -> None:
@@ -210,12 +222,14 @@ class _Replay:
         schedule = self.schedule
         from_owner = schedule.collective in (Collective.ALLGATHER, Collective.GATHER)
         source = schedule.owner(chunk) if from_owner else np.full_like(chunk, schedule.root)
-        wrong = self.who[slot] != self.contributors.run(source, source + 1)
+        wrong = self.contributors_of[slot] != self.contributor_sets.encode_range(source, source + 1)
         if wrong.any():
-            raise self.reject(f"at the end {self.describe(slot[wrong][0])} is from a wrong rank")
+            raise self.make_error(
+                f"at the end {self.describe(slot[wrong][0])} is from a wrong rank"
+            )
 
 
-def _occurrence(values: IntArray) -> IntArray:
+def _previous_occurrences(values: IntArray) -> IntArray:
     """How often each value has come before, at each place."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
@@ -227,7 +241,7 @@ def _occurrence(values: IntArray) -> IntArray:
     return before
 
 
-def _owned(schedule: Schedule) -> BoolArray:
+def _owned_mask(schedule: Schedule) -> BoolArray:
     owner = schedule.owner(np.arange(schedule.n_chunks))
     mine: BoolArray = owner == np.arange(schedule.p)[:, None]
     return mine
@@ -236,8 +250,8 @@ def _owned(schedule: Schedule) -> BoolArray:
 def _initially_held(schedule: Schedule) -> BoolArray:
     """Which rank holds which chunks of the buffer, shape (p, n_chunks)."""
     if schedule.collective in (Collective.ALLGATHER, Collective.GATHER):
-        return _owned(schedule)
-    held = np.full((schedule.p, schedule.n_chunks), schedule.collective.reduces)
+        return _owned_mask(schedule)
+    held = np.full((schedule.p, schedule.n_chunks), schedule.collective.is_reduction)
     held[schedule.root] = True
     return held
 
@@ -245,23 +259,23 @@ def _initially_held(schedule: Schedule) -> BoolArray:
 def _finally_held(schedule: Schedule) -> BoolArray:
     """Which rank must hold which chunks at the end, shape (p, n_chunks)."""
     if schedule.collective in (Collective.SCATTER, Collective.REDUCE_SCATTER):
-        return _owned(schedule)
+        return _owned_mask(schedule)
     at_root = schedule.collective in (Collective.REDUCE, Collective.GATHER)
     held = np.full((schedule.p, schedule.n_chunks), not at_root)
     held[schedule.root] = True
     return held
 
 
-def verify(schedule: Schedule) -> Facts:
+def verify(schedule: Schedule) -> ScheduleProperties:
     """Replay all rounds; raises ScheduleError with round, rank and chunk of the first mistake."""
     replay = _Replay(schedule)
     for r in schedule.rounds():
-        replay.play(r)
-    return Facts(
-        order_preserving=replay.order_preserving(),
+        replay.apply_round(r)
+    return ScheduleProperties(
+        order_preserving=replay.check_result(),
         min_count=schedule.n_chunks,
-        even_chunks_only=replay.moved,
-        uses_scratch=replay.scratch,
-        rounds=replay.round + 1,
-        transfers=replay.transfers,
+        even_chunks_only=replay.changes_chunk_index,
+        uses_scratch=replay.uses_scratch,
+        n_rounds=replay.round + 1,
+        n_transfers=replay.transfers,
     )

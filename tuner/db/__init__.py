@@ -15,14 +15,20 @@ from tuner.db.clusters import StoredCluster, list_clusters, load_cluster, store_
 from tuner.db.db_errors import (
     ConflictError,
     LostLeaseError,
-    NewerError,
+    NewerVersionError,
     NotFoundError,
     QueueFullError,
     UnavailableError,
 )
-from tuner.db.deduplication import Stored
+from tuner.db.deduplication import InsertResult
 from tuner.db.engine import open_database
-from tuner.db.feedback import Staleness, StoredFeedback, list_feedback, staleness, store_feedback
+from tuner.db.feedback import (
+    Staleness,
+    StoredFeedback,
+    assess_staleness,
+    list_feedback,
+    store_feedback,
+)
 from tuner.db.ingestion import ingest
 from tuner.db.jobs import (
     STATES,
@@ -31,10 +37,10 @@ from tuner.db.jobs import (
     cancel_job,
     count_jobs,
     describe_job,
-    enqueue,
-    job_documents,
+    enqueue_job,
     list_jobs,
     load_job,
+    load_job_json,
     load_result,
 )
 from tuner.db.measurements import (
@@ -61,22 +67,22 @@ from tuner.db.publications import (
     current_publication,
     current_publications,
     list_publications,
-    newest_publication,
+    newest_publication_id,
     publish,
     roll_back,
 )
 from tuner.db.queue import (
-    JOB_LEASE,
+    JOB_LEASE_S,
     Claim,
     claim_job,
-    end_cancelled,
     fail_job,
     finish_job,
-    give_back_job,
     heartbeat,
+    mark_job_cancelled,
+    requeue_job,
     retry_job,
 )
-from tuner.db.retention import KEEP_ALL, Prunable, Retention, prunable, prune
+from tuner.db.retention import KEEP_ALL, Prunable, Retention, find_prunable, prune
 from tuner.db.sqlite_file import exposed_modes
 from tuner.db.tables import StoredTable, describe_table, list_tables, load_table, store_table
 from tuner.db.tokens import (
@@ -95,21 +101,22 @@ from tuner.db.topologies import (
     load_topology,
     store_topology,
 )
-from tuner.db.transactions import reading, transaction
-from tuner.db.validations import load_heldout, load_proofs, store_heldout, store_proofs
+from tuner.db.transactions import read_session, transaction
+from tuner.db.validations import load_heldout, load_validations, store_heldout, store_validations
 
 __all__ = [
-    "JOB_LEASE",
+    "JOB_LEASE_S",
     "KEEP_ALL",
     "SCOPES",
     "STATES",
     "Claim",
     "ConflictError",
     "Engine",
+    "InsertResult",
     "Job",
     "JobSummary",
     "LostLeaseError",
-    "NewerError",
+    "NewerVersionError",
     "NotFoundError",
     "Page",
     "PredictionSummary",
@@ -119,7 +126,6 @@ __all__ = [
     "Retention",
     "Session",
     "Staleness",
-    "Stored",
     "StoredCalibration",
     "StoredCluster",
     "StoredFeedback",
@@ -130,6 +136,7 @@ __all__ = [
     "Token",
     "TopologySummary",
     "UnavailableError",
+    "assess_staleness",
     "cancel_job",
     "check_ready",
     "check_token",
@@ -141,17 +148,15 @@ __all__ = [
     "describe_job",
     "describe_measurements",
     "describe_table",
-    "end_cancelled",
-    "enqueue",
+    "enqueue_job",
     "exposed_modes",
     "fail_job",
     "find_prediction",
+    "find_prunable",
     "finish_job",
-    "give_back_job",
     "has_tokens",
     "heartbeat",
     "ingest",
-    "job_documents",
     "list_calibrations",
     "list_clusters",
     "list_feedback",
@@ -167,31 +172,32 @@ __all__ = [
     "load_cluster",
     "load_heldout",
     "load_job",
+    "load_job_json",
     "load_measurements",
     "load_prediction",
-    "load_proofs",
     "load_result",
     "load_table",
     "load_topology",
+    "load_validations",
+    "mark_job_cancelled",
     "measurement_lines",
-    "newest_publication",
+    "newest_publication_id",
     "open_database",
-    "prunable",
     "prune",
     "publish",
-    "reading",
+    "read_session",
+    "requeue_job",
     "retry_job",
     "revoke_token",
     "roll_back",
-    "staleness",
     "store_calibration",
     "store_cluster",
     "store_feedback",
     "store_heldout",
     "store_measurements",
     "store_prediction",
-    "store_proofs",
     "store_table",
     "store_topology",
+    "store_validations",
     "transaction",
 ]

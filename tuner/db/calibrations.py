@@ -8,13 +8,13 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tuner.base.atomic_io import finite
+from tuner.base.atomic_io import encode_infinities
 from tuner.core.calibration import Calibration, calibration_from_record, calibration_record
 from tuner.db.db_errors import NotFoundError
-from tuner.db.deduplication import Stored, digest_of, store_once
+from tuner.db.deduplication import InsertResult, content_digest, insert_if_absent
 from tuner.db.measurements import require_measurements
 from tuner.db.models import CalibrationRow
-from tuner.db.pagination import PAGE, Page, only, page_of
+from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,21 @@ _SUMMARY = (
 
 def store_calibration(
     session: Session, calibration: Calibration, measurements_id: int | None = None
-) -> Stored:
+) -> InsertResult:
     """A calibration that was made from these measurements; stored once per content.
 
     Raises NotFoundError when there are no such measurements.
     """
     require_measurements(session, measurements_id)
-    content = finite(calibration_record(calibration))
+    content = encode_infinities(calibration_record(calibration))
     values = {
         "probe_id": measurements_id,
         "cluster": calibration.cluster,
         "library": calibration.library,
         "content": content,
-        "digest": digest_of([content, measurements_id]),
+        "digest": content_digest([content, measurements_id]),
     }
-    return store_once(session, CalibrationRow.id, values, "digest")
+    return insert_if_absent(session, CalibrationRow.id, values, "digest")
 
 
 def load_calibration(session: Session, calibration_id: int) -> Calibration:
@@ -72,10 +72,11 @@ def list_calibrations(
     cluster: str | None = None,
     library: str | None = None,
     after: int = 0,
-    limit: int = PAGE,
+    limit: int = PAGE_SIZE,
 ) -> Page[StoredCalibration]:
     """In the order stored; of one cluster (by name) or one library, if asked for."""
     query = select(*_SUMMARY).where(
-        *only(CalibrationRow.cluster, cluster), *only(CalibrationRow.library, library)
+        *equals_if_given(CalibrationRow.cluster, cluster),
+        *equals_if_given(CalibrationRow.library, library),
     )
-    return page_of(session, query, CalibrationRow.id, StoredCalibration, after, limit)
+    return fetch_page(session, query, CalibrationRow.id, StoredCalibration, after, limit)

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from tuner.core.measurement import Cluster
 from tuner.db.db_errors import NotFoundError
-from tuner.db.deduplication import Stored, store_once
+from tuner.db.deduplication import InsertResult, insert_if_absent
 from tuner.db.models import ClusterRow
-from tuner.db.pagination import PAGE, Page, page_of
+from tuner.db.pagination import PAGE_SIZE, Page, fetch_page
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class StoredCluster:
     cluster: Cluster
 
 
-def store_cluster(session: Session, cluster: Cluster) -> Stored:
+def store_cluster(session: Session, cluster: Cluster) -> InsertResult:
     """Equal clusters have one id."""
     values = asdict(cluster)
-    return store_once(session, ClusterRow.id, values, *values)
+    return insert_if_absent(session, ClusterRow.id, values, *values)
 
 
 def load_cluster(session: Session, cluster_id: int) -> Cluster:
@@ -33,19 +33,21 @@ def load_cluster(session: Session, cluster_id: int) -> Cluster:
     row = session.get(ClusterRow, cluster_id)
     if row is None:
         raise NotFoundError(f"the database has no cluster {cluster_id}")
-    return cluster_of(row)
+    return cluster_from_row(row)
 
 
-def list_clusters(session: Session, *, after: int = 0, limit: int = PAGE) -> Page[StoredCluster]:
+def list_clusters(
+    session: Session, *, after: int = 0, limit: int = PAGE_SIZE
+) -> Page[StoredCluster]:
     """In the order stored."""
     query = select(ClusterRow.id, ClusterRow)
-    return page_of(session, query, ClusterRow.id, _stored, after, limit)
+    return fetch_page(session, query, ClusterRow.id, _stored_cluster, after, limit)
 
 
-def cluster_of(row: ClusterRow) -> Cluster:
+def cluster_from_row(row: ClusterRow) -> Cluster:
     """What the row says."""
     return Cluster(row.name, row.nodes, row.cores, row.cpu, row.memory)
 
 
-def _stored(number: int, row: ClusterRow) -> StoredCluster:
-    return StoredCluster(number, cluster_of(row))
+def _stored_cluster(number: int, row: ClusterRow) -> StoredCluster:
+    return StoredCluster(number, cluster_from_row(row))

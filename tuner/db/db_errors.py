@@ -33,7 +33,7 @@ class UnavailableError(InputError):
     """The database does not answer, is busy or broken: nothing is wrong with what was asked."""
 
 
-class NewerError(UnavailableError):
+class NewerVersionError(UnavailableError):
     """A newer program has written what this one cannot read; it never will."""
 
 
@@ -79,7 +79,7 @@ _REMEDIES = {  # what the database says -> what is wrong with it; SQLite's first
 }
 
 
-class _NoJSONError(ValueError):
+class _NotJSONError(ValueError):
     """A value that JSON has no word for."""
 
 
@@ -88,19 +88,19 @@ def encode_json(value: Any) -> str:
     try:
         return _ENCODE(value)
     except (ValueError, TypeError, RecursionError) as reason:
-        raise _NoJSONError(str(reason)) from None
+        raise _NotJSONError(str(reason)) from None
 
 
 @contextmanager
-def clear_errors(engine: Engine) -> Iterator[None]:
+def translate_errors(engine: Engine) -> Iterator[None]:
     """Inside, whatever the database refuses becomes an InputError of one sentence."""
     try:
         yield
     except DBAPIError as reason:
-        raise _refusal(engine, reason) from None
+        raise _translate(engine, reason) from None
     except NoConnectionError:
         raise UnavailableError("every connection to the database is in use; try again") from None
-    except (StatementError, OverflowError, UnicodeEncodeError, _NoJSONError) as reason:
+    except (StatementError, OverflowError, UnicodeEncodeError, _NotJSONError) as reason:
         cause = reason.orig if isinstance(reason, StatementError) else reason
         raise InputError(
             f"the database cannot hold this value: {cause}; numbers are finite and of at most 63"
@@ -108,7 +108,7 @@ def clear_errors(engine: Engine) -> Iterator[None]:
         ) from None
 
 
-def _refusal(engine: Engine, reason: DBAPIError) -> InputError:
+def _translate(engine: Engine, reason: DBAPIError) -> InputError:
     said = " ".join(str(reason.orig).split())
     if isinstance(reason, DataError | IntegrityError):  # all else has nothing to do with the values
         return InputError(f"the database refused: {said}")
@@ -120,10 +120,10 @@ def _refusal(engine: Engine, reason: DBAPIError) -> InputError:
     for words, remedy in _REMEDIES.items():
         if words in said:
             return UnavailableError(f"the database {remedy}")
-    return UnavailableError(f"the database refused: {_without_url(engine, reason)}")
+    return UnavailableError(f"the database refused: {_message_without_url(engine, reason)}")
 
 
-def _without_url(engine: Engine, reason: DBAPIError) -> str:
+def _message_without_url(engine: Engine, reason: DBAPIError) -> str:
     """Return what the database said. Why it lets nobody connect is for its own log."""
     said = str(reason.orig)
     if engine.dialect.name == "postgresql":

@@ -14,21 +14,21 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 
 @dataclass(frozen=True)
-class Stored:
+class InsertResult:
     """Where content is in the database; `new` is false when it was there already."""
 
     id: int
-    new: bool
+    is_new: bool
 
 
-def digest_of(content: object) -> str:
+def content_digest(content: object) -> str:
     """SHA-256 of a JSON value, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def store_once(
+def insert_if_absent(
     session: Session, key: InstrumentedAttribute[int], values: Mapping[str, Any], *unique: str
-) -> Stored:
+) -> InsertResult:
     """Insert `values` unless a row has these values in its `unique` columns; the row's id.
 
     key     the mapped primary key, such as ClusterRow.id
@@ -41,10 +41,10 @@ def store_once(
     while True:  # a conflicting row may be gone again when we look for it
         known = session.scalar(select(key).where(equal))
         if known is not None:
-            return Stored(known, False)
+            return InsertResult(known, False)
         made = session.scalar(insert)
         if made is not None:
-            return Stored(made, True)
+            return InsertResult(made, True)
 
 
 def _insert(session: Session) -> Any:

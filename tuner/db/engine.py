@@ -11,18 +11,18 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SAWarning
 
 from tuner.base.errors import InputError
-from tuner.db.db_errors import clear_errors, encode_json
+from tuner.db.db_errors import encode_json, translate_errors
 from tuner.db.migrate import migrate
 from tuner.db.sqlite_file import create_private_file, require_file
 from tuner.db.transactions import begin_sqlite
 
-LOCK_WAIT = 10.0  # seconds; whoever writes much does so in transactions of well under one
-PAUSE = 0.01  # seconds between tries
-CONNECT_WAIT = 10  # seconds, whole ones, as libpq counts them
-CACHE = 32 << 20  # bytes of SQLite's page cache, per connection
+LOCK_TIMEOUT_S = 10.0  # seconds; whoever writes much does so in transactions of well under one
+RETRY_INTERVAL_S = 0.01  # seconds between tries
+CONNECT_TIMEOUT_S = 10  # seconds, whole ones, as libpq counts them
+CACHE_BYTES = 32 << 20  # bytes of SQLite's page cache, per connection
 
 
-def open_database(url: str, existing: bool = False) -> Engine:
+def open_database(url: str, must_exist: bool = False) -> Engine:
     """Connect (`sqlite:///tuner.db`, `postgresql://user:password@host/name`) and migrate to the
     newest schema, which any number of processes may do at once.
 
@@ -33,7 +33,7 @@ def open_database(url: str, existing: bool = False) -> Engine:
     the server does not answer.
     """
     try:
-        engine = _engine(make_url(url))
+        engine = _make_engine(make_url(url))
     except ModuleNotFoundError as reason:
         raise InputError(
             f"this database needs the package {reason.name}: pip install '.[service]' where"
@@ -42,10 +42,10 @@ def open_database(url: str, existing: bool = False) -> Engine:
     except (ArgumentError, NoSuchModuleError, SAWarning, ValueError):
         raise _unusable_url() from None
     try:
-        if existing:
+        if must_exist:
             require_file(engine.url)
         create_private_file(engine.url)
-        with clear_errors(engine):
+        with translate_errors(engine):
             migrate(engine)
     except InputError:
         engine.dispose()
@@ -64,7 +64,7 @@ def _unusable_url() -> InputError:
     )
 
 
-def _engine(url: URL) -> Engine:
+def _make_engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
         with catch_warnings():
             simplefilter("error", SAWarning)  # of parameters that would be ignored
@@ -75,28 +75,28 @@ def _engine(url: URL) -> Engine:
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if "connect_timeout" not in url.query:
-        url = url.update_query_dict({"connect_timeout": str(CONNECT_WAIT)})
-    return _bounded(create_engine(url, json_serializer=encode_json, pool_pre_ping=True))
+        url = url.update_query_dict({"connect_timeout": str(CONNECT_TIMEOUT_S)})
+    return _with_timeouts(create_engine(url, json_serializer=encode_json, pool_pre_ping=True))
 
 
-def _bounded(engine: Engine) -> Engine:
+def _with_timeouts(engine: Engine) -> Engine:
     """Imports the driver, which an SQLite database does without."""
-    from tuner.db.postgres import Door
+    from tuner.db.postgres import ConnectionFactory
 
-    event.listen(engine, "do_connect", Door().connect)
+    event.listen(engine, "do_connect", ConnectionFactory().connect)
     return engine
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    connection.execute(f"PRAGMA busy_timeout = {int(LOCK_WAIT * 1000)}")
-    _write_ahead(connection)
+    connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TIMEOUT_S * 1000)}")
+    _enable_wal(connection)
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute(f"PRAGMA cache_size = {-CACHE // 1024}")
+    connection.execute(f"PRAGMA cache_size = {-CACHE_BYTES // 1024}")
 
 
-def _write_ahead(connection: Any) -> None:
+def _enable_wal(connection: Any) -> None:
     """WAL mode, which SQLite refuses at once while others open the same new database."""
-    patience = time.monotonic() + LOCK_WAIT
+    patience = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -104,4 +104,4 @@ def _write_ahead(connection: Any) -> None:
         except sqlite3.OperationalError as reason:
             if reason.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
                 raise
-            time.sleep(PAUSE)
+            time.sleep(RETRY_INTERVAL_S)

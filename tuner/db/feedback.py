@@ -13,16 +13,19 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tuner.core.collective import Collective
-from tuner.core.path_classes import CONSECUTIVE, placed_record
-from tuner.core.speedup import over_launches
-from tuner.core.table import Evidence, Key, Rule, TuningTable
-from tuner.db.deduplication import Stored, digest_of, store_once
+from tuner.core.path_classes import BLOCK, omit_default_placement
+from tuner.core.speedup import mean_over_launches
+from tuner.core.table import Evidence, Rule, RuleKey, TuningTable
+from tuner.db.deduplication import InsertResult, content_digest, insert_if_absent
 from tuner.db.models import FeedbackRow
-from tuner.db.pagination import PAGE, Page, page_of
+from tuner.db.pagination import PAGE_SIZE, Page, fetch_page
 from tuner.db.tables import describe_table, load_table
 
-SLOWER, FASTER = 1.25, 0.8  # times as long as measured: from there on the table is stale
-NEWEST = 1000  # reports that are looked at
+STALE_ABOVE_RATIO, STALE_BELOW_RATIO = (
+    1.25,
+    0.8,
+)  # times as long as measured: from there on the table is stale
+MAX_REPORTS = 1000  # reports that are looked at
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ _COLUMNS = (
 )
 
 
-def store_feedback(session: Session, version: int, report: Mapping[str, Any]) -> Stored:
+def store_feedback(session: Session, version: int, report: Mapping[str, Any]) -> InsertResult:
     """A report: cluster, library, ranks, and items of collective, nodes, ppn, memory, operators,
     placement, algorithm, nbytes, calls, median_s and max_s (seconds). Sent twice it is stored once.
 
@@ -75,21 +78,23 @@ def store_feedback(session: Session, version: int, report: Mapping[str, Any]) ->
     """
     describe_table(session, version)
     told = {name: report[name] for name in ("cluster", "library", "ranks")}
-    told["items"] = [placed_record({"placement": CONSECUTIVE, **item}) for item in report["items"]]
-    values = {**told, "version": version, "digest": digest_of([version, told])}
-    return store_once(session, FeedbackRow.id, values, "digest")
+    told["items"] = [
+        omit_default_placement({"placement": BLOCK, **item}) for item in report["items"]
+    ]
+    values = {**told, "version": version, "digest": content_digest([version, told])}
+    return insert_if_absent(session, FeedbackRow.id, values, "digest")
 
 
 def list_feedback(
-    session: Session, version: int, *, after: int = 0, limit: int = PAGE
+    session: Session, version: int, *, after: int = 0, limit: int = PAGE_SIZE
 ) -> Page[StoredFeedback]:
     """In the order received. Raises NotFoundError when there is no such version."""
     describe_table(session, version)
     query = select(*_COLUMNS).where(FeedbackRow.version == version)
-    return page_of(session, query, FeedbackRow.id, StoredFeedback, after, limit)
+    return fetch_page(session, query, FeedbackRow.id, StoredFeedback, after, limit)
 
 
-def staleness(session: Session, version: int) -> Staleness:
+def assess_staleness(session: Session, version: int) -> Staleness:
     """Compares the reports with the evidence of the rules that were followed.
 
     Only rules that were measured count, between the sizes that were probed, and only calls that ran
@@ -101,13 +106,13 @@ def staleness(session: Session, version: int) -> Staleness:
     of_version = FeedbackRow.version == version
     reports = session.scalar(select(func.count()).where(of_version)) or 0
     newest = select(FeedbackRow.items).where(of_version).order_by(FeedbackRow.id.desc())
-    items = session.scalars(newest.limit(NEWEST)).all()
+    items = session.scalars(newest.limit(MAX_REPORTS)).all()
     logs = [_log_ratios(table, each) for each in items]
     ratios = [math.exp(float(np.mean(each))) for each in logs if each]
-    return _judged(reports, sum(map(len, items)), ratios)
+    return _assess(reports, sum(map(len, items)), ratios)
 
 
-def _judged(reports: int, items: int, ratios: list[float]) -> Staleness:
+def _assess(reports: int, items: int, ratios: list[float]) -> Staleness:
     if not reports:
         return Staleness(0, 0, False, "nobody has reported how this version does")
     if len(ratios) < 2:
@@ -119,8 +124,8 @@ def _judged(reports: int, items: int, ratios: list[float]) -> Staleness:
             f"{few} about sizes that the table measured; it takes two to judge",
             ratios[0] if ratios else None,
         )
-    ratio, low, high = over_launches([[each] for each in ratios])
-    stale = (ratio > SLOWER and low > 1) or (ratio < FASTER and high < 1)
+    ratio, low, high = mean_over_launches([[each] for each in ratios])
+    stale = (ratio > STALE_ABOVE_RATIO and low > 1) or (ratio < STALE_BELOW_RATIO and high < 1)
     advice = "probe again and publish a new table" if stale else "no reason to probe again"
     reason = (
         f"calls take {ratio:.2f} times as long as when the table was measured (95 % interval"
@@ -133,30 +138,30 @@ def _log_ratios(table: TuningTable, items: Sequence[Mapping[str, Any]]) -> list[
     """Logarithms of reported over expected time, of the items for which one is expected."""
     logs = []
     for item in items:
-        rule = _rule(table, item)
+        rule = _followed_rule(table, item)
         if rule is None or rule.choice.algorithm != item["algorithm"] or item["median_s"] <= 0:
             continue
-        expected = _expected(rule.evidence, item["nbytes"])
+        expected = _expected_seconds(rule.evidence, item["nbytes"])
         if expected is not None:
             logs.append(math.log(item["median_s"] / expected))
     return logs
 
 
-def _rule(table: TuningTable, item: Mapping[str, Any]) -> Rule | None:
+def _followed_rule(table: TuningTable, item: Mapping[str, Any]) -> Rule | None:
     """The rule that the call followed; one for every operator where there is none of its own."""
-    key = Key(
+    key = RuleKey(
         Collective(item["collective"]),
         item["nodes"],
         item["ppn"],
         item["memory"],
         item["operators"],
-        item.get("placement", CONSECUTIVE),
+        item.get("placement", BLOCK),
     )
     own = table.lookup(key, item["nbytes"])
     return own or table.lookup(replace(key, operators="any"), item["nbytes"])
 
 
-def _expected(evidence: Evidence, nbytes: int) -> float | None:
+def _expected_seconds(evidence: Evidence, nbytes: int) -> float | None:
     """Seconds, on the straight line between the two nearest probed sizes in log-log."""
     points = sorted(zip(evidence.nbytes, evidence.chosen_s, strict=False))
     known = [(size, time) for size, time in points if size > 0 and time > 0]

@@ -23,21 +23,23 @@ from sqlalchemy import Engine, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from tuner.base.errors import InputError
-from tuner.core.measurement import LineReader, unreadable
+from tuner.core.measurement import MeasurementReader, unreadable_file_error
 from tuner.db.clusters import store_cluster
 from tuner.db.db_errors import UnavailableError
-from tuner.db.deduplication import Stored, store_once
-from tuner.db.measurements import series_values
+from tuner.db.deduplication import InsertResult, insert_if_absent
+from tuner.db.measurements import series_columns
 from tuner.db.models import Base, ProbeRow, SeriesRow
-from tuner.db.transactions import present, reading, transaction
+from tuner.db.transactions import database_now, read_session, transaction
 
-CHUNK = 10_000  # series per transaction, well under a second's worth
-SAMPLES = 200_000  # per transaction, where series are long
-LONGEST = 1 << 20  # characters of a line
-LEASE = timedelta(seconds=15)  # an author that stored nothing for so long is taken for dead
-PATIENCE = 20.0  # seconds to wait for another author, longer than a dead one's lease
-POLL = 0.25  # seconds
-ABANDONED = timedelta(days=7)  # nobody will resume an upload after so long
+MAX_SERIES_PER_TRANSACTION = 10_000  # series per transaction, well under a second's worth
+MAX_SAMPLES_PER_TRANSACTION = 200_000  # per transaction, where series are long
+MAX_LINE_CHARACTERS = 1 << 20  # characters of a line
+LEASE_DURATION = timedelta(
+    seconds=15
+)  # an author that stored nothing for so long is taken for dead
+TIMEOUT_S = 20.0  # seconds to wait for another author, longer than a dead one's lease
+POLL_INTERVAL_S = 0.25  # seconds
+ABANDONED_AFTER = timedelta(days=7)  # nobody will resume an upload after so long
 
 _SERIES = Base.metadata.tables[SeriesRow.__tablename__]
 
@@ -48,14 +50,14 @@ class _Claim:
 
     probe_id: int
     author: str
-    done: int
+    stored_series: int
 
 
 class _TakenOverError(UnavailableError):
     """Another author is at it."""
 
 
-def ingest(engine: Engine, source: Path | BinaryIO, name: str = "the upload") -> Stored:
+def ingest(engine: Engine, source: Path | BinaryIO, name: str = "the upload") -> InsertResult:
     """Store a measurements file (see `tuner.core.measurement`), once per content, by its SHA-256.
 
     source      a file, or a binary stream, which is first copied into a temporary file
@@ -71,9 +73,11 @@ def ingest(engine: Engine, source: Path | BinaryIO, name: str = "the upload") ->
             with path.open("rb") as raw:
                 digest = hashlib.file_digest(raw, "sha256").hexdigest()
             with path.open(encoding="utf-8") as lines:
-                return _store(engine, LineReader(_bounded(lines, name), name), digest)
+                return _store(
+                    engine, MeasurementReader(_limit_line_length(lines, name), name), digest
+                )
         except (OSError, UnicodeDecodeError) as reason:
-            raise unreadable(name, reason) from None
+            raise unreadable_file_error(name, reason) from None
 
 
 @contextmanager
@@ -87,36 +91,41 @@ def _on_disk(source: Path | BinaryIO) -> Iterator[Path]:
         yield Path(copy.name)
 
 
-def _bounded(lines: TextIO, name: str) -> Iterator[str]:
+def _limit_line_length(lines: TextIO, name: str) -> Iterator[str]:
     """The lines; none is read whole that could fill the memory."""
-    for number, line in enumerate(iter(lambda: lines.readline(LONGEST + 1), ""), start=1):
-        if len(line) > LONGEST:
+    for number, line in enumerate(
+        iter(lambda: lines.readline(MAX_LINE_CHARACTERS + 1), ""), start=1
+    ):
+        if len(line) > MAX_LINE_CHARACTERS:
             raise InputError(
-                f"{name}, line {number}: longer than {LONGEST} characters, which no series is"
+                f"{name}, line {number}: longer than {MAX_LINE_CHARACTERS} characters, which no"
+                " series is"
             )
         yield line
 
 
-def _store(engine: Engine, reader: LineReader, digest: str) -> Stored:
-    _forget_abandoned(engine)
+def _store(engine: Engine, reader: MeasurementReader, digest: str) -> InsertResult:
+    _delete_abandoned(engine)
     if reader.header is None:
-        reader.require_end(0)
+        reader.require_complete(0)
     claim = _wait_for_claim(engine, reader, digest)
-    if isinstance(claim, Stored):
+    if isinstance(claim, InsertResult):
         return claim
     try:
-        _fill(engine, reader, claim)
+        _store_series(engine, reader, claim)
     except UnavailableError:
         raise
     except (InputError, UnicodeDecodeError):
         _discard(engine, claim)
         raise
-    return Stored(claim.probe_id, True)
+    return InsertResult(claim.probe_id, True)
 
 
-def _wait_for_claim(engine: Engine, reader: LineReader, digest: str) -> _Claim | Stored:
+def _wait_for_claim(
+    engine: Engine, reader: MeasurementReader, digest: str
+) -> _Claim | InsertResult:
     """The right to store, or where the content is already."""
-    author, deadline = secrets.token_hex(8), time.monotonic() + PATIENCE
+    author, deadline = secrets.token_hex(8), time.monotonic() + TIMEOUT_S
     while True:
         with transaction(engine) as session:
             claim = _claim(session, reader, digest, author)
@@ -126,14 +135,14 @@ def _wait_for_claim(engine: Engine, reader: LineReader, digest: str) -> _Claim |
             raise UnavailableError(
                 f"{reader.name}: the same content is being stored at this moment; try again later"
             )
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def _claim(
-    session: Session, reader: LineReader, digest: str, author: str
-) -> _Claim | Stored | None:
+    session: Session, reader: MeasurementReader, digest: str, author: str
+) -> _Claim | InsertResult | None:
     """None while another author is at it."""
-    about, now = reader.described, present(session)
+    about, now = reader.metadata, database_now(session)
     values = {
         "cluster_id": store_cluster(session, about.cluster).id,
         "library": about.library,
@@ -143,57 +152,57 @@ def _claim(
         "series_count": 0,
         "written_at": now,
     }
-    stored = store_once(session, ProbeRow.id, values, "digest")
-    if stored.new:
+    stored = insert_if_absent(session, ProbeRow.id, values, "digest")
+    if stored.is_new:
         return _Claim(stored.id, author, 0)
     row = session.get(ProbeRow, stored.id, with_for_update=True)
     if row is None or row.written_at is None or row.author is None:
         return None if row is None else stored
-    if row.written_at > now - LEASE:
+    if row.written_at > now - LEASE_DURATION:
         return None
     row.author, row.written_at = author, now
     return _Claim(row.id, author, row.series_count)
 
 
-def _fill(engine: Engine, reader: LineReader, claim: _Claim) -> None:
+def _store_series(engine: Engine, reader: MeasurementReader, claim: _Claim) -> None:
     count = 0
-    for chunk in _pieces(reader, claim.probe_id):
+    for chunk in _chunk_series(reader, claim.probe_id):
         count += len(chunk)
-        missing = [row for row in chunk if row["ordinal"] >= claim.done]
+        missing = [row for row in chunk if row["ordinal"] >= claim.stored_series]
         with transaction(engine) as session:
-            _renew(session, claim, max(count, claim.done))
+            _renew_claim(session, claim, max(count, claim.stored_series))
             if missing:
                 session.execute(insert(_SERIES), missing)
-    reader.require_end(count)
+    reader.require_complete(count)
     with transaction(engine) as session:
-        _renew(session, claim, count)
+        _renew_claim(session, claim, count)
         session.execute(
             update(ProbeRow)
             .where(ProbeRow.id == claim.probe_id)
-            .values(author=None, stored_at=present(session))
+            .values(author=None, stored_at=database_now(session))
         )
 
 
-def _pieces(reader: LineReader, probe_id: int) -> Iterator[list[dict[str, Any]]]:
+def _chunk_series(reader: MeasurementReader, probe_id: int) -> Iterator[list[dict[str, Any]]]:
     """The series of a file, as many at a time as one transaction may store."""
     piece: list[dict[str, Any]] = []
     samples = 0
     for ordinal, series in enumerate(reader.series()):
-        piece.append(series_values(probe_id, ordinal, series))
+        piece.append(series_columns(probe_id, ordinal, series))
         samples += len(series.samples)
-        if len(piece) >= CHUNK or samples >= SAMPLES:
+        if len(piece) >= MAX_SERIES_PER_TRANSACTION or samples >= MAX_SAMPLES_PER_TRANSACTION:
             yield piece
             piece, samples = [], 0
     if piece:
         yield piece
 
 
-def _renew(session: Session, claim: _Claim, count: int) -> None:
+def _renew_claim(session: Session, claim: _Claim, count: int) -> None:
     """From here to the end of the transaction nobody else can take over."""
     renewed = session.scalar(
         update(ProbeRow)
         .where(ProbeRow.id == claim.probe_id, ProbeRow.author == claim.author)
-        .values(series_count=count, written_at=present(session))
+        .values(series_count=count, written_at=database_now(session))
         .returning(ProbeRow.id)
     )
     if renewed is None:
@@ -202,27 +211,28 @@ def _renew(session: Session, claim: _Claim, count: int) -> None:
 
 def _discard(engine: Engine, claim: _Claim) -> None:
     """Undo what was stored, the last series first: cut off here, it could still be resumed."""
-    with reading(engine) as session:
+    with read_session(engine) as session:
         row = session.get(ProbeRow, claim.probe_id)
         count = 0 if row is None else row.series_count
     while count > 0:
-        count = max(count - CHUNK, 0)
+        count = max(count - MAX_SERIES_PER_TRANSACTION, 0)
         with transaction(engine) as session:
-            _renew(session, claim, count)
+            _renew_claim(session, claim, count)
             session.execute(
                 delete(SeriesRow).where(
                     SeriesRow.probe_id == claim.probe_id, SeriesRow.ordinal >= count
                 )
             )
     with transaction(engine) as session:
-        _renew(session, claim, 0)
+        _renew_claim(session, claim, 0)
         session.execute(delete(ProbeRow).where(ProbeRow.id == claim.probe_id))
 
 
-def _forget_abandoned(engine: Engine) -> None:
-    with reading(engine) as session:
+def _delete_abandoned(engine: Engine) -> None:
+    with read_session(engine) as session:
         overdue = select(ProbeRow.id, ProbeRow.author).where(
-            ProbeRow.author.is_not(None), ProbeRow.written_at < present(session) - ABANDONED
+            ProbeRow.author.is_not(None),
+            ProbeRow.written_at < database_now(session) - ABANDONED_AFTER,
         )
         left = session.execute(overdue).all()
     for number, last in left:
@@ -231,7 +241,7 @@ def _forget_abandoned(engine: Engine) -> None:
             session.execute(
                 update(ProbeRow)
                 .where(ProbeRow.id == number, ProbeRow.author == last)
-                .values(author=author, written_at=present(session))
+                .values(author=author, written_at=database_now(session))
             )
         with suppress(_TakenOverError):
             _discard(engine, _Claim(number, author, 0))

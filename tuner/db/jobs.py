@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session
 from tuner.base.units import plural
 from tuner.db.db_errors import ConflictError, NotFoundError, QueueFullError
 from tuner.db.models import JobRow
-from tuner.db.pagination import PAGE, Page, only, page_of
-from tuner.db.transactions import hold, present
+from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
+from tuner.db.transactions import advisory_lock, database_now
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
@@ -42,7 +42,7 @@ class JobSummary:
     ended_at: datetime | None
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Nothing will change any more."""
         return self.state in (DONE, FAILED, CANCELLED)
 
@@ -68,10 +68,10 @@ _SUMMARY = (
     JobRow.started_at,
     JobRow.ended_at,
 )
-_WHOLE = (*_SUMMARY, JobRow.spec)
+_ALL_COLUMNS = (*_SUMMARY, JobRow.spec)
 
 
-def enqueue(
+def enqueue_job(
     session: Session, kind: str, spec: Mapping[str, Any], by: str = "", limit: int = 0
 ) -> int:
     """Return the id of a new job, which a runner gets once this transaction is committed.
@@ -82,8 +82,8 @@ def enqueue(
     Raises QueueFullError.
     """
     if limit:
-        _require_room(session, by, limit)
-    row = JobRow(kind=kind, spec=dict(spec), asked_by=by, created_at=present(session))
+        _check_queue_limit(session, by, limit)
+    row = JobRow(kind=kind, spec=dict(spec), asked_by=by, created_at=database_now(session))
     session.add(row)
     session.flush()
     return row.id
@@ -91,25 +91,27 @@ def enqueue(
 
 def describe_job(session: Session, job_id: int) -> JobSummary:
     """Return what a list says of a job; raises NotFoundError."""
-    return JobSummary(*_one(session, _SUMMARY, job_id))
+    return JobSummary(*_load_columns(session, _SUMMARY, job_id))
 
 
 def load_job(session: Session, job_id: int) -> Job:
     """Return a job with what was asked for; raises NotFoundError."""
-    return Job(*_one(session, _WHOLE, job_id))
+    return Job(*_load_columns(session, _ALL_COLUMNS, job_id))
 
 
 def load_result(session: Session, job_id: int) -> Any | None:
     """What a job that is done produced; None before that. Raises NotFoundError."""
-    return _one(session, (JobRow.result,), job_id)[0]
+    return _load_columns(session, (JobRow.result,), job_id)[0]
 
 
-def job_documents(session: Session, job_id: int) -> tuple[str, str]:
+def load_job_json(session: Session, job_id: int) -> tuple[str, str]:
     """Return what was asked for and the result as JSON texts, `null` for no result yet.
 
     Both may be megabytes, which nobody parses who only passes them on. Raises NotFoundError.
     """
-    spec, result = _one(session, (cast(JobRow.spec, Text), cast(JobRow.result, Text)), job_id)
+    spec, result = _load_columns(
+        session, (cast(JobRow.spec, Text), cast(JobRow.result, Text)), job_id
+    )
     return spec, result or "null"
 
 
@@ -119,11 +121,13 @@ def list_jobs(
     state: str | None = None,
     kind: str | None = None,
     after: int = 0,
-    limit: int = PAGE,
+    limit: int = PAGE_SIZE,
 ) -> Page[JobSummary]:
     """In the order in which they were asked for; in one state or of one kind, if asked for."""
-    query = select(*_SUMMARY).where(*only(JobRow.state, state), *only(JobRow.kind, kind))
-    return page_of(session, query, JobRow.id, JobSummary, after, limit)
+    query = select(*_SUMMARY).where(
+        *equals_if_given(JobRow.state, state), *equals_if_given(JobRow.kind, kind)
+    )
+    return fetch_page(session, query, JobRow.id, JobSummary, after, limit)
 
 
 def count_jobs(session: Session) -> dict[str, int]:
@@ -144,7 +148,7 @@ def cancel_job(session: Session, job_id: int) -> JobSummary:
         .values(
             state=case((queued, CANCELLED), else_=RUNNING),
             cancel_requested=~queued,
-            ended_at=case((queued, present(session)), else_=None),
+            ended_at=case((queued, database_now(session)), else_=None),
         )
     )
     job = describe_job(session, job_id)
@@ -153,9 +157,9 @@ def cancel_job(session: Session, job_id: int) -> JobSummary:
     return job
 
 
-def _require_room(session: Session, by: str, limit: int) -> None:
+def _check_queue_limit(session: Session, by: str, limit: int) -> None:
     """Raise QueueFullError where a client has no room; others of its requests wait meanwhile."""
-    hold(session.connection(), f"queue of {by}")
+    advisory_lock(session.connection(), f"queue of {by}")
     own = (JobRow.state == QUEUED, JobRow.asked_by == by)
     if (session.scalar(select(func.count()).where(*own)) or 0) >= limit:
         raise QueueFullError(
@@ -164,7 +168,7 @@ def _require_room(session: Session, by: str, limit: int) -> None:
         )
 
 
-def _one(session: Session, columns: Sequence[Any], job_id: int) -> Row[*tuple[Any, ...]]:
+def _load_columns(session: Session, columns: Sequence[Any], job_id: int) -> Row[*tuple[Any, ...]]:
     found = session.execute(select(*columns).where(JobRow.id == job_id)).one_or_none()
     if found is None:
         raise NotFoundError(f"the database has no job {job_id}")

@@ -12,14 +12,14 @@ from sqlalchemy import Engine, Select, insert, select, tuple_
 from sqlalchemy.orm import Session
 
 from tuner.core.measurement import Measurement, Measurements, end_line, header_line, series_line
-from tuner.db.clusters import cluster_of, store_cluster
+from tuner.db.clusters import cluster_from_row, store_cluster
 from tuner.db.db_errors import NotFoundError, UnavailableError
-from tuner.db.deduplication import Stored, store_once
+from tuner.db.deduplication import InsertResult, insert_if_absent
 from tuner.db.models import ClusterRow, ProbeRow, SeriesRow
-from tuner.db.pagination import PAGE, Page, only, page_of
-from tuner.db.transactions import reading
+from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
+from tuner.db.transactions import read_session
 
-MANY = 2000  # series read at a time
+SERIES_PER_READ = 2000  # series read at a time
 
 _SERIES = tuple(
     getattr(SeriesRow, name)
@@ -65,13 +65,13 @@ class StoredMeasurements:
     stored_at: datetime
 
 
-def store_measurements(session: Session, measurements: Measurements) -> Stored:
+def store_measurements(session: Session, measurements: Measurements) -> InsertResult:
     """All in this transaction; for large files there is `ingest`.
 
     The same content is stored once. Raises UnavailableError while somebody else stores it.
     """
     digest = hashlib.sha256()
-    for line in _file(measurements):
+    for line in _file_lines(measurements):
         digest.update(line.encode())
     values = {
         "cluster_id": store_cluster(session, measurements.cluster).id,
@@ -80,9 +80,9 @@ def store_measurements(session: Session, measurements: Measurements) -> Stored:
         "digest": digest.hexdigest(),
         "series_count": len(measurements.series),
     }
-    stored = store_once(session, ProbeRow.id, values, "digest")
-    if stored.new:
-        rows = [series_values(stored.id, *each) for each in enumerate(measurements.series)]
+    stored = insert_if_absent(session, ProbeRow.id, values, "digest")
+    if stored.is_new:
+        rows = [series_columns(stored.id, *each) for each in enumerate(measurements.series)]
         session.execute(insert(SeriesRow), rows)
     elif session.get_one(ProbeRow, stored.id).author is not None:
         raise UnavailableError("these measurements are being stored by somebody else; try again")
@@ -91,10 +91,10 @@ def store_measurements(session: Session, measurements: Measurements) -> Stored:
 
 def load_measurements(session: Session, measurements_id: int) -> Measurements:
     """Raises NotFoundError."""
-    row = _complete(session, measurements_id)
+    row = _load_complete(session, measurements_id)
     query = select(*_SERIES).where(SeriesRow.probe_id == row.id).order_by(SeriesRow.ordinal)
     series = tuple(_measurement(*each) for each in session.execute(query))
-    return Measurements(cluster_of(row.cluster), row.library, row.provenance, series)
+    return Measurements(cluster_from_row(row.cluster), row.library, row.provenance, series)
 
 
 def measurement_lines(engine: Engine, measurements_id: int) -> Iterator[str]:
@@ -102,17 +102,17 @@ def measurement_lines(engine: Engine, measurements_id: int) -> Iterator[str]:
 
     Raises NotFoundError at the first line.
     """
-    with reading(engine) as session:
-        row = _complete(session, measurements_id)
-        header = header_line(cluster_of(row.cluster), row.library, row.provenance)
+    with read_session(engine) as session:
+        row = _load_complete(session, measurements_id)
+        header = header_line(cluster_from_row(row.cluster), row.library, row.provenance)
         count = row.series_count
     yield header + "\n"
-    for begin in range(0, count, MANY):
-        with reading(engine) as session:
+    for begin in range(0, count, SERIES_PER_READ):
+        with read_session(engine) as session:
             query = select(*_SERIES).where(
                 SeriesRow.probe_id == measurements_id,
                 SeriesRow.ordinal >= begin,
-                SeriesRow.ordinal < begin + MANY,
+                SeriesRow.ordinal < begin + SERIES_PER_READ,
             )
             rows = session.execute(query.order_by(SeriesRow.ordinal)).all()
         yield from (series_line(_measurement(*each)) + "\n" for each in rows)
@@ -123,7 +123,7 @@ def describe_measurements(session: Session, measurements_id: int) -> StoredMeasu
     """Raises NotFoundError."""
     found = session.execute(_summaries().where(ProbeRow.id == measurements_id)).one_or_none()
     if found is None:
-        raise _absent(measurements_id)
+        raise _not_found(measurements_id)
     return StoredMeasurements(*found)
 
 
@@ -133,11 +133,13 @@ def list_measurements(
     cluster: str | None = None,
     library: str | None = None,
     after: int = 0,
-    limit: int = PAGE,
+    limit: int = PAGE_SIZE,
 ) -> Page[StoredMeasurements]:
     """In the order in which storing began; of one cluster (by name) or library, if asked for."""
-    query = _summaries().where(*only(ClusterRow.name, cluster), *only(ProbeRow.library, library))
-    return page_of(session, query, ProbeRow.id, StoredMeasurements, after, limit)
+    query = _summaries().where(
+        *equals_if_given(ClusterRow.name, cluster), *equals_if_given(ProbeRow.library, library)
+    )
+    return fetch_page(session, query, ProbeRow.id, StoredMeasurements, after, limit)
 
 
 def list_series(
@@ -149,7 +151,7 @@ def list_series(
     nbytes: int | None = None,
     algorithm: str | None = None,
     after: int = 0,
-    limit: int = PAGE,
+    limit: int = PAGE_SIZE,
 ) -> Page[Measurement]:
     """Series by subject, p, nbytes and algorithm, which is the order of the index.
 
@@ -157,13 +159,13 @@ def list_series(
 
     Raises NotFoundError.
     """
-    row = _complete(session, measurements_id)
+    row = _load_complete(session, measurements_id)
     query = select(SeriesRow.ordinal, *_SERIES).where(
         SeriesRow.probe_id == row.id,
-        *only(SeriesRow.subject, collective),
-        *only(SeriesRow.p, p),
-        *only(SeriesRow.nbytes, nbytes),
-        *only(SeriesRow.algorithm, algorithm),
+        *equals_if_given(SeriesRow.subject, collective),
+        *equals_if_given(SeriesRow.p, p),
+        *equals_if_given(SeriesRow.nbytes, nbytes),
+        *equals_if_given(SeriesRow.algorithm, algorithm),
     )
     if after:
         place = select(*_POINT).where(SeriesRow.probe_id == row.id, SeriesRow.ordinal == after - 1)
@@ -179,10 +181,10 @@ def list_series(
 def require_measurements(session: Session, measurements_id: int | None) -> None:
     """Raises NotFoundError unless they are there, or None."""
     if measurements_id is not None:
-        _complete(session, measurements_id)
+        _load_complete(session, measurements_id)
 
 
-def series_values(probe_id: int, ordinal: int, series: Measurement) -> dict[str, Any]:
+def series_columns(probe_id: int, ordinal: int, series: Measurement) -> dict[str, Any]:
     """The columns of a series: they are called as its fields are."""
     return {**vars(series), "params": dict(series.params), "probe_id": probe_id, "ordinal": ordinal}
 
@@ -191,14 +193,14 @@ def _summaries() -> Select[*tuple[Any, ...]]:
     return select(*_SUMMARY).join(ClusterRow).where(ProbeRow.author.is_(None))
 
 
-def _complete(session: Session, measurements_id: int) -> ProbeRow:
+def _load_complete(session: Session, measurements_id: int) -> ProbeRow:
     row = session.get(ProbeRow, measurements_id)
     if row is None or row.author is not None:
-        raise _absent(measurements_id)
+        raise _not_found(measurements_id)
     return row
 
 
-def _absent(measurements_id: int) -> NotFoundError:
+def _not_found(measurements_id: int) -> NotFoundError:
     return NotFoundError(f"the database has no measurements {measurements_id}")
 
 
@@ -215,7 +217,7 @@ def _measurement(
     return Measurement(kind, subject, nodes, ppn, p, nbytes, tuple(samples), *rest)
 
 
-def _file(measurements: Measurements) -> Iterator[str]:
+def _file_lines(measurements: Measurements) -> Iterator[str]:
     """What the measurements file holds, in pieces."""
     about = (measurements.cluster, measurements.library, measurements.provenance)
     yield header_line(*about) + "\n"

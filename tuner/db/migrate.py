@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine
 
 from tuner.base import resources
 from tuner.base.errors import InputError
-from tuner.db.db_errors import UnavailableError, clear_errors
-from tuner.db.transactions import READING, hold, take_time
+from tuner.db.db_errors import UnavailableError, translate_errors
+from tuner.db.transactions import READ_ONLY_OPTIONS, advisory_lock, without_timeout
 
 
 def migrate(engine: Engine) -> None:
@@ -22,14 +22,14 @@ def migrate(engine: Engine) -> None:
 
     Raises InputError for a schema that is newer than the program.
     """
-    known = _known(resources.directory("db"))
-    with engine.connect().execution_options(**READING) as connection:
-        if _current(connection) == known[0]:
+    known = _all_revisions(resources.data_directory("db"))
+    with engine.connect().execution_options(**READ_ONLY_OPTIONS) as connection:
+        if _current_revision(connection) == known[0]:
             return
     with engine.begin() as connection:
-        take_time(connection)
-        hold(connection, "migration")
-        current = _current(connection)
+        without_timeout(connection)
+        advisory_lock(connection, "migration")
+        current = _current_revision(connection)
         if current is not None and current not in known:
             raise InputError(
                 f"the database has schema {current}, which is newer than this program: update"
@@ -40,9 +40,12 @@ def migrate(engine: Engine) -> None:
 
 def check_ready(engine: Engine) -> None:
     """Raises UnavailableError unless the database answers and has the newest schema."""
-    newest = _known(resources.directory("db"))[0]
-    with clear_errors(engine), engine.connect().execution_options(**READING) as connection:
-        current = _current(connection)
+    newest = _all_revisions(resources.data_directory("db"))[0]
+    with (
+        translate_errors(engine),
+        engine.connect().execution_options(**READ_ONLY_OPTIONS) as connection,
+    ):
+        current = _current_revision(connection)
     if current != newest:
         raise UnavailableError(
             f"the database has schema {current}, but this program needs {newest}: start the"
@@ -53,17 +56,19 @@ def check_ready(engine: Engine) -> None:
 def migration_settings(connection: Connection) -> Config:
     """What Alembic's commands need to work on this open connection."""
     settings = Config()
-    settings.set_main_option("script_location", str(resources.directory("db")).replace("%", "%%"))
+    settings.set_main_option(
+        "script_location", str(resources.data_directory("db")).replace("%", "%%")
+    )
     settings.attributes["connection"] = connection
     return settings
 
 
-def _current(connection: Connection) -> str | None:
+def _current_revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
 @cache
-def _known(scripts: Path) -> tuple[str, ...]:
+def _all_revisions(scripts: Path) -> tuple[str, ...]:
     """Every revision, the newest first."""
     walk = ScriptDirectory(str(scripts)).walk_revisions()
     return tuple(script.revision for script in walk)

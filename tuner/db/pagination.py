@@ -10,7 +10,7 @@ from sqlalchemy import Select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 T = TypeVar("T")
-PAGE = 100  # entries, unless asked for otherwise
+PAGE_SIZE = 100  # entries, unless asked for otherwise
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Page(Generic[T]):
     next: int | None
 
 
-def page_of(
+def fetch_page(
     session: Session,
     query: Select[*tuple[Any, ...]],
     key: InstrumentedAttribute[int],
-    made: Callable[..., T],
+    make_item: Callable[..., T],
     after: int,
     limit: int,
 ) -> Page[T]:
@@ -35,9 +35,9 @@ def page_of(
     """
     rows = session.execute(query.where(key > after).order_by(key).limit(limit + 1)).all()
     following = rows[limit - 1][0] if len(rows) > limit else None
-    return Page([made(*row) for row in rows[:limit]], following)
+    return Page([make_item(*row) for row in rows[:limit]], following)
 
 
-def only(column: Any, value: object) -> list[Any]:
+def equals_if_given(column: Any, value: object) -> list[Any]:
     """Conditions that a column has this value; none for None, which asks for everything."""
     return [] if value is None else [column == value]

@@ -11,9 +11,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.db.db_errors import NotFoundError
-from tuner.db.deduplication import Stored, digest_of, store_once
+from tuner.db.deduplication import InsertResult, content_digest, insert_if_absent
 from tuner.db.models import PredictionRow
-from tuner.db.pagination import PAGE, Page, page_of
+from tuner.db.pagination import PAGE_SIZE, Page, fetch_page
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ _SUMMARY = (PredictionRow.id, PredictionRow.question, PredictionRow.stored_at)
 
 def store_prediction(
     session: Session, question: Mapping[str, Any], items: Sequence[Mapping[str, Any]]
-) -> Stored:
+) -> InsertResult:
     """The answer to a question, which names `topology` and `calibration` (or None) by id.
 
     The first answer stays. Raises InputError when one of the two is not there.
@@ -47,32 +47,32 @@ def store_prediction(
         "calibration_id": question["calibration"],
         "question": dict(question),
         "items": [dict(item) for item in items],
-        "digest": digest_of(question),
+        "digest": content_digest(question),
     }
-    return store_once(session, PredictionRow.id, values, "digest")
+    return insert_if_absent(session, PredictionRow.id, values, "digest")
 
 
 def find_prediction(session: Session, question: Mapping[str, Any]) -> StoredPrediction | None:
     """The answer, if this very question was asked before."""
-    return _found(session, PredictionRow.digest == digest_of(question))
+    return _load(session, PredictionRow.digest == content_digest(question))
 
 
 def load_prediction(session: Session, prediction_id: int) -> StoredPrediction:
     """Raises NotFoundError."""
-    found = _found(session, PredictionRow.id == prediction_id)
+    found = _load(session, PredictionRow.id == prediction_id)
     if found is None:
         raise NotFoundError(f"the database has no prediction {prediction_id}")
     return found
 
 
 def list_predictions(
-    session: Session, *, after: int = 0, limit: int = PAGE
+    session: Session, *, after: int = 0, limit: int = PAGE_SIZE
 ) -> Page[PredictionSummary]:
     """In the order stored."""
-    return page_of(session, select(*_SUMMARY), PredictionRow.id, PredictionSummary, after, limit)
+    return fetch_page(session, select(*_SUMMARY), PredictionRow.id, PredictionSummary, after, limit)
 
 
-def _found(session: Session, condition: Any) -> StoredPrediction | None:
+def _load(session: Session, condition: Any) -> StoredPrediction | None:
     query = select(*_SUMMARY, PredictionRow.items).where(condition)
     found = session.execute(query).one_or_none()
     return None if found is None else StoredPrediction(*found)

@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 
 from tuner.db.db_errors import ConflictError
 from tuner.db.models import PublicationRow
-from tuner.db.pagination import PAGE, Page, only, page_of
+from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
 from tuner.db.tables import describe_table
-from tuner.db.transactions import hold
+from tuner.db.transactions import advisory_lock
 
 _COLUMNS = (
     PublicationRow.id,
@@ -47,7 +47,7 @@ def publish(session: Session, version: int, by: str = "") -> Publication:
 
     Raises NotFoundError when there is no such version.
     """
-    hold(session.connection(), "publications")
+    advisory_lock(session.connection(), "publications")
     table = describe_table(session, version)
     current = current_publication(session, table.cluster, table.library)
     if current is not None and current.version == version:
@@ -60,7 +60,7 @@ def roll_back(session: Session, cluster: str, library: str, by: str = "") -> Pub
 
     Raises ConflictError when there is none.
     """
-    hold(session.connection(), "publications")
+    advisory_lock(session.connection(), "publications")
     current = current_publication(session, cluster, library)
     if current is None:
         raise ConflictError(f"nothing is published for {cluster} and {library}")
@@ -88,7 +88,7 @@ def current_publications(session: Session) -> list[Publication]:
     return [Publication(*row) for row in session.execute(query)]
 
 
-def newest_publication(session: Session) -> int:
+def newest_publication_id(session: Session) -> int:
     """The greatest id, 0 for none: it changes whenever anything is published."""
     return session.scalar(select(func.max(PublicationRow.id))) or 0
 
@@ -99,13 +99,14 @@ def list_publications(
     cluster: str | None = None,
     library: str | None = None,
     after: int = 0,
-    limit: int = PAGE,
+    limit: int = PAGE_SIZE,
 ) -> Page[Publication]:
     """The log, the oldest entry first."""
     query = select(*_COLUMNS).where(
-        *only(PublicationRow.cluster, cluster), *only(PublicationRow.library, library)
+        *equals_if_given(PublicationRow.cluster, cluster),
+        *equals_if_given(PublicationRow.library, library),
     )
-    return page_of(session, query, PublicationRow.id, Publication, after, limit)
+    return fetch_page(session, query, PublicationRow.id, Publication, after, limit)
 
 
 def _of(cluster: str, library: str) -> Select[int]:

@@ -1,9 +1,9 @@
 """Jobs as runners see them: claimed, kept by heartbeats, ended once.
 
-Whoever claims a job gets it for `JOB_LEASE` seconds and renews that with every heartbeat. A runner
-that stays silent for longer counts as dead, and its job is given out once more; when that runner
-dies too, the job failed. Every write names the attempt that it belongs to, so a runner that was
-taken for dead and is not cannot write any more: no job has two results.
+Whoever claims a job gets it for `JOB_LEASE_S` seconds and renews that with every heartbeat. A
+runner that stays silent for longer counts as dead, and its job is given out once more; when that
+runner dies too, the job failed. Every write names the attempt that it belongs to, so a runner that
+was taken for dead and is not cannot write any more: no job has two results.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sqlalchemy.orm import Session, defer
 from tuner.db.db_errors import LostLeaseError
 from tuner.db.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
 from tuner.db.models import JobRow
-from tuner.db.transactions import present, reading, transaction
+from tuner.db.transactions import database_now, read_session, transaction
 
-JOB_LEASE = 30.0  # seconds
-MOST_LOST = 2  # runners that may die on a job, including the one that fails it
+JOB_LEASE_S = 30.0  # seconds
+MAX_LOST_RUNNERS = 2  # runners that may die on a job, including the one that fails it
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ def claim_job(engine: Engine, runner: str, kinds: Collection[str]) -> Claim | No
 
     `runner` is who asks, for people who look at the database.
     """
-    with reading(engine) as session:
-        due = _due(kinds, present(session))
+    with read_session(engine) as session:
+        due = _is_due(kinds, database_now(session))
         if session.scalar(select(JobRow.id).where(due).limit(1)) is None:
             return None
     with transaction(engine) as session:
@@ -56,29 +56,29 @@ def heartbeat(
     """
     said = {"progress": progress, "text": text}
     values = {name: value for name, value in said.items() if value is not None}
-    return _write(session, claim, **values, leased_to=_lease(present(session)))
+    return _update_claimed(session, claim, **values, leased_to=_lease_end(database_now(session)))
 
 
 def finish_job(session: Session, claim: Claim, result: Mapping[str, Any]) -> None:
     """Done, in the very transaction that stores what it produced. Raises LostLeaseError."""
-    _end(session, claim, state=DONE, result=dict(result), progress=1.0)
+    _end_job(session, claim, state=DONE, result=dict(result), progress=1.0)
 
 
 def fail_job(session: Session, claim: Claim, error: str) -> None:
     """It cannot be done, for a reason in one sentence. Raises LostLeaseError."""
-    _end(session, claim, state=FAILED, error=error)
+    _end_job(session, claim, state=FAILED, error=error)
 
 
-def end_cancelled(session: Session, claim: Claim) -> None:
+def mark_job_cancelled(session: Session, claim: Claim) -> None:
     """It was stopped because somebody asked for that. Raises LostLeaseError."""
-    _end(session, claim, state=CANCELLED)
+    _end_job(session, claim, state=CANCELLED)
 
 
-def give_back_job(session: Session, claim: Claim) -> None:
+def requeue_job(session: Session, claim: Claim) -> None:
     """The runner ends in good order and the job did nothing wrong: the next one may have it, unless
     somebody asked for it to be cancelled. Raises LostLeaseError.
     """
-    _write(
+    _update_claimed(
         session,
         claim,
         progress=0.0,
@@ -86,7 +86,7 @@ def give_back_job(session: Session, claim: Claim) -> None:
         leased_to=None,
         runner="",
         state=case((JobRow.cancel_requested, CANCELLED), else_=QUEUED),
-        ended_at=case((JobRow.cancel_requested, present(session)), else_=None),
+        ended_at=case((JobRow.cancel_requested, database_now(session)), else_=None),
     )
 
 
@@ -94,9 +94,9 @@ def retry_job(session: Session, claim: Claim, error: str) -> None:
     """It ended before its time: queued once more, but failed with `error` when that was its second
     time, and cancelled when somebody asked for that. Raises LostLeaseError.
     """
-    again = and_(~JobRow.cancel_requested, JobRow.lost + 1 < MOST_LOST)
+    again = and_(~JobRow.cancel_requested, JobRow.lost + 1 < MAX_LOST_RUNNERS)
     ended = case((JobRow.cancel_requested, CANCELLED), else_=FAILED)
-    _write(
+    _update_claimed(
         session,
         claim,
         lost=JobRow.lost + 1,
@@ -104,25 +104,25 @@ def retry_job(session: Session, claim: Claim, error: str) -> None:
         runner="",
         state=case((again, QUEUED), else_=ended),
         error=case((or_(again, JobRow.cancel_requested), None), else_=error),
-        ended_at=case((again, None), else_=present(session)),
+        ended_at=case((again, None), else_=database_now(session)),
     )
 
 
-def _due(kinds: Collection[str], now: datetime) -> ColumnElement[bool]:
-    return and_(JobRow.kind.in_(kinds), or_(JobRow.state == QUEUED, _overdue(now)))
+def _is_due(kinds: Collection[str], now: datetime) -> ColumnElement[bool]:
+    return and_(JobRow.kind.in_(kinds), or_(JobRow.state == QUEUED, _is_overdue(now)))
 
 
-def _overdue(now: datetime) -> ColumnElement[bool]:
+def _is_overdue(now: datetime) -> ColumnElement[bool]:
     return and_(JobRow.state == RUNNING, JobRow.leased_to < now)
 
 
 def _claim(session: Session, runner: str, kinds: Collection[str]) -> Claim | None:
-    now = present(session)
-    _bury(session, kinds, now)
+    now = database_now(session)
+    _end_lost_jobs(session, kinds, now)
     oldest = (
         select(JobRow)
         .options(defer(JobRow.spec), defer(JobRow.result))  # both may be large
-        .where(_due(kinds, now))
+        .where(_is_due(kinds, now))
         .order_by(JobRow.id)
         .limit(1)
     )
@@ -131,24 +131,24 @@ def _claim(session: Session, runner: str, kinds: Collection[str]) -> Claim | Non
         return None
     row.lost += row.state == RUNNING
     row.state, row.runner, row.attempt = RUNNING, runner, row.attempt + 1
-    row.progress, row.text, row.leased_to = 0.0, "", _lease(now)
+    row.progress, row.text, row.leased_to = 0.0, "", _lease_end(now)
     row.started_at = row.started_at or now
     return Claim(row.id, row.attempt, row.kind)
 
 
-def _bury(session: Session, kinds: Collection[str], now: datetime) -> None:
+def _end_lost_jobs(session: Session, kinds: Collection[str], now: datetime) -> None:
     """Jobs whose last runner died."""
     lost_once_more = JobRow.lost + 1
     session.execute(
         update(JobRow)
         .where(
             JobRow.kind.in_(kinds),
-            _overdue(now),
-            or_(JobRow.cancel_requested, lost_once_more >= MOST_LOST),
+            _is_overdue(now),
+            or_(JobRow.cancel_requested, lost_once_more >= MAX_LOST_RUNNERS),
         )
         .values(
             state=case((JobRow.cancel_requested, CANCELLED), else_=FAILED),
-            error=case((JobRow.cancel_requested, None), else_=_epitaph()),
+            error=case((JobRow.cancel_requested, None), else_=_lost_message()),
             lost=lost_once_more,
             leased_to=None,
             ended_at=now,
@@ -156,22 +156,22 @@ def _bury(session: Session, kinds: Collection[str], now: datetime) -> None:
     )
 
 
-def _epitaph() -> str:
+def _lost_message() -> str:
     return (
-        f"{MOST_LOST} runners died while they ran this job, or were silent for more than"
-        f" {JOB_LEASE:g} s; look into their logs, then ask for it again"
+        f"{MAX_LOST_RUNNERS} runners died while they ran this job, or were silent for more than"
+        f" {JOB_LEASE_S:g} s; look into their logs, then ask for it again"
     )
 
 
-def _lease(now: datetime) -> datetime:
-    return now + timedelta(seconds=JOB_LEASE)
+def _lease_end(now: datetime) -> datetime:
+    return now + timedelta(seconds=JOB_LEASE_S)
 
 
-def _end(session: Session, claim: Claim, **values: Any) -> None:
-    _write(session, claim, **values, leased_to=None, ended_at=present(session))
+def _end_job(session: Session, claim: Claim, **values: Any) -> None:
+    _update_claimed(session, claim, **values, leased_to=None, ended_at=database_now(session))
 
 
-def _write(session: Session, claim: Claim, **values: Any) -> bool:
+def _update_claimed(session: Session, claim: Claim, **values: Any) -> bool:
     """Whether the job is to be cancelled; LostLeaseError unless this attempt still runs."""
     asked = session.scalar(
         update(JobRow)

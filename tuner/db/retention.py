@@ -22,15 +22,15 @@ from tuner.db.models import (
     FeedbackRow,
     HeldoutRow,
     JobRow,
-    ProofRow,
     PublicationRow,
     RuleRow,
     TableRow,
+    ValidationRow,
 )
-from tuner.db.transactions import hold, present, reading, transaction
+from tuner.db.transactions import advisory_lock, database_now, read_session, transaction
 
-JOBS_AT_ONCE = 50  # per transaction; each may have megabytes of results
-IN_USE = timedelta(days=30)  # for which a version is kept after a program has reported on it
+JOBS_PER_TRANSACTION = 50  # per transaction; each may have megabytes of results
+IN_USE_PERIOD = timedelta(days=30)  # for which a version is kept after a program has reported on it
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Retention:
     tables, tables_for      versions, counted for each cluster and library; since they were stored
     """
 
-    jobs: int | None = None
-    jobs_for: timedelta | None = None
-    tables: int | None = None
-    tables_for: timedelta | None = None
+    max_jobs: int | None = None
+    max_job_age: timedelta | None = None
+    max_tables: int | None = None
+    max_table_age: timedelta | None = None
 
     @property
     def keeps_all(self) -> bool:
@@ -63,18 +63,18 @@ class Prunable:
     tables: tuple[int, ...] = ()
 
 
-def prunable(session: Session, retention: Retention) -> Prunable:
+def find_prunable(session: Session, retention: Retention) -> Prunable:
     """Return all that is not to be kept."""
-    jobs = session.scalars(_jobs(session, retention)).all()
-    return Prunable(tuple(jobs), tuple(session.scalars(_versions(session, retention))))
+    jobs = session.scalars(_prunable_jobs(session, retention)).all()
+    return Prunable(tuple(jobs), tuple(session.scalars(_prunable_versions(session, retention))))
 
 
 def prune(engine: Engine, retention: Retention) -> Iterator[Prunable]:
     """Delete what is not to be kept; yield what each of many short transactions has deleted."""
     while jobs := _prune_jobs(engine, retention):
         yield Prunable(jobs=jobs)
-    with reading(engine) as session:
-        versions = session.scalars(_versions(session, retention)).all()
+    with read_session(engine) as session:
+        versions = session.scalars(_prunable_versions(session, retention)).all()
     for version in versions:
         if _prune_version(engine, retention, version):
             yield Prunable(tables=(version,))
@@ -82,7 +82,7 @@ def prune(engine: Engine, retention: Retention) -> Iterator[Prunable]:
 
 def _prune_jobs(engine: Engine, retention: Retention) -> tuple[int, ...]:
     with transaction(engine) as session:
-        jobs = session.scalars(_jobs(session, retention).limit(JOBS_AT_ONCE)).all()
+        jobs = session.scalars(_prunable_jobs(session, retention).limit(JOBS_PER_TRANSACTION)).all()
         session.execute(delete(JobRow).where(JobRow.id.in_(jobs)))
     return tuple(jobs)
 
@@ -90,12 +90,12 @@ def _prune_jobs(engine: Engine, retention: Retention) -> tuple[int, ...]:
 def _prune_version(engine: Engine, retention: Retention, version: int) -> bool:
     """Delete a version with all that is about it, unless it is to be kept by now."""
     with transaction(engine) as session:
-        hold(session.connection(), "publications")
+        advisory_lock(session.connection(), "publications")
         session.get(TableRow, version, with_for_update=True)  # nothing more is said about it
-        still = _versions(session, retention).where(TableRow.version == version)
+        still = _prunable_versions(session, retention).where(TableRow.version == version)
         if session.scalar(still) is None:
             return False
-        for row in (RuleRow, ProofRow, HeldoutRow, FeedbackRow, TableRow):
+        for row in (RuleRow, ValidationRow, HeldoutRow, FeedbackRow, TableRow):
             session.execute(
                 delete(row).where(row.version == version),
                 execution_options={"synchronize_session": False},
@@ -103,22 +103,22 @@ def _prune_version(engine: Engine, retention: Retention, version: int) -> bool:
     return True
 
 
-def _jobs(session: Session, retention: Retention) -> Any:
+def _prunable_jobs(session: Session, retention: Retention) -> Any:
     """Return the query for ids of jobs, the oldest first."""
     ended = JobRow.state.in_((DONE, FAILED, CANCELLED))
     excess: list[ColumnElement[bool]] = [false()]
-    if retention.jobs is not None:
+    if retention.max_jobs is not None:
         newest = select(JobRow.id).where(ended).order_by(JobRow.id.desc())
-        excess.append(JobRow.id <= newest.offset(retention.jobs).limit(1).scalar_subquery())
-    if retention.jobs_for is not None:
-        excess.append(JobRow.ended_at < present(session) - retention.jobs_for)
+        excess.append(JobRow.id <= newest.offset(retention.max_jobs).limit(1).scalar_subquery())
+    if retention.max_job_age is not None:
+        excess.append(JobRow.ended_at < database_now(session) - retention.max_job_age)
     last = select(func.max(JobRow.id)).scalar_subquery()
     return select(JobRow.id).where(ended, or_(*excess), JobRow.id < last).order_by(JobRow.id)
 
 
-def _versions(session: Session, retention: Retention) -> Any:
+def _prunable_versions(session: Session, retention: Retention) -> Any:
     """Return the query for versions, the oldest first."""
-    now = present(session)
+    now = database_now(session)
     newer = (
         func.row_number()
         .over(partition_by=(ClusterRow.name, TableRow.library), order_by=TableRow.version.desc())
@@ -126,13 +126,13 @@ def _versions(session: Session, retention: Retention) -> Any:
     )
     ranked = select(TableRow.version, newer).join(ClusterRow).subquery()
     excess: list[ColumnElement[bool]] = [false()]
-    if retention.tables is not None:
-        excess.append(ranked.c.number > retention.tables)
-    if retention.tables_for is not None:
-        excess.append(TableRow.stored_at < now - retention.tables_for)
+    if retention.max_tables is not None:
+        excess.append(ranked.c.number > retention.max_tables)
+    if retention.max_table_age is not None:
+        excess.append(TableRow.stored_at < now - retention.max_table_age)
     published = exists().where(PublicationRow.version == TableRow.version)
     in_use = exists().where(
-        FeedbackRow.version == TableRow.version, FeedbackRow.stored_at > now - IN_USE
+        FeedbackRow.version == TableRow.version, FeedbackRow.stored_at > now - IN_USE_PERIOD
     )
     return (
         select(TableRow.version)

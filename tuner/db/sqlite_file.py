@@ -12,7 +12,7 @@ from sqlalchemy import URL, Engine
 
 from tuner.base.errors import InputError
 
-PRIVATE = 0o600
+PRIVATE_MODE = 0o600
 _SUFFIXES = ("", "-wal", "-shm")
 
 
@@ -24,7 +24,7 @@ def create_private_file(url: URL) -> None:
     path = _path(url)
     if path is not None and url.query.get("mode", "rwc") == "rwc":
         with suppress(OSError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_MODE))
 
 
 def require_file(url: URL) -> None:
@@ -46,7 +46,7 @@ def exposed_modes(engine: Engine) -> dict[str, int]:
     for suffix in _SUFFIXES:
         with suppress(OSError):
             modes[suffix] = stat.S_IMODE(Path(f"{path}{suffix}").stat().st_mode)
-    return {suffix: mode for suffix, mode in modes.items() if mode & ~PRIVATE & 0o077}
+    return {suffix: mode for suffix, mode in modes.items() if mode & ~PRIVATE_MODE & 0o077}
 
 
 def _path(url: URL) -> Path | None:

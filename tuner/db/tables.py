@@ -10,16 +10,16 @@ from typing import Any
 from sqlalchemy import Select, func, insert, select
 from sqlalchemy.orm import Session
 
-from tuner.base.atomic_io import finite, from_record
-from tuner.base.errors import quoted
+from tuner.base.atomic_io import dataclass_from_record, encode_infinities
+from tuner.base.errors import shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, table_record
-from tuner.db.clusters import cluster_of, store_cluster
-from tuner.db.db_errors import NewerError, NotFoundError
-from tuner.db.deduplication import Stored, digest_of, store_once
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, table_record
+from tuner.db.clusters import cluster_from_row, store_cluster
+from tuner.db.db_errors import NewerVersionError, NotFoundError
+from tuner.db.deduplication import InsertResult, content_digest, insert_if_absent
 from tuner.db.measurements import require_measurements
 from tuner.db.models import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
-from tuner.db.pagination import PAGE, Page, only, page_of
+from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
 
 _RULES = Base.metadata.tables[RuleRow.__tablename__]
 _RULE = (
@@ -36,7 +36,7 @@ _RULE = (
     RuleRow.via,
     RuleRow.evidence,
 )
-_RULES_AT_ONCE = 1000  # that are fetched; other threads get their turn in between
+_RULES_PER_FETCH = 1000  # that are fetched; other threads get their turn in between
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def store_table(
     table: TuningTable,
     measurements_id: int | None = None,
     calibration_id: int | None = None,
-) -> Stored:
+) -> InsertResult:
     """The version of a table that was made from these; the same content has one version.
 
     Raises NotFoundError when what it was made from is not there.
@@ -67,18 +67,18 @@ def store_table(
     require_measurements(session, measurements_id)
     if calibration_id is not None and session.get(CalibrationRow, calibration_id) is None:
         raise NotFoundError(f"the database has no calibration {calibration_id}")
-    record = {**table_record(table), "provenance": finite(table.provenance)}
+    record = {**table_record(table), "provenance": encode_infinities(table.provenance)}
     values = {
         "cluster_id": store_cluster(session, table.cluster).id,
         "library": table.library,
         "provenance": record["provenance"],
         "probe_id": measurements_id,
         "calibration_id": calibration_id,
-        "digest": digest_of(record),
+        "digest": content_digest(record),
         "copy": 0,
     }
-    stored = store_once(session, TableRow.version, values, "digest", "copy")
-    if stored.new and table.rules:
+    stored = insert_if_absent(session, TableRow.version, values, "digest", "copy")
+    if stored.is_new and table.rules:
         rows = [
             _rule_values(stored.id, ordinal, rule, record["rules"][ordinal]["evidence"])
             for ordinal, rule in enumerate(table.rules)
@@ -91,24 +91,25 @@ def load_table(session: Session, version: int) -> TuningTable:
     """Raises NotFoundError, NewerError."""
     row = session.get(TableRow, version)
     if row is None:
-        raise _absent(version)
+        raise _not_found(version)
     query = select(*_RULE).where(RuleRow.version == version).order_by(RuleRow.ordinal)
-    stored = session.execute(query.execution_options(yield_per=_RULES_AT_ONCE))
+    stored = session.execute(query.execution_options(yield_per=_RULES_PER_FETCH))
     try:
         rules = tuple(_rule(*each) for each in stored)
     except (ValueError, TypeError) as reason:
-        raise NewerError(
-            f"tuning table, version {version}: this program cannot read it, {quoted(reason)};"
+        raise NewerVersionError(
+            f"tuning table, version {version}: this program cannot read it,"
+            f" {shortened_repr(reason)};"
             " update tuner"
         ) from None
-    return TuningTable(cluster_of(row.cluster), row.library, rules, row.provenance)
+    return TuningTable(cluster_from_row(row.cluster), row.library, rules, row.provenance)
 
 
 def describe_table(session: Session, version: int) -> StoredTable:
     """Raises NotFoundError."""
     found = session.execute(_summaries().where(TableRow.version == version)).one_or_none()
     if found is None:
-        raise _absent(version)
+        raise _not_found(version)
     return StoredTable(*found)
 
 
@@ -118,11 +119,13 @@ def list_tables(
     cluster: str | None = None,
     library: str | None = None,
     after: int = 0,
-    limit: int = PAGE,
+    limit: int = PAGE_SIZE,
 ) -> Page[StoredTable]:
     """In the order stored; of one cluster (by name) or one library, if asked for."""
-    query = _summaries().where(*only(ClusterRow.name, cluster), *only(TableRow.library, library))
-    return page_of(session, query, TableRow.version, StoredTable, after, limit)
+    query = _summaries().where(
+        *equals_if_given(ClusterRow.name, cluster), *equals_if_given(TableRow.library, library)
+    )
+    return fetch_page(session, query, TableRow.version, StoredTable, after, limit)
 
 
 def _summaries() -> Select[*tuple[Any, ...]]:
@@ -140,7 +143,7 @@ def _summaries() -> Select[*tuple[Any, ...]]:
     ).join(ClusterRow)
 
 
-def _absent(version: int) -> NotFoundError:
+def _not_found(version: int) -> NotFoundError:
     return NotFoundError(f"the database has no tuning table, version {version}")
 
 
@@ -173,7 +176,7 @@ def _rule(
     via: str,
     evidence: dict[str, Any],
 ) -> Rule:
-    key = Key(Collective(collective), nodes, ppn, memory, operators, placement)
-    choice = Choice(algorithm, params, via)
+    key = RuleKey(Collective(collective), nodes, ppn, memory, operators, placement)
+    choice = AlgorithmConfig(algorithm, params, via)
     bound = math.inf if hi is None else hi
-    return Rule(key, lo, bound, choice, from_record(Evidence, evidence))
+    return Rule(key, lo, bound, choice, dataclass_from_record(Evidence, evidence))

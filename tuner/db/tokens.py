@@ -14,15 +14,17 @@ from sqlalchemy import Engine, Row, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from tuner.base.errors import InputError
-from tuner.base.units import format_moment
+from tuner.base.units import format_timestamp
 from tuner.db.db_errors import ConflictError, NotFoundError, UnavailableError
 from tuner.db.models import TokenRow
-from tuner.db.transactions import present, reading, transaction
+from tuner.db.transactions import database_now, read_session, transaction
 
 SCOPES = ("read", "submit", "publish")
-ENTROPY = 32  # bytes
-PREFIX = "tuner_"  # by which people, and programs that look for leaked secrets, recognise one
-_NOTED = timedelta(minutes=1)  # the last use is known to this; not every request writes
+ENTROPY_BYTES = 32  # bytes
+TOKEN_PREFIX = "tuner_"  # by which people, and programs that look for leaked secrets, recognise one
+_LAST_USED_PRECISION = timedelta(
+    minutes=1
+)  # the last use is known to this; not every request writes
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,15 @@ def create_token(
     Raises ConflictError for a name that was used before, InputError for scopes that do not exist
     and for a time that has passed.
     """
-    if expires_at is not None and expires_at <= present(session):
-        raise InputError(f"a token cannot expire in the past, at {format_moment(expires_at)}")
+    if expires_at is not None and expires_at <= database_now(session):
+        raise InputError(f"a token cannot expire in the past, at {format_timestamp(expires_at)}")
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
         wrong = ", ".join(unknown) or "none"
         raise InputError(f"a token has some of the scopes {', '.join(SCOPES)}, not {wrong}")
     if session.scalar(select(TokenRow.id).where(TokenRow.name == name)) is not None:
         raise ConflictError(f"there is, or was, a token {name}: choose another name")
-    token = PREFIX + secrets.token_urlsafe(ENTROPY)
+    token = TOKEN_PREFIX + secrets.token_urlsafe(ENTROPY_BYTES)
     ordered = [scope for scope in SCOPES if scope in scopes]
     expiry = expires_at and expires_at.astimezone(UTC)
     session.add(TokenRow(name=name, scopes=ordered, digest=_digest(token), expires_at=expiry))
@@ -81,14 +83,14 @@ def check_token(engine: Engine, token: str) -> Token | None:
     Notes the use of a valid one, unless others keep the database from writing.
     """
     known = (TokenRow.digest == _digest(token), TokenRow.revoked_at.is_(None))
-    with reading(engine) as session:
+    with read_session(engine) as session:
         found = session.execute(select(*_COLUMNS).where(*known)).one_or_none()
-        now = present(session)
+        now = database_now(session)
     if found is None:
         return None
     checked = _token(found, now)
     last = checked.last_used_at
-    if not checked.expired and (last is None or last < now - _NOTED):
+    if not checked.expired and (last is None or last < now - _LAST_USED_PRECISION):
         with suppress(UnavailableError), transaction(engine) as session:
             session.execute(update(TokenRow).where(*known).values(last_used_at=now))
     return checked
@@ -99,12 +101,12 @@ def revoke_token(session: Session, name: str) -> None:
     row = session.scalar(select(TokenRow).where(TokenRow.name == name))
     if row is None:
         raise NotFoundError(f"there is no token {name}")
-    row.revoked_at = row.revoked_at or present(session)
+    row.revoked_at = row.revoked_at or database_now(session)
 
 
 def list_tokens(session: Session) -> list[Token]:
     """Return all, also revoked and expired ones, in the order in which they were made."""
-    now = present(session)
+    now = database_now(session)
     return [_token(row, now) for row in session.execute(select(*_COLUMNS).order_by(TokenRow.id))]
 
 
@@ -112,7 +114,7 @@ def has_tokens(session: Session) -> bool:
     """Return whether anybody could get in with one."""
     valid = and_(
         TokenRow.revoked_at.is_(None),
-        or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > present(session)),
+        or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > database_now(session)),
     )
     return session.scalar(select(TokenRow.id).where(valid).limit(1)) is not None
 

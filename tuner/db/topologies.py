@@ -11,9 +11,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.db.db_errors import NotFoundError
-from tuner.db.deduplication import Stored, digest_of, store_once
+from tuner.db.deduplication import InsertResult, content_digest, insert_if_absent
 from tuner.db.models import TopologyRow
-from tuner.db.pagination import PAGE, Page, page_of
+from tuner.db.pagination import PAGE_SIZE, Page, fetch_page
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ _SUMMARY = (
 
 def store_topology(
     session: Session, name: str, format_name: str, source: str, record: Mapping[str, Any]
-) -> Stored:
+) -> InsertResult:
     """The same text in the same format under the same name is stored once."""
     values = {
         "name": name,
         "format": format_name,
         "source": source,
         "record": dict(record),
-        "digest": digest_of([name, format_name, source]),
+        "digest": content_digest([name, format_name, source]),
     }
-    return store_once(session, TopologyRow.id, values, "digest")
+    return insert_if_absent(session, TopologyRow.id, values, "digest")
 
 
 def load_topology(session: Session, topology_id: int) -> StoredTopology:
@@ -68,7 +68,7 @@ def load_topology(session: Session, topology_id: int) -> StoredTopology:
 
 
 def list_topologies(
-    session: Session, *, after: int = 0, limit: int = PAGE
+    session: Session, *, after: int = 0, limit: int = PAGE_SIZE
 ) -> Page[TopologySummary]:
     """In the order stored."""
-    return page_of(session, select(*_SUMMARY), TopologyRow.id, TopologySummary, after, limit)
+    return fetch_page(session, select(*_SUMMARY), TopologyRow.id, TopologySummary, after, limit)

@@ -12,10 +12,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.orm import Session
 
-from tuner.db.db_errors import clear_errors
+from tuner.db.db_errors import translate_errors
 
 # Execution options of a connection that only reads; `begin_sqlite` looks for the first one.
-READING: dict[str, Any] = {"reading": True, "postgresql_readonly": True}
+READ_ONLY_OPTIONS: dict[str, Any] = {"reading": True, "postgresql_readonly": True}
 
 
 @contextmanager
@@ -25,16 +25,16 @@ def transaction(engine: Engine) -> Iterator[Session]:
     Raises InputError for what the database refuses, UnavailableError when it is locked, full or
     does not answer.
     """
-    with clear_errors(engine), Session(engine) as session, session.begin():
+    with translate_errors(engine), Session(engine) as session, session.begin():
         yield session
 
 
 @contextmanager
-def reading(engine: Engine) -> Iterator[Session]:
+def read_session(engine: Engine) -> Iterator[Session]:
     """A session that only reads: it never waits for those that write. Raises like `transaction`."""
     with (
-        clear_errors(engine),
-        engine.connect().execution_options(**READING) as connection,
+        translate_errors(engine),
+        engine.connect().execution_options(**READ_ONLY_OPTIONS) as connection,
         Session(connection) as session,
     ):
         yield session
@@ -48,24 +48,24 @@ def begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
-def hold(connection: Connection, name: str) -> None:
+def advisory_lock(connection: Connection, name: str) -> None:
     """Until this transaction ends nobody else can hold that name. SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
         number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
         connection.execute(select(func.pg_advisory_xact_lock(number)))
 
 
-def take_time(connection: Connection) -> None:
+def without_timeout(connection: Connection) -> None:
     """For what may take longer than any request: on this connection, which nobody gets afterwards,
     the server's answers are waited for without end.
     """
     if connection.dialect.name == "postgresql":
         bounded: Any = connection.connection.driver_connection
-        bounded.patience = math.inf
+        bounded.response_timeout_s = math.inf
         connection.detach()
 
 
-def present(session: Session) -> datetime:
+def database_now(session: Session) -> datetime:
     """The time by the clock that all users of this database share."""
     if session.get_bind().dialect.name == "postgresql":
         time: datetime = session.execute(select(func.clock_timestamp())).scalar_one()

@@ -8,29 +8,33 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from tuner.db.models import HeldoutRow, ProofRow
+from tuner.db.models import HeldoutRow, ValidationRow
 
-_PROOF_FIELDS = ("collective", "p", "nbytes", "expected", "executed", "confirmed", "reason")
+_VALIDATION_FIELDS = ("collective", "p", "nbytes", "expected", "executed", "confirmed", "reason")
 _HELDOUT_FIELDS = ("collective", "p", "nbytes", "algorithm", "default_s", "tuned_s", "ratio")
 
 
-def store_proofs(session: Session, version: int, proofs: Sequence[Mapping[str, Any]]) -> None:
+def store_validations(
+    session: Session, version: int, validations: Sequence[Mapping[str, Any]]
+) -> None:
     """Records of collective, p, nbytes, expected, executed, confirmed (bool) and reason.
 
     They replace what an earlier proof of this version said.
     """
-    session.execute(delete(ProofRow).where(ProofRow.version == version))
-    for proof in proofs:
-        session.add(ProofRow(version=version, **{name: proof[name] for name in _PROOF_FIELDS}))
+    session.execute(delete(ValidationRow).where(ValidationRow.version == version))
+    for proof in validations:
+        session.add(
+            ValidationRow(version=version, **{name: proof[name] for name in _VALIDATION_FIELDS})
+        )
     session.flush()
 
 
-def load_proofs(session: Session, version: int) -> list[dict[str, Any]]:
+def load_validations(session: Session, version: int) -> list[dict[str, Any]]:
     """In the order stored; empty when nothing was proved."""
     rows = session.scalars(
-        select(ProofRow).where(ProofRow.version == version).order_by(ProofRow.id)
+        select(ValidationRow).where(ValidationRow.version == version).order_by(ValidationRow.id)
     )
-    return [{name: getattr(row, name) for name in _PROOF_FIELDS} for row in rows]
+    return [{name: getattr(row, name) for name in _VALIDATION_FIELDS} for row in rows]
 
 
 def store_heldout(session: Session, version: int, results: Sequence[Mapping[str, Any]]) -> None:

@@ -8,24 +8,26 @@ from pathlib import Path
 
 from tuner import mpi_libraries
 from tuner.diagnosis import launch, tools
-from tuner.diagnosis.findings import Diagnosis, Examined, Finding, found
-from tuner.diagnosis.library import load
+from tuner.diagnosis.findings import CheckResult, Diagnosis, Finding, make_finding
+from tuner.diagnosis.library import check_library
 from tuner.formats.openmpi import emitter, han
 from tuner.formats.registry import FORMATS
-from tuner.launch import LOCAL, Hosts, Installation, Template
-from tuner.launch.executables import compiler_of
-from tuner.mpi_libraries.mpich import DEVICE_FILE
+from tuner.launch import LOCAL_HOST, Hosts, Installation, LauncherTemplate
+from tuner.launch.executables import find_mpicc
+from tuner.mpi_libraries.mpich import DEVICE_RULES_FILE_VARIABLE
 
-READERS: Mapping[str, Callable[[Installation], bool]] = {  # whether a library reads a format
-    "openmpi": lambda place: _major(place) in emitter.READERS,
-    "openmpi-json": lambda place: _major(place) not in emitter.READERS,
-    "openmpi-han": lambda place: _major(place) in han.READERS,
-    "mpich-device": lambda place: DEVICE_FILE in place.capabilities.variables,
+FORMAT_CHECKS: Mapping[str, Callable[[Installation], bool]] = {  # whether a library reads a format
+    "openmpi": lambda place: _major_version(place) in emitter.SUPPORTED_MAJOR_VERSIONS,
+    "openmpi-json": lambda place: _major_version(place) not in emitter.SUPPORTED_MAJOR_VERSIONS,
+    "openmpi-han": lambda place: _major_version(place) in han.SUPPORTED_MAJOR_VERSIONS,
+    "mpich-device": lambda place: DEVICE_RULES_FILE_VARIABLE in place.capabilities.variables,
 }
-EXAMPLE = (8, 1 << 20)  # ranks and bytes of a call for which every algorithm is a candidate
+EXAMPLE_CALL = (8, 1 << 20)  # ranks and bytes of a call for which every algorithm is a candidate
 
 
-def diagnose(python: Path, there: Hosts = LOCAL, template: Template | None = None) -> Diagnosis:
+def diagnose(
+    python: Path, hosts: Hosts = LOCAL_HOST, template: LauncherTemplate | None = None
+) -> Diagnosis:
     """Examine the MPI of an interpreter here, and on `there` where these are other hosts.
 
     template    how ranks are started on them; None: as the library's own launcher does
@@ -34,40 +36,54 @@ def diagnose(python: Path, there: Hosts = LOCAL, template: Template | None = Non
     healthy machine; what hangs is given up after 20.
     """
     with ThreadPoolExecutor(4) as pool:
-        place, loaded = load(python)
+        place, loaded = check_library(python)
         if place is None:
-            rest = [pool.submit(tools.compilers, None), pool.submit(tools.scheduler)]
-            return Diagnosis.of([loaded, *(one.result() for one in rest)])
-        path, launcher = launch.launcher(place, needed=there.local or template is None)
+            rest = [pool.submit(tools.check_compilers, None), pool.submit(tools.check_scheduler)]
+            return Diagnosis.combine([loaded, *(one.result() for one in rest)])
+        path, launcher = launch.check_launcher(
+            place, is_required=hosts.is_local or template is None
+        )
         near = [path.parent] if path else []
         sound = not any(problem.fatal for problem in loaded.problems)
-        able = sound and (path is not None or not there.local)
-        trials = [pool.submit(_trial, place, there, template)] if able else []
+        able = sound and (path is not None or not hosts.is_local)
+        trials = [pool.submit(check_ranks, place, hosts, template)] if able else []
         waiting = [
-            pool.submit(tools.transports, place, near),
+            pool.submit(tools.check_transports, place, near),
             *trials,
-            pool.submit(tools.compilers, path and compiler_of(path)),
-            pool.submit(tools.scheduler),
+            pool.submit(tools.check_compilers, path and find_mpicc(path)),
+            pool.submit(tools.check_scheduler),
         ]
         parts = [loaded, launcher, *(one.result() for one in waiting)]
-    whole = Diagnosis.of(parts)
-    return Diagnosis((*whole.findings, *_abilities(place, whole)), whole.problems)
+    whole = Diagnosis.combine(parts)
+    return Diagnosis((*whole.findings, *_usable_commands(place, whole)), whole.problems)
 
 
-def _trial(place: Installation, there: Hosts, template: Template | None) -> Examined:
-    return launch.trial(place) if there.local else launch.hosts(place, there, template)
-
-
-def _abilities(place: Installation, whole: Diagnosis) -> tuple[Finding, ...]:
-    """Say which commands work with this MPI."""
-    if not whole.able:
-        return (found("works", "nothing can be measured before the problems below are solved"),)
-    candidates = mpi_libraries.offered(place.library, place.capabilities)
-    known, product = mpi_libraries.named(place.library), place.identity.product
-    calls = [one for one in known.ALGORITHMS if len(candidates(one, *EXAMPLE)) > 1]
-    formats = " or ".join(_formats(product.name, place))
+def check_ranks(
+    installation: Installation, hosts: Hosts, template: LauncherTemplate | None
+) -> CheckResult:
+    """Return what starting ranks here, or on the hosts, shows."""
     return (
-        found(
+        launch.check_local_ranks(installation)
+        if hosts.is_local
+        else launch.check_hosts(installation, hosts, template)
+    )
+
+
+def _usable_commands(installation: Installation, diagnosis: Diagnosis) -> tuple[Finding, ...]:
+    """Say which commands work with this MPI."""
+    if not diagnosis.is_usable:
+        return (
+            make_finding("works", "nothing can be measured before the problems below are solved"),
+        )
+    candidates = mpi_libraries.available_candidates(installation.library, installation.capabilities)
+    known, product = (
+        mpi_libraries.library_module(installation.library),
+        installation.identity.product,
+    )
+    calls = [one for one in known.ALGORITHMS if len(candidates(one, *EXAMPLE_CALL)) > 1]
+    formats = " or ".join(_readable_formats(product.name, installation))
+    return (
+        make_finding(
             "works",
             f"probe, tune, tune() and tuner.run: {', '.join(calls) or 'no collective'}",
             f"table export --to {formats}" if formats else "",
@@ -75,11 +91,13 @@ def _abilities(place: Installation, whole: Diagnosis) -> tuple[Finding, ...]:
     )
 
 
-def _formats(library: str, place: Installation) -> list[str]:
+def _readable_formats(library: str, installation: Installation) -> list[str]:
     """Return the names of the formats whose files this library reads."""
     formats = [form.name for form in FORMATS.values() if library in form.libraries]
-    return [name for name in formats if name not in READERS or READERS[name](place)]
+    return [
+        name for name in formats if name not in FORMAT_CHECKS or FORMAT_CHECKS[name](installation)
+    ]
 
 
-def _major(place: Installation) -> str:
-    return place.identity.version.partition(".")[0]
+def _major_version(installation: Installation) -> str:
+    return installation.identity.version.partition(".")[0]

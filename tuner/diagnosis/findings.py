@@ -31,7 +31,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Examined:
+class CheckResult:
     """What one check contributes."""
 
     findings: tuple[Finding, ...] = ()
@@ -46,12 +46,12 @@ class Diagnosis:
     problems: tuple[Problem, ...]
 
     @property
-    def able(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether something can be measured."""
         return not any(problem.fatal for problem in self.problems)
 
     @classmethod
-    def of(cls, parts: Iterable[Examined]) -> Diagnosis:
+    def combine(cls, parts: Iterable[CheckResult]) -> Diagnosis:
         """Return the findings and problems of several checks, in their order."""
         listed = list(parts)
         return cls(
@@ -59,15 +59,15 @@ class Diagnosis:
             tuple(problem for part in listed for problem in part.problems),
         )
 
-    def record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """Return it as JSON writes it."""
         return {
-            "able": self.able,
+            "able": self.is_usable,
             "findings": {one.topic: list(one.lines) for one in self.findings},
             "problems": [asdict(problem) for problem in self.problems],
         }
 
 
-def found(topic: str, *lines: str) -> Finding:
+def make_finding(topic: str, *lines: str) -> Finding:
     """Return a finding of the lines that say something."""
     return Finding(topic, tuple(filter(None, lines)))

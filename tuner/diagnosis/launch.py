@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.base.errors import ProbeError, TunerError, UnendedError, quoted
-from tuner.diagnosis.findings import Examined, Problem, found
-from tuner.launch import Hosts, Installation, Launcher, Template
-from tuner.launch.executables import launcher_of, version_of
-from tuner.launch.rank_program import rank_program
+from tuner.base.errors import LaunchTimeoutError, ProbeError, TunerError, shortened_repr
+from tuner.diagnosis.findings import CheckResult, Problem, make_finding
+from tuner.launch import Hosts, Installation, Launcher, LauncherTemplate
+from tuner.launch.executables import find_launcher_executable, launcher_version
+from tuner.launch.rank_program import rank_arguments
 
-LIMIT = 20.0  # seconds after which ranks that have not answered count as hung
-RANKS = 2
-TRIAL = rank_program("tuner.rank_programs.trial", "multiple")
-ALIKE = {  # what all ranks must have alike: what they tell, and how it is called
+RANKS_TIMEOUT_S = 20.0  # seconds after which ranks that have not answered count as hung
+TRIAL_RANKS = 2
+TRIAL_PROGRAM = rank_arguments("tuner.rank_programs.trial", "multiple")
+REQUIRED_EQUAL = {  # what all ranks must have alike: what they tell, and how it is called
     "library": "MPI library",
     "mpi4py": "version of mpi4py",
     "python": "version of Python",
@@ -26,49 +26,69 @@ ALIKE = {  # what all ranks must have alike: what they tell, and how it is calle
 }
 
 
-def launcher(place: Installation, *, needed: bool) -> tuple[Path | None, Examined]:
+def check_launcher(
+    installation: Installation, *, is_required: bool
+) -> tuple[Path | None, CheckResult]:
     """Find the library's launcher; None where there is none of the same library and version.
 
     needed      whether nothing can be measured without it
     """
     try:
-        path = launcher_of(place)
+        path = find_launcher_executable(installation)
     except ProbeError as reason:
         text, _, remedy = str(reason).rpartition(": ")
-        return None, Examined((found("launcher", "none"),), (Problem(text, remedy, fatal=needed),))
-    version = version_of(path, place.base)
+        return None, CheckResult(
+            (make_finding("launcher", "none"),), (Problem(text, remedy, fatal=is_required),)
+        )
+    version = launcher_version(path, installation.base)
     told = f"{path} ({version})" if version else str(path)
-    return path, Examined((found("launcher", told),))
+    return path, CheckResult((make_finding("launcher", told),))
 
 
-def trial(place: Installation) -> Examined:
+def check_local_ranks(installation: Installation) -> CheckResult:
     """Start two ranks of this computer and see whether they meet."""
-    launch = Launcher(place.base, place.python)
+    launch = Launcher(installation.base, installation.python)
     try:
-        run = launch.run(RANKS, TRIAL, timeout=LIMIT)
-        told = _answer(run.stdout)
+        run = launch.run(TRIAL_RANKS, TRIAL_PROGRAM, timeout=RANKS_TIMEOUT_S)
+        told = _parse_answer(run.stdout)
     except TunerError as reason:
-        return Examined((found("ranks", "do not start"),), (_failed(launch, reason),))
-    if told["size"] != RANKS:
-        return Examined((found("ranks", "do not meet"),), (_apart(launch, place),))
-    lines = f"{RANKS} start and meet; threads: {told['level']} when all are asked for"
-    return Examined((found("ranks", lines),))
+        return CheckResult(
+            (make_finding("ranks", "do not start"),), (_launch_problem(launch, reason),)
+        )
+    if told["size"] != TRIAL_RANKS:
+        return CheckResult(
+            (make_finding("ranks", "do not meet"),),
+            (_separate_ranks_problem(launch, installation),),
+        )
+    lines = f"{TRIAL_RANKS} start and meet; threads: {told['level']} when all are asked for"
+    return CheckResult((make_finding("ranks", lines),))
 
 
-def hosts(place: Installation, there: Hosts, template: Template | None) -> Examined:
+def check_hosts(
+    installation: Installation, hosts: Hosts, template: LauncherTemplate | None
+) -> CheckResult:
     """Start a rank on every host and compare what they have."""
-    launch, count = Launcher(place.base, place.python, template), len(there.names)
+    launch, count = Launcher(installation.base, installation.python, template), len(hosts.names)
     try:
-        run = launch.run(count, TRIAL, hosts=there, ppn=1, timeout=LIMIT + count / 4)
-        told = _answer(run.stdout)
+        run = launch.run(
+            count, TRIAL_PROGRAM, hosts=hosts, ppn=1, timeout=RANKS_TIMEOUT_S + count / 4
+        )
+        told = _parse_answer(run.stdout)
     except TunerError as reason:
-        return Examined((found("hosts", "do not answer"),), (_failed(launch, reason),))
+        return CheckResult(
+            (make_finding("hosts", "do not answer"),), (_launch_problem(launch, reason),)
+        )
     if told["size"] != count:
-        return Examined((found("hosts", "do not meet"),), (_apart(launch, place),))
+        return CheckResult(
+            (make_finding("hosts", "do not meet"),),
+            (_separate_ranks_problem(launch, installation),),
+        )
     ranks = told["ranks"]
     names = list(dict.fromkeys(rank["host"] for rank in ranks))
-    findings = [found("hosts", f"{len(names)} answer: {', '.join(names[:8])}")]
-    problems = [problem for key in ALIKE if (problem := _unlike(key, ranks)) is not None]
+    findings = [make_finding("hosts", f"{len(names)} answer: {', '.join(names[:8])}")]
+    problems = [
+        problem for key in REQUIRED_EQUAL if (problem := _find_difference(key, ranks)) is not None
+    ]
     if len(names) < count:
         problems.append(
             Problem(
@@ -77,10 +97,10 @@ def hosts(place: Installation, there: Hosts, template: Template | None) -> Exami
                 fatal=True,
             )
         )
-    return Examined(tuple(findings), tuple(problems))
+    return CheckResult(tuple(findings), tuple(problems))
 
 
-def _unlike(key: str, ranks: Sequence[Mapping[str, Any]]) -> Problem | None:
+def _find_difference(key: str, ranks: Sequence[Mapping[str, Any]]) -> Problem | None:
     """Say where the hosts differ in something that must be the same."""
     by_value: dict[str, list[str]] = {}
     for rank in ranks:
@@ -91,13 +111,13 @@ def _unlike(key: str, ranks: Sequence[Mapping[str, Any]]) -> Problem | None:
         f"{value[:60]} on {', '.join(names[:3])}" for value, names in by_value.items()
     )
     return Problem(
-        f"the hosts do not have the same {ALIKE[key]}: {listed}",
+        f"the hosts do not have the same {REQUIRED_EQUAL[key]}: {listed}",
         "install the same on all of them, or use a directory that all hosts share",
         fatal=True,
     )
 
 
-def _answer(stdout: str) -> dict[str, Any]:
+def _parse_answer(stdout: str) -> dict[str, Any]:
     """Return what rank 0 printed; raises ProbeError where it printed nothing."""
     lines = [line for line in stdout.splitlines() if line.startswith('{"size"')]
     if not lines:
@@ -108,15 +128,15 @@ def _answer(stdout: str) -> dict[str, Any]:
     try:
         told, _ = json.JSONDecoder().raw_decode(lines[0])
     except ValueError:
-        raise ProbeError(f"the ranks said something unclear: {quoted(lines[0])}") from None
+        raise ProbeError(f"the ranks said something unclear: {shortened_repr(lines[0])}") from None
     return told
 
 
-def _failed(launch: Launcher, reason: TunerError) -> Problem:
+def _launch_problem(launch: Launcher, reason: TunerError) -> Problem:
     text, _, remedy = str(reason).rpartition(": ")
-    if isinstance(reason, UnendedError):
+    if isinstance(reason, LaunchTimeoutError):
         return Problem(
-            f"MPI did not start {RANKS} ranks within {LIMIT:g} s",
+            f"MPI did not start {TRIAL_RANKS} ranks within {RANKS_TIMEOUT_S:g} s",
             "it may wait for a network: try `OMPI_MCA_btl=self,sm OMPI_MCA_pml=ob1` (Open MPI 4:"
             " self,vader) or `FI_PROVIDER=tcp` (MPICH, Intel MPI), and run `tuner doctor` again",
             fatal=True,
@@ -129,14 +149,14 @@ def _failed(launch: Launcher, reason: TunerError) -> Problem:
     return Problem(text, remedy, fatal=True)
 
 
-def _apart(launch: Launcher, place: Installation) -> Problem:
+def _separate_ranks_problem(launch: Launcher, installation: Installation) -> Problem:
     name = str(launch.executable) if launch.template is None else launch.template.words[0]
     remedy = "put the launcher of that library first on PATH"
     if Path(name).name == "srun":
         remedy = "set `export SLURM_MPI_TYPE=pmix`, or pmi2 for MPICH, whichever Slurm has"
     return Problem(
         f"ranks that {name} starts do not know one another: it belongs to another MPI than"
-        f" {place.libmpi}",
+        f" {installation.libmpi}",
         remedy,
         fatal=True,
     )

@@ -7,60 +7,77 @@ from pathlib import Path
 
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError
-from tuner.diagnosis.findings import Examined, Finding, Problem, found
-from tuner.diagnosis.tools import output_of
-from tuner.launch import Installation, installation_of
-from tuner.mpi_libraries.openmpi import DYNAMIC_RULES
+from tuner.diagnosis.findings import CheckResult, Finding, Problem, make_finding
+from tuner.diagnosis.tools import command_output
+from tuner.launch import Installation, inspect_interpreter
+from tuner.mpi_libraries.openmpi import DYNAMIC_RULES_VARIABLE
 
-OLDEST = (3, 11)  # Python that runs this program's part in the ranks
-SONAME = re.compile(r"(lib\S*mpi\S*\.so\S*): cannot open shared object file")
-NEEDED = {  # files that mpi4py's wheel looks for, those that distributions have instead, its name
+MIN_PYTHON_VERSION = (3, 11)  # Python that runs this program's part in the ranks
+MISSING_LIBRARY_PATTERN = re.compile(r"(lib\S*mpi\S*\.so\S*): cannot open shared object file")
+# Files that mpi4py's wheel looks for: those that distributions have instead, the library's name.
+DISTRIBUTION_LIBRARIES = {
     "libmpi.so.12": ("libmpich.so.12", "mpich", "libmpich-dev mpich"),
     "libmpi.so.40": ("libmpi.so.40", "openmpi", "libopenmpi-dev openmpi-bin"),
 }
 
 
-def load(python: Path) -> tuple[Installation | None, Examined]:
+def check_library(python: Path) -> tuple[Installation | None, CheckResult]:
     """Ask the interpreter for its MPI; the installation is None where it has no usable one."""
     try:
-        place = installation_of(python)
+        place = inspect_interpreter(python)
     except ProbeError as reason:
-        return None, Examined((found("python", str(python)),), (_unloaded(python, str(reason)),))
-    return place, Examined(_described(place), tuple(_problems(place)))
+        return None, CheckResult(
+            (make_finding("python", str(python)),), (_load_problem(python, str(reason)),)
+        )
+    return place, CheckResult(_describe(place), tuple(_find_problems(place)))
 
 
-def _described(place: Installation) -> tuple[Finding, ...]:
-    built = re.search(r"package: ([^,]+)", place.says)
+def _describe(installation: Installation) -> tuple[Finding, ...]:
+    built = re.search(r"package: ([^,]+)", installation.version_text)
     return (
-        found("MPI", f"{place.identity}{f' ({built[1]})' if built else ''}", str(place.libmpi)),
-        found("mpi4py", f"{place.mpi4py}, {_built(place)}"),
-        found("python", f"{place.version}, numpy {place.numpy or 'missing'}", str(place.python)),
-        *(_controls(place) if _tunable(place) else ()),
+        make_finding(
+            "MPI",
+            f"{installation.identity}{f' ({built[1]})' if built else ''}",
+            str(installation.libmpi),
+        ),
+        make_finding("mpi4py", f"{installation.mpi4py_version}, {_describe_build(installation)}"),
+        make_finding(
+            "python",
+            f"{installation.python_version}, numpy {installation.numpy_version or 'missing'}",
+            str(installation.python),
+        ),
+        *(_describe_controls(installation) if _is_tunable(installation) else ()),
     )
 
 
-def _tunable(place: Installation) -> bool:
+def _is_tunable(installation: Installation) -> bool:
     """Whether the library's algorithms can be forced, and so measured."""
-    return place.base in mpi_libraries.LIBRARIES
+    return installation.base in mpi_libraries.LIBRARY_MODULES
 
 
-def _built(place: Installation) -> str:
-    if re.search(r"\.(openmpi|mpich|mpiabi|impi)\.", place.extension):
+def _describe_build(installation: Installation) -> str:
+    if re.search(r"\.(openmpi|mpich|mpiabi|impi)\.", installation.extension_name):
         return "a wheel that takes the MPI it finds"
     return "built for this MPI"
 
 
-def _controls(place: Installation) -> list[Finding]:
-    return [found("variables", *_variables(place)), *_limits(place)]
+def _describe_controls(installation: Installation) -> list[Finding]:
+    return [
+        make_finding("variables", *_describe_variables(installation)),
+        *_describe_limits(installation),
+    ]
 
 
-def _variables(place: Installation) -> list[str]:
+def _describe_variables(installation: Installation) -> list[str]:
     """Say which of the library's variables can be set when."""
-    known, there = mpi_libraries.named(place.library), place.capabilities.variables
-    missing = [name for name in known.VARIABLES if name not in there]
+    known, there = (
+        mpi_libraries.library_module(installation.library),
+        installation.capabilities.variables,
+    )
+    missing = [name for name in known.CONTROL_VARIABLES if name not in there]
     at_start = [name for name, one in there.items() if not one.settable]
     running = len(there) - len(at_start)
-    lines = [f"{running} of the {len(known.VARIABLES)} that matter can be set at run time"]
+    lines = [f"{running} of the {len(known.CONTROL_VARIABLES)} that matter can be set at run time"]
     if at_start:
         lines.append(f"from the environment alone: {', '.join(at_start)}")
     if missing:
@@ -68,59 +85,64 @@ def _variables(place: Installation) -> list[str]:
     return lines
 
 
-def _limits(place: Installation) -> list[Finding]:
+def _describe_limits(installation: Installation) -> list[Finding]:
     """Say what this version lacks, and what to type about it."""
-    lines = mpi_libraries.shortcomings(place.library, place.capabilities)
-    if place.capabilities.only_at_start([DYNAMIC_RULES]):
+    lines = mpi_libraries.describe_missing_algorithms(
+        installation.library, installation.capabilities
+    )
+    if installation.capabilities.startup_only([DYNAMIC_RULES_VARIABLE]):
         lines.append(
             "algorithms can be forced only in programs that are started for that: probes and"
             " `python -m tuner.run` do so, a program that calls tune() wants"
-            f" `mpirun --mca {DYNAMIC_RULES} 1`"
+            f" `mpirun --mca {DYNAMIC_RULES_VARIABLE} 1`"
         )
-    return [found("limits", *lines)] if lines else []
+    return [make_finding("limits", *lines)] if lines else []
 
 
-def _problems(place: Installation) -> list[Problem]:
+def _find_problems(installation: Installation) -> list[Problem]:
     problems = []
-    if not place.numpy:
-        owned = place.python.parent == Path("/usr/bin")  # where pip refuses to install
-        install = f"{place.python} -m pip install numpy"
+    if not installation.numpy_version:
+        owned = installation.python.parent == Path("/usr/bin")  # where pip refuses to install
+        install = f"{installation.python} -m pip install numpy"
         remedy = "`apt-get install python3-numpy`" if owned else f"`{install}`"
-        problems.append(Problem(f"{place.python} lacks numpy", remedy, fatal=True))
-    if not _tunable(place):
-        return [*problems, _untunable(place)]
+        problems.append(Problem(f"{installation.python} lacks numpy", remedy, fatal=True))
+    if not _is_tunable(installation):
+        return [*problems, _untunable_problem(installation)]
     try:
-        mpi_libraries.require_unset(mpi_libraries.named(place.library).DECIDING)
+        mpi_libraries.require_no_override(
+            mpi_libraries.library_module(installation.library).OVERRIDING_PATTERN
+        )
     except InputError as reason:
         text, _, remedy = str(reason).rpartition(": ")
         problems.append(Problem(text, remedy, fatal=True))
     return problems
 
 
-def _untunable(place: Installation) -> Problem:
-    title = place.identity.product.title
+def _untunable_problem(installation: Installation) -> Problem:
+    title = installation.identity.product.title
     return Problem(
         f"algorithms of {title} can be forced for whole programs alone, so they are not measured",
         "give an interpreter with Open MPI or MPICH (--python), or write the rules yourself, as"
-        f" docs/formats.md shows: `tuner table export --to {place.base}` and `tuner table prove`"
+        f" docs/formats.md shows: `tuner table export --to {installation.base}` and"
+        " `tuner table prove`"
         " work with them",
         fatal=True,
     )
 
 
-def _unloaded(python: Path, reason: str) -> Problem:
+def _load_problem(python: Path, reason: str) -> Problem:
     """Say what to type where an interpreter loads no MPI."""
-    version = output_of([python, "-c", "import sys; print(*sys.version_info[:2])"]).split()
-    if len(version) == 2 and tuple(map(int, version)) < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
+    version = command_output([python, "-c", "import sys; print(*sys.version_info[:2])"]).split()
+    if len(version) == 2 and tuple(map(int, version)) < MIN_PYTHON_VERSION:
+        wanted = ".".join(map(str, MIN_PYTHON_VERSION))
         return Problem(
             f"{python} is Python {'.'.join(version)}, too old for the ranks",
             f"give one of {wanted} or newer with mpi4py (--python)",
             fatal=True,
         )
-    match = SONAME.search(reason)
-    if match and match[1] in NEEDED:
-        return _other_name(python, match[1])
+    match = MISSING_LIBRARY_PATTERN.search(reason)
+    if match and match[1] in DISTRIBUTION_LIBRARIES:
+        return _missing_library_problem(python, match[1])
     if "cannot load MPI library" in reason:
         return Problem(
             f"mpi4py of {python} finds no MPI library",
@@ -132,20 +154,22 @@ def _unloaded(python: Path, reason: str) -> Problem:
     return Problem(text, remedy or "install mpi4py there", fatal=True)
 
 
-def _other_name(python: Path, wanted: str) -> Problem:
+def _missing_library_problem(python: Path, soname: str) -> Problem:
     """mpi4py's wheel looks for a file that has another name here, or is not there."""
-    instead, name, packages = NEEDED[wanted]
-    there = re.search(rf"{re.escape(instead)}\b.*=> (\S+)", output_of(["/sbin/ldconfig", "-p"]))
-    text = f"mpi4py of {python} looks for {wanted}, which is not there"
+    instead, name, packages = DISTRIBUTION_LIBRARIES[soname]
+    there = re.search(
+        rf"{re.escape(instead)}\b.*=> (\S+)", command_output(["/sbin/ldconfig", "-p"])
+    )
+    text = f"mpi4py of {python} looks for {soname}, which is not there"
     if there is None:
         return Problem(
             text, f"`apt-get install {packages}`, or load the module of your MPI", fatal=True
         )
-    if instead == wanted:
+    if instead == soname:
         return Problem(text, f"`export LD_LIBRARY_PATH={Path(there[1]).parent}`", fatal=True)
     return Problem(
         f"{text}; here it is called {there[1]}",
-        f"`mkdir -p ~/.local/lib/{name} && ln -sf {there[1]} ~/.local/lib/{name}/{wanted}` and"
+        f"`mkdir -p ~/.local/lib/{name} && ln -sf {there[1]} ~/.local/lib/{name}/{soname}` and"
         f" `export LD_LIBRARY_PATH=$HOME/.local/lib/{name} MPI4PY_MPIABI={name}`, or build it:"
         f" `MPICC=mpicc.{name} {python} -m pip install --force-reinstall --no-binary mpi4py"
         " mpi4py`",

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.base.c_compiler import COMPILERS
-from tuner.diagnosis.findings import Examined, Problem, found
+from tuner.diagnosis.findings import CheckResult, Problem, make_finding
 from tuner.launch import Installation
 
-LIMIT = 20.0  # seconds for one of these programs
-PROGRAM = """#include <mpi.h>
+COMMAND_TIMEOUT_S = 20.0  # seconds for one of these programs
+MPI_PROGRAM = """#include <mpi.h>
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -27,10 +27,12 @@ SCHEDULERS = (  # the variable of a job, the program on PATH, what it is
     ("PBS_JOBID", "qsub", "PBS"),
     ("LSB_JOBID", "bsub", "LSF"),
 )
-FRAMEWORKS = ("pml", "btl", "mtl", "coll")  # of Open MPI, whose components matter
+OPENMPI_FRAMEWORKS = ("pml", "btl", "mtl", "coll")  # of Open MPI, whose components matter
 
 
-def output_of(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> str:
+def command_output(
+    command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+) -> str:
     """Return what a program prints, on both streams; "" where it cannot be started or hangs."""
     try:
         run = subprocess.run(
@@ -39,7 +41,7 @@ def output_of(command: Sequence[str | Path], environment: Mapping[str, str] | No
             text=True,
             errors="replace",
             check=False,
-            timeout=LIMIT,
+            timeout=COMMAND_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
             env=None if environment is None else dict(environment),
         )
@@ -48,7 +50,7 @@ def output_of(command: Sequence[str | Path], environment: Mapping[str, str] | No
     return run.stdout + run.stderr
 
 
-def compilers(wrapper: Path | None) -> Examined:
+def check_compilers(wrapper: Path | None) -> CheckResult:
     """Look for a C compiler, and whether the library's `mpicc` makes a program.
 
     wrapper     that mpicc; None where there is none
@@ -60,31 +62,31 @@ def compilers(wrapper: Path | None) -> Examined:
             " MPI, not at all",
             "install gcc (`apt-get install gcc libc6-dev`)",
         )
-        return Examined((found("compiler", "none"),), (missing,))
-    version = output_of([compiler, "--version"]).partition("\n")[0]
-    return Examined((found("compiler", f"{compiler}: {version}", _tried(wrapper)),))
+        return CheckResult((make_finding("compiler", "none"),), (missing,))
+    version = command_output([compiler, "--version"]).partition("\n")[0]
+    return CheckResult((make_finding("compiler", f"{compiler}: {version}", _try_mpicc(wrapper)),))
 
 
-def _tried(wrapper: Path | None) -> str:
+def _try_mpicc(wrapper: Path | None) -> str:
     """Say whether mpicc compiles and links a program."""
     if wrapper is None:
         return "mpicc: none beside the launcher, so an mpi4py program tries the rules, not a C one"
     with tempfile.TemporaryDirectory(prefix="tuner-doctor-") as directory:
         source, target = Path(directory, "program.c"), Path(directory, "program")
-        source.write_text(PROGRAM, encoding="utf-8")
-        said = output_of([wrapper, "-o", target, source])
+        source.write_text(MPI_PROGRAM, encoding="utf-8")
+        said = command_output([wrapper, "-o", target, source])
         if target.is_file():
             return f"{wrapper}: compiles and links a program"
     last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "no reason")
     return f"{wrapper}: does not make a program ({last[:120]})"
 
 
-def transports(place: Installation, near: Sequence[Path]) -> Examined:
+def check_transports(installation: Installation, directories: Sequence[Path]) -> CheckResult:
     """Say how the library was built to move data."""
-    if place.base == "openmpi":
-        lines = _components(near)
+    if installation.base == "openmpi":
+        lines = _components(directories)
     else:
-        device = re.search(r"MPICH Device:\s*(.+)", place.says)
+        device = re.search(r"MPICH Device:\s*(.+)", installation.version_text)
         lines = [f"device {device[1].strip()}"] if device else []
     chosen = [
         f"{name}={value}"
@@ -102,27 +104,33 @@ def transports(place: Installation, near: Sequence[Path]) -> Examined:
             )
         )
     ]
-    return Examined((found("transports", *lines, *chosen),)) if lines or chosen else Examined()
+    return (
+        CheckResult((make_finding("transports", *lines, *chosen),))
+        if lines or chosen
+        else CheckResult()
+    )
 
 
-def _components(near: Sequence[Path]) -> list[str]:
+def _components(directories: Sequence[Path]) -> list[str]:
     """Return the components of Open MPI by framework, as ompi_info tells them."""
-    path = os.pathsep.join([*map(str, near), os.environ.get("PATH", "")])
+    path = os.pathsep.join([*map(str, directories), os.environ.get("PATH", "")])
     program = shutil.which("ompi_info", path=path) or shutil.which("ompi_info.openmpi", path=path)
-    said = output_of([program, "--parsable"]) if program else ""
+    said = command_output([program, "--parsable"]) if program else ""
     lines = []
-    for framework in FRAMEWORKS:
+    for framework in OPENMPI_FRAMEWORKS:
         names = dict.fromkeys(re.findall(rf"^mca:{framework}:(\w+):", said, re.MULTILINE))
         if names:
             lines.append(f"{framework}: {', '.join(sorted(names))}")
     return lines
 
 
-def scheduler(environment: Mapping[str, str] = os.environ) -> Examined:
+def check_scheduler(environment: Mapping[str, str] = os.environ) -> CheckResult:
     """Say which batch system there is."""
     for variable, program, title in SCHEDULERS:
         if environment.get(variable):
-            return Examined((found("scheduler", f"{title}, in job {environment[variable]}"),))
+            return CheckResult(
+                (make_finding("scheduler", f"{title}, in job {environment[variable]}"),)
+            )
         if shutil.which(program):
-            return Examined((found("scheduler", f"{title}, outside of a job"),))
-    return Examined((found("scheduler", "none"),))
+            return CheckResult((make_finding("scheduler", f"{title}, outside of a job"),))
+    return CheckResult((make_finding("scheduler", "none"),))

@@ -16,23 +16,23 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.runtime import table_cache
 
-SOURCES = Path(__file__).parent
+SOURCE_DIR = Path(__file__).parent
 PROGRAMS = {"switch": (), "netns_exec": (), "netns_hold.so": ("-shared", "-fPIC")}
 COMPILERS = ("cc", "gcc", "clang")
-PATIENCE = 120.0  # s that compiling one of them may take
+COMPILE_TIMEOUT_S = 120.0  # s that compiling one of them may take
 
 
-def compiler() -> str | None:
+def find_compiler() -> str | None:
     """Path of a C compiler; None without one."""
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
-def directory() -> Path:
+def build_programs() -> Path:
     """Where the compiled programs are, after compiling them if they are not there yet.
 
     Raises InputError without a compiler, and when it fails.
     """
-    target = table_cache.directory() / f"lab-{_digest()}"
+    target = table_cache.cache_directory() / f"lab-{_digest()}"
     if all((target / name).exists() for name in PROGRAMS):
         return target
     try:
@@ -51,7 +51,7 @@ def directory() -> Path:
 
 
 def _source(program: str) -> Path:
-    return (SOURCES / program).with_suffix(".c")
+    return (SOURCE_DIR / program).with_suffix(".c")
 
 
 def _digest() -> str:
@@ -63,7 +63,7 @@ def _digest() -> str:
 
 
 def _compile(source: Path, made: Path, options: tuple[str, ...]) -> None:
-    command = compiler()
+    command = find_compiler()
     if command is None:
         raise InputError("a lab needs a C compiler: install gcc or clang")
     try:
@@ -72,10 +72,10 @@ def _compile(source: Path, made: Path, options: tuple[str, ...]) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=PATIENCE,
+            timeout=COMPILE_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        raise InputError(f"{command} did not compile {source} in {PATIENCE:g} s") from None
+        raise InputError(f"{command} did not compile {source} in {COMPILE_TIMEOUT_S:g} s") from None
     if built.returncode:
         first = next(iter(built.stderr.splitlines()), "no reason given")
         raise InputError(f"{command} cannot compile {source}: {first}")

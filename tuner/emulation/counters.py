@@ -9,8 +9,8 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.topology import Link
 
-BINS = 16  # of lags; as in switch.c
-_HEAD = struct.Struct(f"=5Q{BINS}Q")
+N_BINS = 16  # of lags; as in switch.c
+_HEAD = struct.Struct(f"=5Q{N_BINS}Q")
 _LINK = struct.Struct("=3Q")
 
 
@@ -37,7 +37,7 @@ class Counters:
     lags: tuple[int, ...]  # frames late by less than 1, 2, 4 ... us; the last: by more
     links: tuple[LinkCount, ...]
 
-    def lag(self, share: float) -> float:
+    def lateness_quantile(self, share: float) -> float:
         """Seconds that this share of all frames was at most late, to a power of two of 1 us."""
         seen = 0
         for number, count in enumerate(self.lags):

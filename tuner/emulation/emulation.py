@@ -14,18 +14,18 @@ from tuner.base.errors import InputError
 from tuner.base.units import format_time
 from tuner.topology import Link, Topology
 
-MOST_HOSTS = 64
+MAX_HOSTS = 64
 MTU = 9000  # bytes of a frame without its Ethernet header
-EASY_CAPACITY = 50e6  # B/s: with faster hosts two cores, not the links, are the bottleneck
-EASY_LATENCY = 50e-6  # s: what the kernel and the switch take of one frame at the least
+MAX_RELIABLE_CAPACITY = 50e6  # B/s: with faster hosts two cores, not the links, are the bottleneck
+MIN_RELIABLE_LATENCY_S = 50e-6  # s: what the kernel and the switch take of one frame at the least
 # A frame that takes longer than this on one link is no message any more but a wait.
-SLOWEST_CAPACITY = 1e5  # B/s
-LONGEST_LATENCY = 10.0  # s
+MIN_CAPACITY = 1e5  # B/s
+MAX_LATENCY_S = 10.0  # s
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
-class Emulation:
+class EmulatedNetwork:
     """Hosts by name, directed links, and for each pair of hosts the numbers of its links."""
 
     name: str
@@ -34,7 +34,7 @@ class Emulation:
     routes: dict[tuple[int, int], tuple[int, ...]]
 
     @property
-    def table(self) -> str:
+    def switch_table(self) -> str:
         """What the switch reads: sizes; ns per byte and latency in ns of each link; routes."""
         return "\n".join([*self._lines(), ""])
 
@@ -56,33 +56,35 @@ class Emulation:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What this computer will hardly keep up with, one sentence each."""
-        return tuple(filter(None, [self._too_fast(), self._too_close()]))
+        return tuple(filter(None, [self._bandwidth_warning(), self._latency_warning()]))
 
-    def _too_fast(self) -> str:
+    def _bandwidth_warning(self) -> str:
         ends = {number for route in self.routes.values() for number in (route[0], route[-1])}
         fastest = max(self.links[number].capacity for number in ends)
-        if fastest <= EASY_CAPACITY:
+        if fastest <= MAX_RELIABLE_CAPACITY:
             return ""
         return (
-            f"hosts have links of {8e-6 * fastest:g} Mbit/s: above {8e-6 * EASY_CAPACITY:g} the"
+            f"hosts have links of {8e-6 * fastest:g} Mbit/s: above"
+            f" {8e-6 * MAX_RELIABLE_CAPACITY:g} the"
             " processors of this computer, not the links, may set the pace"
         )
 
-    def _too_close(self) -> str:
+    def _latency_warning(self) -> str:
         nearest = min(self.latency(a, b) for a, b in self.routes)
-        if nearest >= EASY_LATENCY:
+        if nearest >= MIN_RELIABLE_LATENCY_S:
             return ""
         return (
-            f"some hosts are {format_time(nearest)} apart: below {format_time(EASY_LATENCY)} the"
+            f"some hosts are {format_time(nearest)} apart: below"
+            f" {format_time(MIN_RELIABLE_LATENCY_S)} the"
             " kernel of this computer takes longer than the links"
         )
 
 
-def emulation(topology: Topology) -> Emulation:
+def emulated_network(topology: Topology) -> EmulatedNetwork:
     """The lab for a topology; raises InputError for what cannot be emulated."""
     where = f"topology {topology.name}"
     for node in topology.nodes:
-        if node.interior is not None:
+        if node.node_topology is not None:
             raise InputError(
                 f"{where}: the devices inside {node.name} cannot be emulated; leave"
                 " out the interior"
@@ -95,11 +97,11 @@ def emulation(topology: Topology) -> Emulation:
     if topology.offers:
         offered = ", ".join(sorted(topology.offers))
         raise InputError(f"{where}: a network with {offered} cannot be emulated; leave out offers")
-    if not 2 <= len(topology.nodes) <= MOST_HOSTS:
-        raise InputError(f"{where}: {len(topology.nodes)} nodes; a lab has 2 to {MOST_HOSTS} hosts")
+    if not 2 <= len(topology.nodes) <= MAX_HOSTS:
+        raise InputError(f"{where}: {len(topology.nodes)} nodes; a lab has 2 to {MAX_HOSTS} hosts")
     for link in topology.links:
-        _require_possible(where, link)
-    return Emulation(
+        _check_link(where, link)
+    return EmulatedNetwork(
         topology.name,
         tuple(node.name for node in topology.nodes),
         topology.links,
@@ -107,12 +109,12 @@ def emulation(topology: Topology) -> Emulation:
     )
 
 
-def _require_possible(where: str, link: Link) -> None:
+def _check_link(where: str, link: Link) -> None:
     what = f"{where}: link {link.source} -> {link.target}"
-    if not link.capacity >= SLOWEST_CAPACITY:
-        raise InputError(f"{what}: a lab has capacities from {SLOWEST_CAPACITY / 1e3:g}kB/s")
-    if not 0 <= link.latency <= LONGEST_LATENCY:
-        raise InputError(f"{what}: a lab has latencies from 0s to {LONGEST_LATENCY:g}s")
+    if not link.capacity >= MIN_CAPACITY:
+        raise InputError(f"{what}: a lab has capacities from {MIN_CAPACITY / 1e3:g}kB/s")
+    if not 0 <= link.latency <= MAX_LATENCY_S:
+        raise InputError(f"{what}: a lab has latencies from 0s to {MAX_LATENCY_S:g}s")
 
 
 def _routes(topology: Topology) -> dict[tuple[int, int], tuple[int, ...]]:

@@ -10,23 +10,23 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def environment(directory: Path, programs: Path) -> dict[str, str]:
+def host_environment(directory: Path, program_directory: Path) -> dict[str, str]:
     """The same for all hosts; `directory` is the lab's, `programs` where the compiled ones are."""
-    enter = str(programs / "netns_exec")
+    enter = str(program_directory / "netns_exec")
     return {
         "TUNER_LAB": str(directory),
-        "LD_PRELOAD": str(programs / "netns_hold.so"),
-        **open_mpi(enter),
-        **mpich(enter),
+        "LD_PRELOAD": str(program_directory / "netns_hold.so"),
+        **openmpi_variables(enter),
+        **mpich_variables(enter),
     }
 
 
-def open_mpi(enter: str) -> dict[str, str]:
+def openmpi_variables(remote_shell: str) -> dict[str, str]:
     """Open MPI 5 reads OMPI_MCA_..., its launcher PRTE_MCA_..."""
     return {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_plm_ssh_agent": enter,
+        "PRTE_MCA_plm_ssh_agent": remote_shell,
         "PRTE_MCA_prte_if_include": "eth0",
         "PRTE_MCA_prte_tmpdir_base": "/dev/shm",  # the host's own, gone with the lab
         "PRTE_MCA_hwloc_default_binding_policy": "none",  # the hosts share the cores
@@ -37,11 +37,11 @@ def open_mpi(enter: str) -> dict[str, str]:
     }
 
 
-def mpich(enter: str) -> dict[str, str]:
+def mpich_variables(remote_shell: str) -> dict[str, str]:
     """MPICH reads MPIR_CVAR_..., its launcher HYDRA_..., its transport FI_..."""
     return {
         "HYDRA_LAUNCHER": "ssh",
-        "HYDRA_LAUNCHER_EXEC": enter,
+        "HYDRA_LAUNCHER_EXEC": remote_shell,
         "HYDRA_IFACE": "eth0",
         "HYDRA_BINDING": "none",
         "MPIR_CVAR_CH4_NETMOD": "ofi",

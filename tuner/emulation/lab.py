@@ -22,20 +22,20 @@ from pathlib import Path
 
 from tuner.base import processes
 from tuner.base.atomic_io import write_atomically
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.emulation import build_c, namespaces
 from tuner.emulation.counters import Counters, read_counters
-from tuner.emulation.emulation import Emulation
-from tuner.emulation.environment import environment
+from tuner.emulation.emulation import EmulatedNetwork
+from tuner.emulation.environment import host_environment
 
-ROOT = Path("/run/tuner-lab")
-PREFIX = re.compile(r"tl[a-z0-9]{1,10}")
-PATIENCE = 20.0  # s that the switch may take to begin, and another command to end
-_PAUSE = 0.02
+STATE_DIR = Path("/run/tuner-lab")
+CLUSTER_ID = re.compile(r"tl[a-z0-9]{1,10}")
+TIMEOUT_S = 20.0  # s that the switch may take to begin, and another command to end
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
-class Status:
+class ClusterStatus:
     """`up`: all is there and works; `partly`: something of it is there, which `down` removes."""
 
     up: bool
@@ -43,12 +43,12 @@ class Status:
     counters: Counters | None  # of a lab that is up
 
 
-def prefix_for(path: Path) -> str:
+def cluster_id_for(path: Path) -> str:
     """The prefix of the lab that a topology file stands for: each file has one of its own."""
     return f"tl{sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
 
 
-def missing() -> str:
+def missing_requirement() -> str:
     """What keeps this computer from having a lab, as one sentence; empty when nothing does."""
     if not Path("/proc/self/ns/net").exists():
         return "a lab needs Linux with network namespaces"
@@ -56,28 +56,28 @@ def missing() -> str:
         return "a lab needs root, for its network namespaces: run the command with sudo"
     if shutil.which("ip") is None:
         return "a lab needs `ip`: install iproute2"
-    if build_c.compiler() is None:
+    if build_c.find_compiler() is None:
         return "a lab needs a C compiler: install gcc or clang"
     return ""
 
 
 @dataclass(frozen=True)
-class Lab:
+class EmulatedCluster:
     """An emulated cluster, whether it is up or not. Raises InputError for an impossible prefix."""
 
-    prefix: str
-    emulation: Emulation
+    cluster_id: str
+    network: EmulatedNetwork
 
     def __post_init__(self) -> None:
-        require_prefix(self.prefix)
+        check_cluster_id(self.cluster_id)
 
     @property
     def directory(self) -> Path:
         """Where its files are while it is up."""
-        return _directory(self.prefix)
+        return _directory(self.cluster_id)
 
     @property
-    def _memory(self) -> Path:
+    def _shm_directory(self) -> Path:
         """What its hosts see as /dev/shm, one directory each: memory, as there."""
         return self.directory / "memory"
 
@@ -91,72 +91,72 @@ class Lab:
         Raises InputError when this computer cannot have one, and when the lab that is up has
         another network. What was begun is taken away again, also on Ctrl-C.
         """
-        require_possible()
-        with _alone():
+        check_host_support()
+        with _exclusive_lock():
             if self.status().up:
                 return False
-            _remove(self.prefix)
+            _remove(self.cluster_id)
             with ExitStack() as undo:
-                undo.callback(_remove, self.prefix)
+                undo.callback(_remove, self.cluster_id)
                 self._build()
                 undo.pop_all()
         return True
 
     def down(self) -> bool:
         """As `take_down`."""
-        return take_down(self.prefix)
+        return take_down(self.cluster_id)
 
-    def status(self) -> Status:
+    def status(self) -> ClusterStatus:
         """How it is now. Raises InputError when what is up has another network."""
-        there = set(_namespaces(self.prefix))
-        alive = bool(_switches(self.prefix))
+        there = set(_namespaces(self.cluster_id))
+        alive = bool(_switch_processes(self.cluster_id))
         if alive and (self.directory / "environment").exists():  # the last thing that is written
             self._require_same()
-            if there >= {_switch(self.prefix), *self._spaces}:
-                counters = read_counters(self.directory / "counters", self.emulation.links)
-                return Status(True, True, counters)
-        return Status(False, _is_there(self.prefix), None)
+            if there >= {_switch_namespace(self.cluster_id), *self._namespace_names}:
+                counters = read_counters(self.directory / "counters", self.network.links)
+                return ClusterStatus(True, True, counters)
+        return ClusterStatus(False, _exists(self.cluster_id), None)
 
     @property
-    def _spaces(self) -> list[str]:
+    def _namespace_names(self) -> list[str]:
         """The names of the hosts' namespaces."""
-        return [f"{self.prefix}-{host}" for host in self.emulation.hosts]
+        return [f"{self.cluster_id}-{host}" for host in self.network.hosts]
 
     def _require_same(self) -> None:
-        wanted = (self.emulation.table, self._hosts_file())
+        wanted = (self.network.switch_table, self._hosts_file())
         files = (self._table, self.directory / "hosts")
         if tuple(file.read_text(encoding="utf-8") for file in files) != wanted:
             raise InputError(
-                f"the lab {self.prefix} that is up has another network than"
-                f" {self.emulation.name}: take it down first"
+                f"the lab {self.cluster_id} that is up has another network than"
+                f" {self.network.name}: take it down first"
             )
 
     def _build(self) -> None:
-        tools = build_c.directory()
+        tools = build_c.build_programs()
         net = self.directory / "net"
-        for place in (self._memory, net):
+        for place in (self._shm_directory, net):
             place.mkdir(parents=True)
-        namespaces.mount_memory(self._memory)
-        for host, space in zip(self.emulation.hosts, self._spaces, strict=True):
-            (self._memory / host).mkdir()
-            (net / host).symlink_to(namespaces.NAMES / space)
-        write_atomically(self._table, self.emulation.table)
+        namespaces.mount_tmpfs(self._shm_directory)
+        for host, space in zip(self.network.hosts, self._namespace_names, strict=True):
+            (self._shm_directory / host).mkdir()
+            (net / host).symlink_to(namespaces.NAMESPACE_DIR / space)
+        write_atomically(self._table, self.network.switch_table)
         write_atomically(self.directory / "hosts", self._hosts_file())
-        namespaces.create(self._spaces, _switch(self.prefix))
+        namespaces.create(self._namespace_names, _switch_namespace(self.cluster_id))
         self._start_switch(tools / "switch")
-        variables = environment(self.directory, tools).items()
+        variables = host_environment(self.directory, tools).items()
         text = "".join(f"{name}={value}\n" for name, value in variables)
         write_atomically(self.directory / "environment", text)
 
     def _hosts_file(self) -> str:
-        named = [f"{namespaces.address(i)} {host}" for i, host in enumerate(self.emulation.hosts)]
+        named = [f"{namespaces.ip_address(i)} {host}" for i, host in enumerate(self.network.hosts)]
         return "".join(f"{line}\n" for line in ["127.0.0.1 localhost", *named])
 
     def _start_switch(self, program: Path) -> None:
         """Returns when it works. It outlives this program, so it has no terminal and no pipes."""
         command = [
             program,
-            namespaces.NAMES / _switch(self.prefix),
+            namespaces.NAMESPACE_DIR / _switch_namespace(self.cluster_id),
             self._table,
             self.directory / "counters",
         ]
@@ -171,28 +171,30 @@ class Lab:
         assert switch.stdout is not None
         with switch.stdout as answers, selectors.DefaultSelector() as answering:
             answering.register(answers, selectors.EVENT_READ)
-            if not answering.select(PATIENCE) or not answers.readline():
+            if not answering.select(TIMEOUT_S) or not answers.readline():
                 said = (self.directory / "switch.log").read_text(errors="replace").strip()
                 raise InputError(f"the switch of the lab does not start: {said or 'no answer'}")
 
 
-def take_down(prefix: str) -> bool:
+def take_down(cluster_id: str) -> bool:
     """End what runs on the hosts and remove everything; False when nothing was there.
 
     Raises InputError for an impossible prefix, when this computer cannot have a lab, and when a
     process cannot be ended.
     """
-    require_prefix(prefix)
-    require_possible()
-    with _alone():
-        there = _is_there(prefix)
-        _remove(prefix)
+    check_cluster_id(cluster_id)
+    check_host_support()
+    with _exclusive_lock():
+        there = _exists(cluster_id)
+        _remove(cluster_id)
     return there
 
 
 def _remove(prefix: str) -> None:
-    spaces = [namespaces.NAMES / name for name in _namespaces(prefix)]
-    if not processes.end(lambda: processes.on(spaces) | _switches(prefix)):
+    spaces = [namespaces.NAMESPACE_DIR / name for name in _namespaces(prefix)]
+    if not processes.terminate(
+        lambda: processes.pids_in_namespaces(spaces) | _switch_processes(prefix)
+    ):
         raise InputError(
             f"processes on the hosts of the lab {prefix} cannot be ended; if this is"
             " a shell on one of them, leave it"
@@ -202,48 +204,50 @@ def _remove(prefix: str) -> None:
     shutil.rmtree(_directory(prefix), ignore_errors=True)
 
 
-def _is_there(prefix: str) -> bool:
+def _exists(prefix: str) -> bool:
     """Whether there is anything of it."""
-    return bool(_namespaces(prefix) or _switches(prefix)) or _directory(prefix).exists()
+    return bool(_namespaces(prefix) or _switch_processes(prefix)) or _directory(prefix).exists()
 
 
 def _directory(prefix: str) -> Path:
-    return ROOT / prefix
+    return STATE_DIR / prefix
 
 
-def _switch(prefix: str) -> str:
+def _switch_namespace(prefix: str) -> str:
     """The name of the namespace in which the hosts' cables end."""
     return f"{prefix}.switch"
 
 
 def _namespaces(prefix: str) -> list[str]:
-    return namespaces.existing(f"{prefix}-") + namespaces.existing(_switch(prefix))
+    return namespaces.list_namespaces(f"{prefix}-") + namespaces.list_namespaces(
+        _switch_namespace(prefix)
+    )
 
 
-def _switches(prefix: str) -> set[int]:
+def _switch_processes(prefix: str) -> set[int]:
     """The processes that carry its frames."""
-    return processes.with_words(str(_directory(prefix) / "table"))
+    return processes.pids_with_arguments(str(_directory(prefix) / "table"))
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _exclusive_lock() -> Iterator[None]:
     """One command at a time changes labs."""
-    ROOT.mkdir(parents=True, exist_ok=True)
-    handle, until = os.open(ROOT, os.O_RDONLY), time.monotonic() + PATIENCE
+    STATE_DIR.mkdir(parents=True, exist_ok=True)
+    handle, until = os.open(STATE_DIR, os.O_RDONLY), time.monotonic() + TIMEOUT_S
     try:
-        while not _locked(handle):
+        while not _try_lock(handle):
             if time.monotonic() > until:
                 raise InputError(
                     "another command has been bringing a lab up or down for"
-                    f" {PATIENCE:g} s: try again when it is done"
+                    f" {TIMEOUT_S:g} s: try again when it is done"
                 )
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_S)
         yield
     finally:
         os.close(handle)
 
 
-def _locked(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -251,17 +255,17 @@ def _locked(handle: int) -> bool:
     return True
 
 
-def require_prefix(prefix: str) -> None:
+def check_cluster_id(cluster_id: str) -> None:
     """Raises InputError for what cannot be the prefix of a lab."""
-    if not PREFIX.fullmatch(prefix):
+    if not CLUSTER_ID.fullmatch(cluster_id):
         raise InputError(
-            f"{quoted(prefix)} cannot be the prefix of a lab; write `tl` and up to ten"
+            f"{shortened_repr(cluster_id)} cannot be the prefix of a lab; write `tl` and up to ten"
             " small letters and digits"
         )
 
 
-def require_possible() -> None:
-    """Raises InputError with what `missing` says."""
-    reason = missing()
+def check_host_support() -> None:
+    """Raises InputError with what `missing_requirement` says."""
+    reason = missing_requirement()
     if reason:
         raise InputError(reason)

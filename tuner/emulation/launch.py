@@ -23,49 +23,54 @@ from tuner.base import processes
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.emulation import build_c
-from tuner.emulation.lab import Lab
+from tuner.emulation.lab import EmulatedCluster
 
-RUN = "TUNER_LAB_RUN"  # the variable by which the processes of one run are found
+RUN_VARIABLE = "TUNER_LAB_RUN"  # the variable by which the processes of one run are found
 
 
-def on_host(lab: Lab, host: str) -> list[str]:
+def host_command(cluster: EmulatedCluster, host: str) -> list[str]:
     """The words that run a program on one host; raises InputError for one that is not there."""
-    if host not in lab.emulation.hosts:
+    if host not in cluster.network.hosts:
         raise InputError(
-            f"the lab {lab.prefix} has no host {host}; it has {', '.join(lab.emulation.hosts)}"
+            f"the lab {cluster.cluster_id} has no host {host}; it has"
+            f" {', '.join(cluster.network.hosts)}"
         )
-    return [str(build_c.directory() / "netns_exec"), "--lab", str(lab.directory), host]
+    return [str(build_c.build_programs() / "netns_exec"), "--lab", str(cluster.directory), host]
 
 
-def words(lab: Lab, library: str, launcher: Path, ranks: int, ppn: int = 1) -> list[str]:
+def launch_command(
+    cluster: EmulatedCluster, library: str, launcher: Path, ranks: int, ppn: int = 1
+) -> list[str]:
     """The words that start so many ranks, `ppn` on each host in turn, hosts in order.
 
     library     "openmpi" or "mpich", whose mpirun or mpiexec `launcher` is
 
     Raises InputError when there are too few hosts.
     """
-    hosts = lab.emulation.hosts[: -(-ranks // ppn)]
+    hosts = cluster.network.hosts[: -(-ranks // ppn)]
     if ranks > len(hosts) * ppn:
         raise InputError(
             f"{ranks} ranks, {ppn} on each host, need more hosts than the"
-            f" {len(hosts)} of the lab {lab.prefix}"
+            f" {len(hosts)} of the lab {cluster.cluster_id}"
         )
-    first = [*on_host(lab, hosts[0]), str(launcher)]
+    first = [*host_command(cluster, hosts[0]), str(launcher)]
     if library == "mpich":
         return [*first, "-hosts", ",".join(hosts), "-ppn", str(ppn), "-n", str(ranks)]
     slots = ",".join(f"{host}:{ppn}" for host in hosts)
     return [*first, "--host", slots, "--map-by", f"ppr:{ppn}:node", "-n", str(ranks)]
 
 
-def run(lab: Lab, command: Sequence[str], *, ppn: int = 1, timeout: float) -> int:
+def run(cluster: EmulatedCluster, command: Sequence[str], *, ppn: int = 1, timeout: float) -> int:
     """Run a command on the first host of a lab that is up; its exit status, 128 + N for signal N.
 
-    When it has ended, however it ended, and when `timeout` seconds are over, all that it started on
-    any host is ended too. Raises InputError when it takes longer.
+    When it has ended, however it ended, and when `timeout_s` seconds are over, all that it started
+    on any host is ended too. Raises InputError when it takes longer.
     """
     mark = uuid.uuid4().hex
-    variables = {**os.environ, RUN: mark, **_hosts_files(lab, ppn)}
-    process = subprocess.Popen([*on_host(lab, lab.emulation.hosts[0]), *command], env=variables)
+    variables = {**os.environ, RUN_VARIABLE: mark, **_hosts_files(cluster, ppn)}
+    process = subprocess.Popen(
+        [*host_command(cluster, cluster.network.hosts[0]), *command], env=variables
+    )
     try:
         status = process.wait(timeout)
     except subprocess.TimeoutExpired:
@@ -74,22 +79,24 @@ def run(lab: Lab, command: Sequence[str], *, ppn: int = 1, timeout: float) -> in
             " with --timeout"
         ) from None
     finally:
-        processes.end(lambda: processes.with_variable(RUN, mark) - _ended(process))
+        processes.terminate(
+            lambda: processes.pids_with_variable(RUN_VARIABLE, mark) - _own_zombie(process)
+        )
     return status if status >= 0 else 128 - status
 
 
-def _ended(process: subprocess.Popen[bytes]) -> set[int]:
+def _own_zombie(process: subprocess.Popen[bytes]) -> set[int]:
     """Our own child, once it has ended and only waits for us to ask."""
     return {process.pid} if process.poll() is not None else set()
 
 
-def _hosts_files(lab: Lab, ppn: int) -> dict[str, str]:
+def _hosts_files(lab: EmulatedCluster, ppn: int) -> dict[str, str]:
     """Written for this many slots; the variables that name them to the launchers."""
     forms = {"PRTE_MCA_prte_default_hostfile": "{} slots={}", "HYDRA_HOST_FILE": "{}:{}"}
     named = {}
     for variable, form in forms.items():
         path = lab.directory / f"{variable.lower()}.{ppn}"
-        lines = (form.format(host, ppn) for host in lab.emulation.hosts)
+        lines = (form.format(host, ppn) for host in lab.network.hosts)
         write_atomically(path, "".join(f"{line}\n" for line in lines))
         named[variable] = str(path)
     return named

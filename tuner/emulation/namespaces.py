@@ -10,12 +10,12 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.emulation.emulation import MTU
 
-NAMES = Path("/run/netns")  # where `ip netns` keeps them
-PATIENCE = 60.0  # s that `ip` may take
+NAMESPACE_DIR = Path("/run/netns")  # where `ip netns` keeps them
+TIMEOUT_S = 60.0  # s that `ip` may take
 # No frame is ever lost, so nothing may take a long queue for a loss, and no connection has to feel
 # its way: a message takes as long over a new connection as over an old one.
-ROUTE = "rto_min 3s initcwnd 64 initrwnd 64"
-KERNEL = {
+ROUTE_OPTIONS = "rto_min 3s initcwnd 64 initrwnd 64"
+SYSCTLS = {
     "ipv4/tcp_congestion_control": "reno",
     "ipv4/tcp_slow_start_after_idle": "0",
     "ipv4/tcp_no_metrics_save": "1",
@@ -26,12 +26,12 @@ KERNEL = {
 NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1", "ipv6/conf/default/disable_ipv6": "1"}
 
 
-def address(host: int) -> str:
+def ip_address(host: int) -> str:
     """IP address of the host of this number."""
     return f"10.77.{host >> 8}.{(host & 255) + 1}"
 
 
-def hardware_address(host: int) -> str:
+def mac_address(host: int) -> str:
     """Its Ethernet address; the last two bytes are the number, by which the switch finds it."""
     return f"02:74:6c:00:{host >> 8:02x}:{host & 255:02x}"
 
@@ -43,15 +43,15 @@ def create(hosts: Sequence[str], switch: str) -> None:
     """
     _ip(f"netns add {name}" for name in [switch, *hosts])
     for name in [switch, *hosts]:
-        _set(name, NO_IPV6 if name == switch else NO_IPV6 | KERNEL)
+        _set_sysctls(name, NO_IPV6 if name == switch else NO_IPV6 | SYSCTLS)
     _ip(
         f"link add p{number} netns {switch} mtu {MTU} type veth"
-        f" peer name eth0 netns {host} mtu {MTU} address {hardware_address(number)}"
+        f" peer name eth0 netns {host} mtu {MTU} address {mac_address(number)}"
         for number, host in enumerate(hosts)
     )
     _ip((f"link set p{number} up" for number in range(len(hosts))), switch)
     for number, host in enumerate(hosts):
-        _ip(_settings(number, len(hosts)), host)
+        _ip(_host_commands(number, len(hosts)), host)
 
 
 def delete(names: Iterable[str]) -> None:
@@ -59,12 +59,12 @@ def delete(names: Iterable[str]) -> None:
     _ip(f"netns delete {name}" for name in names)
 
 
-def existing(prefix: str) -> list[str]:
+def list_namespaces(prefix: str) -> list[str]:
     """The namespaces whose name begins so."""
-    return sorted(path.name for path in NAMES.glob(f"{prefix}*"))
+    return sorted(path.name for path in NAMESPACE_DIR.glob(f"{prefix}*"))
 
 
-def mount_memory(place: Path) -> None:
+def mount_tmpfs(place: Path) -> None:
     """A file system in memory, for what the ranks of a host share; raises as `create` does."""
     _run(["mount", "-t", "tmpfs", "-o", "mode=0755", "tuner-lab", str(place)], "")
 
@@ -75,18 +75,18 @@ def unmount(place: Path) -> None:
         _run(["umount", "-l", str(place)], "")
 
 
-def _settings(number: int, hosts: int) -> Iterable[str]:
+def _host_commands(number: int, hosts: int) -> Iterable[str]:
     """One host: a frame is what a frame is on the wire (no offloading), neighbours are known."""
     yield "link set lo up"
     yield "link set eth0 gso_max_segs 1 up"
-    yield f"addr add {address(number)}/16 dev eth0"
-    yield f"route replace 10.77.0.0/16 dev eth0 src {address(number)} {ROUTE}"
+    yield f"addr add {ip_address(number)}/16 dev eth0"
+    yield f"route replace 10.77.0.0/16 dev eth0 src {ip_address(number)} {ROUTE_OPTIONS}"
     for other in range(hosts):
         if other != number:
-            yield f"neigh replace {address(other)} lladdr {hardware_address(other)} dev eth0"
+            yield f"neigh replace {ip_address(other)} lladdr {mac_address(other)} dev eth0"
 
 
-def _set(name: str, values: dict[str, str]) -> None:
+def _set_sysctls(name: str, values: dict[str, str]) -> None:
     """Settings of the kernel that each network namespace has of its own."""
     lines = "; ".join(f"echo '{value}' >/proc/sys/net/{key}" for key, value in values.items())
     _run(["ip", "netns", "exec", name, "sh", "-c", f"set -e; {lines}"], "")
@@ -102,10 +102,10 @@ def _run(command: list[str], text: str) -> None:
         raise InputError(f"a lab needs `{command[0]}`: install iproute2 and mount")
     try:
         done = subprocess.run(
-            command, input=text, capture_output=True, text=True, check=False, timeout=PATIENCE
+            command, input=text, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
-        raise InputError(f"`{command[0]}` did not answer in {PATIENCE:g} s; try again") from None
+        raise InputError(f"`{command[0]}` did not answer in {TIMEOUT_S:g} s; try again") from None
     if done.returncode:
         said = " ".join(done.stderr.split()) or "no reason given"
         raise InputError(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.core.table import LIBRARY, SCHEDULE, Rule, TuningTable
-from tuner.formats.rules_by_ranks import describe
-from tuner.mpi_libraries import LIBRARIES
+from tuner.formats.rules_by_ranks import describe_rule
+from tuner.mpi_libraries import LIBRARY_MODULES
 from tuner.mpi_libraries.products import base_of
 
 
-def require_known(table: TuningTable) -> None:
+def require_known_algorithms(table: TuningTable) -> None:
     """Raises InputError, naming the rule, for an algorithm that neither the library of the table
     has nor our schedules are.
 
@@ -19,14 +19,14 @@ def require_known(table: TuningTable) -> None:
     """
     for rule in table.rules:
         try:
-            _require(table.library, rule)
+            _require_known_algorithm(table.library, rule)
         except InputError as reason:
-            raise InputError(f"{describe(rule)}: {reason}") from None
+            raise InputError(f"{describe_rule(rule)}: {reason}") from None
 
 
-def _require(library: str, rule: Rule) -> None:
+def _require_known_algorithm(library: str, rule: Rule) -> None:
     collective, choice = rule.key.collective, rule.choice
-    own = LIBRARIES.get(base_of(library))
+    own = LIBRARY_MODULES.get(base_of(library))
     if choice.via == SCHEDULE:
         algorithms.describe(collective, choice.algorithm)
     elif choice.via == LIBRARY and own and not choice.is_default:

@@ -14,28 +14,33 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.formats import shell_exports
-from tuner.formats.rules_by_ranks import by_ranks, describe, left, probe_sizes
+from tuner.formats.rules_by_ranks import (
+    boundary_sizes,
+    describe_default,
+    describe_rule,
+    rules_by_rank_count,
+)
 
-LARGEST = 2**31 - 1  # bytes of a bound; the libraries keep them in an int
+MAX_BOUND_BYTES = 2**31 - 1  # bytes of a bound; the libraries keep them in an int
 
 
 @dataclass(frozen=True)
-class Entry:
+class EnvEntry:
     """Calls of up to `last` bytes, None without bound, that no earlier entry took."""
 
     number: int
-    last: int | None = None
+    max_bytes: int | None = None
 
 
-Ladders = Mapping[Collective, tuple[Entry, ...]]
+EnvRules = Mapping[Collective, tuple[EnvEntry, ...]]
 
 
 @dataclass(frozen=True)
-class Dialect:
+class EnvDialect:
     """How one library has it.
 
     library     as people call it
@@ -48,42 +53,46 @@ class Dialect:
     """
 
     library: str
-    names: Mapping[Collective, str]
-    per_rank: tuple[Collective, ...]
-    number_of: Callable[[Collective, Choice], int]
-    choice_of: Callable[[Collective, int], Choice]
-    write: Callable[[Sequence[Entry]], str]
-    read: Callable[[Collective, str], tuple[Entry, ...]]
+    variable_names: Mapping[Collective, str]
+    per_rank_collectives: tuple[Collective, ...]
+    number_of: Callable[[Collective, AlgorithmConfig], int]
+    config_of: Callable[[Collective, int], AlgorithmConfig]
+    format_value: Callable[[Sequence[EnvEntry]], str]
+    parse_value: Callable[[Collective, str], tuple[EnvEntry, ...]]
 
-    def decide(self, ladders: Ladders, collective: Collective, p: int, nbytes: int) -> Choice:
+    def decide(
+        self, rule_lists: EnvRules, collective: Collective, p: int, nbytes: int
+    ) -> AlgorithmConfig:
         """What the library is told for a call of `nbytes` of the whole buffer; the default where
         no variable speaks of the collective."""
-        size = nbytes // self.scale(collective, p)
-        for entry in ladders.get(collective, ()):
-            if entry.last is None or size <= entry.last:
-                return self.choice_of(collective, entry.number)
-        return Choice()
+        size = nbytes // self.compared_bytes_factor(collective, p)
+        for entry in rule_lists.get(collective, ()):
+            if entry.max_bytes is None or size <= entry.max_bytes:
+                return self.config_of(collective, entry.number)
+        return AlgorithmConfig()
 
-    def scale(self, collective: Collective, p: int) -> int:
+    def compared_bytes_factor(self, collective: Collective, p: int) -> int:
         """Bytes of the whole buffer for one byte that the library compares."""
-        return p if collective in self.per_rank else 1
+        return p if collective in self.per_rank_collectives else 1
 
-    def parse(self, text: str) -> Ladders:
+    def parse(self, text: str) -> EnvRules:
         """What a file of variables says; raises InputError naming what would be misread."""
         try:
             variables = shell_exports.parse(text)
-            found = dict(self._ladder(name, value) for name, value in variables.items())
+            found = dict(self._parse_variable(name, value) for name, value in variables.items())
         except InputError as reason:
             raise InputError(f"{self.library} variables: {reason}") from None
         return {collective: entries for collective, entries in found.items() if entries}
 
-    def _ladder(self, name: str, value: str | None) -> tuple[Collective, tuple[Entry, ...]]:
+    def _parse_variable(
+        self, name: str, value: str | None
+    ) -> tuple[Collective, tuple[EnvEntry, ...]]:
         """What a variable says, nothing where it is unset."""
-        collective = next((c for c, known in self.names.items() if known == name), None)
+        collective = next((c for c, known in self.variable_names.items() if known == name), None)
         if collective is None:
-            raise InputError(f"{name} is none of {', '.join(self.names.values())}")
+            raise InputError(f"{name} is none of {', '.join(self.variable_names.values())}")
         try:
-            return collective, () if value is None else self.read(collective, value)
+            return collective, () if value is None else self.parse_value(collective, value)
         except InputError as reason:
             raise InputError(f"{name}: {reason}") from None
 
@@ -92,7 +101,7 @@ class Dialect:
         table: TuningTable,
         ranks: int | None = None,
         *,
-        otherwise: Choice | None = None,
+        fallback: AlgorithmConfig | None = None,
         commutative_only: bool = False,
     ) -> str:
         """The variables for communicators of `ranks` ranks; None: the only ones in the table.
@@ -102,67 +111,73 @@ class Dialect:
         Raises InputError when a rule cannot be expressed, and for a number of ranks that the table
         does not know.
         """
-        ladders = _ladders(table, ranks, commutative_only)
+        ladders = _rule_lists(table, ranks, commutative_only)
         variables = dict[str, str | None]()
         for collective, ladder in ladders.items():
             if not all(rule.choice.is_default for rule in ladder):
-                entries = tuple(self._entries(ladder, otherwise))
-                variables[self.names[collective]] = self.write(entries)
-        variables |= {name: None for name in self.names.values() if name not in variables}
+                entries = tuple(self._entries(ladder, fallback))
+                variables[self.variable_names[collective]] = self.format_value(entries)
+        variables |= {name: None for name in self.variable_names.values() if name not in variables}
         p = next(iter(ladders.values()))[0].key.p
         held = f"rules for communicators of {p} ranks, in force for those of any size"
         text = shell_exports.render(variables, f"{table.library}: {held}")
         differences = self.check(
-            table, text, ranks, otherwise=otherwise, commutative_only=commutative_only
+            table, text, ranks, fallback=fallback, commutative_only=commutative_only
         )
         if differences:
             raise InputError(f"the variables would not say what the table says: {differences[0]}")
         return text
 
-    def replaced(
+    def fallback_rule_count(
         self, table: TuningTable, ranks: int | None = None, *, commutative_only: bool = False
     ) -> int:
         """How many rules for `ranks` ranks leave to the library what a stand-in decides in the
         variables. Raises InputError as `emit` does."""
-        ladders = _ladders(table, ranks, commutative_only).values()
+        ladders = _rule_lists(table, ranks, commutative_only).values()
         mixed = (own for own in ladders if not all(rule.choice.is_default for rule in own))
         return sum(rule.choice.is_default for ladder in mixed for rule in ladder)
 
-    def _entries(self, ladder: tuple[Rule, ...], otherwise: Choice | None) -> Iterator[Entry]:
+    def _entries(
+        self, rule_list: tuple[Rule, ...], fallback: AlgorithmConfig | None
+    ) -> Iterator[EnvEntry]:
         """One per rule that some call falls under, the last without bound."""
         done = -1
-        for rule in ladder:
-            number = self._number(rule, otherwise)
+        for rule in rule_list:
+            number = self._algorithm_number(rule, fallback)
             if rule.hi == math.inf:
-                yield Entry(number)
+                yield EnvEntry(number)
                 return
             # The last size below `hi` that is a whole number of compared bytes.
-            last = -(-int(rule.hi) // self.scale(rule.key.collective, rule.key.p)) - 1
-            if last > LARGEST:
+            last = (
+                -(-int(rule.hi) // self.compared_bytes_factor(rule.key.collective, rule.key.p)) - 1
+            )
+            if last > MAX_BOUND_BYTES:
                 raise InputError(
-                    f"{describe(rule)}: {self.library} takes bounds up to {LARGEST} bytes"
+                    f"{describe_rule(rule)}: {self.library} takes bounds up to {MAX_BOUND_BYTES}"
+                    " bytes"
                 )
             if last > done:
-                yield Entry(number, last)
+                yield EnvEntry(number, last)
                 done = last
 
-    def _number(self, rule: Rule, otherwise: Choice | None) -> int:
+    def _algorithm_number(self, rule: Rule, fallback: AlgorithmConfig | None) -> int:
         key, choice = rule.key, rule.choice
         if key.memory != "host":
             raise InputError(
-                f"{describe(rule)}: {self.library}'s variables cannot be limited to"
-                f" {quoted(key.memory)} memory"
+                f"{describe_rule(rule)}: {self.library}'s variables cannot be limited to"
+                f" {shortened_repr(key.memory)} memory"
             )
-        if choice.is_default and otherwise is None:
+        if choice.is_default and fallback is None:
             raise InputError(
-                f"{describe(rule)}: beside other rules {self.library}'s own decision has no number:"
+                f"{describe_rule(rule)}: beside other rules {self.library}'s own decision has no"
+                " number:"
                 " name a stand-in (--otherwise NAME)"
             )
         try:
-            stand_in = otherwise if choice.is_default and otherwise else choice
+            stand_in = fallback if choice.is_default and fallback else choice
             return self.number_of(key.collective, stand_in)
         except InputError as reason:
-            raise InputError(f"{describe(rule)}: {reason}") from None
+            raise InputError(f"{describe_rule(rule)}: {reason}") from None
 
     def check(
         self,
@@ -170,21 +185,24 @@ class Dialect:
         text: str,
         ranks: int | None = None,
         *,
-        otherwise: Choice | None = None,
+        fallback: AlgorithmConfig | None = None,
         commutative_only: bool = False,
     ) -> list[str]:
         """Every call on `ranks` ranks for which the file decides otherwise than the table, one
         sentence each. Raises InputError when the library would not read the file as it stands."""
         found, differences = self.parse(text), list[str]()
-        ladders = _ladders(table, ranks, commutative_only)
+        ladders = _rule_lists(table, ranks, commutative_only)
         p = next(iter(ladders.values()))[0].key.p
-        for collective in self.names:
+        for collective in self.variable_names:
             ladder = ladders.get(collective, ())
             silent = all(rule.choice.is_default for rule in ladder)
-            stand_in = None if silent else otherwise
-            for nbytes in self._sizes(collective, p, ladder, found.get(collective, ())):
+            stand_in = None if silent else fallback
+            for nbytes in self._boundary_sizes(collective, p, ladder, found.get(collective, ())):
                 rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
-                wanted, said = (stand_in or Choice(), left(stand_in, unnamed=not silent))
+                wanted, said = (
+                    stand_in or AlgorithmConfig(),
+                    describe_default(stand_in, is_fallback_missing=not silent),
+                )
                 if rule is not None and not rule.choice.is_default:
                     wanted, said = rule.choice, f"says {rule.choice}"
                 decided = self.decide(found, collective, p, nbytes)
@@ -195,32 +213,36 @@ class Dialect:
                     )
         return differences
 
-    def _sizes(
-        self, collective: Collective, p: int, ladder: tuple[Rule, ...], entries: Sequence[Entry]
+    def _boundary_sizes(
+        self,
+        collective: Collective,
+        p: int,
+        rule_list: tuple[Rule, ...],
+        entries: Sequence[EnvEntry],
     ) -> list[int]:
         """Whole buffers beside every bound; only those that can be divided where they are."""
-        scale = self.scale(collective, p)
-        edges = {(entry.last + 1) * scale for entry in entries if entry.last is not None}
-        near = probe_sizes(ladder, edges)
+        scale = self.compared_bytes_factor(collective, p)
+        edges = {(entry.max_bytes + 1) * scale for entry in entries if entry.max_bytes is not None}
+        near = boundary_sizes(rule_list, edges)
         return sorted({m for n in near for m in (n // scale * scale, -(-n // scale) * scale)})
 
 
-def ranks_of(table: TuningTable) -> tuple[int, ...]:
+def rank_counts(table: TuningTable) -> tuple[int, ...]:
     """The numbers of ranks that the table knows, ascending."""
     return tuple(sorted({key.p for key in table.keys}))
 
 
-def _ladders(
+def _rule_lists(
     table: TuningTable, ranks: int | None, commutative_only: bool
 ) -> dict[Collective, tuple[Rule, ...]]:
-    known = ranks_of(table)
+    known = rank_counts(table)
     if ranks is None and len(known) != 1:
         raise InputError(
             f"the variables are for one number of ranks, and the table has {list(known)}: choose"
             " one (--ranks)"
         )
     p = known[0] if ranks is None else ranks
-    found = by_ranks(table, "commutative" if commutative_only else "any")
+    found = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     ladders = {name: sizes[p] for name, sizes in found.items() if p in sizes}
     if not ladders:
         raise InputError(f"the table has no rules for {p} ranks, but for {list(known)}")

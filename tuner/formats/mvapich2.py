@@ -11,21 +11,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, TuningTable
+from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import strict_parsing
-from tuner.formats.env_format import LARGEST, Dialect, Entry
-from tuner.formats.rules_by_ranks import by_ranks, describe
-from tuner.mpi_libraries.mvapich2 import ALGORITHMS, choice_of, number_of, order_safe
+from tuner.formats.env_format import MAX_BOUND_BYTES, EnvDialect, EnvEntry
+from tuner.formats.rules_by_ranks import describe_rule, rules_by_rank_count
+from tuner.mpi_libraries.mvapich2 import ALGORITHMS, config_of, number_of, preserves_operand_order
 
-MOST_ENTRIES = 32  # places in the library's table
+MAX_ENTRIES = 32  # places in the library's table
 _ENTRY = re.compile(
-    rf"({strict_parsing.NUMBER}):({strict_parsing.NUMBER})-({strict_parsing.NUMBER}|\+)"
+    rf"({strict_parsing.INTEGER_PATTERN}):({strict_parsing.INTEGER_PATTERN})-({strict_parsing.INTEGER_PATTERN}|\+)"
 )
 
 
-def otherwise_of(name: str) -> Choice | None:
+def fallback_of(name: str) -> AlgorithmConfig | None:
     """A stand-in for MVAPICH2's own decision, such as `binomial`; None of "".
 
     Raises InputError for a name that no collective has.
@@ -33,73 +33,78 @@ def otherwise_of(name: str) -> Choice | None:
     offered = sorted({known for names in ALGORITHMS.values() for known in names})
     if name and name not in offered:
         raise InputError(f"MVAPICH2 has no algorithm {name!r}: choose one of {offered}")
-    return Choice(name) if name else None
+    return AlgorithmConfig(name) if name else None
 
 
-def require_safe(table: TuningTable) -> None:
+def require_operand_order(table: TuningTable) -> None:
     """Raises InputError for a rule for any operator that may break some."""
-    for ladders in by_ranks(table).values():
+    for ladders in rules_by_rank_count(table).values():
         for rule in (rule for ladder in ladders.values() for rule in ladder):
-            if not order_safe(rule.key.collective, rule.choice):
+            if not preserves_operand_order(rule.key.collective, rule.choice):
                 raise InputError(
-                    f"{describe(rule)}: nobody knows whether non-commutative operators bear this"
+                    f"{describe_rule(rule)}: nobody knows whether non-commutative operators bear"
+                    " this"
                     " algorithm in MVAPICH2; use it only where every operator commutes"
                 )
 
 
-def write(entries: Sequence[Entry]) -> str:
+def format_value(entries: Sequence[EnvEntry]) -> str:
     """`1:0-8191,5:8192-+`; one number alone for a single entry."""
     if len(entries) == 1:
         return str(entries[0].number)
-    if len(entries) > MOST_ENTRIES:
-        raise InputError(f"MVAPICH2 takes at most {MOST_ENTRIES} rules for a collective")
-    firsts = [0, *(entry.last + 1 for entry in entries if entry.last is not None)]
+    if len(entries) > MAX_ENTRIES:
+        raise InputError(f"MVAPICH2 takes at most {MAX_ENTRIES} rules for a collective")
+    firsts = [0, *(entry.max_bytes + 1 for entry in entries if entry.max_bytes is not None)]
     return ",".join(
-        f"{entry.number}:{first}-{'+' if entry.last is None else entry.last}"
+        f"{entry.number}:{first}-{'+' if entry.max_bytes is None else entry.max_bytes}"
         for first, entry in zip(firsts, entries, strict=True)
     )
 
 
-def read(collective: Collective, value: str) -> tuple[Entry, ...]:
+def parse_value(collective: Collective, value: str) -> tuple[EnvEntry, ...]:
     """The entries of a value; raises InputError for what MVAPICH2 would misread."""
     known = ALGORITHMS[collective].values()
-    alone = strict_parsing.number(value)
+    alone = strict_parsing.parse_int(value)
     if alone is not None and alone in known:
-        return (Entry(alone),)
-    words, entries = value.split(","), list[Entry]()
-    if not 2 <= len(words) <= MOST_ENTRIES:
-        raise InputError(f"{quoted(value)} is neither one number nor 2 to {MOST_ENTRIES} entries")
+        return (EnvEntry(alone),)
+    words, entries = value.split(","), list[EnvEntry]()
+    if not 2 <= len(words) <= MAX_ENTRIES:
+        raise InputError(
+            f"{shortened_repr(value)} is neither one number nor 2 to {MAX_ENTRIES} entries"
+        )
     for word in words:
-        match, beyond = _ENTRY.fullmatch(word), entries[-1].last if entries else -1
+        match, beyond = _ENTRY.fullmatch(word), entries[-1].max_bytes if entries else -1
         if match is None or int(match[1]) not in known:
             raise InputError(
-                f"{quoted(word)} is no NUMBER:FIRST-LAST with one of {list(known)}; MVAPICH2 would"
+                f"{shortened_repr(word)} is no NUMBER:FIRST-LAST with one of {list(known)};"
+                " MVAPICH2 would"
                 " run its first algorithm or fail"
             )
         last = None if match[3] == "+" else int(match[3])
-        if beyond is None or int(match[2]) != beyond + 1 or not _follows(match[2], last):
+        if beyond is None or int(match[2]) != beyond + 1 or not _is_bound(match[2], last):
             raise InputError(
-                f"{quoted(word)} should begin at {0 if beyond is None else beyond + 1} and end"
+                f"{shortened_repr(word)} should begin at {0 if beyond is None else beyond + 1}"
+                " and end"
                 " above: MVAPICH2 looks at the ends alone"
             )
-        entries.append(Entry(int(match[1]), last))
-    if entries[-1].last is not None:
+        entries.append(EnvEntry(int(match[1]), last))
+    if entries[-1].max_bytes is not None:
         raise InputError(
-            f"the last entry {quoted(words[-1])} would take all larger calls: end it in +"
+            f"the last entry {shortened_repr(words[-1])} would take all larger calls: end it in +"
         )
     return tuple(entries)
 
 
-def _follows(first: str, last: int | None) -> bool:
-    return last is None or int(first) <= last <= LARGEST
+def _is_bound(first: str, last: int | None) -> bool:
+    return last is None or int(first) <= last <= MAX_BOUND_BYTES
 
 
-DIALECT = Dialect(
+DIALECT = EnvDialect(
     "MVAPICH2",
     {c: f"MV2_INTER_{c.upper()}_TUNING" for c in ALGORITHMS},
     (),
     number_of,
-    choice_of,
-    write,
-    read,
+    config_of,
+    format_value,
+    parse_value,
 )

@@ -19,7 +19,7 @@ def _no_generic(library: str, _layer: mpich.Layer) -> mpich.Tree:
 
 
 @dataclass(frozen=True)
-class Wish:
+class ExportOptions:
     """What somebody who wants a file says besides the table.
 
     commutative_only    use the rules for commutative operators where a format cannot tell operators
@@ -32,10 +32,10 @@ class Wish:
     commutative_only: bool = False
     otherwise: str = ""
     ranks: int | None = None
-    generic: mpich.Generic = _no_generic
+    generic: mpich.GenericTreeLoader = _no_generic
 
 
-def _none(_table: TuningTable, _wish: Wish) -> int:
+def _no_fallback_rules(_table: TuningTable, _options: ExportOptions) -> int:
     return 0
 
 
@@ -56,41 +56,41 @@ class Format:
     name: str
     libraries: tuple[str, ...]
     media_type: str
-    asks: frozenset[str]
-    write: Callable[[TuningTable, Wish], tuple[str, tuple[str, ...]]]
-    compare: Callable[[TuningTable, str, Wish], list[str]]
+    used_options: frozenset[str]
+    write: Callable[[TuningTable, ExportOptions], tuple[str, tuple[str, ...]]]
+    compare: Callable[[TuningTable, str, ExportOptions], list[str]]
     usage: str
-    mixes: bool = False
-    mark: str = ""
-    replaced: Callable[[TuningTable, Wish], int] = _none
+    affects_other_shapes: bool = False
+    signature: str = ""
+    fallback_rule_count: Callable[[TuningTable, ExportOptions], int] = _no_fallback_rules
 
     @property
-    def json(self) -> bool:
+    def is_json(self) -> bool:
         """Whether its files are JSON."""
         return self.media_type.endswith("+json")
 
-    def emit(self, table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
+    def emit(self, table: TuningTable, options: ExportOptions) -> tuple[str, tuple[str, ...]]:
         """`write`, of rules for consecutive ranks; raises InputError where it would be wrong."""
-        return self.write(table.consecutive(), wish)
+        return self.write(table.with_block_placement(), options)
 
-    def check(self, table: TuningTable, text: str, wish: Wish) -> list[str]:
+    def check(self, table: TuningTable, text: str, options: ExportOptions) -> list[str]:
         """`compare`, with the rules for consecutive ranks; raises InputError for a damaged file."""
-        return self.compare(table.consecutive(), text, wish)
+        return self.compare(table.with_block_placement(), text, options)
 
     def usage_of(self, path: Path) -> str:
         """`usage`, of the file in this place."""
-        return _placed(self.usage, path)
+        return _with_path(self.usage, path)
 
     def command_of(self, path: Path) -> str:
         """Return the part of `usage_of` that is typed."""
-        return _placed(self.usage.split("`", 2)[1], path)
+        return _with_path(self.usage.split("`", 2)[1], path)
 
     @property
-    def remark(self) -> str:
+    def usage_note(self) -> str:
         """Return what `usage` says beside its command, "" where that is nothing."""
         return self.usage.split("`", 2)[2].replace("`", "").lstrip(",; ")
 
-    def exports_of(self, path: Path) -> str:
+    def export_command(self, path: Path) -> str:
         """Return what to type where the ranks are not started by Open MPI's own mpirun, which alone
         knows `--mca`; "" for other libraries.
         """
@@ -98,80 +98,82 @@ class Format:
         pairs = ("OMPI_MCA_" + "=".join(word.split(maxsplit=1)).rstrip() for word in words)
         return f"export {' '.join(pairs)}" if words else ""
 
-    def require(self, table: TuningTable) -> None:
+    def require_library(self, table: TuningTable) -> None:
         """Raises InputError for a table of another library."""
-        if _name(table) not in self.libraries:
+        if _library_name(table) not in self.libraries:
             raise InputError(
                 f"the table is for {table.library}: its rules mean nothing in the format of"
                 f" {self.name}"
             )
 
 
-def _placed(usage: str, path: Path) -> str:
+def _with_path(usage: str, path: Path) -> str:
     return usage.replace("$PWD/FILE", shlex.quote(str(path.absolute()))).replace("`", "")
 
 
-def _emit_mpich(table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
-    kept, lost = mpich.portable(table)
-    return mpich.emit(kept, wish.generic(_name(table), mpich.MPIR)), lost
+def _emit_mpich(table: TuningTable, options: ExportOptions) -> tuple[str, tuple[str, ...]]:
+    kept, lost = mpich.drop_inexpressible(table)
+    return mpich.emit(kept, options.generic(_library_name(table), mpich.MPIR)), lost
 
 
-def _check_mpich(table: TuningTable, text: str, wish: Wish) -> list[str]:
-    generic = wish.generic(_name(table), mpich.MPIR)
-    return mpich.check(mpich.portable(table)[0], text, generic)
+def _check_mpich(table: TuningTable, text: str, options: ExportOptions) -> list[str]:
+    generic = options.generic(_library_name(table), mpich.MPIR)
+    return mpich.check(mpich.drop_inexpressible(table)[0], text, generic)
 
 
-def _emit_device(table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
-    kept, lost = mpich.portable(table)
-    return mpich.device.emit(kept, wish.generic(_name(table), mpich.DEVICE)), lost
+def _emit_device(table: TuningTable, options: ExportOptions) -> tuple[str, tuple[str, ...]]:
+    kept, lost = mpich.drop_inexpressible(table)
+    return mpich.device.emit(kept, options.generic(_library_name(table), mpich.DEVICE)), lost
 
 
-def _check_device(table: TuningTable, text: str, wish: Wish) -> list[str]:
-    generic = wish.generic(_name(table), mpich.DEVICE)
-    return mpich.device.check(mpich.portable(table)[0], text, generic)
+def _check_device(table: TuningTable, text: str, options: ExportOptions) -> list[str]:
+    generic = options.generic(_library_name(table), mpich.DEVICE)
+    return mpich.device.check(mpich.drop_inexpressible(table)[0], text, generic)
 
 
-def _name(table: TuningTable) -> str:
+def _library_name(table: TuningTable) -> str:
     return table.library.partition(" ")[0]
 
 
-def _intelmpi(wish: Wish) -> Mapping[str, Any]:
-    otherwise = intelmpi.otherwise_of(wish.otherwise)
-    return {"otherwise": otherwise, "commutative_only": wish.commutative_only}
+def _intelmpi_options(options: ExportOptions) -> Mapping[str, Any]:
+    otherwise = intelmpi.fallback_of(options.otherwise)
+    return {"otherwise": otherwise, "commutative_only": options.commutative_only}
 
 
-def _mvapich2(table: TuningTable, wish: Wish) -> Mapping[str, Any]:
-    if not wish.commutative_only:
-        mvapich2.require_safe(table)
-    otherwise = mvapich2.otherwise_of(wish.otherwise)
-    return {"otherwise": otherwise, "commutative_only": wish.commutative_only}
+def _mvapich2_options(table: TuningTable, options: ExportOptions) -> Mapping[str, Any]:
+    if not options.commutative_only:
+        mvapich2.require_operand_order(table)
+    otherwise = mvapich2.fallback_of(options.otherwise)
+    return {"otherwise": otherwise, "commutative_only": options.commutative_only}
 
 
-_TUNED = (
+_TUNED_USAGE = (
     "`mpirun --mca coll_tuned_use_dynamic_rules 1"
     " --mca coll_tuned_dynamic_rules_filename $PWD/FILE`"
 )
-_HAN = (
+_HAN_USAGE = (
     "`mpirun --mca coll_han_use_dynamic_file_rules 1"
     " --mca coll_han_dynamic_rules_filename $PWD/FILE`, with the parameters of the file `openmpi`"
 )
-_MPICH = (
+_MPICH_USAGE = (
     f"`{mpich.MPIR.variable}=$PWD/FILE`, with the variable of the file `mpich-device`, without"
     " which the device layer answers first; a library that reads no such file wants"
     " `MPIR_CVAR_DEVICE_COLLECTIVES=none` instead"
 )
-_DEVICE = f"`{mpich.DEVICE.variable}=$PWD/FILE`, with the variable of the file `mpich`"
-_MVAPICH = (
+_DEVICE_USAGE = (
+    f"`{mpich.DEVICE.variable}=$PWD/FILE`, with the variable of the file `mpich_variables`"
+)
+_MVAPICH_USAGE = (
     f"`MPIR_CVAR_DEVICE_COLLECTIVES=none {mpich.MPIR.variable}=$PWD/FILE`; MVAPICH Plus 4.1 also"
     " wants `MPIR_CVAR_ENABLE_DYNAMIC_TUNING=0`"
 )
-_PLUGIN = (
+_PLUGIN_USAGE = (
     "`NCCL_TUNER_PLUGIN=PATH NCCL_TUNER_CONFIG_FILE=$PWD/FILE`, the plugin being the example in"
     " NCCL's sources; RCCL since April 2026 reads the file without a plugin"
 )
-_SOURCED = "`. $PWD/FILE` before the launch"
+_SOURCED_USAGE = "`. $PWD/FILE` before the launch"
 
-_ALL = (
+_FORMATS = (
     Format(
         "openmpi",
         ("openmpi",),
@@ -181,8 +183,8 @@ _ALL = (
         lambda table, text, wish: openmpi.check(
             table, text, commutative_only=wish.commutative_only
         ),
-        _TUNED,
-        mixes=True,
+        _TUNED_USAGE,
+        affects_other_shapes=True,
     ),
     Format(
         "openmpi-han",
@@ -193,9 +195,9 @@ _ALL = (
         lambda table, text, wish: openmpi.han.check(
             table, text, commutative_only=wish.commutative_only
         ),
-        _HAN,
-        mixes=True,
-        mark=openmpi.han.LEVEL,
+        _HAN_USAGE,
+        affects_other_shapes=True,
+        signature=openmpi.han.TOPOLOGY_LEVEL,
     ),
     Format(
         "openmpi-json",
@@ -206,8 +208,8 @@ _ALL = (
         lambda table, text, wish: openmpi.check_json(
             table, text, commutative_only=wish.commutative_only
         ),
-        _TUNED,
-        mixes=True,
+        _TUNED_USAGE,
+        affects_other_shapes=True,
     ),
     Format(
         "mpich",
@@ -216,8 +218,8 @@ _ALL = (
         frozenset({"generic"}),
         _emit_mpich,
         _check_mpich,
-        _MPICH,
-        mixes=True,
+        _MPICH_USAGE,
+        affects_other_shapes=True,
     ),
     Format(
         "mpich-device",
@@ -226,9 +228,9 @@ _ALL = (
         frozenset({"generic"}),
         _emit_device,
         _check_device,
-        _DEVICE,
-        mixes=True,
-        mark=mpich.DEVICE.mark,
+        _DEVICE_USAGE,
+        affects_other_shapes=True,
+        signature=mpich.DEVICE.leaf_prefix,
     ),
     Format(
         "mvapich",
@@ -237,18 +239,18 @@ _ALL = (
         frozenset({"generic"}),
         _emit_mpich,
         _check_mpich,
-        _MVAPICH,
-        mixes=True,
+        _MVAPICH_USAGE,
+        affects_other_shapes=True,
     ),
     Format(
         "nccl",
         ("nccl", "rccl"),
         "application/vnd.tuner.nccl-csv",
         frozenset({"otherwise"}),
-        lambda table, wish: (nccl.emit(table, nccl.otherwise_of(wish.otherwise)), ()),
-        lambda table, text, wish: nccl.check(table, text, nccl.otherwise_of(wish.otherwise)),
-        _PLUGIN,
-        replaced=lambda table, _: nccl.replaced(table),
+        lambda table, wish: (nccl.emit(table, nccl.fallback_of(wish.otherwise)), ()),
+        lambda table, text, wish: nccl.check(table, text, nccl.fallback_of(wish.otherwise)),
+        _PLUGIN_USAGE,
+        fallback_rule_count=lambda table, _: nccl.fallback_rule_count(table),
     ),
     Format(
         "ucc",
@@ -264,13 +266,16 @@ _ALL = (
         ("intelmpi",),
         "application/vnd.tuner.intelmpi-environment",
         frozenset({"commutative_only", "otherwise", "ranks"}),
-        lambda table, wish: (intelmpi.DIALECT.emit(table, wish.ranks, **_intelmpi(wish)), ()),
-        lambda table, text, wish: intelmpi.DIALECT.check(
-            table, text, wish.ranks, **_intelmpi(wish)
+        lambda table, wish: (
+            intelmpi.DIALECT.emit(table, wish.ranks, **_intelmpi_options(wish)),
+            (),
         ),
-        _SOURCED,
-        mixes=True,
-        replaced=lambda table, wish: intelmpi.DIALECT.replaced(
+        lambda table, text, wish: intelmpi.DIALECT.check(
+            table, text, wish.ranks, **_intelmpi_options(wish)
+        ),
+        _SOURCED_USAGE,
+        affects_other_shapes=True,
+        fallback_rule_count=lambda table, wish: intelmpi.DIALECT.fallback_rule_count(
             table, wish.ranks, commutative_only=wish.commutative_only
         ),
     ),
@@ -280,33 +285,33 @@ _ALL = (
         "application/vnd.tuner.mvapich2-environment",
         frozenset({"commutative_only", "otherwise", "ranks"}),
         lambda table, wish: (
-            mvapich2.DIALECT.emit(table, wish.ranks, **_mvapich2(table, wish)),
+            mvapich2.DIALECT.emit(table, wish.ranks, **_mvapich2_options(table, wish)),
             (),
         ),
         lambda table, text, wish: mvapich2.DIALECT.check(
-            table, text, wish.ranks, **_mvapich2(table, wish)
+            table, text, wish.ranks, **_mvapich2_options(table, wish)
         ),
-        _SOURCED,
-        mixes=True,
-        replaced=lambda table, wish: mvapich2.DIALECT.replaced(
+        _SOURCED_USAGE,
+        affects_other_shapes=True,
+        fallback_rule_count=lambda table, wish: mvapich2.DIALECT.fallback_rule_count(
             table, wish.ranks, commutative_only=wish.commutative_only
         ),
     ),
 )
-FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _ALL})
+FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _FORMATS})
 
 
-def format_of(table: TuningTable, text: str) -> Format:
+def detect_format(table: TuningTable, text: str) -> Format:
     """The format that a file for this table is in, as it looks; raises InputError for none."""
-    library = _name(table)
-    offered = [form for form in _ALL if library in form.libraries]
+    library = _library_name(table)
+    offered = [form for form in _FORMATS if library in form.libraries]
     if not offered:
         raise InputError(f"there is no format for tables of {table.library}")
     is_json = text.lstrip().startswith("{")
-    if all(form.json != is_json for form in offered):
+    if all(form.is_json != is_json for form in offered):
         raise InputError(
             f"this is no file of {library}, whose own are {'no ' if is_json else ''}JSON: give one"
             " of the library that the table is for"
         )
-    marked = [form for form in offered if form.mark and form.mark in text]
-    return next(form for form in (*marked, *offered) if form.json == is_json)
+    marked = [form for form in offered if form.signature and form.signature in text]
+    return next(form for form in (*marked, *offered) if form.is_json == is_json)

@@ -6,12 +6,12 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Key, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
 
 
-def by_ranks(
+def rules_by_rank_count(
     table: TuningTable, operators: str = "any"
 ) -> dict[Collective, dict[int, tuple[Rule, ...]]]:
     """collective -> p -> its ladder, both ascending.
@@ -23,45 +23,47 @@ def by_ranks(
     keys with the same p are merged when they decide alike, else InputError is raised.
     """
     return {
-        collective: {p: _agreed(ladders) for p, ladders in sizes.items()}
-        for collective, sizes in places_by_ranks(table, operators).items()
+        collective: {p: _merge_identical(ladders) for p, ladders in sizes.items()}
+        for collective, sizes in rules_by_shape_and_ranks(table, operators).items()
     }
 
 
-def places_by_ranks(
+def rules_by_shape_and_ranks(
     table: TuningTable, operators: str = "any"
-) -> dict[Collective, dict[int, dict[Key, tuple[Rule, ...]]]]:
-    """collective -> p -> place -> its ladder, all ascending; operators as in `by_ranks`."""
-    found: dict[Collective, dict[int, dict[Key, tuple[Rule, ...]]]] = {}
+) -> dict[Collective, dict[int, dict[RuleKey, tuple[Rule, ...]]]]:
+    """collective -> p -> place -> its ladder, all ascending; operators as in
+    `rules_by_rank_count`.
+    """
+    found: dict[Collective, dict[int, dict[RuleKey, tuple[Rule, ...]]]] = {}
     places = {replace(key, operators="any") for key in table.keys}
     for key in sorted(places, key=lambda key: (key.collective, key.p, key.nodes, key.memory)):
-        ladder = table.ladder(replace(key, operators=operators)) or table.ladder(key)
+        ladder = table.rules_for(replace(key, operators=operators)) or table.rules_for(key)
         if ladder:
             found.setdefault(key.collective, {}).setdefault(key.p, {})[key] = ladder
     return found
 
 
-def every_ladder(table: TuningTable, operators: str = "any") -> Iterator[tuple[Rule, ...]]:
+def all_rule_lists(table: TuningTable, operators: str = "any") -> Iterator[tuple[Rule, ...]]:
     """Those that a file for such operators holds, of every shape; collectives, then ranks."""
-    for sizes in places_by_ranks(table, operators).values():
+    for sizes in rules_by_shape_and_ranks(table, operators).values():
         for places in sizes.values():
             yield from places.values()
 
 
-def _agreed(ladders: Mapping[Key, tuple[Rule, ...]]) -> tuple[Rule, ...]:
+def _merge_identical(rule_lists: Mapping[RuleKey, tuple[Rule, ...]]) -> tuple[Rule, ...]:
     """The one ladder of several places; raises InputError where they differ."""
-    first, *others = ladders
+    first, *others = rule_lists
     for key in others:
-        if _decisions(ladders[first]) != _decisions(ladders[key]):
+        if _configs_by_size(rule_lists[first]) != _configs_by_size(rule_lists[key]):
             raise InputError(
-                f"{key.collective} on {key.p} ranks: the rules for {_place(first)} and"
-                f" {_place(key)} differ, but this format knows only the number of ranks:"
+                f"{key.collective} on {key.p} ranks: the rules for {_describe_shape(first)} and"
+                f" {_describe_shape(key)} differ, but this format knows only the number of ranks:"
                 " export those of one number of ranks per node (--ppn)"
             )
-    return ladders[first]
+    return rule_lists[first]
 
 
-def overridden(table: TuningTable, part: TuningTable) -> list[str]:
+def shadowed_calls(table: TuningTable, part: TuningTable) -> list[str]:
     """Calls of shapes that a part of a table lacks, for which a file of it decides all the same, by
     the rules for as many ranks, as `allreduce on 4x1`.
     """
@@ -69,12 +71,14 @@ def overridden(table: TuningTable, part: TuningTable) -> list[str]:
     found = set[str]()
     for key in set(table.keys) - set(part.keys):
         other = held.get((key.collective, key.p, key.memory, key.operators))
-        if other and _decisions(table.ladder(key)) != _decisions(part.ladder(other)):
+        if other and _configs_by_size(table.rules_for(key)) != _configs_by_size(
+            part.rules_for(other)
+        ):
             found.add(f"{key.collective} on {key.shape}")
     return sorted(found)
 
 
-def by_place(table: TuningTable) -> dict[Key, tuple[Rule, ...]]:
+def rules_by_key(table: TuningTable) -> dict[RuleKey, tuple[Rule, ...]]:
     """Key for any operator -> the ladder of its calls, ascending.
 
     For runtimes all of whose operators commute: the ladder for these where there is one.
@@ -84,48 +88,53 @@ def by_place(table: TuningTable) -> dict[Key, tuple[Rule, ...]]:
         key=lambda key: (key.collective, key.nodes, key.ppn, key.memory),
     )
     return {
-        key: table.ladder(replace(key, operators="commutative")) or table.ladder(key)
+        key: table.rules_for(replace(key, operators="commutative")) or table.rules_for(key)
         for key in places
     }
 
 
-def probe_sizes(ladder: Sequence[Rule], others: Collection[int] = ()) -> list[int]:
+def boundary_sizes(rule_list: Sequence[Rule], others: Collection[int] = ()) -> list[int]:
     """Sizes in bytes at which two encodings of a ladder could differ: bounds and neighbours, and
     one far beyond, where bounds of another kind than bytes are passed.
 
     others      bounds of the other encoding
     """
-    bounds = {0, *(rule.lo for rule in ladder), *others}
-    return [*beside(bounds), 2 * max(bounds) + 4096]
+    bounds = {0, *(rule.lo for rule in rule_list), *others}
+    return [*neighbours(bounds), 2 * max(bounds) + 4096]
 
 
-def beside(bounds: Collection[int], least: int = 0) -> list[int]:
+def neighbours(bounds: Collection[int], minimum: int = 0) -> list[int]:
     """The bounds and their neighbours, ascending."""
-    return sorted({n for bound in bounds for n in (bound - 1, bound, bound + 1) if n >= least})
+    return sorted({n for bound in bounds for n in (bound - 1, bound, bound + 1) if n >= minimum})
 
 
-def describe(rule: Rule) -> str:
+def describe_rule(rule: Rule) -> str:
     """`bcast on 4 ranks, [1024, 65536) bytes: 'binomial'`."""
     hi = "inf" if rule.hi == math.inf else int(rule.hi)
     key = rule.key
-    return f"{key.collective} on {key.p} ranks, [{rule.lo}, {hi}) bytes: {quoted(str(rule.choice))}"
+    return (
+        f"{key.collective} on {key.p} ranks, [{rule.lo}, {hi}) bytes:"
+        f" {shortened_repr(str(rule.choice))}"
+    )
 
 
-def left(stand_in: Choice | None = None, *, unnamed: bool = False) -> str:
+def describe_default(
+    fallback: AlgorithmConfig | None = None, *, is_fallback_missing: bool = False
+) -> str:
     """How a table says that the library decides.
 
     stand_in    what runs there, in a format that cannot say it
     unnamed     nobody named what runs there
     """
-    if stand_in is not None:
-        return f"leaves it to the library, for which {stand_in} stands"
-    lacking = ", for which a stand-in must be named (--otherwise)" if unnamed else ""
+    if fallback is not None:
+        return f"leaves it to the library, for which {fallback} stands"
+    lacking = ", for which a stand-in must be named (--otherwise)" if is_fallback_missing else ""
     return f"leaves it to the library{lacking}"
 
 
-def _decisions(ladder: Sequence[Rule]) -> list[tuple[int, str]]:
-    return [(rule.lo, str(rule.choice)) for rule in ladder]
+def _configs_by_size(rule_list: Sequence[Rule]) -> list[tuple[int, str]]:
+    return [(rule.lo, str(rule.choice)) for rule in rule_list]
 
 
-def _place(key: Key) -> str:
-    return f"{key.nodes} nodes x {key.ppn} ranks in {quoted(key.memory)} memory"
+def _describe_shape(key: RuleKey) -> str:
+    return f"{key.nodes} nodes x {key.ppn} ranks in {shortened_repr(key.memory)} memory"

@@ -6,19 +6,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 
 _LINE = re.compile(r"export ([A-Z][A-Z0-9_]*)='([^'\\]*)'|unset ([A-Z][A-Z0-9_]*)")
-Variables = Mapping[str, str | None]  # name -> value; None: the shell forgets it
-LONGEST = 128 * 1024  # bytes of one variable, the limit of Linux
+ShellVariables = Mapping[str, str | None]  # name -> value; None: the shell forgets it
+MAX_VARIABLE_BYTES = 128 * 1024  # bytes of one variable, the limit of Linux
 
 
-def render(variables: Variables, comment: str) -> str:
+def render(variables: ShellVariables, comment: str) -> str:
     """The file. Raises InputError for a variable that no program can be started with."""
     for name, value in variables.items():
-        if len(name) + len(value or "") + 2 > LONGEST:
+        if len(name) + len(value or "") + 2 > MAX_VARIABLE_BYTES:
             raise InputError(
-                f"{name} would be longer than the {LONGEST} bytes that Linux passes on"
+                f"{name} would be longer than the {MAX_VARIABLE_BYTES} bytes that Linux passes on"
             )
     lines = [
         f"unset {name}" if value is None else f"export {name}='{value}'"
@@ -36,7 +36,7 @@ def parse(text: str) -> dict[str, str | None]:
         match = _LINE.fullmatch(line)
         if match is None:
             raise InputError(
-                f"line {number}: {quoted(line)} is no export NAME='VALUE' or unset NAME"
+                f"line {number}: {shortened_repr(line)} is no export NAME='VALUE' or unset NAME"
             )
         name = match[1] or match[3]
         if name in found:

@@ -10,31 +10,31 @@ import json
 import re
 from typing import Any
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 
-NUMBER = "(?:0|[1-9][0-9]{0,19})"  # as a part of a regular expression
-LARGEST = 2**64 - 1
+INTEGER_PATTERN = "(?:0|[1-9][0-9]{0,19})"  # as a part of a regular expression
+MAX_UINT64 = 2**64 - 1
 
 
-def number(text: str, most: int = LARGEST) -> int | None:
+def parse_int(text: str, maximum: int = MAX_UINT64) -> int | None:
     """A plain decimal number of at most `most`; None for anything else."""
-    value = int(text) if re.fullmatch(NUMBER, text) else None
-    return None if value is None or value > most else value
+    value = int(text) if re.fullmatch(INTEGER_PATTERN, text) else None
+    return None if value is None or value > maximum else value
 
 
-def length(line: str) -> int:
+def encoded_length(line: str) -> int:
     """Bytes of a line, also of one that no file could hold."""
     return len(line.encode("utf-8", "surrogatepass"))
 
 
-def json_content(text: str, what: str) -> Any:
+def parse_json(text: str, what: str) -> Any:
     """What a JSON file holds; raises InputError, which begins with `what`, for a damaged one and
     where a name is listed twice, as only one of the two would count."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise InputError(f"{what}: a name is listed twice among {quoted(list(found))}")
+            raise InputError(f"{what}: a name is listed twice among {shortened_repr(list(found))}")
         return found
 
     try:

@@ -1,15 +1,15 @@
 """Results that other programs wrote: one module per form."""
 
 from tuner.importers.convert import as_measurements, write_measurements
-from tuner.importers.detect import AUTO, FORMS, parse_results, read_all, read_results
-from tuner.importers.reading import Reading, Shape, Told
+from tuner.importers.detect import AUTO, RESULT_FORMATS, parse_results, read_all, read_results
+from tuner.importers.reading import BenchmarkResult, RankCounts, UserMetadata
 
 __all__ = [
     "AUTO",
-    "FORMS",
-    "Reading",
-    "Shape",
-    "Told",
+    "RESULT_FORMATS",
+    "BenchmarkResult",
+    "RankCounts",
+    "UserMetadata",
     "as_measurements",
     "parse_results",
     "read_all",

@@ -7,11 +7,11 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tuner.base.errors import InputError, quoted
-from tuner.importers.reading import Reading
+from tuner.base.errors import InputError, shortened_repr
+from tuner.importers.reading import BenchmarkResult
 
 DEFAULT = "default"
-_SAME = {
+_SYNONYMS = {
     "basic_linear": "linear",
     "split_binary_tree": "split_binary",
     "binary_tree": "binary",
@@ -26,7 +26,7 @@ _SAME = {
     "": DEFAULT,
 }
 _LIBRARIES = {"ompi": "openmpi", "open": "openmpi"}
-_JOINED = re.compile(r"(.*?[^\W\d])-(\d\S*)")  # a library and its version
+_NAME_AND_VERSION = re.compile(r"(.*?[^\W\d])-(\d\S*)")  # a library and its version
 _NUMBER = re.compile(r"([0-9]+)\.\s*")
 
 
@@ -37,51 +37,51 @@ def algorithm_name(text: str) -> str:
     library, such as `ring_over`, stays apart. Letters of any script stay, and so does a name that
     has none.
     """
-    plain = _spelled(text)
+    plain = _normalised(text)
     name = _words("".join(letter if _is_letter(letter) else " " for letter in plain))
     name = re.sub(r"_(ompi|mpich)$", "", name)
     if name != DEFAULT:
         name = name.removeprefix(f"{DEFAULT}_")
-    return _SAME.get(name, name) if name else text.strip() or DEFAULT
+    return _SYNONYMS.get(name, name) if name else text.strip() or DEFAULT
 
 
-def require_names(readings: Iterable[Reading]) -> None:
+def check_algorithm_names(readings: Iterable[BenchmarkResult]) -> None:
     """Raises InputError for a name of signs alone, and where two that a file tells apart are one
     here: the samples of two algorithms would be those of one.
     """
-    spelled: dict[tuple[str, ...], dict[str, Reading]] = defaultdict(dict)
+    spelled: dict[tuple[str, ...], dict[str, BenchmarkResult]] = defaultdict(dict)
     for reading in readings:
         if reading.algorithm and not any(map(_is_letter, reading.algorithm)):
             raise InputError(
                 f"{reading.source}: line {reading.line}: an algorithm cannot be called"
-                f" {quoted(reading.algorithm)}: give it letters or digits"
+                f" {shortened_repr(reading.algorithm)}: give it letters or digits"
             )
         subject = reading.benchmark.subject or reading.benchmark.name
         known = spelled[reading.cluster, reading.library, subject, reading.algorithm]
-        if _written(reading) not in known:
+        if _original_name(reading) not in known:
             for other in known.values():
-                _require_alike(reading, other)
-            known[_written(reading)] = reading
+                _check_same_algorithm(reading, other)
+            known[_original_name(reading)] = reading
 
 
-def _written(reading: Reading) -> str:
+def _original_name(reading: BenchmarkResult) -> str:
     """As the file calls it, or what stands for it where it does not."""
-    return reading.written or reading.algorithm
+    return reading.original_algorithm or reading.algorithm
 
 
-def _require_alike(reading: Reading, other: Reading) -> None:
-    if _alike(_written(reading), _written(other)):
+def _check_same_algorithm(reading: BenchmarkResult, other: BenchmarkResult) -> None:
+    if _is_same_algorithm(_original_name(reading), _original_name(other)):
         return
     where = "" if other.source == reading.source else f"{other.source}: "
     raise InputError(
-        f"{reading.source}: line {reading.line}: {quoted(_written(reading))} and"
-        f" {quoted(_written(other))} ({where}line {other.line}) would both be called"
+        f"{reading.source}: line {reading.line}: {shortened_repr(_original_name(reading))} and"
+        f" {shortened_repr(_original_name(other))} ({where}line {other.line}) would both be called"
         f" {reading.algorithm}: let them differ in letters or digits, or write one name alike"
         " everywhere"
     )
 
 
-def _alike(one: str, other: str) -> bool:
+def _is_same_algorithm(one: str, other: str) -> bool:
     """Whether both mean one algorithm: but for what is known to mean nothing they are the same."""
     numbers = {found[1] for text in (one, other) if (found := _NUMBER.match(text.strip()))}
     return len(numbers) < 2 and _core(one) == _core(other)
@@ -89,14 +89,14 @@ def _alike(one: str, other: str) -> bool:
 
 def _core(text: str) -> str:
     """A name without the library's, with all its signs; of one known by several names that one."""
-    name, plain = algorithm_name(text), _words(_spelled(text))
-    if name in _SAME.values() and re.fullmatch(r"[\w\s'-]*", plain):
+    name, plain = algorithm_name(text), _words(_normalised(text))
+    if name in _SYNONYMS.values() and re.fullmatch(r"[\w\s'-]*", plain):
         return name
     plain = re.sub(r"[_-](ompi|mpich)$", "", plain)
     return re.sub(rf"^{DEFAULT}[_-]", "", plain)
 
 
-def _spelled(text: str) -> str:
+def _normalised(text: str) -> str:
     """In lower case, without a number before it."""
     return _NUMBER.sub("", unicodedata.normalize("NFC", text).strip().lower(), count=1)
 
@@ -112,7 +112,7 @@ def _is_letter(letter: str) -> bool:
 
 def library_name(name: str, version: str = "") -> str:
     """`openmpi 4.1.6` of `OMPI` and `4.1.6`, and of `openmpi-4.1.6`; "" of nothing."""
-    joined = None if version else _JOINED.fullmatch(name.strip())
+    joined = None if version else _NAME_AND_VERSION.fullmatch(name.strip())
     words = " ".join(joined.groups() if joined else (name, version)).split()
     if words[:2] == ["Open", "MPI"]:
         words = words[1:]

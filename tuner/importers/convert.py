@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from tuner.base.atomic_io import write_atomically
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.measurement import (
-    SHORTEST,
+    MIN_SAMPLE_S,
     Cluster,
     Measurement,
     Measurements,
@@ -20,14 +20,17 @@ from tuner.core.measurement import (
 )
 from tuner.core.table import DEFAULT
 from tuner.importers.algorithm_names import library_name
-from tuner.importers.reading import COLLECTIVE, Reading
-from tuner.importers.text import LARGEST
+from tuner.importers.reading import COLLECTIVE, BenchmarkResult
+from tuner.importers.text import INT64_LIMIT
 
-Point = tuple[object, ...]
+SeriesKey = tuple[object, ...]
 
 
 def as_measurements(
-    readings: Iterable[Reading], library: str = "", cluster: str = "", cores: int | None = None
+    readings: Iterable[BenchmarkResult],
+    library: str = "",
+    cluster: str = "",
+    cores: int | None = None,
 ) -> Measurements:
     """What of the readings a probe could have measured, as series.
 
@@ -40,14 +43,16 @@ def as_measurements(
     remains, and for several libraries or clusters of which none is named.
     """
     chosen = list(readings)
-    chosen, place = _of_one(chosen, lambda r: r.cluster, cluster, "cluster")
-    chosen, named = _of_one(chosen, lambda r: r.library, library_name(library), "library")
-    kept = [reading for reading in chosen if not _reason(reading)]
-    excluded = Counter(_reason(reading) for reading in chosen if _reason(reading))
+    chosen, place = _select_one(chosen, lambda r: r.cluster, cluster, "cluster")
+    chosen, named = _select_one(chosen, lambda r: r.library, library_name(library), "library")
+    kept = [reading for reading in chosen if not _exclusion_reason(reading)]
+    excluded = Counter(
+        _exclusion_reason(reading) for reading in chosen if _exclusion_reason(reading)
+    )
     if not kept:
         reasons = "; ".join(f"{count} of {reason}" for reason, count in excluded.items())
         raise InputError(f"no reading is a measurement: {reasons or 'there are none'}")
-    shapes = [reading.shape for reading in kept if reading.shape]
+    shapes = [reading.rank_counts for reading in kept if reading.rank_counts]
     most = max(shape.ppn for shape in shapes)
     return Measurements(
         Cluster(place, max(shape.nodes for shape in shapes), cores or most, "", 0),
@@ -68,12 +73,15 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
     write_atomically(path, "\n".join([*lines, ""]))
 
 
-def _of_one(
-    readings: Sequence[Reading], of: Callable[[Reading], str], wanted: str, what: str
-) -> tuple[list[Reading], str]:
+def _select_one(
+    readings: Sequence[BenchmarkResult],
+    of: Callable[[BenchmarkResult], str],
+    wanted: str,
+    what: str,
+) -> tuple[list[BenchmarkResult], str]:
     """The readings of the library or cluster that is wanted, and its name."""
     named = sorted({of(reading) for reading in readings} - {""})
-    options = ", ".join(map(quoted, named[:8])) + (" ..." if len(named) > 8 else "")
+    options = ", ".join(map(shortened_repr, named[:8])) + (" ..." if len(named) > 8 else "")
     if not wanted and len(named) != 1:
         many = (
             f"the readings are of {len(named)} {what} names: {options}"
@@ -82,16 +90,16 @@ def _of_one(
         )
         raise InputError(f"{many}: {'choose one' if named else 'name it'} with --{what}")
     if wanted and named and wanted not in named:
-        raise InputError(f"no reading is of the {what} {quoted(wanted)}, but of {options}")
+        raise InputError(f"no reading is of the {what} {shortened_repr(wanted)}, but of {options}")
     name = wanted or named[0]
     return [reading for reading in readings if of(reading) in ("", name)], name
 
 
-def _reason(reading: Reading) -> str:
+def _exclusion_reason(reading: BenchmarkResult) -> str:
     """Why no series holds it; "" when one does."""
-    name, shape = reading.benchmark.name, reading.shape
-    if reading.left_out:
-        return f"{name}: {reading.left_out}"
+    name, shape = reading.benchmark.name, reading.rank_counts
+    if reading.exclusion_reason:
+        return f"{name}: {reading.exclusion_reason}"
     if not reading.benchmark.kind or shape is None:
         return f"{name}: neither a collective that is known here nor messages of pairs"
     collective = reading.benchmark.kind == COLLECTIVE
@@ -101,24 +109,24 @@ def _reason(reading: Reading) -> str:
         return f"{name} on {shape.p} ranks: unequal numbers of ranks on {shape.nodes} nodes"
     if not reading.nbytes and collective:
         return f"{name}: calls of 0 bytes"
-    if reading.nbytes is None or reading.nbytes >= LARGEST:
+    if reading.nbytes is None or reading.nbytes >= INT64_LIMIT:
         return f"{name}: buffers of 2^63 bytes or more"
-    if not reading.samples or min(reading.samples) < SHORTEST:
+    if not reading.samples or min(reading.samples) < MIN_SAMPLE_S:
         return f"{name}: times of 0, or next to it, below what the file resolves"
     return ""
 
 
-def _series(readings: Sequence[Reading]) -> tuple[Measurement, ...]:
+def _series(readings: Sequence[BenchmarkResult]) -> tuple[Measurement, ...]:
     """One per call, algorithm and run, in the order in which they first occur.
 
     A run has the same number wherever it occurs: what was measured in one is held against what was
     measured in the same one.
     """
-    samples: dict[Point, dict[int, list[float]]] = {}
-    first: dict[Point, Reading] = {}
+    samples: dict[SeriesKey, dict[int, list[float]]] = {}
+    first: dict[SeriesKey, BenchmarkResult] = {}
     launches: dict[str, int] = {}
     for reading in readings:
-        point = _point(reading)
+        point = _series_key(reading)
         first.setdefault(point, reading)
         launch = launches.setdefault(reading.run or reading.source, len(launches))
         samples.setdefault(point, {}).setdefault(launch, []).extend(reading.samples)
@@ -129,12 +137,12 @@ def _series(readings: Sequence[Reading]) -> tuple[Measurement, ...]:
     )
 
 
-def _point(reading: Reading) -> Point:
+def _series_key(reading: BenchmarkResult) -> SeriesKey:
     params = tuple(sorted(reading.params.items()))
     return (
         reading.benchmark.kind,
         reading.benchmark.subject,
-        reading.shape,
+        reading.rank_counts,
         reading.nbytes,
         _algorithm(reading),
         params,
@@ -142,18 +150,18 @@ def _point(reading: Reading) -> Point:
     )
 
 
-def _algorithm(reading: Reading) -> str:
+def _algorithm(reading: BenchmarkResult) -> str:
     """Messages of pairs have none, whatever the file says."""
     return (reading.algorithm or DEFAULT) if reading.benchmark.kind == COLLECTIVE else ""
 
 
-def _measurement(reading: Reading, launch: int, samples: tuple[float, ...]) -> Measurement:
-    shape, benchmark = reading.shape, reading.benchmark
+def _measurement(reading: BenchmarkResult, launch: int, samples: tuple[float, ...]) -> Measurement:
+    shape, benchmark = reading.rank_counts, reading.benchmark
     if shape is None or reading.nbytes is None:
         raise ValueError(f"line {reading.line}: {benchmark.name} has no shape or size")
     return Measurement(
         benchmark.kind,
-        benchmark.subject_on(shape),
+        benchmark.subject_for(shape),
         shape.nodes,
         shape.ppn,
         shape.p,

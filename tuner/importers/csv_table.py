@@ -17,17 +17,32 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.importers import message_rows, text
 from tuner.importers.algorithm_names import algorithm_name, library_name
-from tuner.importers.reading import ALLTOALL, COLLECTIVE, EXCHANGE, Benchmark, Reading, Shape, Told
-from tuner.importers.text import Lines
+from tuner.importers.reading import (
+    ALLTOALL,
+    COLLECTIVE,
+    EXCHANGE,
+    Benchmark,
+    BenchmarkResult,
+    RankCounts,
+    UserMetadata,
+)
+from tuner.importers.text import TextLines
 from tuner.topology import CUDA, HOST
 
-UNITS = {"us": 1e6, "ms": 1e3, "ns": 1e9, "s": 1.0}  # per second
-STEMS = ("median", "time", "mean", "avg", "latency", "out_of_place")  # of times, best first
-COLUMNS = {
+UNITS_PER_SECOND = {"us": 1e6, "ms": 1e3, "ns": 1e9, "s": 1.0}  # per second
+TIME_COLUMN_STEMS = (
+    "median",
+    "time",
+    "mean",
+    "avg",
+    "latency",
+    "out_of_place",
+)  # of times, best first
+COLUMN_ALIASES = {
     "collective": ("collective", "collective_type", "test"),
     "nodes": ("nodes", "nnodes"),
     "ppn": ("ppn", "tasks_per_node", "ranks_per_node", "gpus_per_node"),
@@ -59,7 +74,7 @@ _MEMORIES = {
     "cuda": CUDA,
     "device": CUDA,
 }
-_NAMES = {
+_COLLECTIVE_ALIASES = {
     "all_reduce": "allreduce",
     "all_gather": "allgather",
     "broadcast": "bcast",
@@ -70,7 +85,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Header:
+class CsvHeader:
     """Which column is what.
 
     line        the header's
@@ -82,47 +97,49 @@ class Header:
 
     line: int
     delimiter: str
-    names: tuple[str, ...]
-    own: Mapping[str, str]
-    time: tuple[str, float] | None
+    column_names: tuple[str, ...]
+    column_of: Mapping[str, str]
+    time_column: tuple[str, float] | None
 
     def seconds(self, row: Mapping[str, str], stems: Sequence[str], line: int) -> float | None:
         """Of the first such column in the unit of the time; None without one, or when empty."""
-        if self.time is None:
+        if self.time_column is None:
             return None
-        suffix = re.sub(r".*?(_us|_ms|_ns|_s|)$", r"\1", self.time[0])
+        suffix = re.sub(r".*?(_us|_ms|_ns|_s|)$", r"\1", self.time_column[0])
         column = next((f"{stem}{suffix}" for stem in stems if f"{stem}{suffix}" in row), None)
         if column is None or not row[column]:
             return None
-        return text.seconds(row[column], column, line, self.time[1])
+        return text.parse_seconds(row[column], column, line, self.time_column[1])
 
 
-def parse_tidy(lines: Lines, told: Told) -> Iterator[Reading]:
+def parse_csv(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """One reading per row. Raises InputError naming the line."""
     header = find_header(lines.lines)
     if header is None:
         raise InputError(
-            timeless(lines.lines)
+            missing_time_error(lines.lines)
             or "line 1: no line names columns of sizes and"
             " times, such as `collective,nodes,ppn,size_bytes,median_us`"
         )
-    _require_one_unit(header)
-    if header.time is not None and "size" not in header.own:
+    _check_single_unit(header)
+    if header.time_column is not None and "size" not in header.column_of:
         raise InputError(f"line {header.line}: no column says the size: call it size_bytes")
     rows = 0
     for line, fields in _rows(lines, header):
-        lines.require_end(line)
-        text.require_fields(fields, len(header.names), line)
+        lines.check_complete(line)
+        text.require_fields(fields, len(header.column_names), line)
         rows += 1
-        row = {name: field.strip() for name, field in zip(header.names, fields, strict=True)}
-        yield _reading(lines.source, line, row, header, told)
+        row = {name: field.strip() for name, field in zip(header.column_names, fields, strict=True)}
+        yield _reading(lines.source, line, row, header, metadata)
     if not rows:
         raise InputError(f"line {header.line}: no row follows the header")
 
 
-def _require_one_unit(header: Header) -> None:
-    stem = header.time[0].rpartition("_")[0] if header.time else ""
-    both = [f"{stem}_{unit}" for unit in UNITS if f"{stem}_{unit}" in header.names]
+def _check_single_unit(header: CsvHeader) -> None:
+    stem = header.time_column[0].rpartition("_")[0] if header.time_column else ""
+    both = [
+        f"{stem}_{unit}" for unit in UNITS_PER_SECOND if f"{stem}_{unit}" in header.column_names
+    ]
     if len(both) > 1:
         raise InputError(
             f"line {header.line}: the columns {' and '.join(both)} say the same time"
@@ -130,7 +147,7 @@ def _require_one_unit(header: Header) -> None:
         )
 
 
-def find_header(lines: Sequence[str]) -> Header | None:
+def find_header(lines: Sequence[str]) -> CsvHeader | None:
     """The first line that names a column of times or values, and something else."""
     for line, content in enumerate(lines, 1):
         names = _names(content)
@@ -138,27 +155,30 @@ def find_header(lines: Sequence[str]) -> Header | None:
             continue
         own = {
             word: name
-            for word, known in COLUMNS.items()
+            for word, known in COLUMN_ALIASES.items()
             for name in reversed(known)
             if name in names
         }
         time = _time_column(names)
         if time or {"value", "metric"} <= own.keys():
-            return Header(line, _delimiter(content), names, own, time)
+            return CsvHeader(line, _delimiter(content), names, own, time)
     return None
 
 
-def timeless(lines: Sequence[str]) -> str:
+def missing_time_error(lines: Sequence[str]) -> str:
     """What is to be said of a table whose header has no column of times, or one column twice; "" of
     everything else.
     """
     for line, content in enumerate(lines, 1):
         names = _names(content)
-        known = {word for word, names_of in COLUMNS.items() if {*names} & {*names_of}}
+        known = {word for word, names_of in COLUMN_ALIASES.items() if {*names} & {*names_of}}
         if len(names) > 2 and len(known) > 2 and {"size", "collective", "algorithm"} & known:
             twice = next((name for name, count in Counter(names).items() if count > 1), None)
             if twice is not None:
-                return f"line {line}: two columns are called {quoted(twice)}: leave one of them out"
+                return (
+                    f"line {line}: two columns are called {shortened_repr(twice)}: leave one of"
+                    " them out"
+                )
             return f"line {line}: no column says the time: call it median_us (or _ms, _ns, _s)"
     return ""
 
@@ -178,14 +198,14 @@ def is_pico(names: Sequence[str]) -> bool:
 
 
 def _time_column(names: Sequence[str]) -> tuple[str, float] | None:
-    for stem in STEMS:
-        for unit, per_second in UNITS.items():
+    for stem in TIME_COLUMN_STEMS:
+        for unit, per_second in UNITS_PER_SECOND.items():
             if f"{stem}_{unit}" in names:
                 return f"{stem}_{unit}", per_second
-    return ("median", UNITS["ns"]) if is_pico(names) and "median" in names else None
+    return ("median", UNITS_PER_SECOND["ns"]) if is_pico(names) and "median" in names else None
 
 
-def _rows(lines: Lines, header: Header) -> Iterator[tuple[int, list[str]]]:
+def _rows(lines: TextLines, header: CsvHeader) -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of what is below the header."""
     below = ("" if line.startswith("#") else line for line in lines.lines[header.line :])
     reader = csv.reader(below, delimiter=header.delimiter, strict=True)
@@ -202,77 +222,83 @@ def _rows(lines: Lines, header: Header) -> Iterator[tuple[int, list[str]]]:
             yield header.line + reader.line_num, fields
 
 
-def _reading(source: str, line: int, row: dict[str, str], header: Header, told: Told) -> Reading:
-    own = {word: row[name] for word, name in header.own.items()}
+def _reading(
+    source: str, line: int, row: dict[str, str], header: CsvHeader, metadata: UserMetadata
+) -> BenchmarkResult:
+    own = {word: row[name] for word, name in header.column_of.items()}
     library = _library(header, own)
-    memory = _memory(line, own.get("memory", ""), told, library)
-    if header.time is None:
-        return message_rows.reading(source, line, own, memory, told)
-    shape = _shape(line, own, told, header.own)
-    benchmark = _benchmark(line, own, told, shape)
-    written = own.get("algorithm") or told.algorithm
-    seconds = header.seconds(row, [re.sub(r"_(us|ms|ns|s)$", "", header.time[0])], line)
-    return Reading(
+    memory = _memory(line, own.get("memory", ""), metadata, library)
+    if header.time_column is None:
+        return message_rows.message_result(source, line, own, memory, metadata)
+    shape = _shape(line, own, metadata, header.column_of)
+    benchmark = _benchmark(line, own, metadata, shape)
+    written = own.get("algorithm") or metadata.algorithm
+    seconds = header.seconds(row, [re.sub(r"_(us|ms|ns|s)$", "", header.time_column[0])], line)
+    return BenchmarkResult(
         source,
         line,
         benchmark,
-        text.whole(own["size"], "the size", line),
+        text.parse_int(own["size"], "the size", line),
         () if seconds is None else (seconds,),
-        header.time[0],
+        header.time_column[0],
         header.seconds(row, ["min"], line),
         header.seconds(row, ["max", "p90"], line),
-        shape=shape,
+        rank_counts=shape,
         algorithm=algorithm_name(written),
-        written=written,
-        params=dict(told.params),
+        original_algorithm=written,
+        params=dict(metadata.params),
         memory=memory,
-        iterations=text.whole(own["iterations"], "the iterations", line)
+        iterations=text.parse_int(own["iterations"], "the iterations", line)
         if own.get("iterations")
         else None,
         library=library,
         cluster=own.get("cluster", ""),
         run=_run(own),
-        left_out="no time is told" if seconds is None else "",
+        exclusion_reason="no time is told" if seconds is None else "",
     )
 
 
-def _memory(line: int, said: str, told: Told, library: str) -> str:
+def _memory(line: int, said: str, metadata: UserMetadata, library: str) -> str:
     if not said:
-        return told.memory or (CUDA if library.startswith("nccl") else HOST)
+        return metadata.memory or (CUDA if library.startswith("nccl") else HOST)
     if said.lower() not in _MEMORIES:
-        raise InputError(f"line {line}: the memory cannot be {quoted(said)}: gpu or cpu")
+        raise InputError(f"line {line}: the memory cannot be {shortened_repr(said)}: gpu or cpu")
     return _MEMORIES[said.lower()]
 
 
-def _benchmark(line: int, own: Mapping[str, str], told: Told, shape: Shape) -> Benchmark:
-    name = own.get("collective") or told.collective
+def _benchmark(
+    line: int, row: Mapping[str, str], metadata: UserMetadata, shape: RankCounts
+) -> Benchmark:
+    name = row.get("collective") or metadata.collective
     if not name:
         raise InputError(
             f"line {line}: the file does not say which collective was measured:"
-            f" {told.add('collective')}"
+            f" {metadata.missing_hint('collective')}"
         )
     plain = name.lower().removeprefix("mpi_").removesuffix("_perf")
-    subject = _NAMES.get(plain, plain)
+    subject = _COLLECTIVE_ALIASES.get(plain, plain)
     if subject == "sendrecv" and shape.p == 2:
         return Benchmark(name, EXCHANGE)
     known = subject == ALLTOALL or subject in list(Collective)
     return Benchmark(name, COLLECTIVE, subject) if known else Benchmark(name)
 
 
-def _shape(line: int, own: Mapping[str, str], told: Told, columns: Mapping[str, str]) -> Shape:
+def _shape(
+    line: int, row: Mapping[str, str], metadata: UserMetadata, columns: Mapping[str, str]
+) -> RankCounts:
     p, nodes, ppn = (
-        text.whole(own[name], name, line, 1) if own.get(name) else None
+        text.parse_int(row[name], name, line, 1) if row.get(name) else None
         for name in ("p", "nodes", "ppn")
     )
-    nodes = 2 if "second" in own and nodes is None else nodes
-    return told.shape(line, p, nodes, ppn, columns)
+    nodes = 2 if "second" in row and nodes is None else nodes
+    return metadata.rank_counts(line, p, nodes, ppn, columns)
 
 
-def _library(header: Header, own: Mapping[str, str]) -> str:
-    of_nccl = header.own.get("version") == "nccl_version"
-    return library_name(own.get("library") or ("nccl" if of_nccl else ""), own.get("version", ""))
+def _library(header: CsvHeader, row: Mapping[str, str]) -> str:
+    of_nccl = header.column_of.get("version") == "nccl_version"
+    return library_name(row.get("library") or ("nccl" if of_nccl else ""), row.get("version", ""))
 
 
-def _run(own: Mapping[str, str]) -> str:
+def _run(row: Mapping[str, str]) -> str:
     """Every pair of nodes is a run of its own."""
-    return " ".join(own[word] for word in ("run", "first", "second") if own.get(word))
+    return " ".join(row[word] for word in ("run", "first", "second") if row.get(word))

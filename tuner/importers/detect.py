@@ -6,52 +6,55 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tuner.base.errors import InputError, quoted
-from tuner.base.progress import Counted, quietly
+from tuner.base.errors import InputError, shortened_repr
+from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import Collective
 from tuner.importers import csv_table, imb, nccl_tests, osu, pico
-from tuner.importers.algorithm_names import require_names
+from tuner.importers.algorithm_names import check_algorithm_names
 from tuner.importers.inspector_files import (
-    begin_of,
-    begins_inspector,
-    files_of,
-    is_inspector,
+    find_inspector_files,
+    is_inspector_file,
+    is_inspector_head,
     parse_inspector,
     read_job,
+    text_head,
 )
 from tuner.importers.nccl_json import parse_json
-from tuner.importers.reading import ALLTOALL, Reading, Told
-from tuner.importers.text import Lines, lines_of, read_lines
+from tuner.importers.reading import ALLTOALL, BenchmarkResult, UserMetadata
+from tuner.importers.text import TextLines, read_lines, split_lines
 
 AUTO, INSPECTOR = "auto", "inspector"
-MOST_ROWS = 250_000  # of one file; seconds to read
+MAX_ROWS = 250_000  # of one file; seconds to read
 
-Parse = Callable[[Lines, Told], Iterator[Reading]]
-
-
-def _parse_nccl(lines: Lines, told: Told) -> Iterator[Reading]:
-    return (parse_json if _is_json(lines) else nccl_tests.parse_text)(lines, told)
+ResultParser = Callable[[TextLines, UserMetadata], Iterator[BenchmarkResult]]
 
 
-FORMS: dict[str, Parse] = {
+def _parse_nccl(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
+    return (parse_json if _is_json(lines) else nccl_tests.parse_text)(lines, metadata)
+
+
+RESULT_FORMATS: dict[str, ResultParser] = {
     "osu": osu.parse_osu,
     "imb": imb.parse_imb,
     "nccl-tests": _parse_nccl,
     "pico": pico.parse_pico,
-    "csv": csv_table.parse_tidy,
+    "csv": csv_table.parse_csv,
     INSPECTOR: parse_inspector,
 }
 # A line that only this form has.
-_LINES = {"osu": osu.TITLE, "imb": imb.BEGIN, "nccl-tests": nccl_tests.HEADER}
-_EARLIER = {
+_FORMAT_PATTERNS = {"osu": osu.TITLE, "imb": imb.TITLE, "nccl-tests": nccl_tests.HEADER}
+_TRUNCATED_RUN_PATTERNS = {
     "imb": re.compile(r"#\s*Intel\(R\) MPI Benchmarks"),
-    "nccl-tests": nccl_tests.BEGIN,
+    "nccl-tests": nccl_tests.RUN_START,
 }  # also of a run that was cut off before its first table
 
 
 def read_all(
-    paths: Sequence[Path], form: str = AUTO, told: Told | None = None, progress: Counted = quietly
-) -> tuple[list[Reading], list[str]]:
+    paths: Sequence[Path],
+    format_name: str = AUTO,
+    metadata: UserMetadata | None = None,
+    progress: ProgressCallback = no_progress,
+) -> tuple[list[BenchmarkResult], list[str]]:
     """Return all readings of files and folders, and sentences on what the files lack.
 
     paths       a folder stands for the files of NCCL's Inspector in it
@@ -62,75 +65,91 @@ def read_all(
     """
     job, others = list[Path](), list[Path]()
     for path in paths:
-        if form in (AUTO, INSPECTOR) and path.is_dir():
-            job += files_of(path)
+        if format_name in (AUTO, INSPECTOR) and path.is_dir():
+            job += find_inspector_files(path)
         else:
-            known = form == INSPECTOR and path.is_file()
-            (job if known or (form == AUTO and is_inspector(path)) else others).append(path)
-    readings = [reading for path in others for reading in _parsed(read_lines(path), form, told)]
+            known = format_name == INSPECTOR and path.is_file()
+            (job if known or (format_name == AUTO and is_inspector_file(path)) else others).append(
+                path
+            )
+    readings = [
+        reading
+        for path in others
+        for reading in _parse_lines(read_lines(path), format_name, metadata)
+    ]
     if not job:
         return readings, []
-    found, notes = read_job(job, told or Told(), progress)
+    found, notes = read_job(job, metadata or UserMetadata(), progress)
     return [*readings, *found], notes
 
 
-def read_results(path: Path, form: str = AUTO, told: Told | None = None) -> list[Reading]:
+def read_results(
+    path: Path, format_name: str = AUTO, metadata: UserMetadata | None = None
+) -> list[BenchmarkResult]:
     """Return all readings of a file, in its order, or of a folder. Raises as `read_all` does."""
-    return read_all([path], form, told)[0]
+    return read_all([path], format_name, metadata)[0]
 
 
 def parse_results(
-    content: str, form: str = AUTO, told: Told | None = None, source: str = "results"
-) -> list[Reading]:
+    content: str,
+    format_name: str = AUTO,
+    metadata: UserMetadata | None = None,
+    source: str = "results",
+) -> list[BenchmarkResult]:
     """As `read_results`, of a text that errors call `source`."""
-    return _parsed(lines_of(content, source), form, told)
+    return _parse_lines(split_lines(content, source), format_name, metadata)
 
 
-def _parsed(lines: Lines, form: str, told: Told | None) -> list[Reading]:
-    told = told or Told()
-    if told.collective and told.collective not in (*Collective, ALLTOALL):
+def _parse_lines(
+    lines: TextLines, format_name: str, metadata: UserMetadata | None
+) -> list[BenchmarkResult]:
+    metadata = metadata or UserMetadata()
+    if metadata.collective and metadata.collective not in (*Collective, ALLTOALL):
         raise InputError(
-            f"there is no collective {quoted(told.collective)}; known:"
+            f"there is no collective {shortened_repr(metadata.collective)}; known:"
             f" {', '.join((*Collective, ALLTOALL))}"
         )
-    if form != AUTO and form not in FORMS:
+    if format_name != AUTO and format_name not in RESULT_FORMATS:
         raise InputError(
-            f"there is no form {quoted(form)} of results; known: {AUTO}, {', '.join(FORMS)}"
+            f"there is no form {shortened_repr(format_name)} of results; known: {AUTO},"
+            f" {', '.join(RESULT_FORMATS)}"
         )
-    readings: list[Reading] = []
+    readings: list[BenchmarkResult] = []
     try:
-        for reading in FORMS[_recognised(lines) if form == AUTO else form](lines, told):
-            if len(readings) == MOST_ROWS:
-                raise InputError(f"line {reading.line}: more than {MOST_ROWS} rows: split it")
+        for reading in RESULT_FORMATS[
+            _detect_format(lines) if format_name == AUTO else format_name
+        ](lines, metadata):
+            if len(readings) == MAX_ROWS:
+                raise InputError(f"line {reading.line}: more than {MAX_ROWS} rows: split it")
             readings.append(reading)
     except InputError as reason:
         raise InputError(f"{lines.source}: {reason}") from None
-    require_names(readings)
+    check_algorithm_names(readings)
     return readings
 
 
-def _is_json(lines: Lines) -> bool:
+def _is_json(lines: TextLines) -> bool:
     return next((line for line in lines.lines if line.strip()), "").lstrip().startswith("{")
 
 
-def _recognised(lines: Lines) -> str:
+def _detect_format(lines: TextLines) -> str:
     """Raises InputError for what is in none of the forms."""
     if not any(line.strip() for line in lines.lines):
         raise InputError("line 1: the file is empty: measure again")
-    if begins_inspector(begin_of(lines)):
+    if is_inspector_head(text_head(lines)):
         return INSPECTOR
     if _is_json(lines):
         return "nccl-tests"
-    for patterns in (_LINES, _EARLIER):
+    for patterns in (_FORMAT_PATTERNS, _TRUNCATED_RUN_PATTERNS):
         for name, pattern in patterns.items():
             if any(pattern.match(line) for line in lines.lines):
                 return name
-    if pico.first_line(lines) is not None:
+    if pico.header_line_number(lines) is not None:
         return "pico"
     header = csv_table.find_header(lines.lines)
     if header is None:
         raise InputError(
-            csv_table.timeless(lines.lines)
-            or f"line 1: results in none of the known forms: {', '.join(FORMS)}"
+            csv_table.missing_time_error(lines.lines)
+            or f"line 1: results in none of the known forms: {', '.join(RESULT_FORMATS)}"
         )
-    return "pico" if csv_table.is_pico(header.names) else "csv"
+    return "pico" if csv_table.is_pico(header.column_names) else "csv"

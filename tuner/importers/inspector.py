@@ -23,36 +23,45 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import plural
-from tuner.core.measurement import LONGEST
-from tuner.importers.reading import MOST_RANKS
-from tuner.importers.streaming import Line
-from tuner.importers.text import LARGEST
-from tuner.mpi_libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
+from tuner.core.measurement import MAX_SAMPLE_S
+from tuner.importers.reading import RANK_LIMIT
+from tuner.importers.streaming import RawLine
+from tuner.importers.text import INT64_LIMIT
+from tuner.mpi_libraries.nccl.logged import (
+    COLLECTIVES,
+    UNKNOWN_ALGORITHM,
+    algo_proto_name,
+    buffer_bytes,
+)
 
 FIRST_LINE = re.compile(rb'\s*\{\s*"(?:header|coll_perf|p2p_perf|proxy_trace)"\s*:')
-MAJOR = 4  # of the versions that are read
-NEWEST = (4, 4)  # version whose lines are known
-BATCHED = (4, 3)  # first version whose lines rely on the line that begins their batch
+FORMAT_MAJOR = 4  # of the versions that are read
+NEWEST_KNOWN_VERSION = (4, 4)  # version whose lines are known
+FIRST_BATCHED_VERSION = (4, 3)  # first version whose lines rely on the line that begins their batch
 _VERSION = re.compile(r"v([0-9]{1,3})\.([0-9]{1,3})")
-_COUNTED = {"coll_perf": "coll_records", "p2p_perf": "p2p_records", "proxy_trace": "proxy_records"}
-_CPU = "timed by the CPU"
-_MOST_KNOWN = 10_000  # communicators that records share
-_LONGEST_ID = 200  # characters
+_RECORD_COUNTERS = {
+    "coll_perf": "coll_records",
+    "p2p_perf": "p2p_records",
+    "proxy_trace": "proxy_records",
+}
+_CPU_TIMED = "timed by the CPU"
+_MAX_COMMUNICATORS = 10_000  # communicators that records share
+_MAX_ID_CHARACTERS = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
     """The ranks that a collective ran on."""
 
-    identity: str
+    comm_id: str
     p: int
     nodes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class InspectorRecord:
     """One collective as one rank saw it.
 
     line        in its file
@@ -68,11 +77,11 @@ class Record:
     communicator: Communicator
     rank: int
     function: str
-    sequence: int
+    sequence_number: int
     nbytes: int | None
     seconds: float
     algorithm: str = ""
-    left_out: str = ""
+    exclusion_reason: str = ""
 
 
 @dataclass
@@ -94,13 +103,13 @@ class InspectorFile:
     newer       version of its format, such as `v4.7`, if later than any known; "" otherwise
     """
 
-    lost: int = 0
-    cut: str = ""
-    newer: str = ""
+    dropped_collectives: int = 0
+    truncation_reason: str = ""
+    unknown_version: str = ""
     _batch: _Batch | None = field(default=None, repr=False)
-    _known: dict[tuple[Any, ...], Communicator] = field(default_factory=dict, repr=False)
+    _communicators: dict[tuple[Any, ...], Communicator] = field(default_factory=dict, repr=False)
 
-    def records(self, lines: Iterable[Line]) -> Iterator[Record]:
+    def records(self, lines: Iterable[RawLine]) -> Iterator[InspectorRecord]:
         """Yield each collective. Raises InputError naming the line for what is damaged."""
         for line in lines:
             if not line.content.strip():
@@ -108,17 +117,17 @@ class InspectorFile:
             try:
                 content = _object(line)
             except InputError:
-                if line.ended:
+                if line.is_complete:
                     raise
-                self.cut = f"its last line ({line.number}) is cut off"
+                self.truncation_reason = f"its last line ({line.number}) is cut off"
                 return
             record = self._record(line.number, content)
             if record is not None:
                 yield record
-        self.cut = self._missing()
+        self.truncation_reason = self._missing()
 
-    def _record(self, number: int, content: Mapping[str, Any]) -> Record | None:
-        kind = next((name for name in _COUNTED if name in content), "")
+    def _record(self, number: int, content: Mapping[str, Any]) -> InspectorRecord | None:
+        kind = next((name for name in _RECORD_COUNTERS if name in content), "")
         if "dump_stats" in content:
             self._begin(number, content)
             return None
@@ -126,21 +135,24 @@ class InspectorFile:
         if kind != "coll_perf":
             return None
         call = _mapping(content, kind, number)
-        communicator, rank = self._place(number, header)
+        communicator, rank = self._communicator_and_rank(number, header)
         return _collective(number, communicator, rank, call)
 
     def _begin(self, number: int, content: Mapping[str, Any]) -> None:
         """Note the batch that begins here."""
         self._require_complete(number)
         stats = _mapping(content, "dump_stats", number)
-        counts = {kind: _whole(stats.get(name, 0), name, number) for kind, name in _COUNTED.items()}
-        self.lost += _whole(
+        counts = {
+            kind: _whole(stats.get(name, 0), name, number)
+            for kind, name in _RECORD_COUNTERS.items()
+        }
+        self.dropped_collectives += _whole(
             stats.get("coll_dropped_since_last_dump", 0), "coll_dropped_since_last_dump", number
         )
         self._batch = _Batch(
             number,
             _mapping(content, "header", number),
-            self._version(number, content) >= BATCHED,
+            self._version(number, content) >= FIRST_BATCHED_VERSION,
             Counter(counts),
         )
 
@@ -148,7 +160,7 @@ class InspectorFile:
         """Return the header of a line: its own, or that of its batch."""
         if not kind:
             raise InputError(
-                f"line {number}: none of {', '.join(_COUNTED)} and dump_stats is in"
+                f"line {number}: none of {', '.join(_RECORD_COUNTERS)} and dump_stats is in"
                 " it: it is damaged, or no line of NCCL's Inspector"
             )
         batch = self._batch
@@ -169,28 +181,34 @@ class InspectorFile:
         """Return (4, 3) of `v4.3`. Raises InputError for another major version."""
         written = _mapping(content, "metadata", number).get("inspector_output_format_version")
         found = _VERSION.fullmatch(written) if type(written) is str else None
-        if found is None or int(found[1]) != MAJOR:
+        if found is None or int(found[1]) != FORMAT_MAJOR:
             raise InputError(
-                f"line {number}: format {quoted(written)} of NCCL's Inspector, of"
-                f" which versions v{MAJOR}.x are read"
+                f"line {number}: format {shortened_repr(written)} of NCCL's Inspector, of"
+                f" which versions v{FORMAT_MAJOR}.x are read"
             )
         version = int(found[1]), int(found[2])
-        if version > NEWEST:
-            self.newer = found[0]
+        if version > NEWEST_KNOWN_VERSION:
+            self.unknown_version = found[0]
         return version
 
-    def _place(self, number: int, header: Mapping[str, Any]) -> tuple[Communicator, int]:
-        p = _whole(header.get("n_ranks"), "n_ranks", number, 1, MOST_RANKS)
-        nodes = _whole(header.get("nnodes"), "nnodes", number, 1, MOST_RANKS)
+    def _communicator_and_rank(
+        self, number: int, header: Mapping[str, Any]
+    ) -> tuple[Communicator, int]:
+        p = _whole(header.get("n_ranks"), "n_ranks", number, 1, RANK_LIMIT)
+        nodes = _whole(header.get("nnodes"), "nnodes", number, 1, RANK_LIMIT)
         rank = _whole(header.get("rank"), "rank", number, 0, p)
         identity = header.get("id")
-        if type(identity) is not str or not 0 < len(identity) <= _LONGEST_ID:
-            raise InputError(f"line {number}: the communicator's id cannot be {quoted(identity)}")
+        if type(identity) is not str or not 0 < len(identity) <= _MAX_ID_CHARACTERS:
+            raise InputError(
+                f"line {number}: the communicator's id cannot be {shortened_repr(identity)}"
+            )
         if nodes > p:
             raise InputError(f"line {number}: {p} ranks cannot be on {nodes} nodes")
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        known = self._known.setdefault((identity, p, nodes), Communicator(identity, p, nodes))
+        if len(self._communicators) >= _MAX_COMMUNICATORS:
+            self._communicators.clear()
+        known = self._communicators.setdefault(
+            (identity, p, nodes), Communicator(identity, p, nodes)
+        )
         return known, rank
 
     def _require_complete(self, number: int) -> None:
@@ -212,7 +230,7 @@ class InspectorFile:
         )
 
 
-def _object(line: Line) -> dict[str, Any]:
+def _object(line: RawLine) -> dict[str, Any]:
     try:
         content = json.loads(line.content, parse_constant=_no_constant)
     except json.JSONDecodeError as reason:
@@ -232,59 +250,59 @@ def _no_constant(name: str) -> NoReturn:
 
 def _collective(
     number: int, communicator: Communicator, rank: int, call: Mapping[str, Any]
-) -> Record:
+) -> InspectorRecord:
     function = call.get("coll")
     if type(function) is not str or not function.isprintable() or not 0 < len(function) <= 40:
-        raise InputError(f"line {number}: coll cannot be {quoted(function)}")
+        raise InputError(f"line {number}: coll cannot be {shortened_repr(function)}")
     per_rank = _whole(call.get("coll_msg_size_bytes"), "coll_msg_size_bytes", number, 0, 2**64)
     known = COLLECTIVES.get(function)
-    nbytes = per_rank if known is None else whole_bytes(known, per_rank, communicator.p)
-    return Record(
+    nbytes = per_rank if known is None else buffer_bytes(known, per_rank, communicator.p)
+    return InspectorRecord(
         number,
         communicator,
         rank,
         function,
         _whole(call.get("coll_sn"), "coll_sn", number),
-        nbytes if per_rank < LARGEST else None,
+        nbytes if per_rank < INT64_LIMIT else None,
         _seconds(call.get("coll_exec_time_us"), number),
         _algorithm(number, call),
-        _reason(communicator, per_rank, call),
+        _exclusion_reason(communicator, per_rank, call),
     )
 
 
-def _reason(communicator: Communicator, per_rank: int, call: Mapping[str, Any]) -> str:
+def _exclusion_reason(communicator: Communicator, per_rank: int, call: Mapping[str, Any]) -> str:
     """Return why a collective is no measurement; "" where it is one."""
     source = call.get("coll_timing_source", "kernel_gpu")
     if communicator.p == 1:
         return "on one rank"
-    if per_rank >= LARGEST:
+    if per_rank >= INT64_LIMIT:
         return "of a type that the plugin did not know, which leaves the size open"
-    return "" if source == "kernel_gpu" else _CPU
+    return "" if source == "kernel_gpu" else _CPU_TIMED
 
 
 def _algorithm(number: int, call: Mapping[str, Any]) -> str:
-    words = [call.get(name, UNKNOWN) for name in ("coll_algo", "coll_proto")]
+    words = [call.get(name, UNKNOWN_ALGORITHM) for name in ("coll_algo", "coll_proto")]
     for word in words:
         if type(word) is not str or not re.fullmatch(r"[A-Za-z0-9_]{1,40}", word):
-            raise InputError(f"line {number}: no algorithm or protocol is {quoted(word)}")
-    return "" if UNKNOWN in words else algorithm_of(*words)
+            raise InputError(f"line {number}: no algorithm or protocol is {shortened_repr(word)}")
+    return "" if UNKNOWN_ALGORITHM in words else algo_proto_name(*words)
 
 
 def _mapping(content: Mapping[str, Any], name: str, number: int) -> Mapping[str, Any]:
     value = content.get(name)
     if not isinstance(value, dict):
-        raise InputError(f"line {number}: {name} cannot be {quoted(value)}")
+        raise InputError(f"line {number}: {name} cannot be {shortened_repr(value)}")
     return value
 
 
-def _whole(value: Any, name: str, number: int, least: int = 0, end: int = LARGEST) -> int:
-    """Return a whole number from `least` to below `end`."""
-    if type(value) is not int or not least <= value < end:
-        raise InputError(f"line {number}: {name} cannot be {quoted(value)}")
+def _whole(value: Any, name: str, number: int, minimum: int = 0, end: int = INT64_LIMIT) -> int:
+    """Return a whole number from `min_ranks` to below `end`."""
+    if type(value) is not int or not minimum <= value < end:
+        raise InputError(f"line {number}: {name} cannot be {shortened_repr(value)}")
     return value
 
 
 def _seconds(value: Any, number: int) -> float:
-    if type(value) not in (int, float) or not 0 <= value <= 1e6 * LONGEST or math.isnan(value):
-        raise InputError(f"line {number}: coll_exec_time_us cannot be {quoted(value)}")
+    if type(value) not in (int, float) or not 0 <= value <= 1e6 * MAX_SAMPLE_S or math.isnan(value):
+        raise InputError(f"line {number}: coll_exec_time_us cannot be {shortened_repr(value)}")
     return float(value / 1e6)

@@ -19,23 +19,23 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.base.errors import InputError
-from tuner.importers.inspector import Communicator, Record
-from tuner.importers.reading import COLLECTIVE, Benchmark, Reading, Shape, Told
+from tuner.importers.inspector import Communicator, InspectorRecord
+from tuner.importers.reading import COLLECTIVE, Benchmark, BenchmarkResult, RankCounts, UserMetadata
 from tuner.mpi_libraries.nccl.logged import COLLECTIVES
 from tuner.topology import CUDA
 
-MOST_RECORDS = 100_000_000  # of 20 bytes, which are copied while they are merged
-MOST_GROUPS = 100_000  # different calls of a job on its communicators
-MOST_SAMPLES = 1000  # that are kept of a call, evenly spread over those that were made
+MAX_RECORDS = 100_000_000  # of 20 bytes, which are copied while they are merged
+MAX_GROUPS = 100_000  # different calls of a job on its communicators
+MAX_SAMPLES_PER_CALL = 1000  # that are kept of a call, evenly spread over those that were made
 Floats = npt.NDArray[np.float64]
-_Call = tuple[str, str, Shape, int | None, str, str]  # run, function, shape, ..., left_out
+_Call = tuple[str, str, RankCounts, int | None, str, str]  # run, function, shape, ..., left_out
 
 
 @dataclass
-class _Times:
+class _RankTimes:
     """What the ranks of one communicator recorded of equal calls, a row each."""
 
-    first: Record
+    first: InspectorRecord
     source: str
     sequences: array[int] = field(default_factory=lambda: array("Q"))
     ranks: array[int] = field(default_factory=lambda: array("I"))
@@ -49,19 +49,19 @@ class InspectorCalls:
     """
 
     def __init__(self) -> None:
-        self.partial = 0
-        self._times: dict[_Call, dict[Communicator, _Times]] = {}
+        self.partial_calls = 0
+        self._times: dict[_Call, dict[Communicator, _RankTimes]] = {}
         self._groups = self._records = 0
 
-    def add(self, record: Record, source: str, run: str) -> None:
+    def add(self, record: InspectorRecord, source: str, run: str) -> None:
         """Take in a record of a file. Raises InputError for more calls than can be held.
 
         run     names the job; calls of several jobs are not merged
         """
         self._records += 1
-        if self._records > MOST_RECORDS:
+        if self._records > MAX_RECORDS:
             raise InputError(
-                f"{source}: line {record.line}: more than {MOST_RECORDS} records: give fewer files"
+                f"{source}: line {record.line}: more than {MAX_RECORDS} records: give fewer files"
                 " at a time"
             )
         communicator = record.communicator
@@ -70,22 +70,22 @@ class InspectorCalls:
         call = (
             run,
             record.function,
-            Shape(communicator.p, communicator.nodes, ppn),
+            RankCounts(communicator.p, communicator.nodes, ppn),
             record.nbytes,
             record.algorithm,
-            record.left_out,
+            record.exclusion_reason,
         )
         group = self._times.setdefault(call, {})
         times = group.get(communicator)
         if times is None:
             self._groups += 1
-            if self._groups > MOST_GROUPS:
+            if self._groups > MAX_GROUPS:
                 raise InputError(
-                    f"{source}: line {record.line}: more than {MOST_GROUPS} different calls: give"
+                    f"{source}: line {record.line}: more than {MAX_GROUPS} different calls: give"
                     " fewer files at a time"
                 )
-            times = group[communicator] = _Times(record, source)
-        times.sequences.append(record.sequence)
+            times = group[communicator] = _RankTimes(record, source)
+        times.sequences.append(record.sequence_number)
         times.ranks.append(record.rank)
         times.seconds.append(record.seconds)
 
@@ -93,50 +93,52 @@ class InspectorCalls:
         """Whether there is any."""
         return bool(self._times)
 
-    def readings(self, told: Told) -> Iterator[Reading]:
+    def results(self, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
         """Yield one reading per call and algorithm of a job."""
         for call, group in self._times.items():
-            yield self._reading(call, list(group.values()), told)
+            yield self._reading(call, list(group.values()), metadata)
 
-    def _reading(self, call: _Call, group: list[_Times], told: Told) -> Reading:
+    def _reading(
+        self, call: _Call, group: list[_RankTimes], metadata: UserMetadata
+    ) -> BenchmarkResult:
         run, function, shape, nbytes, algorithm, left_out = call
         first = group[0]
         samples = [] if left_out else self._samples(function, shape.p, group)
         reason = "" if samples else "no time is told"
-        return Reading(
+        return BenchmarkResult(
             first.source,
             first.first.line,
             Benchmark(function, COLLECTIVE, COLLECTIVES[function])
             if function in COLLECTIVES
             else Benchmark(function),
             nbytes,
-            tuple(_spread(samples)),
+            tuple(_thin_evenly(samples)),
             "each call",
-            shape=shape,
-            algorithm=told.algorithm or algorithm or "default",
-            params=dict(told.params),
-            memory=told.memory or CUDA,
+            rank_counts=shape,
+            algorithm=metadata.algorithm or algorithm or "default",
+            params=dict(metadata.params),
+            memory=metadata.memory or CUDA,
             iterations=len(samples) or None,
             run=run,
-            left_out=left_out or reason,
+            exclusion_reason=left_out or reason,
         )
 
-    def _samples(self, function: str, p: int, group: list[_Times]) -> list[float]:
+    def _samples(self, function: str, p: int, group: list[_RankTimes]) -> list[float]:
         """Return seconds of the calls in the order in which they were made, on each communicator.
 
         Those that all ranks recorded, or, where there are none, all.
         """
         collective = COLLECTIVES.get(function)
-        longest = collective is not None and collective.rooted
-        merged = [_merged(times, p, longest) for times in group]
+        longest = collective is not None and collective.is_rooted
+        merged = [_merge_ranks(times, p, longest) for times in group]
         complete = [seconds[recorded == p] for seconds, recorded in merged]
         if any(len(seconds) for seconds in complete):
             return [float(second) for part in complete for second in part]
-        self.partial += sum(len(seconds) for seconds, _ in merged)
+        self.partial_calls += sum(len(seconds) for seconds, _ in merged)
         return [float(second) for seconds, _ in merged for second in seconds]
 
 
-def _merged(times: _Times, p: int, longest: bool) -> tuple[Floats, npt.NDArray[np.int64]]:
+def _merge_ranks(times: _RankTimes, p: int, longest: bool) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Return the time of each call, in the order of their numbers, and how many ranks recorded it.
 
     A record that occurs twice, as in a file and its copy, counts once; one without a time does not.
@@ -157,8 +159,8 @@ def _merged(times: _Times, p: int, longest: bool) -> tuple[Floats, npt.NDArray[n
     return reduce.reduceat(seconds, begins), recorded
 
 
-def _spread(samples: Sequence[float]) -> Sequence[float]:
-    """Return at most `MOST_SAMPLES` of them, evenly spread."""
-    if len(samples) <= MOST_SAMPLES:
+def _thin_evenly(samples: Sequence[float]) -> Sequence[float]:
+    """Return at most `MAX_SAMPLES_PER_CALL` of them, evenly spread."""
+    if len(samples) <= MAX_SAMPLES_PER_CALL:
         return samples
-    return [samples[i * len(samples) // MOST_SAMPLES] for i in range(MOST_SAMPLES)]
+    return [samples[i * len(samples) // MAX_SAMPLES_PER_CALL] for i in range(MAX_SAMPLES_PER_CALL)]

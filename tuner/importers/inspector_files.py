@@ -6,60 +6,60 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tuner.base.errors import InputError
-from tuner.base.progress import Counted, quietly
+from tuner.base.progress import ProgressCallback, no_progress
 from tuner.base.units import plural
 from tuner.importers import inspector, inspector_metrics
-from tuner.importers.inspector import NEWEST, InspectorFile, Record
+from tuner.importers.inspector import NEWEST_KNOWN_VERSION, InspectorFile, InspectorRecord
 from tuner.importers.inspector_calls import InspectorCalls
 from tuner.importers.inspector_metrics import MetricsFile
-from tuner.importers.reading import Reading, Told
-from tuner.importers.streaming import BEGIN, Line, beginning, streamed_files
-from tuner.importers.text import Lines
+from tuner.importers.reading import BenchmarkResult, UserMetadata
+from tuner.importers.streaming import HEAD_BYTES, RawLine, iter_files, read_head
+from tuner.importers.text import TextLines
 
-_FIRST = 100  # lines of a text that tell whose it is
-_NOTHING = "line 1: there is no collective in it"
+_HEAD_LINES = 100  # lines of a text that tell whose it is
+_NO_COLLECTIVE = "line 1: there is no collective in it"
 
 
-def parse_inspector(lines: Lines, told: Told) -> Iterator[Reading]:
+def parse_inspector(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """Yield a reading per call of one file. Raises InputError naming the line."""
     calls = InspectorCalls()
-    reader = reader_of(begin_of(lines))
+    reader = select_reader(text_head(lines))
     last = len(lines.lines)
     own = (
-        Line(i, words.encode("utf-8", "replace"), not lines.cut or i < last)
+        RawLine(i, words.encode("utf-8", "replace"), not lines.truncated or i < last)
         for i, words in lines.numbered()
     )
     for record in reader.records(own):
         calls.add(record, lines.source, "")
     if not calls:
-        raise InputError(_NOTHING)
-    _require_untold(told)
-    yield from calls.readings(told)
+        raise InputError(_NO_COLLECTIVE)
+    _check_no_overrides(metadata)
+    yield from calls.results(metadata)
 
 
-def is_inspector(path: Path) -> bool:
+def is_inspector_file(path: Path) -> bool:
     """Return whether a file begins as one of the plugin's; False for what cannot be read."""
     try:
-        return path.is_file() and begins_inspector(beginning(path))
+        return path.is_file() and is_inspector_head(read_head(path))
     except InputError:
         return False
 
 
-def begin_of(lines: Lines) -> bytes:
+def text_head(lines: TextLines) -> bytes:
     """Return the first bytes of a text."""
-    begin = "\n".join(line[:BEGIN] for line in lines.lines[:_FIRST])
-    return begin[:BEGIN].encode("utf-8", "replace").lstrip()
+    begin = "\n".join(line[:HEAD_BYTES] for line in lines.lines[:_HEAD_LINES])
+    return begin[:HEAD_BYTES].encode("utf-8", "replace").lstrip()
 
 
-def begins_inspector(begin: bytes) -> bool:
+def is_inspector_head(head: bytes) -> bool:
     """Return whether these are the first bytes of a file of the plugin's."""
-    return bool(inspector.FIRST_LINE.match(begin)) or _is_metrics(begin)
+    return bool(inspector.FIRST_LINE.match(head)) or _is_metrics(head)
 
 
-def files_of(folder: Path) -> list[Path]:
+def find_inspector_files(folder: Path) -> list[Path]:
     """Return the plugin's files in a folder, by name. Raises InputError where there are none."""
     try:
-        found = [path for path in sorted(folder.iterdir()) if is_inspector(path)]
+        found = [path for path in sorted(folder.iterdir()) if is_inspector_file(path)]
     except OSError as reason:
         raise InputError(f"{folder}: cannot be read: {reason.strerror}") from None
     if not found:
@@ -70,8 +70,8 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def read_job(
-    paths: Sequence[Path], told: Told, progress: Counted = quietly
-) -> tuple[list[Reading], list[str]]:
+    paths: Sequence[Path], metadata: UserMetadata, progress: ProgressCallback = no_progress
+) -> tuple[list[BenchmarkResult], list[str]]:
     """Return the calls that files of the plugin tell of, and sentences on what these files lack.
 
     paths       files of one folder are of one job: what its ranks recorded of a call is merged
@@ -81,29 +81,29 @@ def read_job(
     """
     calls = InspectorCalls()
     cut, lost, newer = list[str](), 0, ""
-    for record, reader, path in records_of(paths, progress):
+    for record, reader, path in iter_records(paths, progress):
         if record is not None:
             calls.add(record, str(path), str(path.parent))
             continue
-        lost += reader.lost
-        cut += [f"{path}: {reader.cut}"] if reader.cut else []
-        newer = reader.newer or newer
+        lost += reader.dropped_collectives
+        cut += [f"{path}: {reader.truncation_reason}"] if reader.truncation_reason else []
+        newer = reader.unknown_version or newer
     if not calls:
-        raise InputError(f"{paths[0]}: {_NOTHING}")
-    _require_untold(told)
-    readings = list(calls.readings(told))
+        raise InputError(f"{paths[0]}: {_NO_COLLECTIVE}")
+    _check_no_overrides(metadata)
+    readings = list(calls.results(metadata))
     return readings, [*_incomplete(cut, lost), *_later(newer), *_partial(calls)]
 
 
-def records_of(
-    paths: Sequence[Path], progress: Counted = quietly
-) -> Iterator[tuple[Record | None, InspectorFile | MetricsFile, Path]]:
+def iter_records(
+    paths: Sequence[Path], progress: ProgressCallback = no_progress
+) -> Iterator[tuple[InspectorRecord | None, InspectorFile | MetricsFile, Path]]:
     """Yield each collective with its file, and None at the end of a file.
 
     A file that is named twice is read once. Raises InputError that names file and line.
     """
-    for path, begin, lines in streamed_files(paths, progress):
-        reader = reader_of(begin)
+    for path, begin, lines in iter_files(paths, progress):
+        reader = select_reader(begin)
         try:
             for record in reader.records(lines):
                 yield record, reader, path
@@ -112,18 +112,18 @@ def records_of(
         yield None, reader, path
 
 
-def reader_of(begin: bytes) -> InspectorFile | MetricsFile:
+def select_reader(head: bytes) -> InspectorFile | MetricsFile:
     """Return what reads a file of the plugin's that begins so."""
-    return MetricsFile() if _is_metrics(begin) else InspectorFile()
+    return MetricsFile() if _is_metrics(head) else InspectorFile()
 
 
 def _is_metrics(begin: bytes) -> bool:
-    return bool(inspector_metrics.ANY_LINE.search(begin))
+    return bool(inspector_metrics.METRIC_LINE.search(begin))
 
 
-def _require_untold(told: Told) -> None:
+def _check_no_overrides(metadata: UserMetadata) -> None:
     """Refuse options that would contradict what the files say of every call; raise InputError."""
-    said = [f"--{name}" for name in ("p", "nodes", "ppn", "collective") if getattr(told, name)]
+    said = [f"--{name}" for name in ("p", "nodes", "ppn", "collective") if getattr(metadata, name)]
     if said:
         raise InputError(
             f"files of NCCL's Inspector say what ran on which ranks: leave {', '.join(said)} out"
@@ -143,7 +143,7 @@ def _incomplete(cut: Sequence[str], lost: int) -> Iterable[str]:
 
 def _later(newer: str) -> Iterable[str]:
     if newer:
-        known = f"v{NEWEST[0]}.{NEWEST[1]}"
+        known = f"v{NEWEST_KNOWN_VERSION[0]}.{NEWEST_KNOWN_VERSION[1]}"
         yield (
             f"format {newer} of NCCL's Inspector is later than {known}, the last one known here:"
             " compare some times with the files before you rely on them"
@@ -151,8 +151,9 @@ def _later(newer: str) -> Iterable[str]:
 
 
 def _partial(calls: InspectorCalls) -> Iterable[str]:
-    if calls.partial:
+    if calls.partial_calls:
         yield (
-            f"{plural(calls.partial, 'call')} recorded by some of the ranks alone: these times"
+            f"{plural(calls.partial_calls, 'call')} recorded by some of the ranks alone:"
+            " these times"
             " may include waiting for ranks that arrived later; give the files of all processes"
         )

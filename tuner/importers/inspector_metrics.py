@@ -14,19 +14,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.importers import text
-from tuner.importers.inspector import Communicator, Record
-from tuner.importers.reading import MOST_RANKS
-from tuner.importers.streaming import Line
-from tuner.mpi_libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
+from tuner.importers.inspector import Communicator, InspectorRecord
+from tuner.importers.reading import RANK_LIMIT
+from tuner.importers.streaming import RawLine
+from tuner.mpi_libraries.nccl.logged import (
+    COLLECTIVES,
+    UNKNOWN_ALGORITHM,
+    algo_proto_name,
+    buffer_bytes,
+)
 
-TIME = "nccl_collective_exec_time_microseconds"
-ANY_LINE = re.compile(
+TIME_METRIC = "nccl_collective_exec_time_microseconds"
+METRIC_LINE = re.compile(
     rb"nccl_(?:algorithm_bandwidth_gbs|bus_bandwidth_gbs|collective_exec_time_microseconds"
     rb"|p2p_bus_bandwidth_gbs|p2p_exec_time_microseconds|collectives_total)\{"
 )
-RANGE = "its sizes are told as ranges: let the plugin write JSON (NCCL_INSPECTOR_PROM_DUMP=0)"
+SIZE_RANGE_REASON = (
+    "its sizes are told as ranges: let the plugin write JSON (NCCL_INSPECTOR_PROM_DUMP=0)"
+)
 _METRIC = re.compile(r"([a-z0-9_]{1,80})\{([^}]{0,4000})\} (\S{1,40})\s*")
 _LABELS = re.compile(r'(?:[A-Za-z_]\w*="(?:[^"\\]|\\.)*"(?:,|$))*')
 _LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
@@ -44,38 +51,40 @@ class MetricsFile:
     newer       "": metrics do not say the version of their format
     """
 
-    lost: int = 0
-    cut: str = ""
-    newer: str = ""
+    dropped_collectives: int = 0
+    truncation_reason: str = ""
+    unknown_version: str = ""
 
-    def records(self, lines: Iterable[Line]) -> Iterator[Record]:
+    def records(self, lines: Iterable[RawLine]) -> Iterator[InspectorRecord]:
         """Yield each collective. Raises InputError naming the line for what is damaged."""
         for line in lines:
             words = line.content.decode("utf-8", "replace")
-            if not words.startswith(TIME):
+            if not words.startswith(TIME_METRIC):
                 continue
             found = _METRIC.fullmatch(words.rstrip("\r\n"))
             if found is not None and _LABELS.fullmatch(found[2]):
                 yield _record(line.number, dict(_LABEL.findall(found[2])), found[3])
-            elif line.ended:
+            elif line.is_complete:
                 raise InputError(
                     f"line {line.number}: damaged: no metric with its labels and value"
-                    f" is {quoted(words.strip())}"
+                    f" is {shortened_repr(words.strip())}"
                 )
             else:
-                self.cut = f"its last line ({line.number}) is cut off"
+                self.truncation_reason = f"its last line ({line.number}) is cut off"
 
 
-def _record(number: int, labels: Mapping[str, str], value: str) -> Record:
+def _record(number: int, labels: Mapping[str, str], value: str) -> InspectorRecord:
     p = _label(number, labels, 1, "nranks", "n_ranks")
     nodes = _label(number, labels, 1, "n_nodes", "nnodes")
     function = labels.get("collective", "")
     if not function.isprintable() or not 0 < len(function) <= 40 or nodes > p:
-        raise InputError(f"line {number}: no {quoted(function)} is on {p} ranks of {nodes} nodes")
+        raise InputError(
+            f"line {number}: no {shortened_repr(function)} is on {p} ranks of {nodes} nodes"
+        )
     size = labels.get("message_size", "")
-    seconds = text.microseconds(value, "the time", number)
+    seconds = text.parse_microseconds(value, "the time", number)
     if _RANGE.fullmatch(size) or "coll_sn" not in labels:
-        return Record(
+        return InspectorRecord(
             number,
             Communicator(labels.get("comm_name", ""), p, nodes),
             0,
@@ -84,28 +93,30 @@ def _record(number: int, labels: Mapping[str, str], value: str) -> Record:
             None,
             seconds,
             _algorithm(labels.get("algo_proto", "")),
-            RANGE,
+            SIZE_RANGE_REASON,
         )
     rank = _label(number, labels, 0, "rank")
     communicator = Communicator(labels.get("comm_id", ""), p, nodes)
-    return Record(
+    return InspectorRecord(
         number,
         communicator,
         rank,
         function,
-        text.whole(labels["coll_sn"], "coll_sn", number),
+        text.parse_int(labels["coll_sn"], "coll_sn", number),
         _nbytes(number, function, size, p),
         seconds,
-        left_out="on one rank" if p == 1 else "",
+        exclusion_reason="on one rank" if p == 1 else "",
     )
 
 
-def _label(number: int, labels: Mapping[str, str], least: int, *names: str) -> int:
+def _label(number: int, labels: Mapping[str, str], minimum: int, *names: str) -> int:
     """Return the whole number of the first of these labels that is there."""
     name = next((name for name in names if name in labels), names[0])
-    value = text.whole(labels.get(name, ""), f"the label {name}", number, least)
-    if value >= MOST_RANKS:
-        raise InputError(f"line {number}: the label {name} cannot be {quoted(labels[name])}")
+    value = text.parse_int(labels.get(name, ""), f"the label {name}", number, minimum)
+    if value >= RANK_LIMIT:
+        raise InputError(
+            f"line {number}: the label {name} cannot be {shortened_repr(labels[name])}"
+        )
     return value
 
 
@@ -113,15 +124,19 @@ def _nbytes(number: int, function: str, size: str, p: int) -> int:
     """Return the bytes of the whole buffer, as far as three digits tell them."""
     found = _SIZE.fullmatch(size)
     if found is None:
-        raise InputError(f"line {number}: the label message_size cannot be {quoted(size)}")
+        raise InputError(f"line {number}: the label message_size cannot be {shortened_repr(size)}")
     per_rank = round(float(found[1]) * _UNITS[found[2]])
     collective = COLLECTIVES.get(function)
-    return per_rank if collective is None else whole_bytes(collective, per_rank, p)
+    return per_rank if collective is None else buffer_bytes(collective, per_rank, p)
 
 
 def _algorithm(words: str) -> str:
     """Return `ring_ll` of `Ring_ll`; "" of what is not told."""
     algorithm, _, protocol = words.rpartition("_")
-    if not re.fullmatch(r"[A-Za-z0-9_]{1,80}", words) or UNKNOWN in words or not algorithm:
+    if (
+        not re.fullmatch(r"[A-Za-z0-9_]{1,80}", words)
+        or UNKNOWN_ALGORITHM in words
+        or not algorithm
+    ):
         return ""
-    return algorithm_of(algorithm, protocol)
+    return algo_proto_name(algorithm, protocol)

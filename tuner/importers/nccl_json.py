@@ -11,22 +11,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from tuner.base.errors import InputError, quoted
-from tuner.core.measurement import LONGEST
-from tuner.importers.nccl_tests import PROGRAM, Run, reading, version_of
-from tuner.importers.reading import Reading, Told
-from tuner.importers.text import LARGEST, Lines
+from tuner.base.errors import InputError, shortened_repr
+from tuner.core.measurement import MAX_SAMPLE_S
+from tuner.importers.nccl_tests import PROGRAM, NcclTestsRun, format_version, make_result
+from tuner.importers.reading import BenchmarkResult, UserMetadata
+from tuner.importers.text import INT64_LIMIT, TextLines
 
-RESULT = re.compile(r'"size"\s*:')  # what begins a result, and occurs nowhere else
-MOST_MICROSECONDS = 1e6 * LONGEST
-PLACES = ("out_of_place", "in_place")
-FORCED = re.compile(r"NCCL_ALGO=([A-Za-z]{1,20})")
+RESULT_START = re.compile(r'"size"\s*:')  # what begins a result, and occurs nowhere else
+MAX_MICROSECONDS = 1e6 * MAX_SAMPLE_S
+BUFFER_MODES = ("out_of_place", "in_place")
+FORCED_ALGORITHM = re.compile(r"NCCL_ALGO=([A-Za-z]{1,20})")
 
 
-def parse_json(lines: Lines, told: Told) -> Iterator[Reading]:
+def parse_json(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """One reading per result. Raises InputError naming the line, and the result."""
     content = "\n".join(lines.lines)
-    record = _loaded(content)
+    record = _load_json(content)
     if record.get("kind") == "table":
         raise InputError(
             "line 1: a tuning table, no results: `tuner evaluate RESULTS --table FILE`"
@@ -35,18 +35,18 @@ def parse_json(lines: Lines, told: Told) -> Iterator[Reading]:
     results = record.get("results")
     if not isinstance(results, list) or not results:
         raise InputError(
-            "line 1: no `results` as nccl-tests writes them: this is another file, or"
+            "line 1: no `iter_results` as nccl-tests writes them: this is another file, or"
             " the run did not finish"
         )
     run, algorithm = _run(record), _algorithm(record)
-    told = replace(told, algorithm=told.algorithm or algorithm)
-    begins = [content.count("\n", 0, match.start()) + 1 for match in RESULT.finditer(content)]
+    metadata = replace(metadata, algorithm=metadata.algorithm or algorithm)
+    begins = [content.count("\n", 0, match.start()) + 1 for match in RESULT_START.finditer(content)]
     for i, result in enumerate(results):
         line = begins[i] if len(begins) == len(results) else 1
-        yield _reading(lines.source, line, i + 1, result, run, told)
+        yield _reading(lines.source, line, i + 1, result, run, metadata)
 
 
-def _loaded(content: str) -> dict[str, Any]:
+def _load_json(content: str) -> dict[str, Any]:
     try:
         record = json.loads(content, parse_constant=_no_constant)
     except json.JSONDecodeError as reason:
@@ -64,14 +64,14 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _run(record: Mapping[str, Any]) -> Run:
+def _run(record: Mapping[str, Any]) -> NcclTestsRun:
     """The program, its library and its ranks, as far as the record tells them."""
     arguments, version = record.get("args"), record.get("nccl_version")
     called = str(arguments[0])[:4096] if isinstance(arguments, list) and arguments else ""
     program = PROGRAM.search(called)
-    run = Run(program[1] if program else "")
+    run = NcclTestsRun(program[1] if program else "")
     if type(version) is int and 0 < version < 10**6:
-        run.library = version_of(version)
+        run.library = format_version(version)
     about = record.get("config")
     devices = about.get("devices") if isinstance(about, dict) else None
     for device in devices if isinstance(devices, list) else ():
@@ -80,7 +80,9 @@ def _run(record: Mapping[str, Any]) -> Run:
             for name in ("rank", "group", "hostname")
         )
         if type(rank) is not int or not isinstance(host, str):
-            raise InputError(f"line 1: not a device with rank and hostname: {quoted(device)}")
+            raise InputError(
+                f"line 1: not a device with rank and hostname: {shortened_repr(device)}"
+            )
         run.add_rank(rank, group if type(group) is int else 0, host)
     return run
 
@@ -89,34 +91,36 @@ def _algorithm(record: Mapping[str, Any]) -> str:
     """The one algorithm that the environment allowed; "" for NCCL's own choice."""
     environment = record.get("env")
     for variable in environment if isinstance(environment, list) else ():
-        if isinstance(variable, str) and (forced := FORCED.fullmatch(variable)):
+        if isinstance(variable, str) and (forced := FORCED_ALGORITHM.fullmatch(variable)):
             return forced[1].lower()
     return ""
 
 
-def _reading(source: str, line: int, number: int, result: Any, run: Run, told: Told) -> Reading:
+def _reading(
+    source: str, line: int, number: int, result: Any, run: NcclTestsRun, metadata: UserMetadata
+) -> BenchmarkResult:
     where = f"line {line}: result {number}"
     size = result.get("size") if isinstance(result, dict) else None
-    if type(size) is not int or not 0 <= size < LARGEST:
-        raise InputError(f"{where}: the size cannot be {quoted(size)}")
-    values = [_values(result, place, where, run) for place in PLACES]
-    found = reading(source, line, size, values, run, told)
+    if type(size) is not int or not 0 <= size < INT64_LIMIT:
+        raise InputError(f"{where}: the size cannot be {shortened_repr(size)}")
+    values = [_samples_and_check(result, place, where, run) for place in BUFFER_MODES]
+    found = make_result(source, line, size, values, run, metadata)
     iterations = result.get("actual_iterations")
     if type(iterations) is int and iterations > 0 and len(found.samples) == 1:
         return replace(found, iterations=iterations)
     return found
 
 
-def _values(
-    result: Mapping[str, Any], place: str, where: str, run: Run
+def _samples_and_check(
+    result: Mapping[str, Any], place: str, where: str, run: NcclTestsRun
 ) -> tuple[tuple[float, ...], bool]:
     """Samples in seconds, and whether the result was wrong; the single iterations if they are."""
     about, single = result.get(place), result.get(f"{place}_per_iter")
     if about is None:
         return (), False
     if not isinstance(about, dict):
-        raise InputError(f"{where}: {place} cannot be {quoted(about)}")
-    run.cpu_time = run.cpu_time or "cpu_time" in about
+        raise InputError(f"{where}: {place} cannot be {shortened_repr(about)}")
+    run.is_cpu_time = run.is_cpu_time or "cpu_time" in about
     wrong = _seconds(about.get("nwrong"), f"{where}: nwrong")
     times = single.get("times_us") if isinstance(single, dict) else None
     if isinstance(times, list) and times:
@@ -130,6 +134,6 @@ def _seconds(value: Any, what: str) -> tuple[float, ...]:
     """Of microseconds; nothing of "nan" and null."""
     if value is None or value == "nan":
         return ()
-    if type(value) not in (int, float) or not 0 <= value <= MOST_MICROSECONDS:
-        raise InputError(f"{what} cannot be {quoted(value)}")
+    if type(value) not in (int, float) or not 0 <= value <= MAX_MICROSECONDS:
+        raise InputError(f"{what} cannot be {shortened_repr(value)}")
     return (value / 1e6,)

@@ -20,18 +20,26 @@ from dataclasses import dataclass, field
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.importers import text
-from tuner.importers.reading import ALLTOALL, COLLECTIVE, EXCHANGE, Benchmark, Reading, Shape, Told
-from tuner.importers.text import Lines
+from tuner.importers.reading import (
+    ALLTOALL,
+    COLLECTIVE,
+    EXCHANGE,
+    Benchmark,
+    BenchmarkResult,
+    RankCounts,
+    UserMetadata,
+)
+from tuner.importers.text import TextLines
 from tuner.topology import CUDA
 
-BEGIN = re.compile(r"\s*#\s*nThread\s+[0-9]+\s+nGpus\b")
+RUN_START = re.compile(r"\s*#\s*nThread\s+[0-9]+\s+nGpus\b")
 RANK = re.compile(
     r"\s*#\s*Rank\s+([0-9]{1,9})\s+(?:Group\s+([0-9]{1,9})\s+)?Pid\s+[0-9]+\s+on\s+(\S+)"
 )
 HEADER = re.compile(r"\s*#\s*size\s+count\s+type\b")
 VERSION = re.compile(r"\b([nr]ccl)-library=([0-9]{4,6})\b")
-END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
-NO_NUMBER = ("n/a", "nan", "-nan")
+RUN_END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
+MISSING_VALUES = ("n/a", "nan", "-nan")
 
 _COLLECTIVES = {
     "all_reduce": Collective.ALLREDUCE,
@@ -45,11 +53,11 @@ _COLLECTIVES = {
 }
 _OTHERS = ("sendrecv", "hypercube", "alltoallv")
 PROGRAM = re.compile(rf"\b({'|'.join((*_COLLECTIVES, *_OTHERS))})_perf(?:_mpi)?\b")
-_NAMELESS = ("redop", "root")  # columns that some versions leave blank
+_OPTIONAL_COLUMNS = ("redop", "root")  # columns that some versions leave blank
 
 
 @dataclass
-class Run:
+class NcclTestsRun:
     """What one start of a program says before its rows.
 
     hosts       of the ranks of group 0, by rank
@@ -58,29 +66,29 @@ class Run:
     program: str = ""
     library: str = "nccl"
     hosts: dict[int, str] = field(default_factory=dict)
-    cpu_time: bool = False
+    is_cpu_time: bool = False
 
-    def benchmark(self, line: int, told: Told) -> Benchmark:
+    def benchmark(self, line: int, metadata: UserMetadata) -> Benchmark:
         """Raises InputError where neither the file nor the user names the collective."""
-        if not self.program and not told.collective:
+        if not self.program and not metadata.collective:
             raise InputError(
                 f"line {line}: the file does not say which collective was measured:"
-                f" {told.add('collective')}"
+                f" {metadata.missing_hint('collective')}"
             )
-        name = f"{self.program}_perf" if self.program else f"nccl-tests {told.collective}"
+        name = f"{self.program}_perf" if self.program else f"nccl-tests {metadata.collective}"
         if self.program == "sendrecv" and len(self.hosts) == 2:
             return Benchmark(name, EXCHANGE)
-        subject = _COLLECTIVES.get(self.program) if self.program else told.collective
+        subject = _COLLECTIVES.get(self.program) if self.program else metadata.collective
         return Benchmark(name, COLLECTIVE, subject) if subject else Benchmark(name)
 
-    def shape(self, line: int, told: Told) -> Shape:
+    def rank_counts(self, line: int, metadata: UserMetadata) -> RankCounts:
         """Of the ranks that are listed, else of what the user says."""
         if not self.hosts:
-            return told.shape(line)
+            return metadata.rank_counts(line)
         each = Counter(self.hosts.values())
         if len(set(each.values())) > 1:
-            return Shape(len(self.hosts), len(each), 0)
-        return told.shape(line, len(self.hosts), len(each), len(self.hosts) // len(each))
+            return RankCounts(len(self.hosts), len(each), 0)
+        return metadata.rank_counts(line, len(self.hosts), len(each), len(self.hosts) // len(each))
 
     def add_rank(self, rank: int, group: int, host: str) -> None:
         """Of several groups, which run side by side, the first stands for all."""
@@ -88,31 +96,31 @@ class Run:
             self.hosts[rank] = host
 
 
-def version_of(code: int, library: str = "nccl") -> str:
+def format_version(code: int, library: str = "nccl") -> str:
     """`nccl 2.29.7` of 22907, as NCCL numbers its versions since 2.9 (before: 2804 is 2.8.4)."""
     if code < 10000:
         return f"{library} {code // 1000}.{code // 100 % 10}.{code % 100}"
     return f"{library} {code // 10000}.{code // 100 % 100}.{code % 100}"
 
 
-def parse_text(lines: Lines, told: Told) -> Iterator[Reading]:
+def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """One reading per row. Raises InputError naming the line."""
-    run, columns = Run(), list[str]()
+    run, columns = NcclTestsRun(), list[str]()
     begun = rows = 0
     for number, line in lines.numbered():
         if HEADER.match(line):
             columns = line.split()[1:] if line.split()[0] == "#" else line.strip()[1:].split()
-            run.cpu_time = "cputime" in columns
-        elif BEGIN.match(line):
-            run, columns, begun = Run(run.program, run.library), [], number
-        elif END.match(line):
+            run.is_cpu_time = "cputime" in columns
+        elif RUN_START.match(line):
+            run, columns, begun = NcclTestsRun(run.program, run.library), [], number
+        elif RUN_END.match(line):
             begun, columns = 0, []
         elif line.lstrip().startswith("#") or not columns:
-            _remark(run, line)
+            _read_comment(run, line)
         elif line.strip() and text.is_row(line.split(), len(columns)):
-            lines.require_end(number)
+            lines.check_complete(number)
             rows += 1
-            yield _row(lines.source, number, line.split(), columns, run, told)
+            yield _row(lines.source, number, line.split(), columns, run, metadata)
     if begun:
         raise InputError(
             f"line {len(lines.lines)}: it ends without `# Avg bus bandwidth`: the run"
@@ -122,25 +130,30 @@ def parse_text(lines: Lines, told: Told) -> Iterator[Reading]:
         raise InputError("line 1: there is no table below `# size count type redop root time ...`")
 
 
-def _remark(run: Run, line: str) -> None:
+def _read_comment(run: NcclTestsRun, line: str) -> None:
     if rank := RANK.match(line):
         run.add_rank(int(rank[1]), int(rank[2] or 0), rank[3])
     if program := PROGRAM.search(line):
         run.program = program[1]
     if version := VERSION.search(line):
-        run.library = version_of(int(version[2]), version[1])
+        run.library = format_version(int(version[2]), version[1])
 
 
 def _row(
-    source: str, line: int, words: list[str], columns: list[str], run: Run, told: Told
-) -> Reading:
+    source: str,
+    line: int,
+    words: list[str],
+    columns: list[str],
+    run: NcclTestsRun,
+    metadata: UserMetadata,
+) -> BenchmarkResult:
     time = next((i for i, name in enumerate(columns) if name in ("time", "cputime")), None)
     if time is None:
         raise InputError(f"line {line}: the header names no time")
     if columns[-1] == "timestamp" and len(words) > len(columns):
         words = [*words[:-2], " ".join(words[-2:])]  # a date and a time of day
     blank = len(columns) - len(words)
-    if blank and not (0 < blank <= len(_NAMELESS) and "." in words[time - blank]):
+    if blank and not (0 < blank <= len(_OPTIONAL_COLUMNS) and "." in words[time - blank]):
         text.require_fields(words, len(columns), line)
     timed = words[time - blank :]
     half = next(
@@ -153,46 +166,50 @@ def _row(
         for part in groups
         if columns[time] in part
     ]
-    return reading(source, line, text.whole(words[0], "the size", line), values, run, told)
+    return make_result(
+        source, line, text.parse_int(words[0], "the size", line), values, run, metadata
+    )
 
 
-def reading(
+def make_result(
     source: str,
     line: int,
     nbytes: int,
     values: list[tuple[tuple[float, ...], bool]],
-    run: Run,
-    told: Told,
-) -> Reading:
+    run: NcclTestsRun,
+    metadata: UserMetadata,
+) -> BenchmarkResult:
     """Of the first of (samples, whether the result was wrong) that has samples."""
-    benchmark = run.benchmark(line, told)
+    benchmark = run.benchmark(line, metadata)
     if not benchmark.kind:
-        return Reading(source, line, benchmark, nbytes, library=run.library)
+        return BenchmarkResult(source, line, benchmark, nbytes, library=run.library)
     samples, wrong = next((value for value in values if value[0]), ((), False))
     reason = "" if samples else "no time is told"
-    return Reading(
+    return BenchmarkResult(
         source,
         line,
         benchmark,
         nbytes,
         samples,
         "each" if len(samples) > 1 else "mean",
-        shape=run.shape(line, told),
-        algorithm=told.algorithm or "default",
-        params=dict(told.params),
-        memory=told.memory or CUDA,
+        rank_counts=run.rank_counts(line, metadata),
+        algorithm=metadata.algorithm or "default",
+        params=dict(metadata.params),
+        memory=metadata.memory or CUDA,
         library=run.library,
-        left_out="the result was wrong"
+        exclusion_reason="the result was wrong"
         if wrong
         else "the times are those of the CPU alone"
-        if run.cpu_time
+        if run.is_cpu_time
         else reason,
     )
 
 
 def _time(word: str, line: int) -> tuple[float, ...]:
-    return () if word.lower() in NO_NUMBER else (text.microseconds(word, "the time", line),)
+    return (
+        () if word.lower() in MISSING_VALUES else (text.parse_microseconds(word, "the time", line),)
+    )
 
 
 def _wrong(word: str, line: int) -> bool:
-    return word.lower() not in NO_NUMBER and text.number(word, "#wrong", line) > 0
+    return word.lower() not in MISSING_VALUES and text.parse_float(word, "#wrong", line) > 0

@@ -27,18 +27,20 @@ from tuner.importers.reading import (
     EXCHANGE,
     PINGPONG,
     Benchmark,
-    Reading,
-    Shape,
-    Told,
+    BenchmarkResult,
+    RankCounts,
+    UserMetadata,
 )
-from tuner.importers.text import Lines
-from tuner.importers.text_tables import Table, rows_of, told_in
+from tuner.importers.text import TextLines
+from tuner.importers.text_tables import BenchmarkTable, iter_rows, parse_optional
 from tuner.topology import HOST
 
 TITLE = re.compile(r"\s*#\s*OSU (\S+) (.{1,80}) Test\b")
 PAIRS = re.compile(r"\[ pairs: ([1-9][0-9]{0,8}) \](?: \[ window size: ([0-9]{1,9}|varied) \])?")
 ON_HOST = re.compile(r"Send Buffer on HOST .*Receive Buffer on HOST")
-WINDOW = 64  # messages posted together, unless option -W of these benchmarks says otherwise
+WINDOW_MESSAGES = (
+    64  # messages posted together, unless option -W of these benchmarks says otherwise
+)
 
 _COLLECTIVES = {
     "Allreduce Latency": (Collective.ALLREDUCE, False),
@@ -51,7 +53,7 @@ _COLLECTIVES = {
     "Scatter Latency": (Collective.SCATTER, True),
     "All-to-All Personalized Exchange Latency": (ALLTOALL, True),
 }
-_MESSAGES = {
+_POINT_TO_POINT = {
     "Latency": PINGPONG,
     "Multi Latency": PINGPONG,
     "Bandwidth": BURST,
@@ -68,19 +70,19 @@ _RATES = ("bandwidth(mb/s)", "mb/s")
 
 
 @dataclass(kw_only=True)
-class _Table(Table):
+class _Table(BenchmarkTable):
     """What a title and the remarks below it say of the rows that follow; window 0: varied."""
 
     benchmark: Benchmark
     memory: str
     pairs: int | None = None
-    window: int = WINDOW
+    window: int = WINDOW_MESSAGES
 
-    def remark(self, line: str) -> None:
+    def read_comment(self, line: str) -> None:
         """Take in a line that begins with #."""
         if pairs := PAIRS.search(line):
             self.pairs = int(pairs[1])
-            self.window = 0 if pairs[2] == "varied" else int(pairs[2] or WINDOW)
+            self.window = 0 if pairs[2] == "varied" else int(pairs[2] or WINDOW_MESSAGES)
         elif ON_HOST.search(line):
             self.memory = HOST
         elif re.match(r"\s*#\s*Size\b", line):
@@ -88,10 +90,10 @@ class _Table(Table):
             self.columns = [re.sub(r"\s", "", name).lower() for name in names]
 
 
-def parse_osu(lines: Lines, told: Told) -> Iterator[Reading]:
+def parse_osu(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """One reading per row. Raises InputError naming the line."""
-    for table, number, words in rows_of(lines, _begin, "# OSU MPI Allreduce Latency Test v7.3"):
-        yield _reading(lines.source, number, words, table, told)
+    for table, number, words in iter_rows(lines, _begin, "# OSU MPI Allreduce Latency Test v7.3"):
+        yield _reading(lines.source, number, words, table, metadata)
 
 
 def _begin(number: int, line: str) -> _Table | None:
@@ -105,74 +107,76 @@ def _begin(number: int, line: str) -> _Table | None:
     if known and name in _COLLECTIVES:
         subject, per_rank = _COLLECTIVES[name]
         benchmark = Benchmark(benchmark.name, COLLECTIVE, subject, per_rank)
-    elif known and name in _MESSAGES:
-        benchmark = Benchmark(benchmark.name, _MESSAGES[name])
+    elif known and name in _POINT_TO_POINT:
+        benchmark = Benchmark(benchmark.name, _POINT_TO_POINT[name])
     return _Table(
         number, repr(benchmark.name), benchmark=benchmark, memory=accelerator.lower() or HOST
     )
 
 
-def _reading(source: str, line: int, words: list[str], table: _Table, told: Told) -> Reading:
+def _reading(
+    source: str, line: int, words: list[str], table: _Table, metadata: UserMetadata
+) -> BenchmarkResult:
     benchmark = table.benchmark
     if not benchmark.kind:
-        return Reading(source, line, benchmark)
+        return BenchmarkResult(source, line, benchmark)
     if not table.columns:
         raise InputError(f"line {line}: a row before the header `# Size ...` that names columns")
     text.require_fields(words, len(table.columns), line)
     row = dict(zip(table.columns, words, strict=True))
-    shape = _shape(line, table, told)
-    size = text.whole(row["size"], "the size", line)
+    shape = _shape(line, table, metadata)
+    size = text.parse_int(row["size"], "the size", line)
     seconds, statistic = _seconds(line, row, size, table, shape)
-    return Reading(
+    return BenchmarkResult(
         source,
         line,
         benchmark,
         nbytes=size * shape.p if benchmark.per_rank else size,
         samples=() if seconds is None else (seconds,),
         statistic=statistic,
-        low=told_in(row, "minlatency(us)", text.microseconds, line),
-        high=told_in(row, "maxlatency(us)", text.microseconds, line),
-        shape=shape,
-        algorithm=told.algorithm or "default",
-        params=_params(table, told),
-        memory=told.memory or table.memory,
-        iterations=told_in(row, "iterations", text.whole, line),
-        left_out=_reason(row, table, seconds),
+        min_seconds=parse_optional(row, "minlatency(us)", text.parse_microseconds, line),
+        max_seconds=parse_optional(row, "maxlatency(us)", text.parse_microseconds, line),
+        rank_counts=shape,
+        algorithm=metadata.algorithm or "default",
+        params=_params(table, metadata),
+        memory=metadata.memory or table.memory,
+        iterations=parse_optional(row, "iterations", text.parse_int, line),
+        exclusion_reason=_exclusion_reason(row, table, seconds),
     )
 
 
-def _shape(line: int, table: _Table, told: Told) -> Shape:
+def _shape(line: int, table: _Table, metadata: UserMetadata) -> RankCounts:
     if table.benchmark.kind == COLLECTIVE:
-        return told.shape(line)
+        return metadata.rank_counts(line)
     if any(table.benchmark.name.endswith(name) for name in _SEVERAL_PAIRS):
-        return told.shape(line, None if table.pairs is None else 2 * table.pairs)
-    return told.pair(line)
+        return metadata.rank_counts(line, None if table.pairs is None else 2 * table.pairs)
+    return metadata.pair_counts(line)
 
 
 def _seconds(
-    line: int, row: dict[str, str], size: int, table: _Table, shape: Shape
+    line: int, row: dict[str, str], size: int, table: _Table, shape: RankCounts
 ) -> tuple[float | None, str]:
     """Of one call or message, or of a window of them where the file tells a rate."""
     for column, statistic in _TIMES.items():
         if column in row:
-            return text.microseconds(row[column], "the latency", line), statistic
+            return text.parse_microseconds(row[column], "the latency", line), statistic
     named = next((name for name in _RATES if name in row), None)
     if named is None:
         raise InputError(f"line {line}: the header names no latency and no bandwidth")
-    rate = text.number(row[named], "the bandwidth", line) * 1e6
+    rate = text.parse_float(row[named], "the bandwidth", line) * 1e6
     if rate == 0 or table.window == 0:
         return None, "mean"
     directions = 2 if table.benchmark.kind == EXCHANGE else 1
     return table.window * directions * size * (shape.p // 2) / rate, "mean"
 
 
-def _params(table: _Table, told: Told) -> dict[str, int]:
+def _params(table: _Table, metadata: UserMetadata) -> dict[str, int]:
     if table.benchmark.kind == COLLECTIVE:
-        return dict(told.params)
+        return dict(metadata.params)
     return {"messages": table.window} if table.benchmark.kind in (BURST, EXCHANGE) else {}
 
 
-def _reason(row: dict[str, str], table: _Table, seconds: float | None) -> str:
+def _exclusion_reason(row: dict[str, str], table: _Table, seconds: float | None) -> str:
     if row.get("validation", "Pass").lower() != "pass":
         return "the result was wrong"
     if table.window == 0:

@@ -14,19 +14,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.importers import text
 from tuner.importers.algorithm_names import algorithm_name
-from tuner.importers.csv_table import parse_tidy
-from tuner.importers.reading import ALLTOALL, COLLECTIVE, Benchmark, Reading, Told
-from tuner.importers.text import Lines
+from tuner.importers.csv_table import parse_csv
+from tuner.importers.reading import ALLTOALL, COLLECTIVE, Benchmark, BenchmarkResult, UserMetadata
+from tuner.importers.text import TextLines
 from tuner.topology import HOST
 
-NAME = re.compile(r"([0-9]{1,15})_(.{1,100})_([a-z0-9]{1,20})\.csv")
-SLOWEST = "highest"
-WARM_UP = 5  # one of so many iterations
-BYTES = {
+FILE_NAME = re.compile(r"([0-9]{1,15})_(.{1,100})_([a-z0-9]{1,20})\.csv")
+SLOWEST_COLUMN = "highest"
+WARMUP_DIVISOR = 5  # one of so many iterations
+DTYPE_BYTES = {
     "int8": 1,
     "char": 1,
     "int16": 2,
@@ -38,66 +38,66 @@ BYTES = {
 }
 
 
-def parse_pico(lines: Lines, told: Told) -> Iterator[Reading]:
+def parse_pico(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
     """One reading of all iterations, or one per row of a summary. Raises InputError."""
-    begin = first_line(lines)
+    begin = header_line_number(lines)
     if begin is None:
-        yield from parse_tidy(lines, told)
+        yield from parse_csv(lines, metadata)
         return
     names = [name.strip() for name in lines.lines[begin - 1].split(",")]
-    matched = NAME.fullmatch(Path(lines.source).name)
-    if matched is None or matched[3] not in BYTES:
+    matched = FILE_NAME.fullmatch(Path(lines.source).name)
+    if matched is None or matched[3] not in DTYPE_BYTES:
         raise InputError(
             f"line {begin}: the name of the file says what was measured, but this one"
-            f" is not like 512_ring_int32.csv: {quoted(Path(lines.source).name)}"
+            f" is not like 512_ring_int32.csv: {shortened_repr(Path(lines.source).name)}"
         )
-    if told.collective not in (*Collective, ALLTOALL):
+    if metadata.collective not in (*Collective, ALLTOALL):
         raise InputError(
             f"line {begin}: the file does not say which collective was measured:"
-            f" {told.add('collective')}"
+            f" {metadata.missing_hint('collective')}"
         )
     samples = _samples(lines, begin, names)
-    samples = samples[len(samples) // WARM_UP :]
-    shape = told.shape(begin, len(names) - 1 if len(names) > 1 else None)
-    yield Reading(
+    samples = samples[len(samples) // WARMUP_DIVISOR :]
+    shape = metadata.rank_counts(begin, len(names) - 1 if len(names) > 1 else None)
+    yield BenchmarkResult(
         lines.source,
         begin,
-        Benchmark(matched[2], COLLECTIVE, told.collective),
-        int(matched[1]) * BYTES[matched[3]],
+        Benchmark(matched[2], COLLECTIVE, metadata.collective),
+        int(matched[1]) * DTYPE_BYTES[matched[3]],
         tuple(samples),
         "each",
-        shape=shape,
+        rank_counts=shape,
         algorithm=algorithm_name(matched[2]),
-        written=matched[2],
-        params=dict(told.params),
-        memory=told.memory or HOST,
+        original_algorithm=matched[2],
+        params=dict(metadata.params),
+        memory=metadata.memory or HOST,
         iterations=len(samples),
         run=str(Path(lines.source).parent),
     )
 
 
-def first_line(lines: Lines) -> int | None:
+def header_line_number(lines: TextLines) -> int | None:
     """The line of the header of a file of iterations; None when this is none."""
     return next(
         (
             number
             for number, line in lines.numbered()
-            if re.fullmatch(rf"{SLOWEST}(,rank[0-9]+)*\s*", line)
+            if re.fullmatch(rf"{SLOWEST_COLUMN}(,rank[0-9]+)*\s*", line)
         ),
         None,
     )
 
 
-def _samples(lines: Lines, begin: int, names: list[str]) -> list[float]:
+def _samples(lines: TextLines, begin: int, names: list[str]) -> list[float]:
     """Seconds."""
     samples = []
     for number in range(begin + 1, len(lines.lines) + 1):
         fields = lines.lines[number - 1].split(",")
         if fields == [""]:
             continue
-        lines.require_end(number)
+        lines.check_complete(number)
         text.require_fields(fields, len(names), number)
-        times = [text.seconds(field.strip(), "the time", number, 1e9) for field in fields]
+        times = [text.parse_seconds(field.strip(), "the time", number, 1e9) for field in fields]
         samples.append(times[0])
     if not samples:
         raise InputError(f"line {begin}: no iteration follows the header")

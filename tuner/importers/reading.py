@@ -10,12 +10,12 @@ from tuner.topology import HOST, NETWORK, NODE
 
 COLLECTIVE, PINGPONG, BURST, EXCHANGE = "collective", "pingpong", "burst", "exchange"
 ALLTOALL = "alltoall"  # read like every collective, although none that is tuned here
-SAME_NAMES: Mapping[str, str] = {}  # of a file that calls things as they are called here
-MOST_RANKS = 2**31  # a measurement holds fewer
+NO_COLUMN_NAMES: Mapping[str, str] = {}  # of a file that calls things as they are called here
+RANK_LIMIT = 2**31  # a measurement holds fewer
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RankCounts:
     """Where the ranks were; `ppn` is 0 where nodes had unequal numbers of them."""
 
     p: int
@@ -39,13 +39,13 @@ class Benchmark:
     subject: str = ""
     per_rank: bool = False
 
-    def subject_on(self, shape: Shape) -> str:
+    def subject_for(self, rank_counts: RankCounts) -> str:
         """The collective, or the path class of messages between ranks that are so placed."""
-        return self.subject or (NODE if shape.nodes == 1 else NETWORK)
+        return self.subject or (NODE if rank_counts.nodes == 1 else NETWORK)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class BenchmarkResult:
     """One row of a file. Seconds, bytes, bytes per second.
 
     line        of the file that `source` names
@@ -65,19 +65,19 @@ class Reading:
     nbytes: int | None = None
     samples: tuple[float, ...] = ()
     statistic: str = ""
-    low: float | None = None
-    high: float | None = None
-    rate: float | None = None
-    shape: Shape | None = None
+    min_seconds: float | None = None
+    max_seconds: float | None = None
+    bytes_per_second: float | None = None
+    rank_counts: RankCounts | None = None
     algorithm: str = "default"
-    written: str = ""
+    original_algorithm: str = ""
     params: Mapping[str, int] = field(default_factory=dict)
     memory: str = HOST
     iterations: int | None = None
     library: str = ""
     cluster: str = ""
     run: str = ""
-    left_out: str = ""
+    exclusion_reason: str = ""
 
     @property
     def seconds(self) -> float | None:
@@ -90,7 +90,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Told:
+class UserMetadata:
     """What the user says about files that do not say it; None and "" where nothing is said.
 
     options     whether there are options to say more with
@@ -103,21 +103,21 @@ class Told:
     algorithm: str = ""
     params: Mapping[str, int] = field(default_factory=dict)
     memory: str = ""
-    options: bool = True
+    has_options: bool = True
 
     def __post_init__(self) -> None:
         for name, value in (("p", self.p), ("nodes", self.nodes), ("ppn", self.ppn)):
-            if value is not None and not 1 <= value < MOST_RANKS:
+            if value is not None and not 1 <= value < RANK_LIMIT:
                 raise InputError(f"--{name} {value}: it is at least 1 and below 2^31")
 
-    def shape(
+    def rank_counts(
         self,
         line: int,
         p: int | None = None,
         nodes: int | None = None,
         ppn: int | None = None,
-        columns: Mapping[str, str] = SAME_NAMES,
-    ) -> Shape:
+        columns: Mapping[str, str] = NO_COLUMN_NAMES,
+    ) -> RankCounts:
         """Of what the file says at a line and of what it leaves open.
 
         columns     what the file calls p, nodes and ppn, where it calls them otherwise
@@ -125,9 +125,9 @@ class Told:
         Raises InputError for what neither says and for what both say differently.
         """
         said = {"p": p, "nodes": nodes, "ppn": ppn}
-        p = _agreed(line, "p", p, self.p)
-        nodes = _agreed(line, "nodes", nodes, self.nodes)
-        ppn = _agreed(line, "ppn", ppn, self.ppn)
+        p = merge_check(line, "p", p, self.p)
+        nodes = merge_check(line, "nodes", nodes, self.nodes)
+        ppn = merge_check(line, "ppn", ppn, self.ppn)
         if p is None and nodes and ppn:
             p = nodes * ppn
         elif nodes is None and p and ppn:
@@ -137,30 +137,30 @@ class Told:
         if p is None or nodes is None or ppn is None:
             raise InputError(f"line {line}: the file does not say {self._missing(p, nodes)}")
         what = self._sources([columns.get(name, name) for name, one in said.items() if one])
-        if max(p, nodes, ppn) >= MOST_RANKS:
+        if max(p, nodes, ppn) >= RANK_LIMIT:
             raise InputError(
                 f"line {line}: {p} ranks, {nodes} nodes of {ppn} each: each is at most"
-                f" {MOST_RANKS - 1}: correct {what}"
+                f" {RANK_LIMIT - 1}: correct {what}"
             )
         if p != nodes * ppn:
             raise InputError(
                 f"line {line}: {p} ranks are not {nodes} nodes of {ppn} ranks each: correct {what}"
             )
-        return Shape(p, nodes, ppn)
+        return RankCounts(p, nodes, ppn)
 
-    def pair(self, line: int) -> Shape:
+    def pair_counts(self, line: int) -> RankCounts:
         """Of a benchmark that runs on two ranks, however many --p says for others."""
         if self.nodes is None:
             raise InputError(
                 f"line {line}: the file does not say whether its two ranks were on one"
-                f" node: {self.add('nodes')} 1, or --nodes 2 for one rank on each"
+                f" node: {self.missing_hint('nodes')} 1, or --nodes 2 for one rank on each"
             )
-        return Shape(2, 1, 2) if self.nodes == 1 else Shape(2, 2, 1)
+        return RankCounts(2, 1, 2) if self.nodes == 1 else RankCounts(2, 2, 1)
 
-    def add(self, *names: str) -> str:
+    def missing_hint(self, *names: str) -> str:
         """How a sentence on what is not said ends: what to do about it."""
         options = " and ".join(f"--{name}" for name in names)
-        if self.options:
+        if self.has_options:
             return f"add {options}"
         columns = f"{'a column' if len(names) == 1 else 'columns'} {' and '.join(names)}"
         return f"add {columns}, or read it by `tuner import-results` with {options}"
@@ -173,16 +173,17 @@ class Told:
 
     def _missing(self, p: int | None, nodes: int | None) -> str:
         if p is None and nodes is None:
-            return f"on how many ranks and nodes it was measured: {self.add('p', 'nodes')}"
+            return f"on how many ranks and nodes it was measured: {self.missing_hint('p', 'nodes')}"
         if nodes is None:
-            return f"on how many nodes its {p} ranks were: {self.add('nodes')}"
-        return f"how many ranks were on each of its {nodes} nodes: {self.add('ppn')}"
+            return f"on how many nodes its {p} ranks were: {self.missing_hint('nodes')}"
+        return f"how many ranks were on each of its {nodes} nodes: {self.missing_hint('ppn')}"
 
 
-def _agreed(line: int, name: str, said: int | None, told: int | None) -> int | None:
-    if said is not None and told is not None and said != told:
+def merge_check(line: int, name: str, file_value: int | None, user_value: int | None) -> int | None:
+    """Return the value that a file or its user gives. Raises InputError where they differ."""
+    if file_value is not None and user_value is not None and file_value != user_value:
         raise InputError(
-            f"line {line}: the file says that {name} is {said}, but --{name} says"
-            f" {told}: leave that option out"
+            f"line {line}: the file says that {name} is {file_value}, but --{name} says"
+            f" {user_value}: leave that option out"
         )
-    return told if said is None else said
+    return user_value if file_value is None else file_value

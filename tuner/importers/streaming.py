@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import IO, cast
 
 from tuner.base.errors import InputError
-from tuner.base.progress import Counted, quietly
-from tuner.importers.text import LONGEST_LINE
+from tuner.base.progress import ProgressCallback, no_progress
+from tuner.importers.text import MAX_LINE_CHARACTERS
 
-BEGIN = 1 << 16  # bytes of a file that tell whose it is
+HEAD_BYTES = 1 << 16  # bytes of a file that tell whose it is
 _GZIP = b"\x1f\x8b"
-_EACH = 1 << 14  # lines between two reports of progress
+_PROGRESS_LINES = 1 << 14  # lines between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RawLine:
     """One line of a file; `ended` is False for a last line without a line break."""
 
     number: int
     content: bytes
-    ended: bool = True
+    is_complete: bool = True
 
 
-def streamed_files(
-    paths: Sequence[Path], progress: Counted = quietly
-) -> Iterator[tuple[Path, bytes, Iterator[Line]]]:
+def iter_files(
+    paths: Sequence[Path], progress: ProgressCallback = no_progress
+) -> Iterator[tuple[Path, bytes, Iterator[RawLine]]]:
     """Yield each file with its first bytes and its lines; one that is named twice comes once.
 
     progress    in bytes
@@ -38,7 +38,7 @@ def streamed_files(
     that does not, for a line that is too long as well.
     """
     different = list({path.resolve(): path for path in paths}.values())
-    sizes = [size_of(path) for path in different]
+    sizes = [file_size(path) for path in different]
     total, done = sum(sizes), 0
     for path, size in zip(different, sizes, strict=True):
 
@@ -46,14 +46,14 @@ def streamed_files(
             progress(min(done + own, total), total)
 
         try:
-            begin = beginning(path)
+            begin = read_head(path)
         except InputError as reason:
             raise InputError(f"{path}: {reason}") from None
         yield path, begin, _lines(path, count)
         done += size
 
 
-def size_of(path: Path) -> int:
+def file_size(path: Path) -> int:
     """Return the bytes of a file. Raises InputError where there is none, or nobody may ask."""
     try:
         if not path.is_file():
@@ -63,34 +63,34 @@ def size_of(path: Path) -> int:
         raise InputError(f"{path}: {_unreadable(reason)}") from None
 
 
-def beginning(path: Path) -> bytes:
+def read_head(path: Path) -> bytes:
     """Return the first bytes of a file. Raises InputError for what cannot be read."""
     try:
-        with path.open("rb") as raw, _unpacked(raw) as file:
-            return file.read(BEGIN)
+        with path.open("rb") as raw, _decompressed(raw) as file:
+            return file.read(HEAD_BYTES)
     except (OSError, EOFError, zlib.error) as reason:
         raise _unreadable(reason) from None
 
 
-def _lines(path: Path, progress: Callable[[int], None]) -> Iterator[Line]:
+def _lines(path: Path, progress: Callable[[int], None]) -> Iterator[RawLine]:
     number = 0
     try:
-        with path.open("rb") as raw, _unpacked(raw) as file:
-            while content := file.readline(LONGEST_LINE + 1):
+        with path.open("rb") as raw, _decompressed(raw) as file:
+            while content := file.readline(MAX_LINE_CHARACTERS + 1):
                 number += 1
-                if len(content) > LONGEST_LINE:
+                if len(content) > MAX_LINE_CHARACTERS:
                     raise InputError(
-                        f"line {number}: longer than {LONGEST_LINE} characters; these"
+                        f"line {number}: longer than {MAX_LINE_CHARACTERS} characters; these"
                         " are no results"
                     )
-                if number % _EACH == 0:
+                if number % _PROGRESS_LINES == 0:
                     progress(raw.tell())
-                yield Line(number, content, content.endswith(b"\n"))
+                yield RawLine(number, content, content.endswith(b"\n"))
     except (OSError, EOFError, zlib.error) as reason:
         raise _unreadable(reason) from None
 
 
-def _unpacked(raw: IO[bytes]) -> IO[bytes]:
+def _decompressed(raw: IO[bytes]) -> IO[bytes]:
     packed = raw.read(len(_GZIP)) == _GZIP
     raw.seek(0)
     return cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw

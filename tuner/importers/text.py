@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.base.errors import InputError, quoted
-from tuner.core.measurement import LONGEST
+from tuner.base.errors import InputError, shortened_repr
+from tuner.core.measurement import MAX_SAMPLE_S
 
-MOST_BYTES = 64 << 20
-MOST_LINES = 1 << 20
-LONGEST_LINE = 1 << 20  # characters
-LONGEST_NUMBER = 40  # characters; a number of a million digits takes minutes
-LARGEST = 2**63  # what a measurement cannot hold
+MAX_FILE_BYTES = 64 << 20
+MAX_LINES = 1 << 20
+MAX_LINE_CHARACTERS = 1 << 20  # characters
+MAX_NUMBER_CHARACTERS = 40  # characters; a number of a million digits takes minutes
+INT64_LIMIT = 2**63  # what a measurement cannot hold
 # What `mpirun --tag-output` and `srun --label` put before each line.
 _LABEL = re.compile(r"\[[0-9]{1,9},[0-9]{1,9}\]<std(?:out|err)>: ?|[ \t]*[0-9]{1,9}: ")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
@@ -23,43 +23,43 @@ _NUMERIC = re.compile(r"[+-]?\.?[0-9]")
 
 
 @dataclass(frozen=True)
-class Lines:
+class TextLines:
     """A text. `cut`: its last line does not end, so nobody knows what more it would have said."""
 
     source: str
     lines: Sequence[str]
-    cut: bool = False
+    truncated: bool = False
 
     def numbered(self) -> Iterator[tuple[int, str]]:
         """Each with its number, from 1."""
         return enumerate(self.lines, 1)
 
-    def require_end(self, number: int) -> None:
+    def check_complete(self, number: int) -> None:
         """Raises InputError for the row at this line when it is cut off."""
-        if self.cut and number == len(self.lines):
+        if self.truncated and number == len(self.lines):
             raise InputError(
                 f"line {number}: cut off, the line does not end: measure again, or delete the line"
             )
 
 
-def lines_of(text: str, source: str) -> Lines:
+def split_lines(text: str, source: str) -> TextLines:
     """The lines of a text. Raises InputError for one that is too long."""
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     cut = lines[-1] != ""
     lines = lines if cut else lines[:-1]
-    longest = next((i for i, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), None)
+    longest = next((i for i, line in enumerate(lines, 1) if len(line) > MAX_LINE_CHARACTERS), None)
     if longest is not None:
         raise InputError(
-            f"line {longest}: longer than {LONGEST_LINE} characters; these are no results"
+            f"line {longest}: longer than {MAX_LINE_CHARACTERS} characters; these are no results"
         )
-    return Lines(
+    return TextLines(
         source,
         [_LABEL.sub("", line, count=1) if _LABEL.match(line) else line for line in lines],
         cut,
     )
 
 
-def read_lines(path: Path) -> Lines:
+def read_lines(path: Path) -> TextLines:
     """A file as text. Raises InputError for what cannot be read, is too large, or is no text."""
     try:
         if path.is_dir():
@@ -67,15 +67,15 @@ def read_lines(path: Path) -> Lines:
         if not path.is_file():
             raise InputError(f"there is no file {path}")
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
-    if len(data) > MOST_BYTES or data.count(b"\n") > MOST_LINES:
+    if len(data) > MAX_FILE_BYTES or data.count(b"\n") > MAX_LINES:
         raise InputError(
-            f"{path}: more than {MOST_BYTES >> 20} MiB or {MOST_LINES} lines: split it"
+            f"{path}: more than {MAX_FILE_BYTES >> 20} MiB or {MAX_LINES} lines: split it"
         )
     try:
-        return lines_of(_decoded(data), str(path))
+        return split_lines(_decoded(data), str(path))
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
 
@@ -92,38 +92,38 @@ def _decoded(data: bytes) -> str:
     raise InputError(f"line {line}: not text in UTF-8: save it as UTF-8, or unpack it first")
 
 
-def number(text: str, what: str, line: int) -> float:
+def parse_float(text: str, what: str, line: int) -> float:
     """A finite number of at least 0. Raises InputError for anything else."""
-    value = float(text) if len(text) <= LONGEST_NUMBER and _NUMBER.fullmatch(text) else -1.0
+    value = float(text) if len(text) <= MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text) else -1.0
     if not 0 <= value < float("inf"):
-        raise InputError(f"line {line}: {what} cannot be {quoted(text)}")
+        raise InputError(f"line {line}: {what} cannot be {shortened_repr(text)}")
     return value
 
 
-def whole(text: str, what: str, line: int, least: int = 0) -> int:
+def parse_int(text: str, what: str, line: int, minimum: int = 0) -> int:
     """A whole number, also where it is written 64.0. Raises InputError for anything else."""
-    matched = len(text) <= LONGEST_NUMBER and _WHOLE.fullmatch(text)
+    matched = len(text) <= MAX_NUMBER_CHARACTERS and _WHOLE.fullmatch(text)
     value = int(text.partition(".")[0]) if matched else -1
-    if not least <= value < LARGEST:
-        raise InputError(f"line {line}: {what} cannot be {quoted(text)}")
+    if not minimum <= value < INT64_LIMIT:
+        raise InputError(f"line {line}: {what} cannot be {shortened_repr(text)}")
     return value
 
 
-def microseconds(text: str, what: str, line: int) -> float:
+def parse_microseconds(text: str, what: str, line: int) -> float:
     """Seconds."""
-    return seconds(text, what, line, 1e6)
+    return parse_seconds(text, what, line, 1e6)
 
 
-def seconds(text: str, what: str, line: int, per_second: float) -> float:
+def parse_seconds(text: str, what: str, line: int, units_per_second: float) -> float:
     """Of a time in a unit of which so many make a second. Raises InputError for what no call takes.
 
     Whoever writes such a number means another unit, or something else than a time.
     """
-    value = number(text, what, line) / per_second
-    if value > LONGEST:
+    value = parse_float(text, what, line) / units_per_second
+    if value > MAX_SAMPLE_S:
         raise InputError(
-            f"line {line}: {what} cannot be {quoted(text)}, more than"
-            f" {LONGEST:.0f} s: correct it or its unit"
+            f"line {line}: {what} cannot be {shortened_repr(text)}, more than"
+            f" {MAX_SAMPLE_S:.0f} s: correct it or its unit"
         )
     return value
 

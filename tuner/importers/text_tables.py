@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from tuner.base.errors import InputError
 from tuner.importers import text
-from tuner.importers.text import Lines
+from tuner.importers.text import TextLines
 
 T = TypeVar("T")
 
 
 @dataclass
-class Table(ABC):
+class BenchmarkTable(ABC):
     """What a title and the remarks below it say of the rows that follow.
 
     line, title     of the title, and how a sentence calls it
@@ -25,26 +25,26 @@ class Table(ABC):
     line: int
     title: str
     columns: list[str] = field(default_factory=list)
-    rows: int = 0
+    n_rows: int = 0
 
     @abstractmethod
-    def remark(self, line: str) -> None:
+    def read_comment(self, line: str) -> None:
         """Take in a line that begins with #, the header among them."""
 
-    def require_rows(self) -> None:
+    def check_not_empty(self) -> None:
         """Raises InputError for a table that ended before its first row."""
-        if not self.rows:
+        if not self.n_rows:
             raise InputError(
                 f"line {self.line}: no row follows {self.title}: the run did not"
                 " finish; measure again, or delete its title"
             )
 
 
-Titled = TypeVar("Titled", bound=Table)
+Titled = TypeVar("Titled", bound=BenchmarkTable)
 
 
-def rows_of(
-    lines: Lines, begin: Callable[[int, str], Titled | None], missing: str
+def iter_rows(
+    lines: TextLines, begin: Callable[[int, str], Titled | None], missing: str
 ) -> Iterator[tuple[Titled, int, list[str]]]:
     """Each row as its table, the number of its line and its words; all else passes by.
 
@@ -57,22 +57,22 @@ def rows_of(
     for number, line in lines.numbered():
         if (begun := begin(number, line)) is not None:
             if table is not None:
-                table.require_rows()
+                table.check_not_empty()
             table = begun
         elif table is None or not line.strip():
             continue
         elif line.lstrip().startswith("#"):
-            table.remark(line)
+            table.read_comment(line)
         elif text.is_row(words := line.split(), len(table.columns)):
-            lines.require_end(number)
-            table.rows += 1
+            lines.check_complete(number)
+            table.n_rows += 1
             yield table, number, words
     if table is None:
         raise InputError(f"line 1: there is no title such as `{missing}`")
-    table.require_rows()
+    table.check_not_empty()
 
 
-def told_in(
+def parse_optional(
     row: Mapping[str, str], column: str, read: Callable[[str, str, int], T], line: int
 ) -> T | None:
     """What a row says in a column that not every file has."""

@@ -6,14 +6,14 @@ from typing import Any
 
 from tuner import db
 from tuner.calibrate import calibrate
-from tuner.jobs.inputs import measured
-from tuner.jobs.kinds import Spec, Store, Tell
+from tuner.jobs.inputs import load_inputs
+from tuner.jobs.kinds import FractionCallback, JobSpec, StoreResult
 
 
-def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:
+def work(engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:
     """`spec` names the measurements, and the topology; the result the calibration."""
     tell(0.0, "fitting")
-    calibration = calibrate(*measured(engine, spec))
+    calibration = calibrate(*load_inputs(engine, spec))
 
     def store(session: db.Session) -> dict[str, Any]:
         stored = db.store_calibration(session, calibration, spec["measurements"])

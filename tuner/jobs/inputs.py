@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tuner import db
 from tuner.core.measurement import Measurements
-from tuner.jobs.kinds import Spec
+from tuner.jobs.kinds import JobSpec
 from tuner.topology import Topology
 from tuner.topology.readers import topology_from_record
 
 
-def measured(engine: db.Engine, spec: Spec) -> tuple[Measurements, Topology | None]:
+def load_inputs(engine: db.Engine, spec: JobSpec) -> tuple[Measurements, Topology | None]:
     """The measurements that `spec` names, and the topology of their cluster if it names one.
 
     Raises NotFoundError.
     """
-    with db.reading(engine) as session:
+    with db.read_session(engine) as session:
         measurements = db.load_measurements(session, spec["measurements"])
         named = spec.get("topology")
         record = None if named is None else db.load_topology(session, named).record

@@ -11,22 +11,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner import db
-from tuner.base.progress import Counted
+from tuner.base.progress import ProgressCallback
 
-KINDS = ("calibrate", "tune", "study")
-Tell = Callable[[float, str], None]  # (fraction done, what is happening)
-Spec = Mapping[str, Any]  # what was asked for
-Store = Callable[[db.Session], dict[str, Any]]  # gives the result of the job
-Work = Callable[[db.Engine, Spec, Tell], Store]
+JOB_KINDS = ("calibrate", "tune", "study")
+FractionCallback = Callable[[float, str], None]  # (fraction done, what is happening)
+JobSpec = Mapping[str, Any]  # what was asked for
+StoreResult = Callable[[db.Session], dict[str, Any]]  # gives the result of the job
+JobFunction = Callable[[db.Engine, JobSpec, FractionCallback], StoreResult]
 
 
-def work(kind: str) -> Work:
+def load_job_function(kind: str) -> JobFunction:
     """How jobs of this kind are carried out."""
-    found: Work = importlib.import_module(f"tuner.jobs.{kind}").work
+    found: JobFunction = importlib.import_module(f"tuner.jobs.{kind}").work
     return found
 
 
-def counted(tell: Tell, text: str) -> Counted:
+def counting_callback(tell: FractionCallback, text: str) -> ProgressCallback:
     """A callback (done, of how many) that tells."""
 
     def progress(done: int, total: int) -> None:

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from tuner import db
 from tuner.base.errors import InputError
-from tuner.jobs.kinds import KINDS
-from tuner.jobs.worker import order, told
+from tuner.jobs.kinds import JOB_KINDS
+from tuner.jobs.worker import encode_job, parse_progress
 
 log = logging.getLogger(__name__)
-IDLE = 0.25  # seconds between two looks for a job
-BEAT = 0.5  # seconds between two heartbeats
-SOURCES = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
+POLL_INTERVAL_S = 0.25  # seconds between two looks for a job
+HEARTBEAT_INTERVAL_S = 0.5  # seconds between two heartbeats
+SOURCE_ROOT = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
 
 
 class Runner:
@@ -45,20 +45,20 @@ class Runner:
             try:
                 engine = db.open_database(self.database)
                 try:
-                    self._carry_out(engine)
+                    self._run_jobs(engine)
                 finally:
                     engine.dispose()
             except (InputError, OSError) as reason:
                 log.warning("jobs wait: %s", reason)
-                self._stopping.wait(IDLE)
+                self._stopping.wait(POLL_INTERVAL_S)
 
-    def _carry_out(self, engine: db.Engine) -> None:
+    def _run_jobs(self, engine: db.Engine) -> None:
         while not self._stopping.is_set():
-            claim = db.claim_job(engine, self.name, KINDS)
+            claim = db.claim_job(engine, self.name, JOB_KINDS)
             if claim is None:
-                self._stopping.wait(IDLE)
+                self._stopping.wait(POLL_INTERVAL_S)
             else:
-                _Execution(engine, self.database, claim).see_through(self._stopping)
+                _Execution(engine, self.database, claim).supervise(self._stopping)
 
 
 class _Execution:
@@ -68,33 +68,33 @@ class _Execution:
         self.engine = engine
         self.claim = claim
         self.progress: tuple[float, str] = (0.0, "started")
-        self.child = _started(order(database, claim))
+        self.child = _start_worker(encode_job(database, claim))
         self.listener = threading.Thread(target=self._listen, daemon=True)
         self.listener.start()
 
-    def see_through(self, stopping: threading.Event) -> None:
+    def supervise(self, stopping: threading.Event) -> None:
         """Until the job ended, was cancelled or lost, or the runner is stopping."""
         try:
-            while not self._ended():
-                cancelled = self._beat()
+            while not self._wait_for_child():
+                cancelled = self._send_heartbeat()
                 if cancelled or stopping.is_set():
                     self._kill()
                     self._release(cancelled)
                     return
-            self._settle()
+            self._retry_if_crashed()
         except db.LostLeaseError as reason:
             log.info("job %d: %s", self.claim.id, reason)
         finally:
             self._kill()
 
-    def _ended(self) -> bool:
+    def _wait_for_child(self) -> bool:
         try:
-            self.child.wait(BEAT)
+            self.child.wait(HEARTBEAT_INTERVAL_S)
         except subprocess.TimeoutExpired:
             return False
         return True
 
-    def _beat(self) -> bool:
+    def _send_heartbeat(self) -> bool:
         """Whether somebody wants the job cancelled. A database that is away is waited for."""
         try:
             with db.transaction(self.engine) as session:
@@ -105,19 +105,19 @@ class _Execution:
 
     def _release(self, cancelled: bool) -> None:
         with db.transaction(self.engine) as session:
-            (db.end_cancelled if cancelled else db.give_back_job)(session, self.claim)
+            (db.mark_job_cancelled if cancelled else db.requeue_job)(session, self.claim)
 
-    def _settle(self) -> None:
+    def _retry_if_crashed(self) -> None:
         """A child that ended without ending its job died; the job is tried once more."""
         if self.child.returncode != 0:
-            how = _cause(self.child.returncode)
+            how = _exit_cause(self.child.returncode)
             with db.transaction(self.engine) as session:
                 db.retry_job(session, self.claim, f"the process of the job ended: {how}")
 
     def _listen(self) -> None:
         assert self.child.stdout is not None
         for line in self.child.stdout:
-            self.progress = told(line)
+            self.progress = parse_progress(line)
 
     def _kill(self) -> None:
         self.child.kill()
@@ -129,9 +129,9 @@ class _Execution:
                 stream.close()
 
 
-def _started(first_line: str) -> subprocess.Popen[str]:
+def _start_worker(first_line: str) -> subprocess.Popen[str]:
     """A child in a session of its own: Ctrl-C is for the runner, which then ends the child."""
-    paths = [str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
         [sys.executable, "-m", "tuner.jobs"],
         stdin=subprocess.PIPE,
@@ -147,7 +147,7 @@ def _started(first_line: str) -> subprocess.Popen[str]:
     return child
 
 
-def _cause(status: int) -> str:
+def _exit_cause(status: int) -> str:
     if status >= 0:
         return f"exit status {status}; the log of the service says why"
     return f"{signal.Signals(-status).name}, often for want of memory"

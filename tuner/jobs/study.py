@@ -6,25 +6,27 @@ from tuner import db
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.table import TuningTable
-from tuner.jobs.kinds import Spec, Store, Tell
+from tuner.jobs.kinds import FractionCallback, JobSpec, StoreResult
 from tuner.machines import Machine
 from tuner.machines.loader import load_machine
-from tuner.machines.yaml_machines import PREFIX
-from tuner.whatif import locally, result_record, run, study_from
+from tuner.machines.yaml_machines import PRESET_PREFIX
+from tuner.whatif import make_parallel_executor, result_record, run_study, study_from_record
 
 
-def work(_engine: db.Engine, spec: Spec, tell: Tell) -> Store:
+def work(_engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:
     """`spec` is the record of the study, the result that of its answer."""
-    result = result_record(run(study_from(spec, _Nothing()), tell, carry=locally()))
+    result = result_record(
+        run_study(study_from_record(spec, _NoResources()), tell, executor=make_parallel_executor())
+    )
     return lambda _session: result
 
 
-class _Nothing:
+class _NoResources:
     """What the record of a study refers to: it holds everything itself."""
 
     def machine(self, name: str) -> Machine:
         """Presets are everywhere."""
-        if not name.startswith(PREFIX):
+        if not name.startswith(PRESET_PREFIX):
             raise InputError(f"there is no topology {name} here")
         return load_machine(name)
 

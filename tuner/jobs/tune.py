@@ -6,28 +6,28 @@ from typing import Any
 
 from tuner import db
 from tuner.calibrate import calibrate
-from tuner.jobs.inputs import measured
-from tuner.jobs.kinds import Spec, Store, Tell, counted
+from tuner.jobs.inputs import load_inputs
+from tuner.jobs.kinds import FractionCallback, JobSpec, StoreResult, counting_callback
 from tuner.select.build_table import make_table
-from tuner.select.constraints import ANYTHING, constraints_from
-from tuner.sim.process_pool import usable
+from tuner.select.constraints import UNCONSTRAINED, constraints_from_options
+from tuner.sim.process_pool import available_cores
 
 
-def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:
+def work(engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:
     """`spec` names the measurements, the topology, the `wishes` if there are any, `publish` and
     `by` whom; the result calibration and table."""
     tell(0.0, "fitting")
-    measurements, topology = measured(engine, spec)
+    measurements, topology = load_inputs(engine, spec)
     calibration = calibrate(measurements, topology)
     wishes = spec.get("wishes")  # jobs of earlier versions have none
-    constraints = ANYTHING if wishes is None else constraints_from(wishes)
+    constraints = UNCONSTRAINED if wishes is None else constraints_from_options(wishes)
     _, table = make_table(
         measurements,
         calibration,
-        counted(tell, "simulating"),
+        counting_callback(tell, "simulating"),
         topology,
         constraints=constraints,
-        cores=usable(),
+        cores=available_cores(),
     )
 
     def store(session: db.Session) -> dict[str, Any]:

@@ -18,12 +18,12 @@ from typing import TextIO
 
 from tuner import db
 from tuner.base.errors import TunerError
-from tuner.jobs.kinds import Tell, work
+from tuner.jobs.kinds import FractionCallback, load_job_function
 
-GIVEN_BACK = 1  # exit status of a child whose job the runner tries again or leaves to another
-ORPHANED = 3  # exit status of a child whose runner ended
+EXIT_REQUEUED = 1  # exit status of a child whose job the runner tries again or leaves to another
+EXIT_ORPHANED = 3  # exit status of a child whose runner ended
 NICENESS = 5  # requests go before jobs
-TELL_EVERY = 0.1  # seconds
+PROGRESS_INTERVAL_S = 0.1  # seconds
 
 
 def main() -> int:
@@ -31,21 +31,21 @@ def main() -> int:
     order = json.loads(sys.stdin.readline())
     claim = db.Claim(**order["claim"])
     try:
-        _carry_out(order["database"], claim)
+        _run_job(order["database"], claim)
     except TunerError as reason:  # the database is gone, or another runner has the job
         print(f"job {claim.id} is given back: {reason}", file=sys.stderr)
-        return GIVEN_BACK
+        return EXIT_REQUEUED
     return 0
 
 
-def _carry_out(database: str, claim: db.Claim) -> None:
+def _run_job(database: str, claim: db.Claim) -> None:
     engine = db.open_database(database)
-    threading.Thread(target=_end_with_runner, args=(engine, claim), daemon=True).start()
+    threading.Thread(target=_exit_with_runner, args=(engine, claim), daemon=True).start()
     os.nice(NICENESS)
     try:
-        with db.reading(engine) as session:
+        with db.read_session(engine) as session:
             spec = db.load_job(session, claim.id).spec
-        store = work(claim.kind)(engine, spec, _teller(_own_stdout()))
+        store = load_job_function(claim.kind)(engine, spec, _progress_writer(_redirect_stdout()))
         with db.transaction(engine) as session:
             db.finish_job(session, claim, store(session))
     except (db.UnavailableError, db.LostLeaseError):
@@ -55,39 +55,39 @@ def _carry_out(database: str, claim: db.Claim) -> None:
             db.fail_job(session, claim, str(reason))
 
 
-def order(database: str, claim: db.Claim) -> str:
+def encode_job(database: str, claim: db.Claim) -> str:
     """The line that tells a child what to do."""
     return json.dumps({"database": database, "claim": asdict(claim)}) + "\n"
 
 
-def told(line: str) -> tuple[float, str]:
+def parse_progress(line: str) -> tuple[float, str]:
     """What a line of progress says."""
     fraction, text = json.loads(line)
     return fraction, text
 
 
-def _end_with_runner(engine: db.Engine, claim: db.Claim) -> None:
+def _exit_with_runner(engine: db.Engine, claim: db.Claim) -> None:
     """Reads the pipe itself: a thread inside `sys.stdin` would hold its lock at exit."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     with suppress(TunerError), db.transaction(engine) as session:
         db.retry_job(session, claim, "the service died twice while it ran this job")
-    os._exit(ORPHANED)
+    os._exit(EXIT_ORPHANED)
 
 
-def _own_stdout() -> TextIO:
+def _redirect_stdout() -> TextIO:
     """Standard output for progress alone; what libraries print goes to the log."""
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return stream
 
 
-def _teller(stream: TextIO) -> Tell:
-    last = -TELL_EVERY
+def _progress_writer(stream: TextIO) -> FractionCallback:
+    last = -PROGRESS_INTERVAL_S
 
     def tell(fraction: float, text: str) -> None:
         nonlocal last
-        if fraction >= 1 or time.monotonic() - last >= TELL_EVERY:
+        if fraction >= 1 or time.monotonic() - last >= PROGRESS_INTERVAL_S:
             last = time.monotonic()
             print(json.dumps([fraction, text]), file=stream, flush=True)
 

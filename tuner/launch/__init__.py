@@ -1,27 +1,27 @@
 """Starting ranks, on this computer or on many, and watching them to their end."""
 
 from tuner.launch.failures import CompletedRun
-from tuner.launch.hosts import LOCAL, Hosts, from_environment
-from tuner.launch.installation import Installation, installation_of
+from tuner.launch.hosts import LOCAL_HOST, Hosts, hosts_from_environment
+from tuner.launch.installation import Installation, inspect_interpreter
 from tuner.launch.launcher import Launcher, available_cores, physical_cores
-from tuner.launch.multi_host_launcher import Spread
-from tuner.launch.package import PACKAGE
+from tuner.launch.multi_host_launcher import MultiHostLauncher
+from tuner.launch.package import PACKAGE_DIR
 from tuner.launch.shapes import ShapeLauncher
-from tuner.launch.template import TEMPLATES, Template
+from tuner.launch.template import TEMPLATES, LauncherTemplate
 
 __all__ = [
-    "LOCAL",
-    "PACKAGE",
+    "LOCAL_HOST",
+    "PACKAGE_DIR",
     "TEMPLATES",
     "CompletedRun",
     "Hosts",
     "Installation",
     "Launcher",
+    "LauncherTemplate",
+    "MultiHostLauncher",
     "ShapeLauncher",
-    "Spread",
-    "Template",
     "available_cores",
-    "from_environment",
-    "installation_of",
+    "hosts_from_environment",
+    "inspect_interpreter",
     "physical_cores",
 ]

@@ -13,74 +13,76 @@ from pathlib import Path
 from tuner.base.errors import ProbeError
 from tuner.launch.installation import Installation
 
-NAMES: Mapping[str, tuple[str, ...]] = {  # in the order in which they are tried
+LAUNCHER_NAMES: Mapping[str, tuple[str, ...]] = {  # in the order in which they are tried
     "openmpi": ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.openmpi", "orterun"),
     "mpich": ("mpiexec", "mpirun", "mpiexec.mpich", "mpirun.mpich", "mpiexec.hydra"),
     "intelmpi": ("mpiexec", "mpirun", "mpiexec.hydra"),
 }
-VERSIONS = {  # what they print for --version
+VERSION_PATTERNS = {  # what they print for --version
     "openmpi": re.compile(r"\((?:Open MPI|IBM Spectrum MPI)\)\s+(\S+)|\(OpenRTE\)\s+(\S+)"),
     "mpich": re.compile(r"HYDRA build details:\s+Version:\s+(\S+)"),
     "intelmpi": re.compile(r"Intel\(R\) MPI Library .*, Version (\d\S*)"),
 }
 SRUN = "srun"  # starts ranks of every library that Slurm was built for, in a job of Slurm
-HYDRA = ".hydra"  # the end of a launcher's name that mpicc does not have
-LEVELS = 4  # directories above a library's file that may be its prefix
-LIMIT = 10.0  # seconds for a launcher to tell its version
+HYDRA_SUFFIX = ".hydra"  # the end of a launcher's name that mpicc does not have
+MAX_PREFIX_LEVELS = 4  # directories above a library's file that may be its prefix
+VERSION_TIMEOUT_S = 10.0  # seconds for a launcher to tell its version
 
 
 @dataclass(frozen=True)
-class Executable:
+class LauncherExecutable:
     """A launcher that was found, and the version that it tells; "" where it tells none."""
 
     path: Path
     version: str
 
 
-def launcher_of(found: Installation) -> Path:
+def find_launcher_executable(installation: Installation) -> Path:
     """Return the launcher of an installation.
 
     Looked for beside the interpreter, in the prefix of its MPI library and on PATH, under all names
     that distributions give it. Raises ProbeError where none is of the same library and version.
     """
-    others = list[Executable]()
-    for one in executables(found):
-        if _same(one.version, found):
+    others = list[LauncherExecutable]()
+    for one in find_executables(installation):
+        if _is_same_version(one.version, installation):
             return one.path
         others.append(one)
-    raise ProbeError(_none(found, others))
+    raise ProbeError(_not_found_message(installation, others))
 
 
-def compiler_of(launcher: Path) -> Path | None:
+def find_mpicc(launcher: Path) -> Path | None:
     """Return the `mpicc` of a launcher's library: `mpicc.openmpi` beside `mpirun.openmpi`.
 
     None where there is none beside it.
     """
-    suffix = launcher.suffix if launcher.suffix != HYDRA else ""
+    suffix = launcher.suffix if launcher.suffix != HYDRA_SUFFIX else ""
     beside = launcher.with_name(f"mpicc{suffix}")
     return beside if launcher.name != SRUN and os.access(beside, os.X_OK) else None
 
 
-def executables(found: Installation) -> Iterator[Executable]:
+def find_executables(installation: Installation) -> Iterator[LauncherExecutable]:
     """Yield every launcher of the library, whatever its version, then srun in a job of Slurm."""
     seen = set[Path]()
-    for directory in _directories(found):
-        for name in NAMES[found.base]:
+    for directory in _directories(installation):
+        for name in LAUNCHER_NAMES[installation.base]:
             path = directory / name
             if os.access(path, os.X_OK) and path.is_file() and path.resolve() not in seen:
                 seen.add(path.resolve())
-                version = version_of(path, found.base)
+                version = launcher_version(path, installation.base)
                 if version:
-                    yield Executable(path, version)
+                    yield LauncherExecutable(path, version)
     if "SLURM_JOB_ID" in os.environ:
         places = map(Path, os.environ.get("PATH", "").split(os.pathsep))
         yield from (
-            Executable(place / SRUN, "") for place in places if os.access(place / SRUN, os.X_OK)
+            LauncherExecutable(place / SRUN, "")
+            for place in places
+            if os.access(place / SRUN, os.X_OK)
         )
 
 
 @cache
-def version_of(path: Path, base: str) -> str:
+def launcher_version(path: Path, base: str) -> str:
     """Return the version that a launcher of a library prints; "" for one of another library."""
     try:
         run = subprocess.run(
@@ -88,43 +90,44 @@ def version_of(path: Path, base: str) -> str:
             capture_output=True,
             text=True,
             check=False,
-            timeout=LIMIT,
+            timeout=VERSION_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    match = VERSIONS[base].search(run.stdout + run.stderr)
+    match = VERSION_PATTERNS[base].search(run.stdout + run.stderr)
     return next(filter(None, match.groups()), "") if match else ""
 
 
-def _directories(found: Installation) -> Iterator[Path]:
-    yield found.python.parent
-    yield from (parent / "bin" for parent in list(found.libmpi.parents)[1:LEVELS])
+def _directories(installation: Installation) -> Iterator[Path]:
+    yield installation.python.parent
+    yield from (parent / "bin" for parent in list(installation.libmpi.parents)[1:MAX_PREFIX_LEVELS])
     yield from (Path(part) for part in os.environ.get("PATH", "").split(os.pathsep) if part)
 
 
-def _same(version: str, found: Installation) -> bool:
+def _is_same_version(version: str, installation: Installation) -> bool:
     """Whether a launcher of this version starts ranks of the library.
 
     What is built on another library has versions of its own, and Intel's launcher leaves out the
     last part of them.
     """
-    product = found.identity.product
+    product = installation.identity.product
     if product.name != product.base or not version:
         return True
-    given, wanted = version.split("."), found.identity.version.split(".")
+    given, wanted = version.split("."), installation.identity.version.split(".")
     return all(one == other for one, other in zip(given, wanted, strict=False))
 
 
-def _none(found: Installation, others: list[Executable]) -> str:
-    name, python = NAMES[found.base][0], found.python
+def _not_found_message(installation: Installation, others: list[LauncherExecutable]) -> str:
+    name, python = LAUNCHER_NAMES[installation.base][0], installation.python
     if others:
         there = ", ".join(f"{one.path} ({one.version})" for one in others)
         return (
-            f"{python} loads {found.identity}, but the launchers here are of other versions:"
-            f" {there}: put the {name} of {found.libmpi} first on PATH"
+            f"{python} loads {installation.identity}, but the launchers here are of other versions:"
+            f" {there}: put the {name} of {installation.libmpi} first on PATH"
         )
     return (
-        f"{python} loads {found.identity} ({found.libmpi}), but there is no {name} of it beside"
+        f"{python} loads {installation.identity} ({installation.libmpi}), but there is no"
+        f" {name} of it beside"
         " the interpreter, with the library or on PATH: add its directory to PATH"
     )

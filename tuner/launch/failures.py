@@ -15,7 +15,7 @@ class CompletedRun:
     stderr: str
 
 
-FAILURES = (  # what the launchers print, and what to say instead
+FAILURE_MESSAGES = (  # what the launchers print, and what to say instead
     (
         "attempt to run as root",
         "mpirun refuses to run as root: run as another user or set OMPI_ALLOW_RUN_AS_ROOT=1 and"
@@ -71,39 +71,41 @@ FAILURES = (  # what the launchers print, and what to say instead
         " smaller sizes",
     ),
 )
-UNENTERED = 255  # what ssh fails with, and MPICH's mpiexec where it was
-ADVICE = {  # when ranks wait for one another in vain, on one computer and on several
+SSH_FAILURE_EXIT_CODE = 255  # what ssh fails with, and MPICH's mpiexec where it was
+DEADLOCK_ADVICE = {  # when ranks wait for one another in vain, on one computer and on several
     False: "end other programs on this machine",
     True: "look whether every host of the list still runs and is reached",
 }
 
 
-def explain(
-    run: CompletedRun, *, executable: str, python: str, library: str, ranks: int, several: bool
+def explain_failure(
+    run: CompletedRun, *, executable: str, python: str, library: str, ranks: int, multi_host: bool
 ) -> str:
-    """What happened and what to do about it. `several`: the ranks ran on more than one host."""
+    """What happened and what to do about it. `format_hosts`: the ranks ran on more than one
+    host.
+    """
     text = run.stderr + run.stdout
     own = re.findall(r"tuner\.base\.errors\.\w+: (.+)$", text, re.MULTILINE)
     if own:
         return str(own[-1])
     flat = " ".join(text.split())  # launchers wrap their sentences
-    for symptom, message in FAILURES:
+    for symptom, message in FAILURE_MESSAGES:
         match = re.search(symptom, flat)
         if match:
             return message.format(
                 ranks=ranks,
                 python=python,
                 library=library,
-                advice=ADVICE[several],
+                advice=DEADLOCK_ADVICE[multi_host],
                 detail=next(filter(None, match.groups()), ""),
                 text=match[0][:200],
-                place="these hosts" if several else "this machine",
+                place="these hosts" if multi_host else "this machine",
             )
     raised = re.findall(r"(?:\w+\.)*\w+(?:Error|Exception): .*$", text, re.MULTILINE)
     if raised:
         return f"a rank failed: {raised[-1]}"
     aborted = re.search(r"^Abort\(.*$", text, re.MULTILINE)
-    if run.returncode == UNENTERED and several and not aborted:
+    if run.returncode == SSH_FAILURE_EXIT_CODE and multi_host and not aborted:
         return (
             f"{executable} could not start ranks on every host and gave no reason: check that `ssh"
             " HOST true` works without a password for each of them"

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.base import hostlist
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import plural
 
-MOST_HOSTS = 100_000
-SHOWN = 8  # of many
+MAX_HOSTS = 100_000
+MAX_SHOWN_HOSTS = 8  # of many
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -31,10 +31,10 @@ class Hosts:
 
     def __str__(self) -> str:
         """The first of them, as a sentence names them."""
-        return several(self.names) if self.names else "this computer"
+        return format_hosts(self.names) if self.names else "this computer"
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether there is nothing but this computer."""
         return not self.names
 
@@ -47,16 +47,16 @@ class Hosts:
         return Hosts(self.names[:count], self.slots)
 
 
-LOCAL = Hosts()
+LOCAL_HOST = Hosts()
 
 
-def several(names: Sequence[str]) -> str:
+def format_hosts(names: Sequence[str]) -> str:
     """`a, b` in a sentence; of very many the first ones and how many more there are."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    more = f" and {len(names) - MAX_SHOWN_HOSTS} more" if len(names) > MAX_SHOWN_HOSTS else ""
+    return ", ".join(names[:MAX_SHOWN_HOSTS]) + more
 
 
-def listed(text: str) -> Hosts:
+def parse_hosts(text: str) -> Hosts:
     """Read `node1,node2:4` or `n[0-511]:4` from a command line.
 
     Raises InputError for what is no such list, and for a name given twice.
@@ -64,29 +64,31 @@ def listed(text: str) -> Hosts:
     try:
         entries = [
             (name, slots)
-            for names, slots in map(_slots_of, hostlist.parts(re.sub(r"\s*,\s*", ",", text)))
-            for name in hostlist.expanded(names, MOST_HOSTS)
+            for names, slots in map(
+                _split_slots, hostlist.split_hostlist(re.sub(r"\s*,\s*", ",", text))
+            )
+            for name in hostlist.expand_hostlist(names, MAX_HOSTS)
         ]
     except InputError as reason:
         raise InputError(f"--hosts: {reason}; write it like a,b or a:4 or n[0-511]:4") from None
-    _checked([name for name, _ in entries], "--hosts")
+    _check_names([name for name, _ in entries], "--hosts")
     twice = [name for name, times in Counter(name for name, _ in entries).items() if times > 1]
     if twice:
         raise InputError(
-            f"--hosts names {quoted(twice[0])} twice: name a host once, with its ranks as"
+            f"--hosts names {shortened_repr(twice[0])} twice: name a host once, with its ranks as"
             f" {twice[0]}:2"
         )
-    return _of(entries)
+    return _merge_entries(entries)
 
 
-def _slots_of(word: str) -> tuple[str, int]:
+def _split_slots(word: str) -> tuple[str, int]:
     """Split `n[0-3]:4` into names and the ranks on each."""
     match = re.fullmatch(r"(.+?)(?::(\d+))?", word)
     assert match is not None
     return match[1], int(match[2] or 0)
 
 
-def read(path: Path | str) -> Hosts:
+def read_hosts(path: Path | str) -> Hosts:
     """A host list: one host a line, as `node1`, `node1:4` or `node1 slots=4`; # begins a comment.
 
     A host that is listed k times without a number takes k ranks. Raises InputError naming the line.
@@ -98,16 +100,16 @@ def read(path: Path | str) -> Hosts:
     except UnicodeDecodeError:
         raise InputError(f"{path}: cannot be read as a list of hosts: no text in it") from None
     entries = [
-        _entry(content, f"{path}, line {number}")
+        _parse_entry(content, f"{path}, line {number}")
         for number, line in enumerate(lines, start=1)
         if (content := line.partition("#")[0].strip())
     ]
     if not entries:
         raise InputError(f"{path}: no host in it; write one name a line")
-    return _of(entries)
+    return _merge_entries(entries)
 
 
-def from_environment(environ: Mapping[str, str] = os.environ) -> Hosts:
+def hosts_from_environment(environ: Mapping[str, str] = os.environ) -> Hosts:
     """What Slurm, LSF or PBS gave to this job; `LOCAL` outside of any job.
 
     Slurm: SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE; LSF: LSB_MCPU_HOSTS, LSB_HOSTS; PBS and its
@@ -115,35 +117,35 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Hosts:
     """
     if names := environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST"):
         per_node = environ.get("SLURM_NTASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE", "0")
-        return Hosts(expand(names), min(_numbers(per_node), default=0))
+        return Hosts(expand_host_list(names), min(_parse_counts(per_node), default=0))
     if pairs := environ.get("LSB_MCPU_HOSTS"):
         words = pairs.split()
-        return _of(
-            _without_batch_host(list(zip(words[::2], map(_count, words[1::2]), strict=False)))
+        return _merge_entries(
+            _without_batch_host(list(zip(words[::2], map(_parse_count, words[1::2]), strict=False)))
         )
     if names := environ.get("LSB_HOSTS"):
-        return _of(_without_batch_host(list(Counter(names.split()).items())))
+        return _merge_entries(_without_batch_host(list(Counter(names.split()).items())))
     if file := environ.get("PBS_NODEFILE"):
-        return read(Path(file))
-    return LOCAL
+        return read_hosts(Path(file))
+    return LOCAL_HOST
 
 
-def expand(text: str) -> tuple[str, ...]:
+def expand_host_list(text: str) -> tuple[str, ...]:
     """The names of a Slurm host list such as `node[01-03,7],login`; raises InputError."""
     try:
-        names = hostlist.expanded(text, MOST_HOSTS)
+        names = hostlist.expand_hostlist(text, MAX_HOSTS)
     except InputError as reason:
         raise InputError(f"the host list is wrong: {reason}") from None
-    _checked(names, "the host list")
+    _check_names(names, "the host list")
     return tuple(names)
 
 
-def _numbers(text: str) -> list[int]:
+def _parse_counts(text: str) -> list[int]:
     """`4(x2),3` is 4 and 3."""
-    return [_count(part.partition("(")[0]) for part in text.split(",")]
+    return [_parse_count(part.partition("(")[0]) for part in text.split(",")]
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdigit():
         raise InputError(f"{text!r} is no number of ranks for a host")
     return int(text)
@@ -155,29 +157,31 @@ def _without_batch_host(pairs: list[tuple[str, int]]) -> list[tuple[str, int]]:
     return pairs[1:] if rest and pairs[0][1] == 1 < min(rest) else pairs
 
 
-def _entry(text: str, where: str) -> tuple[str, int]:
+def _parse_entry(text: str, where: str) -> tuple[str, int]:
     match = re.fullmatch(
         r"([^\s:]+)(?::(\d+)|\s+slots\s*=\s*(\d+))?(?:\s+max_slots\s*=\s*\d+)?", text.strip()
     )
     if match is None or not _NAME.fullmatch(match[1]):
-        raise InputError(f"{where}: {quoted(text)} is no host: write NAME, NAME:4 or NAME slots=4")
+        raise InputError(
+            f"{where}: {shortened_repr(text)} is no host: write NAME, NAME:4 or NAME slots=4"
+        )
     return match[1], int(match[2] or match[3] or 0)
 
 
-def _of(entries: Iterable[tuple[str, int]]) -> Hosts:
+def _merge_entries(entries: Iterable[tuple[str, int]]) -> Hosts:
     slots: dict[str, int] = {}
     times: Counter[str] = Counter()
     for name, count in entries:
         slots[name] = slots.get(name, 0) + count
         times[name] += 1
-    _checked(list(slots), "the host list")
+    _check_names(list(slots), "the host list")
     repeated = max(times.values()) > 1
     return Hosts(
         tuple(slots), min(slots[name] or (times[name] if repeated else 0) for name in slots)
     )
 
 
-def _checked(names: list[str], where: str) -> None:
+def _check_names(names: list[str], where: str) -> None:
     odd = [name for name in names if not _NAME.fullmatch(name)]
     if odd or not names:
-        raise InputError(f"{where} names {quoted(odd[0]) if odd else 'no host'}: check it")
+        raise InputError(f"{where} names {shortened_repr(odd[0]) if odd else 'no host'}: check it")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from tuner.base.errors import InputError, ProbeError
 from tuner.launch.package import search_path
-from tuner.mpi_libraries.capabilities import Capabilities, capabilities_of
-from tuner.mpi_libraries.products import Identity, identify
+from tuner.mpi_libraries.capabilities import Capabilities, capabilities_from_record
+from tuner.mpi_libraries.products import ProductVersion, identify
 
-PROGRAM = "tuner.rank_programs.inspection"
-LIMIT = 20.0  # seconds after which an interpreter counts as hung
+INSPECTION_MODULE = "tuner.rank_programs.inspection"
+INSPECTION_TIMEOUT_S = 20.0  # seconds after which an interpreter counts as hung
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,20 @@ class Installation:
     """
 
     python: Path
-    identity: Identity
+    identity: ProductVersion
     libmpi: Path
-    says: str
-    version: str
-    mpi4py: str
-    numpy: str
-    extension: str
+    version_text: str
+    python_version: str
+    mpi4py_version: str
+    numpy_version: str
+    extension_name: str
     capabilities: Capabilities
 
     @property
     def base(self) -> str:
-        """Return the library whose algorithms and launcher it has: `openmpi`, `mpich` ..."""
+        """Return the library whose algorithms and launcher it has: `openmpi`, `mpich_variables`
+        ...
+        """
         return self.identity.product.base
 
     @property
@@ -49,32 +51,32 @@ class Installation:
         return self.identity.library
 
 
-def installation_of(python: Path) -> Installation:
+def inspect_interpreter(python: Path) -> Installation:
     """Ask an interpreter; raises ProbeError with what to do when it has no usable MPI."""
     if not (python.is_file() and os.access(python, os.X_OK)):
         raise ProbeError(
             f"{python}: no Python interpreter there; create the environment with `make venv`, or"
             " give another (--python)"
         )
-    return _asked(python, tuple(sorted(os.environ.items())))
+    return _run_inspection(python, tuple(sorted(os.environ.items())))
 
 
 @cache
-def _asked(python: Path, environment: tuple[tuple[str, str], ...]) -> Installation:
+def _run_inspection(python: Path, environment: tuple[tuple[str, str], ...]) -> Installation:
     with search_path(local=True) as path:
         try:
             run = subprocess.run(
-                [python, "-m", PROGRAM],
+                [python, "-m", INSPECTION_MODULE],
                 env={**dict(environment), "PYTHONPATH": path},
                 capture_output=True,
                 text=True,
-                timeout=LIMIT,
+                timeout=INSPECTION_TIMEOUT_S,
                 stdin=subprocess.DEVNULL,
                 check=False,
             )
         except subprocess.TimeoutExpired:
             raise ProbeError(
-                f"{python} did not load MPI within {LIMIT:g} s: run `tuner doctor`"
+                f"{python} did not load MPI within {INSPECTION_TIMEOUT_S:g} s: run `tuner doctor`"
             ) from None
     if run.returncode != 0:
         raise ProbeError(_failure(python, run.stderr))
@@ -82,16 +84,16 @@ def _asked(python: Path, environment: tuple[tuple[str, str], ...]) -> Installati
         record = json.loads(run.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         raise ProbeError(f"{python} did not say which MPI it has: run `tuner doctor`") from None
-    return _read(python, record)
+    return _decode(python, record)
 
 
-def _read(python: Path, record: dict[str, object]) -> Installation:
+def _decode(python: Path, record: dict[str, object]) -> Installation:
     says = str(record["says"])
     try:
         identity = identify(says)
     except InputError as reason:
         raise ProbeError(f"{python}: {reason}") from None
-    capabilities = capabilities_of(record["capabilities"])  # type: ignore[arg-type]
+    capabilities = capabilities_from_record(record["capabilities"])  # type: ignore[arg-type]
     return Installation(
         python,
         identity,

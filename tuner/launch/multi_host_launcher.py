@@ -11,11 +11,11 @@ from tuner.launch.failures import CompletedRun
 from tuner.launch.hosts import Hosts
 from tuner.launch.launcher import Launcher
 
-PRELOAD = "LD_PRELOAD"
+PRELOAD_VARIABLE = "LD_PRELOAD"
 
 
 @dataclass(frozen=True)
-class Spread:
+class MultiHostLauncher:
     """Starts `ppn` ranks on each host, host by host, or one more where more ranks are asked for.
 
     Not of MPICH: its mpiexec waits for ever where ranks die in MPI_Init on hosts that have others.
@@ -39,7 +39,7 @@ class Spread:
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
-        patience: float | None = None,
+        silence_timeout: float | None = None,
         check: bool = True,
         program: Path | None = None,
     ) -> CompletedRun:
@@ -47,8 +47,10 @@ class Spread:
         more = ranks > self.ppn * len(self.hosts.names) and self.library != "mpich"
         ppn = self.ppn + more
         given = dict(environment or {})
-        if PRELOAD in given:
-            given[PRELOAD] = ":".join(filter(None, [os.environ.get(PRELOAD), given[PRELOAD]]))
+        if PRELOAD_VARIABLE in given:
+            given[PRELOAD_VARIABLE] = ":".join(
+                filter(None, [os.environ.get(PRELOAD_VARIABLE), given[PRELOAD_VARIABLE]])
+            )
         return self.launcher.run(
             ppn * len(self.hosts.names),
             arguments,
@@ -58,7 +60,7 @@ class Spread:
             environment=given,
             on_line=on_line,
             timeout=timeout,
-            patience=patience,
+            silence_timeout=silence_timeout,
             check=check,
             program=program,
         )

@@ -13,25 +13,25 @@ from pathlib import Path
 
 from tuner.base.errors import InputError, ProbeError
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE_DIR = Path(__file__).resolve().parents[1]
 
 
 @contextmanager
-def search_path(local: bool, further: str | None = None) -> Iterator[str]:
+def search_path(local: bool, extra_path: str | None = None) -> Iterator[str]:
     """Provide a PYTHONPATH under which `tuner` can be imported.
 
     local       on this computer alone; other hosts see the home directory, not this one's /tmp
     further     more directories, before those of this process's own PYTHONPATH
     """
-    with _shelf(local) as shelf:
-        yield os.pathsep.join(filter(None, [shelf, further or os.environ.get("PYTHONPATH")]))
+    with _link_directory(local) as shelf:
+        yield os.pathsep.join(filter(None, [shelf, extra_path or os.environ.get("PYTHONPATH")]))
 
 
 @contextmanager
-def _temporary() -> Iterator[str]:
+def _temporary_link_directory() -> Iterator[str]:
     try:
         place = tempfile.TemporaryDirectory(prefix="tuner-")
-        Path(place.name, "tuner").symlink_to(PACKAGE)
+        Path(place.name, "tuner").symlink_to(PACKAGE_DIR)
     except OSError as reason:
         raise InputError(
             f"the directory of temporary files cannot be written: {reason.strerror}; make room or"
@@ -42,19 +42,19 @@ def _temporary() -> Iterator[str]:
 
 
 @contextmanager
-def _shelf(local: bool) -> Iterator[str]:
+def _link_directory(local: bool) -> Iterator[str]:
     """A directory with a link to this package."""
     if local:
-        with _temporary() as place:
+        with _temporary_link_directory() as place:
             yield place
         return
-    name = sha256(str(PACKAGE).encode()).hexdigest()[:12]
+    name = sha256(str(PACKAGE_DIR).encode()).hexdigest()[:12]
     shelf = Path.home() / ".cache" / "tuner" / f"ranks-{name}"
     link = shelf / "tuner"
     try:
         shelf.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
-            link.symlink_to(PACKAGE)
+            link.symlink_to(PACKAGE_DIR)
     except FileExistsError:  # another launch was as fast
         pass
     except OSError as reason:

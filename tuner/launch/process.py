@@ -13,28 +13,28 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner.base import processes
-from tuner.base.errors import ProbeError, UnendedError
+from tuner.base.errors import LaunchTimeoutError, ProbeError
 from tuner.launch.failures import CompletedRun
 
-LAUNCH = "TUNER_LAUNCH"  # the variable by which what a launcher started is found
-LOOK = 0.5  # seconds between two looks whether it has been ended
-GRACE = 5.0  # seconds between asking a launcher to end and killing it
+LAUNCH_VARIABLE = "TUNER_LAUNCH"  # the variable by which what a launcher started is found
+POLL_INTERVAL_S = 0.5  # seconds between two looks whether it has been ended
+TERMINATION_GRACE_S = 5.0  # seconds between asking a launcher to end and killing it
 
 
 class Watchdog:
     """Ends a process group that nobody has fed for a while. Feeding may prolong or cut the wait."""
 
     def __init__(self, process: subprocess.Popen[str], seconds: float | None) -> None:
-        self.late = False
+        self.has_expired = False
         self._process = process
         self._timer: threading.Timer | None = None
-        self.feed(seconds)
+        self.reset(seconds)
 
-    def feed(self, seconds: float | None) -> None:
+    def reset(self, seconds: float | None) -> None:
         """From now on the process may stay silent for `seconds`; None: for ever."""
         self.stop()
         if seconds is not None:
-            self._timer = threading.Timer(seconds, self._bite)
+            self._timer = threading.Timer(seconds, self._expire)
             self._timer.daemon = True
             self._timer.start()
 
@@ -43,18 +43,18 @@ class Watchdog:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _bite(self) -> None:
-        self.late = True
-        end(self._process)
+    def _expire(self) -> None:
+        self.has_expired = True
+        terminate_tree(self._process)
 
 
-def stream(
+def run_streaming(
     command: Sequence[str],
     environment: Mapping[str, str],
     on_line: Callable[[str], float | None] | None,
     timeout: float | None,
-    patience: float | None,
-    where: str,
+    silence_timeout: float | None,
+    host_names: str,
 ) -> CompletedRun:
     """Run a launcher to its end, every line of its standard output handed to `on_line`.
 
@@ -66,41 +66,44 @@ def stream(
     other hosts do. Raises UnendedError when it is late.
     """
     mark = uuid.uuid4().hex
-    process = _started(command, {**environment, LAUNCH: mark})
+    process = _start(command, {**environment, LAUNCH_VARIABLE: mark})
     assert process.stdout is not None
     assert process.stderr is not None
     lines, errors = [], list[str]()
     drain = threading.Thread(target=errors.extend, args=(process.stderr,), daemon=True)
     drain.start()
-    whole, silence = Watchdog(process, timeout), Watchdog(process, patience)
+    whole, silence = Watchdog(process, timeout), Watchdog(process, silence_timeout)
     try:
-        for line in _lines(process.stdout.fileno(), lambda: whole.late or silence.late):
+        for line in _read_lines(
+            process.stdout.fileno(), lambda: whole.has_expired or silence.has_expired
+        ):
             lines.append(line)
-            patience = on_line(line.rstrip("\n")) if on_line else None
-            if patience is not None:
-                silence.feed(patience)
+            silence_timeout = on_line(line.rstrip("\n")) if on_line else None
+            if silence_timeout is not None:
+                silence.reset(silence_timeout)
         process.wait()
     finally:
         whole.stop()
         silence.stop()
-        end(process)
+        terminate_tree(process)
         if process.returncode != 0:
-            processes.end(lambda: processes.with_variable(LAUNCH, mark))
-    drain.join(GRACE)
+            processes.terminate(lambda: processes.pids_with_variable(LAUNCH_VARIABLE, mark))
+    drain.join(TERMINATION_GRACE_S)
     said = "".join(errors)
-    if whole.late:
+    if whole.has_expired:
         late = f"the ranks did not end within {timeout:g} s: {shlex.join(command)}"
-        raise UnendedError(late, said)
-    if silence.late:
-        raise UnendedError(
-            f"the ranks on {where} fell silent and were ended: look whether every host still runs"
+        raise LaunchTimeoutError(late, said)
+    if silence.has_expired:
+        raise LaunchTimeoutError(
+            f"the ranks on {host_names} fell silent and were ended: look whether every host"
+            " still runs"
             " and is reached",
             said,
         )
     return CompletedRun(process.returncode, "".join(lines), said)
 
 
-def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     try:
         return subprocess.Popen(
             command,
@@ -116,14 +119,14 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
         raise ProbeError(f"{command[0]} cannot be started: {reason.strerror}") from None
 
 
-def _lines(pipe: int, given_up: Callable[[], bool]) -> Iterator[str]:
+def _read_lines(pipe: int, is_given_up: Callable[[], bool]) -> Iterator[str]:
     """Lines as they come, until the end or until `given_up`.
 
     Daemons that have left the process group may hold the pipe open long after their launcher.
     """
     rest = b""
-    while not given_up():
-        if not select.select([pipe], [], [], LOOK)[0]:
+    while not is_given_up():
+        if not select.select([pipe], [], [], POLL_INTERVAL_S)[0]:
             continue
         data = os.read(pipe, 65536)
         *complete, rest = (rest + data).split(b"\n")
@@ -135,21 +138,21 @@ def _lines(pipe: int, given_up: Callable[[], bool]) -> Iterator[str]:
         yield rest.decode(errors="replace")
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def terminate_tree(process: subprocess.Popen[str]) -> None:
     """Ask a launcher and its children to end; insist after `GRACE` seconds.
 
     A child may outlive the launcher (a daemon that has lost it), so the whole group is told.
     """
     if process.poll() is None:
-        _tell(process, signal.SIGTERM)
+        _send_signal(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
-    _tell(process, signal.SIGKILL)
+            process.wait(TERMINATION_GRACE_S)
+    _send_signal(process, signal.SIGKILL)
     process.wait()
 
 
-def _tell(process: subprocess.Popen[str], what: signal.Signals) -> None:
+def _send_signal(process: subprocess.Popen[str], signal_number: signal.Signals) -> None:
     try:
-        os.killpg(process.pid, what)
+        os.killpg(process.pid, signal_number)
     except ProcessLookupError:
         return

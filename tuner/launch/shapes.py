@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.launch.failures import CompletedRun
-from tuner.launch.hosts import LOCAL, Hosts
+from tuner.launch.hosts import LOCAL_HOST, Hosts
 from tuner.launch.launcher import Launcher
 
 
@@ -16,12 +16,12 @@ class ShapeLauncher:
     """Starts `ppn` ranks on each of the first `nodes` hosts, and no others."""
 
     launcher: Launcher
-    hosts: Hosts = LOCAL
+    hosts: Hosts = LOCAL_HOST
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether all ranks are on this computer."""
-        return self.hosts.local
+        return self.hosts.is_local
 
     def run(
         self,
@@ -33,10 +33,10 @@ class ShapeLauncher:
         settings: Mapping[str, str],
         environment: Mapping[str, str],
         on_line: Callable[[str], float],
-        patience: float,
+        silence_timeout: float,
     ) -> CompletedRun:
         """Run the program to its end; see `Launcher.run`."""
-        hosts = self.hosts if self.local else self.hosts.first(nodes)
+        hosts = self.hosts if self.is_local else self.hosts.first(nodes)
         return self.launcher.run(
             nodes * ppn,
             arguments,
@@ -45,6 +45,6 @@ class ShapeLauncher:
             settings=settings,
             environment=environment,
             on_line=on_line,
-            patience=patience,
+            silence_timeout=silence_timeout,
             program=program,
         )

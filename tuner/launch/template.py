@@ -23,18 +23,18 @@ from tuner.base.errors import InputError
 from tuner.launch.hosts import Hosts
 
 _BRACES = re.compile(r"\{(\w*)\}")
-PROGRAM = "{program}"
-FIELDS = ("n", "ppn", "nodes", "hosts", "slots", "program")
+PROGRAM_FIELD = "{program}"
+TEMPLATE_FIELDS = ("n", "ppn", "nodes", "hosts", "slots", "program")
 
 
 @dataclass(frozen=True)
-class Template:
+class LauncherTemplate:
     """The command of a launcher, one word each."""
 
     words: tuple[str, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Template:
+    def parse(cls, text: str) -> LauncherTemplate:
         """A user's own words or the name of a known launcher; raises InputError naming the flaw."""
         if text in TEMPLATES:
             return TEMPLATES[text]
@@ -42,20 +42,20 @@ class Template:
             words = tuple(shlex.split(text))
         except ValueError as reason:
             raise InputError(f"--launch {text!r}: {reason}") from None
-        unknown = [name for name in _BRACES.findall(text) if name not in FIELDS]
+        unknown = [name for name in _BRACES.findall(text) if name not in TEMPLATE_FIELDS]
         if unknown:
-            known = " ".join(f"{{{field}}}" for field in FIELDS)
+            known = " ".join(f"{{{field}}}" for field in TEMPLATE_FIELDS)
             raise InputError(f"--launch: there is no {{{unknown[0]}}}: use {known}")
-        if words.count(PROGRAM) != 1:
+        if words.count(PROGRAM_FIELD) != 1:
             known = ", ".join(TEMPLATES)
             raise InputError(
-                f"--launch {text!r}: it needs the word {PROGRAM} once, such as"
+                f"--launch {text!r}: it needs the word {PROGRAM_FIELD} once, such as"
                 f" 'mpirun -np {{n}} --host {{slots}} {{program}}', or one of {known}"
             )
         return cls(words)
 
     @property
-    def places_hosts(self) -> bool:
+    def names_hosts(self) -> bool:
         """Whether the command says which hosts to use; else the launcher must know."""
         return any(f"{{{name}}}" in word for word in self.words for name in ("hosts", "slots"))
 
@@ -73,7 +73,7 @@ class Template:
         whole = ["/usr/bin/env", *(f"{k}={v}" for k, v in environment.items()), *program]
         command: list[str] = []
         for word in self.words:
-            if word == PROGRAM:
+            if word == PROGRAM_FIELD:
                 command += whole
             else:
                 command.append(_BRACES.sub(lambda match: fields[match[1]], word))
@@ -82,11 +82,13 @@ class Template:
 
 _OPENMPI = "mpirun {root}--host {slots} --map-by ppr:{ppn}:node -np {n} {program}"
 TEMPLATES = {
-    "openmpi": Template(
+    "openmpi": LauncherTemplate(
         tuple(_OPENMPI.replace("{root}", "--allow-run-as-root " * (os.geteuid() == 0)).split())
     ),
-    "mpich": Template(("mpiexec", "-hosts", "{hosts}", "-ppn", "{ppn}", "-n", "{n}", PROGRAM)),
-    "srun": Template(
+    "mpich": LauncherTemplate(
+        ("mpiexec", "-hosts", "{hosts}", "-ppn", "{ppn}", "-n", "{n}", PROGRAM_FIELD)
+    ),
+    "srun": LauncherTemplate(
         (
             "srun",
             "--nodes={nodes}",
@@ -95,10 +97,10 @@ TEMPLATES = {
             "--nodelist={hosts}",
             "--distribution=block",
             "--kill-on-bad-exit=1",
-            PROGRAM,
+            PROGRAM_FIELD,
         )
     ),
-    "jsrun": Template(
+    "jsrun": LauncherTemplate(
         (
             "jsrun",
             "--nrs={nodes}",
@@ -106,7 +108,7 @@ TEMPLATES = {
             "--tasks_per_rs={ppn}",
             "--cpu_per_rs=ALL_CPUS",
             "--bind=rs",
-            PROGRAM,
+            PROGRAM_FIELD,
         )
     ),
 }
@@ -114,8 +116,9 @@ TEMPLATES = {
 
 # What ssh is given by the launchers that use it. Else it waits for minutes for a host that is
 # silent. In one word, so that programs in its place can tell that it is an option.
-CONNECTING = "-oConnectTimeout=20"
-OTHERS = (  # beginnings of variables by which something else than ssh may start the ranks
+SSH_TIMEOUT_OPTION = "-oConnectTimeout=20"
+# beginnings of variables by which something else than ssh may start the ranks
+OTHER_LAUNCHER_PREFIXES = (
     "SLURM_JOB",
     "LSB_",
     "PBS_",
@@ -133,9 +136,12 @@ def connection_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """
     if environ.get("SLURM_JOB_ID"):
         return {"SLURM_OVERLAP": "1"}
-    if any(name.startswith(OTHERS) for name in environ):
+    if any(name.startswith(OTHER_LAUNCHER_PREFIXES) for name in environ):
         return {}
-    return {"PRTE_MCA_plm_ssh_args": CONNECTING, "HYDRA_LAUNCHER_EXTRA_ARGS": CONNECTING}
+    return {
+        "PRTE_MCA_plm_ssh_args": SSH_TIMEOUT_OPTION,
+        "HYDRA_LAUNCHER_EXTRA_ARGS": SSH_TIMEOUT_OPTION,
+    }
 
 
 def settings_environment(library: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -144,14 +150,14 @@ def settings_environment(library: str, settings: Mapping[str, str]) -> dict[str,
     return {prefix + name: str(value) for name, value in settings.items()}
 
 
-def usual_template(library: str, environment: Mapping[str, str] = environ) -> Template:
+def default_template(library: str, environment: Mapping[str, str] = environ) -> LauncherTemplate:
     """The batch system's launcher inside its jobs, where there is one; else the library's own."""
-    return job_template(environment) or Template.parse(library)
+    return batch_template(environment) or LauncherTemplate.parse(library)
 
 
-def job_template(environment: Mapping[str, str] = environ) -> Template | None:
+def batch_template(environment: Mapping[str, str] = environ) -> LauncherTemplate | None:
     """Return the batch system's launcher inside its jobs; None where there is none."""
     for variable, name in (("SLURM_JOB_ID", "srun"), ("LSB_JOBID", "jsrun")):
         if environment.get(variable) and shutil.which(name):
-            return Template.parse(name)
+            return LauncherTemplate.parse(name)
     return None

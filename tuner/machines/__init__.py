@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.machines.ac922 import sierra, summit
 from tuner.machines.clusters import comet, kesch, piz_daint, ri2
 from tuner.machines.dgx import dgx_1p, dgx_1v
-from tuner.machines.gpus import GPU, GPUS
-from tuner.machines.machine_spec import MOST_NODES, Design, Machine, machine
+from tuner.machines.gpus import GPUS, GpuSpec
+from tuner.machines.machine_spec import MAX_MACHINE_NODES, Machine, MachineSpec, build_machine
 from tuner.machines.nvl72 import gb200_nvl72
-from tuner.machines.provenance import CERTAINTIES, Sourced
+from tuner.machines.provenance import CERTAINTIES, SourcedValue
 from tuner.machines.switched import dgx_2, dgx_a100, dgx_h100, hgx_h200
 from tuner.machines.variants import with_gpu, with_nics, with_nodes, with_taper
 
@@ -31,10 +31,10 @@ _DESIGNS = {
 PRESETS = tuple(_DESIGNS)
 
 
-def design(name: str) -> Design:
+def preset_spec(name: str) -> MachineSpec:
     """What a preset says. Raises InputError for an unknown name."""
     if name not in _DESIGNS:
-        raise InputError(f"there is no preset {quoted(name)}; known: {', '.join(PRESETS)}")
+        raise InputError(f"there is no preset {shortened_repr(name)}; known: {', '.join(PRESETS)}")
     return _DESIGNS[name]()
 
 
@@ -43,21 +43,21 @@ def preset(name: str, nodes: int | None = None) -> Machine:
 
     Raises InputError for an unknown name and for a number of nodes below 1 or above MOST_NODES.
     """
-    return machine(design(name), nodes)
+    return build_machine(preset_spec(name), nodes)
 
 
 __all__ = [
     "CERTAINTIES",
-    "GPU",
     "GPUS",
-    "MOST_NODES",
+    "MAX_MACHINE_NODES",
     "PRESETS",
-    "Design",
+    "GpuSpec",
     "Machine",
-    "Sourced",
-    "design",
-    "machine",
+    "MachineSpec",
+    "SourcedValue",
+    "build_machine",
     "preset",
+    "preset_spec",
     "with_gpu",
     "with_nics",
     "with_nodes",

@@ -3,223 +3,262 @@
 from __future__ import annotations
 
 from tuner.machines.common import (
-    EDR,
-    FDR,
-    HOP,
+    EDR_RATE,
+    FDR_RATE,
     KIB,
-    MPI_CHOICE,
-    MULTICAST,
-    NCCL,
-    NEVER,
-    PCIE3,
-    QPI,
-    QUERY,
-    copies,
-    device_paths,
-    direct_then_staged,
-    edr_host,
-    gpu_cable,
-    host_paths,
-    reductions,
+    MULTICAST_SOURCE,
+    MVAPICH2_GUIDE,
+    NCCL_SOURCE,
+    NEVER_STRIPED,
+    PCIE3_LINK,
+    POINTER_QUERY,
+    QPI_LINK,
+    SWITCH_LATENCY,
+    device_path_costs,
+    edr_host_costs,
+    gpu_pcie_link,
+    gpudirect_then_staged_costs,
+    host_path_costs,
+    memcpy_costs,
+    reduction_costs,
 )
 from tuner.machines.gpus import GPUS
-from tuner.machines.machine_spec import Design, PathKey
-from tuner.machines.node_parts import tree
-from tuner.machines.provenance import Costs, Sourced, giga, line, micros
+from tuner.machines.machine_spec import MachineSpec, PathKey
+from tuner.machines.node_parts import pcie_tree
+from tuner.machines.provenance import (
+    SourcedPathCost,
+    SourcedValue,
+    gigabytes_per_s,
+    microseconds,
+    single_segment,
+)
 from tuner.topology import CPU, CROSS_SOCKET, CUDA, PCIE, Device
-from tuner.topology.readers.fabrics import Dragonfly, FatTree, OneSwitch, Wire
+from tuner.topology.readers.fabrics import Dragonfly, FatTree, NetworkCable, OneSwitch
 
-SDSC = "SDSC user guide"
-MULTICAST_ONLY = {"multicast": MULTICAST}
-PEER = "adjacent GPUs on DGX-1P, Tartan, 9.1 to 10.3 us; not measured over PCIe"
-OVERHEAD = f"{NCCL}: PCIe 3.0 x16 less its peer-to-peer overhead on Intel CPUs, 12 / 1.2"
-ACROSS = "GPUs that are not adjacent on DGX-1P, Tartan, raw data"
+SDSC_GUIDE = "SDSC user guide"
+MULTICAST_ONLY = {"multicast": MULTICAST_SOURCE}
+PEER_SOURCE = "adjacent GPUs on DGX-1P, Tartan, 9.1 to 10.3 us; not measured over PCIe"
+PCIE_OVERHEAD_SOURCE = (
+    f"{NCCL_SOURCE}: PCIe 3.0 x16 less its peer-to-peer overhead on Intel CPUs, 12 / 1.2"
+)
+NOT_ADJACENT_SOURCE = "GPUs that are not adjacent on DGX-1P, Tartan, raw data"
 HASWELL = Device("", CPU, "Xeon E5-2680 v3", 12)
 
 
-def _paths(product: str, port: Sourced, sockets: int = 2) -> dict[PathKey, Costs]:
+def _paths(product: str, port: SourcedValue, sockets: int = 2) -> dict[PathKey, SourcedPathCost]:
     gpu = GPUS[product]
     return {
-        **host_paths(edr_host(port), sockets),
-        **device_paths(
-            gpu, micros(9.7, PEER, "assumed"), direct_then_staged(port), copies(gpu.pcie)
+        **host_path_costs(edr_host_costs(port), sockets),
+        **device_path_costs(
+            gpu,
+            microseconds(9.7, PEER_SOURCE, "assumed"),
+            gpudirect_then_staged_costs(port),
+            memcpy_costs(gpu.pcie_rate),
         ),
     }
 
 
-def _peers(product: str, port: Sourced) -> dict[PathKey, Costs]:
+def _multi_gpu_paths(product: str, port: SourcedValue) -> dict[PathKey, SourcedPathCost]:
     """Several GPUs: under one socket, and across."""
-    near = line(micros(9.7, PEER, "assumed"), giga(10.0, OVERHEAD, "computed"))
-    far = line(micros(24.0, ACROSS, "assumed"), giga(9.19, ACROSS, "assumed"))
+    near = single_segment(
+        microseconds(9.7, PEER_SOURCE, "assumed"),
+        gigabytes_per_s(10.0, PCIE_OVERHEAD_SOURCE, "computed"),
+    )
+    far = single_segment(
+        microseconds(24.0, NOT_ADJACENT_SOURCE, "assumed"),
+        gigabytes_per_s(9.19, NOT_ADJACENT_SOURCE, "assumed"),
+    )
     return {**_paths(product, port), (PCIE, CUDA): near, (CROSS_SOCKET, CUDA): far}
 
 
-def ri2() -> Design:
+def ri2() -> MachineSpec:
     """RI2, Ohio State University: one K80 card per node, EDR."""
     broadwell = Device("", CPU, "Xeon E5-2680 v4", 14)
-    inside = tree(
+    inside = pcie_tree(
         "K80",
         2,
         broadwell,
         2,
         1,
-        gpu_link=gpu_cable("K80"),
-        pcie=PCIE3,
-        nic_link=PCIE3,
-        socket=QPI,
+        gpu_link=gpu_pcie_link("K80"),
+        pcie=PCIE3_LINK,
+        nic_link=PCIE3_LINK,
+        socket=QPI_LINK,
         socket_links=2,
-        fan=(2,),
-        nics_at=1,
+        switch_fanout=(2,),
+        nic_level=1,
     )
-    paths = _peers("K80", EDR)
+    paths = _multi_gpu_paths("K80", EDR_RATE)
     del paths[CROSS_SOCKET, CUDA]  # both GPUs are on one card
-    return Design(
+    return MachineSpec(
         name="ri2",
         title="RI2-like: one K80 card, EDR",
-        source=f"MVAPICH2 tuning tables; {NCCL}",
-        nodes=Sourced(32, "", "MVAPICH2 tuning tables have rows for up to 32 nodes", "verified"),
+        source=f"MVAPICH2 tuning tables; {NCCL_SOURCE}",
+        nodes=SourcedValue(
+            32, "", "MVAPICH2 tuning tables have rows for up to 32 nodes", "verified"
+        ),
         product="K80",
-        inside=inside,
-        fabric=OneSwitch(Wire(EDR.value)),
-        shape=("32 nodes fit on one switch of 36 ports", "assumed"),
-        port=EDR,
-        hop=HOP,
+        node_spec=inside,
+        fabric=OneSwitch(NetworkCable(EDR_RATE.value)),
+        fabric_source=("32 nodes fit on one switch of 36 ports", "assumed"),
+        nic_rate=EDR_RATE,
+        switch_latency=SWITCH_LATENCY,
         paths=paths,
-        reduction=reductions(GPUS["K80"]),
-        memory=giga(153.6, "two sockets with four DDR4-2400 channels each", "remembered"),
-        stripe_from=NEVER,
-        pointer_query=QUERY,
+        reduction=reduction_costs(GPUS["K80"]),
+        memory_bandwidth=gigabytes_per_s(
+            153.6, "two sockets with four DDR4-2400 channels each", "remembered"
+        ),
+        stripe_from=NEVER_STRIPED,
+        pointer_query=POINTER_QUERY,
         library="MVAPICH2-GDR",
-        offers=MULTICAST_ONLY,
+        capabilities=MULTICAST_ONLY,
     )
 
 
-def kesch() -> Design:
+def kesch() -> MachineSpec:
     """KESCH, MeteoSwiss: 8 K80 cards (16 GPUs) per node, two FDR ports."""
     cpu = Device("", CPU, "Xeon E5-2690 v3", 12)
-    inside = tree(
+    inside = pcie_tree(
         "K80",
         16,
         cpu,
         2,
         2,
-        gpu_link=gpu_cable("K80"),
-        pcie=PCIE3,
-        nic_link=PCIE3,
-        socket=QPI,
+        gpu_link=gpu_pcie_link("K80"),
+        pcie=PCIE3_LINK,
+        nic_link=PCIE3_LINK,
+        socket=QPI_LINK,
         socket_links=2,
-        fan=(2, 2),
-        nics_at=2,
+        switch_fanout=(2, 2),
+        nic_level=2,
     )
-    return Design(
+    return MachineSpec(
         name="kesch",
         title="KESCH-like: 16 K80, two FDR",
         source="12 nodes, 96 K80 cards, 24 Haswell CPUs, published by CSCS",
-        nodes=Sourced(12, "", "12 nodes, 96 K80 cards, 24 Haswell CPUs", "published"),
+        nodes=SourcedValue(12, "", "12 nodes, 96 K80 cards, 24 Haswell CPUs", "published"),
         product="K80",
-        inside=inside,
-        fabric=OneSwitch(Wire(FDR.value)),
-        shape=("24 ports fit on one switch of 36", "assumed"),
-        port=FDR,
-        hop=HOP,
-        paths=_peers("K80", FDR),
-        reduction=reductions(GPUS["K80"]),
-        memory=giga(136.5, "two sockets with four DDR4-2133 channels each", "remembered"),
-        stripe_from=Sourced(
-            16.0 * KIB, "B", f"{MPI_CHOICE}: MV2_RAIL_SHARING_LARGE_MSG_THRESHOLD", "verified"
+        node_spec=inside,
+        fabric=OneSwitch(NetworkCable(FDR_RATE.value)),
+        fabric_source=("24 ports fit on one switch of 36", "assumed"),
+        nic_rate=FDR_RATE,
+        switch_latency=SWITCH_LATENCY,
+        paths=_multi_gpu_paths("K80", FDR_RATE),
+        reduction=reduction_costs(GPUS["K80"]),
+        memory_bandwidth=gigabytes_per_s(
+            136.5, "two sockets with four DDR4-2133 channels each", "remembered"
         ),
-        pointer_query=QUERY,
+        stripe_from=SourcedValue(
+            16.0 * KIB, "B", f"{MVAPICH2_GUIDE}: MV2_RAIL_SHARING_LARGE_MSG_THRESHOLD", "verified"
+        ),
+        pointer_query=POINTER_QUERY,
         library="MVAPICH2-GDR",
-        offers=MULTICAST_ONLY,
+        capabilities=MULTICAST_ONLY,
     )
 
 
-def piz_daint() -> Design:
+def piz_daint() -> MachineSpec:
     """Piz Daint, CSCS, the XC50 nodes: one P100 each, Cray Aries."""
-    port = giga(10.0, "injection of an Aries NIC", "remembered")
+    port = gigabytes_per_s(10.0, "injection of an Aries NIC", "remembered")
     lanes = "links of three lanes, NeSI description of the XC50 network"
-    green = giga(5.25, f"{lanes}: 14 Gb/s per lane, 15 links in a chassis", "computed")
-    black = giga(15.75, f"{lanes}: three links of 14 Gb/s lanes to each other chassis", "computed")
-    blue = giga(4.6875, f"{lanes}: 12.5 Gb/s per lane, 10 links out of a router", "computed")
-    hop = micros(0.1, "about 100 ns per Aries router", "remembered")
-    inside = tree(
+    green = gigabytes_per_s(5.25, f"{lanes}: 14 Gb/s per lane, 15 links in a chassis", "computed")
+    black = gigabytes_per_s(
+        15.75, f"{lanes}: three links of 14 Gb/s lanes to each other chassis", "computed"
+    )
+    blue = gigabytes_per_s(
+        4.6875, f"{lanes}: 12.5 Gb/s per lane, 10 links out of a router", "computed"
+    )
+    hop = microseconds(0.1, "about 100 ns per Aries router", "remembered")
+    inside = pcie_tree(
         "P100",
         1,
         Device("", CPU, "Xeon E5-2690 v3", 12),
         1,
         1,
-        gpu_link=gpu_cable("P100"),
-        pcie=PCIE3,
-        nic_link=PCIE3,
-        socket=QPI,
+        gpu_link=gpu_pcie_link("P100"),
+        pcie=PCIE3_LINK,
+        nic_link=PCIE3_LINK,
+        socket=QPI_LINK,
     )
-    return Design(
+    return MachineSpec(
         name="piz-daint",
         title="Piz Daint-like: one P100, Aries",
         source="NeSI description of the XC50 network; CSCS",
-        nodes=Sourced(5704, "", "about 5,000 GPU nodes are published; 5,704 XC50", "remembered"),
-        product="P100",
-        inside=inside,
-        fabric=Dragonfly(
-            Wire(port.value),
-            routers=(16, 6),
-            per_router=4,
-            outward=10,
-            local=(Wire(green.value, hop.value), Wire(black.value, hop.value)),
-            across=Wire(blue.value, hop.value),
+        nodes=SourcedValue(
+            5704, "", "about 5,000 GPU nodes are published; 5,704 XC50", "remembered"
         ),
-        shape=(
+        product="P100",
+        node_spec=inside,
+        fabric=Dragonfly(
+            NetworkCable(port.value),
+            group_shape=(16, 6),
+            nodes_per_router=4,
+            global_ports=10,
+            local_cables=(
+                NetworkCable(green.value, hop.value),
+                NetworkCable(black.value, hop.value),
+            ),
+            global_cable=NetworkCable(blue.value, hop.value),
+        ),
+        fabric_source=(
             "NeSI: 4 nodes per router, 16 routers per chassis, 6 chassis per group",
             "published",
         ),
-        wires={"in a chassis": green, "in a group": black, "between groups": blue},
-        port=port,
-        hop=hop,
+        switch_link_rates={"in a chassis": green, "in a group": black, "between groups": blue},
+        nic_rate=port,
+        switch_latency=hop,
         paths=_paths("P100", port, 1),
-        reduction=reductions(GPUS["P100"]),
-        memory=giga(68.3, "four DDR4-2133 channels", "remembered"),
-        stripe_from=NEVER,
-        pointer_query=QUERY,
+        reduction=reduction_costs(GPUS["P100"]),
+        memory_bandwidth=gigabytes_per_s(68.3, "four DDR4-2133 channels", "remembered"),
+        stripe_from=NEVER_STRIPED,
+        pointer_query=POINTER_QUERY,
         library="Cray MPICH",
     )
 
 
-def comet() -> Design:
+def comet() -> MachineSpec:
     """Comet, San Diego: the GPU nodes with four P100, FDR."""
-    inside = tree(
+    inside = pcie_tree(
         "P100",
         4,
         HASWELL,
         2,
         1,
-        gpu_link=gpu_cable("P100"),
-        pcie=PCIE3,
-        nic_link=PCIE3,
-        socket=QPI,
+        gpu_link=gpu_pcie_link("P100"),
+        pcie=PCIE3_LINK,
+        nic_link=PCIE3_LINK,
+        socket=QPI_LINK,
         socket_links=2,
     )
-    return Design(
+    return MachineSpec(
         name="comet",
         title="Comet-like: four P100, FDR",
-        source=SDSC,
-        nodes=Sourced(
+        source=SDSC_GUIDE,
+        nodes=SourcedValue(
             72, "", "72 GPU nodes, half of them with K80; zonca.dev, Compute at SDSC", "published"
         ),
         product="P100",
-        inside=inside,
-        fabric=FatTree(Wire(FDR.value), (72,), (18,), trunk=Wire(FDR.value, HOP.value)),
-        shape=(
-            f"{SDSC}: full bisection in a rack, 4:1 across racks; a rack, of 72 nodes, is one"
+        node_spec=inside,
+        fabric=FatTree(
+            NetworkCable(FDR_RATE.value),
+            (72,),
+            (18,),
+            uplink_cable=NetworkCable(FDR_RATE.value, SWITCH_LATENCY.value),
+        ),
+        fabric_source=(
+            f"{SDSC_GUIDE}: full bisection in a rack, 4:1 across racks; a rack, of 72 nodes, is one"
             " switch here",
             "published",
         ),
-        port=FDR,
-        hop=HOP,
-        paths=_peers("P100", FDR),
-        reduction=reductions(GPUS["P100"]),
-        memory=giga(120.0, f"{SDSC}: memory bandwidth of a node", "published"),
-        stripe_from=NEVER,
-        pointer_query=QUERY,
+        nic_rate=FDR_RATE,
+        switch_latency=SWITCH_LATENCY,
+        paths=_multi_gpu_paths("P100", FDR_RATE),
+        reduction=reduction_costs(GPUS["P100"]),
+        memory_bandwidth=gigabytes_per_s(
+            120.0, f"{SDSC_GUIDE}: memory bandwidth of a node", "published"
+        ),
+        stripe_from=NEVER_STRIPED,
+        pointer_query=POINTER_QUERY,
         library="MVAPICH2-GDR",
-        offers=MULTICAST_ONLY,
+        capabilities=MULTICAST_ONLY,
     )

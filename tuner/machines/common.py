@@ -4,56 +4,73 @@ from __future__ import annotations
 
 import math
 
-from tuner.machines.gpus import GPU, GPUS
+from tuner.machines.gpus import GPUS, GpuSpec
 from tuner.machines.machine_spec import PathKey
-from tuner.machines.node_parts import Cable
-from tuner.machines.provenance import Costs, Line, Reduction, Sourced, giga, joined, line, micros
+from tuner.machines.node_parts import LinkType
+from tuner.machines.provenance import (
+    SourcedPathCost,
+    SourcedReduction,
+    SourcedSegment,
+    SourcedValue,
+    gigabytes_per_s,
+    interpolated_segments,
+    microseconds,
+    single_segment,
+)
 from tuner.topology import CROSS_SOCKET, CUDA, HOST, NODE, NODE_OVERSUBSCRIBED, SAME_GPU
 
-NCCL = "NCCL 2.30.7, src/graph/topo.h"
-GDRCOPY = "GDRCopy README"
-TACCL = "TACCL topology files"
-TARTAN = "Tartan benchmark, raw data"
-ABCI = "ABCI 2.0 benchmark, A100 nodes, Open MPI 4.0.5 with UCX, raw data"
-MPI_CHOICE = "MVAPICH2-GDR 2.3.7 user guide"
+NCCL_SOURCE = "NCCL 2.30.7, src/graph/topo.h"
+GDRCOPY_SOURCE = "GDRCopy README"
+TACCL_SOURCE = "TACCL topology files"
+TARTAN_SOURCE = "Tartan benchmark, raw data"
+ABCI_SOURCE = "ABCI 2.0 benchmark, A100 nodes, Open MPI 4.0.5 with UCX, raw data"
+MVAPICH2_GUIDE = "MVAPICH2-GDR 2.3.7 user guide"
 NOT_MEASURED = "no measurement was found"
 KIB = 1024
 
-EDR = giga(12.0, f"{NCCL}: a NIC of 100 Gb/s", "verified")
-FDR = giga(6.5, "56 Gb/s less 64b/66b coding, and 96 % of it as for EDR", "computed")
-NDR = giga(42.6, "sendrecv per NIC on 2 nodes, B200 cluster, NCCL 2.29.7", "published")
-HOP = micros(0.1, "90 to 130 ns per InfiniBand switch, data sheets", "remembered")
-NEVER = Sourced(math.inf, "B", "no source says that a message is striped over NICs", "assumed")
-CONTAINED = Sourced(0.0, "s", "contained in the measured alpha", "computed")
-QUERY = micros(0.5, f"{NOT_MEASURED}; some tenths of a microsecond per driver call", "assumed")
-MULTICAST = ("InfiniBand switches replicate unreliable datagrams", "published")
-SHARP = ("Switch-IB 2 and Quantum switches reduce (SHARP)", "published")
-NVLS = ("NVSwitch of the third generation reduces (NVLS)", "published")
+EDR_RATE = gigabytes_per_s(12.0, f"{NCCL_SOURCE}: a NIC of 100 Gb/s", "verified")
+FDR_RATE = gigabytes_per_s(
+    6.5, "56 Gb/s less 64b/66b coding, and 96 % of it as for EDR", "computed"
+)
+NDR_RATE = gigabytes_per_s(
+    42.6, "sendrecv per NIC on 2 nodes, B200 cluster, NCCL 2.29.7", "published"
+)
+SWITCH_LATENCY = microseconds(0.1, "90 to 130 ns per InfiniBand switch, data sheets", "remembered")
+NEVER_STRIPED = SourcedValue(
+    math.inf, "B", "no source says that a message is striped over NICs", "assumed"
+)
+INCLUDED_IN_ALPHA = SourcedValue(0.0, "s", "contained in the measured alpha", "computed")
+POINTER_QUERY = microseconds(
+    0.5, f"{NOT_MEASURED}; some tenths of a microsecond per driver call", "assumed"
+)
+MULTICAST_SOURCE = ("InfiniBand switches replicate unreliable datagrams", "published")
+SHARP_SOURCE = ("Switch-IB 2 and Quantum switches reduce (SHARP)", "published")
+NVLS_SOURCE = ("NVSwitch of the third generation reduces (NVLS)", "published")
 
-PCIE3 = Cable("pcie", giga(12.0, f"{NCCL}: PCIe 3.0 x16", "verified"))
-QPI = Cable("socket", giga(19.2, "QPI at 9.6 GT/s, nominal", "remembered"))
+PCIE3_LINK = LinkType("pcie", gigabytes_per_s(12.0, f"{NCCL_SOURCE}: PCIe 3.0 x16", "verified"))
+QPI_LINK = LinkType("socket", gigabytes_per_s(19.2, "QPI at 9.6 GT/s, nominal", "remembered"))
 
 
-def gpu_cable(product: str) -> Cable:
+def gpu_pcie_link(product: str) -> LinkType:
     """The PCIe connection of a GPU."""
-    return Cable("pcie", GPUS[product].pcie)
+    return LinkType("pcie", GPUS[product].pcie_rate)
 
 
-def nvlink(product: str) -> Cable:
+def gpu_nvlink(product: str) -> LinkType:
     """One NVLink brick."""
-    return Cable("nvlink", GPUS[product].brick)
+    return LinkType("nvlink", GPUS[product].nvlink_rate)
 
 
-def host_paths(network: Costs, sockets: int = 2) -> dict[PathKey, Costs]:
+def host_path_costs(network: SourcedPathCost, sockets: int = 2) -> dict[PathKey, SourcedPathCost]:
     """Messages between CPUs: shared memory inside the node, as nobody measured it there."""
     why = f"{NOT_MEASURED}; shared-memory copies on servers of this kind"
-    near = line(micros(0.5, why, "assumed"), giga(10.0, why, "assumed"))
-    far = line(micros(0.8, why, "assumed"), giga(8.0, why, "assumed"))
-    crowded = line(
-        micros(10.0, f"{NOT_MEASURED}; ranks wait for one another's time slices", "assumed"),
-        giga(5.0, f"{NOT_MEASURED}; half of an undisturbed copy", "assumed"),
+    near = single_segment(microseconds(0.5, why, "assumed"), gigabytes_per_s(10.0, why, "assumed"))
+    far = single_segment(microseconds(0.8, why, "assumed"), gigabytes_per_s(8.0, why, "assumed"))
+    crowded = single_segment(
+        microseconds(10.0, f"{NOT_MEASURED}; ranks wait for one another's time slices", "assumed"),
+        gigabytes_per_s(5.0, f"{NOT_MEASURED}; half of an undisturbed copy", "assumed"),
     )
-    copy = line(micros(0.1, why, "assumed"), giga(10.0, why, "assumed"))
+    copy = single_segment(microseconds(0.1, why, "assumed"), gigabytes_per_s(10.0, why, "assumed"))
     found = {
         ("self", HOST): copy,
         (NODE, HOST): near,
@@ -63,68 +80,78 @@ def host_paths(network: Costs, sockets: int = 2) -> dict[PathKey, Costs]:
     return found | ({(CROSS_SOCKET, HOST): far} if sockets > 1 else {})
 
 
-def device_paths(gpu: GPU, alpha: Sourced, network: Costs, staging: Costs) -> dict[PathKey, Costs]:
+def device_path_costs(
+    gpu: GpuSpec, alpha: SourcedValue, network: SourcedPathCost, staging: SourcedPathCost
+) -> dict[PathKey, SourcedPathCost]:
     """Copies on one GPU, between GPU and host, and between the GPUs of nodes."""
-    rate = Sourced(
-        gpu.memory.value * 0.8 / 2,
+    rate = SourcedValue(
+        gpu.memory_rate.value * 0.8 / 2,
         "B/s",
         "read and write at 80 % of the memory's nominal rate",
         "computed",
     )
     return {
-        ("self", CUDA): line(gpu.launch, rate),
-        (SAME_GPU, CUDA): line(alpha, rate),
+        ("self", CUDA): single_segment(gpu.kernel_launch, rate),
+        (SAME_GPU, CUDA): single_segment(alpha, rate),
         ("network", CUDA): network,
         ("staging", CUDA): staging,
     }
 
 
-def copies(rate: Sourced) -> Costs:
+def memcpy_costs(rate: SourcedValue) -> SourcedPathCost:
     """cudaMemcpy between device and pinned host memory."""
-    return line(micros(6.5, f"{GDRCOPY}: cudaMemcpy costs 6 to 7 us", "published"), rate)
+    return single_segment(
+        microseconds(6.5, f"{GDRCOPY_SOURCE}: cudaMemcpy costs 6 to 7 us", "published"), rate
+    )
 
 
-def reductions(gpu: GPU) -> dict[str, Reduction]:
+def reduction_costs(gpu: GpuSpec) -> dict[str, SourcedReduction]:
     """On one core; by a kernel; by the CPU through a window onto device memory."""
     core = f"{NOT_MEASURED}; one core that adds floats from memory"
     return {
-        "host": Reduction(micros(0.05, core, "assumed"), giga(8.0, core, "assumed")),
+        "host": SourcedReduction(
+            microseconds(0.05, core, "assumed"), gigabytes_per_s(8.0, core, "assumed")
+        ),
         "cuda": gpu.reduction,
-        "cuda_by_cpu": Reduction(
-            micros(0.1, f"{GDRCOPY}: small writes 0.09 us", "published"),
-            giga(0.53, f"{GDRCOPY}: reads through the window", "published"),
+        "cuda_by_cpu": SourcedReduction(
+            microseconds(0.1, f"{GDRCOPY_SOURCE}: small writes 0.09 us", "published"),
+            gigabytes_per_s(0.53, f"{GDRCOPY_SOURCE}: reads through the window", "published"),
         ),
     }
 
 
-EAGER = Sourced(16.0 * KIB, "B", "where the measured lines change", "computed")
+EAGER_LIMIT = SourcedValue(16.0 * KIB, "B", "where the measured lines change", "computed")
 
 
-def edr_host(rate: Sourced) -> Costs:
+def edr_host_costs(rate: SourcedValue) -> SourcedPathCost:
     """Host memory over InfiniBand, latencies as on Summit."""
     why = "as measured on Summit, an EDR machine; not measured here"
-    return Costs(
-        joined(
-            micros(1.5, why, "assumed"), 16 * KIB, Line(16 * KIB, micros(6.2, why, "assumed"), rate)
+    return SourcedPathCost(
+        interpolated_segments(
+            microseconds(1.5, why, "assumed"),
+            16 * KIB,
+            SourcedSegment(16 * KIB, microseconds(6.2, why, "assumed"), rate),
         ),
-        EAGER,
+        EAGER_LIMIT,
     )
 
 
-def direct_then_staged(rate: Sourced) -> Costs:
+def gpudirect_then_staged_costs(rate: SourcedValue) -> SourcedPathCost:
     """GPUDirect for small messages, a pipeline through host memory for the others."""
     direct = "GPUDirect RDMA of 1 B on JUWELS Booster (A100), 4.27 us; not measured here"
     slow = "1 B without GPUDirect on JUWELS Booster (A100), 24.56 us; not measured here"
     told = "JUWELS Booster: 16,400 MiB/s staged against 24,000 direct"
-    share = Sourced(rate.value * 16.4 / 24.0, "B/s", told, "computed")
-    return Costs(
+    share = SourcedValue(rate.value * 16.4 / 24.0, "B/s", told, "computed")
+    return SourcedPathCost(
         (
-            Line(
+            SourcedSegment(
                 0.0,
-                micros(4.27, direct, "assumed"),
-                giga(3.0, f"{NOT_MEASURED}; reads from a GPU across PCIe are slow", "assumed"),
+                microseconds(4.27, direct, "assumed"),
+                gigabytes_per_s(
+                    3.0, f"{NOT_MEASURED}; reads from a GPU across PCIe are slow", "assumed"
+                ),
             ),
-            Line(8 * KIB + 1, micros(24.56, slow, "assumed"), share, staged=True),
+            SourcedSegment(8 * KIB + 1, microseconds(24.56, slow, "assumed"), share, staged=True),
         ),
-        Sourced(8.0 * KIB + 1, "B", f"{MPI_CHOICE}: MV2_GPUDIRECT_LIMIT 8192", "verified"),
+        SourcedValue(8.0 * KIB + 1, "B", f"{MVAPICH2_GUIDE}: MV2_GPUDIRECT_LIMIT 8192", "verified"),
     )

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.base.errors import InputError, quoted
-from tuner.machines.provenance import Reduction, Sourced, giga, micros
+from tuner.base.errors import InputError, shortened_repr
+from tuner.machines.provenance import SourcedReduction, SourcedValue, gigabytes_per_s, microseconds
 
-NCCL = "NCCL 2.30.7, src/graph/topo.h and tuning.cc: effective rate of a link"
-PASSES = 3  # dst = dst op arriving reads two values and writes one
-REACHED = 0.8  # share of the memory's nominal rate that such a kernel reaches
-LAUNCH = micros(
+NCCL_SOURCE = "NCCL 2.30.7, src/graph/topo.h and tuning.cc: effective rate of a link"
+MEMORY_PASSES = 3  # dst = dst op arriving reads two values and writes one
+MEMORY_EFFICIENCY = 0.8  # share of the memory's nominal rate that such a kernel reaches
+KERNEL_LAUNCH = microseconds(
     3.0, "null kernels on recent hardware, NVIDIA developer forum, thread 233645", "published"
 )
-OLD_LAUNCH = micros(5.0, "PCIe 3 hosts are slower than the 3 us of recent hardware", "assumed")
+PCIE3_KERNEL_LAUNCH = microseconds(
+    5.0, "PCIe 3 hosts are slower than the 3 us of recent hardware", "assumed"
+)
 
 
 @dataclass(frozen=True)
-class GPU:
+class GpuSpec:
     """One product. Rates per direction, as messages see them (not the nominal ones).
 
     bricks      NVLink connections of one GPU; 0 without NVLink
@@ -28,26 +30,26 @@ class GPU:
     """
 
     product: str
-    bricks: int
-    brick: Sourced
-    pcie: Sourced
-    memory: Sourced
-    launch: Sourced
+    nvlinks: int
+    nvlink_rate: SourcedValue
+    pcie_rate: SourcedValue
+    memory_rate: SourcedValue
+    kernel_launch: SourcedValue
 
     @property
-    def reduction(self) -> Reduction:
+    def reduction(self) -> SourcedReduction:
         """A kernel that folds arriving bytes in."""
-        rate = Sourced(
-            self.memory.value * REACHED / PASSES,
+        rate = SourcedValue(
+            self.memory_rate.value * MEMORY_EFFICIENCY / MEMORY_PASSES,
             "B/s",
-            f"{PASSES} passes over memory at {REACHED:.0%} of its nominal rate",
+            f"{MEMORY_PASSES} passes over memory at {MEMORY_EFFICIENCY:.0%} of its nominal rate",
             "computed",
         )
-        return Reduction(self.launch, rate)
+        return SourcedReduction(self.kernel_launch, rate)
 
 
-def _pcie(generation: int, rate: float, source: str, certainty: str) -> Sourced:
-    return giga(rate, f"PCIe {generation}.0 x16: {source}", certainty)
+def _pcie(generation: int, rate: float, source: str, certainty: str) -> SourcedValue:
+    return gigabytes_per_s(rate, f"PCIe {generation}.0 x16: {source}", certainty)
 
 
 _PCIE3 = _pcie(3, 12.0, "NCCL 2.30.7, src/graph/topo.h", "verified")
@@ -57,68 +59,68 @@ _TABLE = "product comparison, acecloud.ai, nvidia-b200-vs-h200-h100-a100"
 GPUS = {
     gpu.product: gpu
     for gpu in (
-        GPU(
+        GpuSpec(
             "K80",
             0,
-            giga(0.0, "no NVLink before Pascal", "published"),
+            gigabytes_per_s(0.0, "no NVLink before Pascal", "published"),
             _PCIE3,
-            giga(240.0, f"{_DATASHEET}: 480 GB/s of a card with two GPUs", "remembered"),
-            OLD_LAUNCH,
+            gigabytes_per_s(240.0, f"{_DATASHEET}: 480 GB/s of a card with two GPUs", "remembered"),
+            PCIE3_KERNEL_LAUNCH,
         ),
-        GPU(
+        GpuSpec(
             "P100",
             4,
-            giga(18.41, "adjacent pair on DGX-1P, Tartan benchmark", "verified"),
+            gigabytes_per_s(18.41, "adjacent pair on DGX-1P, Tartan benchmark", "verified"),
             _PCIE3,
-            giga(732.0, _DATASHEET, "remembered"),
-            OLD_LAUNCH,
+            gigabytes_per_s(732.0, _DATASHEET, "remembered"),
+            PCIE3_KERNEL_LAUNCH,
         ),
-        GPU(
+        GpuSpec(
             "V100",
             6,
-            giga(21.7, "46 us per MB on a single link of DGX-1V, TACCL", "verified"),
+            gigabytes_per_s(21.7, "46 us per MB on a single link of DGX-1V, TACCL", "verified"),
             _PCIE3,
-            giga(900.0, _DATASHEET, "remembered"),
-            OLD_LAUNCH,
+            gigabytes_per_s(900.0, _DATASHEET, "remembered"),
+            PCIE3_KERNEL_LAUNCH,
         ),
-        GPU(
+        GpuSpec(
             "A100",
             12,
-            giga(273.8 / 12, "ABCI peer to peer: median 273.8 GB/s of 12", "computed"),
+            gigabytes_per_s(273.8 / 12, "ABCI peer to peer: median 273.8 GB/s of 12", "computed"),
             _pcie(4, 26.3, "host to device, Azure guide", "published"),
-            giga(1555.0, f"{_DATASHEET}, 40 GB; 2039 with 80 GB", "remembered"),
-            LAUNCH,
+            gigabytes_per_s(1555.0, f"{_DATASHEET}, 40 GB; 2039 with 80 GB", "remembered"),
+            KERNEL_LAUNCH,
         ),
-        GPU(
+        GpuSpec(
             "H100",
             18,
-            giga(20.6, NCCL, "verified"),
+            gigabytes_per_s(20.6, NCCL_SOURCE, "verified"),
             _pcie(5, 51.0, "host to device, Azure guide", "published"),
-            giga(3350.0, _TABLE, "published"),
-            LAUNCH,
+            gigabytes_per_s(3350.0, _TABLE, "published"),
+            KERNEL_LAUNCH,
         ),
-        GPU(
+        GpuSpec(
             "H200",
             18,
-            giga(20.6, NCCL, "verified"),
+            gigabytes_per_s(20.6, NCCL_SOURCE, "verified"),
             _pcie(5, 52.0, "host to device, Azure guide", "published"),
-            giga(4800.0, _TABLE, "published"),
-            LAUNCH,
+            gigabytes_per_s(4800.0, _TABLE, "published"),
+            KERNEL_LAUNCH,
         ),
-        GPU(
+        GpuSpec(
             "B200",
             18,
-            giga(40.1, NCCL, "verified"),
+            gigabytes_per_s(40.1, NCCL_SOURCE, "verified"),
             _pcie(5, 52.0, "as H200 on the same generation of PCIe", "assumed"),
-            giga(8000.0, _TABLE, "published"),
-            LAUNCH,
+            gigabytes_per_s(8000.0, _TABLE, "published"),
+            KERNEL_LAUNCH,
         ),
     )
 }
 
 
-def gpu(product: str) -> GPU:
+def find_gpu(product: str) -> GpuSpec:
     """Raises InputError for a product that is not known."""
     if product not in GPUS:
-        raise InputError(f"there is no GPU {quoted(product)}; known: {', '.join(GPUS)}")
+        raise InputError(f"there is no GPU {shortened_repr(product)}; known: {', '.join(GPUS)}")
     return GPUS[product]

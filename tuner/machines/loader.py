@@ -7,60 +7,68 @@ from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.machines import Machine
-from tuner.machines.topology_files import load_topology, read_text, recognised
-from tuner.machines.yaml_machines import PREFIX, machine_from, preset_reference
+from tuner.machines.topology_files import detect_topology_format, load_topology, read_text
+from tuner.machines.yaml_machines import (
+    PRESET_PREFIX,
+    machine_from_preset_reference,
+    machine_from_yaml,
+)
 from tuner.topology import Topology
-from tuner.topology.readers.probed_topology import given_calibration
+from tuner.topology.readers.probed_topology import nominal_calibration
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.topology.readers.serialization import topology_from_record
 
 
-def load_machine(reference: str | Path, beside: Path = Path(), node: Path | None = None) -> Machine:
+def load_machine(
+    reference: str | Path, base_dir: Path = Path(), node_topology: Path | None = None
+) -> Machine:
     """From `preset:NAME`, `preset:NAME:NODES`, or a topology file of any format.
 
     Names of files are relative to `beside`; `node` is a second file that describes the inside of
     every node. A preset, also one that a YAML file names, brings its calibration; everything else
     costs what the topology says. Raises InputError that names file, place and remedy.
     """
-    if str(reference).startswith(PREFIX):
-        if node is not None:
-            raise InputError(f"{reference} has an inside already: leave {node} out")
-        return preset_reference(str(reference))
-    path = beside / reference
-    text = read_text(path) if node is None else ""
+    if str(reference).startswith(PRESET_PREFIX):
+        if node_topology is not None:
+            raise InputError(f"{reference} has an inside already: leave {node_topology} out")
+        return machine_from_preset_reference(str(reference))
+    path = base_dir / reference
+    text = read_text(path) if node_topology is None else ""
     try:
-        known = preset_in(text)
+        known = find_preset(text)
         if known is not None:
-            return machine_from(known)
+            return machine_from_yaml(known)
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
-    return _as_given(load_topology(path, node))
+    return _nominal_machine(load_topology(path, node_topology))
 
 
-def machine_of(record: Any) -> Machine:
+def machine_from_record(record: Any) -> Machine:
     """From the record of a topology, or what a YAML file in short form says; raises InputError."""
     if isinstance(record, dict) and "kind" in record:
-        return _as_given(topology_from_record(record))
-    return machine_from(record)
+        return _nominal_machine(topology_from_record(record))
+    return machine_from_yaml(record)
 
 
-def preset_in(text: str) -> dict[str, Any] | None:
+def find_preset(text: str) -> dict[str, Any] | None:
     """What a YAML text that names a preset says; None for every other topology file."""
-    if "preset" not in text or recognised(text) != "yaml":
+    if "preset" not in text or detect_topology_format(text) != "yaml":
         return None
     record = parse_yaml(text)
     return record if isinstance(record, dict) and "preset" in record else None
 
 
-def _as_given(topology: Topology) -> Machine:
+def _nominal_machine(topology: Topology) -> Machine:
     """The machine whose messages cost what its topology says."""
-    return Machine(topology.name, topology, given_calibration(topology))
+    return Machine(topology.name, topology, nominal_calibration(topology))
 
 
-def caution(machine: Machine) -> str:
+def missing_latency_warning(machine: Machine) -> str:
     """A sentence for who reads times of a machine whose links have no latency; "" for others."""
     topology = machine.topology
-    links = topology.links or [link for inside, _ in topology.interiors for link in inside.links]
+    links = topology.links or [
+        link for inside, _ in topology.node_topologies for link in inside.links
+    ]
     if machine.calibration.paths or not links or any(link.latency for link in links):
         return ""
     return (
@@ -70,7 +78,7 @@ def caution(machine: Machine) -> str:
     )
 
 
-def nominal(machine: Machine) -> str:
+def missing_overhead_warning(machine: Machine) -> str:
     """A sentence for who reads times of a machine none of whose messages keeps a port busy beyond
     its bytes; "" for others.
     """

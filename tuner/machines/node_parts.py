@@ -5,74 +5,78 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.machines.provenance import FREE, Sourced
-from tuner.topology import CPU, GPU, NIC, SWITCH, Device, Interior, Link
+from tuner.machines.provenance import INCLUDED_LATENCY, SourcedValue
+from tuner.topology import CPU, GPU, NIC, SWITCH, Device, Link, NodeTopology
 
 NVSWITCH = "nvswitch"
 
 
 @dataclass(frozen=True)
-class Cable:
+class LinkType:
     """A kind of link: bytes per second of one cable and direction."""
 
     kind: str
-    rate: Sourced
-    latency: Sourced = FREE
+    rate: SourcedValue
+    latency: SourcedValue = INCLUDED_LATENCY
 
 
 @dataclass(frozen=True)
-class Edge:
+class DeviceLink:
     """`count` cables side by side between two devices, in both directions."""
 
     a: str
     b: str
-    cable: Cable
+    link_type: LinkType
     count: int = 1
 
     def links(self) -> tuple[Link, Link]:
         """One link per direction."""
-        capacity, latency = self.cable.rate.value * self.count, self.cable.latency.value
+        capacity, latency = self.link_type.rate.value * self.count, self.link_type.latency.value
         return (
-            Link(self.a, self.b, capacity, latency, self.cable.kind, self.count),
-            Link(self.b, self.a, capacity, latency, self.cable.kind, self.count),
+            Link(self.a, self.b, capacity, latency, self.link_type.kind, self.count),
+            Link(self.b, self.a, capacity, latency, self.link_type.kind, self.count),
         )
 
 
 @dataclass(frozen=True)
-class Inside:
-    """The plan of an `Interior`."""
+class NodeSpec:
+    """The plan of an `NodeTopology`."""
 
     devices: tuple[Device, ...]
-    edges: tuple[Edge, ...]
+    device_links: tuple[DeviceLink, ...]
 
-    def interior(self) -> Interior:
+    def to_node_topology(self) -> NodeTopology:
         """What a `Node` holds."""
-        return Interior(self.devices, tuple(link for edge in self.edges for link in edge.links()))
+        return NodeTopology(
+            self.devices, tuple(link for edge in self.device_links for link in edge.links())
+        )
 
-    def named(self, kind: str) -> list[str]:
+    def device_names(self, kind: str) -> list[str]:
         """The names of the devices of one kind."""
         return [device.name for device in self.devices if device.kind == kind]
 
-    def with_edges(self, edges: Iterable[Edge], devices: Iterable[Device] = ()) -> Inside:
+    def with_links(
+        self, device_links: Iterable[DeviceLink], devices: Iterable[Device] = ()
+    ) -> NodeSpec:
         """The same with more in it."""
-        return Inside((*self.devices, *devices), (*self.edges, *edges))
+        return NodeSpec((*self.devices, *devices), (*self.device_links, *device_links))
 
 
-def tree(
+def pcie_tree(
     product: str,
     gpus: int,
     cpu: Device,
     sockets: int,
     nics: int,
     *,
-    gpu_link: Cable,
-    pcie: Cable,
-    nic_link: Cable,
-    socket: Cable,
+    gpu_link: LinkType,
+    pcie: LinkType,
+    nic_link: LinkType,
+    socket: LinkType,
     socket_links: int = 1,
-    fan: Sequence[int] = (),
-    nics_at: int = 0,
-) -> Inside:
+    switch_fanout: Sequence[int] = (),
+    nic_level: int = 0,
+) -> NodeSpec:
     """CPUs, levels of PCIe switches below them, GPUs below these, NICs at one of the levels.
 
     fan         how many GPUs share a switch of the lowest level, how many of these share one of the
@@ -84,53 +88,62 @@ def tree(
     below = [f"gpu{i}" for i in range(gpus)]
     devices, edges = [*cpus, *(Device(name, GPU, product) for name in below)], []
     levels, link = [], gpu_link
-    for level, width in enumerate(fan):
+    for level, width in enumerate(switch_fanout):
         above = [f"pcie{level}.{i}" for i in range(len(below) // width)]
         devices += [Device(name, SWITCH, "PCIe switch") for name in above]
-        edges += [Edge(name, above[i // width], link) for i, name in enumerate(below)]
+        edges += [DeviceLink(name, above[i // width], link) for i, name in enumerate(below)]
         levels.append(above)
         below, link = above, pcie
     levels.append([cpu.name for cpu in cpus])
-    edges += dealt(below, levels[-1], link)
+    edges += distribute(below, levels[-1], link)
     edges += [
-        Edge(a.name, b.name, socket, socket_links)
+        DeviceLink(a.name, b.name, socket, socket_links)
         for i, a in enumerate(cpus)
         for b in cpus[i + 1 :]
     ]
-    found = Inside(tuple(devices), tuple(edges))
-    return with_nics_at(found, levels[min(nics_at, len(fan))], nics, nic_link)
+    found = NodeSpec(tuple(devices), tuple(edges))
+    return with_nics_at(found, levels[min(nic_level, len(switch_fanout))], nics, nic_link)
 
 
-def dealt(what: Sequence[str], places: Sequence[str], cable: Cable) -> list[Edge]:
+def distribute(what: Sequence[str], places: Sequence[str], cable: LinkType) -> list[DeviceLink]:
     """Each of `what` on one of the places, in order and evenly."""
-    return [Edge(name, places[i * len(places) // len(what)], cable) for i, name in enumerate(what)]
+    return [
+        DeviceLink(name, places[i * len(places) // len(what)], cable) for i, name in enumerate(what)
+    ]
 
 
-def with_nics_at(inside: Inside, places: Sequence[str], nics: int, link: Cable) -> Inside:
+def with_nics_at(node_spec: NodeSpec, places: Sequence[str], nics: int, link: LinkType) -> NodeSpec:
     """The same with so many NICs dealt to the places, and no others."""
-    kept = tuple(device for device in inside.devices if device.kind != NIC)
+    kept = tuple(device for device in node_spec.devices if device.kind != NIC)
     known = {device.name for device in kept}
-    edges = tuple(edge for edge in inside.edges if {edge.a, edge.b} <= known)
+    edges = tuple(edge for edge in node_spec.device_links if {edge.a, edge.b} <= known)
     names = [f"nic{i}" for i in range(nics)]
-    return Inside(kept, edges).with_edges(
-        dealt(names, places, link), [Device(name, NIC) for name in names]
+    return NodeSpec(kept, edges).with_links(
+        distribute(names, places, link), [Device(name, NIC) for name in names]
     )
 
 
-def nvlink_mesh(inside: Inside, bricks: Mapping[tuple[int, int], int], cable: Cable) -> Inside:
+def with_nvlink_mesh(
+    node_spec: NodeSpec, nvlink_counts: Mapping[tuple[int, int], int], cable: LinkType
+) -> NodeSpec:
     """GPUs joined directly: pair -> bricks."""
-    return inside.with_edges(
-        Edge(f"gpu{a}", f"gpu{b}", cable, count) for (a, b), count in bricks.items()
+    return node_spec.with_links(
+        DeviceLink(f"gpu{a}", f"gpu{b}", cable, count) for (a, b), count in nvlink_counts.items()
     )
 
 
-def nvswitched(inside: Inside, bricks: int, cable: Cable, product: str = "NVSwitch") -> Inside:
+def with_nvswitch(
+    node_spec: NodeSpec, nvlinks_per_gpu: int, cable: LinkType, product: str = "NVSwitch"
+) -> NodeSpec:
     """All GPUs at one NVSwitch device.
 
     The bricks of a GPU go to different chips, over which its traffic is spread evenly: together
     they behave as one.
     """
-    return inside.with_edges(
-        [Edge(name, NVSWITCH, cable, bricks) for name in inside.named(GPU)],
+    return node_spec.with_links(
+        [
+            DeviceLink(name, NVSWITCH, cable, nvlinks_per_gpu)
+            for name in node_spec.device_names(GPU)
+        ],
         [Device(NVSWITCH, SWITCH, product)],
     )

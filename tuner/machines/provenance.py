@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tuner.core.calibration import Estimate, PathCost, ReductionCost, Segment
+from tuner.core.calibration import CostSegment, Estimate, PathCost, ReductionCost
 
 # How sure a number is: read in raw data, source code or a configuration; stated by a maker, an
 # operator or a paper; worked out from such numbers; common knowledge that nobody looked up; chosen
@@ -17,7 +17,7 @@ MICRO, GIGA = 1e-6, 1e9
 
 
 @dataclass(frozen=True)
-class Sourced:
+class SourcedValue:
     """A value with its unit (`s`, `B/s`, `s/B`, `B`), its source and how sure it is."""
 
     value: float
@@ -25,31 +25,31 @@ class Sourced:
     source: str
     certainty: str
 
-    def elsewhere(self) -> Sourced:
+    def as_assumed(self) -> SourcedValue:
         """The same, taken for a machine on which nobody measured it."""
         return replace(self, source=f"{self.source}; not measured here", certainty="assumed")
 
 
-def micros(value: float, source: str, certainty: str) -> Sourced:
+def microseconds(value: float, source: str, certainty: str) -> SourcedValue:
     """A time given in microseconds."""
-    return Sourced(value * MICRO, "s", source, certainty)
+    return SourcedValue(value * MICRO, "s", source, certainty)
 
 
-def giga(value: float, source: str, certainty: str) -> Sourced:
+def gigabytes_per_s(value: float, source: str, certainty: str) -> SourcedValue:
     """A rate given in GB/s (10^9 bytes)."""
-    return Sourced(value * GIGA, "B/s", source, certainty)
+    return SourcedValue(value * GIGA, "B/s", source, certainty)
 
 
-FREE = Sourced(0.0, "s", "contained in the alpha of the path class", "computed")
+INCLUDED_LATENCY = SourcedValue(0.0, "s", "contained in the alpha of the path class", "computed")
 
 
 @dataclass(frozen=True)
-class Line:
+class SourcedSegment:
     """Messages of `lo` bytes and more take alpha + bytes / rate."""
 
-    lo: float
-    alpha: Sourced
-    rate: Sourced
+    min_bytes: float
+    alpha: SourcedValue
+    rate: SourcedValue
     staged: bool = False
 
     def seconds(self, nbytes: float) -> float:
@@ -58,69 +58,78 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Costs:
+class SourcedPathCost:
     """One path class in one kind of memory; lines in ascending order, the first from 0."""
 
-    lines: tuple[Line, ...]
-    eager_limit: Sourced = Sourced(0.0, "B", "no message goes ahead of its receiver", "assumed")
-    overhead: Sourced = Sourced(0.0, "s", "contained in alpha", "computed")
+    segments: tuple[SourcedSegment, ...]
+    eager_limit: SourcedValue = SourcedValue(
+        0.0, "B", "no message goes ahead of its receiver", "assumed"
+    )
+    overhead: SourcedValue = SourcedValue(0.0, "s", "contained in alpha", "computed")
 
-    def elsewhere(self) -> Costs:
+    def as_assumed(self) -> SourcedPathCost:
         """The same lines, taken for a machine on which nobody measured them."""
         lines = tuple(
-            replace(line, alpha=line.alpha.elsewhere(), rate=line.rate.elsewhere())
-            for line in self.lines
+            replace(line, alpha=line.alpha.as_assumed(), rate=line.rate.as_assumed())
+            for line in self.segments
         )
-        return replace(self, lines=lines)
+        return replace(self, segments=lines)
 
-    def path_cost(self) -> PathCost:
+    def to_path_cost(self) -> PathCost:
         """What a calibration holds."""
-        ends = [*(line.lo for line in self.lines[1:]), math.inf]
+        ends = [*(line.min_bytes for line in self.segments[1:]), math.inf]
         return PathCost(
             tuple(
-                Segment(
-                    line.lo,
+                CostSegment(
+                    line.min_bytes,
                     hi,
                     Estimate.exact(line.alpha.value),
                     Estimate.exact(1.0 / line.rate.value),
                     line.staged,
                 )
-                for line, hi in zip(self.lines, ends, strict=True)
+                for line, hi in zip(self.segments, ends, strict=True)
             ),
             self.eager_limit.value,
             Estimate.exact(self.overhead.value),
         )
 
-    def numbers(self) -> dict[str, Sourced]:
+    def sourced_values(self) -> dict[str, SourcedValue]:
         """Every number by name."""
         found = {}
-        for line in self.lines:
-            found[f"alpha from {line.lo:g} B"] = line.alpha
-            found[f"rate from {line.lo:g} B"] = line.rate
+        for line in self.segments:
+            found[f"alpha from {line.min_bytes:g} B"] = line.alpha
+            found[f"rate from {line.min_bytes:g} B"] = line.rate
         return found | {"eager below": self.eager_limit, "overhead": self.overhead}
 
 
-def line(alpha: Sourced, rate: Sourced, eager_limit: Sourced | None = None) -> Costs:
+def single_segment(
+    alpha: SourcedValue, rate: SourcedValue, eager_limit: SourcedValue | None = None
+) -> SourcedPathCost:
     """One line for all sizes."""
-    lines = (Line(0.0, alpha, rate),)
-    return Costs(lines) if eager_limit is None else Costs(lines, eager_limit)
+    lines = (SourcedSegment(0.0, alpha, rate),)
+    return SourcedPathCost(lines) if eager_limit is None else SourcedPathCost(lines, eager_limit)
 
 
-def joined(small: Sourced, large_from: float, large: Line) -> tuple[Line, ...]:
+def interpolated_segments(
+    small: SourcedValue, large_from: float, large: SourcedSegment
+) -> tuple[SourcedSegment, ...]:
     """Small messages: from the measured time of the smallest up to where the large line begins.
 
     Between the two nothing was fitted: the straight line that joins them.
     """
     rate = large_from / (large.seconds(large_from) - small.value)
-    between = Sourced(
+    between = SourcedValue(
         rate, "B/s", f"joins the small messages with the line from {large_from:g} B", "computed"
     )
-    return (Line(0.0, small, between), Line(large_from, large.alpha, large.rate, large.staged))
+    return (
+        SourcedSegment(0.0, small, between),
+        SourcedSegment(large_from, large.alpha, large.rate, large.staged),
+    )
 
 
-def through(
+def segments_through_points(
     points: Mapping[int, float], source: str, certainty: str, *, staged_from: float = math.inf
-) -> tuple[Line, ...]:
+) -> tuple[SourcedSegment, ...]:
     """Lines from point to point of measured times: bytes -> seconds, ascending, not falling.
 
     The last line goes on with the slope that it has between the last two points.
@@ -131,10 +140,10 @@ def through(
         rate = (b - a) / (points[b] - points[a])
         told = f"{source}; through {a} B and {b} B"
         lines.append(
-            Line(
+            SourcedSegment(
                 float(a),
-                Sourced(points[a] - a / rate, "s", told, certainty),
-                Sourced(rate, "B/s", told, certainty),
+                SourcedValue(points[a] - a / rate, "s", told, certainty),
+                SourcedValue(rate, "B/s", told, certainty),
                 a >= staged_from,
             )
         )
@@ -142,18 +151,18 @@ def through(
 
 
 @dataclass(frozen=True)
-class Reduction:
+class SourcedReduction:
     """Launch time and the rate at which arriving bytes are folded in."""
 
-    launch: Sourced
-    rate: Sourced
+    launch: SourcedValue
+    rate: SourcedValue
 
-    def reduction_cost(self) -> ReductionCost:
+    def to_reduction_cost(self) -> ReductionCost:
         """What a calibration holds."""
         return ReductionCost(
             Estimate.exact(self.launch.value), Estimate.exact(1.0 / self.rate.value)
         )
 
-    def numbers(self) -> dict[str, Sourced]:
+    def sourced_values(self) -> dict[str, SourcedValue]:
         """Both numbers by name."""
         return {"launch": self.launch, "rate": self.rate}

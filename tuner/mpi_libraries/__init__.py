@@ -9,63 +9,64 @@ from types import ModuleType
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.mpi_libraries import mpich, openmpi
 from tuner.mpi_libraries.capabilities import Capabilities
 from tuner.mpi_libraries.products import base_of, title_of
 
-LIBRARIES = {"openmpi": openmpi, "mpich": mpich}
-Candidates = Callable[..., Sequence[Choice]]
+LIBRARY_MODULES = {"openmpi": openmpi, "mpich": mpich}
+CandidateFunction = Callable[..., Sequence[AlgorithmConfig]]
 
 
-def named(library: str) -> ModuleType:
-    """Return the module of `openmpi 5.0.11`, `mpich` or what is built on one of them.
+def library_module(library: str) -> ModuleType:
+    """Return the module of `openmpi 5.0.11`, `mpich_variables` or what is built on one of them.
 
     Raises InputError for any other library.
     """
     name = base_of(library)
-    if name not in LIBRARIES:
-        known = " and ".join(LIBRARIES)
+    if name not in LIBRARY_MODULES:
+        known = " and ".join(LIBRARY_MODULES)
         raise InputError(
             f"tables cannot be made for {library!r}, only for {known}: write rules for another"
             " library yourself, as docs/formats.md shows, and export them"
         )
-    return LIBRARIES[name]
+    return LIBRARY_MODULES[name]
 
 
-def offered(library: str, capabilities: Capabilities) -> Candidates:
+def available_candidates(library: str, capabilities: Capabilities) -> CandidateFunction:
     """Return `candidates` of a library's module less those that this version of it lacks."""
-    known = named(library)
+    known = library_module(library)
 
-    def candidates(collective: Collective, *arguments: object) -> list[Choice]:
+    def candidates(collective: Collective, *arguments: object) -> list[AlgorithmConfig]:
         return [
             choice
             for choice in known.candidates(collective, *arguments)
-            if not capabilities.lacks(known.settings(collective, choice))
+            if not capabilities.missing_reason(known.settings(collective, choice))
         ]
 
     return candidates
 
 
-def shortcomings(library: str, capabilities: Capabilities) -> list[str]:
+def describe_missing_algorithms(library: str, capabilities: Capabilities) -> list[str]:
     """Return which algorithms this version lacks, one sentence for each collective."""
-    known, lines = named(library), []
+    known, lines = library_module(library), []
     for collective in known.ALGORITHMS:
         usual = known.candidates(collective, 8, 1 << 20)
-        kept = offered(library, capabilities)(collective, 8, 1 << 20)
+        kept = available_candidates(library, capabilities)(collective, 8, 1 << 20)
         lacking = dict.fromkeys(choice.algorithm for choice in usual if choice not in kept)
         if lacking:
             lines.append(
-                f"{title_of(library)} has no {_listed(lacking)} for {collective}: the other"
+                f"{title_of(library)} has no {_join_names(lacking)} for {collective}: the other"
                 " algorithms are measured"
             )
     return lines
 
 
-def require_unset(pattern: str) -> None:
+def require_no_override(pattern: str) -> None:
     """Raises InputError for variables of the environment that would decide what is to be found out.
 
-    pattern     what matches NAME=VALUE of such variables: `DECIDING` of a library's module
+    pattern     what matches NAME=VALUE of such variables: `OVERRIDING_PATTERN` of a library's
+                module
     """
     found = sorted(
         name for name, value in os.environ.items() if re.fullmatch(pattern, f"{name}={value}")
@@ -77,6 +78,6 @@ def require_unset(pattern: str) -> None:
         )
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last

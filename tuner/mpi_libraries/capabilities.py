@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Variable:
+class ControlVariable:
     """A control variable of the library.
 
     settable    while a program runs; else it is read from the environment at the start alone
@@ -23,9 +23,9 @@ class Variable:
 class Capabilities:
     """Control variables that the library has, by name."""
 
-    variables: Mapping[str, Variable]
+    variables: Mapping[str, ControlVariable]
 
-    def lacks(self, settings: Mapping[str, int | str]) -> str:
+    def missing_reason(self, settings: Mapping[str, int | str]) -> str:
         """Return why these settings cannot be made; "" where they can."""
         for name, value in settings.items():
             variable = self.variables.get(name)
@@ -37,7 +37,7 @@ class Capabilities:
                 return f"{name} has no value {value}"
         return ""
 
-    def only_at_start(self, names: Iterable[str]) -> tuple[str, ...]:
+    def startup_only(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of the variables that the environment alone can set."""
         return tuple(
             name for name in names if name in self.variables and not self.variables[name].settable
@@ -49,6 +49,6 @@ def capabilities_record(capabilities: Capabilities) -> dict[str, Any]:
     return {"variables": {name: asdict(one) for name, one in capabilities.variables.items()}}
 
 
-def capabilities_of(record: Mapping[str, Any]) -> Capabilities:
+def capabilities_from_record(record: Mapping[str, Any]) -> Capabilities:
     """Return what `capabilities_record` wrote."""
-    return Capabilities({name: Variable(**one) for name, one in record["variables"].items()})
+    return Capabilities({name: ControlVariable(**one) for name, one in record["variables"].items()})

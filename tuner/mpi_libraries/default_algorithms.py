@@ -12,20 +12,20 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from tuner.base.atomic_io import finite, from_record
+from tuner.base.atomic_io import dataclass_from_record, encode_infinities
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.path_classes import CONSECUTIVE, Placed, placed_record
-from tuner.core.table import Choice
-from tuner.mpi_libraries import named
+from tuner.core.path_classes import BLOCK, PlacementMixin, omit_default_placement
+from tuner.core.table import AlgorithmConfig
+from tuner.mpi_libraries import library_module
 
-DEFAULT_RUNS = "default_runs"  # in the provenance of measurements
-Call = tuple[Collective, int, int, str]  # nodes, ppn, placement
-Runs = Callable[[Call, int], Choice | None]  # of nbytes
+DEFAULT_ALGORITHMS_KEY = "default_runs"  # in the provenance of measurements
+PlacedCollective = tuple[Collective, int, int, str]  # nodes, ppn, placement
+DefaultLookup = Callable[[PlacedCollective, int], AlgorithmConfig | None]  # of nbytes
 
 
 @dataclass(frozen=True)
-class Decisions(Placed):
+class DefaultAlgorithms(PlacementMixin):
     """Of the default on nodes x ppn ranks, of calls of up to `most` bytes.
 
     starts      bytes from which on it asks for the choice of the same position; ascending, none
@@ -39,8 +39,8 @@ class Decisions(Placed):
     ppn: int
     most: int
     starts: tuple[int, ...]
-    choices: tuple[Choice | None, ...]
-    placement: str = CONSECUTIVE
+    choices: tuple[AlgorithmConfig | None, ...]
+    placement: str = BLOCK
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,45 +50,53 @@ class Decisions(Placed):
             raise ValueError("starts of decisions ascend")
 
     @property
-    def call(self) -> Call:
+    def placed_collective(self) -> PlacedCollective:
         """What they are of."""
         return self.collective, self.nodes, self.ppn, self.placement
 
-    def at(self, nbytes: int) -> Choice | None:
+    def config_at(self, nbytes: int) -> AlgorithmConfig | None:
         """What it asks for in a call of so many bytes; None where that is not known."""
         place = bisect_right(self.starts, nbytes) - 1
         return self.choices[place] if place >= 0 and nbytes <= self.most else None
 
 
-def runs(decisions: Iterable[Decisions], library: str) -> Runs:
+def default_lookup(decisions: Iterable[DefaultAlgorithms], library: str) -> DefaultLookup:
     """All of them as one function, of what is run in the end; None where nothing is known."""
-    known = {each.call: each for each in decisions}
+    known = {each.placed_collective: each for each in decisions}
 
-    def choice(call: Call, nbytes: int) -> Choice | None:
-        asked = known[call].at(nbytes) if call in known else None
+    def choice(call: PlacedCollective, nbytes: int) -> AlgorithmConfig | None:
+        asked = known[call].config_at(nbytes) if call in known else None
         collective, nodes, ppn, _ = call
-        return asked and named(library).executed(collective, asked, nodes * ppn, nbytes)
+        return asked and library_module(library).effective_algorithm(
+            collective, asked, nodes * ppn, nbytes
+        )
 
     return choice
 
 
-def in_provenance(decisions: Iterable[Decisions]) -> list[dict[str, Any]]:
+def default_algorithms_record(decisions: Iterable[DefaultAlgorithms]) -> list[dict[str, Any]]:
     """As the header of measurements keeps them."""
-    return [finite(placed_record(asdict(each))) for each in decisions]
+    return [encode_infinities(omit_default_placement(asdict(each))) for each in decisions]
 
 
-def decisions_of(provenance: Mapping[str, Any], library: str, name: str) -> tuple[Decisions, ...]:
+def default_algorithms_from_provenance(
+    provenance: Mapping[str, Any], library: str, name: str
+) -> tuple[DefaultAlgorithms, ...]:
     """What was kept of a library; none where nothing was. Raises InputError where it is damaged in
     `name`.
     """
     try:
-        found = tuple(from_record(Decisions, each) for each in provenance.get(DEFAULT_RUNS, []))
+        found = tuple(
+            dataclass_from_record(DefaultAlgorithms, each)
+            for each in provenance.get(DEFAULT_ALGORITHMS_KEY, [])
+        )
         for each in found:
             for choice in filter(None, each.choices):
-                named(library).settings(each.collective, choice)
+                library_module(library).settings(each.collective, choice)
     except (ValueError, TypeError, InputError) as reason:
         raise InputError(
-            f"{name}: what the default runs is damaged: {reason}; delete {DEFAULT_RUNS!r} in its"
+            f"{name}: what the default runs is damaged: {reason}; delete"
+            f" {DEFAULT_ALGORITHMS_KEY!r} in its"
             " first line or probe again"
         ) from None
     return found

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, Choice
+from tuner.core.table import LIBRARY, AlgorithmConfig
 
-PRESETS = {  # collective -> its largest preset
+MAX_PRESETS = {  # collective -> its largest preset
     Collective.ALLGATHER: 6,
     Collective.ALLREDUCE: 32,
     Collective.BCAST: 22,
@@ -23,19 +23,19 @@ PRESETS = {  # collective -> its largest preset
     Collective.REDUCE: 19,
     Collective.SCATTER: 5,
 }
-PER_RANK = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)
+PER_RANK_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)
 _NAME = re.compile(r"preset_(0|[1-9]\d{0,2})")
 
 
-def preset_of(collective: Collective, choice: Choice) -> int:
+def preset_of(collective: Collective, choice: AlgorithmConfig) -> int:
     """The number of a choice; raises InputError for what Intel MPI does not have."""
-    largest = PRESETS.get(collective)
+    largest = MAX_PRESETS.get(collective)
     match = _NAME.fullmatch(choice.algorithm)
     if largest is None:
         raise InputError(f"Intel MPI rules for {collective} are not supported: drop these rules")
     if choice.via != LIBRARY or match is None or int(match[1]) > largest:
         raise InputError(
-            f"Intel MPI has no {collective} {quoted(choice.algorithm)}: it has preset_0 to"
+            f"Intel MPI has no {collective} {shortened_repr(choice.algorithm)}: it has preset_0 to"
             f" preset_{largest}"
         )
     if choice.params:
@@ -43,6 +43,6 @@ def preset_of(collective: Collective, choice: Choice) -> int:
     return int(match[1])
 
 
-def choice_of(preset: int) -> Choice:
+def config_of(preset: int) -> AlgorithmConfig:
     """The choice that `preset_of` turns into this number."""
-    return Choice(f"preset_{preset}")
+    return AlgorithmConfig(f"preset_{preset}")

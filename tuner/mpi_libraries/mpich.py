@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import DEFAULT, LIBRARY, Choice
+from tuner.core.table import DEFAULT, LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries.capabilities import Capabilities
 
 
 @dataclass(frozen=True)
-class Native:
+class NativeAlgorithm:
     """One algorithm of the library.
 
     name        in MPIR_CVAR_<COLLECTIVE>_INTRA_ALGORITHM
@@ -28,9 +28,9 @@ class Native:
     """
 
     name: str
-    fixed: Mapping[str, str | int] = field(default_factory=dict)
-    segment: str = ""
-    guards: tuple[str, ...] = ()
+    fixed_parameters: Mapping[str, str | int] = field(default_factory=dict)
+    segment_parameter: str = ""
+    restrictions: tuple[str, ...] = ()
 
 
 _PIPELINE: Mapping[str, str | int] = {
@@ -38,62 +38,67 @@ _PIPELINE: Mapping[str, str | int] = {
     "is_non_blocking": 1,
     "recv_pre_posted": 0,
 }
-AUTOMATIC = 0  # the enumeration's value for the library's own decision
+AUTO_ALGORITHM = 0  # the enumeration's value for the library's own decision
 ALGORITHMS = {
     Collective.BCAST: {
-        "pipeline": Native("pipelined_tree", {**_PIPELINE, "k": 1}, "chunk_size"),
-        "binary": Native("pipelined_tree", {**_PIPELINE, "k": 2}, "chunk_size"),
-        "binomial": Native("binomial"),
-        "scatter_allgather": Native("scatter_recursive_doubling_allgather"),
-        "scatter_allgather_ring": Native("scatter_ring_allgather"),
+        "pipeline": NativeAlgorithm("pipelined_tree", {**_PIPELINE, "k": 1}, "chunk_size"),
+        "binary": NativeAlgorithm("pipelined_tree", {**_PIPELINE, "k": 2}, "chunk_size"),
+        "binomial": NativeAlgorithm("binomial"),
+        "scatter_allgather": NativeAlgorithm("scatter_recursive_doubling_allgather"),
+        "scatter_allgather_ring": NativeAlgorithm("scatter_ring_allgather"),
     },
     Collective.ALLREDUCE: {
-        "recursive_doubling": Native("recursive_doubling"),
-        "ring": Native("ring", guards=("is_commutative=yes",)),
-        "rabenseifner": Native(
-            "reduce_scatter_allgather", guards=("is_op_built_in=yes", "count>=pow2")
+        "recursive_doubling": NativeAlgorithm("recursive_doubling"),
+        "ring": NativeAlgorithm("ring", restrictions=("is_commutative=yes",)),
+        "rabenseifner": NativeAlgorithm(
+            "reduce_scatter_allgather", restrictions=("is_op_built_in=yes", "count>=pow2")
         ),
     },
 }
 # The layer below (ch4: shared memory, network offload) answers a collective first where its own
 # variable MPIR_CVAR_<COLLECTIVE>_DEVICE_COLLECTIVE is 1, and every collective where this one is 0.
-DEVICE_COLLECTIVES, ALL_BY_DEVICE = "MPIR_CVAR_DEVICE_COLLECTIVES", 0
-PREFIX = "MPI(R_CVAR|R_PARAM|CH)_"  # under any of which the library reads a control variable
+DEVICE_COLLECTIVES, ALL_DEVICE_COLLECTIVES = "MPIR_CVAR_DEVICE_COLLECTIVES", 0
+VARIABLE_PREFIX = (
+    "MPI(R_CVAR|R_PARAM|CH)_"  # under any of which the library reads a control variable
+)
 # NAME=VALUE of those that decide before the library does: a forced algorithm or composition, a file
 # of rules, and which collectives the device layer answers.
-DECIDING = (
-    rf"{PREFIX}(?!I)\w+_INTRA_ALGORITHM=(?!auto$).+"  # I: of a collective that does not block
-    rf"|{PREFIX}(?!I)\w+_COMPOSITION=(?!0$).+"
-    rf"|{PREFIX}(CH4_(\w+_)?)?COLL_SELECTION_TUNING_JSON_FILE(_GPU)?=.+"
-    rf"|{PREFIX}DEVICE_COLLECTIVES=(?!percoll$).+"
-    rf"|{PREFIX}(?!I)\w+_DEVICE_COLLECTIVE=(0|no|false|off)"
+OVERRIDING_PATTERN = (
+    # I: of a collective that does not block
+    rf"{VARIABLE_PREFIX}(?!I)\w+_INTRA_ALGORITHM=(?!auto$).+"
+    rf"|{VARIABLE_PREFIX}(?!I)\w+_COMPOSITION=(?!0$).+"
+    rf"|{VARIABLE_PREFIX}(CH4_(\w+_)?)?COLL_SELECTION_TUNING_JSON_FILE(_GPU)?=.+"
+    rf"|{VARIABLE_PREFIX}DEVICE_COLLECTIVES=(?!percoll$).+"
+    rf"|{VARIABLE_PREFIX}(?!I)\w+_DEVICE_COLLECTIVE=(0|no|false|off)"
 )
-DECIDING_VARIABLES = ()  # which parameter files may hold: there are none
-SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe
-ITEM = 4  # bytes of the elements that a probe sends
-LARGEST = 2**31 - 1  # parameters and bounds are ints in the library
-_VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
+OVERRIDING_VARIABLES = ()  # which parameter files may hold: there are none
+PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # bytes offered to a probe
+PROBE_ELEMENT_BYTES = 4  # bytes of the elements that a probe sends
+MAX_INT = 2**31 - 1  # parameters and bounds are ints in the library
+_PARAMETER_VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
     "k": ("TREE_KVAL", 2),
     "is_non_blocking": ("IS_NON_BLOCKING", 1),
     "chunk_size": ("TREE_PIPELINE_CHUNK_SIZE", 8192),
     "recv_pre_posted": ("RECV_PRE_POST", 0),
 }
-FILE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"  # of rules
-DEVICE_FILE = "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE"  # of the device layer's, where it is
-VARIABLES = (  # that matter here
+RULES_FILE_VARIABLE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"  # of rules
+DEVICE_RULES_FILE_VARIABLE = (
+    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE"  # of the device layer's, where it is
+)
+CONTROL_VARIABLES = (  # that matter here
     DEVICE_COLLECTIVES,
-    FILE,
-    DEVICE_FILE,
+    RULES_FILE_VARIABLE,
+    DEVICE_RULES_FILE_VARIABLE,
     *(
         f"MPIR_CVAR_{collective.upper()}_{name}"
         for collective in ALGORITHMS
         for name in ("INTRA_ALGORITHM", "DEVICE_COLLECTIVE")
     ),
-    *(f"MPIR_CVAR_{Collective.BCAST.upper()}_{name}" for name, _ in _VARIABLES.values()),
+    *(f"MPIR_CVAR_{Collective.BCAST.upper()}_{name}" for name, _ in _PARAMETER_VARIABLES.values()),
 )
 
 
-def native(collective: Collective, choice: Choice) -> Native:
+def native_algorithm(collective: Collective, choice: AlgorithmConfig) -> NativeAlgorithm:
     """The library's algorithm for a choice other than the default.
 
     Raises InputError for an algorithm or parameter that MPICH does not have, and for a segment that
@@ -110,33 +115,33 @@ def native(collective: Collective, choice: Choice) -> Native:
             f" it has {', '.join((DEFAULT, *known))}"
         )
     found = known[choice.algorithm]
-    wanted = {"segment"} if found.segment else set()
+    wanted = {"segment"} if found.segment_parameter else set()
     if set(choice.params) != wanted:
         raise InputError(
             f"{collective} {choice}: in MPICH this algorithm takes"
             f" {'exactly the parameter segment' if wanted else 'no parameters'}"
         )
-    if not 0 <= choice.params.get("segment", 0) <= LARGEST:
+    if not 0 <= choice.params.get("segment", 0) <= MAX_INT:
         raise InputError(
-            f"{collective} {choice}: MPICH has segments of 0 (none) to {LARGEST} bytes"
+            f"{collective} {choice}: MPICH has segments of 0 (none) to {MAX_INT} bytes"
         )
     return found
 
 
-def decided_elsewhere(collective: Collective, read: Callable[[str], int | str]) -> str:
+def override_reason(collective: Collective, read: Callable[[str], int | str]) -> str:
     """Return why algorithms of a collective cannot be forced here; "" where they can.
 
     read    returns the present value of a control variable
     """
     name = f"MPIR_CVAR_{collective.upper()}_INTRA_ALGORITHM"
-    if read(name) != AUTOMATIC:
+    if read(name) != AUTO_ALGORITHM:
         return f"{name} is already set"
-    if read(DEVICE_COLLECTIVES) == ALL_BY_DEVICE:
+    if read(DEVICE_COLLECTIVES) == ALL_DEVICE_COLLECTIVES:
         return f"{DEVICE_COLLECTIVES} is set to 'all', so the device layer answers every collective"
     return ""
 
 
-def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
+def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int | str]:
     """Return the control variables that force `choice`, none for the library's default.
 
     They act from the next call on. The device layer (shared memory and network offload of ch4)
@@ -145,48 +150,54 @@ def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
     if choice.is_default:
         return {}
     stem = f"MPIR_CVAR_{collective.upper()}_"
-    found = native(collective, choice)
+    found = native_algorithm(collective, choice)
     values: dict[str, int | str] = {
         f"{stem}DEVICE_COLLECTIVE": 0,
         f"{stem}INTRA_ALGORITHM": found.name,
     }
     for parameter, value in leaf_parameters(found, choice).items():
-        if parameter in _VARIABLES:
-            values[f"{stem}{_VARIABLES[parameter][0]}"] = value
+        if parameter in _PARAMETER_VARIABLES:
+            values[f"{stem}{_PARAMETER_VARIABLES[parameter][0]}"] = value
     return values
 
 
-def leaf_parameters(found: Native, choice: Choice) -> dict[str, str | int]:
+def leaf_parameters(found: NativeAlgorithm, choice: AlgorithmConfig) -> dict[str, str | int]:
     """Every parameter of the library's algorithm under `choice`."""
-    segment = {found.segment: choice.params["segment"]} if found.segment else {}
-    return {**found.fixed, **segment}
+    segment = {found.segment_parameter: choice.params["segment"]} if found.segment_parameter else {}
+    return {**found.fixed_parameters, **segment}
 
 
-def order_safe(collective: Collective, choice: Choice) -> bool:
+def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
     """Whether non-commutative operators keep their result under `choice`.
 
     Rabenseifner's algorithm aborts for an operator that is not built in, so it is not safe either.
     """
-    return choice.is_default or not native(collective, choice).guards
+    return choice.is_default or not native_algorithm(collective, choice).restrictions
 
 
-def in_rules(collective: Collective, choice: Choice) -> bool:
-    """Whether a rule can say it: whatever the library runs itself, as `native` knows it."""
+def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
+    """Whether a rule can say it: whatever the library runs itself, as `native_algorithm` knows
+    it.
+    """
     if choice.is_default:
         return True
     try:
-        native(collective, choice)
+        native_algorithm(collective, choice)
     except InputError:
         return False
     return True
 
 
-def redirected(_collective: Collective, _choice: Choice, _p: int, _nbytes: int) -> str:
+def substitution_reason(
+    _collective: Collective, _choice: AlgorithmConfig, _p: int, _nbytes: int
+) -> str:
     """Why the library would silently run another algorithm: never."""
     return ""
 
 
-def executed(_collective: Collective, choice: Choice, _p: int, _nbytes: int) -> Choice:
+def effective_algorithm(
+    _collective: Collective, choice: AlgorithmConfig, _p: int, _nbytes: int
+) -> AlgorithmConfig:
     """What really runs where `choice` is asked for: just that."""
     return choice
 
@@ -195,9 +206,9 @@ def candidates(
     collective: Collective,
     p: int,
     nbytes: int,
-    segments: Sequence[int] = SEGMENTS,
+    segments: Sequence[int] = PROBE_SEGMENT_BYTES,
     radices: Sequence[int] = (),
-) -> list[Choice]:
+) -> list[AlgorithmConfig]:
     """Every algorithm worth timing for a call with 4-byte elements, the default first.
 
     What MPICH offers has no `radices`. Segmented arms only where the message is longer than a
@@ -206,21 +217,25 @@ def candidates(
     if collective not in ALGORITHMS:
         known = " and ".join(ALGORITHMS)
         raise InputError(f"no candidates for {collective}: MPICH is probed with {known}")
-    arms = [Choice()]
+    arms = [AlgorithmConfig()]
     for name, found in ALGORITHMS[collective].items():
-        if "count>=pow2" in found.guards and nbytes // ITEM < 1 << (p.bit_length() - 1):
+        if "count>=pow2" in found.restrictions and nbytes // PROBE_ELEMENT_BYTES < 1 << (
+            p.bit_length() - 1
+        ):
             continue
-        arms += _arms(name, found, nbytes, segments)
+        arms += _configs_of_algorithm(name, found, nbytes, segments)
     return arms
 
 
-def _arms(name: str, found: Native, nbytes: int, segments: Sequence[int]) -> Iterator[Choice]:
-    if not found.segment:
-        yield Choice(name)
+def _configs_of_algorithm(
+    name: str, found: NativeAlgorithm, nbytes: int, segments: Sequence[int]
+) -> Iterator[AlgorithmConfig]:
+    if not found.segment_parameter:
+        yield AlgorithmConfig(name)
     else:
-        yield from (Choice(name, {"segment": n}) for n in segments if n < nbytes)
+        yield from (AlgorithmConfig(name, {"segment": n}) for n in segments if n < nbytes)
 
 
-def at_start(_capabilities: Capabilities) -> Mapping[str, str]:
+def startup_settings(_capabilities: Capabilities) -> Mapping[str, str]:
     """Return the settings that a program must be started with for algorithms to be forced."""
     return {}

@@ -7,9 +7,9 @@ within a node through shared memory.
 
 from __future__ import annotations
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, Choice
+from tuner.core.table import LIBRARY, AlgorithmConfig
 
 ALGORITHMS = {
     Collective.BCAST: {
@@ -26,17 +26,17 @@ ALGORITHMS = {
     Collective.ALLREDUCE: {"recursive_doubling": 1, "rabenseifner": 2},
 }
 # Nobody has tried them with operators that do not commute.
-UNTRIED_ORDER = {Collective.ALLREDUCE: ("rabenseifner",)}
+UNTESTED_OPERAND_ORDER = {Collective.ALLREDUCE: ("rabenseifner",)}
 
 
-def number_of(collective: Collective, choice: Choice) -> int:
+def number_of(collective: Collective, choice: AlgorithmConfig) -> int:
     """The number of a choice; raises InputError for what MVAPICH2 does not have."""
     known = ALGORITHMS.get(collective)
     if known is None:
         raise InputError(f"MVAPICH2 rules for {collective} are not supported: drop these rules")
     if choice.via != LIBRARY or choice.algorithm not in known:
         raise InputError(
-            f"MVAPICH2 has no {collective} algorithm {quoted(choice.algorithm)}: it has"
+            f"MVAPICH2 has no {collective} algorithm {shortened_repr(choice.algorithm)}: it has"
             f" {', '.join(known)}"
         )
     if choice.params:
@@ -44,11 +44,11 @@ def number_of(collective: Collective, choice: Choice) -> int:
     return known[choice.algorithm]
 
 
-def choice_of(collective: Collective, number: int) -> Choice:
+def config_of(collective: Collective, number: int) -> AlgorithmConfig:
     """The choice that `number_of` turns into this number."""
-    return Choice(next(name for name, n in ALGORITHMS[collective].items() if n == number))
+    return AlgorithmConfig(next(name for name, n in ALGORITHMS[collective].items() if n == number))
 
 
-def order_safe(collective: Collective, choice: Choice) -> bool:
+def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
     """Whether non-commutative operators are known to keep their result under `choice`."""
-    return choice.algorithm not in UNTRIED_ORDER.get(collective, ())
+    return choice.algorithm not in UNTESTED_OPERAND_ORDER.get(collective, ())

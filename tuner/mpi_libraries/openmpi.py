@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import DEFAULT, LIBRARY, Choice
+from tuner.core.table import DEFAULT, LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries.capabilities import Capabilities
 
 COLLECTIVE_IDS = {
@@ -67,7 +67,7 @@ ALGORITHMS = {  # an algorithm's position is its number; 0 leaves the choice to 
     ),
     Collective.SCATTER: (DEFAULT, "linear", "binomial", "linear_nonblocking"),
 }
-SEGMENTED = {
+SEGMENTED_ALGORITHMS = {
     Collective.BCAST: ("chain", "pipeline", "split_binary", "binary", "binomial", "knomial"),
     Collective.ALLREDUCE: ("segmented_ring",),
     Collective.REDUCE: ("chain", "pipeline", "binary", "binomial", "in_order_binary"),
@@ -76,7 +76,7 @@ SEGMENTED = {
 # Only of operators that commute: all but `rabenseifner` change the order of operands, and that one
 # hands other operators to `linear`, which takes twice as long as the default and more
 # (coll_base_allreduce.c, coll_base_reduce.c; measured on four emulated hosts).
-COMMUTATIVE = {
+COMMUTATIVE_ONLY = {
     Collective.ALLREDUCE: ("ring", "segmented_ring", "rabenseifner"),
     Collective.REDUCE: ("chain", "pipeline", "binary", "binomial", "rabenseifner"),
 }
@@ -85,28 +85,28 @@ WRONG_IN_PLACE = {Collective.ALLGATHER: ("sparbit",)}
 RADIX = 4  # of every k-nomial tree: one parameter of the whole program, not of a rule
 RADIX_VARIABLE = "coll_tuned_bcast_algorithm_knomial_radix"  # which is read at every call
 DEFAULT_CHAINS = 4  # coll_tuned_init_chain_fanout
-PREFIX = "OMPI_MCA_"  # of parameters in the environment
+VARIABLE_PREFIX = "OMPI_MCA_"  # of parameters in the environment
 # NAME=VALUE of those that decide before the library does: a forced algorithm, another radix, a file
 # of rules, and a choice of components without coll/tuned or with others before it.
 # `use_dynamic_rules` alone decides nothing, and without coll/han the library still decides.
-DECIDING = (
-    rf"{PREFIX}coll_tuned_({'|'.join(ALGORITHMS)})_algorithm=(?!0$|ignore$).+"
-    rf"|{PREFIX}{RADIX_VARIABLE}=(?!{RADIX}$).+"
-    rf"|{PREFIX}coll_tuned_priority=.+"
-    rf"|{PREFIX}coll_(tuned|han)_dynamic_rules_filename=.+"
-    rf"|{PREFIX}coll=(\^(\w+,)*tuned\b.*|(?!\^)(?!(\w+,)*tuned\b).+)"
+OVERRIDING_PATTERN = (
+    rf"{VARIABLE_PREFIX}coll_tuned_({'|'.join(ALGORITHMS)})_algorithm=(?!0$|ignore$).+"
+    rf"|{VARIABLE_PREFIX}{RADIX_VARIABLE}=(?!{RADIX}$).+"
+    rf"|{VARIABLE_PREFIX}coll_tuned_priority=.+"
+    rf"|{VARIABLE_PREFIX}coll_(tuned|han)_dynamic_rules_filename=.+"
+    rf"|{VARIABLE_PREFIX}coll=(\^(\w+,)*tuned\b.*|(?!\^)(?!(\w+,)*tuned\b).+)"
 )
 # Parameters of that kind which parameter files may hold, too.
-DECIDING_VARIABLES = (
+OVERRIDING_VARIABLES = (
     "coll",
     "coll_tuned_dynamic_rules_filename",
     "coll_han_dynamic_rules_filename",
     RADIX_VARIABLE,
     *(f"coll_tuned_{collective}_algorithm" for collective in ALGORITHMS),
 )
-DYNAMIC_RULES = "coll_tuned_use_dynamic_rules"  # nothing is forced without it
-VARIABLES = (  # that matter here
-    DYNAMIC_RULES,
+DYNAMIC_RULES_VARIABLE = "coll_tuned_use_dynamic_rules"  # nothing is forced without it
+CONTROL_VARIABLES = (  # that matter here
+    DYNAMIC_RULES_VARIABLE,
     "coll_tuned_dynamic_rules_filename",
     RADIX_VARIABLE,
     *(
@@ -115,12 +115,12 @@ VARIABLES = (  # that matter here
         for part in ("", "_segmentsize", "_chain_fanout")
     ),
 )
-SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe
-CHAINS = (2, 4)
-ITEM = 4  # bytes of the elements that a probe sends
+PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # bytes offered to a probe
+PROBE_CHAINS = (2, 4)
+PROBE_ELEMENT_BYTES = 4  # bytes of the elements that a probe sends
 
 
-def parameters(collective: Collective, choice: Choice) -> tuple[int, int, int]:
+def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[int, int, int]:
     """Algorithm number, fan-in/out and segment size (bytes, 0 = unsegmented) of a choice.
 
     Raises InputError for an algorithm or parameter that Open MPI does not have.
@@ -155,45 +155,45 @@ def parameters(collective: Collective, choice: Choice) -> tuple[int, int, int]:
     return _numbers(collective, choice)
 
 
-def in_rules(collective: Collective, choice: Choice) -> bool:
+def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
     """Whether a rule can say it, as `parameters` tells: of names that files may hold not every one
     is an algorithm, and one radix holds for all k-nomial trees of a program.
     """
     try:
-        parameters(collective, choice)
+        rule_parameters(collective, choice)
     except InputError:
         return False
     return True
 
 
-def _numbers(collective: Collective, choice: Choice) -> tuple[int, int, int]:
+def _numbers(collective: Collective, choice: AlgorithmConfig) -> tuple[int, int, int]:
     names = ALGORITHMS[collective]
     chains = choice.params.get("chains", DEFAULT_CHAINS) if choice.algorithm == "chain" else 0
     return names.index(choice.algorithm), chains, choice.params.get("segment", 0)
 
 
-def choice_of(collective: Collective, number: int, chains: int, segment: int) -> Choice:
+def config_of(collective: Collective, number: int, chains: int, segment: int) -> AlgorithmConfig:
     """The choice that `parameters` turns into these numbers; unused ones are dropped."""
     name = ALGORITHMS[collective][number]
     known = _parameter_names(collective, name)
     values = {"segment": segment, "chains": chains or 1, "radix": RADIX}
-    return Choice(name, {key: values[key] for key in known if key != "segment" or segment})
+    return AlgorithmConfig(name, {key: values[key] for key in known if key != "segment" or segment})
 
 
-def normal(collective: Collective, choice: Choice) -> Choice:
+def canonical_config(collective: Collective, choice: AlgorithmConfig) -> AlgorithmConfig:
     """The choice with every parameter that matters written out; raises as `parameters` does."""
-    return choice_of(collective, *parameters(collective, choice))
+    return config_of(collective, *rule_parameters(collective, choice))
 
 
 def _parameter_names(collective: Collective, algorithm: str) -> tuple[str, ...]:
     return (
-        (("segment",) if algorithm in SEGMENTED.get(collective, ()) else ())
+        (("segment",) if algorithm in SEGMENTED_ALGORITHMS.get(collective, ()) else ())
         + (("chains",) if algorithm == "chain" else ())
         + (("radix",) if algorithm == "knomial" else ())
     )
 
 
-def decided_elsewhere(collective: Collective, read: Callable[[str], int | str]) -> str:
+def override_reason(collective: Collective, read: Callable[[str], int | str]) -> str:
     """Return why algorithms of a collective cannot be forced here; "" where they can.
 
     read    returns the present value of a control variable
@@ -202,7 +202,7 @@ def decided_elsewhere(collective: Collective, read: Callable[[str], int | str]) 
     return f"{name} is already set" if read(name) != 0 else ""
 
 
-def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
+def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int | str]:
     """Return the control variables that force `choice`, none for the library's default.
 
     They act on communicators that are created afterwards, and only while
@@ -211,8 +211,8 @@ def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
     if choice.is_default:
         return {}
     radix = choice.params.get("radix", RADIX)
-    usual = Choice(choice.algorithm, {**choice.params, "radix": RADIX}, choice.via)
-    number, chains, segment = parameters(collective, choice if radix == RADIX else usual)
+    usual = AlgorithmConfig(choice.algorithm, {**choice.params, "radix": RADIX}, choice.via)
+    number, chains, segment = rule_parameters(collective, choice if radix == RADIX else usual)
     stem = f"coll_tuned_{collective}_algorithm"
     forced: dict[str, int | str] = {
         stem: number,
@@ -222,60 +222,68 @@ def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
     return forced if radix == RADIX else {**forced, RADIX_VARIABLE: radix}
 
 
-def order_safe(collective: Collective, choice: Choice) -> bool:
+def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
     """Whether `choice` is what runs for operators that do not commute, too, with their result."""
-    return choice.algorithm not in COMMUTATIVE.get(collective, ())
+    return choice.algorithm not in COMMUTATIVE_ONLY.get(collective, ())
 
 
-def refused(collective: Collective, choice: Choice, p: int) -> str:
+def unsupported_reason(collective: Collective, choice: AlgorithmConfig, p: int) -> str:
     """Why calls on so many ranks would fail; "" when they do not."""
     if (collective, choice.algorithm) == (Collective.ALLGATHER, "two_proc") and p != 2:
         return f"{choice.algorithm} is refused by {p} ranks"
     return ""
 
 
-def redirected(
-    collective: Collective, choice: Choice, p: int, nbytes: int, item: int = ITEM
+def substitution_reason(
+    collective: Collective,
+    choice: AlgorithmConfig,
+    p: int,
+    nbytes: int,
+    element_bytes: int = PROBE_ELEMENT_BYTES,
 ) -> str:
     """Why the library would silently run another algorithm for such a call; "" when it does not.
 
     item    bytes of one element
     """
-    other, because = _instead(collective, choice, p, nbytes, item)
+    other, because = _substitution(collective, choice, p, nbytes, element_bytes)
     told = f"{choice.algorithm} runs as {other} because {because}" if other else ""
-    return refused(collective, choice, p) or told
+    return unsupported_reason(collective, choice, p) or told
 
 
-def executed(collective: Collective, choice: Choice, p: int, nbytes: int) -> Choice:
+def effective_algorithm(
+    collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int
+) -> AlgorithmConfig:
     """What really runs where `choice` is asked for, of 4-byte elements."""
-    other, _ = _instead(collective, choice, p, nbytes, ITEM)
-    return choice_of(collective, ALGORITHMS[collective].index(other), 0, 0) if other else choice
+    other, _ = _substitution(collective, choice, p, nbytes, PROBE_ELEMENT_BYTES)
+    return config_of(collective, ALGORITHMS[collective].index(other), 0, 0) if other else choice
 
 
-def _instead(
-    collective: Collective, choice: Choice, p: int, nbytes: int, item: int
+def _substitution(
+    collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int, element_bytes: int
 ) -> tuple[str, str]:
     """The algorithm that such a call is handed to, and why; two empty strings for none."""
-    count, segment = nbytes // item, choice.params.get("segment", 0)
+    count, segment = nbytes // element_bytes, choice.params.get("segment", 0)
     name, few = choice.algorithm, f"{count} elements are fewer than {p} ranks"
     if collective is Collective.BCAST:
         if name.startswith("scatter_allgather") and count < p:
             return "linear", few
-        if name == "split_binary" and (count < 2 or segment > count // 2 * item):
+        if name == "split_binary" and (count < 2 or segment > count // 2 * element_bytes):
             return "chain", "half the message is less than a segment"
     if collective is Collective.ALLREDUCE:
         if name in ("ring", "segmented_ring") and count < p:
             return "recursive_doubling", few
-        if name == "segmented_ring" and (segment == 0 or count < p * max(1, segment // item)):
+        if name == "segmented_ring" and (
+            segment == 0 or count < p * max(1, segment // element_bytes)
+        ):
             return "ring", f"a share of {nbytes}/{p} bytes is below a segment"
         if name == "rabenseifner" and count < 1 << (p.bit_length() - 1):
             return "linear", f"{count} elements are too few for {p} ranks"
     if collective is Collective.REDUCE and name == "rabenseifner" and count < p:
         return "linear", few
-    return _instead_in_allgather(name, p) if collective is Collective.ALLGATHER else ("", "")
+    return _allgather_substitution(name, p) if collective is Collective.ALLGATHER else ("", "")
 
 
-def _instead_in_allgather(name: str, p: int) -> tuple[str, str]:
+def _allgather_substitution(name: str, p: int) -> tuple[str, str]:
     """coll_base_allgather.c"""
     if name == "recursive_doubling" and p & (p - 1):
         return "bruck", f"{p} ranks are no power of two"
@@ -288,9 +296,9 @@ def candidates(
     collective: Collective,
     p: int,
     nbytes: int,
-    segments: Sequence[int] = SEGMENTS,
+    segments: Sequence[int] = PROBE_SEGMENT_BYTES,
     radices: Sequence[int] = (RADIX,),
-) -> list[Choice]:
+) -> list[AlgorithmConfig]:
     """Every algorithm worth timing for a call with 4-byte elements, the default first.
 
     Only what really runs under its own name at this size; a segmented arm only where the
@@ -301,39 +309,41 @@ def candidates(
     if collective not in ALGORITHMS:
         known = ", ".join(ALGORITHMS)
         raise InputError(f"no candidates for {collective}: Open MPI is probed with {known}")
-    arms = [Choice()]
+    arms = [AlgorithmConfig()]
     for name in ALGORITHMS[collective][1:]:
         if name not in WRONG_IN_PLACE.get(collective, ()):
-            arms += _arms(collective, name, p, nbytes, segments, radices)
-    return [arm for arm in arms if not redirected(collective, arm, p, nbytes)]
+            arms += _configs_of_algorithm(collective, name, p, nbytes, segments, radices)
+    return [arm for arm in arms if not substitution_reason(collective, arm, p, nbytes)]
 
 
-def _arms(
+def _configs_of_algorithm(
     collective: Collective,
     name: str,
     p: int,
     nbytes: int,
     segments: Sequence[int],
     radices: Sequence[int],
-) -> Iterator[Choice]:
+) -> Iterator[AlgorithmConfig]:
     known = _parameter_names(collective, name)
     fixed: list[dict[str, int]] = [{}]
     if "radix" in known:
         fixed = [{"radix": k} for k in radices if k == RADIX or k < p]
     if "chains" in known:
-        fixed = [{"chains": n} for n in CHAINS if n < p - 1]
+        fixed = [{"chains": n} for n in PROBE_CHAINS if n < p - 1]
     for params in fixed:
-        yield Choice(name, params)
+        yield AlgorithmConfig(name, params)
         if "segment" in known:
             for segment in segments:
                 if segment < nbytes:
-                    yield Choice(name, {"segment": segment, **params})
+                    yield AlgorithmConfig(name, {"segment": segment, **params})
 
 
-def at_start(capabilities: Capabilities) -> Mapping[str, str]:
+def startup_settings(capabilities: Capabilities) -> Mapping[str, str]:
     """Return the settings that a program must be started with for algorithms to be forced.
 
     Up to 4.1.4 Open MPI takes `coll_tuned_use_dynamic_rules` from the environment alone. With it,
     and no algorithm forced, the library decides as without.
     """
-    return {DYNAMIC_RULES: "1"} if capabilities.only_at_start([DYNAMIC_RULES]) else {}
+    return (
+        {DYNAMIC_RULES_VARIABLE: "1"} if capabilities.startup_only([DYNAMIC_RULES_VARIABLE]) else {}
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 
 OPENMPI, MPICH, INTELMPI = "openmpi", "mpich", "intelmpi"
 
@@ -27,11 +27,11 @@ class Product:
     name: str
     title: str
     base: str
-    says: str
+    version_pattern: str
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProductVersion:
     """A product and its version, without spaces."""
 
     product: Product
@@ -71,18 +71,19 @@ TITLES = {product.name: product.title for product in PRODUCTS}
 _BASES = {product.name: product.base for product in PRODUCTS}
 
 
-def identify(said: str) -> Identity:
+def identify(said: str) -> ProductVersion:
     """Return the library that `MPI_Get_library_version` describes; raises InputError for others."""
     for product in PRODUCTS:
-        match = re.search(product.says, said)
+        match = re.search(product.version_pattern, said)
         if match:
-            return Identity(product, match[1].replace(" Update ", "."))
+            return ProductVersion(product, match[1].replace(" Update ", "."))
     known = ", ".join(dict.fromkeys(TITLES.values()))
-    raise InputError(f"unknown MPI library {quoted(said.strip()[:80])}: use one of {known}")
+    raise InputError(f"unknown MPI library {shortened_repr(said.strip()[:80])}: use one of {known}")
 
 
 def base_of(library: str) -> str:
-    """Return the library that a table's library is built on: `mpich` for `craympich 8.1.29`.
+    """Return the library that a table's library is built on: `mpich_variables` for `craympich
+    8.1.29`.
 
     Of an unknown one that is its own name.
     """

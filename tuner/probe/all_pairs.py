@@ -14,14 +14,16 @@ import numpy as np
 from tuner.base.units import format_size, format_time
 from tuner.core.measurement import Measurement
 
-ALONE = 16  # up to so many hosts each pair is measured by itself: pairs may share an uplink
-MOST_ROUNDS = 31  # each host meets at most so many others: the rest costs time and finds no more
-REACH = 4.0  # robust standard deviations from the median beyond which a pair is an outlier
-LEAST = 0.10  # and relative excess
-ROBUST = 1.4826  # median absolute deviation to standard deviation, for a normal distribution
+MAX_SEQUENTIAL_HOSTS = (
+    16  # up to so many hosts each pair is measured by itself: pairs may share an uplink
+)
+MAX_PARTNERS = 31  # each host meets at most so many others: the rest costs time and finds no more
+OUTLIER_SIGMAS = 4.0  # robust standard deviations from the median beyond which a pair is an outlier
+MIN_OUTLIER_EXCESS = 0.10  # and relative excess
+MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation, for a normal distribution
 
 
-def tournament(hosts: int) -> list[list[tuple[int, int]]]:
+def round_robin(hosts: int) -> list[list[tuple[int, int]]]:
     """Rounds of disjoint pairs in which everybody meets everybody once: the circle method.
 
     Up to `ALONE` hosts a round is one pair.
@@ -33,12 +35,12 @@ def tournament(hosts: int) -> list[list[tuple[int, int]]]:
         ring = [0, *others[turn:], *others[:turn]]
         pairs = [(ring[k], ring[-1 - k]) for k in range(players // 2)]
         rounds.append([(min(pair), max(pair)) for pair in pairs if max(pair) < hosts])
-    if hosts <= ALONE:
+    if hosts <= MAX_SEQUENTIAL_HOSTS:
         return [[pair] for pairs in rounds for pair in pairs]
-    return rounds[:MOST_ROUNDS]
+    return rounds[:MAX_PARTNERS]
 
 
-def outliers(series: Sequence[Measurement], hosts: Sequence[str]) -> list[str]:
+def describe_slow_pairs(series: Sequence[Measurement], hosts: Sequence[str]) -> list[str]:
     """Sentences about the pairs of the sweep that take much longer than the others.
 
     hosts   names by number; a file that lacks them has its hosts called by their numbers
@@ -49,18 +51,22 @@ def outliers(series: Sequence[Measurement], hosts: Sequence[str]) -> list[str]:
     return [
         sentence
         for nbytes in sorted({one.nbytes for one in swept})
-        for sentence in _at(nbytes, [one for one in swept if one.nbytes == nbytes], names)
+        for sentence in _describe_slow_pairs_at(
+            nbytes, [one for one in swept if one.nbytes == nbytes], names
+        )
     ]
 
 
-def _at(nbytes: int, swept: list[Measurement], hosts: Sequence[str]) -> Iterator[str]:
+def _describe_slow_pairs_at(
+    nbytes: int, swept: list[Measurement], hosts: Sequence[str]
+) -> Iterator[str]:
     logs = np.log([max(float(np.median(one.samples)), 1e-12) for one in swept])
     middle = float(np.median(logs))
-    spread = ROBUST * float(np.median(np.abs(logs - middle)))
+    spread = MAD_TO_SIGMA * float(np.median(np.abs(logs - middle)))
     slow = [
         (one.params["first"], one.params["second"], float(np.exp(log)))
         for one, log in zip(swept, logs, strict=True)
-        if log - middle > max(REACH * spread, np.log1p(LEAST))
+        if log - middle > max(OUTLIER_SIGMAS * spread, np.log1p(MIN_OUTLIER_EXCESS))
     ]
     met = Counter(n for one in swept for n in (one.params["first"], one.params["second"]))
     often = Counter(n for first, second, _ in slow for n in (first, second))

@@ -12,75 +12,90 @@ from pathlib import Path
 from typing import Any
 
 from tuner.algorithms import describe
-from tuner.base.atomic_io import from_record
+from tuner.base.atomic_io import dataclass_from_record
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.core.measurement import LineReader, unreadable
-from tuner.core.path_classes import CONSECUTIVE, Placed
-from tuner.core.table import SCHEDULE, Choice
-from tuner.probe.collective_points import call, divisible
-from tuner.probe.probe_plan import Point
-from tuner.probe.probe_spec import Request, Shape
+from tuner.core.measurement import MeasurementReader, unreadable_file_error
+from tuner.core.path_classes import BLOCK, PlacementMixin
+from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.probe.collective_points import collective_point, round_down_to_multiple
+from tuner.probe.probe_plan import ProbePoint
+from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 
 
 @dataclass(frozen=True)
-class Chosen(Placed):
+class ExperimentRequest(PlacementMixin):
     """A call to be measured: these choices, and the library's default beside them."""
 
     collective: Collective
     nodes: int
     ppn: int
     nbytes: int
-    choices: tuple[Choice, ...]
-    placement: str = CONSECUTIVE
+    choices: tuple[AlgorithmConfig, ...]
+    placement: str = BLOCK
 
 
-def points_of(request: Request, chosen: Sequence[Chosen], launch: int) -> Iterator[Point]:
+def experiment_points(
+    spec: ProbeSpec, experiments: Sequence[ExperimentRequest], launch: int
+) -> Iterator[ProbePoint]:
     """A point for each call, those of one call together.
 
     Raises InputError for shapes that do not fit the hosts, odd sizes and unknown algorithms.
     """
-    together: dict[tuple[Collective, Shape, int], dict[Choice, None]] = {}
-    for one in chosen:
-        shape = Shape(one.nodes, one.ppn, one.placement)
-        _check(request, one, shape)
-        choices = together.setdefault((one.collective, shape, one.nbytes), {Choice(): None})
+    together: dict[tuple[Collective, ProbeShape, int], dict[AlgorithmConfig, None]] = {}
+    for one in experiments:
+        shape = ProbeShape(one.nodes, one.ppn, one.placement)
+        _check(spec, one, shape)
+        choices = together.setdefault(
+            (one.collective, shape, one.nbytes), {AlgorithmConfig(): None}
+        )
         choices.update(dict.fromkeys(one.choices))
     for (collective, shape, nbytes), choices in together.items():
-        yield replace(call(request.library, collective, shape, nbytes, choices), launch=launch)
-
-
-def _check(request: Request, one: Chosen, shape: Shape) -> None:
-    if not (1 <= one.nodes <= request.nodes and 1 <= one.ppn <= request.ppn) or shape.ranks < 2:
-        raise InputError(
-            f"shape {shape} does not fit {plural(request.nodes, 'host')} with"
-            f" {plural(request.ppn, 'rank')} each"
+        yield replace(
+            collective_point(spec.library, collective, shape, nbytes, choices), launch=launch
         )
-    if one.nbytes < 4 or one.nbytes % 4 or divisible(one.collective, one.nbytes, shape) < 4:
-        raise InputError(f"{one.collective} of {one.nbytes} bytes: sizes are multiples of 4 bytes")
-    if divisible(one.collective, one.nbytes, shape) != one.nbytes:
+
+
+def _check(spec: ProbeSpec, experiment: ExperimentRequest, shape: ProbeShape) -> None:
+    if (
+        not (1 <= experiment.nodes <= spec.nodes and 1 <= experiment.ppn <= spec.ppn)
+        or shape.ranks < 2
+    ):
         raise InputError(
-            f"{one.collective} of {one.nbytes} bytes has no whole share for each of"
+            f"shape {shape} does not fit {plural(spec.nodes, 'host')} with"
+            f" {plural(spec.ppn, 'rank')} each"
+        )
+    if (
+        experiment.nbytes < 4
+        or experiment.nbytes % 4
+        or round_down_to_multiple(experiment.collective, experiment.nbytes, shape) < 4
+    ):
+        raise InputError(
+            f"{experiment.collective} of {experiment.nbytes} bytes: sizes are multiples of 4 bytes"
+        )
+    if round_down_to_multiple(experiment.collective, experiment.nbytes, shape) != experiment.nbytes:
+        raise InputError(
+            f"{experiment.collective} of {experiment.nbytes} bytes has no whole share for each of"
             f" {shape.ranks} ranks"
         )
-    for choice in one.choices:
+    for choice in experiment.choices:
         if choice.via == SCHEDULE:
-            describe(one.collective, choice.algorithm)
+            describe(experiment.collective, choice.algorithm)
 
 
-def rounds_of(path: Path) -> list[tuple[Chosen, ...]]:
+def read_batches(path: Path) -> list[tuple[ExperimentRequest, ...]]:
     """What a file says of the rounds it holds; none for a file that is not there.
 
     Raises InputError for a file that is no measurements.
     """
     try:
-        return [_round(record) for record in provenance_of(path).get("rounds", [])]
+        return [_decode_batch(record) for record in read_provenance(path).get("rounds", [])]
     except (ValueError, TypeError) as reason:
         raise InputError(f"{path}: its rounds are damaged: {reason}; probe again") from None
 
 
-def provenance_of(path: Path) -> Mapping[str, Any]:
+def read_provenance(path: Path) -> Mapping[str, Any]:
     """What the first line of a file says of its circumstances; nothing for one that is not there.
 
     Raises InputError for a file that is no measurements.
@@ -89,11 +104,11 @@ def provenance_of(path: Path) -> Mapping[str, Any]:
         return {}
     try:
         with path.open(encoding="utf-8") as lines:
-            header = LineReader(lines, str(path)).header
+            header = MeasurementReader(lines, str(path)).header
     except (OSError, UnicodeDecodeError) as reason:
-        raise unreadable(path, reason) from None
+        raise unreadable_file_error(path, reason) from None
     return header["provenance"] if header else {}
 
 
-def _round(records: Sequence[Mapping[str, Any]]) -> tuple[Chosen, ...]:
-    return tuple(from_record(Chosen, record) for record in records)
+def _decode_batch(records: Sequence[Mapping[str, Any]]) -> tuple[ExperimentRequest, ...]:
+    return tuple(dataclass_from_record(ExperimentRequest, record) for record in records)

@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-TRIALS = 40  # round trips of one reading
-APART = 10.0  # seconds between readings, so that the drift shows
+ROUND_TRIPS_PER_READING = 40  # round trips of one reading
+READING_INTERVAL_S = 10.0  # seconds between readings, so that the drift shows
 TAG = 7
 
 
 @dataclass(frozen=True)
-class Reading:
+class ClockReading:
     """How far this clock was ahead of rank 0's: `offset` seconds at local time `at`."""
 
-    at: float
+    local_time: float
     offset: float
     uncertainty: float
 
 
-def identity() -> str:
+def clock_identity() -> str:
     """Equal for processes that read one clock: same kernel, same boot, same time namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     namespace = Path("/proc/self/ns/time")
@@ -42,7 +42,7 @@ def identity() -> str:
     return f"{booted} {namespace.readlink() if namespace.is_symlink() else ''}"
 
 
-class Clock:
+class SharedClock:
     """The shared time on the ranks of `comm`, which is the clock's own from then on.
 
     read        this rank's clock, seconds
@@ -56,16 +56,16 @@ class Clock:
         name: str | None = None,
     ) -> None:
         self._comm, self._read = comm, read
-        names: list[str] = comm.allgather(identity() if name is None else name)
+        names: list[str] = comm.allgather(clock_identity() if name is None else name)
         first = {text: names.index(text) for text in reversed(names)}
         self._leaders = sorted(first.values())
-        self._mine = first[names[comm.rank]]
-        self._group = comm.Split(self._mine, comm.rank)
-        self._readings: list[Reading] = []
+        self._leader = first[names[comm.rank]]
+        self._group = comm.Split(self._leader, comm.rank)
+        self._readings: list[ClockReading] = []
         self.measure()
 
     @property
-    def one(self) -> bool:
+    def is_single(self) -> bool:
         """Whether all ranks read the same clock anyway."""
         return len(self._leaders) == 1
 
@@ -74,38 +74,40 @@ class Clock:
         here = self._read()
         return here - self._offset(here)
 
-    def here(self, shared: float) -> float:
+    def to_local(self, shared: float) -> float:
         """What this rank's own clock shows at a shared time."""
         return shared + self._offset(shared + self._readings[-1].offset)
 
-    def read(self) -> float:
+    def read_local(self) -> float:
         """This rank's own clock."""
         return self._read()
 
     def measure(self) -> None:
         """A new reading of every clock; collective."""
-        mine = Reading(self._read(), 0.0, 0.0)
+        mine = ClockReading(self._read(), 0.0, 0.0)
         for leader in self._leaders[1:]:
             if self._comm.rank == leader:
-                mine = self._ask()
+                mine = self._measure_offset()
             elif self._comm.rank == 0:
-                self._answer(leader)
-        values = np.array([mine.at, mine.offset, mine.uncertainty])
+                self._answer_offset_requests(leader)
+        values = np.array([mine.local_time, mine.offset, mine.uncertainty])
         self._group.Bcast(values, 0)
         first = self._readings[:1]
-        self._readings = [*first, Reading(*values.tolist())]
+        self._readings = [*first, ClockReading(*values.tolist())]
 
     def refresh(self) -> None:
         """`measure` when the last reading is old; collective, rank 0 decides."""
-        old = not self.one and self._read() - self._readings[-1].at > APART
-        if not self.one and self._comm.bcast(old):
+        old = (
+            not self.is_single and self._read() - self._readings[-1].local_time > READING_INTERVAL_S
+        )
+        if not self.is_single and self._comm.bcast(old):
             self.measure()
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Source, offsets and uncertainty (s) of each rank's clock; collective."""
         last = self._readings[-1]
         rows = self._comm.allgather((last.offset, last.uncertainty, self._drift()))
-        if self.one:
+        if self.is_single:
             return {
                 "source": "CLOCK_MONOTONIC, one clock for all ranks",
                 "offsets": [0.0] * len(rows),
@@ -120,32 +122,35 @@ class Clock:
 
     def _offset(self, here: float) -> float:
         last = self._readings[-1]
-        return last.offset + self._drift() * (here - last.at)
+        return last.offset + self._drift() * (here - last.local_time)
 
     def _drift(self) -> float:
         """Seconds per second; 0 while two readings do not differ by more than they may be wrong."""
         first, last = self._readings[0], self._readings[-1]
         change = last.offset - first.offset
-        if abs(change) <= (first.uncertainty + last.uncertainty) / 2 or last.at == first.at:
+        if (
+            abs(change) <= (first.uncertainty + last.uncertainty) / 2
+            or last.local_time == first.local_time
+        ):
             return 0.0
-        return change / (last.at - first.at)
+        return change / (last.local_time - first.local_time)
 
-    def _ask(self) -> Reading:
-        best = Reading(0.0, 0.0, np.inf)
+    def _measure_offset(self) -> ClockReading:
+        best = ClockReading(0.0, 0.0, np.inf)
         then = np.zeros(1)
-        for _ in range(TRIALS):
+        for _ in range(ROUND_TRIPS_PER_READING):
             before = self._read()
             self._comm.Send(then, 0, TAG)
             self._comm.Recv(then, 0, TAG)
             after = self._read()
             half = (after - before) / 2
             if half < best.uncertainty:
-                best = Reading(before + half, before + half - float(then[0]), half)
+                best = ClockReading(before + half, before + half - float(then[0]), half)
         return best
 
-    def _answer(self, leader: int) -> None:
+    def _answer_offset_requests(self, leader: int) -> None:
         then = np.zeros(1)
-        for _ in range(TRIALS):
+        for _ in range(ROUND_TRIPS_PER_READING):
             self._comm.Recv(then, leader, TAG)
             then[0] = self._read()
             self._comm.Send(then, leader, TAG)

@@ -7,81 +7,95 @@ from dataclasses import replace
 from functools import cache, partial
 
 from tuner import algorithms, mpi_libraries
-from tuner.algorithms import describe, offered
+from tuner.algorithms import available_capabilities, describe
 from tuner.core.collective import Collective
-from tuner.core.table import SCHEDULE, Choice
-from tuner.probe.p2p_points import PER_BYTE, PER_CALL, PER_MESSAGE
-from tuner.probe.probe_plan import Arm, Point
-from tuner.probe.probe_spec import ALL, Request, Shape
-from tuner.probe.representative_pairs import Reach
+from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.probe.p2p_points import SECONDS_PER_BYTE, SECONDS_PER_CALL, SECONDS_PER_MESSAGE
+from tuner.probe.probe_plan import ProbeCandidate, ProbePoint
+from tuner.probe.probe_spec import ALL_SCHEDULES, ProbeShape, ProbeSpec
+from tuner.probe.representative_pairs import ProbedHosts
 
-ITEM = 4  # bytes of the elements that a probe sends
+PROBE_ELEMENT_BYTES = 4  # bytes of the elements that a probe sends
 
 
-def of_shape(one: Shape, request: Request) -> Iterator[Point]:
+def points_of_shape(shape: ProbeShape, spec: ProbeSpec) -> Iterator[ProbePoint]:
     """Every collective at every size, with all that may carry it out."""
-    library = mpi_libraries.named(request.library)
-    for collective in request.collectives:
-        for nbytes in dict.fromkeys(divisible(collective, n, one) for n in sorted(request.sizes)):
+    library = mpi_libraries.library_module(spec.library)
+    for collective in spec.collectives:
+        for nbytes in dict.fromkeys(
+            round_down_to_multiple(collective, n, shape) for n in sorted(spec.sizes)
+        ):
             if nbytes > 0:
                 found = library.candidates(
-                    collective, one.ranks, nbytes, request.segments, request.radices
+                    collective, shape.ranks, nbytes, spec.segments, spec.radices
                 )
-                own = _own(collective, one, nbytes, request)
-                yield call(request.library, collective, one, nbytes, [*found, *own])
+                own = _schedule_configs(collective, shape, nbytes, spec)
+                yield collective_point(spec.library, collective, shape, nbytes, [*found, *own])
 
 
-def divisible(collective: Collective, nbytes: int, one: Shape) -> int:
+def round_down_to_multiple(collective: Collective, nbytes: int, shape: ProbeShape) -> int:
     """The next smaller size of which every rank has a whole number of elements as its share."""
-    return nbytes // (ITEM * one.ranks) * ITEM * one.ranks if collective.divided else nbytes
-
-
-def call(
-    library: str, collective: Collective, one: Shape, nbytes: int, choices: Iterable[Choice]
-) -> Point:
-    """A point with an arm for each choice; raises InputError for those that the library lacks."""
-    known = mpi_libraries.named(library)
-    arms = tuple(
-        Arm(choice.algorithm, dict(choice.params), via=SCHEDULE)
-        if choice.via == SCHEDULE
-        else Arm(choice.algorithm, dict(choice.params), known.settings(collective, choice))
-        for choice in choices
+    return (
+        nbytes // (PROBE_ELEMENT_BYTES * shape.ranks) * PROBE_ELEMENT_BYTES * shape.ranks
+        if collective.has_blocks
+        else nbytes
     )
-    sample = PER_CALL + one.ranks * (PER_MESSAGE + PER_BYTE * nbytes)
-    return Point(
+
+
+def collective_point(
+    library: str,
+    collective: Collective,
+    shape: ProbeShape,
+    nbytes: int,
+    configs: Iterable[AlgorithmConfig],
+) -> ProbePoint:
+    """A point with an arm for each choice; raises InputError for those that the library lacks."""
+    known = mpi_libraries.library_module(library)
+    arms = tuple(
+        ProbeCandidate(choice.algorithm, dict(choice.params), via=SCHEDULE)
+        if choice.via == SCHEDULE
+        else ProbeCandidate(
+            choice.algorithm, dict(choice.params), known.settings(collective, choice)
+        )
+        for choice in configs
+    )
+    sample = SECONDS_PER_CALL + shape.ranks * (SECONDS_PER_MESSAGE + SECONDS_PER_BYTE * nbytes)
+    return ProbePoint(
         "collective",
         str(collective),
-        one.ranks,
+        shape.ranks,
         nbytes,
         arms,
         len(arms) * sample,
-        nodes=one.nodes,
-        ppn=one.ppn,
-        placement=one.placement,
+        nodes=shape.nodes,
+        ppn=shape.ppn,
+        placement=shape.placement,
     )
 
 
-def _own(collective: Collective, one: Shape, nbytes: int, request: Request) -> Iterator[Choice]:
+def _schedule_configs(
+    collective: Collective, shape: ProbeShape, nbytes: int, spec: ProbeSpec
+) -> Iterator[AlgorithmConfig]:
     """Our schedules that are asked for and suit the place; segments as the library's."""
-    there = offered((), False, one.nodes, one.ppn)
-    for name in algorithms.names(collective, there):
-        if name not in request.schedules and ALL not in request.schedules:
+    there = available_capabilities((), False, shape.nodes, shape.ppn)
+    for name in algorithms.algorithm_names(collective, there):
+        if name not in spec.schedules and ALL_SCHEDULES not in spec.schedules:
             continue
-        yield Choice(name, via=SCHEDULE)
+        yield AlgorithmConfig(name, via=SCHEDULE)
         if "segment" in describe(collective, name).params:
-            segments = [n for n in request.segments if n < nbytes]
-            yield from (Choice(name, {"segment": n}, SCHEDULE) for n in segments)
+            segments = [n for n in spec.segments if n < nbytes]
+            yield from (AlgorithmConfig(name, {"segment": n}, SCHEDULE) for n in segments)
 
 
-def side_by_side(request: Request, points: Iterable[Point]) -> Iterator[Point]:
+def make_concurrent(spec: ProbeSpec, points: Iterable[ProbePoint]) -> Iterator[ProbePoint]:
     """Points of one shape dealt out over disjoint copies of it, in the order of shapes.
 
     With a topology they are alike and share no links; without one nothing is known of that.
     """
-    begins = cache(partial(_copies, request))
-    by_shape: dict[Shape, list[Point]] = {}
+    begins = cache(partial(_first_hosts, spec))
+    by_shape: dict[ProbeShape, list[ProbePoint]] = {}
     for point in points:
-        shape = Shape(point.nodes, point.ppn, point.placement)
+        shape = ProbeShape(point.nodes, point.ppn, point.placement)
         by_shape.setdefault(shape, []).append(point)
     for number, (shape, found) in enumerate(by_shape.items(), start=1):
         places = begins(shape.nodes)
@@ -99,8 +113,8 @@ def side_by_side(request: Request, points: Iterable[Point]) -> Iterator[Point]:
         yield from sorted(dealt, key=lambda point: (point.first, point.weight))
 
 
-def _copies(request: Request, nodes: int) -> list[int]:
+def _first_hosts(spec: ProbeSpec, nodes: int) -> list[int]:
     """The first hosts of each."""
-    if request.topology is None:
-        return list(range(0, request.nodes - nodes + 1, nodes))
-    return Reach(request.topology, request.hosts.names).copies(nodes)
+    if spec.topology is None:
+        return list(range(0, spec.nodes - nodes + 1, nodes))
+    return ProbedHosts(spec.topology, spec.hosts.names).find_equivalent_sets(nodes)

@@ -17,25 +17,25 @@ from numpy.typing import NDArray
 from tuner.base.arrays import AnyArray, Int32Array
 from tuner.core.collective import Collective
 from tuner.runtime.dispatch_table import METHODS
-from tuner.runtime.staging import READ, WRITE, Access
+from tuner.runtime.staging import READ, WRITE, BufferAccess
 
-PAGE = 4096  # bytes
-ITEM = 4  # bytes of an element
-GATHERS = (Collective.ALLGATHER, Collective.GATHER)  # ranks give a share
-SCATTERS = (Collective.SCATTER, Collective.REDUCE_SCATTER)  # ranks take a share
-LARGEST = 1000  # sums over 4096 ranks stay below 2^24, where float32 counts exactly
+PAGE_BYTES = 4096  # bytes
+PROBE_ELEMENT_BYTES = 4  # bytes of an element
+GATHER_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER)  # ranks give a share
+SCATTER_COLLECTIVES = (Collective.SCATTER, Collective.REDUCE_SCATTER)  # ranks take a share
+MAX_OPERAND = 1000  # sums over 4096 ranks stay below 2^24, where float32 counts exactly
 
 
-def aligned(nbytes: int) -> NDArray[np.float32]:
+def page_aligned_ones(nbytes: int) -> NDArray[np.float32]:
     """Ones that begin with a page, in touched memory."""
-    room = np.empty(nbytes + PAGE, np.uint8)
-    start = -room.ctypes.data % PAGE
+    room = np.empty(nbytes + PAGE_BYTES, np.uint8)
+    start = -room.ctypes.data % PAGE_BYTES
     values = room[start : start + nbytes].view(np.float32)
     values[:] = 1.0
     return values
 
 
-class Buffers(Protocol):
+class CallBuffers(Protocol):
     """Where the buffers of calls are, and how a call on them is made.
 
     What is called on (`comm`) is a communicator of MPI, or of whoever else makes the call.
@@ -44,14 +44,18 @@ class Buffers(Protocol):
     def ones(self, nbytes: int) -> Any:
         """A buffer of float32, for many calls."""
 
-    def put(self, values: AnyArray) -> Any:
+    def from_numpy(self, values: AnyArray) -> Any:
         """A buffer with these values."""
 
-    def get(self, buffer: Any) -> AnyArray:
+    def to_numpy(self, buffer: Any) -> AnyArray:
         """The values of a buffer."""
 
-    def bound(
-        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: tuple[Any, ...]
+    def bind_collective(
+        self,
+        comm: Any,
+        collective: Collective,
+        *buffers: tuple[Any, BufferAccess],
+        trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
         """The call, given buffers with what it does to each, and its operator and root."""
 
@@ -61,25 +65,31 @@ class HostBuffers:
 
     def ones(self, nbytes: int) -> NDArray[np.float32]:
         """See Buffers."""
-        return aligned(nbytes)
+        return page_aligned_ones(nbytes)
 
-    def put(self, values: AnyArray) -> AnyArray:
+    def from_numpy(self, values: AnyArray) -> AnyArray:
         """See Buffers."""
         return values
 
-    def get(self, buffer: AnyArray) -> AnyArray:
+    def to_numpy(self, buffer: AnyArray) -> AnyArray:
         """See Buffers."""
         return buffer
 
-    def bound(
-        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: tuple[Any, ...]
+    def bind_collective(
+        self,
+        comm: Any,
+        collective: Collective,
+        *buffers: tuple[Any, BufferAccess],
+        trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
         """See Buffers."""
-        return partial(getattr(comm, METHODS[collective]), *(buffer for buffer, _ in given), *last)
+        return partial(
+            getattr(comm, METHODS[collective]), *(buffer for buffer, _ in buffers), *trailing_args
+        )
 
 
 @dataclass(frozen=True)
-class Call:
+class CollectiveRun:
     """A collective on `nbytes` bytes, as an application makes it.
 
     nbytes      of a rank's buffer; where every rank has a share, of all shares together
@@ -87,9 +97,9 @@ class Call:
 
     collective: Collective
     nbytes: int
-    buffers: Buffers = field(default_factory=HostBuffers)
+    buffers: CallBuffers = field(default_factory=HostBuffers)
 
-    def timed(self, comms: Sequence[Any]) -> list[Callable[[], object]]:
+    def make_calls(self, comms: Sequence[Any]) -> list[Callable[[], object]]:
         """The call to time on each communicator, all on the same buffers, with root 0.
 
         Buffers of its own would give every algorithm other pages, and all of them together would
@@ -97,77 +107,85 @@ class Call:
         """
         gives, takes = self._sizes(comms[0].size) if comms else (0, 0)
         send, receive = self.buffers.ones(gives), self.buffers.ones(takes)
-        return [self._bound(comm, 0, send, receive) for comm in comms]
+        return [self._bind(comm, 0, send, receive) for comm in comms]
 
-    def correct(self, comm: Any, seed: int) -> bool:
+    def is_correct(self, comm: Any, seed: int) -> bool:
         """Whether this rank gets the right result on fresh data; collective over `comm`.
 
         From the first and the last rank as root where there is one. Raises RuntimeError where the
         library, MPI's or NCCL's, refuses the algorithm for this call.
         """
-        roots = (0, comm.size - 1) if self.collective.rooted else (0,)
-        right = [self._right(comm, seed, root) for root in roots]
+        roots = (0, comm.size - 1) if self.collective.is_rooted else (0,)
+        right = [self._is_correct_from(comm, seed, root) for root in roots]
         return all(right)
 
     def _sizes(self, p: int) -> tuple[int, int]:
         """Bytes that a rank gives and takes at most."""
         share = self.nbytes // p
-        gives = share if self.collective in GATHERS else self.nbytes
-        return gives, share if self.collective in SCATTERS else self.nbytes
+        gives = share if self.collective in GATHER_COLLECTIVES else self.nbytes
+        return gives, share if self.collective in SCATTER_COLLECTIVES else self.nbytes
 
-    def _bound(self, comm: Any, root: int, given: Any, taken: Any) -> Callable[[], object]:
+    def _bind(
+        self, comm: Any, root: int, send_buffer: Any, receive_buffer: Any
+    ) -> Callable[[], object]:
         """The call on these buffers, of which some ranks need but one."""
         at_root, name = comm.rank == root, self.collective
-        send: tuple[tuple[Any, Access], ...] = ((given, READ),)
-        receive: tuple[tuple[Any, Access], ...] = ((taken, WRITE),)
+        send: tuple[tuple[Any, BufferAccess], ...] = ((send_buffer, READ),)
+        receive: tuple[tuple[Any, BufferAccess], ...] = ((receive_buffer, WRITE),)
         if name is Collective.BCAST:
-            return self.buffers.bound(comm, name, *(send if at_root else receive), last=(root,))
+            return self.buffers.bind_collective(
+                comm, name, *(send if at_root else receive), trailing_args=(root,)
+            )
         if name is Collective.SCATTER and not at_root:
             send = ((None, READ),)
         if name in (Collective.GATHER, Collective.REDUCE) and not at_root:
             receive = ((None, WRITE),)
-        operator = (MPI.SUM,) if name.reduces else ()
-        last = (*operator, root) if name.rooted else operator
-        return self.buffers.bound(comm, name, *send, *receive, last=last)
+        operator = (MPI.SUM,) if name.is_reduction else ()
+        last = (*operator, root) if name.is_rooted else operator
+        return self.buffers.bind_collective(comm, name, *send, *receive, trailing_args=last)
 
-    def _right(self, comm: Any, seed: int, root: int) -> bool:
+    def _is_correct_from(self, comm: Any, seed: int, root: int) -> bool:
         name, rank, p = self.collective, comm.rank, comm.size
-        share = self.nbytes // ITEM // p
+        share = self.nbytes // PROBE_ELEMENT_BYTES // p
         mine = slice(rank * share, (rank + 1) * share)
-        whole = _fresh(self.nbytes // ITEM, seed, root)
-        given = whole + np.float32(rank) if name.reduces else whole
+        whole = _random_operands(self.nbytes // PROBE_ELEMENT_BYTES, seed, root)
+        given = whole + np.float32(rank) if name.is_reduction else whole
         added = np.float32(p * (p - 1) // 2)
-        expected = whole * np.float32(p) + added if name.reduces else whole
-        given = given[mine] if name in GATHERS else given
-        expected = expected[mine] if name in SCATTERS else expected
-        send = self.buffers.put(given.copy())
-        taken = self.buffers.put(np.full(len(expected), -1, np.float32))
-        self._bound(comm, root, send, taken)()
+        expected = whole * np.float32(p) + added if name.is_reduction else whole
+        given = given[mine] if name in GATHER_COLLECTIVES else given
+        expected = expected[mine] if name in SCATTER_COLLECTIVES else expected
+        send = self.buffers.from_numpy(given.copy())
+        taken = self.buffers.from_numpy(np.full(len(expected), -1, np.float32))
+        self._bind(comm, root, send, taken)()
         gets = {
             Collective.BCAST: rank != root,
             Collective.GATHER: rank == root,
             Collective.REDUCE: rank == root,
         }.get(name, True)
-        return not gets or np.array_equal(self.buffers.get(taken), expected)
+        return not gets or np.array_equal(self.buffers.to_numpy(taken), expected)
 
 
-def _fresh(count: int, seed: int, root: int) -> NDArray[np.float32]:
+def _random_operands(count: int, seed: int, root: int) -> NDArray[np.float32]:
     """Whole numbers that differ from those of any other call: drawing them all takes long."""
-    drawn = np.random.default_rng([seed, root]).integers(0, LARGEST, min(count, DIFFERENT))
+    drawn = np.random.default_rng([seed, root]).integers(
+        0, MAX_OPERAND, min(count, DISTINCT_OPERANDS)
+    )
     return np.resize(drawn.astype(np.float32), count)
 
 
 MODULUS = 10007
-AT_ONCE = 4096  # matrices whose products stay in the cache
-DIFFERENT = 1021  # operands of a rank, which then repeat: a prime, so that no share is another's
+MATRICES_PER_BLOCK = 4096  # matrices whose products stay in the cache
+DISTINCT_OPERANDS = (
+    1021  # operands of a rank, which then repeat: a prime, so that no share is another's
+)
 
 
 def matrix_product(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
     """`inout = arriving x inout` for 2x2 integer matrices modulo a prime: does not commute."""
     left = np.frombuffer(arriving, np.int32).reshape(-1, 4)
     right = np.frombuffer(inout, np.int32).reshape(-1, 4)
-    for first in range(0, len(right), AT_ONCE):
-        some = slice(first, first + AT_ONCE)
+    for first in range(0, len(right), MATRICES_PER_BLOCK):
+        some = slice(first, first + MATRICES_PER_BLOCK)
         right[some] = _product(left[some], right[some])
 
 
@@ -177,9 +195,9 @@ def _product(left: Int32Array, right: Int32Array) -> Int32Array:
     return np.stack([a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h], axis=1) % MODULUS
 
 
-def keeps_order(comm: MPI.Comm, matrices: int, seed: int) -> bool:
+def preserves_operand_order(comm: MPI.Comm, matrices: int, seed: int) -> bool:
     """Whether this rank gets operands combined in rank order by an Allreduce on `comm`."""
-    few = min(matrices, DIFFERENT)
+    few = min(matrices, DISTINCT_OPERANDS)
     operands = [
         np.random.default_rng([seed, rank]).integers(0, MODULUS, (few, 4), np.int32)
         for rank in range(comm.size)

@@ -13,16 +13,16 @@ from pathlib import Path
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-def moment(at: float) -> str:
+def format_deadline(at: float) -> str:
     """Return the text that passes on the deadline `at`, a time of time.monotonic()."""
     return f"{_boot()}:{at!r}"
 
 
-def seconds_until(told: str) -> float:
-    """Return the seconds until a deadline from `moment`; infinite if it comes from another computer
-    or another boot. Raises ValueError for other text.
+def seconds_until(text: str) -> float:
+    """Return the seconds until a deadline from `format_deadline`; infinite if it comes from
+    another computer or another boot. Raises ValueError for other text.
     """
-    boot, _, at = told.rpartition(":")
+    boot, _, at = text.rpartition(":")
     return float(at) - time.monotonic() if boot and boot == _boot() else math.inf
 
 

@@ -11,7 +11,7 @@ from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.runtime.device_protocol import Device, DeviceArray
 from tuner.runtime.dispatch_table import METHODS
-from tuner.runtime.staging import Access, Staging
+from tuner.runtime.staging import BufferAccess, Staging
 
 
 class DeviceBuffers:
@@ -23,35 +23,44 @@ class DeviceBuffers:
 
     def ones(self, nbytes: int) -> DeviceArray:
         """See Buffers."""
-        return self._device.copied(np.ones(nbytes // 4, np.float32))
+        return self._device.upload(np.ones(nbytes // 4, np.float32))
 
-    def put(self, values: AnyArray) -> DeviceArray:
+    def from_numpy(self, values: AnyArray) -> DeviceArray:
         """See Buffers."""
-        return self._device.copied(values)
+        return self._device.upload(values)
 
-    def get(self, buffer: DeviceArray) -> AnyArray:
+    def to_numpy(self, buffer: DeviceArray) -> AnyArray:
         """See Buffers."""
         values = np.empty(buffer.size, buffer.dtype)
-        self._device.fetch(buffer, values)
+        self._device.download(buffer, values)
         return values
 
-    def bound(
-        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: tuple[Any, ...]
+    def bind_collective(
+        self,
+        comm: Any,
+        collective: Collective,
+        *buffers: tuple[Any, BufferAccess],
+        trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
         """See Buffers; with what the dispatcher does around the call."""
-        return self.around(getattr(comm, METHODS[collective]), *given, last=last)
+        return self.bind_method(
+            getattr(comm, METHODS[collective]), *buffers, trailing_args=trailing_args
+        )
 
-    def around(
-        self, method: Callable[..., object], *given: tuple[Any, Access], last: tuple[Any, ...]
+    def bind_method(
+        self,
+        method: Callable[..., object],
+        *buffers: tuple[Any, BufferAccess],
+        trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
         """A call of MPI on buffers of the device."""
         device = self._device
 
         def direct() -> None:
             device.synchronise()
-            method(*(buffer for buffer, _ in given), *last)
+            method(*(buffer for buffer, _ in buffers), *trailing_args)
 
         def staged() -> None:
-            self._staging(lambda *host: method(*host, *last), *given)
+            self._staging(lambda *host: method(*host, *trailing_args), *buffers)
 
         return direct if self._direct else staged

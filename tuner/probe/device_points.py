@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, NETWORK, NVLINK, PCIE, SAME_GPU
-from tuner.probe.probe_plan import Arm, Point
+from tuner.probe.probe_plan import ProbeCandidate, ProbePoint
 
-COPIES = ("h2d_pinned", "d2h_pinned", "h2d_pageable", "d2h_pageable", "d2d")
+COPY_SUBJECTS = ("h2d_pinned", "d2h_pinned", "h2d_pageable", "d2h_pageable", "d2d")
 COPY_SIZES = (1024, 8192, 32768, 2**17, 2**19, 2**21, 2**23, 2**25)
 OPERATORS = ("sum", "prod", "min", "max")
 DTYPES = ("float32", "float64", "int32", "int64")
@@ -39,73 +39,79 @@ PINGPONG_SIZES = (
     2**22,
     2**23,
 )
-BURST_LENGTHS, BURST_SIZE = (1, 33), 8
-BETWEEN = (SAME_GPU, NVLINK, PCIE)  # classes of the way between two ranks of one host
-IPC = "ipc_"  # before the class of the way that a copy out of another rank's memory takes
+MESSAGE_TRAIN_LENGTHS, MESSAGE_TRAIN_BYTES = (1, 33), 8
+GPU_PATH_CLASSES = (SAME_GPU, NVLINK, PCIE)  # classes of the way between two ranks of one host
+IPC_PREFIX = "ipc_"  # before the class of the way that a copy out of another rank's memory takes
 
 # What NCCL is told, under the names that NCCL has for its algorithms and protocols. A protocol's
 # place in the list is NCCL's own number for it.
-PROTOCOLS = ("LL", "LL128", "Simple")
-ALGORITHMS = {"ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvls_tree": "NVLSTree"}
-SIMPLE_ONLY = ("nvls", "nvls_tree")  # they know no other protocol
+NCCL_PROTOCOLS = ("LL", "LL128", "Simple")
+NCCL_ALGORITHM_NAMES = {"ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvls_tree": "NVLSTree"}
+SIMPLE_ONLY_ALGORITHMS = ("nvls", "nvls_tree")  # they know no other protocol
 
 # Rough seconds, used for nothing but dealing out the time budget.
-PER_CALL, PER_BYTE = 3e-5, 2e-10
+SECONDS_PER_CALL, SECONDS_PER_BYTE = 3e-5, 2e-10
 
 
-def device_points(nodes: int, ppn: int) -> Iterator[Point]:
+def device_points(nodes: int, ppn: int) -> Iterator[ProbePoint]:
     """Copies, kernels, reductions and messages, of hosts with `ppn` ranks each."""
-    yield Point("pointer", "query", 1, 0, (Arm(),), PER_CALL, ppn=1, memory=CUDA)
-    yield Point("launch", "kernel", 1, 0, (Arm(),), PER_CALL, ppn=1, memory=CUDA)
-    for subject in COPIES:
-        yield _ladder("copy", subject, COPY_SIZES, 1, ppn=1)
+    yield ProbePoint(
+        "pointer", "query", 1, 0, (ProbeCandidate(),), SECONDS_PER_CALL, ppn=1, memory=CUDA
+    )
+    yield ProbePoint(
+        "launch", "kernel", 1, 0, (ProbeCandidate(),), SECONDS_PER_CALL, ppn=1, memory=CUDA
+    )
+    for subject in COPY_SUBJECTS:
+        yield _size_series_point("copy", subject, COPY_SIZES, 1, ppn=1)
     for subject in (f"{op}_{dtype}" for op in OPERATORS for dtype in DTYPES):
-        yield _ladder("reduction", subject, REDUCTION_SIZES, 1, ppn=1)
-    for subject in BETWEEN if ppn > 1 else ():
-        yield _ladder("copy", IPC + subject, COPY_SIZES, 2, ppn=ppn)
-        yield from _messages(subject, 1, ppn)
+        yield _size_series_point("reduction", subject, REDUCTION_SIZES, 1, ppn=1)
+    for subject in GPU_PATH_CLASSES if ppn > 1 else ():
+        yield _size_series_point("copy", IPC_PREFIX + subject, COPY_SIZES, 2, ppn=ppn)
+        yield from _message_points(subject, 1, ppn)
     if nodes > 1:
-        yield from _messages(NETWORK, 2, 1)
+        yield from _message_points(NETWORK, 2, 1)
 
 
-def _messages(subject: str, nodes: int, ppn: int) -> Iterator[Point]:
-    ladder = _ladder("pingpong", subject, PINGPONG_SIZES, 2, nodes=nodes, ppn=ppn)
-    yield replace(ladder, kind="eager", arms=(Arm(),))
+def _message_points(subject: str, nodes: int, ppn: int) -> Iterator[ProbePoint]:
+    ladder = _size_series_point("pingpong", subject, PINGPONG_SIZES, 2, nodes=nodes, ppn=ppn)
+    yield replace(ladder, kind="eager", arms=(ProbeCandidate(),))
     yield ladder
-    bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
-    yield replace(ladder, kind="burst", arms=bursts, nbytes=BURST_SIZE, weight=40 * PER_CALL)
+    bursts = tuple(ProbeCandidate(params={"messages": count}) for count in MESSAGE_TRAIN_LENGTHS)
+    yield replace(
+        ladder, kind="burst", arms=bursts, nbytes=MESSAGE_TRAIN_BYTES, weight=40 * SECONDS_PER_CALL
+    )
 
 
-def _ladder(
+def _size_series_point(
     kind: str, subject: str, sizes: Sequence[int], p: int, *, ppn: int, nodes: int = 1
-) -> Point:
-    arms = tuple(Arm(nbytes=nbytes) for nbytes in sizes)
-    weight = sum(PER_CALL + PER_BYTE * nbytes for nbytes in sizes)
-    return Point(kind, subject, p, 0, arms, weight, nodes=nodes, ppn=ppn, memory=CUDA)
+) -> ProbePoint:
+    arms = tuple(ProbeCandidate(nbytes=nbytes) for nbytes in sizes)
+    weight = sum(SECONDS_PER_CALL + SECONDS_PER_BYTE * nbytes for nbytes in sizes)
+    return ProbePoint(kind, subject, p, 0, arms, weight, nodes=nodes, ppn=ppn, memory=CUDA)
 
 
-def device_calls(calls: Iterable[Point]) -> Iterator[Point]:
+def device_collective_points(calls: Iterable[ProbePoint]) -> Iterator[ProbePoint]:
     """The collectives `calls` on buffers of GPUs: the MPI library's, and NCCL's."""
     for point in calls:
         own = replace(point, memory=CUDA)
         yield own
-        arms = tuple(nccl_arms(Collective(point.subject), point.nodes))
+        arms = tuple(nccl_candidates(Collective(point.subject), point.nodes))
         weight = point.weight * len(arms) / max(len(point.arms), 1)
         yield replace(own, kind="nccl", arms=arms, weight=weight)
 
 
-def nccl_arms(collective: Collective, nodes: int) -> Iterator[Arm]:
+def nccl_candidates(collective: Collective, nodes: int) -> Iterator[ProbeCandidate]:
     """NCCL's own choice, and every algorithm in every protocol that it can have.
 
     An NVLS tree is one between nodes. Broadcasts know rings alone.
     """
-    yield Arm("default")
-    for name, said in ALGORITHMS.items():
+    yield ProbeCandidate("default")
+    for name, said in NCCL_ALGORITHM_NAMES.items():
         if (collective is Collective.BCAST and name != "ring") or (
             name == "nvls_tree" and nodes < 2
         ):
             continue
-        for number, protocol in enumerate(PROTOCOLS):
-            if protocol == "Simple" or name not in SIMPLE_ONLY:
+        for number, protocol in enumerate(NCCL_PROTOCOLS):
+            if protocol == "Simple" or name not in SIMPLE_ONLY_ALGORITHMS:
                 settings = {"NCCL_ALGO": said, "NCCL_PROTO": protocol}
-                yield Arm(name, {"protocol": number}, settings)
+                yield ProbeCandidate(name, {"protocol": number}, settings)

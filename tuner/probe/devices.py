@@ -16,20 +16,20 @@ from mpi4py import MPI
 from tuner.base.errors import InputError
 from tuner.probe import gpus, pointtopoint
 from tuner.probe.device_buffers import DeviceBuffers
-from tuner.probe.device_points import BETWEEN, IPC
-from tuner.probe.nccl import Forced, NcclBuffers
-from tuner.probe.pointtopoint import warmed
-from tuner.probe.probe_plan import Arm, Point
-from tuner.probe.timing import Arm as Timed
-from tuner.runtime.buffers import Bytes
-from tuner.runtime.device_protocol import Device, cuda
-from tuner.runtime.nccl import Cannot
+from tuner.probe.device_points import GPU_PATH_CLASSES, IPC_PREFIX
+from tuner.probe.nccl import NcclBuffers, NcclVariant
+from tuner.probe.pointtopoint import with_warm_up
+from tuner.probe.probe_plan import ProbeCandidate, ProbePoint
+from tuner.probe.timing import TimedOperation as Timed
+from tuner.runtime.buffers import ByteArray
+from tuner.runtime.device_protocol import Device, cuda_device
+from tuner.runtime.nccl import Unavailable
 from tuner.runtime.staging import READ, WRITE
 
-ENOUGH = 4096  # bytes: opening them shows whether another rank's memory can be opened
+IPC_TRIAL_BYTES = 4096  # bytes: opening them shows whether another rank's memory can be opened
 
 
-class OnDevices:
+class DeviceProbe:
     """What the ranks of `comm` measure in the memory of their GPUs.
 
     note    tells why something is left out
@@ -37,92 +37,102 @@ class OnDevices:
     Where any rank lacks a GPU nothing is measured. Methods are collective but `arms`.
     """
 
-    def __init__(self, comm: MPI.Intracomm, note: Callable[[str], object]) -> None:
-        self._comm, self._note = comm, note
-        self._there = gpus.everywhere(comm)
-        self._direct, self._aware = gpus.takes_messages(comm), gpus.aware(comm)
-        self._forced: dict[tuple[tuple[str, int | str], ...], Forced | Cannot] = {}
-        self._shared: list[Bytes] = []  # opened by the other rank
+    def __init__(self, comm: MPI.Intracomm, on_note: Callable[[str], object]) -> None:
+        self._comm, self._on_note = comm, on_note
+        self._all_have_gpu = gpus.all_have_gpu(comm)
+        self._sends_device_memory, self._cuda_aware = (
+            gpus.all_send_device_memory(comm),
+            gpus.all_cuda_aware(comm),
+        )
+        self._nccl_variants: dict[tuple[tuple[str, int | str], ...], NcclVariant | Unavailable] = {}
+        self._shared_memory: list[ByteArray] = []  # opened by the other rank
 
-    def members(self, point: Point) -> list[int]:
+    def measuring_ranks(self, point: ProbePoint) -> list[int]:
         """The ranks that measure a point; none where it cannot be measured here."""
-        between = point.subject.removeprefix(IPC)
+        between = point.subject.removeprefix(IPC_PREFIX)
         everyone = list(range(self._comm.size))
-        if not self._there or not self._possible(point):
+        if not self._all_have_gpu or not self._is_possible(point):
             return []
-        if between not in BETWEEN:
+        if between not in GPU_PATH_CLASSES:
             return everyone
-        found = list(gpus.pair(self._comm, between) or ())
-        tried = point.subject.startswith(IPC) and found == everyone
-        return [] if tried and not self._shares() else found
+        found = list(gpus.find_rank_pair(self._comm, between) or ())
+        tried = point.subject.startswith(IPC_PREFIX) and found == everyone
+        return [] if tried and not self._can_share_memory() else found
 
-    def _possible(self, point: Point) -> bool:
+    def _is_possible(self, point: ProbePoint) -> bool:
         """Whether MPI, NCCL and the device can do this at all."""
         if point.kind == "nccl":
-            return isinstance(self.forced({}), Forced)
+            return isinstance(self.nccl_variant({}), NcclVariant)
         if point.kind == "reduction":
-            return cuda().kernel(*_operator(point.subject)) is not None
-        return self._direct or point.kind not in ("eager", "burst")
+            return cuda_device().kernel(*_operator(point.subject)) is not None
+        return self._sends_device_memory or point.kind not in ("eager", "burst")
 
-    def empty(self, nbytes: int) -> Bytes:
+    def allocate(self, nbytes: int) -> ByteArray:
         """Memory of this rank's GPU, as MPI takes it."""
-        return cuda().scratch(nbytes)
+        return cuda_device().allocate(nbytes)
 
     def buffers(self, kind: str) -> DeviceBuffers:
         """For collectives of MPI, or of NCCL."""
-        return (NcclBuffers if kind == "nccl" else DeviceBuffers)(cuda(), self._aware)
+        return (NcclBuffers if kind == "nccl" else DeviceBuffers)(cuda_device(), self._cuda_aware)
 
-    def forced(self, settings: Mapping[str, int | str]) -> Forced | Cannot:
+    def nccl_variant(self, settings: Mapping[str, int | str]) -> NcclVariant | Unavailable:
         """NCCL under these settings, or why not; made once. Its own choice without settings."""
         key = tuple(sorted(settings.items()))
-        if key not in self._forced:
-            self._forced[key] = made = Forced.connect(self._comm, settings)
-            if isinstance(made, Cannot) and self._comm.rank == 0 and not settings:
-                self._note(f"NCCL is left out: {made.reason}")
-        return self._forced[key]
+        if key not in self._nccl_variants:
+            self._nccl_variants[key] = made = NcclVariant.connect(self._comm, settings)
+            if isinstance(made, Unavailable) and self._comm.rank == 0 and not settings:
+                self._on_note(f"NCCL is left out: {made.reason}")
+        return self._nccl_variants[key]
 
-    def arms(self, point: Point, arms: Sequence[Arm]) -> list[Timed]:
+    def timed_operations(
+        self, point: ProbePoint, candidates: Sequence[ProbeCandidate]
+    ) -> list[Timed]:
         """Of everything but collectives."""
-        sizes = [point.size(arm) for arm in arms]
-        device, subject = cuda(), point.subject
+        sizes = [point.nbytes_of(arm) for arm in candidates]
+        device, subject = cuda_device(), point.subject
         if point.kind == "pingpong":
             return [self._pingpong(nbytes) for nbytes in sizes]
         if point.kind == "burst":
             return [
-                pointtopoint.burst(self._comm, point.nbytes, arm.params["messages"], self.empty)
-                for arm in arms
+                pointtopoint.message_train(
+                    self._comm, point.nbytes, arm.params["messages"], self.allocate
+                )
+                for arm in candidates
             ]
-        if subject.startswith(IPC):
-            return self._out_of_the_other(sizes)
+        if subject.startswith(IPC_PREFIX):
+            return self._ipc_copies(sizes)
         if point.kind == "copy":
-            return [copy(device, subject, nbytes) for nbytes in sizes]
+            return [timed_copy(device, subject, nbytes) for nbytes in sizes]
         if point.kind == "reduction":
-            return [fold(device, *_operator(subject), nbytes) for nbytes in sizes]
+            return [timed_reduction(device, *_operator(subject), nbytes) for nbytes in sizes]
         if point.kind == "launch":
-            return [fold(device, MPI.SUM, np.dtype(np.float32), 4)]
-        address = device.scratch(1).ctypes.data
-        return [warmed(partial(device.pointers.query, address), 0)]
+            return [timed_reduction(device, MPI.SUM, np.dtype(np.float32), 4)]
+        address = device.allocate(1).ctypes.data
+        return [with_warm_up(partial(device.pointer_cache.query, address), 0)]
 
     def release(self) -> None:
         """Free what NCCL holds, and memory that the other rank has closed."""
-        if self._there:
+        if self._all_have_gpu:
             self._comm.Barrier()
-        self._shared.clear()
-        for forced in self._forced.values():
-            if isinstance(forced, Forced):
+        self._shared_memory.clear()
+        for forced in self._nccl_variants.values():
+            if isinstance(forced, NcclVariant):
                 forced.nccl.release()
-        self._forced.clear()
+        self._nccl_variants.clear()
 
     def _pingpong(self, nbytes: int) -> Timed:
         """As `pointtopoint.pingpong`, staged where MPI is not CUDA-aware."""
         comm, peer = self._comm, self._comm.rank ^ 1
-        if self._direct:
-            return pointtopoint.pingpong(comm, nbytes, self.empty)
-        device = cuda()
-        buffers, buffer = DeviceBuffers(device, direct=False), device.over(device.scratch(nbytes))
+        if self._sends_device_memory:
+            return pointtopoint.pingpong(comm, nbytes, self.allocate)
+        device = cuda_device()
+        buffers, buffer = (
+            DeviceBuffers(device, direct=False),
+            device.device_array(device.allocate(nbytes)),
+        )
         turn = [
-            buffers.around(comm.Send, (buffer, READ), last=(peer,)),
-            buffers.around(comm.Recv, (buffer, WRITE), last=(peer,)),
+            buffers.bind_method(comm.Send, (buffer, READ), trailing_args=(peer,)),
+            buffers.bind_method(comm.Recv, (buffer, WRITE), trailing_args=(peer,)),
         ]
         first, second = reversed(turn) if comm.rank % 2 else turn
 
@@ -130,30 +140,33 @@ class OnDevices:
             first()
             second()
 
-        return warmed(call, nbytes)
+        return with_warm_up(call, nbytes)
 
-    def _shares(self) -> bool:
+    def _can_share_memory(self) -> bool:
         """Whether the first rank can open memory of the second one."""
         failure = ""
         try:
-            self._other(ENOUGH)
+            self._peer_memory(IPC_TRIAL_BYTES)
         except InputError as reason:
             failure = str(reason)
         failures = [text for text in self._comm.allgather(failure) if text]
         if failures and self._comm.rank == 0:
-            self._note(f"CUDA IPC is left out: {failures[0]}")
+            self._on_note(f"CUDA IPC is left out: {failures[0]}")
         return not failures
 
-    def _out_of_the_other(self, sizes: Sequence[int]) -> list[Timed]:
+    def _ipc_copies(self, sizes: Sequence[int]) -> list[Timed]:
         """The first rank copies out of the second one's memory, which does nothing."""
-        device, there = cuda(), self._other(max(sizes))
+        device, there = cuda_device(), self._peer_memory(max(sizes))
         if self._comm.rank > 0:
-            return [warmed(_nothing, nbytes) for nbytes in sizes]
-        mine = device.scratch(max(sizes))
-        ends = [(device.over(there[:n]), device.over(mine[:n])) for n in sizes]
-        return [_waited(device, partial(device.copy, *both), both[0].nbytes) for both in ends]
+            return [with_warm_up(_nothing, nbytes) for nbytes in sizes]
+        mine = device.allocate(max(sizes))
+        ends = [(device.device_array(there[:n]), device.device_array(mine[:n])) for n in sizes]
+        return [
+            _synchronised(device, partial(device.copy_async, *both), both[0].nbytes)
+            for both in ends
+        ]
 
-    def _other(self, nbytes: int) -> Bytes:
+    def _peer_memory(self, nbytes: int) -> ByteArray:
         """The second rank's memory on the first, which has opened it; its own on the second.
 
         Raises InputError on both, or on the first alone, where it cannot be.
@@ -161,44 +174,44 @@ class OnDevices:
         handle, failure, memory = b"", "", np.empty(0, np.uint8)
         if self._comm.rank == 1:
             try:
-                memory, handle = cuda().shareable(nbytes)
-                self._shared.append(memory)
+                memory, handle = cuda_device().allocate_shared(nbytes)
+                self._shared_memory.append(memory)
             except InputError as reason:
                 failure = str(reason)
         handle, failure = self._comm.bcast((handle, failure), root=1)
         if failure:
             raise InputError(failure)
-        return memory if self._comm.rank == 1 else cuda().opened(handle, nbytes)
+        return memory if self._comm.rank == 1 else cuda_device().open_shared(handle, nbytes)
 
 
-def copy(device: Device, subject: str, nbytes: int) -> Timed:
+def timed_copy(device: Device, subject: str, nbytes: int) -> Timed:
     """One copy, between the host and the device or on the device."""
-    here = device.over(device.scratch(nbytes))
+    here = device.device_array(device.allocate(nbytes))
     if subject == "d2d":
-        there = device.over(device.scratch(nbytes))
-        return _waited(device, partial(device.copy, here, there), nbytes)
+        there = device.device_array(device.allocate(nbytes))
+        return _synchronised(device, partial(device.copy_async, here, there), nbytes)
     pinned = subject.endswith("_pinned")
-    host = device.pinned(nbytes) if pinned else pointtopoint.zeros(nbytes)
+    host = device.allocate_pinned(nbytes) if pinned else pointtopoint.zeros(nbytes)
     host[:] = 1  # pages that nobody has written are read from one and the same
     if subject.startswith("h2d"):
-        return _waited(device, partial(device.to_device, host, here), nbytes)
-    return _waited(device, partial(device.to_host, here, host), nbytes)
+        return _synchronised(device, partial(device.copy_to_device_async, host, here), nbytes)
+    return _synchronised(device, partial(device.copy_to_host_async, here, host), nbytes)
 
 
-def fold(device: Device, op: MPI.Op, dtype: np.dtype[Any], nbytes: int) -> Timed:
+def timed_reduction(device: Device, op: MPI.Op, dtype: np.dtype[Any], nbytes: int) -> Timed:
     """A kernel that folds one array into another of `nbytes` bytes."""
     kernel = device.kernel(op, dtype)
     assert kernel is not None  # else nobody measures it
     ones = np.ones(nbytes // dtype.itemsize, dtype)
-    return _waited(device, partial(kernel, device.copied(ones), device.copied(ones)), nbytes)
+    return _synchronised(device, partial(kernel, device.upload(ones), device.upload(ones)), nbytes)
 
 
-def _waited(device: Device, start: Callable[[], object], nbytes: int) -> Timed:
+def _synchronised(device: Device, start: Callable[[], object], nbytes: int) -> Timed:
     def call() -> None:
         start()
         device.synchronise()
 
-    return warmed(call, nbytes)
+    return with_warm_up(call, nbytes)
 
 
 def _operator(subject: str) -> tuple[MPI.Op, np.dtype[Any]]:

@@ -11,33 +11,33 @@ from pathlib import Path
 from typing import Any
 
 from tuner import mpi_libraries
-from tuner.base.errors import InputError, ProbeError, UnendedError
+from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
 from tuner.core.measurement import Cluster, Measurements, read_measurements
 from tuner.launch import Hosts, Launcher, available_cores
-from tuner.launch.rank_program import SINGLE, THREAD_LEVELS, rank_program
-from tuner.probe.deadline import moment
-from tuner.probe.heartbeat import EVERY
-from tuner.probe.machine import local_cluster, provenance
-from tuner.probe.monitor import STARTING, Progress, Watch
-from tuner.probe.probe_file import BEGAN, ProbeFile
-from tuner.probe.probe_plan import Plan, write_plan
+from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE, rank_arguments
+from tuner.probe.deadline import format_deadline
+from tuner.probe.heartbeat import HEARTBEAT_INTERVAL_S
+from tuner.probe.machine import collect_provenance, local_cluster
+from tuner.probe.monitor import STARTUP_TIMEOUT_S, ProbeMonitor, ProbeProgress
+from tuner.probe.probe_file import BEGAN_KEY, ProbeFile
+from tuner.probe.probe_plan import ProbePlan, write_plan
 from tuner.probe.probe_spec import check_parts
 from tuner.probe.single_host import COLLECTIVE_SIZES, make_plan
 
-__all__ = ["LAUNCHES", "Progress", "carry_out", "plan_here", "probe"]
+__all__ = ["DEFAULT_LAUNCHES", "ProbeProgress", "plan_single_host", "probe", "run_plan"]
 
-FEWEST_RANKS = 4  # of Open MPI: fewer leave the algorithms nothing to differ in
-LAUNCHES = 6  # of the ranks: their cores are settled anew each time, and times with them
-USUAL = ("messages", "collectives")  # parts
-HERE = {*USUAL, "devices"}  # those that there are of one computer
-BUDGETS = {"openmpi": 90.0, "mpich": 30.0}  # seconds
-SETTINGS: Mapping[str, Mapping[str, str]] = {
+MIN_OPENMPI_RANKS = 4  # of Open MPI: fewer leave the algorithms nothing to differ in
+DEFAULT_LAUNCHES = 6  # of the ranks: their cores are settled anew each time, and times with them
+DEFAULT_PARTS = ("messages", "collectives")  # parts
+SINGLE_HOST_PARTS = {*DEFAULT_PARTS, "devices"}  # those that there are of one computer
+DEFAULT_BUDGETS_S = {"openmpi": 90.0, "mpich": 30.0}  # seconds
+LIBRARY_SETTINGS: Mapping[str, Mapping[str, str]] = {
     "openmpi": {},
     "mpich": {"MPIR_CVAR_COLLECTIVE_FALLBACK": "error"},  # else another algorithm runs silently
 }
-RANKS = "tuner.rank_programs.probe"
-OVERTIME = 1.0  # seconds that a call may last beyond the end before the ranks are ended
-PATIENCE = 180.0  # seconds beyond three times the budget after which the ranks must be stuck
+RANK_MODULE = "tuner.rank_programs.probe"
+DEADLINE_GRACE_S = 1.0  # seconds that a call may last beyond the end before the ranks are ended
+STUCK_TIMEOUT_S = 180.0  # seconds beyond three times the budget after which the ranks must be stuck
 
 
 def probe(
@@ -48,12 +48,12 @@ def probe(
     ranks: int | None = None,
     budget: float | None = None,
     sizes: Sequence[int] | None = None,
-    target: float = 0.03,
-    launches: int = LAUNCHES,
+    ci_half_width: float = 0.03,
+    launches: int = DEFAULT_LAUNCHES,
     operators: str = "commutative",
-    parts: Sequence[str] = USUAL,
-    thread_level: str = SINGLE,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    parts: Sequence[str] = DEFAULT_PARTS,
+    thread_level: str = THREAD_SINGLE,
+    on_progress: Callable[[ProbeProgress], None] = lambda _: None,
 ) -> Measurements:
     """Measure this computer with `library` and write `out`; resume what `out` already holds.
 
@@ -73,28 +73,30 @@ def probe(
     """
     launcher = Launcher.find(library, python)
     capabilities = launcher.capabilities
-    plan = plan_here(library, ranks, sizes, target, launches, operators, parts, thread_level)
-    plan = plan.limited(capabilities)
-    mpi_libraries.require_unset(mpi_libraries.named(library).DECIDING)
+    plan = plan_single_host(
+        library, ranks, sizes, ci_half_width, launches, operators, parts, thread_level
+    )
+    plan = plan.drop_unsupported(capabilities)
+    mpi_libraries.require_no_override(mpi_libraries.library_module(library).OVERRIDING_PATTERN)
     about = {
-        **provenance(launcher.version(), python),
-        "notes": mpi_libraries.shortcomings(launcher.version(), capabilities),
+        **collect_provenance(launcher.version(), python),
+        "notes": mpi_libraries.describe_missing_algorithms(launcher.version(), capabilities),
     }
-    seconds = BUDGETS[library] if budget is None else budget
-    return carry_out(plan, launcher, out, local_cluster(), about, seconds, on_progress)
+    seconds = DEFAULT_BUDGETS_S[library] if budget is None else budget
+    return run_plan(plan, launcher, out, local_cluster(), about, seconds, on_progress)
 
 
-def carry_out(
-    plan: Plan,
+def run_plan(
+    plan: ProbePlan,
     launcher: Launcher,
     out: Path,
     cluster: Cluster,
-    about: Mapping[str, Any],
+    provenance: Mapping[str, Any],
     budget: float,
-    on_progress: Callable[[Progress], None] = lambda _: None,
-    end: float = math.inf,
-    anew: bool | None = None,
-    only: int | None = None,
+    on_progress: Callable[[ProbeProgress], None] = lambda _: None,
+    deadline: float = math.inf,
+    retry_skipped: bool | None = None,
+    only_launch: int | None = None,
 ) -> Measurements:
     """Measure what `out` lacks of `plan` in `budget` seconds, and finish `out`.
 
@@ -111,64 +113,75 @@ def carry_out(
     version = launcher.version()
     known = {
         "plan": plan.fingerprint,
-        **about,
+        **provenance,
         "ranks": plan.ranks,
         "target": plan.target,
         "operators": plan.operators,
         "thread_level": plan.thread_level,
         "budget": budget,
         "excluded": [],
-        BEGAN: time.time(),
+        BEGAN_KEY: time.time(),
     }
-    file = ProbeFile(out, cluster, version, plan, known, anew)
+    file = ProbeFile(out, cluster, version, plan, known, retry_skipped)
     left = file.resume()
-    if not file.ended:
+    if not file.is_finished:
         kept = len(plan.points) - len(left.points)
-        watch = Watch(left, file.seconds, on_progress, file.spent, kept)
+        watch = ProbeMonitor(left, file.remaining_seconds, on_progress, file.spent_seconds, kept)
         for number in sorted({point.launch for point in plan.points}):
-            watch.later = left.after_launch(number)
-            over = end if only in (None, number) else -math.inf
+            watch.later_plan = left.after_launch(number)
+            over = deadline if only_launch in (None, number) else -math.inf
             left = _measure_launch(launcher, file, left, number, watch, over)
         file.finish(watch)
     return read_measurements(out)
 
 
 def _measure_launch(
-    launcher: Launcher, file: ProbeFile, left: Plan, number: int, watch: Watch, end: float
-) -> Plan:
+    launcher: Launcher,
+    file: ProbeFile,
+    left: ProbePlan,
+    number: int,
+    monitor: ProbeMonitor,
+    deadline: float,
+) -> ProbePlan:
     """Start the ranks until they have measured what is `left` of one launch, or until `end`; return
     what is left then of all launches.
     """
-    while (part := left.of_launch(number)).points and not watch.no_time_for(part):
-        if time.monotonic() > end:
-            watch.left_out += [list(point.key) for point in part.points]
+    while (part := left.for_launch(number)).points and not monitor.skip_if_out_of_time(part):
+        if time.monotonic() > deadline:
+            monitor.skipped_keys += [list(point.key) for point in part.points]
             break
-        failure = _launch(launcher, part, file.path, watch, end)
+        failure = _launch(launcher, part, file.path, monitor, deadline)
         if failure is None:
             break
         left = file.resume()
-        if isinstance(failure, _OutOfTimeError):
+        if isinstance(failure, _DeadlineReachedError):
             continue
-        if len(left.of_launch(number).points) == len(part.points) or _final(failure, file.plan):
-            raise _told(failure, file.plan, left, file.path)
+        if len(left.for_launch(number).points) == len(part.points) or _is_final(failure, file.plan):
+            raise _add_resume_hint(failure, file.plan, left, file.path)
     return left
 
 
-class _OutOfTimeError(ProbeError):
+class _DeadlineReachedError(ProbeError):
     """Ranks that were ended because their time was over."""
 
 
-FINAL = ("cannot be written", "another run")  # of failures that another start cannot help
-LOST = ("was lost", "fell silent", "stopped answering")  # and that it is unlikely to on many hosts
+FATAL_TEXTS = ("cannot be written", "another run")  # of failures that another start cannot help
+HOST_LOST_TEXTS = (
+    "was lost",
+    "fell silent",
+    "stopped answering",
+)  # and that it is unlikely to on many hosts
 
 
-def _final(failure: ProbeError, plan: Plan) -> bool:
+def _is_final(failure: ProbeError, plan: ProbePlan) -> bool:
     """Whether starting the ranks again would cost time and bring nothing."""
-    words = (*FINAL, *LOST) if plan.hosts else FINAL
+    words = (*FATAL_TEXTS, *HOST_LOST_TEXTS) if plan.hosts else FATAL_TEXTS
     return any(word in str(failure) for word in words)
 
 
-def _told(failure: ProbeError, plan: Plan, left: Plan, out: Path) -> ProbeError:
+def _add_resume_hint(
+    failure: ProbeError, plan: ProbePlan, left: ProbePlan, out: Path
+) -> ProbeError:
     kept = len(plan.points) - len(left.points)
     if not plan.hosts:
         return failure
@@ -178,23 +191,23 @@ def _told(failure: ProbeError, plan: Plan, left: Plan, out: Path) -> ProbeError:
     )
 
 
-def plan_here(
+def plan_single_host(
     library: str,
     ranks: int | None,
     sizes: Sequence[int] | None,
-    target: float,
+    ci_half_width: float,
     launches: int,
     operators: str,
-    parts: Sequence[str] = USUAL,
-    thread_level: str = SINGLE,
-) -> Plan:
+    parts: Sequence[str] = DEFAULT_PARTS,
+    thread_level: str = THREAD_SINGLE,
+) -> ProbePlan:
     """What a probe of this computer measures; raises InputError for what cannot be measured."""
     if thread_level not in THREAD_LEVELS:
         raise InputError(
             f"expected a thread level, got {thread_level!r}: choose from {', '.join(THREAD_LEVELS)}"
         )
     cores = available_cores()
-    usual = max(FEWEST_RANKS, cores) if library == "openmpi" else max(2, cores)
+    usual = max(MIN_OPENMPI_RANKS, cores) if library == "openmpi" else max(2, cores)
     wanted = usual if ranks is None else ranks
     if wanted < 2:
         raise InputError("one rank has nobody to talk to: ask for at least 2")
@@ -207,42 +220,44 @@ def plan_here(
     if odd or not ladder:
         raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
     check_parts(parts)
-    if not {*parts} & HERE:
-        raise InputError(f"{', '.join(parts)}: of this computer there is {', '.join(sorted(HERE))}")
+    if not {*parts} & SINGLE_HOST_PARTS:
+        raise InputError(
+            f"{', '.join(parts)}: of this computer there is {', '.join(sorted(SINGLE_HOST_PARTS))}"
+        )
     return make_plan(
         library,
         wanted,
         cores,
-        target,
+        ci_half_width,
         operators,
         launches,
         ladder,
-        mpi_libraries.named(library).candidates,
-        mpi_libraries.named(library).settings,
+        mpi_libraries.library_module(library).candidates,
+        mpi_libraries.library_module(library).settings,
         parts,
         thread_level,
     )
 
 
 def _launch(
-    launcher: Launcher, plan: Plan, out: Path, watch: Watch, end: float
+    launcher: Launcher, plan: ProbePlan, out: Path, monitor: ProbeMonitor, deadline: float
 ) -> ProbeError | None:
     """Start the ranks once, to measure all of `plan`; why they failed, if they did."""
-    watch.start(plan)
+    monitor.start(plan)
     hosts = Hosts(plan.hosts, plan.ppn)
     # Other hosts see the directory of the results, not this computer's /tmp.
-    shelf = None if hosts.local else out.resolve().parent
+    shelf = None if hosts.is_local else out.resolve().parent
     try:
         with tempfile.TemporaryDirectory(prefix=".tuner-probe-", dir=shelf) as place:
             written = Path(place, "plan.json")
             write_plan(plan, written)
-            _started(launcher, plan, hosts, [str(written), str(out.resolve())], watch, end)
+            _run_ranks(launcher, plan, hosts, [str(written), str(out.resolve())], monitor, deadline)
     except ProbeError as reason:
-        if isinstance(reason, UnendedError) and time.monotonic() >= end:
-            return _OutOfTimeError(str(reason))
+        if isinstance(reason, LaunchTimeoutError) and time.monotonic() >= deadline:
+            return _DeadlineReachedError(str(reason))
         # Ranks that need a lost host may give up before it has been silent for long.
-        lost = watch.silent(3 * EVERY)
-        return ProbeError(f"{lost or reason} (while measuring {watch.current})")
+        lost = monitor.describe_unresponsive_hosts(3 * HEARTBEAT_INTERVAL_S)
+        return ProbeError(f"{lost or reason} (while measuring {monitor.current_point})")
     except OSError as reason:
         where = shelf or "the directory of temporary files"
         raise InputError(
@@ -252,37 +267,42 @@ def _launch(
     return None
 
 
-def _at_start(launcher: Launcher) -> Mapping[str, str]:
+def _startup_settings(launcher: Launcher) -> Mapping[str, str]:
     """Return what the library takes from the environment alone, for algorithms to be forced."""
-    settings: Mapping[str, str] = mpi_libraries.named(launcher.library).at_start(
+    settings: Mapping[str, str] = mpi_libraries.library_module(launcher.library).startup_settings(
         launcher.capabilities
     )
     return settings
 
 
-def _started(
-    launcher: Launcher, plan: Plan, hosts: Hosts, files: Sequence[str], watch: Watch, end: float
+def _run_ranks(
+    launcher: Launcher,
+    plan: ProbePlan,
+    hosts: Hosts,
+    files: Sequence[str],
+    monitor: ProbeMonitor,
+    deadline: float,
 ) -> None:
     """Start the ranks and see them through; raises ProbeError when they fail."""
-    told, timeout = [moment(end)], end + OVERTIME - time.monotonic()
-    if end == math.inf:
-        told, timeout = [], math.inf if plan.hosts else watch.limit + PATIENCE
+    told, timeout = [format_deadline(deadline)], deadline + DEADLINE_GRACE_S - time.monotonic()
+    if deadline == math.inf:
+        told, timeout = [], math.inf if plan.hosts else monitor.time_limit + STUCK_TIMEOUT_S
     run = launcher.run(
         plan.ranks,
         [
-            *rank_program(RANKS, plan.thread_level),
+            *rank_arguments(RANK_MODULE, plan.thread_level),
             *told,
             *files,
-            str(watch.budget),
-            str(watch.limit),
+            str(monitor.budget),
+            str(monitor.time_limit),
         ],
         hosts=hosts,
         ppn=plan.ppn or None,
-        settings={**SETTINGS[plan.library], **_at_start(launcher)},
-        on_line=watch.line,
-        patience=STARTING if plan.hosts else None,
+        settings={**LIBRARY_SETTINGS[plan.library], **_startup_settings(launcher)},
+        on_line=monitor.handle_line,
+        silence_timeout=STARTUP_TIMEOUT_S if plan.hosts else None,
         timeout=timeout if timeout < math.inf else None,
     )
     # Launchers have been seen to lose a host and to end as if all were well.
-    if watch.finished < len(plan.points):
-        raise ProbeError(launcher.explained(run, plan.ranks, hosts))
+    if monitor.finished_points < len(plan.points):
+        raise ProbeError(launcher.explain_failure(run, plan.ranks, hosts))

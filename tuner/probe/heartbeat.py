@@ -15,18 +15,18 @@ import threading
 import time
 from contextlib import suppress
 
-EVERY = 5.0  # seconds between signs: so few disturb nobody
-EVENT = "host"
+HEARTBEAT_INTERVAL_S = 5.0  # seconds between signs: so few disturb nobody
+HEARTBEAT_EVENT = "host"
 
 
-def begin(host: str) -> None:
+def start(host: str) -> None:
     """Give signs of life of this host until the program ends."""
-    line = json.dumps({"event": EVENT, "name": host}) + "\n"
-    threading.Thread(target=_beat, args=(line.encode(),), daemon=True).start()
+    line = json.dumps({"event": HEARTBEAT_EVENT, "name": host}) + "\n"
+    threading.Thread(target=_send_forever, args=(line.encode(),), daemon=True).start()
 
 
-def _beat(line: bytes) -> None:
+def _send_forever(line: bytes) -> None:
     while True:
         with suppress(OSError):  # nobody takes it; if all is over, its thread ends with the rank
             os.write(sys.stdout.fileno(), line)  # at once and whole, whatever else is printed
-        time.sleep(EVERY)
+        time.sleep(HEARTBEAT_INTERVAL_S)

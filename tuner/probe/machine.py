@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.measurement import Cluster
-from tuner.launch import PACKAGE, available_cores
+from tuner.launch import PACKAGE_DIR, available_cores
 
 GIB = 2**30
 
@@ -22,11 +22,15 @@ GIB = 2**30
 def local_cluster() -> Cluster:
     """This computer as a cluster of one node."""
     return Cluster(
-        name=platform.node(), nodes=1, cores=available_cores(), cpu=cpu(), memory=memory()
+        name=platform.node(),
+        nodes=1,
+        cores=available_cores(),
+        cpu=cpu_model(),
+        memory=memory_bytes(),
     )
 
 
-def provenance(launcher_version: str, python: Path) -> dict[str, Any]:
+def collect_provenance(launcher_version: str, python: Path) -> dict[str, Any]:
     """Under which circumstances the numbers came about; nothing here identifies the cluster."""
     return {
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -42,33 +46,33 @@ def provenance(launcher_version: str, python: Path) -> dict[str, Any]:
         "rank_python": str(python),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "revision": _revision(),
+        "revision": _git_revision(),
     }
 
 
-def memory() -> int:
+def memory_bytes() -> int:
     """Bytes, rounded to GiB: what the kernel keeps for itself changes from boot to boot."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return round(pages / GIB) * GIB
 
 
-def cpu() -> str:
+def cpu_model() -> str:
     """The processor's name for itself."""
     match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo", ""), re.MULTILINE)
     return match[1].strip() if match else platform.machine()
 
 
-def _read(path: str, otherwise: str) -> str:
+def _read(path: str, default: str) -> str:
     file = Path(path)
-    return file.read_text(encoding="utf-8").strip() if file.is_file() else otherwise
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else default
 
 
-def _revision() -> str | None:
+def _git_revision() -> str | None:
     """Commit of the checkout this package lies in; None for an installed package or without git."""
-    if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
+    if not (PACKAGE_DIR.parent / ".git").exists() or shutil.which("git") is None:
         return None
     answer = subprocess.run(
-        ["git", "-C", str(PACKAGE.parent), "describe", "--always", "--dirty"],
+        ["git", "-C", str(PACKAGE_DIR.parent), "describe", "--always", "--dirty"],
         capture_output=True,
         text=True,
         check=False,

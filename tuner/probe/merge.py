@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.base.atomic_io import from_record, write_atomically
+from tuner.base.atomic_io import dataclass_from_record, write_atomically
 from tuner.base.errors import InputError
 from tuner.core.measurement import (
     Cluster,
@@ -17,13 +17,13 @@ from tuner.core.measurement import (
     header_line,
     read_partial,
     series_line,
-    unreadable,
+    unreadable_file_error,
 )
-from tuner.probe.all_pairs import outliers
-from tuner.probe.sentinels import verdict
+from tuner.probe.all_pairs import describe_slow_pairs
+from tuner.probe.sentinels import describe_instability
 
 
-def merge(paths: Sequence[Path], out: Path) -> Measurements:
+def merge_files(paths: Sequence[Path], out: Path) -> Measurements:
     """The series of all `paths`, finished or not, in `out`.
 
     What two files both hold to the last sample is one series: one file is then a copy of the
@@ -33,15 +33,15 @@ def merge(paths: Sequence[Path], out: Path) -> Measurements:
     """
     if not paths:
         raise InputError("name the files to merge: tuner probe merge FILE FILE --out FILE")
-    parts = [_read(path) for path in paths]
+    parts = [_read_series(path) for path in paths]
     header = parts[0][0]
     for path, (other, _) in zip(paths, parts, strict=True):
         _require_same(paths[0], header, path, other)
     series: list[Measurement] = []
     for _, found in parts:
-        series += _renumbered(found, series)
-    about = _about([other["provenance"] for other, _ in parts], series)
-    cluster = from_record(Cluster, header["cluster"])
+        series += _renumber_launches(found, series)
+    about = _merge_provenance([other["provenance"] for other, _ in parts], series)
+    cluster = dataclass_from_record(Cluster, header["cluster"])
     merged = Measurements(cluster, header["library"], about, tuple(series))
     lines = [
         header_line(cluster, merged.library, about),
@@ -52,11 +52,11 @@ def merge(paths: Sequence[Path], out: Path) -> Measurements:
     return merged
 
 
-def _read(path: Path) -> tuple[dict[str, Any], list[Measurement]]:
+def _read_series(path: Path) -> tuple[dict[str, Any], list[Measurement]]:
     try:
         header, series, _ = read_partial(path)
     except (OSError, UnicodeDecodeError) as reason:
-        raise unreadable(path, reason) from None
+        raise unreadable_file_error(path, reason) from None
     if header is None:
         raise InputError(f"{path}: empty; leave it out")
     return header, series
@@ -69,9 +69,10 @@ def _require_same(first: Path, header: dict[str, Any], path: Path, other: dict[s
             mine, theirs = ((one["name"], one["nodes"]) for one in (mine, theirs))
         if mine != theirs:
             raise InputError(
-                f"{first} and {path} are not of one {what}: {_said(mine)} and {_said(theirs)}"
+                f"{first} and {path} are not of one {what}: {_join_words(mine)} and"
+                f" {_join_words(theirs)}"
             )
-    hosts = [one["provenance"].get("hosts") for one in (header, other)]
+    hosts = [one["provenance"].to_numpy("hosts") for one in (header, other)]
     if None not in hosts and hosts[0] != hosts[1]:
         raise InputError(
             f"{first} and {path} are of different hosts, or of the same in another order:"
@@ -79,18 +80,18 @@ def _require_same(first: Path, header: dict[str, Any], path: Path, other: dict[s
         )
 
 
-def _said(value: object) -> str:
+def _join_words(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _identity(series: Measurement) -> tuple[object, ...]:
+def _series_identity(series: Measurement) -> tuple[object, ...]:
     return series.point, series.algorithm, tuple(sorted(series.params.items()))
 
 
-def _renumbered(found: list[Measurement], before: list[Measurement]) -> list[Measurement]:
+def _renumber_launches(found: list[Measurement], before: list[Measurement]) -> list[Measurement]:
     """Those of `found` that are not in `before`, with launches of their own if need be."""
-    known = {(_identity(one), one.launch, one.samples) for one in before}
-    new = [one for one in found if (_identity(one), one.launch, one.samples) not in known]
+    known = {(_series_identity(one), one.launch, one.samples) for one in before}
+    new = [one for one in found if (_series_identity(one), one.launch, one.samples) not in known]
     points = {(one.point, one.launch) for one in before}
     if not any((one.point, one.launch) in points for one in new):
         return new
@@ -98,12 +99,12 @@ def _renumbered(found: list[Measurement], before: list[Measurement]) -> list[Mea
     return [replace(one, launch=one.launch + shift) for one in new]
 
 
-def _about(parts: list[dict[str, Any]], series: list[Measurement]) -> dict[str, Any]:
-    """What the first says, what all found out, and all of them under `merged`."""
+def _merge_provenance(parts: list[dict[str, Any]], series: list[Measurement]) -> dict[str, Any]:
+    """What the first says, what all found out, and all of them under `merge_rows`."""
     first = next((part for part in parts if "hosts" in part), parts[0])
     excluded = [line for part in parts for line in part.get("excluded", [])]
     told = [line for part in parts for line in part.get("notes", [])]
-    noticed = [*verdict(series), *outliers(series, first.get("hosts", []))]
+    noticed = [*describe_instability(series), *describe_slow_pairs(series, first.get("hosts", []))]
     return {
         **first,
         "plan": "merged",

@@ -11,23 +11,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.errors import ProbeError
-from tuner.base.progress import Report
-from tuner.launch.hosts import several
+from tuner.base.progress import StageCallback
+from tuner.launch.hosts import format_hosts
 from tuner.probe import heartbeat
-from tuner.probe.probe_plan import Plan
+from tuner.probe.probe_plan import ProbePlan
 
-EVENT = '{"event": '
-SIGN = re.compile(re.escape(f'{EVENT}"{heartbeat.EVENT}", "name": ') + r'("[^"]*")\}')
-SHORTEST = 0.2  # seconds that a launch has at least
-STARTING = 60.0  # seconds in which ranks must have said their first word
-SILENCE = 60.0  # seconds without a word of the first rank after which all count as lost
-NOTHING_YET = "nothing yet: the ranks are starting"
-START = "start_seconds"  # in the provenance: from the launch to the first word of the ranks
-LOST = 30.0  # seconds without a sign of life after which a host counts as lost
+EVENT_PREFIX = '{"event": '
+HEARTBEAT_PATTERN = re.compile(
+    re.escape(f'{EVENT_PREFIX}"{heartbeat.HEARTBEAT_EVENT}", "name": ') + r'("[^"]*")\}'
+)
+MIN_LAUNCH_S = 0.2  # seconds that a launch has at least
+STARTUP_TIMEOUT_S = 60.0  # seconds in which ranks must have said their first word
+SILENCE_TIMEOUT_S = 60.0  # seconds without a word of the first rank after which all count as lost
+STARTING_TEXT = "nothing yet: the ranks are starting"
+STARTUP_SECONDS_KEY = (
+    "start_seconds"  # in the provenance: from the launch to the first word of the ranks
+)
+HEARTBEAT_TIMEOUT_S = 30.0  # seconds without a sign of life after which a host counts as lost
 
 
 @dataclass(frozen=True)
-class Progress:
+class ProbeProgress:
     """Where a probe is. Times in seconds; `remaining` is at most what the budget leaves."""
 
     done: int
@@ -44,7 +48,7 @@ class Progress:
         return self.elapsed / whole if whole else 0.0
 
 
-class Watch:
+class ProbeMonitor:
     """Over one launch or several.
 
     facts       what the ranks of the latest launch told about themselves
@@ -57,59 +61,62 @@ class Watch:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ProbePlan,
         budget: float,
-        tell: Callable[[Progress], None],
-        before: float = 0.0,
-        kept: int = 0,
+        on_progress: Callable[[ProbeProgress], None],
+        earlier_seconds: float = 0.0,
+        earlier_points: int = 0,
     ) -> None:
         self.budget = budget  # seconds of the present launch
-        self.current = ""
-        self.finished = 0  # points of the present launch
-        self.later = plan  # what launches after the present one measure
-        self.facts: dict[str, Any] = {}
+        self.current_point = ""
+        self.finished_points = 0  # points of the present launch
+        self.later_plan = plan  # what launches after the present one measure
+        self.environment: dict[str, Any] = {}
         self.notes: list[str] = []
-        self.left_out: list[list[Any]] = []
-        self.why: dict[str, str] = {}
-        self._heard: dict[str, float] = {}  # when, of every host
-        self._cut = ""  # what a sign of life came in the midst of
-        self._rate = budget / plan.weight if plan.points else 0.0
-        self._end = 0.0  # of all launches; 0: none has begun
-        self._starting = 0.0  # seconds from the start of a launch to its first point
-        self._total = kept + len(plan.points)
-        self._points = 0  # of the present launch
-        self._least = math.inf  # seconds that were left when it was last told
+        self.skipped_keys: list[list[Any]] = []
+        self.reasons: dict[str, str] = {}
+        self._last_heartbeats: dict[str, float] = {}  # when, of every host
+        self._partial_line = ""  # what a sign of life came in the midst of
+        self._seconds_per_weight = budget / plan.total_weight if plan.points else 0.0
+        self._deadline = 0.0  # of all launches; 0: none has begun
+        self._startup_seconds = 0.0  # seconds from the start of a launch to its first point
+        self._total = earlier_points + len(plan.points)
+        self._launch_points = 0  # of the present launch
+        self._min_remaining = math.inf  # seconds that were left when it was last told
         self._begin = time.monotonic()
         self._launched = self._begin
-        self._tell, self._before = tell, before
+        self._on_progress, self._earlier_seconds = on_progress, earlier_seconds
 
-    def start(self, plan: Plan) -> None:
+    def start(self, plan: ProbePlan) -> None:
         """Begin a launch that is to measure `plan`, with its share of the time that is left."""
-        now, weight = time.monotonic(), plan.weight + self.later.weight
-        if not self._end:
-            self._end = now + self._rate * weight
-        share = (self._end - now) * plan.weight / weight if weight else 0.0
-        self.budget = max(share - self._starting, SHORTEST)
-        self.current = NOTHING_YET
-        self.finished = 0
-        self._heard, self._cut = {}, ""
-        self._points = len(plan.points)
+        now, weight = time.monotonic(), plan.total_weight + self.later_plan.total_weight
+        if not self._deadline:
+            self._deadline = now + self._seconds_per_weight * weight
+        share = (self._deadline - now) * plan.total_weight / weight if weight else 0.0
+        self.budget = max(share - self._startup_seconds, MIN_LAUNCH_S)
+        self.current_point = STARTING_TEXT
+        self.finished_points = 0
+        self._last_heartbeats, self._partial_line = {}, ""
+        self._launch_points = len(plan.points)
         self._launched = now
-        self._show(self.current)
+        self._report_progress(self.current_point)
 
     @property
-    def limit(self) -> float:
+    def time_limit(self) -> float:
         """Return the seconds that the present launch may measure at most: all that is left."""
-        return max(self._end - self._launched - self._starting, self.budget)
+        return max(self._deadline - self._launched - self._startup_seconds, self.budget)
 
-    def no_time_for(self, plan: Plan) -> bool:
+    def skip_if_out_of_time(self, plan: ProbePlan) -> bool:
         """Say whether the time is spent before the ranks could measure any of `plan`.
 
         Its points are left out then.
         """
-        spent = bool(self._end) and time.monotonic() + self._starting + SHORTEST > self._end
+        spent = (
+            bool(self._deadline)
+            and time.monotonic() + self._startup_seconds + MIN_LAUNCH_S > self._deadline
+        )
         if spent:
-            self.left_out += [list(point.key) for point in plan.points]
+            self.skipped_keys += [list(point.key) for point in plan.points]
         return spent
 
     @property
@@ -117,49 +124,57 @@ class Watch:
         """Seconds since the first launch."""
         return time.monotonic() - self._begin
 
-    def line(self, text: str) -> float | None:
+    def handle_line(self, text: str) -> float | None:
         """One line of the ranks' output; how long they may be silent after it, if they spoke.
 
         What is no report, such as a banner or a library's warning, passes by, also when it shares
         the line with reports. Raises ProbeError when a host has fallen silent.
         """
-        signs = SIGN.findall(text)
-        text, self._cut, spoke = self._cut + SIGN.sub("", text), "", None
-        while (place := text.find(EVENT)) >= 0:
+        signs = HEARTBEAT_PATTERN.findall(text)
+        text, self._partial_line, spoke = (
+            self._partial_line + HEARTBEAT_PATTERN.sub("", text),
+            "",
+            None,
+        )
+        while (place := text.find(EVENT_PREFIX)) >= 0:
             try:
                 event, length = json.JSONDecoder().raw_decode(text[place:])
             except ValueError:  # another program's output cut it in two
                 if signs:
                     break
-                length = len(EVENT)
+                length = len(EVENT_PREFIX)
             else:
-                self._event(event)
-                spoke = SILENCE
+                self._handle_event(event)
+                spoke = SILENCE_TIMEOUT_S
             text = text[place + length :]
         if signs:  # of other ranks than the reports, so maybe within one that is to be continued
-            self._cut = text
+            self._partial_line = text
         for name in signs:
-            self._hear(json.loads(name))
+            self._record_heartbeat(json.loads(name))
         return spoke
 
-    def _hear(self, host: str) -> None:
+    def _record_heartbeat(self, host: str) -> None:
         """A sign of life. Where none came of anybody, nobody listened, and all may be well."""
         now = time.monotonic()
-        if now > max(self._heard.values(), default=now) + LOST / 2:
-            self._heard = dict.fromkeys(self._heard, now)
-        self._heard[host] = now
-        if self.silent(LOST):
-            raise ProbeError(self.silent(LOST - heartbeat.EVERY))
+        if now > max(self._last_heartbeats.values(), default=now) + HEARTBEAT_TIMEOUT_S / 2:
+            self._last_heartbeats = dict.fromkeys(self._last_heartbeats, now)
+        self._last_heartbeats[host] = now
+        if self.describe_unresponsive_hosts(HEARTBEAT_TIMEOUT_S):
+            raise ProbeError(
+                self.describe_unresponsive_hosts(
+                    HEARTBEAT_TIMEOUT_S - heartbeat.HEARTBEAT_INTERVAL_S
+                )
+            )
 
-    def silent(self, seconds: float) -> str:
+    def describe_unresponsive_hosts(self, seconds: float) -> str:
         """A sentence on the hosts that have given no sign of life for so long when another one did;
         empty without any.
         """
-        latest = max(self._heard.values(), default=0.0)
-        lost = [name for name, at in self._heard.items() if latest > at + seconds]
+        latest = max(self._last_heartbeats.values(), default=0.0)
+        lost = [name for name, at in self._last_heartbeats.items() if latest > at + seconds]
         if len(lost) > 1:
             return (
-                f"hosts {several(lost)} stopped answering: look after them and the network, or"
+                f"hosts {format_hosts(lost)} stopped answering: look after them and the network, or"
                 " leave them out of --hosts"
             )
         return "".join(
@@ -167,46 +182,48 @@ class Watch:
             for name in lost
         )
 
-    def _event(self, event: dict[str, Any]) -> None:
+    def _handle_event(self, event: dict[str, Any]) -> None:
         known = {name: value for name, value in event.items() if name != "event"}
         if event["event"] == "excluded":
             name = f"{event['point']}: {event['arm']}"
-            self.why[name] = event["why"]
-            self._show(f"left out: {name}: {event['why']}")
+            self.reasons[name] = event["why"]
+            self._report_progress(f"left out: {name}: {event['why']}")
         elif event["event"] == "begin":
-            if self.current == NOTHING_YET:
-                self._starting = time.monotonic() - self._launched
-            self.current = event["point"]
-            self._show(self.current)
+            if self.current_point == STARTING_TEXT:
+                self._startup_seconds = time.monotonic() - self._launched
+            self.current_point = event["point"]
+            self._report_progress(self.current_point)
         elif event["event"] == "done":
-            self.finished = event["points"]
+            self.finished_points = event["points"]
         elif event["event"] == "facts":
             started = round(time.monotonic() - self._launched, 3)
-            self.facts = {START: started, **self.facts, **known}
+            self.environment = {STARTUP_SECONDS_KEY: started, **self.environment, **known}
         elif event["event"] == "note" and event["text"] not in self.notes:
             self.notes.append(event["text"])
         elif event["event"] == "lacking":
-            self.why[event["point"]] = event["why"]
+            self.reasons[event["point"]] = event["why"]
         elif event["event"] == "left_out":
-            self.left_out.append(event["key"])
+            self.skipped_keys.append(event["key"])
 
-    def _show(self, text: str) -> None:
-        left = self._points - self.finished + len(self.later.points)
+    def _report_progress(self, text: str) -> None:
+        left = self._launch_points - self.finished_points + len(self.later_plan.points)
         done = self._total - left
-        elapsed = self._before + self.elapsed
-        self._tell(Progress(done, self._total, elapsed, self._remaining(), text))
+        elapsed = self._earlier_seconds + self.elapsed
+        self._on_progress(
+            ProbeProgress(done, self._total, elapsed, self._estimate_remaining(), text)
+        )
 
-    def _remaining(self) -> float:
+    def _estimate_remaining(self) -> float:
         """What points leave of their time is dealt out again; a launch that is repeated has more
         than it says."""
-        self._least = min(self._least, max(self._end - time.monotonic(), 0.0))
-        return self._least
+        self._min_remaining = min(self._min_remaining, max(self._deadline - time.monotonic(), 0.0))
+        return self._min_remaining
 
 
-def forwarded(report: Report) -> Callable[[Progress], None]:
+def forward_progress(report: StageCallback) -> Callable[[ProbeProgress], None]:
     """Return a callback that hands the progress of a probe on."""
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: ProbeProgress) -> None:
         report(progress.fraction, progress.remaining, progress.text)
 
     return tell

@@ -19,35 +19,62 @@ from types import MappingProxyType
 from typing import Any
 
 from tuner import mpi_libraries
-from tuner.base.atomic_io import require_target
+from tuner.base.atomic_io import require_writable_file
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.units import plural
-from tuner.core.measurement import WANTED, Cluster, Measurements, read_partial, unreadable
-from tuner.core.path_classes import placed_record
-from tuner.launch import Hosts, Launcher, Template
-from tuner.launch.rank_program import rank_program
-from tuner.mpi_libraries.default_algorithms import DEFAULT_RUNS, Decisions, in_provenance
-from tuner.probe.batches import Chosen, points_of, rounds_of
-from tuner.probe.collective_points import of_shape, side_by_side
-from tuner.probe.device_points import device_calls, device_points
-from tuner.probe.driver import carry_out
-from tuner.probe.machine import local_cluster, provenance
-from tuner.probe.monitor import Progress
-from tuner.probe.p2p_points import cost, essentials, refinements, shared, sweep
+from tuner.core.measurement import (
+    REQUESTED_CALLS_KEY,
+    Cluster,
+    Measurements,
+    read_partial,
+    unreadable_file_error,
+)
+from tuner.core.path_classes import omit_default_placement
+from tuner.launch import Hosts, Launcher, LauncherTemplate
+from tuner.launch.rank_program import rank_arguments
+from tuner.mpi_libraries.default_algorithms import (
+    DEFAULT_ALGORITHMS_KEY,
+    DefaultAlgorithms,
+    default_algorithms_record,
+)
+from tuner.probe.batches import ExperimentRequest, experiment_points, read_batches
+from tuner.probe.collective_points import make_concurrent, points_of_shape
+from tuner.probe.device_points import device_collective_points, device_points
+from tuner.probe.driver import run_plan
+from tuner.probe.machine import collect_provenance, local_cluster
+from tuner.probe.monitor import ProbeProgress
+from tuner.probe.p2p_points import (
+    all_pairs_points,
+    essential_points,
+    estimate_seconds,
+    refinement_points,
+    shared_resource_points,
+)
 from tuner.probe.probe_file import ProbeFile
-from tuner.probe.probe_plan import Arm, Plan, Point
-from tuner.probe.probe_spec import USUAL, Request, check, cluster_name, shapes
+from tuner.probe.probe_plan import ProbeCandidate, ProbePlan, ProbePoint
+from tuner.probe.probe_spec import (
+    DEFAULT_COLLECTIVES,
+    ProbeSpec,
+    check_spec,
+    default_cluster_name,
+    shapes_to_measure,
+)
 from tuner.topology import NETWORK, NODE
 
-SENTINEL_SIZE = 2**16
-SENTINELS = 8  # through one probe
-BUDGET = 300.0  # seconds
+SENTINEL_BYTES = 2**16
+SENTINEL_COUNT = 8  # through one probe
+DEFAULT_BUDGET_S = 300.0  # seconds
 # Settings under which ranks of one host talk over the network's transport: of Open MPI over TCP.
-OWN_HOST = {"openmpi": {"btl": "self,tcp"}, "mpich": {"MPIR_CVAR_NOLOCAL": "1"}}
-PATIENCE = 30.0  # seconds
-ROOM = 45.0  # seconds for messages from which on the latency of the links is worth a launch
-UNREACHED, DENIED = "cannot be reached", "Permission denied"  # in the sentences on hosts
-WITHOUT_LOOPBACK = (
+LOOPBACK_SETTINGS = {"openmpi": {"btl": "self,tcp"}, "mpich": {"MPIR_CVAR_NOLOCAL": "1"}}
+LOOPBACK_TIMEOUT_S = 30.0  # seconds
+MIN_TIME_FOR_LOOPBACK_S = (
+    45.0  # seconds for messages from which on the latency of the links is worth a launch
+)
+UNREACHABLE_TEXT, DENIED_TEXT = (
+    "cannot be reached",
+    "Permission denied",
+)  # in the sentences on hosts
+NO_LOOPBACK_NOTE = (
     "two ranks on {host} alone could not be measured ({why}): the latency of the links is less"
     " certain, all else is as usual"
 )
@@ -55,17 +82,17 @@ WITHOUT_LOOPBACK = (
 
 def probe_cluster(
     out: Path,
-    request: Request,
+    spec: ProbeSpec,
     launcher: Launcher,
     *,
     name: str = "",
-    budget: float = BUDGET,
-    decisions: Sequence[Decisions] = (),
-    wanted: Sequence[Mapping[str, Any]] = (),
-    about: Mapping[str, Any] = MappingProxyType({}),
-    on_progress: Callable[[Progress], None] = lambda _: None,
-    end: float = math.inf,
-    anew: bool | None = None,
+    budget: float = DEFAULT_BUDGET_S,
+    default_algorithms: Sequence[DefaultAlgorithms] = (),
+    requested_calls: Sequence[Mapping[str, Any]] = (),
+    extra_provenance: Mapping[str, Any] = MappingProxyType({}),
+    on_progress: Callable[[ProbeProgress], None] = lambda _: None,
+    deadline: float = math.inf,
+    retry_skipped: bool | None = None,
 ) -> Measurements:
     """Measure a cluster and write `out`; resume what `out` already holds, rounds included.
 
@@ -75,85 +102,99 @@ def probe_cluster(
     decisions   of the library's default, to be kept with the measurements
     wanted      calls that a table is for, measured or not, to be kept likewise
     about       further provenance
-    end, anew   as `tuner.probe.driver.carry_out` says
+    end, anew   as `tuner.probe.driver.run_plan` says
 
     Raises InputError and ProbeError as `tuner.probe.driver.probe` does.
     """
-    kept = {DEFAULT_RUNS: in_provenance(decisions), WANTED: [placed_record(one) for one in wanted]}
-    known = {**about, **{name: records for name, records in kept.items() if records}}
-    carry = partial(carry_out, budget=budget, on_progress=on_progress, end=end, anew=anew)
-    return _carried_out(out, request, launcher, rounds_of(out), name, known, carry)
+    kept = {
+        DEFAULT_ALGORITHMS_KEY: default_algorithms_record(default_algorithms),
+        REQUESTED_CALLS_KEY: [omit_default_placement(one) for one in requested_calls],
+    }
+    known = {**extra_provenance, **{name: records for name, records in kept.items() if records}}
+    carry = partial(
+        run_plan,
+        budget=budget,
+        on_progress=on_progress,
+        deadline=deadline,
+        retry_skipped=retry_skipped,
+    )
+    return _run_probe(out, spec, launcher, read_batches(out), name, known, carry)
 
 
-def probe_chosen(
+def probe_experiments(
     out: Path,
-    request: Request,
+    spec: ProbeSpec,
     launcher: Launcher,
-    chosen: Sequence[Chosen],
+    experiments: Sequence[ExperimentRequest],
     *,
     name: str = "",
-    budget: float = BUDGET,
-    target: float | None = None,
-    about: Mapping[str, Any] = MappingProxyType({}),
-    on_progress: Callable[[Progress], None] = lambda _: None,
-    end: float = math.inf,
-    alone: bool = False,
+    budget: float = DEFAULT_BUDGET_S,
+    ci_half_width: float | None = None,
+    extra_provenance: Mapping[str, Any] = MappingProxyType({}),
+    on_progress: Callable[[ProbeProgress], None] = lambda _: None,
+    deadline: float = math.inf,
+    skip_first_plan: bool = False,
 ) -> Measurements:
     """Measure another round of chosen points and append it to `out`; all of its series.
 
     target      for this round, relative half-width; None: that of `request`
     about       further provenance
-    end         as `tuner.probe.driver.carry_out` says
+    end         as `tuner.probe.driver.run_plan` says
     alone       what `out` lacks of `probe_cluster` is left out instead of measured first
 
     `out` is what `probe_cluster` made of the same request; what it lacks is measured first. The
     series of the first round have launch 1, and so on. Raises as `probe_cluster` does.
     """
-    rounds = [*rounds_of(out), tuple(chosen)]
-    only = len(rounds) if alone else None
+    rounds = [*read_batches(out), tuple(experiments)]
+    only = len(rounds) if skip_first_plan else None
     carry = partial(
-        carry_out, budget=budget, on_progress=on_progress, end=end, anew=False, only=only
+        run_plan,
+        budget=budget,
+        on_progress=on_progress,
+        deadline=deadline,
+        retry_skipped=False,
+        only_launch=only,
     )
-    return _carried_out(out, request, launcher, rounds, name, about, carry, target)
+    return _run_probe(out, spec, launcher, rounds, name, extra_provenance, carry, ci_half_width)
 
 
-def _carried_out(
+def _run_probe(
     out: Path,
-    request: Request,
+    spec: ProbeSpec,
     launcher: Launcher,
-    rounds: Sequence[Sequence[Chosen]],
+    rounds: Sequence[Sequence[ExperimentRequest]],
     name: str,
-    kept: Mapping[str, Any],
+    extra_provenance: Mapping[str, Any],
     carry: partial[Measurements],
-    target: float | None = None,
+    ci_half_width: float | None = None,
 ) -> Measurements:
-    require_target(out)
-    first = plan_cluster(request)
-    mpi_libraries.require_unset(mpi_libraries.named(request.library).DECIDING)
+    require_writable_file(out)
+    first = plan_cluster(spec)
+    mpi_libraries.require_no_override(mpi_libraries.library_module(spec.library).OVERRIDING_PATTERN)
     further = [
         point
         for launch, chosen in enumerate(rounds, start=1)
-        for point in plan_chosen(request, chosen, launch).points
+        for point in plan_experiments(spec, chosen, launch).points
     ]
-    words = (launcher.template or Template.parse(request.library)).words
+    words = (launcher.template or LauncherTemplate.parse(spec.library)).words
     about = {
-        **provenance(launcher.version(), launcher.python),
+        **collect_provenance(launcher.version(), launcher.python),
         "launcher_words": list(words),
         "plan": first.fingerprint,
-        "thread_level": request.thread_level,
-        **kept,
+        "thread_level": spec.thread_level,
+        **extra_provenance,
     }
     if rounds:
-        records = [[placed_record(asdict(one)) for one in chosen] for chosen in rounds]
+        records = [[omit_default_placement(asdict(one)) for one in chosen] for chosen in rounds]
         about["rounds"] = json.loads(json.dumps(records))  # as the file has them
     left = carry.keywords["end"] - time.monotonic()
-    messages = "messages" in request.parts and carry.keywords.get("only") is None
-    if request.nodes > 1 and messages and not _begun(out) and left > ROOM:
-        about |= _loopback(request, launcher, min(PATIENCE, left / 4))
-    wanted = request.target if target is None else target
+    messages = "messages" in spec.parts and carry.keywords.get("only") is None
+    if spec.nodes > 1 and messages and not _has_samples(out) and left > MIN_TIME_FOR_LOOPBACK_S:
+        about |= _measure_loopback(spec, launcher, min(LOOPBACK_TIMEOUT_S, left / 4))
+    wanted = spec.ci_half_width if ci_half_width is None else ci_half_width
     plan = replace(first, points=(*first.points, *further), target=wanted)
-    capable = plan.limited(launcher.capabilities)
-    return carry(capable, launcher, out, cluster_of(request, name), about)
+    capable = plan.drop_unsupported(launcher.capabilities)
+    return carry(capable, launcher, out, provisional_cluster(spec, name), about)
 
 
 @dataclass(frozen=True)
@@ -166,74 +207,78 @@ class EarlierRun:
     messages    whether the plan has messages alone
     """
 
-    points: int
-    planned: int
-    calls: int
-    messages: bool
+    measured_points: int
+    planned_points: int
+    measured_calls: int
+    messages_only: bool
 
     def __str__(self) -> str:
-        if not self.points + self.calls:
+        if not self.measured_points + self.measured_calls:
             return ""
-        kind = "message points" if self.messages else "points"
-        parts = [f"{self.points} of {self.planned} {kind}"] * (self.points > 0)
-        parts += [plural(self.calls, "measured call")] * (self.calls > 0)
+        kind = "message points" if self.messages_only else "points"
+        parts = [f"{self.measured_points} of {self.planned_points} {kind}"] * (
+            self.measured_points > 0
+        )
+        parts += [plural(self.measured_calls, "measured call")] * (self.measured_calls > 0)
         return f"kept {' and '.join(parts)} from the earlier run"
 
 
-def earlier_run(out: Path, plan: Plan) -> EarlierRun:
+def earlier_run(out: Path, plan: ProbePlan) -> EarlierRun:
     """Return what `out` holds of a plan and of further rounds.
 
     Raises InputError for a file that cannot be read.
     """
-    series = read_partial(out)[1] if _begun(out) else []
+    series = read_partial(out)[1] if _has_samples(out) else []
     launches = {point.launch for point in plan.points}
-    own = plan.complete([one for one in series if one.launch in launches])
+    own = plan.select_finished([one for one in series if one.launch in launches])
     calls = {(one.launch, one.point) for one in series if one.launch not in launches}
-    left = len(plan.without(own).points)
+    left = len(plan.drop_measured(own).points)
     messages = all(point.kind != "collective" for point in plan.points)
     return EarlierRun(len(plan.points) - left, len(plan.points), len(calls), messages)
 
 
-def _begun(out: Path) -> bool:
+def _has_samples(out: Path) -> bool:
     """Whether there are samples in the file: what its first line says is kept then."""
     try:
         return out.exists() and bool(read_partial(out)[1])
     except (OSError, UnicodeDecodeError) as reason:
-        raise unreadable(out, reason) from None
+        raise unreadable_file_error(out, reason) from None
 
 
-def check_probe(out: Path, request: Request, launcher: Launcher, *, name: str = "") -> None:
+def check_probe(out: Path, spec: ProbeSpec, launcher: Launcher, *, name: str = "") -> None:
     """Raises InputError where `probe_cluster` would, as far as that can be told without ranks: for
     nonsense, a topology of other hosts, an environment that decides what the library runs, an `out`
     of another probe and one that cannot be written.
     """
-    require_target(out)
-    plan = plan_cluster(request)
-    mpi_libraries.require_unset(mpi_libraries.named(request.library).DECIDING)
-    plan_chosen(request, [one for chosen in rounds_of(out) for one in chosen])
+    require_writable_file(out)
+    plan = plan_cluster(spec)
+    mpi_libraries.require_no_override(mpi_libraries.library_module(spec.library).OVERRIDING_PATTERN)
+    plan_experiments(spec, [one for chosen in read_batches(out) for one in chosen])
     about = {"plan": plan.fingerprint, "budget": 0.0}
-    ProbeFile(out, cluster_of(request, name), launcher.version(), plan, about).check()
+    ProbeFile(
+        out, provisional_cluster(spec, name), launcher.version(), plan, about
+    ).check_same_probe()
 
 
-def cluster_of(request: Request, name: str) -> Cluster:
+def provisional_cluster(spec: ProbeSpec, name: str) -> Cluster:
     """As it is known before its ranks have described it."""
     here = local_cluster()
-    return replace(here, name=name or cluster_name(request.hosts), nodes=request.nodes)
+    return replace(here, name=name or default_cluster_name(spec.hosts), nodes=spec.nodes)
 
 
-def _loopback(request: Request, launcher: Launcher, patience: float) -> dict[str, Any]:
+def _measure_loopback(spec: ProbeSpec, launcher: Launcher, timeout: float) -> dict[str, Any]:
     """Return what `tuner.rank_programs.loopback` measures between two ranks of the first host, as
     provenance; a note where it cannot be had within `patience` seconds, for only the latency of the
     links depends on it. Raises ProbeError when no other launch can do better."""
-    first = Hosts(request.hosts.names[:1], 2)
+    first = Hosts(spec.hosts.names[:1], 2)
     try:
         run = launcher.run(
             2,
-            rank_program("tuner.rank_programs.loopback"),
+            rank_arguments("tuner.rank_programs.loopback"),
             hosts=first,
             ppn=2,
-            settings=OWN_HOST[request.library],
-            timeout=patience,
+            settings=LOOPBACK_SETTINGS[spec.library],
+            timeout=timeout,
         )
         found = json.loads(run.stdout.splitlines()[-1])
         if isinstance(found, dict):
@@ -241,73 +286,77 @@ def _loopback(request: Request, launcher: Launcher, patience: float) -> dict[str
         why = "the ranks said something else"
     except ProbeError as reason:
         why = str(reason)
-        if UNREACHED in why and DENIED not in why:
+        if UNREACHABLE_TEXT in why and DENIED_TEXT not in why:
             raise
     except InputError as reason:
         why = str(reason)
     except (ValueError, IndexError):
         why = "the ranks said nothing"
-    return {"loopback": {}, "notes": [WITHOUT_LOOPBACK.format(host=first, why=why)]}
+    return {"loopback": {}, "notes": [NO_LOOPBACK_NOTE.format(host=first, why=why)]}
 
 
-def plan_cluster(request: Request) -> Plan:
+def plan_cluster(spec: ProbeSpec) -> ProbePlan:
     """Everything `request` asks for, in the order of measuring; raises InputError for nonsense."""
-    check(request)
-    first, points = list[Point](), list[Point]()
-    if "messages" in request.parts:
-        first += essentials(request)
-        points += refinements(request)
-    if "shared" in request.parts:
-        points += shared(request)
-    if "sweep" in request.parts and request.nodes > 2:
-        points += sweep(request)
-    if "collectives" in request.parts:
-        points += _collectives(request)
-    points = [*first, *_with_sentinels(points, request)]
-    if "devices" in request.parts:  # first: without a GPU their time is left for what follows
-        usual = replace(request, collectives=USUAL, schedules=())
-        calls = device_calls(_collectives(usual))
-        points = [*device_points(request.nodes, request.ppn), *calls, *points]
-    return _plan(request, points)
+    check_spec(spec)
+    first, points = list[ProbePoint](), list[ProbePoint]()
+    if "messages" in spec.parts:
+        first += essential_points(spec)
+        points += refinement_points(spec)
+    if "shared" in spec.parts:
+        points += shared_resource_points(spec)
+    if "sweep" in spec.parts and spec.nodes > 2:
+        points += all_pairs_points(spec)
+    if "collectives" in spec.parts:
+        points += _collective_points(spec)
+    points = [*first, *_with_sentinels(points, spec)]
+    if "devices" in spec.parts:  # first: without a GPU their time is left for what follows
+        usual = replace(spec, collectives=DEFAULT_COLLECTIVES, schedules=())
+        calls = device_collective_points(_collective_points(usual))
+        points = [*device_points(spec.nodes, spec.ppn), *calls, *points]
+    return _make_plan(spec, points)
 
 
-def _collectives(request: Request) -> Iterator[Point]:
-    return side_by_side(request, [p for one in shapes(request) for p in of_shape(one, request)])
+def _collective_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
+    return make_concurrent(
+        spec, [p for one in shapes_to_measure(spec) for p in points_of_shape(one, spec)]
+    )
 
 
-def plan_chosen(request: Request, chosen: Sequence[Chosen], launch: int = 0) -> Plan:
+def plan_experiments(
+    spec: ProbeSpec, experiments: Sequence[ExperimentRequest], launch: int = 0
+) -> ProbePlan:
     """One launch that measures exactly these choices, the default beside them.
 
     Raises InputError for shapes that do not fit the hosts and for unknown algorithms.
     """
-    check(request)
-    return _plan(request, side_by_side(request, points_of(request, chosen, launch)))
+    check_spec(spec)
+    return _make_plan(spec, make_concurrent(spec, experiment_points(spec, experiments, launch)))
 
 
-def _plan(request: Request, points: Iterable[Point]) -> Plan:
-    return Plan(
-        request.library,
-        request.nodes * request.ppn,
+def _make_plan(spec: ProbeSpec, points: Iterable[ProbePoint]) -> ProbePlan:
+    return ProbePlan(
+        spec.library,
+        spec.nodes * spec.ppn,
         os.cpu_count() or 1,
-        request.target,
-        request.operators,
+        spec.ci_half_width,
+        spec.operators,
         tuple(points),
-        fewest=request.fewest,
-        hosts=request.hosts.names,
-        ppn=request.ppn,
-        devices="devices" in request.parts,
-        thread_level=request.thread_level,
+        fewest=spec.min_repetitions,
+        hosts=spec.hosts.names,
+        ppn=spec.ppn,
+        devices="devices" in spec.parts,
+        thread_level=spec.thread_level,
     )
 
 
-def _with_sentinels(points: Sequence[Point], request: Request) -> Iterator[Point]:
+def _with_sentinels(points: Sequence[ProbePoint], spec: ProbeSpec) -> Iterator[ProbePoint]:
     """The reference point again and again, between points that are not measured side by side."""
-    subject, nodes, ppn = (NETWORK, 2, 1) if request.nodes > 1 else (NODE, 1, 2)
+    subject, nodes, ppn = (NETWORK, 2, 1) if spec.nodes > 1 else (NODE, 1, 2)
     whole = sum(point.weight for point in points)
     number, spent = 0, 0.0
     for place, point in enumerate(points):
         inside = place > 0 and point.group and points[place - 1].group == point.group
-        if spent >= number * whole / (SENTINELS - 1) and not inside:
+        if spent >= number * whole / (SENTINEL_COUNT - 1) and not inside:
             yield _sentinel(subject, nodes, ppn, number)
             number += 1
         spent += point.weight
@@ -315,15 +364,15 @@ def _with_sentinels(points: Sequence[Point], request: Request) -> Iterator[Point
     yield _sentinel(subject, nodes, ppn, number)
 
 
-def _sentinel(subject: str, nodes: int, ppn: int, number: int) -> Point:
-    arms = (Arm(params={"of": number}),)
-    return Point(
+def _sentinel(subject: str, nodes: int, ppn: int, number: int) -> ProbePoint:
+    arms = (ProbeCandidate(params={"of": number}),)
+    return ProbePoint(
         "sentinel",
         subject,
         2,
-        SENTINEL_SIZE,
+        SENTINEL_BYTES,
         arms,
-        10 * cost(arms),
+        10 * estimate_seconds(arms),
         nodes=nodes,
         ppn=ppn,
         number=number,

@@ -16,31 +16,33 @@ from mpi4py import MPI
 
 from tuner.core.collective import Collective
 from tuner.probe.device_buffers import DeviceBuffers
-from tuner.runtime.nccl import Cannot, Nccl, connect
-from tuner.runtime.staging import Access
+from tuner.runtime.nccl import NcclComm, Unavailable, connect
+from tuner.runtime.staging import BufferAccess
 
 
 @dataclass(frozen=True)
-class Forced:
+class NcclVariant:
     """What a collective is called on in place of MPI's communicator."""
 
     rank: int
     size: int
-    nccl: Nccl
+    nccl: NcclComm
 
     @classmethod
-    def connect(cls, comm: MPI.Intracomm, settings: Mapping[str, int | str]) -> Forced | Cannot:
+    def connect(
+        cls, comm: MPI.Intracomm, settings: Mapping[str, int | str]
+    ) -> NcclVariant | Unavailable:
         """An NCCL communicator over the ranks of `comm` made under `settings`; collective.
 
         All ranks get the same kind of answer. `comm` stays in use until NCCL is released.
         """
-        with environment(settings):
+        with environment_variables(settings):
             made = connect(comm)
-        return made if isinstance(made, Cannot) else cls(comm.rank, comm.size, made)
+        return made if isinstance(made, Unavailable) else cls(comm.rank, comm.size, made)
 
 
 @contextmanager
-def environment(settings: Mapping[str, int | str]) -> Iterator[None]:
+def environment_variables(settings: Mapping[str, int | str]) -> Iterator[None]:
     """These variables inside, what was there before after it; libraries of C see them too."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update({name: str(value) for name, value in settings.items()})
@@ -57,9 +59,13 @@ def environment(settings: Mapping[str, int | str]) -> Iterator[None]:
 class NcclBuffers(DeviceBuffers):
     """See Buffers: a GPU's, for NCCL."""
 
-    def bound(
-        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: tuple[Any, ...]
+    def bind_collective(
+        self,
+        comm: Any,
+        collective: Collective,
+        *buffers: tuple[Any, BufferAccess],
+        trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
         """See Buffers."""
         method = comm.nccl.bcast if collective is Collective.BCAST else comm.nccl.allreduce
-        return partial(method, *(buffer for buffer, _ in given), *last)
+        return partial(method, *(buffer for buffer, _ in buffers), *trailing_args)

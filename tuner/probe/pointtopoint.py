@@ -9,40 +9,49 @@ from dataclasses import replace
 import numpy as np
 from mpi4py import MPI
 
-from tuner.probe.probe_plan import DELAY, WARM_UP
-from tuner.probe.timing import Arm
-from tuner.runtime.buffers import Bytes
+from tuner.probe.probe_plan import RECEIVER_DELAY_S, WARM_UP_REPETITIONS
+from tuner.probe.timing import TimedOperation
+from tuner.runtime.buffers import ByteArray
 
-Empty = Callable[[int], Bytes]  # makes memory that MPI takes, of the host or of a device
+Allocator = Callable[[int], ByteArray]  # makes memory that MPI takes, of the host or of a device
 
-SHORT, SHORT_REPEAT = 16384, 10  # calls below this many bytes are too short to time singly
+SHORT_BYTES, SHORT_CALLS_PER_SAMPLE = (
+    16384,
+    10,
+)  # calls below this many bytes are too short to time singly
 EAGER_TRIALS = 5
-EAGER_FIRST = 1024  # bytes, a power of two that the search for the eager limit begins with
+EAGER_START_BYTES = 1024  # bytes, a power of two that the search for the eager limit begins with
 EAGER_PRECISION = 64  # parts of the eager limit, one of which does not matter
 # Messages of the search and of looking for messages sent ahead, roughly; bytes of the former.
-EAGER_MESSAGES, AHEAD_MESSAGES, EAGER_TYPICAL = 80, 24, 32768
-SWEPT = 5  # samples of each pair in a sweep
-LATER = 3.0  # times as long as it takes: when a receiver that comes late asks for a message
-OTHER_TAG = 1  # no message carries it
+EAGER_MESSAGES, AHEAD_MESSAGES, EAGER_TYPICAL_BYTES = 80, 24, 32768
+ALL_PAIRS_SAMPLES = 5  # samples of each pair in a sweep
+LATE_RECEIVE_FACTOR = (
+    3.0  # times as long as it takes: when a receiver that comes late asks for a message
+)
+UNUSED_TAG = 1  # no message carries it
 
 
-def zeros(nbytes: int) -> Bytes:
+def zeros(nbytes: int) -> ByteArray:
     """Memory of the host for messages."""
     return np.zeros(nbytes, np.uint8)
 
 
-def warmed(call: Callable[[], object], nbytes: int) -> Arm:
+def with_warm_up(call: Callable[[], object], nbytes: int) -> TimedOperation:
     """An arm of a ladder: the other sizes have had the cache, so it first calls once untimed."""
-    return Arm(call, warm=call, repeat=SHORT_REPEAT if nbytes < SHORT else 1)
+    return TimedOperation(
+        call, warm_up=call, calls_per_sample=SHORT_CALLS_PER_SAMPLE if nbytes < SHORT_BYTES else 1
+    )
 
 
-def pingpong(comm: MPI.Comm, nbytes: int, empty: Empty = zeros, peer: int | None = None) -> Arm:
+def pingpong(
+    comm: MPI.Comm, nbytes: int, allocate: Allocator = zeros, peer: int | None = None
+) -> TimedOperation:
     """There and back with a peer, else between ranks 2i and 2i+1, all pairs at once; the lower rank
     begins, and the call is a round trip.
 
     Half of it is the one-way time: `session.py` halves the samples.
     """
-    buffer = empty(nbytes)
+    buffer = allocate(nbytes)
     peer = comm.rank ^ 1 if peer is None else peer
 
     def ping() -> None:
@@ -53,23 +62,23 @@ def pingpong(comm: MPI.Comm, nbytes: int, empty: Empty = zeros, peer: int | None
         comm.Recv(buffer, peer)
         comm.Send(buffer, peer)
 
-    return warmed(ping if comm.rank < peer else pong, nbytes)
+    return with_warm_up(ping if comm.rank < peer else pong, nbytes)
 
 
-def one_way(comm: MPI.Comm, pair: tuple[int, int], nbytes: int) -> list[float]:
+def measure_one_way(comm: MPI.Comm, pair: tuple[int, int], nbytes: int) -> list[float]:
     """Seconds between two ranks, on the first of which half of each round trip is taken: cheaply,
     without an agreement on the start.
     """
     first = comm.rank == pair[0]
     trip, taken = pingpong(comm, nbytes, peer=pair[1] if first else pair[0]), list[float]()
-    for _ in range(WARM_UP + SWEPT):
+    for _ in range(WARM_UP_REPETITIONS + ALL_PAIRS_SAMPLES):
         begin = MPI.Wtime()
         trip.call()
         taken.append((MPI.Wtime() - begin) / 2)
-    return taken[WARM_UP:]
+    return taken[WARM_UP_REPETITIONS:]
 
 
-def exchange(comm: MPI.Comm, nbytes: int, rows: int, ring: bool = False) -> Arm:
+def exchange(comm: MPI.Comm, nbytes: int, exchanges: int, ring: bool = False) -> TimedOperation:
     """Every rank sends and receives at once, `rows` times in a row, with its `partners`.
 
     Large ones that follow one another at once need not take as long as single ones: ranks fall
@@ -78,7 +87,9 @@ def exchange(comm: MPI.Comm, nbytes: int, rows: int, ring: bool = False) -> Arm:
     given, taken = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     requests = [
         [comm.Recv_init(taken, source), comm.Send_init(given, to)]
-        for to, source in (partners(comm.rank, comm.size, ring, row) for row in range(rows))
+        for to, source in (
+            exchange_partners(comm.rank, comm.size, ring, row) for row in range(exchanges)
+        )
     ]
 
     def meet(pair: list[MPI.Prequest]) -> None:
@@ -89,11 +100,11 @@ def exchange(comm: MPI.Comm, nbytes: int, rows: int, ring: bool = False) -> Arm:
         for pair in requests:
             meet(pair)
 
-    one = warmed(call, nbytes)
-    return replace(one, warm=lambda: meet(requests[0]))  # a row of five warms itself up
+    one = with_warm_up(call, nbytes)
+    return replace(one, warm_up=lambda: meet(requests[0]))  # a row of five warms itself up
 
 
-def partners(rank: int, p: int, ring: bool, row: int = 0) -> tuple[int, int]:
+def exchange_partners(rank: int, p: int, ring: bool, exchange_number: int = 0) -> tuple[int, int]:
     """To whom a rank sends in a row of exchanges and from whom it receives.
 
     In a ring the next and the one before. Else each other: ranks 2i and 2i+1 and, in every second
@@ -102,11 +113,11 @@ def partners(rank: int, p: int, ring: bool, row: int = 0) -> tuple[int, int]:
     """
     if ring:
         return (rank + 1) % p, (rank - 1) % p
-    other = rank ^ 2 if row % 2 and rank < p - p % 4 else rank ^ 1
+    other = rank ^ 2 if exchange_number % 2 and rank < p - p % 4 else rank ^ 1
     return other, other
 
 
-def fan(comm: MPI.Comm, nbytes: int, peers: int, nth: int = 0) -> Arm:
+def fan_out(comm: MPI.Comm, nbytes: int, peers: int, nth: int = 0) -> TimedOperation:
     """Rank 0 sends to ranks 1 to `peers`, a message each, all posted together.
 
     nth     timed until the one that was posted as the nth has arrived; 0: until all have
@@ -128,20 +139,20 @@ def fan(comm: MPI.Comm, nbytes: int, peers: int, nth: int = 0) -> Arm:
         finish()
 
     if nth in (0, comm.rank):
-        return Arm(whole, warm=whole)
-    return Arm(start, after=finish, warm=whole)
+        return TimedOperation(whole, warm_up=whole)
+    return TimedOperation(start, after=finish, warm_up=whole)
 
 
-MESSAGES = 8  # sent one after another to see how long the sender is busy with each
+OVERHEAD_MESSAGES = 8  # sent one after another to see how long the sender is busy with each
 
 
-def overhead(comm: MPI.Comm, nbytes: int) -> Arm:
+def send_overhead(comm: MPI.Comm, nbytes: int) -> TimedOperation:
     """How long ranks 2i are busy with handing one message to the library; `session.py` divides.
 
     Both sides complete the messages after the sample. Nothing may be left over when a sample is
-    called off between `warm` and `call`, so receives are posted after it, too.
+    called off between `warm_up` and `call`, so receives are posted after it, too.
     """
-    buffers = np.zeros((MESSAGES, max(nbytes, 1)), np.uint8)[:, :nbytes]
+    buffers = np.zeros((OVERHEAD_MESSAGES, max(nbytes, 1)), np.uint8)[:, :nbytes]
     sender, peer = comm.rank % 2 == 0, comm.rank ^ 1
     prepare = comm.Send_init if sender else comm.Recv_init
     requests = [prepare(row, peer) for row in buffers]
@@ -154,13 +165,15 @@ def overhead(comm: MPI.Comm, nbytes: int) -> Arm:
             MPI.Request.Waitall(requests)
 
     if sender:
-        return Arm(
+        return TimedOperation(
             lambda: MPI.Prequest.Startall(requests), after=lambda: MPI.Request.Waitall(requests)
         )
-    return Arm(lambda: called.append(True), after=receive)
+    return TimedOperation(lambda: called.append(True), after=receive)
 
 
-def burst(comm: MPI.Comm, nbytes: int, messages: int, empty: Empty = zeros) -> Arm:
+def message_train(
+    comm: MPI.Comm, nbytes: int, messages: int, allocate: Allocator = zeros
+) -> TimedOperation:
     """`messages` posted together, then one empty answer.
 
     From rank 2i to rank 2i+1, all pairs at once.
@@ -168,7 +181,7 @@ def burst(comm: MPI.Comm, nbytes: int, messages: int, empty: Empty = zeros) -> A
     Two lengths give the time per further message, free of latency and answer. Persistent requests
     start all messages in one call, so the interpreter is not between them.
     """
-    buffers = empty(messages * max(nbytes, 1)).reshape(messages, -1)[:, :nbytes]
+    buffers = allocate(messages * max(nbytes, 1)).reshape(messages, -1)[:, :nbytes]
     answer = np.zeros(0, np.uint8)
     sender, peer = comm.rank % 2 == 0, comm.rank ^ 1
     prepare = comm.Send_init if sender else comm.Recv_init
@@ -184,10 +197,10 @@ def burst(comm: MPI.Comm, nbytes: int, messages: int, empty: Empty = zeros) -> A
         MPI.Request.Waitall(requests)
         comm.Send(answer, peer)
 
-    return Arm(send if sender else receive)
+    return TimedOperation(send if sender else receive)
 
 
-def null_call(comm: MPI.Comm) -> Arm:
+def null_call(comm: MPI.Comm) -> TimedOperation:
     """A Send and a Recv that go nowhere: what the interpreter and the library's entry cost."""
     buffer = np.zeros(0, np.uint8)
 
@@ -195,42 +208,44 @@ def null_call(comm: MPI.Comm) -> Arm:
         comm.Send(buffer, MPI.PROC_NULL)
         comm.Recv(buffer, MPI.PROC_NULL)
 
-    return Arm(call, repeat=SHORT_REPEAT)
+    return TimedOperation(call, calls_per_sample=SHORT_CALLS_PER_SAMPLE)
 
 
-def reduction(nbytes: int) -> Arm:
+def local_reduction(nbytes: int) -> TimedOperation:
     """The library's own local sum of float32."""
     arriving, into = np.ones(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
-    return warmed(lambda: MPI.SUM.Reduce_local(arriving, into), nbytes)
+    return with_warm_up(lambda: MPI.SUM.Reduce_local(arriving, into), nbytes)
 
 
-def eager_limit(comm: MPI.Comm, largest: int, empty: Empty = zeros) -> tuple[int, list[float]]:
+def measure_eager_limit(
+    comm: MPI.Comm, largest: int, allocate: Allocator = zeros
+) -> tuple[int, list[float]]:
     """Return the smallest message whose sender waits for the receiver, to 1 / `EAGER_PRECISION` and
     exactly if it is a power of two, and how long it waited (s).
 
     Found by doubling, so that nothing much larger is sent, then by bisection, with a receiver that
-    is inside the library but asks for the message `DELAY` late: an eager message is taken in
-    meanwhile, a rendezvous is not answered. Without any such message it is `largest`, and the
-    second value shows that nobody waited.
+    is inside the library but asks for the message `RECEIVER_DELAY_S` late: an eager message is
+    taken in meanwhile, a rendezvous is not answered. Without any such message it is `largest`, and
+    the second value shows that nobody waited.
     """
-    eager, waits = 0, min(EAGER_FIRST, largest)
-    blocked = _sends(comm, empty(waits))
-    while np.median(blocked) < DELAY / 2:
+    eager, waits = 0, min(EAGER_START_BYTES, largest)
+    blocked = _measure_blocked_sends(comm, allocate(waits))
+    while np.median(blocked) < RECEIVER_DELAY_S / 2:
         if waits == largest:
             return largest, blocked
         eager, waits = waits, min(2 * waits, largest)
-        blocked = _sends(comm, empty(waits))
+        blocked = _measure_blocked_sends(comm, allocate(waits))
     while waits - eager > max(eager // EAGER_PRECISION, 1):
         middle = (eager + waits) // 2
-        seconds = _sends(comm, empty(middle))
-        if np.median(seconds) < DELAY / 2:
+        seconds = _measure_blocked_sends(comm, allocate(middle))
+        if np.median(seconds) < RECEIVER_DELAY_S / 2:
             eager = middle
         else:
             waits, blocked = middle, seconds
     return waits, blocked
 
 
-def message_seconds(comm: MPI.Comm, nbytes: int) -> float:
+def measure_message(comm: MPI.Comm, nbytes: int) -> float:
     """Return the one-way seconds of a single message between ranks 0 and 1, as rank 0 sees it."""
     trip = pingpong(comm, nbytes)
     begin = time.monotonic()
@@ -238,13 +253,13 @@ def message_seconds(comm: MPI.Comm, nbytes: int) -> float:
     return (time.monotonic() - begin) / 2
 
 
-def received_late(comm: MPI.Comm, nbytes: int, empty: Empty = zeros) -> list[float]:
+def measure_late_receives(comm: MPI.Comm, nbytes: int, allocate: Allocator = zeros) -> list[float]:
     """Seconds each Recv of rank 1 took that asked for a message after it could have been there.
 
     Known to both ranks. Much less than the message takes: it was sent ahead, whether or not its
     sender goes on before it is asked for. Meanwhile the receiver is inside the library.
     """
-    buffer, taken, away = empty(nbytes), list[float](), 0.0
+    buffer, taken, away = allocate(nbytes), list[float](), 0.0
     for trial in range(1 + EAGER_TRIALS):
         comm.Barrier()
         begin = time.monotonic()
@@ -252,19 +267,19 @@ def received_late(comm: MPI.Comm, nbytes: int, empty: Empty = zeros) -> list[flo
             comm.Send(buffer, 1)
             continue
         while time.monotonic() < begin + away:
-            comm.Iprobe(0, OTHER_TAG)
+            comm.Iprobe(0, UNUSED_TAG)
         asked = time.monotonic()
         comm.Recv(buffer, 0)
         seconds = time.monotonic() - asked
         if trial == 0:
-            away = DELAY + LATER * seconds
+            away = RECEIVER_DELAY_S + LATE_RECEIVE_FACTOR * seconds
         else:
             taken.append(seconds)
     known: list[float] = comm.bcast(taken, 1)
     return known
 
 
-def _sends(comm: MPI.Comm, buffer: Bytes) -> list[float]:
+def _measure_blocked_sends(comm: MPI.Comm, buffer: ByteArray) -> list[float]:
     """Seconds each Send from rank 0 took while rank 1 stayed away; known to both ranks."""
     taken: list[float] = []
     for _ in range(EAGER_TRIALS):
@@ -274,8 +289,8 @@ def _sends(comm: MPI.Comm, buffer: Bytes) -> list[float]:
             comm.Send(buffer, 1)
             taken.append(time.monotonic() - begin)
         else:
-            while time.monotonic() < begin + DELAY:
-                comm.Iprobe(0, OTHER_TAG)
+            while time.monotonic() < begin + RECEIVER_DELAY_S:
+                comm.Iprobe(0, UNUSED_TAG)
             comm.Recv(buffer, 0)
     known: list[float] = comm.bcast(taken)
     return known

@@ -8,38 +8,40 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from tuner.core.measurement import WRONG, Measurement, called, excluded_line
-from tuner.core.path_classes import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
-from tuner.core.table import LIBRARY, SCHEDULE, Choice
-from tuner.launch.rank_program import SINGLE
+from tuner.core.measurement import WRONG_RESULT, Measurement, format_exclusion, point_label
+from tuner.core.path_classes import BLOCK, CYCLIC, HOST, PlacementMixin, omit_default_placement
+from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
+from tuner.launch.rank_program import THREAD_SINGLE
 from tuner.mpi_libraries.capabilities import Capabilities
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement where it is not
 # consecutive: files keep keys
-Key = tuple[int | str, ...]
-Place = tuple[int, int, int, tuple[int, ...], str]  # nodes, ppn, first, hosts, manner
+PointKey = tuple[int | str, ...]
+RankSet = tuple[int, int, int, tuple[int, ...], str]  # nodes, ppn, first, hosts, manner
 
-DELAY = 2e-3  # seconds a receiver does not ask for a message, to see whether the sender waits
+RECEIVER_DELAY_S = (
+    2e-3  # seconds a receiver does not ask for a message, to see whether the sender waits
+)
 # Kinds with an arm for each size.
-LADDERS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduction", "copy")
+SIZE_SERIES_KINDS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduction", "copy")
 # Manners of a place beside the placements, of which pairs of hosts are cyclic: two ranks of one
 # host on one socket if there are such; two on different ones.
-NEAR, APART = "near", "apart"
-UNSIZED = (*LADDERS, "eager", "sweep")  # kinds whose points are of no single size
-TOGETHER = ("collective", "nccl", "reduction", "call")  # kinds that do not go by pairs
-TOO_LONG = "takes too long for the time that is left; a larger --budget has it, in another file"
-CALLS = ("collective", "nccl")  # kinds whose arms are rivals, and checked
-WARM_UP = 3  # untimed repetitions: first use opens connections and touches pages
-FEWEST = 12  # repetitions of every point, even when its time is spent
-LARGEST_EAGER = 2**20  # the search for the eager limit looks no higher
+ON_ONE_SOCKET, ON_TWO_SOCKETS = "near", "apart"
+UNSIZED_KINDS = (*SIZE_SERIES_KINDS, "eager", "sweep")  # kinds whose points are of no single size
+COMMUNICATOR_KINDS = ("collective", "nccl", "reduction", "call")  # kinds that do not go by pairs
+OUT_OF_TIME = "takes too long for the time that is left; a larger --budget has it, in another file"
+COLLECTIVE_KINDS = ("collective", "nccl")  # kinds whose arms are rivals, and checked
+WARM_UP_REPETITIONS = 3  # untimed repetitions: first use opens connections and touches pages
+MIN_REPETITIONS = 12  # repetitions of every point, even when its time is spent
+MAX_EAGER_BYTES = 2**20  # the search for the eager limit looks no higher
 
 
 @dataclass(frozen=True)
-class Arm:
+class ProbeCandidate:
     """One of the things compared at a point.
 
     settings    the library's variables that force the algorithm
-    via         who runs it, as `tuner.core.table.Choice` says
+    via         who runs it, as `tuner.core.table.AlgorithmConfig` says
     nbytes      of this arm alone, where a point is a ladder of sizes
     """
 
@@ -50,18 +52,18 @@ class Arm:
     via: str = LIBRARY
 
     @property
-    def choice(self) -> Choice:
+    def config(self) -> AlgorithmConfig:
         """The arm as a table would name it."""
-        return Choice(self.algorithm, self.params, self.via)
+        return AlgorithmConfig(self.algorithm, self.params, self.via)
 
     @property
     def name(self) -> str:
         """Among the arms of its point: the algorithm, of a ladder the size."""
-        return f"{self.nbytes} B" if self.nbytes is not None else str(self.choice)
+        return f"{self.nbytes} B" if self.nbytes is not None else str(self.config)
 
 
 @dataclass(frozen=True)
-class Point(Placed):
+class ProbePoint(PlacementMixin):
     """What is measured together, its arms taken in turn. `weight` is its share of the time.
 
     A collective of one size with an arm for each algorithm, or a ladder of sizes with an arm for
@@ -81,7 +83,7 @@ class Point(Placed):
     subject: str
     p: int
     nbytes: int
-    arms: tuple[Arm, ...]
+    arms: tuple[ProbeCandidate, ...]
     weight: float
     launch: int = 0
     nodes: int = 1
@@ -92,18 +94,19 @@ class Point(Placed):
     number: int = 0
     apart: bool = False
     memory: str = HOST
-    placement: str = CONSECUTIVE
+    placement: str = BLOCK
 
-    def limited(self, capabilities: Capabilities) -> Point:
+    def drop_unsupported(self, capabilities: Capabilities) -> ProbePoint:
         """Return the point less the algorithms that the library cannot be made to run."""
         if self.kind != "collective":
             return self
         return replace(
-            self, arms=tuple(arm for arm in self.arms if not capabilities.lacks(arm.settings))
+            self,
+            arms=tuple(arm for arm in self.arms if not capabilities.missing_reason(arm.settings)),
         )
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PointKey:
         """What identifies the point in its plan."""
         return (
             self.launch,
@@ -115,54 +118,54 @@ class Point(Placed):
             self.nbytes,
             self.number,
             self.memory,
-            *_unusual(self.placement),
+            *_placement_suffix(self.placement),
         )
 
     @property
-    def place(self) -> Place:
+    def rank_set(self) -> RankSet:
         """Which ranks take part, and in which manner they are found."""
-        manner = self.placement if self.kind in TOGETHER else self._manner
+        manner = self.placement if self.kind in COMMUNICATOR_KINDS else self._placement_kind
         return self.nodes, self.ppn or self.p, self.first, tuple(self.hosts), manner
 
     @property
-    def _manner(self) -> str:
+    def _placement_kind(self) -> str:
         if self.nodes > 1:
             return CYCLIC
         if self.memory != HOST:
             return ""  # all ranks of the host: which two of them are meant, their GPUs decide
         two = self.ppn in (0, 2) and self.p == 2
-        return APART if self.apart else NEAR if two else ""
+        return ON_TWO_SOCKETS if self.apart else ON_ONE_SOCKET if two else ""
 
-    def size(self, arm: Arm) -> int:
+    def nbytes_of(self, candidate: ProbeCandidate) -> int:
         """Bytes of a message or buffer under `arm`."""
-        return self.nbytes if arm.nbytes is None else arm.nbytes
+        return self.nbytes if candidate.nbytes is None else candidate.nbytes
 
-    def series(self, arm: Arm, samples: Sequence[float]) -> Measurement:
+    def to_measurement(self, candidate: ProbeCandidate, samples: Sequence[float]) -> Measurement:
         """The measurement of one arm."""
-        kind = SCHEDULE if arm.via == SCHEDULE else self.kind
+        kind = SCHEDULE if candidate.via == SCHEDULE else self.kind
         return Measurement(
             kind=kind,
             subject=self.subject,
             nodes=self.nodes,
             ppn=self.ppn or self.p,
             p=self.p,
-            nbytes=self.size(arm),
+            nbytes=self.nbytes_of(candidate),
             samples=tuple(samples),
-            algorithm=arm.algorithm,
-            params=dict(arm.params),
+            algorithm=candidate.algorithm,
+            params=dict(candidate.params),
             memory=self.memory,
             launch=self.launch,
             placement=self.placement,
         )
 
     def __str__(self) -> str:
-        nbytes = None if self.kind in UNSIZED else self.nbytes
+        nbytes = None if self.kind in UNSIZED_KINDS else self.nbytes
         shape = f"p={self.p}" if self.ppn == 0 else self.shape
-        return called(self.kind, self.subject, shape, nbytes, self.memory)
+        return point_label(self.kind, self.subject, shape, nbytes, self.memory)
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProbePlan:
     """Everything the ranks need to know. `seed` decides the order of arms and the data.
 
     operators   `commutative`, or `any` to leave out algorithms that reorder operands
@@ -178,39 +181,39 @@ class Plan:
     cores: int
     target: float
     operators: str
-    points: tuple[Point, ...]
+    points: tuple[ProbePoint, ...]
     seed: int = 1
-    fewest: int = FEWEST
+    fewest: int = MIN_REPETITIONS
     hosts: tuple[str, ...] = ()
     ppn: int = 0
     devices: bool = False
-    thread_level: str = SINGLE
+    thread_level: str = THREAD_SINGLE
 
     @property
-    def weight(self) -> float:
+    def total_weight(self) -> float:
         """Of all points together."""
         return sum(point.weight for point in self.points)
 
     @property
     def fingerprint(self) -> str:
         """Two plans measure the same things in the same way iff these are equal."""
-        points = [placed_record(asdict(point)) for point in self.points]
+        points = [omit_default_placement(asdict(point)) for point in self.points]
         record = {**asdict(replace(self, points=())), "points": points}
         return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
 
-    def complete(self, series: Sequence[Measurement]) -> list[Measurement]:
+    def select_finished(self, series: Sequence[Measurement]) -> list[Measurement]:
         """Those of `series`, in the order written, that belong to finished points.
 
         The last point was cut off unless all its arms are there; an arm that lacks at an earlier
         one was excluded.
         """
-        measured = {_arm_key(found) for found in series}
-        whole = {point.key for point in self.points if not _lacking(point, measured)}
-        cut = {_key(found) for found in series[-1:]} - whole
-        return [found for found in series if _key(found) not in cut]
+        measured = {_candidate_key(found) for found in series}
+        whole = {point.key for point in self.points if not _missing_candidates(point, measured)}
+        cut = {_point_key(found) for found in series[-1:]} - whole
+        return [found for found in series if _point_key(found) not in cut]
 
-    def excluded(
-        self, series: Sequence[Measurement], why: Mapping[str, str] | None = None
+    def list_exclusions(
+        self, series: Sequence[Measurement], reasons: Mapping[str, str] | None = None
     ) -> list[str]:
         """The points and arms that a finished probe lacks, by name, and the reason.
 
@@ -219,52 +222,56 @@ class Plan:
 
         Points in a GPU's memory without any arm had no such GPU.
         """
-        measured, told = {_arm_key(found) for found in series}, why or {}
-        begun = {_key(one) for one in series}
+        measured, told = {_candidate_key(found) for found in series}, reasons or {}
+        begun = {_point_key(one) for one in series}
         found: dict[str, None] = {}
         for point in self.points:
-            for arm in _lacking(point, measured):
+            for arm in _missing_candidates(point, measured):
                 name = f"{point}: {arm.name}"
                 if str(point) in told:
                     found[f"{point}: {told[str(point)]}"] = None
                 elif point.memory == HOST or point.key in begun:
-                    usual = WRONG if point.kind in CALLS else TOO_LONG
-                    found[excluded_line(str(point), arm.name, told.get(name, usual))] = None
+                    usual = WRONG_RESULT if point.kind in COLLECTIVE_KINDS else OUT_OF_TIME
+                    found[format_exclusion(str(point), arm.name, told.get(name, usual))] = None
         return list(found)
 
-    def of_launch(self, launch: int) -> Plan:
+    def for_launch(self, launch: int) -> ProbePlan:
         """Return the part that one start of the ranks measures, on this computer by as many as it
         needs.
 
         Where a message between GPUs is measured, nobody knows yet by which of the ranks.
         """
         points = tuple(q for q in self.points if q.launch == launch)
-        among_all = self.hosts or any(q.memory != HOST and q.kind not in CALLS for q in points)
+        among_all = self.hosts or any(
+            q.memory != HOST and q.kind not in COLLECTIVE_KINDS for q in points
+        )
         needed = max((q.p for q in points), default=self.ranks)
         return replace(self, points=points, ranks=self.ranks if among_all else max(needed, 2))
 
-    def after_launch(self, launch: int) -> Plan:
+    def after_launch(self, launch: int) -> ProbePlan:
         """The part that later starts of the ranks measure."""
         return replace(self, points=tuple(q for q in self.points if q.launch > launch))
 
-    def limited(self, capabilities: Capabilities) -> Plan:
+    def drop_unsupported(self, capabilities: Capabilities) -> ProbePlan:
         """Return the plan less the algorithms that the library cannot be made to run."""
-        return replace(self, points=tuple(point.limited(capabilities) for point in self.points))
+        return replace(
+            self, points=tuple(point.drop_unsupported(capabilities) for point in self.points)
+        )
 
-    def without(self, series: Sequence[Measurement]) -> Plan:
+    def drop_measured(self, series: Sequence[Measurement]) -> ProbePlan:
         """The same plan less the points that `series` belong to."""
-        done = {_key(found) for found in series}
+        done = {_point_key(found) for found in series}
         return replace(self, points=tuple(q for q in self.points if q.key not in done))
 
-    def less(self, keys: Collection[Sequence[object]]) -> Plan:
+    def drop_points(self, keys: Collection[Sequence[object]]) -> ProbePlan:
         """The same plan less these points."""
         dropped = {tuple(key) for key in keys}
         return replace(self, points=tuple(q for q in self.points if q.key not in dropped))
 
 
-def _key(series: Measurement) -> Key:
+def _point_key(series: Measurement) -> PointKey:
     """Which point of a plan a series belongs to."""
-    nbytes = 0 if series.kind in UNSIZED else series.nbytes
+    nbytes = 0 if series.kind in UNSIZED_KINDS else series.nbytes
     kind = "collective" if series.kind == SCHEDULE else series.kind
     return (
         series.launch,
@@ -276,45 +283,49 @@ def _key(series: Measurement) -> Key:
         nbytes,
         series.params.get("of", 0),
         series.memory,
-        *_unusual(series.placement),
+        *_placement_suffix(series.placement),
     )
 
 
-def _unusual(placement: str) -> tuple[str, ...]:
-    return () if placement == CONSECUTIVE else (placement,)
+def _placement_suffix(placement: str) -> tuple[str, ...]:
+    return () if placement == BLOCK else (placement,)
 
 
-def _lacking(point: Point, measured: Collection[tuple[object, ...]]) -> list[Arm]:
+def _missing_candidates(
+    point: ProbePoint, measured: Collection[tuple[object, ...]]
+) -> list[ProbeCandidate]:
     """Arms of a point that were not measured."""
-    return [arm for arm in point.arms if _arm_key(point.series(arm, ())) not in measured]
+    return [
+        arm for arm in point.arms if _candidate_key(point.to_measurement(arm, ())) not in measured
+    ]
 
 
-def _arm_key(series: Measurement) -> tuple[object, ...]:
+def _candidate_key(series: Measurement) -> tuple[object, ...]:
     """Which arm of the plan a series belongs to.
 
     The eager limit is found, not planned; the pairs of a sweep follow from its hosts.
     """
     size = 0 if series.kind == "eager" else series.nbytes
     params = {} if series.kind == "sweep" else series.params
-    return *_key(series), series.kind, size, series.algorithm, tuple(sorted(params.items()))
+    return *_point_key(series), series.kind, size, series.algorithm, tuple(sorted(params.items()))
 
 
-def write_plan(plan: Plan, path: Path) -> None:
+def write_plan(plan: ProbePlan, path: Path) -> None:
     """JSON, for the ranks of one launch."""
     path.write_text(json.dumps(asdict(plan)), encoding="utf-8")
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> ProbePlan:
     """What `write_plan` wrote."""
     record = json.loads(path.read_text(encoding="utf-8"))
     record["points"] = tuple(
-        Point(
+        ProbePoint(
             **{
                 **point,
-                "arms": tuple(Arm(**arm) for arm in point["arms"]),
+                "arms": tuple(ProbeCandidate(**arm) for arm in point["arms"]),
                 "hosts": tuple(point["hosts"]),
             }
         )
         for point in record["points"]
     )
-    return Plan(**{**record, "hosts": tuple(record["hosts"])})
+    return ProbePlan(**{**record, "hosts": tuple(record["hosts"])})

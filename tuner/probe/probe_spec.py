@@ -12,27 +12,27 @@ from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS, Placed
+from tuner.core.path_classes import BLOCK, PLACEMENTS, PlacementMixin
 from tuner.launch import Hosts
-from tuner.launch.rank_program import SINGLE
+from tuner.launch.rank_program import THREAD_SINGLE
 from tuner.probe.single_host import COLLECTIVE_SIZES, communicator_sizes
 from tuner.topology import Topology
 
-SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
+SEGMENT_BYTES = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
 RADICES = (2, 4, 8)
 PARTS = ("messages", "shared", "sweep", "collectives", "devices")
-USUAL = (Collective.BCAST, Collective.ALLREDUCE)
-ALL = "all"
-FEWEST = 8  # repetitions: in one launch more of them teach little
+DEFAULT_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
+ALL_SCHEDULES = "all"
+MULTI_HOST_MIN_REPETITIONS = 8  # repetitions: in one launch more of them teach little
 
 
 @dataclass(frozen=True)
-class Shape(Placed):
+class ProbeShape(PlacementMixin):
     """A communicator of `ppn` ranks on each of `nodes` hosts."""
 
     nodes: int
     ppn: int
-    placement: str = CONSECUTIVE
+    placement: str = BLOCK
 
     @property
     def ranks(self) -> int:
@@ -44,7 +44,7 @@ class Shape(Placed):
 
 
 @dataclass(frozen=True)
-class Request:
+class ProbeSpec:
     """What somebody wants to know about a cluster.
 
     shapes      none: from two hosts to all, with one rank on each and with `ppn`
@@ -60,17 +60,17 @@ class Request:
     library: str
     hosts: Hosts
     ppn: int
-    shapes: tuple[Shape, ...] = ()
-    placements: tuple[str, ...] = (CONSECUTIVE,)
+    shapes: tuple[ProbeShape, ...] = ()
+    placements: tuple[str, ...] = (BLOCK,)
     sizes: tuple[int, ...] = COLLECTIVE_SIZES
-    collectives: tuple[Collective, ...] = USUAL
+    collectives: tuple[Collective, ...] = DEFAULT_COLLECTIVES
     parts: tuple[str, ...] = PARTS
-    target: float = 0.03
-    fewest: int = FEWEST
-    segments: tuple[int, ...] = SEGMENTS
+    ci_half_width: float = 0.03
+    min_repetitions: int = MULTI_HOST_MIN_REPETITIONS
+    segments: tuple[int, ...] = SEGMENT_BYTES
     radices: tuple[int, ...] = RADICES
     operators: str = "commutative"
-    thread_level: str = SINGLE
+    thread_level: str = THREAD_SINGLE
     schedules: tuple[str, ...] = ()
     topology: Topology | None = None
 
@@ -80,15 +80,15 @@ class Request:
         return len(self.hosts.names)
 
 
-def shape(text: str) -> Shape:
+def parse_shape(text: str) -> ProbeShape:
     """`4x2`: two ranks on each of four hosts; raises InputError."""
     match = re.fullmatch(r"(\d{1,6})x(\d{1,4})", text.strip())
     if match is None or int(match[1]) < 1 or int(match[2]) < 1:
         raise InputError(f"{text!r} is no shape: write HOSTSxRANKS, such as 4x2")
-    return Shape(int(match[1]), int(match[2]))
+    return ProbeShape(int(match[1]), int(match[2]))
 
 
-def cluster_name(hosts: Hosts, environ: Mapping[str, str] = os.environ) -> str:
+def default_cluster_name(hosts: Hosts, environ: Mapping[str, str] = os.environ) -> str:
     """What Slurm or LSF calls the cluster, else the letters that all host names begin with."""
     given = environ.get("SLURM_CLUSTER_NAME") or environ.get("LSF_CLUSTER_NAME")
     alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*hosts.names, strict=False))
@@ -96,17 +96,17 @@ def cluster_name(hosts: Hosts, environ: Mapping[str, str] = os.environ) -> str:
     return given or shared.rstrip("0123456789.-_") or hosts.names[0]
 
 
-def shapes(request: Request) -> tuple[Shape, ...]:
+def shapes_to_measure(spec: ProbeSpec) -> tuple[ProbeShape, ...]:
     """Those asked for, or the usual ones by their number of ranks, in every placement."""
-    found = request.shapes or _usual(request)
-    dealt = (replace(one, placement=kind) for one in found for kind in request.placements)
+    found = spec.shapes or _default_shapes(spec)
+    dealt = (replace(one, placement=kind) for one in found for kind in spec.placements)
     return tuple(dict.fromkeys(dealt))
 
 
-def _usual(request: Request) -> Sequence[Shape]:
-    each = sorted({1, request.ppn})
-    found = {Shape(n, k) for n in communicator_sizes(request.nodes) for k in each}
-    found |= {Shape(1, request.ppn)} if request.ppn > 1 else set()
+def _default_shapes(spec: ProbeSpec) -> Sequence[ProbeShape]:
+    each = sorted({1, spec.ppn})
+    found = {ProbeShape(n, k) for n in communicator_sizes(spec.nodes) for k in each}
+    found |= {ProbeShape(1, spec.ppn)} if spec.ppn > 1 else set()
     return sorted(found, key=lambda one: (one.ranks, one.nodes))
 
 
@@ -126,41 +126,45 @@ def check_placements(placements: Collection[str]) -> None:
         )
 
 
-def check(request: Request) -> None:
+def check_spec(spec: ProbeSpec) -> None:
     """Raises InputError for what cannot be measured."""
-    if request.nodes < 2 and request.ppn < 2:
+    if spec.nodes < 2 and spec.ppn < 2:
         raise InputError("one rank has nobody to talk to: ask for two hosts or --ppn 2")
-    if request.ppn < 1 or request.fewest < 1:
+    if spec.ppn < 1 or spec.min_repetitions < 1:
         raise InputError("--ppn and --repetitions are at least 1")
-    check_parts(request.parts)
-    check_placements(request.placements)
-    large = [s for s in request.shapes if s.nodes > request.nodes or s.ppn > request.ppn]
+    check_parts(spec.parts)
+    check_placements(spec.placements)
+    large = [s for s in spec.shapes if s.nodes > spec.nodes or s.ppn > spec.ppn]
     if large:
         raise InputError(
-            f"shape {large[0]} does not fit {plural(request.nodes, 'host')} with"
-            f" {plural(request.ppn, 'rank')} each"
+            f"shape {large[0]} does not fit {plural(spec.nodes, 'host')} with"
+            f" {plural(spec.ppn, 'rank')} each"
         )
-    odd = [size for size in request.sizes if size < 4 or size % 4]
-    if odd or not request.sizes:
+    odd = [size for size in spec.sizes if size < 4 or size % 4]
+    if odd or not spec.sizes:
         raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
-    _check_collectives(request)
-    if request.operators not in ("any", "commutative"):
-        raise InputError(f"operators are `any` or `commutative`, not {request.operators!r}")
+    _check_collectives(spec)
+    if spec.operators not in ("any", "commutative"):
+        raise InputError(f"operators are `any` or `commutative`, not {spec.operators!r}")
 
 
-def _check_collectives(request: Request) -> None:
+def _check_collectives(spec: ProbeSpec) -> None:
     """Of the library and of ours."""
-    if not request.collectives:
+    if not spec.collectives:
         raise InputError("there is nothing to measure without a collective: name one")
-    for collective in request.collectives:
-        mpi_libraries.named(request.library).candidates(collective, 2, 1024)
-    known = {name for one in request.collectives for name in (*algorithms.names(one), ALL)}
-    unknown = [name for name in request.schedules if name not in known]
+    for collective in spec.collectives:
+        mpi_libraries.library_module(spec.library).candidates(collective, 2, 1024)
+    known = {
+        name
+        for one in spec.collectives
+        for name in (*algorithms.algorithm_names(one), ALL_SCHEDULES)
+    }
+    unknown = [name for name in spec.schedules if name not in known]
     if unknown:
         raise InputError(
             f"no collective that is probed has an algorithm {unknown[0]!r}; known:"
             f" {', '.join(sorted(known))}"
         )
-    reduces = [one for one in request.collectives if one.reduces and one != Collective.ALLREDUCE]
-    if request.operators == "any" and reduces:
+    reduces = [one for one in spec.collectives if one.is_reduction and one != Collective.ALLREDUCE]
+    if spec.operators == "any" and reduces:
         raise InputError(f"the order of operands is checked for allreduce alone, not {reduces[0]}")

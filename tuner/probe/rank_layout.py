@@ -16,12 +16,12 @@ from mpi4py import MPI
 from tuner.base.errors import ProbeError
 from tuner.base.units import plural
 from tuner.core.path_classes import CYCLIC
-from tuner.probe.clock import identity
-from tuner.probe.probe_plan import APART, NEAR, Place, Plan
+from tuner.probe.clock import clock_identity
+from tuner.probe.probe_plan import ON_ONE_SOCKET, ON_TWO_SOCKETS, ProbePlan, RankSet
 
 
 @dataclass(frozen=True)
-class Layout:
+class RankLayout:
     """Ranks of the world by host.
 
     hosts       what each host calls itself, in the order of their lowest ranks
@@ -34,7 +34,7 @@ class Layout:
     sockets: tuple[tuple[int, ...], ...] = ()
 
     @property
-    def placement(self) -> list[int]:
+    def host_of_rank(self) -> list[int]:
         """Host number of every rank."""
         numbers = [0] * sum(map(len, self.ranks))
         for host, ranks in enumerate(self.ranks):
@@ -42,47 +42,49 @@ class Layout:
                 numbers[rank] = host
         return numbers
 
-    def at(self, place: Place) -> list[int]:
+    def select_ranks(self, rank_set: RankSet) -> list[int]:
         """The ranks of a place: host by host, or cyclic, local rank by local rank.
 
         In the second order ranks 2i and 2i+1 are on hosts that follow one another. Empty where
         two ranks on different sockets are meant and the host has none.
         """
-        nodes, ppn, first, hosts, manner = place
+        nodes, ppn, first, hosts, manner = rank_set
         numbers = hosts or range(first, first + nodes)
-        if manner in (NEAR, APART):
+        if manner in (ON_ONE_SOCKET, ON_TWO_SOCKETS):
             sockets = self.sockets[first] if self.sockets else ()
-            return [self.ranks[first][local] for local in two_of(sockets, manner == APART)]
+            return [
+                self.ranks[first][local] for local in socket_pair(sockets, manner == ON_TWO_SOCKETS)
+            ]
         if manner == CYCLIC:
             return [self.ranks[host][local] for local in range(ppn) for host in numbers]
         return [self.ranks[host][local] for host in numbers for local in range(ppn)]
 
 
-def two_of(sockets: Sequence[int], apart: bool) -> tuple[int, ...]:
+def socket_pair(sockets: Sequence[int], cross_socket: bool) -> tuple[int, ...]:
     """Two local ranks on one socket, the first two if there are none; or on different ones, if any.
 
     sockets     of each local rank, -1 where it is not on a certain one
     """
     pairs = combinations(range(len(sockets)), 2)
-    if apart:
+    if cross_socket:
         return next((p for p in pairs if -1 < sockets[p[0]] != sockets[p[1]] > -1), ())
     return next((p for p in pairs if sockets[p[0]] == sockets[p[1]]), (0, 1))
 
 
-def socket(cores: Collection[int], system: Path = Path("/sys/devices/system/cpu")) -> int:
+def socket_of(cores: Collection[int], system: Path = Path("/sys/devices/system/cpu")) -> int:
     """The socket that all these cores are on; -1 for several, or if the kernel does not say."""
     files = [system / f"cpu{core}" / "topology" / "physical_package_id" for core in cores]
     found = {file.read_text(encoding="ascii").strip() for file in files if file.is_file()}
     return int(found.pop()) if len(found) == 1 else -1
 
 
-def layout(world: MPI.Intracomm, plan: Plan) -> Layout:
+def detect_layout(world: MPI.Intracomm, plan: ProbePlan) -> RankLayout:
     """Who shares memory with whom; collective. Raises ProbeError when it is not what was planned.
 
     A plan for this computer alone takes all ranks as ranks of one host.
     """
     if not plan.hosts:
-        return Layout((MPI.Get_processor_name(),), (tuple(range(world.size)),))
+        return RankLayout((MPI.Get_processor_name(),), (tuple(range(world.size)),))
     if world.size == 1 < plan.ranks:
         raise ProbeError(
             "the launcher started every rank as a program of its own, so it and the MPI library do"
@@ -97,19 +99,20 @@ def layout(world: MPI.Intracomm, plan: Plan) -> Layout:
     ranks = tuple(
         tuple(rank for rank, (leader, _) in enumerate(everyone) if leader == one) for one in leaders
     )
-    on = world.allgather(socket(os.sched_getaffinity(0)))
+    on = world.allgather(socket_of(os.sched_getaffinity(0)))
     sockets = tuple(tuple(on[rank] for rank in host) for host in ranks)
-    found = Layout(tuple(everyone[leader][1] for leader in leaders), ranks, sockets)
+    found = RankLayout(tuple(everyone[leader][1] for leader in leaders), ranks, sockets)
     sizes = [len(ranks) for ranks in found.ranks]
     if sizes != [plan.ppn] * len(plan.hosts):
         raise ProbeError(
-            f"the launcher started {_counted(sizes)}; {plan.ppn} on each of {len(plan.hosts)}"
+            f"the launcher started {_describe_counts(sizes)}; {plan.ppn} on each of"
+            f" {len(plan.hosts)}"
             " hosts were asked for: check --launch, --hosts and --ppn"
         )
     return found
 
 
-def _counted(sizes: list[int]) -> str:
+def _describe_counts(sizes: list[int]) -> str:
     each = sorted(set(sizes))
     return f"{' or '.join(map(str, each))} ranks on each of {plural(len(sizes), 'host')}"
 
@@ -130,9 +133,9 @@ def open_connections(world: MPI.Intracomm) -> None:
         distance *= 2
 
 
-def crowded(comm: MPI.Intracomm) -> bool:
+def is_oversubscribed(comm: MPI.Intracomm) -> bool:
     """Whether some computer has fewer cores than ranks of `comm`; collective."""
-    everyone = comm.allgather((identity(), os.sched_getaffinity(0)))
+    everyone = comm.allgather((clock_identity(), os.sched_getaffinity(0)))
     for name in {name for name, _ in everyone}:
         cores = [allowed for other, allowed in everyone if other == name]
         if len(cores) > len(set().union(*cores)):
@@ -140,18 +143,20 @@ def crowded(comm: MPI.Intracomm) -> bool:
     return False
 
 
-def communicator(world: MPI.Intracomm, lanes: list[list[int]]) -> tuple[int, MPI.Intracomm]:
+def split_by_rank_group(
+    world: MPI.Intracomm, rank_groups: list[list[int]]
+) -> tuple[int, MPI.Intracomm]:
     """The lane that this rank belongs to and its communicator, in the lane's order; collective.
 
     -1 and COMM_NULL for a rank of no lane. Lanes are lists of ranks that do not overlap.
     """
-    mine = next((number for number, ranks in enumerate(lanes) if world.rank in ranks), -1)
-    order = lanes[mine].index(world.rank) if mine >= 0 else 0
+    mine = next((number for number, ranks in enumerate(rank_groups) if world.rank in ranks), -1)
+    order = rank_groups[mine].index(world.rank) if mine >= 0 else 0
     comm = world.Split(mine if mine >= 0 else MPI.UNDEFINED, order)
     return mine, MPI.Intracomm(comm)
 
 
-def ring_seconds(comm: MPI.Intracomm, nbytes: int, calls: int) -> float:
+def measure_ring(comm: MPI.Intracomm, nbytes: int, calls: int) -> float:
     """Least seconds in which every rank passes a message to the next; the slowest rank's."""
     send, receive = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     taken = []

@@ -10,11 +10,11 @@ from typing import Any
 
 from mpi4py import MPI
 
-from tuner.probe.clock import Clock
-from tuner.probe.machine import cpu, memory
-from tuner.probe.rank_layout import Layout
+from tuner.probe.clock import SharedClock
+from tuner.probe.machine import cpu_model, memory_bytes
+from tuner.probe.rank_layout import RankLayout
 
-KEPT = (
+VARIABLE_PREFIXES = (
     "OMPI_MCA_",
     "PRTE_MCA_",
     "PMIX_MCA_",
@@ -32,34 +32,36 @@ KEPT = (
     "LSB_",
     "PBS_",
 )
-SECRET = re.compile(r"KEY|TOKEN|PASS|SECRET|CRED|AUTH|COOKIE", re.IGNORECASE)
-LONGEST = 500  # characters of a value
-NVIDIA = Path("/proc/driver/nvidia/version")
+SECRET_PATTERN = re.compile(r"KEY|TOKEN|PASS|SECRET|CRED|AUTH|COOKIE", re.IGNORECASE)
+MAX_VALUE_CHARS = 500  # characters of a value
+NVIDIA_VERSION_FILE = Path("/proc/driver/nvidia/version")
 
 
-def visible(environ: Mapping[str, str]) -> dict[str, str]:
+def select_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """What of an environment bears on a library's speed, without what may be a secret."""
     return {
-        name: value[:LONGEST]
+        name: value[:MAX_VALUE_CHARS]
         for name, value in sorted(environ.items())
-        if name.startswith(KEPT) and not SECRET.search(name)
+        if name.startswith(VARIABLE_PREFIXES) and not SECRET_PATTERN.search(name)
     }
 
 
-def facts(world: MPI.Intracomm, layout: Layout, clock: Clock) -> dict[str, Any]:
+def collect_environment(
+    world: MPI.Intracomm, layout: RankLayout, clock: SharedClock
+) -> dict[str, Any]:
     """Provenance that only the ranks know; collective."""
     cores = world.allgather(sorted(os.sched_getaffinity(0)))
     kernels = world.allgather(os.uname().release)
     return {
         "hosts": list(layout.hosts),
-        "placement": layout.placement,
+        "placement": layout.host_of_rank,
         "cores": [len(one) for one in cores],
         "kernels": sorted(set(kernels)),
-        "clock": clock.described(),
-        "mpi": " ".join(MPI.Get_library_version().replace("\0", "").split())[:LONGEST],
-        "environment": visible(os.environ),
+        "clock": clock.describe(),
+        "mpi": " ".join(MPI.Get_library_version().replace("\0", "").split())[:MAX_VALUE_CHARS],
+        "environment": select_variables(os.environ),
         "drivers": _drivers(),
-        "cluster": {"cores": os.cpu_count() or 1, "cpu": cpu(), "memory": memory()},
+        "cluster": {"cores": os.cpu_count() or 1, "cpu": cpu_model(), "memory": memory_bytes()},
     }
 
 
@@ -70,6 +72,8 @@ def _drivers() -> dict[str, str]:
         found[device.parent.parent.name] = device.resolve().name
     for device in sorted(Path("/sys/class/infiniband").glob("*/fw_ver")):
         found[device.parent.name] = f"firmware {device.read_text(encoding='utf-8').strip()}"
-    if NVIDIA.is_file():
-        found["nvidia"] = NVIDIA.read_text(encoding="utf-8").splitlines()[0][:LONGEST]
+    if NVIDIA_VERSION_FILE.is_file():
+        found["nvidia"] = NVIDIA_VERSION_FILE.read_text(encoding="utf-8").splitlines()[0][
+            :MAX_VALUE_CHARS
+        ]
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.base.errors import ProbeError
 
 
-class Results:
+class SampleWriter:
     """Appends finished points, each of them whole or not at all.
 
     The file is opened once. When another run resumes the probe it puts a new file in this one's
@@ -25,7 +25,7 @@ class Results:
                 " --out in a directory that the first host sees too"
             ) from None
 
-    def add(self, text: str) -> None:
+    def append(self, text: str) -> None:
         """Append and see it on disk.
 
         Raises ProbeError when there is no room, and the file is as it was before, or when another

@@ -7,50 +7,59 @@ from numpy.typing import NDArray
 
 from tuner.base.arrays import FloatArray
 from tuner.base.statistics import median_interval, relative_half_width
-from tuner.probe.probe_plan import FEWEST
+from tuner.probe.probe_plan import MIN_REPETITIONS
 
-MOST = 100  # repetitions in one launch after which another launch teaches more
-CONTENDER = 1.15  # an arm is still in the running below this multiple of the best one's upper bound
+MAX_REPETITIONS = 100  # repetitions in one launch after which another launch teaches more
+CONTENDER_FACTOR = (
+    1.15  # an arm is still in the running below this multiple of the best one's upper bound
+)
 
 
-def order(seed: int, repetition: int, arms: int) -> NDArray[np.intp]:
+def shuffled_order(seed: int, repetition: int, count: int) -> NDArray[np.intp]:
     """The order of the arms in one repetition: random, and the same on every rank.
 
     Each order is followed by its reverse, so that on average every arm runs as early and as late as
     the others: the first of a repetition is a little slower (counterbalancing).
     """
-    drawn = np.random.default_rng([seed, repetition // 2]).permutation(arms)
+    drawn = np.random.default_rng([seed, repetition // 2]).permutation(count)
     return drawn[::-1] if repetition % 2 else drawn
 
 
-def settled(samples: FloatArray, target: float, compete: bool = True, fewest: int = FEWEST) -> bool:
+def is_precise_enough(
+    samples: FloatArray,
+    ci_half_width: float,
+    is_comparison: bool = True,
+    min_repetitions: int = MIN_REPETITIONS,
+) -> bool:
     """Whether the medians are known well enough to choose between the arms.
 
     samples     (repetitions, arms) in seconds; arm 0 is the reference everything is compared with
     target      relative half-width that the reference and every contender must reach
     compete     the arms are rivals; else each of them must be precise
 
-    An arm whose whole interval lies beyond `CONTENDER` times the best arm's upper bound cannot win;
-    making it more precise would cost time and decide nothing.
+    An arm whose whole interval lies beyond `CONTENDER_FACTOR` times the best arm's upper bound
+    cannot win; making it more precise would cost time and decide nothing.
     """
-    if len(samples) < fewest:
+    if len(samples) < min_repetitions:
         return False
     columns = list(samples.T)
     intervals = [median_interval(column) for column in columns]
-    reach = CONTENDER * min(high for _, _, high in intervals)
+    reach = CONTENDER_FACTOR * min(high for _, _, high in intervals)
     return all(
-        relative_half_width(column) <= target
+        relative_half_width(column) <= ci_half_width
         for number, (column, (_, low, _)) in enumerate(zip(columns, intervals, strict=True))
-        if number == 0 or low <= reach or not compete
+        if number == 0 or low <= reach or not is_comparison
     )
 
 
-def next_look(repetitions: int, fewest: int = FEWEST) -> int:
-    """After how many repetitions to ask `settled` again: often at first, then ever more rarely."""
-    return max(fewest, repetitions + 1, repetitions * 5 // 4)
+def next_check(repetitions: int, min_repetitions: int = MIN_REPETITIONS) -> int:
+    """After how many repetitions to ask `is_precise_enough` again: often at first, then ever more
+    rarely.
+    """
+    return max(min_repetitions, repetitions + 1, repetitions * 5 // 4)
 
 
-class Account:
+class TimeBudget:
     """Deals out the seconds of a probe: what one point leaves unused goes to the later ones."""
 
     def __init__(self, budget: float, weights: list[float]) -> None:

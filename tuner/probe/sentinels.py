@@ -10,13 +10,13 @@ from tuner.base.statistics import relative_half_width
 from tuner.base.units import format_size
 from tuner.core.measurement import Measurement
 
-DRIFT = 0.05  # relative change from the first to the last sentinels that is worth a word
-NOISE = 0.10  # relative half-width of a median beyond which choices cannot be told apart
-OUTLYING = 0.25  # a sentinel so far from the median of all is an outlier
-FEW = 3  # sentinels that say something about drift
+MAX_DRIFT = 0.05  # relative change from the first to the last sentinels that is worth a word
+MAX_HALF_WIDTH = 0.10  # relative half-width of a median beyond which choices cannot be told apart
+MAX_DEVIATION = 0.25  # a sentinel so far from the median of all is an outlier
+MIN_SENTINELS_FOR_DRIFT = 3  # sentinels that say something about drift
 
 
-def verdict(series: Sequence[Measurement]) -> list[str]:
+def describe_instability(series: Sequence[Measurement]) -> list[str]:
     """Sentences about drift, outlying moments and noise; none when all is well."""
     found = sorted(
         (one for one in series if one.kind == "sentinel"), key=lambda one: one.params.get("of", 0)
@@ -26,37 +26,37 @@ def verdict(series: Sequence[Measurement]) -> list[str]:
     medians = np.array([float(np.median(one.samples)) for one in found])
     middle = float(np.median(medians))
     what = f"{found[0].subject} messages of {format_size(found[0].nbytes)}"
-    return [*_drift(medians, what), *_moments(medians, middle, what), *_noise(found, what)]
+    return [*_drift(medians, what), *_outliers(medians, middle, what), *_noise(found, what)]
 
 
-def _drift(medians: np.ndarray, what: str) -> list[str]:
+def _drift(medians: np.ndarray, subject: str) -> list[str]:
     """By the medians of the first and the last third, so that no single sentinel decides."""
-    if len(medians) < FEW:
+    if len(medians) < MIN_SENTINELS_FOR_DRIFT:
         return []
     third = max(len(medians) // 3, 1)
     change = float(np.median(medians[-third:]) / np.median(medians[:third])) - 1
-    if abs(change) <= DRIFT:
+    if abs(change) <= MAX_DRIFT:
         return []
-    return [f"drift: {what} took {change:+.0%} at the end of the probe, compared with its begin"]
+    return [f"drift: {subject} took {change:+.0%} at the end of the probe, compared with its begin"]
 
 
-def _moments(medians: np.ndarray, middle: float, what: str) -> list[str]:
-    far = np.flatnonzero(np.abs(medians / middle - 1) > OUTLYING)
+def _outliers(medians: np.ndarray, middle: float, subject: str) -> list[str]:
+    far = np.flatnonzero(np.abs(medians / middle - 1) > MAX_DEVIATION)
     if not 0 < len(far) <= len(medians) / 3:
         return []
     numbers = ", ".join(str(n + 1) for n in far)
     return [
-        f"outliers: {what} were off by more than {OUTLYING:.0%} at sentinel {numbers} of"
+        f"outliers: {subject} were off by more than {MAX_DEVIATION:.0%} at sentinel {numbers} of"
         f" {len(medians)}: points measured around them deserve doubt"
     ]
 
 
-def _noise(found: Sequence[Measurement], what: str) -> list[str]:
+def _noise(found: Sequence[Measurement], subject: str) -> list[str]:
     width = float(np.median([relative_half_width(one.samples) for one in found]))
-    if width <= NOISE:
+    if width <= MAX_HALF_WIDTH:
         return []
     return [
-        f"too noisy: the median of {what} is known to {width:.0%} only after"
+        f"too noisy: the median of {subject} is known to {width:.0%} only after"
         f" {len(found[0].samples)} repetitions: differences below that are chance; end other"
         " programs or take other hosts"
     ]

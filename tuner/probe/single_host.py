@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
-from tuner.core.table import Choice
-from tuner.launch.rank_program import SINGLE
-from tuner.probe.device_points import device_calls, device_points
-from tuner.probe.probe_plan import CALLS, Arm, Plan, Point
+from tuner.core.table import AlgorithmConfig
+from tuner.launch.rank_program import THREAD_SINGLE
+from tuner.probe.device_points import device_collective_points, device_points
+from tuner.probe.probe_plan import COLLECTIVE_KINDS, ProbeCandidate, ProbePlan, ProbePoint
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 
 # No powers of two: where libraries switch their algorithms says little of what lies between.
@@ -37,13 +37,13 @@ PINGPONG_SIZES = (
     2**22,
     2**23,
 )
-BURST_SIZES = (8, 1024, 8192)
-BURST_LENGTHS = (1, 33)
+MESSAGE_TRAIN_SIZES = (8, 1024, 8192)
+MESSAGE_TRAIN_LENGTHS = (1, 33)
 REDUCTION_SIZES = (0, 64, 1024, 4096, 16384, 65536, 2**18, 2**20, 2**22, 2**23)
 
 # Rough seconds, used for nothing but dealing out the time budget; measured times correct it.
-PER_SAMPLE, PER_MESSAGE, PER_BYTE = 5e-4, 2e-6, 5e-10
-SHARE_OF_MESSAGES = 0.12  # of the budget, all that is not a collective
+SECONDS_PER_SAMPLE, SECONDS_PER_MESSAGE, SECONDS_PER_BYTE = 5e-4, 2e-6, 5e-10
+MESSAGES_TIME_FRACTION = 0.12  # of the budget, all that is not a collective
 
 
 def communicator_sizes(ranks: int) -> tuple[int, ...]:
@@ -52,23 +52,23 @@ def communicator_sizes(ranks: int) -> tuple[int, ...]:
     return tuple(sorted(p for p in sizes if 2 <= p <= ranks))
 
 
-Candidates = Callable[[Collective, int, int], Sequence[Choice]]
-SettingsOf = Callable[[Collective, Choice], Mapping[str, int | str]]
+CandidateFunction = Callable[[Collective, int, int], Sequence[AlgorithmConfig]]
+SettingsFunction = Callable[[Collective, AlgorithmConfig], Mapping[str, int | str]]
 
 
 def make_plan(
     library: str,
     ranks: int,
     cores: int,
-    target: float,
+    ci_half_width: float,
     operators: str,
     launches: int,
     sizes: Sequence[int],
-    candidates: Candidates,
-    settings: SettingsOf,
+    candidates: CandidateFunction,
+    settings: SettingsFunction,
     parts: Collection[str],
-    thread_level: str = SINGLE,
-) -> Plan:
+    thread_level: str = THREAD_SINGLE,
+) -> ProbePlan:
     """Return a plan of `launches` rounds, each with a launch for every number of ranks.
 
     So a communicator of p ranks is measured as a user has it: p ranks are started. What needs a GPU
@@ -76,14 +76,19 @@ def make_plan(
     in the first round, then collectives, coarse sizes before those between.
     """
     once = tuple(_collective_points(ranks, sizes, candidates, settings))
-    share = SHARE_OF_MESSAGES / (1 - SHARE_OF_MESSAGES) * launches * sum(q.weight for q in once)
-    first: list[Point] = []
-    calls: list[Point] = []
+    share = (
+        MESSAGES_TIME_FRACTION
+        / (1 - MESSAGES_TIME_FRACTION)
+        * launches
+        * sum(q.weight for q in once)
+    )
+    first: list[ProbePoint] = []
+    calls: list[ProbePoint] = []
     if "devices" in parts:
-        first += _scaled(list(device_points(1, ranks)), share)
-        calls += device_calls(once)
+        first += _with_total_weight(list(device_points(1, ranks)), share)
+        calls += device_collective_points(once)
     if "messages" in parts:
-        first += _scaled(list(_message_points(ranks, cores)), share)
+        first += _with_total_weight(list(_message_points(ranks, cores)), share)
     if "collectives" in parts:
         calls += once
     started = communicator_sizes(ranks)
@@ -94,11 +99,11 @@ def make_plan(
         for point in ([*first, *calls] if turn == 0 else calls)
         if _ranks_for(point, started) == p
     ]
-    return Plan(
+    return ProbePlan(
         library,
         ranks,
         cores,
-        target,
+        ci_half_width,
         operators,
         tuple(points),
         devices="devices" in parts,
@@ -106,12 +111,12 @@ def make_plan(
     )
 
 
-def _ranks_for(point: Point, started: Sequence[int]) -> int:
+def _ranks_for(point: ProbePoint, started: Sequence[int]) -> int:
     """Return how many ranks are started for a point: the fewest that it needs.
 
     Which two ranks lie on the GPUs that a message is about, all of them together find out.
     """
-    if point.memory != HOST and point.kind not in CALLS:
+    if point.memory != HOST and point.kind not in COLLECTIVE_KINDS:
         return started[-1]
     return next(p for p in started if p >= point.p)
 
@@ -128,38 +133,40 @@ def coarse_to_fine(sizes: Sequence[int]) -> list[int]:
     return list(found)
 
 
-def _scaled(points: list[Point], weight: float) -> Iterator[Point]:
+def _with_total_weight(points: list[ProbePoint], weight: float) -> Iterator[ProbePoint]:
     """Points of this weight altogether."""
     whole = sum(point.weight for point in points)
     return (replace(point, weight=weight * point.weight / whole) for point in points)
 
 
-def _message_points(ranks: int, cores: int) -> Iterator[Point]:
+def _message_points(ranks: int, cores: int) -> Iterator[ProbePoint]:
     """Weights here are relative to one another."""
-    yield Point("call", "proc_null", 1, 0, (Arm(),), 0.02)
-    yield Point("reduction", "sum_float32", 1, 0, _ladder(REDUCTION_SIZES), 0.2)
-    yield Point("eager", NODE, 2, 0, (Arm(),), 0.1)
-    bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
+    yield ProbePoint("call", "proc_null", 1, 0, (ProbeCandidate(),), 0.02)
+    yield ProbePoint("reduction", "sum_float32", 1, 0, _size_candidates(REDUCTION_SIZES), 0.2)
+    yield ProbePoint("eager", NODE, 2, 0, (ProbeCandidate(),), 0.1)
+    bursts = tuple(ProbeCandidate(params={"messages": count}) for count in MESSAGE_TRAIN_LENGTHS)
     for p in sorted({2, min(ranks, cores) // 2 * 2, ranks // 2 * 2} - {0}):
         subject = NODE if p <= max(cores, 2) else NODE_OVERSUBSCRIBED
-        for nbytes in BURST_SIZES:
-            yield Point("burst", subject, p, nbytes, bursts, 0.05)
-        yield Point("pingpong", subject, p, 0, _ladder(PINGPONG_SIZES), 1.0)
+        for nbytes in MESSAGE_TRAIN_SIZES:
+            yield ProbePoint("burst", subject, p, nbytes, bursts, 0.05)
+        yield ProbePoint("pingpong", subject, p, 0, _size_candidates(PINGPONG_SIZES), 1.0)
 
 
-def _ladder(sizes: Sequence[int]) -> tuple[Arm, ...]:
-    return tuple(Arm(nbytes=nbytes) for nbytes in sizes)
+def _size_candidates(sizes: Sequence[int]) -> tuple[ProbeCandidate, ...]:
+    return tuple(ProbeCandidate(nbytes=nbytes) for nbytes in sizes)
 
 
 def _collective_points(
-    ranks: int, sizes: Sequence[int], candidates: Candidates, settings: SettingsOf
-) -> Iterator[Point]:
+    ranks: int, sizes: Sequence[int], candidates: CandidateFunction, settings: SettingsFunction
+) -> Iterator[ProbePoint]:
     for p in communicator_sizes(ranks):
         for nbytes in coarse_to_fine(sizes):
             for collective in (Collective.BCAST, Collective.ALLREDUCE):
                 arms = tuple(
-                    Arm(choice.algorithm, dict(choice.params), dict(settings(collective, choice)))
+                    ProbeCandidate(
+                        choice.algorithm, dict(choice.params), dict(settings(collective, choice))
+                    )
                     for choice in candidates(collective, p, nbytes)
                 )
-                sample = PER_SAMPLE + p * (PER_MESSAGE + PER_BYTE * nbytes)
-                yield Point("collective", str(collective), p, nbytes, arms, len(arms) * sample)
+                sample = SECONDS_PER_SAMPLE + p * (SECONDS_PER_MESSAGE + SECONDS_PER_BYTE * nbytes)
+                yield ProbePoint("collective", str(collective), p, nbytes, arms, len(arms) * sample)

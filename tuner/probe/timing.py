@@ -3,8 +3,8 @@
 Every sample starts at an instant that all ranks agreed on, and lasts until the last of them is
 done: the caller of a collective waits for its own part, a program waits for the slowest. On one
 host the ranks read one clock; on several, instants are converted by the measured offsets of their
-clocks (`clock.py`). What remains of skew is a rank that the scheduler held back, and that is part
-of the sample: how late the latest began is kept beside it.
+clocks (`format_clock.py`). What remains of skew is a rank that the scheduler held back, and that
+is part of the sample: how late the latest began is kept beside it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.base.arrays import FloatArray
-from tuner.probe.clock import Clock
-from tuner.probe.probe_plan import FEWEST, WARM_UP
-from tuner.probe.sampling import MOST, next_look, order, settled
+from tuner.probe.clock import SharedClock
+from tuner.probe.probe_plan import MIN_REPETITIONS, WARM_UP_REPETITIONS
+from tuner.probe.sampling import MAX_REPETITIONS, is_precise_enough, next_check, shuffled_order
 
-LEAD_CALLS = 15  # at least show whether ranks of several hosts are ready in time,
-LEAD_SECONDS = 0.05  # unless fewer already take so long
-SLEEP = 0.005  # seconds between two looks of a rank that must stay quiet
+MIN_LEAD_CALLS = 15  # at least show whether ranks of several hosts are ready in time,
+MAX_LEAD_TRIAL_S = 0.05  # unless fewer already take so long
+POLL_INTERVAL_S = 0.005  # seconds between two looks of a rank that must stay quiet
 
 
 def _nothing() -> None:
@@ -34,17 +34,17 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Arm:
+class TimedOperation:
     """One of the things compared: `call` is timed.
 
-    Untimed: `before` and `after` right around it, `warm` ahead of the agreement on the start.
+    Untimed: `before` and `after` right around it, `warm_up` ahead of the agreement on the start.
     """
 
     call: Callable[[], object]
     before: Callable[[], object] = _nothing
     after: Callable[[], object] = _nothing
-    warm: Callable[[], object] = _nothing
-    repeat: int = 1  # calls in one sample, for calls too short for the clock
+    warm_up: Callable[[], object] = _nothing
+    calls_per_sample: int = 1  # calls in one sample, for calls too short for the clock
 
 
 class Stopwatch:
@@ -59,120 +59,132 @@ class Stopwatch:
     def __init__(
         self,
         comm: MPI.Comm,
-        crowded: bool,
-        clock: Clock | None = None,
-        alive: Callable[[], object] = _nothing,
-        end: float = math.inf,
+        oversubscribed: bool,
+        clock: SharedClock | None = None,
+        keep_alive: Callable[[], object] = _nothing,
+        deadline: float = math.inf,
     ) -> None:
         self._comm = comm
-        self._alive, self._end = alive, end
-        self._crowded = crowded
+        self._keep_alive, self._deadline = keep_alive, deadline
+        self._oversubscribed = oversubscribed
         self._now = time.monotonic if clock is None else clock.now
         self._clock = clock
-        self._lead = 0.0
-        self.spread = np.zeros(0)  # seconds by which the latest rank began late, per sample
+        self._lead_seconds = 0.0
+        self.start_delays = np.zeros(0)  # seconds by which the latest rank began late, per sample
 
     def sample(
         self,
-        arms: Sequence[Arm],
+        operations: Sequence[TimedOperation],
         *,
-        target: float,
+        ci_half_width: float,
         seconds: float,
         seed: int,
-        compete: bool = True,
-        fewest: int = FEWEST,
+        is_comparison: bool = True,
+        min_repetitions: int = MIN_REPETITIONS,
     ) -> FloatArray:
         """(repetitions, arms) seconds per call, the latest rank's.
 
         In each repetition every arm runs once, in random order, so a drift hits all alike. It ends
-        when rank 0 finds the medians `settled`, or `seconds` spent; with fewer than `fewest`
-        repetitions if so many would not fit before the end of everything.
+        when rank 0 finds the medians `is_precise_enough`, or `seconds` spent; with fewer than
+        `fewest` repetitions if so many would not fit before the end of everything.
         """
-        lap = self._warm_up(arms)
+        lap = self._warm_up(operations)
         if lap is None:
-            return np.zeros((0, len(arms)))
-        done, rows = np.zeros((0, 2, len(arms))), list[FloatArray]()
+            return np.zeros((0, len(operations)))
+        done, rows = np.zeros((0, 2, len(operations))), list[FloatArray]()
         begin = time.monotonic()
-        look, enough = next_look(0, fewest), False
+        look, enough = next_check(0, min_repetitions), False
         while True:
             count = len(done) + len(rows)
             passed = time.monotonic() - begin
-            spent = count >= MOST or passed > seconds
-            needed = max(fewest - count, 0) * (passed / count if count else lap)
-            row = np.zeros((2, len(arms)))
+            spent = count >= MAX_REPETITIONS or passed > seconds
+            needed = max(min_repetitions - count, 0) * (passed / count if count else lap)
+            row = np.zeros((2, len(operations)))
             ended = False
-            for place, number in enumerate(order(seed, count, len(arms))):
-                over = place == 0 and (enough or (spent and count >= fewest))
-                stop = over or self._late(needed if place == 0 else 0.0)
-                sample = self._once(arms[number], stop)
+            for place, number in enumerate(shuffled_order(seed, count, len(operations))):
+                over = place == 0 and (enough or (spent and count >= min_repetitions))
+                stop = over or self._would_be_late(needed if place == 0 else 0.0)
+                sample = self._time_once(operations[number], stop)
                 if sample is None:
                     ended = True
                     break
                 row[:, number] = sample[:2]
-            self._leave_cores()
+            self._barrier_if_oversubscribed()
             if not ended:
                 rows.append(row)
             if ended or count + 1 >= look:
-                done, rows = np.concatenate([done, self._latest(rows, len(arms))]), []
-                look = next_look(len(done), fewest)
-                enough = settled(done[:, 0], target, compete, fewest)
+                done, rows = np.concatenate([done, self._max_over_ranks(rows, len(operations))]), []
+                look = next_check(len(done), min_repetitions)
+                enough = is_precise_enough(
+                    done[:, 0], ci_half_width, is_comparison, min_repetitions
+                )
             if ended:
-                self.spread = done[:, 1].ravel()
+                self.start_delays = done[:, 1].ravel()
                 return done[:, 0].copy()
 
-    def fitting(self, arms: Sequence[Arm], seconds: float, fewest: int = FEWEST) -> int:
+    def count_within(
+        self,
+        operations: Sequence[TimedOperation],
+        seconds: float,
+        min_repetitions: int = MIN_REPETITIONS,
+    ) -> int:
         """How many of the arms, from the first on, could have `fewest` repetitions in so many
         seconds, as rank 0 finds. The faster of two calls of each tells: the first one may open
         connections.
         """
         lap = 0.0
-        for count, arm in enumerate(arms):
-            lap += min(self._spent_once(arm) for _ in range(2))
-            if self._agree(0.0, stop=(WARM_UP + fewest) * lap > seconds) is None:
+        for count, arm in enumerate(operations):
+            lap += min(self._total_seconds_once(arm) for _ in range(2))
+            if (
+                self._agree_on_start(
+                    0.0, stop=(WARM_UP_REPETITIONS + min_repetitions) * lap > seconds
+                )
+                is None
+            ):
                 return count
-        return len(arms)
+        return len(operations)
 
-    def _spent_once(self, arm: Arm) -> float:
+    def _total_seconds_once(self, operation: TimedOperation) -> float:
         """Seconds of a call with all that is done around it."""
         begin = time.monotonic()
-        self._once(arm)
+        self._time_once(operation)
         return time.monotonic() - begin
 
-    def _leave_cores(self) -> None:
+    def _barrier_if_oversubscribed(self) -> None:
         """Wait for the other ranks. One that is done early and went on to its books would hold up
         those which share its core and are not: the last arm alone would look twice as slow.
         """
-        if self._crowded:
+        if self._oversubscribed:
             self._comm.Barrier()
 
-    def _warm_up(self, arms: Sequence[Arm]) -> float | None:
+    def _warm_up(self, operations: Sequence[TimedOperation]) -> float | None:
         """Seconds of a repetition, roughly; None if it is too late for as much as that.
 
         The calls begin as soon as all are there, and show how long ranks then take to be ready.
         """
-        self._lead, late = 0.0, list[float]()
+        self._lead_seconds, late = 0.0, list[float]()
         begin = time.monotonic()
-        for arm in arms:
-            for turn in range(WARM_UP):
-                sample = self._once(arm, self._late())
+        for arm in operations:
+            for turn in range(WARM_UP_REPETITIONS):
+                sample = self._time_once(arm, self._would_be_late())
                 if sample is None:
                     return None
                 late += [sample[2]] * (turn > 0)
-        lap = (time.monotonic() - begin) / WARM_UP
+        lap = (time.monotonic() - begin) / WARM_UP_REPETITIONS
         self._lengthen_lead(late)
         if self._clock is not None:
-            self._try_lead(arms)
+            self._try_lead(operations)
         return lap
 
-    def _try_lead(self, arms: Sequence[Arm]) -> None:
+    def _try_lead(self, operations: Sequence[TimedOperation]) -> None:
         """Some calls more, which show whether the lead suffices among hosts.
 
         It may not: right after a call the library may still have messages to finish, on which
         others wait, and a rank that waits for the start does not look after them.
         """
-        end, late = time.monotonic() + LEAD_SECONDS, list[float]()
-        for arm in islice(cycle(arms), max(LEAD_CALLS, len(arms))):
-            sample = self._once(arm, self._late() or time.monotonic() > end)
+        end, late = time.monotonic() + MAX_LEAD_TRIAL_S, list[float]()
+        for arm in islice(cycle(operations), max(MIN_LEAD_CALLS, len(operations))):
+            sample = self._time_once(arm, self._would_be_late() or time.monotonic() > end)
             if sample is None:
                 break
             late.append(sample[2])
@@ -182,55 +194,57 @@ class Stopwatch:
         """By twice what the rank is late that usually is ready last; not if it is in time."""
         more = np.array([2 * max(float(np.median(late)), 0.0) if late else 0.0])
         self._comm.Allreduce(MPI.IN_PLACE, more, MPI.MAX)
-        self._lead += float(more[0])
+        self._lead_seconds += float(more[0])
 
-    def _late(self, needed: float = 0.0) -> bool:
+    def _would_be_late(self, needed: float = 0.0) -> bool:
         """Whether something that takes so many seconds would end too late."""
-        return time.monotonic() + needed > self._end
+        return time.monotonic() + needed > self._deadline
 
-    def _latest(self, rows: list[FloatArray], arms: int) -> FloatArray:
+    def _max_over_ranks(self, rows: list[FloatArray], count: int) -> FloatArray:
         """The rows with the latest rank's numbers; one exchange for all of them."""
-        together = np.array(rows).reshape(-1, 2, arms)
+        together = np.array(rows).reshape(-1, 2, count)
         self._comm.Allreduce(MPI.IN_PLACE, together, MPI.MAX)
         return together
 
-    def _once(self, arm: Arm, stop: bool = False) -> tuple[float, float, float] | None:
+    def _time_once(
+        self, operation: TimedOperation, stop: bool = False
+    ) -> tuple[float, float, float] | None:
         """Seconds of a call, by how many it began late here, and by how many this rank was ready
         late (negative: in time); None when rank 0 says `stop`.
         """
-        self._alive()
-        arm.warm()
-        start = self._agree(self._lead, stop)
+        self._keep_alive()
+        operation.warm_up()
+        start = self._agree_on_start(self._lead_seconds, stop)
         if start is None:
             return None
-        arm.before()
+        operation.before()
         ready = self._now()
-        self._wait(start)
+        self._wait_until(start)
         begin = self._now()
-        for _ in range(arm.repeat):
-            arm.call()
+        for _ in range(operation.calls_per_sample):
+            operation.call()
         end = self._now()
-        arm.after()
-        return (end - start) / arm.repeat, begin - start, ready - start
+        operation.after()
+        return (end - start) / operation.calls_per_sample, begin - start, ready - start
 
-    def _wait(self, start: float) -> None:
-        if self._crowded and self._clock is not None:
+    def _wait_until(self, start: float) -> None:
+        if self._oversubscribed and self._clock is not None:
             # More ranks than cores and several hosts: only whoever sleeps lets the others be ready.
             time.sleep(max(start - self._now(), 0.0))
         while self._now() < start:
-            if self._crowded:
+            if self._oversubscribed:
                 os.sched_yield()
 
-    def _agree(self, lead: float, stop: bool = False) -> float | None:
+    def _agree_on_start(self, lead: float, stop: bool = False) -> float | None:
         """An instant `lead` seconds after the last rank has come here; None: rank 0 says `stop`."""
         agreed = np.array([self._now() + lead, float(stop and self._comm.rank == 0)])
         self._comm.Allreduce(MPI.IN_PLACE, agreed, MPI.MAX)
         return None if agreed[1] else float(agreed[0])
 
 
-def wait_quietly(world: MPI.Comm, meanwhile: Callable[[], object] = _nothing) -> None:
+def yielding_barrier(world: MPI.Comm, on_poll: Callable[[], object] = _nothing) -> None:
     """Meet all other ranks without using a core meanwhile."""
     request = world.Ibarrier()
     while not request.Test():
-        meanwhile()
-        time.sleep(SLEEP)
+        on_poll()
+        time.sleep(POLL_INTERVAL_S)

@@ -7,19 +7,19 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-ITEM = 4  # bytes; sizes are multiples of it
-APART = 2**0.25  # of sizes looked at first: two nearer switches may be missed
+PROBE_ELEMENT_BYTES = 4  # bytes; sizes are multiples of it
+SIZE_RATIO = 2**0.25  # of sizes looked at first: two nearer switches may be missed
 
 
-def ladder(decide: Callable[[int], T], most: int) -> list[tuple[int, T]]:
+def find_change_points(decide: Callable[[int], T], max_bytes: int) -> list[tuple[int, T]]:
     """The sizes up to `most`, multiples of 4, from which on `decide` says something else."""
-    found: list[tuple[int, T]] = [(ITEM, decide(ITEM))]
-    known = ITEM
-    for size in _looked_at(most):
+    found: list[tuple[int, T]] = [(PROBE_ELEMENT_BYTES, decide(PROBE_ELEMENT_BYTES))]
+    known = PROBE_ELEMENT_BYTES
+    for size in _sampled_sizes(max_bytes):
         while decide(size) != found[-1][1]:
             low, high = known, size
-            while high - low > ITEM:
-                middle = (low + high) // (2 * ITEM) * ITEM
+            while high - low > PROBE_ELEMENT_BYTES:
+                middle = (low + high) // (2 * PROBE_ELEMENT_BYTES) * PROBE_ELEMENT_BYTES
                 low, high = (low, middle) if decide(middle) != found[-1][1] else (middle, high)
             found.append((high, decide(high)))
             known = high
@@ -27,9 +27,12 @@ def ladder(decide: Callable[[int], T], most: int) -> list[tuple[int, T]]:
     return found
 
 
-def _looked_at(most: int) -> list[int]:
-    sizes, size = {most // ITEM * ITEM}, float(ITEM)
-    while size < most:
-        sizes.add(int(size) // ITEM * ITEM)
-        size *= APART
+def _sampled_sizes(max_bytes: int) -> list[int]:
+    sizes, size = (
+        {max_bytes // PROBE_ELEMENT_BYTES * PROBE_ELEMENT_BYTES},
+        float(PROBE_ELEMENT_BYTES),
+    )
+    while size < max_bytes:
+        sizes.add(int(size) // PROBE_ELEMENT_BYTES * PROBE_ELEMENT_BYTES)
+        size *= SIZE_RATIO
     return sorted(sizes)

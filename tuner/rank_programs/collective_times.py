@@ -24,17 +24,23 @@ from mpi4py import MPI
 
 from tuner.base.statistics import midmean
 from tuner.core.collective import Collective
-from tuner.probe.collectives import Call
+from tuner.probe.collectives import CollectiveRun
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
-IN_A_ROW, FEWEST, FEWEST_ROWS, MOST, WARM_UP = 8, 10, 4, 4000, 16
-POOL, MOST_BUFFERS = 16 << 20, 512  # bytes, and pairs of buffers, that fresh ones are taken from
-LOOK, PATIENCE = 0.002, 120.0  # seconds between two looks whose turn it is, and until that fails
-NUMBER, STOP, READY = range(3)  # places in the file of turns (`struct turns`)
+CALLS_IN_A_ROW, MIN_SAMPLES, MIN_ROW_SAMPLES, MAX_SAMPLES, WARM_UP_CALLS = 8, 10, 4, 4000, 16
+POOL_BYTES, MAX_BUFFER_PAIRS = (
+    16 << 20,
+    512,
+)  # bytes, and pairs of buffers, that fresh ones are taken from
+POLL_INTERVAL_S, TURN_TIMEOUT_S = (
+    0.002,
+    120.0,
+)  # seconds between two looks whose turn it is, and until that fails
+NUMBER_SLOT, STOP_SLOT, READY_SLOT = range(3)  # places in the file of turns (`struct turns`)
 SEED = 7
 
 
-class Turns:
+class TurnFile:
     """The file that says which launch measures; without one, this launch always does."""
 
     def __init__(self, path: str, side: int, comm: MPI.Intracomm) -> None:
@@ -46,26 +52,26 @@ class Turns:
         host.Free()
         self._values: memoryview | None = None
         if path != "-":
-            self._values = self._opened(path)
+            self._values = self._map_file(path)
             comm.Barrier()
             if self._local == 0:
-                self._values[READY + side] = 1
-            self._wait(READY, 1)
-            self._wait(READY + 1, 1)
+                self._values[READY_SLOT + side] = 1
+            self._wait_for_value(READY_SLOT, 1)
+            self._wait_for_value(READY_SLOT + 1, 1)
 
     def wait(self, number: int) -> None:
         """Sleep until it is the turn of measurement `number`."""
         if self._values is not None:
-            self._wait(NUMBER, number)
-            self._move(number // 2)  # both sides alike
+            self._wait_for_value(NUMBER_SLOT, number)
+            self._spread_over_cores(number // 2)  # both sides alike
 
     def end(self) -> None:
         """Let the next measurement begin."""
         self._comm.Barrier()
         if self._values is not None and self._local == 0:
-            self._values[NUMBER] += 1
+            self._values[NUMBER_SLOT] += 1
 
-    def _move(self, turn: int) -> None:
+    def _spread_over_cores(self, turn: int) -> None:
         """Spread ranks that outnumber the cores that they may use, which they still may."""
         if len(self._sharing) <= len(self._cores):
             return
@@ -76,24 +82,24 @@ class Turns:
         os.sched_setaffinity(0, self._cores)
 
     @staticmethod
-    def _opened(path: str) -> memoryview:
+    def _map_file(path: str) -> memoryview:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         os.ftruncate(descriptor, 16)
         values = memoryview(mmap.mmap(descriptor, 16)).cast("i")
         os.close(descriptor)
         return values
 
-    def _wait(self, place: int, number: int) -> None:
+    def _wait_for_value(self, slot: int, number: int) -> None:
         assert self._values is not None
-        end = time.monotonic() + PATIENCE
-        while self._values[place] != number:
-            if self._values[STOP] or time.monotonic() > end:
+        end = time.monotonic() + TURN_TIMEOUT_S
+        while self._values[slot] != number:
+            if self._values[STOP_SLOT] or time.monotonic() > end:
                 raise RuntimeError("the other launch has ended")
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL_S)
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedCollective:
     """A collective with the buffers that it is called on."""
 
     comm: MPI.Intracomm
@@ -101,20 +107,20 @@ class Timed:
     fresh: cycle[Callable[[], object]]
 
     @classmethod
-    def of(cls, comm: MPI.Intracomm, collective: Collective, nbytes: int) -> Timed:
+    def prepare(cls, comm: MPI.Intracomm, collective: Collective, nbytes: int) -> TimedCollective:
         """Make the buffers of one call and of many."""
-        number = min(MOST_BUFFERS, max(4, POOL // max(nbytes, 1)))
-        made = [Call(collective, nbytes).timed([comm])[0] for _ in range(number)]
+        number = min(MAX_BUFFER_PAIRS, max(4, POOL_BYTES // max(nbytes, 1)))
+        made = [CollectiveRun(collective, nbytes).make_calls([comm])[0] for _ in range(number)]
         return cls(comm, made[0], cycle(made))
 
-    def seconds(self, fresh: bool, times: int, seconds: float) -> float:
+    def measure(self, fresh: bool, times: int, seconds: float) -> float:
         """Return the mean of the middle half, of each call the slowest rank's time."""
         calls = self.fresh if fresh else cycle((self.reused,))
         self._run(calls, 3)
         self.comm.Barrier()
         each = self.comm.allreduce(self._run(calls, 4) * times, MPI.MAX)
-        fewest = FEWEST_ROWS if times > 1 else FEWEST
-        taken = np.zeros(min(max(int(seconds / each), fewest), MOST))
+        fewest = MIN_ROW_SAMPLES if times > 1 else MIN_SAMPLES
+        taken = np.zeros(min(max(int(seconds / each), fewest), MAX_SAMPLES))
         for number in range(len(taken)):
             self.comm.Barrier()
             taken[number] = self._run(calls, times)
@@ -134,19 +140,19 @@ class Timed:
 def main(turn: str, side: str, seconds: str, listed: str) -> None:
     """Time every call of the file under every condition."""
     world = MPI.COMM_WORLD
-    turns = Turns(turn, int(side), world)
+    turns = TurnFile(turn, int(side), world)
     lines = [line.split() for line in Path(listed).read_text(encoding="utf-8").splitlines()]
     if world.rank == 0:
         print("library:", *MPI.Get_library_version().split(), flush=True)
     for number, (name, nbytes, first) in enumerate(lines):
         collective, size = Collective(name), int(nbytes)
-        timed = Timed.of(world, collective, size)
+        timed = TimedCollective.prepare(world, collective, size)
         for condition in range(len(CONDITIONS)):
             turns.wait(2 * (4 * number + condition) + (side != first))
-            right = condition > 0 or _warmed_up(timed, Call(collective, size))
+            right = condition > 0 or _warmed_up(timed, CollectiveRun(collective, size))
             right = world.allreduce(right, MPI.LAND)
-            taken = timed.seconds(
-                condition % 2 == 1, 1 if condition < 2 else IN_A_ROW, float(seconds)
+            taken = timed.measure(
+                condition % 2 == 1, 1 if condition < 2 else CALLS_IN_A_ROW, float(seconds)
             )
             if world.rank == 0:
                 wrong = "" if right else f"{number} wrong 0\n"
@@ -155,11 +161,11 @@ def main(turn: str, side: str, seconds: str, listed: str) -> None:
     turns.wait(2 * 4 * len(lines))
 
 
-def _warmed_up(timed: Timed, call: Call) -> bool:
+def _warmed_up(timed: TimedCollective, call: CollectiveRun) -> bool:
     """Return whether the result is right, after what a library does in its first calls only."""
-    for _ in range(WARM_UP):
+    for _ in range(WARM_UP_CALLS):
         timed.reused()
-    return call.correct(timed.comm, SEED)
+    return call.is_correct(timed.comm, SEED)
 
 
 if __name__ == "__main__":

@@ -20,46 +20,52 @@ from pathlib import Path
 from mpi4py import MPI
 
 from tuner.core.path_classes import CYCLIC
-from tuner.rank_programs.bisection import ladder
-from tuner.rank_programs.validate import ITEM, executed, expect, perform, place
-from tuner.runtime.override_check import require_undecided
+from tuner.rank_programs.bisection import find_change_points
+from tuner.rank_programs.validate import (
+    PROBE_ELEMENT_BYTES,
+    host_and_local_rank,
+    make_call,
+    observed_calls,
+    watch_communicator,
+)
+from tuner.runtime.override_check import require_no_override
 
 Step = tuple[int, list[int]]
 
 
-def steps(comm: MPI.Comm, collective: str, most: int) -> list[Step]:
+def find_default_steps(comm: MPI.Comm, collective: str, max_bytes: int) -> list[Step]:
     """What the default decides on a communicator."""
     watch = ctypes.CDLL(None).tuner_watch
     handle = ctypes.c_void_p(MPI._handleof(comm))
 
     def seen(nbytes: int) -> list[int]:
-        executed()
-        error = perform(comm, {"collective": collective, "nbytes": nbytes}, MPI.SUM)
-        calls = executed()
+        observed_calls()
+        error = make_call(comm, {"collective": collective, "nbytes": nbytes}, MPI.SUM)
+        calls = observed_calls()
         return [] if error or len(calls) != 1 else calls[0]
 
-    expect(comm)
+    watch_communicator(comm)
     watch(handle, 1)
-    seen(ITEM)  # what a communicator needs once belongs to no call
-    usual = all(comm.allgather(bool(seen(ITEM))))
+    seen(PROBE_ELEMENT_BYTES)  # what a communicator needs once belongs to no call
+    usual = all(comm.allgather(bool(seen(PROBE_ELEMENT_BYTES))))
     watch(handle, 0)
-    found = ladder(seen, most) if usual else []
+    found = find_change_points(seen, max_bytes) if usual else []
     watch(None, 1)
     return found
 
 
 def main(path: str) -> None:
     """Answer for every call, in the order given."""
-    require_undecided("openmpi")
+    require_no_override("openmpi")
     world, first = MPI.COMM_WORLD, MPI.COMM_WORLD.rank == 0
-    host, local = place(world)
+    host, local = host_and_local_rank(world)
     for number, call in enumerate(json.loads(Path(path).read_text(encoding="utf-8"))):
         part = host < call["nodes"] and local < call["ppn"]
         turn = local * call["nodes"] + host if call["placement"] == CYCLIC else world.rank
         comm = world.Split(0 if part else MPI.UNDEFINED, turn)
         if comm == MPI.COMM_NULL:
             continue
-        found = steps(comm, call["collective"], call["most"])
+        found = find_default_steps(comm, call["collective"], call["most"])
         if first:
             print(json.dumps({"call": number, "steps": found}), flush=True)
         comm.Free()

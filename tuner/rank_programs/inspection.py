@@ -28,14 +28,14 @@ from tuner.mpi_libraries.products import identify  # noqa: E402
 from tuner.runtime.control_variables import ControlVariables, loaded_library  # noqa: E402
 
 
-def capabilities(said: str) -> Capabilities:
+def find_capabilities(version_text: str) -> Capabilities:
     """Return what the loaded library can do; no variables of one that is not known here."""
     try:
-        known = mpi_libraries.named(identify(said).library)
+        known = mpi_libraries.library_module(identify(version_text).library)
     except InputError:
         return Capabilities({})
     variables = ControlVariables()
-    found = {name: variables.about(name) for name in known.VARIABLES}
+    found = {name: variables.describe(name) for name in known.CONTROL_VARIABLES}
     return Capabilities({name: one for name, one in found.items() if one is not None})
 
 
@@ -51,7 +51,7 @@ def inspect() -> dict[str, Any]:
         "says": said,
         "extension": Path(str(MPI.__file__)).name,
         "standard": list(MPI.Get_version()),
-        "capabilities": capabilities_record(capabilities(said)),
+        "capabilities": capabilities_record(find_capabilities(said)),
     }
 
 

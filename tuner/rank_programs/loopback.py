@@ -16,17 +16,17 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.probe.rank_layout import open_connections
-from tuner.probe.timing import Arm, Stopwatch
+from tuner.probe.timing import Stopwatch, TimedOperation
 
-NBYTES = 8
-HELD = (0.0, 3e-5, 1e-4, 2e-4, 4e-4, 8e-4)  # seconds
-SECONDS, TARGET = 3.0, 0.01
-TRIPS = 500
+MESSAGE_BYTES = 8
+DELAYS_S = (0.0, 3e-5, 1e-4, 2e-4, 4e-4, 8e-4)  # seconds
+BUDGET_S, CI_HALF_WIDTH = 3.0, 0.01
+FRAME_ROUND_TRIPS = 500
 
 
-def held(comm: MPI.Comm, seconds: float) -> Arm:
+def delayed_pingpong(comm: MPI.Comm, seconds: float) -> TimedOperation:
     """There and back between ranks 0 and 1; each holds the message for `seconds`, wide awake."""
-    buffer = np.zeros(NBYTES, np.uint8)
+    buffer = np.zeros(MESSAGE_BYTES, np.uint8)
 
     def hold() -> None:
         end = time.perf_counter() + seconds
@@ -43,10 +43,10 @@ def held(comm: MPI.Comm, seconds: float) -> Arm:
         hold()
         comm.Send(buffer, 0)
 
-    return Arm(pong if comm.rank else ping, repeat=10)
+    return TimedOperation(pong if comm.rank else ping, calls_per_sample=10)
 
 
-def sent_bytes() -> int:
+def interface_sent_bytes() -> int:
     """What the interface `lo` has sent, headers included (proc_pid_net(5): the 9th number); 0 where
     the system does not say."""
     table = Path("/proc/net/dev")
@@ -54,27 +54,29 @@ def sent_bytes() -> int:
     return sum(int(line.split()[9]) for line in lines if line.split()[0] == "lo:")
 
 
-def frame(comm: MPI.Comm) -> float:
+def measure_frame_bytes(comm: MPI.Comm) -> float:
     """Bytes on the wire of a short message; 0 where messages do not pass the interface `lo`."""
-    trip = held(comm, 0.0).call
+    trip = delayed_pingpong(comm, 0.0).call
     comm.Barrier()
-    before = sent_bytes()
-    for _ in range(TRIPS):
+    before = interface_sent_bytes()
+    for _ in range(FRAME_ROUND_TRIPS):
         trip()
-    return (sent_bytes() - before) / (2 * TRIPS)
+    return (interface_sent_bytes() - before) / (2 * FRAME_ROUND_TRIPS)
 
 
 def main() -> None:
     """Rank 0 prints, as JSON, `frame` and [seconds held, one-way seconds besides] of `HELD`."""
     comm = MPI.COMM_WORLD
     open_connections(comm)
-    watch = Stopwatch(comm.Dup(), crowded=False)
-    arms = [held(comm, seconds) for seconds in HELD]
-    taken = watch.sample(arms, target=TARGET, seconds=SECONDS, seed=1, compete=False)
-    nbytes = frame(comm)
+    watch = Stopwatch(comm.Dup(), oversubscribed=False)
+    arms = [delayed_pingpong(comm, seconds) for seconds in DELAYS_S]
+    taken = watch.sample(
+        arms, ci_half_width=CI_HALF_WIDTH, seconds=BUDGET_S, seed=1, is_comparison=False
+    )
+    nbytes = measure_frame_bytes(comm)
     if comm.rank == 0:
-        besides = np.quantile(taken, 0.25, axis=0) / 2 - HELD  # what else goes on only adds
-        pairs = [list(each) for each in zip(HELD, besides, strict=True)]
+        besides = np.quantile(taken, 0.25, axis=0) / 2 - DELAYS_S  # what else goes on only adds
+        pairs = [list(each) for each in zip(DELAYS_S, besides, strict=True)]
         print(json.dumps({"frame": nbytes, "held": pairs}), flush=True)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import mpi4py
 from mpi4py import MPI
 
-LEVELS = {
+THREAD_LEVEL_NAMES = {
     MPI.THREAD_SINGLE: "single",
     MPI.THREAD_FUNNELED: "funneled",
     MPI.THREAD_SERIALIZED: "serialized",
@@ -25,7 +25,7 @@ LEVELS = {
 }
 
 
-def about() -> dict[str, Any]:
+def describe_rank() -> dict[str, Any]:
     """Return what is to be the same on all hosts, beside the host's name."""
     import numpy
 
@@ -46,9 +46,9 @@ def about() -> dict[str, Any]:
 def main() -> None:
     """Gather and print."""
     world = MPI.COMM_WORLD
-    ranks = world.gather(about())
+    ranks = world.gather(describe_rank())
     if ranks is not None:
-        level = LEVELS.get(MPI.Query_thread(), "unknown")
+        level = THREAD_LEVEL_NAMES.get(MPI.Query_thread(), "unknown")
         print(json.dumps({"size": world.size, "level": level, "ranks": ranks}), flush=True)
 
 

@@ -23,44 +23,47 @@ from mpi4py import MPI
 
 from tuner.rank_programs import shm_cleanup
 
-ITEM = 4  # bytes of an element where the size allows, else 1
-NUMBERS, MOST = 7, 32  # of a call, and different calls, that Open MPI's watcher tells of
-WATCHES_FUNCTIONS = hasattr(ctypes.CDLL(None), "tuner_entered")
-WATCHES_CALLS = hasattr(ctypes.CDLL(None), "tuner_executed")
+PROBE_ELEMENT_BYTES = 4  # bytes of an element where the size allows, else 1
+INTS_PER_CALL, MAX_OBSERVED_CALLS = (
+    7,
+    32,
+)  # of a call, and different calls, that Open MPI's watcher tells of
+HAS_FUNCTION_WATCHER = hasattr(ctypes.CDLL(None), "tuner_entered")
+HAS_CALL_WATCHER = hasattr(ctypes.CDLL(None), "tuner_executed")
 
 
-def left(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
+def take_arriving(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
     """`inout = arriving`: an associative operator that does not commute."""
     inout[:] = arriving[:]
 
 
-def executed() -> list[list[int]]:
+def observed_calls() -> list[list[int]]:
     """The different calls that Open MPI's watcher saw; asking begins the next observation."""
-    if not WATCHES_CALLS:
+    if not HAS_CALL_WATCHER:
         return []
-    out = ((ctypes.c_int * NUMBERS) * MOST)()
+    out = ((ctypes.c_int * INTS_PER_CALL) * MAX_OBSERVED_CALLS)()
     count: int = ctypes.CDLL(None).tuner_executed(out)
     return [list(call) for call in out[:count]]
 
 
-def expect(comm: MPI.Comm) -> None:
+def watch_communicator(comm: MPI.Comm) -> None:
     """Have the watcher tell the calls of a communicator from others."""
-    if WATCHES_CALLS:
+    if HAS_CALL_WATCHER:
         ctypes.CDLL(None).tuner_expect(ctypes.c_void_p(MPI._handleof(comm)))
 
 
-def entered() -> list[str]:
+def entered_functions() -> list[str]:
     """The functions that a call entered, in no order; asking begins the next observation."""
-    if not WATCHES_FUNCTIONS:
+    if not HAS_FUNCTION_WATCHER:
         return []
     ask = ctypes.CFUNCTYPE(ctypes.c_char_p)(("tuner_entered", ctypes.CDLL(None)))
     return str(ask().decode()).split()
 
 
-def perform(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
+def make_call(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
     """Make one call; returns the MPI error class."""
     name, nbytes = call["collective"], call["nbytes"]
-    kind = np.int32 if nbytes % ITEM == 0 else np.int8
+    kind = np.int32 if nbytes % PROBE_ELEMENT_BYTES == 0 else np.int8
     data = np.zeros(nbytes // np.dtype(kind).itemsize, kind)
     part = np.zeros(nbytes // comm.size, np.int8)
     whole = np.zeros(part.size * comm.size, np.int8)
@@ -79,17 +82,17 @@ def perform(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
     return 0
 
 
-def answer(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> dict[str, Any]:
+def observe_call(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> dict[str, Any]:
     """What is to be said about a call."""
-    if WATCHES_FUNCTIONS or WATCHES_CALLS:
-        perform(comm, call, operator)
-    expect(comm)
-    executed(), entered()
-    error = perform(comm, call, operator)
-    return {"error": error, "executed": executed(), "entered": entered()}
+    if HAS_FUNCTION_WATCHER or HAS_CALL_WATCHER:
+        make_call(comm, call, operator)
+    watch_communicator(comm)
+    observed_calls(), entered_functions()
+    error = make_call(comm, call, operator)
+    return {"error": error, "executed": observed_calls(), "entered": entered_functions()}
 
 
-def place(world: MPI.Comm) -> tuple[int, int]:
+def host_and_local_rank(world: MPI.Comm) -> tuple[int, int]:
     """The number of this rank's host and its own there; hosts count from that of rank 0 on."""
     names = world.allgather(MPI.Get_processor_name())
     mine = names[world.rank]
@@ -99,9 +102,9 @@ def place(world: MPI.Comm) -> tuple[int, int]:
 def main(path: str) -> None:
     """Make every call on the ranks of its shape, in the order given."""
     world, first = MPI.COMM_WORLD, MPI.COMM_WORLD.rank == 0
-    operators = {True: MPI.SUM, False: MPI.Op.Create(left, commute=False)}
-    host, local = place(world)
-    shm_cleanup.hide()
+    operators = {True: MPI.SUM, False: MPI.Op.Create(take_arriving, commute=False)}
+    host, local = host_and_local_rank(world)
+    shm_cleanup.unlink_shared_memory()
     calls = json.loads(Path(path).read_text(encoding="utf-8"))
     comms: dict[tuple[int, int], MPI.Comm] = {}
     for nodes, ppn in dict.fromkeys((call["nodes"], call["ppn"]) for call in calls):
@@ -113,7 +116,7 @@ def main(path: str) -> None:
         comm = comms[call["nodes"], call["ppn"]]
         if comm == MPI.COMM_NULL:
             continue
-        said = answer(comm, call, operators[call["commutative"]])
+        said = observe_call(comm, call, operators[call["commutative"]])
         if first:
             print(json.dumps({"call": number, **said}), flush=True)
     world.Barrier()

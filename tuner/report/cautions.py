@@ -7,20 +7,24 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from tuner.base.units import format_size, plural, readable
+from tuner.base.units import format_size, humanize, plural
 from tuner.core.measurement import Measurements
 from tuner.core.table import TuningTable
 
 Record = Mapping[str, Any]
-QUIET = 0.05  # typical departure of the control from 1 above which the comparison is in doubt
-NOISY = 0.10  # typical half-width of a ratio's 95 % interval above which little can be told apart
-FEW_LAUNCHES = 3  # fewer show only gains that hardly vary from launch to launch
+MAX_CONTROL_DEPARTURE = (
+    0.05  # typical departure of the control from 1 above which the comparison is in doubt
+)
+MAX_CI_HALF_WIDTH = (
+    0.10  # typical half-width of a ratio's 95 % interval above which little can be told apart
+)
+MIN_LAUNCHES = 3  # fewer show only gains that hardly vary from launch to launch
 
 
-def of_comparison(changed: Sequence[Record], control: Sequence[Record]) -> list[str]:
+def comparison_cautions(changed: Sequence[Record], control: Sequence[Record]) -> list[str]:
     """Return sentences on wrong and slower calls, and on how far the comparison is trusted."""
     compared = [*changed, *control]
-    costs = _costs(control)
+    costs = _control_losses(control)
     return [*_wrong(compared), *_losses(changed), *costs, *_departures(control), *_noise(compared)]
 
 
@@ -48,20 +52,21 @@ def _losses(changed: Sequence[Record]) -> list[str]:
     slower = [record for record in changed if is_slower(record)]
     if not slower:
         return []
-    worst = min(slower, key=_least)
+    worst = min(slower, key=_smallest_ratio)
     return [
-        f"{plural(len(slower), 'call')} became slower, at most {1 / _least(worst):.2f} times"
+        f"{plural(len(slower), 'call')} became slower, at most"
+        f" {1 / _smallest_ratio(worst):.2f} times"
         f" ({worst['collective']} of {format_size(worst['nbytes'])} on {worst['p']} ranks)."
     ]
 
 
-def _least(record: Record) -> float:
+def _smallest_ratio(record: Record) -> float:
     """Return the smallest ratio of those that make a call slower."""
     conditions = record.get("conditions", {}).values()
     return min(float(one["ratio"]) for one in conditions or (record,) if one.get("slower", True))
 
 
-def of_file(table: TuningTable) -> list[str]:
+def table_cautions(table: TuningTable) -> list[str]:
     """Return sentences on wrong results, and on rules that were withdrawn."""
     compared = table.provenance.get("comparison", {})
     wrong = [
@@ -81,20 +86,23 @@ def _withdrawn(rules: Sequence[str]) -> list[str]:
     ]
 
 
-def _costs(control: Sequence[Record]) -> list[str]:
+def _control_losses(control: Sequence[Record]) -> list[str]:
     slower = [record for record in control if is_slower(record)]
     if not slower:
         return []
-    worst, largest = min(slower, key=_least), max(slower, key=lambda call: int(call["nbytes"]))
+    worst, largest = (
+        min(slower, key=_smallest_ratio),
+        max(slower, key=lambda call: int(call["nbytes"])),
+    )
     return [
         "The file itself costs time: calls that the table leaves to the library become slower, at"
-        f" most {1 / _least(worst):.2f} times ({worst['collective']} of"
+        f" most {1 / _smallest_ratio(worst):.2f} times ({worst['collective']} of"
         f" {format_size(worst['nbytes'])}). It pays for programs whose calls are larger than"
         f" {format_size(largest['nbytes'])}."
     ]
 
 
-def departure(control: Sequence[Record]) -> float:
+def control_departure(control: Sequence[Record]) -> float:
     """How far calls of the same code typically seem to differ: root mean square of ln(ratio)."""
     if not control:
         return 0.0
@@ -102,8 +110,8 @@ def departure(control: Sequence[Record]) -> float:
 
 
 def _departures(control: Sequence[Record]) -> list[str]:
-    typical = departure(control)
-    if typical <= QUIET:
+    typical = control_departure(control)
+    if typical <= MAX_CONTROL_DEPARTURE:
         return []
     return [
         f"Calls that ran the same code on both sides differed by {typical:.0%}. A difference of"
@@ -115,7 +123,7 @@ def _noise(compared: Sequence[Record]) -> list[str]:
     if not compared:
         return []
     width = median(math.log(record["ci95"][1] / record["ci95"][0]) / 2 for record in compared)
-    if width <= NOISY:
+    if width <= MAX_CI_HALF_WIDTH:
         return []
     return [
         f"The comparison is too noisy: in half of the calls a difference below {width:.0%} cannot"
@@ -123,7 +131,7 @@ def _noise(compared: Sequence[Record]) -> list[str]:
     ]
 
 
-def of_proofs(proofs: Sequence[Record]) -> list[str]:
+def validation_cautions(proofs: Sequence[Record]) -> list[str]:
     """Return a sentence on rules that were not seen at work."""
     missing = sum(not proof["confirmed"] for proof in proofs)
     if not missing:
@@ -132,11 +140,11 @@ def of_proofs(proofs: Sequence[Record]) -> list[str]:
     return [f"{missing} of {plural(len(proofs), 'rule')} {are} not confirmed."]
 
 
-def of_measurements(measurements: Measurements) -> list[str]:
+def measurement_cautions(measurements: Measurements) -> list[str]:
     """Return sentences on what was noticed while measuring, and on too few launches."""
-    noticed = [_sentence(readable(note)) for note in measurements.provenance.get("notes", ())]
+    noticed = [_sentence(humanize(note)) for note in measurements.provenance.get("notes", ())]
     launches = {one.launch for one in measurements.series if one.kind == "collective"}
-    if 0 < len(launches) < FEW_LAUNCHES:
+    if 0 < len(launches) < MIN_LAUNCHES:
         noticed.append(
             f"The ranks were launched only {_times(len(launches))}, so only gains that hardly vary"
             " are seen. Measure with more launches."

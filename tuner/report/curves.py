@@ -9,30 +9,30 @@ from statistics import median
 from typing import Any
 
 from tuner.core.measurement import Measurement
-from tuner.core.speedup import over_launches
-from tuner.core.table import Choice
+from tuner.core.speedup import mean_over_launches
+from tuner.core.table import AlgorithmConfig
 
 Curve = list[tuple[int, float]]  # (bytes, seconds), ascending
 
 
-def shapes(series: Iterable[Measurement]) -> list[tuple[str, int]]:
+def measured_collectives(series: Iterable[Measurement]) -> list[tuple[str, int]]:
     """The (collective, p) that were measured, in reading order."""
     return sorted({(s.subject, s.p) for s in series if s.kind == "collective"})
 
 
-def measured(series: Iterable[Measurement], collective: str, p: int) -> dict[str, Curve]:
+def measured_curves(series: Iterable[Measurement], collective: str, p: int) -> dict[str, Curve]:
     """Per algorithm the typical time at each size, with its best parameters."""
-    launches: dict[tuple[Choice, int], list[tuple[float, ...]]] = defaultdict(list)
+    launches: dict[tuple[AlgorithmConfig, int], list[tuple[float, ...]]] = defaultdict(list)
     for s in series:
         if s.kind == "collective" and (s.subject, s.p) == (collective, p):
-            launches[Choice(s.algorithm, s.params), s.nbytes].append(s.samples)
+            launches[AlgorithmConfig(s.algorithm, s.params), s.nbytes].append(s.samples)
     return _best(
-        (choice.algorithm, nbytes, over_launches(samples)[0])
+        (choice.algorithm, nbytes, mean_over_launches(samples)[0])
         for (choice, nbytes), samples in launches.items()
     )
 
 
-def predicted(
+def predicted_curves(
     predictions: Sequence[Mapping[str, Any]], collective: str, p: int
 ) -> dict[str, Curve]:
     """The same for predictions, as `tuner simulate` prints them."""
@@ -43,7 +43,7 @@ def predicted(
     )
 
 
-def off(measured: Mapping[str, Curve], predicted: Mapping[str, Curve]) -> float | None:
+def prediction_error(measured: Mapping[str, Curve], predicted: Mapping[str, Curve]) -> float | None:
     """The factor by which a prediction is off, upwards or downwards, in the median; None without
     any.
     """

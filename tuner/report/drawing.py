@@ -19,11 +19,15 @@ from matplotlib.patches import FancyBboxPatch
 
 from tuner.topology import Link
 
-STYLE: dict[Any, Any] = {"font.size": 9, "svg.hashsalt": "tuner", "font.family": "sans-serif"}
-INK, SOFT, PAPER = "#222222", "#666666", "#ffffff"
+DIAGRAM_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "svg.hashsalt": "tuner",
+    "font.family": "sans-serif",
+}
+TEXT_COLOUR, MUTED_COLOUR, BACKGROUND_COLOUR = "#222222", "#666666", "#ffffff"
 # Fills and edges of the boxes, and colours of the links: Paul Tol's "light" and "muted" schemes,
 # distinguishable with every common kind of colour blindness (personal.sron.nl/~pault, 2021).
-BOXES = {
+BOX_COLOURS = {
     "cpu": ("#dbe7f5", "#4477aa"),
     "gpu": ("#dcefd9", "#117733"),
     "nic": ("#f8e3d9", "#cc6677"),
@@ -31,14 +35,14 @@ BOXES = {
     "node": ("#dbe7f5", "#4477aa"),
     "network": ("#f3ead2", "#998833"),
 }
-LINKS = {
+LINK_COLOURS = {
     "nvlink": "#117733",
     "pcie": "#8899aa",
     "socket": "#aa7722",
     "memory": "#aa4499",
     "network": "#cc6677",
 }
-NAMES = {
+LINK_NAMES = {
     "nvlink": "NVLink",
     "pcie": "PCIe",
     "socket": "CPU bus",
@@ -47,36 +51,36 @@ NAMES = {
 }
 
 
-def image(figure: Figure, form: str) -> bytes:
+def render_image(figure: Figure, form: str) -> bytes:
     """The picture as `svg` or `png`; the same picture gives the same bytes."""
     buffer = io.BytesIO()
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(DIAGRAM_STYLE):
         figure.savefig(
             buffer,
             format=form,
             bbox_inches="tight",
             pad_inches=0.15,
             dpi=150,
-            facecolor=PAPER,
+            facecolor=BACKGROUND_COLOUR,
             metadata={"Date": None} if form == "svg" else None,
         )
     return buffer.getvalue()
 
 
-def canvas(width: float, height: float, title: str, subtitle: str) -> tuple[Figure, Axes]:
+def new_canvas(width: float, height: float, title: str, subtitle: str) -> tuple[Figure, Axes]:
     """A figure in inches with one unit per inch, y upwards."""
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(DIAGRAM_STYLE):
         figure = Figure(figsize=(width, height))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_xlim(0.0, width)
     axes.set_ylim(0.0, height)
     axes.set_axis_off()
-    axes.text(0.1, height - 0.1, title, fontsize=13, fontweight="bold", color=INK, va="top")
-    axes.text(0.1, height - 0.42, subtitle, fontsize=9, color=SOFT, va="top")
+    axes.text(0.1, height - 0.1, title, fontsize=13, fontweight="bold", color=TEXT_COLOUR, va="top")
+    axes.text(0.1, height - 0.42, subtitle, fontsize=9, color=MUTED_COLOUR, va="top")
     return figure, axes
 
 
-def box(
+def draw_box(
     axes: Axes,
     x: float,
     y: float,
@@ -87,7 +91,7 @@ def box(
     fontsize: float = 8.0,
 ) -> None:
     """A rounded box round (x, y)."""
-    fill, edge = BOXES[kind]
+    fill, edge = BOX_COLOURS[kind]
     axes.add_patch(
         FancyBboxPatch(
             (x - width / 2, y - height / 2),
@@ -107,28 +111,30 @@ def box(
         ha="center",
         va="center",
         fontsize=fontsize,
-        color=INK,
+        color=TEXT_COLOUR,
         zorder=4,
         linespacing=1.15,
     )
 
 
-def wire(axes: Axes, x: Sequence[float], y: Sequence[float], colour: str, width: float) -> None:
+def draw_line(
+    axes: Axes, x: Sequence[float], y: Sequence[float], colour: str, width: float
+) -> None:
     """A line through the points, below the boxes."""
     axes.plot(x, y, color=colour, linewidth=width, zorder=1, solid_capstyle="round")
 
 
-def dots(axes: Axes, x: float, y: float) -> None:
+def draw_ellipsis(axes: Axes, x: float, y: float) -> None:
     """What is left out."""
-    axes.text(x, y, "\u22ef", ha="center", va="center", fontsize=16, color=SOFT, zorder=4)
+    axes.text(x, y, "\u22ef", ha="center", va="center", fontsize=16, color=MUTED_COLOUR, zorder=4)
 
 
-def thickness(link: Link) -> float:
+def line_width(link: Link) -> float:
     """Points; more for more cables."""
     return 1.0 + 0.75 * min(link.count - 1, 4)
 
 
-def rate(bandwidth: float) -> str:
+def format_bandwidth(bandwidth: float) -> str:
     """`12.5 GB/s`, `1.2 TB/s`."""
     for unit, scale in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6)):
         if bandwidth >= scale:
@@ -136,15 +142,15 @@ def rate(bandwidth: float) -> str:
     return f"{bandwidth:.3g} B/s"
 
 
-def cable(link: Link) -> str:
+def link_label(link: Link) -> str:
     """`NVLink, 2 x 21.7 GB/s`."""
     many = f"{link.count} \u00d7 " if link.count > 1 else ""
-    return f"{NAMES[link.kind]}, {many}{rate(link.capacity / link.count)}"
+    return f"{LINK_NAMES[link.kind]}, {many}{format_bandwidth(link.capacity / link.count)}"
 
 
-def legend(axes: Axes, links: Iterable[Link], **place: Any) -> None:
+def draw_legend(axes: Axes, links: Iterable[Link], **place: Any) -> None:
     """One line per kind of link that is drawn."""
-    seen = {(cable(link), LINKS[link.kind], thickness(link)): None for link in links}
+    seen = {(link_label(link), LINK_COLOURS[link.kind], line_width(link)): None for link in links}
     handles = [
         Line2D([], [], color=colour, linewidth=width, label=text)
         for text, colour, width in sorted(seen)
@@ -152,7 +158,7 @@ def legend(axes: Axes, links: Iterable[Link], **place: Any) -> None:
     axes.legend(handles=handles, frameon=False, fontsize=8, handlelength=1.8, **place)
 
 
-def plain(name: str) -> str:
+def device_label(name: str) -> str:
     """`gpu12` as `GPU 12`, `cpu0` as `CPU 0`; other names as they are."""
     match = re.fullmatch(r"(gpu|cpu|nic)(\d+)", name)
     return f"{match[1].upper()} {match[2]}" if match else name

@@ -9,31 +9,46 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tuner.report.drawing import LINKS, SOFT, box, canvas, dots, legend, rate, thickness, wire
+from tuner.report.drawing import (
+    LINK_COLOURS,
+    MUTED_COLOUR,
+    draw_box,
+    draw_ellipsis,
+    draw_legend,
+    draw_line,
+    format_bandwidth,
+    line_width,
+    new_canvas,
+)
 from tuner.report.router_diagram import draw_routers
 from tuner.topology import Link, Topology
 
-MOST_BOXES = 9  # in a row; of more, the first and the last ones are drawn
-WIDTH, ROW, LOWEST, HIGH = 9.6, 1.45, 0.85, 0.42  # inches; boxes are so high
+MAX_BOXES = 9  # in a row; of more, the first and the last ones are drawn
+WIDTH_IN, ROW_HEIGHT_IN, BOTTOM_IN, BOX_HEIGHT_IN = (
+    9.6,
+    1.45,
+    0.85,
+    0.42,
+)  # inches; boxes are so high
 
 
 @dataclass(frozen=True)
-class Level:
+class FabricLevel:
     """One row of boxes; each stands for the names in it, one without names for what is left out."""
 
     names: Sequence[str]
-    word: str
+    noun: str
     boxes: Sequence[tuple[str, ...]]
 
-    def places(self) -> list[float]:
+    def x_positions(self) -> list[float]:
         """Where the boxes are."""
-        room = WIDTH - 3.1
+        room = WIDTH_IN - 3.1
         return [0.6 + room * (place + 0.5) / len(self.boxes) for place in range(len(self.boxes))]
 
 
 def draw_fabric(topology: Topology, title: str, subtitle: str) -> Figure:
     """All nodes and switches; raises nothing for any topology."""
-    levels = topology.levels
+    levels = topology.switch_levels
     beside = any(
         level and level == levels.get(link.target)
         for link in topology.links
@@ -46,25 +61,25 @@ def draw_fabric(topology: Topology, title: str, subtitle: str) -> Figure:
 
 def _draw_tree(topology: Topology, levels: dict[str, int], title: str, subtitle: str) -> Figure:
     rows = _rows(topology, levels)
-    height = LOWEST + ROW * (len(rows) - 1) + 1.05
-    figure, axes = canvas(WIDTH, height, title, subtitle)
-    heights = {number: LOWEST + ROW * number for number in range(len(rows))}
+    height = BOTTOM_IN + ROW_HEIGHT_IN * (len(rows) - 1) + 1.05
+    figure, axes = new_canvas(WIDTH_IN, height, title, subtitle)
+    heights = {number: BOTTOM_IN + ROW_HEIGHT_IN * number for number in range(len(rows))}
     at = {
         name: (x, heights[number])
         for number, level in enumerate(rows)
-        for x, names in zip(level.places(), level.boxes, strict=True)
+        for x, names in zip(level.x_positions(), level.boxes, strict=True)
         for name in names
     }
     drawn = _tree_links(axes, topology, at)
     for number, level in enumerate(rows):
-        _row(axes, level, heights[number], "network" if number else "node")
-        _counted(axes, level, heights[number], [] if number else _notes(topology, level, at))
-    _taper(axes, topology, rows, heights)
-    legend(axes, drawn, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=3)
+        _draw_row(axes, level, heights[number], "network" if number else "node")
+        _draw_counts(axes, level, heights[number], [] if number else _notes(topology, level, at))
+    _draw_taper(axes, topology, rows, heights)
+    draw_legend(axes, drawn, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=3)
     return figure
 
 
-def _rows(topology: Topology, levels: dict[str, int]) -> list[Level]:
+def _rows(topology: Topology, levels: dict[str, int]) -> list[FabricLevel]:
     """Nodes, leaves, ... spines; nodes of which leaves are drawn come first."""
     by_level: dict[int, list[str]] = {}
     for name in topology.switches:
@@ -78,16 +93,16 @@ def _rows(topology: Topology, levels: dict[str, int]) -> list[Level]:
             if level == 1
             else ("spine switch" if level == max(by_level) else "switch")
         )
-        rows.append(Level(by_level[level], word, _few(by_level[level])))
+        rows.append(FabricLevel(by_level[level], word, _boxes_of(by_level[level])))
     return [_node_row(topology, rows[:1]), *rows]
 
 
-def _node_row(topology: Topology, leaves: Sequence[Level]) -> Level:
+def _node_row(topology: Topology, leaves: Sequence[FabricLevel]) -> FabricLevel:
     """All nodes, or together those that hang on the same ones of the drawn leaves."""
     names = [node.name for node in topology.nodes]
-    if len(names) <= MOST_BOXES or not leaves or len(leaves[0].names) == 1:
-        return Level(names, "node", _few(names))
-    owner = _owner(topology)
+    if len(names) <= MAX_BOXES or not leaves or len(leaves[0].names) == 1:
+        return FabricLevel(names, "node", _boxes_of(names))
+    owner = _node_of_port(topology)
     below: dict[str, dict[str, None]] = {leaf: {} for box in leaves[0].boxes for leaf in box}
     for link in topology.links:
         if link.source in below and link.target in owner:
@@ -97,48 +112,50 @@ def _node_row(topology: Topology, leaves: Sequence[Level]) -> Level:
         together = tuple(below[drawn[0]]) if drawn else ()
         if together not in boxes:
             boxes.append(together)
-    return Level(names, "node", boxes)
+    return FabricLevel(names, "node", boxes)
 
 
-def _few(names: Sequence[str]) -> list[tuple[str, ...]]:
+def _boxes_of(names: Sequence[str]) -> list[tuple[str, ...]]:
     """A box for each, or for the first and the last ones."""
-    if len(names) <= MOST_BOXES:
+    if len(names) <= MAX_BOXES:
         return [(name,) for name in names]
-    first, last = names[: MOST_BOXES - 4], names[-2:]
+    first, last = names[: MAX_BOXES - 4], names[-2:]
     return [*((name,) for name in first), (), *((name,) for name in last)]
 
 
-def _owner(topology: Topology) -> dict[str, str]:
+def _node_of_port(topology: Topology) -> dict[str, str]:
     """The node of each port."""
     return {port: node.name for node in topology.nodes for port in node.ports}
 
 
 def _tree_links(axes: Axes, topology: Topology, at: dict[str, tuple[float, float]]) -> list[Link]:
     """From edge to edge of the boxes, behind no other one; what lies on one another once."""
-    owner = _owner(topology)
+    owner = _node_of_port(topology)
     drawn: dict[tuple[float, ...], Link] = {}
     for link in topology.links:
         ends = [owner.get(end, end) for end in (link.source, link.target)]
         if all(end in at for end in ends):
             (x0, y0), (x1, y1) = at[ends[0]], at[ends[1]]
             if y0 < y1:
-                drawn.setdefault((x0, x1, y0 + HIGH / 2, y1 - HIGH / 2, link.count), link)
+                drawn.setdefault(
+                    (x0, x1, y0 + BOX_HEIGHT_IN / 2, y1 - BOX_HEIGHT_IN / 2, link.count), link
+                )
     for (x0, x1, y0, y1, _), link in drawn.items():
-        wire(axes, [x0, x1], [y0, y1], LINKS[link.kind], thickness(link))
+        draw_line(axes, [x0, x1], [y0, y1], LINK_COLOURS[link.kind], line_width(link))
     return list(drawn.values())
 
 
-def _row(axes: Axes, level: Level, y: float, kind: str) -> None:
-    wide = min(0.95, 0.8 * (WIDTH - 3.1) / len(level.boxes))
+def _draw_row(axes: Axes, level: FabricLevel, y: float, kind: str) -> None:
+    wide = min(0.95, 0.8 * (WIDTH_IN - 3.1) / len(level.boxes))
     number = {name: i for i, name in enumerate(level.names)}
-    for x, names in zip(level.places(), level.boxes, strict=True):
+    for x, names in zip(level.x_positions(), level.boxes, strict=True):
         if names:
-            box(axes, x, y, wide, HIGH, kind, _called([*names], number), 7.5)
+            draw_box(axes, x, y, wide, BOX_HEIGHT_IN, kind, _box_text([*names], number), 7.5)
         else:
-            dots(axes, x, y)
+            draw_ellipsis(axes, x, y)
 
 
-def _called(names: list[str], number: dict[str, int]) -> str:
+def _box_text(names: list[str], number: dict[str, int]) -> str:
     """The one, from the first to the last, or how many where others are between those."""
     if len(names) == 1:
         return _short(names[0])
@@ -148,30 +165,30 @@ def _called(names: list[str], number: dict[str, int]) -> str:
     return f"{_short(names[0])} \u2026\n{len(names):,} in all"
 
 
-def _counted(axes: Axes, level: Level, y: float, notes: Sequence[str]) -> None:
-    many = "" if len(level.names) == 1 else "es" if level.word.endswith("ch") else "s"
+def _draw_counts(axes: Axes, level: FabricLevel, y: float, notes: Sequence[str]) -> None:
+    many = "" if len(level.names) == 1 else "es" if level.noun.endswith("ch") else "s"
     lifted = 0.08 * len(notes)
     axes.text(
-        WIDTH - 2.35,
+        WIDTH_IN - 2.35,
         y + lifted,
-        f"{len(level.names):,} {level.word}{many}",
+        f"{len(level.names):,} {level.noun}{many}",
         ha="left",
         va="center",
         fontsize=9,
         fontweight="bold",
     )
     axes.text(
-        WIDTH - 2.35,
+        WIDTH_IN - 2.35,
         y + lifted - 0.1,
         "\n".join(notes),
         ha="left",
         va="top",
         fontsize=8,
-        color=SOFT,
+        color=MUTED_COLOUR,
     )
 
 
-def _notes(topology: Topology, level: Level, at: dict[str, tuple[float, float]]) -> list[str]:
+def _notes(topology: Topology, level: FabricLevel, at: dict[str, tuple[float, float]]) -> list[str]:
     """What the boxes of the nodes do not show."""
     notes = []
     ports = Counter(len(node.ports) for node in topology.nodes).most_common(1)[0][0]
@@ -179,7 +196,7 @@ def _notes(topology: Topology, level: Level, at: dict[str, tuple[float, float]])
         notes.append(f"{ports} NICs each")
     if any(len(names) > 1 for names in level.boxes):
         notes.append("a line: one cable of each node")
-    owner = _owner(topology)
+    owner = _node_of_port(topology)
     if any(
         owner.get(link.source) in at and link.target not in at
         for link in topology.links
@@ -193,12 +210,12 @@ def _short(name: str) -> str:
     return name if len(name) <= 11 else name[:10] + "\u2026"
 
 
-def _taper(
-    axes: Axes, topology: Topology, rows: Sequence[Level], heights: dict[int, float]
+def _draw_taper(
+    axes: Axes, topology: Topology, rows: Sequence[FabricLevel], heights: dict[int, float]
 ) -> None:
     """What all links between two rows carry together in one direction."""
     row_of = {name: n for n, level in enumerate(rows) for name in level.names}
-    owner = _owner(topology)
+    owner = _node_of_port(topology)
     total: dict[int, float] = {}
     cables: Counter[int] = Counter()
     for link in topology.links:
@@ -207,15 +224,15 @@ def _taper(
             total[a] = total.get(a, 0.0) + link.capacity
             cables[a] += link.count
     for number in sorted(total):
-        text = f"{cables[number]:,} cables, {rate(total[number])} upwards"
+        text = f"{cables[number]:,} cables, {format_bandwidth(total[number])} upwards"
         if number and total[number] < 0.999 * total[0]:
             text += f"\n{total[0] / total[number]:.3g}:1 taper"
         axes.text(
-            WIDTH - 2.35,
-            heights[number] + ROW / 2,
+            WIDTH_IN - 2.35,
+            heights[number] + ROW_HEIGHT_IN / 2,
             text,
             ha="left",
             va="center",
             fontsize=8,
-            color=SOFT,
+            color=MUTED_COLOUR,
         )

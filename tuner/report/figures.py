@@ -31,14 +31,14 @@ COLOURS = (
     "#DDCC77",
 )
 MARKERS = "osD^vPX<>"
-INK, FAINT, GAIN, LOSS = "#222222", "#dddddd", "#117733", "#882255"
-STYLE: dict[Any, Any] = {
+TEXT_COLOUR, GRID_COLOUR, GAIN_COLOUR, LOSS_COLOUR = "#222222", "#dddddd", "#117733", "#882255"
+FIGURE_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": INK,
+    "axes.edgecolor": TEXT_COLOUR,
     "axes.grid": True,
-    "grid.color": FAINT,
+    "grid.color": GRID_COLOUR,
     "grid.linewidth": 0.6,
     "svg.hashsalt": "tuner",
     "axes.titlesize": 10,
@@ -53,16 +53,16 @@ def _svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def times_figure(
+def curves_svg(
     measured: Mapping[str, Curve], predicted: Mapping[str, Curve], ladder: Sequence[Rule]
 ) -> str:
     """Time over size per algorithm, measured beside predicted, above the table's decisions."""
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(FIGURE_STYLE):
         figure = Figure(figsize=(10.4, 4.6))
         grid = figure.add_gridspec(2, 2, height_ratios=(14, 1), hspace=0.08, wspace=0.06)
         left = figure.add_subplot(grid[0, 0])
         right = figure.add_subplot(grid[0, 1], sharex=left, sharey=left)
-        look = _looks({*measured, *predicted, *(rule.choice.algorithm for rule in ladder)})
+        look = _line_styles({*measured, *predicted, *(rule.choice.algorithm for rule in ladder)})
         for axes, title, curves in ((left, "measured", measured), (right, "predicted", predicted)):
             axes.set_title(title)
             _draw_curves(axes, curves, look)
@@ -71,9 +71,9 @@ def times_figure(
         for column, axes in enumerate((left, right)):
             axes.tick_params(labelbottom=False)
             for rule in ladder[1:]:
-                axes.axvline(rule.lo, color=INK, linewidth=0.8, linestyle=":")
+                axes.axvline(rule.lo, color=TEXT_COLOUR, linewidth=0.8, linestyle=":")
             strip = figure.add_subplot(grid[1, column], sharex=left)
-            _draw_ladder(strip, ladder, look, left.get_xlim())
+            _draw_rules(strip, ladder, look, left.get_xlim())
             strip.tick_params(labelleft=column == 0)
         handles = [Line2D([], [], label=name, **style) for name, style in look.items()]
         figure.legend(
@@ -82,7 +82,7 @@ def times_figure(
         return _svg(figure)
 
 
-def _looks(names: set[str]) -> dict[str, dict[str, Any]]:
+def _line_styles(names: set[str]) -> dict[str, dict[str, Any]]:
     looks: dict[str, dict[str, Any]] = {}
     if DEFAULT in names:
         looks[DEFAULT] = {"color": "black", "linewidth": 2.6, "linestyle": (0, (4, 1.5))}
@@ -116,7 +116,7 @@ def _label_axes(axes: Axes, curves: Mapping[str, Curve]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlim(min(sizes) / 1.5, max(sizes) * 1.5)
-    axes.xaxis.set_major_locator(FixedLocator(powers(min(sizes), max(sizes))))
+    axes.xaxis.set_major_locator(FixedLocator(powers_of_two(min(sizes), max(sizes))))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
@@ -124,14 +124,14 @@ def _label_axes(axes: Axes, curves: Mapping[str, Curve]) -> None:
     axes.set_ylabel("typical time of one call (max over ranks)")
 
 
-def powers(smallest: int, largest: int) -> list[int]:
+def powers_of_two(smallest: int, largest: int) -> list[int]:
     """At most eight powers of two between two sizes, evenly spaced."""
     first, last = math.ceil(math.log2(smallest)), math.floor(math.log2(largest))
     stride = max(1, math.ceil((last - first + 1) / 8))
     return [2**exponent for exponent in range(first, last + 1, stride)]
 
 
-def _draw_ladder(
+def _draw_rules(
     axes: Axes,
     ladder: Sequence[Rule],
     look: Mapping[str, dict[str, Any]],
@@ -152,19 +152,19 @@ def _draw_ladder(
     axes.set_xlabel("message size; the table leaves grey sizes to the default")
 
 
-def heldout_figure(heldout: Sequence[Mapping[str, Any]]) -> str:
+def heldout_svg(heldout: Sequence[Mapping[str, Any]]) -> str:
     """Default over tuned time at sizes that were used for nothing else, with 95 % intervals."""
     rows = sorted(heldout, key=lambda r: (r["collective"], r["p"], r["nbytes"]))
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(FIGURE_STYLE):
         figure = Figure(figsize=(9, 0.8 + 0.2 * len(rows)))
         axes = figure.add_subplot()
         for height, record in enumerate(reversed(rows)):
             low, high = record["ci95"]
-            colour = GAIN if low > 1 else LOSS if high < 1 else "#777777"
+            colour = GAIN_COLOUR if low > 1 else LOSS_COLOUR if high < 1 else "#777777"
             marker = ">" if low > 1 else "<" if high < 1 else "o"
             axes.plot([low, high], [height, height], color=colour, linewidth=1.6)
             axes.plot(record["ratio"], height, color=colour, marker=marker, markersize=5)
-        axes.axvline(1, color=INK, linewidth=1.4)
+        axes.axvline(1, color=TEXT_COLOUR, linewidth=1.4)
         axes.set_yticks(range(len(rows)), [_heldout_label(r) for r in reversed(rows)])
         axes.set_ylim(-0.8, len(rows) - 0.2)
         axes.grid(visible=False, axis="y")

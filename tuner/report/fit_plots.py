@@ -14,41 +14,43 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from tuner.base.arrays import FloatArray
 from tuner.base.units import format_size, format_time
-from tuner.calibrate import Fit
-from tuner.calibrate.latency_curve import Ladder
+from tuner.calibrate import CalibrationFit
+from tuner.calibrate.latency_curve import LatencyCurve
 from tuner.core.calibration import Calibration, PathCost
-from tuner.report.study_plots import save
+from tuner.report.study_plots import save_figure
 
-POINT, LINE, OFF, BREAK = "#4477aa", "#222222", "#cc6677", "#999933"
-REFINED = "#aa3377"
-LEAST_STRIP = 0.05  # relative residuals that the lower strip shows at least
+POINT_COLOUR, LINE_COLOUR, OUTLIER_COLOUR, BREAK_COLOUR = "#4477aa", "#222222", "#cc6677", "#999933"
+REFINED_COLOUR = "#aa3377"
+MIN_RESIDUAL_RANGE = 0.05  # relative residuals that the lower strip shows at least
 
 
-def save_fit(fit: Fit, folder: Path, refined: Calibration | None = None) -> list[Path]:
+def save_fit_plots(
+    fit: CalibrationFit, folder: Path, refined: Calibration | None = None
+) -> list[Path]:
     """Of every path that has ping-pongs: times, lines and breaks, and below them the residuals.
 
     refined     what became of the calibration: the lines that it stands for are drawn beside
     """
     files: list[Path] = []
-    for (path, memory), ladder in fit.ladders.items():
+    for (path, memory), ladder in fit.latency_curves.items():
         name = re.sub(r"[^a-z0-9.]+", "-", f"fit-{path}-{memory}".lower()).strip("-")
         cost = fit.calibration.paths[path, memory]
         title = f"{ladder.name}: {fit.calibration.library} on {fit.calibration.cluster}"
         after = refined.paths[path, memory] if refined else None
         draw = partial(_draw, title=title, ladder=ladder, cost=cost, after=after)
-        files += save(folder / name, 7.5, 5.2, draw)
+        files += save_figure(folder / name, 7.5, 5.2, draw)
     return files
 
 
 def _draw(
-    figure: Figure, title: str, ladder: Ladder, cost: PathCost, after: PathCost | None
+    figure: Figure, title: str, ladder: LatencyCurve, cost: PathCost, after: PathCost | None
 ) -> None:
     upper, lower = figure.subplots(
         2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1], "hspace": 0.06}
     )
-    far = np.isin(ladder.sizes, ladder.outliers())
+    far = np.isin(ladder.sizes, ladder.outlier_sizes())
     shown = np.maximum(ladder.sizes, 1)  # a message without bytes at the left edge
-    times, off = ladder.times[0], ladder.residuals()
+    times, off = ladder.times[0], ladder.relative_residuals()
     low, high = np.quantile(ladder.times[1:], [0.025, 0.975], axis=0)
     bars = [np.maximum(times - low, 0), np.maximum(high - times, 0)]
     upper.errorbar(
@@ -56,18 +58,26 @@ def _draw(
         times,
         bars,
         fmt="o",
-        color=POINT,
+        color=POINT_COLOUR,
         markersize=4,
         linewidth=1,
         label="measured, 95 %",
         zorder=3,
     )
     if far.any():
-        upper.plot(shown[far], times[far], "o", color=OFF, markersize=6, label="outlier", zorder=4)
+        upper.plot(
+            shown[far],
+            times[far],
+            "o",
+            color=OUTLIER_COLOUR,
+            markersize=6,
+            label="outlier",
+            zorder=4,
+        )
     _draw_lines(upper, ladder, shown, cost, after)
     for axes in (upper, lower):
         for segment in cost.segments[1:]:
-            axes.axvline(segment.lo, color=BREAK, linewidth=1, linestyle="--", zorder=1)
+            axes.axvline(segment.lo, color=BREAK_COLOUR, linewidth=1, linestyle="--", zorder=1)
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
     upper.set(xscale="log", yscale="log", ylabel="one way")
@@ -76,9 +86,11 @@ def _draw(
     upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
     upper.yaxis.set_minor_formatter(NullFormatter())
     upper.legend(frameon=False, loc="upper left")
-    lower.axhline(0, color=LINE, linewidth=1)
-    lower.vlines(shown, 0, off * 100, color=np.where(far, OFF, POINT), linewidth=2)
-    inside = np.abs(off[~far]).max(initial=LEAST_STRIP) * 130
+    lower.axhline(0, color=LINE_COLOUR, linewidth=1)
+    lower.vlines(
+        shown, 0, off * 100, color=np.where(far, OUTLIER_COLOUR, POINT_COLOUR), linewidth=2
+    )
+    inside = np.abs(off[~far]).max(initial=MIN_RESIDUAL_RANGE) * 130
     lower.set(ylim=(-inside, inside), ylabel="residual, %", xlabel="message")
     for size, percent in zip(shown, off * 100, strict=True):
         if abs(percent) > inside:
@@ -86,7 +98,7 @@ def _draw(
                 size,
                 math.copysign(inside, percent),
                 f" {percent:+.0f}",
-                color=OFF,
+                color=OUTLIER_COLOUR,
                 fontsize=8,
                 va="top" if percent > 0 else "bottom",
             )
@@ -96,7 +108,7 @@ def _draw(
 
 
 def _draw_lines(
-    axes: Axes, ladder: Ladder, shown: FloatArray, cost: PathCost, after: PathCost | None
+    axes: Axes, ladder: LatencyCurve, shown: FloatArray, cost: PathCost, after: PathCost | None
 ) -> None:
     """Those of the ping-pongs, and what a refinement made of them.
 
@@ -107,14 +119,19 @@ def _draw_lines(
         at = np.geomspace(shown[line.first], shown[line.last - 1], 60)
         times = line.alpha + line.beta * at
         axes.plot(
-            at, times, color=LINE, linewidth=1.2, zorder=2, label="lines" if number == 0 else None
+            at,
+            times,
+            color=LINE_COLOUR,
+            linewidth=1.2,
+            zorder=2,
+            label="lines" if number == 0 else None,
         )
         if after is not None:
             change = np.array([after.seconds(size) - cost.seconds(size) for size in at])
             axes.plot(
                 at,
                 times + change,
-                color=REFINED,
+                color=REFINED_COLOUR,
                 linewidth=1.2,
                 linestyle="-.",
                 zorder=2,

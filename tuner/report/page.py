@@ -6,14 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tuner.base.units import format_range, format_sizes, readable
+from tuner.base.units import format_range, format_sizes, humanize
 from tuner.core.collective import Collective
-from tuner.core.table import Key, Rule
-from tuner.report.curves import measured, off, predicted, shapes
-from tuner.report.figures import heldout_figure, times_figure
-from tuner.report.summary import LibraryResult, confirmation, split, summarise
+from tuner.core.table import Rule, RuleKey
+from tuner.report.curves import (
+    measured_collectives,
+    measured_curves,
+    predicted_curves,
+    prediction_error,
+)
+from tuner.report.figures import curves_svg, heldout_svg
+from tuner.report.summary import LibraryResult, describe_confirmed_rules, split_control, summarise
 
-STYLE = """
+CSS = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1080px; margin: 2rem auto;
        padding: 0 1rem; }
 h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { margin-top: 2.6rem; border-bottom: 1px solid
@@ -35,7 +40,7 @@ def render_page(results: Sequence[LibraryResult]) -> str:
     record = summarise(results)
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>Tuning report</title>",
-        f"<style>{STYLE}</style><h1>Tuning report</h1>",
+        f"<style>{CSS}</style><h1>Tuning report</h1>",
         f"<p class='faint'>{escape(_cluster(results[0]))}</p>",
     ]
     for result in results:
@@ -47,7 +52,7 @@ def render_page(results: Sequence[LibraryResult]) -> str:
         parts.append(_heldout(result))
         parts.append(_times(result))
         parts.append(_rules(result))
-        parts.append(_proofs(result, figures))
+        parts.append(_validations(result, figures))
     return "\n".join(parts) + "</html>\n"
 
 
@@ -60,20 +65,20 @@ def _cluster(result: LibraryResult) -> str:
 
 
 def _heldout(result: LibraryResult) -> str:
-    changed, control = split(result.heldout)
+    changed, control = split_control(result.heldout)
     parts = [_compared(result)]
     if changed:
         parts.append(
             "<h3>Tuned against default at sizes that were used for nothing else</h3>"
             "<p class='faint'>Bars are 95 % confidence intervals. Green triangles to the right:"
             " significantly faster. Purple triangles to the left: significantly slower. Grey"
-            " circles: the noise hides any difference.</p>" + heldout_figure(changed)
+            " circles: the noise hides any difference.</p>" + heldout_svg(changed)
         )
     if control:
         parts.append(
             f"<details><summary>Control: {len(control)} calls that the table leaves to the default"
             "</summary><p class='faint'>The same code ran on both sides: whatever departs from 1"
-            " here is noise.</p>" + heldout_figure(control) + "</details>"
+            " here is noise.</p>" + heldout_svg(control) + "</details>"
         )
     return "".join(parts)
 
@@ -81,10 +86,10 @@ def _heldout(result: LibraryResult) -> str:
 def _compared(result: LibraryResult) -> str:
     """Return how the two sides were started, as a paragraph."""
     how = result.table.provenance.get("acceptance")
-    if not how or not result.use:
+    if not how or not result.launch_settings:
         return ""
-    variables = (f"{name}={value}" for name, value in result.use["environment"].items())
-    words = escape(" ".join((*variables, *result.use["command"])))
+    variables = (f"{name}={value}" for name, value in result.launch_settings["environment"].items())
+    words = escape(" ".join((*variables, *result.launch_settings["command"])))
     return (
         f"<p class='faint'>Both sides are launches of a {escape(how['program'])} at thread level"
         f" {escape(how['thread_level'])} that take turns, call by call: one started as programs are"
@@ -98,7 +103,7 @@ def _compared(result: LibraryResult) -> str:
 def _times(result: LibraryResult) -> str:
     parts = []
     series = result.measurements.series
-    for collective, p in shapes(series):
+    for collective, p in measured_collectives(series):
         key = next(
             (
                 k
@@ -107,9 +112,14 @@ def _times(result: LibraryResult) -> str:
             ),
             None,
         )
-        times, told = measured(series, collective, p), predicted(result.predictions, collective, p)
-        parts.append(f"<h3>{escape(collective)} on {p} ranks</h3>{_accuracy(off(times, told))}")
-        parts.append(times_figure(times, told, result.table.ladder(key) if key else ()))
+        times, told = (
+            measured_curves(series, collective, p),
+            predicted_curves(result.predictions, collective, p),
+        )
+        parts.append(
+            f"<h3>{escape(collective)} on {p} ranks</h3>{_accuracy(prediction_error(times, told))}"
+        )
+        parts.append(curves_svg(times, told, result.table.rules_for(key) if key else ()))
     return "".join(parts)
 
 
@@ -127,32 +137,32 @@ def _accuracy(factor: float | None) -> str:
 def _rules(result: LibraryResult) -> str:
     columns = ("call", "ranks", "operators", "sizes", "algorithm", "gain", "95 % interval", "basis")
     rows = [
-        _rule_cells(key, rule) for key in result.table.keys for rule in result.table.ladder(key)
+        _rule_cells(key, rule) for key in result.table.keys for rule in result.table.rules_for(key)
     ]
     return "<h3>Rules</h3>" + _table(columns, rows, numeric=(1, 5, 6))
 
 
-def _rule_cells(key: Key, rule: Rule) -> tuple[str, ...]:
+def _rule_cells(key: RuleKey, rule: Rule) -> tuple[str, ...]:
     low, high = rule.evidence.gain_ci95
     gain = (
         ("", "")
         if rule.choice.is_default
         else (f"{rule.evidence.gain:.2f}", f"{low:.2f} to {high:.2f}")
     )
-    operators = key.operators if Collective(key.collective).reduces else ""
+    operators = key.operators if Collective(key.collective).is_reduction else ""
     return (
         str(key.collective),
         str(key.p),
         operators,
         format_range(rule.lo, rule.hi),
-        readable(str(rule.choice)),
+        humanize(str(rule.choice)),
         *gain,
         rule.evidence.basis,
     )
 
 
-def _proofs(result: LibraryResult, figures: Mapping[str, Any]) -> str:
-    if not result.proofs:
+def _validations(result: LibraryResult, figures: Mapping[str, Any]) -> str:
+    if not result.validations:
         return ""
     columns = ("call", "ranks", "tried at", "the table says", "the library executed", "confirmed")
     rows = [
@@ -160,13 +170,13 @@ def _proofs(result: LibraryResult, figures: Mapping[str, Any]) -> str:
             proof["collective"],
             str(proof["p"]),
             format_sizes(proof.get("sizes") or [proof["nbytes"]]),
-            readable(proof["expected"]),
-            readable(proof["executed"]),
-            "yes" if proof["confirmed"] else f"no: {readable(proof['reason'])}",
+            humanize(proof["expected"]),
+            humanize(proof["executed"]),
+            "yes" if proof["confirmed"] else f"no: {humanize(proof['reason'])}",
         )
-        for proof in result.proofs
+        for proof in result.validations
     ]
-    opening = f"<p>{confirmation(figures)} It was started with the tuning file.</p>"
+    opening = f"<p>{describe_confirmed_rules(figures)} It was started with the tuning file.</p>"
     return "<h3>Proof</h3>" + opening + _table(columns, rows, numeric=(1, 2))
 
 

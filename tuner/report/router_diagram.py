@@ -16,26 +16,32 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tuner.report.drawing import BOXES, INK, SOFT, canvas, rate
+from tuner.report.drawing import (
+    BOX_COLOURS,
+    MUTED_COLOUR,
+    TEXT_COLOUR,
+    format_bandwidth,
+    new_canvas,
+)
 from tuner.topology import Link, Topology
 
-WIDTH, HEIGHT = 9.6, 6.0  # inches
-MOST_IN_GRID = 400
-MOST_NAMED = 16  # in a ring
-CHORDS = ("#cc6677", "#332288", "#117733", "#aa7722", "#882255")  # Paul Tol's "muted"
-MOST_CHORDS = 5000  # of more, every second, third, ... is drawn
-Places = Mapping[str, tuple[float, float]]
+WIDTH_IN, HEIGHT_IN = 9.6, 6.0  # inches
+MAX_GRID_ROUTERS = 400
+MAX_LABELLED_ROUTERS = 16  # in a ring
+CHORD_COLOURS = ("#cc6677", "#332288", "#117733", "#aa7722", "#882255")  # Paul Tol's "muted"
+MAX_CHORDS = 5000  # of more, every second, third, ... is drawn
+Positions = Mapping[str, tuple[float, float]]
 
 
 def draw_routers(topology: Topology, title: str, subtitle: str) -> Figure:
     """A grid where names tell coordinates, else one ring, or two where they tell groups."""
-    figure, axes = canvas(WIDTH, HEIGHT, title, subtitle)
+    figure, axes = new_canvas(WIDTH_IN, HEIGHT_IN, title, subtitle)
     between = [
         link for link in topology.links if {link.source, link.target} <= {*topology.switches}
     ]
     group = {name: name.partition(".")[0] for name in topology.switches}
     widths = sorted({link.capacity for link in between})
-    colours = dict(zip(widths, cycle(CHORDS), strict=False))
+    colours = dict(zip(widths, cycle(CHORD_COLOURS), strict=False))
     groups = list(dict.fromkeys(group.values()))
     grid = _grid(topology.switches)
     if grid:
@@ -43,18 +49,18 @@ def draw_routers(topology: Topology, title: str, subtitle: str) -> Figure:
     elif 1 < len(groups) < len(group):
         drawn = _two_rings(axes, between, group, groups, colours)
     else:
-        places = _ring(topology.switches, WIDTH / 2, 2.6, 2.0)
+        places = _ring(topology.switches, WIDTH_IN / 2, 2.6, 2.0)
         drawn = _chords(axes, between, places, colours)
-        _dots(axes, places, (WIDTH / 2, 2.6))
+        _dots(axes, places, (WIDTH_IN / 2, 2.6))
     axes.text(
-        WIDTH - 0.2,
-        HEIGHT - 0.15,
+        WIDTH_IN - 0.2,
+        HEIGHT_IN - 0.15,
         f"{len(topology.nodes):,} nodes on {len(topology.switches):,} routers",
         ha="right",
         va="top",
         fontsize=9,
         fontweight="bold",
-        color=INK,
+        color=TEXT_COLOUR,
     )
     _legend(axes, drawn, colours)
     return figure
@@ -63,7 +69,7 @@ def draw_routers(topology: Topology, title: str, subtitle: str) -> Figure:
 def _grid(names: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Coordinates of routers called router1.0.2; none when any has no more than three."""
     found = {}
-    for name in names if len(names) <= MOST_IN_GRID else ():
+    for name in names if len(names) <= MAX_GRID_ROUTERS else ():
         match = re.fullmatch(r"router(\d+(?:\.\d+){0,2})", name)
         if match is None:
             return {}
@@ -80,8 +86,8 @@ def _draw_grid(
     """Neighbours joined by lines, the way round the end by a short stub at both sides."""
     flat = {name: _projected(place) for name, place in grid.items()}
     wide, high = (max(at[axis] for at in flat.values()) or 1.0 for axis in (0, 1))
-    scale = min((WIDTH - 2.4) / wide, (HEIGHT - 2.6) / high, 1.1)
-    left, low = (WIDTH - wide * scale) / 2, 0.95 + (HEIGHT - 2.6 - high * scale) / 2
+    scale = min((WIDTH_IN - 2.4) / wide, (HEIGHT_IN - 2.6) / high, 1.1)
+    left, low = (WIDTH_IN - wide * scale) / 2, 0.95 + (HEIGHT_IN - 2.6 - high * scale) / 2
     at = {name: (left + x * scale, low + y * scale) for name, (x, y) in flat.items()}
     near, stubs = [], []
     for link in links:
@@ -92,18 +98,18 @@ def _draw_grid(
             away = math.dist(*ends)
             reach = [0.28 * scale * (p - q) / away for p, q in zip(*ends, strict=True)]
             stubs.append((ends[0], (ends[0][0] + reach[0], ends[0][1] + reach[1])))
-    colour = colours[links[0].capacity] if links else INK
+    colour = colours[links[0].capacity] if links else TEXT_COLOUR
     axes.add_collection(LineCollection(near, colors=colour, linewidths=1.2, zorder=1))
     axes.add_collection(
         LineCollection(stubs, colors=colour, linewidths=1.0, zorder=1, linestyles=(0, (2, 1.5)))
     )
     _dots(axes, at, None)
     axes.text(
-        WIDTH - 0.2,
+        WIDTH_IN - 0.2,
         0.25,
         "dotted: round the end, to the router opposite",
         fontsize=8,
-        color=SOFT,
+        color=MUTED_COLOUR,
         ha="right",
     )
     return list(links)
@@ -144,7 +150,9 @@ def _two_rings(
         (7.1, f"inside {groups[0]}: {len(first)} routers"),
     )
     for x, text in texts:
-        axes.text(x, HEIGHT - 1.05, text, ha="center", fontsize=9, fontweight="bold", color=INK)
+        axes.text(
+            x, HEIGHT_IN - 1.05, text, ha="center", fontsize=9, fontweight="bold", color=TEXT_COLOUR
+        )
     return drawn
 
 
@@ -160,11 +168,11 @@ def _ring(
 
 
 def _chords(
-    axes: Axes, links: Iterable[Link], places: Places, colours: Mapping[float, str]
+    axes: Axes, links: Iterable[Link], places: Positions, colours: Mapping[float, str]
 ) -> list[Link]:
     """One line per pair; of very many, some. `colours`: of links so wide."""
     pairs = {frozenset((link.source, link.target)): link for link in links}
-    kept = list(pairs.values())[:: max(1, math.ceil(len(pairs) / MOST_CHORDS))]
+    kept = list(pairs.values())[:: max(1, math.ceil(len(pairs) / MAX_CHORDS))]
     for width in {link.capacity for link in kept}:
         lines = [
             (places[link.source], places[link.target]) for link in kept if link.capacity == width
@@ -183,7 +191,9 @@ def _chords(
 
 def _legend(axes: Axes, links: Iterable[Link], colours: Mapping[float, str]) -> None:
     widths = sorted({link.capacity / link.count: link.capacity for link in links}.items())
-    handles = [Line2D([], [], color=colours[all_of], label=rate(one)) for one, all_of in widths]
+    handles = [
+        Line2D([], [], color=colours[all_of], label=format_bandwidth(one)) for one, all_of in widths
+    ]
     axes.legend(
         handles=handles,
         frameon=False,
@@ -195,10 +205,10 @@ def _legend(axes: Axes, links: Iterable[Link], colours: Mapping[float, str]) -> 
     )
 
 
-def _dots(axes: Axes, places: Places, centre: tuple[float, float] | None) -> None:
+def _dots(axes: Axes, places: Positions, centre: tuple[float, float] | None) -> None:
     """The routers; named, outside the ring, when there are few."""
-    size = 9 if len(places) <= MOST_NAMED else 5
-    fill, edge = BOXES["network"]
+    size = 9 if len(places) <= MAX_LABELLED_ROUTERS else 5
+    fill, edge = BOX_COLOURS["network"]
     axes.plot(
         [x for x, _ in places.values()],
         [y for _, y in places.values()],
@@ -208,7 +218,7 @@ def _dots(axes: Axes, places: Places, centre: tuple[float, float] | None) -> Non
         markeredgecolor=edge,
         zorder=3,
     )
-    if centre is None or len(places) > MOST_NAMED:
+    if centre is None or len(places) > MAX_LABELLED_ROUTERS:
         return
     for name, (x, y) in places.items():
         out = 1 + 0.3 / math.dist((x, y), centre)
@@ -219,5 +229,5 @@ def _dots(axes: Axes, places: Places, centre: tuple[float, float] | None) -> Non
             ha="center",
             va="center",
             fontsize=8,
-            color=INK,
+            color=TEXT_COLOUR,
         )

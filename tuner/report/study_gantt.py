@@ -16,29 +16,33 @@ from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
 from tuner.base.units import format_time
 from tuner.report.figures import COLOURS
-from tuner.sim.critical_paths import NONE, Span, Visits
-from tuner.sim.reference_engine import Bar
+from tuner.sim.critical_paths import NO_TRANSFER, PathSegment, RankTimeline
+from tuner.sim.reference_engine import TransferSpan
 
-SENDING, RECEIVING, WORKING = COLOURS[0], COLOURS[3], COLOURS[8]
-PATH = "#CC3311"
-LABELS = 0.5  # inches for what is written below the axis
-MOST_RANKS = 128
-MOST_BARS = 20_000
+SEND_COLOUR, RECEIVE_COLOUR, COMPUTE_COLOUR = COLOURS[0], COLOURS[3], COLOURS[8]
+CRITICAL_PATH_COLOUR = "#CC3311"
+LABEL_HEIGHT_IN = 0.5  # inches for what is written below the axis
+MAX_RANKS = 128
+MAX_TRANSFERS = 20_000
 # Rows are one high, counted downwards: sends lie above receives.
-SEND, RECEIVE, MIDDLE = (-0.4, -0.02), (0.02, 0.4), (-0.1, 0.1)
+SEND_LANE, RECEIVE_LANE, COMPUTE_LANE = (-0.4, -0.02), (0.02, 0.4), (-0.1, 0.1)
 
 
 def require_drawable(ranks: int, transfers: int) -> None:
     """Raises InputError for what nobody could see anything in."""
-    if ranks > MOST_RANKS or transfers > MOST_BARS:
+    if ranks > MAX_RANKS or transfers > MAX_TRANSFERS:
         raise InputError(
             f"a Gantt chart of {ranks} ranks and {transfers} transfers shows nothing: at most"
-            f" {MOST_RANKS} ranks and {MOST_BARS} transfers; take fewer ranks or larger segments"
+            f" {MAX_RANKS} ranks and {MAX_TRANSFERS} transfers; take fewer ranks or larger segments"
         )
 
 
 def draw_gantt(
-    figure: Figure, title: str, bars: Sequence[Bar], visits: Visits, path: Sequence[Span]
+    figure: Figure,
+    title: str,
+    bars: Sequence[TransferSpan],
+    visits: RankTimeline,
+    path: Sequence[PathSegment],
 ) -> None:
     """Fill an empty figure."""
     axes = figure.add_subplot()
@@ -46,11 +50,11 @@ def draw_gantt(
     flowing = np.array([[bar.started, bar.released] for bar in bars]).reshape(-1, 2)
     src, dst = (np.array([getattr(bar, end) for bar in bars]) for end in ("src", "dst"))
     arrived = np.array([bar.arrived for bar in bars])
-    _boxes(axes, src, flowing, SEND, SENDING)
-    _boxes(axes, dst, flowing, RECEIVE, RECEIVING)
-    for begin, end in ((visits.entered, visits.copied), (visits.complete, visits.left)):
-        _boxes(axes, visits.rank, np.stack([begin, end], axis=1), MIDDLE, WORKING)
-    middle = sum(RECEIVE) / 2
+    _boxes(axes, src, flowing, SEND_LANE, SEND_COLOUR)
+    _boxes(axes, dst, flowing, RECEIVE_LANE, RECEIVE_COLOUR)
+    for begin, end in ((visits.entered, visits.copied), (visits.completed, visits.exited)):
+        _boxes(axes, visits.rank, np.stack([begin, end], axis=1), COMPUTE_LANE, COMPUTE_COLOUR)
+    middle = sum(RECEIVE_LANE) / 2
     tails = np.stack(
         [
             np.stack([flowing[:, 1], dst + middle], axis=1),
@@ -58,10 +62,14 @@ def draw_gantt(
         ],
         axis=1,
     )
-    axes.add_collection(LineCollection(list(tails), colors=RECEIVING, linewidths=1.0))
-    axes.add_collection(LineCollection(_marked(path, bars), colors=PATH, linewidths=1.6, zorder=5))
-    _label(axes, title, ranks, max(float(visits.left.max(initial=0.0)), arrived.max(initial=0.0)))
-    worked = (visits.left > visits.complete) | (visits.copied > visits.entered)
+    axes.add_collection(LineCollection(list(tails), colors=RECEIVE_COLOUR, linewidths=1.0))
+    axes.add_collection(
+        LineCollection(
+            _critical_path_lines(path, bars), colors=CRITICAL_PATH_COLOUR, linewidths=1.6, zorder=5
+        )
+    )
+    _label(axes, title, ranks, max(float(visits.exited.max(initial=0.0)), arrived.max(initial=0.0)))
+    worked = (visits.exited > visits.completed) | (visits.copied > visits.entered)
     _legend(figure, works=bool(worked.any()))
 
 
@@ -77,22 +85,24 @@ def _boxes(
     )
 
 
-def _marked(path: Sequence[Span], bars: Sequence[Bar]) -> list[list[tuple[float, float]]]:
+def _critical_path_lines(
+    path: Sequence[PathSegment], bars: Sequence[TransferSpan]
+) -> list[list[tuple[float, float]]]:
     """Along each span's row, and across to the row of the next one."""
     lines: list[list[tuple[float, float]]] = []
     for span in path:
-        row = span.rank + _level(span, bars)
+        row = span.rank + _height_in_row(span, bars)
         if lines:
             lines.append([lines[-1][-1], (span.begin, row)])
         lines.append([(span.begin, row), (span.end, row)])
     return lines
 
 
-def _level(span: Span, bars: Sequence[Bar]) -> float:
+def _height_in_row(span: PathSegment, bars: Sequence[TransferSpan]) -> float:
     """The height of a span within its row."""
-    if span.number == NONE:
+    if span.transfer == NO_TRANSFER:
         return 0.0
-    return sum(SEND if span.rank == bars[span.number].src else RECEIVE) / 2
+    return sum(SEND_LANE if span.rank == bars[span.transfer].src else RECEIVE_LANE) / 2
 
 
 def _label(axes: Axes, title: str, ranks: int, end: float) -> None:
@@ -109,13 +119,13 @@ def _label(axes: Axes, title: str, ranks: int, end: float) -> None:
 
 def _legend(figure: Figure, *, works: bool) -> None:
     handles = [
-        Patch(color=SENDING, label="sending"),
-        Patch(color=RECEIVING, label="receiving"),
-        Line2D([], [], color=RECEIVING, label="last byte on its way (latency)"),
-        *([Patch(color=WORKING, label="reducing, copying")] if works else []),
-        Line2D([], [], color=PATH, linewidth=1.6, label="critical path"),
+        Patch(color=SEND_COLOUR, label="sending"),
+        Patch(color=RECEIVE_COLOUR, label="receiving"),
+        Line2D([], [], color=RECEIVE_COLOUR, label="last byte on its way (latency)"),
+        *([Patch(color=COMPUTE_COLOUR, label="reducing, copying")] if works else []),
+        Line2D([], [], color=CRITICAL_PATH_COLOUR, linewidth=1.6, label="critical path"),
     ]
-    below = figure.subplotpars.bottom - LABELS / figure.get_figheight()
+    below = figure.subplotpars.bottom - LABEL_HEIGHT_IN / figure.get_figheight()
     figure.legend(
         handles=handles, loc="upper center", bbox_to_anchor=(0.5, below), frameon=False, ncols=5
     )

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from tuner.base.arrays import BoolArray, IntArray
 from tuner.base.units import format_size
 from tuner.core.collective import Collective
-from tuner.report.figures import COLOURS, INK
+from tuner.report.figures import COLOURS, TEXT_COLOUR
 from tuner.whatif import StudyPoint, StudyResult
-from tuner.whatif.axes import FORMATS
+from tuner.whatif.axes import AXIS_FORMATTERS
 
 HATCHES = ("", "///", "...", "xxx")  # beyond the colours the next ones are hatched
-Look = tuple[str, str]  # colour, hatch
-LETTER, LINE = 0.0125, 0.042  # of the width and the height of the axes
-MOST_ROWS_LABELLED, MOST_COLUMNS_LABELLED = 24, 12
+FillStyle = tuple[str, str]  # colour, hatch
+LETTER_WIDTH, LINE_HEIGHT = 0.0125, 0.042  # of the width and the height of the axes
+MAX_LABELLED_ROWS, MAX_LABELLED_COLUMNS = 24, 12
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def crossover_maps(result: StudyResult) -> Iterator[CrossoverMap]:
     varying = [axis for axis, values in result.axes.items() if len(values) > 1 and axis != rows]
     for points in groups.values():
         at = points[0].at
-        told = [f"{axis.replace('_', ' ')} {FORMATS[axis](at[axis])}" for axis in varying]
+        told = [f"{axis.replace('_', ' ')} {AXIS_FORMATTERS[axis](at[axis])}" for axis in varying]
         name = "-".join(["crossover", points[0].collective, *told])
         title = ", ".join([f"{points[0].collective} on {result.topology}", *told])
         yield _map(_file_name(name), title, points)
@@ -73,7 +73,7 @@ def _ranks(point: StudyPoint) -> int:
     return int(point.at["nodes"]) * int(point.at["ppn"])
 
 
-def looks(points: Iterable[StudyPoint]) -> dict[str, Look]:
+def fill_styles(points: Iterable[StudyPoint]) -> dict[str, FillStyle]:
     """The same for an algorithm in all figures of a collective; the commonest get plain colours."""
     number = Counter(point.best.algorithm for point in points)
     return {
@@ -82,7 +82,7 @@ def looks(points: Iterable[StudyPoint]) -> dict[str, Look]:
     }
 
 
-def draw_map(figure: Figure, drawn: CrossoverMap, look: Mapping[str, Look]) -> None:
+def draw_map(figure: Figure, drawn: CrossoverMap, look: Mapping[str, FillStyle]) -> None:
     """Fill an empty figure: one cell for each simulated size and number of ranks, all alike."""
     axes = figure.add_subplot()
     rows, columns = drawn.best.shape
@@ -100,7 +100,7 @@ def draw_map(figure: Figure, drawn: CrossoverMap, look: Mapping[str, Look]) -> N
             linewidth=0,
             edgecolor="white" if hatch else colour,
         )
-    axes.add_collection(LineCollection(_boundaries(drawn.best), colors=INK, linewidths=1.1))
+    axes.add_collection(LineCollection(_boundaries(drawn.best), colors=TEXT_COLOUR, linewidths=1.1))
     for name in there:
         _write_inside(axes, drawn.best == name, name)
     _label(axes, drawn)
@@ -137,12 +137,12 @@ def _write_inside(axes: Axes, inside: BoolArray, name: str) -> None:
     row = int(wide.max(axis=1).argmax())
     longest = np.flatnonzero(wide[row] == wide[row].max())
     run = longest[: int(wide[row].max())]
-    full = np.array([bool(cells[run].all()) for cells in inside])
+    full = np.array([bool(cells[run].iter_subtree()) for cells in inside])
     high = np.flatnonzero(full & (_run_lengths(full) == _run_lengths(full)[row]))
-    letters = len(run) / columns / LETTER
+    letters = len(run) / columns / LETTER_WIDTH
     text = name if len(name) <= letters else _folded(name, int(letters))
     lines = text.split("\n")
-    if max(map(len, lines)) <= letters and len(lines) <= len(high) / rows / LINE:
+    if max(map(len, lines)) <= letters and len(lines) <= len(high) / rows / LINE_HEIGHT:
         axes.text(
             float(run.mean()),
             float(high.mean()),
@@ -178,7 +178,10 @@ def _label(axes: Axes, drawn: CrossoverMap) -> None:
     axes.set_title(drawn.title)
     axes.set_xlim(-0.5, len(drawn.sizes) - 0.5)
     axes.set_ylim(-0.5, len(drawn.ranks) - 0.5)
-    x, y = _told(drawn.sizes, MOST_COLUMNS_LABELLED), _told(drawn.ranks, MOST_ROWS_LABELLED)
+    x, y = (
+        _labelled_positions(drawn.sizes, MAX_LABELLED_COLUMNS),
+        _labelled_positions(drawn.ranks, MAX_LABELLED_ROWS),
+    )
     axes.set_xticks(x, [format_size(drawn.sizes[at]) for at in x])
     axes.set_yticks(y, [str(drawn.ranks[at]) for at in y])
     axes.grid(visible=False)
@@ -186,6 +189,6 @@ def _label(axes: Axes, drawn: CrossoverMap) -> None:
     axes.set_ylabel("ranks")
 
 
-def _told(values: Sequence[int], most: int) -> range:
+def _labelled_positions(values: Sequence[int], most: int) -> range:
     """Which of them have a label: all where they are few, else every second, third ... one."""
     return range(0, len(values), -(-len(values) // most))

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from tuner.base.units import format_size, plural, readable
+from tuner.base.units import format_size, humanize, plural
 from tuner.core.measurement import Measurements
 from tuner.core.table import DEFAULT, TuningTable
 from tuner.report import cautions
-from tuner.report.cautions import departure, is_slower
+from tuner.report.cautions import control_departure, is_slower
 
 Record = Mapping[str, Any]
-UNPROVED = "the file that was proved does not hold it"
+NOT_IN_VALIDATED_FILE = "the file that was proved does not hold it"
 # what tells rules apart in a proof
-_RULE = ("collective", "nodes", "ppn", "p", "operators", "lo")
+_RULE_KEY = ("collective", "nodes", "ppn", "p", "operators", "lo")
 
 
 @dataclass(frozen=True)
@@ -38,27 +38,30 @@ class LibraryResult:
     measurements: Measurements
     table: TuningTable
     predictions: Sequence[Record]
-    proofs: Sequence[Record]
+    validations: Sequence[Record]
     heldout: Sequence[Record]
-    use: Record = field(default_factory=dict)
+    launch_settings: Record = field(default_factory=dict)
 
 
 def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
     """The content of report.json: all libraries together, then each by itself."""
     noticed = {
-        r.name: [*cautions.of_file(r.table), *cautions.of_measurements(r.measurements)]
+        r.name: [*cautions.table_cautions(r.table), *cautions.measurement_cautions(r.measurements)]
         for r in results
     }
     libraries = {
-        r.name: _figures(proofs_of(r.table, r.proofs), r.heldout, noticed[r.name]) for r in results
+        r.name: _figures(validations_per_rule(r.table, r.validations), r.heldout, noticed[r.name])
+        for r in results
     }
     for result in results:
         libraries[result.name]["library"] = result.table.library
         libraries[result.name]["cluster"] = result.table.cluster.name
-        libraries[result.name]["use"] = result.use
+        libraries[result.name]["use"] = result.launch_settings
         libraries[result.name]["acceptance"] = result.table.provenance.get("acceptance", {})
     proofs = [
-        {"library": r.name, **proof} for r in results for proof in proofs_of(r.table, r.proofs)
+        {"library": r.name, **proof}
+        for r in results
+        for proof in validations_per_rule(r.table, r.validations)
     ]
     heldout = [{"library": r.name, **held} for r in results for held in r.heldout]
     verdict = " ".join(
@@ -68,11 +71,13 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
     return {**_figures(proofs, heldout, every), "verdict": verdict, "libraries": libraries}
 
 
-def proofs_of(table: TuningTable, proofs: Sequence[Record], reason: str = UNPROVED) -> list[Record]:
+def validations_per_rule(
+    table: TuningTable, proofs: Sequence[Record], reason: str = NOT_IN_VALIDATED_FILE
+) -> list[Record]:
     """Return one for each rule of a table: those that were proved, and then the others, which were
     not for this reason.
     """
-    proved = {tuple(proof[name] for name in _RULE) for proof in proofs}
+    proved = {tuple(proof[name] for name in _RULE_KEY) for proof in proofs}
     others: list[Record] = [
         {
             "collective": rule.key.collective.value,
@@ -91,15 +96,19 @@ def proofs_of(table: TuningTable, proofs: Sequence[Record], reason: str = UNPROV
         }
         for rule in table.rules
     ]
-    return [*proofs, *(o for o in others if tuple(o[name] for name in _RULE) not in proved)]
+    return [*proofs, *(o for o in others if tuple(o[name] for name in _RULE_KEY) not in proved)]
 
 
 def _figures(
     proofs: Sequence[Record], heldout: Sequence[Record], noticed: Sequence[str]
 ) -> dict[str, Any]:
-    changed, control = split(heldout)
-    warnings = [*cautions.of_comparison(changed, control), *cautions.of_proofs(proofs), *noticed]
-    result = outcome(heldout)
+    changed, control = split_control(heldout)
+    warnings = [
+        *cautions.comparison_cautions(changed, control),
+        *cautions.validation_cautions(proofs),
+        *noticed,
+    ]
+    result = describe_outcome(heldout)
     unconfirmed = [
         {"rule": rule_name(proof), "executed": proof["executed"], "reason": proof["reason"]}
         for proof in proofs
@@ -116,7 +125,11 @@ def _figures(
             "slower": len(_slower(changed)),
             **_mean(changed),
         },
-        "control": {"calls": len(control), "departure": departure(control), **_mean(control)},
+        "control": {
+            "calls": len(control),
+            "departure": control_departure(control),
+            **_mean(control),
+        },
         "rules_total": len(proofs),
         "rules_confirmed": len(proofs) - len(unconfirmed),
         "rules_default": sum(proof["expected"] == DEFAULT for proof in proofs),
@@ -125,7 +138,7 @@ def _figures(
     }
 
 
-def confirmation(figures: Record) -> str:
+def describe_confirmed_rules(figures: Record) -> str:
     """Return in words how many rules of a library ran, from its figures, and how many of them only
     say that the default stays.
     """
@@ -137,7 +150,7 @@ def confirmation(figures: Record) -> str:
     )
 
 
-def split(heldout: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+def split_control(heldout: Sequence[Record]) -> tuple[list[Record], list[Record]]:
     """Calls in which the table departs from the default, and the control: calls it leaves alone,
     which ran the same code on both sides, so that any difference in them is noise.
     """
@@ -146,7 +159,7 @@ def split(heldout: Sequence[Record]) -> tuple[list[Record], list[Record]]:
 
 
 def _mean(heldout: Sequence[Record]) -> dict[str, Any]:
-    mean, low, high = geometric_mean(heldout)
+    mean, low, high = geometric_mean_speedup(heldout)
     return {"geomean_speedup": mean, "geomean_ci95": [low, high]}
 
 
@@ -162,11 +175,11 @@ def rule_name(proof: Record) -> str:
     """Return `bcast on 4 ranks at 64KiB: binomial (segment=8KiB)`."""
     return (
         f"{proof['collective']} on {proof['p']} ranks at {format_size(proof['nbytes'])}:"
-        f" {readable(proof['expected'])}"
+        f" {humanize(proof['expected'])}"
     )
 
 
-def geometric_mean(heldout: Sequence[Record]) -> tuple[float, float, float]:
+def geometric_mean_speedup(heldout: Sequence[Record]) -> tuple[float, float, float]:
     """Of the ratios, with its 95 % interval; (1, 1, 1) when there is none.
 
     All calls were timed in the same few launches, and what one choice of cores favours goes
@@ -179,9 +192,9 @@ def geometric_mean(heldout: Sequence[Record]) -> tuple[float, float, float]:
     return mean, low, high
 
 
-def outcome(heldout: Sequence[Record]) -> str:
+def describe_outcome(heldout: Sequence[Record]) -> str:
     """Return in words what was gained or lost, and how far the control departed from 1."""
-    changed, control = split(heldout)
+    changed, control = split_control(heldout)
     if not heldout:
         return "Nothing was compared, so nothing is known about the gain."
     if not changed:
@@ -195,7 +208,7 @@ def outcome(heldout: Sequence[Record]) -> str:
 
 
 def _opening(changed: Sequence[Record]) -> str:
-    mean, low, high = geometric_mean(changed)
+    mean, low, high = geometric_mean_speedup(changed)
     interval = f"95 % interval {low:.2f} to {high:.2f}"
     figures = f"(geometric mean {mean:.2f}, {interval})"
     if low > 1:

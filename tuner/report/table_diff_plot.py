@@ -15,72 +15,79 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from tuner.base.units import format_size
-from tuner.core.table import Key, Rule, TuningTable
-from tuner.report.figures import COLOURS, GAIN, INK, LOSS, powers
-from tuner.report.study_plots import save
-from tuner.select.table_diff import Change, Difference, seen
+from tuner.core.table import Rule, RuleKey, TuningTable
+from tuner.report.figures import COLOURS, GAIN_COLOUR, LOSS_COLOUR, TEXT_COLOUR, powers_of_two
+from tuner.report.study_plots import save_figure
+from tuner.select.table_diff import RuleChange, TableDiff, visible_rules
 
-WIDTH, ROW, MARGIN, SENTENCE = 10.0, 0.62, 1.9, 0.6  # inches; the last of a lone title
-MOST_ROWS = 40
-LANE = 0.34  # of a row
+WIDTH_IN, ROW_HEIGHT_IN, MARGIN_IN, TITLE_HEIGHT_IN = (
+    10.0,
+    0.62,
+    1.9,
+    0.6,
+)  # inches; the last of a lone title
+MAX_ROWS = 40
+LANE_HEIGHT = 0.34  # of a row
 DEFAULT_COLOUR = "#dddddd"
 HATCHES = ("", "///", "...", "xxx")  # beyond the colours the next ones are hatched
-LETTER = 0.105  # inches of a label's letter
+LETTER_WIDTH_IN = 0.105  # inches of a label's letter
 
-Look = tuple[str, str]  # colour, hatch
+FillStyle = tuple[str, str]  # colour, hatch
 
 
 @dataclass(frozen=True)
-class Picture:
+class TableDiffFigure:
     """What is to be drawn; `left_out` counts the calls that there was no room for."""
 
     old: TuningTable
     new: TuningTable
-    changes: Mapping[Key, Sequence[Change]]
-    left_out: int
+    changes: Mapping[RuleKey, Sequence[RuleChange]]
+    omitted_calls: int
 
     @property
     def height(self) -> float:
         """Inches."""
-        return MARGIN + ROW * len(self.changes) if self.changes else SENTENCE
+        return MARGIN_IN + ROW_HEIGHT_IN * len(self.changes) if self.changes else TITLE_HEIGHT_IN
 
 
-def picture(old: TuningTable, new: TuningTable, found: Difference) -> Picture:
+def select_changes(old: TuningTable, new: TuningTable, found: TableDiff) -> TableDiffFigure:
     """The calls that changed, those of the largest gain or loss first where they are too many."""
-    changes: dict[Key, list[Change]] = {}
+    changes: dict[RuleKey, list[RuleChange]] = {}
     for change in found.changes:
         changes.setdefault(change.key, []).append(change)
-    largest = sorted(changes, key=lambda key: -max(map(_weight, changes[key])))[:MOST_ROWS]
+    largest = sorted(changes, key=lambda key: -max(map(_weight, changes[key])))[:MAX_ROWS]
     drawn = {key: own for key, own in changes.items() if key in set(largest)}
-    return Picture(old, new, drawn, len(changes) - len(drawn))
+    return TableDiffFigure(old, new, drawn, len(changes) - len(drawn))
 
 
-def _weight(change: Change) -> float:
-    return abs(math.log(change.gain)) if change.known else 0.0
+def _weight(change: RuleChange) -> float:
+    return abs(math.log(change.gain)) if change.has_gain else 0.0
 
 
-def save_changes(path: Path, old: TuningTable, new: TuningTable, found: Difference) -> list[Path]:
+def save_table_diff(path: Path, old: TuningTable, new: TuningTable, found: TableDiff) -> list[Path]:
     """The picture as files, by the suffix of `path`; raises InputError where it cannot be."""
-    drawn = picture(old, new, found)
-    return save(path, WIDTH, drawn.height, partial(draw_changes, drawn=drawn))
+    drawn = select_changes(old, new, found)
+    return save_figure(path, WIDTH_IN, drawn.height, partial(draw_table_diff, drawn=drawn))
 
 
-def draw_changes(figure: Figure, drawn: Picture) -> None:
+def draw_table_diff(figure: Figure, drawn: TableDiffFigure) -> None:
     """Two lanes for each call, before above after; what changed is framed, with what it gains."""
     axes = figure.add_subplot()
     axes.set_title(_title(drawn))
     if not drawn.changes:
         axes.set_axis_off()
         return
-    ladders = {key: (seen(key, drawn.old), seen(key, drawn.new)) for key in drawn.changes}
+    ladders = {
+        key: (visible_rules(key, drawn.old), visible_rules(key, drawn.new)) for key in drawn.changes
+    }
     low, high = _limits(rule for pair in ladders.values() for ladder in pair for rule in ladder)
-    look = looks(rule for pair in ladders.values() for ladder in pair for rule in ladder)
+    look = fill_styles(rule for pair in ladders.values() for ladder in pair for rule in ladder)
     _frame(axes, drawn, low, high)
     for row, (key, (before, after)) in enumerate(ladders.items()):
-        _lane(axes, before, row - LANE / 2, look, (low, high))
-        _lane(axes, after, row + LANE / 2, look, (low, high))
+        _draw_lane(axes, before, row - LANE_HEIGHT / 2, look, (low, high))
+        _draw_lane(axes, after, row + LANE_HEIGHT / 2, look, (low, high))
         for change in drawn.changes[key]:
-            _mark(axes, change, row, (low, high))
+            _draw_change(axes, change, row, (low, high))
     handles = [
         Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name)
         for name, (colour, hatch) in look.items()
@@ -88,7 +95,7 @@ def draw_changes(figure: Figure, drawn: Picture) -> None:
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
 
 
-def looks(rules: Iterable[Rule]) -> dict[str, Look]:
+def fill_styles(rules: Iterable[Rule]) -> dict[str, FillStyle]:
     """By choice: grey for the default, plain colours for the commonest."""
     number = Counter(str(rule.choice) for rule in rules)
     names = [name for name, _ in number.most_common() if name != "default"]
@@ -105,11 +112,13 @@ def _limits(rules: Iterable[Rule]) -> tuple[float, float]:
     return min(sizes) / 2, max(sizes) * 2
 
 
-def _frame(axes: Axes, drawn: Picture, low: float, high: float) -> None:
+def _frame(axes: Axes, drawn: TableDiffFigure, low: float, high: float) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xlim(low, high)
     axes.set_ylim(len(drawn.changes) - 0.45, -0.55)
-    axes.xaxis.set_major_locator(FixedLocator(powers(max(math.ceil(low), 1), math.floor(high))))
+    axes.xaxis.set_major_locator(
+        FixedLocator(powers_of_two(max(math.ceil(low), 1), math.floor(high)))
+    )
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value)))
     axes.set_yticks(range(len(drawn.changes)), [_call(key) for key in drawn.changes])
@@ -123,25 +132,25 @@ def _frame(axes: Axes, drawn: Picture, low: float, high: float) -> None:
     )
 
 
-def _title(drawn: Picture) -> str:
+def _title(drawn: TableDiffFigure) -> str:
     where = f"{drawn.new.library} on {drawn.new.cluster.name}"
     if not drawn.changes:
         return f"{where}: both tables decide alike"
-    more = f"; {drawn.left_out} more calls changed" if drawn.left_out else ""
+    more = f"; {drawn.omitted_calls} more calls changed" if drawn.omitted_calls else ""
     return f"{where}: rules before (upper lane) and after (lower lane){more}"
 
 
-def _call(key: Key) -> str:
+def _call(key: RuleKey) -> str:
     operators = "\ncommutative" if key.operators == "commutative" else ""
     memory = "" if key.memory == "host" else f" {key.memory}"
     return f"{key.collective} {key.shape}{memory}{operators}"
 
 
-def _lane(
+def _draw_lane(
     axes: Axes,
     ladder: Sequence[Rule],
     middle: float,
-    look: Mapping[str, Look],
+    look: Mapping[str, FillStyle],
     limits: tuple[float, float],
 ) -> None:
     """The rules, and a dot at each size that speaks for one."""
@@ -152,7 +161,7 @@ def _lane(
             axes.barh(
                 middle,
                 hi - lo,
-                LANE,
+                LANE_HEIGHT,
                 lo,
                 color=colour,
                 hatch=hatch,
@@ -164,16 +173,16 @@ def _lane(
             axes.plot(sizes, [middle] * len(sizes), ".", color="white", markersize=3.5)
 
 
-def _mark(axes: Axes, change: Change, row: int, limits: tuple[float, float]) -> None:
-    lo, hi = max(change.lo, limits[0]), min(change.hi, limits[1])
+def _draw_change(axes: Axes, change: RuleChange, row: int, limits: tuple[float, float]) -> None:
+    lo, hi = max(change.start_bytes, limits[0]), min(change.stop_bytes, limits[1])
     if lo >= hi:
         return
-    sure = change.known and not change.interval[0] <= 1 <= change.interval[1]
-    colour = (GAIN if change.gain > 1 else LOSS) if sure else INK
-    axes.barh(row, hi - lo, 2 * LANE, lo, color="none", edgecolor=colour, linewidth=1.1)
-    room = math.log2(hi / lo) / math.log2(limits[1] / limits[0]) * WIDTH * 0.65
+    sure = change.has_gain and not change.interval[0] <= 1 <= change.interval[1]
+    colour = (GAIN_COLOUR if change.gain > 1 else LOSS_COLOUR) if sure else TEXT_COLOUR
+    axes.barh(row, hi - lo, 2 * LANE_HEIGHT, lo, color="none", edgecolor=colour, linewidth=1.1)
+    room = math.log2(hi / lo) / math.log2(limits[1] / limits[0]) * WIDTH_IN * 0.65
     text = f"\u00d7{change.gain:.2f}"
-    if change.known and room > LETTER * len(text):
+    if change.has_gain and room > LETTER_WIDTH_IN * len(text):
         axes.text(
             math.sqrt(lo * hi),
             row,

@@ -11,11 +11,11 @@ from matplotlib.patches import Patch
 
 from tuner.base.units import format_size, format_time
 from tuner.report.figures import COLOURS
-from tuner.sim.critical_paths import MEANING, PARTS
+from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS
 
-LOOK = dict(
+PART_STYLES = dict(
     zip(
-        PARTS,
+        TIME_COMPONENTS,
         (
             (COLOURS[3], ""),
             (COLOURS[0], ""),
@@ -28,15 +28,15 @@ LOOK = dict(
     )
 )
 
-LEAST_WIDTH = 4.5  # inches
+MIN_WIDTH_IN = 4.5  # inches
 AXES_SHARE = 0.775  # of the width of a figure
 LETTERS_PER_INCH = 12.5  # of a title
-LETTERS = 13  # that fit below a bar
-LINE = 0.045  # height of a line of them, of the bars' height
+MAX_LABEL_CHARACTERS = 13  # that fit below a bar
+LABEL_LINE_HEIGHT = 0.045  # height of a line of them, of the bars' height
 
 
 @dataclass(frozen=True)
-class Bill:
+class TimeBreakdown:
     """One run: what was run, at which size, and the seconds of each part."""
 
     algorithm: str
@@ -49,19 +49,19 @@ class Bill:
         return sum(self.parts.values())
 
 
-def bills_width(number: int) -> float:
+def figure_width(number: int) -> float:
     """Inches of a figure with so many bars, and with room for its title."""
-    return max(LEAST_WIDTH, 1.5 + 0.85 * number)
+    return max(MIN_WIDTH_IN, 1.5 + 0.85 * number)
 
 
-def draw_bills(figure: Figure, title: str, bills: Sequence[Bill]) -> None:
+def draw_breakdown(figure: Figure, title: str, bills: Sequence[TimeBreakdown]) -> None:
     """One bar of height 100 % for each bill; fills an empty figure."""
     axes = figure.add_subplot()
     for at, bill in enumerate(bills):
         bottom = 0.0
-        for part in PARTS:
+        for part in TIME_COMPONENTS:
             share = 100 * bill.parts[part] / (bill.seconds or 1.0)
-            colour, hatch = LOOK[part]
+            colour, hatch = PART_STYLES[part]
             axes.bar(
                 at, share, 0.82, bottom, color=colour, hatch=hatch, edgecolor="white", linewidth=0.8
             )
@@ -76,17 +76,17 @@ def draw_bills(figure: Figure, title: str, bills: Sequence[Bill]) -> None:
     axes.set_title("\n".join(wrap(title, letters)), pad=18)
     axes.grid(visible=False)
     axes.tick_params(bottom=False)
-    used = [part for part in PARTS if any(bill.parts[part] > 0 for bill in bills)]
+    used = [part for part in TIME_COMPONENTS if any(bill.parts[part] > 0 for bill in bills)]
     handles = [
         Patch(
-            facecolor=LOOK[part][0],
-            hatch=LOOK[part][1],
+            facecolor=PART_STYLES[part][0],
+            hatch=PART_STYLES[part][1],
             edgecolor="white",
-            label=f"{part}: {MEANING[part]}",
+            label=f"{part}: {COMPONENT_DESCRIPTIONS[part]}",
         )
         for part in used[::-1]
     ]
-    below = -0.06 - LINE * max(name.count("\n") + 1 for name in names)
+    below = -0.06 - LABEL_LINE_HEIGHT * max(name.count("\n") + 1 for name in names)
     axes.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(0.0, below), frameon=False, fontsize=8
     )
@@ -94,4 +94,4 @@ def draw_bills(figure: Figure, title: str, bills: Sequence[Bill]) -> None:
 
 def _folded(name: str) -> str:
     """Long names of algorithms over several lines."""
-    return "\n".join(wrap(name.replace("_", " "), LETTERS))
+    return "\n".join(wrap(name.replace("_", " "), MAX_LABEL_CHARACTERS))

@@ -5,28 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.core.collective import Collective
-from tuner.runtime.buffers import in_place
-from tuner.runtime.mpi_arguments import rank_of
-from tuner.runtime.staging import READ, UNUSED, WRITE, Access
+from tuner.runtime.buffers import is_in_place
+from tuner.runtime.mpi_arguments import root_rank
+from tuner.runtime.staging import READ, UNUSED, WRITE, BufferAccess
 
-Used = tuple[Any, Access]  # a buffer argument, and what is done with it
+AccessedBuffer = tuple[Any, BufferAccess]  # a buffer argument, and what is done with it
 
 
-def buffers_of(collective: Collective, rank: int, arguments: tuple[Any, ...]) -> tuple[Used, ...]:
+def accessed_buffers(
+    collective: Collective, rank: int, arguments: tuple[Any, ...]
+) -> tuple[AccessedBuffer, ...]:
     """Return the buffers of a call, which are the first of its arguments; the root is the last."""
-    at_root = rank == rank_of(arguments[-1])
+    at_root = rank == root_rank(arguments[-1])
     if collective == Collective.BCAST:
         return ((arguments[0], READ if at_root else WRITE),)
     if collective == Collective.SCATTER:
         return (arguments[0], READ if at_root else UNUSED), (arguments[1], WRITE)
     takes = at_root or collective not in (Collective.REDUCE, Collective.GATHER)
-    return both(arguments[0], arguments[1], takes=takes)
+    return accessed_send_recv(arguments[0], arguments[1], has_result=takes)
 
 
-def both(send: Any, receive: Any, *, takes: bool = True) -> tuple[Used, Used]:
+def accessed_send_recv(
+    send: Any, receive: Any, *, has_result: bool = True
+) -> tuple[AccessedBuffer, AccessedBuffer]:
     """Return send and receive buffer; in place, the receive buffer is read as well.
 
     takes   this rank gets a result; the receive buffer of others may be anything
     """
-    written = READ | WRITE if in_place(send) else WRITE
-    return (send, READ), (receive, written if takes else UNUSED)
+    written = READ | WRITE if is_in_place(send) else WRITE
+    return (send, READ), (receive, written if has_result else UNUSED)

@@ -20,12 +20,12 @@ from tuner.base.errors import InputError
 from tuner.core.table import TuningTable, table_record
 from tuner.runtime.consensus import Consensus, ObjectionError, attempt
 from tuner.runtime.log import warn
-from tuner.runtime.table_source import LARGEST, Fetched, Request, digest_of
+from tuner.runtime.table_source import MAX_TABLE_BYTES, FetchedTable, TableRequest, sha256_hex
 from tuner.runtime.timeout import Deadline
 
 
 @dataclass(frozen=True)
-class Agreed:
+class TableAgreement:
     """What the ranks of a communicator agreed on; but for `request` the same on each of them.
 
     table       None: the library's own collectives
@@ -39,18 +39,18 @@ class Agreed:
     origin: str
     reason: str
     version: int | None
-    request: Request | None
+    request: TableRequest | None
 
 
-NO_TABLE = Agreed(None, "", "", None, None)
+NO_TABLE = TableAgreement(None, "", "", None, None)
 
 
 @dataclass(frozen=True)
-class _Offer:
+class _RootResult:
     """What rank 0 sends to the others: what it was asked for and got."""
 
     name: str
-    fetched: Fetched | None
+    fetched: FetchedTable | None
     digest: str
 
 
@@ -65,100 +65,104 @@ def library_name() -> str:
         return f"{vendor.lower().replace(' ', '')} {'.'.join(map(str, version))}"
 
 
-def obtain(consensus: Consensus, ask: Callable[[], Request]) -> Agreed:
+def agree_on_table(
+    consensus: Consensus, make_request: Callable[[], TableRequest]
+) -> TableAgreement:
     """Return what all ranks agree on; collective.
 
     ask     makes the request of this rank; raises InputError where it cannot be made out
     """
     comm = consensus.comm
-    request, doubt = attempt(ask)
+    request, doubt = attempt(make_request)
     sent = b""
     if comm.rank == 0:
-        offer, doubt = _offered(request, doubt)
+        offer, doubt = _load_at_root(request, doubt)
         sent = pickle.dumps(offer)
     consensus.check()
-    received: _Offer = pickle.loads(comm.bcast(sent))
-    read, doubt = _judge(request, received, doubt)
+    received: _RootResult = pickle.loads(comm.bcast(sent))
+    read, doubt = _check_copy(request, received, doubt)
     try:
         consensus.check(doubt)
         reason = ""
     except ObjectionError as objection:
         reason = str(objection)
     if comm.rank == 0:
-        _tell(reason, received)
+        _log_outcome(reason, received)
     if reason or received.fetched is None:
-        return Agreed(None, "", reason, None, request)
-    return Agreed(read, received.fetched.origin, "", received.fetched.version, request)
+        return TableAgreement(None, "", reason, None, request)
+    return TableAgreement(read, received.fetched.origin, "", received.fetched.version, request)
 
 
-def _offered(request: Request | None, doubt: str) -> tuple[_Offer, str]:
+def _load_at_root(request: TableRequest | None, objection: str) -> tuple[_RootResult, str]:
     """Rank 0: get the table, or know why not."""
     if request is None or not request.name:
-        return _Offer("", None, ""), doubt
-    fetched, reason = attempt(_fetched, request)
+        return _RootResult("", None, ""), objection
+    fetched, reason = attempt(_load, request)
     if fetched is None:
-        return _Offer(request.name, None, ""), reason
-    digest, reason = attempt(lambda: _digest(request.accept(fetched.text)))
+        return _RootResult(request.name, None, ""), reason
+    digest, reason = attempt(lambda: _digest(request.parse_and_check(fetched.text)))
     if digest is None:
-        return _Offer(request.name, None, ""), reason
-    return _Offer(request.name, fetched, digest), ""
+        return _RootResult(request.name, None, ""), reason
+    return _RootResult(request.name, fetched, digest), ""
 
 
-def _fetched(request: Request) -> Fetched:
-    if request.content:
-        return Fetched(request.content, "the program")
+def _load(request: TableRequest) -> FetchedTable:
+    if request.table_json:
+        return FetchedTable(request.table_json, "the program")
     if request.path is not None:
-        return Deadline(request.timeout).run(partial(_read, request, request.path), request.name)
+        return Deadline(request.timeout_s).run(partial(_read, request, request.path), request.name)
     from tuner.runtime import service_client  # urllib, which nobody else has to wait for
 
-    return service_client.fetch(request)
+    return service_client.fetch_table(request)
 
 
-def _read(request: Request, path: Path) -> Fetched:
+def _read(request: TableRequest, path: Path) -> FetchedTable:
     """The text of a table file; raises InputError."""
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise InputError(f"more than {LARGEST >> 20} MiB is no table")
-        request.accept(content)
-        return Fetched(content.decode("utf-8"), str(path))
+            content = file.read(MAX_TABLE_BYTES + 1)
+        if len(content) > MAX_TABLE_BYTES:
+            raise InputError(f"more than {MAX_TABLE_BYTES >> 20} MiB is no table")
+        request.parse_and_check(content)
+        return FetchedTable(content.decode("utf-8"), str(path))
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     except (InputError, UnicodeDecodeError) as reason:
         raise InputError(f"{path}: {reason}") from None
 
 
-def _judge(request: Request | None, offer: _Offer, doubt: str) -> tuple[TuningTable | None, str]:
+def _check_copy(
+    request: TableRequest | None, root_result: _RootResult, objection: str
+) -> tuple[TuningTable | None, str]:
     """A rank's own copy of the table, and what it has against it ("" for nothing)."""
-    if doubt or request is None:
-        return None, doubt
-    if request.name not in ("", offer.name):
-        return None, f"was asked for {request.name}, rank 0 for {offer.name or 'no table'}"
-    if offer.fetched is None:
+    if objection or request is None:
+        return None, objection
+    if request.name not in ("", root_result.name):
+        return None, f"was asked for {request.name}, rank 0 for {root_result.name or 'no table'}"
+    if root_result.fetched is None:
         return None, ""
-    table, reason = attempt(request.accept, offer.fetched.text)
+    table, reason = attempt(request.parse_and_check, root_result.fetched.text)
     if table is None:
         return None, reason
     digest, reason = attempt(_digest, table)
-    if digest != offer.digest:
+    if digest != root_result.digest:
         reason = reason or "reads the table otherwise than rank 0"
     return table, reason
 
 
 def _digest(table: TuningTable) -> str:
     """SHA-256 of what was understood, which another version of this program may do otherwise."""
-    return digest_of(json.dumps(table_record(table), sort_keys=True))
+    return sha256_hex(json.dumps(table_record(table), sort_keys=True))
 
 
-def _tell(reason: str, offer: _Offer) -> None:
+def _log_outcome(reason: str, root_result: _RootResult) -> None:
     """Write one line in the log, when there is anything to say."""
     if reason:
         warn(f"tuner: the library's own collectives are used: {reason}")
-    elif offer.fetched is None:
+    elif root_result.fetched is None:
         warn(
             "tuner: the library's own collectives are used: no table is named, set TUNER_TABLE or"
             " TUNER_SERVICE"
         )
-    elif offer.fetched.note:
-        warn(f"tuner: {offer.fetched.note}")
+    elif root_result.fetched.note:
+        warn(f"tuner: {root_result.fetched.note}")

@@ -17,27 +17,27 @@ from tuner import mpi_libraries
 from tuner.algorithms import build
 from tuner.base.errors import InputError, TunerError
 from tuner.core.collective import Collective
-from tuner.core.table import NCCL, SCHEDULE, Choice
+from tuner.core.table import NCCL, SCHEDULE, AlgorithmConfig
 from tuner.mpi_libraries.products import base_of
-from tuner.runtime.accesses import buffers_of
+from tuner.runtime.accesses import accessed_buffers
 from tuner.runtime.agreement import library_name
-from tuner.runtime.algorithm_control import Forcing
+from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.runtime.consensus import Consensus, attempt_all
-from tuner.runtime.device_protocol import cuda_aware, cuda_messages
+from tuner.runtime.device_protocol import has_cuda_messages, is_cuda_aware
 from tuner.runtime.dispatch_table import METHODS, Action
-from tuner.runtime.library_algorithm import Forced
+from tuner.runtime.library_algorithm import LibraryCall
 from tuner.runtime.memory import HOST_MEMORY, DeviceMemory
-from tuner.runtime.nccl import Cannot, Nccl, action_of, connect
-from tuner.runtime.private_comm import give_back, hold
-from tuner.runtime.schedule_call import Scheduled
-from tuner.runtime.scratch import Spaces
-from tuner.runtime.tally import Tally
+from tuner.runtime.nccl import NcclComm, Unavailable, connect, nccl_action
+from tuner.runtime.private_comm import acquire_comm, release_comm
+from tuner.runtime.schedule_call import ScheduleCall
+from tuner.runtime.scratch import ScratchPool
+from tuner.runtime.tally import CallTally
 
 Prepare = Callable[..., Callable[[], None] | None]
-MOST_IDLE = 1 << 20  # bytes that stay allocated between two communicators
+MAX_IDLE_SCRATCH_BYTES = 1 << 20  # bytes that stay allocated between two communicators
 
 
-class Runner(NamedTuple):
+class AlgorithmActions(NamedTuple):
     """How calls under one choice are made.
 
     on_host     makes a call with buffers of the host
@@ -63,15 +63,17 @@ class Backend:
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, tally: Tally | None = None, *, shared: bool = False
+        self, comm: MPI.Intracomm, tally: CallTally | None = None, *, shared: bool = False
     ) -> None:
         self.comm, self.shared = comm, shared
-        self.runners: dict[tuple[Collective, Choice], Runner | None] = {}
+        self.algorithm_actions: dict[
+            tuple[Collective, AlgorithmConfig], AlgorithmActions | None
+        ] = {}
         self.failed, self.tally = False, tally
-        self._given_up: set[tuple[Collective, Choice]] = set()
-        self._private: MPI.Intracomm | None = None
-        self._forcing: Forcing | None = None
-        self._nccl: Nccl | Cannot | None = None
+        self._retried: set[tuple[Collective, AlgorithmConfig]] = set()
+        self._private_comm: MPI.Intracomm | None = None
+        self._algorithm_control: AlgorithmControl | None = None
+        self._nccl: NcclComm | Unavailable | None = None
         self._releases: list[Callable[[], None]] = []  # of all that was made, also before `forget`
 
     @cached_property
@@ -80,62 +82,64 @@ class Backend:
         return DeviceMemory()
 
     @cached_property
-    def _spaces(self) -> tuple[Spaces, Spaces]:
+    def _spaces(self) -> tuple[ScratchPool, ScratchPool]:
         """Return those of the host and of a device."""
-        return Spaces(HOST_MEMORY), Spaces(self.device_memory)
+        return ScratchPool(HOST_MEMORY), ScratchPool(self.device_memory)
 
-    def begin(self, consensus: Consensus, collective: Collective, choice: Choice) -> Runner:
+    def set_up_algorithm(
+        self, consensus: Consensus, collective: Collective, choice: AlgorithmConfig
+    ) -> AlgorithmActions:
         """Make what a choice needs and return how it runs; collective.
 
         Raises an error where that is not possible: on all ranks, or on this one alone.
         """
         if choice.via == NCCL:
-            return self._by_nccl(consensus, collective, choice)
-        private = self._held(consensus)
+            return self._set_up_nccl(consensus, collective, choice)
+        private = self._ensure_private_comm(consensus)
         if choice.via == SCHEDULE:
-            return self._by_schedule(private, collective, choice)
+            return self._set_up_schedule(private, collective, choice)
         library = library_name()
-        if self._forcing is None:
-            self._forcing = Forcing(base_of(library), private)
-            self._releases.append(self._forcing.release)
-        settings = mpi_libraries.named(library).settings(collective, choice)
-        comm = self._forcing.communicator(settings, consensus.check)
-        forced = Forced(comm, self._forcing.around(settings), collective)
-        direct = forced.call if cuda_aware() else None
-        return Runner(forced.call, direct, (forced.prepare, forced.prepare))
+        if self._algorithm_control is None:
+            self._algorithm_control = AlgorithmControl(base_of(library), private)
+            self._releases.append(self._algorithm_control.release)
+        settings = mpi_libraries.library_module(library).settings(collective, choice)
+        comm = self._algorithm_control.communicator(settings, consensus.check)
+        forced = LibraryCall(comm, self._algorithm_control.hooks(settings), collective)
+        direct = forced.call if is_cuda_aware() else None
+        return AlgorithmActions(forced.call, direct, (forced.prepare, forced.prepare))
 
-    def connected(self, consensus: Consensus) -> Nccl | Cannot:
+    def connect_nccl(self, consensus: Consensus) -> NcclComm | Unavailable:
         """Return NCCL's communicator, or why there is none; collective."""
         if self._nccl is None:
-            private = self._held(consensus)
+            private = self._ensure_private_comm(consensus)
             consensus.check()
             self._nccl = connect(private)
-            if isinstance(self._nccl, Nccl):
+            if isinstance(self._nccl, NcclComm):
                 self._releases.append(self._nccl.release)
         return self._nccl
 
-    def watch(self, act: Callable[..., None], *arguments: Any) -> None:
+    def run_noting_failure(self, action: Callable[..., None], *arguments: Any) -> None:
         """Make a call; if it fails, messages of it may still be on their way to this rank."""
         try:
-            act(*arguments)
+            action(*arguments)
         except BaseException:
             self.failed = True
             raise
 
-    def rest(self) -> bool:
+    def prepare_for_reuse(self) -> bool:
         """Make ready for another communicator: give up large memory, try once more what failed.
 
         Returns whether there is anything to try once more.
         """
         for spaces in self.__dict__.get("_spaces", ()):  # where there are any
-            if spaces.nbytes > MOST_IDLE:
+            if spaces.nbytes > MAX_IDLE_SCRATCH_BYTES:
                 spaces.release()
-        if None not in self.runners.values():
+        if None not in self.algorithm_actions.values():
             return False
-        left = {key for key, runner in self.runners.items() if runner is None}
-        again, self._given_up = left - self._given_up, self._given_up | left
+        left = {key for key, runner in self.algorithm_actions.items() if runner is None}
+        again, self._retried = left - self._retried, self._retried | left
         for key in again:
-            del self.runners[key]
+            del self.algorithm_actions[key]
         return bool(again)
 
     def release(self) -> None:
@@ -146,62 +150,66 @@ class Backend:
         memory = [spaces.release for spaces in self._spaces]
         failure = attempt_all([*memory, *reversed(self._releases)])
         self._releases.clear()
-        self.forget()
-        self.runners.clear()
+        self.discard_comms()
+        self.algorithm_actions.clear()
         if failure:
             raise TunerError(failure)
 
-    def forget(self) -> None:
+    def discard_comms(self) -> None:
         """Make communicators anew for the next choice.
 
         To be called on all ranks after a step that failed: some of them may have got further than
         others, and what only these have cannot be used. Choices that run keep what they have.
         """
-        self._private = self._forcing = self._nccl = None
+        self._private_comm = self._algorithm_control = self._nccl = None
 
-    def with_device_memory(self, collective: Collective, library: Action) -> Action:
+    def stage_if_needed(self, collective: Collective, library: Action) -> Action:
         """Return what makes a call of the library with buffers of a device: through the host where
         it takes only that.
         """
-        if cuda_aware():
+        if is_cuda_aware():
             return library
 
         def call(*arguments: Any) -> None:
-            buffers = buffers_of(collective, self.comm.rank, arguments)
+            buffers = accessed_buffers(collective, self.comm.rank, arguments)
             others = arguments[len(buffers) :]
             self.device_memory.staging(lambda *host: library(*host, *others), *buffers)
 
         return call
 
-    def _held(self, consensus: Consensus) -> MPI.Intracomm:
-        if self._private is None:
-            self._private = hold(consensus)
-            self._releases.append(partial(give_back, self._private))
-        return self._private
+    def _ensure_private_comm(self, consensus: Consensus) -> MPI.Intracomm:
+        if self._private_comm is None:
+            self._private_comm = acquire_comm(consensus)
+            self._releases.append(partial(release_comm, self._private_comm))
+        return self._private_comm
 
-    def _by_schedule(
-        self, private: MPI.Intracomm, collective: Collective, choice: Choice
-    ) -> Runner:
+    def _set_up_schedule(
+        self, private: MPI.Intracomm, collective: Collective, choice: AlgorithmConfig
+    ) -> AlgorithmActions:
         staged = build(collective, choice.algorithm, private.size, params=choice.params).staged
-        library = partial(self._library, collective, choice)
-        ways: tuple[Action, Action] = library, self.with_device_memory(collective, library)
+        library = partial(self._call_library, collective, choice)
+        ways: tuple[Action, Action] = library, self.stage_if_needed(collective, library)
         host, device = (
-            Scheduled(private, way, collective, choice, spaces)
+            ScheduleCall(private, way, collective, choice, spaces)
             for way, spaces in zip(ways, self._spaces, strict=True)
         )
         # Staged algorithms go through the host on purpose, also where MPI takes device buffers.
-        direct = device.call if cuda_messages() and not staged else None
-        return Runner(host.call, direct, (host.prepare, device.prepare))
+        direct = device.call if has_cuda_messages() and not staged else None
+        return AlgorithmActions(host.call, direct, (host.prepare, device.prepare))
 
-    def _by_nccl(self, consensus: Consensus, collective: Collective, choice: Choice) -> Runner:
-        nccl = self.connected(consensus)
-        if isinstance(nccl, Cannot):
+    def _set_up_nccl(
+        self, consensus: Consensus, collective: Collective, choice: AlgorithmConfig
+    ) -> AlgorithmActions:
+        nccl = self.connect_nccl(consensus)
+        if isinstance(nccl, Unavailable):
             raise InputError(nccl.reason)
-        act = action_of(nccl, collective, partial(self._library, collective, choice))
-        return Runner(act, act, (partial(partial, act), partial(partial, act)))
+        act = nccl_action(nccl, collective, partial(self._call_library, collective, choice))
+        return AlgorithmActions(act, act, (partial(partial, act), partial(partial, act)))
 
-    def _library(self, collective: Collective, choice: Choice, *arguments: Any) -> None:
+    def _call_library(
+        self, collective: Collective, choice: AlgorithmConfig, *arguments: Any
+    ) -> None:
         """Make a call that the choice cannot make, as the communicator that uses this would."""
         if self.tally is not None:
-            self.tally.leave(collective, choice)
+            self.tally.count_as_library(collective, choice)
         getattr(self.comm, METHODS[collective])(*arguments)

@@ -24,25 +24,25 @@ from numpy.typing import NDArray
 from tuner.base.arrays import AnyArray
 from tuner.runtime.compatibility import (
     DATATYPES,
-    NO_NUMBER,
+    OPAQUE_CODE,
     Buffer,
-    code_of,
     count_of,
     datatype_of_code,
     datatype_of_format,
     datatype_of_interface,
+    typecode_of,
 )
-from tuner.runtime.dlpack import format_of
+from tuner.runtime.dlpack import dlpack_typecode
 
-_NUMBERS = "biufc?"  # numpy's kinds and formats of which mpi4py knows the datatype
-_KEEPING_ORDER = (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS, MPI.COMBINER_RESIZED)
-_LARGEST = (1 << 63) - 1
+_NUMERIC_KINDS = "biufc?"  # numpy's kinds and formats of which mpi4py knows the datatype
+_ORDER_PRESERVING_COMBINERS = (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS, MPI.COMBINER_RESIZED)
+_MAX_ADDRESS = (1 << 63) - 1
 
-Bytes = NDArray[np.uint8]
+ByteArray = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class BufferView:
     """The elements of a buffer argument in the caller's memory.
 
     array       (count,) of the datatype's numpy dtype, or (count, extent) of uint8 where numpy has
@@ -56,13 +56,13 @@ class View:
     nbytes: int
 
     @property
-    def flat(self) -> Bytes:
+    def flat(self) -> ByteArray:
         """The same memory as bytes; for elements without padding they are the signature's."""
         return self.array.reshape(-1).view(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ParsedBuffer:
     """A buffer argument taken apart; `memory` is None where an address alone is given."""
 
     memory: Any
@@ -76,7 +76,7 @@ def datatype_of(dtype: np.dtype[Any]) -> MPI.Datatype:
     return DATATYPES[dtype.char]
 
 
-def is_plain(spec: Any) -> bool:
+def is_plain_array(spec: Any) -> bool:
     """Whether `spec` is numpy's own array of numbers, in one run: what mpi4py takes as it is."""
     if type(spec) is not np.ndarray:
         return False
@@ -84,7 +84,7 @@ def is_plain(spec: Any) -> bool:
     return dtype.char in DATATYPES and dtype.isnative and spec.flags.forc
 
 
-def nbytes_of(spec: Any, parts: int = 1, times: int = 1) -> int | None:
+def nbytes_of(spec: Any, blocks: int = 1, multiplier: int = 1) -> int | None:
     """Bytes of the type signature; None for what mpi4py refuses as data.
 
     parts   of how many ranks it is the data; it must be as many elements of each
@@ -93,48 +93,50 @@ def nbytes_of(spec: Any, parts: int = 1, times: int = 1) -> int | None:
     A plain array's elements are not looked at: one that mpi4py refuses for them has a size.
     """
     if type(spec) is np.ndarray:
-        return spec.nbytes * times if parts == 1 or spec.size % parts == 0 else None
-    described = describe(spec if parts == 1 else whole(spec, parts), writable=False)
-    if described is None or described.count % parts:
+        return spec.nbytes * multiplier if blocks == 1 or spec.size % blocks == 0 else None
+    described = parse_buffer(
+        spec if blocks == 1 else spec_of_all_ranks(spec, blocks), writable=False
+    )
+    if described is None or described.count % blocks:
         return None
-    return described.count * described.datatype.Get_size() * times
+    return described.count * described.datatype.Get_size() * multiplier
 
 
-def contiguous(spec: Any, *, writable: bool, padded: bool = False) -> View | None:
+def contiguous_view(spec: Any, *, writable: bool, allow_padding: bool = False) -> BufferView | None:
     """The elements of `spec`; None where mpi4py refuses it or they are not one run of memory.
 
     writable    the call writes there: read-only memory is refused
     padded      admits pairs with padding behind them (DOUBLE_INT): a reduction treats them as
                 elements, but their memory is not the signature's bytes
     """
-    if is_plain(spec):
-        return _of_array(spec, writable)
-    described = describe(spec, writable)
-    if described is None or not _is_run(described.datatype, padded):
+    if is_plain_array(spec):
+        return _view_of_array(spec, writable)
+    described = parse_buffer(spec, writable)
+    if described is None or not _is_contiguous(described.datatype, allow_padding):
         return None
-    return _of_elements(described)
+    return _view_of_parsed(described)
 
 
-def elements_of(memory: Bytes, count: int, datatype: MPI.Datatype) -> AnyArray:
+def elements_of(memory: ByteArray, count: int, datatype: MPI.Datatype) -> AnyArray:
     """The elements that fill `memory`, as an array like a View's."""
-    dtype = np.dtype(code_of(datatype) if datatype.is_predefined else NO_NUMBER)
-    if dtype.kind not in _NUMBERS or dtype.itemsize != datatype.extent:
+    dtype = np.dtype(typecode_of(datatype) if datatype.is_predefined else OPAQUE_CODE)
+    if dtype.kind not in _NUMERIC_KINDS or dtype.itemsize != datatype.extent:
         return memory.reshape(count, datatype.extent)
     return memory.view(dtype)
 
 
-def address_of(content: Bytes) -> int:
+def address_of(content: ByteArray) -> int:
     """Where it begins, on whatever kind of memory."""
     address: int = content.__array_interface__["data"][0]
     return address
 
 
-def in_place(spec: Any) -> bool:
+def is_in_place(spec: Any) -> bool:
     """Whether what mpi4py finds here means MPI_IN_PLACE, where MPI allows that."""
     return spec is None or spec is MPI.IN_PLACE
 
 
-def whole(spec: Any, p: int) -> Any:
+def spec_of_all_ranks(spec: Any, p: int) -> Any:
     """The argument for the data of all `p` ranks: there MPI counts the elements of one rank.
 
     What mpi4py refuses stays as it is.
@@ -142,13 +144,13 @@ def whole(spec: Any, p: int) -> Any:
     if not isinstance(spec, list | tuple):
         return spec
     try:
-        buffer, count, displacement, datatype = _parts(spec)
+        buffer, count, displacement, datatype = _split_spec(spec)
         return spec if count is None else [buffer, count_of(count) * p, displacement, datatype]
     except (TypeError, ValueError, OverflowError):
         return spec
 
 
-def memory_behind(spec: Any, *, writable: bool) -> Bytes:
+def underlying_bytes(spec: Any, *, writable: bool) -> ByteArray:
     """Return all memory of the buffer in an argument, as bytes at its address; wherever it lies.
 
     Raises BufferError where mpi4py does: for gaps, and for read-only memory that is to be written.
@@ -158,75 +160,75 @@ def memory_behind(spec: Any, *, writable: bool) -> Bytes:
     return np.ndarray((memory.nbytes,), np.uint8, there)
 
 
-def moved(spec: Any, memory: Bytes) -> Any:
+def replace_memory(spec: Any, memory: ByteArray) -> Any:
     """Return the same argument with a copy of all its memory in the place of that.
 
     Raises an exception where mpi4py does.
     """
     if isinstance(spec, list | tuple):
-        buffer, count, displacement, datatype = _parts(spec)
+        buffer, count, displacement, datatype = _split_spec(spec)
         return [memory, count, displacement, _datatype(datatype, buffer)]
     datatype = _datatype_of_items(spec)
-    code = code_of(datatype)
+    code = typecode_of(datatype)
     return memory.view(code) if DATATYPES.get(code) == datatype else [memory, datatype]
 
 
-def _of_array(array: AnyArray, writable: bool) -> View | None:
+def _view_of_array(array: AnyArray, writable: bool) -> BufferView | None:
     """A plain array, the common case: no list to take apart."""
     if writable and not array.flags.writeable:
         return None
     flat = array if array.ndim == 1 else array.reshape(-1, order="A")
-    return View(flat, array.size, datatype_of(array.dtype), array.nbytes)
+    return BufferView(flat, array.size, datatype_of(array.dtype), array.nbytes)
 
 
-def _of_elements(described: Described) -> View:
-    count, datatype = described.count, described.datatype
+def _view_of_parsed(parsed: ParsedBuffer) -> BufferView:
+    count, datatype = parsed.count, parsed.datatype
     nbytes = count * datatype.extent
-    memory: Bytes = np.ndarray((nbytes,), np.uint8, _bytes(described, nbytes))
+    memory: ByteArray = np.ndarray((nbytes,), np.uint8, _element_memory(parsed, nbytes))
     array = elements_of(memory, count, datatype)
-    return View(array, count, datatype, count * datatype.Get_size())
+    return BufferView(array, count, datatype, count * datatype.Get_size())
 
 
-def _bytes(described: Described, nbytes: int) -> memoryview:
+def _element_memory(parsed: ParsedBuffer, nbytes: int) -> memoryview:
     """What the elements occupy, kept alive by the buffer's owner where it is the host's."""
-    memory = described.memory
+    memory = parsed.memory
     if memory is not None:
-        start = described.address - memory.address
+        start = parsed.address - memory.address
         with suppress(BufferError):  # a device's memory: an address, into which nobody looks here
             if start + nbytes <= memory.nbytes:
                 return memoryview(memory).cast("B")[start : start + nbytes]
     # Beyond the buffer's end the caller says that there is memory, and MPI believes it.
-    return memoryview(Buffer.fromaddress(described.address, nbytes)).cast("B")
+    return memoryview(Buffer.fromaddress(parsed.address, nbytes)).cast("B")
 
 
-def _is_run(datatype: MPI.Datatype, padded: bool) -> bool:
+def _is_contiguous(datatype: MPI.Datatype, allow_padding: bool) -> bool:
     """Elements follow one another in memory, and so do the parts of an element, in order."""
     dense = datatype.extent == datatype.Get_size()
     if datatype.is_predefined:
-        return padded or dense
-    if not dense or datatype.combiner not in _KEEPING_ORDER:
+        return allow_padding or dense
+    if not dense or datatype.combiner not in _ORDER_PRESERVING_COMBINERS:
         return False
     base, _, _ = datatype.decode()
     try:
-        return _is_run(base, padded=False)
+        return _is_contiguous(base, allow_padding=False)
     finally:
         if not base.is_predefined:
             base.Free()
 
 
-def describe(spec: Any, writable: bool) -> Described | None:
+def parse_buffer(spec: Any, writable: bool) -> ParsedBuffer | None:
     """None for no memory of its own and for what mpi4py refuses."""
     try:
         if isinstance(spec, list | tuple):
-            return _described(*_parts(spec), writable)
-        if _is_nowhere(spec):
+            return _parse_fields(*_split_spec(spec), writable)
+        if _has_no_memory(spec):
             return None
-        return _described(spec, None, None, None, writable)
+        return _parse_fields(spec, None, None, None, writable)
     except Exception:  # noqa: BLE001 - what an object raises here, it raises in mpi4py as well
         return None
 
 
-def _parts(spec: list[Any] | tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
+def _split_spec(spec: list[Any] | tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
     """Buffer, count, displacement, datatype: None for what is not said."""
     if len(spec) == 4:
         return spec[0], spec[1], spec[2], spec[3]
@@ -241,11 +243,11 @@ def _parts(spec: list[Any] | tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
     return spec[0], count, None, datatype
 
 
-def _described(
+def _parse_fields(
     buffer: Any, count: Any, displacement: Any, datatype: Any, writable: bool
-) -> Described:
+) -> ParsedBuffer:
     """Raises an exception where mpi4py does."""
-    memory = None if _is_nowhere(buffer) else Buffer.frombuffer(buffer, not writable)
+    memory = None if _has_no_memory(buffer) else Buffer.frombuffer(buffer, not writable)
     kind = _datatype(datatype, buffer)
     extent, first = kind.Get_extent()[1], 0 if displacement is None else count_of(displacement)
     length = memory.nbytes if memory is not None else 0
@@ -261,26 +263,26 @@ def _described(
     count = count_of(count)
     if count < 0 or (buffer is None and count > 0):
         raise ValueError("negative, or elements of nothing")
-    if count * extent > _LARGEST:
+    if count * extent > _MAX_ADDRESS:
         raise OverflowError("no address is that large")
-    return Described(memory, (memory.address if memory else 0) + first * extent, count, kind)
+    return ParsedBuffer(memory, (memory.address if memory else 0) + first * extent, count, kind)
 
 
-def _is_nowhere(buffer: Any) -> bool:
+def _has_no_memory(buffer: Any) -> bool:
     # By identity, as mpi4py does: up to 3.1 its names for no memory are numbers.
     return any(buffer is name for name in (None, MPI.BOTTOM, MPI.IN_PLACE))
 
 
-def _datatype(said: Any, buffer: Any) -> MPI.Datatype:
+def _datatype(datatype: Any, buffer: Any) -> MPI.Datatype:
     """The datatype that was said, by name or as such, else that of the buffer's items."""
-    if isinstance(said, MPI.Datatype):
-        if said == MPI.DATATYPE_NULL:
+    if isinstance(datatype, MPI.Datatype):
+        if datatype == MPI.DATATYPE_NULL:
             raise ValueError("no datatype")
-        return said
-    if isinstance(said, str):
-        return datatype_of_code(said)
-    if said is not None or _is_nowhere(buffer):
-        raise KeyError(said)
+        return datatype
+    if isinstance(datatype, str):
+        return datatype_of_code(datatype)
+    if datatype is not None or _has_no_memory(buffer):
+        raise KeyError(datatype)
     return _datatype_of_items(buffer)
 
 
@@ -293,6 +295,6 @@ def _datatype_of_items(buffer: Any) -> MPI.Datatype:
     if written:
         return datatype_of_format(written)
     if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
-        code = format_of(buffer)
+        code = dlpack_typecode(buffer)
         return datatype_of_code(code) if code else MPI.BYTE
     return datatype_of_interface(buffer.__cuda_array_interface__["typestr"])

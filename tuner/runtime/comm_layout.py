@@ -8,26 +8,28 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.base.arrays import IntArray
-from tuner.core.path_classes import CONSECUTIVE, CYCLIC
+from tuner.core.path_classes import BLOCK, CYCLIC
 from tuner.runtime.consensus import Consensus
-from tuner.runtime.private_comm import made_of
+from tuner.runtime.private_comm import create_collectively
 
 
-class Layout(NamedTuple):
+class CommLayout(NamedTuple):
     """As many ranks on every node, dealt to them as the placement says."""
 
     nodes: int
     ppn: int
-    placement: str = CONSECUTIVE
+    placement: str = BLOCK
 
 
-def nodes_of(consensus: Consensus) -> IntArray:
+def node_ids_of(consensus: Consensus) -> IntArray:
     """Return a number for the node of each rank, equal for ranks on the same one; collective.
 
     Raises ObjectionError where the library makes no more communicators.
     """
     comm = consensus.comm
-    node = MPI.Intracomm(made_of(consensus, lambda: comm.Split_type(MPI.COMM_TYPE_SHARED)))
+    node = MPI.Intracomm(
+        create_collectively(consensus, lambda: comm.Split_type(MPI.COMM_TYPE_SHARED))
+    )
     first = np.array([comm.rank], np.int64)
     firsts = np.empty(comm.size, np.int64)
     consensus.check()
@@ -37,32 +39,32 @@ def nodes_of(consensus: Consensus) -> IntArray:
     return firsts
 
 
-def nodes_within(comm: MPI.Intracomm, part: MPI.Intracomm, nodes: IntArray) -> IntArray:
+def node_ids_within(comm: MPI.Intracomm, subcomm: MPI.Intracomm, node_ids: IntArray) -> IntArray:
     """Return the numbers for the ranks of `part`, all of which are in `comm`, from those of `comm`.
 
     Local: no rank waits for another.
     """
-    group, smaller = comm.Get_group(), part.Get_group()
-    places = MPI.Group.Translate_ranks(smaller, list(range(part.size)), group)
+    group, smaller = comm.Get_group(), subcomm.Get_group()
+    places = MPI.Group.Translate_ranks(smaller, list(range(subcomm.size)), group)
     smaller.Free()
     group.Free()
-    return nodes[places]
+    return node_ids[places]
 
 
-def layout_on(nodes: IntArray) -> Layout | None:
+def layout_on_nodes(node_ids: IntArray) -> CommLayout | None:
     """Return the layout of ranks on these nodes."""
-    _, first, place = np.unique(nodes, return_index=True, return_inverse=True)
-    return regular(first[place])
+    _, first, place = np.unique(node_ids, return_index=True, return_inverse=True)
+    return regular_layout(first[place])
 
 
-def regular(firsts: IntArray) -> Layout | None:
+def regular_layout(firsts: IntArray) -> CommLayout | None:
     """Of the lowest rank on the node of every rank; None for any other placement. Where two are
     the same it is the first of `tuner.core.path_classes.PLACEMENTS`.
     """
     ranks, nodes = np.arange(len(firsts)), len(np.unique(firsts))
     ppn, left = divmod(len(ranks), nodes)
-    dealt = {CONSECUTIVE: ranks // ppn * ppn, CYCLIC: ranks % nodes}
+    dealt = {BLOCK: ranks // ppn * ppn, CYCLIC: ranks % nodes}
     for placement, expected in dealt.items():
         if left == 0 and np.array_equal(firsts, expected):
-            return Layout(nodes, ppn, placement)
+            return CommLayout(nodes, ppn, placement)
     return None

@@ -12,16 +12,18 @@ _BASES: dict[type[Any], type[Any]] = {}  # of a class, the first of mpi4py's tha
 _NULL, _SIZE = MPI._addressof(MPI.COMM_NULL), MPI._sizeof(MPI.COMM_NULL)  # where, and bytes
 
 
-def as_kind(kind: type[Any], comm: MPI.Comm) -> Any:
+def cast_comm(comm_class: type[Any], comm: MPI.Comm) -> Any:
     """Return the same communicator as an object of `kind`, without calling a program's `__new__`.
 
     It has the attributes that the program gave to `comm`.
     """
-    if kind not in _BASES:
-        _BASES[kind] = next(base for base in kind.__mro__ if base.__module__ == MPI.__name__)
-    base = _BASES[kind]
-    made: Any = base.__new__(kind, comm)
-    if kind is not base:
+    if comm_class not in _BASES:
+        _BASES[comm_class] = next(
+            base for base in comm_class.__mro__ if base.__module__ == MPI.__name__
+        )
+    base = _BASES[comm_class]
+    made: Any = base.__new__(comm_class, comm)
+    if comm_class is not base:
         made.__dict__.update(getattr(comm, "__dict__", {}))
     return made
 
@@ -31,12 +33,12 @@ def is_constant(comm: MPI.Comm) -> bool:
     return any(comm is constant for constant in _CONSTANTS)
 
 
-def nullify(comm: MPI.Comm) -> None:
+def set_to_comm_null(comm: MPI.Comm) -> None:
     """Make the object the null communicator, after another object for the same was freed."""
     ctypes.memmove(MPI._addressof(comm), _NULL, _SIZE)
 
 
-class Twin:
+class CommAlias:
     """A second object for a communicator of the program; mixed into mpi4py's own class.
 
     The object that the program gave is the one that is freed, since the program may have kept
@@ -61,7 +63,7 @@ class Twin:
 
     def _end(self, method: str) -> None:
         getattr(self.plain, method)()
-        nullify(cast(MPI.Comm, self))
+        set_to_comm_null(cast(MPI.Comm, self))
 
     def __reduce__(self) -> Any:
         """Travel as the plain communicator, which only MPI's constants can."""
@@ -76,6 +78,6 @@ class Twin:
         `Idup` does so, and `type(comm)(comm)`.
         """
         if name == "plain":
-            self.plain = as_kind(self._kind, cast(MPI.Comm, self))
+            self.plain = cast_comm(self._kind, cast(MPI.Comm, self))
             return self.plain
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-VERSION_3 = not hasattr(MPI.Datatype, "fromcode")
-CODES = "?bBhHiIlLqQpPefdgFDG"  # numpy's, of elements that are numbers
-NO_NUMBER = "V"  # numpy's code for elements that are bytes to it
-_NATIVE = "|@=<" if np.little_endian else "|@=>!"
-_ORDERS = "|<" if np.little_endian else "|>"  # of bytes, in an array interface
-_NUMBERS = "biufc"  # kinds of items there
-_COMPLEX_OF_HALVES = "c4"
+MPI4PY_3 = not hasattr(MPI.Datatype, "fromcode")
+TYPE_CODES = "?bBhHiIlLqQpPefdgFDG"  # numpy's, of elements that are numbers
+OPAQUE_CODE = "V"  # numpy's code for elements that are bytes to it
+_NATIVE_PREFIXES = "|@=<" if np.little_endian else "|@=>!"
+_NATIVE_BYTE_ORDERS = "|<" if np.little_endian else "|>"  # of bytes, in an array interface
+_NUMERIC_KINDS = "biufc"  # kinds of items there
+_COMPLEX32 = "c4"
 
-Buffer: Any = MPI.memory if VERSION_3 else MPI.buffer
+Buffer: Any = MPI.memory if MPI4PY_3 else MPI.buffer
 handle_of = MPI._handleof  # MPI's own number for a communicator, a datatype or an operator
 
 
-def info_of(pairs: Mapping[str, str]) -> MPI.Info:
+def make_info(pairs: Mapping[str, str]) -> MPI.Info:
     """Return an info object with these keys and values."""
     info = MPI.Info.Create()
     for key, value in pairs.items():
@@ -34,7 +34,7 @@ def count_of(value: Any) -> int:
 
     mpi4py 4 takes integers, mpi4py 3.1 whatever C makes one of: it cuts 4.7 off.
     """
-    if not VERSION_3:
+    if not MPI4PY_3:
         return index(value)
     if isinstance(value, str | bytes | bytearray) or not hasattr(value, "__int__"):
         raise TypeError(f"an integer is required, not {type(value).__name__}")
@@ -46,15 +46,15 @@ def datatype_of_code(code: str) -> MPI.Datatype:
 
     Raises KeyError or ValueError where mpi4py or MPI has none.
     """
-    datatype = MPI._typedict[code] if VERSION_3 else MPI.Datatype.fromcode(code)
+    datatype = MPI._typedict[code] if MPI4PY_3 else MPI.Datatype.fromcode(code)
     if datatype == MPI.DATATYPE_NULL:
         raise KeyError(code)
     return datatype
 
 
-def datatype_of_format(written: str) -> MPI.Datatype:
+def datatype_of_format(format_code: str) -> MPI.Datatype:
     """Return the datatype of items that the buffer protocol describes so; raises as above."""
-    return datatype_of_code(written if VERSION_3 else written.lstrip(_NATIVE))
+    return datatype_of_code(format_code if MPI4PY_3 else format_code.lstrip(_NATIVE_PREFIXES))
 
 
 def datatype_of_interface(typestr: str) -> MPI.Datatype:
@@ -64,29 +64,29 @@ def datatype_of_interface(typestr: str) -> MPI.Datatype:
     order of bytes. Raises KeyError where MPI has no datatype, BufferError for another order of
     bytes.
     """
-    if not VERSION_3 and typestr[0] not in _ORDERS:
+    if not MPI4PY_3 and typestr[0] not in _NATIVE_BYTE_ORDERS:
         raise BufferError(f"{typestr}: another order of bytes")
-    if typestr[1:] == _COMPLEX_OF_HALVES and not VERSION_3:
+    if typestr[1:] == _COMPLEX32 and not MPI4PY_3:
         raise KeyError(typestr)
-    code = _code_of_dtype(typestr[1:]) if typestr[1] in _NUMBERS else NO_NUMBER
-    return MPI.BYTE if code == NO_NUMBER else datatype_of_code(code)
+    code = _code_of_dtype(typestr[1:]) if typestr[1] in _NUMERIC_KINDS else OPAQUE_CODE
+    return MPI.BYTE if code == OPAQUE_CODE else datatype_of_code(code)
 
 
-def code_of(datatype: MPI.Datatype) -> str:
+def typecode_of(datatype: MPI.Datatype) -> str:
     """Return numpy's code of a predefined datatype's elements, `NO_NUMBER` where it has none."""
-    if not VERSION_3:
-        return datatype.typechar or NO_NUMBER
-    return _code_of_dtype(MPI._typecode(datatype) or NO_NUMBER)
+    if not MPI4PY_3:
+        return datatype.typechar or OPAQUE_CODE
+    return _code_of_dtype(MPI._typecode(datatype) or OPAQUE_CODE)
 
 
-def _code_of_dtype(written: str) -> str:
+def _code_of_dtype(dtype_code: str) -> str:
     try:
-        return np.dtype(written).char
+        return np.dtype(dtype_code).char
     except TypeError:
-        return NO_NUMBER
+        return OPAQUE_CODE
 
 
-def _known(code: str) -> bool:
+def _has_datatype(code: str) -> bool:
     try:
         datatype_of_code(code)
     except (KeyError, ValueError):
@@ -94,4 +94,4 @@ def _known(code: str) -> bool:
     return True
 
 
-DATATYPES = {code: datatype_of_code(code) for code in CODES if _known(code)}
+DATATYPES = {code: datatype_of_code(code) for code in TYPE_CODES if _has_datatype(code)}

@@ -44,23 +44,23 @@ class Consensus:
 
     def check(self, objection: str = "") -> None:
         """Raise ObjectionError on all ranks where one of them objects; collective."""
-        reason = self._lowest(objection, self._rank)
+        reason = self._lowest_reason(objection, self._rank)
         if reason:
             raise ObjectionError(reason)
 
     def leave(self, failure: str) -> None:
         """Take part in the last check, or with a failure in the next one of the others."""
-        reason = self._lowest(failure, self._rank - self._size)
+        reason = self._lowest_reason(failure, self._rank - self._size)
         if reason:
             raise AbandonedError(reason)
 
-    def _lowest(self, reason: str, place: int) -> str:
+    def _lowest_reason(self, reason: str, priority: int) -> str:
         """Return the reason of the rank with the lowest place, "" where no rank has one.
 
         place       of this rank; those that leave come before those that object, since no check
                     can be trusted to be the same one on all ranks after one has left
         """
-        lowest = array("i", [place if reason else self._size])
+        lowest = array("i", [priority if reason else self._size])
         self.comm.Allreduce(MPI.IN_PLACE, [lowest, 1, MPI.INT], MPI.MIN)
         first = lowest[0]
         if first == self._size:
@@ -72,7 +72,7 @@ class Consensus:
         return told
 
 
-def run_together(comm: MPI.Intracomm, act: Callable[[Consensus], T]) -> tuple[T | None, str]:
+def run_together(comm: MPI.Intracomm, function: Callable[[Consensus], T]) -> tuple[T | None, str]:
     """Run `act` on all ranks of `comm`; collective.
 
     Returns what it returned and "", or None and why it failed on the lowest of the ranks on which
@@ -82,19 +82,19 @@ def run_together(comm: MPI.Intracomm, act: Callable[[Consensus], T]) -> tuple[T 
     own = MPI.Intracomm(comm)  # what a program's class makes of its methods is for its own calls
     try:
         with _errors_raised(own):
-            return _run(Consensus(own), act)
+            return _run(Consensus(own), function)
     except MPI.Exception as failure:  # of the checks themselves
-        return None, reason_of(failure)
+        return None, error_message(failure)
 
 
-def _run(consensus: Consensus, act: Callable[[Consensus], T]) -> tuple[T | None, str]:
+def _run(consensus: Consensus, function: Callable[[Consensus], T]) -> tuple[T | None, str]:
     made, failure = None, ""
     try:
-        made = act(consensus)
+        made = function(consensus)
     except (ObjectionError, AbandonedError) as reason:
         return None, str(reason)
     except Exception as reason:  # noqa: BLE001 - whatever it is, the others must hear of it
-        failure = reason_of(reason)
+        failure = error_message(reason)
     try:
         consensus.leave(failure)
     except AbandonedError as reason:
@@ -102,21 +102,21 @@ def _run(consensus: Consensus, act: Callable[[Consensus], T]) -> tuple[T | None,
     return made, ""
 
 
-def attempt(act: Callable[..., T], *arguments: object) -> tuple[T | None, str]:
+def attempt(function: Callable[..., T], *arguments: object) -> tuple[T | None, str]:
     """Return what `act` returns and "", or None and why it failed; `act` exchanges nothing."""
     try:
-        return act(*arguments), ""
+        return function(*arguments), ""
     except Exception as failure:  # noqa: BLE001 - no failure of ours ends a program
-        return None, reason_of(failure)
+        return None, error_message(failure)
 
 
-def attempt_all(acts: Iterable[Callable[[], object]]) -> str:
+def attempt_all(functions: Iterable[Callable[[], object]]) -> str:
     """Do all of these, whatever fails; return why the first one did that failed, or ""."""
-    failures = [failure for act in acts if (failure := attempt(act)[1])]
+    failures = [failure for act in functions if (failure := attempt(act)[1])]
     return failures[0] if failures else ""
 
 
-def reason_of(failure: BaseException) -> str:
+def error_message(failure: BaseException) -> str:
     """Return what an exception says, in one short line."""
     if isinstance(failure, MPI.Exception):
         return MPI.Get_error_string(failure.Get_error_class()).strip()

@@ -18,17 +18,17 @@ from mpi4py import MPI
 from tuner.base.errors import InputError
 
 if TYPE_CHECKING:
-    from tuner.mpi_libraries.capabilities import Variable
+    from tuner.mpi_libraries.capabilities import ControlVariable
 
-_INTEGERS: dict[int, type[ctypes.c_int8 | ctypes.c_int32 | ctypes.c_int64]] = {
+_INTEGER_TYPES: dict[int, type[ctypes.c_int8 | ctypes.c_int32 | ctypes.c_int64]] = {
     1: ctypes.c_int8,  # C's bool; a string has the same item size but a count above one
     4: ctypes.c_int32,
     8: ctypes.c_int64,
 }
-LONGEST = 4096  # bytes of a name or a description
-SET_NEVER = 64  # MPI_T_ERR_CVAR_SET_NEVER of Open MPI
-_VALUE = r"(\w+)[ \t]+-[ \t]"  # `name - what it stands for`
-_JOINED = (  # names of MPICH 3.4 and 4.0, those that end like another one after it
+MAX_TEXT_BYTES = 4096  # bytes of a name or a description
+ERR_CVAR_SET_NEVER = 64  # MPI_T_ERR_CVAR_SET_NEVER of Open MPI
+_ENUM_LINE = r"(\w+)[ \t]+-[ \t]"  # `name - what it stands for`
+_JOINED_NAMES = (  # names of MPICH 3.4 and 4.0, those that end like another one after it
     "auto",
     "binomial",
     "nb",
@@ -78,7 +78,7 @@ class ControlVariables:
 
     def __init__(self) -> None:
         self._mpi = library_functions()
-        self._opened: dict[str, tuple[ctypes.c_void_p, int, int]] = {}
+        self._handles: dict[str, tuple[ctypes.c_void_p, int, int]] = {}
         level = ctypes.c_int(MPI.THREAD_SINGLE)
         if MPI.Is_initialized():
             self._mpi.MPI_Query_thread(ctypes.byref(level))
@@ -91,13 +91,13 @@ class ControlVariables:
         """Return the variable's present value; raises InputError for an unknown name."""
         handle, size, count = self._open(name)
         value = _buffer(size, count)
-        self._require(self._mpi.MPI_T_cvar_read(handle, ctypes.byref(value)), name, "read")
+        self._check(self._mpi.MPI_T_cvar_read(handle, ctypes.byref(value)), name, "read")
         content = value.value
         return content.decode() if isinstance(content, bytes) else int(content)
 
     def write(self, name: str, value: int | str) -> None:
         """Raises InputError for an unknown variable, and for a value the library refuses."""
-        self._require(self.writer(name, value)(), name, f"set to {value!r}")
+        self._check(self.writer(name, value)(), name, f"set to {value!r}")
 
     def writer(self, name: str, value: int | str) -> Callable[[], int]:
         """Return a function that writes this value and returns the MPI error code, 0 for success.
@@ -108,32 +108,34 @@ class ControlVariables:
         handle, size, count = self._open(name)
         text = size == 1 and count > 1
         if isinstance(value, str) and not text:
-            value = self._number(name, value)
+            value = self._enum_number(name, value)
         buffer = _buffer(size, count)
         buffer.value = _content(name, value, count, text)
         return partial(self._mpi.MPI_T_cvar_write, handle, ctypes.byref(buffer))
 
-    def about(self, name: str) -> Variable | None:
+    def describe(self, name: str) -> ControlVariable | None:
         """Return what can be done with a variable; None where the library has none of that name.
 
         Its present value is written back to it to see whether it can be set at run time.
         """
-        from tuner.mpi_libraries.capabilities import Variable  # not what every program may wait for
+        from tuner.mpi_libraries.capabilities import (
+            ControlVariable,  # not what every program may wait for
+        )
 
         index = ctypes.c_int()
         if self._mpi.MPI_T_cvar_get_index(name.encode(), ctypes.byref(index)) != 0:
             return None
         handle, count = self._handle(name, index)
-        value = ctypes.create_string_buffer(max(LONGEST, 8 * count.value))
+        value = ctypes.create_string_buffer(max(MAX_TEXT_BYTES, 8 * count.value))
         code = self._mpi.MPI_T_cvar_read(handle, value)
-        self._require(code, name, "read")
+        self._check(code, name, "read")
         settable = self._mpi.MPI_T_cvar_write(handle, value) == 0
         self._mpi.MPI_T_cvar_handle_free(ctypes.byref(handle))
-        return Variable(settable, self._values(name))
+        return ControlVariable(settable, self._enum_values(name))
 
-    def _number(self, name: str, value: str) -> int:
+    def _enum_number(self, name: str, value: str) -> int:
         """Return the number of an enumeration's value; raises InputError where it has none."""
-        values = self._values(name)
+        values = self._enum_values(name)
         if not values:
             raise InputError(f"control variable {name} takes a number, not {value!r}")
         if value not in values:
@@ -143,12 +145,12 @@ class ControlVariables:
             )
         return values[value]
 
-    def _values(self, name: str) -> dict[str, int]:
+    def _enum_values(self, name: str) -> dict[str, int]:
         """Return the numbers of an enumeration by name; none for other variables."""
         index = ctypes.c_int()
         self._mpi.MPI_T_cvar_get_index(name.encode(), ctypes.byref(index))
-        enumeration, length = ctypes.c_void_p(), ctypes.c_int(LONGEST)
-        description = ctypes.create_string_buffer(LONGEST)
+        enumeration, length = ctypes.c_void_p(), ctypes.c_int(MAX_TEXT_BYTES)
+        description = ctypes.create_string_buffer(MAX_TEXT_BYTES)
         code = self._mpi.MPI_T_cvar_get_info(
             index,
             None,
@@ -161,17 +163,17 @@ class ControlVariables:
             None,
             None,
         )
-        self._require(code, name, "described")
+        self._check(code, name, "described")
         if not enumeration:
-            return described_values(description.value.decode(errors="replace"))
+            return parse_enum_values(description.value.decode(errors="replace"))
         count = ctypes.c_int()
         self._mpi.MPI_T_enum_get_info(enumeration, ctypes.byref(count), None, None)
-        return dict(self._item(enumeration, item) for item in range(count.value))
+        return dict(self._enum_item(enumeration, item) for item in range(count.value))
 
-    def _item(self, enumeration: ctypes.c_void_p, item: int) -> tuple[str, int]:
+    def _enum_item(self, enumeration: ctypes.c_void_p, item: int) -> tuple[str, int]:
         """Return the name and the number of one value of an enumeration."""
-        number, length = ctypes.c_int(), ctypes.c_int(LONGEST)
-        name = ctypes.create_string_buffer(LONGEST)
+        number, length = ctypes.c_int(), ctypes.c_int(MAX_TEXT_BYTES)
+        name = ctypes.create_string_buffer(MAX_TEXT_BYTES)
         self._mpi.MPI_T_enum_get_item(
             enumeration, item, ctypes.byref(number), name, ctypes.byref(length)
         )
@@ -179,21 +181,21 @@ class ControlVariables:
 
     def _open(self, name: str) -> tuple[ctypes.c_void_p, int, int]:
         """Return handle, bytes per item and number of items of a variable."""
-        if name not in self._opened:
-            self._opened[name] = self._described(name)
-        return self._opened[name]
+        if name not in self._handles:
+            self._handles[name] = self._look_up(name)
+        return self._handles[name]
 
-    def _described(self, name: str) -> tuple[ctypes.c_void_p, int, int]:
+    def _look_up(self, name: str) -> tuple[ctypes.c_void_p, int, int]:
         index = ctypes.c_int()
         code = self._mpi.MPI_T_cvar_get_index(name.encode(), ctypes.byref(index))
-        self._require(code, name, "found")
+        self._check(code, name, "found")
         datatype = ctypes.c_void_p()  # a pointer in Open MPI, an int in MPICH: both fit
         code = self._mpi.MPI_T_cvar_get_info(
             index, None, None, None, ctypes.byref(datatype), None, None, None, None, None
         )
-        self._require(code, name, "described")
+        self._check(code, name, "described")
         size = ctypes.c_int()
-        self._require(self._mpi.MPI_Type_size(datatype, ctypes.byref(size)), name, "described")
+        self._check(self._mpi.MPI_Type_size(datatype, ctypes.byref(size)), name, "described")
         handle, count = self._handle(name, index)
         return handle, size.value, count.value
 
@@ -202,39 +204,41 @@ class ControlVariables:
         code = self._mpi.MPI_T_cvar_handle_alloc(
             index, None, ctypes.byref(handle), ctypes.byref(count)
         )
-        self._require(code, name, "opened")
+        self._check(code, name, "opened")
         return handle, count
 
-    def _require(self, code: int, name: str, done: str) -> None:
-        if code == SET_NEVER and done.startswith("set"):
+    def _check(self, code: int, name: str, participle: str) -> None:
+        if code == ERR_CVAR_SET_NEVER and participle.startswith("set"):
             raise InputError(
                 f"{loaded_library()} takes {name} from the environment alone: start the program"
                 f" with OMPI_MCA_{name} in it, or by `python -m tuner.run`"
             )
         if code != 0:
             raise InputError(
-                f"control variable {name} cannot be {done} in {loaded_library()}"
+                f"control variable {name} cannot be {participle} in {loaded_library()}"
                 f" (MPI error {code}): check the name and the value"
             )
 
 
-def described_values(description: str) -> dict[str, int]:
+def parse_enum_values(description: str) -> dict[str, int]:
     """Return the numbers of an enumeration of MPICH by name, from its description.
 
     There is one line for each value, in the order of their numbers. MPICH up to 4.0 has joined the
     lines (`...Force Binomial Treenb   - Force nonblocking`): there only the names in `_JOINED` are
     recognised.
     """
-    found = re.findall(_VALUE, description)
+    found = re.findall(_ENUM_LINE, description)
     if "\n" not in description:
-        found = [next((known for known in _JOINED if name.endswith(known)), name) for name in found]
+        found = [
+            next((known for known in _JOINED_NAMES if name.endswith(known)), name) for name in found
+        ]
     return {name: number for number, name in enumerate(found)}
 
 
 def _buffer(size: int, count: int) -> Any:
     if size == 1 and count > 1:
         return ctypes.create_string_buffer(count)
-    return _INTEGERS[size]()
+    return _INTEGER_TYPES[size]()
 
 
 def _content(name: str, value: int | str, capacity: int, text: bool) -> int | bytes:

@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 
 from tuner.base.arrays import AnyArray
 from tuner.base.errors import InputError
-from tuner.runtime.buffers import Bytes
+from tuner.runtime.buffers import ByteArray
 from tuner.runtime.compatibility import handle_of
 from tuner.runtime.device_protocol import (
     NO_DEVICE,
     DeviceArray,
     Kernel,
     PointerCache,
+    cuda_array_interface_of,
     device_of,
-    interface_of,
 )
-from tuner.runtime.nvidia import driver, nvlink_between
+from tuner.runtime.nvidia import driver_version, has_nvlink
 
 _INTEGERS, _FLOATS, _COMPLEX, _BOOLEAN = "iu", "f", "c", "b"  # kinds of numpy's dtypes
 # What MPI defines for each kind of element. The complex product is left out: the compiler fuses
@@ -45,8 +45,8 @@ EXPRESSIONS = {
     handle_of(MPI.LOR): ("first || second", _INTEGERS + _BOOLEAN),
     handle_of(MPI.LXOR): ("!first != !second", _INTEGERS + _BOOLEAN),
 }
-_NAMES_STREAMS = 3  # the version of CUDA's array interface from which on it does
-_LARGEST_ITEM = {"f": 8, "c": 16}  # bytes; wider ones exist on the host alone
+_FIRST_VERSION_WITH_STREAM = 3  # the version of CUDA's array interface from which on it does
+_MAX_ITEM_BYTES = {"f": 8, "c": 16}  # bytes; wider ones exist on the host alone
 
 
 class CupyDevice:
@@ -57,7 +57,7 @@ class CupyDevice:
             cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as reason:
             raise InputError(f"no NVIDIA GPU: {reason}") from None
-        self.pointers = PointerCache(_device_at)
+        self.pointer_cache = PointerCache(_device_at)
         self._kernels: dict[int, Kernel] = {}
 
     @property
@@ -70,93 +70,93 @@ class CupyDevice:
         cupy.cuda.Device(number % cupy.cuda.runtime.getDeviceCount()).use()
 
     @property
-    def bus(self) -> str:
+    def pci_bus_id(self) -> str:
         """See Device."""
         return str(cupy.cuda.Device().pci_bus_id)
 
     @property
-    def nccl(self) -> str:
+    def nccl_version(self) -> str:
         """See Device."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # CuPy's, where the library is not installed
             from cupy.cuda import nccl  # no attribute of cupy.cuda before it is imported
         return _nccl_version(nccl.get_version()) if nccl.available else ""
 
-    def linked(self, one: str, other: str) -> bool:
+    def has_nvlink(self, one: str, other: str) -> bool:
         """See Device."""
-        return nvlink_between(one, other)
+        return has_nvlink(one, other)
 
-    def described(self) -> dict[str, str]:
+    def provenance(self) -> dict[str, str]:
         """See Device."""
         runtime = cupy.cuda.runtime
         name = runtime.getDeviceProperties(runtime.getDevice())["name"]
         return {
             "name": name.decode() if isinstance(name, bytes) else str(name),
-            "bus": self.bus,
-            "driver": driver(),
+            "bus": self.pci_bus_id,
+            "driver": driver_version(),
             "cuda_of_driver": _cuda_version(runtime.driverGetVersion()),
             "cuda": _cuda_version(runtime.runtimeGetVersion()),
             "cupy": str(cupy.__version__),
-            "nccl": self.nccl or "none",
+            "nccl": self.nccl_version or "none",
         }
 
-    def over(self, elements: AnyArray) -> DeviceArray:
+    def device_array(self, elements: AnyArray) -> DeviceArray:
         """See Device."""
         return _wrap(elements.ctypes.data, elements.shape, elements.dtype, elements)
 
-    def scratch(self, nbytes: int) -> Bytes:
+    def allocate(self, nbytes: int) -> ByteArray:
         """See Device."""
-        return np.asarray(_Address(cupy.empty(nbytes, np.uint8)))
+        return np.asarray(_AddressOnly(cupy.empty(nbytes, np.uint8)))
 
-    def shareable(self, nbytes: int) -> tuple[Bytes, bytes]:
+    def allocate_shared(self, nbytes: int) -> tuple[ByteArray, bytes]:
         """See Device. Past the pool, whose parts have no handles of their own."""
         memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(nbytes), 0)
-        array = np.asarray(_Address(cupy.ndarray((nbytes,), np.uint8, memory)))
+        array = np.asarray(_AddressOnly(cupy.ndarray((nbytes,), np.uint8, memory)))
         try:
             return array, cupy.cuda.runtime.ipcGetMemHandle(memory.ptr)
         except cupy.cuda.runtime.CUDARuntimeError as reason:
             raise InputError(f"memory cannot be shared with other ranks: {reason}") from None
 
-    def opened(self, handle: bytes, nbytes: int) -> Bytes:
+    def open_shared(self, handle: bytes, nbytes: int) -> ByteArray:
         """See Device."""
         try:
             pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
         except cupy.cuda.runtime.CUDARuntimeError as reason:
             raise InputError(f"memory of another rank cannot be opened: {reason}") from None
-        address = _Address(_wrap(pointer, (nbytes,), np.dtype(np.uint8), None))
+        address = _AddressOnly(_wrap(pointer, (nbytes,), np.dtype(np.uint8), None))
         end = weakref.finalize(address, cupy.cuda.runtime.ipcCloseMemHandle, pointer)
         end.atexit = False  # the driver may have gone before, and closes everything itself
         return np.asarray(address)
 
-    def empty(self, like: DeviceArray) -> DeviceArray:
+    def empty_like(self, like: DeviceArray) -> DeviceArray:
         """See Device."""
         return cupy.empty_like(like)
 
-    def copy(self, source: DeviceArray, target: DeviceArray) -> None:
+    def copy_async(self, source: DeviceArray, target: DeviceArray) -> None:
         """See Device."""
         target.data.copy_from_device_async(source.data, source.nbytes)
 
-    def copied(self, array: AnyArray) -> DeviceArray:
+    def upload(self, array: AnyArray) -> DeviceArray:
         """See Device."""
         copy = cupy.array(array)
         self.synchronise()
         return copy
 
-    def fetch(self, source: DeviceArray, target: AnyArray) -> None:
+    def download(self, source: DeviceArray, target: AnyArray) -> None:
         """See Device."""
         self.synchronise()
         source.data.copy_to_host(target.ctypes.data, source.nbytes)
 
-    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+    def allocate_pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """See Device. Past CuPy's own pool, which keeps all it ever had."""
         memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
         return np.frombuffer(memory, np.uint8, nbytes)
 
-    def to_host(self, source: DeviceArray, target: AnyArray) -> None:
+    def copy_to_host_async(self, source: DeviceArray, target: AnyArray) -> None:
         """See Device."""
         source.data.copy_to_host_async(target.ctypes.data, source.nbytes)
 
-    def to_device(self, source: AnyArray, target: DeviceArray) -> None:
+    def copy_to_device_async(self, source: AnyArray, target: DeviceArray) -> None:
         """See Device."""
         target.data.copy_from_host_async(source.ctypes.data, source.nbytes)
 
@@ -164,23 +164,23 @@ class CupyDevice:
         """See Device."""
         cupy.cuda.get_current_stream().synchronize()
 
-    def settle(self, *buffers: Any) -> None:
+    def synchronise_buffers(self, *buffers: Any) -> None:
         """See Device. CuPy fills its own on the current stream."""
         self.synchronise()
         for buffer in buffers:
-            number = device_of(buffer, self.pointers)
+            number = device_of(buffer, self.pointer_cache)
             if number not in (NO_DEVICE, self.number):
                 with cupy.cuda.Device(number):
                     cupy.cuda.runtime.deviceSynchronize()
             elif number != NO_DEVICE and type(buffer).__module__ != "cupy":
-                _wait_for_filling(buffer)
+                _wait_for_producer(buffer)
 
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
         """See Device."""
         expression, kinds = EXPRESSIONS.get(handle_of(op), ("", ""))
         if dtype.kind not in kinds or not expression:
             return None
-        if dtype.itemsize > _LARGEST_ITEM.get(dtype.kind, 8):
+        if dtype.itemsize > _MAX_ITEM_BYTES.get(dtype.kind, 8):
             return None
         if handle_of(op) not in self._kernels:
             self._kernels[handle_of(op)] = cupy.ElementwiseKernel(
@@ -189,7 +189,7 @@ class CupyDevice:
         return self._kernels[handle_of(op)]
 
 
-class _Address:
+class _AddressOnly:
     """What numpy takes for memory; it only ever hands the address on."""
 
     def __init__(self, array: Any) -> None:
@@ -212,20 +212,20 @@ def _nccl_version(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-def _wait_for_filling(buffer: Any) -> None:
+def _wait_for_producer(buffer: Any) -> None:
     """Wait for the stream that another library names; without a name (PyTorch), for all streams.
 
     From version 3 on the interface names it, or says that nobody need wait.
     """
-    interface = interface_of(buffer) or {}
-    if interface.get("version", 0) < _NAMES_STREAMS:
+    interface = cuda_array_interface_of(buffer) or {}
+    if interface.get("version", 0) < _FIRST_VERSION_WITH_STREAM:
         cupy.cuda.runtime.deviceSynchronize()
     elif interface.get("stream"):  # a number; 1 and 2 are the default streams, as for the runtime
         cupy.cuda.runtime.streamSynchronize(interface["stream"])
 
 
 @cache
-def _make_context(_device: int) -> None:
+def _create_context(_device: int) -> None:
     """Make that of the current device, without which the driver knows no pointer. Only now: some
     hundred MB go with it, and whoever selects another device never needs it.
     """
@@ -239,7 +239,7 @@ def _device_at(pointer: int) -> int:
     """
     runtime = cupy.cuda.runtime
     try:
-        _make_context(runtime.getDevice())
+        _create_context(runtime.getDevice())
         found = runtime.pointerGetAttributes(pointer)
     except runtime.CUDARuntimeError:
         return int(runtime.getDevice())

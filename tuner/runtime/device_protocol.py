@@ -22,15 +22,17 @@ from numpy.typing import NDArray
 from tuner.base.arrays import AnyArray
 from tuner.base.errors import InputError
 from tuner.core.path_classes import CUDA, HOST
-from tuner.runtime.buffers import Bytes
+from tuner.runtime.buffers import ByteArray
 from tuner.runtime.control_variables import library_functions
-from tuner.runtime.dlpack import ON_HOST
-from tuner.runtime.nvidia import gpu_possible
+from tuner.runtime.dlpack import HOST_DEVICE_TYPES
+from tuner.runtime.nvidia import is_gpu_possible
 
 NO_DEVICE = -1  # the number of the device of host memory
-MESSAGES = "messages"  # TUNER_CUDA_AWARE of a library whose collectives do not take device memory
+MESSAGES_ONLY = (
+    "messages"  # TUNER_CUDA_AWARE of a library whose collectives do not take device memory
+)
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
-_MOST_POINTERS = 1024
+_MAX_POINTERS = 1024
 
 DeviceArray = Any  # cupy.ndarray: CuPy ships no types
 Kernel = Callable[[DeviceArray, DeviceArray], None]  # (first, second): second = first op second
@@ -45,10 +47,10 @@ class PointerCache:
     driver is asked again. The oldest answer goes when there are too many.
     """
 
-    def __init__(self, query: Callable[[int], int], most: int = _MOST_POINTERS) -> None:
-        self.query, self._most = query, most
+    def __init__(self, query: Callable[[int], int], max_pointers: int = _MAX_POINTERS) -> None:
+        self.query, self._max_pointers = query, max_pointers
         self._answers: dict[tuple[int, int], tuple[weakref.ref[Any], int]] = {}
-        self._changing = Lock()  # all communicators share the cache, and threads may call on each
+        self._lock = Lock()  # all communicators share the cache, and threads may call on each
 
     def device(self, pointer: int, nbytes: int, owner: object) -> int:
         """Return the number of the device whose memory this is; NO_DEVICE for the host's."""
@@ -57,8 +59,8 @@ class PointerCache:
             return known[1]
         number = self.query(pointer)
         if type(owner).__weakrefoffset__:
-            with self._changing:
-                if len(self._answers) >= self._most:
+            with self._lock:
+                if len(self._answers) >= self._max_pointers:
                     del self._answers[next(iter(self._answers))]
                 self._answers[pointer, nbytes] = weakref.ref(owner), number
         return number
@@ -70,7 +72,7 @@ class Device(Protocol):
     Copies and kernels are started in order and not waited for; `synchronise` waits for all.
     """
 
-    pointers: PointerCache
+    pointer_cache: PointerCache
 
     @property
     def number(self) -> int:
@@ -80,65 +82,69 @@ class Device(Protocol):
         """Make this GPU of the host this process's own; numbers go round."""
 
     @property
-    def bus(self) -> str:
+    def pci_bus_id(self) -> str:
         """The address of this process's GPU on its host's bus."""
 
     @property
-    def nccl(self) -> str:
+    def nccl_version(self) -> str:
         """NCCL's version; empty where there is none."""
 
-    def linked(self, one: str, other: str) -> bool:
+    def has_nvlink(self, one: str, other: str) -> bool:
         """Whether NVLink joins the GPUs at two addresses of this host, as far as is known."""
 
-    def described(self) -> dict[str, str]:
+    def provenance(self) -> dict[str, str]:
         """What the GPU is and what drives it, for provenance: names and versions."""
 
-    def over(self, elements: AnyArray) -> DeviceArray:
+    def device_array(self, elements: AnyArray) -> DeviceArray:
         """The device's array for a host array that holds but an address of the device."""
 
-    def scratch(self, nbytes: int) -> Bytes:
-        """Uninitialised device memory, to be given to `over`; it lives as long as the array."""
+    def allocate(self, nbytes: int) -> ByteArray:
+        """Uninitialised device memory, to be given to `device_array`; it lives as long as the
+        array.
+        """
 
-    def shareable(self, nbytes: int) -> tuple[Bytes, bytes]:
+    def allocate_shared(self, nbytes: int) -> tuple[ByteArray, bytes]:
         """Scratch memory, and what another process on this host opens it with.
 
         Raises InputError where processes cannot share memory of the device.
         """
 
-    def opened(self, handle: bytes, nbytes: int) -> Bytes:
+    def open_shared(self, handle: bytes, nbytes: int) -> ByteArray:
         """Another process's shareable memory, which must not go before this array does.
 
-        Raises InputError as `shareable` does.
+        Raises InputError as `allocate_shared` does.
         """
 
-    def empty(self, like: DeviceArray) -> DeviceArray:
-        """Uninitialised elements, as many and of the kind of `like`."""
+    def empty_like(self, like: DeviceArray) -> DeviceArray:
+        """Uninitialised elements, as many and of the kind of `with_calibration`."""
 
-    def copy(self, source: DeviceArray, target: DeviceArray) -> None:
+    def copy_async(self, source: DeviceArray, target: DeviceArray) -> None:
         """Start copying all of `source` to as many bytes elsewhere on the device."""
 
-    def copied(self, array: AnyArray) -> DeviceArray:
+    def upload(self, array: AnyArray) -> DeviceArray:
         """A new device array with the contents of a host array; waits for the copy."""
 
-    def fetch(self, source: DeviceArray, target: AnyArray) -> None:
+    def download(self, source: DeviceArray, target: AnyArray) -> None:
         """Copy all of `source` to as many bytes of any host memory; waits for the copy."""
 
-    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+    def allocate_pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Host memory that the device copies from and to at full speed."""
 
-    def to_host(self, source: DeviceArray, target: AnyArray) -> None:
+    def copy_to_host_async(self, source: DeviceArray, target: AnyArray) -> None:
         """Start copying all of `source` to as many bytes of the host.
 
         To memory that is not pinned it is slower, and may have ended when this returns.
         """
 
-    def to_device(self, source: AnyArray, target: DeviceArray) -> None:
-        """Start copying all of `source` to as many bytes of the device; pinned as for `to_host`."""
+    def copy_to_device_async(self, source: AnyArray, target: DeviceArray) -> None:
+        """Start copying all of `source` to as many bytes of the device; pinned as for
+        `copy_to_host_async`.
+        """
 
     def synchronise(self) -> None:
         """Wait for what was started, by the program too: before MPI or the host looks."""
 
-    def settle(self, *buffers: object) -> None:
+    def synchronise_buffers(self, *buffers: object) -> None:
         """The same, and wait for all that may still fill these: on the streams that other libraries
         name, and on all of a device where they name none, or where it is another one.
         """
@@ -152,7 +158,7 @@ def buffer_of(spec: Any) -> Any:
     return spec[0] if isinstance(spec, list | tuple) and spec else spec
 
 
-def memory_of(spec: Any, pointers: PointerCache | None = None) -> str:
+def memory_kind_of(spec: Any, pointers: PointerCache | None = None) -> str:
     """Where the memory of a buffer argument is: HOST or CUDA; see `device_of`."""
     return HOST if device_of(spec, pointers) == NO_DEVICE else CUDA
 
@@ -166,7 +172,7 @@ def device_of(spec: Any, pointers: PointerCache | None = None) -> int:
     buffer = buffer_of(spec)
     if type(buffer) is np.ndarray:
         return NO_DEVICE
-    place = _place(buffer)
+    place = _pointer_and_nbytes(buffer)
     if place is not None:
         pointer, nbytes = place
         if nbytes == 0:  # lies nowhere, and the driver rejects its pointer
@@ -174,19 +180,19 @@ def device_of(spec: Any, pointers: PointerCache | None = None) -> int:
         base = getattr(buffer, "base", None)
         owner = buffer if base is None else base
         if pointers is None:
-            device = present()
+            device = cuda_device_or_none()
             if device is None:
-                return 0 if gpu_possible() else NO_DEVICE
-            pointers = device.pointers
+                return 0 if is_gpu_possible() else NO_DEVICE
+            pointers = device.pointer_cache
         return pointers.device(pointer, nbytes, owner)
     tensor = getattr(buffer, "__dlpack_device__", None)
     if tensor is None:
         return NO_DEVICE
     kind, number = tensor()
-    return NO_DEVICE if kind in ON_HOST else int(number)
+    return NO_DEVICE if kind in HOST_DEVICE_TYPES else int(number)
 
 
-def interface_of(buffer: Any) -> Any:
+def cuda_array_interface_of(buffer: Any) -> Any:
     """Return CUDA's array interface of an object; None where it shows none.
 
     PyTorch's raises for elements that it cannot name, and for tensors that need a gradient: mpi4py
@@ -198,11 +204,11 @@ def interface_of(buffer: Any) -> Any:
         return None
 
 
-def _place(buffer: Any) -> tuple[int, int] | None:
+def _pointer_and_nbytes(buffer: Any) -> tuple[int, int] | None:
     """Pointer and bytes of what shows CUDA's array interface."""
     if type(buffer).__module__ == "cupy":  # the interface would be a new dictionary every time
         return buffer.data.ptr, buffer.nbytes
-    interface = interface_of(buffer)
+    interface = cuda_array_interface_of(buffer)
     if interface is None:
         return None
     item = int(interface["typestr"][2:])
@@ -210,7 +216,7 @@ def _place(buffer: Any) -> tuple[int, int] | None:
 
 
 @cache
-def cuda() -> Device:
+def cuda_device() -> Device:
     """This process's CUDA device, the one current in CuPy; raises InputError without one."""
     try:
         from tuner.runtime.cuda import CupyDevice
@@ -223,16 +229,16 @@ def cuda() -> Device:
 
 
 @cache
-def present() -> Device | None:
+def cuda_device_or_none() -> Device | None:
     """The same; None without one."""
     try:
-        return cuda()
+        return cuda_device()
     except InputError:
         return None
 
 
 @cache
-def cuda_aware() -> bool:
+def is_cuda_aware() -> bool:
     """Whether the loaded MPI library takes device pointers; MPI must be initialised.
 
     Open MPI and MPICH each have a function that tells. Where there is none, the answer is no, but
@@ -241,7 +247,7 @@ def cuda_aware() -> bool:
     """
     said = os.environ.get("TUNER_CUDA_AWARE", "")
     if said:
-        return said not in ("0", MESSAGES)
+        return said not in ("0", MESSAGES_ONLY)
     mpi = library_functions()
     if hasattr(mpi, "MPIX_Query_cuda_support"):
         return bool(mpi.MPIX_Query_cuda_support())
@@ -253,8 +259,8 @@ def cuda_aware() -> bool:
 
 
 @cache
-def cuda_messages() -> bool:
+def has_cuda_messages() -> bool:
     """Return whether the library's messages take device pointers, which is all that our schedules
     need.
     """
-    return cuda_aware() or os.environ.get("TUNER_CUDA_AWARE") == MESSAGES
+    return is_cuda_aware() or os.environ.get("TUNER_CUDA_AWARE") == MESSAGES_ONLY

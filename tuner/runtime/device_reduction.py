@@ -27,12 +27,14 @@ from tuner.runtime.device_protocol import DeviceArray, Kernel
 from tuner.runtime.log import warn_once
 from tuner.runtime.staging import READ, WRITE, Staging
 
-SIZES = tuple(1 << exponent for exponent in range(8, 23, 2))  # bytes at which both are timed
+TIMED_SIZES = tuple(1 << exponent for exponent in range(8, 23, 2))  # bytes at which both are timed
 REPETITIONS = 5
-COMPARED = 4099  # elements: more than the widest vector instructions take, and some that are left
+COMPARED_ELEMENTS = (
+    4099  # elements: more than the widest vector instructions take, and some that are left
+)
 
 
-class Folding:
+class DeviceReducer:
     """Folds device arrays with MPI's operators.
 
     cost    of reductions by memory kind (a calibration's `reduction`): with entries for both
@@ -42,10 +44,14 @@ class Folding:
 
     def __init__(self, staging: Staging, cost: Mapping[str, ReductionCost] | None = None) -> None:
         self._staging = staging
-        self._given = crossing(cost[HOST], cost[CUDA]) if cost and {HOST, CUDA} <= {*cost} else None
-        self._from: dict[tuple[int, int], float] = {}
+        self._threshold_from_costs = (
+            threshold_from_costs(cost[HOST], cost[CUDA])
+            if cost and {HOST, CUDA} <= {*cost}
+            else None
+        )
+        self._thresholds: dict[tuple[int, int], float] = {}
 
-    def fold(
+    def reduce(
         self, op: MPI.Op, datatype: MPI.Datatype, first: DeviceArray, second: DeviceArray
     ) -> None:
         """`second = first op second`, as `op.Reduce_local`; started, not waited for.
@@ -56,24 +62,24 @@ class Folding:
         Raises MPI's error for an operator that the datatype does not have.
         """
         kernel = self._kernel(op, datatype, first)
-        if kernel and first.nbytes >= self.kernel_from(op, datatype, first):
+        if kernel and first.nbytes >= self.kernel_threshold(op, datatype, first):
             kernel(first, second)
         else:
-            self._on_host(op, datatype, first, second)
+            self._reduce_on_host(op, datatype, first, second)
 
-    def kernel_from(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> float:
+    def kernel_threshold(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> float:
         """Bytes from which the kernel is faster than the host; infinite where it never is."""
         key = handle_of(op), handle_of(datatype)
-        if key not in self._from:
+        if key not in self._thresholds:
             item = np.ones(1, like.dtype)
             op.Reduce_local([item, 1, datatype], [item.copy(), 1, datatype])  # MPI's objections
-            given, found = self._given, math.inf
-            if given != math.inf and self._alike(op, datatype, like):
-                found = self._timed(op, datatype, like) if given is None else given
-            self._from[key] = found
-        return self._from[key]
+            given, found = self._threshold_from_costs, math.inf
+            if given != math.inf and self._matches_library(op, datatype, like):
+                found = self._measure_threshold(op, datatype, like) if given is None else given
+            self._thresholds[key] = found
+        return self._thresholds[key]
 
-    def _alike(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> bool:
+    def _matches_library(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> bool:
         """Return whether kernel and library give the same bits, also for extreme elements.
 
         A kernel that cannot be compiled here, for want of NVRTC, gives none: what the device then
@@ -81,16 +87,16 @@ class Folding:
         """
         device, kernel = self._staging.device, self._kernel(op, datatype, like)
         assert kernel is not None
-        first, second = _extremes(like.dtype)
+        first, second = _test_operands(like.dtype)
         result = np.empty_like(second)
         try:
-            there = device.copied(second)
-            kernel(device.copied(first), there)
-            device.fetch(there, result)
+            there = device.upload(second)
+            kernel(device.upload(first), there)
+            device.download(there, result)
         except Exception as reason:  # noqa: BLE001 - of CuPy, NVRTC or the driver
             warn_once(f"tuner: reductions of device memory are done by the host: {reason}")
             return False
-        op.Reduce_local([first, COMPARED, datatype], [second, COMPARED, datatype])
+        op.Reduce_local([first, COMPARED_ELEMENTS, datatype], [second, COMPARED_ELEMENTS, datatype])
         return result.tobytes() == second.tobytes()
 
     def _kernel(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> Kernel | None:
@@ -98,7 +104,7 @@ class Folding:
             return None
         return self._staging.device.kernel(op, like.dtype)
 
-    def _on_host(
+    def _reduce_on_host(
         self, op: MPI.Op, datatype: MPI.Datatype, first: DeviceArray, second: DeviceArray
     ) -> None:
         count = len(first)
@@ -108,24 +114,24 @@ class Folding:
             (second, READ | WRITE),
         )
 
-    def _timed(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> float:
+    def _measure_threshold(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> float:
         """Both ways at rising sizes, on scratch memory."""
         device, kernel = self._staging.device, self._kernel(op, datatype, like)
         assert kernel is not None
-        ones = np.ones(SIZES[-1] // like.dtype.itemsize, like.dtype)
+        ones = np.ones(TIMED_SIZES[-1] // like.dtype.itemsize, like.dtype)
         try:
-            first, second = device.copied(ones), device.copied(ones)
+            first, second = device.upload(ones), device.upload(ones)
         except Exception:  # noqa: BLE001 - there is no room for them on the device
             return math.inf
         gains = []
-        for nbytes in SIZES:
+        for nbytes in TIMED_SIZES:
             part = slice(0, nbytes // like.dtype.itemsize)
             one, two = first[part], second[part]
-            by_host = self._seconds(partial(self._on_host, op, datatype, one, two))
-            gains.append(by_host - self._seconds(partial(kernel, one, two)))
-        return switch(SIZES, gains)
+            by_host = self._best_seconds(partial(self._reduce_on_host, op, datatype, one, two))
+            gains.append(by_host - self._best_seconds(partial(kernel, one, two)))
+        return threshold_from_gains(TIMED_SIZES, gains)
 
-    def _seconds(self, run: Callable[[], None]) -> float:
+    def _best_seconds(self, run: Callable[[], None]) -> float:
         """The shortest of several runs; the first, which compiles, does not count."""
         times = []
         for _ in range(REPETITIONS + 1):
@@ -136,19 +142,19 @@ class Folding:
         return min(times[1:])
 
 
-def _extremes(dtype: np.dtype[Any]) -> tuple[AnyArray, AnyArray]:
+def _test_operands(dtype: np.dtype[Any]) -> tuple[AnyArray, AnyArray]:
     """Return operands that pair the largest, the smallest and some other elements with all."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         chosen = [limits.min, limits.max, 1, 2, limits.max // 2 + 1]
     else:
         chosen = [0, 1]
-    numbers = np.arange(COMPARED)
+    numbers = np.arange(COMPARED_ELEMENTS)
     values = np.array(chosen, dtype)
     return values[numbers % len(values)], values[numbers // len(values) % len(values)]
 
 
-def switch(sizes: tuple[int, ...], gains: list[float]) -> float:
+def threshold_from_gains(sizes: tuple[int, ...], gains: list[float]) -> float:
     """The smallest size from which on every gain is positive; infinite without one.
 
     gains   seconds that the kernel saves at each size
@@ -161,7 +167,7 @@ def switch(sizes: tuple[int, ...], gains: list[float]) -> float:
     return found
 
 
-def crossing(host: ReductionCost, kernel: ReductionCost) -> float:
+def threshold_from_costs(host: ReductionCost, kernel: ReductionCost) -> float:
     """Bytes from which launch + gamma * bytes is smaller for the kernel; infinite if never."""
     more_to_start = kernel.launch.value - host.launch.value
     saved_per_byte = host.gamma.value - kernel.gamma.value

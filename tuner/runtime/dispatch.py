@@ -12,24 +12,30 @@ from mpi4py import MPI
 from tuner.algorithms import build
 from tuner.base.errors import TunerError
 from tuner.core.collective import Collective
-from tuner.core.table import NCCL, SCHEDULE, Choice
-from tuner.runtime.backend import Backend, Runner
+from tuner.core.table import NCCL, SCHEDULE, AlgorithmConfig
+from tuner.runtime.backend import AlgorithmActions, Backend
 from tuner.runtime.consensus import (
     AbandonedError,
     Consensus,
     ObjectionError,
-    reason_of,
+    error_message,
     run_together,
 )
-from tuner.runtime.device_protocol import cuda_aware, cuda_messages
-from tuner.runtime.dispatch_table import METHODS, Action, CountingLadder, Ladder, RecordingLadder
-from tuner.runtime.feedback import Ring
+from tuner.runtime.device_protocol import has_cuda_messages, is_cuda_aware
+from tuner.runtime.dispatch_table import (
+    METHODS,
+    Action,
+    CountingDispatchTable,
+    DispatchTable,
+    RecordingDispatchTable,
+)
+from tuner.runtime.feedback import CallRing
 from tuner.runtime.log import warn_once
 from tuner.runtime.staging import Staging
-from tuner.runtime.table_binding import Policy, Steps
-from tuner.runtime.tally import Tally
+from tuner.runtime.table_binding import AgreedRules, SizeRules
+from tuner.runtime.tally import CallTally
 
-DEFAULT_STEPS = Steps([0], [Choice()], [0], ())
+DEFAULT_RULES = SizeRules([0], [AlgorithmConfig()], [0], ())
 
 
 class Dispatch:
@@ -45,166 +51,171 @@ class Dispatch:
     def __init__(
         self,
         comm: MPI.Intracomm,
-        policy: Policy,
+        rules: AgreedRules,
         backend: Backend,
-        ring: Ring | None,
-        tally: Tally | None,
+        ring: CallRing | None,
+        tally: CallTally | None,
         *,
-        lent: bool = False,
+        pooled: bool = False,
     ) -> None:
-        self._comm, self.policy, self.backend = comm, policy, backend
+        self._comm, self.rules, self.backend = comm, rules, backend
         self._ring, self._tally = ring, tally
-        self._ladders: dict[tuple[Collective, str], _Made] = {}
-        self._stand_ins: dict[str, Action] | None = {} if lent else None
-        self._ready = 0  # runners of the backend when the communicator last changed
+        self._tables: dict[tuple[Collective, str], _BuiltTable] = {}
+        self._indirect_methods: dict[str, Action] | None = {} if pooled else None
+        self._n_set_up = 0  # runners of the backend when the communicator last changed
 
     @cached_property
     def staging(self) -> Staging:
         """For buffers that must go through the host."""
         return self.backend.device_memory.staging
 
-    def ladder(self, collective: Collective, operators: str = "any") -> Ladder:
+    def table_for(self, collective: Collective, operators: str = "any") -> DispatchTable:
         """Return the rules for these calls; where there are none, the library decides."""
         key = collective, operators
-        if key not in self._ladders:
-            steps = self.policy.steps_of(collective, operators) or DEFAULT_STEPS
-            self._ladders[key] = self._made(collective, steps)
-        return self._ladders[key].ladder
+        if key not in self._tables:
+            steps = self.rules.rules_for(collective, operators) or DEFAULT_RULES
+            self._tables[key] = self._build_table(collective, steps)
+        return self._tables[key].table
 
-    def take(self, comm: MPI.Intracomm) -> None:
+    def attach(self, comm: MPI.Intracomm) -> None:
         """Make the calls of another communicator of the same ranks from now on."""
         self._comm = self.backend.comm = comm
 
-    def rest(self) -> None:
+    def prepare_for_reuse(self) -> None:
         """Make ready for another communicator."""
-        again = self.backend.rest()
-        if again or len(self.backend.runners) != self._ready:
-            self._ladders.clear()  # calls may go elsewhere by now than these say
-            self._ready = len(self.backend.runners)
+        again = self.backend.prepare_for_reuse()
+        if again or len(self.backend.algorithm_actions) != self._n_set_up:
+            self._tables.clear()  # calls may go elsewhere by now than these say
+            self._n_set_up = len(self.backend.algorithm_actions)
 
-    def library(self, method: str) -> Action:
+    def library_method(self, method: str) -> Action:
         """Return what makes a call of this method as the library would by itself."""
-        if self._stand_ins is None:
+        if self._indirect_methods is None:
             own: Action = getattr(self._comm, method)
             return own
-        return self._stand_ins.setdefault(method, partial(self._of_present, method))
+        return self._indirect_methods.setdefault(method, partial(self._call_current, method))
 
     def release(self) -> None:
         """Leave all calls to the library, for programs that have kept a method."""
-        for (collective, _), made in self._ladders.items():
-            made.ladder.leave(*self._by_library(collective))
+        for (collective, _), made in self._tables.items():
+            made.table.detach(*self._library_actions(collective))
 
-    def _made(self, collective: Collective, steps: Steps) -> _Made:
-        acts = [self._actions(collective, choice) for choice in steps.choices]
-        ladder = Ladder(
-            steps.bounds.copy(),
-            [acts[place][0] for place in steps.places],
-            [acts[place][1] for place in steps.places],
+    def _build_table(self, collective: Collective, rules: SizeRules) -> _BuiltTable:
+        acts = [self._actions(collective, choice) for choice in rules.choices]
+        ladder = DispatchTable(
+            rules.bounds.copy(),
+            [acts[place][0] for place in rules.choice_indices],
+            [acts[place][1] for place in rules.choice_indices],
         )
         entries = None
         if self._tally is not None:
-            counts = [self._tally.entry(collective, choice) for choice in steps.choices]
-            entries = [counts[place] for place in steps.places]
-            ladder = CountingLadder(ladder, entries)
-        if self._ring is not None and steps.rules:
-            ladder = RecordingLadder(ladder, steps.rules, self._ring)
-        return _Made(ladder, steps, entries)
+            counts = [self._tally.counter(collective, choice) for choice in rules.choices]
+            entries = [counts[place] for place in rules.choice_indices]
+            ladder = CountingDispatchTable(ladder, entries)
+        if self._ring is not None and rules.rules:
+            ladder = RecordingDispatchTable(ladder, rules.rules, self._ring)
+        return _BuiltTable(ladder, rules, entries)
 
-    def _actions(self, collective: Collective, choice: Choice) -> tuple[Action, Action | None]:
+    def _actions(
+        self, collective: Collective, choice: AlgorithmConfig
+    ) -> tuple[Action, Action | None]:
         """What a choice means for buffers of the host, and for buffers of a device."""
         if choice.is_default:
-            return self._by_library(collective)
-        if (collective, choice) in self.backend.runners:
-            return self._by(self.backend.runners[collective, choice], collective)
+            return self._library_actions(collective)
+        if (collective, choice) in self.backend.algorithm_actions:
+            return self._actions_of(self.backend.algorithm_actions[collective, choice], collective)
         first = partial(self._first_call, collective, choice, 0)
         if choice.via == NCCL:
             return first, first
         if choice.via != SCHEDULE:
-            return first, first if cuda_aware() else None
-        if not cuda_messages():
+            return first, first if is_cuda_aware() else None
+        if not has_cuda_messages():
             return first, None
         staged = build(collective, choice.algorithm, self._comm.size, params=choice.params).staged
         return first, None if staged else partial(self._first_call, collective, choice, 1)
 
-    def _by_library(self, collective: Collective) -> tuple[Action, Action | None]:
-        method = self.library(METHODS[collective])
-        return method, method if cuda_aware() else None
+    def _library_actions(self, collective: Collective) -> tuple[Action, Action | None]:
+        method = self.library_method(METHODS[collective])
+        return method, method if is_cuda_aware() else None
 
-    def _of_present(self, method: str, *arguments: Any) -> None:
+    def _call_current(self, method: str, *arguments: Any) -> None:
         """Make a call of the communicator that uses this at the time."""
         getattr(self._comm, method)(*arguments)
 
-    def _by(self, runner: Runner | None, collective: Collective) -> tuple[Action, Action | None]:
-        if runner is None:
-            return self._by_library(collective)
+    def _actions_of(
+        self, actions: AlgorithmActions | None, collective: Collective
+    ) -> tuple[Action, Action | None]:
+        if actions is None:
+            return self._library_actions(collective)
         if not self.backend.shared:
-            return runner.on_host, runner.on_device
-        host = partial(self.backend.watch, runner.on_host)
-        if runner.on_device is None or runner.on_device is runner.on_host:
-            return host, runner.on_device and host
-        return host, partial(self.backend.watch, runner.on_device)
+            return actions.on_host, actions.on_device
+        host = partial(self.backend.run_noting_failure, actions.on_host)
+        if actions.on_device is None or actions.on_device is actions.on_host:
+            return host, actions.on_device and host
+        return host, partial(self.backend.run_noting_failure, actions.on_device)
 
     def _first_call(
-        self, collective: Collective, choice: Choice, kind: int, *arguments: Any
+        self, collective: Collective, choice: AlgorithmConfig, memory_index: int, *arguments: Any
     ) -> None:
         """Make a call under a choice that nobody has followed yet, if all ranks can.
 
         kind        of this rank's buffers: 0 for the host's, 1 for a device's
         """
-        backend, library = self.backend, self._by_library(collective)[0]
-        if kind:
-            library = backend.with_device_memory(collective, library)
+        backend, library = self.backend, self._library_actions(collective)[0]
+        if memory_index:
+            library = backend.stage_if_needed(collective, library)
         made, failure = run_together(
-            self._comm, partial(self._prepared, collective, choice, kind, arguments)
+            self._comm,
+            partial(self._set_up_and_prepare, collective, choice, memory_index, arguments),
         )
         if made is None:
-            backend.forget()
-        backend.runners[collective, choice] = made and made[0]
-        self._replace(collective, choice)
+            backend.discard_comms()
+        backend.algorithm_actions[collective, choice] = made and made[0]
+        self._install(collective, choice)
         if made is None and self._comm.rank == 0:
             warn_once(f"tuner: {self._comm.size} ranks leave calls to the library: {failure}")
         move = made and made[1]
         suited = np.array([move is not None])
         MPI.Intracomm(self._comm).Allreduce(MPI.IN_PLACE, suited, MPI.LAND)
         if move is not None and suited[0]:
-            return backend.watch(move) if backend.shared else move()
+            return backend.run_noting_failure(move) if backend.shared else move()
         if self._tally is not None:
-            self._tally.leave(collective, choice)
+            self._tally.count_as_library(collective, choice)
         return library(*arguments)
 
-    def _prepared(
+    def _set_up_and_prepare(
         self,
         collective: Collective,
-        choice: Choice,
-        kind: int,
+        choice: AlgorithmConfig,
+        memory_index: int,
         arguments: tuple[Any, ...],
         consensus: Consensus,
-    ) -> tuple[Runner, Callable[[], None] | None]:
+    ) -> tuple[AlgorithmActions, Callable[[], None] | None]:
         try:
-            runner = self.backend.begin(consensus, collective, choice)
-            return runner, runner.prepare[kind](*arguments)
+            runner = self.backend.set_up_algorithm(consensus, collective, choice)
+            return runner, runner.prepare[memory_index](*arguments)
         except (ObjectionError, AbandonedError):
             raise
         except Exception as failure:
-            raise TunerError(f"{collective} {choice}: {reason_of(failure)}") from failure
+            raise TunerError(f"{collective} {choice}: {error_message(failure)}") from failure
 
-    def _replace(self, collective: Collective, choice: Choice) -> None:
+    def _install(self, collective: Collective, choice: AlgorithmConfig) -> None:
         """From now on calls under a choice take the direct way."""
         host, device = self._actions(collective, choice)
-        left = self.backend.runners[collective, choice] is None
-        for (other, _), (ladder, steps, entries) in self._ladders.items():
+        left = self.backend.algorithm_actions[collective, choice] is None
+        for (other, _), (ladder, steps, entries) in self._tables.items():
             if other is not collective or choice not in steps.choices:
                 continue
             number = steps.choices.index(choice)
-            for place in (place for place, one in enumerate(steps.places) if one == number):
-                ladder.actions[place], ladder.on_device[place] = host, device
+            for place in (place for place, one in enumerate(steps.choice_indices) if one == number):
+                ladder.actions[place], ladder.device_actions[place] = host, device
                 if left and entries is not None and self._tally is not None:
-                    entries[place] = self._tally.entry(collective, Choice())
+                    entries[place] = self._tally.counter(collective, AlgorithmConfig())
 
 
-class _Made(NamedTuple):
+class _BuiltTable(NamedTuple):
     """A ladder, the rules that it was made of, and the counts of its calls where they are kept."""
 
-    ladder: Ladder
-    steps: Steps
-    entries: list[list[int]] | None
+    table: DispatchTable
+    rules: SizeRules
+    counters: list[list[int]] | None

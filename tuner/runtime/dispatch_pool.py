@@ -18,12 +18,12 @@ from tuner.base.errors import TunerError
 from tuner.runtime.backend import Backend
 from tuner.runtime.consensus import attempt_all
 from tuner.runtime.dispatch import Dispatch
-from tuner.runtime.feedback import Ring
-from tuner.runtime.table_binding import Policy
-from tuner.runtime.tally import Tally
+from tuner.runtime.feedback import CallRing
+from tuner.runtime.table_binding import AgreedRules
+from tuner.runtime.tally import CallTally
 
-MOST = 8  # dispatches for one communicator's duplicates
-LONGEST_PAUSE = 64  # duplications without an exchange, where none was free for long
+MAX_DISPATCHES = 8  # dispatches for one communicator's duplicates
+MAX_SKIPPED_EXCHANGES = 64  # duplications without an exchange, where none was free for long
 
 
 class DispatchPool:
@@ -33,18 +33,22 @@ class DispatchPool:
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, policy: Policy, ring: Ring | None, tally: Tally | None
+        self,
+        comm: MPI.Intracomm,
+        rules: AgreedRules,
+        ring: CallRing | None,
+        tally: CallTally | None,
     ) -> None:
         self._comm = MPI.Intracomm(comm)  # not by a program's own methods
-        self._policy, self._ring, self._tally = policy, ring, tally
-        self._all: list[Dispatch] = []
-        self._in_use: set[int] = set()  # on this rank, by their numbers in `_all`
+        self._rules, self._ring, self._tally = rules, ring, tally
+        self._dispatches: list[Dispatch] = []
+        self._in_use: set[int] = set()  # on this rank, by their numbers in `_call_all`
         self._free = deque[int]()  # on all ranks
-        self._lost: set[int] = set()  # of those in use: their duplicates are freed on this rank
+        self._unusable: set[int] = set()  # of those in use: their duplicates are freed on this rank
         self._pause = self._next_pause = 0
         self._closed = False
 
-    def take(self, comm: MPI.Intracomm) -> Dispatch | None:
+    def acquire(self, comm: MPI.Intracomm) -> Dispatch | None:
         """Return a dispatch for a new duplicate, the same on all ranks; None where all are in use.
 
         Collective, like the duplication that it belongs to.
@@ -55,28 +59,28 @@ class DispatchPool:
             return None
         number = self._free.popleft()
         self._in_use.add(number)
-        self._all[number].take(comm)
-        return self._all[number]
+        self._dispatches[number].attach(comm)
+        return self._dispatches[number]
 
     def put_back(self, dispatch: Dispatch) -> None:
         """Note that its communicator was freed on this rank."""
         if self._closed:
             dispatch.backend.release()
             return
-        number = self._all.index(dispatch)
+        number = self._dispatches.index(dispatch)
         if dispatch.backend.failed:  # what was sent to this rank may belong to a call that failed
-            self._lost.add(number)
+            self._unusable.add(number)
         else:
             self._in_use.discard(number)
-            dispatch.rest()
+            dispatch.prepare_for_reuse()
 
     def close(self) -> None:
         """Release what no duplicate uses now, and the rest when they are freed; collective."""
         self._closed = True
         failure = attempt_all(
             dispatch.backend.release
-            for number, dispatch in enumerate(self._all)
-            if number not in self._in_use or number in self._lost
+            for number, dispatch in enumerate(self._dispatches)
+            if number not in self._in_use or number in self._unusable
         )
         if failure:
             raise TunerError(failure)
@@ -86,18 +90,18 @@ class DispatchPool:
         if self._pause:
             self._pause -= 1
             return
-        number = len(self._all)
+        number = len(self._dispatches)
         free = np.array([place not in self._in_use for place in range(number)])
         if number:
             self._comm.Allreduce(MPI.IN_PLACE, free, MPI.LAND)
         self._free.extend(np.flatnonzero(free).tolist())
-        if number < MOST:
+        if number < MAX_DISPATCHES:
             backend = Backend(self._comm, self._tally, shared=True)
-            self._all.append(
-                Dispatch(self._comm, self._policy, backend, self._ring, self._tally, lent=True)
+            self._dispatches.append(
+                Dispatch(self._comm, self._rules, backend, self._ring, self._tally, pooled=True)
             )
             self._free.append(number)
         elif not self._free:
-            self._pause = self._next_pause = min(2 * self._next_pause + 1, LONGEST_PAUSE)
+            self._pause = self._next_pause = min(2 * self._next_pause + 1, MAX_SKIPPED_EXCHANGES)
             return
         self._next_pause = 0

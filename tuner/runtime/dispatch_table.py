@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Key, Rule
-from tuner.runtime.feedback import UNRECORDED, Ring, Shape
+from tuner.core.table import AlgorithmConfig, Rule, RuleKey
+from tuner.runtime.feedback import UNRECORDED, CallKind, CallRing
 
 Action = Callable[..., None]
 METHODS = {
@@ -27,7 +27,7 @@ METHODS = {
 }
 
 
-class Ladder:
+class DispatchTable:
     """Rules of one key, ready to be followed.
 
     bounds      where each rule begins, bytes, ascending from 0
@@ -39,15 +39,15 @@ class Ladder:
     """
 
     def __init__(
-        self, bounds: list[int], actions: list[Action], on_device: list[Action | None]
+        self, bounds: list[int], actions: list[Action], device_actions: list[Action | None]
     ) -> None:
-        self.bounds, self.actions, self.on_device = bounds, actions, on_device
+        self.bounds, self.actions, self.device_actions = bounds, actions, device_actions
 
     def action(self, nbytes: int) -> Action:
         """What to do with a call of `nbytes`, by bisection."""
         return self.actions[bisect_right(self.bounds, nbytes) - 1]
 
-    def leaves(self, nbytes: int, library: Action) -> bool:
+    def uses_library(self, nbytes: int, library: Action) -> bool:
         """Return whether a call of `nbytes` is left to the library's own method."""
         return self.actions[bisect_right(self.bounds, nbytes) - 1] == library
 
@@ -57,63 +57,63 @@ class Ladder:
         mixed       some of the buffers are the host's
         """
         place = bisect_right(self.bounds, nbytes) - 1
-        act = self.on_device[place]
+        act = self.device_actions[place]
         return None if mixed and act is not self.actions[place] else act
 
-    def leave(self, library: Action, on_device: Action | None) -> None:
+    def detach(self, library: Action, device_library: Action | None) -> None:
         """The library decides from now on, for a program that has kept a method and calls it."""
-        self.bounds[:], self.actions[:], self.on_device[:] = [0], [library], [on_device]
+        self.bounds[:], self.actions[:], self.device_actions[:] = [0], [library], [device_library]
 
 
-class CountingLadder(Ladder):
+class CountingDispatchTable(DispatchTable):
     """The same, with every call counted.
 
-    entries     of the rules in a `Tally`; they may be replaced
+    entries     of the rules in a `CallTally`; they may be replaced
     """
 
-    def __init__(self, ladder: Ladder, entries: list[list[int]]) -> None:
-        super().__init__(ladder.bounds, ladder.actions, ladder.on_device)
-        self.entries = entries
+    def __init__(self, table: DispatchTable, counters: list[list[int]]) -> None:
+        super().__init__(table.bounds, table.actions, table.device_actions)
+        self.counters = counters
 
     def action(self, nbytes: int) -> Action:
         """What to do with a call of `nbytes`, which is counted."""
         place = bisect_right(self.bounds, nbytes) - 1
-        self.entries[place][0] += 1
+        self.counters[place][0] += 1
         return self.actions[place]
 
     def device_action(self, nbytes: int, *, mixed: bool) -> Action | None:
         """The same for buffers on a device; what goes through the host is counted there."""
         act = super().device_action(nbytes, mixed=mixed)
         if act is not None:
-            self.entries[bisect_right(self.bounds, nbytes) - 1][0] += 1
+            self.counters[bisect_right(self.bounds, nbytes) - 1][0] += 1
         return act
 
 
-class RecordingLadder(Ladder):
+class RecordingDispatchTable(DispatchTable):
     """The same, with the time of every call kept in a ring."""
 
-    def __init__(self, ladder: Ladder, rules: Sequence[Rule], ring: Ring) -> None:
-        super().__init__(ladder.bounds, ladder.actions, ladder.on_device)
-        self._ladder, self._ring = ladder, ring
+    def __init__(self, table: DispatchTable, rules: Sequence[Rule], ring: CallRing) -> None:
+        super().__init__(table.bounds, table.actions, table.device_actions)
+        self._table, self._ring = table, ring
         self._keys = [(rule.key, rule.choice) for rule in rules]
-        self._shapes: dict[int, int] = {}
+        self._kind_numbers: dict[int, int] = {}
 
     def action(self, nbytes: int) -> Action:
         """What to do with a call of `nbytes`, and note how long it takes."""
-        return self._timed(nbytes, self._ladder.action(nbytes))
+        return self._timed(nbytes, self._table.action(nbytes))
 
     def device_action(self, nbytes: int, *, mixed: bool) -> Action | None:
         """The same for buffers on a device."""
-        act = self._ladder.device_action(nbytes, mixed=mixed)
+        act = self._table.device_action(nbytes, mixed=mixed)
         return None if act is None else self._timed(nbytes, act)
 
     def _timed(self, nbytes: int, act: Action) -> Action:
-        number = self._shapes.get(nbytes)
+        number = self._kind_numbers.get(nbytes)
         if number is None:
-            number = self._ring.shape(self._shape(nbytes))
+            number = self._ring.kind_number(self._call_kind(nbytes))
             if number == UNRECORDED:
                 return act
-            self._shapes[nbytes] = number
+            self._kind_numbers[nbytes] = number
         record = self._ring.record
 
         def timed(*arguments: object) -> None:
@@ -123,13 +123,13 @@ class RecordingLadder(Ladder):
 
         return timed
 
-    def _shape(self, nbytes: int) -> Shape:
+    def _call_kind(self, nbytes: int) -> CallKind:
         key, choice = self._keys[bisect_right(self.bounds, nbytes) - 1]
-        return _shape(key, choice, nbytes)
+        return _call_kind(key, choice, nbytes)
 
 
-def _shape(key: Key, choice: Choice, nbytes: int) -> Shape:
-    return Shape(
+def _call_kind(key: RuleKey, choice: AlgorithmConfig, nbytes: int) -> CallKind:
+    return CallKind(
         key.collective.value,
         key.nodes,
         key.ppn,

@@ -12,24 +12,24 @@ from typing import Any
 
 import numpy as np
 
-ON_HOST = (1, 3, 11)  # device types: CPU, and what CUDA and ROCm have registered of it
-_CPU = ON_HOST[0]
+HOST_DEVICE_TYPES = (1, 3, 11)  # device types: CPU, and what CUDA and ROCm have registered of it
+_CPU = HOST_DEVICE_TYPES[0]
 _VERSION = (1, 0)
-_HEADER = {b"dltensor": 0, b"dltensor_versioned": 32}  # bytes before the tensor, by capsule
-_DTYPE = 20  # where in a tensor: code, bits and lanes
-_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # numpy's, by code
-_SEVERAL = "B"
+_HEADER_BYTES = {b"dltensor": 0, b"dltensor_versioned": 32}  # bytes before the tensor, by capsule
+_DTYPE_OFFSET = 20  # where in a tensor: code, bits and lanes
+_KIND_BY_CODE = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # numpy's, by code
+_MULTI_LANE_CODE = "B"
 _NO_STREAM = -1  # nothing is waited for: nobody looks at the elements themselves
 
-_name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
+_capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
     ("PyCapsule_GetName", ctypes.pythonapi)
 )
-_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 
 
-def format_of(tensor: Any) -> str:
+def dlpack_typecode(tensor: Any) -> str:
     """Return the code of one element's datatype, as mpi4py understands it.
 
     It is "" for elements that MPI has no datatype for (bfloat16), which are MPI.BYTE to mpi4py.
@@ -37,20 +37,20 @@ def format_of(tensor: Any) -> str:
     refuses, and whatever the tensor raises.
     """
     capsule = _capsule(tensor)
-    name = _name_of(capsule)
-    tensor_at = _pointer_of(capsule, name) + _HEADER[name]
-    code, bits, lanes = struct.unpack("BBH", ctypes.string_at(tensor_at + _DTYPE, 4))
-    kind = _KINDS.get(code, "")
+    name = _capsule_name(capsule)
+    tensor_at = _capsule_pointer(capsule, name) + _HEADER_BYTES[name]
+    code, bits, lanes = struct.unpack("BBH", ctypes.string_at(tensor_at + _DTYPE_OFFSET, 4))
+    kind = _KIND_BY_CODE.get(code, "")
     if kind == "c" and bits == 32 and lanes == 1:
         raise ValueError("no datatype for complex numbers of halves")
     if kind == "f" and lanes == 2:
         kind, bits = "c", 2 * bits
     elif lanes != 1:
-        return _SEVERAL
+        return _MULTI_LANE_CODE
     try:
         return np.dtype(f"{kind}{bits // 8}").char if kind else ""
     except TypeError:
-        return _SEVERAL if lanes == 2 else ""
+        return _MULTI_LANE_CODE if lanes == 2 else ""
 
 
 def _capsule(tensor: Any) -> Any:

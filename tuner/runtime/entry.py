@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from tuner.base.errors import InputError, quoted
-from tuner.runtime.comm_types import Twin, as_kind
+from tuner.base.errors import InputError, shortened_repr
+from tuner.runtime.comm_types import CommAlias, cast_comm
 from tuner.runtime.consensus import Consensus, attempt, run_together
 from tuner.runtime.log import warn
 
@@ -49,15 +49,15 @@ def tune(
     ranks for an unknown kind of memory.
     """
     if not isinstance(comm, MPI.Comm):
-        raise InputError(f"tune() takes a communicator, not {quoted(comm)}")
+        raise InputError(f"tune() takes a communicator, not {shortened_repr(comm)}")
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         return comm
-    plain = comm.plain if isinstance(comm, Twin) else comm
+    plain = comm.plain if isinstance(comm, CommAlias) else comm
 
     def tuned(consensus: Consensus) -> Any:
-        from tuner.runtime.dispatcher import tuned
+        from tuner.runtime.dispatcher import make_tuned_comm
 
-        return tuned(
+        return make_tuned_comm(
             consensus,
             plain,
             table,
@@ -75,12 +75,12 @@ def tune(
     if made is None:
         if plain.rank == 0:
             warn(f"tuner: the library's own collectives are used: {failure}")
-        made, _ = attempt(untuned, plain)
+        made, _ = attempt(make_untuned_comm, plain)
         return plain if made is None else made
     return made
 
 
-class Untuned(Twin):
+class UntunedComm(CommAlias):
     """A communicator whose collectives are the library's own, with the methods of a tuned one."""
 
     table = None
@@ -101,11 +101,11 @@ class Untuned(Twin):
 _CLASSES: dict[type[MPI.Intracomm], type[Any]] = {}
 
 
-def untuned(plain: MPI.Intracomm) -> Any:
+def make_untuned_comm(plain: MPI.Intracomm) -> Any:
     """Return another object for a communicator, of a class derived from the program's."""
     kind = type(plain)
     if kind not in _CLASSES:
-        _CLASSES[kind] = type(f"Untuned{kind.__name__}", (Untuned, kind), {"_kind": kind})
-    made = as_kind(_CLASSES[kind], plain)
+        _CLASSES[kind] = type(f"Untuned{kind.__name__}", (UntunedComm, kind), {"_kind": kind})
+    made = cast_comm(_CLASSES[kind], plain)
     made.plain = plain
     return made

@@ -17,26 +17,26 @@ from numpy.typing import NDArray
 
 from tuner.base.errors import ScheduleError
 from tuner.core.schedule import DST_OP_ARRIVING, NO_REDUCTION, Schedule
-from tuner.runtime.buffers import Bytes, address_of, datatype_of
+from tuner.runtime.buffers import ByteArray, address_of, datatype_of
 from tuner.runtime.memory import HOST_MEMORY, Memory
-from tuner.runtime.rank_schedule import Part, Row
+from tuner.runtime.rank_schedule import RankSchedule, RankTransfer
 
-Span = tuple[float, float]
-EVERYWHERE: Span = (-math.inf, math.inf)
-LOOKAHEAD = 8  # rounds that a send may last before its rank waits for it
+AddressRange = tuple[float, float]
+ALL_MEMORY: AddressRange = (-math.inf, math.inf)
+MAX_ROUNDS_AHEAD = 8  # rounds that a send may last before its rank waits for it
 
 
-class Fold(NamedTuple):
+class LocalReduction(NamedTuple):
     """`source`, local or arrived once `request` is complete, is folded into `target`."""
 
-    source: Bytes
-    target: Bytes
+    source: ByteArray
+    target: ByteArray
     elements: int
     reduce: int
     request: MPI.Prequest | None
 
 
-class Play(NamedTuple):
+class BoundRound(NamedTuple):
     """One round, bound.
 
     begin       what to do first: wait for sends of earlier rounds whose source is written now, copy
@@ -48,22 +48,22 @@ class Play(NamedTuple):
     after       receives to complete at last
     """
 
-    begin: list[Callable[[], object]]
+    first_actions: list[Callable[[], object]]
     requests: list[MPI.Prequest]
-    before: list[MPI.Prequest]
-    folds: list[Fold]
-    after: list[MPI.Prequest]
+    sends_before_reductions: list[MPI.Prequest]
+    reductions: list[LocalReduction]
+    final_receives: list[MPI.Prequest]
 
 
-class Sent(NamedTuple):
+class PendingSend(NamedTuple):
     """A send that need not be complete yet, and the round in which it began."""
 
     request: MPI.Prequest
-    row: Row
-    round: int
+    transfer: RankTransfer
+    round_number: int
 
 
-class Bound:
+class PersistentSchedule:
     """A part on one buffer.
 
     buffer      the user's, shape (count * itemsize,); requests refer to it by its address and do
@@ -75,18 +75,25 @@ class Bound:
 
     def __init__(
         self,
-        part: Part,
+        rank_schedule: RankSchedule,
         comm: MPI.Intracomm,
-        buffer: Bytes,
-        spare: Bytes,
+        buffer: ByteArray,
+        scratch: ByteArray,
         itemsize: int,
         memory: Memory = HOST_MEMORY,
     ) -> None:
-        self._part, self._comm, self._itemsize, self._memory = part, comm, itemsize, memory
-        self.buffer, self.order_preserving = buffer, part.order_preserving
-        self.messages = sum(map(len, part.rounds))
-        self._scratch, self._arriving = np.split(spare, [part.scratch * itemsize])
-        self._rounds = self._plays()
+        self._rank_schedule, self._comm, self._itemsize, self._memory = (
+            rank_schedule,
+            comm,
+            itemsize,
+            memory,
+        )
+        self.buffer, self.order_preserving = buffer, rank_schedule.order_preserving
+        self.n_messages = sum(map(len, rank_schedule.rounds))
+        self._scratch, self._arriving = np.split(
+            scratch, [rank_schedule.scratch_elements * itemsize]
+        )
+        self._rounds = self._bind_rounds()
 
     def run(self, op: MPI.Op = MPI.SUM, datatype: MPI.Datatype = MPI.BYTE) -> None:
         """Start all transfers of a round, fold arrivals in row order, wait for the rest.
@@ -107,13 +114,13 @@ class Bound:
                 for fold in folds:
                     if fold.request is not None:
                         fold.request.Wait()
-                    carry_out(fold, memory, op, datatype)
+                    reduce_local(fold, memory, op, datatype)
                 for request in after:
                     request.Wait()
             complete = True
         finally:
             if not complete:
-                self._start_over()
+                self._reset_after_failure()
 
     def free(self) -> None:
         """Free the requests; none is active between two runs."""
@@ -121,112 +128,135 @@ class Bound:
             for request in play.requests:
                 request.Free()
 
-    def _start_over(self) -> None:
+    def _reset_after_failure(self) -> None:
         """After a run that failed: nothing arrives any more, and no request stays active."""
         for request in self._receives:
             if not request.Get_status():
                 request.Cancel()
                 request.Wait()
         self.free()  # a send that is under way may complete: MPI keeps it until then
-        self._rounds = self._plays()
+        self._rounds = self._bind_rounds()
 
-    def _plays(self) -> list[Play]:
+    def _bind_rounds(self) -> list[BoundRound]:
         """All rounds, and at last a wait for what is under way and for what was folded."""
         self._receives: list[MPI.Prequest] = []
-        self._under_way = [EVERYWHERE]  # the program may have begun something before a run
-        plays, sent = list[Play](), list[Sent]()
-        for number, rows in enumerate(self._part.rounds):
-            written = [(row.into, row.elements) for row in rows if row.dst == self._part.rank]
-            due, on_their_way = list[Sent](), list[Sent]()
+        self._pending_ranges = [ALL_MEMORY]  # the program may have begun something before a run
+        plays, sent = list[BoundRound](), list[PendingSend]()
+        for number, rows in enumerate(self._rank_schedule.rounds):
+            written = [
+                (row.dst_offset, row.elements)
+                for row in rows
+                if row.dst == self._rank_schedule.rank
+            ]
+            due, on_their_way = list[PendingSend](), list[PendingSend]()
             for send in sent:
-                late = number - send.round > LOOKAHEAD or send.row.reads(written)
+                late = number - send.round_number > MAX_ROUNDS_AHEAD or send.transfer.reads_from(
+                    written
+                )
                 (due if late else on_their_way).append(send)
             begin: list[Callable[[], object]] = [send.request.Wait for send in due]
-            play = Play(begin, [], [], [], [])
-            sent = [*on_their_way, *self._bind(play, rows, number)]
+            play = BoundRound(begin, [], [], [], [])
+            sent = [*on_their_way, *self._bind_round(play, rows, number)]
             plays.append(play)
         ending: list[Callable[[], object]] = [send.request.Wait for send in sent]
-        if self._under_way:
-            ending += self._memory.waits
-        return [*plays, Play(ending, [], [], [], [])]
+        if self._pending_ranges:
+            ending += self._memory.wait_functions
+        return [*plays, BoundRound(ending, [], [], [], [])]
 
-    def _bind(self, play: Play, rows: tuple[Row, ...], number: int) -> list[Sent]:
+    def _bind_round(
+        self, bound_round: BoundRound, transfers: tuple[RankTransfer, ...], round_number: int
+    ) -> list[PendingSend]:
         """Fill a round; returns its sends that may take longer."""
-        rank, sent, copied, moved = self._part.rank, list[Sent](), list[Bytes](), list[Bytes]()
-        written = [(r.into, r.elements) for r in rows if r.dst == rank and r.folds]
+        rank, sent, copied, moved = (
+            self._rank_schedule.rank,
+            list[PendingSend](),
+            list[ByteArray](),
+            list[ByteArray](),
+        )
+        written = [(r.dst_offset, r.elements) for r in transfers if r.dst == rank and r.is_deferred]
         room = 0
-        for row in rows:
-            source, target = self._window(row.first, row), self._window(row.into, row)
+        for row in transfers:
+            source, target = self._window(row.src_offset, row), self._window(row.dst_offset, row)
             own = self._arriving[room * self._itemsize :][: row.elements * self._itemsize]
-            overwritten = row.src == rank and row.reads(written)
-            if row.dst == rank and row.folds:
+            overwritten = row.src == rank and row.reads_from(written)
+            if row.dst == rank and row.is_deferred:
                 room += row.elements
             if row.src == row.dst:
                 if overwritten:
-                    play.begin.append(partial(self._memory.copy, source, own))
+                    bound_round.first_actions.append(partial(self._memory.copy, source, own))
                     copied += [source, own]
                 kept = own if overwritten else source
-                play.folds.append(Fold(kept, target, row.elements, row.reduce, None))
+                bound_round.reductions.append(
+                    LocalReduction(kept, target, row.elements, row.reduce, None)
+                )
             elif row.src == rank:
                 request = self._comm.Send_init([source, MPI.BYTE], row.dst, row.tag)
-                play.requests.append(request)
+                bound_round.requests.append(request)
                 moved.append(source)
                 if overwritten:
-                    play.before.append(request)
+                    bound_round.sends_before_reductions.append(request)
                 else:
-                    sent.append(Sent(request, row, number))
+                    sent.append(PendingSend(request, row, round_number))
             elif row.reduce == NO_REDUCTION:
-                play.after.append(self._receive(target, row))
+                bound_round.final_receives.append(self._receive(target, row))
                 moved.append(target)
             else:
                 request = self._receive(own, row)
                 moved.append(own)
-                play.requests.append(request)
-                play.folds.append(Fold(own, target, row.elements, row.reduce, request))
-        play.requests.extend(play.after)
-        if self._memory.waits:
-            self._wait_before(play, copied, moved)
+                bound_round.requests.append(request)
+                bound_round.reductions.append(
+                    LocalReduction(own, target, row.elements, row.reduce, request)
+                )
+        bound_round.requests.extend(bound_round.final_receives)
+        if self._memory.wait_functions:
+            self._wait_before(bound_round, copied, moved)
         return sent
 
-    def _wait_before(self, play: Play, copied: list[Bytes], moved: list[Bytes]) -> None:
+    def _wait_before(
+        self, bound_round: BoundRound, copied: list[ByteArray], moved: list[ByteArray]
+    ) -> None:
         """Have a round wait for copies and folds in memory that its messages read or write.
 
         copied      what is copied before they start
         moved       what they read and write
         """
-        self._under_way += map(span, copied)
-        if any(meet(span(part), one) for part in moved for one in self._under_way):
-            play.begin.extend(self._memory.waits)
-            self._under_way.clear()
-        folded = (part for fold in play.folds for part in (fold.source, fold.target))
-        self._under_way += map(span, folded)
+        self._pending_ranges += map(address_range, copied)
+        if any(
+            overlaps(address_range(part), one) for part in moved for one in self._pending_ranges
+        ):
+            bound_round.first_actions.extend(self._memory.wait_functions)
+            self._pending_ranges.clear()
+        folded = (part for fold in bound_round.reductions for part in (fold.source, fold.target))
+        self._pending_ranges += map(address_range, folded)
 
-    def _receive(self, target: Bytes, row: Row) -> MPI.Prequest:
-        self._receives.append(self._comm.Recv_init([target, MPI.BYTE], row.src, row.tag))
+    def _receive(self, target: ByteArray, transfer: RankTransfer) -> MPI.Prequest:
+        self._receives.append(self._comm.Recv_init([target, MPI.BYTE], transfer.src, transfer.tag))
         return self._receives[-1]
 
-    def _window(self, place: int, row: Row) -> Bytes:
-        start, nbytes = place * self._itemsize, row.elements * self._itemsize
+    def _window(self, offset: int, transfer: RankTransfer) -> ByteArray:
+        start, nbytes = offset * self._itemsize, transfer.elements * self._itemsize
         if start < len(self.buffer):
             return self.buffer[start : start + nbytes]
         start -= len(self.buffer)
         return self._scratch[start : start + nbytes]
 
 
-def span(part: Bytes) -> Span:
+def address_range(memory: ByteArray) -> AddressRange:
     """Return where it begins and ends, on whatever kind of memory."""
-    begin = address_of(part)
-    return begin, begin + len(part)
+    begin = address_of(memory)
+    return begin, begin + len(memory)
 
 
-def meet(one: Span, other: Span) -> bool:
+def overlaps(one: AddressRange, other: AddressRange) -> bool:
     """Return whether two spans have a byte in common."""
     return one[0] < other[1] and other[0] < one[1]
 
 
-def carry_out(fold: Fold, memory: Memory, op: MPI.Op, datatype: MPI.Datatype) -> None:
+def reduce_local(
+    reduction: LocalReduction, memory: Memory, op: MPI.Op, datatype: MPI.Datatype
+) -> None:
     """MPI's Reduce_local computes `second = first op second`."""
-    source, target, elements, reduce, _ = fold
+    source, target, elements, reduce, _ = reduction
     if reduce == NO_REDUCTION:
         memory.copy(source, target)
     elif reduce == DST_OP_ARRIVING and not op.is_commutative:
@@ -257,9 +287,11 @@ def execute(
     """
     if comm.size != schedule.p:
         raise ScheduleError(f"{schedule} cannot run on {comm.size} ranks")
-    part = Part.of(schedule, comm.rank, len(buffer))
+    part = RankSchedule.from_schedule(schedule, comm.rank, len(buffer))
     content = buffer.reshape(-1).view(np.uint8)
     itemsize = len(content) // max(len(buffer), 1)
-    bound = Bound(part, comm, content, np.empty(part.beyond * itemsize, np.uint8), itemsize)
+    bound = PersistentSchedule(
+        part, comm, content, np.empty(part.extra_elements * itemsize, np.uint8), itemsize
+    )
     bound.run(op, datatype or datatype_of(buffer.dtype))
     bound.free()

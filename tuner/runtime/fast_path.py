@@ -19,15 +19,19 @@ from numpy import ndarray
 
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS
-from tuner.runtime.dispatch_table import METHODS, Action, Ladder
-from tuner.runtime.nvidia import driver_loads
+from tuner.runtime.dispatch_table import METHODS, Action, DispatchTable
+from tuner.runtime.nvidia import has_driver
 
-PLAIN = (ndarray, type(MPI.IN_PLACE), type(None))  # buffer arguments that are never on a device
+HOST_BUFFER_TYPES = (
+    ndarray,
+    type(MPI.IN_PLACE),
+    type(None),
+)  # buffer arguments that are never on a device
 
 
-def methods(
+def fast_methods(
     plain: MPI.Intracomm,
-    ladders: Mapping[tuple[Collective, str], Ladder],
+    tables: Mapping[tuple[Collective, str], DispatchTable],
     general_bcast: Action,
     general_allreduce: Action,
 ) -> dict[str, Action]:
@@ -37,30 +41,32 @@ def methods(
     ladders     of every collective, for any operator and for commutative ones
     general     the class's own methods, which do all calls
     """
-    strict, free = (ladders[Collective.ALLREDUCE, operators] for operators in OPERATORS)
+    strict, free = (tables[Collective.ALLREDUCE, operators] for operators in OPERATORS)
     found = {
-        "Bcast": bcast(plain.Bcast, ladders[Collective.BCAST, OPERATORS[0]], general_bcast),
-        "Allreduce": allreduce(plain.Allreduce, strict, free, general_allreduce),
+        "Bcast": make_bcast(plain.Bcast, tables[Collective.BCAST, OPERATORS[0]], general_bcast),
+        "Allreduce": make_allreduce(plain.Allreduce, strict, free, general_allreduce),
     }
-    if driver_loads():
+    if has_driver():
         return found  # a buffer may be on a device, whatever the table says
     for collective, method in METHODS.items():
         library = getattr(plain, method)
-        if unchanged([ladders[collective, operators] for operators in OPERATORS], library):
+        if uses_only_library([tables[collective, operators] for operators in OPERATORS], library):
             found[method] = library
     return found
 
 
-def of_library(plain: MPI.Intracomm) -> dict[str, Action]:
+def library_methods(plain: MPI.Intracomm) -> dict[str, Action]:
     """Return the library's methods, by name, for communicators without other choices."""
-    if driver_loads():
+    if has_driver():
         return {}  # a buffer may be on a device that the library cannot reach
     return {method: getattr(plain, method) for method in METHODS.values()}
 
 
-def bcast(library: Action, ladder: Ladder, general: Action) -> Action:
-    """`Bcast` under a ladder; `library` is the plain communicator's, `general` the class's."""
-    bounds, actions, departs = ladder.bounds, ladder.actions, _departs(ladder, library)
+def make_bcast(library: Action, table: DispatchTable, general: Action) -> Action:
+    """`Bcast` under a ladder; `library` is the plain communicator's, `general_values` the
+    class's.
+    """
+    bounds, actions, departs = table.bounds, table.actions, _first_tuned_bytes(table, library)
 
     def call(buf: Any, root: int = 0) -> None:
         if type(buf) is not ndarray:
@@ -73,29 +79,35 @@ def bcast(library: Action, ladder: Ladder, general: Action) -> Action:
     return call
 
 
-def allreduce(library: Action, strict: Ladder, free: Ladder, general: Action) -> Action:
+def make_allreduce(
+    library: Action, ordered_table: DispatchTable, commutative_table: DispatchTable, general: Action
+) -> Action:
     """`Allreduce` under the ladders for any operator and for commutative ones."""
-    departs = min(_departs(strict, library), _departs(free, library))
+    departs = min(
+        _first_tuned_bytes(ordered_table, library), _first_tuned_bytes(commutative_table, library)
+    )
 
     def call(sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        if type(recvbuf) is not ndarray or type(sendbuf) not in PLAIN:
+        if type(recvbuf) is not ndarray or type(sendbuf) not in HOST_BUFFER_TYPES:
             return general(sendbuf, recvbuf, op)
         nbytes = recvbuf.nbytes
         if nbytes < departs:
             return library(sendbuf, recvbuf, op)
         if type(op) is not MPI.Op:
             return general(sendbuf, recvbuf, op)
-        return (free if op.is_commutative else strict).action(nbytes)(sendbuf, recvbuf, op)
+        return (commutative_table if op.is_commutative else ordered_table).action(nbytes)(
+            sendbuf, recvbuf, op
+        )
 
     return call
 
 
-def unchanged(ladders: Iterable[Ladder], library: Action) -> bool:
+def uses_only_library(tables: Iterable[DispatchTable], library: Action) -> bool:
     """Whether these never ask for anything else than the library's own choice."""
-    return all(_departs(ladder, library) == math.inf for ladder in ladders)
+    return all(_first_tuned_bytes(ladder, library) == math.inf for ladder in tables)
 
 
-def _departs(ladder: Ladder, library: Action) -> float:
+def _first_tuned_bytes(table: DispatchTable, library: Action) -> float:
     """Bytes from which on something else than the library's own choice may be asked for."""
-    rungs = zip(ladder.bounds, ladder.actions, strict=True)
+    rungs = zip(table.bounds, table.actions, strict=True)
     return next((low for low, action in rungs if action != library), math.inf)

@@ -15,18 +15,18 @@ from typing import Any
 from mpi4py import MPI
 
 from tuner.core.collective import Collective
-from tuner.runtime.algorithm_control import NOTHING, Around
-from tuner.runtime.buffers import in_place, is_plain
+from tuner.runtime.algorithm_control import NO_HOOKS, CallHooks
+from tuner.runtime.buffers import is_in_place, is_plain_array
 from tuner.runtime.dispatch_table import METHODS, Action
-from tuner.runtime.mpi_arguments import rank_of
-from tuner.runtime.packing import nothing, packed
+from tuner.runtime.mpi_arguments import root_rank
+from tuner.runtime.packing import do_nothing, pack_buffer
 
 Move = Callable[[], None]
-Given = tuple[Any, Move]  # a buffer argument in bytes, and what puts them in place
-Described = tuple[tuple[Any, ...], Move]  # all arguments, and the same
+ConvertedBuffer = tuple[Any, Move]  # a buffer argument in bytes, and what puts them in place
+ConvertedArguments = tuple[tuple[Any, ...], Move]  # all arguments, and the same
 
 
-class Forced:
+class LibraryCall:
     """One algorithm of the library.
 
     comm        whose collectives run it
@@ -36,29 +36,29 @@ class Forced:
     prepare     does all of a call that can fail on one rank alone, and returns what moves the data
     """
 
-    def __init__(self, comm: MPI.Intracomm, around: Around, collective: Collective) -> None:
-        self._around = around
+    def __init__(self, comm: MPI.Intracomm, hooks: CallHooks, collective: Collective) -> None:
+        self._hooks = hooks
         self._method: Action = getattr(comm, METHODS[collective])
-        self._bytes = None if collective.reduces else InBytes(comm, collective)
-        act = self._method if self._bytes is None else self._call_in_bytes
-        self.call: Action = act if around is NOTHING else partial(_between, *around, act)
+        self._converter = None if collective.is_reduction else ByteConverter(comm, collective)
+        act = self._method if self._converter is None else self._call_with_bytes
+        self.call: Action = act if hooks is NO_HOOKS else partial(_run_with_hooks, *hooks, act)
 
     def prepare(self, *arguments: Any) -> Move:
         """See Forced."""
         move: Move = partial(self._method, *arguments)
-        if self._bytes is not None:
-            given, finish = self._bytes.describe(*arguments)
-            move = partial(_one_after_the_other, partial(self._method, *given), finish)
-        return move if self._around is NOTHING else partial(_between, *self._around, move)
+        if self._converter is not None:
+            given, finish = self._converter.convert(*arguments)
+            move = partial(_run_both, partial(self._method, *given), finish)
+        return move if self._hooks is NO_HOOKS else partial(_run_with_hooks, *self._hooks, move)
 
-    def _call_in_bytes(self, *arguments: Any) -> None:
-        assert self._bytes is not None
-        given, finish = self._bytes.describe(*arguments)
+    def _call_with_bytes(self, *arguments: Any) -> None:
+        assert self._converter is not None
+        given, finish = self._converter.convert(*arguments)
         self._method(*given)
         finish()
 
 
-class InBytes:
+class ByteConverter:
     """Arguments of a collective, the buffers among them described as bytes.
 
     What mpi4py refuses stays as it is, for mpi4py to refuse.
@@ -66,63 +66,66 @@ class InBytes:
 
     def __init__(self, comm: MPI.Intracomm, collective: Collective) -> None:
         self._comm, self._rank, self._size = comm, comm.rank, comm.size
-        self.describe: Callable[..., Described] = getattr(self, collective.value)
+        self.convert: Callable[..., ConvertedArguments] = getattr(self, collective.value)
 
-    def bcast(self, buf: Any, root: int = 0) -> Described:
+    def bcast(self, buf: Any, root: int = 0) -> ConvertedArguments:
         """Describe the arguments of `Comm.Bcast`."""
-        content, unpack = self._bytes(buf, root=self._rank == rank_of(root))
+        content, unpack = self._convert_buffer(buf, is_source=self._rank == root_rank(root))
         return (content, root), unpack
 
-    def allgather(self, sendbuf: Any, recvbuf: Any) -> Described:
+    def allgather(self, sendbuf: Any, recvbuf: Any) -> ConvertedArguments:
         """Describe the arguments of `Comm.Allgather`."""
-        return self._gathered(sendbuf, recvbuf)
+        return self._convert_gather(sendbuf, recvbuf)
 
-    def gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Described:
+    def gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> ConvertedArguments:
         """Describe the arguments of `Comm.Gather`."""
-        if self._rank == rank_of(root):
-            return self._gathered(sendbuf, recvbuf, root)
-        given, _ = self._bytes(sendbuf, root=True)
-        return (given, recvbuf, root), nothing
+        if self._rank == root_rank(root):
+            return self._convert_gather(sendbuf, recvbuf, root)
+        given, _ = self._convert_buffer(sendbuf, is_source=True)
+        return (given, recvbuf, root), do_nothing
 
-    def scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Described:
+    def scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> ConvertedArguments:
         """Describe the arguments of `Comm.Scatter`."""
-        given, at_root = sendbuf, self._rank == rank_of(root)
+        given, at_root = sendbuf, self._rank == root_rank(root)
         if at_root:
-            given, _ = self._bytes(sendbuf, root=True, parts=self._size)
-        if at_root and in_place(recvbuf):
-            return (given, recvbuf, root), nothing
-        into, unpack = self._bytes(recvbuf, root=False)
+            given, _ = self._convert_buffer(sendbuf, is_source=True, blocks=self._size)
+        if at_root and is_in_place(recvbuf):
+            return (given, recvbuf, root), do_nothing
+        into, unpack = self._convert_buffer(recvbuf, is_source=False)
         return (given, into, root), unpack
 
-    def _gathered(self, sendbuf: Any, recvbuf: Any, *root: int) -> Described:
+    def _convert_gather(self, sendbuf: Any, recvbuf: Any, *root: int) -> ConvertedArguments:
         """What every rank of an allgather does, and the root of a gather."""
-        given, (into, unpack) = sendbuf, self._bytes(recvbuf, root=False, parts=self._size)
-        if not in_place(sendbuf):
-            given, _ = self._bytes(sendbuf, root=True)
-        elif unpack is not nothing:  # a copy, which lacks this rank's share
-            into[0][...] = self._bytes(recvbuf, root=True, parts=self._size)[0][0]
+        given, (into, unpack) = (
+            sendbuf,
+            self._convert_buffer(recvbuf, is_source=False, blocks=self._size),
+        )
+        if not is_in_place(sendbuf):
+            given, _ = self._convert_buffer(sendbuf, is_source=True)
+        elif unpack is not do_nothing:  # a copy, which lacks this rank's share
+            into[0][...] = self._convert_buffer(recvbuf, is_source=True, blocks=self._size)[0][0]
         return (given, into, *root), unpack
 
-    def _bytes(self, spec: Any, *, root: bool, parts: int = 1) -> Given:
-        """See `packed`; a plain array, the common case, is taken as it is."""
-        if is_plain(spec) and spec.size % parts == 0:
-            return [spec, MPI.BYTE], nothing
-        content = packed(spec, self._comm, root=root, parts=parts)
+    def _convert_buffer(self, spec: Any, *, is_source: bool, blocks: int = 1) -> ConvertedBuffer:
+        """See `pack_buffer`; a plain array, the common case, is taken as it is."""
+        if is_plain_array(spec) and spec.size % blocks == 0:
+            return [spec, MPI.BYTE], do_nothing
+        content = pack_buffer(spec, self._comm, is_source=is_source, blocks=blocks)
         if content is None:
-            return spec, nothing
+            return spec, do_nothing
         return [content.array, MPI.BYTE], content.unpack
 
 
-def _one_after_the_other(first: Move, second: Move) -> None:
+def _run_both(first: Move, second: Move) -> None:
     first()
     second()
 
 
-def _between(
-    before: Callable[[], object], after: Callable[[], object], act: Action, *arguments: Any
+def _run_with_hooks(
+    before: Callable[[], object], after: Callable[[], object], action: Action, *arguments: Any
 ) -> None:
     try:
         before()
-        act(*arguments)
+        action(*arguments)
     finally:
         after()

@@ -26,7 +26,7 @@ def inform(line: str) -> None:
     _write("INFO", line)
 
 
-def informs() -> bool:
+def is_info_enabled() -> bool:
     """Return whether a line of level INFO is written anywhere."""
     with suppress(Exception):
         import logging

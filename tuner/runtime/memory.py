@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from mpi4py import MPI
 
-from tuner.runtime.buffers import Bytes, elements_of
-from tuner.runtime.device_protocol import cuda
+from tuner.runtime.buffers import ByteArray, elements_of
+from tuner.runtime.device_protocol import cuda_device
 from tuner.runtime.staging import Staging
 
 if TYPE_CHECKING:
-    from tuner.runtime.device_reduction import Folding
+    from tuner.runtime.device_reduction import DeviceReducer
 
 
 class Memory(Protocol):
@@ -28,17 +28,17 @@ class Memory(Protocol):
     """
 
     @property
-    def waits(self) -> tuple[Callable[[], None], ...]:
+    def wait_functions(self) -> tuple[Callable[[], None], ...]:
         """What to call before MPI or the program looks at what was copied or reduced."""
 
-    def empty(self, nbytes: int) -> Bytes:
+    def empty(self, nbytes: int) -> ByteArray:
         """Uninitialised memory, which lives as long as the array."""
 
-    def copy(self, source: Bytes, target: Bytes) -> None:
+    def copy(self, source: ByteArray, target: ByteArray) -> None:
         """Copy all of `source` to `target`, which is as long."""
 
     def reduce(
-        self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: Bytes, second: Bytes
+        self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: ByteArray, second: ByteArray
     ) -> None:
         """`second = first op second` for `count` elements, as MPI's Reduce_local computes it."""
 
@@ -46,18 +46,18 @@ class Memory(Protocol):
 class HostMemory:
     """See Memory."""
 
-    waits = ()
+    wait_functions = ()
 
-    def empty(self, nbytes: int) -> Bytes:
+    def empty(self, nbytes: int) -> ByteArray:
         """See Memory."""
         return np.empty(nbytes, np.uint8)
 
-    def copy(self, source: Bytes, target: Bytes) -> None:
+    def copy(self, source: ByteArray, target: ByteArray) -> None:
         """See Memory."""
         target[...] = source
 
     def reduce(
-        self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: Bytes, second: Bytes
+        self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: ByteArray, second: ByteArray
     ) -> None:
         """See Memory."""
         op.Reduce_local([first, count, datatype], [second, count, datatype])
@@ -69,37 +69,37 @@ class DeviceMemory:
     @cached_property
     def staging(self) -> Staging:
         """For whatever must go through the host; raises InputError where there is no device."""
-        return Staging(cuda())
+        return Staging(cuda_device())
 
     @cached_property
-    def _folding(self) -> Folding:
+    def _reducer(self) -> DeviceReducer:
         from tuner.runtime.device_reduction import (
-            Folding,  # costs, which programs of the host do without
+            DeviceReducer,  # costs, which programs of the host do without
         )
 
-        return Folding(self.staging)
+        return DeviceReducer(self.staging)
 
     @property
-    def waits(self) -> tuple[Callable[[], None], ...]:
+    def wait_functions(self) -> tuple[Callable[[], None], ...]:
         """See Memory."""
         return (self.staging.device.synchronise,)
 
-    def empty(self, nbytes: int) -> Bytes:
+    def empty(self, nbytes: int) -> ByteArray:
         """See Memory."""
-        return self.staging.device.scratch(nbytes)
+        return self.staging.device.allocate(nbytes)
 
-    def copy(self, source: Bytes, target: Bytes) -> None:
+    def copy(self, source: ByteArray, target: ByteArray) -> None:
         """See Memory."""
         device = self.staging.device
-        device.copy(device.over(source), device.over(target))
+        device.copy_async(device.device_array(source), device.device_array(target))
 
     def reduce(
-        self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: Bytes, second: Bytes
+        self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: ByteArray, second: ByteArray
     ) -> None:
         """See Memory; by a kernel or on the host, whichever is faster."""
-        over = self.staging.device.over
+        over = self.staging.device.device_array
         one, two = (over(elements_of(part, count, datatype)) for part in (first, second))
-        self._folding.fold(op, datatype, one, two)
+        self._reducer.reduce(op, datatype, one, two)
 
 
 HOST_MEMORY = HostMemory()

@@ -13,16 +13,22 @@ from mpi4py import MPI
 from numpy import ndarray
 
 from tuner.runtime import fast_path
-from tuner.runtime.accesses import both
-from tuner.runtime.buffers import contiguous, in_place, nbytes_of
-from tuner.runtime.device_protocol import NO_DEVICE, buffer_of, cuda_aware, device_of, present
+from tuner.runtime.accesses import accessed_send_recv
+from tuner.runtime.buffers import contiguous_view, is_in_place, nbytes_of
+from tuner.runtime.device_protocol import (
+    NO_DEVICE,
+    buffer_of,
+    cuda_device_or_none,
+    device_of,
+    is_cuda_aware,
+)
 from tuner.runtime.dispatch import Dispatch
-from tuner.runtime.dispatch_table import Action, Ladder
-from tuner.runtime.mpi_arguments import commutative, rank_of
-from tuner.runtime.staging import READ, UNUSED, WRITE, Access
+from tuner.runtime.dispatch_table import Action, DispatchTable
+from tuner.runtime.mpi_arguments import is_commutative, root_rank
+from tuner.runtime.staging import READ, UNUSED, WRITE, BufferAccess
 
 
-class Methods:
+class CollectiveMethods:
     """Mixed into a communicator that has a ladder for each collective and kind of operators.
 
     Device buffers that the chosen algorithm cannot take as they are go through pinned host memory:
@@ -31,76 +37,82 @@ class Methods:
 
     plain: MPI.Intracomm
     _dispatch: Dispatch | None
-    _bcast_any: Ladder
-    _reduce_any: Ladder
-    _reduce_commutative: Ladder
-    _allreduce_any: Ladder
-    _allreduce_commutative: Ladder
-    _reduce_scatter_any: Ladder
-    _reduce_scatter_commutative: Ladder
-    _allgather_any: Ladder
-    _gather_any: Ladder
-    _scatter_any: Ladder
+    _bcast_any: DispatchTable
+    _reduce_any: DispatchTable
+    _reduce_commutative: DispatchTable
+    _allreduce_any: DispatchTable
+    _allreduce_commutative: DispatchTable
+    _reduce_scatter_any: DispatchTable
+    _reduce_scatter_commutative: DispatchTable
+    _allgather_any: DispatchTable
+    _gather_any: DispatchTable
+    _scatter_any: DispatchTable
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """As `Comm.Bcast`."""
         if type(buf) is ndarray:
             self._bcast_any.action(buf.nbytes)(buf, root)
         else:
-            access = READ if self.plain.rank == rank_of(root) else WRITE
+            access = READ if self.plain.rank == root_rank(root) else WRITE
             self._call("Bcast", self._bcast_any, nbytes_of(buf), ((buf, access),), root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """As `Comm.Allreduce`."""
-        ladder = self._allreduce_commutative if commutative(op) else self._allreduce_any
-        if type(recvbuf) is ndarray and type(sendbuf) in fast_path.PLAIN:
+        ladder = self._allreduce_commutative if is_commutative(op) else self._allreduce_any
+        if type(recvbuf) is ndarray and type(sendbuf) in fast_path.HOST_BUFFER_TYPES:
             ladder.action(recvbuf.nbytes)(sendbuf, recvbuf, op)
         else:
-            self._call("Allreduce", ladder, nbytes_of(recvbuf), both(sendbuf, recvbuf), op)
+            self._call(
+                "Allreduce", ladder, nbytes_of(recvbuf), accessed_send_recv(sendbuf, recvbuf), op
+            )
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """As `Comm.Reduce`."""
-        ladder = self._reduce_commutative if commutative(op) else self._reduce_any
-        nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf)
-        buffers = both(sendbuf, recvbuf, takes=self.plain.rank == rank_of(root))
+        ladder = self._reduce_commutative if is_commutative(op) else self._reduce_any
+        nbytes = nbytes_of(recvbuf if is_in_place(sendbuf) else sendbuf)
+        buffers = accessed_send_recv(
+            sendbuf, recvbuf, has_result=self.plain.rank == root_rank(root)
+        )
         self._call("Reduce", ladder, nbytes, buffers, op, root)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """As `Comm.Reduce_scatter_block`."""
-        reorders = commutative(op)
+        reorders = is_commutative(op)
         ladder = self._reduce_scatter_commutative if reorders else self._reduce_scatter_any
-        nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf, self.plain.size)
-        self._call("Reduce_scatter_block", ladder, nbytes, both(sendbuf, recvbuf), op)
+        nbytes = nbytes_of(recvbuf if is_in_place(sendbuf) else sendbuf, self.plain.size)
+        self._call("Reduce_scatter_block", ladder, nbytes, accessed_send_recv(sendbuf, recvbuf), op)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """As `Comm.Allgather`."""
-        nbytes = self._gathered(sendbuf, recvbuf)
-        self._call("Allgather", self._allgather_any, nbytes, both(sendbuf, recvbuf))
+        nbytes = self._total_nbytes(sendbuf, recvbuf)
+        self._call("Allgather", self._allgather_any, nbytes, accessed_send_recv(sendbuf, recvbuf))
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """As `Comm.Gather`."""
-        nbytes = self._gathered(sendbuf, recvbuf)
-        buffers = both(sendbuf, recvbuf, takes=self.plain.rank == rank_of(root))
+        nbytes = self._total_nbytes(sendbuf, recvbuf)
+        buffers = accessed_send_recv(
+            sendbuf, recvbuf, has_result=self.plain.rank == root_rank(root)
+        )
         self._call("Gather", self._gather_any, nbytes, buffers, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """As `Comm.Scatter`."""
-        p, at_root = self.plain.size, self.plain.rank == rank_of(root)
-        nbytes = nbytes_of(sendbuf, p) if at_root else nbytes_of(recvbuf, times=p)
+        p, at_root = self.plain.size, self.plain.rank == root_rank(root)
+        nbytes = nbytes_of(sendbuf, p) if at_root else nbytes_of(recvbuf, multiplier=p)
         buffers = (sendbuf, READ if at_root else UNUSED), (recvbuf, WRITE)
         self._call("Scatter", self._scatter_any, nbytes, buffers, root)
 
-    def _gathered(self, sendbuf: Any, recvbuf: Any) -> int | None:
+    def _total_nbytes(self, sendbuf: Any, recvbuf: Any) -> int | None:
         """Bytes of all ranks' data together, the same number on all of them."""
         p = self.plain.size
-        return nbytes_of(recvbuf, p) if in_place(sendbuf) else nbytes_of(sendbuf, times=p)
+        return nbytes_of(recvbuf, p) if is_in_place(sendbuf) else nbytes_of(sendbuf, multiplier=p)
 
     def _call(
         self,
         method: str,
-        ladder: Ladder,
+        table: DispatchTable,
         nbytes: int | None,
-        buffers: tuple[tuple[Any, Access], ...],
+        buffers: tuple[tuple[Any, BufferAccess], ...],
         *others: Any,
     ) -> None:
         """A call whose buffers may be on a device; without a size, mpi4py is to refuse it."""
@@ -109,30 +121,32 @@ class Methods:
             return cast(Action, getattr(self.plain, method))(*specs, *others)
         used = [(spec, device_of(spec)) for spec, access in buffers if access]
         if all(number == NO_DEVICE for _, number in used):
-            return ladder.action(nbytes)(*specs, *others)
-        device, direct = present(), None
+            return table.action(nbytes)(*specs, *others)
+        device, direct = cuda_device_or_none(), None
         near = {NO_DEVICE} if device is None else {NO_DEVICE, device.number}
-        if device is None or (near.issuperset(n for _, n in used) and _reached(used)):
+        if device is None or (near.issuperset(n for _, n in used) and _is_reachable_by_mpi(used)):
             mixed = any(nbytes_of(spec) for spec, number in used if number == NO_DEVICE)
-            direct = ladder.device_action(nbytes, mixed=mixed)
+            direct = table.device_action(nbytes, mixed=mixed)
         if direct is not None:
             if device is not None:  # MPI knows nothing of streams
-                device.settle(*(buffer_of(spec) for spec, _ in used))
+                device.synchronise_buffers(*(buffer_of(spec) for spec, _ in used))
             return direct(*specs, *others)
-        act, dispatch = ladder.action(nbytes), cast(Dispatch, self._dispatch)
-        if device is None and ladder.leaves(nbytes, dispatch.library(method)):
+        act, dispatch = table.action(nbytes), cast(Dispatch, self._dispatch)
+        if device is None and table.uses_library(nbytes, dispatch.library_method(method)):
             return act(
                 *specs, *others
             )  # nobody here can copy them: let the library say what it can
         return dispatch.staging(lambda *host: act(*host, *others), *buffers)
 
 
-def _reached(used: Iterable[tuple[Any, int]]) -> bool:
+def _is_reachable_by_mpi(used: Iterable[tuple[Any, int]]) -> bool:
     """Return whether MPI can take these buffers as they are, where its messages take device memory:
     those with gaps are packed by its own code, which may reach the host's memory alone.
 
     used    buffer arguments, and the number of the device that each is on
     """
-    return cuda_aware() or all(
-        contiguous(spec, writable=False) is not None for spec, number in used if number != NO_DEVICE
+    return is_cuda_aware() or all(
+        contiguous_view(spec, writable=False) is not None
+        for spec, number in used
+        if number != NO_DEVICE
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def rank_of(root: Any) -> int | None:
+def root_rank(root: Any) -> int | None:
     """The rank that a root argument names: whatever is a number, cut off; None for the rest.
 
     mpi4py converts it like C would, so 1.9, a 0-dimensional array and a bool are ranks. Nobody
@@ -19,7 +19,7 @@ def rank_of(root: Any) -> int | None:
         return None
 
 
-def commutative(op: Any) -> bool:
+def is_commutative(op: Any) -> bool:
     """Whether operands may change places; TypeError for what is no operator, as mpi4py says."""
     try:
         return bool(op.is_commutative)

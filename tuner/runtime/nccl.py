@@ -20,16 +20,16 @@ from tuner.base.errors import InputError
 from tuner.base.units import parse_duration
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA
-from tuner.runtime.buffers import View, contiguous, describe, in_place
-from tuner.runtime.compatibility import code_of, handle_of
+from tuner.runtime.buffers import BufferView, contiguous_view, is_in_place, parse_buffer
+from tuner.runtime.compatibility import handle_of, typecode_of
 from tuner.runtime.consensus import attempt
-from tuner.runtime.device_protocol import DeviceArray, cuda, cuda_aware, memory_of
-from tuner.runtime.mpi_arguments import rank_of
-from tuner.runtime.packing import packed
+from tuner.runtime.device_protocol import DeviceArray, cuda_device, is_cuda_aware, memory_kind_of
+from tuner.runtime.mpi_arguments import root_rank
+from tuner.runtime.packing import pack_buffer
 from tuner.runtime.staging import READ, WRITE, Staging
 from tuner.runtime.timeout import Deadline
 
-Call = Callable[..., None]
+Action = Callable[..., None]
 _OPERATORS = {
     handle_of(MPI.SUM): "NCCL_SUM",
     handle_of(MPI.PROD): "NCCL_PROD",
@@ -47,112 +47,124 @@ _TYPES = {
     "f4": "NCCL_FLOAT32",
     "f8": "NCCL_FLOAT64",
 }
-_ADDING = (handle_of(MPI.SUM), handle_of(MPI.PROD))  # of one byte MPI may saturate: NCCL wraps
-_NO_NUMBERS = (MPI.BYTE, MPI.PACKED)  # have a number's size, but MPI reduces them with no SUM
-_MOST_BYTES = 1 << 30  # of one broadcast: older CuPy counts in 32 bits
-_TIMEOUT = "60s"  # for all ranks to find one another; TUNER_NCCL_TIMEOUT says otherwise
-_SPINNING = 0.001  # seconds for which the end of a call is awaited without a pause
-_NOT_READY = 600  # cudaErrorNotReady in driver_types.h: what an event answers that is not over
-_PAUSE = 5e-5  # seconds from one look to the next afterwards
-_SHARING, _SHARES_FROM = "NCCL_MULTI_RANK_GPU_ENABLE", (2, 32)  # lets ranks share a GPU
+_ADDITIVE_OPERATORS = (
+    handle_of(MPI.SUM),
+    handle_of(MPI.PROD),
+)  # of one byte MPI may saturate: NCCL wraps
+_OPAQUE_DATATYPES = (MPI.BYTE, MPI.PACKED)  # have a number's size, but MPI reduces them with no SUM
+_MAX_BCAST_BYTES = 1 << 30  # of one broadcast: older CuPy counts in 32 bits
+_DEFAULT_TIMEOUT = "60s"  # for all ranks to find one another; TUNER_NCCL_TIMEOUT says otherwise
+_SPIN_S = 0.001  # seconds for which the end of a call is awaited without a pause
+_CUDA_ERROR_NOT_READY = (
+    600  # cudaErrorNotReady in driver_types.h: what an event answers that is not over
+)
+_POLL_INTERVAL_S = 5e-5  # seconds from one look to the next afterwards
+_SHARING_VARIABLE, _MIN_SHARING_VERSION = (
+    "NCCL_MULTI_RANK_GPU_ENABLE",
+    (2, 32),
+)  # lets ranks share a GPU
 
 
 @dataclass(frozen=True)
-class Cannot:
+class Unavailable:
     """Why there is no NCCL communicator, one sentence, the same on all ranks."""
 
     reason: str
 
 
 @dataclass(frozen=True)
-class Place:
+class RankGpu:
     """A rank's GPU: its node and its address on the bus there; and its NCCL.
 
     shares  whether NCCL may be given a GPU for several ranks
     """
 
     node: str
-    bus: str
-    version: str = ""
-    shares: bool = False
+    pci_bus_id: str
+    nccl_version: str = ""
+    allows_sharing: bool = False
 
 
-def connect(comm: MPI.Intracomm) -> Nccl | Cannot:
+def connect(comm: MPI.Intracomm) -> NcclComm | Unavailable:
     """Return NCCL's communicator over the ranks of `comm`; collective, the same kind for all.
 
     comm    stays in use for agreement and packing until `release`: not the user's own
     """
-    offer, failure = attempt(_offer)
-    objection = objection_to(comm.allgather(offer or Cannot(failure)))
+    offer, failure = attempt(_local_gpu)
+    objection = unavailable_reason(comm.allgather(offer or Unavailable(failure)))
     if objection:
-        return Cannot(objection)
-    identity, failure = attempt(_unique_identity) if comm.rank == 0 else (None, "")
+        return Unavailable(objection)
+    identity, failure = attempt(_unique_id) if comm.rank == 0 else (None, "")
     identity, failure = comm.bcast((identity, failure))
     if failure:
-        return Cannot(f"NCCL failed on rank 0: {failure}")
-    made, failure = attempt(Nccl, comm, identity)
+        return Unavailable(f"NCCL failed on rank 0: {failure}")
+    made, failure = attempt(NcclComm, comm, identity)
     failures = [f"rank {rank}: {text}" for rank, text in enumerate(comm.allgather(failure)) if text]
     if made is not None and not failures:
         return made
     if made is not None:
         attempt(made.abort)
-    return Cannot(f"NCCL failed on {failures[0]}")
+    return Unavailable(f"NCCL failed on {failures[0]}")
 
 
-def objection_to(offers: Sequence[Place | Cannot]) -> str:
+def unavailable_reason(gpus: Sequence[RankGpu | Unavailable]) -> str:
     """Why ranks with these offers cannot form an NCCL communicator; empty if they can."""
-    for rank, offer in enumerate(offers):
-        if isinstance(offer, Cannot):
+    for rank, offer in enumerate(gpus):
+        if isinstance(offer, Unavailable):
             return f"rank {rank}: {offer.reason}"
-    places = [offer for offer in offers if isinstance(offer, Place)]
+    places = [offer for offer in gpus if isinstance(offer, RankGpu)]
     for rank, place in enumerate(places):
-        if place.version != places[0].version:
-            return f"rank {rank} has NCCL {place.version}, rank 0 has {places[0].version}"
+        if place.nccl_version != places[0].nccl_version:
+            return f"rank {rank} has NCCL {place.nccl_version}, rank 0 has {places[0].nccl_version}"
     first: dict[tuple[str, str], int] = {}
     for rank, place in enumerate(places):
-        before = first.setdefault((place.node, place.bus), rank)
-        if before != rank and not all(each.shares for each in places):
+        before = first.setdefault((place.node, place.pci_bus_id), rank)
+        if before != rank and not all(each.allows_sharing for each in places):
             return (
-                f"ranks {before} and {rank} share the GPU {place.bus} of {place.node}, and"
+                f"ranks {before} and {rank} share the GPU {place.pci_bus_id} of {place.node}, and"
                 " NCCL wants one for each: select a device per rank before tuning"
             )
     return ""
 
 
-def _offer() -> Place | Cannot:
+def _local_gpu() -> RankGpu | Unavailable:
     """Return this rank's GPU, if NCCL works there; raises InputError without a GPU.
 
     A communicator of this rank alone shows that: where it fails only once others wait, they do so
     for long.
     """
-    device = cuda()
-    if not device.nccl:
-        return Cannot("CuPy finds no NCCL: install the nvidia-nccl package of its CUDA version")
-    _try_alone(device.number, _limit())
-    able = tuple(map(int, device.nccl.split(".")[:2])) >= _SHARES_FROM
-    shares = able and os.environ.get(_SHARING) == "1"
-    return Place(MPI.Get_processor_name(), device.bus, device.nccl, shares)
+    device = cuda_device()
+    if not device.nccl_version:
+        return Unavailable(
+            "CuPy finds no NCCL: install the nvidia-nccl package of its CUDA version"
+        )
+    _check_single_rank(device.number, _timeout_s())
+    able = tuple(map(int, device.nccl_version.split(".")[:2])) >= _MIN_SHARING_VERSION
+    shares = able and os.environ.get(_SHARING_VARIABLE) == "1"
+    return RankGpu(MPI.Get_processor_name(), device.pci_bus_id, device.nccl_version, shares)
 
 
 @cache
-def _try_alone(device: int, limit: float) -> None:
-    join = partial(_communicator, device, 1, _unique_identity(), 0)
-    Deadline(limit).run(join, "NCCL on this rank alone").destroy()
+def _check_single_rank(device: int, timeout_s: float) -> None:
+    join = partial(_communicator, device, 1, _unique_id(), 0)
+    Deadline(timeout_s).run(join, "NCCL on this rank alone").destroy()
 
 
-def _limit() -> float:
+def _timeout_s() -> float:
     """Return the seconds that ranks have to meet; raise InputError for what is no such time."""
-    given = os.environ.get("TUNER_NCCL_TIMEOUT") or _TIMEOUT
+    given = os.environ.get("TUNER_NCCL_TIMEOUT") or _DEFAULT_TIMEOUT
     try:
         limit = parse_duration(given)
     except InputError as reason:
         raise InputError(f"TUNER_NCCL_TIMEOUT: {reason}") from None
     if limit <= 0:
-        raise InputError(f"TUNER_NCCL_TIMEOUT: expected a time such as {_TIMEOUT}, got {given!r}")
+        raise InputError(
+            f"TUNER_NCCL_TIMEOUT: expected a time such as {_DEFAULT_TIMEOUT}, got {given!r}"
+        )
     return limit
 
 
-def _unique_identity() -> object:
+def _unique_id() -> object:
     """Return what the ranks need to find one another; raises RuntimeError without a network."""
     from cupy.cuda import nccl
 
@@ -168,7 +180,7 @@ def _communicator(device: int, size: int, identity: object, rank: int) -> Any:
     return nccl.NcclCommunicator(size, identity, rank)
 
 
-class Nccl:
+class NcclComm:
     """Collectives of NCCL with mpi4py's arguments, on CuPy's current device and stream.
 
     Calls wait for the result. Host memory, and device memory with gaps, travels through scratch
@@ -178,58 +190,60 @@ class Nccl:
     def __init__(self, comm: MPI.Intracomm, identity: object) -> None:
         from cupy.cuda import nccl
 
-        self._comm, self._nccl, self._device = comm, nccl, cuda()
+        self._comm, self._nccl, self._device = comm, nccl, cuda_device()
         self.size: int = comm.size
         self.staging = Staging(self._device)  # for calls that NCCL does not have
         join = partial(_communicator, self._device.number, comm.size, identity, comm.rank)
-        self._communicator = Deadline(_limit()).run(join, "the first meeting of the ranks")
+        self._communicator = Deadline(_timeout_s()).run(join, "the first meeting of the ranks")
 
-    def can(self, collective: Collective, op: MPI.Op, datatype: MPI.Datatype) -> bool:
+    def supports(self, collective: Collective, op: MPI.Op, datatype: MPI.Datatype) -> bool:
         """Whether NCCL has this call; `op` and `datatype` matter where something is reduced."""
         if collective == Collective.ALLREDUCE:
-            return reducible(op, datatype)
+            return is_reducible(op, datatype)
         return collective == Collective.BCAST
 
     def bcast(self, spec: Any, root: int) -> None:
         """As `comm.Bcast`. Raises BufferError for what is no buffer."""
         is_root = self._comm.rank == root
-        if memory_of(spec) == CUDA:
-            view = contiguous(spec, writable=not is_root)
+        if memory_kind_of(spec) == CUDA:
+            view = contiguous_view(spec, writable=not is_root)
             if view is not None:
-                self._bcast_bytes(self._device.over(view.array), root)
+                self._bcast_bytes(self._device.device_array(view.array), root)
                 return
             access = READ if is_root else WRITE
             self.staging(lambda host: self.bcast(host, root), (spec, access))
             return
-        parts = packed(spec, self._comm, root=is_root)
+        parts = pack_buffer(spec, self._comm, is_source=is_root)
         if parts is None:
             raise BufferError("not a buffer that MPI can broadcast")
-        scratch = self._device.copied(parts.array)
+        scratch = self._device.upload(parts.array)
         self._bcast_bytes(scratch, root)
         if not is_root:
-            self._device.fetch(scratch, parts.array)
+            self._device.download(scratch, parts.array)
             parts.unpack()
 
     def _bcast_bytes(self, array: DeviceArray, root: int) -> None:
-        for start in range(0, array.nbytes, _MOST_BYTES):
-            nbytes = min(_MOST_BYTES, array.nbytes - start)
+        for start in range(0, array.nbytes, _MAX_BCAST_BYTES):
+            nbytes = min(_MAX_BCAST_BYTES, array.nbytes - start)
             self._communicator.bcast(
                 array.data.ptr + start, nbytes, self._nccl.NCCL_UINT8, root, _stream()
             )
         self._wait()
 
     def allreduce(self, send: Any, recv: Any, op: MPI.Op) -> None:
-        """As `comm.Allreduce` where `can` says yes; `send` may be MPI.IN_PLACE.
+        """As `comm.Allreduce` where `supports` says yes; `send` may be MPI.IN_PLACE.
 
         Raises ValueError where the two buffers are none, or do not describe equally much.
         """
-        target = contiguous(recv, writable=True)
-        source = target if send is MPI.IN_PLACE else contiguous(send, writable=False)
+        target = contiguous_view(recv, writable=True)
+        source = target if send is MPI.IN_PLACE else contiguous_view(send, writable=False)
         if target is None or source is None or source.nbytes != target.nbytes:
             raise ValueError("send and receive buffer must hold equally many of the same elements")
         first = self._read(recv if send is MPI.IN_PLACE else send, source)
-        on_host = memory_of(recv) != CUDA
-        second = self._device.empty(first) if on_host else self._device.over(target.array)
+        on_host = memory_kind_of(recv) != CUDA
+        second = (
+            self._device.empty_like(first) if on_host else self._device.device_array(target.array)
+        )
         self._communicator.allReduce(
             first.data.ptr,
             second.data.ptr,
@@ -240,7 +254,7 @@ class Nccl:
         )
         self._wait()
         if on_host:
-            self._device.fetch(second, target.array)
+            self._device.download(second, target.array)
 
     def _wait(self) -> None:
         """Wait for what was begun; raise NCCL's error when it learns that a rank is lost, and the
@@ -252,20 +266,20 @@ class Nccl:
         event.record()
         begun = time.monotonic()
         try:
-            while cupy.cuda.runtime.eventQuery(event.ptr) == _NOT_READY:
+            while cupy.cuda.runtime.eventQuery(event.ptr) == _CUDA_ERROR_NOT_READY:
                 self._communicator.check_async_error()
-                if time.monotonic() - begun > _SPINNING:
-                    time.sleep(_PAUSE)
+                if time.monotonic() - begun > _SPIN_S:
+                    time.sleep(_POLL_INTERVAL_S)
             event.synchronize()  # raises what else ended it
         except Exception:
             attempt(self.abort)  # else what waits for the other ranks keeps the stream for ever
             raise
 
-    def _read(self, spec: Any, view: View) -> DeviceArray:
+    def _read(self, spec: Any, view: BufferView) -> DeviceArray:
         """The elements of a buffer argument, on the device."""
-        if memory_of(spec) == CUDA:
-            return self._device.over(view.array)
-        return self._device.copied(view.array)
+        if memory_kind_of(spec) == CUDA:
+            return self._device.device_array(view.array)
+        return self._device.upload(view.array)
 
     def release(self) -> None:
         """Free NCCL's resources; collective."""
@@ -276,24 +290,24 @@ class Nccl:
         self._communicator.abort()
 
 
-def objection_of(nccl: Nccl | Cannot | None, collective: Collective) -> str:
+def unsupported_reason(nccl: NcclComm | Unavailable | None, collective: Collective) -> str:
     """Why a rule for NCCL cannot be followed; "" when it can."""
-    if isinstance(nccl, Nccl):
-        return "" if nccl.can(collective, MPI.SUM, MPI.FLOAT) else f"NCCL has no {collective}"
+    if isinstance(nccl, NcclComm):
+        return "" if nccl.supports(collective, MPI.SUM, MPI.FLOAT) else f"NCCL has no {collective}"
     return nccl.reason if nccl else "NCCL was not asked"
 
 
-def action_of(nccl: Nccl, collective: Collective, library: Call) -> Call:
+def nccl_action(nccl: NcclComm, collective: Collective, library: Action) -> Action:
     """What makes a call through NCCL; `library` is the communicator's own method."""
-    made = nccl_bcast if collective == Collective.BCAST else nccl_allreduce
+    made = make_bcast if collective == Collective.BCAST else make_allreduce
     return made(nccl, library)
 
 
-def nccl_bcast(nccl: Nccl, library: Call) -> Call:
+def make_bcast(nccl: NcclComm, library: Action) -> Action:
     """NCCL's; what mpi4py refuses, it refuses itself."""
 
     def bcast(buf: Any, root: int) -> None:
-        giver = rank_of(root)
+        giver = root_rank(root)
         if giver is None or not 0 <= giver < nccl.size:
             return library(buf, root)
         try:
@@ -304,20 +318,20 @@ def nccl_bcast(nccl: Nccl, library: Call) -> Call:
     return bcast
 
 
-def nccl_allreduce(nccl: Nccl, library: Call) -> Call:
-    """NCCL's, but for operators and datatypes that it does not have; else as `nccl_bcast`."""
+def make_allreduce(nccl: NcclComm, library: Action) -> Action:
+    """NCCL's, but for operators and datatypes that it does not have; else as `make_bcast`."""
 
     def allreduce(sendbuf: Any, recvbuf: Any, op: MPI.Op) -> None:
-        described = describe(recvbuf, writable=True)
-        if described is not None and nccl.can(Collective.ALLREDUCE, op, described.datatype):
+        described = parse_buffer(recvbuf, writable=True)
+        if described is not None and nccl.supports(Collective.ALLREDUCE, op, described.datatype):
             try:
-                nccl.allreduce(MPI.IN_PLACE if in_place(sendbuf) else sendbuf, recvbuf, op)
+                nccl.allreduce(MPI.IN_PLACE if is_in_place(sendbuf) else sendbuf, recvbuf, op)
             except ValueError:
                 library(sendbuf, recvbuf, op)
-        elif cuda_aware():
+        elif is_cuda_aware():
             library(sendbuf, recvbuf, op)
         else:
-            access = READ | WRITE if in_place(sendbuf) else WRITE
+            access = READ | WRITE if is_in_place(sendbuf) else WRITE
             nccl.staging(
                 lambda send, receive: library(send, receive, op), (sendbuf, READ), (recvbuf, access)
             )
@@ -325,18 +339,22 @@ def nccl_allreduce(nccl: Nccl, library: Call) -> Call:
     return allreduce
 
 
-def reducible(op: MPI.Op, datatype: MPI.Datatype) -> bool:
+def is_reducible(op: MPI.Op, datatype: MPI.Datatype) -> bool:
     """Whether NCCL reduces elements of `datatype` with `op`."""
-    if handle_of(op) not in _OPERATORS or not datatype.is_predefined or datatype in _NO_NUMBERS:
+    if (
+        handle_of(op) not in _OPERATORS
+        or not datatype.is_predefined
+        or datatype in _OPAQUE_DATATYPES
+    ):
         return False
     element = _element(datatype)
-    saturates = handle_of(op) in _ADDING and element[1:] == "1"
+    saturates = handle_of(op) in _ADDITIVE_OPERATORS and element[1:] == "1"
     return element in _TYPES and not saturates
 
 
 def _element(datatype: MPI.Datatype) -> str:
     """Return numpy's kind and the bytes of an element, such as `f4`."""
-    return np.dtype(code_of(datatype)).str[1:]
+    return np.dtype(typecode_of(datatype)).str[1:]
 
 
 def _stream() -> int:

@@ -9,20 +9,20 @@ from tuner.base.errors import InputError
 from tuner.runtime.control_variables import ControlVariables
 
 
-def require_undecided(library: str) -> None:
+def require_no_override(library: str) -> None:
     """Raises InputError where one of the library's parameter files decides instead.
 
     Local; before anything is forced. What the environment says shows here as well.
     """
-    known, variables = mpi_libraries.named(library), ControlVariables()
-    for name in known.DECIDING_VARIABLES:
+    known, variables = mpi_libraries.library_module(library), ControlVariables()
+    for name in known.OVERRIDING_VARIABLES:
         value = _value(variables, name)
-        if re.fullmatch(known.DECIDING, f"{known.PREFIX}{name}={value}"):
+        if re.fullmatch(known.OVERRIDING_PATTERN, f"{known.VARIABLE_PREFIX}{name}={value}"):
             none = 0 if isinstance(value, int) else ""
             raise InputError(
                 f"{name} is {value} in a parameter file of the library, such as"
                 " ~/.openmpi/mca-params.conf, and would decide for every launch: take it out there,"
-                f" or set {known.PREFIX}{name}={none} for this command"
+                f" or set {known.VARIABLE_PREFIX}{name}={none} for this command"
             )
 
 

@@ -15,20 +15,27 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
-from tuner.runtime.buffers import Bytes, View, address_of, contiguous, in_place, whole
+from tuner.core.table import AlgorithmConfig
+from tuner.runtime.buffers import (
+    BufferView,
+    ByteArray,
+    address_of,
+    contiguous_view,
+    is_in_place,
+    spec_of_all_ranks,
+)
 from tuner.runtime.compatibility import handle_of
-from tuner.runtime.executor import Bound
-from tuner.runtime.mpi_arguments import rank_of
-from tuner.runtime.packing import Packed, packed
-from tuner.runtime.schedule_cache import Bindings, Known, memory_at
-from tuner.runtime.scratch import Spaces
+from tuner.runtime.executor import PersistentSchedule
+from tuner.runtime.mpi_arguments import root_rank
+from tuner.runtime.packing import PackedBuffer, pack_buffer
+from tuner.runtime.schedule_cache import CachedCall, ScheduleCache, memory_at
+from tuner.runtime.scratch import ScratchPool
 
-Call = Callable[..., None]
+Action = Callable[..., None]
 Move = Callable[[], None]
 
 
-class Scheduled:
+class ScheduleCall:
     """One algorithm of ours on one communicator.
 
     comm        private: nobody else sends messages there
@@ -43,93 +50,93 @@ class Scheduled:
     def __init__(
         self,
         comm: MPI.Intracomm,
-        library: Call,
+        library: Action,
         collective: Collective,
-        choice: Choice,
-        spaces: Spaces,
+        choice: AlgorithmConfig,
+        scratch_pool: ScratchPool,
     ) -> None:
-        self._comm, self._library, self._memory = comm, library, spaces.memory
+        self._comm, self._library, self._memory = comm, library, scratch_pool.memory
         self._rank, self._size = comm.rank, comm.size
-        self._bindings = Bindings(comm, collective, choice, spaces)
-        self._known, self._workspace = self._bindings.known, spaces.work.take
+        self._cache = ScheduleCache(comm, collective, choice, scratch_pool)
+        self._cached_calls, self._workspace = self._cache.calls, scratch_pool.workspace.reserve
         self._copy = self._memory.copy
         self._valid: dict[tuple[int, int], bool] = {}
         self.prepare: Callable[..., Move | None] = getattr(self, f"_{collective.value}")
-        known: dict[Collective, Call] = {
-            Collective.BCAST: self._known_bcast,
-            Collective.ALLREDUCE: self._known_allreduce,
+        known: dict[Collective, Action] = {
+            Collective.BCAST: self._cached_bcast,
+            Collective.ALLREDUCE: self._cached_allreduce,
         }
-        self.call: Call = known.get(collective, self._carry_out)
+        self.call: Action = known.get(collective, self._prepare_and_run)
 
     def release(self) -> None:
         """Free all requests."""
-        self._bindings.release()
+        self._cache.release()
 
-    def _carry_out(self, *arguments: Any) -> None:
+    def _prepare_and_run(self, *arguments: Any) -> None:
         move = self.prepare(*arguments)
         if move is None:
             return self._library(*arguments)
         return move()
 
-    def _known_bcast(self, buf: Any, root: int = 0) -> None:
-        call = (_identity(buf), rank_of(root))
-        if call in self._known:
-            return self._known[call].bound.run()
-        return self._carry_out(buf, root)
+    def _cached_bcast(self, buf: Any, root: int = 0) -> None:
+        call = (_buffer_key(buf), root_rank(root))
+        if call in self._cached_calls:
+            return self._cached_calls[call].schedule.run()
+        return self._prepare_and_run(buf, root)
 
-    def _known_allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        call = (_identity(sendbuf), _identity(recvbuf), handle_of(op), op.is_commutative)
-        if call in self._known:
-            known = self._known[call]
+    def _cached_allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        call = (_buffer_key(sendbuf), _buffer_key(recvbuf), handle_of(op), op.is_commutative)
+        if call in self._cached_calls:
+            known = self._cached_calls[call]
             if known.source is not None:
-                known.bound.buffer[...] = known.source
-            return known.bound.run(op, known.datatype)
-        return self._carry_out(sendbuf, recvbuf, op)
+                known.schedule.buffer[...] = known.source
+            return known.schedule.run(op, known.datatype)
+        return self._prepare_and_run(sendbuf, recvbuf, op)
 
     def _bcast(self, buf: Any, root: int = 0) -> Move | None:
-        giver = rank_of(root)
-        content = self._packed(buf, root=self._rank == giver)
-        bound = self._movement(content, giver)
+        giver = root_rank(root)
+        content = self._pack(buf, is_source=self._rank == giver)
+        bound = self._bind_bytes(content, giver)
         if content is None or bound is None:
             return None
 
         def move() -> None:
             bound.run()
-            self._remember((_identity(buf), giver), Known(bound, MPI.BYTE, None))
+            self._store_call((_buffer_key(buf), giver), CachedCall(bound, MPI.BYTE, None))
             content.unpack()
 
         return move
 
     def _allgather(self, sendbuf: Any, recvbuf: Any) -> Move | None:
-        return self._gathered(sendbuf, recvbuf, 0)
+        return self._prepare_gather(sendbuf, recvbuf, 0)
 
     def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Move | None:
-        taker = rank_of(root)
+        taker = root_rank(root)
         if self._rank == taker:
-            return self._gathered(sendbuf, recvbuf, taker)
-        given = self._packed(sendbuf, root=True)
+            return self._prepare_gather(sendbuf, recvbuf, taker)
+        given = self._pack(sendbuf, is_source=True)
         everything = None if given is None else self._workspace(len(given.array) * self._size)
-        bound = self._movement(everything, taker)
+        bound = self._bind_bytes(everything, taker)
         if given is None or everything is None or bound is None:
             return None
 
         def move() -> None:
-            self._copy(given.array, self._share(everything))
+            self._copy(given.array, self._own_block(everything))
             bound.run()
 
         return move
 
     def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Move | None:
-        giver = rank_of(root)
-        stays = self._rank == giver and in_place(recvbuf)
-        into = None if stays else self._packed(recvbuf, root=False)
+        giver = root_rank(root)
+        stays = self._rank == giver and is_in_place(recvbuf)
+        into = None if stays else self._pack(recvbuf, is_source=False)
         everything, given = None, None
         if self._rank == giver:
-            given = self._packed(sendbuf, root=True, parts=self._size)
+            given = self._pack(sendbuf, is_source=True, blocks=self._size)
             everything = None if given is None else self._workspace(len(given.array))
         elif into is not None:
             everything = self._workspace(len(into.array) * self._size)
-        bound = self._movement(everything, giver)
+        bound = self._bind_bytes(everything, giver)
         if everything is None or bound is None or (into is None and not stays):
             return None
 
@@ -138,45 +145,45 @@ class Scheduled:
                 self._copy(given.array, everything)
             bound.run()
             if into is not None:
-                self._copy(self._share(everything), into.array)
-                self._wait()
+                self._copy(self._own_block(everything), into.array)
+                self._wait_for_copies()
                 into.unpack()
 
         return move
 
     def _allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> Move | None:
-        into = contiguous(recvbuf, writable=True, padded=True)
-        given = into if in_place(sendbuf) else _operand(sendbuf)
-        if into is None or given is None or not _alike(given, into):
+        into = contiguous_view(recvbuf, writable=True, allow_padding=True)
+        given = into if is_in_place(sendbuf) else _operand(sendbuf)
+        if into is None or given is None or not _match(given, into):
             return None
-        bound = self._reduction(into.flat, into, op, 0)
+        bound = self._bind_elements(into.flat, into, op, 0)
         if bound is None:
             return None
         source = None if given is into else memory_at(address_of(given.flat), len(given.flat))
-        call = (_identity(sendbuf), _identity(recvbuf), handle_of(op), op.is_commutative)
+        call = (_buffer_key(sendbuf), _buffer_key(recvbuf), handle_of(op), op.is_commutative)
 
         def move() -> None:
             if source is not None:
                 self._copy(source, into.flat)
             bound.run(op, into.datatype)
-            self._remember(call, Known(bound, into.datatype, source))
+            self._store_call(call, CachedCall(bound, into.datatype, source))
 
         return move
 
     def _reduce(
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0
     ) -> Move | None:
-        taker = rank_of(root)
+        taker = root_rank(root)
         if self._rank == taker:
-            into = contiguous(recvbuf, writable=True, padded=True)
-            given = into if in_place(sendbuf) else _operand(sendbuf)
+            into = contiguous_view(recvbuf, writable=True, allow_padding=True)
+            given = into if is_in_place(sendbuf) else _operand(sendbuf)
         else:
             given = _operand(sendbuf)
             into = given
-        if into is None or given is None or not _alike(given, into):
+        if into is None or given is None or not _match(given, into):
             return None
         content = into.flat if self._rank == taker else self._workspace(given.flat.nbytes)
-        bound = self._reduction(content, given, op, taker)
+        bound = self._bind_elements(content, given, op, taker)
         if bound is None:
             return None
         copied = given is not into or self._rank != taker
@@ -189,33 +196,35 @@ class Scheduled:
         return move
 
     def _reduce_scatter(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> Move | None:
-        stays = in_place(sendbuf)
-        into = contiguous(
-            whole(recvbuf, self._size) if stays else recvbuf, writable=True, padded=True
+        stays = is_in_place(sendbuf)
+        into = contiguous_view(
+            spec_of_all_ranks(recvbuf, self._size) if stays else recvbuf,
+            writable=True,
+            allow_padding=True,
         )
-        given = into if stays else _operand(whole(sendbuf, self._size))
-        if given is None or into is None or not _alike(given, into, 1 if stays else self._size):
+        given = into if stays else _operand(spec_of_all_ranks(sendbuf, self._size))
+        if given is None or into is None or not _match(given, into, 1 if stays else self._size):
             return None
         content = self._workspace(given.flat.nbytes)
-        bound = self._reduction(content, given, op, 0)
+        bound = self._bind_elements(content, given, op, 0)
         if bound is None:
             return None
 
         def move() -> None:
             self._copy(given.flat, content)
             bound.run(op, given.datatype)
-            mine = self._share(content)
+            mine = self._own_block(content)
             self._copy(mine, into.flat[: len(mine)])
-            self._wait()
+            self._wait_for_copies()
 
         return move
 
-    def _gathered(self, sendbuf: Any, recvbuf: Any, root: int) -> Move | None:
+    def _prepare_gather(self, sendbuf: Any, recvbuf: Any, root: int) -> Move | None:
         """What every rank of an allgather does, and the root of a gather."""
-        p, stays = self._size, in_place(sendbuf)
-        into = self._packed(recvbuf, root=False, parts=p)
-        given = self._packed(recvbuf if stays else sendbuf, root=True, parts=p if stays else 1)
-        bound = self._movement(into, root)
+        p, stays = self._size, is_in_place(sendbuf)
+        into = self._pack(recvbuf, is_source=False, blocks=p)
+        given = self._pack(recvbuf if stays else sendbuf, is_source=True, blocks=p if stays else 1)
+        bound = self._bind_bytes(into, root)
         if (
             into is None
             or given is None
@@ -223,7 +232,7 @@ class Scheduled:
             or (len(given.array) * (1 if stays else p) != len(into.array))
         ):
             return None
-        own = into.array if stays else self._share(into.array)
+        own = into.array if stays else self._own_block(into.array)
 
         def move() -> None:
             if address_of(own) != address_of(given.array):
@@ -233,68 +242,74 @@ class Scheduled:
 
         return move
 
-    def _movement(self, content: Packed | Bytes | None, root: int | None) -> Bound | None:
+    def _bind_bytes(
+        self, content: PackedBuffer | ByteArray | None, root: int | None
+    ) -> PersistentSchedule | None:
         """The schedule bound to these bytes; None where it does not apply."""
         if content is None:
             return None
-        array = content.array if isinstance(content, Packed) else content
-        return self._bindings.bound(array, len(array), 1, root)
+        array = content.array if isinstance(content, PackedBuffer) else content
+        return self._cache.get_or_bind(array, len(array), 1, root)
 
-    def _reduction(self, content: Bytes, given: View, op: MPI.Op, root: int | None) -> Bound | None:
+    def _bind_elements(
+        self, content: ByteArray, operand: BufferView, op: MPI.Op, root: int | None
+    ) -> PersistentSchedule | None:
         """The schedule bound to these elements; None where it does not apply."""
-        if not self._suits(op, given.datatype):
+        if not self._supports_datatype(op, operand.datatype):
             return None
-        itemsize = given.flat.nbytes // max(given.count, 1)
-        bound = self._bindings.bound(content, given.count, itemsize, root)
+        itemsize = operand.flat.nbytes // max(operand.count, 1)
+        bound = self._cache.get_or_bind(content, operand.count, itemsize, root)
         if bound is None or op.is_commutative or bound.order_preserving:
             return bound
         return None
 
-    def _suits(self, op: MPI.Op, datatype: MPI.Datatype) -> bool:
+    def _supports_datatype(self, op: MPI.Op, datatype: MPI.Datatype) -> bool:
         """A predefined operator may lack a datatype, which the library must be the one to say."""
         if not op.is_predefined:
             return True
         key = (handle_of(op), handle_of(datatype))
         if key not in self._valid:
-            self._valid[key] = _reduces(op, datatype)
+            self._valid[key] = _has_operator(op, datatype)
         return self._valid[key]
 
-    def _share(self, everything: Bytes) -> Bytes:
+    def _own_block(self, all_blocks: ByteArray) -> ByteArray:
         """This rank's part of all ranks' bytes."""
-        nbytes = len(everything) // self._size
-        return everything[nbytes * self._rank :][:nbytes]
+        nbytes = len(all_blocks) // self._size
+        return all_blocks[nbytes * self._rank :][:nbytes]
 
-    def _wait(self) -> None:
-        for wait in self._memory.waits:
+    def _wait_for_copies(self) -> None:
+        for wait in self._memory.wait_functions:
             wait()
 
-    def _remember(self, call: tuple[Any, ...], known: Known) -> None:
+    def _store_call(self, call: tuple[Any, ...], cached: CachedCall) -> None:
         """Plain arrays alone: what else there is may change and look the same."""
         if None not in call:
-            self._bindings.remember(call, known)
+            self._cache.store_call(call, cached)
 
-    def _packed(self, spec: Any, *, root: bool, parts: int = 1) -> Packed | None:
-        return packed(spec, self._comm, root=root, parts=parts, empty=self._memory.empty)
+    def _pack(self, spec: Any, *, is_source: bool, blocks: int = 1) -> PackedBuffer | None:
+        return pack_buffer(
+            spec, self._comm, is_source=is_source, blocks=blocks, allocate=self._memory.empty
+        )
 
 
-def _identity(buf: Any) -> tuple[Any, ...] | str | None:
+def _buffer_key(buf: Any) -> tuple[Any, ...] | str | None:
     """All that decides how a plain array is treated; None for other arguments."""
     if type(buf) is np.ndarray:
         flags = buf.flags
         return (MPI.Get_address(buf), buf.shape, buf.dtype.str, flags.c_contiguous, flags.writeable)
-    return "in place" if in_place(buf) else None
+    return "in place" if is_in_place(buf) else None
 
 
-def _operand(spec: Any) -> View | None:
-    return contiguous(spec, writable=False, padded=True)
+def _operand(spec: Any) -> BufferView | None:
+    return contiguous_view(spec, writable=False, allow_padding=True)
 
 
-def _alike(given: View, into: View, shares: int = 1) -> bool:
+def _match(operand: BufferView, result: BufferView, blocks: int = 1) -> bool:
     """Whether the operand has the elements of so many results; what has not, mpi4py refuses."""
-    return given.count == into.count * shares and given.datatype == into.datatype
+    return operand.count == result.count * blocks and operand.datatype == result.datatype
 
 
-def _reduces(op: MPI.Op, datatype: MPI.Datatype) -> bool:
+def _has_operator(op: MPI.Op, datatype: MPI.Datatype) -> bool:
     """Tried on one element."""
     one = np.zeros((2, max(datatype.extent, 1)), np.uint8)
     try:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuner.runtime.buffers import Bytes
+from tuner.runtime.buffers import ByteArray
 from tuner.runtime.memory import Memory
 
-DOUBLED = 64 << 20  # bytes; larger ones are as large as the largest call needs, and no larger
+MAX_ROUNDED_BYTES = (
+    64 << 20
+)  # bytes; larger ones are as large as the largest call needs, and no larger
 
 
-class Space:
+class ScratchBuffer:
     """Memory for one thing, as much as the largest call has needed.
 
     leave       what to call before the memory is replaced
@@ -22,15 +24,15 @@ class Space:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._content: Bytes | None = None
-        self.leave: list[Callable[[], None]] = []
+        self._content: ByteArray | None = None
+        self.release_callbacks: list[Callable[[], None]] = []
 
     @property
     def nbytes(self) -> int:
         """How much it holds."""
         return 0 if self._content is None else len(self._content)
 
-    def take(self, nbytes: int) -> Bytes:
+    def reserve(self, nbytes: int) -> ByteArray:
         """So many bytes; the same ones until `leave` is called."""
         if self._content is None or len(self._content) < nbytes:
             self.release()  # before there is more, not after
@@ -39,12 +41,12 @@ class Space:
 
     def release(self) -> None:
         """Give up the memory; whoever is bound to it leaves first."""
-        for leave in self.leave:
+        for leave in self.release_callbacks:
             leave()
         self._content = None
 
 
-class Spaces:
+class ScratchPool:
     """Those of one kind of memory.
 
     work        for what is on its way through a rank
@@ -53,24 +55,24 @@ class Spaces:
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
-        self.work, self.spare = Space(memory), Space(memory)
+        self.workspace, self.scratch = ScratchBuffer(memory), ScratchBuffer(memory)
 
     @property
     def nbytes(self) -> int:
         """How much they hold together."""
-        return self.work.nbytes + self.spare.nbytes
+        return self.workspace.nbytes + self.scratch.nbytes
 
-    def leave(self, left: Callable[[], None]) -> None:
+    def on_release(self, callback: Callable[[], None]) -> None:
         """`left` is to be called before any of it is replaced."""
-        self.work.leave.append(left)
-        self.spare.leave.append(left)
+        self.workspace.release_callbacks.append(callback)
+        self.scratch.release_callbacks.append(callback)
 
     def release(self) -> None:
         """Give up all of it; whoever is bound to it leaves first."""
-        self.work.release()
-        self.spare.release()
+        self.workspace.release()
+        self.scratch.release()
 
 
 def _capacity(nbytes: int) -> int:
     """A power of two up to DOUBLED: counts that grow little by little seldom replace the memory."""
-    return nbytes if nbytes > DOUBLED else 1 << max(nbytes - 1, 0).bit_length()
+    return nbytes if nbytes > MAX_ROUNDED_BYTES else 1 << max(nbytes - 1, 0).bit_length()

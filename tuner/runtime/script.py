@@ -43,7 +43,7 @@ def run(
         replace_world(tuned)
         orderly = False
         try:
-            ended = _ended(command)
+            ended = _exit_status(command)
             orderly = ended in (0, None) and not MPI.Is_finalized()
         finally:
             _, failure = attempt(tuned.finalize if orderly else tuned.report)
@@ -59,10 +59,10 @@ def replace_world(tuned: Any) -> None:
     """Make `tuned` what programs find as `MPI.COMM_WORLD`, and what they unpickle as that."""
     vars(MPI)["COMM_WORLD"] = tuned
     tuned.__module__ = MPI.__name__  # where pickle looks for a constant
-    copyreg.pickle(MPI.Intracomm, _reduced)
+    copyreg.pickle(MPI.Intracomm, _reduce_comm)
 
 
-def _reduced(comm: MPI.Intracomm) -> Any:
+def _reduce_comm(comm: MPI.Intracomm) -> Any:
     """As mpi4py reduces it, but for the object that `MPI.COMM_WORLD` no longer names."""
     reduced = comm.__reduce__()
     if isinstance(reduced, str) and getattr(MPI, reduced) is not comm:
@@ -70,7 +70,7 @@ def _reduced(comm: MPI.Intracomm) -> Any:
     return reduced
 
 
-def _ended(command: Sequence[str]) -> str | int | None:
+def _exit_status(command: Sequence[str]) -> str | int | None:
     """The status with which the program ends, as `sys.exit` takes it."""
     try:
         run_command_line(list(command))

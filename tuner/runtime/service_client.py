@@ -22,16 +22,16 @@ from typing import IO, Any
 from urllib.error import URLError
 from urllib.parse import urlencode, urlsplit
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.runtime import table_cache
-from tuner.runtime.table_source import LARGEST, Fetched, Request
-from tuner.runtime.timeout import Deadline, LateError
+from tuner.runtime.table_source import MAX_TABLE_BYTES, FetchedTable, TableRequest
+from tuner.runtime.timeout import Deadline, DeadlineExceededError
 
-TABLE = "application/vnd.tuner.table+json"
-ATTEMPTS = 3
-PAUSE = 0.2  # seconds before the second attempt, twice as long before the third
-READ = 64 * 1024  # bytes at a time
-REDIRECTS = (301, 302, 303, 307, 308)
+TABLE_MEDIA_TYPE = "application/vnd.tuner.table+json"
+MAX_ATTEMPTS = 3
+FIRST_PAUSE_S = 0.2  # seconds before the second attempt, twice as long before the third
+READ_BYTES = 64 * 1024  # bytes at a time
+REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 TOO_MANY_REQUESTS, SERVER_ERROR, NOT_MODIFIED, OK = 429, 500, 304, 200
 _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
@@ -39,13 +39,13 @@ _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 class UnreachableError(InputError):
     """No answer that can be used; `after`: seconds before it is worth while to ask again."""
 
-    def __init__(self, reason: str, after: float = 0.0) -> None:
+    def __init__(self, reason: str, retry_after_s: float = 0.0) -> None:
         super().__init__(reason)
-        self.after = after
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServiceResponse:
     """A whole answer of the service."""
 
     status: int
@@ -53,33 +53,33 @@ class Answer:
     body: bytes
 
 
-def fetch(request: Request) -> Fetched:
+def fetch_table(request: TableRequest) -> FetchedTable:
     """The table that the service publishes for this request, valid and for this library.
 
     A copy kept from an earlier job saves the transfer when the table is still the same, and stands
     in, with a note, when the service cannot be reached in time. Raises InputError otherwise.
     """
-    deadline = Deadline(request.timeout)
-    kept, flaw = deadline.run(partial(_kept, request), "the copies of tables")
+    deadline = Deadline(request.timeout_s)
+    kept, flaw = deadline.run(partial(_load_cached, request), "the copies of tables")
     try:
         return deadline.run(partial(_fetch, request, kept, deadline), request.service)
-    except (UnreachableError, LateError) as reason:
+    except (UnreachableError, DeadlineExceededError) as reason:
         if kept is None:
             raise InputError(f"{reason}{flaw}") from None
         return replace(kept, note=f"{reason}; {kept.origin} is used instead")
 
 
-def post(request: Request, path: str, record: Mapping[str, Any]) -> Any:
+def post_record(request: TableRequest, path: str, record: Mapping[str, Any]) -> Any:
     """Send a record to the service; what it answers. Raises InputError when it does not take it in
     time.
 
     When only the answer is lost the record is sent again: the service stores equal ones once.
     """
-    deadline = Deadline(request.timeout)
+    deadline = Deadline(request.timeout_s)
     return deadline.run(partial(_post, request, path, record, deadline), request.service)
 
 
-def _kept(request: Request) -> tuple[Fetched | None, str]:
+def _load_cached(request: TableRequest) -> tuple[FetchedTable | None, str]:
     """The copy, and what else is to be said where nothing answers."""
     try:
         return table_cache.load(request), ""
@@ -87,56 +87,60 @@ def _kept(request: Request) -> tuple[Fetched | None, str]:
         return None, f"; {flaw}"
 
 
-def _fetch(request: Request, kept: Fetched | None, deadline: Deadline) -> Fetched:
+def _fetch(request: TableRequest, cached: FetchedTable | None, deadline: Deadline) -> FetchedTable:
     wanted = {"library": request.library}
     if request.cluster:
         wanted["cluster"] = request.cluster
-    call = _call(request, f"/v1/tables/published?{urlencode(wanted)}", {"Accept": TABLE})
-    if kept is not None and kept.etag:
-        call.add_header("If-None-Match", kept.etag)
-    answer = _ask(call, deadline)
-    if answer.status == NOT_MODIFIED and kept is not None:
-        return replace(kept, origin=request.name)
-    fetched = _table(request, answer)
-    table_cache.keep(request, fetched)
+    call = _make_request(
+        request, f"/v1/tables/published?{urlencode(wanted)}", {"Accept": TABLE_MEDIA_TYPE}
+    )
+    if cached is not None and cached.etag:
+        call.add_header("If-None-Match", cached.etag)
+    answer = _send_with_retries(call, deadline)
+    if answer.status == NOT_MODIFIED and cached is not None:
+        return replace(cached, origin=request.name)
+    fetched = _parse_response(request, answer)
+    table_cache.save(request, fetched)
     return fetched
 
 
-def _table(request: Request, answer: Answer) -> Fetched:
+def _parse_response(request: TableRequest, response: ServiceResponse) -> FetchedTable:
     """The table in the answer; raises InputError naming the service for anything else."""
-    if answer.status != OK:
-        raise InputError(f"{request.service}: {_refusal(answer)}")
+    if response.status != OK:
+        raise InputError(f"{request.service}: {_status_message(response)}")
     try:
-        text = answer.body.decode("utf-8")
-        request.accept(text)
+        text = response.body.decode("utf-8")
+        request.parse_and_check(text)
     except (UnicodeDecodeError, InputError) as reason:
         raise InputError(f"{request.service}: {reason}") from None
-    etag = answer.headers.get("ETag", "")
-    return Fetched(text, request.name, etag if _ETAG.fullmatch(etag) else "")
+    etag = response.headers.get("ETag", "")
+    return FetchedTable(text, request.name, etag if _ETAG.fullmatch(etag) else "")
 
 
-def _post(request: Request, path: str, record: Mapping[str, Any], deadline: Deadline) -> Any:
-    call = _call(request, path, {"Content-Type": "application/json"}, json.dumps(record).encode())
-    answer = _ask(call, deadline)
+def _post(request: TableRequest, path: str, record: Mapping[str, Any], deadline: Deadline) -> Any:
+    call = _make_request(
+        request, path, {"Content-Type": "application/json"}, json.dumps(record).encode()
+    )
+    answer = _send_with_retries(call, deadline)
     if answer.status // 100 != 2:
-        raise InputError(f"{request.service}: {_refusal(answer)}")
+        raise InputError(f"{request.service}: {_status_message(answer)}")
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError):
         raise InputError(f"{request.service}: the answer is no JSON: is it a tuner?") from None
 
 
-def _call(
-    request: Request, path: str, headers: Mapping[str, str], data: bytes | None = None
+def _make_request(
+    request: TableRequest, path: str, headers: Mapping[str, str], data: bytes | None = None
 ) -> urllib.request.Request:
-    call = urllib.request.Request(_base(request.service) + path, data, dict(headers))
+    call = urllib.request.Request(_checked_url(request.service) + path, data, dict(headers))
     token = _token(request)
     if token:
         call.add_header("Authorization", f"Bearer {token}")
     return call
 
 
-def _base(service: str) -> str:
+def _checked_url(service: str) -> str:
     """The service's URL, which must be no more than a place; raises InputError."""
     try:
         parts = urlsplit(service)
@@ -145,11 +149,11 @@ def _base(service: str) -> str:
     except ValueError:
         plain = right = False
     if not (plain and right) or "@" in parts.netloc or parts.query or parts.fragment:
-        raise InputError(f"{quoted(service)} is no service: write it like http://head:8000")
+        raise InputError(f"{shortened_repr(service)} is no service: write it like http://head:8000")
     return service
 
 
-def _token(request: Request) -> str:
+def _token(request: TableRequest) -> str:
     """The token, read from its file where it was given as one; raises InputError."""
     token = request.token
     if not token and request.token_file is not None:
@@ -163,38 +167,42 @@ def _token(request: Request) -> str:
     return token
 
 
-def _ask(call: urllib.request.Request, deadline: Deadline) -> Answer:
-    """Try until there is an answer, `ATTEMPTS` times at most; raises UnreachableError."""
-    for attempt in range(ATTEMPTS):
+def _send_with_retries(call: urllib.request.Request, deadline: Deadline) -> ServiceResponse:
+    """Try until there is an answer, `MAX_ATTEMPTS` times at most; raises UnreachableError."""
+    for attempt in range(MAX_ATTEMPTS):
         try:
-            return _attempt(call, deadline)
+            return _send(call, deadline)
         except UnreachableError as failure:
-            pause = failure.after or PAUSE * 2**attempt * random.uniform(0.5, 1.0)
-            if attempt == ATTEMPTS - 1 or pause >= deadline.left:
+            pause = failure.retry_after_s or FIRST_PAUSE_S * 2**attempt * random.uniform(0.5, 1.0)
+            if attempt == MAX_ATTEMPTS - 1 or pause >= deadline.remaining_s:
                 raise
             time.sleep(pause)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _attempt(call: urllib.request.Request, deadline: Deadline) -> Answer:
+def _send(call: urllib.request.Request, deadline: Deadline) -> ServiceResponse:
     where = f"{call.type}://{call.host}"
     try:
-        with _opener().open(call, timeout=max(deadline.left, 1e-3)) as response:
-            answer = Answer(response.status, response.headers, _body(response, where, deadline))
+        with _opener().open(call, timeout=max(deadline.remaining_s, 1e-3)) as response:
+            answer = ServiceResponse(
+                response.status, response.headers, _body(response, where, deadline)
+            )
     except URLError as failure:
-        raise UnreachableError(_failed(where, failure.reason)) from None
+        raise UnreachableError(_connection_error(where, failure.reason)) from None
     except OSError as failure:
-        raise UnreachableError(_failed(where, failure)) from None
+        raise UnreachableError(_connection_error(where, failure)) from None
     except UnicodeError as failure:
         raise InputError(f"{where}: no host has such a name: {failure}") from None
     except HTTPException as failure:
-        raise UnreachableError(f"{where}: no HTTP: {quoted(str(failure))}") from None
+        raise UnreachableError(f"{where}: no HTTP: {shortened_repr(str(failure))}") from None
     if answer.status == TOO_MANY_REQUESTS or answer.status >= SERVER_ERROR:
-        raise UnreachableError(f"{where}: {_refusal(answer)}", _pause(answer.headers))
+        raise UnreachableError(
+            f"{where}: {_status_message(answer)}", _retry_after_s(answer.headers)
+        )
     return answer
 
 
-def _failed(where: str, reason: str | BaseException) -> str:
+def _connection_error(where: str, reason: str | BaseException) -> str:
     """Why a service was not reached, in words alone."""
     if isinstance(reason, ConnectionRefusedError):
         return f"nothing answers at {where}"
@@ -208,30 +216,30 @@ def _body(response: HTTPResponse, where: str, deadline: Deadline) -> bytes:
     promised = response.length
     body = bytearray()
     while promised is None or len(body) < promised:
-        part = response.read1(READ)
+        part = response.read1(READ_BYTES)
         body += part
-        if max(len(body), promised or 0) > LARGEST:
-            raise InputError(f"{where}: more than {LARGEST >> 20} MiB is no table")
+        if max(len(body), promised or 0) > MAX_TABLE_BYTES:
+            raise InputError(f"{where}: more than {MAX_TABLE_BYTES >> 20} MiB is no table")
         if not part and promised is not None:
             raise UnreachableError(f"{where}: the answer ended after {len(body)} of {promised} B")
-        if deadline.left == 0:
-            raise UnreachableError(f"{where}: only {len(body)} B within {deadline.seconds:g} s")
+        if deadline.remaining_s == 0:
+            raise UnreachableError(f"{where}: only {len(body)} B within {deadline.timeout_s:g} s")
         if not part:
             break
     return bytes(body)
 
 
-def _refusal(answer: Answer) -> str:
+def _status_message(response: ServiceResponse) -> str:
     """What the service says about its status; its problem details are one sentence."""
     try:
-        detail = json.loads(answer.body)["detail"]
+        detail = json.loads(response.body)["detail"]
     except (ValueError, KeyError, TypeError, RecursionError):
         detail = None
-    said = f": {quoted(detail)}" if isinstance(detail, str) else ""
-    return f"answered with status {answer.status}{said}"
+    said = f": {shortened_repr(detail)}" if isinstance(detail, str) else ""
+    return f"answered with status {response.status}{said}"
 
 
-def _pause(headers: Message) -> float:
+def _retry_after_s(headers: Message) -> float:
     """Seconds of Retry-After, which is a number or a date; 0 when it is neither."""
     text = headers.get("Retry-After", "")
     if text.isdecimal():
@@ -265,7 +273,7 @@ class _Statuses(urllib.request.HTTPErrorProcessor):
     def http_response(
         self, request: urllib.request.Request, response: HTTPResponse
     ) -> HTTPResponse:
-        if response.status in REDIRECTS:
+        if response.status in REDIRECT_STATUSES:
             response.close()  # its text is nobody's affair, and need not have an end
             followed: HTTPResponse = super().http_response(request, response)
             return followed

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.core.path_classes import CUDA
-from tuner.runtime.buffers import memory_behind, moved
-from tuner.runtime.device_protocol import Device, buffer_of, memory_of
+from tuner.runtime.buffers import replace_memory, underlying_bytes
+from tuner.runtime.device_protocol import Device, buffer_of, memory_kind_of
 
 Result = TypeVar("Result")
-MOST_IDLE = 256 << 20  # bytes of pinned memory kept for the next call
-SMALLEST = 4096
+MAX_IDLE_PINNED_BYTES = 256 << 20  # bytes of pinned memory kept for the next call
+MIN_PINNED_BYTES = 4096
 
 
-class Access(IntFlag):
+class BufferAccess(IntFlag):
     """What a call does with an argument; on some ranks it does not look at it."""
 
     UNUSED = 0
@@ -27,7 +27,7 @@ class Access(IntFlag):
     WRITE = 2
 
 
-UNUSED, READ, WRITE = Access.UNUSED, Access.READ, Access.WRITE
+UNUSED, READ, WRITE = BufferAccess.UNUSED, BufferAccess.READ, BufferAccess.WRITE
 
 
 class PinnedPool:
@@ -36,15 +36,21 @@ class PinnedPool:
     Sizes are powers of two. At most `most` bytes lie idle; what would exceed that is freed.
     """
 
-    def __init__(self, allocate: Callable[[int], NDArray[np.uint8]], most: int = MOST_IDLE) -> None:
-        self._allocate, self._most = allocate, most
+    def __init__(
+        self,
+        allocate: Callable[[int], NDArray[np.uint8]],
+        max_idle_bytes: int = MAX_IDLE_PINNED_BYTES,
+    ) -> None:
+        self._allocate, self._max_idle_bytes = allocate, max_idle_bytes
         self._idle: dict[int, list[NDArray[np.uint8]]] = {}
         self.idle_nbytes = 0
 
     @contextmanager
     def lend(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
         """Memory of `nbytes`, to be handed back with no copy under way."""
-        capacity = max(SMALLEST, 1 << (nbytes - 1).bit_length()) if nbytes else SMALLEST
+        capacity = (
+            max(MIN_PINNED_BYTES, 1 << (nbytes - 1).bit_length()) if nbytes else MIN_PINNED_BYTES
+        )
         shelf = self._idle.setdefault(capacity, [])
         if shelf:
             memory = shelf.pop()
@@ -54,7 +60,7 @@ class PinnedPool:
         try:
             yield memory[:nbytes]
         finally:
-            if self.idle_nbytes + capacity <= self._most:
+            if self.idle_nbytes + capacity <= self._max_idle_bytes:
                 shelf.append(memory)
                 self.idle_nbytes += capacity
 
@@ -64,9 +70,9 @@ class Staging:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.pool = PinnedPool(device.pinned)
+        self.pool = PinnedPool(device.allocate_pinned)
 
-    def __call__(self, call: Callable[..., Result], *arguments: tuple[Any, Access]) -> Result:
+    def __call__(self, call: Callable[..., Result], *arguments: tuple[Any, BufferAccess]) -> Result:
         """`call(*specs)`, each device buffer replaced by a host copy of the same elements.
 
         arguments   (buffer argument as mpi4py takes it, what the call does with it); host buffers
@@ -75,7 +81,9 @@ class Staging:
         Written copies go back when the call has returned; when it raises, nothing is written.
         """
         with ExitStack() as lent:
-            self.device.settle(*(buffer_of(spec) for spec, access in arguments if access))
+            self.device.synchronise_buffers(
+                *(buffer_of(spec) for spec, access in arguments if access)
+            )
             staged = [self._stage(spec, access, lent) for spec, access in arguments]
             self.device.synchronise()
             result = call(*(spec for spec, _ in staged))
@@ -84,22 +92,24 @@ class Staging:
             self.device.synchronise()
         return result
 
-    def _stage(self, spec: Any, access: Access, lent: ExitStack) -> tuple[Any, Callable[[], None]]:
+    def _stage(
+        self, spec: Any, access: BufferAccess, lent: ExitStack
+    ) -> tuple[Any, Callable[[], None]]:
         """What stands for `spec` in the call, and what to do after the call."""
-        if not access or memory_of(spec, self.device.pointers) != CUDA:
-            return spec, _nothing
-        array = self.device.over(memory_behind(spec, writable=bool(access & WRITE)))
+        if not access or memory_kind_of(spec, self.device.pointer_cache) != CUDA:
+            return spec, _do_nothing
+        array = self.device.device_array(underlying_bytes(spec, writable=bool(access & WRITE)))
         host = lent.enter_context(self.pool.lend(array.nbytes))
         # Counts, displacements and datatypes may leave items that the call must not change.
         if access & READ or isinstance(spec, list | tuple):
-            self.device.to_host(array, host)
+            self.device.copy_to_host_async(array, host)
 
         def bring_back() -> None:
             if access & WRITE:
-                self.device.to_device(host, array)
+                self.device.copy_to_device_async(host, array)
 
-        return moved(spec, host), bring_back
+        return replace_memory(spec, host), bring_back
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

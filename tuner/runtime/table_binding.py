@@ -20,28 +20,28 @@ from tuner.core.table import (
     NCCL,
     OPERATORS,
     SCHEDULE,
-    Choice,
+    AlgorithmConfig,
     Evidence,
-    Key,
     Rule,
+    RuleKey,
     TuningTable,
 )
 from tuner.mpi_libraries.products import base_of
 from tuner.runtime.agreement import library_name
-from tuner.runtime.algorithm_control import Forcing
+from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.runtime.backend import Backend
-from tuner.runtime.collective_lock import VARIABLES
-from tuner.runtime.comm_layout import Layout, layout_on
-from tuner.runtime.consensus import Consensus, reason_of
-from tuner.runtime.device_protocol import cuda, cuda_messages
+from tuner.runtime.collective_lock import VARIABLES_LOCK
+from tuner.runtime.comm_layout import CommLayout, layout_on_nodes
+from tuner.runtime.consensus import Consensus, error_message
+from tuner.runtime.device_protocol import cuda_device, has_cuda_messages
 from tuner.runtime.log import inform, warn, warn_once
-from tuner.runtime.nccl import Cannot, Nccl, objection_of
+from tuner.runtime.nccl import NcclComm, Unavailable, unsupported_reason
 
-Rules = Mapping[Key, tuple[Rule, ...]]
-LONGEST = 1 << 31  # bytes, of what is counted in them; Open MPI counts in C's int
+RulesByKey = Mapping[RuleKey, tuple[Rule, ...]]
+COUNT_LIMIT_BYTES = 1 << 31  # bytes, of what is counted in them; Open MPI counts in C's int
 
 
-class Steps(NamedTuple):
+class SizeRules(NamedTuple):
     """The rules of one key in ascending size.
 
     bounds      where each rule begins, bytes, ascending from 0
@@ -50,66 +50,68 @@ class Steps(NamedTuple):
     """
 
     bounds: list[int]
-    choices: list[Choice]
-    places: list[int]
+    choices: list[AlgorithmConfig]
+    choice_indices: list[int]
     rules: tuple[Rule, ...]
 
     @classmethod
-    def of(cls, rules: tuple[Rule, ...]) -> Steps:
+    def from_rules(cls, rules: tuple[Rule, ...]) -> SizeRules:
         """Number the choices of the rules."""
-        numbers: dict[Choice, int] = {}
+        numbers: dict[AlgorithmConfig, int] = {}
         places = [numbers.setdefault(rule.choice, len(numbers)) for rule in rules]
         return cls([rule.lo for rule in rules], list(numbers), places, rules)
 
 
 @dataclass(frozen=True)
-class Policy:
+class AgreedRules:
     """The rules that all ranks of a group follow, for every communicator of that group."""
 
-    steps: Mapping[tuple[Collective, str], Steps] = field(default_factory=dict)
+    by_call: Mapping[tuple[Collective, str], SizeRules] = field(default_factory=dict)
 
-    def steps_of(self, collective: Collective, operators: str) -> Steps | None:
+    def rules_for(self, collective: Collective, operators: str) -> SizeRules | None:
         """Return the rules for these calls; None where the library decides."""
-        return self.steps.get((collective, operators)) or self.steps.get((collective, "any"))
+        return self.by_call.get((collective, operators)) or self.by_call.get((collective, "any"))
 
     @cached_property
-    def departs(self) -> bool:
+    def has_tuned_rule(self) -> bool:
         """Whether any rule asks for something else than the library's own choice."""
         return any(
-            not choice.is_default for steps in self.steps.values() for choice in steps.choices
+            not choice.is_default for steps in self.by_call.values() for choice in steps.choices
         )
 
 
-NO_RULES = Policy()
+NO_RULES = AgreedRules()
 
 
-def judge(
+def agree_on_rules(
     consensus: Consensus,
     table: TuningTable | None,
     memory: str,
-    nodes: IntArray | None,
+    node_ids: IntArray | None,
     backend: Backend,
-) -> Policy:
+) -> AgreedRules:
     """Return the rules for a communicator that all its ranks can follow; collective.
 
     memory      whose rules are followed, `host` or `cuda`; the same on every rank
-    nodes       of its ranks, see `nodes_of`; None for no table
+    nodes       of its ranks, see `node_ids_of`; None for no table
     backend     what carries out the rules for this communicator
     """
-    layout = None if nodes is None else layout_on(nodes)
+    layout = None if node_ids is None else layout_on_nodes(node_ids)
     if table is None or layout is None:
         return NO_RULES
-    rules = applicable(table, layout, memory)
+    rules = matching_rules(table, layout, memory)
     if any(not rule.choice.is_default for ladder in rules.values() for rule in ladder):
-        rules = _Judge(consensus, backend).agreed(rules)
-    return Policy({(key.collective, key.operators): Steps.of(kept) for key, kept in rules.items()})
+        rules = _RuleChecker(consensus, backend).agree(rules)
+    return AgreedRules(
+        {(key.collective, key.operators): SizeRules.from_rules(kept) for key, kept in rules.items()}
+    )
 
 
-def announce(policy: Policy, table: TuningTable | None, comm: MPI.Intracomm) -> None:
+def log_status(rules: AgreedRules, table: TuningTable | None, comm: MPI.Intracomm) -> None:
     """Write one line in the log of rank 0: whether these ranks have rules."""
     if table is None or comm.rank != 0:
         return
-    if policy.steps:
+    if rules.by_call:
         inform(f"tuner: {comm.size} ranks follow the table of {table.cluster.name}")
     else:
         warn(
@@ -118,28 +120,28 @@ def announce(policy: Policy, table: TuningTable | None, comm: MPI.Intracomm) -> 
         )
 
 
-class _Judge:
+class _RuleChecker:
     """Finds out which rules every rank can follow."""
 
     def __init__(self, consensus: Consensus, backend: Backend) -> None:
         self._consensus, self._backend = consensus, backend
-        self._nccl: Nccl | Cannot | None = None
-        self._forcing: Forcing | None = None
+        self._nccl: NcclComm | Unavailable | None = None
+        self._cached_control: AlgorithmControl | None = None
 
-    def agreed(self, rules: Rules) -> Rules:
+    def agree(self, rules: RulesByKey) -> RulesByKey:
         """Return the rules, those that some rank cannot follow left to the library; collective."""
         listed = [rule for ladder in rules.values() for rule in ladder]
         if any(rule.choice.via == NCCL for rule in listed):
-            self._nccl = self._backend.connected(self._consensus)
-        with VARIABLES:
+            self._nccl = self._backend.connect_nccl(self._consensus)
+        with VARIABLES_LOCK:
             reasons = [self._objection(rule) for rule in listed]
-        left = {id(rule) for rule in self._refused(listed, reasons)}
+        left = {id(rule) for rule in self._rejected_rules(listed, reasons)}
         return {
-            key: tuple(replace(r, choice=Choice()) if id(r) in left else r for r in ladder)
+            key: tuple(replace(r, choice=AlgorithmConfig()) if id(r) in left else r for r in ladder)
             for key, ladder in rules.items()
         }
 
-    def _refused(self, listed: Sequence[Rule], reasons: Sequence[str]) -> list[Rule]:
+    def _rejected_rules(self, rules: Sequence[Rule], reasons: Sequence[str]) -> list[Rule]:
         """The rules against which any rank has a reason."""
         comm, able = self._consensus.comm, np.array([not reason for reason in reasons])
         self._consensus.check()
@@ -148,82 +150,84 @@ class _Judge:
             return []
         first = int(np.argmin(able))
         told = comm.gather(reasons[first])
-        _tell(told, listed[first], int((~able).sum()))
-        return [rule for rule, kept in zip(listed, able, strict=True) if not kept]
+        _log_rejected(told, rules[first], int((~able).sum()))
+        return [rule for rule, kept in zip(rules, able, strict=True) if not kept]
 
     def _objection(self, rule: Rule) -> str:
         """Why this rank cannot follow a rule; "" when it can."""
         key, choice = rule.key, rule.choice
         try:
             if choice.via == NCCL:
-                return objection_of(self._nccl, key.collective)
+                return unsupported_reason(self._nccl, key.collective)
             if choice.via == SCHEDULE:
                 build(key.collective, choice.algorithm, key.p, nbytes=rule.lo, params=choice.params)
-                if key.memory == CUDA and cuda_messages():
-                    cuda()  # who has device buffers must be able to reduce them
+                if key.memory == CUDA and has_cuda_messages():
+                    cuda_device()  # who has device buffers must be able to reduce them
             elif not choice.is_default:
-                if not pays(rule.evidence, self._force.cost):
+                if not is_worth_forcing(rule.evidence, self._control.call_overhead_s):
                     return "it saves less time than forcing it takes"
                 return self._library_objection(key, choice)
         except Exception as failure:  # noqa: BLE001 - such a rule is left to the library
-            return reason_of(failure)
+            return error_message(failure)
         return ""
 
-    def _library_objection(self, key: Key, choice: Choice) -> str:
-        library, force = mpi_libraries.named(library_name()), self._force
-        if key.operators == "any" and not library.order_safe(key.collective, choice):
+    def _library_objection(self, key: RuleKey, choice: AlgorithmConfig) -> str:
+        library, force = mpi_libraries.library_module(library_name()), self._control
+        if key.operators == "any" and not library.preserves_operand_order(key.collective, choice):
             return "this algorithm is for operators that commute"
-        reason: str = library.decided_elsewhere(key.collective, force.read)
+        reason: str = library.override_reason(key.collective, force.read_variable)
         if reason:
             return reason
-        force.try_out(library.settings(key.collective, choice))
+        force.check_settings(library.settings(key.collective, choice))
         return ""
 
     @property
-    def _force(self) -> Forcing:
-        if self._forcing is None:
-            self._forcing = Forcing(base_of(library_name()), self._consensus.comm)
-        return self._forcing
+    def _control(self) -> AlgorithmControl:
+        if self._cached_control is None:
+            self._cached_control = AlgorithmControl(base_of(library_name()), self._consensus.comm)
+        return self._cached_control
 
 
-def pays(evidence: Evidence, cost: float) -> bool:
+def is_worth_forcing(evidence: Evidence, overhead_s: float) -> bool:
     """Whether a choice saves more than `cost` seconds at every size that speaks for it."""
     times = zip(evidence.default_s, evidence.chosen_s, strict=True)
-    return all(default - chosen > cost for default, chosen in times) or cost == 0.0
+    return all(default - chosen > overhead_s for default, chosen in times) or overhead_s == 0.0
 
 
-def applicable(table: TuningTable, layout: Layout, memory: str) -> Rules:
+def matching_rules(table: TuningTable, layout: CommLayout, memory: str) -> RulesByKey:
     """Return the ladders for a communicator of this shape and placement."""
     keys = (
-        Key(collective, layout.nodes, layout.ppn, memory, operators, layout.placement)
+        RuleKey(collective, layout.nodes, layout.ppn, memory, operators, layout.placement)
         for collective in Collective
         for operators in OPERATORS
     )
-    ladders = {key: table.ladder(key) for key in keys}
+    ladders = {key: table.rules_for(key) for key in keys}
     return {
-        key: tuple(part for rule in ladder for part in countable(rule))
+        key: tuple(part for rule in ladder for part in split_at_int_max(rule))
         for key, ladder in ladders.items()
         if ladder
     }
 
 
-def countable(rule: Rule) -> tuple[Rule, ...]:
+def split_at_int_max(rule: Rule) -> tuple[Rule, ...]:
     """The rule, and the library's choice from `LONGEST` on where it would count bytes."""
     choice = rule.choice
     forced = choice.via == LIBRARY and not choice.is_default
-    in_bytes = choice.via == SCHEDULE or (forced and not rule.key.collective.reduces)
-    if not in_bytes or rule.hi <= LONGEST:
+    in_bytes = choice.via == SCHEDULE or (forced and not rule.key.collective.is_reduction)
+    if not in_bytes or rule.hi <= COUNT_LIMIT_BYTES:
         return (rule,)
-    beyond = replace(rule, lo=max(rule.lo, LONGEST), choice=Choice())
-    return (replace(rule, hi=LONGEST), beyond) if rule.lo < LONGEST else (beyond,)
+    beyond = replace(rule, lo=max(rule.lo, COUNT_LIMIT_BYTES), choice=AlgorithmConfig())
+    return (
+        (replace(rule, hi=COUNT_LIMIT_BYTES), beyond) if rule.lo < COUNT_LIMIT_BYTES else (beyond,)
+    )
 
 
-def _tell(reasons: list[str] | None, rule: Rule, number: int) -> None:
+def _log_rejected(reasons: list[str] | None, rule: Rule, n_rejected: int) -> None:
     """One line in the log of rank 0: which rules are not followed, and why the first is not."""
     if reasons is None:
         return
     rank, reason = next((rank, reason) for rank, reason in enumerate(reasons) if reason)
     warn_once(
-        f"tuner: {number} rules are left to the library; the first of them,"
+        f"tuner: {n_rejected} rules are left to the library; the first of them,"
         f" {rule.key.collective} {rule.choice}: rank {rank}: {reason}"
     )

@@ -12,9 +12,9 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tuner.base.atomic_io import from_record, write_atomically
+from tuner.base.atomic_io import dataclass_from_record, write_atomically
 from tuner.base.errors import InputError
-from tuner.runtime.table_source import Fetched, Request, digest_of
+from tuner.runtime.table_source import FetchedTable, TableRequest, sha256_hex
 
 _PRIVATE_FILE, _PRIVATE_DIRECTORY = 0o600, 0o700
 
@@ -31,7 +31,7 @@ class _Entry:
     text: str
 
 
-def directory() -> Path:
+def cache_directory() -> Path:
     """Where copies are kept; raises InputError for a user without a home."""
     own = os.environ.get("TUNER_CACHE")
     if own:
@@ -43,18 +43,18 @@ def directory() -> Path:
         raise InputError("this user has no home: name a place for copies in TUNER_CACHE") from None
 
 
-def path_of(request: Request) -> Path:
+def cache_path(request: TableRequest) -> Path:
     """The file for what a service answers to this request; raises as `directory` does."""
     subject = json.dumps([request.service, request.cluster, request.library])
-    return directory() / f"{digest_of(subject)}.json"
+    return cache_directory() / f"{sha256_hex(subject)}.json"
 
 
-def load(request: Request) -> Fetched | None:
+def load(request: TableRequest) -> FetchedTable | None:
     """The copy for this request; None when there is none of this user's. Raises InputError for a
     damaged one.
     """
     try:
-        path = path_of(request)
+        path = cache_path(request)
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
                 return None
@@ -62,32 +62,32 @@ def load(request: Request) -> Fetched | None:
     except (OSError, InputError):
         return None
     try:
-        entry = from_record(_Entry, json.loads(content))
-        request.accept(entry.text)
+        entry = dataclass_from_record(_Entry, json.loads(content))
+        request.parse_and_check(entry.text)
     except (InputError, ValueError, TypeError, RecursionError):
-        raise _damaged(path) from None
-    asked = (request.service, request.cluster, request.library, digest_of(entry.text))
+        raise _damaged_error(path) from None
+    asked = (request.service, request.cluster, request.library, sha256_hex(entry.text))
     if (entry.service, entry.cluster, entry.library, entry.digest) != asked:
-        raise _damaged(path)
-    return Fetched(entry.text, f"the copy in {path}", entry.etag)
+        raise _damaged_error(path)
+    return FetchedTable(entry.text, f"the copy in {path}", entry.etag)
 
 
-def _damaged(path: Path) -> InputError:
+def _damaged_error(path: Path) -> InputError:
     return InputError(f"the copy in {path} is damaged")
 
 
-def keep(request: Request, fetched: Fetched) -> None:
+def save(request: TableRequest, fetched: FetchedTable) -> None:
     """Replace the copy; a place that cannot be written (a full home, say) is no reason to fail."""
     entry = _Entry(
         request.service,
         request.cluster,
         request.library,
         fetched.etag,
-        digest_of(fetched.text),
+        sha256_hex(fetched.text),
         fetched.text,
     )
     try:
-        path = path_of(request)
+        path = cache_path(request)
         path.parent.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         write_atomically(path, json.dumps(asdict(entry)), _PRIVATE_FILE)
     except (OSError, InputError):

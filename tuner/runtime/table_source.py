@@ -18,18 +18,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import parse_duration
 from tuner.core.table import TuningTable, parse_table, table_record
 
-TIMEOUT = "5s"
-LONGEST = 3600.0  # seconds
-LARGEST = 64 * 2**20  # bytes of a table: a hundred times the largest one that was ever made
+DEFAULT_TIMEOUT = "5s"
+MAX_TIMEOUT_S = 3600.0  # seconds
+MAX_TABLE_BYTES = 64 * 2**20  # bytes of a table: a hundred times the largest one that was ever made
 _VERSION = re.compile(r'(?:W/)?"([0-9]{1,18})-')
 
 
 @dataclass(frozen=True)
-class Request:
+class TableRequest:
     """What one rank wants; no table, no file and no service: whatever rank 0 gets.
 
     library     of this rank, such as `openmpi 5.0.11`; the table must be for it
@@ -38,40 +38,41 @@ class Request:
     """
 
     library: str
-    content: str = ""
+    table_json: str = ""
     path: Path | None = None
     service: str = ""
     cluster: str = ""
     token: str = field(default="", repr=False)
     token_file: Path | None = None
-    timeout: float = 5.0
+    timeout_s: float = 5.0
 
     @property
     def name(self) -> str:
         """What was asked for, the same text on every rank that wants the same; "" for nothing."""
-        if self.content:
-            return f"a table with SHA-256 {digest_of(self.content)[:16]}"
+        if self.table_json:
+            return f"a table with SHA-256 {sha256_hex(self.table_json)[:16]}"
         if self.path is not None:
             return str(self.path)
         return f"{self.service} cluster {self.cluster}" if self.cluster else self.service
 
-    def accept(self, text: str | bytes) -> TuningTable:
+    def parse_and_check(self, text: str | bytes) -> TuningTable:
         """The table in `text`; raises InputError when it is none, or not one for this request."""
         table = parse_table(text)
         if table.library != self.library:
             raise InputError(
-                f"the table is for {quoted(table.library)}, but this is {self.library}: tune it"
+                f"the table is for {shortened_repr(table.library)}, but this is {self.library}:"
+                " tune it"
             )
         if self.cluster and table.cluster.name != self.cluster:
             raise InputError(
-                f"the table is of cluster {quoted(table.cluster.name)}, not of"
-                f" {quoted(self.cluster)}"
+                f"the table is of cluster {shortened_repr(table.cluster.name)}, not of"
+                f" {shortened_repr(self.cluster)}"
             )
         return table
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedTable:
     """A table's text and where it came from.
 
     etag    as the service gave it, "" for a file
@@ -90,7 +91,7 @@ class Fetched:
         return int(match[1]) if match else None
 
 
-def request_for(
+def resolve_request(
     library: str,
     table: TuningTable | Path | str | None = None,
     service: str | None = None,
@@ -98,7 +99,7 @@ def request_for(
     token: str | None = None,
     environment: Mapping[str, str] = os.environ,
     directory: Path = Path(),
-) -> Request:
+) -> TableRequest:
     """The arguments of `tune` completed from the environment; raises InputError.
 
     directory   where relative paths begin
@@ -109,24 +110,24 @@ def request_for(
         table = environment.get("TUNER_TABLE") or None
         service = environment.get("TUNER_SERVICE", "") if table is None else None
     token_file = environment.get("TUNER_TOKEN_FILE")
-    timeout = parse_duration(environment.get("TUNER_TIMEOUT") or TIMEOUT)
-    if not 0 < timeout <= LONGEST:
+    timeout = parse_duration(environment.get("TUNER_TIMEOUT") or DEFAULT_TIMEOUT)
+    if not 0 < timeout <= MAX_TIMEOUT_S:
         raise InputError(
-            f"TUNER_TIMEOUT: {timeout:g} s is no time to wait: write it like {TIMEOUT}"
+            f"TUNER_TIMEOUT: {timeout:g} s is no time to wait: write it like {DEFAULT_TIMEOUT}"
         )
-    return Request(
+    return TableRequest(
         library=library,
-        content=_content(table) if isinstance(table, TuningTable) else "",
+        table_json=_content(table) if isinstance(table, TuningTable) else "",
         path=_path(table, directory),
         service=(service or "").rstrip("/").removesuffix("/v1"),
         cluster=cluster or environment.get("TUNER_CLUSTER", ""),
         token=token or environment.get("TUNER_TOKEN", ""),
         token_file=directory / token_file if token_file else None,
-        timeout=timeout,
+        timeout_s=timeout,
     )
 
 
-def here() -> Path:
+def working_directory() -> Path:
     """Where this process is, to be found again from anywhere."""
     try:
         return Path.cwd()
@@ -138,12 +139,12 @@ def _path(table: TuningTable | Path | str | None, directory: Path) -> Path | Non
     if table is None or isinstance(table, TuningTable):
         return None
     if not isinstance(table, str | Path):
-        raise InputError(f"{quoted(table)} is neither a table nor the path of one")
+        raise InputError(f"{shortened_repr(table)} is neither a table nor the path of one")
     try:
         return (directory / table).absolute()
     except OSError as reason:
         raise InputError(
-            f"{quoted(str(table))} is relative to a directory that cannot be found:"
+            f"{shortened_repr(str(table))} is relative to a directory that cannot be found:"
             f" {reason.strerror}"
         ) from None
 
@@ -155,7 +156,7 @@ def _content(table: TuningTable) -> str:
         raise InputError(f"the table's provenance is no JSON: {reason}") from None
 
 
-def digest_of(text: str) -> str:
+def sha256_hex(text: str) -> str:
     """SHA-256, in hexadecimal digits."""
     import hashlib  # not among what `import tuner.runtime` may take time for
 

@@ -8,43 +8,43 @@ from contextlib import suppress
 
 from tuner.base.units import plural
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.runtime import log
 
 
-class Tally:
+class CallTally:
     """Counts of one rank, for a communicator and those derived from it.
 
     rank        in that communicator
     printed     whether `report` writes on standard error as well as in the log
     """
 
-    def __init__(self, rank: int, *, printed: bool) -> None:
-        self._rank, self._printed = rank, printed
-        self._counts = defaultdict[tuple[Collective, Choice], list[int]](lambda: [0])
+    def __init__(self, rank: int, *, to_stderr: bool) -> None:
+        self._rank, self._to_stderr = rank, to_stderr
+        self._counts = defaultdict[tuple[Collective, AlgorithmConfig], list[int]](lambda: [0])
 
-    def entry(self, collective: Collective, choice: Choice) -> list[int]:
+    def counter(self, collective: Collective, choice: AlgorithmConfig) -> list[int]:
         """Return the count of calls under a choice: a list of one number, to be counted up."""
         return self._counts[collective, choice]
 
-    def leave(self, collective: Collective, choice: Choice) -> None:
+    def count_as_library(self, collective: Collective, choice: AlgorithmConfig) -> None:
         """Note that a call that was counted for a choice was left to the library after all."""
-        self.entry(collective, choice)[0] -= 1
-        self.entry(collective, Choice())[0] += 1
+        self.counter(collective, choice)[0] -= 1
+        self.counter(collective, AlgorithmConfig())[0] += 1
 
     def report(self) -> None:
         """Write all counts in one line, on rank 0 alone, and set them to zero."""
-        line = f"tuner: {self.line()}"
+        line = f"tuner: {self.summary_line()}"
         for entry in self._counts.values():
             entry[0] = 0
         if self._rank != 0:
             return
         log.inform(line)
-        if self._printed:
+        if self._to_stderr:
             with suppress(OSError, ValueError):  # a stream that is closed, or that nobody reads
                 print(line, file=sys.stderr, flush=True)
 
-    def line(self) -> str:
+    def summary_line(self) -> str:
         """Return all counts in one line."""
         counted = {key: entry[0] for key, entry in self._counts.items() if entry[0]}
         rules = [
@@ -60,11 +60,11 @@ class Tally:
         followed, left = sum(n for n, _ in rules), sum(n for n, _ in others)
         return (
             f"{plural(followed + left, 'call')} of rank 0: {followed} followed the table"
-            f"{_listed(rules)}, {left} left to the library{_listed(others)}"
+            f"{_format_counts(rules)}, {left} left to the library{_format_counts(others)}"
         )
 
 
-def _listed(counts: list[tuple[int, str]]) -> str:
+def _format_counts(counts: list[tuple[int, str]]) -> str:
     """The most frequent first, in brackets; "" for nothing."""
     ordered = sorted(counts, key=lambda count: (-count[0], count[1]))
     return f" ({', '.join(f'{number} {name}' for number, name in ordered)})" if counts else ""

@@ -17,23 +17,23 @@ from tuner.base.errors import InputError
 T = TypeVar("T")
 
 
-class LateError(InputError):
+class DeadlineExceededError(InputError):
     """It was not done in time."""
 
 
 class Deadline:
     """So many seconds from now for one or several acts together."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._end = time.monotonic() + timeout_s
 
     @property
-    def left(self) -> float:
+    def remaining_s(self) -> float:
         """Seconds that remain, never below zero."""
         return max(0.0, self._end - time.monotonic())
 
-    def run(self, act: Callable[[], T], what: str) -> T:
+    def run(self, function: Callable[[], T], subject: str) -> T:
         """What `act` returns; `what` names it in messages.
 
         Raises LateError when time is up (`act` goes on in its thread, and nobody looks at what it
@@ -44,20 +44,22 @@ class Deadline:
         def attend() -> None:
             answer: tuple[T] | InputError
             try:
-                answer = (act(),)
+                answer = (function(),)
             except InputError as reason:
                 answer = reason
             except Exception as reason:  # noqa: BLE001 - it is raised in the thread that waits
-                answer = InputError(f"{what}: {type(reason).__name__}: {reason}")
+                answer = InputError(f"{subject}: {type(reason).__name__}: {reason}")
             answers.put(answer)
 
         try:
             threading.Thread(target=attend, daemon=True).start()
-            answer = answers.get(timeout=self.left)
+            answer = answers.get(timeout=self.remaining_s)
         except RuntimeError as reason:  # the system gives no more threads
-            raise InputError(f"{what}: {reason}") from None
+            raise InputError(f"{subject}: {reason}") from None
         except queue.Empty:
-            raise LateError(f"{what}: no answer within {self.seconds:g} s") from None
+            raise DeadlineExceededError(
+                f"{subject}: no answer within {self.timeout_s:g} s"
+            ) from None
         if isinstance(answer, InputError):
             raise answer
         return answer[0]

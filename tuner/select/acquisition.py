@@ -8,30 +8,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.base.arrays import FloatArray
-from tuner.core.table import Choice
-from tuner.select.dataset import Point
-from tuner.select.posterior_covariance import Influence
+from tuner.core.table import AlgorithmConfig
+from tuner.select.dataset import CallPoint
+from tuner.select.posterior_covariance import PosteriorCovariance
 
 
 @dataclass(frozen=True)
-class Task:
+class Experiment:
     """One point of a batch and what to measure there, the default first; about `seconds`."""
 
-    point: Point
-    choices: tuple[Choice, ...]
+    point: CallPoint
+    configs: tuple[AlgorithmConfig, ...]
     seconds: float
 
 
 @dataclass(frozen=True)
-class Option:
+class AcquisitionCandidate:
     """A task, the number of its point and the fraction of that point's regret that it saves."""
 
-    number: int
-    task: Task
-    fraction: float
+    point_index: int
+    experiment: Experiment
+    saved_fraction: float
 
 
-class Offers:
+class AcquisitionQueue:
     """The options that are left; `take` tells that one of them will be measured.
 
     regrets     expected at every point, weighted
@@ -39,32 +39,42 @@ class Offers:
     """
 
     def __init__(
-        self, options: Sequence[Option], regrets: FloatArray, influence: Influence
+        self,
+        candidates: Sequence[AcquisitionCandidate],
+        regrets: FloatArray,
+        covariance: PosteriorCovariance,
     ) -> None:
-        self._options, self._regrets, self._influence = options, regrets, influence
-        self._numbers = np.array([option.number for option in options], dtype=int)
-        self._seconds = np.array([option.task.seconds for option in options])
-        self._rates = np.array([option.fraction for option in options]) / self._seconds
-        self._reached = np.zeros(len(regrets))  # regret that measuring each point tells of
-        for number in np.unique(self._numbers):
-            if not self._reached[number]:
-                self._tell(number)
+        self._candidates, self._regrets, self._covariance = candidates, regrets, covariance
+        self._point_indices = np.array([option.point_index for option in candidates], dtype=int)
+        self._seconds = np.array([option.experiment.seconds for option in candidates])
+        self._fraction_per_second = (
+            np.array([option.saved_fraction for option in candidates]) / self._seconds
+        )
+        self._value_explained = np.zeros(len(regrets))  # regret that measuring each point tells of
+        for number in np.unique(self._point_indices):
+            if not self._value_explained[number]:
+                self._update_value_explained(number)
 
-    def best(self, seconds: float) -> Option | None:
+    def best(self, max_seconds: float) -> AcquisitionCandidate | None:
         """Of most regret saved per second, of those that take no longer; None if none saves any."""
-        values = self._rates * self._reached[self._numbers]
-        values[self._seconds > seconds] = 0.0
+        values = self._fraction_per_second * self._value_explained[self._point_indices]
+        values[self._seconds > max_seconds] = 0.0
         best = int(values.argmax()) if len(values) else 0
-        return self._options[best] if len(values) and values[best] > 0 else None
+        return self._candidates[best] if len(values) and values[best] > 0 else None
 
-    def take(self, option: Option) -> None:
+    def accept(self, candidate: AcquisitionCandidate) -> None:
         """Its point has no other options any more, and less of the regret around it is left."""
-        number, fellows = option.number, self._influence.fellows(option.number)
-        self._regrets[fellows] *= 1 - option.fraction * self._influence.shares(number)
-        self._influence.add(number)
-        self._rates[self._numbers == number] = 0.0
-        self._tell(number)
+        number, fellows = (
+            candidate.point_index,
+            self._covariance.correlated_points(candidate.point_index),
+        )
+        self._regrets[fellows] *= (
+            1 - candidate.saved_fraction * self._covariance.variance_explained(number)
+        )
+        self._covariance.condition_on(number)
+        self._fraction_per_second[self._point_indices == number] = 0.0
+        self._update_value_explained(number)
 
-    def _tell(self, number: int) -> None:
-        fellows = self._influence.fellows(number)
-        self._reached[fellows] = self._influence.reached(number, self._regrets)
+    def _update_value_explained(self, index: int) -> None:
+        fellows = self._covariance.correlated_points(index)
+        self._value_explained[fellows] = self._covariance.value_explained(index, self._regrets)

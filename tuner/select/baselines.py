@@ -11,63 +11,76 @@ from sklearn.base import RegressorMixin
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.neighbors import KNeighborsRegressor
 
-from tuner.core.table import Choice
-from tuner.select.cases import Case
-from tuner.select.dataset import Point
+from tuner.core.table import AlgorithmConfig
+from tuner.select.cases import EvaluationCase
+from tuner.select.dataset import CallPoint
 
-Pick = Callable[[Point, Collection[Choice]], Choice]  # one of those that can be had
-Trainer = Callable[[Sequence[Case]], Pick]
+SelectFunction = Callable[
+    [CallPoint, Collection[AlgorithmConfig]], AlgorithmConfig
+]  # one of those that can be had
+Trainer = Callable[[Sequence[EvaluationCase]], SelectFunction]
 
-_TREES, _NEIGHBOURS, _SEED = 200, 3, 0
+_N_TREES, _N_NEIGHBOURS, _SEED = 200, 3, 0
 
 
-def first(choices: Collection[Choice]) -> Choice:
+def default_or_first(configs: Collection[AlgorithmConfig]) -> AlgorithmConfig:
     """The default where it can be had, or any other; always the same."""
-    return Choice() if Choice() in choices else min(choices, key=str)
+    return AlgorithmConfig() if AlgorithmConfig() in configs else min(configs, key=str)
 
 
-def nearest(cases: Sequence[Case]) -> Pick:
+def train_nearest_winner(cases: Sequence[EvaluationCase]) -> SelectFunction:
     """What won at the nearest measured call whose winner can be had."""
-    places = np.array([case.point.place for case in cases])
-    winners = [min(case.rows, key=lambda choice: case.rows[choice].typical) for case in cases]
+    places = np.array([case.point.log_coordinates for case in cases])
+    winners = [
+        min(case.observations, key=lambda choice: case.observations[choice].seconds)
+        for case in cases
+    ]
 
-    def pick(point: Point, choices: Collection[Choice]) -> Choice:
-        far = np.square(places - point.place).sum(axis=1).round(9)
+    def pick(point: CallPoint, choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+        far = np.square(places - point.log_coordinates).sum(axis=1).round(9)
         order = np.argsort(far, kind="stable")
-        return next((winners[n] for n in order if winners[n] in choices), first(choices))
+        return next((winners[n] for n in order if winners[n] in choices), default_or_first(choices))
 
     return pick
 
 
-def neighbours(cases: Sequence[Case]) -> Pick:
+def train_k_neighbours(cases: Sequence[EvaluationCase]) -> SelectFunction:
     """The least time, each learned from the nearest three calls, by distance."""
-    return _regression(
-        cases, lambda rows: KNeighborsRegressor(min(_NEIGHBOURS, rows), weights="distance")
+    return _train_regressors(
+        cases, lambda rows: KNeighborsRegressor(min(_N_NEIGHBOURS, rows), weights="distance")
     )
 
 
-def forest(cases: Sequence[Case]) -> Pick:
+def train_random_forest(cases: Sequence[EvaluationCase]) -> SelectFunction:
     """The least time, each learned by a random forest."""
-    return _regression(cases, lambda _: RandomForestRegressor(_TREES, random_state=_SEED))
+    return _train_regressors(cases, lambda _: RandomForestRegressor(_N_TREES, random_state=_SEED))
 
 
-BASELINES: dict[str, Trainer] = {"nearest": nearest, "neighbours": neighbours, "forest": forest}
+BASELINES: dict[str, Trainer] = {
+    "nearest": train_nearest_winner,
+    "neighbours": train_k_neighbours,
+    "forest": train_random_forest,
+}
 
 
-def _regression(cases: Sequence[Case], make: Callable[[int], RegressorMixin]) -> Pick:
+def _train_regressors(
+    cases: Sequence[EvaluationCase], make: Callable[[int], RegressorMixin]
+) -> SelectFunction:
     """The logarithm of the time of every choice from the place."""
-    features: dict[Choice, list[tuple[float, ...]]] = defaultdict(list)
-    logs: dict[Choice, list[float]] = defaultdict(list)
+    features: dict[AlgorithmConfig, list[tuple[float, ...]]] = defaultdict(list)
+    logs: dict[AlgorithmConfig, list[float]] = defaultdict(list)
     for case in cases:
-        for choice, row in case.rows.items():
-            features[choice].append(case.point.place)
-            logs[choice].append(math.log(row.typical))
+        for choice, row in case.observations.items():
+            features[choice].append(case.point.log_coordinates)
+            logs[choice].append(math.log(row.seconds))
     fitted = {choice: make(len(own)).fit(own, logs[choice]) for choice, own in features.items()}
 
-    def pick(point: Point, choices: Collection[Choice]) -> Choice:
+    def pick(point: CallPoint, choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
         known = sorted((choice for choice in choices if choice in fitted), key=str)
         if not known:
-            return first(choices)
-        return min(known, key=lambda choice: float(fitted[choice].predict([point.place])[0]))
+            return default_or_first(choices)
+        return min(
+            known, key=lambda choice: float(fitted[choice].predict([point.log_coordinates])[0])
+        )
 
     return pick

@@ -12,7 +12,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-def on_one_thread(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+def single_threaded_blas(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Without the threads of BLAS.
 
     Those wait for one another by spinning. Of matrices of some hundred rows they save little where
@@ -21,13 +21,13 @@ def on_one_thread(function: Callable[Parameters, Result]) -> Callable[Parameters
 
     @wraps(function)
     def alone(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with _loaded().limit(limits=1, user_api="blas"):
+        with _threadpool_controller().limit(limits=1, user_api="blas"):
             return function(*args, **kwargs)
 
     return alone
 
 
 @cache
-def _loaded() -> ThreadpoolController:
+def _threadpool_controller() -> ThreadpoolController:
     """Looking for the libraries takes longer than predicting."""
     return ThreadpoolController()

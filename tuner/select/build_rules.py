@@ -8,35 +8,43 @@ from functools import cached_property, partial
 from itertools import product
 
 from tuner.base.errors import InputError
-from tuner.base.statistics import LEVEL
+from tuner.base.statistics import CONFIDENCE
 from tuner.core.measurement import Measurements
-from tuner.core.table import Choice, Key, TuningTable
-from tuner.select.constraints import ANYTHING, Constraints, OrderSafe
-from tuner.select.dataset import NOISE
-from tuner.select.rule_list import Ladder, Redirected, Switches, drawn
-from tuner.select.rule_merging import LOSS, Allowed, Plan, fewest, lean, limited, plans
+from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
+from tuner.select.constraints import UNCONSTRAINED, Constraints, PreservesOperandOrder
+from tuner.select.dataset import MIN_GAIN
+from tuner.select.rule_list import CrossoverCache, RuleList, SubstitutionReason, build_rule_list
+from tuner.select.rule_merging import (
+    MAX_ADDED_REGRET,
+    AllowedPredicate,
+    SizePartition,
+    optimal_partitions,
+    reduce_to_limit,
+    reduce_to_target,
+    smallest_within_loss,
+)
 from tuner.select.selector import Selector
-from tuner.select.significance import Contest
+from tuner.select.significance import Comparison
 
-SHARE = 0.25  # of the rules without compaction: what is aimed at
-MOST = 0.01  # regret that fewer rules may add to one call for that
+TARGET_RULE_FRACTION = 0.25  # of the rules without compaction: what is aimed at
+MAX_ADDED_REGRET_PER_CALL = 0.01  # regret that fewer rules may add to one call for that
 
 
 @dataclass(frozen=True)
-class Decided:
+class RuleListSet:
     """The ladders of one call, and what they cost calls of all classes of operators."""
 
-    ladders: tuple[Ladder, ...]
-    cost: float
+    rule_lists: tuple[RuleList, ...]
+    total_regret: float
 
     @property
-    def number(self) -> int:
+    def n_rules(self) -> int:
         """Of the rules."""
-        return sum(len(ladder.rules) for ladder in self.ladders)
+        return sum(len(ladder.rules) for ladder in self.rule_lists)
 
 
 @dataclass(frozen=True)
-class Call:
+class RuleListBuilder:
     """A collective on one shape, and who may run it.
 
     key         for any operator
@@ -44,139 +52,164 @@ class Call:
     allowed     for each class of operators that has rules, those for any first
     """
 
-    key: Key
-    contests: Sequence[Contest]
-    allowed: dict[str, Allowed]
-    switches: Switches
+    key: RuleKey
+    comparisons: Sequence[Comparison]
+    allowed: dict[str, AllowedPredicate]
+    crossovers: CrossoverCache
 
     @property
-    def cases(self) -> int:
+    def n_cases(self) -> int:
         """Sizes and classes of operators."""
-        return len(self.contests) * len(self.allowed)
+        return len(self.comparisons) * len(self.allowed)
 
     @property
-    def naive(self) -> int:
+    def n_unmerged_rules(self) -> int:
         """How many rules these would be with one for each size, and class of operators if it
         matters.
         """
-        for_any, *others = self._fewest
-        alone = self._decided(for_any)
-        return for_any.naive + sum(o.naive for o in others if alone.cost > for_any.cost + o.cost)
+        for_any, *others = self._smallest_by_operators
+        alone = self._rule_list_set(for_any)
+        return for_any.n_unmerged_rules + sum(
+            o.n_unmerged_rules
+            for o in others
+            if alone.total_regret > for_any.total_regret + o.total_regret
+        )
 
     @property
-    def fewest(self) -> Decided:
+    def smallest(self) -> RuleListSet:
         """By ladders of the fewest rules that lose next to nothing. Commutative operators have
         rules of their own where those for any operator would lose more.
         """
-        for_any, *others = self._fewest
-        alone = self._decided(for_any)
-        if not others or alone.cost - for_any.cost <= LOSS * for_any.sizes:
+        for_any, *others = self._smallest_by_operators
+        alone = self._rule_list_set(for_any)
+        if (
+            not others
+            or alone.total_regret - for_any.total_regret <= MAX_ADDED_REGRET * for_any.n_sizes
+        ):
             return alone
-        return self._decided(for_any, *others)
+        return self._rule_list_set(for_any, *others)
 
-    def offers(self) -> list[Decided]:
+    def alternatives(self) -> list[RuleListSet]:
         """`fewest`, and then every way by plans of as many or as few rules."""
         for_any, *others = (
-            [self._ladder(operators, plan) for plan in plans(self.contests, allowed)]
+            [
+                self._rule_list(operators, plan)
+                for plan in optimal_partitions(self.comparisons, allowed)
+            ]
             for operators, allowed in self.allowed.items()
         )
-        both = [self._decided(*pair) for pair in product(for_any, *others)] if others else []
-        return [self.fewest, *map(self._decided, for_any), *both]
+        both = [self._rule_list_set(*pair) for pair in product(for_any, *others)] if others else []
+        return [self.smallest, *map(self._rule_list_set, for_any), *both]
 
     @cached_property
-    def _fewest(self) -> Sequence[Ladder]:
+    def _smallest_by_operators(self) -> Sequence[RuleList]:
         return [
-            self._ladder(operators, fewest(plans(self.contests, allowed)))
+            self._rule_list(
+                operators, smallest_within_loss(optimal_partitions(self.comparisons, allowed))
+            )
             for operators, allowed in self.allowed.items()
         ]
 
-    def _ladder(self, operators: str, plan: Plan) -> Ladder:
+    def _rule_list(self, operators: str, partition: SizePartition) -> RuleList:
         key = replace(self.key, operators=operators)
-        return drawn(key, plan, self.contests, self.allowed[operators], self.switches)
+        return build_rule_list(
+            key, partition, self.comparisons, self.allowed[operators], self.crossovers
+        )
 
-    def _decided(self, *ladders: Ladder) -> Decided:
+    def _rule_list_set(self, *rule_lists: RuleList) -> RuleListSet:
         """Where a ladder is missing, the one for any operator holds."""
-        lacking = list(self.allowed.values())[len(ladders) :]
-        cost = sum(ladder.cost for ladder in ladders)
-        return Decided(ladders, cost + sum(map(ladders[0].cost_for, lacking)))
+        lacking = list(self.allowed.values())[len(rule_lists) :]
+        cost = sum(ladder.total_regret for ladder in rule_lists)
+        return RuleListSet(rule_lists, cost + sum(map(rule_lists[0].regret_for, lacking)))
 
 
-def tabulate(
+def table_from_comparisons(
     measurements: Measurements,
-    contests: Iterable[Contest],
+    comparisons: Iterable[Comparison],
     selector: Selector,
-    order_safe: OrderSafe,
-    constraints: Constraints = ANYTHING,
-    noise: float = NOISE,
-    redirected: Redirected = lambda _collective, _choice, _p, _nbytes: "",
+    preserves_operand_order: PreservesOperandOrder,
+    constraints: Constraints = UNCONSTRAINED,
+    min_gain: float = MIN_GAIN,
+    substitution_reason: SubstitutionReason = lambda _collective, _choice, _p, _nbytes: "",
 ) -> TuningTable:
-    """The table of everything that `contests`, one for each point, decide.
+    """The table of everything that `comparisons`, one for each point, decide.
 
-    A collective that reduces gets a ladder for `any` operator, of choices that are `order_safe`
-    alone, and, where that pays, one for `commutative` operators. Raises InputError where there are
-    no contests, and where the constraints leave no table.
+    A collective that reduces gets a ladder for `any` operator, of choices that are
+    `preserves_operand_order` alone, and, where that pays, one for `commutative` operators. Raises
+    InputError where there are no contests, and where the constraints leave no table.
     """
-    points: dict[Key, list[Contest]] = {}
-    for contest in sorted(contests, key=lambda contest: contest.point):
+    points: dict[RuleKey, list[Comparison]] = {}
+    for contest in sorted(comparisons, key=lambda contest: contest.point):
         points.setdefault(contest.point.key(), []).append(contest)
     if not points:
         raise InputError("there is no measured collective to make a table of; run the probe")
 
-    def may(key: Key, operators: str, choice: Choice) -> bool:
-        safe = operators != "any" or order_safe(key.collective, choice)
-        return safe and constraints.allow(measurements.library, key.collective, choice)
+    def may(key: RuleKey, operators: str, choice: AlgorithmConfig) -> bool:
+        safe = operators != "any" or preserves_operand_order(key.collective, choice)
+        return safe and constraints.is_allowed(measurements.library, key.collective, choice)
 
     calls = [
-        Call(
+        RuleListBuilder(
             key,
             ladder,
             {
                 operators: partial(may, key, operators)
-                for operators in constraints.operators(key.collective)
+                for operators in constraints.operator_classes(key.collective)
             },
-            Switches(selector, redirected),
+            CrossoverCache(selector, substitution_reason),
         )
         for key, ladder in points.items()
     ]
-    chosen = _decided(calls, constraints.rules)
-    rules = [rule for each in chosen for ladder in each.ladders for rule in ladder.rules]
+    chosen = _merge_rule_lists(calls, constraints.max_rules)
+    rules = [rule for each in chosen for ladder in each.rule_lists for rule in ladder.rules]
     provenance = {
         "method": "paired gain over the default, Bonferroni over the candidates of a point;"
         " elsewhere a belief learned from measurements and simulations",
         "default": "the library's own choice",
-        "level": LEVEL,
-        "noise": noise,
+        "level": CONFIDENCE,
+        "noise": min_gain,
         "points": sum(map(len, points.values())),
-        "compaction": _compaction(calls, chosen),
+        "compaction": _merging_record(calls, chosen),
         "constraints": constraints.record(),
         "probe": dict(measurements.provenance),
     }
     return TuningTable(measurements.cluster, measurements.library, tuple(rules), provenance)
 
 
-def _compaction(calls: Sequence[Call], chosen: Sequence[Decided]) -> dict[str, float]:
-    """`naive`: rules of the same ladders, and of those that others stand in for, uncompacted."""
+def _merging_record(
+    calls: Sequence[RuleListBuilder], chosen: Sequence[RuleListSet]
+) -> dict[str, float]:
+    """`n_unmerged_rules`: rules of the same ladders, and of those that others stand in for,
+    uncompacted.
+    """
     return {
-        "naive": sum(call.naive for call in calls),
-        "rules": sum(each.number for each in chosen),
-        "added_regret": sum(each.cost for each in chosen) / sum(call.cases for call in calls),
+        "naive": sum(call.n_unmerged_rules for call in calls),
+        "rules": sum(each.n_rules for each in chosen),
+        "added_regret": sum(each.total_regret for each in chosen)
+        / sum(call.n_cases for call in calls),
     }
 
 
-def _decided(calls: Sequence[Call], most: int | None) -> list[Decided]:
+def _merge_rule_lists(calls: Sequence[RuleListBuilder], max_rules: int | None) -> list[RuleListSet]:
     """By few rules for each call; fewer, where these are more than is aimed at in all and that
     still loses next to nothing; and no more than `most`.
     """
-    aim = SHARE * sum(call.naive for call in calls)
-    found = [call.fewest for call in calls]
-    if sum(each.number for each in found) <= (aim if most is None else min(aim, most)):
+    aim = TARGET_RULE_FRACTION * sum(call.n_unmerged_rules for call in calls)
+    found = [call.smallest for call in calls]
+    if sum(each.n_rules for each in found) <= (aim if max_rules is None else min(aim, max_rules)):
         return found
-    offers = [call.offers() for call in calls]
+    offers = [call.alternatives() for call in calls]
     bearable = [
-        [each for each in own if each is own[0] or each.cost <= MOST * call.cases]
+        [
+            each
+            for each in own
+            if each is own[0] or each.total_regret <= MAX_ADDED_REGRET_PER_CALL * call.n_cases
+        ]
         for call, own in zip(calls, offers, strict=True)
     ]
-    found = lean(bearable, aim, LOSS * sum(call.cases for call in calls))
-    if most is None or sum(each.number for each in found) <= most:
+    found = reduce_to_target(bearable, aim, MAX_ADDED_REGRET * sum(call.n_cases for call in calls))
+    if max_rules is None or sum(each.n_rules for each in found) <= max_rules:
         return found
-    return limited([[each, *own] for each, own in zip(found, offers, strict=True)], most)
+    return reduce_to_limit(
+        [[each, *own] for each, own in zip(found, offers, strict=True)], max_rules
+    )

@@ -9,35 +9,48 @@ from functools import partial
 from types import ModuleType
 
 from tuner import mpi_libraries
-from tuner.base.atomic_io import from_record
+from tuner.base.atomic_io import dataclass_from_record
 from tuner.base.errors import InputError
-from tuner.base.progress import Counted, quietly
-from tuner.core.calibration import BORROWED, Calibration
-from tuner.core.measurement import WANTED, Measurements
-from tuner.core.table import NOTHING, Choice, Evidence, Rule, TuningTable
-from tuner.mpi_libraries.default_algorithms import decisions_of
-from tuner.select.build_rules import tabulate
-from tuner.select.constraints import ANYTHING, Constraints
-from tuner.select.dataset import Kind, Pair, Point, Row, Simulate, label, measured_pairs
+from tuner.base.progress import ProgressCallback, no_progress
+from tuner.core.calibration import BORROWED_KEY, Calibration
+from tuner.core.measurement import REQUESTED_CALLS_KEY, Measurements
+from tuner.core.table import NO_EVIDENCE, AlgorithmConfig, Evidence, Rule, TuningTable
+from tuner.mpi_libraries.default_algorithms import default_algorithms_from_provenance
+from tuner.select.build_rules import table_from_comparisons
+from tuner.select.constraints import UNCONSTRAINED, Constraints
+from tuner.select.dataset import (
+    CallKind,
+    CallPoint,
+    Observation,
+    PointConfig,
+    SimulateFunction,
+    build_observations,
+    measured_pairs,
+)
 from tuner.select.selector import Selector, train
-from tuner.select.significance import Contest, expect, hold_all, repeated
+from tuner.select.significance import (
+    Comparison,
+    compare_all_with_default,
+    has_repetitions,
+    predict_comparison,
+)
 from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
-from tuner.topology.readers import described
+from tuner.topology.readers import topology_for
 
-DESIGNED = "rounds"  # in the provenance of measurements whose points were chosen on the way
+BATCHES_KEY = "rounds"  # in the provenance of measurements whose points were chosen on the way
 
 
 def make_table(
     measurements: Measurements,
     calibration: Calibration | None,
-    progress: Counted = quietly,
+    progress: ProgressCallback = no_progress,
     topology: Topology | None = None,
     shapes: Collection[tuple[int, int]] = (),
-    constraints: Constraints = ANYTHING,
+    constraints: Constraints = UNCONSTRAINED,
     cores: int = 1,
     simulator: Simulator | None = None,
-) -> tuple[Sequence[Row], TuningTable]:
+) -> tuple[Sequence[Observation], TuningTable]:
     """Return the labelled rows and the table, of choices that the library's rules can say.
 
     calibration of the measurements; None: nothing is simulated
@@ -51,35 +64,35 @@ def make_table(
     when calibration, topology and measurements do not belong together, when the ranks do not fit on
     the topology, and for constraints that cannot be met.
     """
-    library = mpi_libraries.named(measurements.library)
+    library = mpi_libraries.library_module(measurements.library)
     simulator = simulator or _simulator(measurements, calibration, topology)
-    simulate: Simulate = simulator or (lambda _point, _choice: math.nan)
-    doubted = simulator.doubted if simulator else lambda _: False
+    simulate: SimulateFunction = simulator or (lambda _point, _choice: math.nan)
+    doubted = simulator.uses_unmeasured_costs if simulator else lambda _: False
     pairs = measured_pairs(measurements)
-    constraints.require_known(measurements.library, _sayable(pairs, library))
+    constraints.check_excluded_names(measurements.library, _expressible(pairs, library))
     if simulator:
-        simulator.ahead(pairs, progress, cores)
-    every = label(measurements, simulate)
-    rows = [row for row in every if library.in_rules(row.point.key().collective, row.choice)]
-    designed = bool(measurements.provenance.get(DESIGNED))
-    trained = partial(train, simulate=simulate, designed=designed, doubted=doubted)
+        simulator.prefetch(pairs, progress, cores)
+    every = build_observations(measurements, simulate)
+    rows = [row for row in every if library.is_expressible(row.point.key().collective, row.config)]
+    designed = bool(measurements.provenance.get(BATCHES_KEY))
+    trained = partial(train, simulate=simulate, adaptive=designed, uses_unmeasured_costs=doubted)
     selector = trained(rows)
-    told = _told(measurements)
-    wanted = {*told, *_calls(rows, shapes, selector)} - {row.point for row in rows}
-    contests = hold_all(rows, designed=designed)
-    solid = [row for row in rows if repeated(row)]
+    told = _requested_calls(measurements)
+    wanted = {*told, *_calls_on_shapes(rows, shapes, selector)} - {row.point for row in rows}
+    contests = compare_all_with_default(rows, adaptive=designed)
+    solid = [row for row in rows if has_repetitions(row)]
     if solid:
         believer = selector if len(solid) == len(rows) else trained(solid)
-        contests += _expected(wanted, solid, believer, library)
-    table = tabulate(
+        contests += _predict_comparisons(wanted, solid, believer, library)
+    table = table_from_comparisons(
         measurements,
         contests,
         selector,
-        library.order_safe,
+        library.preserves_operand_order,
         constraints,
-        redirected=library.redirected,
+        substitution_reason=library.substitution_reason,
     )
-    return rows, _noted(table, calibration)
+    return rows, _with_borrowed_costs(table, calibration)
 
 
 def _simulator(
@@ -87,33 +100,39 @@ def _simulator(
 ) -> Simulator | None:
     if calibration is None:
         return None
-    _require_together(calibration, measurements)
-    decisions = decisions_of(measurements.provenance, measurements.library, "measurements")
-    where = described(measurements.cluster, calibration, topology)
+    _check_same_cluster(calibration, measurements)
+    decisions = default_algorithms_from_provenance(
+        measurements.provenance, measurements.library, "measurements"
+    )
+    where = topology_for(measurements.cluster, calibration, topology)
     return Simulator(calibration, where, decisions)
 
 
-def _noted(table: TuningTable, calibration: Calibration | None) -> TuningTable:
+def _with_borrowed_costs(table: TuningTable, calibration: Calibration | None) -> TuningTable:
     """Return the table, whose provenance says which costs were not measured."""
-    notes = list(calibration.borrowed.values()) if calibration else []
+    notes = list(calibration.borrowed_costs.values()) if calibration else []
     if not notes:
         return table
-    provenance = {**table.provenance, BORROWED: notes}
+    provenance = {**table.provenance, BORROWED_KEY: notes}
     return TuningTable(table.cluster, table.library, table.rules, provenance)
 
 
-def default_table(measurements: Measurements, most: int | None = None) -> TuningTable:
+def default_table(measurements: Measurements, max_rules: int | None = None) -> TuningTable:
     """Return a table that leaves everything to the library, with a rule for each call that was
     measured or that the measurements say a table is for; at most so many.
     """
     pairs = measured_pairs(measurements)
-    keys = dict.fromkeys(point.key() for point in (*_told(measurements), *(p for p, _ in pairs)))
-    rules = tuple(Rule(key, 0, math.inf, Choice(), Evidence(NOTHING)) for key in keys)[:most]
+    keys = dict.fromkeys(
+        point.key() for point in (*_requested_calls(measurements), *(p for p, _ in pairs))
+    )
+    rules = tuple(Rule(key, 0, math.inf, AlgorithmConfig(), Evidence(NO_EVIDENCE)) for key in keys)[
+        :max_rules
+    ]
     provenance = {"probe": dict(measurements.provenance)}
     return TuningTable(measurements.cluster, measurements.library, rules, provenance)
 
 
-def _require_together(calibration: Calibration, measurements: Measurements) -> None:
+def _check_same_cluster(calibration: Calibration, measurements: Measurements) -> None:
     theirs = (calibration.cluster, calibration.library)
     if theirs != (measurements.cluster.name, measurements.library):
         raise InputError(
@@ -122,17 +141,22 @@ def _require_together(calibration: Calibration, measurements: Measurements) -> N
         )
 
 
-def _sayable(pairs: Iterable[Pair], library: ModuleType) -> Iterator[tuple[str, Choice]]:
+def _expressible(
+    pairs: Iterable[PointConfig], library: ModuleType
+) -> Iterator[tuple[str, AlgorithmConfig]]:
     """The choices for each collective that the library's rules can say."""
     for point, choice in pairs:
-        if library.in_rules(point.key().collective, choice):
+        if library.is_expressible(point.key().collective, choice):
             yield point.collective, choice
 
 
-def _told(measurements: Measurements) -> list[Point]:
+def _requested_calls(measurements: Measurements) -> list[CallPoint]:
     """What a table is for, as `tuner.probe.multi_host.probe_cluster` keeps it."""
     try:
-        told = [from_record(Point, one) for one in measurements.provenance.get(WANTED, [])]
+        told = [
+            dataclass_from_record(CallPoint, one)
+            for one in measurements.provenance.get(REQUESTED_CALLS_KEY, [])
+        ]
         for point in told:
             point.key()  # of a collective that tables know
             if min(point.nodes, point.ppn) < 1 or not (
@@ -143,37 +167,46 @@ def _told(measurements: Measurements) -> list[Point]:
     except (ValueError, TypeError, InputError) as reason:
         raise InputError(
             f"measurements of {measurements.cluster.name}: the calls that a table is for are"
-            f" damaged: {reason}; delete {WANTED!r} in the first line or probe again"
+            f" damaged: {reason}; delete {REQUESTED_CALLS_KEY!r} in the first line or probe again"
         ) from None
 
 
-def _calls(
-    rows: Iterable[Row], shapes: Iterable[tuple[int, int]], selector: Selector
-) -> set[Point]:
+def _calls_on_shapes(
+    observations: Iterable[Observation], shapes: Iterable[tuple[int, int]], selector: Selector
+) -> set[CallPoint]:
     """What was measured of any shape, on these."""
     asked = {
-        Point(collective, nodes, ppn, memory, 0, placement)
-        for collective, memory, placement in {row.point.kind for row in rows}
+        CallPoint(collective, nodes, ppn, memory, 0, placement)
+        for collective, memory, placement in {row.point.kind for row in observations}
         for nodes, ppn in shapes
     }
-    return {call.at(nbytes) for call in asked for nbytes in selector.support.ladder(call)}
+    return {
+        call.with_size(nbytes)
+        for call in asked
+        for nbytes in selector.coverage.measured_sizes(call)
+    }
 
 
-def _expected(
-    points: Iterable[Point], rows: Iterable[Row], selector: Selector, library: ModuleType
-) -> list[Contest]:
+def _predict_comparisons(
+    points: Iterable[CallPoint],
+    observations: Iterable[Observation],
+    selector: Selector,
+    library: ModuleType,
+) -> list[Comparison]:
     """Of points that were not measured, and of which something is believed."""
-    known: dict[Kind, dict[Choice, None]] = defaultdict(dict)
-    for row in rows:
-        known[row.point.kind][row.choice] = None
+    known: dict[CallKind, dict[AlgorithmConfig, None]] = defaultdict(dict)
+    for row in observations:
+        known[row.point.kind][row.config] = None
     contests = [
-        expect(point, selector, _offered(library, point, known[point.kind]))
+        predict_comparison(point, selector, _runnable(library, point, known[point.kind]))
         for point in sorted(points)
     ]
     return [contest for contest in contests if contest is not None]
 
 
-def _offered(library: ModuleType, point: Point, choices: Iterable[Choice]) -> Collection[Choice]:
+def _runnable(
+    library: ModuleType, point: CallPoint, choices: Iterable[AlgorithmConfig]
+) -> Collection[AlgorithmConfig]:
     """What would really run there under its own name."""
     segments = sorted({choice.params.get("segment", 0) for choice in choices} - {0})
     collective = point.key().collective

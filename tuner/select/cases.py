@@ -7,17 +7,23 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from tuner.base.errors import InputError, quoted
-from tuner.core.measurement import SHORTEST, Measurements
-from tuner.core.path_classes import CONSECUTIVE
-from tuner.core.speedup import over_launches
-from tuner.core.table import Choice
-from tuner.importers import Reading
-from tuner.select.dataset import Point, Row, Simulate, by_point, label
+from tuner.base.errors import InputError, shortened_repr
+from tuner.core.measurement import MIN_SAMPLE_S, Measurements
+from tuner.core.path_classes import BLOCK
+from tuner.core.speedup import mean_over_launches
+from tuner.core.table import AlgorithmConfig
+from tuner.importers import BenchmarkResult
+from tuner.select.dataset import (
+    CallPoint,
+    Observation,
+    SimulateFunction,
+    build_observations,
+    group_by_point,
+)
 
 
 @dataclass(frozen=True)
-class Case:
+class EvaluationCase:
     """What was measured for one call in one run.
 
     group   the cases that are compared with one another, such as "leonardo openmpi 4.1.6"
@@ -25,30 +31,34 @@ class Case:
 
     group: str
     run: str
-    point: Point
-    rows: Mapping[Choice, Row]
+    point: CallPoint
+    observations: Mapping[AlgorithmConfig, Observation]
 
     @property
-    def best(self) -> float:
+    def best_seconds(self) -> float:
         """Seconds of the fastest candidate."""
-        return min(row.typical for row in self.rows.values())
+        return min(row.seconds for row in self.observations.values())
 
-    def regret(self, choice: Choice) -> float:
+    def regret(self, choice: AlgorithmConfig) -> float:
         """Of this choice against the fastest."""
-        return self.rows[choice].typical / self.best - 1
+        return self.observations[choice].seconds / self.best_seconds - 1
 
 
-def cases_of_measurements(measurements: Measurements, simulate: Simulate) -> list[Case]:
+def cases_from_measurements(
+    measurements: Measurements, simulate: SimulateFunction
+) -> list[EvaluationCase]:
     """Of what a probe measured, every point one case."""
     group = f"{measurements.cluster.name} {measurements.library}"
-    rows = label(measurements, simulate)
+    rows = build_observations(measurements, simulate)
     return [
-        Case(group, "", point, {row.choice: row for row in own})
-        for point, own in by_point(rows).items()
+        EvaluationCase(group, "", point, {row.config: row for row in own})
+        for point, own in group_by_point(rows).items()
     ]
 
 
-def cases_of_results(readings: Iterable[Reading], together: bool = False) -> list[Case]:
+def cases_from_readings(
+    readings: Iterable[BenchmarkResult], merge_libraries: bool = False
+) -> list[EvaluationCase]:
     """Of what other programs measured, sorted by run and point.
 
     together    libraries are compared with one another, not each with itself
@@ -56,105 +66,126 @@ def cases_of_results(readings: Iterable[Reading], together: bool = False) -> lis
     Several readings of one call and algorithm in one run are one, their median. Raises InputError
     when no reading is of a collective.
     """
-    chosen = [reading for reading in readings if usable(reading)]
-    named = _arms(chosen) if together else {}
-    times: dict[tuple[str, str, Point], dict[Choice, list[float]]] = defaultdict(
+    chosen = [reading for reading in readings if is_collective_reading(reading)]
+    named = _names_with_library(chosen) if merge_libraries else {}
+    times: dict[tuple[str, str, CallPoint], dict[AlgorithmConfig, list[float]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for reading in chosen:
-        library = "" if together else reading.library
+        library = "" if merge_libraries else reading.library
         group = " ".join(filter(None, (reading.cluster, library)))
         name = named.get((reading.algorithm, reading.library), reading.algorithm)
-        choice = Choice(name, reading.params)
+        choice = AlgorithmConfig(name, reading.params)
         times[group, reading.run, _point(reading)][choice] += reading.samples
     if not times:
         raise InputError("no reading is of a collective with its nodes, size and time")
     return [
-        Case(group, run, point, {choice: _row(point, choice, own) for choice, own in arms.items()})
+        EvaluationCase(
+            group,
+            run,
+            point,
+            {choice: _observation(point, choice, own) for choice, own in arms.items()},
+        )
         for (group, run, point), arms in sorted(times.items(), key=lambda entry: entry[0])
     ]
 
 
-def without(cases: Sequence[Case], names: Collection[str]) -> list[Case]:
+def drop_algorithms(
+    cases: Sequence[EvaluationCase], names: Collection[str]
+) -> list[EvaluationCase]:
     """Without the algorithms of these names; raises InputError for one that nobody measured."""
-    known = {choice.algorithm for case in cases for choice in case.rows}
+    known = {choice.algorithm for case in cases for choice in case.observations}
     unknown = sorted(set(names) - known)
     if unknown:
         raise InputError(
-            f"{', '.join(map(quoted, unknown))} cannot be left out: measured are"
+            f"{', '.join(map(shortened_repr, unknown))} cannot be left out: measured are"
             f" {', '.join(sorted(known))}"
         )
     kept = (
         replace(
             case,
-            rows={
-                choice: row for choice, row in case.rows.items() if choice.algorithm not in names
+            observations={
+                choice: row
+                for choice, row in case.observations.items()
+                if choice.algorithm not in names
             },
         )
         for case in cases
     )
-    return [case for case in kept if case.rows]
+    return [case for case in kept if case.observations]
 
 
-def sets(cases: Iterable[Case], pooled: bool = False) -> dict[str, list[Case]]:
+def group_cases(
+    cases: Iterable[EvaluationCase], pooled: bool = False
+) -> dict[str, list[EvaluationCase]]:
     """The cases that are evaluated together, by name: of one group, or of all of them, and of calls
     of one kind.
 
     Where some cases have the library's default, those that lack it are left out.
     """
-    found: dict[str, list[Case]] = defaultdict(list)
+    found: dict[str, list[EvaluationCase]] = defaultdict(list)
     for case in cases:
         collective, memory, placement = case.point.kind
-        placed = "" if placement == CONSECUTIVE else placement
+        placed = "" if placement == BLOCK else placement
         words = ("" if pooled else case.group, collective, memory, placed)
         found[" ".join(filter(None, words))].append(case)
     return {name: _with_default(own) for name, own in found.items()}
 
 
-def folds(cases: Sequence[Case], protocol: str) -> list[tuple[Sequence[Case], Sequence[Case]]]:
+def folds(
+    cases: Sequence[EvaluationCase], protocol: str
+) -> list[tuple[Sequence[EvaluationCase], Sequence[EvaluationCase]]]:
     """What to learn from and what to be tested on; none where only one value would be left out."""
-    values = sorted({_left_out(case, protocol) for case in cases}, key=str)
+    values = sorted({_held_out_value(case, protocol) for case in cases}, key=str)
     if len(values) < 2:
         return []
     return [
         (
-            [case for case in cases if _left_out(case, protocol) != value],
-            [case for case in cases if _left_out(case, protocol) == value],
+            [case for case in cases if _held_out_value(case, protocol) != value],
+            [case for case in cases if _held_out_value(case, protocol) == value],
         )
         for value in values
     ]
 
 
-NODES, SIZE, MACHINE = "leave-one-node-count-out", "leave-one-size-out", "new-machine"
-PROTOCOLS = (NODES, SIZE, MACHINE)
-LEFT_OUT = {NODES: "node count", SIZE: "size", MACHINE: "machine"}
+LEAVE_NODE_COUNT_OUT, LEAVE_SIZE_OUT, NEW_MACHINE = (
+    "leave-one-node-count-out",
+    "leave-one-size-out",
+    "new-machine",
+)
+CV_PROTOCOLS = (LEAVE_NODE_COUNT_OUT, LEAVE_SIZE_OUT, NEW_MACHINE)
+HELD_OUT_VARIABLE = {
+    LEAVE_NODE_COUNT_OUT: "node count",
+    LEAVE_SIZE_OUT: "size",
+    NEW_MACHINE: "machine",
+}
 
 
-def _left_out(case: Case, protocol: str) -> Hashable:
-    if protocol == MACHINE:
+def _held_out_value(case: EvaluationCase, protocol: str) -> Hashable:
+    if protocol == NEW_MACHINE:
         return case.group
-    return case.point.nodes if protocol == NODES else case.point.nbytes
+    return case.point.nodes if protocol == LEAVE_NODE_COUNT_OUT else case.point.nbytes
 
 
-def _with_default(cases: list[Case]) -> list[Case]:
-    having = [case for case in cases if Choice() in case.rows]
+def _with_default(cases: list[EvaluationCase]) -> list[EvaluationCase]:
+    having = [case for case in cases if AlgorithmConfig() in case.observations]
     return having or cases
 
 
-def usable(reading: Reading) -> bool:
+def is_collective_reading(reading: BenchmarkResult) -> bool:
     """Whether it tells how long a collective took on how many nodes."""
     return bool(
         reading.benchmark.kind == "collective"
-        and reading.shape
-        and reading.shape.ppn
+        and reading.rank_counts
+        and reading.rank_counts.ppn
         and reading.nbytes
         and reading.samples
-        and min(reading.samples) >= SHORTEST
-        and not reading.left_out
+        and min(reading.samples) >= MIN_SAMPLE_S
+        and not reading.exclusion_reason
     )
 
 
-def _arms(readings: Iterable[Reading]) -> Mapping[tuple[str, str], str]:
+def _names_with_library(readings: Iterable[BenchmarkResult]) -> Mapping[tuple[str, str], str]:
     """Names of algorithms that several libraries have, with the library's."""
     libraries: dict[str, set[str]] = defaultdict(set)
     for reading in readings:
@@ -167,19 +198,23 @@ def _arms(readings: Iterable[Reading]) -> Mapping[tuple[str, str], str]:
     }
 
 
-def _point(reading: Reading) -> Point:
-    if reading.shape is None or reading.nbytes is None:
+def _point(reading: BenchmarkResult) -> CallPoint:
+    if reading.rank_counts is None or reading.nbytes is None:
         raise ValueError(f"line {reading.line}: without shape or size")
-    return Point(
+    return CallPoint(
         reading.benchmark.subject,
-        reading.shape.nodes,
-        reading.shape.ppn,
+        reading.rank_counts.nodes,
+        reading.rank_counts.ppn,
         reading.memory,
         reading.nbytes,
     )
 
 
-def _row(point: Point, choice: Choice, samples: Sequence[float]) -> Row:
+def _observation(
+    point: CallPoint, choice: AlgorithmConfig, samples: Sequence[float]
+) -> Observation:
     """Other programs' results are judged by medians, as published regrets of them are."""
-    middle, (_, low, high) = median(samples), over_launches([samples])
-    return Row(point, choice, {0: tuple(samples)}, middle, min(low, middle), max(high, middle))
+    middle, (_, low, high) = median(samples), mean_over_launches([samples])
+    return Observation(
+        point, choice, {0: tuple(samples)}, middle, min(low, middle), max(high, middle)
+    )

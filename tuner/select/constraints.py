@@ -12,15 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner import mpi_libraries
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.interpret import interpret
-from tuner.core.table import DEFAULT, OPERATORS, Choice
+from tuner.core.table import DEFAULT, OPERATORS, AlgorithmConfig
 from tuner.mpi_libraries.schedules import schedule_of
 
-OrderSafe = Callable[[Collective, Choice], bool]
-_RANKS, _BYTES = (7, 8), (4096, 65536)  # tried: also an odd number, one segment and several
-_NUMBERS = 64  # that each rank gives: as many sums would not agree by luck
+PreservesOperandOrder = Callable[[Collective, AlgorithmConfig], bool]
+_TEST_RANKS, _TEST_BYTES = (
+    (7, 8),
+    (4096, 65536),
+)  # tried: also an odd number, one segment and several
+_ELEMENTS_PER_RANK = 64  # that each rank gives: as many sums would not agree by luck
 
 
 @dataclass(frozen=True)
@@ -28,56 +31,59 @@ class Constraints:
     """Of all choices but the default, which is always allowed.
 
     commutative_only    no rules for operators that do not commute: they stay with the default
-    reproducible        reductions only by algorithms of `same_order`
+    reproducible        reductions only by algorithms of `is_reproducible`
     forbidden           algorithms by name: `ring`, or of one collective: `allreduce:ring`
     rules               how many a table may have
     """
 
     commutative_only: bool = False
     reproducible: bool = False
-    forbidden: frozenset[str] = frozenset()
-    rules: int | None = None
+    excluded_algorithms: frozenset[str] = frozenset()
+    max_rules: int | None = None
 
     def __post_init__(self) -> None:
-        if any(name.rpartition(":")[2] == DEFAULT for name in self.forbidden):
+        if any(name.rpartition(":")[2] == DEFAULT for name in self.excluded_algorithms):
             raise InputError(
                 f"{DEFAULT} cannot be forbidden: it is what stays where nothing is faster"
             )
-        if self.rules is not None and self.rules < 1:
-            raise InputError(f"a table cannot have {self.rules} rules: allow 1 at least")
+        if self.max_rules is not None and self.max_rules < 1:
+            raise InputError(f"a table cannot have {self.max_rules} rules: allow 1 at least")
 
-    def operators(self, collective: Collective) -> tuple[str, ...]:
+    def operator_classes(self, collective: Collective) -> tuple[str, ...]:
         """Of which there are ladders of rules."""
-        if not collective.reduces:
+        if not collective.is_reduction:
             return OPERATORS[:1]
         return OPERATORS[1:] if self.commutative_only else OPERATORS
 
-    def allow(self, library: str, collective: Collective, choice: Choice) -> bool:
+    def is_allowed(self, library: str, collective: Collective, choice: AlgorithmConfig) -> bool:
         """Whether a table for `library` may ask for it."""
         if choice.is_default:
             return True
-        if {choice.algorithm, f"{collective}:{choice.algorithm}"} & self.forbidden:
+        if {choice.algorithm, f"{collective}:{choice.algorithm}"} & self.excluded_algorithms:
             return False
-        return not (self.reproducible and collective.reduces) or same_order(
+        return not (self.reproducible and collective.is_reduction) or is_reproducible(
             library, collective, choice
         )
 
-    def require_known(self, library: str, choices: Iterable[tuple[str, Choice]]) -> None:
+    def check_excluded_names(
+        self, library: str, choices: Iterable[tuple[str, AlgorithmConfig]]
+    ) -> None:
         """Raises InputError for a forbidden algorithm that neither is one of these of a collective
         nor `library` has for one of these collectives: it is misspelt, and the one that was meant
         would be allowed.
         """
         measured = {(collective, choice.algorithm) for collective, choice in choices}
-        own = mpi_libraries.named(library).ALGORITHMS
+        own = mpi_libraries.library_module(library).ALGORITHMS
         collectives = {collective for collective, _ in measured}
         pairs = measured | {(one, name) for one in collectives for name in own.get(one, ())}
         known = {name for _, name in pairs} | {f"{one}:{name}" for one, name in pairs}
-        for name in sorted(self.forbidden - known):
+        for name in sorted(self.excluded_algorithms - known):
             of = name.rpartition(":")[0]
             where = f" of {of}" if of in collectives else ""
             offered = {other for one, other in pairs if one == of or not where} - {DEFAULT}
             raise InputError(
-                f"{quoted(name)} is no algorithm of what is measured, so it cannot be forbidden;"
+                f"{shortened_repr(name)} is no algorithm of what is measured, so it cannot be"
+                " forbidden;"
                 f" these are{where}: {', '.join(sorted(offered))}"
             )
 
@@ -86,29 +92,29 @@ class Constraints:
         found = {
             "commutative_only": self.commutative_only,
             "reproducible": self.reproducible,
-            "forbidden": sorted(self.forbidden),
-            "rules": self.rules,
+            "forbidden": sorted(self.excluded_algorithms),
+            "rules": self.max_rules,
         }
         return {name: value for name, value in found.items() if value}
 
 
-ANYTHING = Constraints()
+UNCONSTRAINED = Constraints()
 
 
-def constraints_from(wishes: Mapping[str, Any]) -> Constraints:
+def constraints_from_options(options: Mapping[str, Any]) -> Constraints:
     """Of what somebody may wish, under the names of the options of `tuner tune`: `forbid`,
     `reproducible`, `rules` and `commutative_only`. Raises InputError as `Constraints` does.
     """
     return Constraints(
-        wishes["commutative_only"],
-        wishes["reproducible"],
-        frozenset(wishes["forbid"]),
-        wishes["rules"],
+        options["commutative_only"],
+        options["reproducible"],
+        frozenset(options["forbid"]),
+        options["rules"],
     )
 
 
 @cache
-def same_order(library: str, collective: Collective, choice: Choice) -> bool:
+def is_reproducible(library: str, collective: Collective, choice: AlgorithmConfig) -> bool:
     """Whether on the same ranks every element of a reduction is combined in one order, wherever it
     stands, however long the buffer is, and for every rank that gets it.
 
@@ -118,13 +124,16 @@ def same_order(library: str, collective: Collective, choice: Choice) -> bool:
     """
     if collective not in (Collective.ALLREDUCE, Collective.REDUCE):
         return False
-    sums = [[_sums(library, collective, choice, p, n) for n in _BYTES] for p in _RANKS]
+    sums = [
+        [_reduction_results(library, collective, choice, p, n) for n in _TEST_BYTES]
+        for p in _TEST_RANKS
+    ]
     known = [list(chain(*own)) for own in sums if all(own)]
     return bool(known) and all(np.array_equal(element, own[0]) for own in known for element in own)
 
 
-def _sums(
-    library: str, collective: Collective, choice: Choice, p: int, nbytes: int
+def _reduction_results(
+    library: str, collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int
 ) -> list[NDArray[np.float32]]:
     """Of every element that some rank has in the end; none without a schedule for so many ranks."""
     try:
@@ -133,7 +142,7 @@ def _sums(
         return []
     if schedule is None:
         return []
-    given = np.random.default_rng(1).standard_normal((p, 1, _NUMBERS)).astype(np.float32)
+    given = np.random.default_rng(1).standard_normal((p, 1, _ELEMENTS_PER_RANK)).astype(np.float32)
     buffers = [np.repeat(one, schedule.n_chunks, axis=0) for one in given]
     found = interpret(schedule, buffers)
     having = found if collective is Collective.ALLREDUCE else found[:1]

@@ -9,39 +9,46 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 
-from tuner.core.table import Choice
-from tuner.select.dataset import Kind, Point, Row
+from tuner.core.table import AlgorithmConfig
+from tuner.select.dataset import CallKind, CallPoint, Observation
 
-REACH = 8.0  # a guess goes beyond what was measured, of nodes and of sizes, up to this factor
-_LONE_GAP = 2.0  # how far a single probed size speaks for others
+MAX_EXTRAPOLATION = (
+    8.0  # a guess goes beyond what was measured, of nodes and of sizes, up to this factor
+)
+_SINGLE_SIZE_FACTOR = 2.0  # how far a single probed size speaks for others
 
-Shape = tuple[int, int]  # nodes, ppn
+NodesPpn = tuple[int, int]  # nodes, ppn
 
 
-class Support:
+class Coverage:
     """What was measured of every kind of calls, by shape and size."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._measured = frozenset((row.point, row.choice) for row in rows)
-        sizes: dict[Kind, dict[Shape, set[int]]] = defaultdict(lambda: defaultdict(set))
-        for point, _ in self._measured:
+    def __init__(self, observations: Iterable[Observation]) -> None:
+        self._measured_pairs = frozenset((row.point, row.config) for row in observations)
+        sizes: dict[CallKind, dict[NodesPpn, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for point, _ in self._measured_pairs:
             sizes[point.kind][point.nodes, point.ppn].add(point.nbytes)
-        self._ladders = {
+        self._sizes_by_shape = {
             kind: {shape: sorted(probed) for shape, probed in shapes.items()}
             for kind, shapes in sizes.items()
         }
-        self._ladders_near: dict[tuple[Point, float], dict[Shape, list[int]]] = {}
-        self._spoken: dict[tuple[Point, float], Sequence[Sequence[Point]]] = {}
+        self._nearby_sizes: dict[tuple[CallPoint, float], dict[NodesPpn, list[int]]] = {}
+        self._neighbours_cache: dict[tuple[CallPoint, float], Sequence[Sequence[CallPoint]]] = {}
 
-    def measured(self, point: Point) -> bool:
+    def is_measured_shape(self, point: CallPoint) -> bool:
         """Whether calls of this shape were, of any size."""
         return (point.nodes, point.ppn) in self._shapes(point)
 
-    def ladder(self, point: Point) -> Sequence[int]:
+    def measured_sizes(self, point: CallPoint) -> Sequence[int]:
         """The sizes at which such a call was measured on any shape, ascending."""
         return sorted({size for sizes in self._shapes(point).values() for size in sizes})
 
-    def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
+    def covers(
+        self,
+        point: CallPoint,
+        choice: AlgorithmConfig,
+        max_extrapolation: float = MAX_EXTRAPOLATION,
+    ) -> bool:
         """This choice was measured at a probed size next to `point`, on its shape or next to it.
 
         Between two probed sizes either will do; beyond the last, up to a factor `reach`, and one
@@ -50,104 +57,131 @@ class Support:
         fewer and the next more nodes, or where there is only one of these, it up to a factor
         `reach`; their ppn is the same, or the next in just that way.
         """
-        return any(self._speaks(point, choice, reach))
+        return any(self._covered_by(point, choice, max_extrapolation))
 
-    def around(self, point: Point) -> Sequence[Point]:
+    def shape_neighbours(self, point: CallPoint) -> Sequence[CallPoint]:
         """The same call on the shapes that speak for that of `point`, on both sides; on its own
         where that was measured.
         """
-        speaking = _speaking(self._near(point, 1.0), point, 1.0)
+        speaking = _neighbouring_shapes(self._shapes_near_size(point, 1.0), point, 1.0)
         return [replace(point, nodes=nodes, ppn=ppn) for nodes, ppn in speaking]
 
-    def beside(self, point: Point) -> Sequence[Point]:
+    def size_neighbours(self, point: CallPoint) -> Sequence[CallPoint]:
         """The next smaller and the next larger call that was measured on its own shape."""
         sizes = self._shapes(point).get((point.nodes, point.ppn), [])
-        return [point.at(size) for size in _around(sizes, point.nbytes)]
+        return [point.with_size(size) for size in _bracket(sizes, point.nbytes)]
 
-    def surrounds(self, point: Point, choice: Choice) -> bool:
+    def covers_on_all_sides(self, point: CallPoint, choice: AlgorithmConfig) -> bool:
         """Likewise, but on each of the shapes that speak for that of `point`."""
-        spoken = self._speaks(point, choice, REACH)
+        spoken = self._covered_by(point, choice, MAX_EXTRAPOLATION)
         return bool(spoken) and all(spoken)
 
-    def within(self, point: Point, reach: float = REACH) -> bool:
+    def is_in_domain(self, point: CallPoint, max_extrapolation: float = MAX_EXTRAPOLATION) -> bool:
         """Whether anything was measured at a size next to `point`, on its shape or next to it."""
-        return bool(_speaking(self._near(point, reach), point, reach))
+        return bool(
+            _neighbouring_shapes(
+                self._shapes_near_size(point, max_extrapolation), point, max_extrapolation
+            )
+        )
 
-    def _speaks(self, point: Point, choice: Choice, reach: float) -> list[bool]:
+    def _covered_by(
+        self, point: CallPoint, choice: AlgorithmConfig, max_extrapolation: float
+    ) -> list[bool]:
         """Of each speaking shape, whether this choice was measured there next to `point`'s size."""
         return [
-            any((call, choice) in self._measured for call in calls)
-            for calls in self._speaking_calls(point, reach)
+            any((call, choice) in self._measured_pairs for call in calls)
+            for calls in self._neighbour_calls(point, max_extrapolation)
         ]
 
-    def _speaking_calls(self, point: Point, reach: float) -> Sequence[Sequence[Point]]:
+    def _neighbour_calls(
+        self, point: CallPoint, max_extrapolation: float
+    ) -> Sequence[Sequence[CallPoint]]:
         """The measured calls of each speaking shape next to `point`'s size, likewise."""
-        if (point, reach) not in self._spoken:
-            shapes = self._near(point, reach)
-            self._spoken[point, reach] = [
+        if (point, max_extrapolation) not in self._neighbours_cache:
+            shapes = self._shapes_near_size(point, max_extrapolation)
+            self._neighbours_cache[point, max_extrapolation] = [
                 [
                     replace(point, nodes=nodes, ppn=ppn, nbytes=size)
-                    for size in neighbours(shapes[nodes, ppn], point.nbytes, reach)
+                    for size in neighbouring_sizes(
+                        shapes[nodes, ppn], point.nbytes, max_extrapolation
+                    )
                 ]
-                for nodes, ppn in _speaking(shapes, point, reach)
+                for nodes, ppn in _neighbouring_shapes(shapes, point, max_extrapolation)
             ]
-        return self._spoken[point, reach]
+        return self._neighbours_cache[point, max_extrapolation]
 
-    def _near(self, point: Point, reach: float) -> dict[Shape, list[int]]:
+    def _shapes_near_size(
+        self, point: CallPoint, max_extrapolation: float
+    ) -> dict[NodesPpn, list[int]]:
         """The ladders of the shapes that were measured at a size next to `point`; many choices
         ask.
         """
-        if (point, reach) not in self._ladders_near:
-            self._ladders_near[point, reach] = {
+        if (point, max_extrapolation) not in self._nearby_sizes:
+            self._nearby_sizes[point, max_extrapolation] = {
                 shape: sizes
                 for shape, sizes in self._shapes(point).items()
-                if neighbours(sizes, point.nbytes, reach)
+                if neighbouring_sizes(sizes, point.nbytes, max_extrapolation)
             }
-        return self._ladders_near[point, reach]
+        return self._nearby_sizes[point, max_extrapolation]
 
-    def _shapes(self, point: Point) -> dict[Shape, list[int]]:
-        return self._ladders.get(point.kind, {})
+    def _shapes(self, point: CallPoint) -> dict[NodesPpn, list[int]]:
+        return self._sizes_by_shape.get(point.kind, {})
 
 
-def gap_above(sizes: Sequence[int]) -> float:
+def max_factor_above(sizes: Sequence[int]) -> float:
     """How far beyond the largest probed size is believed: as the next smaller one is away."""
-    return min(sizes[-1] / max(sizes[-2], 1), REACH) if len(sizes) > 1 else _LONE_GAP
+    return (
+        min(sizes[-1] / max(sizes[-2], 1), MAX_EXTRAPOLATION)
+        if len(sizes) > 1
+        else _SINGLE_SIZE_FACTOR
+    )
 
 
-def gap_below(sizes: Sequence[int]) -> float:
+def max_factor_below(sizes: Sequence[int]) -> float:
     """Likewise, below the smallest one."""
-    return min(sizes[1] / max(sizes[0], 1), REACH) if len(sizes) > 1 else _LONE_GAP
+    return (
+        min(sizes[1] / max(sizes[0], 1), MAX_EXTRAPOLATION)
+        if len(sizes) > 1
+        else _SINGLE_SIZE_FACTOR
+    )
 
 
-def neighbours(sizes: Sequence[int], nbytes: int, reach: float) -> Sequence[int]:
+def neighbouring_sizes(
+    sizes: Sequence[int], nbytes: int, max_extrapolation: float
+) -> Sequence[int]:
     """The probed sizes that speak for `nbytes`: itself, or the next on both sides."""
-    above, below = max(gap_above(sizes), reach), max(gap_below(sizes), reach)
+    above, below = (
+        max(max_factor_above(sizes), max_extrapolation),
+        max(max_factor_below(sizes), max_extrapolation),
+    )
     if nbytes > sizes[-1] * above or nbytes < sizes[0] / below:
         return ()
-    return _around(sizes, nbytes)
+    return _bracket(sizes, nbytes)
 
 
-def _around(ladder: Sequence[int], value: int) -> Sequence[int]:
+def _bracket(values: Sequence[int], value: int) -> Sequence[int]:
     """The value itself, or the next lower and the next higher one as far as there are any."""
-    above = bisect.bisect_left(ladder, value)
-    if above < len(ladder) and ladder[above] == value:
+    above = bisect.bisect_left(values, value)
+    if above < len(values) and values[above] == value:
         return (value,)
-    return ladder[max(above - 1, 0) : above + 1]
+    return values[max(above - 1, 0) : above + 1]
 
 
-def _speaking(shapes: Iterable[Shape], point: Point, reach: float) -> Sequence[Shape]:
+def _neighbouring_shapes(
+    shapes: Iterable[NodesPpn], point: CallPoint, max_extrapolation: float
+) -> Sequence[NodesPpn]:
     """The measured shapes that speak for that of `point`."""
     own = (point.nodes, point.ppn)
     known = set(shapes)
     if own in known:
         return (own,)
-    found: list[Shape] = []
-    for ppn in _reached(sorted({ppn for _, ppn in known}), point.ppn, reach):
+    found: list[NodesPpn] = []
+    for ppn in _bracket_within(sorted({ppn for _, ppn in known}), point.ppn, max_extrapolation):
         counts = sorted(nodes for nodes, other in known if other == ppn)
-        found += product(_reached(counts, point.nodes, reach), (ppn,))
+        found += product(_bracket_within(counts, point.nodes, max_extrapolation), (ppn,))
     return found
 
 
-def _reached(counts: Sequence[int], wanted: int, reach: float) -> Sequence[int]:
-    far = max(wanted / counts[-1], counts[0] / wanted) if counts else math.inf
-    return _around(counts, wanted) if far <= reach else ()
+def _bracket_within(counts: Sequence[int], value: int, max_extrapolation: float) -> Sequence[int]:
+    far = max(value / counts[-1], counts[0] / value) if counts else math.inf
+    return _bracket(counts, value) if far <= max_extrapolation else ()

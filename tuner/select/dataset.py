@@ -1,4 +1,6 @@
-"""From measured series to labelled rows: one per call (`Point`) and candidate (`Choice`)."""
+"""From measured series to labelled rows: one per call (`Point`) and candidate
+(`AlgorithmConfig`).
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.measurement import Measurement, Measurements, wrong_algorithms
-from tuner.core.path_classes import CONSECUTIVE, Placed
-from tuner.core.speedup import over_launches
-from tuner.core.table import RUNNER, Choice, Key
+from tuner.core.measurement import Measurement, Measurements, parse_incorrect_algorithms
+from tuner.core.path_classes import BLOCK, PlacementMixin
+from tuner.core.speedup import mean_over_launches
+from tuner.core.table import RUNNER_OF_KIND, AlgorithmConfig, RuleKey
 
-Kind = tuple[str, str, str]  # collective, memory, placement
+CallKind = tuple[str, str, str]  # collective, memory, placement
 
 
 @dataclass(frozen=True, order=True)
-class Point(Placed):
+class CallPoint(PlacementMixin):
     """One call of a collective: `nbytes` of each rank's buffer on nodes x ppn ranks.
 
     collective  a `Collective`, or another one that files have results of
@@ -29,7 +31,7 @@ class Point(Placed):
     ppn: int
     memory: str
     nbytes: int
-    placement: str = CONSECUTIVE
+    placement: str = BLOCK
 
     @property
     def p(self) -> int:
@@ -37,21 +39,21 @@ class Point(Placed):
         return self.nodes * self.ppn
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> CallKind:
         """Calls of one kind speak for one another, and for no others."""
         return self.collective, self.memory, self.placement
 
     @property
-    def place(self) -> tuple[float, float, float]:
+    def log_coordinates(self) -> tuple[float, float, float]:
         """Logarithms of nodes, ppn and bytes, in which distances are told."""
         return math.log(self.nodes), math.log(self.ppn), math.log(max(self.nbytes, 1))
 
-    def key(self, operators: str = "any") -> Key:
+    def key(self, operators: str = "any") -> RuleKey:
         """The key of a table that this call falls under; ValueError where tables know none."""
         collective = Collective(self.collective)
-        return Key(collective, self.nodes, self.ppn, self.memory, operators, self.placement)
+        return RuleKey(collective, self.nodes, self.ppn, self.memory, operators, self.placement)
 
-    def at(self, nbytes: int) -> Point:
+    def with_size(self, nbytes: int) -> CallPoint:
         """The same call with another size."""
         return replace(self, nbytes=nbytes)
 
@@ -59,21 +61,25 @@ class Point(Placed):
         return f"{self.collective} of {self.nbytes} bytes on {self.shape} ranks"
 
 
-NOISE = 0.05  # gains up to 5 % are within what repeated measurements differ by
+MIN_GAIN = 0.05  # gains up to 5 % are within what repeated measurements differ by
 
-Pair = tuple[Point, Choice]
-Simulate = Callable[[Point, Choice], float]  # seconds; NaN where no schedule of ours says it
+PointConfig = tuple[CallPoint, AlgorithmConfig]
+SimulateFunction = Callable[
+    [CallPoint, AlgorithmConfig], float
+]  # seconds; NaN where no schedule of ours says it
 
 
-def simulated_beside_default(simulate: Simulate, point: Point, choice: Choice) -> bool:
+def is_simulated_with_default(
+    simulate: SimulateFunction, point: CallPoint, choice: AlgorithmConfig
+) -> bool:
     """Whether simulations say both: then they speak where nothing was measured nearby (decision
     0035). Where nobody knows what the default runs, nothing else is simulated.
     """
-    return not any(math.isnan(simulate(point, one)) for one in (Choice(), choice))
+    return not any(math.isnan(simulate(point, one)) for one in (AlgorithmConfig(), choice))
 
 
 @dataclass(frozen=True)
-class Row:
+class Observation:
     """What was measured and simulated for one choice at one point. Seconds.
 
     samples             of each launch, by its number
@@ -82,39 +88,41 @@ class Row:
                         for its default where nobody knows what that runs
     """
 
-    point: Point
-    choice: Choice
+    point: CallPoint
+    config: AlgorithmConfig
     samples: Mapping[int, tuple[float, ...]]
-    typical: float
+    seconds: float
     low: float
     high: float
-    simulated: float = math.nan
+    simulated_seconds: float = math.nan
 
 
-def measured_pairs(measurements: Measurements) -> Collection[Pair]:
-    """What collectives were measured; raises InputError as `label` does."""
-    return _by_candidate(measurements).keys()
+def measured_pairs(measurements: Measurements) -> Collection[PointConfig]:
+    """What collectives were measured; raises InputError as `build_observations` does."""
+    return _samples_by_candidate(measurements).keys()
 
 
-def label(measurements: Measurements, simulate: Simulate) -> tuple[Row, ...]:
+def build_observations(
+    measurements: Measurements, simulate: SimulateFunction
+) -> tuple[Observation, ...]:
     """Every measured collective with its simulated time, sorted by point, in measured order.
 
     Without the algorithms that gave a wrong result of the collective anywhere. Raises InputError
     for unknown collectives, a default that is no library's, series without samples or measured
     twice, and placements that are not nodes x ppn.
     """
-    measured, wrong = _by_candidate(measurements), wrong_of(measurements)
+    measured, wrong = _samples_by_candidate(measurements), incorrect_algorithms(measurements)
     return tuple(
-        Row(*pair, samples, *over_launches(list(samples.values())), simulate(*pair))
+        Observation(*pair, samples, *mean_over_launches(list(samples.values())), simulate(*pair))
         for pair, samples in sorted(measured.items(), key=lambda item: item[0][0])
-        if not is_wrong(pair, wrong)
+        if not is_incorrect(pair, wrong)
     )
 
 
-Wrong = frozenset[tuple[str, str]]  # collective and algorithm
+IncorrectSet = frozenset[tuple[str, str]]  # collective and algorithm
 
 
-def wrong_of(measurements: Measurements) -> Wrong:
+def incorrect_algorithms(measurements: Measurements) -> IncorrectSet:
     """What gave a wrong result in any call, of any size on any shape. What its fault is nobody
     knows, nor where else it shows. Raises InputError for a damaged file.
     """
@@ -124,23 +132,25 @@ def wrong_of(measurements: Measurements) -> Wrong:
             f"measurements of {measurements.cluster.name}: 'excluded' in the first line does not"
             " say what gave wrong results; probe again"
         )
-    return wrong_algorithms(excluded)
+    return parse_incorrect_algorithms(excluded)
 
 
-def is_wrong(pair: Pair, wrong: Wrong) -> bool:
+def is_incorrect(pair: PointConfig, incorrect: IncorrectSet) -> bool:
     """Whether these are that pair's collective and algorithm. The default stays whatever it does:
     nothing else is there to fall back on.
     """
     point, choice = pair
     name = str(replace(choice, params={}))
-    return not choice.is_default and (point.collective, name) in wrong
+    return not choice.is_default and (point.collective, name) in incorrect
 
 
-def _by_candidate(measurements: Measurements) -> dict[Pair, dict[int, tuple[float, ...]]]:
+def _samples_by_candidate(
+    measurements: Measurements,
+) -> dict[PointConfig, dict[int, tuple[float, ...]]]:
     """The samples of every launch of every candidate."""
-    found: dict[Pair, dict[int, tuple[float, ...]]] = defaultdict(dict)
+    found: dict[PointConfig, dict[int, tuple[float, ...]]] = defaultdict(dict)
     for entry in measurements.series:
-        if entry.kind not in RUNNER:
+        if entry.kind not in RUNNER_OF_KIND:
             continue
         point = _point(entry)
         choice = _choice(point, entry)
@@ -152,30 +162,30 @@ def _by_candidate(measurements: Measurements) -> dict[Pair, dict[int, tuple[floa
     return found
 
 
-def _choice(point: Point, series: Measurement) -> Choice:
+def _choice(point: CallPoint, series: Measurement) -> AlgorithmConfig:
     try:
-        return Choice(series.algorithm, series.params, RUNNER[series.kind])
+        return AlgorithmConfig(series.algorithm, series.params, RUNNER_OF_KIND[series.kind])
     except ValueError as reason:
         raise InputError(f"measurements: {point}: {reason}; probe again") from None
 
 
-def by_point(rows: Iterable[Row]) -> dict[Point, list[Row]]:
+def group_by_point(observations: Iterable[Observation]) -> dict[CallPoint, list[Observation]]:
     """Rows of the same call together, points ascending."""
-    groups: dict[Point, list[Row]] = defaultdict(list)
-    for row in rows:
+    groups: dict[CallPoint, list[Observation]] = defaultdict(list)
+    for row in observations:
         groups[row.point].append(row)
     return dict(sorted(groups.items()))
 
 
-def ladders(rows: Iterable[Row]) -> dict[Key, list[int]]:
+def measured_sizes(observations: Iterable[Observation]) -> dict[RuleKey, list[int]]:
     """The sizes probed under each key (operators `any`), ascending."""
-    sizes: dict[Key, set[int]] = defaultdict(set)
-    for row in rows:
+    sizes: dict[RuleKey, set[int]] = defaultdict(set)
+    for row in observations:
         sizes[row.point.key()].add(row.point.nbytes)
     return {key: sorted(probed) for key, probed in sizes.items()}
 
 
-def _point(series: Measurement) -> Point:
+def _point(series: Measurement) -> CallPoint:
     try:
         collective = Collective(series.subject)
     except ValueError:
@@ -185,6 +195,6 @@ def _point(series: Measurement) -> Point:
             f"measurements: {collective} on p = {series.p} ranks is not {series.nodes} nodes x"
             f" {series.ppn} ranks; probe communicators with the same ppn on every node"
         )
-    return Point(
+    return CallPoint(
         collective, series.nodes, series.ppn, series.memory, series.nbytes, series.placement
     )

@@ -12,20 +12,20 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tuner.base.progress import Counted, quietly
-from tuner.core.table import Choice
-from tuner.select.baselines import BASELINES, Pick, Trainer, first
-from tuner.select.cases import Case, folds
-from tuner.select.dataset import Point, Row, Simulate
-from tuner.select.regret import Regret, summary
+from tuner.base.progress import ProgressCallback, no_progress
+from tuner.core.table import AlgorithmConfig
+from tuner.select.baselines import BASELINES, SelectFunction, Trainer, default_or_first
+from tuner.select.cases import EvaluationCase, folds
+from tuner.select.dataset import CallPoint, Observation, SimulateFunction
+from tuner.select.regret import RegretSummary, summarise_regret
 from tuner.select.selector import train
 
-OURS, SURE = "tuner", "tuner, if sure"
-DEFAULT, SINGLE = "default", "best single"
-LEAST = 0.02  # slower by more than this, or than the times are known to, counts as slower
+TUNER, TUNER_SIGNIFICANT = "tuner", "tuner, if sure"
+DEFAULT_LABEL, BEST_SINGLE = "default", "best single"
+MIN_SLOWDOWN = 0.02  # slower by more than this, or than the times are known to, counts as slower
 
 
-def blind(_point: Point, _choice: Choice) -> float:
+def no_simulation(_point: CallPoint, _choice: AlgorithmConfig) -> float:
     """Simulate nothing."""
     return math.nan
 
@@ -38,17 +38,17 @@ class Score:
     headroom    which part of the default's mean regret it saves; both NaN without a default
     """
 
-    regret: Regret
-    slower: float
-    headroom: float
+    regret: RegretSummary
+    slower_fraction: float
+    regret_reduction: float
 
 
 def evaluate(
-    cases: Sequence[Case],
+    cases: Sequence[EvaluationCase],
     protocol: str,
     trainers: Mapping[str, Trainer],
-    tables: Mapping[str, Pick] = MappingProxyType({}),
-    on_progress: Counted = quietly,
+    fixed_selectors: Mapping[str, SelectFunction] = MappingProxyType({}),
+    progress: ProgressCallback = no_progress,
 ) -> dict[str, Score]:
     """The scores of those who learn from some cases and choose in the others.
 
@@ -59,75 +59,83 @@ def evaluate(
     been best in all cases, where one was measured in all. Those who learn are scored only where
     the protocol leaves something to learn from. Cases with one choice alone are not scored.
     """
-    scored = with_choice(cases)
+    scored = with_alternatives(cases)
     if not scored:
         return {}
-    fixed = dict(tables)
-    if Choice() in scored[0].rows:
-        fixed = {DEFAULT: lambda _, choices: first(choices), **fixed}
+    fixed = dict(fixed_selectors)
+    if AlgorithmConfig() in scored[0].observations:
+        fixed = {DEFAULT_LABEL: lambda _, choices: default_or_first(choices), **fixed}
     single = _best_single(scored)
     if single is not None:
-        fixed[SINGLE] = partial(_always, single)
-    picked: dict[str, list[tuple[Case, Choice]]] = defaultdict(list)
+        fixed[BEST_SINGLE] = partial(_select_constant, single)
+    picked: dict[str, list[tuple[EvaluationCase, AlgorithmConfig]]] = defaultdict(list)
     lessons = list(product(trainers, folds(cases, protocol)))
     for done, (name, (known, asked)) in enumerate(lessons):
-        on_progress(done, len(lessons))
-        picked[name] += _picked(trainers[name](known), with_choice(asked))
-    picked |= {name: list(_picked(pick, scored)) for name, pick in fixed.items()}
+        progress(done, len(lessons))
+        picked[name] += _measured_selections(trainers[name](known), with_alternatives(asked))
+    picked |= {name: list(_measured_selections(pick, scored)) for name, pick in fixed.items()}
     return {name: _score(pairs) for name, pairs in picked.items() if pairs}
 
 
-def with_choice(cases: Sequence[Case]) -> list[Case]:
+def with_alternatives(cases: Sequence[EvaluationCase]) -> list[EvaluationCase]:
     """Those of several candidates: with one alone nobody can be wrong."""
-    return [case for case in cases if len(case.rows) > 1]
+    return [case for case in cases if len(case.observations) > 1]
 
 
-def contestants(
-    simulate: Simulate = blind, names: Collection[str] = tuple(BASELINES)
+def selector_trainers(
+    simulate: SimulateFunction = no_simulation, baselines: Collection[str] = tuple(BASELINES)
 ) -> dict[str, Trainer]:
     """Our selector and the baselines of these names."""
     return {
-        OURS: lambda cases: _selector(cases, simulate, surely=False),
-        SURE: lambda cases: _selector(cases, simulate, surely=True),
-        **{name: BASELINES[name] for name in names},
+        TUNER: lambda cases: _train_selector(cases, simulate, significant_only=False),
+        TUNER_SIGNIFICANT: lambda cases: _train_selector(cases, simulate, significant_only=True),
+        **{name: BASELINES[name] for name in baselines},
     }
 
 
-def _selector(cases: Sequence[Case], simulate: Simulate, surely: bool) -> Pick:
-    rows = [row for case in cases for row in case.rows.values()]
+def _train_selector(
+    cases: Sequence[EvaluationCase], simulate: SimulateFunction, significant_only: bool
+) -> SelectFunction:
+    rows = [row for case in cases for row in case.observations.values()]
     selector = train(rows, simulate)
     usual = _most_frequent(cases)
 
-    def pick(point: Point, choices: Collection[Choice]) -> Choice:
-        ask = selector.choose_surely if surely else selector.choose
+    def pick(point: CallPoint, choices: Collection[AlgorithmConfig]) -> AlgorithmConfig:
+        ask = selector.choose_significant if significant_only else selector.choose
         chosen = ask(point, choices)
         if chosen in choices:
             return chosen
-        return usual if usual in choices else first(choices)
+        return usual if usual in choices else default_or_first(choices)
 
     return pick
 
 
-def _always(choice: Choice, _point: Point, _choices: Collection[Choice]) -> Choice:
+def _select_constant(
+    choice: AlgorithmConfig, _point: CallPoint, _choices: Collection[AlgorithmConfig]
+) -> AlgorithmConfig:
     return choice
 
 
-def _most_frequent(cases: Sequence[Case]) -> Choice:
+def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmConfig:
     """For tables without a default: who wins most often."""
-    winners = Counter(min(case.rows, key=lambda c: case.rows[c].typical) for case in cases)
+    winners = Counter(
+        min(case.observations, key=lambda c: case.observations[c].seconds) for case in cases
+    )
     return winners.most_common(1)[0][0]
 
 
-def _picked(pick: Pick, cases: Sequence[Case]) -> Iterator[tuple[Case, Choice]]:
+def _measured_selections(
+    pick: SelectFunction, cases: Sequence[EvaluationCase]
+) -> Iterator[tuple[EvaluationCase, AlgorithmConfig]]:
     """What is chosen where that was measured."""
     for case in cases:
-        choice = pick(case.point, frozenset(case.rows))
-        if choice in case.rows:
+        choice = pick(case.point, frozenset(case.observations))
+        if choice in case.observations:
             yield case, choice
 
 
-def _best_single(cases: Sequence[Case]) -> Choice | None:
-    everywhere = set.intersection(*(set(case.rows) for case in cases))
+def _best_single(cases: Sequence[EvaluationCase]) -> AlgorithmConfig | None:
+    everywhere = set.intersection(*(set(case.observations) for case in cases))
     return min(
         sorted(everywhere, key=str),
         default=None,
@@ -135,22 +143,24 @@ def _best_single(cases: Sequence[Case]) -> Choice | None:
     )
 
 
-def _score(picked: Sequence[tuple[Case, Choice]]) -> Score:
+def _score(picked: Sequence[tuple[EvaluationCase, AlgorithmConfig]]) -> Score:
     losses = [case.regret(choice) for case, choice in picked]
-    if any(Choice() not in case.rows for case, _ in picked):
-        return Score(summary(losses), math.nan, math.nan)
+    if any(AlgorithmConfig() not in case.observations for case, _ in picked):
+        return Score(summarise_regret(losses), math.nan, math.nan)
     slower = [is_slower(case, choice) for case, choice in picked]
-    before = float(np.mean([case.regret(Choice()) for case, _ in picked]))
+    before = float(np.mean([case.regret(AlgorithmConfig()) for case, _ in picked]))
     headroom = 1 - float(np.mean(losses)) / before if before > 0 else math.nan
-    return Score(summary(losses), float(np.mean(slower)), headroom)
+    return Score(summarise_regret(losses), float(np.mean(slower)), headroom)
 
 
-def is_slower(case: Case, choice: Choice) -> bool:
+def is_slower(case: EvaluationCase, choice: AlgorithmConfig) -> bool:
     """Whether it is slower than the default beyond noise."""
-    chosen, default = case.rows[choice], case.rows[Choice()]
-    return chosen.typical > default.typical * (1 + max(LEAST, _width(chosen), _width(default)))
+    chosen, default = case.observations[choice], case.observations[AlgorithmConfig()]
+    return chosen.seconds > default.seconds * (
+        1 + max(MIN_SLOWDOWN, _relative_half_width(chosen), _relative_half_width(default))
+    )
 
 
-def _width(row: Row) -> float:
+def _relative_half_width(observation: Observation) -> float:
     """Half the width of the interval of a time, relative."""
-    return (row.high - row.low) / (2 * row.typical)
+    return (observation.high - observation.low) / (2 * observation.seconds)

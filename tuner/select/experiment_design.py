@@ -1,6 +1,6 @@
 """What to probe next: the points and choices that save most regret per second of probing.
 
-The loop that measures drives it in rounds: `next` gives a batch, `learn` takes what was measured,
+The loop that measures drives it in rounds: `next` gives a batch, `update` takes what was measured,
 `bound` says how good a table of what is known would be.
 """
 
@@ -15,25 +15,44 @@ from scipy.special import gammaincinv
 
 from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
-from tuner.core.table import Choice
-from tuner.select.acquisition import Offers, Option, Task
-from tuner.select.dataset import NOISE, Pair, Point, Row, Simulate, Wrong, is_wrong
-from tuner.select.posterior import Belief, variance
-from tuner.select.posterior_covariance import Influence
+from tuner.core.table import AlgorithmConfig
+from tuner.select.acquisition import AcquisitionCandidate, AcquisitionQueue, Experiment
+from tuner.select.dataset import (
+    MIN_GAIN,
+    CallPoint,
+    IncorrectSet,
+    Observation,
+    PointConfig,
+    SimulateFunction,
+    is_incorrect,
+)
+from tuner.select.posterior import Posterior, log_time_variance
+from tuner.select.posterior_covariance import PosteriorCovariance
 from tuner.select.selector import Selector
-from tuner.select.value_of_information import Outlook
+from tuner.select.value_of_information import RegretEstimate
 
-LEVEL = 0.95
-REPETITIONS, PER_CALL = 12, 1e-3  # of each choice; seconds beside those of the call itself
-_DRAWS, _FREEDOM = 256, 5.0
-_OFTEN, _PRECISE = 3, 0.05  # unanswered questions; a choice that is not known to so much is open
-_FIRST = (1, 2, 3, 5, 8, 13, 21)  # numbers of choices that are considered beside the default
-_USUAL = 2e-4  # variance of the logarithm of a measured time
-_LEAST = 1e-6  # regret that is not worth any measuring
+BOUND_CONFIDENCE = 0.95
+REPETITIONS, CALL_OVERHEAD_S = 12, 1e-3  # of each choice; seconds beside those of the call itself
+_N_DRAWS, _DEGREES_OF_FREEDOM = 256, 5.0
+_MAX_UNANSWERED, _TARGET_HALF_WIDTH = (
+    3,
+    0.05,
+)  # unanswered questions; a choice that is not known to so much is open
+_CANDIDATE_COUNTS = (
+    1,
+    2,
+    3,
+    5,
+    8,
+    13,
+    21,
+)  # numbers of choices that are considered beside the default
+_DEFAULT_VARIANCE = 2e-4  # variance of the logarithm of a measured time
+_MIN_REGRET = 1e-6  # regret that is not worth any measuring
 
 
 @dataclass(frozen=True)
-class Bound:
+class RegretBound:
     """Of the mean regret over `points`: what is expected, and what it stays below with 95 %."""
 
     expected: float
@@ -41,12 +60,12 @@ class Bound:
     points: int
 
 
-def price(seconds: float) -> float:
+def measurement_cost(seconds: float) -> float:
     """Of measuring one choice at one point, when one call takes so long."""
-    return REPETITIONS * (seconds + PER_CALL)
+    return REPETITIONS * (seconds + CALL_OVERHEAD_S)
 
 
-class Design:
+class ExperimentDesign:
     """Chooses what to measure of a grid.
 
     candidates  the choices at every point that the table is for; the default is always one
@@ -58,160 +77,186 @@ class Design:
 
     def __init__(
         self,
-        candidates: Mapping[Point, Sequence[Choice]],
-        simulate: Simulate,
-        price: Callable[[float], float] = price,
-        noise: float = NOISE,
+        candidates: Mapping[CallPoint, Sequence[AlgorithmConfig]],
+        simulate: SimulateFunction,
+        measurement_cost: Callable[[float], float] = measurement_cost,
+        min_gain: float = MIN_GAIN,
         seed: int = 1,
-        doubted: Callable[[Point], bool] = lambda _: False,
+        uses_unmeasured_costs: Callable[[CallPoint], bool] = lambda _: False,
     ) -> None:
         if not candidates:
             raise InputError("there is no point to probe: name collectives, shapes and sizes")
-        self._candidates = dict[Point, tuple[Choice, ...]]()
-        self._simulate, self._price, self._noise = simulate, price, noise
-        self._rows, self._seed, self._doubted = dict[Pair, Row](), seed, doubted
-        self._unanswered: Counter[Pair] = Counter()
-        self._wrong: Wrong = frozenset()
-        self.widen(candidates)
+        self._candidates = dict[CallPoint, tuple[AlgorithmConfig, ...]]()
+        self._simulate, self._measurement_cost, self._min_gain = (
+            simulate,
+            measurement_cost,
+            min_gain,
+        )
+        self._observations, self._seed, self._uses_unmeasured_costs = (
+            dict[PointConfig, Observation](),
+            seed,
+            uses_unmeasured_costs,
+        )
+        self._unanswered: Counter[PointConfig] = Counter()
+        self._incorrect: IncorrectSet = frozenset()
+        self.add_points(candidates)
 
-    def widen(self, candidates: Mapping[Point, Sequence[Choice]]) -> None:
+    def add_points(self, candidates: Mapping[CallPoint, Sequence[AlgorithmConfig]]) -> None:
         """More points, which count as much as the others."""
         added = {
-            point: tuple(dict.fromkeys((Choice(), *choices)))
+            point: tuple(dict.fromkeys((AlgorithmConfig(), *choices)))
             for point, choices in candidates.items()
         }
         self._candidates = dict(sorted({**self._candidates, **added}.items()))
-        self._draws = _draws(self._seed, max(map(len, self._candidates.values())))
-        self.learn(self._rows.values(), self._wrong)
+        self._draws = _student_t_draws(self._seed, max(map(len, self._candidates.values())))
+        self.update(self._observations.values(), self._incorrect)
 
-    def learn(self, rows: Iterable[Row], wrong: Wrong = frozenset()) -> None:
+    def update(
+        self, observations: Iterable[Observation], incorrect: IncorrectSet = frozenset()
+    ) -> None:
         """Everything measured so far, and what gave wrong results; it replaces what was known
         before.
         """
-        known = tuple(rows)
-        self._selector = Selector(known, self._simulate, designed=True, doubted=self._doubted)
-        self._wrong = wrong
-        self._open_to = {
-            point: tuple(one for one in choices if not is_wrong((point, one), wrong))
+        known = tuple(observations)
+        self._selector = Selector(
+            known, self._simulate, adaptive=True, uses_unmeasured_costs=self._uses_unmeasured_costs
+        )
+        self._incorrect = incorrect
+        self._correct_candidates = {
+            point: tuple(one for one in choices if not is_incorrect((point, one), incorrect))
             for point, choices in self._candidates.items()
         }
-        before = {pair: len(row.samples) for pair, row in self._rows.items()}
-        self._rows = {(row.point, row.choice): row for row in known}
-        for pair, row in self._rows.items():
+        before = {pair: len(row.samples) for pair, row in self._observations.items()}
+        self._observations = {(row.point, row.config): row for row in known}
+        for pair, row in self._observations.items():
             if len(row.samples) > before.get(pair, 0):
                 self._unanswered[pair] = 0
-        self._forget()
+        self._update_estimates()
 
-    def choose(self, point: Point) -> Choice:
+    def choose(self, point: CallPoint) -> AlgorithmConfig:
         """What a table would say there now."""
-        return self._outlooks[point].decision.choice
+        return self._estimates[point].selection.config
 
-    def bound(self) -> Bound:
+    def regret_bound(self) -> RegretBound:
         """Of the table that would be made now.
 
         The regrets of points go together as what is known of them does. Their mean is taken to be
         gamma distributed: it is positive, and its tail is long.
         """
-        expected = np.array([own.decision.regret for own in self._outlooks.values()])
-        spread = np.array([own.decision.spread for own in self._outlooks.values()])
+        expected = np.array([own.selection.regret for own in self._estimates.values()])
+        spread = np.array([own.selection.sd for own in self._estimates.values()])
         mean = float(expected.mean())
-        variance = self._influence.spread(spread / len(spread))
+        variance = self._covariance.variance_of_sum(spread / len(spread))
         if mean <= 0 or variance <= 0:
-            return Bound(max(mean, 0.0), max(mean, 0.0), len(expected))
-        upper = float(gammaincinv(mean**2 / variance, LEVEL) * variance / mean)
-        return Bound(mean, max(upper, mean), len(expected))
+            return RegretBound(max(mean, 0.0), max(mean, 0.0), len(expected))
+        upper = float(gammaincinv(mean**2 / variance, BOUND_CONFIDENCE) * variance / mean)
+        return RegretBound(mean, max(upper, mean), len(expected))
 
-    def next(self, seconds: float, most: float = np.inf) -> tuple[Task, ...]:
+    def next_batch(
+        self, batch_seconds: float, max_seconds: float = np.inf
+    ) -> tuple[Experiment, ...]:
         """Return the next batch, of at most so many seconds, or of one task that alone takes
         longer, but no more than `most` seconds.
 
         Empty when everything is measured that is worth it and fits.
         """
-        offers = self._offers()
-        batch: list[Task] = []
-        while (option := offers.best(seconds if batch else max(seconds, most))) is not None:
-            batch.append(option.task)
-            self._unanswered.update((option.task.point, choice) for choice in option.task.choices)
-            seconds -= option.task.seconds
-            offers.take(option)
+        offers = self._acquisition_queue()
+        batch: list[Experiment] = []
+        while (
+            option := offers.best(batch_seconds if batch else max(batch_seconds, max_seconds))
+        ) is not None:
+            batch.append(option.experiment)
+            self._unanswered.update(
+                (option.experiment.point, choice) for choice in option.experiment.configs
+            )
+            batch_seconds -= option.experiment.seconds
+            offers.accept(option)
         return tuple(batch)
 
-    def _forget(self) -> None:
+    def _update_estimates(self) -> None:
         points = list(self._candidates)
-        known = defaultdict[Point, set[Choice]](set)
-        for point, choice in self._rows:
+        known = defaultdict[CallPoint, set[AlgorithmConfig]](set)
+        for point, choice in self._observations:
             known[point].add(choice)
-        self._influence = Influence(points, [n for n, p in enumerate(points) if p in known])
-        self._outlooks = {
-            point: Outlook(
-                self._belief(point),
-                self._noise,
+        self._covariance = PosteriorCovariance(
+            points, [n for n, p in enumerate(points) if p in known]
+        )
+        self._estimates = {
+            point: RegretEstimate(
+                self._posterior(point),
+                self._min_gain,
                 self._draws,
-                self._spoken(point),
+                self._supported(point),
                 frozenset(known[point]),
             )
             for point in points
         }
 
-    def _spoken(self, point: Point) -> frozenset[Choice]:
+    def _supported(self, point: CallPoint) -> frozenset[AlgorithmConfig]:
         """What a table may take at a call that was not measured, once that is surely faster
-        (`tuner.select.significance.expect`).
+        (`tuner.select.significance.predict_comparison`).
         """
-        covered = self._selector.candidates(point, reach=1.0)
-        if Choice() not in covered:
+        covered = self._selector.candidates(point, max_extrapolation=1.0)
+        if AlgorithmConfig() not in covered:
             return frozenset()
-        return self._selector.holding_around(point, covered, self._noise)
+        return self._selector.consistent_with_neighbours(point, covered, self._min_gain)
 
-    def _belief(self, point: Point) -> Belief:
-        known = self._selector.beliefs(point.kind)
-        return known.belief(point, self._open_to[point])
+    def _posterior(self, point: CallPoint) -> Posterior:
+        known = self._selector.posterior_model(point.kind)
+        return known.posterior(point, self._correct_candidates[point])
 
-    def _offers(self) -> Offers:
-        regrets = np.array([own.decision.regret for own in self._outlooks.values()])
+    def _acquisition_queue(self) -> AcquisitionQueue:
+        regrets = np.array([own.selection.regret for own in self._estimates.values()])
         options = [
-            option for n, point in enumerate(self._candidates) for option in self._options(n, point)
+            option
+            for n, point in enumerate(self._candidates)
+            for option in self._acquisition_candidates(n, point)
         ]
-        return Offers(options, regrets / len(regrets), self._influence.copy())
+        return AcquisitionQueue(options, regrets / len(regrets), self._covariance.copy())
 
-    def _options(self, number: int, point: Point) -> list[Option]:
+    def _acquisition_candidates(self, index: int, point: CallPoint) -> list[AcquisitionCandidate]:
         """Ways of measuring a point: the default with ever more of the likeliest winners."""
-        outlook = self._outlooks[point]
-        belief, regret = outlook.belief, outlook.decision.regret
-        if regret < _LEAST:
+        outlook = self._estimates[point]
+        belief, regret = outlook.posterior, outlook.selection.regret
+        if regret < _MIN_REGRET:
             return []
         order = [
             n
-            for n in np.argsort(-outlook.chances, kind="stable")
-            if self._open(point, belief.choices[n])
+            for n in np.argsort(-outlook.win_probabilities, kind="stable")
+            if self._is_informative(point, belief.configs[n])
         ]
-        default = belief.choices.index(Choice())
+        default = belief.configs.index(AlgorithmConfig())
         options = []
-        for count in sorted({min(first, len(order)) for first in _FIRST} - {0}):
+        for count in sorted({min(first, len(order)) for first in _CANDIDATE_COUNTS} - {0}):
             chosen = [default, *map(int, order[:count])]
-            known = [self._variance(point, belief.choices[n]) for n in chosen]
-            saved = outlook.saved(chosen, known)
-            cost = sum(self._price(float(np.exp(belief.mean[n]))) for n in chosen)
-            task = Task(point, tuple(belief.choices[n] for n in chosen), cost)
-            options.append(Option(number, task, min(max(saved / regret, 0.0), 1.0)))
+            known = [self._variance(point, belief.configs[n]) for n in chosen]
+            saved = outlook.expected_saving(chosen, known)
+            cost = sum(self._measurement_cost(float(np.exp(belief.mean[n]))) for n in chosen)
+            task = Experiment(point, tuple(belief.configs[n] for n in chosen), cost)
+            options.append(AcquisitionCandidate(index, task, min(max(saved / regret, 0.0), 1.0)))
         return options
 
-    def _variance(self, point: Point, choice: Choice) -> float:
+    def _variance(self, point: CallPoint, choice: AlgorithmConfig) -> float:
         """What a further measurement would be uncertain by: as much as the last one."""
-        row = self._rows.get((point, choice))
-        return _USUAL if row is None else max(variance(row) * max(len(row.samples), 1), _USUAL)
+        row = self._observations.get((point, choice))
+        return (
+            _DEFAULT_VARIANCE
+            if row is None
+            else max(log_time_variance(row) * max(len(row.samples), 1), _DEFAULT_VARIANCE)
+        )
 
-    def _open(self, point: Point, choice: Choice) -> bool:
+    def _is_informative(self, point: CallPoint, choice: AlgorithmConfig) -> bool:
         """Whether measuring it there tells anything: it was not measured, or not well, and asking
         for it does not go unanswered.
         """
-        if choice.is_default or self._unanswered[point, choice] >= _OFTEN:
+        if choice.is_default or self._unanswered[point, choice] >= _MAX_UNANSWERED:
             return False
-        row = self._rows.get((point, choice))
-        return row is None or row.high > row.low * (1 + 2 * _PRECISE)
+        row = self._observations.get((point, choice))
+        return row is None or row.high > row.low * (1 + 2 * _TARGET_HALF_WIDTH)
 
 
-def _draws(seed: int, columns: int) -> FloatArray:
+def _student_t_draws(seed: int, columns: int) -> FloatArray:
     """Of Student's distribution, every row with one scale: how far beliefs err is believed, too."""
     random = np.random.default_rng(seed)
-    scale = np.sqrt(_FREEDOM / random.chisquare(_FREEDOM, (_DRAWS, 1)))
-    return np.asarray(random.standard_normal((_DRAWS, columns)) * scale)
+    scale = np.sqrt(_DEGREES_OF_FREEDOM / random.chisquare(_DEGREES_OF_FREEDOM, (_N_DRAWS, 1)))
+    return np.asarray(random.standard_normal((_N_DRAWS, columns)) * scale)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tuner.base.errors import InputError
-from tuner.core.table import Key, Rule, TuningTable
+from tuner.core.table import Rule, RuleKey, TuningTable
 
 
-def lookup(table: TuningTable, key: Key, nbytes: int) -> Rule:
+def lookup_rule(table: TuningTable, key: RuleKey, nbytes: int) -> Rule:
     """The rule for a call of `nbytes`. A `commutative` operator falls back to the `any` rules.
 
     Raises InputError when the table has no rules for this collective on these ranks.

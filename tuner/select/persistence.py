@@ -28,23 +28,23 @@ from numpy.typing import NDArray
 
 from tuner import __version__
 from tuner.base.arrays import FloatArray, IntArray
-from tuner.base.atomic_io import finite, from_record, write_atomically
-from tuner.base.errors import InputError, quoted
-from tuner.core.measurement import LONGEST, SHORTEST
-from tuner.core.path_classes import CONSECUTIVE
-from tuner.core.table import Choice
-from tuner.select.cases import Case
-from tuner.select.dataset import Point, Row, Simulate
+from tuner.base.atomic_io import dataclass_from_record, encode_infinities, write_atomically
+from tuner.base.errors import InputError, shortened_repr
+from tuner.core.measurement import MAX_SAMPLE_S, MIN_SAMPLE_S
+from tuner.core.path_classes import BLOCK
+from tuner.core.table import AlgorithmConfig
+from tuner.select.cases import EvaluationCase
+from tuner.select.dataset import CallPoint, Observation, SimulateFunction
 from tuner.select.selector import Selector, train
 
-FILE, MANIFEST = "selector.skops", "manifest.json"
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "skops")  # whose versions a manifest tells
-MOST_BYTES = 256 << 20  # unpacked
+SELECTOR_FILE, MANIFEST_FILE = "selector.skops", "manifest.json"
+VERSIONED_PACKAGES = ("numpy", "scipy", "scikit-learn", "skops")  # whose versions a manifest tells
+MAX_UNPACKED_BYTES = 256 << 20  # unpacked
 _SCHEMA = "schema.json"  # of skops: what is in a file, and of which classes
 VERSION = 2
-OBJECTS = 1  # version whose file holds an object of a class instead of its columns
+OBJECT_VERSION = 1  # version whose file holds an object of a class instead of its columns
 # What zipfile, zlib, numpy and skops raise for a file that is not theirs.
-_DAMAGED = (
+_DECODE_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
     tokenize.TokenError,
@@ -61,11 +61,11 @@ _DAMAGED = (
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingTable:
     """What was measured, one row for each call and choice: columns of the same length.
 
     group           whose times are comparable: cluster and library
-    choice          a `Choice` as JSON
+    choice          a `AlgorithmConfig` as JSON
     seconds         typical, with the 95 % interval from low to high
     """
 
@@ -81,25 +81,25 @@ class Trained:
     high: FloatArray
 
     @classmethod
-    def on(cls, cases: Sequence[Case]) -> Trained:
+    def from_cases(cls, cases: Sequence[EvaluationCase]) -> TrainingTable:
         """Learn from all cases. Raises InputError where there are none, and for ranks that are not
         consecutive: the columns say nothing of placements.
         """
         if not cases:
             raise InputError("there are no calls of consecutive ranks to train a selector on")
-        if any(case.point.placement != CONSECUTIVE for case in cases):
+        if any(case.point.placement != BLOCK for case in cases):
             raise InputError("a selector is trained on calls of consecutive ranks and no others")
         rows = [
             (
                 case.group,
-                *_call(case.point),
-                json.dumps(asdict(row.choice), sort_keys=True),
-                row.typical,
+                *_call_columns(case.point),
+                json.dumps(asdict(row.config), sort_keys=True),
+                row.seconds,
                 row.low,
                 row.high,
             )
             for case in cases
-            for row in case.rows.values()
+            for row in case.observations.values()
         ]
         return cls(*map(np.array, zip(*rows, strict=True)))
 
@@ -108,21 +108,28 @@ class Trained:
         """Their names."""
         return tuple(map(str, np.unique(self.group)))
 
-    def selector(self, simulate: Simulate, group: str = "") -> Selector:
+    def train_selector(self, simulate: SimulateFunction, group: str = "") -> Selector:
         """That of one group, which must be named where there are several: machines differ too much
         to be asked together. Raises InputError for another name.
         """
         asked = group or (self.groups[0] if len(self.groups) == 1 else "")
         if asked not in self.groups:
-            what = f"nothing was learned of {quoted(group)}" if group else "say what it is like"
+            what = (
+                f"nothing was learned of {shortened_repr(group)}"
+                if group
+                else "say what it is like"
+            )
             raise InputError(f"{what}: there are {', '.join(self.groups)}")
-        return train([row for name, row in self._rows() if name == asked], simulate)
+        return train([row for name, row in self._observations() if name == asked], simulate)
 
-    def _rows(self) -> list[tuple[str, Row]]:
+    def _observations(self) -> list[tuple[str, Observation]]:
         choices = {text: _choice(text) for text in set(self.choice.tolist())}
         columns = [column.tolist() for column in _columns(self)]
         return [
-            (group, Row(Point(*call), choices[choice], {0: (seconds,)}, seconds, low, high))
+            (
+                group,
+                Observation(CallPoint(*call), choices[choice], {0: (seconds,)}, seconds, low, high),
+            )
             for group, *call, choice, seconds, low, high in zip(*columns, strict=True)
         ]
 
@@ -144,34 +151,38 @@ class Manifest:
     selector: str = ""
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Of this program and of what it computes with here. Raises InputError without skops."""
     _skops()
-    known = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    known = {name: importlib.metadata.version(name) for name in VERSIONED_PACKAGES}
     return {"tuner": __version__, "python": platform.python_version(), **known}
 
 
-def write_trained(trained: Trained, manifest: Manifest, directory: Path) -> None:
+def write_selector(table: TrainingTable, manifest: Manifest, directory: Path) -> None:
     """Both files. Raises InputError where they cannot be written, or without skops."""
-    data = _skops().dumps(vars(trained), compression=zipfile.ZIP_DEFLATED, compresslevel=9)
+    data = _skops().dumps(vars(table), compression=zipfile.ZIP_DEFLATED, compresslevel=9)
     record = {**asdict(manifest), "selector": sha256(data).hexdigest()}
-    text = json.dumps({"kind": "selector", "version": VERSION, **finite(record)}, indent=1)
-    write_atomically(directory / FILE, data)
-    write_atomically(directory / MANIFEST, text + "\n")
+    text = json.dumps(
+        {"kind": "selector", "version": VERSION, **encode_infinities(record)}, indent=1
+    )
+    write_atomically(directory / SELECTOR_FILE, data)
+    write_atomically(directory / MANIFEST_FILE, text + "\n")
 
 
-def read_trained(directory: Path) -> tuple[Trained, Manifest]:
-    """What `write_trained` wrote. Raises InputError for anything else, and without skops."""
-    manifest = _manifest(directory / MANIFEST)
-    path = directory / FILE
+def read_selector(directory: Path) -> tuple[TrainingTable, Manifest]:
+    """What `write_selector` wrote. Raises InputError for anything else, and without skops."""
+    manifest = _manifest(directory / MANIFEST_FILE)
+    path = directory / SELECTOR_FILE
     try:
         data = path.read_bytes()
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     if sha256(data).hexdigest() != manifest.selector:
-        raise InputError(f"{path}: is not the file that {MANIFEST} beside it tells of: train again")
+        raise InputError(
+            f"{path}: is not the file that {MANIFEST_FILE} beside it tells of: train again"
+        )
     try:
-        return _loaded(data), manifest
+        return _load(data), manifest
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
 
@@ -179,36 +190,39 @@ def read_trained(directory: Path) -> tuple[Trained, Manifest]:
 def _manifest(path: Path) -> Manifest:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        if record.pop("kind") != "selector" or record.pop("version") not in (OBJECTS, VERSION):
+        if record.pop("kind") != "selector" or record.pop("version") not in (
+            OBJECT_VERSION,
+            VERSION,
+        ):
             raise ValueError("of another kind or version")
-        return from_record(Manifest, record)
+        return dataclass_from_record(Manifest, record)
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as reason:
         raise InputError(f"{path}: is no manifest of a trained selector: {reason}") from None
 
 
-def _loaded(data: bytes) -> Trained:
+def _load(data: bytes) -> TrainingTable:
     """Raises InputError for what is too large, names another type, or is no selector at all."""
     skops = _skops()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
-            if size > MOST_BYTES:
-                raise InputError(f"would unpack to {size} bytes, more than {MOST_BYTES}")
-            data = _of_columns(data, archive)
+            if size > MAX_UNPACKED_BYTES:
+                raise InputError(f"would unpack to {size} bytes, more than {MAX_UNPACKED_BYTES}")
+            data = _columns_only(data, archive)
         foreign = skops.get_untrusted_types(data=data)
         if foreign:
             raise InputError(f"names {sorted(foreign)[0]}, which no selector needs: not loaded")
-        found = Trained(**skops.loads(data))
-    except _DAMAGED as reason:
+        found = TrainingTable(**skops.loads(data))
+    except _DECODE_ERRORS as reason:
         raise InputError(f"is no trained selector: {reason}") from None
-    if not _sound(found):
+    if not _is_consistent(found):
         raise InputError("is no trained selector: its columns do not fit together")
     return found
 
 
-def _of_columns(data: bytes, archive: zipfile.ZipFile) -> bytes:
+def _columns_only(data: bytes, archive: zipfile.ZipFile) -> bytes:
     """Return a file of the columns alone, of one that holds an object with these columns.
 
     Files of version 1 name the class and the module that it was in.
@@ -225,34 +239,36 @@ def _of_columns(data: bytes, archive: zipfile.ZipFile) -> bytes:
     return written.getvalue()
 
 
-def _sound(trained: Trained) -> bool:
-    columns = _columns(trained)
+def _is_consistent(table: TrainingTable) -> bool:
+    columns = _columns(table)
     if not all(isinstance(column, np.ndarray) and column.ndim == 1 for column in columns):
         return False
     kinds = "".join(column.dtype.kind for column in columns)
     lengths = {len(column) for column in columns}
     if kinds != "UUiiUiUfff" or len(lengths) > 1 or lengths == {0}:
         return False
-    whole = min(trained.nodes.min(), trained.ppn.min()) >= 1 and trained.nbytes.min() >= 0
-    seconds = trained.seconds
-    timed = seconds.min() >= SHORTEST and seconds.max() <= LONGEST
-    around = (trained.low > 0) & (trained.low <= seconds) & (seconds <= trained.high)
-    return bool(whole and timed and around.all() and math.isfinite(trained.high.max()))
+    whole = min(table.nodes.min(), table.ppn.min()) >= 1 and table.nbytes.min() >= 0
+    seconds = table.seconds
+    timed = seconds.min() >= MIN_SAMPLE_S and seconds.max() <= MAX_SAMPLE_S
+    around = (table.low > 0) & (table.low <= seconds) & (seconds <= table.high)
+    return bool(whole and timed and around.all() and math.isfinite(table.high.max()))
 
 
-def _columns(trained: Trained) -> list[Any]:
+def _columns(table: TrainingTable) -> list[Any]:
     """In the order of their declaration; a file may lack some."""
-    return [vars(trained).get(field.name) for field in fields(Trained)]
+    return [vars(table).get(field.name) for field in fields(TrainingTable)]
 
 
-def _choice(text: str) -> Choice:
+def _choice(text: str) -> AlgorithmConfig:
     try:
-        return from_record(Choice, json.loads(text))
+        return dataclass_from_record(AlgorithmConfig, json.loads(text))
     except (TypeError, ValueError, RecursionError) as reason:
-        raise InputError(f"trained selector: {quoted(text)} is no choice: {reason}") from None
+        raise InputError(
+            f"trained selector: {shortened_repr(text)} is no choice: {reason}"
+        ) from None
 
 
-def _call(point: Point) -> tuple[str, int, int, str, int]:
+def _call_columns(point: CallPoint) -> tuple[str, int, int, str, int]:
     return str(point.collective), point.nodes, point.ppn, point.memory, point.nbytes
 
 

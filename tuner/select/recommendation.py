@@ -8,16 +8,18 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from tuner.base.arrays import FloatArray
-from tuner.core.table import Choice
-from tuner.select.coverage import Support
-from tuner.select.dataset import NOISE, Point, Row, by_point
-from tuner.select.extrapolation import Way
-from tuner.select.posterior import Beliefs
+from tuner.core.table import AlgorithmConfig
+from tuner.select.coverage import Coverage
+from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_point
+from tuner.select.extrapolation import ExtrapolationMode
+from tuner.select.posterior import PosteriorModel
 
-_LONE = 0.5  # gain that is believed although not all shapes around speak for the choice
+_UNSUPPORTED_MIN_GAIN = (
+    0.5  # gain that is believed although not all shapes around speak for the choice
+)
 
 
-class Guess:
+class Recommender:
     """Of one collective in one kind of memory.
 
     What won at the nearest measured call keeps its place unless another is expected to be faster
@@ -27,62 +29,74 @@ class Guess:
     that is known on all of them is taken. Nor does one replace it that loses to it on both sides.
     """
 
-    def __init__(self, beliefs: Beliefs, rows: Sequence[Row], support: Support, way: Way) -> None:
-        self._beliefs, self._support, self._way = beliefs, support, way
-        self._logs = {(row.point, row.choice): math.log(row.typical) for row in rows}
-        fastest = {point: _winners(own) for point, own in by_point(rows).items()}
-        self._places = np.array([self._place(point) for point in fastest])
+    def __init__(
+        self,
+        model: PosteriorModel,
+        observations: Sequence[Observation],
+        coverage: Coverage,
+        mode: ExtrapolationMode,
+    ) -> None:
+        self._model, self._coverage, self._mode = model, coverage, mode
+        self._log_seconds = {(row.point, row.config): math.log(row.seconds) for row in observations}
+        fastest = {point: _winners(own) for point, own in group_by_point(observations).items()}
+        self._winner_coordinates = np.array([self._coordinates(point) for point in fastest])
         self._winners = list(fastest.values())
 
-    def choose(self, point: Point, candidates: Sequence[Choice]) -> Choice:
+    def choose(self, point: CallPoint, candidates: Sequence[AlgorithmConfig]) -> AlgorithmConfig:
         """One of these, or the default."""
-        if not self._way.trusted:
-            return Choice()
-        found = self._beliefs.belief(point, candidates)
+        if not self._mode.follow_posterior:
+            return AlgorithmConfig()
+        found = self._model.posterior(point, candidates)
         nearest = self._nearest_winner(point, candidates)
         if nearest is None:
-            return found.best
-        gains = {choice: found.gain(choice, nearest)[0] for choice in candidates}
+            return found.fastest
+        gains = {choice: found.log_gain(choice, nearest)[0] for choice in candidates}
         ahead = [
             choice
             for choice in candidates
-            if gains[choice] > self._least(point, choice)
-            and not self._beaten(point, choice, nearest)
+            if gains[choice] > self._required_gain(point, choice)
+            and not self._is_dominated(point, choice, nearest)
         ]
         return max(ahead, key=gains.__getitem__, default=nearest)
 
-    def _beaten(self, point: Point, choice: Choice, by: Choice) -> bool:
+    def _is_dominated(
+        self, point: CallPoint, choice: AlgorithmConfig, other: AlgorithmConfig
+    ) -> bool:
         """By more than noise both at the next smaller size and at the next larger one on the same
         shape: times of two algorithms seldom cross twice in between, however unsure a belief is.
         """
         beside = [
-            self._logs[near, choice] - self._logs[near, by]
-            for near in self._support.beside(point)
-            if (near, choice) in self._logs and (near, by) in self._logs
+            self._log_seconds[near, choice] - self._log_seconds[near, other]
+            for near in self._coverage.size_neighbours(point)
+            if (near, choice) in self._log_seconds and (near, other) in self._log_seconds
         ]
-        return len(beside) == 2 and min(beside) > math.log1p(NOISE)
+        return len(beside) == 2 and min(beside) > math.log1p(MIN_GAIN)
 
-    def _least(self, point: Point, choice: Choice) -> float:
+    def _required_gain(self, point: CallPoint, choice: AlgorithmConfig) -> float:
         """Gain, as a logarithm, from which on a choice replaces the winner nearby."""
-        return math.log1p(NOISE if self._support.surrounds(point, choice) else _LONE)
+        return math.log1p(
+            MIN_GAIN if self._coverage.covers_on_all_sides(point, choice) else _UNSUPPORTED_MIN_GAIN
+        )
 
-    def _nearest_winner(self, point: Point, candidates: Collection[Choice]) -> Choice | None:
-        far = np.square(self._places - self._place(point)).sum(axis=1).round(9)
+    def _nearest_winner(
+        self, point: CallPoint, candidates: Collection[AlgorithmConfig]
+    ) -> AlgorithmConfig | None:
+        far = np.square(self._winner_coordinates - self._coordinates(point)).sum(axis=1).round(9)
         order = np.argsort(far, kind="stable")
         ties = next((self._winners[n] for n in order if self._winners[n][0] in candidates), ())
         known = (
             choice
             for choice in ties
-            if choice in candidates and self._support.surrounds(point, choice)
+            if choice in candidates and self._coverage.covers_on_all_sides(point, choice)
         )
         return next(known, ties[0] if ties else None)
 
-    def _place(self, point: Point) -> FloatArray:
-        return np.array(self._beliefs.place(point))
+    def _coordinates(self, point: CallPoint) -> FloatArray:
+        return np.array(self._model.coordinates(point))
 
 
-def _winners(rows: Sequence[Row]) -> tuple[Choice, ...]:
+def _winners(observations: Sequence[Observation]) -> tuple[AlgorithmConfig, ...]:
     """Who was the fastest at a call, then those that tie with it within noise."""
-    ordered = sorted(rows, key=lambda row: row.typical)
-    within = ordered[0].typical * (1 + NOISE)
-    return tuple(row.choice for row in ordered if row.typical <= within)
+    ordered = sorted(observations, key=lambda row: row.seconds)
+    within = ordered[0].seconds * (1 + MIN_GAIN)
+    return tuple(row.config for row in ordered if row.seconds <= within)

@@ -11,17 +11,19 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from tuner.base.arrays import FloatArray
-from tuner.select.blas import on_one_thread
+from tuner.select.blas import single_threaded_blas
 
-_OUTLIER = 4.0  # standardised errors count no more than this
-_TYPICAL = 3.0  # errors of a typical arm that every arm's scale starts with
-_PRIOR = 8.0  # errors as the prior expects them that the typical arm's scale starts with
-_FITS = 4  # in turn with learning the scales, which then hardly change any more
-_RANGE = (1e-3, 10.0)  # of the scales
-_NEARBY = 0.5  # L1 distance over which errors speak for one another
+_MAX_STANDARDISED_ERROR = 4.0  # standardised errors count no more than this
+_TYPICAL_PSEUDO_COUNT = 3.0  # errors of a typical arm that every arm's scale starts with
+_PRIOR_PSEUDO_COUNT = (
+    8.0  # errors as the prior expects them that the typical arm's scale starts with
+)
+_N_FIT_ITERATIONS = 4  # in turn with learning the scales, which then hardly change any more
+_SCALE_BOUNDS = (1e-3, 10.0)  # of the scales
+_ERROR_LENGTH_SCALE = 0.5  # L1 distance over which errors speak for one another
 
 
-class ArmKernel:
+class AlgorithmKernel:
     """Covariance of residuals: a part that all arms share at a place, one of each arm there, and
     one of each arm that is the same everywhere.
 
@@ -31,46 +33,48 @@ class ArmKernel:
     between them it interpolates, and beyond them what held there fades into the mean. A sum of
     squares instead would let other sizes of another shape blur what was measured at this size.
 
-    shared, own, offset     prior deviations of the parts; `own` of each of `arms`, ascending, with
-                            the first for arms that are none of these
+    shared, own, offset     prior deviations of the parts; `column_of` of each of `arms`,
+                            ascending, with the first for arms that are none of these
     """
 
     def __init__(
         self,
         length_scale: float = 16.0,
-        shared: float = 1.0,
-        offset: float = 0.0,
-        own: ArrayLike = (1.0,),
-        arms: ArrayLike = (),
+        shared_sd: float = 1.0,
+        offset_sd: float = 0.0,
+        algorithm_sd: ArrayLike = (1.0,),
+        algorithms: ArrayLike = (),
     ) -> None:
         self.length_scale = length_scale
-        self.shared = shared
-        self.offset = offset
-        self.own = own
-        self.arms = arms
+        self.shared_sd = shared_sd
+        self.offset_sd = offset_sd
+        self.algorithm_sd = algorithm_sd
+        self.algorithms = algorithms
 
-    def __call__(self, X: FloatArray, against: FloatArray | None = None) -> FloatArray:
+    def __call__(self, X: FloatArray, others: FloatArray | None = None) -> FloatArray:
         """(n, n) or (n, m)."""
-        other = X if against is None else against
-        return self.of(X, self.near(_distance(X, other)), _same(X, other))
+        other = X if others is None else others
+        return self.covariance(
+            X, self.correlation(_distance(X, other)), _is_same_algorithm(X, other)
+        )
 
-    def near(self, distance: FloatArray) -> FloatArray:
+    def correlation(self, distance: FloatArray) -> FloatArray:
         """How much of what belongs to a place holds at such an L1 distance."""
         return np.asarray(np.exp(distance / -self.length_scale))
 
-    def of(self, X: FloatArray, near: FloatArray, same: FloatArray) -> FloatArray:
-        """Likewise, when it is known how `near` rows are, and which are of the same arm."""
-        own = np.square(self._own(X))[:, None] * near + self.offset**2
-        return np.asarray(self.shared**2 * near + same * own)
+    def covariance(self, X: FloatArray, correlation: FloatArray, same: FloatArray) -> FloatArray:
+        """Likewise, when it is known how `correlation` rows are, and which are of the same arm."""
+        own = np.square(self._algorithm_sds(X))[:, None] * correlation + self.offset_sd**2
+        return np.asarray(self.shared_sd**2 * correlation + same * own)
 
-    def _own(self, X: FloatArray) -> FloatArray:
-        arms, own = np.asarray(self.arms, float), np.asarray(self.own, float)
+    def _algorithm_sds(self, X: FloatArray) -> FloatArray:
+        arms, own = np.asarray(self.algorithms, float), np.asarray(self.algorithm_sd, float)
         at = np.searchsorted(arms, X[:, 0])
         known = np.append(arms, np.nan)[at] == X[:, 0]
         return np.asarray(own[np.where(known, at + 1, 0)])
 
 
-class ResidualRegressor(RegressorMixin, BaseEstimator):
+class ResidualGP(RegressorMixin, BaseEstimator):
     """Predicts y as the last column of X plus a residual that it has learned.
 
     The first column tells which arm a row is of, the columns between where it was measured. Here
@@ -79,8 +83,8 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
     where the time itself does not.
 
     The residual is a Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine
-    Learning, 2006, chapter 2) over all arms together, with `ArmKernel`. What all arms share at a
-    place (the size's cost, a slow launch) is learned from all of them and cancels when two are
+    Learning, 2006, chapter 2) over all arms together, with `AlgorithmKernel`. What all arms share
+    at a place (the size's cost, a slow launch) is learned from all of them and cancels when two are
     compared. With a length scale of many ladder gaps the mean is, between neighbouring
     measurements, their linear interpolation; the deviation is the measurement's own where there is
     one and grows with the distance from it.
@@ -99,65 +103,80 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
     """
 
     def __init__(
-        self, length_scale: float = 16.0, own: float = 1.0, offset: float = 0.3, noise: float = 1e-4
+        self,
+        length_scale: float = 16.0,
+        algorithm_sd: float = 1.0,
+        offset_sd: float = 0.3,
+        noise_variance: float = 1e-4,
     ) -> None:
         self.length_scale = length_scale
-        self.own = own
-        self.offset = offset
-        self.noise = noise
+        self.algorithm_sd = algorithm_sd
+        self.offset_sd = offset_sd
+        self.noise_variance = noise_variance
 
-    @on_one_thread
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> ResidualRegressor:
+    @single_threaded_blas
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ResidualGP:
         """X (n, columns), y (n,), weights (n,): noise / variance of each y; 0 leaves it out."""
         features, target = validate_data(self, X, y, y_numeric=True)
         weight = _check_sample_weight(sample_weight, features, ensure_non_negative=True)
-        features, target, weight = _merged(features, target, weight)
+        features, target, weight = _merge_duplicates(features, target, weight)
         residual = target - features[:, -1]
         self.mean_ = float(np.average(residual, weights=weight))
-        self.places_, variances = _places(features), self.noise / weight
+        self.coordinates_, variances = _coordinates(features), self.noise_variance / weight
         arms, which = np.unique(features[:, 0], return_inverse=True)
         scales = np.ones(len(arms))
-        near = ArmKernel(self.length_scale).near(_distance(self.places_, self.places_))
-        same = _same(self.places_, self.places_)
-        for _ in range(_FITS):
-            own = self.own * np.concatenate([[np.median(scales)], scales])
-            self.kernel_ = ArmKernel(self.length_scale, float(own[0]), self.offset, own, arms)
-            covariance = self.kernel_.of(self.places_, near, same)
-            self.lower_ = cholesky(covariance + np.diag(variances), lower=True)
-            self.weights_ = cho_solve((self.lower_, True), residual - self.mean_)
-            self.errors_ = _errors(self.lower_, self.weights_)
-            scales = np.clip(_scales(scales, self.errors_, which), *_RANGE)
+        near = AlgorithmKernel(self.length_scale).correlation(
+            _distance(self.coordinates_, self.coordinates_)
+        )
+        same = _is_same_algorithm(self.coordinates_, self.coordinates_)
+        for _ in range(_N_FIT_ITERATIONS):
+            own = self.algorithm_sd * np.concatenate([[np.median(scales)], scales])
+            self.kernel_ = AlgorithmKernel(
+                self.length_scale, float(own[0]), self.offset_sd, own, arms
+            )
+            covariance = self.kernel_.covariance(self.coordinates_, near, same)
+            self.cholesky_ = cholesky(covariance + np.diag(variances), lower=True)
+            self.alpha_ = cho_solve((self.cholesky_, True), residual - self.mean_)
+            self.loo_squared_errors_ = _loo_squared_errors(self.cholesky_, self.alpha_)
+            scales = np.clip(
+                _update_scales(scales, self.loo_squared_errors_, which), *_SCALE_BOUNDS
+            )
         return self
 
     def predict(self, X: ArrayLike) -> FloatArray:
         """Expected y, (n,)."""
         return self.predict_joint(X)[0]
 
-    @on_one_thread
+    @single_threaded_blas
     def predict_joint(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Expected y (n,), and its covariance (n, n)."""
         check_is_fitted(self)
         features = validate_data(self, X, reset=False)
-        places = _places(features)
-        distance, same = _distance(self.places_, places), _same(self.places_, places)
-        against = self.kernel_.of(self.places_, self.kernel_.near(distance), same)
-        told = solve_triangular(self.lower_, against, lower=True)
+        places = _coordinates(features)
+        distance, same = (
+            _distance(self.coordinates_, places),
+            _is_same_algorithm(self.coordinates_, places),
+        )
+        against = self.kernel_.covariance(
+            self.coordinates_, self.kernel_.correlation(distance), same
+        )
+        told = solve_triangular(self.cholesky_, against, lower=True)
         covariance = self.kernel_(places) - told.T @ told
-        own = self.noise / np.maximum(np.diag(covariance), self.noise)  # 1 where it was measured
-        scale = own + (1 - own) * self._errors_nearby(distance, same)
-        expected = features[:, -1] + self.mean_ + self.weights_ @ against
+        own = self.noise_variance / np.maximum(
+            np.diag(covariance), self.noise_variance
+        )  # 1 where it was measured
+        scale = own + (1 - own) * self._nearby_error_scale(distance, same)
+        expected = features[:, -1] + self.mean_ + self.alpha_ @ against
         return expected, covariance * np.outer(scale, scale)
 
-    def _errors_nearby(self, distance: FloatArray, same: FloatArray) -> FloatArray:
+    def _nearby_error_scale(self, distance: FloatArray, same: FloatArray) -> FloatArray:
         """Typical standardised error of the same arm around each place; 1 where there is none."""
-        weight = same * np.exp(distance / -_NEARBY)
-        squares = (self.errors_ @ weight + 1) / (weight.sum(axis=0) + 1)
+        weight = same * np.exp(distance / -_ERROR_LENGTH_SCALE)
+        squares = (self.loo_squared_errors_ @ weight + 1) / (weight.sum(axis=0) + 1)
         return np.asarray(np.sqrt(squares))
 
 
-def _merged(
+def _merge_duplicates(
     features: FloatArray, target: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Rows of the same features as one: their mean, as sure as all of them."""
@@ -168,28 +187,32 @@ def _merged(
     return rows, means, total
 
 
-def _errors(lower: FloatArray, weights: FloatArray) -> FloatArray:
+def _loo_squared_errors(lower: FloatArray, weights: FloatArray) -> FloatArray:
     """Squares of the errors of predicting each value from all others, over their variances; of the
     covariance's Cholesky factor, and its inverse times the values.
     """
     inverse, _ = dtrtri(lower, lower=True)
     diagonal = np.einsum("ij,ij->j", inverse, inverse)  # of the covariance's inverse
-    return np.asarray(np.minimum(np.square(weights) / diagonal, _OUTLIER**2))
+    return np.asarray(np.minimum(np.square(weights) / diagonal, _MAX_STANDARDISED_ERROR**2))
 
 
-def _scales(used: FloatArray, errors: FloatArray, which: NDArray[np.intp]) -> FloatArray:
+def _update_scales(previous: FloatArray, errors: FloatArray, which: NDArray[np.intp]) -> FloatArray:
     """Of each arm: those that were used, corrected by the errors that came of it, (arms,).
 
     Geometric means, so that one jump does not hide how steady an arm is elsewhere; few errors are
     outweighed by those of a typical arm, and when these are few, too, by the prior.
     """
     count = np.bincount(which)
-    logs = np.log(np.maximum(np.bincount(which, errors) / count, 1e-4)) + 2 * np.log(used)
-    typical = len(errors) * np.median(logs) / (len(errors) + _PRIOR)
-    return np.asarray(np.exp((count * logs + _TYPICAL * typical) / (count + _TYPICAL) / 2))
+    logs = np.log(np.maximum(np.bincount(which, errors) / count, 1e-4)) + 2 * np.log(previous)
+    typical = len(errors) * np.median(logs) / (len(errors) + _PRIOR_PSEUDO_COUNT)
+    return np.asarray(
+        np.exp(
+            (count * logs + _TYPICAL_PSEUDO_COUNT * typical) / (count + _TYPICAL_PSEUDO_COUNT) / 2
+        )
+    )
 
 
-def _same(some: FloatArray, others: FloatArray) -> FloatArray:
+def _is_same_algorithm(some: FloatArray, others: FloatArray) -> FloatArray:
     """Which are of the same arm, (n, m)."""
     return np.asarray(some[:, :1] == others[:, 0], float)
 
@@ -201,6 +224,6 @@ def _distance(some: FloatArray, others: FloatArray) -> FloatArray:
     return np.asarray(cdist(some[:, 1:], others[:, 1:], "cityblock"))
 
 
-def _places(features: FloatArray) -> FloatArray:
+def _coordinates(features: FloatArray) -> FloatArray:
     """Without the last column, as long as another one remains."""
     return features[:, :-1] if features.shape[1] > 1 else features

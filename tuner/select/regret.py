@@ -11,7 +11,7 @@ from tuner.base.errors import InputError
 
 
 @dataclass(frozen=True)
-class Regret:
+class RegretSummary:
     """Over `points` calls, unweighted: 0.1 is ten percent slower than the best measured.
 
     The best of noisy times is a little better than the truth, so that even a perfect choice has
@@ -24,10 +24,10 @@ class Regret:
     points: int
 
 
-def summary(losses: Sequence[float]) -> Regret:
+def summarise_regret(losses: Sequence[float]) -> RegretSummary:
     """Of the regrets of single calls; raises InputError without any."""
     if not losses:
         raise InputError("there are no points to evaluate regret on; probe three sizes or more")
-    return Regret(
+    return RegretSummary(
         float(np.mean(losses)), float(np.quantile(losses, 0.95)), max(losses), len(losses)
     )

@@ -10,33 +10,42 @@ from itertools import pairwise
 from statistics import fmean
 
 from tuner.core.collective import Collective
-from tuner.core.table import LEARNED, MEASURED, NOTHING, SIMULATED, Choice, Evidence, Key, Rule
-from tuner.select.coverage import gap_above, gap_below
-from tuner.select.crossover import beyond, roundest, switch
-from tuner.select.dataset import Point
-from tuner.select.rule_merging import Allowed, Plan, cost_of, leaving
+from tuner.core.table import (
+    LEARNED,
+    MEASURED,
+    NO_EVIDENCE,
+    SIMULATED,
+    AlgorithmConfig,
+    Evidence,
+    Rule,
+    RuleKey,
+)
+from tuner.select.coverage import max_factor_above, max_factor_below
+from tuner.select.crossover import crossover_size, max_extrapolation_ratio, roundest_size
+from tuner.select.dataset import CallPoint
+from tuner.select.rule_merging import AllowedPredicate, SizePartition, drop_group, expected_regret
 from tuner.select.selector import Selector
-from tuner.select.significance import Contest
+from tuner.select.significance import Comparison
 
 # Why a library would run another algorithm than it was asked for, p ranks and so many bytes; empty
 # where it does not.
-Redirected = Callable[[Collective, Choice, int, int], str]
+SubstitutionReason = Callable[[Collective, AlgorithmConfig, int, int], str]
 
-_NARROWEST = 1.02  # ends of a rule over its start: as precisely as switches are looked for
-_ELEMENT = 4  # bytes
+_MIN_RANGE_RATIO = 1.02  # ends of a rule over its start: as precisely as switches are looked for
+_ELEMENT_BYTES = 4  # bytes
 
 
 @dataclass(frozen=True)
-class Run:
+class SizeRange:
     """Neighbouring probed sizes with the same choice, and what would have been chosen else."""
 
-    choice: Choice
-    contests: tuple[Contest, ...]
-    runner_up: Choice | None
+    config: AlgorithmConfig
+    comparisons: tuple[Comparison, ...]
+    runner_up: AlgorithmConfig | None
 
 
 @dataclass(frozen=True)
-class Ladder:
+class RuleList:
     """The rules of one key.
 
     runs    what they say at the probed sizes
@@ -44,243 +53,276 @@ class Ladder:
     """
 
     rules: tuple[Rule, ...]
-    runs: tuple[Run, ...]
-    cost: float
+    size_ranges: tuple[SizeRange, ...]
+    total_regret: float
 
     @property
-    def sizes(self) -> int:
+    def n_sizes(self) -> int:
         """How many were probed."""
-        return sum(len(run.contests) for run in self.runs)
+        return sum(len(run.comparisons) for run in self.size_ranges)
 
     @property
-    def naive(self) -> int:
+    def n_unmerged_rules(self) -> int:
         """How many rules these would be with one for each of the sizes."""
-        return len(self.rules) - len(self.runs) + self.sizes
+        return len(self.rules) - len(self.size_ranges) + self.n_sizes
 
-    def cost_for(self, allowed: Allowed) -> float:
+    def regret_for(self, allowed: AllowedPredicate) -> float:
         """The same among other choices, of calls that might have a ladder of their own."""
         return sum(
-            cost_of(contest, run.choice, allowed) for run in self.runs for contest in run.contests
+            expected_regret(contest, run.config, allowed)
+            for run in self.size_ranges
+            for contest in run.comparisons
         )
 
 
-class Switches:
+class CrossoverCache:
     """Where the ladders of one call change: plans of more or fewer rules share most of it."""
 
-    def __init__(self, selector: Selector, redirected: Redirected) -> None:
-        self.selector, self._redirected = selector, redirected
-        self._known: dict[tuple[int, Choice, Choice], int] = {}
+    def __init__(self, selector: Selector, substitution_reason: SubstitutionReason) -> None:
+        self.selector, self._substitution_reason = selector, substitution_reason
+        self._cache: dict[tuple[int, AlgorithmConfig, AlgorithmConfig], int] = {}
 
-    def between(self, low: Run, high: Run) -> int:
+    def between(self, low: SizeRange, high: SizeRange) -> int:
         """The first size of the upper of two runs that follow one another."""
-        below, above = low.contests[-1], high.contests[0]
-        place = below.point.nbytes, low.choice, high.choice
-        if place not in self._known:
-            self._known[place] = switch(below, above, low.choice, high.choice, self.selector)
-        return self._known[place]
+        below, above = low.comparisons[-1], high.comparisons[0]
+        place = below.point.nbytes, low.config, high.config
+        if place not in self._cache:
+            self._cache[place] = crossover_size(
+                below, above, low.config, high.config, self.selector
+            )
+        return self._cache[place]
 
-    def running(self, run: Run, bound: float) -> float:
+    def first_runnable_size(self, size_range: SizeRange, bound: float) -> float:
         """A bound below the sizes of a run, or the first size above it from which on the library
         runs the choice under its own name: of too few bytes it makes another one."""
-        point, low = run.contests[0].point, math.floor(bound)
-        if self._runs(point, run.choice, low):
+        point, low = size_range.comparisons[0].point, math.floor(bound)
+        if self._is_runnable(point, size_range.config, low):
             return bound
         high = point.nbytes
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._runs(point, run.choice, middle) else (middle, high)
+            low, high = (
+                (low, middle)
+                if self._is_runnable(point, size_range.config, middle)
+                else (middle, high)
+            )
         return float(high)
 
-    def _runs(self, point: Point, choice: Choice, nbytes: int) -> bool:
-        return not self._redirected(point.key().collective, choice, point.p, nbytes)
+    def _is_runnable(self, point: CallPoint, choice: AlgorithmConfig, nbytes: int) -> bool:
+        return not self._substitution_reason(point.key().collective, choice, point.p, nbytes)
 
 
-def drawn(
-    key: Key, plan: Plan, contests: Sequence[Contest], allowed: Allowed, switches: Switches
-) -> Ladder:
+def build_rule_list(
+    key: RuleKey,
+    partition: SizePartition,
+    comparisons: Sequence[Comparison],
+    allowed: AllowedPredicate,
+    crossovers: CrossoverCache,
+) -> RuleList:
     """The ladder of a plan; less what is known of one size alone, and reaches no other."""
     while True:
-        runs = _runs(plan, contests, allowed, switches.selector)
-        bounds = _bounds(runs, switches)
-        lone = _lone(runs, bounds, [contest.point.nbytes for contest in contests])
+        runs = _size_ranges(partition, comparisons, allowed, crossovers.selector)
+        bounds = _bounds(runs, crossovers)
+        lone = _single_size_range(runs, bounds, [contest.point.nbytes for contest in comparisons])
         if lone is None:
-            return Ladder(tuple(_rules(key, runs, bounds)), tuple(runs), plan.cost)
-        plan = leaving(plan, lone, allowed)
+            return RuleList(tuple(_rules(key, runs, bounds)), tuple(runs), partition.total_regret)
+        partition = drop_group(partition, lone, allowed)
 
 
-def _lone(runs: Sequence[Run], bounds: Sequence[float], sizes: Sequence[int]) -> int | None:
+def _single_size_range(
+    size_ranges: Sequence[SizeRange], bounds: Sequence[float], sizes: Sequence[int]
+) -> int | None:
     """The first run for an algorithm that has no more than its size, though those that were probed
     beside it are further away; None where there is none.
     """
-    for number, (run, (lo, hi)) in enumerate(zip(runs, pairwise(bounds), strict=True)):
-        first, last = (sizes.index(run.contests[end].point.nbytes) for end in (0, -1))
+    for number, (run, (lo, hi)) in enumerate(zip(size_ranges, pairwise(bounds), strict=True)):
+        first, last = (sizes.index(run.comparisons[end].point.nbytes) for end in (0, -1))
         start = sizes[first - 1] + 1 if first else 0
         end = sizes[last + 1] if last + 1 < len(sizes) else math.inf
-        if not run.choice.is_default and hi <= lo * _NARROWEST and (lo, hi) != (start, end):
+        if not run.config.is_default and hi <= lo * _MIN_RANGE_RATIO and (lo, hi) != (start, end):
             return number
     return None
 
 
-def _runs(plan: Plan, ladder: Sequence[Contest], allowed: Allowed, selector: Selector) -> list[Run]:
-    sizes = [contest.point.nbytes for contest in ladder]
+def _size_ranges(
+    partition: SizePartition,
+    comparisons: Sequence[Comparison],
+    allowed: AllowedPredicate,
+    selector: Selector,
+) -> list[SizeRange]:
+    sizes = [contest.point.nbytes for contest in comparisons]
     return [
-        _run(
-            _fastest(group.choices, group.contests, _between(sizes, group.contests), selector),
-            group.contests,
+        _size_range(
+            _fastest_overall(
+                group.configs, group.comparisons, _midpoints(sizes, group.comparisons), selector
+            ),
+            group.comparisons,
             allowed,
         )
-        for group in plan.groups
+        for group in partition.groups
     ]
 
 
-def _between(sizes: Sequence[int], contests: Sequence[Contest]) -> list[int]:
+def _midpoints(sizes: Sequence[int], comparisons: Sequence[Comparison]) -> list[int]:
     """Half way between probed sizes of which one at least is of these contests."""
-    first, last = contests[0].point.nbytes, contests[-1].point.nbytes
+    first, last = comparisons[0].point.nbytes, comparisons[-1].point.nbytes
     beside = [pair for pair in pairwise(sizes) if pair[0] <= last and pair[1] >= first]
     return [round(math.sqrt(low * high)) for low, high in beside]
 
 
-def _fastest(
-    choices: frozenset[Choice],
-    contests: Sequence[Contest],
+def _fastest_overall(
+    choices: frozenset[AlgorithmConfig],
+    comparisons: Sequence[Comparison],
     between: Iterable[int],
     selector: Selector,
-) -> Choice:
+) -> AlgorithmConfig:
     """Of choices as good as one another where they were probed, by what they take there and are
     expected to take `between`: one without segments may tie at one size and fall back soon.
     """
     if len(choices) == 1:
         return next(iter(choices))
-    points = [contests[0].point.at(nbytes) for nbytes in between]
+    points = [comparisons[0].point.with_size(nbytes) for nbytes in between]
 
-    def cost(choice: Choice) -> float:
-        seconds = [contest.seconds[choice] for contest in contests]
-        seconds += [selector.seconds(point, choice)[0] for point in points]
+    def cost(choice: AlgorithmConfig) -> float:
+        seconds = [contest.seconds[choice] for contest in comparisons]
+        seconds += [selector.predict_seconds(point, choice)[0] for point in points]
         return fmean(map(math.log, seconds))
 
     return min(sorted(choices, key=str), key=cost)
 
 
-def _run(choice: Choice, contests: tuple[Contest, ...], allowed: Allowed) -> Run:
+def _size_range(
+    choice: AlgorithmConfig, comparisons: tuple[Comparison, ...], allowed: AllowedPredicate
+) -> SizeRange:
     everywhere = frozenset.intersection(
-        *(frozenset([Choice(), *filter(allowed, contest.gains)]) for contest in contests)
+        *(
+            frozenset([AlgorithmConfig(), *filter(allowed, contest.gains)])
+            for contest in comparisons
+        )
     )
     others = sorted(everywhere - {choice}, key=str)
-    runner_up = max(others, key=partial(_mean_gain, contests=contests), default=None)
-    return Run(choice, contests, runner_up)
+    runner_up = max(others, key=partial(_mean_gain, comparisons=comparisons), default=None)
+    return SizeRange(choice, comparisons, runner_up)
 
 
-def _mean_gain(choice: Choice, contests: Sequence[Contest]) -> float:
+def _mean_gain(choice: AlgorithmConfig, comparisons: Sequence[Comparison]) -> float:
     """Geometric mean over the contests; the default gains 1 over itself."""
     if choice.is_default:
         return 1.0
-    logs = [math.log(contest.gains[choice]) for contest in contests]
+    logs = [math.log(contest.gains[choice]) for contest in comparisons]
     return math.exp(sum(logs) / len(logs))
 
 
-def _bounds(runs: Sequence[Run], switches: Switches) -> list[float]:
+def _bounds(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -> list[float]:
     """Where the runs begin, and where the last one ends."""
     bounds = [
-        _lowest(runs, switches),
-        *(switches.between(*pair) for pair in pairwise(runs)),
-        _highest(runs),
+        _first_bound(size_ranges, crossovers),
+        *(crossovers.between(*pair) for pair in pairwise(size_ranges)),
+        _last_bound(size_ranges),
     ]
-    for n, run in enumerate(runs):
-        if bounds[n + 1] <= bounds[n] * _NARROWEST:
-            below, above = runs[n - 1 : n], runs[n + 1 : n + 2]
-            if _yield(run, below):
+    for n, run in enumerate(size_ranges):
+        if bounds[n + 1] <= bounds[n] * _MIN_RANGE_RATIO:
+            below, above = size_ranges[n - 1 : n], size_ranges[n + 1 : n + 2]
+            if _may_displace(run, below):
                 bounds[n] = _just_below(below[0], run)
-            if _yield(run, above):
+            if _may_displace(run, above):
                 bounds[n + 1] = _just_above(run, above[0])
-    inner = [switches.running(run, bounds[n]) for n, run in enumerate(runs) if n > 0]
+    inner = [
+        crossovers.first_runnable_size(run, bounds[n]) for n, run in enumerate(size_ranges) if n > 0
+    ]
     return [bounds[0], *inner, bounds[-1]]
 
 
-def _yield(run: Run, beside: Sequence[Run]) -> bool:
+def _may_displace(size_range: SizeRange, beside: Sequence[SizeRange]) -> bool:
     """Whether an algorithm is beside a run, or whatever is beside one of the default."""
-    return any(run.choice.is_default or not other.choice.is_default for other in beside)
+    return any(size_range.config.is_default or not other.config.is_default for other in beside)
 
 
-def _just_below(low: Run, high: Run) -> int:
+def _just_below(low: SizeRange, high: SizeRange) -> int:
     """A bound as far below the sizes of a run as they speak for what is next to them."""
-    first, last = high.contests[0].point.nbytes, low.contests[-1].point.nbytes
-    lowest = math.ceil(first / _NARROWEST**2)
-    return max(roundest(lowest, first / _NARROWEST), last + 1)
+    first, last = high.comparisons[0].point.nbytes, low.comparisons[-1].point.nbytes
+    lowest = math.ceil(first / _MIN_RANGE_RATIO**2)
+    return max(roundest_size(lowest, first / _MIN_RANGE_RATIO), last + 1)
 
 
-def _just_above(low: Run, high: Run) -> int:
-    last, first = low.contests[-1].point.nbytes, high.contests[0].point.nbytes
-    lowest = math.ceil(last * _NARROWEST)
-    return min(roundest(lowest, last * _NARROWEST**2), first)
+def _just_above(low: SizeRange, high: SizeRange) -> int:
+    last, first = low.comparisons[-1].point.nbytes, high.comparisons[0].point.nbytes
+    lowest = math.ceil(last * _MIN_RANGE_RATIO)
+    return min(roundest_size(lowest, last * _MIN_RANGE_RATIO**2), first)
 
 
-def _rules(key: Key, runs: Sequence[Run], bounds: Sequence[float]) -> list[Rule]:
+def _rules(key: RuleKey, size_ranges: Sequence[SizeRange], bounds: Sequence[float]) -> list[Rule]:
     """Of the runs and, beyond an algorithm, fences: where nothing was probed within one ladder gap,
     or its gain is not sure to last, the library decides.
     """
     rules = [
-        Rule(key, int(lo), hi if hi == math.inf else int(hi), run.choice, _evidence(run))
-        for run, (lo, hi) in zip(runs, pairwise(bounds), strict=True)
+        Rule(key, int(lo), hi if hi == math.inf else int(hi), run.config, _evidence(run))
+        for run, (lo, hi) in zip(size_ranges, pairwise(bounds), strict=True)
     ]
     if bounds[0] > 0:
-        rules.insert(0, Rule(key, 0, int(bounds[0]), Choice(), Evidence(NOTHING)))
+        rules.insert(0, Rule(key, 0, int(bounds[0]), AlgorithmConfig(), Evidence(NO_EVIDENCE)))
     if bounds[-1] < math.inf:
-        rules.append(Rule(key, int(bounds[-1]), math.inf, Choice(), Evidence(NOTHING)))
+        rules.append(Rule(key, int(bounds[-1]), math.inf, AlgorithmConfig(), Evidence(NO_EVIDENCE)))
     return rules
 
 
-def _sizes(runs: Iterable[Run]) -> list[int]:
-    return [contest.point.nbytes for run in runs for contest in run.contests]
+def _sizes(size_ranges: Iterable[SizeRange]) -> list[int]:
+    return [contest.point.nbytes for run in size_ranges for contest in run.comparisons]
 
 
-def _lowest(runs: Sequence[Run], switches: Switches) -> int:
+def _first_bound(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -> int:
     """Where the first run begins. What is shorter than an element of most programs takes as long as
     one: there is nothing to fence off.
     """
-    sizes, first = _sizes(runs), runs[0]
-    if first.choice.is_default:
+    sizes, first = _sizes(size_ranges), size_ranges[0]
+    if first.config.is_default:
         return 0
-    lowest = math.ceil(sizes[0] / min(gap_below(sizes), beyond(first.contests[0], first.choice)))
-    begin = math.ceil(switches.running(first, max(lowest, _ELEMENT)))
-    return begin if begin > _ELEMENT or lowest == _ELEMENT else 0
+    lowest = math.ceil(
+        sizes[0]
+        / min(max_factor_below(sizes), max_extrapolation_ratio(first.comparisons[0], first.config))
+    )
+    begin = math.ceil(crossovers.first_runnable_size(first, max(lowest, _ELEMENT_BYTES)))
+    return begin if begin > _ELEMENT_BYTES or lowest == _ELEMENT_BYTES else 0
 
 
-def _highest(runs: Sequence[Run]) -> float:
-    sizes, last = _sizes(runs), runs[-1]
-    if last.choice.is_default:
+def _last_bound(size_ranges: Sequence[SizeRange]) -> float:
+    sizes, last = _sizes(size_ranges), size_ranges[-1]
+    if last.config.is_default:
         return math.inf
-    ratio = min(gap_above(sizes), beyond(last.contests[-1], last.choice))
+    ratio = min(max_factor_above(sizes), max_extrapolation_ratio(last.comparisons[-1], last.config))
     return max(math.ceil(sizes[-1] * ratio), sizes[-1] + 1)
 
 
-def _evidence(run: Run) -> Evidence:
-    contests = run.contests
-    simulated = tuple(contest.simulated[run.choice] for contest in contests)
-    gain, interval = _pooled(run)
+def _evidence(size_range: SizeRange) -> Evidence:
+    contests = size_range.comparisons
+    simulated = tuple(contest.simulated_seconds[size_range.config] for contest in contests)
+    gain, interval = _pooled_gain(size_range)
     return Evidence(
-        basis=_weakest(contest.basis(run.choice) for contest in contests),
+        basis=_weakest_basis(contest.basis(size_range.config) for contest in contests),
         nbytes=tuple(contest.point.nbytes for contest in contests),
-        default_s=tuple(contest.seconds[Choice()] for contest in contests),
-        chosen_s=tuple(contest.seconds[run.choice] for contest in contests),
+        default_s=tuple(contest.seconds[AlgorithmConfig()] for contest in contests),
+        chosen_s=tuple(contest.seconds[size_range.config] for contest in contests),
         predicted_s=() if any(map(math.isnan, simulated)) else simulated,
         gain=gain,
         gain_ci95=interval,
-        runner_up=str(run.runner_up or ""),
+        runner_up=str(size_range.runner_up or ""),
     )
 
 
-def _weakest(bases: Iterable[str]) -> str:
+def _weakest_basis(bases: Iterable[str]) -> str:
     """Of those of a run's points."""
     found = set(bases)
     return next(basis for basis in (SIMULATED, LEARNED, MEASURED) if basis in found)
 
 
-def _pooled(run: Run) -> tuple[float, tuple[float, float]]:
+def _pooled_gain(size_range: SizeRange) -> tuple[float, tuple[float, float]]:
     """Geometric mean gain over the run, and of the bounds of its points: all were timed in the
     same launches, so their errors go together and do not average out.
     """
-    if run.choice.is_default:
+    if size_range.config.is_default:
         return 1.0, (1.0, 1.0)
-    bounds = zip(*(contest.interval(run.choice) for contest in run.contests), strict=True)
+    bounds = zip(
+        *(contest.interval(size_range.config) for contest in size_range.comparisons), strict=True
+    )
     low, high = (math.exp(fmean(map(math.log, bound))) for bound in bounds)
-    return _mean_gain(run.choice, run.contests), (low, high)
+    return _mean_gain(size_range.config, size_range.comparisons), (low, high)

@@ -15,196 +15,220 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from tuner.base.errors import InputError
-from tuner.core.table import Choice
-from tuner.select.significance import DEFAULT_CHOICE, Contest
+from tuner.core.table import AlgorithmConfig
+from tuner.select.significance import DEFAULT_CONFIG, Comparison
 
-Allowed = Callable[[Choice], bool]
-LOSS = 0.005  # regret that fewer rules may add, mean over the sizes of a ladder
-_CLOSE = 0.05  # a regret from which on times count even where they are very uncertain
-_EQUAL = 1e-12  # costs that differ by rounding alone
+AllowedPredicate = Callable[[AlgorithmConfig], bool]
+MAX_ADDED_REGRET = 0.005  # regret that fewer rules may add, mean over the sizes of a ladder
+_MIN_SIGNIFICANT_REGRET = (
+    0.05  # a regret from which on times count even where they are very uncertain
+)
+_TOLERANCE = 1e-12  # costs that differ by rounding alone
 
 
 @dataclass(frozen=True)
-class Group:
+class SizeGroup:
     """Neighbouring sizes with one choice; any of `choices` costs as little."""
 
-    choices: frozenset[Choice]
-    contests: tuple[Contest, ...]
-    cost: float
+    configs: frozenset[AlgorithmConfig]
+    comparisons: tuple[Comparison, ...]
+    total_regret: float
 
     @property
     def is_default(self) -> bool:
         """The library decides there."""
-        return DEFAULT_CHOICE in self.choices
+        return DEFAULT_CONFIG in self.configs
 
 
 @dataclass(frozen=True)
-class Plan:
+class SizePartition:
     """The groups of a ladder, ascending."""
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[SizeGroup, ...] = ()
 
     @property
-    def cost(self) -> float:
+    def total_regret(self) -> float:
         """Sum of the expected regrets at all sizes."""
-        return sum(group.cost for group in self.groups)
+        return sum(group.total_regret for group in self.groups)
 
     @property
-    def sizes(self) -> int:
+    def n_sizes(self) -> int:
         """How many were probed or are believed in."""
-        return sum(len(group.contests) for group in self.groups)
+        return sum(len(group.comparisons) for group in self.groups)
 
     @property
-    def rules(self) -> int:
+    def n_rules(self) -> int:
         """How many these are, with those for the default beyond the probed sizes."""
         ends = (self.groups[0], self.groups[-1])
         return len(self.groups) + sum(not group.is_default for group in ends)
 
 
-def plans(ladder: Sequence[Contest], allowed: Allowed) -> list[Plan]:
+def optimal_partitions(
+    comparisons: Sequence[Comparison], allowed: AllowedPredicate
+) -> list[SizePartition]:
     """The cheapest for every number of rules; more rules come later and cost less."""
-    costs = [_costs(contest, allowed) for contest in ladder]
-    ends: dict[tuple[int, int, bool], Plan] = {(0, 0, False): Plan()}
-    for first in range(len(ladder)):
+    costs = [_regrets_by_config(contest, allowed) for contest in comparisons]
+    ends: dict[tuple[int, int, bool], SizePartition] = {(0, 0, False): SizePartition()}
+    for first in range(len(comparisons)):
         before = [(count, plan) for (end, count, _), plan in ends.items() if end == first]
-        for last in range(first + 1, len(ladder) + 1):
-            for group in _groups(ladder[first:last], costs[first:last]):
+        for last in range(first + 1, len(comparisons) + 1):
+            for group in _candidate_groups(comparisons[first:last], costs[first:last]):
                 for count, plan in before:
-                    longer = Plan((*plan.groups, group))
+                    longer = SizePartition((*plan.groups, group))
                     spot = (last, count + 1, group.is_default)
-                    if spot not in ends or longer.cost < ends[spot].cost - _EQUAL:
+                    if (
+                        spot not in ends
+                        or longer.total_regret < ends[spot].total_regret - _TOLERANCE
+                    ):
                         ends[spot] = longer
-    whole = [plan for (end, _, _), plan in ends.items() if end == len(ladder)]
-    return _frontier(whole)
+    whole = [plan for (end, _, _), plan in ends.items() if end == len(comparisons)]
+    return _pareto_front(whole)
 
 
-def fewest(of: Sequence[Plan], loss: float = LOSS) -> Plan:
+def smallest_within_loss(
+    partitions: Sequence[SizePartition], loss: float = MAX_ADDED_REGRET
+) -> SizePartition:
     """With the fewest rules that add no more than `loss` to the mean regret."""
-    return next(plan for plan in of if plan.cost <= loss * plan.sizes + _EQUAL)
+    return next(
+        plan for plan in partitions if plan.total_regret <= loss * plan.n_sizes + _TOLERANCE
+    )
 
 
-def leaving(plan: Plan, number: int, allowed: Allowed) -> Plan:
+def drop_group(partition: SizePartition, index: int, allowed: AllowedPredicate) -> SizePartition:
     """The default instead of one of the groups, and of the default's beside it one group."""
-    contests: list[Contest] = []
-    first, last = number, number + 1
-    while first > 0 and plan.groups[first - 1].is_default:
+    contests: list[Comparison] = []
+    first, last = index, index + 1
+    while first > 0 and partition.groups[first - 1].is_default:
         first -= 1
-    while last < len(plan.groups) and plan.groups[last].is_default:
+    while last < len(partition.groups) and partition.groups[last].is_default:
         last += 1
-    for group in plan.groups[first:last]:
-        contests += group.contests
-    cost = sum(cost_of(contest, DEFAULT_CHOICE, allowed) for contest in contests)
-    joined = Group(frozenset([DEFAULT_CHOICE]), tuple(contests), cost)
-    return Plan((*plan.groups[:first], joined, *plan.groups[last:]))
+    for group in partition.groups[first:last]:
+        contests += group.comparisons
+    cost = sum(expected_regret(contest, DEFAULT_CONFIG, allowed) for contest in contests)
+    joined = SizeGroup(frozenset([DEFAULT_CONFIG]), tuple(contests), cost)
+    return SizePartition((*partition.groups[:first], joined, *partition.groups[last:]))
 
 
-class Offer(Protocol):
+class RuleAlternative(Protocol):
     """One way to decide some calls."""
 
     @property
-    def number(self) -> int:
+    def n_rules(self) -> int:
         """Of its rules."""
 
     @property
-    def cost(self) -> float:
+    def total_regret(self) -> float:
         """Sum of the expected regrets at all sizes."""
 
 
-T = TypeVar("T", bound=Offer)
+T = TypeVar("T", bound=RuleAlternative)
 
 
-def limited(calls: Sequence[Sequence[T]], most: int) -> list[T]:
+def reduce_to_limit(alternatives: Sequence[Sequence[T]], max_rules: int) -> list[T]:
     """The first of `thinned` with at most so many rules. Raises InputError where there is none."""
-    for chosen in thinned(calls):
-        least = sum(offer.number for offer in chosen)
-        if least <= most:
+    for chosen in iter_reductions(alternatives):
+        least = sum(offer.n_rules for offer in chosen)
+        if least <= max_rules:
             return chosen
     raise InputError(
-        f"a table for these calls has {least} rules at least, not {most}: allow more, or measure"
+        f"a table for these calls has {least} rules at least, not {max_rules}: allow"
+        " more, or measure"
         " fewer collectives and shapes"
     )
 
 
-def lean(calls: Sequence[Sequence[T]], aim: float, cost: float) -> list[T]:
+def reduce_to_target(
+    alternatives: Sequence[Sequence[T]], target_rules: float, max_regret: float
+) -> list[T]:
     """The first of `thinned` with as few rules as aimed at, or the last that costs no more."""
     found: list[T] = []
-    for chosen in thinned(calls):
-        if found and sum(offer.cost for offer in chosen) > cost:
+    for chosen in iter_reductions(alternatives):
+        if found and sum(offer.total_regret for offer in chosen) > max_regret:
             break
         found = chosen
-        if sum(offer.number for offer in chosen) <= aim:
+        if sum(offer.n_rules for offer in chosen) <= target_rules:
             break
     return found
 
 
-def thinned(calls: Sequence[Sequence[T]]) -> Iterator[list[T]]:
+def iter_reductions(alternatives: Sequence[Sequence[T]]) -> Iterator[list[T]]:
     """One offer for each of the calls: their first, and then ever fewer rules in all; those go
     first that cost the least for each rule.
     """
-    chosen = [offers[0] for offers in calls]
-    turns = [_next(offer, offers) for offer, offers in zip(chosen, calls, strict=True)]
+    chosen = [offers[0] for offers in alternatives]
+    turns = [
+        _next_reduction(offer, offers) for offer, offers in zip(chosen, alternatives, strict=True)
+    ]
     yield chosen
     while any(turns):
         n = min((turn[0], n) for n, turn in enumerate(turns) if turn)[1]
         turn = turns[n]
         assert turn is not None
         chosen = [*chosen[:n], turn[1], *chosen[n + 1 :]]
-        turns[n] = _next(turn[1], calls[n])
+        turns[n] = _next_reduction(turn[1], alternatives[n])
         yield chosen
 
 
-def _next(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
+def _next_reduction(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
     """The next offer of fewer rules, and what it costs for each."""
     turns = [
-        ((fewer.cost - offer.cost) / (offer.number - fewer.number), fewer)
+        ((fewer.total_regret - offer.total_regret) / (offer.n_rules - fewer.n_rules), fewer)
         for fewer in offers
-        if fewer.number < offer.number
+        if fewer.n_rules < offer.n_rules
     ]
     return min(turns, key=lambda turn: turn[0], default=None)
 
 
-def cost_of(contest: Contest, choice: Choice, allowed: Allowed) -> float:
+def expected_regret(
+    comparison: Comparison, choice: AlgorithmConfig, allowed: AllowedPredicate
+) -> float:
     """What a choice costs at one size, among those that are allowed."""
-    return _regret(contest, choice, _best(contest, allowed))
+    return _regret(comparison, choice, _best(comparison, allowed))
 
 
-def _frontier(whole: Sequence[Plan]) -> list[Plan]:
+def _pareto_front(partitions: Sequence[SizePartition]) -> list[SizePartition]:
     """Without those that another one of as many rules or fewer is as cheap as."""
-    ordered = sorted(whole, key=lambda plan: (plan.rules, plan.cost))
+    ordered = sorted(partitions, key=lambda plan: (plan.n_rules, plan.total_regret))
     least, found = math.inf, []
     for plan in ordered:
-        if plan.cost < least - _EQUAL:
+        if plan.total_regret < least - _TOLERANCE:
             found.append(plan)
-            least = plan.cost
+            least = plan.total_regret
     return found
 
 
-def _costs(contest: Contest, allowed: Allowed) -> dict[Choice, float]:
+def _regrets_by_config(
+    comparison: Comparison, allowed: AllowedPredicate
+) -> dict[AlgorithmConfig, float]:
     """Of what may be used there."""
-    best = _best(contest, allowed)
-    winners = filter(allowed, contest.winners)
-    return {choice: _regret(contest, choice, best) for choice in (DEFAULT_CHOICE, *winners)}
+    best = _best(comparison, allowed)
+    winners = filter(allowed, comparison.winners)
+    return {choice: _regret(comparison, choice, best) for choice in (DEFAULT_CONFIG, *winners)}
 
 
-def _best(contest: Contest, allowed: Allowed) -> Choice:
-    winners = sorted(filter(allowed, contest.winners), key=str)
-    return max(winners, key=contest.gains.__getitem__, default=DEFAULT_CHOICE)
+def _best(comparison: Comparison, allowed: AllowedPredicate) -> AlgorithmConfig:
+    winners = sorted(filter(allowed, comparison.winners), key=str)
+    return max(winners, key=comparison.gains.__getitem__, default=DEFAULT_CONFIG)
 
 
-def _regret(contest: Contest, choice: Choice, best: Choice) -> float:
-    regret = contest.gains.get(best, 1.0) / contest.gains.get(choice, 1.0) - 1
-    if choice == best or (regret <= _CLOSE and contest.interval(best, choice)[0] <= 1.0):
+def _regret(comparison: Comparison, choice: AlgorithmConfig, best: AlgorithmConfig) -> float:
+    regret = comparison.gains.get(best, 1.0) / comparison.gains.get(choice, 1.0) - 1
+    if choice == best or (
+        regret <= _MIN_SIGNIFICANT_REGRET and comparison.interval(best, choice)[0] <= 1.0
+    ):
         return 0.0
     return max(regret, 0.0)
 
 
-def _groups(contests: Sequence[Contest], costs: Sequence[dict[Choice, float]]) -> list[Group]:
+def _candidate_groups(
+    comparisons: Sequence[Comparison], costs: Sequence[dict[AlgorithmConfig, float]]
+) -> list[SizeGroup]:
     """Of all these sizes: with the default, and with what else costs the least."""
-    shared = set.intersection(*map(set, costs)) - {DEFAULT_CHOICE}
-    sums = {choice: sum(cost[choice] for cost in costs) for choice in (DEFAULT_CHOICE, *shared)}
-    default = Group(frozenset([DEFAULT_CHOICE]), tuple(contests), sums.pop(DEFAULT_CHOICE))
+    shared = set.intersection(*map(set, costs)) - {DEFAULT_CONFIG}
+    sums = {choice: sum(cost[choice] for cost in costs) for choice in (DEFAULT_CONFIG, *shared)}
+    default = SizeGroup(frozenset([DEFAULT_CONFIG]), tuple(comparisons), sums.pop(DEFAULT_CONFIG))
     if not sums:
         return [default]
     least = min(sums.values())
-    equal = frozenset(choice for choice, cost in sums.items() if cost <= least + _EQUAL)
-    return [default, Group(equal, tuple(contests), least)]
+    equal = frozenset(choice for choice, cost in sums.items() if cost <= least + _TOLERANCE)
+    return [default, SizeGroup(equal, tuple(comparisons), least)]

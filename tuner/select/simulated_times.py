@@ -12,20 +12,20 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from tuner.base.progress import Counted, quietly
-from tuner.core.calibration import REDUCTIONS, Calibration
-from tuner.core.table import Choice
-from tuner.mpi_libraries.default_algorithms import Decisions, runs
+from tuner.base.progress import ProgressCallback, no_progress
+from tuner.core.calibration import REDUCTIONS_KEY, Calibration
+from tuner.core.table import AlgorithmConfig
+from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, default_lookup
 from tuner.mpi_libraries.schedules import schedule_of
-from tuner.select.dataset import Pair, Point, Row
-from tuner.sim.process_pool import spread
-from tuner.sim.simulation_cache import Simulations
+from tuner.select.dataset import CallPoint, Observation, PointConfig
+from tuner.sim.process_pool import map_unordered
+from tuner.sim.simulation_cache import SimulationCache
 from tuner.topology import HOST, NETWORK, Placement, Topology
 
-Priced = list[tuple[Pair, float]]
+SimulatedPairs = list[tuple[PointConfig, float]]
 
-ALONE = 4.0  # seconds of work that are done before other processes are started for the rest
-PROCESSES = 16  # at most: each takes an eighth of a gigabyte before it begins
+MAX_SERIAL_S = 4.0  # seconds of work that are done before other processes are started for the rest
+MAX_PROCESSES = 16  # at most: each takes an eighth of a gigabyte before it begins
 
 
 class Simulator:
@@ -39,75 +39,82 @@ class Simulator:
     """
 
     def __init__(
-        self, calibration: Calibration, topology: Topology, decisions: Iterable[Decisions] = ()
+        self,
+        calibration: Calibration,
+        topology: Topology,
+        default_algorithms: Iterable[DefaultAlgorithms] = (),
     ) -> None:
         self._calibration, self._topology = calibration, topology
-        self._decisions = tuple(decisions)
-        self._runs = runs(self._decisions, calibration.library)
-        self._simulations = Simulations(calibration)
+        self._default_algorithms = tuple(default_algorithms)
+        self._lookup_default = default_lookup(self._default_algorithms, calibration.library)
+        self._simulations = SimulationCache(calibration)
         self._placed = cache(self._placement)
-        self._known: dict[Pair, float] = {}
-        self.until = math.inf
+        self._cache: dict[PointConfig, float] = {}
+        self.deadline = math.inf
 
-    def __call__(self, point: Point, choice: Choice) -> float:
+    def __call__(self, point: CallPoint, choice: AlgorithmConfig) -> float:
         """Simulate what was not asked for before."""
         pair = point, choice
-        if pair not in self._known:
-            if time.monotonic() > self.until:
+        if pair not in self._cache:
+            if time.monotonic() > self.deadline:
                 return math.nan
-            self._known[pair] = self._seconds(*pair)
-        return self._known[pair]
+            self._cache[pair] = self._seconds(*pair)
+        return self._cache[pair]
 
-    def like(self, calibration: Calibration, topology: Topology) -> Simulator:
+    def with_calibration(self, calibration: Calibration, topology: Topology) -> Simulator:
         """Return a simulator of another calibration, with what was simulated before if that has the
         same costs.
         """
-        other = Simulator(calibration, topology, self._decisions)
+        other = Simulator(calibration, topology, self._default_algorithms)
         same = replace(calibration, provenance={}) == replace(self._calibration, provenance={})
         if same and topology == self._topology:
-            other._known = self._known
+            other._cache = self._cache
         return other
 
-    def doubted(self, point: Point) -> bool:
+    def uses_unmeasured_costs(self, point: CallPoint) -> bool:
         """Return whether simulations of such calls rest on costs that were not measured."""
-        borrowed = set(self._calibration.borrowed)
-        between, inside = NETWORK in borrowed, bool(borrowed - {NETWORK, REDUCTIONS})
-        reducing = REDUCTIONS in borrowed and point.key().collective.reduces
+        borrowed = set(self._calibration.borrowed_costs)
+        between, inside = NETWORK in borrowed, bool(borrowed - {NETWORK, REDUCTIONS_KEY})
+        reducing = REDUCTIONS_KEY in borrowed and point.key().collective.is_reduction
         return reducing or (between and point.nodes > 1) or (inside and point.ppn > 1)
 
-    def ahead(self, pairs: Iterable[Pair], progress: Counted = quietly, cores: int = 1) -> None:
+    def prefetch(
+        self, pairs: Iterable[PointConfig], progress: ProgressCallback = no_progress, cores: int = 1
+    ) -> None:
         """Those that will be asked for; where that takes long, by as many processes as `cores`.
 
         What is not done because one of them was killed is done here.
         """
-        left = sorted((pair for pair in pairs if pair not in self._known), key=_order)
-        before, begun = len(self._known), time.monotonic()
+        left = sorted((pair for pair in pairs if pair not in self._cache), key=_order)
+        before, begun = len(self._cache), time.monotonic()
 
         def tell() -> None:
-            progress(len(self._known) - before, len(left))
+            progress(len(self._cache) - before, len(left))
 
         for pair in left:
             tell()
-            if cores > 1 and time.monotonic() - begun > ALONE:
-                self._spread(left, min(cores, PROCESSES), tell)
+            if cores > 1 and time.monotonic() - begun > MAX_SERIAL_S:
+                self._simulate_in_parallel(left, min(cores, MAX_PROCESSES), tell)
                 cores = 1
             self(*pair)
         tell()
 
-    def _spread(self, pairs: Iterable[Pair], cores: int, tell: Callable[[], None]) -> None:
-        given = self._calibration, self._topology, self._decisions
-        batches = _batches(pair for pair in pairs if pair not in self._known)
-        found = spread(_simulating, given, batches, cores)
+    def _simulate_in_parallel(
+        self, pairs: Iterable[PointConfig], cores: int, tell: Callable[[], None]
+    ) -> None:
+        given = self._calibration, self._topology, self._default_algorithms
+        batches = _batches(pair for pair in pairs if pair not in self._cache)
+        found = map_unordered(_build_worker, given, batches, cores)
         with closing(found), suppress(BrokenProcessPool):
             for answers in found:
-                self._known.update(priced for answer in answers for priced in answer)
+                self._cache.update(priced for answer in answers for priced in answer)
                 tell()
 
-    def _seconds(self, point: Point, choice: Choice) -> float:
+    def _seconds(self, point: CallPoint, choice: AlgorithmConfig) -> float:
         collective = point.key().collective
         if choice.is_default and point.memory == HOST:
             call = (collective, point.nodes, point.ppn, point.placement)
-            choice = self._runs(call, point.nbytes) or choice
+            choice = self._lookup_default(call, point.nbytes) or choice
         schedule = schedule_of(self._calibration.library, collective, choice, point.p, point.nbytes)
         if schedule is None:
             return math.nan
@@ -115,16 +122,16 @@ class Simulator:
         return self._simulations.seconds(schedule, placement, point.nbytes, point.memory)
 
     def _placement(self, placement: str, ppn: int, p: int) -> Placement:
-        return Placement.of(placement, self._topology, ppn, p)
+        return Placement.from_name(placement, self._topology, ppn, p)
 
 
-def _order(pair: Pair) -> tuple[Point, str, int]:
+def _order(pair: PointConfig) -> tuple[CallPoint, str, int]:
     """Calls that differ in their size alone together: they are prepared once."""
     point, choice = pair
-    return point.at(0), str(choice), point.nbytes
+    return point.with_size(0), str(choice), point.nbytes
 
 
-def _batches(pairs: Iterable[Pair]) -> list[list[Pair]]:
+def _batches(pairs: Iterable[PointConfig]) -> list[list[PointConfig]]:
     """Of ordered pairs those that differ in their size alone; the most ranks first, since they take
     longest.
     """
@@ -132,24 +139,24 @@ def _batches(pairs: Iterable[Pair]) -> list[list[Pair]]:
     return sorted(alike, key=lambda batch: -batch[0][0].p)
 
 
-def _simulating(
-    calibration: Calibration, topology: Topology, decisions: Sequence[Decisions]
-) -> Callable[[Sequence[Pair]], Priced]:
-    simulate = Simulator(calibration, topology, decisions)
+def _build_worker(
+    calibration: Calibration, topology: Topology, default_algorithms: Sequence[DefaultAlgorithms]
+) -> Callable[[Sequence[PointConfig]], SimulatedPairs]:
+    simulate = Simulator(calibration, topology, default_algorithms)
     return lambda pairs: [(pair, simulate(*pair)) for pair in pairs]
 
 
-def predictions(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def prediction_records(observations: Sequence[Observation]) -> list[dict[str, Any]]:
     """Return the simulated times of labelled rows, as `tuner simulate` prints them."""
     return [
         {
             "collective": str(row.point.collective),
-            "algorithm": row.choice.algorithm,
-            "params": dict(row.choice.params),
+            "algorithm": row.config.algorithm,
+            "params": dict(row.config.params),
             "p": row.point.p,
             "nbytes": row.point.nbytes,
-            "seconds": row.simulated,
+            "seconds": row.simulated_seconds,
         }
-        for row in rows
-        if not math.isnan(row.simulated)
+        for row in observations
+        if not math.isnan(row.simulated_seconds)
     ]

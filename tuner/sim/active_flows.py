@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.sim.heap import Heap, put
-from tuner.sim.jit import compiled
-from tuner.sim.transfers import Traffic
+from tuner.sim.jit import njit_no_alloc
+from tuner.sim.transfers import TransferTable
 
 Records = NDArray[np.void]
-NONE = -1
+NO_INDEX = -1
 
 # A transfer on its way: bytes per second (`fresh`: as they are being shared out), bytes left at
 # `since`; its slots are first .. end - 1.
-FLOW = np.dtype(
+FLOW_DTYPE = np.dtype(
     [
         ("nbytes", "f8"),
         ("lonely", "f8"),
@@ -35,12 +35,12 @@ FLOW = np.dtype(
     ]
 )
 # One use of a resource by a transfer, in units per byte; slots in use of a resource are a list.
-SLOT = np.dtype(
+SLOT_DTYPE = np.dtype(
     [("use", "f8"), ("resource", "i4"), ("owner", "i4"), ("following", "i4"), ("preceding", "i4")]
 )
 # Units per second, all in all and while rates are shared out; the first slot in use; whether all of
 # it is in use.
-RESOURCE = np.dtype(
+RESOURCE_DTYPE = np.dtype(
     [
         ("capacity", "f8"),
         ("free", "f8"),
@@ -53,7 +53,7 @@ RESOURCE = np.dtype(
 )
 
 
-class Flows(NamedTuple):
+class ActiveFlows(NamedTuple):
     """Where the bytes are.
 
     touched         resources that a change reaches, counts[0] of them; counts[1]: the number of
@@ -72,22 +72,24 @@ class Flows(NamedTuple):
     counts: IntArray
 
 
-def flows(traffic: Traffic, meeting: BoolArray, lonely: FloatArray) -> Flows:
+def empty_flows(
+    transfers: TransferTable, contended: BoolArray, solo_rate: FloatArray
+) -> ActiveFlows:
     """No flow yet; the first 4 p resources are ports, which matter where messages share them."""
-    p, k = traffic.p, len(traffic.src)
-    meets = np.append(meeting, False)[traffic.links] & (traffic.use > 0.0)
-    sides = 2 if traffic.shared.any() else 0
-    ports = np.stack([traffic.out, traffic.back + 2 * p], axis=1)[:, :sides]
-    flow = np.zeros(k, FLOW)
-    flow["nbytes"], flow["lonely"] = traffic.nbytes, lonely
-    slot = np.zeros(int(meets.sum(axis=1)[traffic.path].sum()) + sides * k, SLOT)
-    links = np.where(meets, traffic.links + 4 * p, NONE)
-    port_use = traffic.beta[:, None] * traffic.port_share
-    _take_slots(flow, slot, ports, port_use, links, traffic.use, traffic.path)
-    resource = np.zeros(4 * p + len(traffic.capacity), RESOURCE)
-    resource["capacity"] = np.concatenate([np.ones(4 * p), traffic.capacity])
-    resource["head"] = NONE
-    return Flows(
+    p, k = transfers.p, len(transfers.src)
+    meets = np.append(contended, False)[transfers.links] & (transfers.load_factor > 0.0)
+    sides = 2 if transfers.shared.any() else 0
+    ports = np.stack([transfers.send_port, transfers.recv_port + 2 * p], axis=1)[:, :sides]
+    flow = np.zeros(k, FLOW_DTYPE)
+    flow["nbytes"], flow["lonely"] = transfers.nbytes, solo_rate
+    slot = np.zeros(int(meets.sum(axis=1)[transfers.path].sum()) + sides * k, SLOT_DTYPE)
+    links = np.where(meets, transfers.links + 4 * p, NO_INDEX)
+    port_use = transfers.beta[:, None] * transfers.port_share
+    _fill_slots(flow, slot, ports, port_use, links, transfers.load_factor, transfers.path)
+    resource = np.zeros(4 * p + len(transfers.capacity), RESOURCE_DTYPE)
+    resource["capacity"] = np.concatenate([np.ones(4 * p), transfers.capacity])
+    resource["head"] = NO_INDEX
+    return ActiveFlows(
         flow,
         slot,
         resource,
@@ -99,77 +101,77 @@ def flows(traffic: Traffic, meeting: BoolArray, lonely: FloatArray) -> Flows:
     )
 
 
-@compiled()
-def _take_slots(
+@njit_no_alloc()
+def _fill_slots(
     flow: Records,
     slot: Records,
     ports: IntArray,
     port_use: FloatArray,
     links: IntArray,
-    use: FloatArray,
+    load_factor: FloatArray,
     path: IntArray,
 ) -> None:
     """One for each resource that a transfer uses: its ports, if they are shared, and its links."""
     at = 0
     for i in range(len(flow)):
-        flow[i].first = at
+        flow[i].src_chunk = at
         for side in range(ports.shape[1]):
             if port_use[i, side] > 0.0:
-                at = _take(slot, at, i, ports[i, side], port_use[i, side])
+                at = _fill_slot(slot, at, i, ports[i, side], port_use[i, side])
         for hop in range(links.shape[1]):
             if links[path[i], hop] >= 0:
-                at = _take(slot, at, i, links[path[i], hop], use[path[i], hop])
+                at = _fill_slot(slot, at, i, links[path[i], hop], load_factor[path[i], hop])
         flow[i].end = at
 
 
-@compiled(inline="always")
-def _take(slot: Records, at: int, owner: int, resource: int, use: float) -> int:
-    slot[at].owner, slot[at].resource, slot[at].use = owner, resource, use
+@njit_no_alloc(inline="always")
+def _fill_slot(slot: Records, at: int, owner: int, resource: int, load_factor: float) -> int:
+    slot[at].owner, slot[at].resource, slot[at].use = owner, resource, load_factor
     return at + 1
 
 
-@compiled(inline="always")
-def begin(f: Any, agenda: Heap, item: int, number: int, now: float) -> None:
+@njit_no_alloc(inline="always")
+def add_flow(flows: Any, queue: Heap, item: int, flow_index: int, now: float) -> None:
     """A transfer begins to flow; `item` stands for its end on the agenda."""
-    flow = f.flow[number]
+    flow = flows.flow[flow_index]
     flow.flowing, flow.left, flow.since = 1, flow.nbytes, now
-    if flow.first == flow.end:
-        put(agenda, item, now + flow.nbytes / flow.lonely)
+    if flow.src_chunk == flow.end:
+        put(queue, item, now + flow.nbytes / flow.lonely)
         return
-    flow.reached = f.counts[1]
-    f.group[f.counts[2]] = number
-    f.counts[2] += 1
-    for at in range(flow.first, flow.end):
-        slot = f.slot[at]
-        resource = f.resource[slot.resource]
-        slot.following, slot.preceding = resource.head, NONE
-        if resource.head != NONE:
-            f.slot[resource.head].preceding = at
+    flow.reached = flows.counts[1]
+    flows.group[flows.counts[2]] = flow_index
+    flows.counts[2] += 1
+    for at in range(flow.src_chunk, flow.end):
+        slot = flows.slot[at]
+        resource = flows.resource[slot.resource]
+        slot.following, slot.preceding = resource.head, NO_INDEX
+        if resource.head != NO_INDEX:
+            flows.slot[resource.head].preceding = at
         resource.head = at
-        touch(f, slot.resource)
+        mark_dirty(flows, slot.resource)
 
 
-@compiled(inline="always")
-def end(f: Any, number: int) -> None:
+@njit_no_alloc(inline="always")
+def remove_flow(flows: Any, flow_index: int) -> None:
     """A transfer has flowed."""
-    flow = f.flow[number]
+    flow = flows.flow[flow_index]
     flow.flowing = 0
-    for at in range(flow.first, flow.end):
-        slot = f.slot[at]
-        if slot.preceding == NONE:
-            f.resource[slot.resource].head = slot.following
+    for at in range(flow.src_chunk, flow.end):
+        slot = flows.slot[at]
+        if slot.preceding == NO_INDEX:
+            flows.resource[slot.resource].head = slot.following
         else:
-            f.slot[slot.preceding].following = slot.following
-        if slot.following != NONE:
-            f.slot[slot.following].preceding = slot.preceding
-        touch(f, slot.resource)
+            flows.slot[slot.preceding].following = slot.following
+        if slot.following != NO_INDEX:
+            flows.slot[slot.following].preceding = slot.preceding
+        mark_dirty(flows, slot.resource)
 
 
-@compiled(inline="always")
-def touch(f: Any, number: int) -> None:
+@njit_no_alloc(inline="always")
+def mark_dirty(flows: Any, resource_index: int) -> None:
     """Flows on a resource may get other rates."""
-    resource = f.resource[number]
-    if resource.reached != f.counts[1]:
-        resource.reached = f.counts[1]
-        f.touched[f.counts[0]] = number
-        f.counts[0] += 1
+    resource = flows.resource[resource_index]
+    if resource.reached != flows.counts[1]:
+        resource.reached = flows.counts[1]
+        flows.touched[flows.counts[0]] = resource_index
+        flows.counts[0] += 1

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait for the end.
 
     A signal handler that raises while numba takes arguments over leaves half of them behind, and

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
-from tuner.base.errors import UnpricedError
+from tuner.base.errors import MissingCostError
 from tuner.base.units import format_time
 from tuner.core.calibration import Calibration, PathCost
 from tuner.core.path_classes import PATH_CLASSES
 from tuner.core.schedule import Schedule
-from tuner.sim.cost_arrays import STAGED, STRAIGHT, STRIPED, Price, Tariff, tariff_of
-from tuner.sim.traffic_pattern import CLASSES
-from tuner.sim.unique import distinct
+from tuner.sim.cost_arrays import DIRECT, STAGED, STRIPED, ConnectionCost, CostArrays, pack_costs
+from tuner.sim.traffic_pattern import PATH_CLASS_OF_PATTERN
+from tuner.sim.unique import unique_inverse
 from tuner.topology import (
     CUDA,
     HOST,
@@ -31,16 +31,16 @@ from tuner.topology import (
     NODE_OVERSUBSCRIBED,
     Paths,
     Placement,
-    paths,
+    find_paths,
 )
 
 T = TypeVar("T", bound=np.generic)
 
-PATHS_AT_ONCE = 1 << 16  # finding one takes much more memory than keeping it
+MAX_PATHS_PER_CHUNK = 1 << 16  # finding one takes much more memory than keeping it
 
 
 @dataclass(frozen=True)
-class Lanes:
+class Connections:
     """n lanes.
 
     source, target      ranks, shape (n,)
@@ -51,27 +51,27 @@ class Lanes:
     capacity            bytes per second of every resource
     """
 
-    source: IntArray
-    target: IntArray
-    out: IntArray
-    back: IntArray
+    src: IntArray
+    dst: IntArray
+    send_port: IntArray
+    recv_port: IntArray
     kind: IntArray
-    tariff: Tariff
-    ways: dict[int, Paths]
+    costs: CostArrays
+    paths_by_mode: dict[int, Paths]
     capacity: FloatArray
 
 
-def lanes(
+def build_connections(
     placement: Placement,
     calibration: Calibration,
-    source: IntArray,
-    target: IntArray,
+    src: IntArray,
+    dst: IntArray,
     cuda: BoolArray,
-    manner: IntArray,
-) -> Lanes:
+    pattern: IntArray,
+) -> Connections:
     """Price the lanes; shapes (n,); `cuda` says which have a buffer in device memory.
 
-    `manner` is how a message meets others (`tuner.sim.traffic_pattern`).
+    `pattern` is how a message meets others (`tuner.sim.traffic_pattern`).
 
     Raises UnpricedError where a path has no price, InputError where a node has no GPU.
     """
@@ -79,39 +79,32 @@ def lanes(
 
     def on(**way: bool) -> Paths:
         parts = [
-            (mine, paths(placement, memory, source[mine], target[mine], **way))
+            (mine, find_paths(placement, memory, src[mine], dst[mine], **way))
             for memory in memories
-            for mine in _pieces(np.flatnonzero(cuda == (memory == CUDA)))
+            for mine in _chunks(np.flatnonzero(cuda == (memory == CUDA)))
         ]
-        return _joined(parts, len(source))
+        return _concatenate(parts, len(src))
 
     straight = on()
-    kind, own = _kinds(placement, calibration, straight, cuda, manner)
+    kind, own = _group_by_cost(placement, calibration, straight, cuda, pattern)
     remote = straight.path_class == PATH_CLASSES.index(NETWORK)
     between = np.zeros(len(own), bool)
     between[kind[remote]] = True
-    tariff = tariff_of(calibration, own, between)
-    ways = {STRAIGHT: straight}
+    tariff = pack_costs(calibration, own, between)
+    ways = {DIRECT: straight}
     if (tariff.way == STAGED).any():
         ways[STAGED] = on(staged=True)
     if np.isfinite(tariff.stripe_from).any():
         ways[STRIPED] = on(striped=True)
     second = np.where(remote & calibration.network_port, placement.p, 0)
-    return Lanes(
-        source,
-        target,
-        source + second,
-        target + second,
-        kind,
-        tariff,
-        ways,
-        _capacity(placement, calibration),
+    return Connections(
+        src, dst, src + second, dst + second, kind, tariff, ways, _capacity(placement, calibration)
     )
 
 
-def charged(schedule: Schedule, calibration: Calibration) -> Calibration:
+def with_eager_sends(schedule: Schedule, calibration: Calibration) -> Calibration:
     """What a schedule pays: where nobody waits for arrivals, all messages are eager."""
-    if not schedule.unawaited:
+    if not schedule.fire_and_forget:
         return calibration
     paths = {
         name: replace(cost, eager_limit=math.inf, acknowledged_from=math.inf)
@@ -120,12 +113,12 @@ def charged(schedule: Schedule, calibration: Calibration) -> Calibration:
     return replace(calibration, paths=paths)
 
 
-def _pieces(lanes: IntArray) -> list[IntArray]:
+def _chunks(rows: IntArray) -> list[IntArray]:
     """A few lanes at a time."""
-    return [lanes[at : at + PATHS_AT_ONCE] for at in range(0, len(lanes), PATHS_AT_ONCE)]
+    return [rows[at : at + MAX_PATHS_PER_CHUNK] for at in range(0, len(rows), MAX_PATHS_PER_CHUNK)]
 
 
-def _joined(parts: list[tuple[IntArray, Paths]], n: int) -> Paths:
+def _concatenate(parts: list[tuple[IntArray, Paths]], n: int) -> Paths:
     """The pieces, and paths in host and device memory, back in the order of the lanes."""
     if len(parts) == 1:
         return parts[0][1]
@@ -134,16 +127,16 @@ def _joined(parts: list[tuple[IntArray, Paths]], n: int) -> Paths:
         return Paths(*none, np.zeros(0, np.int64), np.zeros(0, np.int64))
     order, found = [mine for mine, _ in parts], [part for _, part in parts]
     return Paths(
-        _woven(n, order, [part.links for part in found], -1),
-        _woven(n, order, [part.use for part in found]),
-        _woven(n, order, [part.latency for part in found]),
-        _woven(n, order, [part.bandwidth for part in found]),
-        _woven(n, order, [part.hops for part in found]),
-        _woven(n, order, [part.path_class for part in found]),
+        _scatter(n, order, [part.links for part in found], -1),
+        _scatter(n, order, [part.load_factor for part in found]),
+        _scatter(n, order, [part.latency for part in found]),
+        _scatter(n, order, [part.bandwidth for part in found]),
+        _scatter(n, order, [part.hops for part in found]),
+        _scatter(n, order, [part.path_class for part in found]),
     )
 
 
-def _woven(n: int, order: list[IntArray], values: list[NDArray[T]], fill: int = 0) -> NDArray[T]:
+def _scatter(n: int, order: list[IntArray], values: list[NDArray[T]], fill: int = 0) -> NDArray[T]:
     """The values of each part at its places; rows that are too short end in `fill`."""
     width = max(value.shape[1:] for value in values)
     whole = np.full((n, *width), fill, values[0].dtype)
@@ -162,26 +155,19 @@ def _capacity(placement: Placement, calibration: Calibration) -> FloatArray:
     return np.concatenate([topology.capacity, np.full(len(topology.nodes), bus)])
 
 
-def _kinds(
+def _group_by_cost(
     placement: Placement,
     calibration: Calibration,
-    straight: Paths,
+    direct: Paths,
     cuda: BoolArray,
-    manner: IntArray,
-) -> tuple[IntArray, list[Price]]:
+    pattern: IntArray,
+) -> tuple[IntArray, list[ConnectionCost]]:
     """The kind of each lane, and the price of each kind."""
-    figures = (
-        straight.path_class,
-        straight.hops,
-        straight.latency,
-        straight.bandwidth,
-        cuda,
-        manner,
-    )
+    figures = (direct.path_class, direct.hops, direct.latency, direct.bandwidth, cuda, pattern)
     code = np.zeros(len(cuda), np.int64)
     for figure in figures:  # every kind gets a number, figure by figure
-        values, own = distinct(np.ascontiguousarray(figure, dtype=np.float64).view(np.int64))
-        code = distinct(code * max(1, len(values)) + own)[1]
+        values, own = unique_inverse(np.ascontiguousarray(figure, dtype=np.float64).view(np.int64))
+        code = unique_inverse(code * max(1, len(values)) + own)[1]
     one = np.empty(int(code.max(initial=-1)) + 1, np.int64)
     one[code[::-1]] = np.arange(len(code))[::-1]  # the first lane of each kind
     each = zip(*(figure[one].tolist() for figure in figures), strict=True)
@@ -196,43 +182,45 @@ def _cost(
     latency: float,
     width: float,
     cuda: float,
-    manner: float,
-) -> Price:
+    pattern: float,
+) -> ConnectionCost:
     """A measured path class if the calibration has it, else what the topology itself says.
 
     A class of paths says what ends and software cost: the latency of the links comes on top.
     """
     name, memory = PATH_CLASSES[int(number)], CUDA if cuda else HOST
     exact = f"{int(hops)} links, {format_time(latency)}, {width:.4g}B/s"
-    meeting = CLASSES.get(int(manner), "") if name == NETWORK else ""
+    meeting = PATH_CLASS_OF_PATTERN.get(int(pattern), "") if name == NETWORK else ""
     if (meeting, memory) in calibration.paths:
-        return Price(calibration.path(meeting, memory), latency, latency)
+        return ConnectionCost(calibration.path_cost(meeting, memory), latency, latency)
     if name == NETWORK and (exact, memory) in calibration.paths:
-        return Price(calibration.path(exact, memory), 0.0, latency)
+        return ConnectionCost(calibration.path_cost(exact, memory), 0.0, latency)
     if (name, memory) not in calibration.paths and name == NODE_OVERSUBSCRIBED:
         name = NODE  # hosts were probed with as many ranks as they are used with
     if (name, memory) in calibration.paths:
-        return Price(calibration.path(name, memory), latency, latency)
+        return ConnectionCost(calibration.path_cost(name, memory), latency, latency)
     if not calibration.given:
-        return Price(calibration.path(exact if name == NETWORK else name, memory))
+        return ConnectionCost(calibration.path_cost(exact if name == NETWORK else name, memory))
     topology = placement.topology
     if name not in (NODE, NODE_OVERSUBSCRIBED):
-        return Price(PathCost.line(latency, 1.0 / width))
+        return ConnectionCost(PathCost.from_alpha_beta(latency, 1.0 / width))
     if topology.local_latency is None or topology.local_bandwidth is None:
-        raise UnpricedError(
+        raise MissingCostError(
             f"topology {topology.name} does not say what a message inside a node costs; use"
             " --ppn 1 or add `local: {latency: ..., bandwidth: ...}`"
         )
-    return Price(PathCost.line(topology.local_latency, 1.0 / topology.local_bandwidth))
+    return ConnectionCost(
+        PathCost.from_alpha_beta(topology.local_latency, 1.0 / topology.local_bandwidth)
+    )
 
 
-def table(priced: Lanes) -> tuple[IntArray, FloatArray, IntArray]:
+def flatten_routes(connected: Connections) -> tuple[IntArray, FloatArray, IntArray]:
     """Links and uses of all ways below one another, and the row at which each way begins."""
-    there: list[Paths] = list(priced.ways.values())
+    there: list[Paths] = list(connected.paths_by_mode.values())
     width = max(part.links.shape[1] for part in there)
     pad = [((0, 0), (0, width - part.links.shape[1])) for part in there]
     links = [np.pad(part.links, p, constant_values=-1) for part, p in zip(there, pad, strict=True)]
-    use = [np.pad(part.use, p) for part, p in zip(there, pad, strict=True)]
+    use = [np.pad(part.load_factor, p) for part, p in zip(there, pad, strict=True)]
     start = np.zeros(3, np.int64)
-    start[list(priced.ways)] = np.arange(len(there)) * len(priced.source)
+    start[list(connected.paths_by_mode)] = np.arange(len(there)) * len(connected.src)
     return np.concatenate(links), np.concatenate(use), start

@@ -14,14 +14,14 @@ import numpy as np
 from numba import njit
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
-from tuner.sim.cost_arrays import segment_of, way_of
-from tuner.sim.jit import compiled
-from tuner.sim.maxmin import TOGETHER
-from tuner.sim.round_state import Groups
+from tuner.sim.cost_arrays import find_segment, transfer_mode
+from tuner.sim.jit import njit_no_alloc
+from tuner.sim.maxmin import RATE_TIE_FACTOR
+from tuner.sim.round_state import ContentionGroups
 
 
-@compiled()
-def flow_together(state: Any, m: Any, z: int, groups: Any, lane: IntArray) -> bool:
+@njit_no_alloc()
+def share_links(state: Any, machine: Any, z: int, groups: Any, connection: IntArray) -> bool:
     """From `flows` (when each row of the groups begins to flow) to `since` (when it has flowed).
 
     `since` is what it would be if each flowed alone. False where a resource still carries bytes of
@@ -30,27 +30,31 @@ def flow_together(state: Any, m: Any, z: int, groups: Any, lane: IntArray) -> bo
     busy = state.busy[z]
     for i in groups.rows:
         way = state.way[i]
-        for at in range(m.slot_start[way, lane[i]], m.slot_start[way, lane[i] + 1]):
-            if state.ready[i] < np.inf and state.flows[i] < busy[m.slot[at]]:
+        for at in range(
+            machine.slot_start[way, connection[i]], machine.slot_start[way, connection[i] + 1]
+        ):
+            if state.ready[i] < np.inf and state.flows[i] < busy[machine.slot[at]]:
                 return False
     for g in range(len(groups.start) - 1):
         if groups.start[g + 1] - groups.start[g] > 1:
-            _play(state, m, groups, g)
+            _run_group(state, machine, groups, g)
     for i in groups.rows:
         way = state.way[i]
         if state.ready[i] < np.inf:
-            for at in range(m.slot_start[way, lane[i]], m.slot_start[way, lane[i] + 1]):
-                busy[m.slot[at]] = max(busy[m.slot[at]], state.since[i])
+            for at in range(
+                machine.slot_start[way, connection[i]], machine.slot_start[way, connection[i] + 1]
+            ):
+                busy[machine.slot[at]] = max(busy[machine.slot[at]], state.since[i])
     return True
 
 
-@compiled(inline="always")
-def _play(state: Any, m: Any, groups: Any, g: int) -> None:
+@njit_no_alloc(inline="always")
+def _run_group(state: Any, machine: Any, groups: Any, g: int) -> None:
     """The flows of a group from beginning to end; `turn` is when one begins and then when it ends.
 
     Rows are meant by their places in `groups.rows`.
     """
-    n = _wait(state, groups, g)
+    n = _queue_flows(state, groups, g)
     while n > 0:
         now = np.inf
         for a in range(n):
@@ -67,13 +71,13 @@ def _play(state: Any, m: Any, groups: Any, g: int) -> None:
                     flowing += 1
             else:
                 state.since[i] = state.turn[i]
-        _fill(state, m, groups, flowing)
+        _fill(state, machine, groups, flowing)
         for a in range(flowing):
-            _turn(state, groups.rows[state.flowing[a]], now)
+            _apply_rate(state, groups.rows[state.flowing[a]], now)
 
 
-@compiled(inline="always")
-def _wait(state: Any, groups: Any, g: int) -> int:
+@njit_no_alloc(inline="always")
+def _queue_flows(state: Any, groups: Any, g: int) -> int:
     """Nobody flows yet. How many will."""
     n = 0
     for k in range(groups.start[g], groups.start[g + 1]):
@@ -86,8 +90,8 @@ def _wait(state: Any, groups: Any, g: int) -> int:
     return n
 
 
-@compiled(inline="always")
-def _turn(state: Any, i: int, now: float) -> None:
+@njit_no_alloc(inline="always")
+def _apply_rate(state: Any, i: int, now: float) -> None:
     """From now on the rate of a row is its level."""
     if state.level[i] != state.rate[i]:
         if state.rate[i] > 0.0:
@@ -97,50 +101,50 @@ def _turn(state: Any, i: int, now: float) -> None:
         state.turn[i] = now + state.left[i] / state.rate[i]
 
 
-@compiled(inline="always")
-def _slots(state: Any, groups: Any, k: int) -> tuple[int, int]:
+@njit_no_alloc(inline="always")
+def _slot_range(state: Any, groups: Any, k: int) -> tuple[int, int]:
     """First and last of the slots that a row on its way shares with others."""
     way = state.way[groups.rows[k]]
     return groups.slot_start[way, k], groups.slot_start[way, k + 1]
 
 
-@compiled(inline="always")
-def _fill(state: Any, m: Any, groups: Any, flowing: int) -> None:
+@njit_no_alloc(inline="always")
+def _fill(state: Any, machine: Any, groups: Any, flowing: int) -> None:
     """Progressive filling (see `sharing`): rates into `level`."""
     for a in range(flowing):
         k = state.growing[a] = state.flowing[a]
         state.level[groups.rows[k]] = state.narrow[groups.rows[k]]
-        for at in range(*_slots(state, groups, k)):
-            state.free[groups.slot[at]] = m.capacity[groups.slot[at]]
+        for at in range(*_slot_range(state, groups, k)):
+            state.free[groups.slot[at]] = machine.capacity[groups.slot[at]]
     growing = flowing if flowing > 1 else 0
     while growing > 0:
-        lowest = _level(state, groups, growing)
+        lowest = _lowest_rate(state, groups, growing)
         before, growing = growing, 0
         for a in range(before):
             k = state.growing[a]
             level = state.level[groups.rows[k]]
-            if level > lowest * TOGETHER:
+            if level > lowest * RATE_TIE_FACTOR:
                 state.growing[growing] = k
                 growing += 1
             else:
-                for at in range(*_slots(state, groups, k)):
+                for at in range(*_slot_range(state, groups, k)):
                     state.free[groups.slot[at]] -= level * groups.use[at]
 
 
-@compiled(inline="always")
-def _level(state: Any, groups: Any, growing: int) -> float:
+@njit_no_alloc(inline="always")
+def _lowest_rate(state: Any, groups: Any, growing: int) -> float:
     """The rate at which the first resource of each growing flow is full; the lowest of them."""
     for a in range(growing):
-        for at in range(*_slots(state, groups, state.growing[a])):
+        for at in range(*_slot_range(state, groups, state.growing[a])):
             state.demand[groups.slot[at]] = 0.0
     for a in range(growing):
-        for at in range(*_slots(state, groups, state.growing[a])):
+        for at in range(*_slot_range(state, groups, state.growing[a])):
             state.demand[groups.slot[at]] += groups.use[at]
     lowest = np.inf
     for a in range(growing):
         k = state.growing[a]
         level = state.narrow[groups.rows[k]]
-        for at in range(*_slots(state, groups, k)):
+        for at in range(*_slot_range(state, groups, k)):
             slot = groups.slot[at]
             level = min(level, state.free[slot] / state.demand[slot])
         state.level[groups.rows[k]] = level
@@ -149,33 +153,39 @@ def _level(state: Any, groups: Any, growing: int) -> float:
 
 
 @njit(cache=True)
-def groups_of(m: Any, lane: IntArray, least: float, most: float) -> Groups:
+def find_contention_groups(
+    machine: Any, connection: IntArray, min_bytes: float, max_bytes: float
+) -> ContentionGroups:
     """Rows that share a meeting resource, directly or through others, on any way that messages of
-    `least` to `most` bytes take."""
-    taken = _ways(m.tariff, m.slot_start.shape[0], least, most)
-    rows, start = _joined(m, lane, taken)
-    own = _class_of_resources(m, lane, rows, taken)
-    return Groups(rows, start, *_shared(m, lane, rows, taken, *own))
+    `min_ranks` to `most` bytes take."""
+    taken = _used_modes(machine.tariff, machine.slot_start.shape[0], min_bytes, max_bytes)
+    rows, start = _connected_rows(machine, connection, taken)
+    own = _classify_resources(machine, connection, rows, taken)
+    return ContentionGroups(rows, start, *_shared_slots(machine, connection, rows, taken, *own))
 
 
 @njit(cache=True)
-def _joined(m: Any, lane: IntArray, taken: BoolArray) -> tuple[IntArray, IntArray]:
+def _connected_rows(
+    machine: Any, connection: IntArray, taken: BoolArray
+) -> tuple[IntArray, IntArray]:
     """`rows` and `start` of the groups."""
-    parent = np.arange(len(lane))
-    user = np.full(len(m.capacity), -1)
-    meets = np.zeros(len(lane), np.bool_)
-    for i in range(len(lane)):
-        for way in range(len(m.slot_start) if lane[i] >= 0 else 0):
-            if not taken[m.kind[lane[i]], way]:
+    parent = np.arange(len(connection))
+    user = np.full(len(machine.capacity), -1)
+    meets = np.zeros(len(connection), np.bool_)
+    for i in range(len(connection)):
+        for way in range(len(machine.slot_start) if connection[i] >= 0 else 0):
+            if not taken[machine.kind[connection[i]], way]:
                 continue
-            for at in range(m.slot_start[way, lane[i]], m.slot_start[way, lane[i] + 1]):
+            for at in range(
+                machine.slot_start[way, connection[i]], machine.slot_start[way, connection[i] + 1]
+            ):
                 meets[i] = True
-                if user[m.slot[at]] < 0:
-                    user[m.slot[at]] = i
-                a, b = _root(parent, i), _root(parent, user[m.slot[at]])
+                if user[machine.slot[at]] < 0:
+                    user[machine.slot[at]] = i
+                a, b = _find_root(parent, i), _find_root(parent, user[machine.slot[at]])
                 parent[max(a, b)] = min(a, b)
     rows = np.flatnonzero(meets)
-    root = np.array([_root(parent, i) for i in rows], np.int64)
+    root = np.array([_find_root(parent, i) for i in rows], np.int64)
     order = np.argsort(root, kind="mergesort")
     starts = [0 for _ in range(0)]
     for i in range(len(rows)):
@@ -186,80 +196,87 @@ def _joined(m: Any, lane: IntArray, taken: BoolArray) -> tuple[IntArray, IntArra
 
 
 @njit(cache=True)
-def _class_of_resources(
-    m: Any, lane: IntArray, rows: IntArray, taken: BoolArray
+def _classify_resources(
+    machine: Any, connection: IntArray, rows: IntArray, taken: BoolArray
 ) -> tuple[IntArray, IntArray, IntArray]:
     """The class of each resource; of each class how many rows use it, and its narrowest resource.
 
     The resources of a class have the same users, on the same ways, with the same use.
     """
-    own = np.zeros(len(m.capacity), np.int64)
-    users, latest, before = [0], [-1], np.zeros(len(m.capacity), np.int64)
+    own = np.zeros(len(machine.capacity), np.int64)
+    users, latest, before = [0], [-1], np.zeros(len(machine.capacity), np.int64)
     for i in rows:
-        for way in range(len(m.slot_start)):
-            begin, end = m.slot_start[way, lane[i]], m.slot_start[way, lane[i] + 1]
-            if not taken[m.kind[lane[i]], way]:
+        for way in range(len(machine.slot_start)):
+            begin, end = (
+                machine.slot_start[way, connection[i]],
+                machine.slot_start[way, connection[i] + 1],
+            )
+            if not taken[machine.kind[connection[i]], way]:
                 continue
             for at in range(begin, end):
-                before[m.slot[at]] = own[m.slot[at]]
+                before[machine.slot[at]] = own[machine.slot[at]]
             for at in range(begin, end):
-                slot = m.slot[at]
+                slot = machine.slot[at]
                 own[slot] = len(users)
                 for other in range(begin, at):
-                    same = before[m.slot[other]] == before[slot]
-                    if same and m.slot_use[other] == m.slot_use[at]:
-                        own[slot] = own[m.slot[other]]
+                    same = before[machine.slot[other]] == before[slot]
+                    if same and machine.slot_use[other] == machine.slot_use[at]:
+                        own[slot] = own[machine.slot[other]]
                 if own[slot] == len(users):
                     users.append(users[before[slot]] + (latest[before[slot]] != i))
                     latest.append(i)
     narrowest = np.full(len(users), -1)
     for slot in range(len(own)):
         best = narrowest[own[slot]]
-        if best < 0 or m.capacity[slot] < m.capacity[best]:
+        if best < 0 or machine.capacity[slot] < machine.capacity[best]:
             narrowest[own[slot]] = slot
     return own, np.array(users), narrowest
 
 
 @njit(cache=True)
-def _shared(
-    m: Any,
-    lane: IntArray,
+def _shared_slots(
+    machine: Any,
+    connection: IntArray,
     rows: IntArray,
     taken: BoolArray,
-    own: IntArray,
+    resource_class: IntArray,
     users: IntArray,
-    narrowest: IntArray,
+    bottleneck: IntArray,
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """`slot_start`, `slot` and `use` of `Groups`."""
-    start = np.zeros((len(m.slot_start), len(rows) + 1), np.int64)
+    start = np.zeros((len(machine.slot_start), len(rows) + 1), np.int64)
     kept = [0 for _ in range(0)]
     for way in range(len(start)):
         start[way, 0] = len(kept)
         for k in range(len(rows)):
-            on = lane[rows[k]]
-            for at in range(m.slot_start[way, on], m.slot_start[way, on + 1]):
-                slot = m.slot[at]
-                if taken[m.kind[on], way] and users[own[slot]] > 1 and narrowest[own[slot]] == slot:
+            on = connection[rows[k]]
+            for at in range(machine.slot_start[way, on], machine.slot_start[way, on + 1]):
+                slot = machine.slot[at]
+                if (
+                    taken[machine.kind[on], way]
+                    and users[resource_class[slot]] > 1
+                    and bottleneck[resource_class[slot]] == slot
+                ):
                     kept.append(at)
             start[way, k + 1] = len(kept)
     slots = np.array(kept, np.int64)
-    return start, m.slot[slots], m.slot_use[slots]
+    return start, machine.slot[slots], machine.slot_use[slots]
 
 
 @njit(cache=True)
-def _ways(tariff: Any, ways: int, least: float, most: float) -> BoolArray:
-    """Which ways messages of `least` to `most` bytes take, shape (kinds, ways)."""
-    taken = np.zeros((len(tariff.lo), ways), np.bool_)
-    for kind in range(len(tariff.lo)):
-        last = segment_of(tariff.lo, kind, most)
-        for at in range(segment_of(tariff.lo, kind, least), last + 1):
-            for size in (max(least, tariff.lo[kind, at]), most):
-                taken[kind, way_of(tariff.way, tariff.stripe_from, kind, at, size)] = True
+def _used_modes(costs: Any, modes: int, min_bytes: float, max_bytes: float) -> BoolArray:
+    """Which ways messages of `min_ranks` to `most` bytes take, shape (kinds, ways)."""
+    taken = np.zeros((len(costs.lo), modes), np.bool_)
+    for kind in range(len(costs.lo)):
+        last = find_segment(costs.lo, kind, max_bytes)
+        for at in range(find_segment(costs.lo, kind, min_bytes), last + 1):
+            for size in (max(min_bytes, costs.lo[kind, at]), max_bytes):
+                taken[kind, transfer_mode(costs.way, costs.stripe_from, kind, at, size)] = True
     return taken
 
 
 @njit(cache=True)
-def _root(parent: IntArray, i: Any) -> Any:
+def _find_root(parent: IntArray, i: Any) -> Any:
     while parent[i] != i:
         parent[i] = parent[parent[i]]
         i = parent[i]

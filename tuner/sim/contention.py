@@ -6,14 +6,14 @@ import numpy as np
 from numba import njit
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
-from tuner.sim.unique import distinct
+from tuner.sim.unique import unique_inverse
 
 
-def meeting_links(
-    out: IntArray,
-    back: IntArray,
+def contended_links(
+    send_port: IntArray,
+    recv_port: IntArray,
     links: IntArray,
-    use: FloatArray,
+    load_factor: FloatArray,
     rate: FloatArray,
     capacity: FloatArray,
     *,
@@ -32,34 +32,36 @@ def meeting_links(
     finite = np.isfinite(capacity)
     several = finite.copy()
     if not shared:
-        several &= _several(out, links, len(finite)) & _several(back, links, len(finite))
-        rate = np.minimum(rate, narrowest(links, use, capacity))
+        several &= _has_several_ports(send_port, links, len(finite)) & _has_several_ports(
+            recv_port, links, len(finite)
+        )
+        rate = np.minimum(rate, bottleneck_rates(links, load_factor, capacity))
     path, hop = np.nonzero(np.append(several, False)[links])
     link = links[path, hop]
     fastest = np.zeros(len(several))
-    np.maximum.at(fastest, link, rate[path] * use[path, hop])
-    n = int(max(out.max(initial=0), back.max(initial=0))) + 1
+    np.maximum.at(fastest, link, rate[path] * load_factor[path, hop])
+    n = int(max(send_port.max(initial=0), recv_port.max(initial=0))) + 1
     ports = np.minimum(
         *(
-            np.bincount(distinct(link * n + port[path])[0] // n, minlength=len(several))
-            for port in (out, back)
+            np.bincount(unique_inverse(link * n + port[path])[0] // n, minlength=len(several))
+            for port in (send_port, recv_port)
         )
     )
     with np.errstate(invalid="ignore"):
         return several & ~(ports * fastest <= capacity)
 
 
-def narrowest(links: IntArray, use: FloatArray, capacity: FloatArray) -> FloatArray:
+def bottleneck_rates(links: IntArray, load_factor: FloatArray, capacity: FloatArray) -> FloatArray:
     """Bytes per second that the narrowest resource of each path lets through."""
     width = np.append(capacity, np.inf)[links]
     with np.errstate(divide="ignore", invalid="ignore"):
-        through = np.where(use > 0.0, width / use, np.inf)
+        through = np.where(load_factor > 0.0, width / load_factor, np.inf)
     narrow: FloatArray = through.min(axis=1, initial=np.inf)
     return narrow
 
 
 @njit(cache=True)
-def _several(port: IntArray, links: IntArray, resources: int) -> BoolArray:
+def _has_several_ports(port: IntArray, links: IntArray, resources: int) -> BoolArray:
     """Whether paths of more than one of the ports cross a resource."""
     first = np.full(resources, -1)
     several = np.zeros(resources, np.bool_)

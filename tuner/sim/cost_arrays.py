@@ -11,18 +11,18 @@ from numba import njit
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.core.calibration import Calibration, PathCost
 
-STRAIGHT, STAGED, STRIPED = range(3)  # the ways of a lane
+DIRECT, STAGED, STRIPED = range(3)  # the ways of a lane
 
 
-class Price(NamedTuple):
+class ConnectionCost(NamedTuple):
     """Of a kind of lane: its cost; seconds on top of alpha; and the latency of its links."""
 
     cost: PathCost
-    more: float = 0.0
-    latency: float = 0.0
+    extra_alpha: float = 0.0
+    link_latency: float = 0.0
 
 
-class Tariff(NamedTuple):
+class CostArrays(NamedTuple):
     """Segments of the costs of every kind of lane, as compiled code reads them.
 
     lo, alpha, beta, lag,   shape (kinds, most segments); lo is infinite where there is no segment
@@ -52,8 +52,8 @@ class Tariff(NamedTuple):
 
 
 @njit(cache=True)
-def segment_of(lo: FloatArray, kind: int, size: float) -> int:
-    """The segment that a message of `size` bytes falls into, of `Tariff.lo`."""
+def find_segment(lo: FloatArray, kind: int, size: float) -> int:
+    """The segment that a message of `size` bytes falls into, of `CostArrays.lo`."""
     at = 0
     while at + 1 < lo.shape[1] and lo[kind, at + 1] <= size:
         at += 1
@@ -61,46 +61,52 @@ def segment_of(lo: FloatArray, kind: int, size: float) -> int:
 
 
 @njit(cache=True)
-def way_of(way: IntArray, stripe_from: FloatArray, kind: int, segment: int, size: float) -> int:
+def transfer_mode(
+    mode: IntArray, stripe_from: FloatArray, kind: int, segment: int, size: float
+) -> int:
     """Which way a message takes; what goes through host memory is not striped."""
-    own = way[kind, segment]
-    return STRIPED if own == STRAIGHT and size >= stripe_from[kind] else own
+    own = mode[kind, segment]
+    return STRIPED if own == DIRECT and size >= stripe_from[kind] else own
 
 
 @njit(cache=True)
-def acknowledgement_of(tariff: Tariff, kind: int, size: float) -> float:
+def completion_delay(costs: CostArrays, kind: int, size: float) -> float:
     """Seconds from the arrival of a message until its sender goes on; -inf if that does not wait
     for the arrival."""
-    if size >= tariff.acknowledged_from[kind]:
-        return float(tariff.acknowledgement[kind])
-    return -np.inf if size < tariff.awaited_from[kind] else 0.0
+    if size >= costs.acknowledged_from[kind]:
+        return float(costs.acknowledgement[kind])
+    return -np.inf if size < costs.awaited_from[kind] else 0.0
 
 
-def tariff_of(calibration: Calibration, prices: list[Price], between_nodes: BoolArray) -> Tariff:
+def pack_costs(
+    calibration: Calibration, connection_costs: list[ConnectionCost], between_nodes: BoolArray
+) -> CostArrays:
     """Prices as compiled code reads them; one kind for each."""
-    most = max((len(price.cost.segments) for price in prices), default=1)
-    lo = np.full((len(prices), most), math.inf)
+    most = max((len(price.cost.segments) for price in connection_costs), default=1)
+    lo = np.full((len(connection_costs), most), math.inf)
     alpha, beta = np.zeros_like(lo), np.full_like(lo, math.inf)  # no speed where no segment is
-    lag, way = np.zeros_like(lo), np.full(lo.shape, STRAIGHT)
-    for number, (cost, more, _) in enumerate(prices):
+    lag, way = np.zeros_like(lo), np.full(lo.shape, DIRECT)
+    for number, (cost, more, _) in enumerate(connection_costs):
         own = slice(0, len(cost.segments))
         lo[number, own] = [s.lo for s in cost.segments]
         alpha[number, own] = [s.alpha.value + more for s in cost.segments]
         beta[number, own] = [s.beta.value for s in cost.segments]
         lag[number, own] = [s.lag.value for s in cost.segments]
-        way[number, own] = [STAGED if s.staged else STRAIGHT for s in cost.segments]
+        way[number, own] = [STAGED if s.staged else DIRECT for s in cost.segments]
     striped = np.where(between_nodes, calibration.stripe_from, math.inf)
-    return Tariff(
+    return CostArrays(
         lo,
         alpha,
         beta,
         lag,
         way,
-        np.array([price.cost.overhead.value for price in prices]),
-        np.array([max(price.cost.eager_limit, price.cost.ahead_limit) for price in prices]),
-        np.array([price.cost.eager_limit for price in prices]),
-        np.array([price.cost.acknowledged_from for price in prices]),
-        np.array([price.latency for price in prices]),
+        np.array([price.cost.overhead.value for price in connection_costs]),
+        np.array(
+            [max(price.cost.eager_limit, price.cost.ahead_limit) for price in connection_costs]
+        ),
+        np.array([price.cost.eager_limit for price in connection_costs]),
+        np.array([price.cost.acknowledged_from for price in connection_costs]),
+        np.array([price.link_latency for price in connection_costs]),
         striped,
         calibration.shared_from,
         calibration.envelope,
@@ -108,16 +114,16 @@ def tariff_of(calibration: Calibration, prices: list[Price], between_nodes: Bool
 
 
 @njit(cache=True)
-def prices(
-    tariff: Tariff, kind: IntArray, size: FloatArray
+def lookup_costs(
+    costs: CostArrays, kind: IntArray, size: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
     """alpha with the lag, beta, acknowledgement and way of messages of these sizes and kinds."""
     alpha, beta, acknowledgement = np.empty((3, len(kind)))
     way = np.empty(len(kind), np.int64)
     for i in range(len(kind)):
-        at = segment_of(tariff.lo, kind[i], size[i])
-        alpha[i] = tariff.alpha[kind[i], at] + tariff.lag[kind[i], at] * size[i]
-        beta[i] = tariff.beta[kind[i], at]
-        acknowledgement[i] = acknowledgement_of(tariff, kind[i], size[i])
-        way[i] = way_of(tariff.way, tariff.stripe_from, kind[i], at, size[i])
+        at = find_segment(costs.lo, kind[i], size[i])
+        alpha[i] = costs.alpha[kind[i], at] + costs.lag[kind[i], at] * size[i]
+        beta[i] = costs.beta[kind[i], at]
+        acknowledgement[i] = completion_delay(costs, kind[i], size[i])
+        way[i] = transfer_mode(costs.way, costs.stripe_from, kind[i], at, size[i])
     return alpha, beta, acknowledgement, way

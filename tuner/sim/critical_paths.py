@@ -17,11 +17,11 @@ from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
-from tuner.sim.reference_engine import Bar, trace
-from tuner.sim.transfers import Traffic, traffic
+from tuner.sim.reference_engine import TransferSpan, trace
+from tuner.sim.transfers import TransferTable, build_transfers
 from tuner.topology import CUDA, HOST, Placement
 
-LATENCY, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = PARTS = (
+LATENCY, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = TIME_COMPONENTS = (
     "latency",
     "bandwidth",
     "contention",
@@ -29,7 +29,7 @@ LATENCY, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = PARTS = (
     "copying",
     "overhead",
 )
-MEANING: Mapping[str, str] = {
+COMPONENT_DESCRIPTIONS: Mapping[str, str] = {
     LATENCY: "last bytes on their way (alpha), and acknowledgements",
     BANDWIDTH: "bytes flowing as fast as they can alone (beta)",
     CONTENTION: "flowing longer, because others share a link",
@@ -37,53 +37,53 @@ MEANING: Mapping[str, str] = {
     COPYING: "local copies, and between host and device",
     OVERHEAD: "ports and ranks busy per message or call",
 }
-NONE = -1
-MOST_TRANSFERS = 100_000  # the reference engine takes half a minute for them
+NO_TRANSFER = -1
+MAX_TRACED_TRANSFERS = 100_000  # the reference engine takes half a minute for them
 
 
 @dataclass(frozen=True)
-class Span:
+class PathSegment:
     """A stretch of the critical path, in seconds; `rank` spends it, with a transfer or by itself.
 
     number      of the transfer, NONE for work of the rank alone
     """
 
-    part: str
+    component: str
     rank: int
     begin: float
     end: float
-    number: int = NONE
+    transfer: int = NO_TRANSFER
 
 
 @dataclass(frozen=True)
-class Visits:
+class RankTimeline:
     """When each visit of a rank to a round began, its copies and its transfers were complete, and
     what arrived was folded; shapes (visits,), in the order of the traffic.
     """
 
     entered: FloatArray
     copied: FloatArray
-    complete: FloatArray
-    left: FloatArray
+    completed: FloatArray
+    exited: FloatArray
     rank: IntArray
 
 
 @dataclass(frozen=True)
-class Explained:
+class Explanation:
     """A run of the reference engine and what it waited for.
 
     parts       seconds of each of `PARTS`; together they are the time of the run
     """
 
-    bars: Sequence[Bar]
-    visits: Visits
-    path: Sequence[Span]
-    parts: Mapping[str, float]
+    transfers: Sequence[TransferSpan]
+    timeline: RankTimeline
+    path: Sequence[PathSegment]
+    components: Mapping[str, float]
 
     @property
     def seconds(self) -> float:
         """Of the whole run."""
-        return math.fsum(self.parts.values())
+        return math.fsum(self.components.values())
 
 
 def explain(
@@ -93,7 +93,7 @@ def explain(
     nbytes: int,
     itemsize: int = 1,
     memory: str = HOST,
-) -> Explained:
+) -> Explanation:
     """Play one call; arguments and errors as for `simulate`.
 
     Raises InputError for more than MOST_TRANSFERS, too.
@@ -101,160 +101,178 @@ def explain(
     transfers = 0
     for r in schedule.rounds():
         transfers += len(r)
-        if transfers > MOST_TRANSFERS:
+        if transfers > MAX_TRACED_TRANSFERS:
             raise InputError(
-                f"{schedule} has more than {MOST_TRANSFERS} transfers, too many to trace: take"
+                f"{schedule} has more than {MAX_TRACED_TRANSFERS} transfers, too many to trace:"
+                " take"
                 " fewer ranks or larger segments"
             )
-    priced = traffic(schedule, placement, calibration, nbytes, itemsize, memory)
+    priced = build_transfers(schedule, placement, calibration, nbytes, itemsize, memory)
     bars = trace(priced)
     path = critical_path(priced, bars)
-    own = parts(path)
+    own = sum_components(path)
     own[OVERHEAD] += calibration.pointer_query if memory == CUDA else 0.0
-    return Explained(bars, visits(priced, bars), path, own)
+    return Explanation(bars, rank_timeline(priced, bars), path, own)
 
 
-def visits(traffic: Traffic, bars: Sequence[Bar]) -> Visits:
-    """From the times of all transfers, in the order of `traffic`."""
-    arrived = np.array([bar.arrived for bar in bars])
-    rank = np.repeat(np.arange(traffic.p), np.diff(traffic.visit_start))
-    owner = np.repeat(rank, np.diff(traffic.post_start))
-    sends = traffic.src[traffic.posts] == owner
-    heard = np.array([bar.heard for bar in bars])
-    done = np.where(sends, heard[traffic.posts], arrived[traffic.posts])
+def rank_timeline(transfers: TransferTable, transfer_spans: Sequence[TransferSpan]) -> RankTimeline:
+    """From the times of all transfers, in the order of `build_transfers`."""
+    arrived = np.array([bar.arrived for bar in transfer_spans])
+    rank = np.repeat(np.arange(transfers.p), np.diff(transfers.visit_start))
+    owner = np.repeat(rank, np.diff(transfers.post_start))
+    sends = transfers.src[transfers.posts] == owner
+    heard = np.array([bar.send_completed for bar in transfer_spans])
+    done = np.where(sends, heard[transfers.posts], arrived[transfers.posts])
     entered, copied, complete, left = (np.zeros(len(rank)) for _ in range(4))
     for visit in range(len(rank)):
-        first = visit == traffic.visit_start[rank[visit]]
+        first = visit == transfers.visit_start[rank[visit]]
         entered[visit] = 0.0 if first else left[visit - 1]
-        own = done[traffic.post_start[visit] : traffic.post_start[visit + 1]]
-        copied[visit] = entered[visit] + traffic.copying[visit]
+        own = done[transfers.post_start[visit] : transfers.post_start[visit + 1]]
+        copied[visit] = entered[visit] + transfers.copy_seconds[visit]
         complete[visit] = max(copied[visit], own.max(initial=0.0))
-        left[visit] = complete[visit] + traffic.folding[visit]
-    return Visits(entered, copied, complete, left, rank)
+        left[visit] = complete[visit] + transfers.reduction_seconds[visit]
+    return RankTimeline(entered, copied, complete, left, rank)
 
 
-def critical_path(traffic: Traffic, bars: Sequence[Bar]) -> list[Span]:
+def critical_path(
+    transfers: TransferTable, transfer_spans: Sequence[TransferSpan]
+) -> list[PathSegment]:
     """Spans from 0 to the end of the last rank, each beginning where the one before it ends."""
-    spans = list(_Walk(traffic, bars).back())
+    spans = list(_Backtrace(transfers, transfer_spans).walk())
     return [span for span in reversed(spans) if span.end > span.begin]
 
 
-def parts(path: Sequence[Span]) -> dict[str, float]:
+def sum_components(path: Sequence[PathSegment]) -> dict[str, float]:
     """Seconds of each of `PARTS`; together they are the length of the path."""
     return {
-        part: math.fsum(span.end - span.begin for span in path if span.part == part)
-        for part in PARTS
+        part: math.fsum(span.end - span.begin for span in path if span.component == part)
+        for part in TIME_COMPONENTS
     }
 
 
-class _Walk:
+class _Backtrace:
     """Back along the critical path."""
 
-    def __init__(self, traffic: Traffic, bars: Sequence[Bar]) -> None:
-        self.traffic, self.bars = traffic, bars
-        self.visits = visits(traffic, bars)
-        owner = np.repeat(np.arange(len(self.visits.rank)), np.diff(traffic.post_start))
-        sends = traffic.src[traffic.posts] == self.visits.rank[owner]
-        self.visit_of = np.zeros((2, len(bars)), dtype=np.int64)  # the sender's, the receiver's
-        self.visit_of[0, traffic.posts[sends]] = owner[sends]
-        self.visit_of[1, traffic.posts[~sends]] = owner[~sends]
-        self.alone = _seconds_alone(traffic)
+    def __init__(self, transfers: TransferTable, transfer_spans: Sequence[TransferSpan]) -> None:
+        self.traffic, self.transfer_spans = transfers, transfer_spans
+        self.timeline = rank_timeline(transfers, transfer_spans)
+        owner = np.repeat(np.arange(len(self.timeline.rank)), np.diff(transfers.post_start))
+        sends = transfers.src[transfers.posts] == self.timeline.rank[owner]
+        self.visit_of = np.zeros(
+            (2, len(transfer_spans)), dtype=np.int64
+        )  # the sender's, the receiver's
+        self.visit_of[0, transfers.posts[sends]] = owner[sends]
+        self.visit_of[1, transfers.posts[~sends]] = owner[~sends]
+        self.solo_seconds = _solo_seconds(transfers)
         # (port, time) -> what released it then, the first of several that took no time
-        self.freed: dict[tuple[int, float], int] = {}
-        for number in sorted(range(len(bars)), key=self._turn, reverse=True):
+        self.released_by: dict[tuple[int, float], int] = {}
+        for number in sorted(range(len(transfer_spans)), key=self._queue_key, reverse=True):
             for port in self._ports(number):
-                self.freed[port, bars[number].released] = number
+                self.released_by[port, transfer_spans[number].released] = number
 
-    def _turn(self, number: int) -> tuple[float, int]:
+    def _queue_key(self, number: int) -> tuple[float, int]:
         """What transfers queue for ports by."""
-        return float(self.visits.entered[self._latest(number)]), number
+        return float(self.timeline.entered[self._gating_visit(number)]), number
 
     def _ports(self, number: int) -> tuple[int, int]:
         """The port of the sender, and that of the receiver, numbered after all of those."""
-        return int(self.traffic.out[number]), 2 * self.traffic.p + int(self.traffic.back[number])
+        return int(self.traffic.send_port[number]), 2 * self.traffic.p + int(
+            self.traffic.recv_port[number]
+        )
 
-    def back(self) -> Iterator[Span]:
+    def walk(self) -> Iterator[PathSegment]:
         """The last span first."""
-        left = self.visits.left
-        visit = int(left.argmax()) if len(left) else NONE
-        while visit != NONE:
-            rank = int(self.visits.rank[visit])
-            yield Span(REDUCTION, rank, float(self.visits.complete[visit]), float(left[visit]))
-            entered, copied = float(self.visits.entered[visit]), float(self.visits.copied[visit])
-            if self.visits.complete[visit] == copied:
-                yield Span(COPYING, rank, entered, copied)
-                visit = self._before(visit)
+        left = self.timeline.exited
+        visit = int(left.argmax()) if len(left) else NO_TRANSFER
+        while visit != NO_TRANSFER:
+            rank = int(self.timeline.rank[visit])
+            yield PathSegment(
+                REDUCTION, rank, float(self.timeline.completed[visit]), float(left[visit])
+            )
+            entered, copied = (
+                float(self.timeline.entered[visit]),
+                float(self.timeline.copied[visit]),
+            )
+            if self.timeline.completed[visit] == copied:
+                yield PathSegment(COPYING, rank, entered, copied)
+                visit = self._previous_visit(visit)
             else:
-                visit = yield from self._through(self._awaited(visit), rank)
+                visit = yield from self._trace_transfer(self._last_transfer(visit), rank)
 
-    def _before(self, visit: int) -> int:
+    def _previous_visit(self, visit: int) -> int:
         start = self.traffic.visit_start
-        return NONE if visit == start[self.visits.rank[visit]] else visit - 1
+        return NO_TRANSFER if visit == start[self.timeline.rank[visit]] else visit - 1
 
-    def _awaited(self, visit: int) -> int:
+    def _last_transfer(self, visit: int) -> int:
         """The transfer of a visit that was complete last; of several one that brought data."""
         span = slice(*self.traffic.post_start[visit : visit + 2])
-        posts, when = self.traffic.posts[span].tolist(), self.visits.complete[visit]
-        last = [number for number in posts if self._complete(number, visit) == when]
+        posts, when = self.traffic.posts[span].tolist(), self.timeline.completed[visit]
+        last = [number for number in posts if self._completion_time(number, visit) == when]
         return int(min(last, key=lambda number: self.visit_of[1, number] != visit))
 
-    def _complete(self, number: int, visit: int) -> float:
-        bar = self.bars[number]
-        return bar.heard if self.visit_of[0, number] == visit else bar.arrived
+    def _completion_time(self, number: int, visit: int) -> float:
+        bar = self.transfer_spans[number]
+        return bar.send_completed if self.visit_of[0, number] == visit else bar.arrived
 
-    def _through(self, number: int, rank: int) -> Generator[Span, None, int]:
+    def _trace_transfer(self, number: int, rank: int) -> Generator[PathSegment, None, int]:
         """Back through a transfer, and those before it at its ports, to a visit that made it wait.
 
         Returns the visit before that one.
         """
-        bar = self.bars[number]
+        bar = self.transfer_spans[number]
         receives = int(self.visit_of[1, number])
-        asked, sends = float(self.visits.entered[receives]), rank == bar.src
-        if sends and self.traffic.awaited[number] and asked > bar.arrived:
-            yield Span(LATENCY, bar.src, asked, bar.heard, number)
-            return self._before(receives)
-        if sends and bar.heard > bar.arrived:
-            yield Span(LATENCY, bar.src, bar.arrived, bar.heard, number)
-        if not sends or bar.heard > bar.released:
-            yield Span(LATENCY, bar.dst, bar.released, bar.arrived, number)
+        asked, sends = float(self.timeline.entered[receives]), rank == bar.src
+        if sends and self.traffic.waits_for_recv[number] and asked > bar.arrived:
+            yield PathSegment(LATENCY, bar.src, asked, bar.send_completed, number)
+            return self._previous_visit(receives)
+        if sends and bar.send_completed > bar.arrived:
+            yield PathSegment(LATENCY, bar.src, bar.arrived, bar.send_completed, number)
+        if not sends or bar.send_completed > bar.released:
+            yield PathSegment(LATENCY, bar.dst, bar.released, bar.arrived, number)
         while True:
-            yield from self._flow(number)
-            bar = self.bars[number]
-            visit = self._latest(number)
-            if self.visits.entered[visit] == bar.started:
-                return self._before(visit)
-            number = self._ahead(number)
+            yield from self._transfer_segments(number)
+            bar = self.transfer_spans[number]
+            visit = self._gating_visit(number)
+            if self.timeline.entered[visit] == bar.started:
+                return self._previous_visit(visit)
+            number = self._port_predecessor(number)
 
-    def _flow(self, number: int) -> Iterator[Span]:
-        bar = self.bars[number]
+    def _transfer_segments(self, number: int) -> Iterator[PathSegment]:
+        bar = self.transfer_spans[number]
         begun = bar.started + float(self.traffic.overhead[number])
-        alone = max(begun, bar.released - max(0.0, bar.released - begun - self.alone[number]))
-        yield Span(CONTENTION, bar.src, min(alone, bar.released), bar.released, number)
-        yield Span(BANDWIDTH, bar.src, begun, min(alone, bar.released), number)
-        yield Span(OVERHEAD, bar.src, bar.started, begun, number)
+        alone = max(
+            begun, bar.released - max(0.0, bar.released - begun - self.solo_seconds[number])
+        )
+        yield PathSegment(CONTENTION, bar.src, min(alone, bar.released), bar.released, number)
+        yield PathSegment(BANDWIDTH, bar.src, begun, min(alone, bar.released), number)
+        yield PathSegment(OVERHEAD, bar.src, bar.started, begun, number)
 
-    def _latest(self, number: int) -> int:
+    def _gating_visit(self, number: int) -> int:
         """The visit, of the sender or where it must be ready of the receiver, that began later."""
         sender, receiver = self.visit_of[:, number].tolist()
         if self.traffic.eager[number]:
             return int(sender)
-        entered = self.visits.entered
+        entered = self.timeline.entered
         return int(receiver if entered[receiver] > entered[sender] else sender)
 
-    def _ahead(self, number: int) -> int:
+    def _port_predecessor(self, number: int) -> int:
         """The transfer that released the sender's or the receiver's port when this one started."""
-        started = self.bars[number].started
+        started = self.transfer_spans[number].started
         at_sender, at_receiver = (
-            self.freed.get((port, started), number) for port in self._ports(number)
+            self.released_by.get((port, started), number) for port in self._ports(number)
         )
         return at_receiver if at_sender == number else at_sender
 
 
-def _seconds_alone(traffic: Traffic) -> FloatArray:
+def _solo_seconds(transfers: TransferTable) -> FloatArray:
     """How long each transfer flows if it meets no other."""
-    width = np.append(traffic.capacity, np.inf)[traffic.links]
+    width = np.append(transfers.capacity, np.inf)[transfers.links]
     with np.errstate(divide="ignore", invalid="ignore"):
-        per_byte = np.where(traffic.use > 0.0, traffic.use / width, 0.0).max(axis=1, initial=0.0)
-    slowest = np.maximum(per_byte[traffic.path], traffic.beta * traffic.port_share.max(axis=1))
-    seconds: FloatArray = traffic.nbytes * slowest
+        per_byte = np.where(transfers.load_factor > 0.0, transfers.load_factor / width, 0.0).max(
+            axis=1, initial=0.0
+        )
+    slowest = np.maximum(
+        per_byte[transfers.path], transfers.beta * transfers.port_share.max(axis=1)
+    )
+    seconds: FloatArray = transfers.nbytes * slowest
     return seconds

@@ -1,4 +1,5 @@
-"""The semantics of `events`, compiled: an agenda of what happens when, played in order of time.
+"""The semantics of `stream_events`, compiled: an agenda of what happens when, played in order of
+time.
 
 At each instant first everything happens that is due, then ports and rates are settled. Links on
 which flows can never compete are left out of the sharing, and when a flow begins or ends, rates are
@@ -14,20 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
-from tuner.sim.active_flows import Flows, begin, end, flows
-from tuner.sim.contention import meeting_links, narrowest
+from tuner.sim.active_flows import ActiveFlows, add_flow, empty_flows, remove_flow
+from tuner.sim.contention import bottleneck_rates, contended_links
 from tuner.sim.heap import Heap, empty_heap, pop, put
-from tuner.sim.incremental_maxmin import ascend, share
-from tuner.sim.jit import compiled
-from tuner.sim.transfers import Traffic
+from tuner.sim.incremental_maxmin import shell_sort, update_rates
+from tuner.sim.jit import njit_no_alloc
+from tuner.sim.transfers import TransferTable
 
 Records = NDArray[np.void]
-NONE = -1
+NO_INDEX = -1
 
 # sides: how many of the two ranks have posted; received: the receiver has; arrival: infinite while
 # it is not known; joined: when it came to its ports; release: when it had passed them;
 # behind_...: the next transfer in the queue of the sender's, the receiver's port
-CALL = np.dtype(
+TRANSFER_DTYPE = np.dtype(
     [
         ("alpha", "f8"),
         ("overhead", "f8"),
@@ -52,14 +53,16 @@ CALL = np.dtype(
 )
 # the visit a rank is in, how many of its parts are not complete, when the last complete one was;
 # when all is done
-RANK = np.dtype([("last", "f8"), ("done", "f8"), ("visit", "i8"), ("end", "i8"), ("pending", "i8")])
+RANK_DTYPE = np.dtype(
+    [("last", "f8"), ("done", "f8"), ("visit", "i8"), ("end", "i8"), ("pending", "i8")]
+)
 # the queues of a port in both directions
-PORT = np.dtype(
+PORT_QUEUES_DTYPE = np.dtype(
     [("head_send", "i4"), ("tail_send", "i4"), ("head_receive", "i4"), ("tail_receive", "i4")]
 )
 
 
-class _Agenda(NamedTuple):
+class _EngineState(NamedTuple):
     """What is to come, and what waits for the end of this instant.
 
     queue       item r: rank r enters its next visit; item p + i: transfer i begins to flow, or ends
@@ -81,7 +84,7 @@ class _Agenda(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FinalState:
     """How a call ended; seconds.
 
     time        when each rank is done, shape (p,)
@@ -90,33 +93,41 @@ class Outcome:
     busy        until when each resource carries bytes, shape (resources,)
     """
 
-    time: FloatArray
+    finish_time: FloatArray
     port_free: FloatArray
-    joined: FloatArray
-    busy: FloatArray
+    last_joined: FloatArray
+    busy_until: FloatArray
 
 
-def finish_times(traffic: Traffic) -> FloatArray:
+def finish_times(transfers: TransferTable) -> FloatArray:
     """When each rank is done, in seconds, shape (p,); all ranks start at 0."""
-    return _played(traffic).rank["done"].copy()
+    return _run_to_end(transfers).rank["done"].copy()
 
 
-def outcome(traffic: Traffic) -> Outcome:
+def final_state(transfers: TransferTable) -> FinalState:
     """Play it; all ranks start at 0."""
-    agenda, p = _played(traffic), traffic.p
+    agenda, p = _run_to_end(transfers), transfers.p
     release = agenda.call["release"]
-    port_free, joined, busy = np.zeros(2 * p), np.zeros(2 * p), np.zeros(len(traffic.capacity) + 1)
-    np.maximum.at(port_free, traffic.back, release)
-    np.maximum.at(joined, traffic.back, agenda.call["joined"])
-    last = np.zeros(len(traffic.links))
-    np.maximum.at(last, traffic.path, release)
-    np.maximum.at(busy, traffic.links, np.broadcast_to(last[:, None], traffic.links.shape))
-    return Outcome(agenda.rank["done"].copy(), port_free, joined, busy[:-1])
+    port_free, joined, busy = (
+        np.zeros(2 * p),
+        np.zeros(2 * p),
+        np.zeros(len(transfers.capacity) + 1),
+    )
+    np.maximum.at(port_free, transfers.recv_port, release)
+    np.maximum.at(joined, transfers.recv_port, agenda.call["joined"])
+    last = np.zeros(len(transfers.links))
+    np.maximum.at(last, transfers.path, release)
+    np.maximum.at(busy, transfers.links, np.broadcast_to(last[:, None], transfers.links.shape))
+    return FinalState(agenda.rank["done"].copy(), port_free, joined, busy[:-1])
 
 
-def _played(traffic: Traffic) -> _Agenda:
-    p, k = traffic.p, len(traffic.src)
-    call, rank, port = np.zeros(k, CALL), np.zeros(p, RANK), np.zeros(2 * p, PORT)
+def _run_to_end(transfers: TransferTable) -> _EngineState:
+    p, k = transfers.p, len(transfers.src)
+    call, rank, port = (
+        np.zeros(k, TRANSFER_DTYPE),
+        np.zeros(p, RANK_DTYPE),
+        np.zeros(2 * p, PORT_QUEUES_DTYPE),
+    )
     for name in (
         "alpha",
         "overhead",
@@ -129,61 +140,61 @@ def _played(traffic: Traffic) -> _Agenda:
         "shared",
         "awaited",
     ):
-        call[name] = getattr(traffic, name)
+        call[name] = getattr(transfers, name)
     call["arrival"] = np.inf
-    call["behind_send"] = call["behind_receive"] = NONE
-    port["head_send"] = port["head_receive"] = NONE
-    rank["visit"], rank["end"] = traffic.visit_start[:-1] - 1, traffic.visit_start[1:]
-    agenda = _Agenda(
+    call["behind_send"] = call["behind_receive"] = NO_INDEX
+    port["head_send"] = port["head_receive"] = NO_INDEX
+    rank["visit"], rank["end"] = transfers.visit_start[:-1] - 1, transfers.visit_start[1:]
+    agenda = _EngineState(
         empty_heap(p + k),
         call,
         rank,
         port,
-        traffic.post_start,
-        traffic.posts,
-        traffic.copying,
-        traffic.folding,
+        transfers.post_start,
+        transfers.posts,
+        transfers.copy_seconds,
+        transfers.reduction_seconds,
         np.empty(k, np.int64),
         np.empty(2 * k, np.int64),
         np.zeros(2, np.int64),
     )
-    meeting = _meeting(traffic)
-    _play(agenda, flows(traffic, meeting, _lonely(traffic, meeting)))
+    meeting = _contended_resources(transfers)
+    _run(agenda, empty_flows(transfers, meeting, _solo_rates(transfers, meeting)))
     return agenda
 
 
-def _meeting(traffic: Traffic) -> BoolArray:
+def _contended_resources(transfers: TransferTable) -> BoolArray:
     """Resources for which flows compete."""
-    if (traffic.port_share < 1.0).any():
-        return np.isfinite(traffic.capacity)
-    rate = np.zeros(len(traffic.links))
+    if (transfers.port_share < 1.0).any():
+        return np.isfinite(transfers.capacity)
+    rate = np.zeros(len(transfers.links))
     with np.errstate(divide="ignore"):
-        np.maximum.at(rate, traffic.path, 1.0 / traffic.beta)
-    return meeting_links(
-        traffic.path_out,
-        traffic.path_back,
-        traffic.links,
-        traffic.use,
+        np.maximum.at(rate, transfers.path, 1.0 / transfers.beta)
+    return contended_links(
+        transfers.path_send_port,
+        transfers.path_recv_port,
+        transfers.links,
+        transfers.load_factor,
         rate,
-        traffic.capacity,
-        shared=bool(traffic.shared.any()),
+        transfers.capacity,
+        shared=bool(transfers.shared.any()),
     )
 
 
-def _lonely(traffic: Traffic, meeting: BoolArray) -> FloatArray:
+def _solo_rates(transfers: TransferTable, contended: BoolArray) -> FloatArray:
     """Bytes per second of a flow that meets no other, shape (k,); with its ports unless shared."""
-    capacity = np.where(meeting, np.inf, traffic.capacity)
-    narrow = narrowest(traffic.links, traffic.use, capacity)[traffic.path]
-    if traffic.shared.any():
+    capacity = np.where(contended, np.inf, transfers.capacity)
+    narrow = bottleneck_rates(transfers.links, transfers.load_factor, capacity)[transfers.path]
+    if transfers.shared.any():
         return narrow
     with np.errstate(divide="ignore"):
-        rates: FloatArray = np.minimum(narrow, 1.0 / traffic.beta)
+        rates: FloatArray = np.minimum(narrow, 1.0 / transfers.beta)
     return rates
 
 
-@compiled()
-def _play(agenda: Any, f: Flows) -> None:
-    queue, p = agenda.queue, len(agenda.rank)
+@njit_no_alloc()
+def _run(engine: Any, flows: ActiveFlows) -> None:
+    queue, p = engine.queue, len(engine.rank)
     for rank in range(p):
         put(queue, rank, 0.0)
     while queue.size[0] > 0:
@@ -191,122 +202,122 @@ def _play(agenda: Any, f: Flows) -> None:
         while queue.size[0] > 0 and queue.time[0] == now:
             item = pop(queue)
             if item < p:
-                _enter(agenda, item, now)
-            elif f.flow[item - p].flowing:
-                _finish(agenda, f, item - p, now)
+                _enter_visit(engine, item, now)
+            elif flows.flow[item - p].flowing:
+                _finish(engine, flows, item - p, now)
             else:
-                begin(f, queue, item, item - p, now)
-        _settle(agenda, f, now)
-        share(f, queue, p, now)
+                add_flow(flows, queue, item, item - p, now)
+        _start_ready(engine, flows, now)
+        update_rates(flows, queue, p, now)
 
 
-@compiled(inline="always")
-def _enter(agenda: Any, number: int, now: float) -> None:
+@njit_no_alloc(inline="always")
+def _enter_visit(engine: Any, number: int, now: float) -> None:
     """The rank's last visit is over: post everything of the next one."""
-    rank = agenda.rank[number]
+    rank = engine.rank[number]
     rank.visit += 1
     if rank.visit == rank.end:
         rank.done = now
         return
-    first, last = agenda.post_start[rank.visit], agenda.post_start[rank.visit + 1]
-    rank.pending, rank.last = last - first, now + agenda.copying[rank.visit]
+    first, last = engine.post_start[rank.visit], engine.post_start[rank.visit + 1]
+    rank.pending, rank.last = last - first, now + engine.copying[rank.visit]
     if first == last:
-        put(agenda.queue, number, rank.last + agenda.folding[rank.visit])
+        put(engine.queue, number, rank.last + engine.folding[rank.visit])
     for at in range(first, last):
-        call = agenda.call[agenda.posts[at]]
+        call = engine.call[engine.posts[at]]
         call.sides += 1
         sends = call.src == number
         if (sends and call.eager) or (not call.eager and call.sides == 2):
-            agenda.ready[agenda.counts[0]] = agenda.posts[at]
-            agenda.counts[0] += 1
+            engine.ready[engine.counts[0]] = engine.posts[at]
+            engine.counts[0] += 1
         if not sends:
             call.received = 1
             if call.arrival < np.inf:
                 arrival = max(now, call.arrival)
-                _complete(agenda, number, arrival)
-                if call.awaited:
-                    _complete(agenda, call.src, arrival + call.acknowledgement)
+                _complete_part(engine, number, arrival)
+                if call.waits_for_recv:
+                    _complete_part(engine, call.src, arrival + call.acknowledgement)
 
 
-@compiled(inline="always")
-def _complete(agenda: Any, number: int, when: float) -> None:
+@njit_no_alloc(inline="always")
+def _complete_part(engine: Any, number: int, when: float) -> None:
     """One part of the rank's visit is complete; after the last one it folds, then goes on."""
-    rank = agenda.rank[number]
+    rank = engine.rank[number]
     rank.pending -= 1
     rank.last = max(rank.last, when)
     if rank.pending == 0:
-        put(agenda.queue, number, rank.last + agenda.folding[rank.visit])
+        put(engine.queue, number, rank.last + engine.folding[rank.visit])
 
 
-@compiled(inline="always")
-def _settle(agenda: Any, f: Flows, now: float) -> None:
+@njit_no_alloc(inline="always")
+def _start_ready(engine: Any, flows: ActiveFlows, now: float) -> None:
     """Admit what became ready at this instant, in row order, and start what heads both queues."""
-    if agenda.counts[0] > 1:
-        ascend(agenda.ready[: agenda.counts[0]])
-    for i in range(agenda.counts[0]):
-        number = agenda.ready[i]
-        if agenda.call[number].shared:
-            _start(agenda, f, number, now)
+    if engine.counts[0] > 1:
+        shell_sort(engine.ready[: engine.counts[0]])
+    for i in range(engine.counts[0]):
+        number = engine.ready[i]
+        if engine.call[number].shared:
+            _start(engine, flows, number, now)
         else:
-            agenda.call[number].joined = now
-            _queue_up(agenda, number)
-    agenda.counts[0] = 0
-    for i in range(agenda.counts[1]):
-        call = agenda.call[agenda.heads[i]]
-        first = agenda.port[call.out].head_send == agenda.heads[i]
-        if first and agenda.port[call.back].head_receive == agenda.heads[i] and not call.started:
-            _start(agenda, f, agenda.heads[i], now)
-    agenda.counts[1] = 0
+            engine.call[number].last_joined = now
+            _enqueue(engine, number)
+    engine.counts[0] = 0
+    for i in range(engine.counts[1]):
+        call = engine.call[engine.heads[i]]
+        first = engine.port[call.out].head_send == engine.heads[i]
+        if first and engine.port[call.back].head_receive == engine.heads[i] and not call.started:
+            _start(engine, flows, engine.heads[i], now)
+    engine.counts[1] = 0
 
 
-@compiled(inline="always")
-def _queue_up(agenda: Any, number: int) -> None:
+@njit_no_alloc(inline="always")
+def _enqueue(engine: Any, number: int) -> None:
     """Behind all others at the sender's and at the receiver's port."""
-    call = agenda.call[number]
-    sender, receiver = agenda.port[call.out], agenda.port[call.back]
-    if sender.head_send == NONE:
+    call = engine.call[number]
+    sender, receiver = engine.port[call.out], engine.port[call.back]
+    if sender.head_send == NO_INDEX:
         sender.head_send = number
     else:
-        agenda.call[sender.tail_send].behind_send = number
-    if receiver.head_receive == NONE:
+        engine.call[sender.tail_send].behind_send = number
+    if receiver.head_receive == NO_INDEX:
         receiver.head_receive = number
     else:
-        agenda.call[receiver.tail_receive].behind_receive = number
+        engine.call[receiver.tail_receive].behind_receive = number
     sender.tail_send = receiver.tail_receive = number
-    _look(agenda, number)
+    _note_head(engine, number)
 
 
-@compiled(inline="always")
-def _look(agenda: Any, number: int) -> None:
+@njit_no_alloc(inline="always")
+def _note_head(engine: Any, number: int) -> None:
     """It may have come to the head of both queues."""
-    if number != NONE:
-        agenda.heads[agenda.counts[1]] = number
-        agenda.counts[1] += 1
+    if number != NO_INDEX:
+        engine.heads[engine.counts[1]] = number
+        engine.counts[1] += 1
 
 
-@compiled(inline="always")
-def _start(agenda: Any, f: Flows, number: int, now: float) -> None:
-    call = agenda.call[number]
+@njit_no_alloc(inline="always")
+def _start(engine: Any, flows: ActiveFlows, number: int, now: float) -> None:
+    call = engine.call[number]
     call.started = 1
-    item = len(agenda.rank) + number
+    item = len(engine.rank) + number
     if call.overhead > 0.0:
-        put(agenda.queue, item, now + call.overhead)
+        put(engine.queue, item, now + call.overhead)
     else:
-        begin(f, agenda.queue, item, number, now)
+        add_flow(flows, engine.queue, item, number, now)
 
 
-@compiled(inline="always")
-def _finish(agenda: Any, f: Flows, number: int, now: float) -> None:
+@njit_no_alloc(inline="always")
+def _finish(engine: Any, flows: ActiveFlows, number: int, now: float) -> None:
     """The ports are free again; the last byte is still on its way."""
-    end(f, number)
-    call = agenda.call[number]
+    remove_flow(flows, number)
+    call = engine.call[number]
     if not call.shared:
-        sender, receiver = agenda.port[call.out], agenda.port[call.back]
+        sender, receiver = engine.port[call.out], engine.port[call.back]
         sender.head_send, receiver.head_receive = call.behind_send, call.behind_receive
-        _look(agenda, sender.head_send)
-        _look(agenda, receiver.head_receive)
+        _note_head(engine, sender.head_send)
+        _note_head(engine, receiver.head_receive)
     call.release, call.arrival = now, now + call.alpha
-    if call.received or not call.awaited:
-        _complete(agenda, call.src, max(now, call.arrival + call.acknowledgement))
+    if call.received or not call.waits_for_recv:
+        _complete_part(engine, call.src, max(now, call.arrival + call.acknowledgement))
     if call.received:
-        _complete(agenda, call.dst, call.arrival)
+        _complete_part(engine, call.dst, call.arrival)

@@ -1,4 +1,4 @@
-"""The working engine: the semantics of `events`, orders of magnitude faster.
+"""The working engine: the semantics of `stream_events`, orders of magnitude faster.
 
 A call is played round by round, all message sizes in one pass (`rounds`). Where the order of events
 matters beyond a round, a size is played event by event (`agenda`).
@@ -14,30 +14,37 @@ from typing import Any
 import numpy as np
 
 from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
-from tuner.base.errors import TooLargeError
+from tuner.base.errors import LimitExceededError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Round, Schedule
 from tuner.sim import contended_rounds, event_engine, round_engine, uncontended_rounds
-from tuner.sim.blocked_signals import undisturbed
-from tuner.sim.connections import Lanes, charged, lanes, table
-from tuner.sim.contention import meeting_links, narrowest
+from tuner.sim.blocked_signals import block_signals
+from tuner.sim.connections import Connections, build_connections, flatten_routes, with_eager_sends
+from tuner.sim.contention import bottleneck_rates, contended_links
 from tuner.sim.round_state import (
-    FLOATS_OF_ROWS,
-    INTS_OF_ROWS,
-    PASSED,
-    Groups,
-    Machine,
-    Sizes,
-    State,
+    FLOAT_ROW_FIELDS,
+    INT_ROW_FIELDS,
+    PORT_DTYPE,
+    ContentionGroups,
+    MachineArrays,
+    MessageSizes,
+    RoundState,
 )
-from tuner.sim.round_types import Pattern, patterns
-from tuner.sim.traffic_pattern import told_apart
-from tuner.sim.transfers import Calls, copy_tariff, reduction_lines, require_call
+from tuner.sim.round_types import RoundType, find_round_types
+from tuner.sim.traffic_pattern import has_pattern_costs
+from tuner.sim.transfers import (
+    TransferTableBuilder,
+    check_call_arguments,
+    pack_copy_costs,
+    reduction_costs,
+)
 from tuner.topology import CUDA, HOST, Placement
 
-MOST_EVENTS = 1 << 23  # transfers that are played event by event: four gigabytes
-FEW = 1 << 15  # transfers that are played event by event without looking for a regular part
-MARGIN = 32  # rounds beyond the one that showed that ranks are out of step
+MAX_EVENT_TRANSFERS = 1 << 23  # transfers that are played event by event: four gigabytes
+MAX_EVENT_ONLY_TRANSFERS = (
+    1 << 15
+)  # transfers that are played event by event without looking for a regular part
+RETRY_MARGIN_ROUNDS = 32  # rounds beyond the one that showed that ranks are out of step
 
 
 def finish_times(
@@ -50,13 +57,15 @@ def finish_times(
 ) -> FloatArray:
     """When each rank is done, in seconds, shape (sizes, p); all ranks start at 0.
 
-    Raises InputError as `traffic` does, TooLargeError for more transfers than can be played event
-    by event.
+    Raises InputError as `build_transfers` does, TooLargeError for more transfers than can be
+    played event by event.
     """
-    return Call(schedule, placement, calibration, itemsize, memory).finish_times(sizes)
+    return PreparedSimulation(schedule, placement, calibration, itemsize, memory).finish_times(
+        sizes
+    )
 
 
-class Call:
+class PreparedSimulation:
     """One call on one machine, of any size; what does not depend on the size is found once."""
 
     def __init__(
@@ -68,166 +77,179 @@ class Call:
         memory: str,
     ) -> None:
         self.schedule, self.placement = schedule, placement
-        self.calibration = charged(schedule, calibration)
+        self.calibration = with_eager_sends(schedule, calibration)
         self.itemsize, self.memory = itemsize, memory
         self.rounds = list(schedule.rounds())
 
     def finish_times(self, sizes: Sequence[int]) -> FloatArray:
         """As the function of this name."""
         for nbytes in sizes:
-            require_call(self.schedule, self.placement, nbytes, self.itemsize)
-        fitting = [z for z, nbytes in enumerate(sizes) if self.fits(nbytes)]
+            check_call_arguments(self.schedule, self.placement, nbytes, self.itemsize)
+        fitting = [z for z, nbytes in enumerate(sizes) if self.is_round_compatible(nbytes)]
         times, died = np.zeros((len(sizes), self.schedule.p)), np.zeros(len(sizes), dtype=np.int64)
         if fitting:
             counts = np.array([sizes[z] // self.itemsize for z in fitting], dtype=np.int64)
-            times[fitting], died[fitting] = self.by_rounds(counts)
+            times[fitting], died[fitting] = self.run_rounds(counts)
         for z in np.flatnonzero(died >= 0).tolist():
-            times[z] = self.by_events(sizes[z], int(died[z]))
+            times[z] = self.run_events(sizes[z], int(died[z]))
         return times
 
     def seconds(self, sizes: Sequence[int]) -> list[float]:
         """Until the last rank is done, of each size."""
-        with undisturbed():
+        with block_signals():
             times = self.finish_times(sizes)
         query = self.calibration.pointer_query if self.memory == CUDA else 0.0
         whole: list[float] = (times.max(axis=1) + query).tolist()
         return whole
 
-    def fits(self, nbytes: int) -> bool:
+    def is_round_compatible(self, nbytes: int) -> bool:
         """Whether the call can be tried round by round."""
-        begin = min(self.calibration.shared_from, self.calibration.ahead_from)
+        begin = min(self.calibration.shared_from, self.calibration.early_push_from)
         return nbytes < begin and not self.schedule.in_network
 
     @cached_property
-    def _prepared(self) -> tuple[list[Pattern], IntArray, Machine]:
+    def _routed(self) -> tuple[list[RoundType], IntArray, MachineArrays]:
         p = self.schedule.p
-        found, which, keys = patterns(
+        found, which, keys = find_round_types(
             self.rounds,
             self.placement.node_of,
             self.schedule.n_chunks,
             cuda=self.memory == CUDA,
             staged=self.schedule.staged,
-            meeting=told_apart(self.calibration),
+            with_patterns=has_pattern_costs(self.calibration),
         )
         own, pair = np.divmod(keys, p * p)
         manner, cuda = np.divmod(own, 2)
-        there = lanes(
+        there = build_connections(
             self.placement, self.calibration, *np.divmod(pair, p), cuda.astype(bool), manner
         )
-        return found, which, _machine(there, self.calibration)
+        return found, which, _pack_machine(there, self.calibration)
 
-    def by_rounds(
-        self, counts: IntArray, begin: int = 0, before: event_engine.Outcome | None = None
+    def run_rounds(
+        self, counts: IntArray, begin: int = 0, before: event_engine.FinalState | None = None
     ) -> tuple[FloatArray, IntArray]:
         """Finish times, shape (sizes, p), and the round at which each size was given up, or -1.
 
         From round `begin` on, with what was `before` it.
         """
-        found, which, machine = self._prepared
-        sizes = Sizes(
+        found, which, machine = self._routed
+        sizes = MessageSizes(
             *np.divmod(counts, self.schedule.n_chunks), self.itemsize, self.schedule.n_chunks
         )
         rows = max((len(r) for r in self.rounds), default=0)
-        state = _state(sizes, self.schedule.p, len(machine.capacity), rows)
+        state = _new_state(sizes, self.schedule.p, len(machine.capacity), rows)
         smallest = np.maximum(sizes.share, 1) * self.itemsize
         state.eager[:] = smallest < machine.tariff.eager_limit.max(initial=0.0)
         if before is not None:
-            state.time[:], state.busy[:] = before.time, before.busy
+            state.time[:], state.busy[:] = before.finish_time, before.busy_until
             for name in ("free", "joined", "free_before", "joined_before"):
-                state.port[name][:] = before.port_free if "free" in name else before.joined
-        died = _Play(machine, sizes, state, found).all(self.rounds[begin:], which[begin:])
+                state.port[name][:] = before.port_free if "free" in name else before.last_joined
+        died = _RoundRun(machine, sizes, state, found).run(self.rounds[begin:], which[begin:])
         return state.time, np.where(died >= 0, died + begin, -1)
 
-    def by_events(self, nbytes: int, died: int) -> FloatArray:
+    def run_events(self, nbytes: int, failed_round: int) -> FloatArray:
         """Finish times of one size that cannot be played round by round from the beginning.
 
         Often ranks fall into step after an irregular beginning: that part alone is played event by
         event, if it turns out that nothing of it reaches into the rest.
         """
         transfers = np.cumsum([len(r) for r in self.rounds])
-        end = 2 * died + MARGIN
-        regular = self.fits(nbytes) and transfers[-1] > FEW and self._ends_regularly()
+        end = 2 * failed_round + RETRY_MARGIN_ROUNDS
+        regular = (
+            self.is_round_compatible(nbytes)
+            and transfers[-1] > MAX_EVENT_ONLY_TRANSFERS
+            and self._has_repeated_end()
+        )
         while regular and end < len(transfers) and 2 * transfers[end] < transfers[-1]:
-            before = event_engine.outcome(self._first_rounds(end).of(nbytes))
-            times, again = self.by_rounds(np.array([nbytes // self.itemsize]), end, before)
+            before = event_engine.final_state(self._first_rounds(end).build(nbytes))
+            times, again = self.run_rounds(np.array([nbytes // self.itemsize]), end, before)
             if again[0] < 0:
                 last: FloatArray = times[0]
                 return last
-            end = 2 * int(again[0]) + MARGIN
-        return event_engine.finish_times(self._whole.of(nbytes))
+            end = 2 * int(again[0]) + RETRY_MARGIN_ROUNDS
+        return event_engine.finish_times(self._all_rounds.build(nbytes))
 
-    def _ends_regularly(self) -> bool:
+    def _has_repeated_end(self) -> bool:
         """Whether the last round has the same pairs as others."""
-        which = self._prepared[1]
+        which = self._routed[1]
         return bool((which == which[-1]).sum() > 1)
 
     @cached_property
-    def _whole(self) -> Calls:
+    def _all_rounds(self) -> TransferTableBuilder:
         return self._first_rounds(len(self.rounds))
 
-    def _first_rounds(self, end: int) -> Calls:
+    def _first_rounds(self, end: int) -> TransferTableBuilder:
         rows = sum(len(r) for r in self.rounds[:end])
-        if rows > MOST_EVENTS:
-            raise TooLargeError(
+        if rows > MAX_EVENT_TRANSFERS:
+            raise LimitExceededError(
                 f"{self.schedule}: the order of {rows} transfers depends on one another, and at"
-                f" most {MOST_EVENTS} can be played event by event: simulate fewer ranks, or"
+                f" most {MAX_EVENT_TRANSFERS} can be played event by event: simulate fewer ranks,"
+                " or"
                 " longer segments"
             )
-        part = replace(self.schedule, make=lambda: self.rounds[:end])
-        return Calls(part, self.placement, self.calibration, self.itemsize, self.memory)
+        part = replace(self.schedule, make_rounds=lambda: self.rounds[:end])
+        return TransferTableBuilder(
+            part, self.placement, self.calibration, self.itemsize, self.memory
+        )
 
 
-class _Play:
+class _RoundRun:
     """What is known about patterns and columns as the rounds go by."""
 
     def __init__(
-        self, machine: Machine, sizes: Sizes, state: State, found: Sequence[Pattern]
+        self,
+        machine: MachineArrays,
+        sizes: MessageSizes,
+        state: RoundState,
+        round_types: Sequence[RoundType],
     ) -> None:
-        self.machine, self.sizes, self.state, self.found = machine, sizes, state, found
-        self.groups: dict[tuple[int, float, float], Groups] = {}
-        self.lines: dict[tuple[int, int], uncontended_rounds.Lines] = {}
-        self.columns: dict[int, tuple[int, int]] = {}
-        self.often: BoolArray = np.zeros(0, bool)
-        self.competing = len(machine.slot) > 0
-        self.least = float(sizes.share.min() * sizes.itemsize)  # bytes of a chunk
-        self.most = float((sizes.share + (sizes.longer > 0)).max() * sizes.itemsize)
-        self.nobody = contended_rounds.groups_of(machine, np.zeros(0, np.int64), 0.0, 0.0)
-        self.none = np.zeros(len(state.alive), bool)
+        self.machine, self.sizes, self.state, self.round_types = machine, sizes, state, round_types
+        self.groups: dict[tuple[int, float, float], ContentionGroups] = {}
+        self.round_costs: dict[tuple[int, int], uncontended_rounds.RoundCosts] = {}
+        self.column_ranges: dict[int, tuple[int, int]] = {}
+        self.is_repeated: BoolArray = np.zeros(0, bool)
+        self.has_contention = len(machine.slot) > 0
+        self.min_chunk_bytes = float(sizes.share.min() * sizes.itemsize)  # bytes of a chunk
+        self.max_chunk_bytes = float((sizes.share + (sizes.longer > 0)).max() * sizes.itemsize)
+        self.no_groups = contended_rounds.find_contention_groups(
+            machine, np.zeros(0, np.int64), 0.0, 0.0
+        )
+        self.no_sizes = np.zeros(len(state.alive), bool)
 
-    def all(self, played: Sequence[Round], which: IntArray) -> IntArray:
+    def run(self, rounds: Sequence[Round], which: IntArray) -> IntArray:
         """The round at which each size was given up, or -1."""
-        self.often = np.bincount(which, minlength=1) > 1
+        self.is_repeated = np.bincount(which, minlength=1) > 1
         died = np.full(len(self.state.alive), -1)
-        for at, (r, number) in enumerate(zip(played, which.tolist(), strict=True)):
-            self._round(r, number)
+        for at, (r, number) in enumerate(zip(rounds, which.tolist(), strict=True)):
+            self._run_round(r, number)
             if not self.state.alive.all():
                 died[(died < 0) & ~self.state.alive] = at
                 if not self.state.alive.any():
                     break
         return died
 
-    def _round(self, r: Round, number: int) -> None:
-        pattern, done = self.found[number], self.none
-        groups = self._groups(number, r.count)
+    def _run_round(self, r: Round, number: int) -> None:
+        pattern, done = self.round_types[number], self.no_sizes
+        groups = self._contention_groups(number, r.count)
         alone = len(groups.rows) == len(groups.start) - 1
-        if pattern.plain and (self.often[number] or (alone and len(groups.rows))):
-            prices = self._lines(number, r)
+        if pattern.is_permutation and (self.is_repeated[number] or (alone and len(groups.rows))):
+            prices = self._round_costs(number, r)
             done = prices.valid
             least, most = self._range(r.reduce)
             own = self._range(r.count) == (1, 1) and (least > 0) == (most > 0)
-            if alone and pattern.ring and own:
-                uncontended_rounds.play_ring(
+            if alone and pattern.is_ring and own:
+                uncontended_rounds.run_ring(
                     self.state,
                     self.machine,
                     self.sizes,
                     prices,
                     groups.rows,
-                    pattern.lane,
-                    r.first,
+                    pattern.connection,
+                    r.src_chunk,
                     most > 0,
                 )
             else:
-                uncontended_rounds.play_plain(
+                uncontended_rounds.run_permutation(
                     self.state,
                     self.machine,
                     self.sizes,
@@ -235,14 +257,14 @@ class _Play:
                     groups,
                     r.src,
                     r.dst,
-                    pattern.lane,
-                    r.first,
+                    pattern.connection,
+                    r.src_chunk,
                     r.count,
                     r.reduce,
                     most > 0,
                 )
         if not done.all():
-            round_engine.play_any(
+            round_engine.run_round(
                 self.state,
                 self.machine,
                 self.sizes,
@@ -250,75 +272,77 @@ class _Play:
                 groups,
                 r.src,
                 r.dst,
-                pattern.lane,
+                pattern.connection,
                 pattern.memory,
-                r.first,
+                r.src_chunk,
                 r.count,
                 r.reduce,
-                pattern.plain,
+                pattern.is_permutation,
             )
 
-    def _groups(self, number: int, count: Int32Array) -> Groups:
-        if not self.competing:
-            return self.nobody
+    def _contention_groups(self, number: int, count: Int32Array) -> ContentionGroups:
+        if not self.has_contention:
+            return self.no_groups
         least, most = self._range(count)
-        own = (number, least * self.least, most * self.most)
+        own = (number, least * self.min_chunk_bytes, most * self.max_chunk_bytes)
         if own in self.groups:
             return self.groups[own]
-        found = contended_rounds.groups_of(self.machine, self.found[number].lane, *own[1:])
-        if self.often[number]:
+        found = contended_rounds.find_contention_groups(
+            self.machine, self.round_types[number].connection, *own[1:]
+        )
+        if self.is_repeated[number]:
             self.groups[own] = found
         return found
 
-    def _lines(self, number: int, r: Round) -> uncontended_rounds.Lines:
+    def _round_costs(self, number: int, r: Round) -> uncontended_rounds.RoundCosts:
         own = (number, id(r.count))
-        if own in self.lines:
-            return self.lines[own]
-        pattern = self.found[number]
-        found = uncontended_rounds.lines(
-            self.machine, self.sizes, pattern.lane, int(pattern.memory[0]), r.count
+        if own in self.round_costs:
+            return self.round_costs[own]
+        pattern = self.round_types[number]
+        found = uncontended_rounds.compute_round_costs(
+            self.machine, self.sizes, pattern.connection, int(pattern.memory[0]), r.count
         )
-        if self.often[number]:
-            self.lines[own] = found
+        if self.is_repeated[number]:
+            self.round_costs[own] = found
         return found
 
     def _range(self, column: Int32Array) -> tuple[int, int]:
         """The smallest and the largest value of a column that many rounds may share."""
-        if id(column) not in self.columns:
-            self.columns[id(column)] = int(column.min()), int(column.max())
-        return self.columns[id(column)]
+        if id(column) not in self.column_ranges:
+            self.column_ranges[id(column)] = int(column.min()), int(column.max())
+        return self.column_ranges[id(column)]
 
 
-def _machine(there: Lanes, calibration: Calibration) -> Machine:
-    links, use, start = table(there)
-    ways, n = len(there.ways), len(there.source)
-    out, back = np.tile(there.out, ways), np.tile(there.back, ways)
+def _pack_machine(connections: Connections, calibration: Calibration) -> MachineArrays:
+    links, use, start = flatten_routes(connections)
+    ways, n = len(connections.paths_by_mode), len(connections.src)
+    out, back = np.tile(connections.send_port, ways), np.tile(connections.recv_port, ways)
     with np.errstate(divide="ignore"):
-        fastest = (1.0 / there.tariff.beta).max(axis=1, initial=0.0)
-    rate = np.tile(fastest[there.kind], ways)
-    meeting = meeting_links(out, back, links, use, rate, there.capacity, shared=False)
-    width = narrowest(links, use, np.where(meeting, np.inf, there.capacity))
+        fastest = (1.0 / connections.costs.beta).max(axis=1, initial=0.0)
+    rate = np.tile(fastest[connections.kind], ways)
+    meeting = contended_links(out, back, links, use, rate, connections.capacity, shared=False)
+    width = bottleneck_rates(links, use, np.where(meeting, np.inf, connections.capacity))
     meets = np.append(meeting, False)[links]
     slot_start = np.concatenate([[0], np.cumsum(meets.sum(axis=1))])
     row = start[:, None] + np.arange(n + 1)  # of a way that nobody goes: that of the straight one
-    return Machine(
-        there.kind,
-        there.out,
-        there.back,
-        there.tariff,
+    return MachineArrays(
+        connections.kind,
+        connections.send_port,
+        connections.recv_port,
+        connections.costs,
         width[row[:, :-1]],
         slot_start[row],
         links[meets],
         use[meets],
-        there.capacity,
-        _folding(calibration),
-        copy_tariff(calibration),
+        connections.capacity,
+        _pack_reduction_costs(calibration),
+        pack_copy_costs(calibration),
     )
 
 
-def _folding(calibration: Calibration) -> FloatArray:
+def _pack_reduction_costs(calibration: Calibration) -> FloatArray:
     """`Machine.folding`; a memory with fewer ways to reduce has one of them twice."""
-    ways = [reduction_lines(calibration, memory) for memory in (HOST, CUDA)]
+    ways = [reduction_costs(calibration, memory) for memory in (HOST, CUDA)]
     most = max(map(len, ways))
     return np.array(
         [
@@ -328,13 +352,13 @@ def _folding(calibration: Calibration) -> FloatArray:
     )
 
 
-def _state(sizes: Sizes, p: int, resources: int, rows: int) -> State:
+def _new_state(sizes: MessageSizes, p: int, resources: int, rows: int) -> RoundState:
     z = len(sizes.share)
-    room: dict[str, Any] = {name: np.zeros(rows) for name in FLOATS_OF_ROWS}
-    room |= {name: np.zeros(rows, np.int64) for name in INTS_OF_ROWS}
-    return State(
+    room: dict[str, Any] = {name: np.zeros(rows) for name in FLOAT_ROW_FIELDS}
+    room |= {name: np.zeros(rows, np.int64) for name in INT_ROW_FIELDS}
+    return RoundState(
         time=np.zeros((z, p)),
-        port=np.zeros((z, 2 * p), PASSED),
+        port=np.zeros((z, 2 * p), PORT_DTYPE),
         busy=np.zeros((z, resources)),
         alive=np.ones(z, bool),
         eager=np.zeros(z, bool),

@@ -8,12 +8,12 @@ import numpy as np
 
 from tuner.base.arrays import BoolArray, IntArray
 from tuner.core.schedule import Schedule
-from tuner.sim.traffic_pattern import ALONE, manners
+from tuner.sim.traffic_pattern import UNIDIRECTIONAL, classify_transfers
 from tuner.topology import CUDA
 
 
 @dataclass(frozen=True)
-class Rows:
+class FlatSchedule:
     """Rows of a schedule in (round, row) order; columns of shape (rows,).
 
     cuda        the buffers are in device memory
@@ -24,22 +24,22 @@ class Rows:
     src: IntArray
     dst: IntArray
     round: IntArray
-    first: IntArray
-    into: IntArray
+    src_chunk: IntArray
+    dst_chunk: IntArray
     count: IntArray
     reduce: IntArray
     cuda: BoolArray
     staging: BoolArray
-    manner: IntArray
+    pattern: IntArray
 
-    def only(self, there: BoolArray) -> Rows:
+    def select(self, mask: BoolArray) -> FlatSchedule:
         """Some of the rows."""
-        if there.all():
+        if mask.all():
             return self
-        return Rows(*(getattr(self, column.name)[there] for column in fields(self)))
+        return FlatSchedule(*(getattr(self, column.name)[mask] for column in fields(self)))
 
 
-def rows_of(schedule: Schedule, node: IntArray, memory: str) -> Rows:
+def flatten_schedule(schedule: Schedule, node_of: IntArray, memory: str) -> FlatSchedule:
     """All rows of a schedule whose ranks are on these nodes, buffers in one kind of memory."""
     rounds = list(schedule.rounds())
     columns = [
@@ -55,9 +55,9 @@ def rows_of(schedule: Schedule, node: IntArray, memory: str) -> Rows:
         cuda &= (first < n) | (into < n)
         staging = cuda & (src == dst) & ((first < n) != (into < n))
     manner = [
-        np.full(len(rounds[0]) if rounds else 0, ALONE),
-        *(manners(r.src, r.dst, node) for r in rounds[1:]),
+        np.full(len(rounds[0]) if rounds else 0, UNIDIRECTIONAL),
+        *(classify_transfers(r.src, r.dst, node_of) for r in rounds[1:]),
     ]
-    return Rows(
+    return FlatSchedule(
         src, dst, number, first, into, chunks, reduce, cuda, staging, np.concatenate(manner)
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.base.arrays import FloatArray, Int32Array, IntArray
-from tuner.sim.jit import compiled
+from tuner.sim.jit import njit_no_alloc
 
 
 class Heap(NamedTuple):
@@ -20,7 +20,7 @@ class Heap(NamedTuple):
 
     time: FloatArray
     item: Int32Array
-    where: Int32Array
+    position: Int32Array
     size: IntArray
 
 
@@ -34,10 +34,10 @@ def empty_heap(items: int) -> Heap:
     )
 
 
-@compiled()
+@njit_no_alloc()
 def put(heap: Heap, item: int, time: float) -> None:
     """Add the item, or move it to another time."""
-    at = heap.where[item]
+    at = heap.position[item]
     if at < 0:
         at = heap.size[0]
         heap.size[0] += 1
@@ -48,11 +48,11 @@ def put(heap: Heap, item: int, time: float) -> None:
         _sink(heap, at, item, time)
 
 
-@compiled()
+@njit_no_alloc()
 def pop(heap: Heap) -> int:
     """Take out the item with the smallest time."""
     item = heap.item[0]
-    heap.where[item] = -1
+    heap.position[item] = -1
     heap.size[0] -= 1
     last = heap.size[0]
     if last > 0:
@@ -60,12 +60,12 @@ def pop(heap: Heap) -> int:
     return int(item)
 
 
-@compiled(inline="always")
+@njit_no_alloc(inline="always")
 def _set(heap: Heap, at: int, item: int, time: float) -> None:
-    heap.time[at], heap.item[at], heap.where[item] = time, item, at
+    heap.time[at], heap.item[at], heap.position[item] = time, item, at
 
 
-@compiled()
+@njit_no_alloc()
 def _rise(heap: Heap, at: int, item: int, time: float) -> None:
     while at > 0:
         above = (at - 1) >> 1
@@ -76,7 +76,7 @@ def _rise(heap: Heap, at: int, item: int, time: float) -> None:
     _set(heap, at, item, time)
 
 
-@compiled()
+@njit_no_alloc()
 def _sink(heap: Heap, at: int, item: int, time: float) -> None:
     size = heap.size[0]
     while True:

@@ -12,20 +12,20 @@ import numpy as np
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.core.schedule import NO_REDUCTION
-from tuner.sim.flat_schedule import Rows
-from tuner.sim.unique import distinct
+from tuner.sim.flat_schedule import FlatSchedule
+from tuner.sim.unique import unique_inverse
 
-Groups = tuple[
+InNetworkGroups = tuple[
     IntArray, IntArray
 ]  # of each row the message it is a copy of, the one it is combined into
 
 
-def together(rows: Rows) -> Groups:
+def in_network_groups(rows: FlatSchedule) -> InNetworkGroups:
     """Which rows are copies of one message (multicast), and which are combined into one."""
     row = 1 + np.arange(len(rows.src))
     reduces = rows.reduce != NO_REDUCTION
-    copies = (rows.round, rows.src, rows.first, rows.count, np.where(reduces, row, 0))
-    parts = (rows.round, rows.dst, rows.into, rows.count, np.where(reduces, 0, row))
+    copies = (rows.round, rows.src, rows.src_chunk, rows.count, np.where(reduces, row, 0))
+    parts = (rows.round, rows.dst, rows.dst_chunk, rows.count, np.where(reduces, 0, row))
     return _numbered(copies), _numbered(parts)
 
 
@@ -33,26 +33,28 @@ def _numbered(columns: Iterable[IntArray]) -> IntArray:
     """Equal rows get equal numbers."""
     code: IntArray = np.zeros(1, np.int64)
     for column in columns:
-        code = distinct(code * (1 + int(column.max(initial=0))) + column)[1]
+        code = unique_inverse(code * (1 + int(column.max(initial=0))) + column)[1]
     return code
 
 
-def folded_on_the_way(rows: Rows) -> BoolArray:
+def reduced_in_network(rows: FlatSchedule) -> BoolArray:
     """All but one of the rows that arrive as one message: a receiver folds once."""
     folded: BoolArray = rows.reduce != NO_REDUCTION
-    folded[np.unique(together(rows)[1], return_index=True)[1]] = False
+    folded[np.unique(in_network_groups(rows)[1], return_index=True)[1]] = False
     return folded
 
 
-def port_share(groups: Groups) -> FloatArray:
+def port_share(groups: InNetworkGroups) -> FloatArray:
     """What of its bytes each row sends through the port of sender and receiver, shape (rows, 2)."""
     return np.stack([1.0 / np.bincount(group)[group] for group in groups], axis=1)
 
 
-def shared_use(groups: Groups, links: IntArray, use: FloatArray, resources: int) -> FloatArray:
+def shared_load_factor(
+    groups: InNetworkGroups, links: IntArray, load_factor: FloatArray, resources: int
+) -> FloatArray:
     """Bytes over each link for one byte sent, of rows that cross it together; as `links`."""
     for group in groups:
         crossing = group[:, None] * (resources + 1) + links + 1
-        _, where = distinct(crossing.reshape(-1))
-        use = use / np.bincount(where, minlength=1)[where].reshape(links.shape)
-    return use
+        _, where = unique_inverse(crossing.reshape(-1))
+        load_factor = load_factor / np.bincount(where, minlength=1)[where].reshape(links.shape)
+    return load_factor

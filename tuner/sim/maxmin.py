@@ -13,11 +13,11 @@ from numba import njit
 
 from tuner.base.arrays import FloatArray, IntArray
 
-TOGETHER = 1.0 + 1e-12  # resources that fill up within this factor fill up at the same time
+RATE_TIE_FACTOR = 1.0 + 1e-12  # resources that fill up within this factor fill up at the same time
 
 
 @njit(cache=True)
-def fair_rates(resources: IntArray, use: FloatArray, capacity: FloatArray) -> FloatArray:
+def fair_rates(resources: IntArray, load_factor: FloatArray, capacity: FloatArray) -> FloatArray:
     """Rates in bytes per second, shape (flows,); infinite where nothing bounds a flow.
 
     resources   shape (flows, most resources of a flow), -1 where there is none
@@ -29,23 +29,27 @@ def fair_rates(resources: IntArray, use: FloatArray, capacity: FloatArray) -> Fl
     demand = np.zeros(len(capacity))
     growing = np.arange(len(resources))
     while len(growing) > 0:
-        _add_up(resources, use, growing, demand)
-        level = np.array([_level(resources[i], use[i], free, demand) for i in growing])
+        _sum_demand(resources, load_factor, growing, demand)
+        level = np.array(
+            [_saturation_rate(resources[i], load_factor[i], free, demand) for i in growing]
+        )
         lowest = level.min()
         if lowest == np.inf:
             break
-        frozen = level <= lowest * TOGETHER
+        frozen = level <= lowest * RATE_TIE_FACTOR
         rates[growing[frozen]] = level[frozen]
         for i in growing[frozen]:
             for k in range(resources.shape[1]):
                 if resources[i, k] >= 0:
-                    free[resources[i, k]] -= rates[i] * use[i, k]
+                    free[resources[i, k]] -= rates[i] * load_factor[i, k]
         growing = growing[~frozen]
     return rates
 
 
 @njit(cache=True)
-def _add_up(resources: IntArray, use: FloatArray, growing: IntArray, demand: FloatArray) -> None:
+def _sum_demand(
+    resources: IntArray, load_factor: FloatArray, growing: IntArray, demand: FloatArray
+) -> None:
     """Units per second that each resource gives up when all growing flows gain 1 byte/s."""
     for i in growing:
         for k in range(resources.shape[1]):
@@ -54,14 +58,16 @@ def _add_up(resources: IntArray, use: FloatArray, growing: IntArray, demand: Flo
     for i in growing:
         for k in range(resources.shape[1]):
             if resources[i, k] >= 0:
-                demand[resources[i, k]] += use[i, k]
+                demand[resources[i, k]] += load_factor[i, k]
 
 
 @njit(cache=True)
-def _level(resources: IntArray, use: FloatArray, free: FloatArray, demand: FloatArray) -> float:
+def _saturation_rate(
+    resources: IntArray, load_factor: FloatArray, free: FloatArray, demand: FloatArray
+) -> float:
     """The rate at which the first resource of a flow is full."""
     level = np.inf
     for k in range(len(resources)):
-        if resources[k] >= 0 and use[k] > 0.0:
+        if resources[k] >= 0 and load_factor[k] > 0.0:
             level = min(level, free[resources[k]] / demand[resources[k]])
     return level

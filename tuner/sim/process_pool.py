@@ -12,25 +12,25 @@ from contextlib import contextmanager
 from multiprocessing import connection
 from typing import Any, TypeVar
 
-from tuner.sim.blocked_signals import undisturbed
+from tuner.sim.blocked_signals import block_signals
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
-TICK = 0.2  # seconds
-MOST_PROCESSES = 1024
+POLL_INTERVAL_S = 0.2  # seconds
+MAX_PROCESSES = 1024
 
 
-def usable() -> int:
+def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def spread(
+def map_unordered(
     prepare: Callable[..., Callable[[Asked], Answer]],
-    given: Sequence[object],
-    asked: Sequence[Asked],
-    number: int,
+    prepare_args: Sequence[object],
+    items: Sequence[Asked],
+    processes: int,
 ) -> Generator[list[Answer]]:
     """Answers in any order, and an empty list at least every TICK seconds: then whoever asks can
     look whether to stop. Closing the iterator stops everything.
@@ -39,32 +39,34 @@ def spread(
 
     Raises BrokenProcessPool when a process was killed, as happens for want of memory.
     """
-    with _processes(prepare, given, min(number, len(asked), MOST_PROCESSES)) as pool:
-        with undisturbed():  # who is started now inherits that: signals are for us
-            pending: set[Future[Answer]] = {pool.submit(_answer, one) for one in asked}
+    with _open_pool(prepare, prepare_args, min(processes, len(items), MAX_PROCESSES)) as pool:
+        with block_signals():  # who is started now inherits that: signals are for us
+            pending: set[Future[Answer]] = {pool.submit(_apply, one) for one in items}
         while pending:
-            done, pending = wait(pending, TICK, FIRST_COMPLETED)
+            done, pending = wait(pending, POLL_INTERVAL_S, FIRST_COMPLETED)
             yield [future.result() for future in done]
 
 
-class _Here:
+class _Worker:
     """What a process of the pool does, from `_begin` on."""
 
-    answer: Callable[[Any], Any]
+    apply: Callable[[Any], Any]
 
 
-def _begin(prepare: Callable[..., Callable[[Any], Any]], given: Sequence[object]) -> None:
+def _start_worker(
+    prepare: Callable[..., Callable[[Any], Any]], prepare_args: Sequence[object]
+) -> None:
     """Begin a process of the pool; it logs no warnings, which would break into a progress bar."""
     logging.getLogger("tuner").setLevel(logging.ERROR)
-    _Here.answer = staticmethod(prepare(*given))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _Worker.apply = staticmethod(prepare(*prepare_args))
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _answer(asked: Any) -> Any:
-    return _Here.answer(asked)
+def _apply(item: Any) -> Any:
+    return _Worker.apply(item)
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])
@@ -72,13 +74,13 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _processes(
-    prepare: Callable[..., Callable[[Any], Any]], given: Sequence[object], number: int
+def _open_pool(
+    prepare: Callable[..., Callable[[Any], Any]], prepare_args: Sequence[object], processes: int
 ) -> Iterator[ProcessPoolExecutor]:
     """A pool whose processes are gone when it is left, in the middle of a task if need be."""
     others = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(number, spawn, _begin, (prepare, given))
+    pool = ProcessPoolExecutor(processes, spawn, _start_worker, (prepare, prepare_args))
     try:
         yield pool
     finally:

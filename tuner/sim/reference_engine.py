@@ -9,12 +9,12 @@ import numpy as np
 import simpy
 
 from tuner.base.arrays import FloatArray
-from tuner.sim.reference_links import Clock, Network
-from tuner.sim.transfers import Traffic
+from tuner.sim.reference_links import SharedNetwork, SimulationClock
+from tuner.sim.transfers import TransferTable
 
 
 @dataclass(frozen=True)
-class Bar:
+class TransferSpan:
     """One transfer in a Gantt chart; times in seconds.
 
     started     both ports were free and both ranks ready
@@ -30,58 +30,62 @@ class Bar:
     started: float
     released: float
     arrived: float
-    heard: float
+    send_completed: float
 
 
-def finish_times(traffic: Traffic) -> FloatArray:
+def finish_times(transfers: TransferTable) -> FloatArray:
     """When each rank is done, in seconds, shape (p,); all ranks start at 0."""
-    return _play(traffic)[0]
+    return _run(transfers)[0]
 
 
-def trace(traffic: Traffic) -> list[Bar]:
+def trace(transfer_table: TransferTable) -> list[TransferSpan]:
     """Every transfer of the run, in (round, row) order."""
-    transfers = _play(traffic)[1].transfers
+    transfers = _run(transfer_table)[1].transfers
     return [
-        Bar(
-            int(traffic.src[t.number]),
-            int(traffic.dst[t.number]),
-            int(traffic.round[t.number]),
-            float(traffic.nbytes[t.number]),
+        TransferSpan(
+            int(transfer_table.src[t.number]),
+            int(transfer_table.dst[t.number]),
+            int(transfer_table.round[t.number]),
+            float(transfer_table.nbytes[t.number]),
             t.started,
             t.finished,
             t.arrived,
-            t.heard,
+            t.send_completed,
         )
         for t in transfers
     ]
 
 
-def _play(traffic: Traffic) -> tuple[FloatArray, Network]:
-    clock = Clock()
-    network = Network(clock, traffic)
-    done = np.zeros(traffic.p)
-    for rank in range(traffic.p):
-        clock.process(_rank(clock, network, traffic, rank, done))
+def _run(transfers: TransferTable) -> tuple[FloatArray, SharedNetwork]:
+    clock = SimulationClock()
+    network = SharedNetwork(clock, transfers)
+    done = np.zeros(transfers.p)
+    for rank in range(transfers.p):
+        clock.process(_run_rank(clock, network, transfers, rank, done))
     clock.run()
     return done, network
 
 
-def _rank(
-    clock: Clock, network: Network, traffic: Traffic, rank: int, done: FloatArray
+def _run_rank(
+    clock: SimulationClock,
+    network: SharedNetwork,
+    transfers: TransferTable,
+    rank: int,
+    done: FloatArray,
 ) -> Generator[simpy.Event, None, None]:
     """Post everything of a round, copy, wait for all of it, fold the arrivals, go on."""
-    for visit in range(traffic.visit_start[rank], traffic.visit_start[rank + 1]):
-        posts = traffic.posts[traffic.post_start[visit] : traffic.post_start[visit + 1]]
+    for visit in range(transfers.visit_start[rank], transfers.visit_start[rank + 1]):
+        posts = transfers.posts[transfers.post_start[visit] : transfers.post_start[visit + 1]]
         parts = [network.post(int(number), rank) for number in posts]
-        yield clock.all_of([*parts, *_after(clock, traffic.copying[visit])])
-        yield clock.all_of(_after(clock, traffic.folding[visit]))
+        yield clock.all_of([*parts, *_work_events(clock, transfers.copy_seconds[visit])])
+        yield clock.all_of(_work_events(clock, transfers.reduction_seconds[visit]))
     done[rank] = clock.now
 
 
-def _after(clock: Clock, seconds: float) -> list[simpy.Event]:
+def _work_events(clock: SimulationClock, seconds: float) -> list[simpy.Event]:
     """The end of work of that many seconds; nothing to wait for without work."""
     if seconds == 0.0:
         return []
     over = clock.event()
-    clock.at(clock.now + float(seconds), over.succeed)
+    clock.schedule_at(clock.now + float(seconds), over.succeed)
     return [over]

@@ -18,16 +18,18 @@ import simpy
 from simpy.events import EventPriority
 
 from tuner.sim.maxmin import fair_rates
-from tuner.sim.transfers import Traffic
+from tuner.sim.transfers import TransferTable
 
-SOON = 1  # SimPy's normal priority: everything that happens at an instant ...
-SETTLE = 2  # ... happens before ports and rates are settled for that instant
+NORMAL_PRIORITY = 1  # SimPy's normal priority: everything that happens at an instant ...
+SETTLE_PRIORITY = 2  # ... happens before ports and rates are settled for that instant
 
 
-class Clock(simpy.Environment):
+class SimulationClock(simpy.Environment):
     """A SimPy environment that also schedules for absolute times."""
 
-    def at(self, time: float, action: Callable[[], object], priority: int = SOON) -> None:
+    def schedule_at(
+        self, time: float, action: Callable[[], object], priority: int = NORMAL_PRIORITY
+    ) -> None:
         """Call `action` at exactly `time`."""
         event = simpy.Event(self)
         event.callbacks.append(partial(_call, action))
@@ -40,7 +42,7 @@ def _call(action: Callable[[], object], _: simpy.Event) -> None:
 
 
 @dataclass
-class Transfer:
+class TransferState:
     """One message on its way. Times in seconds, infinite until known."""
 
     number: int
@@ -51,13 +53,13 @@ class Transfer:
     started: float = math.inf
     finished: float = math.inf
     arrived: float = math.inf
-    heard: float = math.inf
+    send_completed: float = math.inf
     rate: float = 0.0
-    left: float = 0.0  # bytes at `since`
+    bytes_left: float = 0.0  # bytes at `since`
     since: float = 0.0
 
 
-class Network:
+class SharedNetwork:
     """Moves transfers through FIFO ports and max-min shared links.
 
     A FIFO message joins the queue of its sender's and of its receiver's port when it is ready, and
@@ -65,23 +67,23 @@ class Network:
     like its share of a link.
     """
 
-    def __init__(self, clock: Clock, traffic: Traffic) -> None:
+    def __init__(self, clock: SimulationClock, transfers: TransferTable) -> None:
         self.clock = clock
-        self.traffic = traffic
-        p, k = traffic.p, len(traffic.src)
-        self.sending: list[deque[Transfer]] = [deque() for _ in range(2 * p)]
-        self.receiving: list[deque[Transfer]] = [deque() for _ in range(2 * p)]
-        self.transfers = [Transfer(i, clock.event(), clock.event()) for i in range(k)]
-        ports = np.stack([traffic.out, traffic.back + 2 * p], axis=1)
-        links = traffic.links[traffic.path]
+        self.traffic = transfers
+        p, k = transfers.p, len(transfers.src)
+        self.sending: list[deque[TransferState]] = [deque() for _ in range(2 * p)]
+        self.receiving: list[deque[TransferState]] = [deque() for _ in range(2 * p)]
+        self.transfers = [TransferState(i, clock.event(), clock.event()) for i in range(k)]
+        ports = np.stack([transfers.send_port, transfers.recv_port + 2 * p], axis=1)
+        links = transfers.links[transfers.path]
         self.resources = np.hstack([ports, np.where(links < 0, -1, links + 4 * p)])
         self.use = np.hstack(
-            [traffic.beta[:, None] * traffic.port_share, traffic.use[traffic.path]]
+            [transfers.beta[:, None] * transfers.port_share, transfers.load_factor[transfers.path]]
         )
-        self.capacity = np.concatenate([np.ones(4 * p), traffic.capacity])
-        self.ready: list[Transfer] = []
-        self.flowing: dict[int, Transfer] = {}
-        self.settling = self.changed = False
+        self.capacity = np.concatenate([np.ones(4 * p), transfers.capacity])
+        self.ready: list[TransferState] = []
+        self.flowing: dict[int, TransferState] = {}
+        self.is_settling = self.is_dirty = False
 
     def post(self, number: int, rank: int) -> simpy.Event:
         """A rank starts its part of a transfer; the event tells when that part is complete."""
@@ -92,7 +94,7 @@ class Network:
             transfer.receive_posted = True
             if transfer.arrived <= self.clock.now:
                 transfer.received.succeed()
-                if self.traffic.awaited[number]:
+                if self.traffic.waits_for_recv[number]:
                     self._acknowledge(transfer)
         both = transfer.send_posted and transfer.receive_posted
         if (sender and self.traffic.eager[number]) or (both and not self.traffic.eager[number]):
@@ -101,46 +103,46 @@ class Network:
         return transfer.sent if sender else transfer.received
 
     def _settle_soon(self) -> None:
-        if not self.settling:
-            self.settling = True
-            self.clock.at(self.clock.now, self._settle, SETTLE)
+        if not self.is_settling:
+            self.is_settling = True
+            self.clock.schedule_at(self.clock.now, self._settle, SETTLE_PRIORITY)
 
     def _settle(self) -> None:
         """Everything of this instant has happened: admit, start, share out rates."""
-        self.settling = False
+        self.is_settling = False
         for transfer in sorted(self.ready, key=lambda t: t.number):
             if self.traffic.shared[transfer.number]:
                 self._start(transfer)
             else:
-                self.sending[self.traffic.out[transfer.number]].append(transfer)
-                self.receiving[self.traffic.back[transfer.number]].append(transfer)
+                self.sending[self.traffic.send_port[transfer.number]].append(transfer)
+                self.receiving[self.traffic.recv_port[transfer.number]].append(transfer)
         self.ready.clear()
         for queue in self.sending:
             if queue and queue[0].started == math.inf:
                 head = queue[0]
-                if self.receiving[self.traffic.back[head.number]][0] is head:
+                if self.receiving[self.traffic.recv_port[head.number]][0] is head:
                     self._start(head)
-        if self.changed:
-            self._share()
+        if self.is_dirty:
+            self._update_rates()
 
-    def _start(self, transfer: Transfer) -> None:
+    def _start(self, transfer: TransferState) -> None:
         transfer.started = self.clock.now
         overhead = float(self.traffic.overhead[transfer.number])
         if overhead > 0.0:
-            self.clock.at(transfer.started + overhead, partial(self._flow, transfer))
+            self.clock.schedule_at(transfer.started + overhead, partial(self._add_flow, transfer))
         else:
-            self._flow(transfer)
+            self._add_flow(transfer)
 
-    def _flow(self, transfer: Transfer) -> None:
-        transfer.left = float(self.traffic.nbytes[transfer.number])
+    def _add_flow(self, transfer: TransferState) -> None:
+        transfer.bytes_left = float(self.traffic.nbytes[transfer.number])
         transfer.since = self.clock.now
         self.flowing[transfer.number] = transfer
-        self.changed = True
+        self.is_dirty = True
         self._settle_soon()
 
-    def _share(self) -> None:
+    def _update_rates(self) -> None:
         """New max-min rates; a flow whose rate stays is left alone."""
-        self.changed = False
+        self.is_dirty = False
         numbers = np.array(sorted(self.flowing), dtype=np.int64)
         rates = fair_rates(self.resources[numbers], self.use[numbers], self.capacity)
         now = self.clock.now
@@ -148,40 +150,44 @@ class Network:
             transfer = self.flowing[number]
             if rate != transfer.rate:
                 if transfer.rate > 0.0:
-                    transfer.left = max(0.0, transfer.left - transfer.rate * (now - transfer.since))
+                    transfer.bytes_left = max(
+                        0.0, transfer.bytes_left - transfer.rate * (now - transfer.since)
+                    )
                 transfer.rate, transfer.since = rate, now
-                transfer.finished = now + transfer.left / rate
-                self.clock.at(transfer.finished, partial(self._finish, transfer, transfer.finished))
+                transfer.finished = now + transfer.bytes_left / rate
+                self.clock.schedule_at(
+                    transfer.finished, partial(self._finish, transfer, transfer.finished)
+                )
 
-    def _finish(self, transfer: Transfer, due: float) -> None:
+    def _finish(self, transfer: TransferState, due: float) -> None:
         if due != transfer.finished or transfer.number not in self.flowing:
             return  # its rate changed on the way
         number = transfer.number
         del self.flowing[number]
-        self.changed = True
+        self.is_dirty = True
         if not self.traffic.shared[number]:
-            self.sending[self.traffic.out[number]].popleft()
-            self.receiving[self.traffic.back[number]].popleft()
-        if self.traffic.acknowledgement[number] == -math.inf:
-            self._go_on(transfer)
+            self.sending[self.traffic.send_port[number]].popleft()
+            self.receiving[self.traffic.recv_port[number]].popleft()
+        if self.traffic.completion_delay[number] == -math.inf:
+            self._complete_send(transfer)
         arrival = self.clock.now + float(self.traffic.alpha[number])
-        self.clock.at(arrival, partial(self._arrive, transfer))
+        self.clock.schedule_at(arrival, partial(self._arrive, transfer))
         self._settle_soon()
 
-    def _arrive(self, transfer: Transfer) -> None:
+    def _arrive(self, transfer: TransferState) -> None:
         transfer.arrived = self.clock.now
-        if transfer.receive_posted or not self.traffic.awaited[transfer.number]:
+        if transfer.receive_posted or not self.traffic.waits_for_recv[transfer.number]:
             self._acknowledge(transfer)
         if transfer.receive_posted:
             transfer.received.succeed()
 
-    def _acknowledge(self, transfer: Transfer) -> None:
+    def _acknowledge(self, transfer: TransferState) -> None:
         """It is there, and asked for if its sender waits for that."""
-        seconds = float(self.traffic.acknowledgement[transfer.number])
+        seconds = float(self.traffic.completion_delay[transfer.number])
         if seconds >= 0.0:
-            self.clock.at(self.clock.now + seconds, partial(self._go_on, transfer))
+            self.clock.schedule_at(self.clock.now + seconds, partial(self._complete_send, transfer))
 
-    def _go_on(self, transfer: Transfer) -> None:
+    def _complete_send(self, transfer: TransferState) -> None:
         """The sender does."""
-        transfer.heard = self.clock.now
+        transfer.send_completed = self.clock.now
         transfer.sent.succeed()

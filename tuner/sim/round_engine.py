@@ -22,72 +22,82 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
-from tuner.sim.contended_rounds import flow_together
-from tuner.sim.cost_arrays import acknowledgement_of, segment_of, way_of
-from tuner.sim.jit import compiled
+from tuner.sim.contended_rounds import share_links
+from tuner.sim.cost_arrays import completion_delay, find_segment, transfer_mode
+from tuner.sim.jit import njit_no_alloc
 
 Bytes = NDArray[np.int8]
 
 
-@compiled()
-def longer_chunks(state: Any, sizes: Any, z: int, first: Int32Array, count: Int32Array) -> None:
+@njit_no_alloc()
+def count_longer_chunks(
+    state: Any, sizes: Any, z: int, src_chunk: Int32Array, count: Int32Array
+) -> None:
     """Of each row whether none of its chunks, every one, or some are longer ones."""
     n, longer = sizes.n_chunks, sizes.longer[z]
-    for i in range(len(first)):
-        begin = first[i] - n if first[i] >= n else first[i]
+    for i in range(len(src_chunk)):
+        begin = src_chunk[i] - n if src_chunk[i] >= n else src_chunk[i]
         state.more[i] = max(0, min(count[i], longer - begin))
         state.whole[i] = (state.more[i] > 0) + 2 * (0 < state.more[i] < count[i])
 
 
-@compiled()
-def size_of(state: Any, sizes: Any, z: int, i: int, count: Int32Array) -> float:
-    """Bytes of a row, once `longer_chunks` has looked at it."""
+@njit_no_alloc()
+def row_bytes(state: Any, sizes: Any, z: int, i: int, count: Int32Array) -> float:
+    """Bytes of a row, once `count_longer_chunks` has looked at it."""
     return float((count[i] * sizes.share[z] + state.more[i]) * sizes.itemsize)
 
 
-@compiled()
-def folding(lines: FloatArray, memory: int, size: float) -> float:
+@njit_no_alloc()
+def reduction_seconds(reduction_costs: FloatArray, memory: int, size: float) -> float:
     """Seconds to reduce in host (0) or device (1) memory: the cheaper way."""
     least = np.inf
-    for i in range(lines.shape[1]):
-        least = min(least, lines[memory, i, 0] + lines[memory, i, 1] * size)
+    for i in range(reduction_costs.shape[1]):
+        least = min(least, reduction_costs[memory, i, 0] + reduction_costs[memory, i, 1] * size)
     return least
 
 
 @njit(cache=True)
-def play_any(
+def run_round(
     state: Any,
-    m: Any,
+    machine: Any,
     sizes: Any,
     skip: BoolArray,
     groups: Any,
     src: Int32Array,
     dst: Int32Array,
-    lane: IntArray,
+    connection: IntArray,
     memory: Bytes,
-    first: Int32Array,
+    src_chunk: Int32Array,
     count: Int32Array,
     reduce: Int32Array,
-    plain: bool,
+    is_permutation: bool,
 ) -> None:
     """Any round, for the sizes that are not to be skipped."""
     for z in range(len(sizes.share)):
         if state.alive[z] and not skip[z]:
-            longer_chunks(state, sizes, z, first, count)
+            count_longer_chunks(state, sizes, z, src_chunk, count)
             for i in range(len(count)):
-                state.size[i] = size_of(state, sizes, z, i, count)
-            _price(state, m, z, src, dst, lane)
+                state.size[i] = row_bytes(state, sizes, z, i, count)
+            _lookup_costs(state, machine, z, src, dst, connection)
             if len(groups.rows) == 0:
-                alive = _queue(state, m, z, _order(state, m, lane, plain), lane)
+                alive = _run_queued(
+                    state,
+                    machine,
+                    z,
+                    _queue_order(state, machine, connection, is_permutation),
+                    connection,
+                )
             else:
-                alive = plain and compete(state, m, z, groups, lane)
+                alive = is_permutation and run_contended(state, machine, z, groups, connection)
             state.alive[z] = alive
             if alive:
-                _go_on(state, m, z, src, dst, memory, reduce)
+                _advance_ranks(state, machine, z, src, dst, memory, reduce)
 
 
-@compiled()
-def _price(state: Any, m: Any, z: int, src: Int32Array, dst: Int32Array, lane: IntArray) -> None:
+@njit_no_alloc()
+def _lookup_costs(
+    state: Any, machine: Any, z: int, src: Int32Array, dst: Int32Array, connection: IntArray
+) -> None:
     """Rate, alpha, acknowledgement and when each message is ready.
 
     Local and empty rows are never ready. The overhead is put into `flows`.
@@ -95,146 +105,160 @@ def _price(state: Any, m: Any, z: int, src: Int32Array, dst: Int32Array, lane: I
     time = state.time[z]
     for i in range(len(src)):
         size = state.size[i]
-        state.left[i] = size + m.tariff.envelope
+        state.left[i] = size + machine.tariff.envelope
         state.ready[i] = np.inf
         if size == 0.0 or src[i] == dst[i]:
             continue
-        kind = m.kind[lane[i]]
-        at = segment_of(m.tariff.lo, kind, size)
-        way = way_of(m.tariff.way, m.tariff.stripe_from, kind, at, size)
+        kind = machine.kind[connection[i]]
+        at = find_segment(machine.tariff.lo, kind, size)
+        way = transfer_mode(machine.tariff.way, machine.tariff.stripe_from, kind, at, size)
         state.way[i] = way
-        state.rate[i] = fastest(m, kind, at, way, lane[i])
-        state.alpha[i] = m.tariff.alpha[kind, at] + m.tariff.lag[kind, at] * size
-        state.flows[i] = m.tariff.overhead[kind]
-        eager = size < m.tariff.eager_limit[kind]
+        state.rate[i] = uncontended_rate(machine, kind, at, way, connection[i])
+        state.alpha[i] = machine.tariff.alpha[kind, at] + machine.tariff.lag[kind, at] * size
+        state.flows[i] = machine.tariff.overhead[kind]
+        eager = size < machine.tariff.eager_limit[kind]
         state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
-        state.acknowledgement[i] = acknowledgement_of(m.tariff, kind, size)
-        state.send_free[m.out[lane[i]]] = 0.0
+        state.acknowledgement[i] = completion_delay(machine.tariff, kind, size)
+        state.send_free[machine.out[connection[i]]] = 0.0
 
 
-@compiled(inline="always")
-def fastest(m: Any, kind: int, segment: int, way: int, lane: int) -> float:
+@njit_no_alloc(inline="always")
+def uncontended_rate(machine: Any, kind: int, segment: int, mode: int, connection: int) -> float:
     """Bytes per second of a message that has its way to itself."""
-    rate = min(1.0 / m.tariff.beta[kind, segment], m.width[way, lane])
-    if len(m.slot) > 0:
-        for slot in range(m.slot_start[way, lane], m.slot_start[way, lane + 1]):
-            rate = min(rate, m.capacity[m.slot[slot]] / m.slot_use[slot])
+    rate = min(1.0 / machine.tariff.beta[kind, segment], machine.width[mode, connection])
+    if len(machine.slot) > 0:
+        for slot in range(
+            machine.slot_start[mode, connection], machine.slot_start[mode, connection + 1]
+        ):
+            rate = min(rate, machine.capacity[machine.slot[slot]] / machine.slot_use[slot])
     return float(rate)
 
 
 @njit(cache=True)
-def _order(state: Any, m: Any, lane: IntArray, plain: bool) -> IntArray:
+def _queue_order(state: Any, machine: Any, connection: IntArray, is_permutation: bool) -> IntArray:
     """The order in which messages join queues: as they become ready, then by row."""
-    if plain or _by_row(state, m, lane):
-        return np.arange(len(lane))
-    return np.argsort(state.ready[: len(lane)], kind="mergesort")
+    if is_permutation or _is_row_order(state, machine, connection):
+        return np.arange(len(connection))
+    return np.argsort(state.ready[: len(connection)], kind="mergesort")
 
 
-@compiled()
-def _by_row(state: Any, m: Any, lane: IntArray) -> bool:
+@njit_no_alloc()
+def _is_row_order(state: Any, machine: Any, connection: IntArray) -> bool:
     """Whether the messages of every port become ready in the order of rows."""
-    for i in range(len(lane)):
+    for i in range(len(connection)):
         if state.ready[i] < np.inf:
-            state.latest[0, m.out[lane[i]]] = state.latest[1, m.back[lane[i]]] = 0.0
-    for i in range(len(lane)):
+            state.latest[0, machine.out[connection[i]]] = state.latest[
+                1, machine.back[connection[i]]
+            ] = 0.0
+    for i in range(len(connection)):
         ready = state.ready[i]
         if ready < np.inf:
-            out, back = m.out[lane[i]], m.back[lane[i]]
+            out, back = machine.out[connection[i]], machine.back[connection[i]]
             if ready < state.latest[0, out] or ready < state.latest[1, back]:
                 return False
             state.latest[0, out] = state.latest[1, back] = ready
     return True
 
 
-@compiled()
-def _queue(state: Any, m: Any, z: int, order: IntArray, lane: IntArray) -> bool:
+@njit_no_alloc()
+def _run_queued(state: Any, machine: Any, z: int, order: IntArray, connection: IntArray) -> bool:
     """Messages pass their ports one after another. False where one came too early for that."""
     for i in order:
         if state.ready[i] < np.inf:
-            out = m.out[lane[i]]
-            port = state.port[z, m.back[lane[i]]]
-            start = begins(port, state.ready[i], state.send_free[out])
+            out = machine.out[connection[i]]
+            port = state.port[z, machine.back[connection[i]]]
+            start = start_time(port, state.ready[i], state.send_free[out])
             end = (start + state.flows[i]) + state.left[i] / state.rate[i]
-            if not passes(port, state.ready[i], start, end):
+            if not release_port_in_order(port, state.ready[i], start, end):
                 return False
             state.send_free[out] = end
-            release(state, i, end)
+            complete_transfer(state, i, end)
     return True
 
 
-@compiled(inline="always")
-def begins(port: Any, ready: float, send_free: float) -> float:
+@njit_no_alloc(inline="always")
+def start_time(port: Any, ready: float, send_free: float) -> float:
     """When a message that is ready begins to pass its ports."""
-    return float(max(ready, send_free, port.free if ready >= port.joined else port.free_before))
+    return float(
+        max(ready, send_free, port.free if ready >= port.last_joined else port.free_before)
+    )
 
 
-@compiled(inline="always")
-def passes(port: Any, ready: float, start: float, release: float) -> bool:
+@njit_no_alloc(inline="always")
+def release_port_in_order(port: Any, ready: float, start: float, release: float) -> bool:
     """Note that a message has passed a receiving port; False if that was out of turn.
 
     One that joins the queue before the last message did must be through before that one begins.
     """
-    if ready >= port.joined:
-        port.free_before, port.joined_before = port.free, port.joined
-        port.free, port.joined, port.last = release, ready, start
+    if ready >= port.last_joined:
+        port.free_before, port.joined_before = port.free, port.last_joined
+        port.free, port.last_joined, port.last = release, ready, start
         return True
     in_turn = bool(ready >= port.joined_before and release <= port.last)
     port.free_before, port.joined_before = release, ready
     return in_turn
 
 
-@compiled()
-def compete(state: Any, m: Any, z: int, groups: Any, lane: IntArray) -> bool:
+@njit_no_alloc()
+def run_contended(state: Any, machine: Any, z: int, groups: Any, connection: IntArray) -> bool:
     """A plain round: every message starts by itself, and groups share links. False as above."""
-    for i in range(len(lane)):
+    for i in range(len(connection)):
         if state.ready[i] < np.inf:
-            port = state.port[z, m.back[lane[i]]]
-            state.begun[i] = begins(port, state.ready[i], 0.0)
+            port = state.port[z, machine.back[connection[i]]]
+            state.begun[i] = start_time(port, state.ready[i], 0.0)
             state.flows[i] += state.begun[i]
             state.since[i] = state.flows[i] + state.left[i] / state.rate[i]
-    if not flow_together(state, m, z, groups, lane):
+    if not share_links(state, machine, z, groups, connection):
         return False
-    for i in range(len(lane)):
+    for i in range(len(connection)):
         if state.ready[i] < np.inf:
-            port = state.port[z, m.back[lane[i]]]
-            if not passes(port, state.ready[i], state.begun[i], state.since[i]):
+            port = state.port[z, machine.back[connection[i]]]
+            if not release_port_in_order(port, state.ready[i], state.begun[i], state.since[i]):
                 return False
-            release(state, i, state.since[i])
+            complete_transfer(state, i, state.since[i])
     return True
 
 
-@compiled(inline="always")
-def release(state: Any, i: int, end: float) -> None:
+@njit_no_alloc(inline="always")
+def complete_transfer(state: Any, i: int, end: float) -> None:
     """The message has passed its ports."""
     state.arrived[i] = end + state.alpha[i]
     state.sent[i] = max(end, state.arrived[i] + state.acknowledgement[i])
 
 
-@compiled()
-def _go_on(
-    state: Any, m: Any, z: int, src: Int32Array, dst: Int32Array, memory: Bytes, reduce: Int32Array
+@njit_no_alloc()
+def _advance_ranks(
+    state: Any,
+    machine: Any,
+    z: int,
+    src: Int32Array,
+    dst: Int32Array,
+    memory: Bytes,
+    reduce: Int32Array,
 ) -> None:
     """Every rank copies, waits for its messages, then reduces."""
     time = state.time[z]
     for i in range(len(src)):
         if src[i] == dst[i] and reduce[i] == 0 and state.size[i] > 0.0:
             kind = memory[i]
-            at = segment_of(m.copying.lo, kind, state.size[i])
-            late = m.copying.alpha[kind, at] + m.copying.lag[kind, at] * state.size[i]
-            fixed = m.copying.overhead[kind] + late
-            state.work[dst[i]] += fixed + m.copying.beta[kind, at] * state.size[i]
-    _end_of_work(state, time, dst)
+            at = find_segment(machine.copying.lo, kind, state.size[i])
+            late = machine.copying.alpha[kind, at] + machine.copying.lag[kind, at] * state.size[i]
+            fixed = machine.copying.overhead[kind] + late
+            state.work[dst[i]] += fixed + machine.copying.beta[kind, at] * state.size[i]
+    _add_local_work(state, time, dst)
     for i in range(len(src)):
         if state.ready[i] < np.inf:
             time[src[i]] = max(time[src[i]], state.sent[i])
             time[dst[i]] = max(time[dst[i]], state.arrived[i])
         if reduce[i] != 0 and state.size[i] > 0.0:
-            state.work[dst[i]] += folding(m.folding, min(1, memory[i]), state.size[i])
-    _end_of_work(state, time, dst)
+            state.work[dst[i]] += reduction_seconds(
+                machine.folding, min(1, memory[i]), state.size[i]
+            )
+    _add_local_work(state, time, dst)
 
 
-@compiled()
-def _end_of_work(state: Any, time: FloatArray, dst: Int32Array) -> None:
+@njit_no_alloc()
+def _add_local_work(state: Any, time: FloatArray, dst: Int32Array) -> None:
     for i in range(len(dst)):
         time[dst[i]] += state.work[dst[i]]
         state.work[dst[i]] = 0.0

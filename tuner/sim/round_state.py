@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
-from tuner.sim.cost_arrays import Tariff
+from tuner.sim.cost_arrays import CostArrays
 
 Records = NDArray[np.void]
 
 # What went through a receiving port: when it is free, when the last message joined its queue and
 # when that one began to pass; the first two again as they were before that message.
-PASSED = np.dtype(
+PORT_DTYPE = np.dtype(
     [
         ("free", "f8"),
         ("joined", "f8"),
@@ -23,10 +23,10 @@ PASSED = np.dtype(
         ("joined_before", "f8"),
     ]
 )
-PARTLY = 3  # some of a message's chunks are longer ones, and some are not
+SOME_CHUNKS_LONGER = 3  # some of a message's chunks are longer ones, and some are not
 
 
-class Machine(NamedTuple):
+class MachineArrays(NamedTuple):
     """What lanes cost and cross, as compiled code reads it.
 
     kind            of each lane
@@ -44,17 +44,17 @@ class Machine(NamedTuple):
     kind: IntArray
     out: IntArray
     back: IntArray
-    tariff: Tariff
+    tariff: CostArrays
     width: FloatArray
     slot_start: IntArray
     slot: IntArray
     slot_use: FloatArray
     capacity: FloatArray
     folding: FloatArray
-    copying: Tariff
+    copying: CostArrays
 
 
-class Sizes(NamedTuple):
+class MessageSizes(NamedTuple):
     """Of each message size: elements per chunk, how many chunks have one more; bytes of one."""
 
     share: IntArray
@@ -63,7 +63,7 @@ class Sizes(NamedTuple):
     n_chunks: int
 
 
-class State(NamedTuple):
+class RoundState(NamedTuple):
     """One row per size; and room for the rows of one round, for ranks, for resources.
 
     time        when each rank entered the present round, shape (sizes, p)
@@ -111,7 +111,7 @@ class State(NamedTuple):
     growing: IntArray
 
 
-FLOATS_OF_ROWS = (
+FLOAT_ROW_FIELDS = (
     "ready",
     "flows",
     "sent",
@@ -127,10 +127,10 @@ FLOATS_OF_ROWS = (
     "begun",
     "turn",
 )
-INTS_OF_ROWS = ("more", "whole", "way", "unfinished", "flowing", "growing")
+INT_ROW_FIELDS = ("more", "whole", "way", "unfinished", "flowing", "growing")
 
 
-class Groups(NamedTuple):
+class ContentionGroups(NamedTuple):
     """Rows that compete for links, directly or through others: rows[start[g]:start[g + 1]].
 
     slot_start      shape (ways, len(rows) + 1): what the row at place k of `rows` shares with

@@ -2,9 +2,9 @@
 
 Ranks that send and receive at the same time, again and again, get out of step: a rank's answer to a
 rendezvous then stands behind what the rank itself sends, and its partner waits for both. What one
-message alone takes does not say that; path classes of their own do (`EXCHANGE`, `RING`, see
-docs/adr/0015-exchanges.md). The first round of a call finds all ranks in step. Messages
-inside a node meet nobody: their answers do not go through the network.
+message alone takes does not say that; path classes of their own do (`NETWORK_BIDIRECTIONAL`,
+`NETWORK_RING`, see docs/adr/0015-exchanges.md). The first round of a call finds all ranks in step.
+Messages inside a node meet nobody: their answers do not go through the network.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from numba import njit
 
 from tuner.base.arrays import Int32Array, IntArray
 from tuner.core.calibration import Calibration
-from tuner.topology import EXCHANGE, RING
+from tuner.topology import NETWORK_BIDIRECTIONAL, NETWORK_RING
 
-ALONE, FACING, CIRCLING = range(3)
-CLASSES = {FACING: EXCHANGE, CIRCLING: RING}
+UNIDIRECTIONAL, BIDIRECTIONAL, CIRCULAR = range(3)
+PATH_CLASS_OF_PATTERN = {BIDIRECTIONAL: NETWORK_BIDIRECTIONAL, CIRCULAR: NETWORK_RING}
 
 
-def told_apart(calibration: Calibration) -> bool:
+def has_pattern_costs(calibration: Calibration) -> bool:
     """Whether it makes a difference to a cost."""
-    return any(name in CLASSES.values() for name, _ in calibration.paths)
+    return any(name in PATH_CLASS_OF_PATTERN.values() for name, _ in calibration.paths)
 
 
 @njit(cache=True)
-def manners(src: Int32Array, dst: Int32Array, node: IntArray) -> IntArray:
+def classify_transfers(src: Int32Array, dst: Int32Array, node_of: IntArray) -> IntArray:
     """The manner of each row of a round, shape (rows,).
 
     node        that each rank is on, shape (p,)
@@ -36,23 +36,23 @@ def manners(src: Int32Array, dst: Int32Array, node: IntArray) -> IntArray:
     CIRCLING    else, if every node that sends receives and the other way round. Two nodes keep in
                 step
     """
-    to = np.full(len(node), -1)
-    used = np.zeros(node.max() + 1, np.bool_)
-    used[node] = True
+    to = np.full(len(node_of), -1)
+    used = np.zeros(node_of.max() + 1, np.bool_)
+    used[node_of] = True
     sends, receives = np.zeros_like(used), np.zeros_like(used)
     for i in range(len(src)):
-        if node[src[i]] != node[dst[i]]:
+        if node_of[src[i]] != node_of[dst[i]]:
             to[src[i]] = dst[i]
-            sends[node[src[i]]] = receives[node[dst[i]]] = True
-    around = (sends == receives).all() and sends.sum() > 2
-    found, facing = np.full(len(src), ALONE), 0
+            sends[node_of[src[i]]] = receives[node_of[dst[i]]] = True
+    around = (sends == receives).run() and sends.sum() > 2
+    found, facing = np.full(len(src), UNIDIRECTIONAL), 0
     for i in range(len(src)):
-        facing += node[src[i]] != node[dst[i]] and to[dst[i]] == src[i]
+        facing += node_of[src[i]] != node_of[dst[i]] and to[dst[i]] == src[i]
     for i in range(len(src)):
-        if node[src[i]] == node[dst[i]] or (facing == 2 and used.sum() != 3):
+        if node_of[src[i]] == node_of[dst[i]] or (facing == 2 and used.sum() != 3):
             continue
         if to[dst[i]] == src[i]:
-            found[i] = FACING
+            found[i] = BIDIRECTIONAL
         elif around:
-            found[i] = CIRCLING
+            found[i] = CIRCULAR
     return found

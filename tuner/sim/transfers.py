@@ -1,7 +1,7 @@
 """What a schedule puts on a machine: every transfer with its bytes, its price and its route.
 
-The engines that move time forward event by event play the same `Traffic`; they differ in how, not
-in prices.
+The engines that move time forward event by event play the same `TransferTable`; they differ in
+how, not in prices.
 """
 
 from __future__ import annotations
@@ -14,21 +14,26 @@ from numba import njit
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.base.errors import InputError
-from tuner.core.calibration import FREE_REDUCTION, Calibration, PathCost, ReductionCost
+from tuner.core.calibration import ZERO_REDUCTION_COST, Calibration, PathCost, ReductionCost
 from tuner.core.schedule import NO_REDUCTION, Schedule
-from tuner.sim.connections import charged, lanes, table
-from tuner.sim.cost_arrays import Price, Tariff, prices, tariff_of
-from tuner.sim.flat_schedule import Rows, rows_of
-from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, together
-from tuner.sim.traffic_pattern import told_apart
-from tuner.sim.unique import distinct
+from tuner.sim.connections import build_connections, flatten_routes, with_eager_sends
+from tuner.sim.cost_arrays import ConnectionCost, CostArrays, lookup_costs, pack_costs
+from tuner.sim.flat_schedule import FlatSchedule, flatten_schedule
+from tuner.sim.in_network import (
+    in_network_groups,
+    port_share,
+    reduced_in_network,
+    shared_load_factor,
+)
+from tuner.sim.traffic_pattern import has_pattern_costs
+from tuner.sim.unique import unique_inverse
 from tuner.topology import CUDA, HOST, Placement
 
-LARGEST = 1 << 60  # bytes of a message; sums of several must fit in 63 bits
+MAX_MESSAGE_BYTES = 1 << 60  # bytes of a message; sums of several must fit in 63 bits
 
 
 @dataclass(frozen=True)
-class Traffic:
+class TransferTable:
     """k transfers in (round, row) order, and each rank's visits to rounds.
 
     src, dst, round             ranks and round number, shape (k,)
@@ -56,47 +61,47 @@ class Traffic:
     src: IntArray
     dst: IntArray
     round: IntArray
-    out: IntArray
-    back: IntArray
+    send_port: IntArray
+    recv_port: IntArray
     nbytes: FloatArray
     alpha: FloatArray
     beta: FloatArray
     overhead: FloatArray
     eager: BoolArray
     shared: BoolArray
-    awaited: BoolArray
-    acknowledgement: FloatArray
+    waits_for_recv: BoolArray
+    completion_delay: FloatArray
     port_share: FloatArray
     path: IntArray
     links: IntArray
-    use: FloatArray
-    path_out: IntArray
-    path_back: IntArray
+    load_factor: FloatArray
+    path_send_port: IntArray
+    path_recv_port: IntArray
     capacity: FloatArray
     visit_start: IntArray
     post_start: IntArray
     posts: IntArray
-    copying: FloatArray
-    folding: FloatArray
+    copy_seconds: FloatArray
+    reduction_seconds: FloatArray
 
 
-def traffic(
+def build_transfers(
     schedule: Schedule,
     placement: Placement,
     calibration: Calibration,
     nbytes: int,
     itemsize: int = 1,
     memory: str = HOST,
-) -> Traffic:
+) -> TransferTable:
     """Price one call on `nbytes` bytes of elements of `itemsize` bytes in one kind of memory.
 
     Transfers without bytes do not happen. Raises InputError when nbytes is not a whole number of
     elements, the placement has another p than the schedule, or a path has no price.
     """
-    return Calls(schedule, placement, calibration, itemsize, memory).of(nbytes)
+    return TransferTableBuilder(schedule, placement, calibration, itemsize, memory).build(nbytes)
 
 
-class Calls:
+class TransferTableBuilder:
     """Calls of one schedule on one machine, of any size; what no size changes is found once."""
 
     def __init__(
@@ -109,163 +114,175 @@ class Calls:
     ) -> None:
         self._schedule, self._placement, self._itemsize = schedule, placement, itemsize
         self._memory = memory
-        paid = charged(schedule, calibration)
-        self._on = partial(_Moves, placement, paid, schedule.in_network)
+        paid = with_eager_sends(schedule, calibration)
+        self._route = partial(_RoutedRows, placement, paid, schedule.in_network)
 
-    def of(self, nbytes: int) -> Traffic:
-        """Price one call; raises InputError as `traffic` does."""
-        require_call(self._schedule, self._placement, nbytes, self._itemsize)
+    def build(self, nbytes: int) -> TransferTable:
+        """Price one call; raises InputError as `build_transfers` does."""
+        check_call_arguments(self._schedule, self._placement, nbytes, self._itemsize)
         offsets = self._schedule.offsets(nbytes // self._itemsize)
-        begin = self._rows.first % self._schedule.n_chunks
+        begin = self._rows.src_chunk % self._schedule.n_chunks
         size = (offsets[begin + self._rows.count] - offsets[begin]) * float(self._itemsize)
         there = size > 0.0
-        moves = self._whole if there.all() else self._on(self._rows.only(there))
-        return moves.priced(size[there])
+        moves = self._routed if there.run() else self._route(self._rows.select(there))
+        return moves.build_table(size[there])
 
     @cached_property
-    def _rows(self) -> Rows:
-        return rows_of(self._schedule, self._placement.node_of, self._memory)
+    def _rows(self) -> FlatSchedule:
+        return flatten_schedule(self._schedule, self._placement.node_of, self._memory)
 
     @cached_property
-    def _whole(self) -> _Moves:
+    def _routed(self) -> _RoutedRows:
         """Nearly every call has bytes in all rows."""
-        return self._on(self._rows)
+        return self._route(self._rows)
 
 
-class _Moves:
+class _RoutedRows:
     """Rows on a machine, all of them with bytes."""
 
     def __init__(
-        self, placement: Placement, calibration: Calibration, in_network: bool, rows: Rows
+        self, placement: Placement, calibration: Calibration, in_network: bool, rows: FlatSchedule
     ) -> None:
         self.p, self.calibration, self.rows = placement.p, calibration, rows
-        self.in_network, self.moves = in_network, rows.src != rows.dst
-        self.moving = moving = rows.only(self.moves)
-        own = moving.cuda + 2 * moving.manner * told_apart(calibration)
-        pairs, self.lane = distinct((own * self.p + moving.src) * self.p + moving.dst)
+        self.in_network, self.is_remote = in_network, rows.src != rows.dst
+        self.remote_rows = moving = rows.select(self.is_remote)
+        own = moving.cuda + 2 * moving.pattern * has_pattern_costs(calibration)
+        pairs, self.connection = unique_inverse((own * self.p + moving.src) * self.p + moving.dst)
         own, pair = np.divmod(pairs, self.p * self.p)
         manner, cuda = np.divmod(own, 2)
-        self.lanes = lanes(
+        self.connections = build_connections(
             placement, calibration, *np.divmod(pair, self.p), cuda.astype(bool), manner
         )
-        self.crossed = lru_cache(1)(self._crossed)
+        self.routes = lru_cache(1)(self._routes)
 
-    def priced(self, size: FloatArray) -> Traffic:
+    def build_table(self, size: FloatArray) -> TransferTable:
         """What they are at these sizes, shape (rows,)."""
         rows, calibration = self.rows, self.calibration
-        copying, folding = _copying(calibration, rows, size), _folding(calibration, rows, size)
-        folding[self._folded] = 0.0
-        visits = _visits(self.p, rows.src, rows.dst, rows.round, self.moves, copying, folding)
-        moving, there, size = self.moving, self.lanes, size[self.moves]
-        kind = there.kind[self.lane]
-        eager, awaited = (
-            size < there.tariff.eager_limit[kind],
-            size >= there.tariff.awaited_from[kind],
+        copying, folding = (
+            _copy_seconds(calibration, rows, size),
+            _reduction_seconds(calibration, rows, size),
         )
-        alpha, beta, acknowledgement, way = prices(there.tariff, kind, size)
-        return Traffic(
+        folding[self._reduced_by_switch] = 0.0
+        visits = _build_visits(
+            self.p, rows.src, rows.dst, rows.round, self.is_remote, copying, folding
+        )
+        moving, there, size = self.remote_rows, self.connections, size[self.is_remote]
+        kind = there.kind[self.connection]
+        eager, awaited = (
+            size < there.costs.eager_limit[kind],
+            size >= there.costs.awaited_from[kind],
+        )
+        alpha, beta, acknowledgement, way = lookup_costs(there.costs, kind, size)
+        return TransferTable(
             self.p,
             moving.src,
             moving.dst,
             moving.round,
-            there.out[self.lane],
-            there.back[self.lane],
+            there.send_port[self.connection],
+            there.recv_port[self.connection],
             size + calibration.envelope,
             alpha,
             beta,
-            there.tariff.overhead[kind],
+            there.costs.overhead[kind],
             eager,
             self.in_network | (size >= calibration.shared_from) | (eager & awaited),
             awaited,
             acknowledgement,
-            *self.crossed(way.tobytes()),
+            *self.routes(way.tobytes()),
             there.capacity,
             *visits,
         )
 
     @cached_property
-    def _folded(self) -> BoolArray | slice:
+    def _reduced_by_switch(self) -> BoolArray | slice:
         """Rows that cost no reduction because a switch did it."""
-        return folded_on_the_way(self.rows) if self.in_network else slice(0)
+        return reduced_in_network(self.rows) if self.in_network else slice(0)
 
-    def _crossed(
-        self, way: bytes
+    def _routes(
+        self, mode: bytes
     ) -> tuple[FloatArray, IntArray, IntArray, FloatArray, IntArray, IntArray]:
-        """port_share, path, links, use, path_out and path_back of `Traffic`."""
-        there = self.lanes
-        links, use, start = table(there)
-        path = start[np.frombuffer(way, np.int64)] + self.lane
+        """port_share, path, links, use, path_out and path_back of `TransferTable`."""
+        there = self.connections
+        links, use, start = flatten_routes(there)
+        path = start[np.frombuffer(mode, np.int64)] + self.connection
         if not self.in_network:
-            out, back = (np.tile(port, len(there.ways)) for port in (there.out, there.back))
+            out, back = (
+                np.tile(port, len(there.paths_by_mode))
+                for port in (there.send_port, there.recv_port)
+            )
             return np.ones((len(path), 2)), path, links, use, out, back
-        groups = together(self.moving)
-        share = shared_use(groups, links[path], use[path], len(there.capacity))
+        groups = in_network_groups(self.remote_rows)
+        share = shared_load_factor(groups, links[path], use[path], len(there.capacity))
         return (
             port_share(groups),
             np.arange(len(path)),
             links[path],
             share,
-            there.out[self.lane],
-            there.back[self.lane],
+            there.send_port[self.connection],
+            there.recv_port[self.connection],
         )
 
 
-def require_call(schedule: Schedule, placement: Placement, nbytes: int, itemsize: int) -> None:
+def check_call_arguments(
+    schedule: Schedule, placement: Placement, nbytes: int, itemsize: int
+) -> None:
     """InputError for a call that cannot be."""
     if placement.p != schedule.p:
         raise InputError(f"{schedule}: placement holds {placement.p} ranks")
     if itemsize < 1 or nbytes % itemsize:
         raise InputError(f"{nbytes} bytes are no whole number of {itemsize}-byte elements")
-    if not 0 <= nbytes <= LARGEST:
-        raise InputError(f"a message has 0 to {LARGEST} bytes, not {nbytes}")
+    if not 0 <= nbytes <= MAX_MESSAGE_BYTES:
+        raise InputError(f"a message has 0 to {MAX_MESSAGE_BYTES} bytes, not {nbytes}")
 
 
-def reduction_lines(calibration: Calibration, memory: str) -> list[ReductionCost]:
+def reduction_costs(calibration: Calibration, memory: str) -> list[ReductionCost]:
     """The ways to reduce in one kind of memory; the cheaper one is taken."""
     names = (CUDA, "cuda_by_cpu") if memory == CUDA else (HOST,)
     there = [calibration.reduction[name] for name in names if name in calibration.reduction]
-    return there or [FREE_REDUCTION]
+    return there or [ZERO_REDUCTION_COST]
 
 
 def copy_cost(calibration: Calibration, memory: str, staging: bool) -> PathCost:
     """A local copy, within one kind of memory or between host and device; free if not known."""
     name = ("staging", CUDA) if staging else ("self", memory)
-    return calibration.paths.get(name, PathCost.line(0.0, 0.0))
+    return calibration.paths.get(name, PathCost.from_alpha_beta(0.0, 0.0))
 
 
-def copy_tariff(calibration: Calibration) -> Tariff:
+def pack_copy_costs(calibration: Calibration) -> CostArrays:
     """Copies within host memory, within device memory and between them: kinds 0, 1 and 2."""
     kinds = ((HOST, False), (CUDA, False), (CUDA, True))
-    own = [Price(copy_cost(calibration, memory, staging)) for memory, staging in kinds]
-    return tariff_of(calibration, own, np.zeros(len(own), bool))
+    own = [ConnectionCost(copy_cost(calibration, memory, staging)) for memory, staging in kinds]
+    return pack_costs(calibration, own, np.zeros(len(own), bool))
 
 
-def _folding(calibration: Calibration, rows: Rows, size: FloatArray) -> FloatArray:
+def _reduction_seconds(
+    calibration: Calibration, rows: FlatSchedule, size: FloatArray
+) -> FloatArray:
     """Seconds of reduction that each row costs its destination."""
     seconds = np.zeros(len(rows.src))
     for memory, mine in ((HOST, ~rows.cuda), (CUDA, rows.cuda)):
         folds = mine & (rows.reduce != NO_REDUCTION)
         each = [
             line.launch.value + line.gamma.value * size[folds]
-            for line in reduction_lines(calibration, memory)
+            for line in reduction_costs(calibration, memory)
         ]
         seconds[folds] = np.min(each, axis=0)
     return seconds
 
 
-def _copying(calibration: Calibration, rows: Rows, size: FloatArray) -> FloatArray:
+def _copy_seconds(calibration: Calibration, rows: FlatSchedule, size: FloatArray) -> FloatArray:
     """Seconds of copying that each local row costs."""
-    tariff = copy_tariff(calibration)
+    tariff = pack_copy_costs(calibration)
     copies = np.flatnonzero((rows.src == rows.dst) & (rows.reduce == NO_REDUCTION))
     kind = np.where(rows.staging, 2, rows.cuda)[copies].astype(np.int64)
-    alpha, beta, _, _ = prices(tariff, kind, size[copies])
+    alpha, beta, _, _ = lookup_costs(tariff, kind, size[copies])
     seconds = np.zeros(len(rows.src))
     seconds[copies] = (tariff.overhead[kind] + alpha) + beta * size[copies]
     return seconds
 
 
 @njit(cache=True)
-def _visits(
+def _build_visits(
     p: int,
     src: IntArray,
     dst: IntArray,
@@ -274,7 +291,7 @@ def _visits(
     copying: FloatArray,
     folding: FloatArray,
 ) -> tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]:
-    """visit_start, post_start, posts, copying and folding of `Traffic`."""
+    """visit_start, post_start, posts, copying and folding of `TransferTable`."""
     visits, posted = np.zeros(p + 1, np.int64), np.zeros(p + 1, np.int64)
     latest = np.full(p, -1)
     for i in range(len(src)):

@@ -7,21 +7,21 @@ from numba import njit
 
 from tuner.base.arrays import IntArray
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, TAOCP 3, section 6.4
+HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, TAOCP 3, section 6.4
 
 
-def distinct(keys: IntArray) -> tuple[IntArray, IntArray]:
+def unique_inverse(keys: IntArray) -> tuple[IntArray, IntArray]:
     """The distinct keys in the order of their first places, and the number of each key's own."""
     bits = max(4, int(2 * len(keys) + 1).bit_length())
-    return _distinct(keys, np.uint64(64 - bits), np.full(1 << bits, -1))
+    return _unique_inverse(keys, np.uint64(64 - bits), np.full(1 << bits, -1))
 
 
 @njit(cache=True)
-def _distinct(keys: IntArray, shift: np.uint64, table: IntArray) -> tuple[IntArray, IntArray]:
+def _unique_inverse(keys: IntArray, shift: np.uint64, table: IntArray) -> tuple[IntArray, IntArray]:
     found, number = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
     count, mask = 0, len(table) - 1
     for i in range(len(keys)):
-        at = np.int64((np.uint64(keys[i]) * GOLDEN) >> shift)
+        at = np.int64((np.uint64(keys[i]) * HASH_MULTIPLIER) >> shift)
         while table[at] >= 0 and found[table[at]] != keys[i]:
             at = (at + 1) & mask
         if table[at] < 0:

@@ -17,16 +17,16 @@ from pathlib import Path
 from tuner.algorithms import build
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
-from tuner.core.path_classes import EXCHANGE, HOST, NETWORK, NODE, RING
+from tuner.core.path_classes import HOST, NETWORK, NETWORK_BIDIRECTIONAL, NETWORK_RING, NODE
 from tuner.core.schedule import Schedule
-from tuner.sim.fast_engine import Call
-from tuner.sim.jit import NotCompiledError, nothing_compiled
+from tuner.sim.fast_engine import PreparedSimulation
+from tuner.sim.jit import NotCompiledError, forbid_compilation
 from tuner.topology import Link, Node, Placement, Topology
 
 NODES, PPN = 4, 2
 SIZES = (1024, 1 << 20)
 SHARED_FROM = 65536.0  # bytes: larger messages are played event by event
-PACKAGES = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
+IMPORT_ROOT = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
 
 
 def compile_within(seconds: float, on_begin: Callable[[], object] = lambda: None) -> str:
@@ -37,7 +37,7 @@ def compile_within(seconds: float, on_begin: Callable[[], object] = lambda: None
     if _is_compiled():
         return ""
     on_begin()
-    path = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
     reason = "no time was left to compile the simulation, which is needed once"
     with suppress(subprocess.TimeoutExpired):
         done = subprocess.run(
@@ -56,7 +56,7 @@ def compile_within(seconds: float, on_begin: Callable[[], object] = lambda: None
 
 
 def _is_compiled() -> bool:
-    with nothing_compiled():
+    with forbid_compilation():
         try:
             simulate_examples()
         except NotCompiledError:
@@ -66,10 +66,10 @@ def _is_compiled() -> bool:
 
 def simulate_examples() -> None:
     """Simulate calls that need every compiled function between them."""
-    placement = Placement.consecutive(_topology(), PPN)
+    placement = Placement.block(_topology(), PPN)
     for schedule in _schedules(placement.p):
-        for calibration in (_calibration(), _calibration(rows=True)):
-            Call(schedule, placement, calibration, 1, HOST).seconds(SIZES)
+        for calibration in (_calibration(), _calibration(with_patterns=True)):
+            PreparedSimulation(schedule, placement, calibration, 1, HOST).seconds(SIZES)
 
 
 def _schedules(p: int) -> Iterator[Schedule]:
@@ -92,10 +92,12 @@ def _topology() -> Topology:
     return Topology("warm-up", tuple(map(Node, names)), ("switch",), tuple(links))
 
 
-def _calibration(rows: bool = False) -> Calibration:
+def _calibration(with_patterns: bool = False) -> Calibration:
     """Return costs like those of a probe; `rows`: with those of ranks that send to one another."""
-    classes = (NETWORK, NODE, *((EXCHANGE, RING) if rows else ()))
-    paths = {(name, HOST): PathCost.line(1e-5, 1e-9, eager_limit=4096.0) for name in classes}
+    classes = (NETWORK, NODE, *((NETWORK_BIDIRECTIONAL, NETWORK_RING) if with_patterns else ()))
+    paths = {
+        (name, HOST): PathCost.from_alpha_beta(1e-5, 1e-9, eager_limit=4096.0) for name in classes
+    }
     reduction = {HOST: ReductionCost(Estimate.exact(1e-7), Estimate.exact(1e-10))}
     return Calibration("warm-up", "none", paths, reduction, shared_from=SHARED_FROM)
 

@@ -17,27 +17,27 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
-from tuner.base.signals import INTERRUPTION
+from tuner.base.signals import DEFERRED_INTERRUPT
 
-EQUAL = 1e-12  # lengths closer than this are equal
-MOST_DISTANCES = 1 << 24  # that are known at a time: 128 megabytes
+LENGTH_TOLERANCE = 1e-12  # lengths closer than this are equal
+MAX_DISTANCES_AT_ONCE = 1 << 24  # that are known at a time: 128 megabytes
 
 
-class _Whole(event.Listener):
+class _SignalBlocker(event.Listener):
     """While numba compiles or loads what it compiled, signals wait: LLVM hands its code over in
     callbacks, where an exception would be lost and the code with it.
     """
 
     def on_start(self, _event: event.Event) -> None:
         """Its lock is taken."""
-        INTERRUPTION.begin()
+        DEFERRED_INTERRUPT.enter_critical_section()
 
     def on_end(self, _event: event.Event) -> None:
         """It is given back."""
-        INTERRUPTION.end()
+        DEFERRED_INTERRUPT.leave_critical_section()
 
 
-event.register("numba:compiler_lock", _Whole())
+event.register("numba:compiler_lock", _SignalBlocker())
 
 
 class Edge(Protocol):
@@ -56,84 +56,88 @@ class Edge(Protocol):
         """Seconds."""
 
 
-class Graph:
+class RouteGraph:
     """Vertices [0, ends) are where routes begin and end; most of them hang on one other vertex."""
 
     def __init__(
-        self, names: Sequence[str], links: Sequence[Edge], ends: int = 0, routing: str = "spread"
+        self, names: Sequence[str], links: Sequence[Edge], n_ports: int = 0, routing: str = "spread"
     ) -> None:
         number = {name: i for i, name in enumerate(names)}
-        self.vertices, self.ends, self.spread = len(names), ends, routing == "spread"
+        self.n_vertices, self.n_ports, self.spread_by_destination = (
+            len(names),
+            n_ports,
+            routing == "spread",
+        )
         self.source = np.array([number[link.source] for link in links], dtype=np.int64)
         self.target = np.array([number[link.target] for link in links], dtype=np.int64)
         latency = np.array([link.latency for link in links])
         # latencies together are less than one link
-        self.length = 1.0 + 0.5 * latency / (latency.sum() or 1.0)
+        self.lengths = 1.0 + 0.5 * latency / (latency.sum() or 1.0)
 
     def _matrix(self, links: IntArray) -> csr_array:
         """The lengths of the links as a sparse matrix (source, target)."""
         ends = (self.source[links], self.target[links])
-        return csr_array((self.length[links], ends), shape=(self.vertices, self.vertices))
+        return csr_array((self.lengths[links], ends), shape=(self.n_vertices, self.n_vertices))
 
     @cached_property
-    def parts(self) -> IntArray:
+    def components(self) -> IntArray:
         """The part of each vertex: vertices of one part can reach one another."""
         matrix = self._matrix(np.arange(len(self.source)))
         part = connected_components(matrix, directed=True, connection="strong")[1]
         return np.asarray(part, dtype=np.int64)
 
-    def reaches(self, a: int, b: int) -> bool:
+    def is_reachable(self, a: int, b: int) -> bool:
         """Whether there is a way from a to b."""
         distance = dijkstra(self._matrix(np.arange(len(self.source))), indices=a, unweighted=True)
         return bool(np.isfinite(distance[b]))
 
-    def all_routes(self, ending: BoolArray) -> tuple[IntArray, FloatArray]:
+    def all_routes(self, is_endpoint: BoolArray) -> tuple[IntArray, FloatArray]:
         """Routes and lengths between all vertices; the `ending` ones never forward.
 
         Link numbers of shape (vertices, vertices, most links), -1 where there is none, and lengths.
         """
-        n = self.vertices
+        n = self.n_vertices
         distance, found = np.full((n, n), np.inf), []
         link_of = {
             (a, b): i
             for i, (a, b) in enumerate(zip(self.source.tolist(), self.target.tolist(), strict=True))
         }
         for a in range(n):
-            forwards = ~ending[self.source] | (self.source == a)
+            forwards = ~is_endpoint[self.source] | (self.source == a)
             distance[a], before = dijkstra(
                 self._matrix(np.flatnonzero(forwards)), indices=a, return_predecessors=True
             )
-            found += [_walk_back(before.tolist(), a, b, link_of) for b in range(n)]
+            found += [_trace_back(before.tolist(), a, b, link_of) for b in range(n)]
         routes = np.full((n * n, max(map(len, found), default=0)), -1)
         for row, route in enumerate(found):
             routes[row, : len(route)] = route
         return routes.reshape(n, n, -1), distance
 
     @cached_property
-    def _hanging(self) -> tuple[IntArray, IntArray, IntArray]:
+    def _leaf_attachments(self) -> tuple[IntArray, IntArray, IntArray]:
         """For each vertex the one it hangs on, and the links up and down; itself and -1 if several.
 
         Only ends hang: a route through one of them does not exist.
         """
-        on, up, down = np.arange(self.vertices), *np.full((2, self.vertices), -1)
-        out = np.bincount(self.source, minlength=self.vertices)
-        back = np.bincount(self.target, minlength=self.vertices)
-        first_out = np.zeros(self.vertices, np.int64)
-        first_back = np.zeros(self.vertices, np.int64)
+        on, up, down = np.arange(self.n_vertices), *np.full((2, self.n_vertices), -1)
+        out = np.bincount(self.source, minlength=self.n_vertices)
+        back = np.bincount(self.target, minlength=self.n_vertices)
+        first_out = np.zeros(self.n_vertices, np.int64)
+        first_back = np.zeros(self.n_vertices, np.int64)
         first_out[self.source], first_back[self.target] = (np.arange(len(self.source)),) * 2
-        single = (out == 1) & (back == 1) & (np.arange(self.vertices) < self.ends)
+        single = (out == 1) & (back == 1) & (np.arange(self.n_vertices) < self.n_ports)
         v = np.flatnonzero(single)
         v = v[self.target[first_out[v]] == self.source[first_back[v]]]
-        v = v[self.target[first_out[v]] >= self.ends]
+        v = v[self.target[first_out[v]] >= self.n_ports]
         on[v], up[v], down[v] = self.target[first_out[v]], first_out[v], first_back[v]
         return on, up, down
 
     @cached_property
-    def _rank_of_end(self) -> IntArray:
+    def _port_ranks(self) -> IntArray:
         """Ends counted switch by switch: what a destination spreads by."""
-        order = np.argsort(self._hanging[0][: self.ends], kind="stable")
-        rank = np.empty(self.ends, np.int64)
-        rank[order] = np.arange(self.ends)
+        order = np.argsort(self._leaf_attachments[0][: self.n_ports], kind="stable")
+        rank = np.empty(self.n_ports, np.int64)
+        rank[order] = np.arange(self.n_ports)
         return rank
 
     def routes(self, source: IntArray, target: IntArray) -> IntArray:
@@ -141,14 +145,16 @@ class Graph:
 
         Between ends of one part alone.
         """
-        on, up, down = self._hanging
+        on, up, down = self._leaf_attachments
         targets, column = np.unique(on[target], return_inverse=True)
         middle = np.full((len(source), 0), -1)
-        few = max(1, MOST_DISTANCES // self.vertices)
+        few = max(1, MAX_DISTANCES_AT_ONCE // self.n_vertices)
         for begin in range(0, len(targets), few):
             mine = np.flatnonzero((begin <= column) & (column < begin + few))
-            distance = dijkstra(self._backwards, indices=targets[begin : begin + few])
-            found = self._walks(on[source[mine]], target[mine], column[mine] - begin, distance)
+            distance = dijkstra(self._reversed_matrix, indices=targets[begin : begin + few])
+            found = self._trace_routes(
+                on[source[mine]], target[mine], column[mine] - begin, distance
+            )
             wider = max(0, found.shape[1] - middle.shape[1])
             middle = np.pad(middle, ((0, 0), (0, wider)), constant_values=-1)
             middle[mine, : found.shape[1]] = found
@@ -157,41 +163,45 @@ class Graph:
         return np.hstack([ends[0], middle, ends[1]])
 
     @cached_property
-    def _backwards(self) -> csr_array:
+    def _reversed_matrix(self) -> csr_array:
         """The lengths of the links that do not end at hanging vertices, by (target, source)."""
-        up = self._hanging[1]
+        up = self._leaf_attachments[1]
         between = np.flatnonzero((up[self.source] < 0) & (up[self.target] < 0))
         return self._matrix(between).T.tocsr()
 
     @cached_property
-    def _outgoing(self) -> tuple[IntArray, IntArray]:
+    def _outgoing_links(self) -> tuple[IntArray, IntArray]:
         """Where the links out of each vertex begin in the second, shape (vertices + 1,); those."""
         order = np.argsort(self.source, kind="stable")
-        return np.searchsorted(self.source[order], np.arange(self.vertices + 1)), order
+        return np.searchsorted(self.source[order], np.arange(self.n_vertices + 1)), order
 
-    def _walks(
+    def _trace_routes(
         self, near: IntArray, target: IntArray, column: IntArray, distance: FloatArray
     ) -> IntArray:
-        """Links from `near` to what the targets hang on, to which row `column` has distances."""
-        first, order = self._outgoing
+        """Links from `correlation` to what the targets hang on, to which row `column` has
+        distances.
+        """
+        first, order = self._outgoing_links
         found = np.full((len(near), int(distance[column, near].max(initial=0.0))), -1)
-        _walk(
+        _trace_links(
             near,
-            self._hanging[0][target],
+            self._leaf_attachments[0][target],
             column,
-            self._rank_of_end[target],
+            self._port_ranks[target],
             distance,
             first,
             order,
             self.target,
-            self.length,
-            self.spread,
+            self.lengths,
+            self.spread_by_destination,
             found,
         )
         return found
 
 
-def _walk_back(before: list[int], a: int, b: int, link_of: dict[tuple[int, int], int]) -> list[int]:
+def _trace_back(
+    before: list[int], a: int, b: int, link_of: dict[tuple[int, int], int]
+) -> list[int]:
     route: list[int] = []
     while b != a and before[b] >= 0:
         route.append(link_of[before[b], b])
@@ -200,7 +210,7 @@ def _walk_back(before: list[int], a: int, b: int, link_of: dict[tuple[int, int],
 
 
 @njit(cache=True)
-def _walk(
+def _trace_links(
     near: IntArray,
     far: IntArray,
     column: IntArray,
@@ -225,12 +235,12 @@ def _walk(
             equal = 0
             for k in range(first[at], first[at + 1]):
                 rest = distance[column[i], target[order[k]]] + length[order[k]]
-                equal += abs(rest - left) < EQUAL
+                equal += abs(rest - left) < LENGTH_TOLERANCE
             chosen = to_go % equal if spread else 0
             to_go //= equal
             for k in range(first[at], first[at + 1]):
                 rest = distance[column[i], target[order[k]]] + length[order[k]]
-                if abs(rest - left) < EQUAL:
+                if abs(rest - left) < LENGTH_TOLERANCE:
                     if chosen == 0:
                         found[i, hop] = order[k]
                         at = target[order[k]]

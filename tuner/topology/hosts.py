@@ -8,7 +8,7 @@ from tuner.base.errors import InputError
 from tuner.topology.machine import Topology
 
 
-def node_numbers(topology: Topology, hosts: Sequence[str]) -> list[int]:
+def node_indices(topology: Topology, hosts: Sequence[str]) -> list[int]:
     """Number i of a probe is the node of that name, or node i if no host's name is known there.
 
     Raises InputError when some names of hosts are those of nodes and others are not.

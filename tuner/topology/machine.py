@@ -10,11 +10,11 @@ import numpy as np
 
 from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
-from tuner.topology.graph import Graph
+from tuner.topology.graph import RouteGraph
 
-GPU, CPU, NIC, SWITCH = KINDS_OF_DEVICES = ("gpu", "cpu", "nic", "switch")
-KINDS_OF_LINKS = ("network", "nvlink", "pcie", "socket", "memory")
-MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION = OFFERS = (
+GPU, CPU, NIC, SWITCH = DEVICE_KINDS = ("gpu", "cpu", "nic", "switch")
+LINK_KINDS = ("network", "nvlink", "pcie", "socket", "memory")
+MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION = NETWORK_CAPABILITIES = (
     "multicast",
     "switch_reduction",
     "nvswitch_reduction",
@@ -45,7 +45,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Interior:
+class NodeTopology:
     """What is inside a node. GPUs and NICs end routes and never forward.
 
     Raises InputError for a link to an unknown device and for devices that cannot reach each other.
@@ -56,23 +56,23 @@ class Interior:
 
     def __post_init__(self) -> None:
         for device in self.devices:
-            if device.kind not in KINDS_OF_DEVICES:
-                known = ", ".join(KINDS_OF_DEVICES)
+            if device.kind not in DEVICE_KINDS:
+                known = ", ".join(DEVICE_KINDS)
                 raise InputError(f"device {device.name}: kind {device.kind!r} is none of {known}")
-        require_sound("the node's interior", self.links, [device.name for device in self.devices])
+        validate_links("the node's interior", self.links, [device.name for device in self.devices])
         ends = np.flatnonzero([device.kind != SWITCH for device in self.devices])
-        unreached = np.argwhere(np.isinf(self.distance[np.ix_(ends, ends)]))
+        unreached = np.argwhere(np.isinf(self.distances[np.ix_(ends, ends)]))
         if len(unreached):
             a, b = (self.devices[ends[i]].name for i in unreached[0])
             raise InputError(f"inside a node {b} cannot be reached from {a}; add the missing link")
 
-    def numbers(self, kind: str) -> IntArray:
+    def device_indices(self, kind: str) -> IntArray:
         """The devices of one kind, by number."""
         return np.array([i for i, d in enumerate(self.devices) if d.kind == kind], dtype=np.int64)
 
     @cached_property
     def _routes(self) -> tuple[IntArray, FloatArray]:
-        graph = Graph([device.name for device in self.devices], self.links)
+        graph = RouteGraph([device.name for device in self.devices], self.links)
         ends = [device.kind in (GPU, NIC) for device in self.devices]
         return graph.all_routes(np.array(ends))
 
@@ -82,7 +82,7 @@ class Interior:
         return self._routes[0]
 
     @property
-    def distance(self) -> FloatArray:
+    def distances(self) -> FloatArray:
         """Links from device to device and, below one, their latencies; shape (devices, devices)."""
         return self._routes[1]
 
@@ -93,14 +93,14 @@ class Node:
 
     name: str
     cores: int = 1
-    interior: Interior | None = None
+    node_topology: NodeTopology | None = None
 
     @cached_property
     def ports(self) -> tuple[str, ...]:
         """Where links of the network end: the node itself, or each of its several NICs."""
-        if self.interior is None:
+        if self.node_topology is None:
             return (self.name,)
-        nics = [d.name for d in self.interior.devices if d.kind == NIC]
+        nics = [d.name for d in self.node_topology.devices if d.kind == NIC]
         return (self.name,) if len(nics) < 2 else tuple(f"{self.name}.{nic}" for nic in nics)
 
 
@@ -114,7 +114,7 @@ class Topology:
     routing     which of equally short routes is taken: "spread" chooses by destination (D-mod-k:
                 E. Zahavi, D-Mod-K routing, Technion CCIT 776, 2010), "first" the first in the order
                 of links (dimension order in a torus whose links are so ordered)
-    offers      what the network can do besides moving messages, of `OFFERS`
+    offers      what the network can do besides moving messages, of `NETWORK_CAPABILITIES`
     """
 
     name: str
@@ -134,9 +134,9 @@ class Topology:
             raise InputError(f"{where}: two nodes or switches have the same name")
         if self.routing not in ROUTINGS:
             raise InputError(f"{where}: routing is one of {', '.join(ROUTINGS)}")
-        if not self.offers <= set(OFFERS):
-            raise InputError(f"{where}: offers are some of {', '.join(OFFERS)}")
-        require_sound(where, self.links, [*self.ports, *self.switches])
+        if not self.offers <= set(NETWORK_CAPABILITIES):
+            raise InputError(f"{where}: offers are some of {', '.join(NETWORK_CAPABILITIES)}")
+        validate_links(where, self.links, [*self.ports, *self.switches])
         self._require_connected()
 
     @cached_property
@@ -147,20 +147,20 @@ class Topology:
     @cached_property
     def first_port(self) -> IntArray:
         """Node n has ports first_port[n] .. first_port[n + 1] - 1."""
-        return offsets([len(node.ports) for node in self.nodes])
+        return cumulative_offsets([len(node.ports) for node in self.nodes])
 
     @cached_property
-    def ports_of(self) -> IntArray:
+    def port_counts(self) -> IntArray:
         """How many ports each node has, shape (nodes,)."""
         return np.diff(self.first_port)
 
     @cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> RouteGraph:
         """The network: its vertices are the ports, then the switches."""
-        return Graph([*self.ports, *self.switches], self.links, len(self.ports), self.routing)
+        return RouteGraph([*self.ports, *self.switches], self.links, len(self.ports), self.routing)
 
     @cached_property
-    def levels(self) -> dict[str, int]:
+    def switch_levels(self) -> dict[str, int]:
         """Each switch's distance from the nearest node, in links; none of those that nodes lack."""
         above: dict[str, list[str]] = {}
         for link in self.links:
@@ -174,30 +174,33 @@ class Topology:
         return {name: levels[name] for name in self.switches if name in levels}
 
     @property
-    def cores(self) -> IntArray:
+    def cores_per_node(self) -> IntArray:
         """Cores per node, shape (nodes,)."""
         return np.array([node.cores for node in self.nodes])
 
     @cached_property
-    def interiors(self) -> tuple[tuple[Interior, IntArray], ...]:
+    def node_topologies(self) -> tuple[tuple[NodeTopology, IntArray], ...]:
         """Each distinct interior and the nodes, by number, that have it."""
-        found: dict[int, tuple[Interior, list[int]]] = {}
+        found: dict[int, tuple[NodeTopology, list[int]]] = {}
         for number, node in enumerate(self.nodes):
-            if node.interior is not None:
-                found.setdefault(id(node.interior), (node.interior, []))[1].append(number)
+            if node.node_topology is not None:
+                found.setdefault(id(node.node_topology), (node.node_topology, []))[1].append(number)
         return tuple((interior, np.array(nodes)) for interior, nodes in found.values())
 
     @property
     def has_gpus(self) -> bool:
         """Every node has one or more."""
-        return all(n.interior is not None and len(n.interior.numbers(GPU)) for n in self.nodes)
+        return all(
+            n.node_topology is not None and len(n.node_topology.device_indices(GPU))
+            for n in self.nodes
+        )
 
     @cached_property
-    def first_inner_link(self) -> IntArray:
+    def first_node_link(self) -> IntArray:
         """Links inside node n have the numbers first_inner_link[n] .. first_inner_link[n + 1] - 1;
         those of the network come before."""
-        inside = [len(node.interior.links) if node.interior else 0 for node in self.nodes]
-        return len(self.links) + offsets(inside)
+        inside = [len(node.node_topology.links) if node.node_topology else 0 for node in self.nodes]
+        return len(self.links) + cumulative_offsets(inside)
 
     @cached_property
     def capacity(self) -> FloatArray:
@@ -212,28 +215,28 @@ class Topology:
     def _all_links(self) -> Iterator[Link]:
         yield from self.links
         for node in self.nodes:
-            yield from node.interior.links if node.interior else ()
+            yield from node.node_topology.links if node.node_topology else ()
 
     def _require_connected(self) -> None:
         """Every node has a port in each of the parts (rails) that the first node is on."""
-        part = self.graph.parts[: len(self.ports)]
+        part = self.graph.components[: len(self.ports)]
         wanted = set(part[: self.first_port[1]].tolist())
         for number, node in enumerate(self.nodes):
             own = set(part[self.first_port[number] : self.first_port[number + 1]].tolist())
             if own != wanted:
-                there = self.graph.reaches(0, int(self.first_port[number]))
+                there = self.graph.is_reachable(0, int(self.first_port[number]))
                 raise InputError(
                     f"topology {self.name}: node {node.name} cannot be reached"
                     f" {'to' if there else 'from'} {self.nodes[0].name}; add the missing link"
                 )
 
 
-def offsets(sizes: Sequence[int]) -> IntArray:
+def cumulative_offsets(sizes: Sequence[int]) -> IntArray:
     """Where each of consecutive runs begins, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
-def require_sound(where: str, links: Sequence[Link], names: Sequence[str]) -> None:
+def validate_links(where: str, links: Sequence[Link], names: Sequence[str]) -> None:
     """InputError unless the names differ and every link joins two of them, once."""
     known = set(names)
     if len(known) < len(names):
@@ -248,6 +251,6 @@ def require_sound(where: str, links: Sequence[Link], names: Sequence[str]) -> No
                 )
         if (link.source, link.target) in seen:
             raise InputError(f"{what} is written twice; write it once with a count")
-        if link.kind not in KINDS_OF_LINKS:
-            raise InputError(f"{what}: kind {link.kind!r} is none of {', '.join(KINDS_OF_LINKS)}")
+        if link.kind not in LINK_KINDS:
+            raise InputError(f"{what}: kind {link.kind!r} is none of {', '.join(LINK_KINDS)}")
         seen.add((link.source, link.target))

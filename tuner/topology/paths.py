@@ -21,9 +21,9 @@ from tuner.core.path_classes import (
     SAME_GPU,
 )
 from tuner.topology.machine import Topology
-from tuner.topology.placement import Placement, Places
+from tuner.topology.placement import Placement, RankDevices
 
-CLASS = {name: number for number, name in enumerate(PATH_CLASSES)}
+PATH_CLASS_INDEX = {name: number for number, name in enumerate(PATH_CLASSES)}
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Paths:
     """
 
     links: IntArray
-    use: FloatArray
+    load_factor: FloatArray
     latency: FloatArray
     bandwidth: FloatArray
     hops: IntArray
     path_class: IntArray
 
 
-def paths(
+def find_paths(
     placement: Placement,
     memory: str,
     source: IntArray,
@@ -63,21 +63,21 @@ def paths(
 
     Raises InputError as `Placement.places` does.
     """
-    routes = _Routes(placement, memory, source, target)
-    stripes = routes.stripes() if striped else [routes.whole(staged)]
+    routes = _RouteFinder(placement, memory, source, target)
+    stripes = routes.striped_routes() if striped else [routes.single_routes(staged)]
     topology = placement.topology
     number = np.sum([(links >= 0).any(axis=1) for links in stripes], axis=0)
-    latency = _longest([_total(topology.latency, links) for links in stripes])
-    hops = _longest([_links_only(topology, links).sum(axis=1) for links in stripes])
-    links = _packed(np.hstack(stripes))
+    latency = _elementwise_max([_total_latency(topology.latency, links) for links in stripes])
+    hops = _elementwise_max([_is_link(topology, links).sum(axis=1) for links in stripes])
+    links = _pack_links(np.hstack(stripes))
     use = np.where(links >= 0, 1.0 / np.maximum(1, number)[:, None], 0.0)
     if staged or striped:  # it may cross a link more than once, in stripes or there and back
-        links, use = _merged(links, use)
-    width = _narrowest(topology, links, use)
+        links, use = _merge_links(links, use)
+    width = _bottleneck_bandwidth(topology, links, use)
     return Paths(links, use, latency, width, hops, routes.path_class())
 
 
-class _Routes:
+class _RouteFinder:
     """The parts that paths are put together from."""
 
     def __init__(
@@ -86,52 +86,57 @@ class _Routes:
         self.topology, self.memory = placement.topology, memory
         self.source, self.target = source, target
         self.node = placement.node_of
-        self.places: Places = placement.places(memory)
-        self.local = self.node[source] == self.node[target]
-        crowded = np.bincount(self.node, minlength=len(self.topology.nodes)) > self.topology.cores
-        self.crowded = crowded[self.node[source]]
+        self.rank_devices: RankDevices = placement.rank_devices(memory)
+        self.is_local = self.node[source] == self.node[target]
+        crowded = (
+            np.bincount(self.node, minlength=len(self.topology.nodes))
+            > self.topology.cores_per_node
+        )
+        self.is_oversubscribed = crowded[self.node[source]]
 
-    def whole(self, staged: bool) -> IntArray:
+    def single_routes(self, staged: bool) -> IntArray:
         """One route per pair, through the host memory of both ends or straight."""
-        at, places = (self.source, self.target), self.places
+        at, places = (self.source, self.target), self.rank_devices
         first, last = (places.device[rank] for rank in at)
         if not staged:
             return self._route(first, last, places.nic)
         through = [places.cpu[rank] for rank in at]
         return np.hstack(
             [
-                self._inside(self.node[self.source], first, through[0]),
+                self._within_node(self.node[self.source], first, through[0]),
                 self._route(through[0], through[1], places.cpu_nic),
-                self._inside(self.node[self.target], through[1], last),
+                self._within_node(self.node[self.target], through[1], last),
             ]
         )
 
-    def stripes(self) -> list[IntArray]:
+    def striped_routes(self) -> list[IntArray]:
         """One route over each of the NICs that both nodes have; one only within a node."""
-        first, ports = (of[self.node] for of in (self.topology.first_port, self.topology.ports_of))
-        number = np.where(self.local, 1, np.minimum(ports[self.source], ports[self.target]))
-        ends = (self.places.device[self.source], self.places.device[self.target])
+        first, ports = (
+            of[self.node] for of in (self.topology.first_port, self.topology.port_counts)
+        )
+        number = np.where(self.is_local, 1, np.minimum(ports[self.source], ports[self.target]))
+        ends = (self.rank_devices.device[self.source], self.rank_devices.device[self.target])
         return [
-            _only(self._route(*ends, first + np.minimum(rail, ports - 1)), rail < number)
+            _where_or_none(self._route(*ends, first + np.minimum(rail, ports - 1)), rail < number)
             for rail in range(int(number.max(initial=1)))
         ]
 
     def _route(self, first: IntArray, last: IntArray, port: IntArray) -> IntArray:
         """From device to device, between nodes over the given port of each rank."""
         a, b = self.node[self.source], self.node[self.target]
-        local = self.local
+        local = self.is_local
         out, back = port[self.source], self._same_rail(port)
         nothing = np.full((len(a), 0), -1)
-        between = nothing if local.all() else self._over(~local, out, back)
-        own = _only(self._inside(a, first, last), local)
+        between = nothing if local.walk() else self._across_network(~local, out, back)
+        own = _where_or_none(self._within_node(a, first, last), local)
         if self.memory != CUDA:  # messages within a node's host memory share its bus
             bus = len(self.topology.capacity) + a
             own = np.hstack([own, np.where(local, bus, -1)[:, None]])
-        leave = _only(self._inside(a, first, self._nic(a, out)), ~local)
-        enter = _only(self._inside(b, self._nic(b, back), last), ~local)
+        leave = _where_or_none(self._within_node(a, first, self._nic(a, out)), ~local)
+        enter = _where_or_none(self._within_node(b, self._nic(b, back), last), ~local)
         return np.hstack([own, leave, between, enter])
 
-    def _over(self, remote: BoolArray, out: IntArray, back: IntArray) -> IntArray:
+    def _across_network(self, remote: BoolArray, out: IntArray, back: IntArray) -> IntArray:
         found = self.topology.graph.routes(out[remote], back[remote])
         between = np.full((len(remote), found.shape[1]), -1)
         between[remote] = found
@@ -139,9 +144,9 @@ class _Routes:
 
     def _same_rail(self, port: IntArray) -> IntArray:
         """The receiver's port, on the sender's rail where rails are not joined."""
-        part, nodes = self.topology.graph.parts, np.arange(len(self.topology.nodes))
+        part, nodes = self.topology.graph.components, np.arange(len(self.topology.nodes))
         out, back = part[port[self.source]], part[port[self.target]]
-        node = np.repeat(nodes, self.topology.ports_of)
+        node = np.repeat(nodes, self.topology.port_counts)
         rails, first = np.unique(node * len(part) + part[: len(node)], return_index=True)
         same = np.searchsorted(rails, self.node[self.target] * len(part) + out)
         return np.where(out == back, port[self.target], first[same])
@@ -149,92 +154,100 @@ class _Routes:
     def _nic(self, node: IntArray, port: IntArray) -> IntArray:
         """The device that a port is; -1 in a node that has none."""
         device = np.full(len(node), -1)
-        for interior, nodes in self.topology.interiors:
-            nics = interior.numbers("nic")
+        for interior, nodes in self.topology.node_topologies:
+            nics = interior.device_indices("nic")
             if len(nics):
                 mine = np.isin(node, nodes)
                 device[mine] = nics[port[mine] - self.topology.first_port[node[mine]]]
         return device
 
-    def _inside(self, node: IntArray, first: IntArray, last: IntArray) -> IntArray:
+    def _within_node(self, node: IntArray, first: IntArray, last: IntArray) -> IntArray:
         """Links between two devices of a node."""
-        width = max((i.routes.shape[2] for i, _ in self.topology.interiors), default=0)
+        width = max((i.routes.shape[2] for i, _ in self.topology.node_topologies), default=0)
         found = np.full((len(node), width), -1)
-        for interior, nodes in self.topology.interiors:
+        for interior, nodes in self.topology.node_topologies:
             mine = np.flatnonzero(np.isin(node, nodes) & (first >= 0) & (last >= 0))
             route = interior.routes[first[mine], last[mine]]
-            start = self.topology.first_inner_link[node[mine]][:, None]
+            start = self.topology.first_node_link[node[mine]][:, None]
             found[mine, : route.shape[1]] = np.where(route >= 0, route + start, -1)
         return found
 
     def path_class(self) -> IntArray:
         """Numbers of `PATH_CLASSES`."""
-        first, last = (self.places.device[rank] for rank in (self.source, self.target))
+        first, last = (self.rank_devices.device[rank] for rank in (self.source, self.target))
         same = first == last
         if self.memory != CUDA:
-            near = np.where(self.crowded, CLASS[NODE_OVERSUBSCRIBED], CLASS[NODE])
-            inside = np.where(same, near, CLASS[CROSS_SOCKET])
+            near = np.where(
+                self.is_oversubscribed,
+                PATH_CLASS_INDEX[NODE_OVERSUBSCRIBED],
+                PATH_CLASS_INDEX[NODE],
+            )
+            inside = np.where(same, near, PATH_CLASS_INDEX[CROSS_SOCKET])
         else:
             kind = self._kind_of_links(first, last)
-            inside = np.where(same, CLASS[SAME_GPU], kind)
-        return np.where(self.local, inside, CLASS[NETWORK])
+            inside = np.where(same, PATH_CLASS_INDEX[SAME_GPU], kind)
+        return np.where(self.is_local, inside, PATH_CLASS_INDEX[NETWORK])
 
     def _kind_of_links(self, first: IntArray, last: IntArray) -> IntArray:
         """Of device pairs within a node: NVLink alone, over the CPUs' bus, or else."""
         node = self.node[self.source]
-        found = np.full(len(node), CLASS[PCIE])
-        for interior, nodes in self.topology.interiors:
-            mine = np.flatnonzero(np.isin(node, nodes) & self.local)
+        found = np.full(len(node), PATH_CLASS_INDEX[PCIE])
+        for interior, nodes in self.topology.node_topologies:
+            mine = np.flatnonzero(np.isin(node, nodes) & self.is_local)
             kinds = np.array([*(link.kind for link in interior.links), ""])
             crossed = kinds[interior.routes[first[mine], last[mine]]]
             nvlink = np.isin(crossed, ("nvlink", "")).all(axis=1)
             socket = (crossed == "socket").any(axis=1)
             found[mine] = np.select(
-                [nvlink, socket], [CLASS[NVLINK], CLASS[CROSS_SOCKET]], CLASS[PCIE]
+                [nvlink, socket],
+                [PATH_CLASS_INDEX[NVLINK], PATH_CLASS_INDEX[CROSS_SOCKET]],
+                PATH_CLASS_INDEX[PCIE],
             )
         return found
 
 
-def _only(links: IntArray, where: BoolArray) -> IntArray:
+def _where_or_none(links: IntArray, where: BoolArray) -> IntArray:
     return np.where(where[:, None], links, -1)
 
 
-def _links_only(topology: Topology, links: IntArray) -> BoolArray:
+def _is_link(topology: Topology, links: IntArray) -> BoolArray:
     """Without memory buses, which are no links."""
     return (links >= 0) & (links < len(topology.capacity))
 
 
-def _total(latency: FloatArray, links: IntArray) -> FloatArray:
+def _total_latency(latency: FloatArray, links: IntArray) -> FloatArray:
     """The sum over each route; memory buses have no latency."""
     number = np.where(links < len(latency), links, -1)
     total: FloatArray = np.append(latency, 0.0)[number].sum(axis=1)
     return total
 
 
-def _longest(stripes: list[NDArray[np.generic]]) -> Any:
+def _elementwise_max(stripes: list[NDArray[np.generic]]) -> Any:
     return stripes[0] if len(stripes) == 1 else np.max(stripes, axis=0)
 
 
-def _packed(links: IntArray) -> IntArray:
+def _pack_links(links: IntArray) -> IntArray:
     """The same with the links first and no column without any."""
     order = np.argsort(links < 0, axis=1, kind="stable")
     packed = np.take_along_axis(links, order, axis=1)
     return packed[:, : max(1, int((links >= 0).sum(axis=1).max(initial=0)))]
 
 
-def _merged(links: IntArray, use: FloatArray) -> tuple[IntArray, FloatArray]:
+def _merge_links(links: IntArray, load_factor: FloatArray) -> tuple[IntArray, FloatArray]:
     """Every link once, with all that crosses it."""
     same = links[:, :, None] == links[:, None, :]
-    load = np.where(same, use[:, None, :], 0.0).sum(axis=2)
+    load = np.where(same, load_factor[:, None, :], 0.0).sum(axis=2)
     before = np.tri(links.shape[1], k=-1, dtype=bool)
     again = (same & before).any(axis=2)
     return np.where(again, -1, links), np.where(again | (links < 0), 0.0, load)
 
 
-def _narrowest(topology: Topology, links: IntArray, use: FloatArray) -> FloatArray:
+def _bottleneck_bandwidth(
+    topology: Topology, links: IntArray, load_factor: FloatArray
+) -> FloatArray:
     buses = np.full(len(topology.nodes), topology.memory_bandwidth)
     width = np.concatenate([topology.capacity, buses, [np.inf]])[links]
     with np.errstate(divide="ignore", invalid="ignore"):
-        through = np.where(links >= 0, width / use, np.inf)
+        through = np.where(links >= 0, width / load_factor, np.inf)
     narrowest: FloatArray = through.min(axis=1, initial=np.inf)
     return narrowest

@@ -9,14 +9,14 @@ import numpy as np
 
 from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
-from tuner.core.path_classes import CONSECUTIVE, CUDA, CYCLIC, HOST
-from tuner.topology.machine import CPU, GPU, NIC, Interior, Topology
+from tuner.core.path_classes import BLOCK, CUDA, CYCLIC, HOST
+from tuner.topology.machine import CPU, GPU, NIC, NodeTopology, Topology
 
-MOST_RANKS = 1 << 20
+MAX_SIMULATED_RANKS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Places:
+class RankDevices:
     """Where the buffers of ranks lie, by number of the device; 0 in nodes without an interior.
 
     device      the GPU, or the CPU, shape (p,)
@@ -40,20 +40,20 @@ class Placement:
     node_of: IntArray
 
     @classmethod
-    def consecutive(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
+    def block(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
         """Ranks 0..ppn-1 on the first node, and so on. Raises InputError when they do not fit."""
-        return cls(topology, np.arange(_fitting(topology, ppn, p)) // ppn)
+        return cls(topology, np.arange(_checked_rank_count(topology, ppn, p)) // ppn)
 
     @classmethod
     def cyclic(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
         """Ranks dealt to the nodes one by one. Raises InputError when they do not fit."""
-        ranks = _fitting(topology, ppn, p)
+        ranks = _checked_rank_count(topology, ppn, p)
         return cls(topology, np.arange(ranks) % max(1, -(-ranks // ppn)))
 
     @classmethod
-    def of(cls, placement: str, topology: Topology, ppn: int, p: int | None = None) -> Placement:
+    def from_name(cls, name: str, topology: Topology, ppn: int, p: int | None = None) -> Placement:
         """That of the kind `placement`. Raises InputError when the ranks do not fit."""
-        deal = {CONSECUTIVE: cls.consecutive, CYCLIC: cls.cyclic}[placement]
+        deal = {BLOCK: cls.block, CYCLIC: cls.cyclic}[name]
         return deal(topology, ppn, p)
 
     @property
@@ -68,52 +68,56 @@ class Placement:
         return int(np.count_nonzero(ranks)), int(ranks.max())
 
     @cached_property
-    def local(self) -> IntArray:
+    def local_ranks(self) -> IntArray:
         """The number of each rank among those of its node, shape (p,)."""
-        return _turns(self.node_of)
+        return _occurrence_index(self.node_of)
 
-    def places(self, memory: str) -> Places:
+    def rank_devices(self, memory: str) -> RankDevices:
         """Raises InputError for device memory on a node without GPUs, and for unknown memory."""
         if memory not in (HOST, CUDA):
             raise InputError(f"memory is {HOST} or {CUDA}, not {memory!r}")
-        if memory not in self._known:
-            self._known[memory] = self._places(memory)
-        return self._known[memory]
+        if memory not in self._rank_devices_by_memory:
+            self._rank_devices_by_memory[memory] = self._find_rank_devices(memory)
+        return self._rank_devices_by_memory[memory]
 
     @cached_property
-    def _known(self) -> dict[str, Places]:
+    def _rank_devices_by_memory(self) -> dict[str, RankDevices]:
         return {}
 
-    def _places(self, memory: str) -> Places:
+    def _find_rank_devices(self, memory: str) -> RankDevices:
         device, cpu = (np.zeros(self.p, dtype=np.int64) for _ in range(2))
         nic = self.topology.first_port[self.node_of]
         cpu_nic = nic.copy()
         if memory == CUDA:
             self._require_gpus()
-        for interior, nodes in self.topology.interiors:
+        for interior, nodes in self.topology.node_topologies:
             mine = np.flatnonzero(np.isin(self.node_of, nodes))
             device[mine], cpu[mine] = self._devices(interior, mine, memory)
             nic[mine] += _nearest(interior, device[mine], self.node_of[mine])
             cpu_nic[mine] += _nearest(interior, cpu[mine], self.node_of[mine])
-        return Places(device, cpu, nic, cpu_nic)
+        return RankDevices(device, cpu, nic, cpu_nic)
 
     def _require_gpus(self) -> None:
         for node in {int(n) for n in self.node_of}:
-            interior = self.topology.nodes[node].interior
-            if interior is None or not len(interior.numbers(GPU)):
+            interior = self.topology.nodes[node].node_topology
+            if interior is None or not len(interior.device_indices(GPU)):
                 raise InputError(
                     f"node {self.topology.nodes[node].name} of topology {self.topology.name} has no"
                     " GPU: price host memory, or choose a machine with GPUs"
                 )
 
     def _devices(
-        self, interior: Interior, ranks: IntArray, memory: str
+        self, interior: NodeTopology, ranks: IntArray, memory: str
     ) -> tuple[IntArray, IntArray]:
         """The device and the CPU of each of the ranks; local rank i is on GPU i mod GPUs."""
-        gpus, cpus, local = interior.numbers(GPU), interior.numbers(CPU), self.local[ranks]
+        gpus, cpus, local = (
+            interior.device_indices(GPU),
+            interior.device_indices(CPU),
+            self.local_ranks[ranks],
+        )
         if len(gpus):
             gpu = gpus[local % len(gpus)]
-            cpu = cpus[interior.distance[np.ix_(gpu, cpus)].argmin(axis=1)] if len(cpus) else gpu
+            cpu = cpus[interior.distances[np.ix_(gpu, cpus)].argmin(axis=1)] if len(cpus) else gpu
             return (gpu if memory == CUDA else cpu), cpu
         if not len(cpus):
             return np.zeros_like(local), np.zeros_like(local)
@@ -122,23 +126,23 @@ class Placement:
         return cpu, cpu
 
 
-def _nearest(interior: Interior, device: IntArray, node: IntArray) -> IntArray:
+def _nearest(interior: NodeTopology, device: IntArray, node: IntArray) -> IntArray:
     """The NIC next to each device, as a number among the node's NICs."""
-    nics = interior.numbers(NIC)
+    nics = interior.device_indices(NIC)
     if len(nics) < 2:
         return np.zeros_like(device)
     chosen = np.empty_like(device)
     for one in np.unique(device):
-        away = interior.distance[one, nics]
+        away = interior.distances[one, nics]
         near = np.flatnonzero(away <= away.min() + 1e-9)
         mine = np.flatnonzero(device == one)
-        alike = interior.numbers(interior.devices[one].kind)
-        turn = np.searchsorted(alike, one) + _turns(node[mine])
+        alike = interior.device_indices(interior.devices[one].kind)
+        turn = np.searchsorted(alike, one) + _occurrence_index(node[mine])
         chosen[mine] = near[turn % len(near)]
     return chosen
 
 
-def _turns(values: IntArray) -> IntArray:
+def _occurrence_index(values: IntArray) -> IntArray:
     """How many equal values there are before each one."""
     order = np.argsort(values, kind="stable")
     turn = np.empty(len(values), dtype=np.int64)
@@ -146,13 +150,13 @@ def _turns(values: IntArray) -> IntArray:
     return turn
 
 
-def _fitting(topology: Topology, ppn: int, p: int | None) -> int:
+def _checked_rank_count(topology: Topology, ppn: int, p: int | None) -> int:
     if ppn < 1:
         raise InputError(f"ppn must be at least 1, not {ppn}")
     available = ppn * len(topology.nodes)
     wanted = available if p is None else p
-    if wanted > MOST_RANKS:
-        raise InputError(f"{wanted} ranks are more than can be simulated ({MOST_RANKS})")
+    if wanted > MAX_SIMULATED_RANKS:
+        raise InputError(f"{wanted} ranks are more than can be simulated ({MAX_SIMULATED_RANKS})")
     if not 1 <= wanted <= available:
         raise InputError(
             f"{wanted} ranks do not fit on topology {topology.name}:"

@@ -14,30 +14,44 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from tuner.base.progress import Counted, quietly
+from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import Collective
-from tuner.core.table import MEASURED, Choice, Evidence, Rule, TuningTable
-from tuner.formats.rules_by_ranks import every_ladder
-from tuner.validation.timing import CONDITIONS, Side, Starter, TimedCall, Times, TimingProgram
-from tuner.validation.timing import time_rounds as time_calls
+from tuner.core.table import MEASURED, AlgorithmConfig, Evidence, Rule, TuningTable
+from tuner.formats.rules_by_ranks import all_rule_lists
+from tuner.validation.timing import (
+    CONDITIONS,
+    LaunchOptions,
+    PairedTimes,
+    ShapeStarter,
+    TimedCall,
+    TimingProgram,
+)
+from tuner.validation.timing import time_pairs as time_calls
 
-ITEM = 4  # bytes of the elements of timed calls
-STEP = math.sqrt(2)  # from one tried size of a rule to the next, at most, up to MOST sizes
-MOST = 16
-BEYOND = 2.0  # times the largest probed size, up to which a rule without an upper bound is tried
+PROBE_ELEMENT_BYTES = 4  # bytes of the elements of timed calls
+MAX_SIZE_RATIO = math.sqrt(
+    2
+)  # from one tried size of a rule to the next, at most, up to MOST sizes
+MAX_SIZES = 16
+EXTRAPOLATION_FACTOR = (
+    2.0  # times the largest probed size, up to which a rule without an upper bound is tried
+)
 MIN_GAIN = 1.05  # the geometric mean over all conditions
-SCREENING, ROUNDS = 3, 7  # rounds that drop what does not look faster, and those that decide
+SCREENING_LAUNCHES, DECIDING_LAUNCHES = (
+    3,
+    7,
+)  # rounds that drop what does not look faster, and those that decide
 
 
 @dataclass(frozen=True)
-class Trial:
+class RuleCall:
     """A call to time, and the rule that decides it, which may be the default's."""
 
     rule: Rule
     nbytes: int
 
     @property
-    def call(self) -> TimedCall:
+    def timed_call(self) -> TimedCall:
         """Return what is timed."""
         key = self.rule.key
         return TimedCall(key.collective, key.nodes, key.ppn, self.nbytes)
@@ -52,22 +66,22 @@ class Acceptance:
     times       of all calls that reached the deciding rounds
     """
 
-    trials: tuple[Trial, ...]
-    accepted: frozenset[Trial]
-    times: Times
+    calls: tuple[RuleCall, ...]
+    accepted: frozenset[RuleCall]
+    times: PairedTimes
 
 
-def accept(
+def accept_rules(
     table: TuningTable,
     operators: str,
-    starter: Starter,
+    starter: ShapeStarter,
     program: TimingProgram,
-    tuned: Side,
+    tuned: LaunchOptions,
     *,
     seconds: float,
     directory: Path,
-    progress: Counted = quietly,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: ProgressCallback = no_progress,
+    on_message: Callable[[str], None] = lambda _: None,
 ) -> Acceptance:
     """Time the rules that hold for `operators` in a file, which `tuned` activates.
 
@@ -76,74 +90,80 @@ def accept(
 
     Raises ProbeError when the ranks fail again.
     """
-    trials = tuple(trials_of(table, operators))
+    trials = tuple(rule_calls(table, operators))
 
-    def timed(calls: Sequence[Trial], rounds: int, done: int, total: int) -> Times:
+    def timed(calls: Sequence[RuleCall], rounds: int, done: int, total: int) -> PairedTimes:
         return time_calls(
             starter,
             program,
-            list(dict.fromkeys(trial.call for trial in calls)),
+            list(dict.fromkeys(trial.timed_call for trial in calls)),
             tuned,
             library=table.library,
-            rounds=rounds,
+            launches=rounds,
             seconds=seconds,
             directory=directory,
             progress=lambda now, of: progress(done + round(rounds * now / of), total),
-            tell=tell,
+            on_message=on_message,
         )
 
-    total = SCREENING + ROUNDS
-    screened = timed(trials, SCREENING, 0, total) if trials else Times()
-    promising = [trial for trial in trials if _looks_faster(screened, trial.call)]
+    total = SCREENING_LAUNCHES + DECIDING_LAUNCHES
+    screened = timed(trials, SCREENING_LAUNCHES, 0, total) if trials else PairedTimes()
+    promising = [trial for trial in trials if _looks_faster(screened, trial.timed_call)]
     if not promising:
         return Acceptance(trials, frozenset(), screened)
-    times = timed(promising, ROUNDS, SCREENING, total)
-    won = frozenset(trial for trial in promising if _wins(times, trial.call))
+    times = timed(promising, DECIDING_LAUNCHES, SCREENING_LAUNCHES, total)
+    won = frozenset(trial for trial in promising if _wins(times, trial.timed_call))
     return Acceptance(trials, won, times)
 
 
-def trials_of(table: TuningTable, operators: str) -> Iterator[Trial]:
+def rule_calls(table: TuningTable, operators: str) -> Iterator[RuleCall]:
     """Yield the calls at which every rule other than the default is tried."""
-    for ladder in every_ladder(table, operators):
+    for ladder in all_rule_lists(table, operators):
         for rule in ladder:
             if not rule.choice.is_default and rule.key.operators == operators:
-                yield from (Trial(rule, nbytes) for nbytes in sizes_of(rule))
+                yield from (RuleCall(rule, nbytes) for nbytes in timed_sizes(rule))
 
 
-def sizes_of(rule: Rule) -> tuple[int, ...]:
+def timed_sizes(rule: Rule) -> tuple[int, ...]:
     """Return the sizes at which a rule is tried, in bytes: its ends and evenly between them.
 
     Sizes are whole elements, for every rank where buffers are divided; sizes inside a range are no
     powers of two, at which libraries and caches behave as nowhere else.
     """
-    item = ITEM * (rule.key.p if rule.key.collective.divided else 1)
+    item = PROBE_ELEMENT_BYTES * (rule.key.p if rule.key.collective.has_blocks else 1)
     low = -(-max(rule.lo, 1) // item) * item
     probed = max(rule.evidence.nbytes, default=rule.lo)
-    high = (int(rule.hi) - 1 if rule.hi < math.inf else int(BEYOND * probed)) // item * item
+    high = (
+        (int(rule.hi) - 1 if rule.hi < math.inf else int(EXTRAPOLATION_FACTOR * probed))
+        // item
+        * item
+    )
     if high <= low:
         return (low,) if rule.lo <= low < rule.hi else ()
-    steps = min(max(1, math.ceil(math.log(high / low, STEP))), MOST - 1)
+    steps = min(max(1, math.ceil(math.log(high / low, MAX_SIZE_RATIO))), MAX_SIZES - 1)
     inside = (low * (high / low) ** (n / steps) for n in range(1, steps))
-    grid = {low, high, *(_uneven(int(size) // item * item, item) for size in inside)}
+    grid = {low, high, *(_avoid_power_of_two(int(size) // item * item, item) for size in inside)}
     return tuple(sorted(size for size in grid if low <= size <= high))
 
 
-def _uneven(nbytes: int, item: int) -> int:
+def _avoid_power_of_two(nbytes: int, element_bytes: int) -> int:
     """Return the size, or the next one if it is a power of two."""
-    return nbytes + item if nbytes & (nbytes - 1) == 0 else nbytes
+    return nbytes + element_bytes if nbytes & (nbytes - 1) == 0 else nbytes
 
 
-def _looks_faster(times: Times, call: TimedCall) -> bool:
-    return call not in times.wrong and all(times.gain(call, c)[0] > 1 for c in CONDITIONS)
+def _looks_faster(times: PairedTimes, call: TimedCall) -> bool:
+    return call not in times.wrong_calls and all(times.speedup(call, c)[0] > 1 for c in CONDITIONS)
 
 
-def _wins(times: Times, call: TimedCall) -> bool:
-    faster = call not in times.wrong and all(times.gain(call, c)[1] > 1 for c in CONDITIONS)
-    return faster and times.mean_gain(call)[0] >= MIN_GAIN
+def _wins(times: PairedTimes, call: TimedCall) -> bool:
+    faster = call not in times.wrong_calls and all(
+        times.speedup(call, c)[1] > 1 for c in CONDITIONS
+    )
+    return faster and times.mean_speedup(call)[0] >= MIN_GAIN
 
 
 def accepted_table(
-    table: TuningTable, operators: str, found: Acceptance, whole: Collection[Collective] = ()
+    table: TuningTable, operators: str, found: Acceptance, indivisible: Collection[Collective] = ()
 ) -> TuningTable:
     """Return the table with the accepted parts of its rules, the default instead of the others.
 
@@ -151,18 +171,22 @@ def accepted_table(
     """
     rules = list[Rule]()
     for key in table.keys:
-        ladder = table.ladder(key)
+        ladder = table.rules_for(key)
         decided = key.operators == operators and any(not rule.choice.is_default for rule in ladder)
-        rules += _merged(_pieces(ladder, found, whole) if decided else iter(ladder))
+        rules += _merge_neighbours(
+            _accepted_parts(ladder, found, indivisible) if decided else iter(ladder)
+        )
     return TuningTable(table.cluster, table.library, tuple(rules), table.provenance)
 
 
-def without(table: TuningTable, withdrawn: Collection[Rule]) -> TuningTable:
+def withdraw_rules(table: TuningTable, withdrawn: Collection[Rule]) -> TuningTable:
     """Return the table with the default instead of these rules."""
     rules = list[Rule]()
     for key in table.keys:
-        ladder = table.ladder(key)
-        rules += _merged(_withdrawn(rule) if rule in withdrawn else rule for rule in ladder)
+        ladder = table.rules_for(key)
+        rules += _merge_neighbours(
+            _withdrawn(rule) if rule in withdrawn else rule for rule in ladder
+        )
     return TuningTable(table.cluster, table.library, tuple(rules), table.provenance)
 
 
@@ -171,26 +195,26 @@ def _withdrawn(rule: Rule) -> Rule:
     evidence = replace(
         rule.evidence, chosen_s=seconds, gain=1.0, gain_ci95=(1.0, 1.0), runner_up=str(rule.choice)
     )
-    return replace(rule, choice=Choice(), evidence=evidence)
+    return replace(rule, choice=AlgorithmConfig(), evidence=evidence)
 
 
-def _pieces(
-    ladder: Sequence[Rule], found: Acceptance, whole: Collection[Collective]
+def _accepted_parts(
+    rule_list: Sequence[Rule], found: Acceptance, whole: Collection[Collective]
 ) -> Iterator[Rule]:
-    for rule in ladder:
-        own = [trial for trial in found.trials if trial.rule == rule]
+    for rule in rule_list:
+        own = [trial for trial in found.calls if trial.rule == rule]
         if rule.choice.is_default:
             yield rule
         elif rule.key.collective in whole:
             if own and found.accepted.issuperset(own):
                 yield replace(rule, evidence=_evidence(rule, own, found.times))
             else:
-                yield _rejected(rule, rule.lo, rule.hi, own, found.times)
+                yield _default_rule(rule, rule.lo, rule.hi, own, found.times)
         else:
-            yield from _cut(rule, own, found)
+            yield from _accepted_ranges(rule, own, found)
 
 
-def _cut(rule: Rule, own: Sequence[Trial], found: Acceptance) -> Iterator[Rule]:
+def _accepted_ranges(rule: Rule, own: Sequence[RuleCall], found: Acceptance) -> Iterator[Rule]:
     """Yield a rule from the first to the last of neighbouring sizes that were accepted, and the
     default before, between and after.
     """
@@ -203,32 +227,40 @@ def _cut(rule: Rule, own: Sequence[Trial], found: Acceptance) -> Iterator[Rule]:
         start = rule.lo if run[0] == own[0] else run[0].nbytes
         end = rule.hi if run[-1] == own[-1] and rule.hi < math.inf else run[-1].nbytes + 1
         if place < start:
-            yield _rejected(rule, place, start, own, found.times)
+            yield _default_rule(rule, place, start, own, found.times)
         yield replace(rule, lo=start, hi=end, evidence=_evidence(rule, run, found.times))
         place = int(end)
     if place < rule.hi:
-        yield _rejected(rule, place, rule.hi, own, found.times)
+        yield _default_rule(rule, place, rule.hi, own, found.times)
 
 
-def _evidence(rule: Rule, run: Sequence[Trial], times: Times) -> Evidence:
-    gains = [times.mean_gain(trial.call) for trial in run]
-    mean, low, high = (_geometric(column) for column in zip(*gains, strict=True))
+def _evidence(rule: Rule, run: Sequence[RuleCall], times: PairedTimes) -> Evidence:
+    gains = [times.mean_speedup(trial.timed_call) for trial in run]
+    mean, low, high = (_geometric_mean(column) for column in zip(*gains, strict=True))
     return Evidence(
         MEASURED,
         tuple(trial.nbytes for trial in run),
-        tuple(_geometric(times.typical(trial.call, tuned=False)) for trial in run),
-        tuple(_geometric(times.typical(trial.call, tuned=True)) for trial in run),
+        tuple(
+            _geometric_mean(times.geometric_means(trial.timed_call, tuned=False)) for trial in run
+        ),
+        tuple(
+            _geometric_mean(times.geometric_means(trial.timed_call, tuned=True)) for trial in run
+        ),
         gain=mean,
         gain_ci95=(low, high),
         runner_up=rule.evidence.runner_up,
     )
 
 
-def _rejected(rule: Rule, low: int, high: float, own: Sequence[Trial], times: Times) -> Rule:
+def _default_rule(
+    rule: Rule, low: int, high: float, own: Sequence[RuleCall], times: PairedTimes
+) -> Rule:
     """Return the default for a part of a rule that did not win there."""
     timed = {call for call, _ in times.default}
-    known = [t for t in own if low <= t.nbytes < high and t.call in timed]
-    seconds = tuple(_geometric(times.typical(trial.call, tuned=False)) for trial in known)
+    known = [t for t in own if low <= t.nbytes < high and t.timed_call in timed]
+    seconds = tuple(
+        _geometric_mean(times.geometric_means(trial.timed_call, tuned=False)) for trial in known
+    )
     evidence = Evidence(
         MEASURED,
         tuple(trial.nbytes for trial in known),
@@ -236,15 +268,15 @@ def _rejected(rule: Rule, low: int, high: float, own: Sequence[Trial], times: Ti
         seconds,
         runner_up=str(rule.choice),
     )
-    return replace(rule, lo=low, hi=high, choice=Choice(), evidence=evidence)
+    return replace(rule, lo=low, hi=high, choice=AlgorithmConfig(), evidence=evidence)
 
 
-def _merged(rules: Iterator[Rule]) -> list[Rule]:
+def _merge_neighbours(rules: Iterator[Rule]) -> list[Rule]:
     """Return the rules with neighbours of one choice as one."""
-    return [_one(list(group)) for _, group in groupby(rules, key=lambda rule: rule.choice)]
+    return [_merge_rules(list(group)) for _, group in groupby(rules, key=lambda rule: rule.choice)]
 
 
-def _one(rules: Sequence[Rule]) -> Rule:
+def _merge_rules(rules: Sequence[Rule]) -> Rule:
     first, last = rules[0], rules[-1]
     if len(rules) == 1:
         return first
@@ -261,5 +293,5 @@ def _one(rules: Sequence[Rule]) -> Rule:
     return replace(first, hi=last.hi, evidence=evidence)
 
 
-def _geometric(values: Sequence[float]) -> float:
+def _geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))

@@ -17,30 +17,32 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tuner.base.progress import Counted, quietly
+from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import Collective
-from tuner.core.speedup import holm, over_launches
+from tuner.core.speedup import holm, mean_over_launches
 from tuner.core.table import Rule, TuningTable
-from tuner.formats.rules_by_ranks import every_ladder
-from tuner.validation.acceptance import ITEM, Trial, sizes_of
+from tuner.formats.rules_by_ranks import all_rule_lists
+from tuner.validation.acceptance import PROBE_ELEMENT_BYTES, RuleCall, timed_sizes
 from tuner.validation.timing import (
     CONDITIONS,
-    Side,
-    Starter,
+    LaunchOptions,
+    PairedTimes,
+    ShapeStarter,
     TimedCall,
-    Times,
     TimingProgram,
-    time_rounds,
+    time_pairs,
 )
 
-PER_RULE = 3  # sizes at most of a rule
-CONTROLS = 4  # sizes at least that are left to the library, of the ranks of one communicator
-SMALLEST, LARGEST = 16, 1 << 22  # bytes of these
-ROUNDS = 10  # of launches
+MAX_SIZES_PER_RULE = 3  # sizes at most of a rule
+MIN_CONTROL_SIZES = (
+    4  # sizes at least that are left to the library, of the ranks of one communicator
+)
+MIN_CONTROL_BYTES, MAX_CONTROL_BYTES = 16, 1 << 22  # bytes of these
+HELDOUT_LAUNCHES = 10  # of launches
 
 
 @dataclass(frozen=True)
-class Condition:
+class ConditionResult:
     """What was found under one condition. Times in seconds, typical ones.
 
     slower      whether the call is significantly slower with the table, after Holm's correction
@@ -56,7 +58,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Heldout:
+class HeldoutResult:
     """What was found of one call. Times in seconds, typical ones.
 
     algorithm   what the table says there
@@ -76,90 +78,94 @@ class Heldout:
     tuned_s: float
     ratio: float
     ci95: tuple[float, float]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[ConditionResult, ...]
     wrong: bool = False
 
     @property
-    def call(self) -> TimedCall:
+    def timed_call(self) -> TimedCall:
         """Return what was timed."""
         return TimedCall(self.collective, self.nodes, self.ppn, self.nbytes)
 
     @property
-    def wins(self) -> bool:
+    def is_win(self) -> bool:
         """Return whether it is significantly faster, and looks faster under each condition."""
         faster = self.ci95[0] > 1 and all(each.ratio > 1 for each in self.conditions)
         return faster and not self.wrong
 
 
-def points(
+def heldout_calls(
     table: TuningTable,
     operators: str = "any",
     used: Collection[TimedCall] = (),
     *,
     controls: bool = True,
-) -> list[Trial]:
+) -> list[RuleCall]:
     """Return the calls to compare: of each rule other than the default, and as many of the default.
 
     operators   class of operators whose rules decide about sums in the table's file
     used        calls that were compared before: others are taken
     controls    compare calls of the default, too
     """
-    found = list[Trial]()
-    for ladder in every_ladder(table, operators):
+    found = list[RuleCall]()
+    for ladder in all_rule_lists(table, operators):
         changed = [rule for rule in ladder if not rule.choice.is_default]
-        mine = [point for rule in changed for point in _spread(rule, PER_RULE, used)]
-        left = [rule for rule in ladder if rule.choice.is_default and rule.lo < LARGEST]
+        mine = [
+            point for rule in changed for point in _heldout_calls_of(rule, MAX_SIZES_PER_RULE, used)
+        ]
+        left = [rule for rule in ladder if rule.choice.is_default and rule.lo < MAX_CONTROL_BYTES]
         rest = left if controls else []
-        each = -(-max(len(mine), CONTROLS) // max(len(rest), 1))
-        found += mine + [point for rule in rest for point in _spread(rule, each, used)]
+        each = -(-max(len(mine), MIN_CONTROL_SIZES) // max(len(rest), 1))
+        found += mine + [point for rule in rest for point in _heldout_calls_of(rule, each, used)]
     return found
 
 
-def _spread(rule: Rule, number: int, used: Collection[TimedCall]) -> Iterator[Trial]:
+def _heldout_calls_of(rule: Rule, number: int, used: Collection[TimedCall]) -> Iterator[RuleCall]:
     """Yield calls of a rule, evenly between the sizes that speak for it."""
-    least = rule if not rule.choice.is_default else _bounded(rule)
-    before = {call.nbytes for call in used if Trial(rule, call.nbytes).call == call}
-    known = sorted({*sizes_of(least), *rule.evidence.nbytes, *_bounds(least), *before})
+    least = rule if not rule.choice.is_default else _control_range(rule)
+    before = {call.nbytes for call in used if RuleCall(rule, call.nbytes).timed_call == call}
+    known = sorted({*timed_sizes(least), *rule.evidence.nbytes, *_bounds(least), *before})
     between = [
         size
         for low, high in pairwise(known)
-        if (size := middle(low, high, rule)) > low and rule.lo <= size < rule.hi
+        if (size := heldout_size(low, high, rule)) > low and rule.lo <= size < rule.hi
     ]
     step = max(1.0, len(between) / number)
     chosen = (between[int(step * n)] for n in range(min(number, len(between))))
-    yield from (Trial(rule, nbytes) for nbytes in chosen)
+    yield from (RuleCall(rule, nbytes) for nbytes in chosen)
 
 
-def _bounded(rule: Rule) -> Rule:
+def _control_range(rule: Rule) -> Rule:
     """Return the part of a default rule in which calls are compared."""
-    return replace(rule, lo=max(rule.lo, SMALLEST), hi=min(rule.hi, float(LARGEST)))
+    return replace(
+        rule, lo=max(rule.lo, MIN_CONTROL_BYTES), hi=min(rule.hi, float(MAX_CONTROL_BYTES))
+    )
 
 
 def _bounds(rule: Rule) -> list[int]:
     return [rule.lo, int(rule.hi) - 1] if rule.hi < math.inf else [rule.lo]
 
 
-def middle(low: int, high: int, rule: Rule) -> int:
+def heldout_size(low: int, high: int, rule: Rule) -> int:
     """Return a size between two others: whole elements, and no power of two where possible."""
-    item = ITEM * (rule.key.p if rule.key.collective.divided else 1)
+    item = PROBE_ELEMENT_BYTES * (rule.key.p if rule.key.collective.has_blocks else 1)
     size = int(math.sqrt(low * high)) // item * item
     return size + item if size & (size - 1) == 0 and size + item < high else size
 
 
-def heldout(
+def compare_heldout(
     table: TuningTable,
-    starter: Starter,
+    starter: ShapeStarter,
     program: TimingProgram,
-    tuned: Side,
+    tuned: LaunchOptions,
     *,
     operators: str = "any",
     used: Collection[TimedCall] = (),
     controls: bool = True,
     seconds: float,
     directory: Path,
-    progress: Counted = quietly,
-    tell: Callable[[str], None] = lambda _: None,
-) -> list[Heldout]:
+    progress: ProgressCallback = no_progress,
+    on_message: Callable[[str], None] = lambda _: None,
+) -> list[HeldoutResult]:
     """Compare tuned with default at every one of the `points`.
 
     tuned       what a launch needs to follow the table's file
@@ -168,51 +174,54 @@ def heldout(
 
     Raises ProbeError when the ranks fail again.
     """
-    wanted = points(table, operators, used, controls=controls)
+    wanted = heldout_calls(table, operators, used, controls=controls)
     if not wanted:
         return []
-    times = time_rounds(
+    times = time_pairs(
         starter,
         program,
-        [point.call for point in wanted],
+        [point.timed_call for point in wanted],
         tuned,
         library=table.library,
-        rounds=ROUNDS,
+        launches=HELDOUT_LAUNCHES,
         seconds=seconds,
         directory=directory,
         progress=progress,
-        tell=tell,
+        on_message=on_message,
     )
-    compared = [(point.call, name) for point in wanted for name in CONDITIONS]
-    rejected = holm([times.chance_of_no_loss(*one) for one in compared])
+    compared = [(point.timed_call, name) for point in wanted for name in CONDITIONS]
+    rejected = holm([times.not_slower_p_value(*one) for one in compared])
     slower = {one for one, sure in zip(compared, rejected, strict=True) if sure}
-    return [_judged(point, times, slower) for point in wanted]
+    return [_heldout_result(point, times, slower) for point in wanted]
 
 
-def losing(table: TuningTable, operators: str, found: Sequence[Heldout]) -> list[Rule]:
+def losing_rules(table: TuningTable, operators: str, found: Sequence[HeldoutResult]) -> list[Rule]:
     """Return the rules other than the default of which a compared call does not win."""
     return [
         rule
-        for ladder in every_ladder(table, operators)
+        for ladder in all_rule_lists(table, operators)
         for rule in ladder
-        if not rule.choice.is_default and not all(one.wins for one in _of(rule, found))
+        if not rule.choice.is_default and not all(one.is_win for one in _results_of(rule, found))
     ]
 
 
-def _of(rule: Rule, found: Sequence[Heldout]) -> Iterator[Heldout]:
+def _results_of(rule: Rule, found: Sequence[HeldoutResult]) -> Iterator[HeldoutResult]:
     """Yield what was found of a rule's calls."""
     return (
         one
         for one in found
-        if rule.lo <= one.nbytes < rule.hi and Trial(rule, one.nbytes).call == one.call
+        if rule.lo <= one.nbytes < rule.hi
+        and RuleCall(rule, one.nbytes).timed_call == one.timed_call
     )
 
 
-def _judged(point: Trial, times: Times, slower: Container[tuple[TimedCall, str]]) -> Heldout:
-    call, key = point.call, point.rule.key
-    default_s, tuned_s = (_typical(times.typical(call, tuned)) for tuned in (False, True))
-    ratio, low, high = times.mean_gain(call)
-    return Heldout(
+def _heldout_result(
+    point: RuleCall, times: PairedTimes, slower: Container[tuple[TimedCall, str]]
+) -> HeldoutResult:
+    call, key = point.timed_call, point.rule.key
+    default_s, tuned_s = (_typical(times.geometric_means(call, tuned)) for tuned in (False, True))
+    ratio, low, high = times.mean_speedup(call)
+    return HeldoutResult(
         key.collective,
         key.nodes,
         key.ppn,
@@ -224,21 +233,21 @@ def _judged(point: Trial, times: Times, slower: Container[tuple[TimedCall, str]]
         ratio,
         (low, high),
         tuple(_condition(call, name, times, (call, name) in slower) for name in CONDITIONS),
-        wrong=call in times.wrong,
+        wrong=call in times.wrong_calls,
     )
 
 
-def _condition(call: TimedCall, name: str, times: Times, slower: bool) -> Condition:
+def _condition(call: TimedCall, name: str, times: PairedTimes, slower: bool) -> ConditionResult:
     default_s, tuned_s = (_typical(side[call, name]) for side in (times.default, times.tuned))
-    ratio, low, high = times.gain(call, name)
-    return Condition(name, default_s, tuned_s, ratio, (low, high), slower)
+    ratio, low, high = times.speedup(call, name)
+    return ConditionResult(name, default_s, tuned_s, ratio, (low, high), slower)
 
 
 def _typical(rounds: Sequence[float]) -> float:
-    return over_launches([[one] for one in rounds])[0]
+    return mean_over_launches([[one] for one in rounds])[0]
 
 
-def record(found: Heldout) -> dict[str, Any]:
+def heldout_record(found: HeldoutResult) -> dict[str, Any]:
     """Return what a report keeps of a comparison."""
     made: Mapping[str, Any] = asdict(found)
     conditions = {each["name"]: {**each, "ci95": list(each["ci95"])} for each in made["conditions"]}

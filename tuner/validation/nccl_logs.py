@@ -22,61 +22,68 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
-from tuner.importers.inspector import Record
-from tuner.importers.streaming import Line
-from tuner.mpi_libraries.nccl.logged import COLLECTIVES, TYPE_BYTES, algorithm_of, whole_bytes
-from tuner.validation.nccl_processes import Process, Shape, TooManyCallsError
+from tuner.core.table import AlgorithmConfig
+from tuner.importers.inspector import InspectorRecord
+from tuner.importers.streaming import RawLine
+from tuner.mpi_libraries.nccl.logged import (
+    COLLECTIVES,
+    DATATYPE_BYTES,
+    algo_proto_name,
+    buffer_bytes,
+)
+from tuner.validation.nccl_processes import CommunicatorShape, LoggedProcess, TooManyCallsError
 
-CHANNELS = "channels"
-MOST_CALLS = 1_000_000  # different ones, and what is remembered of communicators and processes
-LONGEST_LINE = 4096  # bytes; NCCL's own are shorter
+CHANNELS_PARAMETER = "channels"
+MAX_CALLS = 1_000_000  # different ones, and what is remembered of communicators and processes
+MAX_LINE_BYTES = 4096  # bytes; NCCL's own are shorter
 UNKNOWN_NODES = 0
 _RANKS, _NUMBER = rb"[0-9]{1,9}", rb"[0-9]{1,19}"
 _PREFIX = (
     rb"(?<![^\s:])(?P<host>[^\s:]{1,255}):(?P<pid>[0-9]{1,9}):[0-9]{1,9} \[[0-9]{1,9}\] NCCL INFO "
 )
-_SHAPED = re.compile(
+_SHAPE_LINE = re.compile(
     _PREFIX
     + rb"comm (?P<comm>\S{1,40}) rank (?P<rank>%b) nRanks (?P<p>%b) nNodes (?P<nodes>%b)\b"
     % (_RANKS, _RANKS, _RANKS)
 )
-_INITIALISED = re.compile(
+_INITIALISED_LINE = re.compile(
     _PREFIX
     + rb".{0,80}\bcomm (?P<comm>\S{1,40}) rank (?P<rank>%b) nranks (?P<p>%b) .{0,400}Init COMPLETE"
     % (_RANKS, _RANKS)
 )
-_ENDED = re.compile(
+_DESTROYED_LINE = re.compile(
     _PREFIX + rb".{0,80}\bcomm (?P<comm>\S{1,40}) rank .{0,400}(?:Destroy|Abort) COMPLETE"
 )
-_CALLED = re.compile(
+_CALL_LINE = re.compile(
     _PREFIX + rb"(?P<function>[A-Za-z]{1,40}): opCount \S{1,40} sendbuff \S{1,40} recvbuff \S{1,40}"
     rb" count (?P<count>%b) datatype (?P<type>[0-9]{1,3}) op -?%b root -?%b comm (?P<comm>\S{1,40})"
     rb" \[nranks=(?P<p>%b)\] stream \S{1,40}(?: task %b globalrank %b)?\s*$"
     % (_NUMBER, _NUMBER, _NUMBER, _RANKS, _NUMBER, _NUMBER)
 )
-_RAN = re.compile(
+_TUNING_LINE = re.compile(
     _PREFIX + rb"(?:(?P<function>[A-Za-z]{1,40}): )?(?P<bytes>%b) Bytes ->"
     rb" Algo (?P<algorithm>[A-Za-z0-9_]{1,40}) proto (?P<protocol>[A-Za-z0-9_]{1,40})"
     rb"(?: time (?P<time>[0-9.]{1,40})| channel\{Lo\.\.Hi\}=\{(?P<first>%b)\.\.(?P<last>%b)\})"
     % (_NUMBER, _RANKS, _RANKS)
 )
-_WITHOUT = re.compile(
+_NON_TUNED_LINE = re.compile(
     _PREFIX + rb"(?P<function>[A-Za-z]{1,40}) \[(?P<by>Symmetric|Copy Engine|Hierarchical CE)\]:"
     rb" (?P<bytes>%b) Bytes -> \S{1,80}(?:.{0,400} nWorks (?P<calls>%b))?" % (_NUMBER, _RANKS)
 )
-_PLUGIN = re.compile(
+_PLUGIN_LINE = re.compile(
     rb"TUNER/tuner: (?:[0-9]{1,9} of [0-9]{1,9} rules \(fnv1a64 (?P<digest>[0-9a-f]{16})\)"
     rb" are followed"
     rb"|(?P<left>.{1,300}(?:no rules are followed|NCCL decides itself on this rank)))"
 )
 _VERSION = re.compile(rb"\b([NR]CCL) version ([0-9]{1,9}(?:\.[0-9]{1,9}){1,4})")
 
-_Ran = tuple[Collective, Shape, int, str, int]  # ..., bytes, algorithm, channels or 0
+_CallKey = tuple[
+    Collective, CommunicatorShape, int, str, int
+]  # ..., bytes, algorithm, channels or 0
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
+class ExecutedCollective:
     """A collective that ran, with `nbytes` of the whole buffer; its choice names the channels where
     they are known.
     """
@@ -85,11 +92,11 @@ class Executed:
     nodes: int
     p: int
     nbytes: int
-    choice: Choice
+    choice: AlgorithmConfig
 
 
 @dataclass
-class Evidence:
+class LoggedCalls:
     """What ran, counted, and how many calls could not be told.
 
     shape       of communicators of which the log does not say it
@@ -103,134 +110,136 @@ class Evidence:
     left        what it said instead where it left all calls to NCCL
     """
 
-    shape: Shape | None = None
+    default_shape: CommunicatorShape | None = None
     versions: set[str] = field(default_factory=set)
-    lines: int = 0
-    nameless: int = 0
-    shapeless: int = 0
-    damaged: int = 0
-    unread: list[str] = field(default_factory=list)
-    digests: set[str] = field(default_factory=set)
-    left: set[str] = field(default_factory=set)
-    _processes: dict[tuple[bytes, bytes], Process] = field(default_factory=dict, repr=False)
-    _expecting: set[tuple[bytes, bytes]] = field(default_factory=set, repr=False)
+    call_lines: int = 0
+    incomplete_lines: int = 0
+    lines_without_shape: int = 0
+    damaged_lines: int = 0
+    unread_files: list[str] = field(default_factory=list)
+    rule_digests: set[str] = field(default_factory=set)
+    declining_messages: set[str] = field(default_factory=set)
+    _processes: dict[tuple[bytes, bytes], LoggedProcess] = field(default_factory=dict, repr=False)
+    _awaiting: set[tuple[bytes, bytes]] = field(default_factory=set, repr=False)
     _entries: int = field(default=0, repr=False)  # of all processes
-    _times: Counter[_Ran] = field(default_factory=Counter, repr=False)
+    _counts: Counter[_CallKey] = field(default_factory=Counter, repr=False)
 
     @property
-    def said(self) -> bool:
+    def has_plugin_messages(self) -> bool:
         """Return whether our plugin wrote a word."""
-        return bool(self.digests or self.left)
+        return bool(self.rule_digests or self.declining_messages)
 
-    def executed(self) -> Iterator[tuple[Executed, int]]:
+    def executed_calls(self) -> Iterator[tuple[ExecutedCollective, int]]:
         """Yield what ran and how often it was told; the Inspector tells a call once per rank."""
-        for (collective, (p, nodes), nbytes, algorithm, channels), times in self._times.items():
-            choice = Choice(algorithm, {CHANNELS: channels} if channels else {})
-            yield Executed(collective, nodes, p, nbytes, choice), times
+        for (collective, (p, nodes), nbytes, algorithm, channels), times in self._counts.items():
+            choice = AlgorithmConfig(algorithm, {CHANNELS_PARAMETER: channels} if channels else {})
+            yield ExecutedCollective(collective, nodes, p, nbytes, choice), times
 
-    def read_log(self, lines: Iterable[Line]) -> None:
+    def read_log(self, lines: Iterable[RawLine]) -> None:
         """Take in a log. Raises TooManyCallsError for more than any program makes."""
         for line in lines:
             content = line.content
             if b" Bytes -> " in content:
-                self._ran(content)
-            elif b"TUNER/tuner: " in content and (found := _found(_PLUGIN, content)):
-                self._followed(found)
+                self._read_tuning_line(content)
+            elif b"TUNER/tuner: " in content and (found := _search(_PLUGIN_LINE, content)):
+                self._note_plugin_message(found)
             elif b"opCount" in content:
-                self._called(content)
+                self._read_call_line(content)
             elif b"comm " in content:
-                self._communicator(content)
-            elif b"CCL version " in content and (found := _found(_VERSION, content)):
+                self._read_communicator_line(content)
+            elif b"CCL version " in content and (found := _search(_VERSION, content)):
                 self.versions.add(f"{found[1].decode().lower()} {found[2].decode()}")
             else:
                 continue
-            self._require_few()
+            self._require_within_limit()
 
-    def read_record(self, record: Record) -> None:
+    def read_record(self, record: InspectorRecord) -> None:
         """Take in what the Inspector recorded of a call on one rank."""
         collective, communicator = COLLECTIVES.get(record.function), record.communicator
         if collective is None or communicator.p == 1:
             return
-        self.lines += 1
+        self.call_lines += 1
         if not record.algorithm or record.nbytes is None:
-            self.nameless += 1
+            self.incomplete_lines += 1
             return
         shape = (communicator.p, communicator.nodes)
-        self._times[collective, shape, record.nbytes, record.algorithm, 0] += 1
-        self._require_few()
+        self._counts[collective, shape, record.nbytes, record.algorithm, 0] += 1
+        self._require_within_limit()
 
-    def _require_few(self) -> None:
+    def _require_within_limit(self) -> None:
         """Refuse to remember more than any program needs; raise TooManyCallsError."""
-        held = self._entries + len(self._processes) + len(self._times) + len(self.versions)
-        held += len(self.digests) + len(self.left)
-        if held > MOST_CALLS:
+        held = self._entries + len(self._processes) + len(self._counts) + len(self.versions)
+        held += len(self.rule_digests) + len(self.declining_messages)
+        if held > MAX_CALLS:
             raise TooManyCallsError(
-                f"more than {MOST_CALLS} different calls and communicators: give fewer files at a"
+                f"more than {MAX_CALLS} different calls and communicators: give fewer files at a"
                 " time"
             )
 
-    def _followed(self, found: re.Match[bytes]) -> None:
+    def _note_plugin_message(self, found: re.Match[bytes]) -> None:
         """Note what our plugin says of a communicator."""
         if found["digest"]:
-            self.digests.add(found["digest"].decode())
+            self.rule_digests.add(found["digest"].decode())
         else:
-            self.left.add(found["left"].decode(errors="replace").strip())
+            self.declining_messages.add(found["left"].decode(errors="replace").strip())
 
-    def _process(self, found: re.Match[bytes]) -> Process:
-        return self._processes.setdefault((found["host"], found["pid"]), Process())
+    def _process(self, found: re.Match[bytes]) -> LoggedProcess:
+        return self._processes.setdefault((found["host"], found["pid"]), LoggedProcess())
 
-    def _communicator(self, line: bytes) -> None:
-        if found := _found(_SHAPED, line):
+    def _read_communicator_line(self, line: bytes) -> None:
+        if found := _search(_SHAPE_LINE, line):
             process = self._process(found)
-            before, shape = process.entries, (int(found["p"]), int(found["nodes"]))
-            process.know(found["comm"], int(found["rank"]), shape)
-        elif found := _found(_INITIALISED, line):
+            before, shape = process.n_entries, (int(found["p"]), int(found["nodes"]))
+            process.add_communicator(found["comm"], int(found["rank"]), shape)
+        elif found := _search(_INITIALISED_LINE, line):
             process = self._process(found)
-            before, shape = process.entries, (int(found["p"]), UNKNOWN_NODES)
-            if found["comm"] not in process.known:
-                process.know(found["comm"], int(found["rank"]), shape)
-        elif found := _found(_ENDED, line):
+            before, shape = process.n_entries, (int(found["p"]), UNKNOWN_NODES)
+            if found["comm"] not in process.communicators:
+                process.add_communicator(found["comm"], int(found["rank"]), shape)
+        elif found := _search(_DESTROYED_LINE, line):
             process = self._process(found)
-            before = process.entries
-            process.forget(found["comm"])
+            before = process.n_entries
+            process.remove_communicator(found["comm"])
         else:
             return
-        self._entries += process.entries - before
+        self._entries += process.n_entries - before
 
-    def _called(self, line: bytes) -> None:
-        found = _found(_CALLED, line)
+    def _read_call_line(self, line: bytes) -> None:
+        found = _search(_CALL_LINE, line)
         if found is None:  # damaged: of which call the next line tells is not known any more
-            for name in self._expecting:
-                self._entries -= len(self._processes[name].called)
-                self._processes[name].called.clear()
-            self._expecting.clear()
+            for name in self._awaiting:
+                self._entries -= len(self._processes[name].pending_calls)
+                self._processes[name].pending_calls.clear()
+            self._awaiting.clear()
             return
         collective = COLLECTIVES.get(found["function"].decode())
-        if collective is None or int(found["type"]) >= len(TYPE_BYTES):
+        if collective is None or int(found["type"]) >= len(DATATYPE_BYTES):
             return
         process, p = self._process(found), int(found["p"])
-        rank, shape = process.known.get(found["comm"], (0, (p, UNKNOWN_NODES)))
+        rank, shape = process.communicators.get(found["comm"], (0, (p, UNKNOWN_NODES)))
         if rank == 0 and p > 1:  # of other ranks no line tells what ran
-            nbytes = int(found["count"]) * TYPE_BYTES[int(found["type"])]
-            before = process.entries
-            process.call(collective, nbytes, shape)
-            self._entries += process.entries - before
-            self._expecting.add((found["host"], found["pid"]))
+            nbytes = int(found["count"]) * DATATYPE_BYTES[int(found["type"])]
+            before = process.n_entries
+            process.add_call(collective, nbytes, shape)
+            self._entries += process.n_entries - before
+            self._awaiting.add((found["host"], found["pid"]))
 
-    def _ran(self, line: bytes) -> None:
-        if found := _found(_RAN, line):
+    def _read_tuning_line(self, line: bytes) -> None:
+        if found := _search(_TUNING_LINE, line):
             channels = 0 if found["time"] else int(found["last"]) - int(found["first"]) + 1
             words = found["algorithm"].decode(), found["protocol"].decode()
-            self._call(found, found["time"] is None, algorithm_of(*words), max(channels, 0))
-        elif found := _found(_WITHOUT, line):
+            self._count_call(
+                found, found["time"] is None, algo_proto_name(*words), max(channels, 0)
+            )
+        elif found := _search(_NON_TUNED_LINE, line):
             together = found["calls"] not in (None, b"1")  # then no size is that of one call
             name = found["by"].decode().lower().replace(" ", "_")
-            self._call(found, True, name, together=together)
+            self._count_call(found, True, name, together=together)
         else:
-            self.lines += 1
-            self.damaged += 1
+            self.call_lines += 1
+            self.damaged_lines += 1
 
-    def _call(
+    def _count_call(
         self,
         found: re.Match[bytes],
         per_rank: bool,
@@ -246,29 +255,37 @@ class Evidence:
         function = found["function"].decode() if found["function"] else ""
         if function and function not in COLLECTIVES:
             return
-        self.lines += 1
+        self.call_lines += 1
         process, nbytes = self._process(found), int(found["bytes"])
-        if together or not (function or process.shapes):
-            self.nameless += 1
+        if together or not (function or process.call_shapes):
+            self.incomplete_lines += 1
             return
         named = [COLLECTIVES[function]] if function else list(COLLECTIVES.values())
-        calls = {(c, self._completed(s)) for c in named for s in process.take(c, nbytes, per_rank)}
-        if not calls and not process.shapes:
-            calls = {(named[0], self.shape)}
+        calls = {
+            (c, self._with_nodes(s))
+            for c in named
+            for s in process.take_shapes(c, nbytes, per_rank)
+        }
+        if not calls and not process.call_shapes:
+            calls = {(named[0], self.default_shape)}
         collective, shape = calls.pop() if len(calls) == 1 else (named[0], None)
         if shape is None:
-            self.shapeless += 1
+            self.lines_without_shape += 1
             return
-        whole = whole_bytes(collective, nbytes, shape[0]) if per_rank else nbytes
-        self._times[collective, shape, whole, algorithm, channels] += 1
+        whole = buffer_bytes(collective, nbytes, shape[0]) if per_rank else nbytes
+        self._counts[collective, shape, whole, algorithm, channels] += 1
 
-    def _completed(self, shape: Shape) -> Shape | None:
+    def _with_nodes(self, shape: CommunicatorShape) -> CommunicatorShape | None:
         """Return a shape with its nodes, None where nobody says how many these are."""
         if shape[1] != UNKNOWN_NODES:
             return shape
-        return self.shape if self.shape is not None and self.shape[0] == shape[0] else None
+        return (
+            self.default_shape
+            if self.default_shape is not None and self.default_shape[0] == shape[0]
+            else None
+        )
 
 
-def _found(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes] | None:
+def _search(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes] | None:
     """Return where a line matches; None for one that is longer than any of NCCL's."""
-    return pattern.search(line) if len(line) <= LONGEST_LINE else None
+    return pattern.search(line) if len(line) <= MAX_LINE_BYTES else None

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl.logged import PER_RANK
+from tuner.mpi_libraries.nccl.logged import PER_RANK_COLLECTIVES
 
-MOST_SHAPES = 1000  # of the communicators of one process
-Shape = tuple[int, int]  # ranks and nodes
+MAX_SHAPES = 1000  # of the communicators of one process
+CommunicatorShape = tuple[int, int]  # ranks and nodes
 
 
 class TooManyCallsError(InputError):
@@ -19,7 +19,7 @@ class TooManyCallsError(InputError):
 
 
 @dataclass
-class Process:
+class LoggedProcess:
     """The communicators of a process, and its calls of which no line has told yet what ran.
 
     known       rank and shape by the address that the log prints
@@ -28,55 +28,59 @@ class Process:
     shapes      all that any call had
     """
 
-    known: dict[bytes, tuple[int, Shape]] = field(default_factory=dict)
-    leading: Counter[Shape] = field(default_factory=Counter)
-    called: Counter[tuple[Collective, int, Shape]] = field(default_factory=Counter)
-    shapes: set[Shape] = field(default_factory=set)
+    communicators: dict[bytes, tuple[int, CommunicatorShape]] = field(default_factory=dict)
+    rank0_shapes: Counter[CommunicatorShape] = field(default_factory=Counter)
+    pending_calls: Counter[tuple[Collective, int, CommunicatorShape]] = field(
+        default_factory=Counter
+    )
+    call_shapes: set[CommunicatorShape] = field(default_factory=set)
 
     @property
-    def entries(self) -> int:
+    def n_entries(self) -> int:
         """How much is remembered."""
-        return len(self.known) + len(self.called) + len(self.shapes)
+        return len(self.communicators) + len(self.pending_calls) + len(self.call_shapes)
 
-    def know(self, comm: bytes, rank: int, shape: Shape) -> None:
+    def add_communicator(self, comm: bytes, rank: int, shape: CommunicatorShape) -> None:
         """Note a communicator that begins."""
-        self.forget(comm)
-        self.known[comm] = (rank, shape)
+        self.remove_communicator(comm)
+        self.communicators[comm] = (rank, shape)
         if rank == 0 and shape[0] > 1:
-            self.leading[shape] += 1
-            _require_few_shapes(self.leading)
+            self.rank0_shapes[shape] += 1
+            _require_within_limit(self.rank0_shapes)
 
-    def forget(self, comm: bytes) -> None:
+    def remove_communicator(self, comm: bytes) -> None:
         """Note that a communicator has ended."""
-        rank, shape = self.known.pop(comm, (0, (0, 0)))
-        if shape in self.leading and rank == 0:
-            self.leading[shape] -= 1
-            if not self.leading[shape]:
-                del self.leading[shape]
+        rank, shape = self.communicators.pop(comm, (0, (0, 0)))
+        if shape in self.rank0_shapes and rank == 0:
+            self.rank0_shapes[shape] -= 1
+            if not self.rank0_shapes[shape]:
+                del self.rank0_shapes[shape]
 
-    def call(self, collective: Collective, nbytes: int, shape: Shape) -> None:
+    def add_call(self, collective: Collective, nbytes: int, shape: CommunicatorShape) -> None:
         """Note a call of which a line will tell what ran."""
-        self.called[collective, nbytes, shape] += 1
-        self.shapes.add(shape)
-        _require_few_shapes(self.shapes)
+        self.pending_calls[collective, nbytes, shape] += 1
+        self.call_shapes.add(shape)
+        _require_within_limit(self.call_shapes)
 
-    def take(self, collective: Collective, nbytes: int, per_rank: bool) -> set[Shape]:
+    def take_shapes(
+        self, collective: Collective, nbytes: int, per_rank: bool
+    ) -> set[CommunicatorShape]:
         """Return the shapes that a call may have had of which a line tells what ran."""
-        if not self.shapes:
-            return set(self.leading)
-        found = set[Shape]()
-        for shape in self.shapes:
-            parts = 1 if per_rank or collective not in PER_RANK else shape[0]
+        if not self.call_shapes:
+            return set(self.rank0_shapes)
+        found = set[CommunicatorShape]()
+        for shape in self.call_shapes:
+            parts = 1 if per_rank or collective not in PER_RANK_COLLECTIVES else shape[0]
             call = (collective, nbytes // parts, shape)
-            if nbytes % parts == 0 and self.called[call] > 0:
+            if nbytes % parts == 0 and self.pending_calls[call] > 0:
                 found.add(shape)
-                self.called[call] -= 1
+                self.pending_calls[call] -= 1
         return found
 
 
-def _require_few_shapes(shapes: Collection[Shape]) -> None:
+def _require_within_limit(shapes: Collection[CommunicatorShape]) -> None:
     """Refuse to look for a call among more than any program has; raise TooManyCallsError."""
-    if len(shapes) > MOST_SHAPES:
+    if len(shapes) > MAX_SHAPES:
         raise TooManyCallsError(
-            f"a process has communicators of more than {MOST_SHAPES} shapes: no program has"
+            f"a process has communicators of more than {MAX_SHAPES} shapes: no program has"
         )

@@ -8,29 +8,32 @@ from pathlib import Path
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
-from tuner.launch.rank_program import rank_program
-from tuner.mpi_libraries.default_algorithms import Call, Decisions
-from tuner.validation.openmpi_trace import WATCHED, build_watcher, seen
-from tuner.validation.validation import Answer, Starter
+from tuner.launch.rank_program import rank_arguments
+from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedCollective
+from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, executed_algorithm
+from tuner.validation.validation import Observation, RankStarter
 
-PROGRAM = rank_program("tuner.rank_programs.default_algorithms")
-PATIENCE = 60.0  # seconds of a launch that takes a few
+PROGRAM = rank_arguments("tuner.rank_programs.default_algorithms")
+TIMEOUT_S = 60.0  # seconds of a launch that takes a few
 
 
-def find(
-    starter: Starter, calls: Sequence[Call], most: int, directory: Path
-) -> tuple[Decisions, ...]:
+def find_default_algorithms(
+    starter: RankStarter, calls: Sequence[PlacedCollective], most: int, directory: Path
+) -> tuple[DefaultAlgorithms, ...]:
     """The default's decisions up to `most` bytes; no starts where they cannot be seen.
 
     directory   where watcher and calls go; all hosts see it
 
     Raises InputError without a C compiler, ProbeError when the ranks fail.
     """
-    watcher = build_watcher(directory)
+    watcher = build_tracer(directory)
     if watcher is None:
         raise InputError("a C compiler is needed to watch what the library runs: install cc")
-    asked = [call for call in calls if call[0] in WATCHED]
-    path, found = directory / "decisions.json", dict[Call, list[tuple[int, list[int]]]]()
+    asked = [call for call in calls if call[0] in TRACED_COLLECTIVES]
+    path, found = (
+        directory / "decisions.json",
+        dict[PlacedCollective, list[tuple[int, list[int]]]](),
+    )
     records = [
         {
             "collective": str(collective),
@@ -54,13 +57,17 @@ def find(
             [*PROGRAM, str(path)],
             environment={"LD_PRELOAD": str(watcher)},
             on_line=note,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_S,
         )
-    return tuple(_decisions(call, most, found.get(call, [])) for call in calls)
+    return tuple(_default_algorithms(call, most, found.get(call, [])) for call in calls)
 
 
-def _decisions(call: Call, most: int, steps: Sequence[tuple[int, list[int]]]) -> Decisions:
+def _default_algorithms(
+    call: PlacedCollective, most: int, steps: Sequence[tuple[int, list[int]]]
+) -> DefaultAlgorithms:
     collective, nodes, ppn, placement = call
-    choices = tuple(seen(collective, Answer(0, (tuple(numbers),))) for _, numbers in steps)
+    choices = tuple(
+        executed_algorithm(collective, Observation(0, (tuple(numbers),))) for _, numbers in steps
+    )
     starts = tuple(start for start, _ in steps)
-    return Decisions(collective, nodes, ppn, most, starts, choices, placement)
+    return DefaultAlgorithms(collective, nodes, ppn, most, starts, choices, placement)

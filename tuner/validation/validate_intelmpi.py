@@ -14,19 +14,27 @@ from pathlib import Path
 
 from tuner.base import c_compiler
 from tuner.base.errors import InputError, ProbeError
-from tuner.base.progress import Counted, quietly
+from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.formats import shell_exports
-from tuner.formats.intelmpi.adjust import DIALECT, PREFIX
-from tuner.formats.rules_by_ranks import by_ranks
-from tuner.mpi_libraries import require_unset
+from tuner.formats.intelmpi.adjust import DIALECT, VARIABLE_PREFIX
+from tuner.formats.rules_by_ranks import rules_by_rank_count
+from tuner.mpi_libraries import require_no_override
 from tuner.mpi_libraries.intelmpi import preset_of
-from tuner.validation.validation import NO_SIZE, Answer, RuleProof, Starter, Trial, ask, sizes_of
+from tuner.validation.validation import (
+    NO_CALL_SIZE,
+    Observation,
+    RankStarter,
+    RuleValidation,
+    ValidationCall,
+    run_calls,
+    validation_sizes,
+)
 
 SOURCE = Path(__file__).with_name("intelmpi_trace.c")
-OWN = None  # in the place of a preset: the library's own decision
-_Entered = Mapping[tuple[Rule, int], Answer]
+LIBRARY_DEFAULT = None  # in the place of a preset: the library's own decision
+_Observations = Mapping[tuple[Rule, int], Observation]
 
 
 def activation(file: Path) -> dict[str, str]:
@@ -35,17 +43,17 @@ def activation(file: Path) -> dict[str, str]:
     return {name: value for name, value in variables.items() if value is not None}
 
 
-def prove(
+def validate(
     table: TuningTable,
     file: Path,
-    starter: Starter,
+    starter: RankStarter,
     directory: Path,
     *,
     ranks: int | None = None,
-    otherwise: Choice | None = None,
+    fallback: AlgorithmConfig | None = None,
     commutative_only: bool = False,
-    progress: Counted = quietly,
-) -> list[RuleProof]:
+    progress: ProgressCallback = no_progress,
+) -> list[RuleValidation]:
     """Run every rule for `ranks` ranks that the file holds in the real library.
 
     Raises InputError when the file is not that of the table, ProbeError when the ranks fail or
@@ -55,21 +63,21 @@ def prove(
         table,
         file.read_text(encoding="utf-8"),
         ranks,
-        otherwise=otherwise,
+        fallback=fallback,
         commutative_only=commutative_only,
     )
     if differences:
         raise InputError(f"{file}: not the file of this table: {differences[0]}")
-    require_unset(PREFIX + ".*")
-    preloaded = c_compiler.build(SOURCE, directory)
+    require_no_override(VARIABLE_PREFIX + ".*")
+    preloaded = c_compiler.compile_shared_library(SOURCE, directory)
     if preloaded is None:
         raise ProbeError("Intel MPI is watched by a small C program: install a C compiler (x86-64)")
     launches = _Launches(starter, directory, preloaded, activation(file), progress)
-    return launches.judge(_rules(table, ranks, commutative_only), otherwise)
+    return launches.validate(_rules(table, ranks, commutative_only), fallback)
 
 
 def _rules(table: TuningTable, ranks: int | None, commutative_only: bool) -> list[Rule]:
-    ladders = by_ranks(table, "commutative" if commutative_only else "any")
+    ladders = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     return [
         rule
         for sizes in ladders.values()
@@ -84,46 +92,56 @@ class _Launches:
 
     def __init__(
         self,
-        starter: Starter,
+        starter: RankStarter,
         directory: Path,
         preloaded: Path,
         variables: Mapping[str, str],
-        progress: Counted,
+        progress: ProgressCallback,
     ) -> None:
         self._starter, self._directory, self._progress = starter, directory, progress
         self._environment = {"LD_PRELOAD": str(preloaded)}
         self._variables = variables
         self._done = self._total = 0
 
-    def judge(self, rules: Sequence[Rule], otherwise: Choice | None) -> list[RuleProof]:
+    def validate(
+        self, rules: Sequence[Rule], fallback: AlgorithmConfig | None
+    ) -> list[RuleValidation]:
         """With the variables, without them, and with each preset of theirs alone."""
-        meant = {rule: self._meant(rule, otherwise) for rule in rules}
+        meant = {rule: self._expected_preset(rule, fallback) for rule in rules}
         presets = sorted(
-            {(rule.key.collective, preset) for rule, preset in meant.items() if preset is not OWN}
+            {
+                (rule.key.collective, preset)
+                for rule, preset in meant.items()
+                if preset is not LIBRARY_DEFAULT
+            }
         )
         self._total = 2 + len(presets)
-        ran, own = self._watch(rules, self._variables), self._watch(rules, {})
-        alone: dict[Collective, dict[int | None, _Entered]] = {
-            rule.key.collective: {OWN: own} for rule in rules
+        ran, own = self._trace(rules, self._variables), self._trace(rules, {})
+        alone: dict[Collective, dict[int | None, _Observations]] = {
+            rule.key.collective: {LIBRARY_DEFAULT: own} for rule in rules
         }
         for collective, preset in presets:
             calls = [rule for rule in rules if rule.key.collective is collective]
-            forced = {**self._variables, DIALECT.names[collective]: str(preset)}
-            alone[collective][preset] = self._watch(calls, forced)
-        return [_judge(rule, meant[rule], ran, alone[rule.key.collective]) for rule in rules]
+            forced = {**self._variables, DIALECT.variable_names[collective]: str(preset)}
+            alone[collective][preset] = self._trace(calls, forced)
+        return [
+            _validate_rule(rule, meant[rule], ran, alone[rule.key.collective]) for rule in rules
+        ]
 
-    def _meant(self, rule: Rule, otherwise: Choice | None) -> int | None:
+    def _expected_preset(self, rule: Rule, fallback: AlgorithmConfig | None) -> int | None:
         """The preset that the variables have for a rule; OWN where they leave it alone."""
         collective = rule.key.collective
-        if DIALECT.names.get(collective) not in self._variables:
-            return OWN
-        choice = otherwise if rule.choice.is_default and otherwise else rule.choice
+        if DIALECT.variable_names.get(collective) not in self._variables:
+            return LIBRARY_DEFAULT
+        choice = fallback if rule.choice.is_default and fallback else rule.choice
         return preset_of(collective, choice)
 
-    def _watch(self, rules: Sequence[Rule], variables: Mapping[str, str]) -> _Entered:
-        trials = [Trial(rule, nbytes) for rule in rules for nbytes in sizes_of(rule)]
+    def _trace(self, rules: Sequence[Rule], variables: Mapping[str, str]) -> _Observations:
+        trials = [
+            ValidationCall(rule, nbytes) for rule in rules for nbytes in validation_sizes(rule)
+        ]
         answers = (
-            ask(
+            run_calls(
                 self._starter,
                 trials,
                 self._directory,
@@ -138,48 +156,60 @@ class _Launches:
         return {(trial.rule, trial.nbytes): answers[i] for i, trial in enumerate(trials)}
 
 
-def _judge(
-    rule: Rule, meant: int | None, ran: _Entered, alone: Mapping[int | None, _Entered]
-) -> RuleProof:
+def _validate_rule(
+    rule: Rule, meant: int | None, ran: _Observations, alone: Mapping[int | None, _Observations]
+) -> RuleValidation:
     """alone: what calls enter by the library's own decision, and under each preset that the
     variables have for the collective."""
-    sizes, doubts = sizes_of(rule), dict[str, list[str]]()
+    sizes, doubts = validation_sizes(rule), dict[str, list[str]]()
     for nbytes in sizes:
         under = {preset: entered[rule, nbytes] for preset, entered in alone.items()}
-        doubt = _doubt(ran[rule, nbytes], meant, under)
+        doubt = _mismatch_reason(ran[rule, nbytes], meant, under)
         if doubt:
             doubts.setdefault(doubt, []).append(str(nbytes))
     reasons = [f"at {', '.join(where)} bytes {doubt}" for doubt, where in doubts.items()]
     if not sizes:
-        reasons.append(NO_SIZE)
-    executed = tuple(Choice(named(ran[rule, nbytes])) for nbytes in sizes)
-    return RuleProof(rule, sizes, executed, not reasons, "; ".join(reasons))
+        reasons.append(NO_CALL_SIZE)
+    executed = tuple(AlgorithmConfig(describe_functions(ran[rule, nbytes])) for nbytes in sizes)
+    return RuleValidation(rule, sizes, executed, not reasons, "; ".join(reasons))
 
 
-def _doubt(answer: Answer, meant: int | None, under: Mapping[int | None, Answer]) -> str:
+def _mismatch_reason(
+    observation: Observation, meant: int | None, under: Mapping[int | None, Observation]
+) -> str:
     """Why a call does not show that what was meant ran; "" where it does."""
-    if answer.error:
-        return f"the call failed with MPI error {answer.error}"
-    if not answer.entered:
+    if observation.error_class:
+        return f"the call failed with MPI error {observation.error_class}"
+    if not observation.entered_functions:
         return "no algorithm of this library was seen"
-    alike = [preset for preset, seen in under.items() if set(seen.entered) == set(answer.entered)]
+    alike = [
+        preset
+        for preset, seen in under.items()
+        if set(seen.entered_functions) == set(observation.entered_functions)
+    ]
     if meant not in alike:
-        wanted = named(under[meant])
-        told = f"instead of {wanted}" if named(answer) != wanted else "with other numbers"
-        return f"{named(answer)} ran {told}, unlike under {_called(meant)}"
-    others = " or ".join(_called(preset) for preset in alike if preset != meant)
-    return f"{_called(meant)} cannot be told from {others}" if others else ""
+        wanted = describe_functions(under[meant])
+        told = (
+            f"instead of {wanted}"
+            if describe_functions(observation) != wanted
+            else "with other numbers"
+        )
+        return (
+            f"{describe_functions(observation)} ran {told}, unlike under {_describe_preset(meant)}"
+        )
+    others = " or ".join(_describe_preset(preset) for preset in alike if preset != meant)
+    return f"{_describe_preset(meant)} cannot be told from {others}" if others else ""
 
 
-def _called(preset: int | None) -> str:
-    return "Intel MPI's own decision" if preset is OWN else f"preset {preset}"
+def _describe_preset(preset: int | None) -> str:
+    return "Intel MPI's own decision" if preset is LIBRARY_DEFAULT else f"preset {preset}"
 
 
-def named(answer: Answer) -> str:
+def describe_functions(observation: Observation) -> str:
     """`Bcast_binomial + Reduce_binomial`: the functions without what all names have in common."""
     words = sorted(
         name.removeprefix("MPIR_").removeprefix("MPIDI_").replace("_intra_", "_")
-        for name in answer.entered
+        for name in observation.entered_functions
         if "(" not in name
     )
     return " + ".join(words) or "no function with a name"

@@ -15,23 +15,26 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.base.atomic_io import write_atomically
-from tuner.base.errors import ProbeError, UnendedError
-from tuner.base.progress import Counted, quietly
+from tuner.base.errors import LaunchTimeoutError, ProbeError
+from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Rule
-from tuner.launch.rank_program import rank_program
+from tuner.core.table import AlgorithmConfig, Rule
+from tuner.launch.rank_program import rank_arguments
 
-PROVER = rank_program("tuner.rank_programs.validate")
-ITEM = 4  # bytes of the elements it sends where the size allows, else 1
-LARGEST = 1 << 25  # bytes of the largest call of a proof
-TIMEOUT, EACH = 300.0, 2.0  # seconds of one launch, and more of them for each call
-START = 60.0  # likewise, where ranks may die: to the first word
-WORD = 10.0  # likewise, from one answer of theirs to the next
-_BEGUN, _ANSWER = '{"calls"', '{"call"'  # how the lines of PROVER begin
-NO_SIZE = "no call has a size in this range"  # why a rule cannot be tried
+VALIDATION_PROGRAM = rank_arguments("tuner.rank_programs.validate")
+PROBE_ELEMENT_BYTES = 4  # bytes of the elements it sends where the size allows, else 1
+MAX_CALL_BYTES = 1 << 25  # bytes of the largest call of a proof
+LAUNCH_TIMEOUT_S, CALL_TIMEOUT_S = (
+    300.0,
+    2.0,
+)  # seconds of one launch, and more of them for each call
+STARTUP_TIMEOUT_S = 60.0  # likewise, where ranks may die: to the first word
+OBSERVATION_TIMEOUT_S = 10.0  # likewise, from one answer of theirs to the next
+_STARTED_PREFIX, _OBSERVATION_PREFIX = '{"calls"', '{"call"'  # how the lines of PROVER begin
+NO_CALL_SIZE = "no call has a size in this range"  # why a rule cannot be tried
 
 
-class Completed(Protocol):
+class CompletedLaunch(Protocol):
     """What is left of a launch."""
 
     @property
@@ -43,12 +46,14 @@ class Completed(Protocol):
         """What the ranks and their launcher wrote there."""
 
 
-class Starter(Protocol):
-    """Starts ranks of a real MPI library; `Launcher` and `Spread` of `tuner.launch` do."""
+class RankStarter(Protocol):
+    """Starts ranks of a real MPI library; `Launcher` and `MultiHostLauncher` of `tuner.launch`
+    do.
+    """
 
     @property
     def library(self) -> str:
-        """`openmpi`, `mpich` or `intelmpi`."""
+        """`openmpi`, `mpich_variables` or `intelmpi`."""
 
     def run(
         self,
@@ -59,14 +64,14 @@ class Starter(Protocol):
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
-        patience: float | None = None,
+        silence_timeout: float | None = None,
         check: bool = True,
-    ) -> Completed:
+    ) -> CompletedLaunch:
         """Run `python ARGUMENTS` on that many ranks."""
 
 
 @dataclass(frozen=True)
-class RuleProof:
+class RuleValidation:
     """What the library did with one rule; `executed[i]` at `sizes[i]` bytes.
 
     confirmed   at every size the rule's algorithm ran; for a default rule: the same as without
@@ -78,18 +83,18 @@ class RuleProof:
 
     rule: Rule
     sizes: tuple[int, ...]
-    executed: tuple[Choice, ...]
+    executed: tuple[AlgorithmConfig, ...]
     confirmed: bool
     reason: str = ""
 
     @classmethod
-    def untried(cls, rule: Rule, reason: str) -> RuleProof:
+    def skipped(cls, rule: Rule, reason: str) -> RuleValidation:
         """Of a rule that nothing is known about, and why."""
         return cls(rule, (), (), False, reason)
 
 
 @dataclass(frozen=True)
-class Trial:
+class ValidationCall:
     """One call that belongs to a rule."""
 
     rule: Rule
@@ -103,20 +108,20 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Observation:
     """What the ranks said about a trial: MPI error class, and what a watcher saw.
 
     executed    the calls that Open MPI's watcher saw (`struct call` of openmpi_trace.c)
     entered     the functions that Intel MPI's watcher saw, by name
     """
 
-    error: int
-    executed: tuple[tuple[int, ...], ...]
-    entered: tuple[str, ...] = ()
+    error_class: int
+    traced_calls: tuple[tuple[int, ...], ...]
+    entered_functions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Outlived:
+class CrashedRun:
     """How far ranks came that may die on the way.
 
     begun       whether their communicators were made
@@ -124,86 +129,88 @@ class Outlived:
     stderr      what was written there
     """
 
-    begun: bool
-    done: int
+    has_started: bool
+    n_observed: int
     stderr: str
 
 
-def sizes_of(rule: Rule) -> tuple[int, ...]:
+def validation_sizes(rule: Rule) -> tuple[int, ...]:
     """Bytes at which a rule is tried: its bounds and the probed sizes within.
 
     Buffers that are divided have as many bytes for each rank; a rule may hold for none of them.
     """
-    p = rule.key.p if rule.key.collective.divided else 1
+    p = rule.key.p if rule.key.collective.has_blocks else 1
     probed = [n for n in rule.evidence.nbytes if rule.lo <= n < rule.hi]
-    last = [int(rule.hi) - 1] if rule.hi <= LARGEST else []
-    fallback = int(max(rule.lo, min(ITEM, rule.hi - 1)))  # a call without data runs nothing
+    last = [int(rule.hi) - 1] if rule.hi <= MAX_CALL_BYTES else []
+    fallback = int(
+        max(rule.lo, min(PROBE_ELEMENT_BYTES, rule.hi - 1))
+    )  # a call without data runs nothing
     near = {m for n in (fallback, *probed, *last) for m in (n // p * p, -(-n // p) * p)}
     within = {n for n in near if rule.lo <= n < rule.hi}
-    return tuple(sorted({n for n in within if 0 < n <= LARGEST} or within - {0}))
+    return tuple(sorted({n for n in within if 0 < n <= MAX_CALL_BYTES} or within - {0}))
 
 
-def item_of(nbytes: int) -> int:
+def element_bytes_of(nbytes: int) -> int:
     """Bytes of the elements that a call of this size is made of."""
-    return ITEM if nbytes % ITEM == 0 else 1
+    return PROBE_ELEMENT_BYTES if nbytes % PROBE_ELEMENT_BYTES == 0 else 1
 
 
-def ask(
-    starter: Starter,
-    trials: Sequence[Trial],
+def run_calls(
+    starter: RankStarter,
+    calls: Sequence[ValidationCall],
     directory: Path,
     *,
     settings: Mapping[str, str],
     environment: Mapping[str, str] | None = None,
-    progress: Counted = quietly,
-    spare: int = 0,
-) -> dict[int, Answer]:
-    """Let real ranks make the calls, all in one launch; answers by position in `trials`. No calls
+    progress: ProgressCallback = no_progress,
+    spare_ranks: int = 0,
+) -> dict[int, Observation]:
+    """Let real ranks make the calls, all in one launch; answers by position in `calls`. No calls
     start no ranks.
 
     spare       ranks that take part in no call
 
     Raises ProbeError where a call has no answer.
     """
-    answers: dict[int, Answer] = {}
+    answers: dict[int, Observation] = {}
 
     def note(line: str) -> None:
-        if line.startswith(_ANSWER):
+        if line.startswith(_OBSERVATION_PREFIX):
             record = json.loads(line)
-            answers[record["call"]] = Answer(
+            answers[record["call"]] = Observation(
                 record["error"], tuple(map(tuple, record["executed"])), tuple(record["entered"])
             )
-            progress(len(answers), len(trials))
+            progress(len(answers), len(calls))
 
-    if not trials:
+    if not calls:
         return answers
     starter.run(
-        _ranks(trials) + spare,
-        _program(trials, directory),
+        _ranks(calls) + spare_ranks,
+        _program(calls, directory),
         settings=settings,
         environment=environment,
         on_line=note,
-        timeout=TIMEOUT + EACH * len(trials),
+        timeout=LAUNCH_TIMEOUT_S + CALL_TIMEOUT_S * len(calls),
     )
-    if len(answers) < len(trials):
+    if len(answers) < len(calls):
         raise ProbeError(
-            f"the ranks ended after {len(answers)} of {len(trials)} calls without a word: is"
+            f"the ranks ended after {len(answers)} of {len(calls)} calls without a word: is"
             " --python an interpreter of the environment with the table's library?"
         )
     return answers
 
 
-def outlived(
-    starter: Starter,
-    trials: Sequence[Trial],
+def run_until_crash(
+    starter: RankStarter,
+    calls: Sequence[ValidationCall],
     directory: Path,
     *,
     settings: Mapping[str, str],
-    spare: int = 0,
-) -> Outlived:
+    spare_ranks: int = 0,
+) -> CrashedRun:
     """Let real ranks make the calls, which may die on the way.
 
-    spare       as in `ask`
+    spare       as in `run_calls`
 
     Not every such launch ends: MPICH's mpiexec waits for ever after some deaths on several hosts,
     so it is ended when no answer comes any more.
@@ -211,43 +218,43 @@ def outlived(
     begun, answered = list[str](), list[str]()
 
     def note(line: str) -> float | None:
-        for kind, lines in ((_BEGUN, begun), (_ANSWER, answered)):
+        for kind, lines in ((_STARTED_PREFIX, begun), (_OBSERVATION_PREFIX, answered)):
             if line.startswith(kind):
                 lines.append(line)
-                return WORD
+                return OBSERVATION_TIMEOUT_S
         return None
 
     try:
         run = starter.run(
-            _ranks(trials) + spare,
-            _program(trials, directory),
+            _ranks(calls) + spare_ranks,
+            _program(calls, directory),
             settings=settings,
             on_line=note,
-            timeout=START + EACH * len(trials),
-            patience=START,
+            timeout=STARTUP_TIMEOUT_S + CALL_TIMEOUT_S * len(calls),
+            silence_timeout=STARTUP_TIMEOUT_S,
             check=False,
         )
-    except UnendedError as late:
-        return Outlived(bool(begun), len(answered), late.stderr)
-    return Outlived(bool(begun), len(answered), run.stderr)
+    except LaunchTimeoutError as late:
+        return CrashedRun(bool(begun), len(answered), late.stderr)
+    return CrashedRun(bool(begun), len(answered), run.stderr)
 
 
-def _ranks(trials: Sequence[Trial]) -> int:
-    return max(trial.rule.key.p for trial in trials)
+def _ranks(calls: Sequence[ValidationCall]) -> int:
+    return max(trial.rule.key.p for trial in calls)
 
 
-def _program(trials: Sequence[Trial], directory: Path) -> list[str]:
+def _program(calls: Sequence[ValidationCall], directory: Path) -> list[str]:
     path = directory / "calls.json"
-    write_atomically(path, json.dumps([_record(trial) for trial in trials]))
-    return [*PROVER, str(path)]
+    write_atomically(path, json.dumps([_record(trial) for trial in calls]))
+    return [*VALIDATION_PROGRAM, str(path)]
 
 
-def _record(trial: Trial) -> dict[str, str | int | bool]:
-    key = trial.rule.key
+def _record(call: ValidationCall) -> dict[str, str | int | bool]:
+    key = call.rule.key
     return {
-        "collective": str(trial.collective),
+        "collective": str(call.collective),
         "nodes": key.nodes,
         "ppn": key.ppn,
-        "nbytes": trial.nbytes,
-        "commutative": trial.commutative,
+        "nbytes": call.nbytes,
+        "commutative": call.commutative,
     }

@@ -5,55 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import format_size, format_time, parse_bandwidth, parse_time
 from tuner.core.calibration import Calibration, Estimate, PathCost
-from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
+from tuner.core.path_classes import BLOCK, PLACEMENTS
 from tuner.machines import GPUS, Machine, with_gpu, with_nics, with_nodes, with_taper
 from tuner.topology import CUDA, HOST, NETWORK, Link, Placement, Topology
 
-MOST_RANKS = 1 << 17  # of one machine of a study
-MOST_NODES = 1 << 14  # likewise
+MAX_STUDY_RANKS = 1 << 17  # of one machine of a study
+MAX_STUDY_NODES = 1 << 14  # likewise
 
-Value = float | str
-Place = Mapping[str, Value]  # axis -> value: seconds, bytes per second, a number, or a word
+AxisValue = float | str
+GridPoint = Mapping[str, AxisValue]  # axis -> value: seconds, bytes per second, a number, or a word
 
 
 @dataclass(frozen=True)
 class Axis:
     """How a value of this axis is read from a study file and printed; `write` loses nothing."""
 
-    parse: Callable[[object], Value]
-    format: Callable[[Value], str]
-    write: Callable[[Value], Value]
+    parse: Callable[[object], AxisValue]
+    format: Callable[[AxisValue], str]
+    encode: Callable[[AxisValue], AxisValue]
 
 
-def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_RANKS:
-        raise InputError(f"{quoted(value)} is not a whole number from 1 to {MOST_RANKS}")
+def _parse_count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_STUDY_RANKS:
+        raise InputError(
+            f"{shortened_repr(value)} is not a whole number from 1 to {MAX_STUDY_RANKS}"
+        )
     return value
 
 
-def _ratio(value: object) -> float:
+def _parse_taper(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 64:
-        raise InputError(f"{quoted(value)} is not a number from 1 (no taper) to 64")
+        raise InputError(f"{shortened_repr(value)} is not a number from 1 (no taper) to 64")
     return float(value)
 
 
 def _one_of(known: Collection[str]) -> Axis:
     def parse(value: object) -> str:
         if not isinstance(value, str) or value not in known:
-            raise InputError(f"{quoted(value)} is none of {', '.join(known)}")
+            raise InputError(f"{shortened_repr(value)} is none of {', '.join(known)}")
         return value
 
     return Axis(parse, str, str)
 
 
-def _format_bandwidth(rate: Value) -> str:
+def _format_bandwidth(rate: AxisValue) -> str:
     return f"{float(rate) / 1e9:.4g}GB/s"
 
 
-_NUMBER = Axis(_whole, lambda value: str(int(value)), int)
+_NUMBER = Axis(_parse_count, lambda value: str(int(value)), int)
 _LATENCY = Axis(parse_time, lambda value: format_time(float(value)), "{!r}s".format)
 _BANDWIDTH = Axis(parse_bandwidth, _format_bandwidth, "{!r}B/s".format)
 
@@ -65,73 +67,77 @@ AXES: Mapping[str, Axis] = {
     "bandwidth": _BANDWIDTH,  # of the links at nodes, all cables of one together
     "uplink_latency": _LATENCY,  # of each link between switches
     "uplink_bandwidth": _BANDWIDTH,
-    "taper": Axis(_ratio, lambda value: f"{value:g}", float),  # down over up, of a fat tree
+    "taper": Axis(_parse_taper, lambda value: f"{value:g}", float),  # down over up, of a fat tree
     "gpu": _one_of(GPUS),
     "placement": _one_of(PLACEMENTS),
     "memory": _one_of((HOST, CUDA)),  # where the buffers of the ranks lie
 }
-UPLINK = ("uplink_latency", "uplink_bandwidth")
-AT_NODES = ("latency", "bandwidth")
-NBYTES = "nbytes"  # the message size, which a choice depends on as it does on the axes
-FORMATS: Mapping[str, Callable[[Value], str]] = {
+UPLINK_AXES = ("uplink_latency", "uplink_bandwidth")
+NODE_LINK_AXES = ("latency", "bandwidth")
+SIZE_AXIS = "nbytes"  # the message size, which a choice depends on as it does on the axes
+AXIS_FORMATTERS: Mapping[str, Callable[[AxisValue], str]] = {
     **{name: axis.format for name, axis in AXES.items()},
-    NBYTES: lambda value: format_size(float(value)),
+    SIZE_AXIS: lambda value: format_size(float(value)),
 }
-_REMADE: Mapping[str, Callable[[Machine, Value], Machine]] = {
+_MACHINE_AXES: Mapping[str, Callable[[Machine, AxisValue], Machine]] = {
     "gpu": lambda machine, value: with_gpu(machine, str(value)),
     "nics": lambda machine, value: with_nics(machine, int(value)),
     "taper": lambda machine, value: with_taper(machine, float(value)),
 }
 
 
-def varied(machine: Machine, at: Place) -> Machine:
+def apply_axes(machine: Machine, at: GridPoint) -> Machine:
     """The machine at one place of the axes.
 
     Raises InputError for more nodes than a topology that cannot grow has, and for an axis of what
     the machine does not have.
     """
     machine = _with_nodes(machine, int(at["nodes"]))
-    for name, remade in _REMADE.items():
+    for name, remade in _MACHINE_AXES.items():
         if name in at:
-            if machine.design is None:
+            if machine.spec is None:
                 raise InputError(
                     f"topology {machine.name} is no preset: {name} can be varied in presets"
                 )
             machine = remade(machine, at[name])
-    if not {*UPLINK, *AT_NODES} & at.keys():
+    if not {*UPLINK_AXES, *NODE_LINK_AXES} & at.keys():
         return machine
     return replace(
         machine, topology=_with_links(machine.topology, at), calibration=_with_network(machine, at)
     )
 
 
-def placed(machine: Machine, at: Place) -> Placement:
-    """The ranks on a machine that was `varied`."""
-    kind = str(at.get("placement", CONSECUTIVE))
-    return Placement.of(kind, machine.topology, int(at["ppn"]))
+def place_ranks(machine: Machine, at: GridPoint) -> Placement:
+    """The ranks on a machine that was `apply_axes`."""
+    kind = str(at.get("placement", BLOCK))
+    return Placement.from_name(kind, machine.topology, int(at["ppn"]))
 
 
-def _with_links(topology: Topology, at: Place) -> Topology:
+def _with_links(topology: Topology, at: GridPoint) -> Topology:
     ports = set(topology.ports)
     inner = {link for link in topology.links if not {link.source, link.target} & ports}
-    if not inner and set(UPLINK) & at.keys():
+    if not inner and set(UPLINK_AXES) & at.keys():
         raise InputError(
             f"topology {topology.name} has no links between switches: there is no"
             " uplink_latency or uplink_bandwidth to vary"
         )
-    if len(topology.links) == len(inner) and set(AT_NODES) & at.keys():
+    if len(topology.links) == len(inner) and set(NODE_LINK_AXES) & at.keys():
         raise InputError(
             f"topology {topology.name} has no links at its nodes: there is no latency or bandwidth"
             " to vary"
         )
     changed = []
     for link in topology.links:
-        latency, capacity = (at.get(name) for name in (UPLINK if link in inner else AT_NODES))
-        changed.append(_changed(link, ports, latency, capacity))
+        latency, capacity = (
+            at.get(name) for name in (UPLINK_AXES if link in inner else NODE_LINK_AXES)
+        )
+        changed.append(_with_link_values(link, ports, latency, capacity))
     return replace(topology, links=tuple(changed))
 
 
-def _changed(link: Link, ports: set[str], latency: Value | None, capacity: Value | None) -> Link:
+def _with_link_values(
+    link: Link, ports: set[str], latency: AxisValue | None, capacity: AxisValue | None
+) -> Link:
     """A node's link to a switch has half of the latency from node to node."""
     half = (link.source in ports) != (link.target in ports)
     own = link.latency if latency is None else float(latency) / (2 if half else 1)
@@ -139,7 +145,7 @@ def _changed(link: Link, ports: set[str], latency: Value | None, capacity: Value
     return replace(link, latency=own, capacity=width)
 
 
-def _with_network(machine: Machine, at: Place) -> Calibration:
+def _with_network(machine: Machine, at: GridPoint) -> Calibration:
     """A calibration with a cost of its own for the network follows its links.
 
     One message between nodes gains as many seconds as asked for, and keeps its ports busy as much
@@ -158,7 +164,7 @@ def _with_network(machine: Machine, at: Place) -> Calibration:
     return replace(costs, paths=paths)
 
 
-def _network_cost(cost: PathCost, latency: Value | None, slower: float) -> PathCost:
+def _network_cost(cost: PathCost, latency: AxisValue | None, slowdown: float) -> PathCost:
     """The links have the latency asked for; what is left of alpha comes on top.
 
     Lag stays, as alpha does, which it becomes where messages are long: both are what the ends do
@@ -169,38 +175,40 @@ def _network_cost(cost: PathCost, latency: Value | None, slower: float) -> PathC
         replace(
             segment,
             alpha=Estimate.exact(max(0.0, segment.alpha.value - own)),
-            beta=Estimate.exact(segment.beta.value * slower),
+            beta=Estimate.exact(segment.beta.value * slowdown),
         )
         for segment in cost.segments
     )
     return replace(cost, segments=segments)
 
 
-def _with_nodes(machine: Machine, wanted: int) -> Machine:
+def _with_nodes(machine: Machine, nodes: int) -> Machine:
     topology = machine.topology
-    if wanted == len(topology.nodes):
+    if nodes == len(topology.nodes):
         return machine
-    if machine.design is not None:
-        return with_nodes(machine, wanted)
-    if wanted > len(topology.nodes):
-        return replace(machine, topology=_grown(topology, wanted))
-    gone = {port for node in topology.nodes[wanted:] for port in node.ports}
+    if machine.spec is not None:
+        return with_nodes(machine, nodes)
+    if nodes > len(topology.nodes):
+        return replace(machine, topology=_add_nodes(topology, nodes))
+    gone = {port for node in topology.nodes[nodes:] for port in node.ports}
     links = tuple(link for link in topology.links if not {link.source, link.target} & gone)
-    return replace(machine, topology=replace(topology, nodes=topology.nodes[:wanted], links=links))
+    return replace(machine, topology=replace(topology, nodes=topology.nodes[:nodes], links=links))
 
 
-def _grown(topology: Topology, wanted: int) -> Topology:
+def _add_nodes(topology: Topology, nodes: int) -> Topology:
     """More nodes like the present ones on their one switch."""
     first, cables = topology.nodes[0], _cables(topology)
-    alike = all((n.cores, n.interior) == (first.cores, first.interior) for n in topology.nodes)
+    alike = all(
+        (n.cores, n.node_topology) == (first.cores, first.node_topology) for n in topology.nodes
+    )
     hung = len(topology.switches) == 1 and all(one == cables[0] for one in cables)
     if not alike or not hung:
         raise InputError(
-            f"topology {topology.name} has {len(topology.nodes)} nodes, not {wanted}: only one in"
+            f"topology {topology.name} has {len(topology.nodes)} nodes, not {nodes}: only one in"
             " which all nodes hang alike on one switch, and a preset, can grow: write the largest"
             " number of nodes into its file, and vary downwards"
         )
-    names = [f"{topology.name}+{number}" for number in range(len(topology.nodes), wanted)]
+    names = [f"{topology.name}+{number}" for number in range(len(topology.nodes), nodes)]
     new = tuple(replace(first, name=name) for name in names)
     links = tuple(
         replace(cable, source=node.ports[port]) if up else replace(cable, target=node.ports[port])

@@ -10,35 +10,37 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tuner.base.errors import InputError, TunerError, quoted
-from tuner.sim.process_pool import TICK
-from tuner.whatif.executors import Answered, Carry, batches
+from tuner.base.errors import InputError, TunerError, shortened_repr
+from tuner.sim.process_pool import POLL_INTERVAL_S
+from tuner.whatif.executors import Executor, TaskResults, batch_tasks
 from tuner.whatif.study_spec import Study
-from tuner.whatif.study_tasks import Pricer, Task
+from tuner.whatif.study_tasks import StudyTask, TaskEvaluator
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?[^\s/]+:([0-9]{1,5})")
-MOST_PORTS = 65535
-PATIENCE = 5.0  # seconds that a scheduler has to answer, and to name a process that works for it
+ADDRESS_PATTERN = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?[^\s/]+:([0-9]{1,5})")
+MAX_PORT = 65535
+TIMEOUT_S = 5.0  # seconds that a scheduler has to answer, and to name a process that works for it
 
 
-def on_cluster(address: str) -> Carry:
+def make_dask_executor(address: str) -> Executor:
     """On the cluster whose scheduler has this address, such as `tcp://10.0.0.1:8786`.
 
     Raises InputError when Dask is not installed and for what is no address; the carrying out, when
     nobody answers there.
     """
-    match = ADDRESS.fullmatch(address)
-    if match is None or int(match[1]) > MOST_PORTS:
-        raise InputError(f"--scheduler is written like tcp://10.0.0.1:8786, not {quoted(address)}")
+    match = ADDRESS_PATTERN.fullmatch(address)
+    if match is None or int(match[1]) > MAX_PORT:
+        raise InputError(
+            f"--scheduler is written like tcp://10.0.0.1:8786, not {shortened_repr(address)}"
+        )
     if find_spec("distributed") is None:
         raise InputError("--scheduler needs Dask: pip install '.[dask]' where tuner was unpacked")
 
-    def carry(study: Study, tasks: Mapping[int, Task]) -> Generator[Answered]:
-        with _silence(), _client(address) as client:
-            yield from _spread(client, address, study, tasks)
+    def carry(study: Study, tasks: Mapping[int, StudyTask]) -> Generator[TaskResults]:
+        with _mute_dask_logs(), _client(address) as client:
+            yield from _run_on_client(client, address, study, tasks)
 
     return carry
 
@@ -48,22 +50,22 @@ def _client(address: str) -> Iterator[Client]:
     from distributed import Client
 
     try:
-        client = Client(address, timeout=PATIENCE, set_as_default=False)
+        client = Client(address, timeout=TIMEOUT_S, set_as_default=False)
     except (OSError, ValueError) as reason:
         raise InputError(
-            f"no Dask scheduler answers at {address} within {PATIENCE:g} s ({reason}): start one"
+            f"no Dask scheduler answers at {address} within {TIMEOUT_S:g} s ({reason}): start one"
             " with `dask scheduler`, and give the address that it prints"
         ) from None
     try:
-        _require_somebody(client, address)
+        _require_workers(client, address)
         yield client
     finally:
-        client.close(timeout=PATIENCE)
+        client.close(timeout=TIMEOUT_S)
 
 
-def _require_somebody(client: Client, address: str) -> None:
+def _require_workers(client: Client, address: str) -> None:
     try:
-        client.wait_for_workers(1, timeout=PATIENCE)
+        client.wait_for_workers(1, timeout=TIMEOUT_S)
     except TimeoutError:
         raise InputError(
             f"the Dask scheduler at {address} has nobody who works for it: start some with"
@@ -72,7 +74,7 @@ def _require_somebody(client: Client, address: str) -> None:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def _mute_dask_logs() -> Iterator[None]:
     """What goes wrong is said in one sentence: by us, and not in dozens of lines by Dask."""
     import distributed  # and with it its loggers
 
@@ -87,13 +89,15 @@ def _silence() -> Iterator[None]:
             logger.disabled = False
 
 
-def _spread(
-    client: Client, address: str, study: Study, tasks: Mapping[int, Task]
-) -> Iterator[Answered]:
-    price = client.scatter(Pricer(study), hash=False)
+def _run_on_client(
+    client: Client, address: str, study: Study, tasks: Mapping[int, StudyTask]
+) -> Iterator[TaskResults]:
+    price = client.scatter(TaskEvaluator(study), hash=False)
     pending = {
-        client.submit(_priced, price, {number: tasks[number] for number in batch}, pure=False)
-        for batch in batches(tasks)
+        client.submit(
+            _evaluate_batch, price, {number: tasks[number] for number in batch}, pure=False
+        )
+        for batch in batch_tasks(tasks)
     }
     while pending:
         done = {future for future in pending if future.status != "pending"}
@@ -104,14 +108,14 @@ def _spread(
                 " command goes on"
             )
         yield [pair for future in done for pair in _result(future)]
-        time.sleep(TICK)
+        time.sleep(POLL_INTERVAL_S)
 
 
-def _priced(price: Pricer, batch: Mapping[int, Task]) -> Answered:
-    return [(number, price(task)) for number, task in batch.items()]
+def _evaluate_batch(evaluate: TaskEvaluator, batch: Mapping[int, StudyTask]) -> TaskResults:
+    return [(number, evaluate(task)) for number, task in batch.items()]
 
 
-def _result(future: Future[Answered]) -> Answered:
+def _result(future: Future[TaskResults]) -> TaskResults:
     if future.status == "finished":
         return future.result()
     reason = future.exception() if future.status == "error" else None

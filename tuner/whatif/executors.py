@@ -12,69 +12,75 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 
 from tuner.base.errors import TunerError
-from tuner.sim.process_pool import spread, usable
+from tuner.sim.process_pool import available_cores, map_unordered
 from tuner.whatif.study_spec import Study
-from tuner.whatif.study_tasks import Answer, Pricer, Task
+from tuner.whatif.study_tasks import StudyTask, TaskEvaluator, TaskTimes
 
-Answered = list[tuple[int, Answer]]
-Carry = Callable[[Study, Mapping[int, Task]], Generator[Answered]]
+TaskResults = list[tuple[int, TaskTimes]]
+Executor = Callable[[Study, Mapping[int, StudyTask]], Generator[TaskResults]]
 
-ALONE = 0.5  # seconds of work that are done before other processes are started for the rest
-SHORT = 0.05  # seconds: tasks that may be done in between, as nothing interrupts one
-BATCH = 0.25  # seconds of tasks that travel together to another process
-MOST_ANSWERS = 400  # of a batch: with more a killed process could leave half of what it wrote
+MAX_SERIAL_S = 0.5  # seconds of work that are done before other processes are started for the rest
+MAX_SHORT_TASK_S = 0.05  # seconds: tasks that may be done in between, as nothing interrupts one
+BATCH_TARGET_S = 0.25  # seconds of tasks that travel together to another process
+MAX_TIMES_PER_BATCH = (
+    400  # of a batch: with more a killed process could leave half of what it wrote
+)
 
 
-def serially(study: Study, tasks: Mapping[int, Task]) -> Generator[Answered]:
+def run_serial(study: Study, tasks: Mapping[int, StudyTask]) -> Generator[TaskResults]:
     """One after the other in this process."""
-    price = Pricer(study)
+    price = TaskEvaluator(study)
     for number, task in tasks.items():
         yield [(number, price(task))]
 
 
-def locally(processes: int | None = None) -> Carry:
+def make_parallel_executor(processes: int | None = None) -> Executor:
     """Over the cores of this computer; all that this process may use unless it is told how many.
 
     The shortest tasks are done here while it pays, so that a small study starts no process at all.
     """
-    number = processes or usable()
+    number = processes or available_cores()
 
-    def carry(study: Study, tasks: Mapping[int, Task]) -> Generator[Answered]:
+    def carry(study: Study, tasks: Mapping[int, StudyTask]) -> Generator[TaskResults]:
         left = dict(tasks)
         begun = time.monotonic()
-        for answered in serially(study, _short(tasks)):
+        for answered in run_serial(study, _short_tasks(tasks)):
             left.pop(answered[0][0])
             yield answered
-            if time.monotonic() - begun > ALONE:
+            if time.monotonic() - begun > MAX_SERIAL_S:
                 break
         if left:
-            yield from _spread(study, left, number)
+            yield from _run_in_processes(study, left, number)
 
     return carry
 
 
-def _short(tasks: Mapping[int, Task]) -> dict[int, Task]:
+def _short_tasks(tasks: Mapping[int, StudyTask]) -> dict[int, StudyTask]:
     """The shortest first."""
-    short = [number for number, task in tasks.items() if task.effort < SHORT]
-    return {number: tasks[number] for number in sorted(short, key=lambda n: tasks[n].effort)}
+    short = [number for number, task in tasks.items() if task.core_seconds < MAX_SHORT_TASK_S]
+    return {number: tasks[number] for number in sorted(short, key=lambda n: tasks[n].core_seconds)}
 
 
-def batches(tasks: Mapping[int, Task]) -> list[list[int]]:
+def batch_tasks(tasks: Mapping[int, StudyTask]) -> list[list[int]]:
     """Numbers of tasks of one machine, worth a journey together; the longest batch first."""
     found: list[list[int]] = []
     place, effort, answers = -1, 0.0, 0
     for number, task in tasks.items():
         answers += len(task.sizes)
-        if task.place != place or effort >= BATCH or answers > MOST_ANSWERS:
+        if task.grid_index != place or effort >= BATCH_TARGET_S or answers > MAX_TIMES_PER_BATCH:
             found.append([])
-            place, effort, answers = task.place, 0.0, len(task.sizes)
+            place, effort, answers = task.grid_index, 0.0, len(task.sizes)
         found[-1].append(number)
-        effort += task.effort
-    return sorted(found, key=lambda one: -sum(tasks[number].effort for number in one))
+        effort += task.core_seconds
+    return sorted(found, key=lambda one: -sum(tasks[number].core_seconds for number in one))
 
 
-def _spread(study: Study, tasks: Mapping[int, Task], number: int) -> Iterator[Answered]:
-    with closing(spread(_pricing, (study, tasks), batches(tasks), number)) as found:
+def _run_in_processes(
+    study: Study, tasks: Mapping[int, StudyTask], processes: int
+) -> Iterator[TaskResults]:
+    with closing(
+        map_unordered(_make_batch_evaluator, (study, tasks), batch_tasks(tasks), processes)
+    ) as found:
         try:
             for answers in found:
                 yield [pair for answered in answers for pair in answered]
@@ -85,6 +91,8 @@ def _spread(study: Study, tasks: Mapping[int, Task], number: int) -> Iterator[An
             ) from None
 
 
-def _pricing(study: Study, tasks: Mapping[int, Task]) -> Callable[[Sequence[int]], Answered]:
-    price = Pricer(study)
+def _make_batch_evaluator(
+    study: Study, tasks: Mapping[int, StudyTask]
+) -> Callable[[Sequence[int]], TaskResults]:
+    price = TaskEvaluator(study)
     return lambda batch: [(number, price(tasks[number])) for number in batch]

@@ -15,26 +15,28 @@ from typing import IO, Any
 
 from tuner.base.errors import InputError
 from tuner.whatif.study_spec import Study
-from tuner.whatif.study_tasks import Answer, Task
+from tuner.whatif.study_tasks import StudyTask, TaskTimes
 
 FORMAT_VERSION = 1
-KIND = {"kind": "partial study"}
-BEGINNING = json.dumps(KIND)[:-1]
+FILE_KIND = {"kind": "partial study"}
+HEADER_PREFIX = json.dumps(FILE_KIND)[:-1]
 
 
-class Answers:
+class Checkpoint:
     """What was answered already, and a place for what will be."""
 
-    def __init__(self, file: IO[str] | None = None, known: dict[int, Answer] | None = None) -> None:
+    def __init__(
+        self, file: IO[str] | None = None, times: dict[int, TaskTimes] | None = None
+    ) -> None:
         self._file = file
-        self.known = known or {}
+        self.times = times or {}
 
-    def add(self, number: int, answer: Answer) -> None:
+    def add(self, number: int, task_times: TaskTimes) -> None:
         """Kept from now on, whatever happens to this process."""
-        self.known[number] = answer
+        self.times[number] = task_times
         if self._file is not None:
             try:
-                self._file.write(json.dumps([number, answer]) + "\n")
+                self._file.write(json.dumps([number, task_times]) + "\n")
                 self._file.flush()
             except OSError as reason:
                 raise InputError(
@@ -42,37 +44,42 @@ class Answers:
                 ) from None
 
 
-Keep = Callable[[Study, Sequence[Task]], Answers]
+OpenCheckpoint = Callable[[Study, Sequence[StudyTask]], Checkpoint]
 
 
 @contextmanager
-def kept_in(path: Path) -> Iterator[Keep]:
+def checkpoint_file(path: Path) -> Iterator[OpenCheckpoint]:
     """Answers in a file, which is deleted when all ends well: then they are somewhere else.
 
     What it gives raises InputError when the file belongs to another study, when somebody else is
     at work on this one, and when the file cannot be written.
     """
     with ExitStack() as stack:
-        found: list[Answers] = []
+        found: list[Checkpoint] = []
 
-        def keep(study: Study, tasks: Sequence[Task]) -> Answers:
-            file = stack.enter_context(_opened(path))
-            header = {**KIND, "version": FORMAT_VERSION, "study": study.digest, "tasks": len(tasks)}
-            known = _read(path, file, header, [len(task.sizes) for task in tasks])
-            found.append(Answers(file, known))
+        def keep(study: Study, tasks: Sequence[StudyTask]) -> Checkpoint:
+            file = stack.enter_context(_open_locked(path))
+            header = {
+                **FILE_KIND,
+                "version": FORMAT_VERSION,
+                "study": study.digest,
+                "tasks": len(tasks),
+            }
+            known = _read_times(path, file, header, [len(task.sizes) for task in tasks])
+            found.append(Checkpoint(file, known))
             return found[-1]
 
         try:
             yield keep
         except BaseException:
-            if found and not found[-1].known:
+            if found and not found[-1].times:
                 path.unlink()
             raise
         path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[str]]:
+def _open_locked(path: Path) -> Iterator[IO[str]]:
     """For reading and adding, by one process at a time."""
     try:
         file = path.open("a+", encoding="utf-8", errors="replace")
@@ -89,10 +96,12 @@ def _opened(path: Path) -> Iterator[IO[str]]:
         yield file
 
 
-def _read(path: Path, file: IO[str], header: dict[str, Any], sizes: list[int]) -> dict[int, Answer]:
+def _read_times(
+    path: Path, file: IO[str], header: dict[str, Any], sizes: list[int]
+) -> dict[int, TaskTimes]:
     """The answers in the file, which is cut after its last whole line."""
     file.seek(0)
-    known: dict[int, Answer] = {}
+    known: dict[int, TaskTimes] = {}
     whole = 0
     own = json.dumps(header) + "\n"
     first = file.readline(len(own))
@@ -101,11 +110,14 @@ def _read(path: Path, file: IO[str], header: dict[str, Any], sizes: list[int]) -
         for number, line in enumerate(file, start=2):
             if not line.endswith("\n"):
                 break
-            at, answer = _answer(path, number, line, sizes)
+            at, answer = _parse_line(path, number, line, sizes)
             known[at] = answer
             whole += len(line.encode())
     elif not own.startswith(first):  # it would be a beginning that was cut off
-        raise InputError(f"{path}: {_other(first)}: delete the file or give --fresh to start anew")
+        raise InputError(
+            f"{path}: {_describe_foreign_file(first)}: delete the file or give --fresh to"
+            " start anew"
+        )
     file.seek(whole)
     file.truncate()
     if whole == 0:
@@ -114,19 +126,19 @@ def _read(path: Path, file: IO[str], header: dict[str, Any], sizes: list[int]) -
     return known
 
 
-def _other(first: str) -> str:
+def _describe_foreign_file(first: str) -> str:
     """What a file with another first line is."""
-    if first.startswith(BEGINNING):
+    if first.startswith(HEADER_PREFIX):
         return "holds the answers of another study, or of this one before it was changed"
     return "is in the way of the answers of the study, and was not written by one"
 
 
-def _answer(path: Path, number: int, line: str, sizes: list[int]) -> tuple[int, Answer]:
+def _parse_line(path: Path, number: int, line: str, sizes: list[int]) -> tuple[int, TaskTimes]:
     try:
         at, seconds = json.loads(line)
         if type(at) is not int or not 0 <= at < len(sizes):
             raise ValueError
-        if seconds is not None and not _are_seconds(seconds, sizes[at]):
+        if seconds is not None and not _is_seconds_list(seconds, sizes[at]):
             raise ValueError
     except (ValueError, TypeError, RecursionError):
         raise InputError(
@@ -135,7 +147,7 @@ def _answer(path: Path, number: int, line: str, sizes: list[int]) -> tuple[int, 
     return at, seconds
 
 
-def _are_seconds(values: Any, number: int) -> bool:
+def _is_seconds_list(values: Any, number: int) -> bool:
     if not isinstance(values, list) or len(values) != number:
         return False
     return all(type(value) is float and 0.0 <= value < float("inf") for value in values)

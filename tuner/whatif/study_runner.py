@@ -6,42 +6,50 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from tuner.base.errors import InputError, TunerError
-from tuner.whatif.executors import Carry, serially
+from tuner.whatif.executors import Executor, run_serial
 from tuner.whatif.study_candidates import Candidate
-from tuner.whatif.study_checkpoint import Answers, Keep
-from tuner.whatif.study_result import StudyPoint, StudyResult, Timing, keeping, switches
+from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
+from tuner.whatif.study_result import (
+    StudyPoint,
+    StudyResult,
+    TimedCandidate,
+    crossovers,
+    summarise_table_regret,
+)
 from tuner.whatif.study_spec import Study
-from tuner.whatif.study_tasks import Answer, Plan, Planned, Task, plan
-from tuner.whatif.table_regret import kept
+from tuner.whatif.study_tasks import PlannedPoint, StudyPlan, StudyTask, TaskTimes, plan_study
+from tuner.whatif.table_regret import compute_table_regret
 
-MOST_EFFORT = 1e6  # seconds of one core: days on the cores of a node, hours on a cluster
-DIGITS = 12  # significant ones of a time by which candidates are ordered: beyond is rounding
+MAX_CORE_SECONDS = 1e6  # seconds of one core: days on the cores of a node, hours on a cluster
+SIGNIFICANT_DIGITS = (
+    12  # significant ones of a time by which candidates are ordered: beyond is rounding
+)
 
-Progress = Callable[[float, str], None]  # (fraction done, what is done)
+StudyProgressCallback = Callable[[float, str], None]  # (fraction done, what is done)
 
 
 class CancelledError(TunerError):
     """The study was stopped before its end."""
 
 
-def _quietly(_fraction: float, _text: str) -> None:
+def _no_progress(_fraction: float, _text: str) -> None:
     pass
 
 
-def _never() -> bool:
+def _never_cancelled() -> bool:
     return False
 
 
-def _forgotten(_study: Study, _tasks: Sequence[Task]) -> Answers:
-    return Answers()
+def _no_checkpoint(_study: Study, _tasks: Sequence[StudyTask]) -> Checkpoint:
+    return Checkpoint()
 
 
-def run(
+def run_study(
     study: Study,
-    progress: Progress = _quietly,
-    cancelled: Callable[[], bool] = _never,
-    carry: Carry = serially,
-    keep: Keep = _forgotten,
+    progress: StudyProgressCallback = _no_progress,
+    is_cancelled: Callable[[], bool] = _never_cancelled,
+    executor: Executor = run_serial,
+    open_checkpoint: OpenCheckpoint = _no_checkpoint,
 ) -> StudyResult:
     """Simulate everything; the same study gives the same result, whoever carries it out.
 
@@ -52,77 +60,93 @@ def run(
 
     Raises InputError, before anything is simulated, when there is too much to simulate.
     """
-    todo = plan(study, _Limit(cancelled))
-    answers = keep(study, todo.tasks)
-    _carry_out(study, todo, answers, carry, _Watch(todo, progress, cancelled))
-    points = tuple(_point(study, planned, answers.known) for planned in todo.points)
+    todo = plan_study(study, _EffortLimit(is_cancelled))
+    answers = open_checkpoint(study, todo.tasks)
+    _execute(study, todo, answers, executor, _ProgressReporter(todo, progress, is_cancelled))
+    points = tuple(_point(study, planned, answers.times) for planned in todo.points)
     return StudyResult(
         study.name,
         study.topology.name,
         study.axes,
         points,
-        tuple(switches(points, study.axes)),
-        keeping(points),
+        tuple(crossovers(points, study.axes)),
+        summarise_table_regret(points),
     )
 
 
-class _Limit:
+class _EffortLimit:
     """Stops the planning as soon as it is too much: to plan the rest may take long, too."""
 
-    def __init__(self, cancelled: Callable[[], bool]) -> None:
-        self._cancelled = cancelled
-        self._effort = 0.0
+    def __init__(self, is_cancelled: Callable[[], bool]) -> None:
+        self._is_cancelled = is_cancelled
+        self._core_seconds = 0.0
 
-    def __call__(self, effort: float) -> None:
-        if self._cancelled():
+    def __call__(self, core_seconds: float) -> None:
+        if self._is_cancelled():
             raise CancelledError("the study was cancelled")
-        self._effort += effort
-        if self._effort > MOST_EFFORT:
+        self._core_seconds += core_seconds
+        if self._core_seconds > MAX_CORE_SECONDS:
             raise InputError(
-                f"the study would take more than {MOST_EFFORT / 3600:.0f} hours on one core: give"
+                f"the study would take more than {MAX_CORE_SECONDS / 3600:.0f} hours on one core:"
+                " give"
                 " fewer values, sizes or algorithms, or smaller machines"
             )
 
 
-class _Watch:
+class _ProgressReporter:
     """Tells how far it is, and stops when it is told to."""
 
-    def __init__(self, todo: Plan, progress: Progress, cancelled: Callable[[], bool]) -> None:
-        self._tasks, self._whole = todo.tasks, todo.effort
-        self._progress, self._cancelled = progress, cancelled
-        self._done, self._number = 0.0, 0
+    def __init__(
+        self,
+        study_plan: StudyPlan,
+        progress: StudyProgressCallback,
+        is_cancelled: Callable[[], bool],
+    ) -> None:
+        self._tasks, self._total_s = study_plan.tasks, study_plan.core_seconds
+        self._progress, self._is_cancelled = progress, is_cancelled
+        self._done_s, self._done_tasks = 0.0, 0
 
     def add(self, numbers: Sequence[int]) -> None:
-        if self._cancelled():
+        if self._is_cancelled():
             raise CancelledError("the study was cancelled")
-        self._number += len(numbers)
-        self._done += sum(self._tasks[number].effort for number in numbers)
-        text = f"{self._number} of {len(self._tasks)} schedules"
-        self._progress(min(1.0, self._done / self._whole), text)
+        self._done_tasks += len(numbers)
+        self._done_s += sum(self._tasks[number].core_seconds for number in numbers)
+        text = f"{self._done_tasks} of {len(self._tasks)} schedules"
+        self._progress(min(1.0, self._done_s / self._total_s), text)
 
 
-def _carry_out(study: Study, todo: Plan, answers: Answers, carry: Carry, watch: _Watch) -> None:
-    watch.add(list(answers.known))
-    left = {i: task for i, task in enumerate(todo.tasks) if i not in answers.known}
-    with closing(carry(study, left)) as arriving:
+def _execute(
+    study: Study,
+    study_plan: StudyPlan,
+    checkpoint: Checkpoint,
+    executor: Executor,
+    progress: _ProgressReporter,
+) -> None:
+    progress.add(list(checkpoint.times))
+    left = {i: task for i, task in enumerate(study_plan.tasks) if i not in checkpoint.times}
+    with closing(executor(study, left)) as arriving:
         for answered in arriving:
             for number, answer in answered:
-                answers.add(number, answer)
-            watch.add([number for number, _ in answered])
+                checkpoint.add(number, answer)
+            progress.add([number for number, _ in answered])
 
 
-def _point(study: Study, planned: Planned, answers: Mapping[int, Answer]) -> StudyPoint:
-    timings = tuple(sorted(_timings(planned, answers), key=_rounded))
-    at = study.places[planned.place]
+def _point(study: Study, planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> StudyPoint:
+    timings = tuple(sorted(_timings(planned, answers), key=_rounded_seconds))
+    at = study.grid[planned.grid_index]
     if not timings:
         raise InputError(
             f"no algorithm of {planned.collective} is for {int(at['nodes']) * int(at['ppn'])} ranks"
         )
-    cost = None if planned.rules is None else kept(planned.rules, timings)
-    return StudyPoint(at, planned.collective, planned.nbytes, timings, planned.left_out, cost)
+    cost = (
+        None
+        if planned.table_lookup is None
+        else compute_table_regret(planned.table_lookup, timings)
+    )
+    return StudyPoint(at, planned.collective, planned.nbytes, timings, planned.skipped, cost)
 
 
-def _timings(planned: Planned, answers: Mapping[int, Answer]) -> Iterator[Timing]:
+def _timings(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterator[TimedCandidate]:
     """In the order of candidates, without those that are not for so many ranks."""
     for candidate, task, call in planned.calls:
         seconds = answers[task]
@@ -130,10 +154,10 @@ def _timings(planned: Planned, answers: Mapping[int, Answer]) -> Iterator[Timing
             yield _timing(candidate, seconds[call])
 
 
-def _timing(candidate: Candidate, seconds: float) -> Timing:
-    return Timing(candidate.algorithm, candidate.params, seconds)
+def _timing(candidate: Candidate, seconds: float) -> TimedCandidate:
+    return TimedCandidate(candidate.algorithm, candidate.params, seconds)
 
 
-def _rounded(timing: Timing) -> float:
+def _rounded_seconds(timing: TimedCandidate) -> float:
     """Of equally fast ones the first in the order of candidates is the best."""
-    return float(f"{timing.seconds:.{DIGITS}g}")
+    return float(f"{timing.seconds:.{SIGNIFICANT_DIGITS}g}")

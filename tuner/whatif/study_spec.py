@@ -8,7 +8,7 @@
     collectives: [bcast, allreduce]
     sizes: [1KiB, 64KiB, 1MiB]
 
-The topology is in one of its short forms, a `topology_record`, or named: `preset:NAME`, a file
+The topology is in one of its short forms, a `topology_to_record`, or named: `preset:NAME`, a file
 beside the study's, or what the service calls it. A preset brings its costs with it; for others
 `calibration` names those that were measured on the nodes, and the topology says the rest. `table`
 names the one whose choices are kept on the new machine. `algorithms` restricts the candidates. An
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tuner import algorithms
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.calibration import (
     Calibration,
     calibration_from_record,
@@ -39,22 +39,30 @@ from tuner.core.calibration import (
 from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, read_table, table_from_record, table_record
 from tuner.machines import Machine
-from tuner.machines.loader import load_machine, machine_of
-from tuner.machines.yaml_machines import PREFIX
+from tuner.machines.loader import load_machine, machine_from_record
+from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.sim import simulate
 from tuner.topology import CUDA, Topology
-from tuner.topology.readers import topology_record
-from tuner.topology.readers.safe_yaml import MOST_CHARACTERS, parse_yaml
+from tuner.topology.readers import topology_to_record
+from tuner.topology.readers.safe_yaml import MAX_CHARACTERS, parse_yaml
 from tuner.topology.readers.yaml_fields import require_keys
-from tuner.whatif.axes import AXES, MOST_NODES, MOST_RANKS, Place, Value, placed, varied
-from tuner.whatif.values import axes_from, collectives_from, names_from, sizes_from
+from tuner.whatif.axes import (
+    AXES,
+    MAX_STUDY_NODES,
+    MAX_STUDY_RANKS,
+    AxisValue,
+    GridPoint,
+    apply_axes,
+    place_ranks,
+)
+from tuner.whatif.values import parse_axes, parse_collectives, parse_names, parse_sizes
 
-MOST_POINTS = 100_000
-NEEDED = {"name", "topology", "collectives", "sizes"}
-KNOWN = NEEDED | {"vary", "algorithms", "calibration", "table"}
+MAX_STUDY_POINTS = 100_000
+REQUIRED_KEYS = {"name", "topology", "collectives", "sizes"}
+ALLOWED_KEYS = REQUIRED_KEYS | {"vary", "algorithms", "calibration", "table"}
 
 
-class References(Protocol):
+class ResourceResolver(Protocol):
     """How a name in a study becomes what it stands for; each raises InputError when it cannot."""
 
     def machine(self, name: str) -> Machine:
@@ -68,27 +76,27 @@ class References(Protocol):
 
 
 @dataclass(frozen=True)
-class Files:
+class FileResolver:
     """References as names of files, relative to the study's."""
 
-    beside: Path
+    directory: Path
 
     def machine(self, name: str) -> Machine:
         """From a topology file of any format, or a preset."""
-        return load_machine(name, self.beside)
+        return load_machine(name, self.directory)
 
     def calibration(self, name: str) -> Calibration:
         """From a file of `tuner calibrate`."""
-        return read_calibration(self.beside / name)
+        return read_calibration(self.directory / name)
 
     def table(self, name: str) -> TuningTable:
         """From a file of `tuner tune`."""
-        return read_table(self.beside / name)
+        return read_table(self.directory / name)
 
 
 @dataclass(frozen=True)
 class Study:
-    """Made by `study_from`, which checks it.
+    """Made by `study_from_record`, which checks it.
 
     machine         with the calibration where one was given
     written         the machine as the study's record has it
@@ -99,8 +107,8 @@ class Study:
 
     name: str
     machine: Machine
-    written: Any
-    axes: Mapping[str, tuple[Value, ...]]
+    topology_entry: Any
+    axes: Mapping[str, tuple[AxisValue, ...]]
     collectives: tuple[Collective, ...]
     sizes: tuple[int, ...]
     algorithms: tuple[str, ...] = ()
@@ -119,7 +127,7 @@ class Study:
         return axes * len(self.collectives) * len(self.sizes)
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
+    def grid(self) -> tuple[GridPoint, ...]:
         """Every machine of the study, the last axis fastest."""
         return tuple(
             dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())
@@ -131,23 +139,28 @@ class Study:
         text = json.dumps(study_record(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def names(self, collective: Collective, at: Place) -> tuple[str, ...]:
+    def algorithm_names(self, collective: Collective, at: GridPoint) -> tuple[str, ...]:
         """The candidates of one collective on the machine at one place."""
-        known = algorithms.names(collective, self.offered(at))
+        known = algorithms.algorithm_names(collective, self.features(at))
         return tuple(name for name in known if not self.algorithms or name in self.algorithms)
 
-    def offered(self, at: Place) -> frozenset[str]:
+    def features(self, at: GridPoint) -> frozenset[str]:
         """What algorithms may need that is there at one place."""
-        return algorithms.offered(
-            self._offers[at.get("gpu")], at["memory"] == CUDA, int(at["nodes"]), int(at["ppn"])
+        return algorithms.available_capabilities(
+            self._topology_features[at.get("gpu")],
+            at["memory"] == CUDA,
+            int(at["nodes"]),
+            int(at["ppn"]),
         )
 
     @cached_property
-    def _offers(self) -> dict[Value | None, frozenset[str]]:
+    def _topology_features(self) -> dict[AxisValue | None, frozenset[str]]:
         """What the machine with each of the GPUs offers."""
         first = {name: values[0] for name, values in self.axes.items()}
         return {
-            gpu: varied(self.machine, {**first, **({"gpu": gpu} if gpu else {})}).topology.offers
+            gpu: apply_axes(
+                self.machine, {**first, **({"gpu": gpu} if gpu else {})}
+            ).topology.offers
             for gpu in self.axes.get("gpu", (None,))
         }
 
@@ -156,7 +169,9 @@ def read_study(path: Path) -> Study:
     """From a YAML or JSON file. Raises InputError that names file, place and remedy."""
     try:
         with path.open(encoding="utf-8") as file:
-            return study_from(parse_yaml(file.read(MOST_CHARACTERS + 1)), Files(path.parent))
+            return study_from_record(
+                parse_yaml(file.read(MAX_CHARACTERS + 1)), FileResolver(path.parent)
+            )
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
     except OSError as reason:
@@ -165,25 +180,25 @@ def read_study(path: Path) -> Study:
         raise InputError(f"{path}: not text in UTF-8; see `tuner whatif --help`") from None
 
 
-def study_from(spec: Any, references: References) -> Study:
+def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
     """A study from parsed YAML or JSON; raises InputError, also when it has too many points."""
-    require_keys("the study", spec, KNOWN, NEEDED)
-    if not isinstance(spec["name"], str) or not spec["name"]:
-        raise InputError(f"name must be a name, not {quoted(spec['name'])}")
-    machine = _machine(spec["topology"], references)
-    measured = _calibration(spec.get("calibration"), references)
+    require_keys("the study", record, ALLOWED_KEYS, REQUIRED_KEYS)
+    if not isinstance(record["name"], str) or not record["name"]:
+        raise InputError(f"name must be a name, not {shortened_repr(record['name'])}")
+    machine = _machine(record["topology"], resolver)
+    measured = _calibration(record.get("calibration"), resolver)
     if measured is not None:
         machine = replace(machine, calibration=replace(measured, given=True))
     study = Study(
-        spec["name"],
+        record["name"],
         machine,
-        _written_machine(spec["topology"], machine),
-        axes_from(spec.get("vary", {}), machine.topology),
-        collectives_from(spec["collectives"]),
-        sizes_from(spec["sizes"]),
-        names_from("algorithms", spec["algorithms"]) if "algorithms" in spec else (),
+        _topology_entry(record["topology"], machine),
+        parse_axes(record.get("vary", {}), machine.topology),
+        parse_collectives(record["collectives"]),
+        parse_sizes(record["sizes"]),
+        parse_names("algorithms", record["algorithms"]) if "algorithms" in record else (),
         measured,
-        _table(spec.get("table"), references),
+        _table(record.get("table"), resolver),
     )
     _require_bounds(study)
     _require_costs(study)
@@ -195,9 +210,9 @@ def study_record(study: Study) -> dict[str, Any]:
     """The same study complete in itself: whatever it named is part of it."""
     record: dict[str, Any] = {
         "name": study.name,
-        "topology": study.written,
+        "topology": study.topology_entry,
         "vary": {
-            name: [AXES[name].write(value) for value in values]
+            name: [AXES[name].encode(value) for value in values]
             for name, values in study.axes.items()
         },
         "collectives": [collective.value for collective in study.collectives],
@@ -212,43 +227,45 @@ def study_record(study: Study) -> dict[str, Any]:
     return record
 
 
-def _machine(entry: Any, references: References) -> Machine:
+def _machine(entry: Any, resolver: ResourceResolver) -> Machine:
     if isinstance(entry, str):
-        return references.machine(entry)
-    return machine_of(entry)
+        return resolver.machine(entry)
+    return machine_from_record(entry)
 
 
-def _written_machine(entry: Any, machine: Machine) -> Any:
+def _topology_entry(entry: Any, machine: Machine) -> Any:
     """What was written, where that says everything."""
-    whole = isinstance(entry, dict) or entry.startswith(PREFIX)
-    return entry if whole else topology_record(machine.topology)
+    whole = isinstance(entry, dict) or entry.startswith(PRESET_PREFIX)
+    return entry if whole else topology_to_record(machine.topology)
 
 
-def _calibration(entry: Any, references: References) -> Calibration | None:
+def _calibration(entry: Any, resolver: ResourceResolver) -> Calibration | None:
     if entry is None:
         return None
     if isinstance(entry, str):
-        return references.calibration(entry)
+        return resolver.calibration(entry)
     try:
         return calibration_from_record(entry)
     except (ValueError, KeyError, TypeError) as reason:
         raise InputError(f"calibration: neither a name nor a calibration ({reason})") from None
 
 
-def _table(entry: Any, references: References) -> TuningTable | None:
+def _table(entry: Any, resolver: ResourceResolver) -> TuningTable | None:
     if entry is None:
         return None
-    return references.table(entry) if isinstance(entry, str) else table_from_record(entry)
+    return resolver.table(entry) if isinstance(entry, str) else table_from_record(entry)
 
 
 def _require_candidates(study: Study) -> None:
     known: set[str] = set()
     for collective in study.collectives:
-        own = {name for at in study.places for name in study.names(collective, at)}
+        own = {name for at in study.grid for name in study.algorithm_names(collective, at)}
         if not own:
-            _require_offered(study, collective)
+            _require_features(study, collective)
             every = replace(study, algorithms=())
-            here = dict.fromkeys(n for at in study.places for n in every.names(collective, at))
+            here = dict.fromkeys(
+                n for at in study.grid for n in every.algorithm_names(collective, at)
+            )
             raise InputError(
                 f"none of the algorithms is one of {collective}; it has: {', '.join(here)}"
             )
@@ -256,32 +273,33 @@ def _require_candidates(study: Study) -> None:
     for name in study.algorithms:
         if name not in known:
             for collective in study.collectives:
-                _require_offered(replace(study, algorithms=(name,)), collective)
-            raise InputError(f"no collective of the study has an algorithm {quoted(name)}")
+                _require_features(replace(study, algorithms=(name,)), collective)
+            raise InputError(f"no collective of the study has an algorithm {shortened_repr(name)}")
 
 
-def _require_offered(study: Study, collective: Collective) -> None:
+def _require_features(study: Study, collective: Collective) -> None:
     """Of what the study names: InputError for what the collective has, but no place offers."""
-    every = set(algorithms.names(collective, algorithms.NEEDS))
+    every = set(algorithms.algorithm_names(collective, algorithms.REQUIREMENTS))
     for name in study.algorithms:
         if name in every:
-            algorithms.require_offered(
-                collective, name, study.offered(study.places[0]), study.topology.name
+            algorithms.check_requirements(
+                collective, name, study.features(study.grid[0]), study.topology.name
             )
 
 
 def _require_bounds(study: Study) -> None:
-    if study.number_of_points > MOST_POINTS:
+    if study.number_of_points > MAX_STUDY_POINTS:
         raise InputError(
-            f"the study has {study.number_of_points} points, more than {MOST_POINTS}: give fewer"
+            f"the study has {study.number_of_points} points, more than {MAX_STUDY_POINTS}:"
+            " give fewer"
             " values, collectives or sizes"
         )
     nodes = int(study.axes["nodes"][-1])
-    if nodes > MOST_NODES:
-        raise InputError(f"the study has machines of {nodes} nodes, more than {MOST_NODES}")
+    if nodes > MAX_STUDY_NODES:
+        raise InputError(f"the study has machines of {nodes} nodes, more than {MAX_STUDY_NODES}")
     ranks = nodes * int(study.axes["ppn"][-1])
-    if ranks > MOST_RANKS:
-        raise InputError(f"the study has machines of {ranks} ranks, more than {MOST_RANKS}")
+    if ranks > MAX_STUDY_RANKS:
+        raise InputError(f"the study has machines of {ranks} ranks, more than {MAX_STUDY_RANKS}")
 
 
 def _require_costs(study: Study) -> None:
@@ -291,11 +309,11 @@ def _require_costs(study: Study) -> None:
     """
     first = {name: values[0] for name, values in study.axes.items()}
     nodes = study.axes["nodes"]
-    varied(study.machine, {**first, "nodes": nodes[-1]})
+    apply_axes(study.machine, {**first, "nodes": nodes[-1]})
     for name, values in study.axes.items():
         for value in values if isinstance(values[0], str) else {values[0], values[-1]}:
             at = {**first, name: value, "nodes": min(2, nodes[-1])}
-            machine = varied(study.machine, at)
-            ranks = placed(machine, at)
+            machine = apply_axes(study.machine, at)
+            ranks = place_ranks(machine, at)
             made = algorithms.build(Collective.BCAST, "linear", ranks.p)
             simulate(made, ranks, machine.calibration, 1, memory=str(at["memory"]))

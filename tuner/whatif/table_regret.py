@@ -7,32 +7,36 @@ from dataclasses import dataclass
 
 from tuner import algorithms
 from tuner.core.collective import Collective
-from tuner.core.path_classes import CONSECUTIVE
-from tuner.core.table import DEFAULT, Choice, Key, TuningTable
-from tuner.whatif.study_candidates import Candidate, of
-from tuner.whatif.study_result import Kept, Timing
+from tuner.core.path_classes import BLOCK
+from tuner.core.table import DEFAULT, AlgorithmConfig, RuleKey, TuningTable
+from tuner.whatif.study_candidates import Candidate, make_candidate
+from tuner.whatif.study_result import TableRegret, TimedCandidate
 
 
 @dataclass(frozen=True)
-class Rules:
+class TableLookup:
     """A table's choice for one call; `key` says whose rules it comes from, None: it has none."""
 
     collective: Collective
-    choice: Choice
-    key: Key | None
+    choice: AlgorithmConfig
+    key: RuleKey | None
 
     @property
     def candidate(self) -> Candidate | None:
         """What to simulate for it, where one of our schedules describes it."""
-        if self.choice.algorithm not in algorithms.names(self.collective, algorithms.NEEDS):
+        if self.choice.algorithm not in algorithms.algorithm_names(
+            self.collective, algorithms.REQUIREMENTS
+        ):
             return None
         known = algorithms.describe(self.collective, self.choice.algorithm).params
         if not set(self.choice.params) <= set(known):
             return None
-        return of(self.collective, self.choice.algorithm, {**known, **self.choice.params})
+        return make_candidate(
+            self.collective, self.choice.algorithm, {**known, **self.choice.params}
+        )
 
 
-def rules_for(table: TuningTable, call: Key, nbytes: int) -> Rules:
+def look_up_exported(table: TuningTable, call: RuleKey, nbytes: int) -> TableLookup:
     """As a library reads the exported file: rules are for just the number of ranks that they were
     made for, all others are left to the library. Rules for cyclic ranks are followed by just these.
 
@@ -43,33 +47,33 @@ def rules_for(table: TuningTable, call: Key, nbytes: int) -> Rules:
         for key in table.keys
         if (key.collective, key.memory) == (call.collective, call.memory)
         and key.p == call.p
-        and (key.placement == CONSECUTIVE or key.shape == call.shape)
+        and (key.placement == BLOCK or key.shape == call.shape)
     ]
     key = max(fitting, key=lambda key: _closeness(key, call), default=None)
     rule = None if key is None else table.lookup(key, nbytes)
-    return Rules(call.collective, Choice() if rule is None else rule.choice, key)
+    return TableLookup(call.collective, AlgorithmConfig() if rule is None else rule.choice, key)
 
 
-def _closeness(key: Key, call: Key) -> tuple[bool, bool, int, bool]:
+def _closeness(key: RuleKey, call: RuleKey) -> tuple[bool, bool, int, bool]:
     same, alike = (key.nodes, key.ppn) == (call.nodes, call.ppn), key.shape == call.shape
     return (alike, same, -abs(key.ppn - call.ppn), key.operators == "commutative")
 
 
-def kept(rules: Rules, timings: Sequence[Timing]) -> Kept:
+def compute_table_regret(lookup: TableLookup, timings: Sequence[TimedCandidate]) -> TableRegret:
     """The cost of the table's choice, given the times of everything that was simulated."""
-    regret, reason = _regret(rules, timings)
-    nodes, ppn = (rules.key.nodes, rules.key.ppn) if rules.key else (0, 0)
-    return Kept(rules.choice.algorithm, rules.choice.params, nodes, ppn, regret, reason)
+    regret, reason = _regret(lookup, timings)
+    nodes, ppn = (lookup.key.nodes, lookup.key.ppn) if lookup.key else (0, 0)
+    return TableRegret(lookup.choice.algorithm, lookup.choice.params, nodes, ppn, regret, reason)
 
 
-def _regret(rules: Rules, timings: Sequence[Timing]) -> tuple[float | None, str]:
-    if rules.key is None:
+def _regret(lookup: TableLookup, timings: Sequence[TimedCandidate]) -> tuple[float | None, str]:
+    if lookup.key is None:
         return None, "the table has no rules for this call on so many ranks: the library decides"
-    if rules.choice.algorithm == DEFAULT:
+    if lookup.choice.algorithm == DEFAULT:
         return None, "the library decides, and how is not known"
-    if rules.candidate is None:
+    if lookup.candidate is None:
         return None, "no schedule describes it"
-    own = next((t for t in timings if t.is_same(rules.candidate)), None)
+    own = next((t for t in timings if t.is_same(lookup.candidate)), None)
     if own is None:
         return None, "too many transfers to simulate, or not for so many ranks"
     best = timings[0].seconds

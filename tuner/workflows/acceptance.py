@@ -10,35 +10,41 @@ from pathlib import Path
 from typing import Any
 
 from tuner import mpi_libraries
-from tuner.base.progress import Report, counted
+from tuner.base.progress import StageCallback, progress_from_counts
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.formats import openmpi
-from tuner.formats.openmpi.emitter import UNSPLIT
-from tuner.formats.registry import FORMATS, Wish
-from tuner.formats.rules_by_ranks import describe
-from tuner.launch import LOCAL, Hosts, Launcher, ShapeLauncher
-from tuner.launch.rank_program import SINGLE
+from tuner.formats.openmpi.emitter import UNSPLITTABLE_COLLECTIVES
+from tuner.formats.registry import FORMATS, ExportOptions
+from tuner.formats.rules_by_ranks import describe_rule
+from tuner.launch import LOCAL_HOST, Hosts, Launcher, ShapeLauncher
+from tuner.launch.rank_program import THREAD_SINGLE
 from tuner.validation import validate_openmpi
-from tuner.validation.acceptance import Acceptance, accepted_table, without
-from tuner.validation.acceptance import accept as accept_rules
-from tuner.validation.heldout import Heldout, heldout, losing, record
-from tuner.validation.timing import CONDITIONS, Side, TimedCall, TimingProgram, build
+from tuner.validation.acceptance import Acceptance, accepted_table, withdraw_rules
+from tuner.validation.acceptance import accept_rules as accept_rules
+from tuner.validation.heldout import HeldoutResult, compare_heldout, heldout_record, losing_rules
+from tuner.validation.timing import (
+    CONDITIONS,
+    LaunchOptions,
+    TimedCall,
+    TimingProgram,
+    build_program,
+)
 from tuner.workflows import following, native_files
 
 LIBRARIES = "openmpi", "mpich"  # whose own launchers and files are tried
-SECONDS = 0.004  # for each call, condition and side in a round
+CALL_BUDGET_S = 0.004  # for each call, condition and side in a round
 LOG = logging.getLogger("tuner")
-SHELF = Path.home() / ".cache" / "tuner"  # which all hosts see
+SHARED_DIRECTORY = Path.home() / ".cache" / "tuner"  # which all hosts see
 
 
-def accept(
+def accept_winning_rules(
     table: TuningTable,
     launcher: Launcher,
-    report: Report,
-    there: Hosts = LOCAL,
-    tell: Callable[[str], None] = LOG.warning,
+    report: StageCallback,
+    hosts: Hosts = LOCAL_HOST,
+    on_warning: Callable[[str], None] = LOG.warning,
 ) -> TuningTable:
     """Return the table with the rules that win against the library as its user has it.
 
@@ -48,36 +54,38 @@ def accept(
     Raises InputError where the environment decides in the library's place, ProbeError when the
     ranks fail.
     """
-    mpi_libraries.require_unset(mpi_libraries.named(launcher.library).DECIDING)
+    mpi_libraries.require_no_override(
+        mpi_libraries.library_module(launcher.library).OVERRIDING_PATTERN
+    )
     known, records = table, list[Mapping[str, Any]]()
-    with _workplace(there) as place:
-        program = _program(launcher, place, table, tell)
-        for operators in _classes(table):
-            part = _decided(known, operators)
+    with _shared_workdir(hosts) as place:
+        program = _timing_program(launcher, place, table, on_warning)
+        for operators in _operator_classes(table):
+            part = _rules_for_operators(known, operators)
             found = accept_rules(
                 part,
                 operators,
-                ShapeLauncher(launcher, there),
+                ShapeLauncher(launcher, hosts),
                 program,
-                side_of(part, operators, launcher, place),
-                seconds=SECONDS,
+                prepare_side(part, operators, launcher, place),
+                seconds=CALL_BUDGET_S,
                 directory=place,
-                progress=counted(report),
-                tell=tell,
+                progress=progress_from_counts(report),
+                on_message=on_warning,
             )
-            whole = UNSPLIT if launcher.library == "openmpi" else ()
-            known = _with(known, accepted_table(part, operators, found, whole))
+            whole = UNSPLITTABLE_COLLECTIVES if launcher.library == "openmpi" else ()
+            known = _replace_rules(known, accepted_table(part, operators, found, whole))
             records.append(_record(operators, found))
     provenance = {**table.provenance, "acceptance": {**_conditions(program), "files": records}}
     return TuningTable(table.cluster, table.library, known.rules, provenance)
 
 
-def settle(
+def withdraw_losing_rules(
     table: TuningTable,
     launcher: Launcher,
-    report: Report,
-    there: Hosts = LOCAL,
-    tell: Callable[[str], None] = LOG.warning,
+    report: StageCallback,
+    hosts: Hosts = LOCAL_HOST,
+    on_note: Callable[[str], None] = LOG.warning,
 ) -> tuple[TuningTable, list[dict[str, Any]]]:
     """Return the table with the rules that win at other sizes and another time, too, and what the
     library gains by it at sizes that decided nothing, a record per call.
@@ -86,30 +94,32 @@ def settle(
 
     Raises errors like `compare`.
     """
-    found, used, lost = list[Heldout](), set[TimedCall](), list[Rule]()
-    with _comparison(table, launcher, report, there, tell) as compared:
-        while again := losing(table, _operators(launcher), tried := compared(table, used, False)):
-            tell(f"{plural(len(again), 'rule')} did not win again and {_is(again)} withdrawn")
-            lost, found, table = lost + again, found + tried, without(table, again)
-            used |= {one.call for one in tried}
-        found, used = found + tried, used | {one.call for one in tried}
+    found, used, lost = list[HeldoutResult](), set[TimedCall](), list[Rule]()
+    with _comparison(table, launcher, report, hosts, on_note) as compared:
+        while again := losing_rules(
+            table, _sum_operators(launcher), tried := compared(table, used, False)
+        ):
+            on_note(f"{plural(len(again), 'rule')} did not win again and {_is(again)} withdrawn")
+            lost, found, table = lost + again, found + tried, withdraw_rules(table, again)
+            used |= {one.timed_call for one in tried}
+        found, used = found + tried, used | {one.timed_call for one in tried}
         last = compared(table, used, True)
-    records = [record(one) for one in last]
+    records = [heldout_record(one) for one in last]
     told = {
-        "withdrawn": [describe(rule) for rule in lost],
-        "wrong": sorted({str(one.call) for one in (*found, *last) if one.wrong}),
-        "used": [list(each) for each in sorted(map(_named, used))],
+        "withdrawn": [describe_rule(rule) for rule in lost],
+        "wrong": sorted({str(one.timed_call) for one in (*found, *last) if one.wrong}),
+        "used": [list(each) for each in sorted(map(_call_key, used))],
     }
     provenance = {**table.provenance, "comparison": told}
     return TuningTable(table.cluster, table.library, table.rules, provenance), records
 
 
-def compare(
+def compare_with_default(
     table: TuningTable,
     launcher: Launcher,
-    report: Report,
-    there: Hosts = LOCAL,
-    tell: Callable[[str], None] = LOG.warning,
+    report: StageCallback,
+    hosts: Hosts = LOCAL_HOST,
+    on_warning: Callable[[str], None] = LOG.warning,
 ) -> list[dict[str, Any]]:
     """Return tuned against default at sizes that were used for nothing else, a record per call.
 
@@ -118,11 +128,11 @@ def compare(
     """
     decided = table.provenance.get("comparison", {}).get("used", [])
     used = {TimedCall(Collective(name), *rest) for name, *rest in decided}
-    with _comparison(table, launcher, report, there, tell) as compared:
-        return [record(one) for one in compared(table, used, True)]
+    with _comparison(table, launcher, report, hosts, on_warning) as compared:
+        return [heldout_record(one) for one in compared(table, used, True)]
 
 
-def _named(call: TimedCall) -> tuple[str, int, int, int]:
+def _call_key(call: TimedCall) -> tuple[str, int, int, int]:
     return str(call.collective), call.nodes, call.ppn, call.nbytes
 
 
@@ -130,39 +140,41 @@ def _named(call: TimedCall) -> tuple[str, int, int, int]:
 def _comparison(
     table: TuningTable,
     launcher: Launcher,
-    report: Report,
+    report: StageCallback,
     there: Hosts,
     tell: Callable[[str], None],
-) -> Iterator[Callable[[TuningTable, Collection[TimedCall], bool], list[Heldout]]]:
+) -> Iterator[Callable[[TuningTable, Collection[TimedCall], bool], list[HeldoutResult]]]:
     """Give what compares a table like this one, at other sizes than those that were used, with
     calls of the default or without.
     """
-    mpi_libraries.require_unset(mpi_libraries.named(launcher.library).DECIDING)
-    operators = _operators(launcher)
-    with _workplace(there) as place:
-        program = _program(launcher, place, table, tell)
+    mpi_libraries.require_no_override(
+        mpi_libraries.library_module(launcher.library).OVERRIDING_PATTERN
+    )
+    operators = _sum_operators(launcher)
+    with _shared_workdir(there) as place:
+        program = _timing_program(launcher, place, table, tell)
 
         def compared(
             table: TuningTable, used: Collection[TimedCall], controls: bool
-        ) -> list[Heldout]:
-            return heldout(
+        ) -> list[HeldoutResult]:
+            return compare_heldout(
                 table,
                 ShapeLauncher(launcher, there),
                 program,
-                side_of(table, operators, launcher, place),
+                prepare_side(table, operators, launcher, place),
                 operators=operators,
                 used=used,
                 controls=controls,
-                seconds=SECONDS,
+                seconds=CALL_BUDGET_S,
                 directory=place,
-                progress=counted(report),
-                tell=tell,
+                progress=progress_from_counts(report),
+                on_message=tell,
             )
 
         yield compared
 
 
-def _operators(launcher: Launcher) -> str:
+def _sum_operators(launcher: Launcher) -> str:
     """Return the class of operators whose rules decide about sums.
 
     MPICH's file tells operators apart, Open MPI's cannot: there every operator gets safe rules.
@@ -174,38 +186,42 @@ def _is(rules: Sequence[Rule]) -> str:
     return "is" if len(rules) == 1 else "are"
 
 
-def _program(
+def _timing_program(
     launcher: Launcher, place: Path, table: TuningTable, tell: Callable[[str], None]
 ) -> TimingProgram:
-    program = build(launcher.compiler, place, thread_level_of(table))
-    if program.reason:
-        tell(f"an mpi4py program is timed instead of a C program: {program.reason}")
+    program = build_program(launcher.compiler, place, thread_level_of(table))
+    if program.fallback_reason:
+        tell(f"an mpi4py program is timed instead of a C program: {program.fallback_reason}")
     return program
 
 
 def thread_level_of(table: TuningTable) -> str:
     """Return the thread level that the table was measured at."""
     probe = table.provenance.get("probe", {})
-    return str(probe.get("thread_level", SINGLE))
+    return str(probe.get("thread_level", THREAD_SINGLE))
 
 
-def side_of(table: TuningTable, operators: str, launcher: Launcher, place: Path) -> Side:
+def prepare_side(
+    table: TuningTable, operators: str, launcher: Launcher, workdir: Path
+) -> LaunchOptions:
     """Write the table's files into `place`; return what a launch needs to follow them."""
-    wish = Wish(
+    wish = ExportOptions(
         commutative_only=operators != OPERATORS[0] and launcher.library == "openmpi",
-        generic=native_files.generic_of(launcher.python),
+        generic=native_files.generic_rules_loader(launcher.python),
     )
-    file = place / f"{operators}.rules"
+    file = workdir / f"{operators}.rules"
     file.write_text(FORMATS[launcher.library].emit(table, wish)[0], encoding="utf-8")
     if launcher.library == "openmpi":
-        return Side(settings=validate_openmpi.activation(file, _han(table, wish, place)))
+        return LaunchOptions(
+            settings=validate_openmpi.activation(file, _write_han_file(table, wish, workdir))
+        )
     following.write_device_file(table, launcher.python, file)
-    return Side(environment=following.activation_of_mpich(file))
+    return LaunchOptions(environment=following.mpich_environment(file))
 
 
-def _han(table: TuningTable, wish: Wish, place: Path) -> Path | None:
+def _write_han_file(table: TuningTable, wish: ExportOptions, place: Path) -> Path | None:
     """Write the file that gives calls on several nodes to the rules, where one is needed."""
-    if not openmpi.han.needed(table):
+    if not openmpi.han.is_needed(table):
         return None
     file = place / "han.rules"
     text = openmpi.han.emit(table, commutative_only=wish.commutative_only)
@@ -214,22 +230,22 @@ def _han(table: TuningTable, wish: Wish, place: Path) -> Path | None:
 
 
 @contextmanager
-def _workplace(there: Hosts) -> Iterator[Path]:
+def _shared_workdir(there: Hosts) -> Iterator[Path]:
     """Give a directory for what launches read: other hosts see the home directory, not /tmp."""
-    if not there.local:
-        SHELF.mkdir(parents=True, exist_ok=True)
-    shelf = None if there.local else SHELF
+    if not there.is_local:
+        SHARED_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    shelf = None if there.is_local else SHARED_DIRECTORY
     with tempfile.TemporaryDirectory(prefix="tuner-timing-", dir=shelf) as place:
         yield Path(place)
 
 
-def _classes(table: TuningTable) -> list[str]:
+def _operator_classes(table: TuningTable) -> list[str]:
     """Return the classes of operators for which the table has rules of their own."""
     own = {key.operators for key in table.keys}
     return [operators for operators in OPERATORS if operators in own]
 
 
-def _decided(table: TuningTable, operators: str) -> TuningTable:
+def _rules_for_operators(table: TuningTable, operators: str) -> TuningTable:
     """Return the part of a table by which a file decides about these operators alone."""
     if operators != OPERATORS[0]:
         return table
@@ -237,7 +253,7 @@ def _decided(table: TuningTable, operators: str) -> TuningTable:
     return TuningTable(table.cluster, table.library, rules, table.provenance)
 
 
-def _with(table: TuningTable, part: TuningTable) -> TuningTable:
+def _replace_rules(table: TuningTable, part: TuningTable) -> TuningTable:
     """Return the table with the rules of a part instead of its own for the same calls."""
     rest = tuple(rule for rule in table.rules if rule.key not in part.keys)
     return TuningTable(table.cluster, table.library, (*rest, *part.rules), table.provenance)
@@ -246,7 +262,7 @@ def _with(table: TuningTable, part: TuningTable) -> TuningTable:
 def _conditions(program: TimingProgram) -> dict[str, Any]:
     return {
         "program": program.description,
-        "why_not_c": program.reason,
+        "why_not_c": program.fallback_reason,
         "thread_level": program.thread_level,
         "conditions": list(CONDITIONS),
     }
@@ -255,13 +271,17 @@ def _conditions(program: TimingProgram) -> dict[str, Any]:
 def _record(operators: str, found: Acceptance) -> dict[str, Any]:
     """Return what is kept of an acceptance: what was tried and what was dropped."""
     dropped = dict[Rule, list[int]]()
-    for trial in found.trials:
+    for trial in found.calls:
         if trial not in found.accepted:
             dropped.setdefault(trial.rule, []).append(trial.nbytes)
     return {
         "operators": operators,
-        "tried": len(found.trials),
+        "tried": len(found.calls),
         "accepted": len(found.accepted),
-        "wrong": sorted({str(t.call) for t in found.trials if t.call in found.times.wrong}),
-        "dropped": [{"rule": describe(rule), "sizes": sizes} for rule, sizes in dropped.items()],
+        "wrong": sorted(
+            {str(t.timed_call) for t in found.calls if t.timed_call in found.times.wrong_calls}
+        ),
+        "dropped": [
+            {"rule": describe_rule(rule), "sizes": sizes} for rule, sizes in dropped.items()
+        ],
     }

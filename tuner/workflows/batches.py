@@ -8,27 +8,34 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.core.measurement import Measurements
-from tuner.core.table import Choice
-from tuner.probe.probe_plan import WARM_UP
-from tuner.select.acquisition import Task
-from tuner.select.dataset import Point, label, wrong_of
-from tuner.select.experiment_design import Bound, Design
+from tuner.core.table import AlgorithmConfig
+from tuner.probe.probe_plan import WARM_UP_REPETITIONS
+from tuner.select.acquisition import Experiment
+from tuner.select.dataset import CallPoint, build_observations, incorrect_algorithms
+from tuner.select.experiment_design import ExperimentDesign, RegretBound
 from tuner.select.simulated_times import Simulator
-from tuner.workflows.candidates import Offered, chosen_of, coarse_first, halfway
-from tuner.workflows.launches import LEAST, Launches
+from tuner.workflows.candidates import (
+    CandidateGenerator,
+    bisection_points,
+    chosen_calls,
+    order_points,
+)
+from tuner.workflows.launches import MIN_MEASURING_S, ProbeLaunches
 from tuner.workflows.time_limit import TimeLimit
 
-ROUND = 0.1  # share of the budget that a round may take, so that results soon guide the next one
-PATIENCE = 2.0  # times its expected seconds after which a round is ended
-SIMULATING = 0.2  # share of the time left that simulations before a round may take
-PER_REPETITION = 5e-3  # s beside the call itself, for agreeing on a common start
-FASTEST, SLOWEST = 0.5, 8.0  # bounds of the pace
+MAX_BATCH_SHARE = (
+    0.1  # share of the budget that a round may take, so that results soon guide the next one
+)
+MAX_OVERRUN_RATIO = 2.0  # times its expected seconds after which a round is ended
+MAX_SIMULATION_SHARE = 0.2  # share of the time left that simulations before a round may take
+SYNCHRONISATION_S = 5e-3  # s beside the call itself, for agreeing on a common start
+MIN_PACE, MAX_PACE = 0.5, 8.0  # bounds of the pace
 
-Grid = dict[Point, tuple[Choice, ...]]
+CandidateGrid = dict[CallPoint, tuple[AlgorithmConfig, ...]]
 
 
 @dataclass
-class Rounds:
+class MeasurementBatches:
     """The rounds of one run.
 
     fewest      repetitions of every measured call
@@ -38,49 +45,54 @@ class Rounds:
     whole       whether all points were simulated, so that the bound is of all of them
     """
 
-    offered: Offered
+    generate_candidates: CandidateGenerator
     simulator: Simulator
-    launches: Launches
+    launches: ProbeLaunches
     limit: TimeLimit
-    fewest: int
+    min_repetitions: int
     on_note: Callable[[str], None]
-    tell: Callable[[str], None]
+    on_step: Callable[[str], None]
     pace: float = 1.0
-    whole: bool = False
+    covers_all_points: bool = False
 
-    def results(
-        self, points: Sequence[Point], measurements: Measurements
-    ) -> Iterator[tuple[Measurements, Bound]]:
+    def iter_results(
+        self, points: Sequence[CallPoint], measurements: Measurements
+    ) -> Iterator[tuple[Measurements, RegretBound]]:
         """Yield all measurements so far and the bound of a table's regret, before the first round
         and after each one, until there is nothing or no time left to measure.
         """
-        grid = self._simulated(points)
-        design = Design(grid, self.simulator, self._price, doubted=self.simulator.doubted)
+        grid = self._simulate_candidates(points)
+        design = ExperimentDesign(
+            grid,
+            self.simulator,
+            self._measurement_cost,
+            uses_unmeasured_costs=self.simulator.uses_unmeasured_costs,
+        )
         while True:
-            self.tell("choosing what to measure next")
+            self.on_step("choosing what to measure next")
             self._limit_simulations()
-            with self.limit.timed("choose"):
-                self._learn(design, grid, measurements)
-                bound = design.bound()
+            with self.limit.measure_step("choose"):
+                self._update_design(design, grid, measurements)
+                bound = design.regret_bound()
             yield measurements, bound
-            tasks = self._next(design)
-            if not tasks or self.launches.room < LEAST:
+            tasks = self._next_batch(design)
+            if not tasks or self.launches.measuring_seconds < MIN_MEASURING_S:
                 return
-            measurements = self._measure(tasks, measurements)
+            measurements = self._measure_batch(tasks, measurements)
 
-    def _simulated(self, points: Sequence[Point]) -> Grid:
+    def _simulate_candidates(self, points: Sequence[CallPoint]) -> CandidateGrid:
         """Simulate the candidates of the points in coarse-to-fine order while there is time."""
         self._limit_simulations()
-        grid = Grid()
-        for point in coarse_first(points):
-            self.tell(f"simulating {len(grid)} of {len(points)} calls")
-            grid[point] = self.offered(point)
-            for choice in (Choice(), *grid[point]):
+        grid = CandidateGrid()
+        for point in order_points(points):
+            self.on_step(f"simulating {len(grid)} of {len(points)} calls")
+            grid[point] = self.generate_candidates(point)
+            for choice in (AlgorithmConfig(), *grid[point]):
                 self.simulator(point, choice)
-            if time.monotonic() > self.simulator.until:
+            if time.monotonic() > self.simulator.deadline:
                 break
-        self.whole = len(grid) == len(points)
-        if not self.whole:
+        self.covers_all_points = len(grid) == len(points)
+        if not self.covers_all_points:
             self.on_note(
                 f"no time was left to simulate more than {len(grid)} of {len(points)} calls: only"
                 " these are measured, and the mean regret is that of these"
@@ -91,49 +103,59 @@ class Rounds:
         """Allow simulations to take their share of the time left; what they do not reach then
         counts as unknown.
         """
-        self.simulator.until = time.monotonic() + SIMULATING * max(self.limit.left, 0.0)
+        self.simulator.deadline = time.monotonic() + MAX_SIMULATION_SHARE * max(
+            self.limit.remaining, 0.0
+        )
 
-    def _learn(self, design: Design, grid: Grid, measurements: Measurements) -> None:
+    def _update_design(
+        self, design: ExperimentDesign, grid: CandidateGrid, measurements: Measurements
+    ) -> None:
         """Pass the measurements to the design, and add sizes between two different choices."""
-        rows = label(measurements, self.simulator)
-        design.learn(rows, wrong_of(measurements))
-        added = {point: self.offered(point) for point in halfway(design, grid, rows)}
+        rows = build_observations(measurements, self.simulator)
+        design.update(rows, incorrect_algorithms(measurements))
+        added = {
+            point: self.generate_candidates(point) for point in bisection_points(design, grid, rows)
+        }
         if added:
-            design.widen(added)
+            design.add_points(added)
             grid.update(added)
 
-    def _price(self, seconds: float) -> float:
+    def _measurement_cost(self, seconds: float) -> float:
         """Return the seconds of measuring one choice, warm-up calls included.
 
         seconds     of one call
         """
-        return self.pace * (self.fewest + WARM_UP) * (seconds + PER_REPETITION)
+        return (
+            self.pace * (self.min_repetitions + WARM_UP_REPETITIONS) * (seconds + SYNCHRONISATION_S)
+        )
 
-    def _next(self, design: Design) -> Sequence[Task]:
+    def _next_batch(self, design: ExperimentDesign) -> Sequence[Experiment]:
         """Choose what the next launch measures; nothing if there is no time for a launch."""
-        room = self.launches.room
-        if room < LEAST:
+        room = self.launches.measuring_seconds
+        if room < MIN_MEASURING_S:
             return ()
-        usual = max(ROUND * self.limit.seconds, self.launches.starting)
-        return design.next(min(room, usual), room)
+        usual = max(MAX_BATCH_SHARE * self.limit.seconds, self.launches.start_seconds)
+        return design.next_batch(min(room, usual), room)
 
-    def _measure(self, tasks: Sequence[Task], before: Measurements) -> Measurements:
+    def _measure_batch(self, tasks: Sequence[Experiment], before: Measurements) -> Measurements:
         """Measure a round, and update the pace."""
         expected = sum(task.seconds for task in tasks)
-        most = PATIENCE * max(expected, ROUND * self.limit.seconds)
+        most = MAX_OVERRUN_RATIO * max(expected, MAX_BATCH_SHARE * self.limit.seconds)
         begun = time.monotonic()
-        found = self.launches.chosen(chosen_of(tasks), min(self.launches.room, most))
-        took = time.monotonic() - begun - self.limit.latest("start")
+        found = self.launches.measure_chosen(
+            chosen_calls(tasks), min(self.launches.measuring_seconds, most)
+        )
+        took = time.monotonic() - begun - self.limit.latest_duration("start")
         done = {
             (str(one.subject), one.nodes, one.ppn, one.nbytes)
             for one in found.series[len(before.series) :]
         }
-        finished = sum(task.seconds for task in tasks if _call(task.point) in done)
+        finished = sum(task.seconds for task in tasks if _call_key(task.point) in done)
         if min(took, finished) > 0:
             pace = self.pace * math.sqrt(took / finished)
-            self.pace = min(max(pace, FASTEST), SLOWEST)
+            self.pace = min(max(pace, MIN_PACE), MAX_PACE)
         return found
 
 
-def _call(point: Point) -> tuple[str, int, int, int]:
+def _call_key(point: CallPoint) -> tuple[str, int, int, int]:
     return str(point.collective), point.nodes, point.ppn, point.nbytes

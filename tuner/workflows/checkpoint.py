@@ -11,10 +11,10 @@ from tuner import __version__
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 
-RECORD = "stages.json"
+CHECKPOINT_FILE = "stages.json"
 
 
-class Stages:
+class StageCheckpoint:
     """Remembers, in `out/stages.json`, which inputs each finished stage had.
 
     Raises InputError when `out` cannot be written.
@@ -22,13 +22,13 @@ class Stages:
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self._path = out / RECORD
-        self._finished = self._read()
+        self._path = out / CHECKPOINT_FILE
+        self._input_digests = self._read()
         self._write()
 
-    def finished(self, name: str, inputs: Sequence[Path | str], outputs: Sequence[Path]) -> bool:
+    def is_done(self, name: str, inputs: Sequence[Path | str], outputs: Sequence[Path]) -> bool:
         """This stage has run with these inputs, and what it wrote is still there."""
-        same = self._finished.get(name) == self._digest(inputs)
+        same = self._input_digests.get(name) == self._digest(inputs)
         return same and all(path.is_file() for path in outputs)
 
     def run(
@@ -39,10 +39,10 @@ class Stages:
         make: Callable[[], None],
     ) -> bool:
         """Run `make` unless the stage is finished; true when it ran."""
-        if self.finished(name, inputs, outputs):
+        if self.is_done(name, inputs, outputs):
             return False
         make()
-        self._finished[name] = self._digest(inputs)
+        self._input_digests[name] = self._digest(inputs)
         self._write()
         return True
 
@@ -62,4 +62,4 @@ class Stages:
             raise InputError(f"{self._path}: cannot be read ({reason}); delete it") from None
 
     def _write(self) -> None:
-        write_atomically(self._path, json.dumps(self._finished, indent=1) + "\n")
+        write_atomically(self._path, json.dumps(self._input_digests, indent=1) + "\n")

@@ -8,28 +8,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.base.errors import InputError, ProbeError, UnendedError
+from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
 from tuner.formats import mpich
 from tuner.formats.mpich import default_algorithms as mpich_decisions
-from tuner.launch import CompletedRun, Launcher, Spread
-from tuner.launch.interpreters import libmpi
-from tuner.mpi_libraries.default_algorithms import Call, Decisions, decisions_of
-from tuner.probe.batches import provenance_of
-from tuner.probe.probe_spec import Request, shapes
+from tuner.launch import CompletedRun, Launcher, MultiHostLauncher
+from tuner.launch.interpreters import loaded_libmpi
+from tuner.mpi_libraries.default_algorithms import (
+    DefaultAlgorithms,
+    PlacedCollective,
+    default_algorithms_from_provenance,
+)
+from tuner.probe.batches import read_provenance
+from tuner.probe.probe_spec import ProbeSpec, shapes_to_measure
 from tuner.validation import openmpi_default_algorithms as openmpi_decisions
-from tuner.workflows.validation import place_for
+from tuner.workflows.validation import shared_workdir
 
-NEAR = 1.2  # a switch within that factor of a size that is a candidate needs no size of its own
-UNKNOWN = "nothing is known of what the library's default runs between sizes: "
+NEARBY_SIZE_RATIO = (
+    1.2  # a switch within that factor of a size that is a candidate needs no size of its own
+)
+DISCOVERY_FAILED = "nothing is known of what the library's default runs between sizes: "
 
 
-def known_decisions(
+def discover_defaults(
     out: Path,
-    request: Request,
+    request: ProbeSpec,
     launcher: Launcher,
     on_note: Callable[[str], None],
-    seconds: float = math.inf,
-) -> tuple[Decisions, ...]:
+    timeout_s: float = math.inf,
+) -> tuple[DefaultAlgorithms, ...]:
     """For all shapes and sizes of `request`: what `out` keeps of them, else what can be found out.
 
     on_note     told why nothing is known of the default's
@@ -40,66 +46,80 @@ def known_decisions(
     calls = [
         (one, each.nodes, each.ppn, each.placement)
         for one in request.collectives
-        for each in shapes(request)
+        for each in shapes_to_measure(request)
     ]
     most = max(request.sizes)
-    kept = decisions_of(provenance_of(out), request.library, str(out))
-    if request.library == "openmpi" and _cover(kept, calls, most):  # asking takes a launch
+    kept = default_algorithms_from_provenance(read_provenance(out), request.library, str(out))
+    if request.library == "openmpi" and _covers_calls(kept, calls, most):  # asking takes a launch
         return kept
     try:
-        return _FIND[request.library](request, launcher, calls, most, seconds)
-    except UnendedError:
-        on_note(f"{UNKNOWN}no time was left to find out")
+        return _DISCOVERERS[request.library](request, launcher, calls, most, timeout_s)
+    except LaunchTimeoutError:
+        on_note(f"{DISCOVERY_FAILED}no time was left to find out")
         return ()
     except (InputError, ProbeError) as reason:
-        on_note(f"{UNKNOWN}{reason}")
+        on_note(f"{DISCOVERY_FAILED}{reason}")
         return ()
 
 
 @dataclass(frozen=True)
-class _LimitedSpread(Spread):
+class _TimeLimitedLauncher(MultiHostLauncher):
     """Starts ranks and ends them after `seconds`."""
 
-    seconds: float = math.inf
+    timeout_s: float = math.inf
 
     def run(
         self, ranks: int, arguments: Sequence[str], *, timeout: float | None = None, **known: Any
     ) -> CompletedRun:
-        """As `Spread.run`."""
-        least = min(self.seconds, math.inf if timeout is None else timeout)
+        """As `MultiHostLauncher.run`."""
+        least = min(self.timeout_s, math.inf if timeout is None else timeout)
         return super().run(ranks, arguments, timeout=None if least == math.inf else least, **known)
 
 
-def _asked(
-    request: Request, launcher: Launcher, calls: Sequence[Call], most: int, seconds: float
-) -> tuple[Decisions, ...]:
+def _discover_openmpi(
+    request: ProbeSpec,
+    launcher: Launcher,
+    calls: Sequence[PlacedCollective],
+    most: int,
+    seconds: float,
+) -> tuple[DefaultAlgorithms, ...]:
     """Of Open MPI: its ranks tell."""
-    starter = _LimitedSpread(launcher, request.hosts, request.ppn, seconds)
-    with place_for(starter) as place:
-        return openmpi_decisions.find(starter, calls, most, Path(place))
+    starter = _TimeLimitedLauncher(launcher, request.hosts, request.ppn, seconds)
+    with shared_workdir(starter) as place:
+        return openmpi_decisions.find_default_algorithms(starter, calls, most, Path(place))
 
 
-def _read(
-    request: Request, launcher: Launcher, calls: Sequence[Call], most: int, _seconds: float
-) -> tuple[Decisions, ...]:
+def _discover_mpich(
+    request: ProbeSpec,
+    launcher: Launcher,
+    calls: Sequence[PlacedCollective],
+    most: int,
+    _seconds: float,
+) -> tuple[DefaultAlgorithms, ...]:
     """Of MPICH: its library holds its rules."""
-    trees = mpich.own_trees(libmpi(request.library, launcher.python))
-    return mpich_decisions.find(trees, calls, most)
+    trees = mpich.read_generic_trees(loaded_libmpi(request.library, launcher.python))
+    return mpich_decisions.find_default_algorithms(trees, calls, most)
 
 
-_FIND = {"openmpi": _asked, "mpich": _read}
+_DISCOVERERS = {"openmpi": _discover_openmpi, "mpich": _discover_mpich}
 
 
-def _cover(kept: Iterable[Decisions], calls: Iterable[Call], most: int) -> bool:
-    reached = {each.call: each.most for each in kept}
+def _covers_calls(
+    kept: Iterable[DefaultAlgorithms], calls: Iterable[PlacedCollective], most: int
+) -> bool:
+    reached = {each.placed_collective: each.most for each in kept}
     return all(reached.get(call, -1) >= most for call in calls)
 
 
-def switches(known: Iterable[Decisions], call: Call, sizes: Iterable[int]) -> tuple[int, ...]:
+def with_default_thresholds(
+    known: Iterable[DefaultAlgorithms], call: PlacedCollective, sizes: Iterable[int]
+) -> tuple[int, ...]:
     """The sizes within these at which the default starts to run something else, far from them."""
     found = sorted(sizes)
-    for start in sorted(start for each in known if each.call == call for start in each.starts):
-        near = any(max(start, size) <= NEAR * min(start, size) for size in found)
+    for start in sorted(
+        start for each in known if each.placed_collective == call for start in each.starts
+    ):
+        near = any(max(start, size) <= NEARBY_SIZE_RATIO * min(start, size) for size in found)
         if found[0] < start < found[-1] and not near:
             found.append(start)
             found.sort()

@@ -13,25 +13,25 @@ from typing import Any
 from tuner.base.atomic_io import write_atomically
 from tuner.core.table import TuningTable
 from tuner.formats import mpich
-from tuner.launch.interpreters import libmpi
+from tuner.launch.interpreters import loaded_libmpi
 from tuner.mpi_libraries.mpich import DEVICE_COLLECTIVES
 from tuner.validation import validate_mpich, validate_openmpi
 
 TUNING_FILES = {"openmpi": "openmpi.rules", "mpich": "mpich.json"}  # in a result's directory
-SWITCHED_OFF = (
+DEVICE_LAYER_DISABLED = (
     f"this MPICH has no device layer that reads a tuning file ({mpich.DEVICE.variable}):"
     f" its table is used with {DEVICE_COLLECTIVES}=none, which switches such a layer off for all"
     " calls, also those without rules"
 )
 
 
-def use_of(library: str, file: Path) -> dict[str, Any]:
+def launch_settings(library: str, file: Path) -> dict[str, Any]:
     """Return how a program is started under a file (and the one beside it, for MPICH).
 
     `command` has the words up to the program's name, `environment` the variables.
     """
     if library == "mpich":
-        return {"command": ["mpiexec"], "environment": activation_of_mpich(file)}
+        return {"command": ["mpiexec"], "environment": mpich_environment(file)}
     parameters = validate_openmpi.activation(file)
     words = (word for name, value in parameters.items() for word in ("--mca", name, value))
     return {"command": ["mpirun", *words], "environment": {}}
@@ -43,14 +43,14 @@ def command_line(use: Mapping[str, Any]) -> str:
     return " ".join([*variables, shlex.join(use["command"])])
 
 
-def activation_of_mpich(file: Path) -> dict[str, str]:
+def mpich_environment(file: Path) -> dict[str, str]:
     """Return the variables under which MPICH follows the files of its layers."""
     return validate_mpich.activation(file, device_file(file))
 
 
 def device_file(file: Path) -> Path | None:
     """Return the file of MPICH's device layer beside that of its MPIR layer, None where none is."""
-    beside = mpich.device.beside(file)
+    beside = mpich.device.device_file_path(file)
     return beside if beside.is_file() else None
 
 
@@ -59,19 +59,22 @@ def write_device_file(table: TuningTable, python: Path, file: Path) -> None:
 
     Where it has none, such a file of another library is removed.
     """
-    own = mpich.own_trees(libmpi("mpich", python)).device
-    beside = mpich.device.beside(file)
+    own = mpich.read_generic_trees(loaded_libmpi("mpich", python)).device
+    beside = mpich.device.device_file_path(file)
     if own is None:
         beside.unlink(missing_ok=True)
         return
-    kept, _ = mpich.portable(table.consecutive())
+    kept, _ = mpich.drop_inexpressible(table.with_block_placement())
     write_atomically(beside, mpich.device.emit(kept, own))
 
 
-def limitation(library: str, python: Path) -> str:
+def known_limitation(library: str, python: Path) -> str:
     """Return a sentence on what following a table costs in this library, "" where it costs nothing
     that is known beforehand.
     """
-    if library != "mpich" or mpich.own_trees(libmpi(library, python)).device is not None:
+    if (
+        library != "mpich"
+        or mpich.read_generic_trees(loaded_libmpi(library, python)).device is not None
+    ):
         return ""
-    return SWITCHED_OFF
+    return DEVICE_LAYER_DISABLED

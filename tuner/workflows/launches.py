@@ -10,22 +10,28 @@ from typing import Any
 
 from tuner.core.measurement import Measurements
 from tuner.launch import Launcher
-from tuner.mpi_libraries.default_algorithms import Decisions
-from tuner.probe.batches import Chosen
-from tuner.probe.monitor import START, Progress
-from tuner.probe.multi_host import probe_chosen, probe_cluster
-from tuner.probe.probe_spec import Request
+from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
+from tuner.probe.batches import ExperimentRequest
+from tuner.probe.monitor import STARTUP_SECONDS_KEY, ProbeProgress
+from tuner.probe.multi_host import probe_cluster, probe_experiments
+from tuner.probe.probe_spec import ProbeSpec
 from tuner.workflows.time_limit import TimeLimit
 
-MESSAGES = 0.3  # share of the budget that messages may take
-MOST_OF = 0.6  # share of the time left that the first launch may take
-STARTING, FINISHING, LEAST = 3.0, 2.0, 1.0  # s on an idle computer: start ranks, a table, measure
-SLACK = 1.0  # s beside what is expected
-ROUGH = 1.0  # relative half-width of a call; the design asks again where it needs a narrower one
+MAX_MESSAGES_SHARE = 0.3  # share of the budget that messages may take
+MAX_FIRST_LAUNCH_SHARE = 0.6  # share of the time left that the first launch may take
+START_S, TABLE_S, MIN_MEASURING_S = (
+    3.0,
+    2.0,
+    1.0,
+)  # s on an idle computer: start ranks, a table, measure
+SLACK_S = 1.0  # s beside what is expected
+TARGET_CI_HALF_WIDTH = (
+    1.0  # relative half-width of a call; the design asks again where it needs a narrower one
+)
 
 
 @dataclass
-class Launches:
+class ProbeLaunches:
     """Starts ranks that measure into `out` within the time left.
 
     request     of the messages; collective calls are chosen during the run
@@ -35,91 +41,102 @@ class Launches:
     """
 
     out: Path
-    request: Request
+    request: ProbeSpec
     launcher: Launcher
     name: str
     limit: TimeLimit
-    about: Mapping[str, Any]
-    on_progress: Callable[[Progress], None]
+    provenance: Mapping[str, Any]
+    on_progress: Callable[[ProbeProgress], None]
     has_started: bool = False
 
     @property
-    def starting(self) -> float:
+    def start_seconds(self) -> float:
         """Return the seconds that the ranks of a launch are expected to take to start."""
-        return self.limit.expected("start", STARTING)
+        return self.limit.expected_duration("start", START_S)
 
     @property
-    def room(self) -> float:
+    def measuring_seconds(self) -> float:
         """Return the seconds for which one more launch may measure and leave time for a table."""
-        after = sum(map(self.limit.expected, ("choose", "calibrate")))
-        table = self.limit.expected("table", FINISHING)
-        return self.limit.left - self.starting - after - table - SLACK
+        after = sum(map(self.limit.expected_duration, ("choose", "calibrate")))
+        table = self.limit.expected_duration("table", TABLE_S)
+        return self.limit.remaining - self.start_seconds - after - table - SLACK_S
 
-    def messages(self, decisions: Sequence[Decisions], anew: bool) -> Measurements:
+    def measure_messages(
+        self, decisions: Sequence[DefaultAlgorithms], retry_skipped: bool
+    ) -> Measurements:
         """Measure messages while there is time; return all measurements of the file.
 
         anew    whether to measure now what an earlier run left out for lack of time
         """
-        most = MOST_OF * self.limit.left - self.starting
-        seconds = max(min(MESSAGES * self.limit.seconds, most), 0.0)
+        most = MAX_FIRST_LAUNCH_SHARE * self.limit.remaining - self.start_seconds
+        seconds = max(min(MAX_MESSAGES_SHARE * self.limit.seconds, most), 0.0)
         found = probe_cluster(
             self.out,
             self.request,
             self.launcher,
             name=self.name,
             budget=seconds,
-            decisions=decisions,
-            about=self.about,
-            on_progress=self._heard,
-            end=self._end(seconds),
-            anew=anew,
+            default_algorithms=decisions,
+            extra_provenance=self.provenance,
+            on_progress=self._forward_progress,
+            deadline=self._deadline(seconds),
+            retry_skipped=retry_skipped,
         )
-        return self._noticed(found)
+        return self._record_start_time(found)
 
-    def chosen(self, chosen: Sequence[Chosen], seconds: float) -> Measurements:
+    def measure_chosen(self, chosen: Sequence[ExperimentRequest], seconds: float) -> Measurements:
         """Measure these calls for at most `seconds`; return all measurements of the file."""
-        return self._measured(chosen, seconds, self._end(seconds))
+        return self._measure(chosen, seconds, self._deadline(seconds))
 
-    def alone(self, chosen: Sequence[Chosen]) -> Measurements | None:
+    def measure_without_messages(self, chosen: Sequence[ExperimentRequest]) -> Measurements | None:
         """Measure these calls without the messages that the file lacks; None if there is no time.
 
         A busy machine may be faster than expected, so that ranks are started even if there seems
         to be too little time, unless an earlier start has shown that there is.
         """
-        if self.room >= LEAST:
-            return self._measured(chosen, self.room, self._end(self.room), alone=True)
-        seconds = self.limit.left - self.limit.latest("table", FINISHING) / 2
-        if seconds < (self.limit.latest("start") or STARTING) + LEAST:
+        if self.measuring_seconds >= MIN_MEASURING_S:
+            return self._measure(
+                chosen,
+                self.measuring_seconds,
+                self._deadline(self.measuring_seconds),
+                without_messages=True,
+            )
+        seconds = self.limit.remaining - self.limit.latest_duration("table", TABLE_S) / 2
+        if seconds < (self.limit.latest_duration("start") or START_S) + MIN_MEASURING_S:
             return None
-        return self._measured(chosen, seconds, time.monotonic() + seconds, alone=True)
+        return self._measure(chosen, seconds, time.monotonic() + seconds, without_messages=True)
 
-    def _measured(
-        self, chosen: Sequence[Chosen], seconds: float, end: float, alone: bool = False
+    def _measure(
+        self,
+        chosen: Sequence[ExperimentRequest],
+        seconds: float,
+        end: float,
+        without_messages: bool = False,
     ) -> Measurements:
-        found = probe_chosen(
+        found = probe_experiments(
             self.out,
             self.request,
             self.launcher,
             chosen,
             name=self.name,
             budget=seconds,
-            target=ROUGH,
-            about=self.about,
-            on_progress=self._heard,
-            end=end,
-            alone=alone,
+            ci_half_width=TARGET_CI_HALF_WIDTH,
+            extra_provenance=self.provenance,
+            on_progress=self._forward_progress,
+            deadline=end,
+            skip_first_plan=without_messages,
         )
-        return self._noticed(found)
+        return self._record_start_time(found)
 
-    def _end(self, seconds: float) -> float:
-        return time.monotonic() + self.starting + seconds
+    def _deadline(self, seconds: float) -> float:
+        return time.monotonic() + self.start_seconds + seconds
 
-    def _heard(self, progress: Progress) -> None:
+    def _forward_progress(self, progress: ProbeProgress) -> None:
         self.has_started = True
         self.on_progress(progress)
 
-    def _noticed(self, found: Measurements) -> Measurements:
+    def _record_start_time(self, found: Measurements) -> Measurements:
         """Record how long the ranks took to start, unless that is known of an earlier run alone."""
-        if self.has_started and START in found.provenance:
-            self.limit.took("start", float(found.provenance[START]))
+        if self.has_started and STARTUP_SECONDS_KEY in found.provenance:
+            self.limit.record_step("start", float(found.provenance[STARTUP_SECONDS_KEY]))
         return found

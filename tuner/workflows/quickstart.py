@@ -12,22 +12,22 @@ from typing import Any
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
-from tuner.base.progress import Report, StageDisplay, counted
+from tuner.base.progress import StageCallback, StageDisplay, progress_from_counts
 from tuner.calibrate import calibrate
 from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import TuningTable, read_table, write_table
 from tuner.mpi_libraries.products import title_of
 from tuner.probe.driver import probe
-from tuner.probe.monitor import forwarded
+from tuner.probe.monitor import forward_progress
 from tuner.report import LibraryResult
 from tuner.select.build_table import make_table
-from tuner.select.simulated_times import predictions
-from tuner.sim.process_pool import usable
+from tuner.select.simulated_times import prediction_records
+from tuner.sim.process_pool import available_cores
 from tuner.workflows import acceptance, following, native_files, validation
-from tuner.workflows.checkpoint import Stages
+from tuner.workflows.checkpoint import StageCheckpoint
 
-SECONDS = {  # on two cores, for the estimate
+STAGE_SECONDS = {  # on two cores, for the estimate
     "start": 3,
     "calibrate": 1,
     "tune": 15,
@@ -35,7 +35,7 @@ SECONDS = {  # on two cores, for the estimate
     "compare": 35,
     "prove": 4,
 }
-FILES = {  # that a stage reads, and that it writes
+STAGE_FILES = {  # that a stage reads, and that it writes
     "calibrate": (("measurements.ndjson",), ("calibration.json",)),
     "tune": (("measurements.ndjson", "calibration.json"), ("simulated.json", "candidates.json")),
     "accept": (("candidates.json",), ("accepted.json",)),
@@ -45,7 +45,7 @@ FILES = {  # that a stage reads, and that it writes
 
 
 @dataclass(frozen=True)
-class LibraryLoop:
+class LibraryPipeline:
     """Everything about one library lives in `stages.out / name`.
 
     ranks       None: as many as the probe takes by itself
@@ -56,7 +56,7 @@ class LibraryLoop:
 
     name: str
     python: Path
-    stages: Stages
+    stages: StageCheckpoint
     display: StageDisplay
     ranks: int | None
     sizes: tuple[int, ...] | None
@@ -64,158 +64,170 @@ class LibraryLoop:
     thread_level: str
 
     @property
-    def expected(self) -> float:
+    def expected_seconds(self) -> float:
         """Return the seconds that the loop of this library still takes: all of it, or the stages
         that an earlier run has not finished.
         """
-        rest = dropwhile(self._finished, FILES)
-        return self._probing + sum(SECONDS[name] for name in rest)
+        rest = dropwhile(self._is_done, STAGE_FILES)
+        return self._probe_seconds + sum(STAGE_SECONDS[name] for name in rest)
 
     @property
-    def _probing(self) -> float:
+    def _probe_seconds(self) -> float:
         """Return the seconds that the probe still takes."""
-        return 0.0 if self._finished("calibrate") else self.budget + SECONDS["start"]
+        return 0.0 if self._is_done("calibrate") else self.budget + STAGE_SECONDS["start"]
 
     @property
     def title(self) -> str:
         """How people write the library's name."""
         return title_of(self.name)
 
-    def file(self, name: str) -> Path:
+    def path_of(self, name: str) -> Path:
         """A file of this library."""
         return self.stages.out / self.name / name
 
     @property
     def native_file(self) -> Path:
         """What the library itself reads."""
-        return self.file(following.TUNING_FILES[self.name])
+        return self.path_of(following.TUNING_FILES[self.name])
 
     @cached_property
     def measurements(self) -> Measurements:
         """Read once the probe is complete."""
-        return read_measurements(self.file("measurements.ndjson"))
+        return read_measurements(self.path_of("measurements.ndjson"))
 
     @cached_property
     def table(self) -> TuningTable:
         """Read once it was made."""
-        return read_table(self.file("table.json"))
+        return read_table(self.path_of("table.json"))
 
-    def propose(self) -> None:
+    def make_accepted_table(self) -> None:
         """Measure, and make a table; stages that are finished are left out."""
         self._probe()
         self._calibrate()
         self._tune()
         self._accept()
 
-    def conclude(self) -> LibraryResult:
+    def compare_and_validate(self) -> LibraryResult:
         """Compare, which withdraws rules, and prove what is left.
 
-        The longer after `propose`, the better: a machine does not always behave alike.
+        The longer after `make_accepted_table`, the better: a machine does not always behave alike.
         """
         self._compare()
         self._export()
-        self._prove()
+        self._validate()
         return LibraryResult(
             self.name,
             self.measurements,
             self.table,
-            self.records("simulated.json"),
-            self.records("proofs.json"),
-            self.records("heldout.json"),
-            following.use_of(self.name, self.native_file),
+            self.read_records("simulated.json"),
+            self.read_records("proofs.json"),
+            self.read_records("heldout.json"),
+            following.launch_settings(self.name, self.native_file),
         )
 
     def _probe(self) -> None:
-        with self.display.stage(f"probing {self.title}", self._probing) as report:
+        with self.display.stage(f"probing {self.title}", self._probe_seconds) as report:
             probe(
-                self.file("measurements.ndjson"),
+                self.path_of("measurements.ndjson"),
                 library=self.name,
                 python=self.python,
                 ranks=self.ranks,
                 sizes=self.sizes,
                 budget=self.budget,
                 thread_level=self.thread_level,
-                on_progress=forwarded(report),
+                on_progress=forward_progress(report),
             )
 
     def _calibrate(self) -> None:
-        def make(_: Report) -> None:
-            write_calibration(calibrate(self.measurements), self.file("calibration.json"))
+        def make(_: StageCallback) -> None:
+            write_calibration(calibrate(self.measurements), self.path_of("calibration.json"))
 
         self._stage("calibrate", f"calibrating {self.title}", make)
 
     def _tune(self) -> None:
-        def make(report: Report) -> None:
-            calibration = read_calibration(self.file("calibration.json"))
+        def make(report: StageCallback) -> None:
+            calibration = read_calibration(self.path_of("calibration.json"))
             rows, table = make_table(
-                self.measurements, calibration, counted(report), cores=usable()
+                self.measurements,
+                calibration,
+                progress_from_counts(report),
+                cores=available_cores(),
             )
-            self._write("simulated.json", predictions(rows))
-            write_table(table, self.file("candidates.json"))
+            self._write("simulated.json", prediction_records(rows))
+            write_table(table, self.path_of("candidates.json"))
 
         self._stage("tune", f"simulating and selecting for {self.title}", make)
 
     def _accept(self) -> None:
-        def make(report: Report) -> None:
-            candidates = read_table(self.file("candidates.json"))
-            launcher = validation.launcher(candidates, self.python)
-            write_table(acceptance.accept(candidates, launcher, report), self.file("accepted.json"))
+        def make(report: StageCallback) -> None:
+            candidates = read_table(self.path_of("candidates.json"))
+            launcher = validation.local_launcher(candidates, self.python)
+            write_table(
+                acceptance.accept_winning_rules(candidates, launcher, report),
+                self.path_of("accepted.json"),
+            )
 
         self._stage("accept", f"trying the rules in a C program, {self.title}", make)
 
     def _compare(self) -> None:
-        def make(report: Report) -> None:
-            accepted = read_table(self.file("accepted.json"))
-            launcher = validation.launcher(accepted, self.python)
-            table, records = acceptance.settle(accepted, launcher, report, tell=self.display.note)
-            write_table(table, self.file("table.json"))
+        def make(report: StageCallback) -> None:
+            accepted = read_table(self.path_of("accepted.json"))
+            launcher = validation.local_launcher(accepted, self.python)
+            table, records = acceptance.withdraw_losing_rules(
+                accepted, launcher, report, on_note=self.display.note
+            )
+            write_table(table, self.path_of("table.json"))
             self._write("heldout.json", records)
 
         self._stage("compare", f"timing tuned against default, {self.title}", make)
 
     def _export(self) -> None:
-        text, lost = native_files.export(self.table, self.name, self.python)
+        text, lost = native_files.export_table(self.table, self.name, self.python)
         for rule in lost:
             self.display.note(f"left to the default, {self.title} lacks it: {rule}")
         write_atomically(self.native_file, text)
         if self.name == "mpich":
             following.write_device_file(self.table, self.python, self.native_file)
-        limitation = following.limitation(self.name, self.python)
+        limitation = following.known_limitation(self.name, self.python)
         if limitation:
             self.display.note(limitation)
 
-    def _prove(self) -> None:
-        def make(report: Report) -> None:
-            proofs = validation.prove(self.table, self.python, self.native_file, report)
+    def _validate(self) -> None:
+        def make(report: StageCallback) -> None:
+            proofs = validation.validate_file(self.table, self.python, self.native_file, report)
             self._write("proofs.json", proofs)
 
         self._stage("prove", f"proving what {self.title} executes", make)
 
-    def _stage(self, name: str, title: str, make: Callable[[Report], None]) -> None:
+    def _stage(self, name: str, title: str, make: Callable[[StageCallback], None]) -> None:
         def shown() -> None:
-            with self.display.stage(title, SECONDS[name]) as report:
+            with self.display.stage(title, STAGE_SECONDS[name]) as report:
                 make(report)
 
         if not self.stages.run(f"{self.name}/{name}", *self._files(name), shown):
             self.display.note(f"kept  {title}: nothing changed since it was done")
 
-    def _finished(self, name: str) -> bool:
+    def _is_done(self, name: str) -> bool:
         read, written = self._files(name)
-        return all(path.is_file() for path in read) and self.stages.finished(
+        return all(path.is_file() for path in read) and self.stages.is_done(
             f"{self.name}/{name}", read, written
         )
 
     def _files(self, name: str) -> tuple[list[Path], list[Path]]:
         """Return the files that a stage reads, and those that it writes."""
-        read, written = ([self.file(entry) for entry in entries] for entries in FILES[name])
+        read, written = (
+            [self.path_of(entry) for entry in entries] for entries in STAGE_FILES[name]
+        )
         return read, written
 
     def _write(self, name: str, records: list[dict[str, Any]]) -> None:
-        write_atomically(self.file(name), json.dumps(records, indent=1) + "\n")
+        write_atomically(self.path_of(name), json.dumps(records, indent=1) + "\n")
 
-    def records(self, name: str) -> list[dict[str, Any]]:
+    def read_records(self, name: str) -> list[dict[str, Any]]:
         """What an earlier stage wrote; raises InputError when that is damaged."""
         try:
-            return list(json.loads(self.file(name).read_text(encoding="utf-8")))
+            return list(json.loads(self.path_of(name).read_text(encoding="utf-8")))
         except (OSError, TypeError, ValueError) as reason:
-            raise InputError(f"{self.file(name)}: cannot be read ({reason}); delete it") from None
+            raise InputError(
+                f"{self.path_of(name)}: cannot be read ({reason}); delete it"
+            ) from None

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-BUSY = 1.5  # slowdown from which on the machine counts as busy
-ENOUGH = 2e8  # ns of processor time from which on a slowdown can be told
-MARGIN = 1.5  # by how much longer than the last time a step may take
-LONGEST_START = 10.0  # s that Python and imports take at most before the command counts its time
+BUSY_SLOWDOWN = 1.5  # slowdown from which on the machine counts as busy
+MIN_CPU_TIME_NS = 2e8  # ns of processor time from which on a slowdown can be told
+DURATION_MARGIN = 1.5  # by how much longer than the last time a step may take
+MAX_START_S = 10.0  # s that Python and imports take at most before the command counts its time
 
 
 class TimeLimit:
@@ -25,9 +25,9 @@ class TimeLimit:
     """
 
     def __init__(self, seconds: float, begun: float | None = None, slowdown: float = 1.0) -> None:
-        self.seconds, self.spent, self.slowdown = seconds, 0.0, slowdown
+        self.seconds, self.spent_before, self.slowdown = seconds, 0.0, slowdown
         self._begun = time.monotonic() if begun is None else begun
-        self._taken: dict[str, float] = {}
+        self._durations: dict[str, float] = {}
 
     @property
     def elapsed(self) -> float:
@@ -35,48 +35,52 @@ class TimeLimit:
         return time.monotonic() - self._begun
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Return the seconds left of the budget, negative after its end."""
-        return self.unspent - self.spent
+        return self.remaining_this_run - self.spent_before
 
     @property
-    def unspent(self) -> float:
+    def remaining_this_run(self) -> float:
         """Return the seconds left if those of the interrupted run are not counted."""
         return self.seconds - self.elapsed
 
     @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
+    def measure_step(self, step: str) -> Iterator[None]:
         """Time a step of computing, and update the slowdown if the step is long enough."""
-        begun, before = time.monotonic(), scheduled()
+        begun, before = time.monotonic(), read_scheduling_times()
         yield
-        self.took(step, time.monotonic() - begun)
-        if (now := scheduled()).ran - before.ran > ENOUGH:
-            self.slowdown = slowdown(now, before)
+        self.record_step(step, time.monotonic() - begun)
+        if (now := read_scheduling_times()).running_ns - before.running_ns > MIN_CPU_TIME_NS:
+            self.slowdown = slowdown_between(now, before)
 
-    def took(self, step: str, seconds: float) -> None:
+    def record_step(self, step: str, seconds: float) -> None:
         """Record how long a step took."""
-        self._taken[step] = seconds
+        self._durations[step] = seconds
 
-    def latest(self, step: str, idle: float = 0.0) -> float:
-        """Return the seconds that a step took the last time; before the first time, `idle` times
-        the slowdown.
+    def latest_duration(self, step: str, idle: float = 0.0) -> float:
+        """Return the seconds that a step took the last time; before the first time, `idle_ranks`
+        times the slowdown.
 
         idle    seconds that the step takes on an idle computer
         """
-        return self._taken.get(step, self.slowdown * idle)
+        return self._durations.get(step, self.slowdown * idle)
 
-    def expected(self, step: str, idle: float = 0.0) -> float:
+    def expected_duration(self, step: str, idle: float = 0.0) -> float:
         """Return the seconds to reserve for a step: `latest` with a margin."""
-        return MARGIN * self.latest(step, idle) if step in self._taken else self.latest(step, idle)
+        return (
+            DURATION_MARGIN * self.latest_duration(step, idle)
+            if step in self._durations
+            else self.latest_duration(step, idle)
+        )
 
 
-def busy(slowdown: float) -> str:
+def busy_message(slowdown: float) -> str:
     """Return the sentence for a computer that other programs keep busy."""
     return f"the machine is busy: this takes about {slowdown:.1f} times as long"
 
 
 def process_age() -> float:
-    """Return the seconds since this process was started, but at most `LONGEST_START`; 0 if the
+    """Return the seconds since this process was started, but at most `MAX_START_S`; 0 if the
     system does not report it.
 
     A shell replaces itself with the last command of its list, which then counts as old as the shell
@@ -87,36 +91,36 @@ def process_age() -> float:
         return 0.0
     started = int(stat.read_text(encoding="ascii").rpartition(")")[2].split()[19])
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
-    return min(max(age, 0.0), LONGEST_START)
+    return min(max(age, 0.0), MAX_START_S)
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class SchedulingTimes:
     """Times of this process in ns.
 
     ran         on a processor
     waited      in the run queue, ready to run
     """
 
-    ran: int = 0
-    waited: int = 0
+    running_ns: int = 0
+    waiting_ns: int = 0
 
 
-START = Scheduled()
+NO_SCHEDULING_TIMES = SchedulingTimes()
 
 
-def scheduled() -> Scheduled:
+def read_scheduling_times() -> SchedulingTimes:
     """Return the times since the process was started; zeros if the system does not report them
     (Linux does, by schedstats).
     """
     try:
         ran, waited, _ = map(int, Path("/proc/self/schedstat").read_text(encoding="ascii").split())
     except (OSError, ValueError):
-        return Scheduled()
-    return Scheduled(ran, waited)
+        return SchedulingTimes()
+    return SchedulingTimes(ran, waited)
 
 
-def slowdown(now: Scheduled, before: Scheduled = START) -> float:
+def slowdown_between(now: SchedulingTimes, before: SchedulingTimes = NO_SCHEDULING_TIMES) -> float:
     """Return by which factor waiting for a processor slowed this process between two moments."""
-    ran, waited = now.ran - before.ran, now.waited - before.waited
+    ran, waited = now.running_ns - before.running_ns, now.waiting_ns - before.waiting_ns
     return 1.0 + waited / ran if ran > 0 else 1.0

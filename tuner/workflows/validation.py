@@ -9,29 +9,38 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.base.progress import Counted, Report, counted
-from tuner.base.units import format_range, format_sizes, plural, readable
+from tuner.base.progress import ProgressCallback, StageCallback, progress_from_counts
+from tuner.base.units import format_range, format_sizes, humanize, plural
 from tuner.core.measurement import Cluster
 from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.formats import intelmpi, mpich, openmpi
-from tuner.formats.env_format import ranks_of
-from tuner.formats.openmpi.emitter import READERS
-from tuner.formats.registry import FORMATS, Format, Wish
-from tuner.launch import LOCAL, Hosts, Launcher, Spread, Template
-from tuner.launch.interpreters import libmpi
-from tuner.launch.template import usual_template
-from tuner.mpi_libraries import named, require_unset
+from tuner.formats.env_format import rank_counts
+from tuner.formats.openmpi.emitter import SUPPORTED_MAJOR_VERSIONS
+from tuner.formats.registry import FORMATS, ExportOptions, Format
+from tuner.launch import LOCAL_HOST, Hosts, Launcher, LauncherTemplate, MultiHostLauncher
+from tuner.launch.interpreters import loaded_libmpi
+from tuner.launch.template import default_template
+from tuner.mpi_libraries import library_module, require_no_override
 from tuner.mpi_libraries.products import base_of
 from tuner.probe.machine import local_cluster
 from tuner.validation import validate_intelmpi, validate_mpich, validate_openmpi
-from tuner.validation.validation import RuleProof
+from tuner.validation.validation import RuleValidation
 from tuner.workflows.following import device_file, write_device_file
 
-COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
+VALIDATION_COLUMNS = (
+    "call",
+    "ranks",
+    "operators",
+    "sizes",
+    "tried at",
+    "table",
+    "executed",
+    "confirmed",
+)
 
 
-PROVABLE = ("openmpi", "mpich", "intelmpi")
-UNPROVABLE = {
+VALIDATED_LIBRARIES = ("openmpi", "mpich", "intelmpi")
+NOT_VALIDATED_REASONS = {
     "ucc": "nothing is proved: UCC tells nobody which algorithm it runs, and this program starts no"
     " UCC; `tuner table check` reads the file as UCC does",
     **dict.fromkeys(
@@ -48,12 +57,12 @@ UNPROVABLE = {
 }
 
 
-def prove(
+def validate_file(
     table: TuningTable,
     python: Path,
     native_file: Path,
-    report: Report,
-    starter: Launcher | Spread | None = None,
+    report: StageCallback,
+    starter: Launcher | MultiHostLauncher | None = None,
     commutative_only: bool = False,
 ) -> list[dict[str, Any]]:
     """One record per rule that the file holds, for Open MPI or MPICH. Open MPI's file is for one
@@ -64,22 +73,22 @@ def prove(
 
     Raises InputError for a table of another computer or library.
     """
-    starter = starter or launcher(table, python)
-    progress = counted(report)
-    with place_for(starter) as place:
+    starter = starter or local_launcher(table, python)
+    progress = progress_from_counts(report)
+    with shared_workdir(starter) as place:
         if starter.library == "openmpi":
-            proofs = _prove_openmpi(
+            proofs = _validate_openmpi(
                 table, native_file, starter, Path(place), progress, commutative_only
             )
-            rest = TuningTable(table.cluster, table.library, tuple(_elsewhere(table)))
+            rest = TuningTable(table.cluster, table.library, tuple(_rules_in_second_file(table)))
             if rest.rules and not commutative_only:
                 other = Path(place, "commutative.rules")
                 other.write_text(openmpi.emit(rest, commutative_only=True), encoding="utf-8")
-                proofs += _prove_openmpi(rest, other, starter, Path(place), progress, True)
+                proofs += _validate_openmpi(rest, other, starter, Path(place), progress, True)
         else:
-            kept, _ = mpich.portable(table)
-            trees = mpich.own_trees(libmpi("mpich", python))
-            made = validate_mpich.prove(
+            kept, _ = mpich.drop_inexpressible(table)
+            trees = mpich.read_generic_trees(loaded_libmpi("mpich", python))
+            made = validate_mpich.validate(
                 kept,
                 native_file,
                 trees,
@@ -89,44 +98,44 @@ def prove(
                 progress=progress,
             )
             proofs = [proof for proof in made if proof.rule in table.rules]  # not what was lost
-    return [record_of(proof) for proof in proofs]
+    return [validation_record(proof) for proof in proofs]
 
 
-def _prove_openmpi(
+def _validate_openmpi(
     table: TuningTable,
     file: Path,
-    starter: Launcher | Spread,
+    starter: Launcher | MultiHostLauncher,
     place: Path,
-    progress: Counted,
+    progress: ProgressCallback,
     commutative_only: bool,
-) -> list[RuleProof]:
-    return validate_openmpi.prove(
+) -> list[RuleValidation]:
+    return validate_openmpi.validate(
         table,
         file,
         starter,
         place,
         progress=progress,
-        han_file=_han(table, place, commutative_only),
+        han_file=_write_han_file(table, place, commutative_only),
         commutative_only=commutative_only,
     )
 
 
-def _elsewhere(table: TuningTable) -> Iterator[Rule]:
+def _rules_in_second_file(table: TuningTable) -> Iterator[Rule]:
     """The rules that a file for any operator lacks."""
     return (rule for rule in table.rules if rule.key.operators != OPERATORS[0])
 
 
-def place_for(starter: Launcher | Spread) -> tempfile.TemporaryDirectory[str]:
+def shared_workdir(starter: Launcher | MultiHostLauncher) -> tempfile.TemporaryDirectory[str]:
     """Other hosts see the home directory, not this computer's /tmp."""
-    folder = Path.home() / ".cache" / "tuner" if isinstance(starter, Spread) else None
+    folder = Path.home() / ".cache" / "tuner" if isinstance(starter, MultiHostLauncher) else None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(prefix="tuner-prove-", dir=folder)
 
 
-def _han(table: TuningTable, place: Path, commutative_only: bool) -> Path | None:
+def _write_han_file(table: TuningTable, place: Path, commutative_only: bool) -> Path | None:
     """The file that gives calls on several nodes to the rules; None where none is needed."""
-    if not openmpi.han.needed(table):
+    if not openmpi.han.is_needed(table):
         return None
     file = place / "han.rules"
     text = openmpi.han.emit(table, commutative_only=commutative_only)
@@ -134,60 +143,61 @@ def _han(table: TuningTable, place: Path, commutative_only: bool) -> Path | None
     return file
 
 
-def _prove_intelmpi(
-    table: TuningTable, python: Path, wish: Wish, report: Report
+def _validate_intelmpi(
+    table: TuningTable, python: Path, wish: ExportOptions, report: StageCallback
 ) -> list[dict[str, Any]]:
     """One record per rule; variables are for one number of ranks, so each has its own file."""
-    starter, otherwise = launcher(table, python), intelmpi.otherwise_of(wish.otherwise)
-    proofs = list[RuleProof]()
+    starter, otherwise = local_launcher(table, python), intelmpi.fallback_of(wish.otherwise)
+    proofs = list[RuleValidation]()
     with tempfile.TemporaryDirectory(prefix="tuner-prove-") as place:
         file = Path(place, "adjust.sh")
-        for ranks in ranks_of(table) if wish.ranks is None else (wish.ranks,):
+        for ranks in rank_counts(table) if wish.ranks is None else (wish.ranks,):
             file.write_text(
                 intelmpi.DIALECT.emit(
-                    table, ranks, otherwise=otherwise, commutative_only=wish.commutative_only
+                    table, ranks, fallback=otherwise, commutative_only=wish.commutative_only
                 )
             )
-            proofs += validate_intelmpi.prove(
+            proofs += validate_intelmpi.validate(
                 table,
                 file,
                 starter,
                 Path(place),
                 ranks=ranks,
-                otherwise=otherwise,
+                fallback=otherwise,
                 commutative_only=wish.commutative_only,
-                progress=counted(report),
+                progress=progress_from_counts(report),
             )
-    return [record_of(proof) for proof in proofs]
+    return [validation_record(proof) for proof in proofs]
 
 
-def form_of(library: str) -> Format:
+def format_for_library(library: str) -> Format:
     """The format in which tables of a library are proved; raises InputError for a library that
     cannot be started.
     """
-    if library not in PROVABLE:
-        raise InputError(UNPROVABLE.get(library, f"{library} cannot be started here"))
+    if library not in VALIDATED_LIBRARIES:
+        raise InputError(NOT_VALIDATED_REASONS.get(library, f"{library} cannot be started here"))
     return FORMATS[library]
 
 
-def require_provable(table: TuningTable) -> None:
+def require_supported_version(table: TuningTable) -> None:
     """Raises InputError for a version of Open MPI that reads other files than those proved."""
     name, _, version = table.library.partition(" ")
-    if name == "openmpi" and version.partition(".")[0] not in READERS:
+    if name == "openmpi" and version.partition(".")[0] not in SUPPORTED_MAJOR_VERSIONS:
         raise InputError(
             "nothing is proved: of Open MPI this program proves versions"
-            f" {' and '.join(READERS)}, and the table is for {table.library}; `tuner table"
+            f" {' and '.join(SUPPORTED_MAJOR_VERSIONS)}, and the table is for"
+            f" {table.library}; `tuner table"
             " check` reads its JSON rules as it does"
         )
 
 
-def prove_exported(
+def validate_exported(
     table: TuningTable,
     python: Path,
-    wish: Wish,
-    report: Report,
-    there: Hosts = LOCAL,
-    template: Template | None = None,
+    wish: ExportOptions,
+    report: StageCallback,
+    hosts: Hosts = LOCAL_HOST,
+    template: LauncherTemplate | None = None,
 ) -> list[dict[str, Any]]:
     """Export to a temporary file and prove that. Raises InputError for a library that cannot be.
 
@@ -195,37 +205,43 @@ def prove_exported(
     """
     library = table.library.partition(" ")[0]
     if library == "mpich":  # which is started for its own rules before the proof
-        require_unset(named(library).DECIDING)
-    if library == "intelmpi" and not there.local:
+        require_no_override(library_module(library).OVERRIDING_PATTERN)
+    if library == "intelmpi" and not hosts.is_local:
         raise InputError("Intel MPI is proved on this computer alone: leave out --hosts")
     if library == "intelmpi":
-        return _prove_intelmpi(table, python, wish, report)
-    text, _ = form_of(library).emit(table, wish)
-    starter = launcher(table, python) if there.local else spread(table, python, there, template)
-    with place_for(starter) as place:
+        return _validate_intelmpi(table, python, wish, report)
+    text, _ = format_for_library(library).emit(table, wish)
+    starter = (
+        local_launcher(table, python)
+        if hosts.is_local
+        else multi_host_launcher(table, python, hosts, template)
+    )
+    with shared_workdir(starter) as place:
         path = Path(place, "exported")
         path.write_text(text, encoding="utf-8")
         if library == "mpich":
             write_device_file(table, python, path)
-        return prove(table, python, path, report, starter, wish.commutative_only)
+        return validate_file(table, python, path, report, starter, wish.commutative_only)
 
 
-def spread(table: TuningTable, python: Path, there: Hosts, template: Template | None) -> Spread:
+def multi_host_launcher(
+    table: TuningTable, python: Path, hosts: Hosts, template: LauncherTemplate | None
+) -> MultiHostLauncher:
     """As many ranks on each host as a rule is for; raises InputError where hosts are too few, and
     for a table of another library."""
     library = base_of(table.library)
-    starter = Launcher.find(library, python, template or usual_template(library))
+    starter = Launcher.find(library, python, template or default_template(library))
     _require_version(table, starter)
     nodes = max(key.nodes for key in table.keys)
-    if nodes > len(there.names):
+    if nodes > len(hosts.names):
         raise InputError(
             f"the table has rules for {plural(nodes, 'host')}, more than the"
-            f" {plural(len(there.names), 'host')} given: give more (--hosts)"
+            f" {plural(len(hosts.names), 'host')} given: give more (--hosts)"
         )
-    return Spread(starter, there, max(key.ppn for key in table.keys))
+    return MultiHostLauncher(starter, hosts, max(key.ppn for key in table.keys))
 
 
-def launcher(table: TuningTable, python: Path) -> Launcher:
+def local_launcher(table: TuningTable, python: Path) -> Launcher:
     """For the library of the table; raises InputError when this is not where it was made."""
     starter = Launcher.find(base_of(table.library), python)
     here = local_cluster()
@@ -251,7 +267,7 @@ def _name(cluster: Cluster) -> str:
     return f"{cluster.name} ({cluster.nodes} x {cluster.cores} cores, {cluster.cpu})"
 
 
-def record_of(proof: RuleProof) -> dict[str, Any]:
+def validation_record(proof: RuleValidation) -> dict[str, Any]:
     """Return what is known of a rule as reports and databases hold it."""
     rule = proof.rule
     return {
@@ -271,7 +287,7 @@ def record_of(proof: RuleProof) -> dict[str, Any]:
     }
 
 
-def rows(proofs: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
+def validation_rows(proofs: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
     """Table rows for people."""
     return [
         (
@@ -280,9 +296,9 @@ def rows(proofs: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
             proof["operators"],
             format_range(proof["lo"], float(proof["hi"])),
             format_sizes(proof["sizes"]),
-            readable(proof["expected"]),
-            readable(proof["executed"]),
-            "yes" if proof["confirmed"] else f"no: {readable(proof['reason'])}",
+            humanize(proof["expected"]),
+            humanize(proof["executed"]),
+            "yes" if proof["confirmed"] else f"no: {humanize(proof['reason'])}",
         )
         for proof in proofs
     ]

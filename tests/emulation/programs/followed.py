@@ -16,25 +16,25 @@ from mpi4py import MPI
 from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, read_table
 from tuner.runtime import tune
-from tuner.runtime.comm_layout import Layout, layout_on, nodes_of
+from tuner.runtime.comm_layout import CommLayout, layout_on_nodes, node_ids_of
 from tuner.runtime.consensus import run_together
-from tuner.runtime.table_binding import applicable
+from tuner.runtime.table_binding import matching_rules
 
 WORLD = MPI.COMM_WORLD
 NBYTES = 4096
 
 
-def layout_of(comm: MPI.Intracomm) -> Layout | None:
+def layout_of(comm: MPI.Intracomm) -> CommLayout | None:
     """Return how the ranks lie on the hosts; collective."""
-    nodes, failure = run_together(comm, nodes_of)
+    nodes, failure = run_together(comm, node_ids_of)
     assert nodes is not None, failure
-    return layout_on(nodes)
+    return layout_on_nodes(nodes)
 
 
 def followed(comm: MPI.Intracomm, table: TuningTable) -> list[str]:
     """The choices of the rules that hold there for such a broadcast."""
     layout = layout_of(comm)
-    ladders = {} if layout is None else applicable(table, layout, "host")
+    ladders = {} if layout is None else matching_rules(table, layout, "host")
     return [
         str(rule.choice)
         for key, ladder in ladders.items()

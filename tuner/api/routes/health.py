@@ -8,11 +8,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from tuner import __version__, db
-from tuner.api.problems import documented
-from tuner.api.schemas import PREFIX
-from tuner.api.service import Serving
+from tuner.api.problems import problem_responses
+from tuner.api.schemas import API_PREFIX
+from tuner.api.service import ServiceDep
 
-router = APIRouter(prefix=PREFIX, tags=["service"], responses=documented())
+router = APIRouter(prefix=API_PREFIX, tags=["service"], responses=problem_responses())
 
 
 class Health(BaseModel):
@@ -23,13 +23,13 @@ class Health(BaseModel):
 
 
 @router.get("/health")
-async def alive() -> Health:
+async def get_health() -> Health:
     """The process answers; says nothing about the database."""
     return Health()
 
 
 @router.get("/ready")
-def ready(service: Serving) -> Health:
+def get_readiness(service: ServiceDep) -> Health:
     """The database answers and is at the newest schema; 503 otherwise."""
     db.check_ready(service.engine)
     return Health()

@@ -15,27 +15,29 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from tuner import db
-from tuner.api.bodies import accepts
-from tuner.api.problems import documented, text
+from tuner.api.bodies import request_body_docs
+from tuner.api.problems import problem_responses, text_response_docs
 from tuner.api.schemas import (
-    DIGEST,
-    MOMENT,
-    PREFIX,
-    ByMachine,
-    IdInPath,
+    API_PREFIX,
+    EXAMPLE_DIGEST,
+    EXAMPLE_TIMESTAMP,
+    ClusterLibraryFilter,
     Name,
     Page,
-    Paging,
-    Size,
-    example,
+    Pagination,
+    PathId,
+    SizeInBytes,
+    example_config,
 )
-from tuner.api.service import Service, Serving
+from tuner.api.service import Service, ServiceDep
 from tuner.api.uploads import body_on_disk, ingest_file
 from tuner.core.collective import Collective
 
-router = APIRouter(prefix=f"{PREFIX}/measurements", tags=["measurements"], responses=documented())
-NDJSON = "application/x-ndjson"
-PIECE = 500  # lines that are sent together
+router = APIRouter(
+    prefix=f"{API_PREFIX}/measurements", tags=["measurements"], responses=problem_responses()
+)
+NDJSON_MEDIA_TYPE = "application/x-ndjson"
+LINES_PER_CHUNK = 500  # lines that are sent together
 EXAMPLE = (
     '{"kind": "probe", "version": 1, "cluster": {"name": "one", "nodes": 1, "cores": 4, "cpu": "",'
     ' "memory": 0}, "library": "openmpi 5.0.11", "provenance": {}}\n'
@@ -45,17 +47,17 @@ EXAMPLE = (
 )
 
 
-class Measurements(BaseModel):
+class StoredMeasurements(BaseModel):
     """What is known about a probe; its series are a resource of their own."""
 
-    model_config = example(
+    model_config = example_config(
         id=1,
-        digest=DIGEST,
+        digest=EXAMPLE_DIGEST,
         series=1200,
         cluster="ares",
         library="openmpi 5.0.11",
         provenance={"seed": 1},
-        stored_at=MOMENT,
+        stored_at=EXAMPLE_TIMESTAMP,
     )
 
     id: int
@@ -67,10 +69,10 @@ class Measurements(BaseModel):
     stored_at: datetime
 
 
-class Series(BaseModel):
+class MeasuredSeries(BaseModel):
     """Timings of one thing; samples in seconds, in the order taken."""
 
-    model_config = example(
+    model_config = example_config(
         kind="collective",
         subject="bcast",
         nodes=1,
@@ -99,86 +101,90 @@ class Series(BaseModel):
     placement: str
 
 
-class SeriesQuery(Paging):
+class SeriesQuery(Pagination):
     """Which series of a probe."""
 
     collective: Collective | None = None
     p: Annotated[int, Field(ge=1)] | None = None
-    nbytes: Size | None = None
+    nbytes: SizeInBytes | None = None
     algorithm: Name | None = None
 
 
 @router.post(
     "",
     status_code=201,
-    response_model=Measurements,
-    responses=documented(also={200: {"model": Measurements}}),
-    openapi_extra=accepts({NDJSON: EXAMPLE}),
+    response_model=StoredMeasurements,
+    responses=problem_responses(extra_responses={200: {"model": StoredMeasurements}}),
+    openapi_extra=request_body_docs({NDJSON_MEDIA_TYPE: EXAMPLE}),
 )
-async def ingest(service: Serving, request: Request, response: Response) -> Any:
+async def create_measurements(service: ServiceDep, request: Request, response: Response) -> Any:
     """Store a file of `tuner probe`; 200 when it was already there.
 
     An upload that was interrupted can simply be sent again: nothing is stored twice.
     """
     async with body_on_disk(request) as path:
         stored, described = await to_thread.run_sync(
-            _ingest, service, path, limiter=service.uploads
+            _ingest, service, path, limiter=service.upload_limiter
         )
-    response.status_code = 201 if stored.new else 200
+    response.status_code = 201 if stored.is_new else 200
     return described
 
 
-def _ingest(service: Service, path: Path) -> tuple[db.Stored, db.StoredMeasurements]:
+def _ingest(service: Service, path: Path) -> tuple[db.InsertResult, db.StoredMeasurements]:
     assert service.workers is not None  # this route passes nothing on to workers itself
     stored = ingest_file(service.engine, path, service.workers)
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         described = db.describe_measurements(session, stored.id)
-    if stored.new:
-        service.metrics.series.inc(described.series)
+    if stored.is_new:
+        service.metrics.ingested_series.inc(described.series)
     return stored, described
 
 
-@router.get("", response_model=Page[Measurements])
-def listing(service: Serving, query: Annotated[ByMachine, Query()]) -> Any:
+@router.get("", response_model=Page[StoredMeasurements])
+def list_measurements(service: ServiceDep, query: Annotated[ClusterLibraryFilter, Query()]) -> Any:
     """All probes, or those of one cluster or library."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         return db.list_measurements(session, **query.model_dump())
 
 
-@router.get("/{measurements_id}", response_model=Measurements, responses=documented(404))
-def one(service: Serving, measurements_id: IdInPath) -> Any:
+@router.get(
+    "/{measurements_id}", response_model=StoredMeasurements, responses=problem_responses(404)
+)
+def get_measurements(service: ServiceDep, measurements_id: PathId) -> Any:
     """One probe."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         return db.describe_measurements(session, measurements_id)
 
 
-@router.get("/{measurements_id}/series", responses=documented(404))
-def series(
-    service: Serving, measurements_id: IdInPath, query: Annotated[SeriesQuery, Query()]
-) -> Page[Series]:
+@router.get("/{measurements_id}/series", responses=problem_responses(404))
+def list_series(
+    service: ServiceDep, measurements_id: PathId, query: Annotated[SeriesQuery, Query()]
+) -> Page[MeasuredSeries]:
     """The series of a probe that fit the query, in the order in which they were measured."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         page = db.list_series(session, measurements_id, **query.model_dump())
-    items = [Series.model_construct(**_listed(asdict(item))) for item in page.items]
-    return Page[Series].model_construct(items=items, next=page.next)
+    items = [MeasuredSeries.model_construct(**_series_record(asdict(item))) for item in page.items]
+    return Page[MeasuredSeries].model_construct(items=items, next=page.next)
 
 
-def _listed(record: Mapping[str, Any]) -> dict[str, Any]:
+def _series_record(record: Mapping[str, Any]) -> dict[str, Any]:
     return {**record, "samples": list(record["samples"])}
 
 
 @router.get(
-    "/{measurements_id}/file", response_class=Response, responses=documented(404, also=text(NDJSON))
+    "/{measurements_id}/file",
+    response_class=Response,
+    responses=problem_responses(404, extra_responses=text_response_docs(NDJSON_MEDIA_TYPE)),
 )
-def file(service: Serving, measurements_id: IdInPath) -> StreamingResponse:
+def get_file(service: ServiceDep, measurements_id: PathId) -> StreamingResponse:
     """The file that was uploaded."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         db.describe_measurements(session, measurements_id)
     lines = db.measurement_lines(service.engine, measurements_id)
-    return StreamingResponse(_joined(lines), media_type=NDJSON)
+    return StreamingResponse(_join_lines(lines), media_type=NDJSON_MEDIA_TYPE)
 
 
-def _joined(lines: Iterator[str]) -> Iterator[str]:
+def _join_lines(lines: Iterator[str]) -> Iterator[str]:
     """Many lines at once: each piece of a stream costs a change of threads."""
-    while piece := "".join(islice(lines, PIECE)):
+    while piece := "".join(islice(lines, LINES_PER_CHUNK)):
         yield piece

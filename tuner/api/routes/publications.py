@@ -9,20 +9,31 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from tuner import db
-from tuner.api.problems import documented
-from tuner.api.schemas import MOMENT, PREFIX, Body, ByMachine, Id, Name, Page, example
-from tuner.api.service import Asking, Serving
+from tuner.api.problems import problem_responses
+from tuner.api.schemas import (
+    API_PREFIX,
+    EXAMPLE_TIMESTAMP,
+    ClusterLibraryFilter,
+    Id,
+    Name,
+    Page,
+    RequestBody,
+    example_config,
+)
+from tuner.api.service import ClientDep, ServiceDep
 
-router = APIRouter(prefix=f"{PREFIX}/publications", tags=["publications"], responses=documented())
+router = APIRouter(
+    prefix=f"{API_PREFIX}/publications", tags=["publications"], responses=problem_responses()
+)
 
 
-class Publish(Body):
+class PublishRequest(RequestBody):
     """Which version to publish."""
 
     version: Id = Field(examples=[3])
 
 
-class RollBack(Body):
+class RollbackRequest(RequestBody):
     """Whose publication to take back."""
 
     cluster: Name = Field(examples=["one"])
@@ -32,12 +43,12 @@ class RollBack(Body):
 class Publication(BaseModel):
     """One entry of the history."""
 
-    model_config = example(
+    model_config = example_config(
         id=2,
         version=3,
         cluster="ares",
         library="openmpi 5.0.11",
-        published_at=MOMENT,
+        published_at=EXAMPLE_TIMESTAMP,
         by="operator",
         restores=None,
     )
@@ -51,28 +62,28 @@ class Publication(BaseModel):
     restores: int | None = Field(description="the publication that a rollback went back to")
 
 
-@router.post("", status_code=201, response_model=Publication, responses=documented(404))
-def publish(service: Serving, wanted: Publish, client: Asking) -> Any:
+@router.post("", status_code=201, response_model=Publication, responses=problem_responses(404))
+def create_publication(service: ServiceDep, wanted: PublishRequest, client: ClientDep) -> Any:
     """Publish a version for the cluster and the library that it is for."""
     with db.transaction(service.engine) as session:
         done = db.publish(session, wanted.version, by=client.name)
-    service.notice()
+    service.refresh_published()
     return done
 
 
 @router.post(
-    "/rollback", status_code=201, response_model=Publication, responses=documented(404, 409)
+    "/rollback", status_code=201, response_model=Publication, responses=problem_responses(404, 409)
 )
-def roll_back(service: Serving, wanted: RollBack, client: Asking) -> Any:
+def roll_back(service: ServiceDep, wanted: RollbackRequest, client: ClientDep) -> Any:
     """Publish again what was published before the present version; 409 when nothing was."""
     with db.transaction(service.engine) as session:
         done = db.roll_back(session, wanted.cluster, wanted.library, by=client.name)
-    service.notice()
+    service.refresh_published()
     return done
 
 
 @router.get("", response_model=Page[Publication])
-def listing(service: Serving, query: Annotated[ByMachine, Query()]) -> Any:
+def list_publications(service: ServiceDep, query: Annotated[ClusterLibraryFilter, Query()]) -> Any:
     """The history, oldest first."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         return db.list_publications(session, **query.model_dump())

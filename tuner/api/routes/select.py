@@ -8,21 +8,21 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tuner.api.large_requests import LargeBodyRoute
-from tuner.api.problems import documented
-from tuner.api.published_tables import Entry
-from tuner.api.schemas import PREFIX, Body, Call, Name, example
-from tuner.api.service import Service, Serving
-from tuner.core.table import Key
+from tuner.api.problems import problem_responses
+from tuner.api.published_tables import TableVersion
+from tuner.api.schemas import API_PREFIX, CallQuery, Name, RequestBody, example_config
+from tuner.api.service import Service, ServiceDep
+from tuner.core.table import RuleKey
 
 router = APIRouter(
-    prefix=f"{PREFIX}/select",
+    prefix=f"{API_PREFIX}/select",
     tags=["select"],
-    responses=documented(404, 409),
+    responses=problem_responses(404, 409),
     route_class=LargeBodyRoute,
 )
-MOST_CALLS = 10_000
-JSON = "application/json"
-DECISION = {
+MAX_CALLS = 10_000
+JSON_MEDIA_TYPE = "application/json"
+EXAMPLE = {
     "version": 1,
     "algorithm": "linear",
     "params": {},
@@ -40,31 +40,31 @@ DECISION = {
 }
 
 
-class SelectQuery(Call):
+class SelectQuery(CallQuery):
     """One call, and whose table to ask."""
 
     cluster: Name | None = Field(None, description="may be left out where one has such a table")
     library: Name = Field(description="may lack its version", examples=["openmpi 5.0.11"])
 
 
-class StrictCall(Call):
+class CallBody(CallQuery):
     """One call in a body."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Batch(Body):
+class BatchQuery(RequestBody):
     """Many calls for one table."""
 
     cluster: Name | None = Field(None, examples=["one"])
     library: Name = Field(examples=["openmpi 5.0.11"])
-    calls: list[StrictCall] = Field(min_length=1, max_length=MOST_CALLS)
+    calls: list[CallBody] = Field(min_length=1, max_length=MAX_CALLS)
 
 
-class Decision(BaseModel):
+class SelectedAlgorithm(BaseModel):
     """What the rule for [lo, hi) bytes says, and why; `default` leaves it to the library."""
 
-    model_config = example(**DECISION)
+    model_config = example_config(**EXAMPLE)
 
     version: int
     algorithm: str
@@ -75,42 +75,54 @@ class Decision(BaseModel):
     evidence: dict[str, Any]
 
 
-class Decisions(BaseModel):
+class SelectedAlgorithms(BaseModel):
     """One decision per call, in their order."""
 
-    model_config = example(version=1, items=[DECISION])
+    model_config = example_config(version=1, items=[EXAMPLE])
 
     version: int
-    items: list[Decision]
+    items: list[SelectedAlgorithm]
 
 
 _QUERY = TypeAdapter(SelectQuery)
 
 
-@router.get("", response_class=Response, responses=documented(also={200: {"model": Decision}}))
-def one(service: Serving, query: Annotated[SelectQuery, Query()]) -> Response:
+@router.get(
+    "",
+    response_class=Response,
+    responses=problem_responses(extra_responses={200: {"model": SelectedAlgorithm}}),
+)
+def select_algorithm(service: ServiceDep, query: Annotated[SelectQuery, Query()]) -> Response:
     """The decision for one call."""
-    entry = service.published.find(query.cluster, query.library)
-    return Response(_decided(entry, query), media_type=JSON)
+    entry = service.published_tables.find(query.cluster, query.library)
+    return Response(_selected_json(entry, query), media_type=JSON_MEDIA_TYPE)
 
 
-def from_memory(service: Service, request: Request) -> Response | None:
+def answer_from_cache(service: Service, request: Request) -> Response | None:
     """`one` without the way through the framework; None where the query is not sound."""
     try:
         query = _QUERY.validate_strings(dict(request.query_params))
     except ValidationError:
         return None
-    return one(service, query)
+    return select_algorithm(service, query)
 
 
-@router.post("", response_class=Response, responses=documented(also={200: {"model": Decisions}}))
-def batch(service: Serving, wanted: Batch) -> Response:
+@router.post(
+    "",
+    response_class=Response,
+    responses=problem_responses(extra_responses={200: {"model": SelectedAlgorithms}}),
+)
+def select_algorithms(service: ServiceDep, wanted: BatchQuery) -> Response:
     """The decisions for many calls, all by the same version."""
-    entry = service.published.find(wanted.cluster, wanted.library)
-    items = b", ".join(_decided(entry, call) for call in wanted.calls)
-    return Response(b'{"version": %d, "items": [%s]}' % (entry.version, items), media_type=JSON)
+    entry = service.published_tables.find(wanted.cluster, wanted.library)
+    items = b", ".join(_selected_json(entry, call) for call in wanted.calls)
+    return Response(
+        b'{"version": %d, "items": [%s]}' % (entry.version, items), media_type=JSON_MEDIA_TYPE
+    )
 
 
-def _decided(entry: Entry, call: Call) -> bytes:
-    key = Key(call.collective, call.nodes, call.ppn, call.memory, call.operators, call.placement)
-    return entry.answer(key, call.nbytes)
+def _selected_json(entry: TableVersion, call: CallQuery) -> bytes:
+    key = RuleKey(
+        call.collective, call.nodes, call.ppn, call.memory, call.operators, call.placement
+    )
+    return entry.answer_call(key, call.nbytes)

@@ -8,20 +8,23 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from tuner import db
-from tuner.api.bodies import Raw, accepts, record_of
+from tuner.api.bodies import RawBody, parse_json_body, request_body_docs
 from tuner.api.large_requests import LargeBodyRoute
-from tuner.api.problems import Problem, documented
-from tuner.api.resolve import References
-from tuner.api.routes.jobs import JSON, JobSummary, summary
-from tuner.api.schemas import PREFIX, IdInPath, Page, Paging
-from tuner.api.service import Asking, Serving
-from tuner.machines.yaml_machines import PREFIX as PRESET
-from tuner.whatif import study_from, study_record
+from tuner.api.problems import Problem, problem_responses
+from tuner.api.resolve import DatabaseResolver
+from tuner.api.routes.jobs import JSON_MEDIA_TYPE, JobSummary, load_summary
+from tuner.api.schemas import API_PREFIX, Page, Pagination, PathId
+from tuner.api.service import ClientDep, ServiceDep
+from tuner.machines.yaml_machines import PRESET_PREFIX as PRESET
+from tuner.whatif import study_from_record, study_record
 
 router = APIRouter(
-    prefix=f"{PREFIX}/studies", tags=["studies"], responses=documented(), route_class=LargeBodyRoute
+    prefix=f"{API_PREFIX}/studies",
+    tags=["studies"],
+    responses=problem_responses(),
+    route_class=LargeBodyRoute,
 )
-KIND = "study"
+JOB_KIND = "study"
 EXAMPLE = {
     "name": "twice the network",
     "topology": {"name": "flat8", "nodes": 8, "latency": "2us", "bandwidth": "12.5GB/s"},
@@ -45,46 +48,48 @@ class Study(StudyJob):
     result: dict[str, Any] | None = Field(examples=[None])
 
 
-@router.post("", status_code=202, openapi_extra=accepts({"application/json": EXAMPLE}))
-def enqueue(service: Serving, body: Raw, client: Asking) -> StudyJob:
+@router.post("", status_code=202, openapi_extra=request_body_docs({"application/json": EXAMPLE}))
+def create_study(service: ServiceDep, body: RawBody, client: ClientDep) -> StudyJob:
     """Queue a study. Topology, calibration and table may be given whole or by id."""
-    spec = record_of(body)
-    with db.reading(service.engine) as session:
-        references = References(session)
-        record = study_record(study_from(_whole(spec, references), references))
+    spec = parse_json_body(body)
+    with db.read_session(service.engine) as session:
+        references = DatabaseResolver(session)
+        record = study_record(study_from_record(_resolve_topology(spec, references), references))
     with db.transaction(service.engine) as session:
-        number = db.enqueue(
-            session, KIND, record, by=client.name, limit=service.settings.queued_jobs
+        number = db.enqueue_job(
+            session, JOB_KIND, record, by=client.name, limit=service.settings.max_queued_jobs
         )
-        return StudyJob.model_construct(id=number, job=summary(session, number))
+        return StudyJob.model_construct(id=number, job=load_summary(session, number))
 
 
-def _whole(spec: Any, references: References) -> Any:
+def _resolve_topology(spec: Any, references: DatabaseResolver) -> Any:
     """The study with what its topology stands for; `study_record` knows no costs of presets."""
     topology = spec.get("topology") if isinstance(spec, dict) else None
     if not isinstance(topology, str) or topology.startswith(PRESET):
         return spec
-    return {**spec, "topology": references.written(topology)}
+    return {**spec, "topology": references.complete_record(topology)}
 
 
 @router.get("", response_model=Page[StudyJob])
-def listing(service: Serving, paging: Annotated[Paging, Query()]) -> Any:
+def list_studies(service: ServiceDep, paging: Annotated[Pagination, Query()]) -> Any:
     """All studies."""
-    with db.reading(service.engine) as session:
-        page = db.list_jobs(session, kind=KIND, after=paging.after, limit=paging.limit)
+    with db.read_session(service.engine) as session:
+        page = db.list_jobs(session, kind=JOB_KIND, after=paging.after, limit=paging.limit)
     items = [{"id": job.id, "job": job} for job in page.items]
     return {"items": items, "next": page.next}
 
 
 @router.get(
-    "/{study_id}", response_class=Response, responses=documented(404, also={200: {"model": Study}})
+    "/{study_id}",
+    response_class=Response,
+    responses=problem_responses(404, extra_responses={200: {"model": Study}}),
 )
-def one(service: Serving, study_id: IdInPath) -> Response:
+def get_study(service: ServiceDep, study_id: PathId) -> Response:
     """One study."""
-    with db.reading(service.engine) as session:
-        job = summary(session, study_id)
-        if job.kind != KIND:
+    with db.read_session(service.engine) as session:
+        job = load_summary(session, study_id)
+        if job.kind != JOB_KIND:
             raise Problem(404, f"job {study_id} is not a study")
-        spec, result = db.job_documents(session, study_id)
+        spec, result = db.load_job_json(session, study_id)
     shown = StudyJob.model_construct(id=study_id, job=job).model_dump_json()
-    return Response(f'{shown[:-1]},"spec":{spec},"result":{result}}}', media_type=JSON)
+    return Response(f'{shown[:-1]},"spec":{spec},"result":{result}}}', media_type=JSON_MEDIA_TYPE)

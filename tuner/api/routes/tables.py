@@ -10,33 +10,41 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tuner import db
-from tuner.api.bodies import Raw, accepts, record_of
+from tuner.api.bodies import RawBody, parse_json_body, request_body_docs
 from tuner.api.large_requests import LargeBodyRoute
-from tuner.api.native_formats import MEDIA_TYPES, TUNER, Wanted, wanted
-from tuner.api.problems import documented
-from tuner.api.published_tables import Entry, Rendition
+from tuner.api.native_formats import (
+    FORMAT_BY_MEDIA_TYPE,
+    TUNER_FORMAT,
+    RequestedFormat,
+    negotiate_format,
+)
+from tuner.api.problems import problem_responses
+from tuner.api.published_tables import Representation, TableVersion
 from tuner.api.schemas import (
-    DIGEST,
-    MOMENT,
-    PREFIX,
-    ByMachine,
+    API_PREFIX,
+    EXAMPLE_DIGEST,
+    EXAMPLE_TIMESTAMP,
+    ClusterLibraryFilter,
     Id,
-    IdInPath,
+    Identifier,
     Name,
     Page,
-    Parameters,
-    Word,
-    example,
+    PathId,
+    QueryParameters,
+    example_config,
 )
-from tuner.api.service import Service, Serving
+from tuner.api.service import Service, ServiceDep
 from tuner.core.table import table_from_record
-from tuner.formats.check_names import require_known
-from tuner.select.table_diff import difference, difference_record
+from tuner.formats.check_names import require_known_algorithms
+from tuner.select.table_diff import diff_tables, table_diff_record
 
 router = APIRouter(
-    prefix=f"{PREFIX}/tables", tags=["tables"], responses=documented(), route_class=LargeBodyRoute
+    prefix=f"{API_PREFIX}/tables",
+    tags=["tables"],
+    responses=problem_responses(),
+    route_class=LargeBodyRoute,
 )
-FOREVER = "private, max-age=31536000, immutable"
+IMMUTABLE_CACHE_CONTROL = "private, max-age=31536000, immutable"
 _RULE = {
     "key": {"collective": "bcast", "nodes": 1, "ppn": 4, "memory": "host", "operators": "any"},
     "lo": 0,
@@ -59,20 +67,20 @@ EXAMPLE = {
     "cluster": {"name": "one", "nodes": 1, "cores": 4, "cpu": "", "memory": 0},
     "rules": [_RULE],
 }
-FORMS = documented(
+TABLE_RESPONSES = problem_responses(
     404,
     406,
     409,
     501,
-    also={
+    extra_responses={
         200: {
             "description": "The table",
             "content": {
                 media_type: {
                     "schema": {"type": "object" if media_type.endswith("json") else "string"},
-                    **({"example": EXAMPLE} if form == TUNER else {}),
+                    **({"example": EXAMPLE} if form == TUNER_FORMAT else {}),
                 }
-                for media_type, form in MEDIA_TYPES.items()
+                for media_type, form in FORMAT_BY_MEDIA_TYPE.items()
             },
         },
         304: {"description": "The table is the one that If-None-Match names"},
@@ -83,15 +91,15 @@ FORMS = documented(
 class StoredTable(BaseModel):
     """A version of a table without its rules."""
 
-    model_config = example(
+    model_config = example_config(
         version=1,
-        digest=DIGEST,
+        digest=EXAMPLE_DIGEST,
         cluster="ares",
         library="openmpi 5.0.11",
         measurements_id=1,
         calibration_id=1,
         rules=21,
-        stored_at=MOMENT,
+        stored_at=EXAMPLE_TIMESTAMP,
     )
 
     version: int
@@ -104,14 +112,14 @@ class StoredTable(BaseModel):
     stored_at: datetime
 
 
-class MadeFrom(Parameters):
+class TableSources(QueryParameters):
     """What a table comes from, where the service knows it."""
 
     measurements: Id | None = Field(None, description="what it was made from")
     calibration: Id | None = Field(None, description="what it was made with")
 
 
-class Form(Parameters):
+class FormatQuery(QueryParameters):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
     format: (
@@ -133,7 +141,7 @@ class Form(Parameters):
     operators: Literal["any", "commutative"] = Field(
         "any", description="whose rules to use where the format cannot tell operators apart"
     )
-    otherwise: Word | None = Field(
+    otherwise: Identifier | None = Field(
         None,
         examples=["ring_simple"],
         description="what runs where the table leaves the choice to a library whose format cannot",
@@ -142,12 +150,14 @@ class Form(Parameters):
         None, ge=1, le=2**31 - 1, description="of the communicators that variables are for"
     )
 
-    def wanted(self, accept: str | None) -> Wanted:
+    def requested_format(self, accept: str | None) -> RequestedFormat:
         """The form that is asked for; raises Problem 406."""
-        return wanted(accept, self.format, self.operators, self.otherwise or "", self.ranks)
+        return negotiate_format(
+            accept, self.format, self.operators, self.otherwise or "", self.ranks
+        )
 
 
-class FormOrDifference(Form):
+class FormatOrDiffQuery(FormatQuery):
     """In which form a version is wanted, or what it is compared with."""
 
     against: Id | None = Field(
@@ -155,7 +165,7 @@ class FormOrDifference(Form):
     )
 
 
-class PublishedQuery(Form):
+class PublishedQuery(FormatQuery):
     """Which published table, and how."""
 
     cluster: Name | None = Field(None, description="may be left out where one has such a table")
@@ -171,86 +181,90 @@ IfNoneMatch = Annotated[str | None, Header()]
     "",
     status_code=201,
     response_model=StoredTable,
-    responses=documented(404, also={200: {"model": StoredTable}}),
-    openapi_extra=accepts({"application/json": EXAMPLE}),
+    responses=problem_responses(404, extra_responses={200: {"model": StoredTable}}),
+    openapi_extra=request_body_docs({"application/json": EXAMPLE}),
 )
-def store(
-    service: Serving, body: Raw, response: Response, source: Annotated[MadeFrom, Query()]
+def create_table(
+    service: ServiceDep, body: RawBody, response: Response, source: Annotated[TableSources, Query()]
 ) -> Any:
     """Store the record of a table file as a new version; 200 when its content is there already.
 
     422 for a rule with an algorithm that Open MPI, MPICH or our schedules do not have.
     """
-    table = table_from_record(record_of(body))
-    require_known(table)
+    table = table_from_record(parse_json_body(body))
+    require_known_algorithms(table)
     with db.transaction(service.engine) as session:
         stored = db.store_table(session, table, source.measurements, source.calibration)
-        response.status_code = 201 if stored.new else 200
+        response.status_code = 201 if stored.is_new else 200
         return db.describe_table(session, stored.id)
 
 
 @router.get("", response_model=Page[StoredTable])
-def listing(service: Serving, query: Annotated[ByMachine, Query()]) -> Any:
+def list_tables(service: ServiceDep, query: Annotated[ClusterLibraryFilter, Query()]) -> Any:
     """All versions, or those of one cluster or library."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         return db.list_tables(session, **query.model_dump())
 
 
-@router.get("/published", response_class=Response, responses=FORMS)
-def published(
-    service: Serving,
+@router.get("/published", response_class=Response, responses=TABLE_RESPONSES)
+def get_published_table(
+    service: ServiceDep,
     query: Annotated[PublishedQuery, Query()],
     accept: Accept = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """The table that is published now; ask again with its ETag, 304 says that it still is."""
-    entry = service.published.find(query.cluster, query.library)
-    rendition = entry.rendition(query.wanted(accept), service.generic)
-    return answer(rendition, if_none_match)
+    entry = service.published_tables.find(query.cluster, query.library)
+    rendition = entry.representation(query.requested_format(accept), service.generic_rules)
+    return table_response(rendition, if_none_match)
 
 
-def from_memory(service: Service, request: Request) -> Response | None:
+def answer_from_cache(service: Service, request: Request) -> Response | None:
     """`published`, where the whole answer is in memory already; None elsewhere."""
     headers = request.headers
     try:
         query = _QUERY.validate_strings(dict(request.query_params))
     except ValidationError:
         return None
-    form = query.wanted(headers.get("accept"))
-    entry = service.published.find(query.cluster, query.library)
-    rendition = entry.renditions.get(form)
-    return answer(rendition, headers.get("if-none-match")) if rendition else None
+    form = query.requested_format(headers.get("accept"))
+    entry = service.published_tables.find(query.cluster, query.library)
+    rendition = entry.representations.get(form)
+    return table_response(rendition, headers.get("if-none-match")) if rendition else None
 
 
-@router.get("/{version}", response_class=Response, responses=FORMS)
-def one(
-    service: Serving,
-    version: IdInPath,
-    form: Annotated[FormOrDifference, Query()],
+@router.get("/{version}", response_class=Response, responses=TABLE_RESPONSES)
+def get_table(
+    service: ServiceDep,
+    version: PathId,
+    form: Annotated[FormatOrDiffQuery, Query()],
     accept: Accept = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """One version, whose rules never change, though files in other formats may be written better
     later; or, `against` another one, what changed since."""
-    with db.reading(service.engine) as session:
-        entry = Entry.load(session, version)
+    with db.read_session(service.engine) as session:
+        entry = TableVersion.load(session, version)
         before = None if form.against is None else db.load_table(session, form.against)
     if before is not None:
-        changed = difference_record(difference(before, entry.table))
+        changed = table_diff_record(diff_tables(before, entry.table))
         return JSONResponse(changed, headers={"cache-control": "no-cache"})
-    rendition = entry.rendition(form.wanted(accept), service.generic)
-    return answer(rendition, if_none_match, FOREVER if rendition.lasting else "no-cache")
+    rendition = entry.representation(form.requested_format(accept), service.generic_rules)
+    return table_response(
+        rendition, if_none_match, IMMUTABLE_CACHE_CONTROL if rendition.immutable else "no-cache"
+    )
 
 
-def answer(rendition: Rendition, if_none_match: str | None, cache: str = "no-cache") -> Response:
+def table_response(
+    rendition: Representation, if_none_match: str | None, cache: str = "no-cache"
+) -> Response:
     """The rendition, or 304 when the client has it."""
     headers = {"ETag": rendition.etag, "Cache-Control": cache, "Vary": "Accept"}
-    if if_none_match is not None and _matches(if_none_match, rendition.etag):
+    if if_none_match is not None and _etag_matches(if_none_match, rendition.etag):
         return Response(status_code=304, headers=headers)
     return Response(rendition.body, headers=headers, media_type=rendition.media_type)
 
 
-def _matches(if_none_match: str, etag: str) -> bool:
+def _etag_matches(if_none_match: str, etag: str) -> bool:
     """Weak comparison (RFC 9110, section 13.1.2): proxies that compress weaken ETags."""
     if if_none_match == etag:
         return True

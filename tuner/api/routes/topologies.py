@@ -10,44 +10,48 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from tuner import db
-from tuner.api.bodies import Raw, accepts, text_of
+from tuner.api.bodies import RawBody, decode_body, request_body_docs
 from tuner.api.large_requests import LargeBodyRoute
-from tuner.api.problems import Problem, documented, text
-from tuner.api.resolve import topology_named
+from tuner.api.problems import Problem, problem_responses, text_response_docs
+from tuner.api.resolve import resolve_topology
 from tuner.api.schemas import (
-    DIGEST,
-    MOMENT,
-    PREFIX,
-    IdInPath,
+    API_PREFIX,
+    EXAMPLE_DIGEST,
+    EXAMPLE_TIMESTAMP,
+    Identifier,
     Page,
-    Paging,
-    Parameters,
-    Word,
-    example,
+    Pagination,
+    PathId,
+    QueryParameters,
+    example_config,
 )
-from tuner.api.service import Serving
-from tuner.machines.topology_files import FORMATS, parse_topology
-from tuner.topology.readers import topology_record
+from tuner.api.service import ServiceDep
+from tuner.machines.topology_files import TOPOLOGY_FORMATS, parse_topology
+from tuner.topology.readers import topology_to_record
 
 router = APIRouter(
-    prefix=f"{PREFIX}/topologies",
+    prefix=f"{API_PREFIX}/topologies",
     tags=["topologies"],
-    responses=documented(),
+    responses=problem_responses(),
     route_class=LargeBodyRoute,
 )
 EXAMPLE = "name: flat64\nnodes: 64\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 
 
-class Known(Parameters):
+class TopologyQuery(QueryParameters):
     """What is known about an uploaded file."""
 
-    format: Word | None = Field(None, examples=["yaml"], description="left out: its content tells")
+    format: Identifier | None = Field(
+        None, examples=["yaml"], description="left out: its content tells"
+    )
 
 
 class TopologySummary(BaseModel):
     """What a list says about a topology."""
 
-    model_config = example(id=1, name="flat64", format="yaml", digest=DIGEST, stored_at=MOMENT)
+    model_config = example_config(
+        id=1, name="flat64", format="yaml", digest=EXAMPLE_DIGEST, stored_at=EXAMPLE_TIMESTAMP
+    )
 
     id: int
     name: str
@@ -56,15 +60,15 @@ class TopologySummary(BaseModel):
     stored_at: datetime
 
 
-class Topology(TopologySummary):
+class StoredTopology(TopologySummary):
     """A topology in the one form that every format becomes."""
 
-    model_config = example(
+    model_config = example_config(
         id=1,
         name="flat64",
         format="yaml",
-        digest=DIGEST,
-        stored_at=MOMENT,
+        digest=EXAMPLE_DIGEST,
+        stored_at=EXAMPLE_TIMESTAMP,
         record={"kind": "topology", "version": 2, "name": "flat64", "nodes": [], "links": []},
     )
 
@@ -75,47 +79,53 @@ class Topology(TopologySummary):
     "",
     status_code=201,
     response_model=TopologySummary,
-    responses=documented(also={200: {"model": TopologySummary}}),
-    openapi_extra=accepts(
+    responses=problem_responses(extra_responses={200: {"model": TopologySummary}}),
+    openapi_extra=request_body_docs(
         {"application/yaml": EXAMPLE, "application/xml": None, "text/plain": None}
     ),
 )
-def store(service: Serving, body: Raw, response: Response, known: Annotated[Known, Query()]) -> Any:
+def create_topology(
+    service: ServiceDep, body: RawBody, response: Response, known: Annotated[TopologyQuery, Query()]
+) -> Any:
     """Store a topology file; 200 when it was already there.
 
     A YAML text with `combine` names topologies that are stored here by their ids.
     """
-    if known.format is not None and known.format not in FORMATS:
-        raise Problem(422, f"format must be one of {', '.join(FORMATS)}")
-    source = text_of(body)
-    found, topology = parse_topology(source, known.format, partial(topology_named, service.engine))
+    if known.format is not None and known.format not in TOPOLOGY_FORMATS:
+        raise Problem(422, f"format must be one of {', '.join(TOPOLOGY_FORMATS)}")
+    source = decode_body(body)
+    found, topology = parse_topology(
+        source, known.format, partial(resolve_topology, service.engine)
+    )
     with db.transaction(service.engine) as session:
-        stored = db.store_topology(session, topology.name, found, source, topology_record(topology))
-        response.status_code = 201 if stored.new else 200
+        stored = db.store_topology(
+            session, topology.name, found, source, topology_to_record(topology)
+        )
+        response.status_code = 201 if stored.is_new else 200
         return db.load_topology(session, stored.id)
 
 
 @router.get("", response_model=Page[TopologySummary])
-def listing(service: Serving, paging: Annotated[Paging, Query()]) -> Any:
+def list_topologies(service: ServiceDep, paging: Annotated[Pagination, Query()]) -> Any:
     """All topologies."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         return db.list_topologies(session, after=paging.after, limit=paging.limit)
 
 
-@router.get("/{topology_id}", response_model=Topology, responses=documented(404))
-def one(service: Serving, topology_id: IdInPath) -> Any:
+@router.get("/{topology_id}", response_model=StoredTopology, responses=problem_responses(404))
+def get_topology(service: ServiceDep, topology_id: PathId) -> Any:
     """One topology."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         return db.load_topology(session, topology_id)
 
 
 @router.get(
     "/{topology_id}/source",
     response_class=Response,
-    responses=documented(404, also=text("text/plain")),
+    responses=problem_responses(404, extra_responses=text_response_docs("text/plain")),
 )
-def source(service: Serving, topology_id: IdInPath) -> Response:
+def get_source(service: ServiceDep, topology_id: PathId) -> Response:
     """The file as it was uploaded."""
-    with db.reading(service.engine) as session:
+    with db.read_session(service.engine) as session:
         stored = db.load_topology(session, topology_id)
     return Response(stored.source, media_type="text/plain")

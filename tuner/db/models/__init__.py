@@ -3,7 +3,7 @@
 The schema itself is made by the migrations in `db/versions`; a test holds the two equal.
 """
 
-from tuner.db.models.base import Base, now
+from tuner.db.models.base import Base, utc_now
 from tuner.db.models.jobs import JobRow, TokenRow
 from tuner.db.models.measurements import (
     CalibrationRow,
@@ -16,10 +16,10 @@ from tuner.db.models.measurements import (
 from tuner.db.models.tables import (
     FeedbackRow,
     HeldoutRow,
-    ProofRow,
     PublicationRow,
     RuleRow,
     TableRow,
+    ValidationRow,
 )
 
 __all__ = [
@@ -31,12 +31,12 @@ __all__ = [
     "JobRow",
     "PredictionRow",
     "ProbeRow",
-    "ProofRow",
     "PublicationRow",
     "RuleRow",
     "SeriesRow",
     "TableRow",
     "TokenRow",
     "TopologyRow",
-    "now",
+    "ValidationRow",
+    "utc_now",
 ]

@@ -10,7 +10,7 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
 
-class Moment(TypeDecorator[datetime]):
+class UTCDateTime(TypeDecorator[datetime]):
     """A time with its zone, always UTC; SQLite keeps no zones."""
 
     impl = DateTime(timezone=True)
@@ -39,11 +39,11 @@ class Base(DeclarativeBase):
         list[dict[str, Any]]: JSON,
         list[float]: JSON,
         list[str]: JSON,
-        datetime: Moment,
+        datetime: UTCDateTime,
         float: Double,
     }
 
 
-def now() -> datetime:
+def utc_now() -> datetime:
     """The present, in UTC."""
     return datetime.now(UTC)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import JSON, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from tuner.db.models.base import Base, now
+from tuner.db.models.base import Base, utc_now
 
 
 class JobRow(Base):
@@ -36,7 +36,7 @@ class JobRow(Base):
     result: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
     error: Mapped[str | None]
     asked_by: Mapped[str]
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
@@ -53,7 +53,7 @@ class TokenRow(Base):
     name: Mapped[str] = mapped_column(unique=True)
     scopes: Mapped[list[str]]
     digest: Mapped[str] = mapped_column(unique=True)
-    created_at: Mapped[datetime] = mapped_column(default=now)
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
     expires_at: Mapped[datetime | None]

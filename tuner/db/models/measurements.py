@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from tuner.core.path_classes import CONSECUTIVE
-from tuner.db.models.base import Base, now
+from tuner.core.path_classes import BLOCK
+from tuner.db.models.base import Base, utc_now
 
 
 class ClusterRow(Base):
@@ -37,7 +37,7 @@ class TopologyRow(Base):
     source: Mapped[str] = mapped_column(Text)
     record: Mapped[dict[str, Any]]
     digest: Mapped[str] = mapped_column(unique=True)
-    stored_at: Mapped[datetime] = mapped_column(default=now)
+    stored_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
 class ProbeRow(Base):
@@ -55,7 +55,7 @@ class ProbeRow(Base):
     library: Mapped[str]
     provenance: Mapped[dict[str, Any]]
     digest: Mapped[str] = mapped_column(unique=True)
-    stored_at: Mapped[datetime] = mapped_column(default=now)
+    stored_at: Mapped[datetime] = mapped_column(default=utc_now)
     series_count: Mapped[int] = mapped_column(server_default="0")
     author: Mapped[str | None]
     written_at: Mapped[datetime | None]
@@ -86,7 +86,7 @@ class SeriesRow(Base):
     params: Mapped[dict[str, Any]]
     memory: Mapped[str]
     launch: Mapped[int]
-    placement: Mapped[str] = mapped_column(server_default=CONSECUTIVE)
+    placement: Mapped[str] = mapped_column(server_default=BLOCK)
     samples: Mapped[list[float]]
 
 
@@ -101,7 +101,7 @@ class CalibrationRow(Base):
     library: Mapped[str]
     content: Mapped[dict[str, Any]]
     digest: Mapped[str] = mapped_column(unique=True)
-    stored_at: Mapped[datetime] = mapped_column(default=now)
+    stored_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
 class PredictionRow(Base):
@@ -115,4 +115,4 @@ class PredictionRow(Base):
     question: Mapped[dict[str, Any]]
     items: Mapped[list[dict[str, Any]]]
     digest: Mapped[str] = mapped_column(unique=True)
-    stored_at: Mapped[datetime] = mapped_column(default=now)
+    stored_at: Mapped[datetime] = mapped_column(default=utc_now)

@@ -9,8 +9,8 @@ from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, event, t
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from tuner.base.errors import InputError
-from tuner.core.path_classes import CONSECUTIVE
-from tuner.db.models.base import Base, now
+from tuner.core.path_classes import BLOCK
+from tuner.db.models.base import Base, utc_now
 from tuner.db.models.measurements import ClusterRow
 
 
@@ -32,7 +32,7 @@ class TableRow(Base):
     provenance: Mapped[dict[str, Any]]
     digest: Mapped[str] = mapped_column(server_default=text("''"))
     copy: Mapped[int] = mapped_column(server_default="0")
-    stored_at: Mapped[datetime] = mapped_column(default=now)
+    stored_at: Mapped[datetime] = mapped_column(default=utc_now)
 
     cluster: Mapped[ClusterRow] = relationship()
 
@@ -51,7 +51,7 @@ class RuleRow(Base):
     ppn: Mapped[int]
     memory: Mapped[str]
     operators: Mapped[str]
-    placement: Mapped[str] = mapped_column(server_default=CONSECUTIVE)
+    placement: Mapped[str] = mapped_column(server_default=BLOCK)
     lo: Mapped[int] = mapped_column(BigInteger)
     hi: Mapped[int | None] = mapped_column(BigInteger)
     algorithm: Mapped[str]
@@ -60,7 +60,7 @@ class RuleRow(Base):
     evidence: Mapped[dict[str, Any]]
 
 
-class ProofRow(Base):
+class ValidationRow(Base):
     """Which algorithm the library ran where a rule of this table applied."""
 
     __tablename__ = "proofs"
@@ -107,7 +107,7 @@ class PublicationRow(Base):
     version: Mapped[int] = mapped_column(ForeignKey("tuning_tables.version"), index=True)
     cluster: Mapped[str]
     library: Mapped[str]
-    published_at: Mapped[datetime] = mapped_column(default=now)
+    published_at: Mapped[datetime] = mapped_column(default=utc_now)
     published_by: Mapped[str]
     restores: Mapped[int | None] = mapped_column(ForeignKey("publications.id"))
 
@@ -124,7 +124,7 @@ class FeedbackRow(Base):
     ranks: Mapped[int]
     items: Mapped[list[dict[str, Any]]]
     digest: Mapped[str] = mapped_column(unique=True)
-    stored_at: Mapped[datetime] = mapped_column(default=now)
+    stored_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
 @event.listens_for(TableRow, "before_update")

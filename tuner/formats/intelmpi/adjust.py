@@ -12,64 +12,66 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.formats import strict_parsing
-from tuner.formats.env_format import LARGEST, Dialect, Entry
-from tuner.mpi_libraries.intelmpi import PER_RANK, PRESETS, choice_of, preset_of
+from tuner.formats.env_format import MAX_BOUND_BYTES, EnvDialect, EnvEntry
+from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, config_of, preset_of
 
-PREFIX = "I_MPI_ADJUST_"
-MOST_ENTRIES = 1000
+VARIABLE_PREFIX = "I_MPI_ADJUST_"
+MAX_ENTRIES = 1000
 _ENTRY = re.compile(
-    rf"({strict_parsing.NUMBER})(?::({strict_parsing.NUMBER})-({strict_parsing.NUMBER}))?"
+    rf"({strict_parsing.INTEGER_PATTERN})(?::({strict_parsing.INTEGER_PATTERN})-({strict_parsing.INTEGER_PATTERN}))?"
 )
 
 
-def otherwise_of(name: str) -> Choice | None:
+def fallback_of(name: str) -> AlgorithmConfig | None:
     """A stand-in for Intel MPI's own decision, such as `preset_1`; None of "".
 
     Raises InputError for another name.
     """
     if not name:
         return None
-    preset_of(Collective.ALLREDUCE, Choice(name))
-    return Choice(name)
+    preset_of(Collective.ALLREDUCE, AlgorithmConfig(name))
+    return AlgorithmConfig(name)
 
 
-def write(entries: Sequence[Entry]) -> str:
+def format_value(entries: Sequence[EnvEntry]) -> str:
     """`5:0-1023;1` of entries, the last of which has no bound."""
     words, first = list[str](), 0
     for entry in entries:
-        if entry.last is None:
+        if entry.max_bytes is None:
             words.append(str(entry.number))
         else:
-            words.append(f"{entry.number}:{first}-{entry.last}")
-            first = entry.last + 1
+            words.append(f"{entry.number}:{first}-{entry.max_bytes}")
+            first = entry.max_bytes + 1
     return ";".join(words)
 
 
-def read(collective: Collective, value: str) -> tuple[Entry, ...]:
+def parse_value(collective: Collective, value: str) -> tuple[EnvEntry, ...]:
     """The entries of a value; raises InputError for what Intel MPI would misread or leave out."""
-    entries, words = list[Entry](), value.split(";")
-    if len(words) > MOST_ENTRIES:
-        raise InputError(f"more than {MOST_ENTRIES} entries")
+    entries, words = list[EnvEntry](), value.split(";")
+    if len(words) > MAX_ENTRIES:
+        raise InputError(f"more than {MAX_ENTRIES} entries")
     for word in words:
-        beyond = entries[-1].last if entries else -1
-        entries.append(_entry(word, beyond, PRESETS[collective]))
-    if entries[-1].last is not None:
+        beyond = entries[-1].max_bytes if entries else -1
+        entries.append(_parse_entry(word, beyond, MAX_PRESETS[collective]))
+    if entries[-1].max_bytes is not None:
         raise InputError(
-            f"the last entry {quoted(words[-1])} would take all larger calls as well: write it"
+            f"the last entry {shortened_repr(words[-1])} would take all larger calls as well:"
+            " write it"
             " without bounds"
         )
     return tuple(entries)
 
 
-def _entry(word: str, beyond: int | None, largest: int) -> Entry:
+def _parse_entry(word: str, beyond: int | None, largest: int) -> EnvEntry:
     match = _ENTRY.fullmatch(word)
     if match is None:
         raise InputError(
-            f"{quoted(word)} is no PRESET or PRESET:FIRST-LAST in bytes; Intel MPI would misread it"
+            f"{shortened_repr(word)} is no PRESET or PRESET:FIRST-LAST in bytes; Intel MPI"
+            " would misread it"
             " or leave out the whole value"
         )
     if int(match[1]) > largest:
@@ -78,24 +80,27 @@ def _entry(word: str, beyond: int | None, largest: int) -> Entry:
             " something else"
         )
     if beyond is None:
-        raise InputError(f"nothing is left for {quoted(word)} after an entry without bounds")
-    if match[3] is None:
-        return Entry(int(match[1]))
-    first, last = int(match[2]), int(match[3])
-    if first != beyond + 1 or last < first or last > LARGEST:
         raise InputError(
-            f"{quoted(word)} should begin at {beyond + 1} and end above, at most at {LARGEST}:"
+            f"nothing is left for {shortened_repr(word)} after an entry without bounds"
+        )
+    if match[3] is None:
+        return EnvEntry(int(match[1]))
+    first, last = int(match[2]), int(match[3])
+    if first != beyond + 1 or last < first or last > MAX_BOUND_BYTES:
+        raise InputError(
+            f"{shortened_repr(word)} should begin at {beyond + 1} and end above, at most at"
+            f" {MAX_BOUND_BYTES}:"
             " Intel MPI looks at the ends alone"
         )
-    return Entry(int(match[1]), last)
+    return EnvEntry(int(match[1]), last)
 
 
-DIALECT = Dialect(
+DIALECT = EnvDialect(
     "Intel MPI",
-    {c: f"{PREFIX}{c.upper()}" for c in PRESETS},
-    PER_RANK,
+    {c: f"{VARIABLE_PREFIX}{c.upper()}" for c in MAX_PRESETS},
+    PER_RANK_COLLECTIVES,
     preset_of,
-    lambda _, preset: choice_of(preset),
-    write,
-    read,
+    lambda _, preset: config_of(preset),
+    format_value,
+    parse_value,
 )

@@ -16,27 +16,31 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
-from tuner.formats.mpich.selection import COMMUNICATOR, Call, Leaf, Tree, holds
-from tuner.formats.rules_by_ranks import by_ranks, places_by_ranks
-from tuner.mpi_libraries.mpich import LARGEST, native
+from tuner.formats.mpich.selection import COMMUNICATOR_CONDITIONS, CselCall, Leaf, Tree, matches
+from tuner.formats.rules_by_ranks import rules_by_rank_count, rules_by_shape_and_ranks
+from tuner.mpi_libraries.mpich import MAX_INT, native_algorithm
 
-LeafOf = Callable[[Rule], Leaf | None]  # None: the library's own branch
-_Ladders = Mapping[int, Sequence[Rule]]
+RuleToLeaf = Callable[[Rule], Leaf | None]  # None: the library's own branch
+_RulesByRanks = Mapping[int, Sequence[Rule]]
 
 
-def guards_of(rule: Rule) -> tuple[str, ...]:
+def restrictions_of(rule: Rule) -> tuple[str, ...]:
     """Conditions under which the library may run the rule's algorithm."""
-    return () if rule.choice.is_default else native(rule.key.collective, rule.choice).guards
+    return (
+        ()
+        if rule.choice.is_default
+        else native_algorithm(rule.key.collective, rule.choice).restrictions
+    )
 
 
-def guarded(rule: Rule, call: Call) -> bool:
+def is_restricted(rule: Rule, call: CselCall) -> bool:
     """Whether the rule's guards leave this call of its range to the library."""
-    guards = guards_of(rule)
+    guards = restrictions_of(rule)
     foreign = "is_op_built_in=yes" in guards and not call.built_in
-    return foreign or ("count>=pow2" in guards and holds("count<pow2", call))
+    return foreign or ("count>=pow2" in guards and matches("count<pow2", call))
 
 
-def grown(table: TuningTable, generic: Tree, leaf_of: LeafOf) -> Tree:
+def merge_into_generic(table: TuningTable, generic: Tree, leaf_of: RuleToLeaf) -> Tree:
     """Return the library's own tree with the branches of the table.
 
     leaf_of     where each rule leads
@@ -44,84 +48,88 @@ def grown(table: TuningTable, generic: Tree, leaf_of: LeafOf) -> Tree:
     Raises InputError when the library's own tree is not laid out as expected.
     """
     tree = dict(generic)
-    everyone = by_ranks(table)
-    for collective, ladders in by_ranks(table, "commutative").items():
+    everyone = rules_by_rank_count(table)
+    for collective, ladders in rules_by_rank_count(table, "commutative").items():
         name = f"collective={collective}"
         own = generic.get(name, {})
         if "comm_type=intra" not in own or own.keys() - {"comm_type=intra", "comm_type=inter"}:
             raise InputError(f"the library's own rules for {collective} have an unknown layout")
-        parents = among_nodes_of_several(table, collective)
-        below = _Branches(everyone.get(collective, {}), ladders, parents, leaf_of)
-        tree[name] = {**own, "comm_type=intra": below.sizes(own["comm_type=intra"])}
+        parents = hierarchical_rank_counts(table, collective)
+        below = _TreeBuilder(everyone.get(collective, {}), ladders, parents, leaf_of)
+        tree[name] = {**own, "comm_type=intra": below.split_by_comm_size(own["comm_type=intra"])}
     return tree
 
 
-def among_nodes_of_several(table: TuningTable, collective: Collective) -> set[int]:
+def hierarchical_rank_counts(table: TuningTable, collective: Collective) -> set[int]:
     """Return the numbers of ranks for which all rules are for several ranks on each node.
 
     The library calls a communicator with several ranks on a node a parent. It makes others of it,
     which its own collectives call: of the ranks of a node, and of one rank on each node. With as
     many ranks as a parent has, these are other shapes than the rules are for.
     """
-    shapes = places_by_ranks(table, "commutative").get(collective, {})
+    shapes = rules_by_shape_and_ranks(table, "commutative").get(collective, {})
     return {p for p, places in shapes.items() if all(key.ppn > 1 for key in places)}
 
 
-def _graft(node: Tree, p: int, ladder: Callable[[Tree], Tree]) -> Tree:
+def _replace_below_communicator(node: Tree, p: int, rule_list: Callable[[Tree], Tree]) -> Tree:
     """`ladder(subtree)` for each subtree below the communicator conditions that fit p ranks.
 
     Conditions on the communicator must stay above those on the message: the library evaluates
     some of them differently below.
     """
-    if not all(key.startswith(COMMUNICATOR) for key in node):
-        return ladder(node)
+    if not all(key.startswith(COMMUNICATOR_CONDITIONS) for key in node):
+        return rule_list(node)
     kept: dict[str, Any] = {}
     for condition, below in node.items():
         if not condition.startswith("comm_size") or condition == "comm_size=node_comm_size":
-            kept[condition] = _graft(below, p, ladder)
-        elif holds(condition, Call(p, 0)):
-            last = _graft(below, p, ladder)
+            kept[condition] = _replace_below_communicator(below, p, rule_list)
+        elif matches(condition, CselCall(p, 0)):
+            last = _replace_below_communicator(below, p, rule_list)
             return {**kept, condition: last} if kept else last
     return kept
 
 
 @dataclass(frozen=True)
-class _Branches:
+class _TreeBuilder:
     """What grows below one collective: p -> ladder, for any operator, if there is one, and for
     commutative ones.
 
     parents     p of rules that hold for parents alone
     """
 
-    any_operator: _Ladders
-    commutative: _Ladders
-    parents: Collection[int]
-    leaf_of: LeafOf
+    any_operator: _RulesByRanks
+    commutative: _RulesByRanks
+    hierarchical: Collection[int]
+    leaf_of: RuleToLeaf
 
-    def sizes(self, own: Tree) -> Tree:
+    def split_by_comm_size(self, own: Tree) -> Tree:
         branches: dict[str, Any] = {}
         for p in sorted(self.commutative):
             if p > 1 and p - 1 not in self.commutative:
                 branches[f"comm_size<={p - 1}"] = own
-            branch = _graft(own, p, partial(self._operators, p))
-            if p in self.parents:
+            branch = _replace_below_communicator(own, p, partial(self._split_by_operator, p))
+            if p in self.hierarchical:
                 branch = {"comm_hierarchy=parent": branch, "comm_hierarchy=any": own}
             branches[f"comm_size<={p}"] = branch
         return {**branches, "comm_size=any": own}
 
-    def _operators(self, p: int, own: Tree) -> Tree:
+    def _split_by_operator(self, p: int, own: Tree) -> Tree:
         """Sizes first, and operators only where they matter: each condition costs every call."""
         for_any, commutative = self.any_operator.get(p, ()), self.commutative[p]
         starts = sorted({0, *(rule.lo for rule in (*for_any, *commutative))})
         steps: list[tuple[float, Tree]] = []
         for lo, hi in zip(starts, [*starts[1:], math.inf], strict=True):
-            branch = self._either(_rule_at(for_any, lo), _rule_at(commutative, lo), own)
+            branch = self._split_by_commutativity(
+                _rule_for_size(for_any, lo), _rule_for_size(commutative, lo), own
+            )
             if steps and steps[-1][1] == branch:
                 steps.pop()
             steps.append((hi, branch))
-        return _sizes(steps)
+        return _split_by_message_size(steps)
 
-    def _either(self, for_any: Rule | None, commutative: Rule | None, own: Tree) -> Tree:
+    def _split_by_commutativity(
+        self, for_any: Rule | None, commutative: Rule | None, own: Tree
+    ) -> Tree:
         any_operator, commuting = self._branch(for_any, own), self._branch(commutative, own)
         if any_operator == commuting:
             return commuting
@@ -132,7 +140,7 @@ class _Branches:
         if rule is None or leaf is None:
             return own
         branch: Tree = {leaf.key: {parameter: {} for parameter in sorted(leaf.parameters)}}
-        guards = guards_of(rule)
+        guards = restrictions_of(rule)
         if "count>=pow2" in guards:
             branch = {"count<pow2": own, "count=any": branch}
         if "is_op_built_in=yes" in guards:
@@ -140,13 +148,13 @@ class _Branches:
         return branch
 
 
-def _rule_at(ladder: Sequence[Rule], nbytes: int) -> Rule | None:
-    return next((rule for rule in ladder if rule.lo <= nbytes < rule.hi), None)
+def _rule_for_size(rule_list: Sequence[Rule], nbytes: int) -> Rule | None:
+    return next((rule for rule in rule_list if rule.lo <= nbytes < rule.hi), None)
 
 
-def _sizes(steps: Sequence[tuple[float, Tree]]) -> Tree:
+def _split_by_message_size(steps: Sequence[tuple[float, Tree]]) -> Tree:
     """Branches by the bytes below which each ends, ascending; the last one has no end."""
-    within = [(hi, branch) for hi, branch in steps if hi <= LARGEST]
+    within = [(hi, branch) for hi, branch in steps if hi <= MAX_INT]
     _, last = steps[len(within)]
     branches = {f"avg_msg_size<={int(hi) - 1}": branch for hi, branch in within}
     return {**branches, "avg_msg_size=any": last} if branches else last

@@ -6,30 +6,30 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from tuner.base.errors import quoted
+from tuner.base.errors import shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS, Rule, TuningTable
-from tuner.formats.mpich.branches import LeafOf, among_nodes_of_several, guarded
+from tuner.formats.mpich.branches import RuleToLeaf, hierarchical_rank_counts, is_restricted
 from tuner.formats.mpich.layers import Layer
 from tuner.formats.mpich.parsing import parse
 from tuner.formats.mpich.selection import (
-    Call,
+    CselCall,
     Leaf,
     Tree,
-    bounds,
+    collective_subtree,
+    comm_hierarchies,
+    condition_bounds,
     conditions,
     decide,
-    hierarchies,
     leaves,
-    rules_for,
-    seen_by,
+    specialise,
 )
-from tuner.formats.rules_by_ranks import beside, by_ranks, probe_sizes
-from tuner.mpi_libraries.mpich import ITEM
+from tuner.formats.rules_by_ranks import boundary_sizes, neighbours, rules_by_rank_count
+from tuner.mpi_libraries.mpich import PROBE_ELEMENT_BYTES
 
 
 def compare(
-    table: TuningTable, text: str, generic: Tree, layer: Layer, leaf_of: LeafOf
+    table: TuningTable, text: str, generic: Tree, layer: Layer, leaf_of: RuleToLeaf
 ) -> list[str]:
     """Return every call for which a layer's file decides otherwise than the table, a sentence each.
 
@@ -42,19 +42,24 @@ def compare(
     when the library would not accept the file.
     """
     tree = parse(text, table.library, layer)
-    known = {operators: by_ranks(table, operators) for operators in OPERATORS}
+    known = {operators: rules_by_rank_count(table, operators) for operators in OPERATORS}
     changed = known["commutative"]  # all that have rules: those for any operator stand in
-    differences = _untouched(tree, generic, {f"collective={name}" for name in changed})
-    differences += _strange(tree, {*leaves(generic), *filter(None, map(leaf_of, table.rules))})
+    differences = _unexpected_changes(tree, generic, {f"collective={name}" for name in changed})
+    differences += _unknown_leaves(
+        tree, {*leaves(generic), *filter(None, map(leaf_of, table.rules))}
+    )
     for operators, collectives in known.items():
         for collective in changed:
             ladders = collectives.get(collective, {})
-            parents = among_nodes_of_several(table, collective)
+            parents = hierarchical_rank_counts(table, collective)
             name = f"collective={collective}"
-            branch, library = rules_for(tree, collective), rules_for(generic, collective)
-            for p in beside({*ladders, *bounds(branch, "comm_size")}, least=1):
-                mine = {name: seen_by(branch, p)}
-                own = {name: seen_by(library, p)}
+            branch, library = (
+                collective_subtree(tree, collective),
+                collective_subtree(generic, collective),
+            )
+            for p in neighbours({*ladders, *condition_bounds(branch, "comm_size")}, minimum=1):
+                mine = {name: specialise(branch, p)}
+                own = {name: specialise(library, p)}
                 for rule, call in _calls((mine, own), p, ladders.get(p, ()), operators):
                     if call.hierarchy != "parent" and p in parents:
                         rule = None
@@ -64,45 +69,45 @@ def compare(
 
 
 def _calls(
-    trees: Sequence[Tree], p: int, ladder: Sequence[Rule], operators: str
-) -> Iterator[tuple[Rule | None, Call]]:
+    trees: Sequence[Tree], p: int, rule_list: Sequence[Rule], operators: str
+) -> Iterator[tuple[Rule | None, CselCall]]:
     """Calls of `p` ranks on each side of every bound that they meet, and the rule of each."""
     sizes, densities, counts = (
-        {n for tree in trees for n in bounds(tree, quantity)}
+        {n for tree in trees for n in condition_bounds(tree, quantity)}
         for quantity in ("avg_msg_size", "comm_avg_ppn", "count")
     )
-    kinds = dict.fromkeys(("parent", *(kind for tree in trees for kind in hierarchies(tree))))
+    kinds = dict.fromkeys(("parent", *(kind for tree in trees for kind in comm_hierarchies(tree))))
     asked = {condition for tree in trees for condition in conditions(tree)}
     alone = {p} if "comm_size=node_comm_size" in asked else set[int]()
-    near = [ppn for ppn in sorted({*beside(densities | {1}, least=1), *alone}) if ppn <= p]
-    for item, nbytes in _elements(probe_sizes(ladder, sizes), counts):
-        rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
-        call = Call(p, nbytes, item, operators == "commutative")
+    near = [ppn for ppn in sorted({*neighbours(densities | {1}, minimum=1), *alone}) if ppn <= p]
+    for item, nbytes in _element_sizes(boundary_sizes(rule_list, sizes), counts):
+        rule = next((r for r in rule_list if r.lo <= nbytes < r.hi), None)
+        call = CselCall(p, nbytes, item, operators == "commutative")
         for kind, ppn in product(kinds, near):
             yield rule, replace(call, hierarchy=kind, ppn=ppn)
 
 
-def _elements(sizes: Sequence[int], counts: Collection[int]) -> Iterator[tuple[int, int]]:
+def _element_sizes(sizes: Sequence[int], counts: Collection[int]) -> Iterator[tuple[int, int]]:
     """Bytes of an element, and of all of them: of each size, and from each size on of as many
     elements as bounds on their number have, and one more and less.
     """
     for nbytes in sizes:
-        yield ITEM, nbytes
-        for count in beside(counts, least=1):
+        yield PROBE_ELEMENT_BYTES, nbytes
+        for count in neighbours(counts, minimum=1):
             item = max(1, -(-nbytes // count))
             yield item, item * count
 
 
-def _untouched(tree: Tree, generic: Tree, changed: Collection[str]) -> list[str]:
+def _unexpected_changes(tree: Tree, generic: Tree, changed: Collection[str]) -> list[str]:
     """Collectives without rules in the table that are not as the library itself has them."""
     return [
-        quoted(name) + (" is missing" if name not in tree else " is not the library's own")
+        shortened_repr(name) + (" is missing" if name not in tree else " is not the library's own")
         for name in {**generic, **tree}
         if name not in tree or (name not in changed and tree[name] != generic.get(name))
     ]
 
 
-def _strange(tree: Tree, known: Collection[Leaf]) -> list[str]:
+def _unknown_leaves(tree: Tree, known: Collection[Leaf]) -> list[str]:
     """Leaves anywhere in the tree that are none of those known, or not with these parameters: an
     unknown name or a missing parameter ends the program."""
     strange = sorted({str(leaf) for leaf in leaves(tree) if leaf not in known})
@@ -114,16 +119,20 @@ def _differences(
     generic: Tree,
     rule: Rule | None,
     leaf: Leaf | None,
-    call: Call,
+    call: CselCall,
     collective: Collective,
 ) -> list[str]:
     found = []
-    elements = "" if call.item == ITEM else f" in {call.nbytes // call.item} elements"
+    elements = (
+        ""
+        if call.element_bytes == PROBE_ELEMENT_BYTES
+        else f" in {call.nbytes // call.element_bytes} elements"
+    )
     kind = "" if call.hierarchy == "parent" else f", comm_hierarchy={call.hierarchy}"
     kind += "" if call.ppn == 1 else f", {call.ppn} ranks per node"
     for built_in in (True, False):
         call = replace(call, built_in=built_in)
-        kept = rule is None or leaf is None or guarded(rule, call)
+        kept = rule is None or leaf is None or is_restricted(rule, call)
         wanted = decide(generic, collective, call) if kept else leaf
         decided = decide(tree, collective, call)
         if decided != wanted:

@@ -11,44 +11,53 @@ from itertools import groupby
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
-from tuner.formats.mpich.device import HANDED_ON, IN_SHARED_MEMORY
-from tuner.formats.mpich.emitter import leaf_for
-from tuner.formats.mpich.generic import OwnTrees
-from tuner.formats.mpich.selection import Call, Leaf, Tree, UnmatchedError, bounds, decide
-from tuner.launch.rank_program import SINGLE, THREAD_LEVELS
-from tuner.mpi_libraries.default_algorithms import Call as Shaped
-from tuner.mpi_libraries.default_algorithms import Decisions
-from tuner.mpi_libraries.mpich import ALGORITHMS, ITEM
+from tuner.core.table import AlgorithmConfig
+from tuner.formats.mpich.device import DELEGATING_LEAVES, SHARED_MEMORY_LEAVES
+from tuner.formats.mpich.emitter import leaf_for_config
+from tuner.formats.mpich.generic import GenericTrees
+from tuner.formats.mpich.selection import (
+    CselCall,
+    Leaf,
+    NoMatchingBranchError,
+    Tree,
+    condition_bounds,
+    decide,
+)
+from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE
+from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
+from tuner.mpi_libraries.default_algorithms import PlacedCollective as Shaped
+from tuner.mpi_libraries.mpich import ALGORITHMS, PROBE_ELEMENT_BYTES
 
 
-def find(
-    trees: OwnTrees, calls: Sequence[Shaped], most: int, thread_level: str = SINGLE
-) -> tuple[Decisions, ...]:
+def find_default_algorithms(
+    trees: GenericTrees, calls: Sequence[Shaped], most: int, thread_level: str = THREAD_SINGLE
+) -> tuple[DefaultAlgorithms, ...]:
     """Return the default's decisions up to `most` bytes, with commutative built-in operators.
 
-    trees           the library's own, from `own_trees`
+    trees           the library's own, from `read_generic_trees`
     thread_level    with which MPI is initialised: shared memory is for programs of one thread
 
     No starts where a tree asks for more than shape and size.
     """
     threaded = thread_level == THREAD_LEVELS[-1]
-    return tuple(_decisions(trees, call, most, threaded) for call in calls)
+    return tuple(_default_algorithms(trees, call, most, threaded) for call in calls)
 
 
-def _decisions(trees: OwnTrees, call: Shaped, most: int, threaded: bool) -> Decisions:
+def _default_algorithms(
+    trees: GenericTrees, call: Shaped, most: int, threaded: bool
+) -> DefaultAlgorithms:
     try:
-        steps = list(_steps(trees, call, most, threaded))
+        steps = list(_size_ranges(trees, call, most, threaded))
     except InputError:
         steps = []
     starts, choices = tuple(start for start, _ in steps), tuple(choice for _, choice in steps)
     collective, nodes, ppn, placement = call
-    return Decisions(collective, nodes, ppn, most, starts, choices, placement)
+    return DefaultAlgorithms(collective, nodes, ppn, most, starts, choices, placement)
 
 
-def _steps(
-    trees: OwnTrees, call: Shaped, most: int, threaded: bool
-) -> Iterator[tuple[int, Choice | None]]:
+def _size_ranges(
+    trees: GenericTrees, call: Shaped, most: int, threaded: bool
+) -> Iterator[tuple[int, AlgorithmConfig | None]]:
     """The sizes at which another algorithm begins, and that algorithm.
 
     A communicator has a hierarchy of nodes where some of its nodes have several ranks, be it the
@@ -62,47 +71,58 @@ def _steps(
             _leaf(
                 trees,
                 collective,
-                Call(nodes * ppn, nbytes, hierarchy=layered, ppn=ppn, multi_threaded=threaded),
+                CselCall(nodes * ppn, nbytes, hierarchy=layered, ppn=ppn, multi_threaded=threaded),
             ),
         )
-        for nbytes in _sizes(trees, collective, nodes * ppn)
+        for nbytes in _boundary_sizes(trees, collective, nodes * ppn)
         if nbytes <= most
     )
     for leaf, same in groupby(leaves, key=lambda step: step[1]):
-        yield next(same)[0], leaf and _choice(collective, leaf)
+        yield next(same)[0], leaf and _config_of_leaf(collective, leaf)
 
 
-def _leaf(trees: OwnTrees, collective: Collective, call: Call) -> Leaf | None:
+def _leaf(trees: GenericTrees, collective: Collective, call: CselCall) -> Leaf | None:
     """What the MPIR layer runs; None where it does not get the whole call for certain."""
-    if trees.device is not None and not _handed_on(trees.device, trees, collective, call):
+    if trees.device is not None and not _is_delegated(trees.device, trees, collective, call):
         return None
     return decide(trees.mpir, collective, call)
 
 
-def _handed_on(device: Tree, trees: OwnTrees, collective: Collective, call: Call) -> bool:
+def _is_delegated(
+    device: Tree, trees: GenericTrees, collective: Collective, call: CselCall
+) -> bool:
     """Whether the MPIR layer gets the whole call."""
     try:
         leaf = decide(device, collective, call)
-        if trees.shared_memory is not None and leaf == IN_SHARED_MEMORY.get(collective):
+        if trees.shared_memory is not None and leaf == SHARED_MEMORY_LEAVES.get(collective):
             decide(trees.shared_memory, collective, call)
-    except UnmatchedError:
+    except NoMatchingBranchError:
         return True
-    return leaf == HANDED_ON.get(collective)
+    return leaf == DELEGATING_LEAVES.get(collective)
 
 
-def _sizes(trees: OwnTrees, collective: Collective, p: int) -> list[int]:
+def _boundary_sizes(trees: GenericTrees, collective: Collective, p: int) -> list[int]:
     """Wherever anything may change, in whole elements: at both sides of every bound."""
     name = f"collective={collective}"
     branches = [tree.get(name, {}) for tree in (trees.mpir, trees.device) if tree is not None]
     limits, counts = (
-        {n for branch in branches for bound in bounds(branch, quantity) for n in (bound, bound + 1)}
+        {
+            n
+            for branch in branches
+            for bound in condition_bounds(branch, quantity)
+            for n in (bound, bound + 1)
+        }
         for quantity in ("avg_msg_size", "count")
     )
-    items = {-(-n // ITEM) for n in limits} | counts | {1, 1 << (p.bit_length() - 1)}
-    return sorted(ITEM * n for n in items if n > 0)
+    items = {-(-n // PROBE_ELEMENT_BYTES) for n in limits} | counts | {1, 1 << (p.bit_length() - 1)}
+    return sorted(PROBE_ELEMENT_BYTES * n for n in items if n > 0)
 
 
-def _choice(collective: Collective, leaf: Leaf) -> Choice | None:
+def _config_of_leaf(collective: Collective, leaf: Leaf) -> AlgorithmConfig | None:
     """What asks for that algorithm; None where no choice does, or not without parameters."""
-    plain = (Choice(name) for name, known in ALGORITHMS[collective].items() if not known.segment)
-    return next((choice for choice in plain if leaf_for(collective, choice) == leaf), None)
+    plain = (
+        AlgorithmConfig(name)
+        for name, known in ALGORITHMS[collective].items()
+        if not known.segment_parameter
+    )
+    return next((choice for choice in plain if leaf_for_config(collective, choice) == leaf), None)

@@ -1,8 +1,8 @@
 """The file of MPICH's device layer, which is asked before the MPIR layer.
 
 A call for which the table has a rule other than the default is handed to the MPIR layer, where the
-file of format `mpich` names the rule's algorithm. All other calls keep the device layer's own
-branch, and so its shared memory within a node.
+file of format `mpich_variables` names the rule's algorithm. All other calls keep the device
+layer's own branch, and so its shared memory within a node.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from tuner.formats.mpich.selection import Leaf, Tree
 
 # The composition that hands the whole call to the network module, which calls the MPIR layer
 # (src/mpid/ch4/src/ch4_coll_impl.h; seen to do so in MPICH 3.4 to 5.0, over UCX and OFI).
-HANDED_ON = {
+DELEGATING_LEAVES = {
     Collective.BCAST: Leaf("MPIDI_Bcast_intra_composition_gamma", kind="composition"),
     Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_beta", kind="composition"),
     Collective.REDUCE: Leaf("MPIDI_Reduce_intra_composition_gamma", kind="composition"),
 }
 # Likewise to the shared memory layer, where all ranks are on one node.
-IN_SHARED_MEMORY = {
+SHARED_MEMORY_LEAVES = {
     Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_gamma", kind="composition")
 }
 # No other collective can run it.
-POISON = Leaf("MPIDI_Barrier_intra_composition_alpha", kind="composition")
+FAULT_LEAF = Leaf("MPIDI_Barrier_intra_composition_alpha", kind="composition")
 
 
-def leaf_of(rule: Rule) -> Leaf | None:
+def leaf_for_rule(rule: Rule) -> Leaf | None:
     """Return the composition that hands a rule's calls on, None for the default.
 
     Raises InputError, naming the rule, for one that the MPIR layer's file cannot hold.
     """
-    return HANDED_ON[rule.key.collective] if emitter.leaf_of(rule) else None
+    return DELEGATING_LEAVES[rule.key.collective] if emitter.leaf_for_rule(rule) else None
 
 
 def emit(table: TuningTable, generic: Tree) -> str:
     """Return the complete JSON file of a table.
 
-    generic    the device layer's own tree, from `generic_tuning`
+    generic    the device layer's own tree, from `read_generic_tree`
 
     Raises InputError as `emit` of the MPIR layer's file does.
     """
-    return emitter.emit_layer(table, generic, DEVICE, leaf_of)
+    return emitter.emit_layer(table, generic, DEVICE, leaf_for_rule)
 
 
 def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
     """Return where the file decides otherwise than the table, as `compare` does."""
-    return compare(table, text, generic, DEVICE, leaf_of)
+    return compare(table, text, generic, DEVICE, leaf_for_rule)
 
 
-def beside(tuning_file: Path) -> Path:
+def device_file_path(tuning_file: Path) -> Path:
     """Return where the device layer's file lies: beside that of the MPIR layer, `m-device.json`
-    beside `m.json`.
+    beside `m.is_json`.
     """
     return tuning_file.with_name(f"{tuning_file.stem}-device{tuning_file.suffix}")

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Rule, TuningTable
-from tuner.formats.mpich.branches import LeafOf, grown
+from tuner.core.table import AlgorithmConfig, Rule, TuningTable
+from tuner.formats.mpich.branches import RuleToLeaf, merge_into_generic
 from tuner.formats.mpich.comparison import compare
 from tuner.formats.mpich.layers import MPIR, Layer
 from tuner.formats.mpich.parsing import introduced_after
 from tuner.formats.mpich.selection import Leaf, Tree
-from tuner.formats.rules_by_ranks import describe
-from tuner.mpi_libraries.mpich import leaf_parameters, native, order_safe
+from tuner.formats.rules_by_ranks import describe_rule
+from tuner.mpi_libraries.mpich import leaf_parameters, native_algorithm, preserves_operand_order
 
-POISON = Leaf("MPIR_Barrier_intra_smp")  # no other collective can run it
+FAULT_LEAF = Leaf("MPIR_Barrier_intra_smp")  # no other collective can run it
 
 
-def portable(table: TuningTable) -> tuple[TuningTable, tuple[str, ...]]:
+def drop_inexpressible(table: TuningTable) -> tuple[TuningTable, tuple[str, ...]]:
     """Return the table with the default wherever `emit` would refuse a rule, and those rules by
     name.
     """
@@ -29,29 +29,30 @@ def portable(table: TuningTable) -> tuple[TuningTable, tuple[str, ...]]:
             require_expressible(rule, table.library)
             kept.append(rule)
         except InputError:
-            kept.append(replace(rule, choice=Choice()))
-            lost.append(describe(rule))
+            kept.append(replace(rule, choice=AlgorithmConfig()))
+            lost.append(describe_rule(rule))
     return TuningTable(table.cluster, table.library, tuple(kept), table.provenance), tuple(lost)
 
 
-def leaf_of(rule: Rule) -> Leaf | None:
+def leaf_for_rule(rule: Rule) -> Leaf | None:
     """The leaf that a rule asks for, None for the default; raises InputError, naming the rule."""
     if rule.choice.is_default:
         return None
     key = rule.key
     if key.memory != "host":
         raise InputError(
-            f"{describe(rule)}: MPICH rules cannot be limited to {quoted(key.memory)} memory"
+            f"{describe_rule(rule)}: MPICH rules cannot be limited to"
+            f" {shortened_repr(key.memory)} memory"
         )
     try:
-        return leaf_for(key.collective, rule.choice)
+        return leaf_for_config(key.collective, rule.choice)
     except InputError as reason:
-        raise InputError(f"{describe(rule)}: {reason}") from None
+        raise InputError(f"{describe_rule(rule)}: {reason}") from None
 
 
-def leaf_for(collective: Collective, choice: Choice) -> Leaf:
-    """The leaf of a choice other than the default; raises InputError as `native` does."""
-    found = native(collective, choice)
+def leaf_for_config(collective: Collective, choice: AlgorithmConfig) -> Leaf:
+    """The leaf of a choice other than the default; raises InputError as `native_algorithm` does."""
+    found = native_algorithm(collective, choice)
     parameters = leaf_parameters(found, choice)
     return Leaf(
         f"MPIR_{collective.capitalize()}_intra_{found.name}",
@@ -62,24 +63,24 @@ def leaf_for(collective: Collective, choice: Choice) -> Leaf:
 def emit(table: TuningTable, generic: Tree) -> str:
     """Return the complete JSON file of a table.
 
-    generic    the library's own tree, from `generic_tuning`
+    generic    the library's own tree, from `read_generic_tree`
 
     Raises InputError when a rule cannot be expressed, is unsafe for some operators, or when keys
     that share a communicator size disagree.
     """
-    return emit_layer(table, generic, MPIR, leaf_of)
+    return emit_layer(table, generic, MPIR, leaf_for_rule)
 
 
 def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
     """Return where the file decides otherwise than the table, as `compare` does."""
-    return compare(table, text, generic, MPIR, leaf_of)
+    return compare(table, text, generic, MPIR, leaf_for_rule)
 
 
-def emit_layer(table: TuningTable, generic: Tree, layer: Layer, leaf_of: LeafOf) -> str:
+def emit_layer(table: TuningTable, generic: Tree, layer: Layer, leaf_of: RuleToLeaf) -> str:
     """Return the file of a layer in which each rule leads to `leaf_of(rule)`; raises as `emit`."""
     for rule in table.rules:
         require_expressible(rule, table.library)
-    text = json.dumps(grown(table, generic, leaf_of), indent=1) + "\n"
+    text = json.dumps(merge_into_generic(table, generic, leaf_of), indent=1) + "\n"
     differences = compare(table, text, generic, layer, leaf_of)
     if differences:
         raise InputError(f"the tuning file would not say what the table says: {differences[0]}")
@@ -88,15 +89,18 @@ def emit_layer(table: TuningTable, generic: Tree, layer: Layer, leaf_of: LeafOf)
 
 def require_expressible(rule: Rule, library: str) -> None:
     """Raise InputError, naming the rule, for one that no file for this library can hold."""
-    leaf = leaf_of(rule)
+    leaf = leaf_for_rule(rule)
     since = introduced_after(library, leaf.key) if leaf else ""
     if since:
         raise InputError(
-            f"{describe(rule)}: tuning files of {library} lack this algorithm, which they have"
+            f"{describe_rule(rule)}: tuning files of {library} lack this algorithm, which they have"
             f" since MPICH {since}"
         )
-    if rule.key.operators == "any" and not order_safe(rule.key.collective, rule.choice):
+    if rule.key.operators == "any" and not preserves_operand_order(
+        rule.key.collective, rule.choice
+    ):
         raise InputError(
-            f"{describe(rule)}: this algorithm breaks non-commutative operators in MPICH; give it"
+            f"{describe_rule(rule)}: this algorithm breaks non-commutative operators in"
+            " MPICH; give it"
             " in rules for commutative operators"
         )

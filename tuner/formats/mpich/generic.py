@@ -13,7 +13,7 @@ from tuner.formats.mpich.selection import Tree
 
 
 @dataclass(frozen=True)
-class OwnTrees:
+class GenericTrees:
     """The trees of a library's layers; None for a layer that it lacks."""
 
     mpir: Tree
@@ -21,12 +21,12 @@ class OwnTrees:
     shared_memory: Tree | None = None
 
 
-def generic_tuning(libmpi: Path, layer: Layer = MPIR) -> Tree:
+def read_generic_tree(libmpi: Path, layer: Layer = MPIR) -> Tree:
     """Return the complete tree that a layer of an MPICH library decides with by itself.
 
     Raises InputError when its binary holds none for this layer.
     """
-    text = _texts(libmpi).get(layer)
+    text = _embedded_rules(libmpi).get(layer)
     if text is not None:
         return parse(text, layer=layer)
     if layer is MPIR:
@@ -35,21 +35,23 @@ def generic_tuning(libmpi: Path, layer: Layer = MPIR) -> Tree:
         )
     raise InputError(
         f"{libmpi}: this library has no {layer.name} with a tuning file ({layer.variable}): use the"
-        " file of format `mpich` alone"
+        " file of format `mpich_variables` alone"
     )
 
 
-def own_trees(libmpi: Path) -> OwnTrees:
-    """Return the trees of all layers that a library has; raises InputError as `generic_tuning`."""
-    known = _texts(libmpi)
+def read_generic_trees(libmpi: Path) -> GenericTrees:
+    """Return the trees of all layers that a library has; raises InputError as
+    `read_generic_tree`.
+    """
+    known = _embedded_rules(libmpi)
     device, shared_memory = (
         parse(known[layer], layer=layer) if layer in known else None
         for layer in (DEVICE, SHARED_MEMORY)
     )
-    return OwnTrees(generic_tuning(libmpi), device, shared_memory)
+    return GenericTrees(read_generic_tree(libmpi), device, shared_memory)
 
 
-def _texts(libmpi: Path) -> dict[Layer, str]:
+def _embedded_rules(libmpi: Path) -> dict[Layer, str]:
     """The rules of each layer as the library holds them: C strings, told apart by their leaves."""
     try:
         binary = libmpi.read_bytes()
@@ -58,6 +60,6 @@ def _texts(libmpi: Path) -> dict[Layer, str]:
     found: dict[Layer, str] = {}
     for match in re.finditer(rb'\{\s*"collective=[^\0]*', binary):
         for layer in LAYERS:
-            if layer.mark.encode() in match[0]:
+            if layer.leaf_prefix.encode() in match[0]:
                 found.setdefault(layer, match[0].decode(errors="replace"))
     return {layer: text for layer, text in found.items() if layer.variable.encode() in binary}

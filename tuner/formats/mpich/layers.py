@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.mpi_libraries.mpich import DEVICE_FILE, FILE
+from tuner.mpi_libraries.mpich import DEVICE_RULES_FILE_VARIABLE, RULES_FILE_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -24,21 +24,21 @@ class Layer:
 
     name: str
     variable: str
-    prefix: str
+    leaf_template: str
 
     @property
-    def mark(self) -> str:
+    def leaf_prefix(self) -> str:
         """How the leaves of all collectives begin, which those of no other layer do."""
-        return self.prefix.partition("{")[0]
+        return self.leaf_template.partition("{")[0]
 
-    def runs(self, key: str, collective: str) -> bool:
+    def has_algorithm(self, key: str, collective: str) -> bool:
         """Return whether a key names an algorithm of this layer for a collective."""
-        prefix = self.prefix.format(plain=collective, capital=collective.capitalize())
+        prefix = self.leaf_template.format(plain=collective, capital=collective.capitalize())
         return key.startswith(prefix) and key != prefix
 
 
-MPIR = Layer("MPIR layer", FILE, "algorithm=MPIR_{capital}_")
-DEVICE = Layer("device layer", DEVICE_FILE, "composition=MPIDI_{capital}_")
+MPIR = Layer("MPIR layer", RULES_FILE_VARIABLE, "algorithm=MPIR_{capital}_")
+DEVICE = Layer("device layer", DEVICE_RULES_FILE_VARIABLE, "composition=MPIDI_{capital}_")
 SHARED_MEMORY = Layer(
     "shared memory layer",
     "MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE",
@@ -49,4 +49,4 @@ LAYERS = (MPIR, DEVICE, SHARED_MEMORY)
 
 def layer_of(key: str) -> Layer | None:
     """Return the layer that a leaf is of, None for one of no known layer."""
-    return next((layer for layer in LAYERS if key.startswith(layer.mark)), None)
+    return next((layer for layer in LAYERS if key.startswith(layer.leaf_prefix)), None)

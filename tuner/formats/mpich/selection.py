@@ -14,31 +14,38 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.formats import strict_parsing
 from tuner.formats.mpich.layers import Layer
 
 Tree = Mapping[str, Any]
-# The rules that a layer of a library decides with by itself; the library is `mpich` or `mvapich`.
-Generic = Callable[[str, Layer], Tree]
-LEAF = re.compile(r"(algorithm|composition)=\w+", re.ASCII)
+# The rules that a layer of a library decides with by itself; the library is `mpich_variables` or
+# `mvapich`.
+GenericTreeLoader = Callable[[str, Layer], Tree]
+LEAF_KEY = re.compile(r"(algorithm|composition)=\w+", re.ASCII)
 # What the library decides for each communicator when that is made. What stands below any other
 # condition is left to each call, and there its comm_size<N reads as <=N (csel.c).
-COMMUNICATOR = ("comm_type", "comm_size", "comm_hierarchy", "comm_avg_ppn", "is_node_consecutive")
-NUMERIC = re.compile(
-    rf"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)({strict_parsing.NUMBER})"
+COMMUNICATOR_CONDITIONS = (
+    "comm_type",
+    "comm_size",
+    "comm_hierarchy",
+    "comm_avg_ppn",
+    "is_node_consecutive",
 )
-SIZES = re.compile(rf"comm_size(<=?{strict_parsing.NUMBER}|=pow2|=any)")
+NUMERIC_CONDITION = re.compile(
+    rf"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)({strict_parsing.INTEGER_PATTERN})"
+)
+COMM_SIZE_CONDITION = re.compile(rf"comm_size(<=?{strict_parsing.INTEGER_PATTERN}|=pow2|=any)")
 _COMPARE = {"<=": operator.le, "<": operator.lt}
 
 
-class UnmatchedError(InputError):
+class NoMatchingBranchError(InputError):
     """No branch of a tree holds for a call."""
 
 
 @dataclass(frozen=True)
-class Call:
+class CselCall:
     """One call of a collective, as the conditions see it.
 
     hierarchy       kind of the communicator: `parent` where a node has several of its ranks
@@ -47,7 +54,7 @@ class Call:
 
     p: int
     nbytes: int
-    item: int = 4  # bytes of one element
+    element_bytes: int = 4  # bytes of one element
     commutative: bool = True
     built_in: bool = True
     hierarchy: str = "parent"
@@ -67,7 +74,7 @@ class Leaf:
     kind: str = "algorithm"
 
     @classmethod
-    def of(cls, key: str, parameters: Iterable[str]) -> Leaf:
+    def from_key(cls, key: str, parameters: Iterable[str]) -> Leaf:
         """Return the leaf that a file writes as this key with these parameters."""
         kind, _, name = key.partition("=")
         return cls(name, frozenset(parameters), kind)
@@ -78,8 +85,8 @@ class Leaf:
         return f"{self.kind}={self.name}"
 
     def __str__(self) -> str:
-        inside = f" with {quoted(sorted(self.parameters))}" if self.parameters else ""
-        return f"{quoted(self.name)}{inside}"
+        inside = f" with {shortened_repr(sorted(self.parameters))}" if self.parameters else ""
+        return f"{shortened_repr(self.name)}{inside}"
 
 
 def conditions(node: Tree) -> Iterator[str]:
@@ -92,18 +99,18 @@ def conditions(node: Tree) -> Iterator[str]:
 def leaves(node: Tree) -> Iterator[Leaf]:
     """Every leaf below a node."""
     for key, below in node.items():
-        if LEAF.fullmatch(key):
-            yield Leaf.of(key, below)
+        if LEAF_KEY.fullmatch(key):
+            yield Leaf.from_key(key, below)
         else:
             yield from leaves(below)
 
 
-def holds(condition: str, call: Call, late: bool = False) -> bool:
+def matches(condition: str, call: CselCall, late: bool = False) -> bool:
     """Whether a condition is met; raises InputError for one that depends on more than the call.
 
     late    it stands below a condition that is none of COMMUNICATOR
     """
-    numeric = NUMERIC.fullmatch(condition)
+    numeric = NUMERIC_CONDITION.fullmatch(condition)
     if numeric and numeric[1] in ("comm_size", "comm_avg_ppn", "avg_msg_size", "count"):
         sign = "<=" if late and numeric[1] == "comm_size" else numeric[2]
         return bool(_COMPARE[sign](_quantity(numeric[1], call), int(numeric[3])))
@@ -114,7 +121,7 @@ def holds(condition: str, call: Call, late: bool = False) -> bool:
         "comm_type=inter": False,
         "comm_size=pow2": call.p & (call.p - 1) == 0,
         "comm_size=node_comm_size": call.hierarchy == "parent" and call.ppn == call.p,
-        "count<pow2": call.nbytes // call.item < 1 << (call.p.bit_length() - 1),
+        "count<pow2": call.nbytes // call.element_bytes < 1 << (call.p.bit_length() - 1),
         f"is_commutative={'yes' if call.commutative else 'no'}": True,
         f"is_commutative={'no' if call.commutative else 'yes'}": False,
         f"is_op_built_in={'yes' if call.built_in else 'no'}": True,
@@ -132,16 +139,16 @@ def holds(condition: str, call: Call, late: bool = False) -> bool:
     return known[condition]
 
 
-def _quantity(name: str, call: Call) -> int:
+def _quantity(name: str, call: CselCall) -> int:
     return {
         "comm_size": call.p,
         "comm_avg_ppn": call.ppn,
         "avg_msg_size": call.nbytes,
-        "count": call.nbytes // call.item,
+        "count": call.nbytes // call.element_bytes,
     }[name]
 
 
-def rules_for(tree: Tree, collective: Collective) -> Tree:
+def collective_subtree(tree: Tree, collective: Collective) -> Tree:
     """What a tree holds for a collective; raises InputError where that is nothing."""
     try:
         return cast(Tree, tree[f"collective={collective}"])
@@ -151,54 +158,56 @@ def rules_for(tree: Tree, collective: Collective) -> Tree:
         ) from None
 
 
-def decide(tree: Tree, collective: Collective, call: Call) -> Leaf:
+def decide(tree: Tree, collective: Collective, call: CselCall) -> Leaf:
     """Return the leaf that a blocking call reaches.
 
     Raises UnmatchedError where no branch holds, which ends a program in the MPIR layer and is left
     to that layer by the others; InputError where more than the call decides.
     """
-    node, late = rules_for(tree, collective), False
+    node, late = collective_subtree(tree, collective), False
     while True:
         first = next(iter(node), "")
-        if LEAF.fullmatch(first):
-            return Leaf.of(first, node[first])
-        met = next((key for key in node if holds(key, call, late)), None)
+        if LEAF_KEY.fullmatch(first):
+            return Leaf.from_key(first, node[first])
+        met = next((key for key in node if matches(key, call, late)), None)
         if met is None:
-            raise UnmatchedError(
+            raise NoMatchingBranchError(
                 f"MPICH tuning file: {collective} of {call.nbytes} bytes on {call.p} ranks meets"
                 f" none of {', '.join(node) or 'its conditions'}"
             )
-        node, late = node[met], late or not met.startswith(COMMUNICATOR)
+        node, late = node[met], late or not met.startswith(COMMUNICATOR_CONDITIONS)
 
 
-def seen_by(node: Tree, p: int, late: bool = False) -> Tree:
+def specialise(node: Tree, p: int, late: bool = False) -> Tree:
     """What is left of a tree for communicators of `p` ranks: their number decides nothing more.
 
-    late    as in `holds`
+    late    as in `matches`
     """
     kept: dict[str, Any] = {}
     for condition, below in node.items():
-        if not SIZES.fullmatch(condition):
-            later = late or not condition.startswith(COMMUNICATOR)
-            kept[condition] = below if LEAF.fullmatch(condition) else seen_by(below, p, later)
-        elif holds(condition, Call(p, 0), late):
-            last = seen_by(below, p, late)
+        if not COMM_SIZE_CONDITION.fullmatch(condition):
+            later = late or not condition.startswith(COMMUNICATOR_CONDITIONS)
+            kept[condition] = (
+                below if LEAF_KEY.fullmatch(condition) else specialise(below, p, later)
+            )
+        elif matches(condition, CselCall(p, 0), late):
+            last = specialise(below, p, late)
             return {**kept, "comm_size=any": last} if kept else last
     return kept
 
 
-def bounds(node: Tree, quantity: str) -> set[int]:
+def condition_bounds(node: Tree, quantity: str) -> set[int]:
     """The numbers that conditions on `quantity` compare with, anywhere below `node`."""
     found = set[int]()
     for condition, below in node.items():
-        numeric = NUMERIC.fullmatch(condition)
+        numeric = NUMERIC_CONDITION.fullmatch(condition)
         if numeric and numeric[1] == quantity:
             found.add(int(numeric[3]))
-        found |= bounds(below, quantity)
+        found |= condition_bounds(below, quantity)
     return found
 
 
-def hierarchies(node: Tree) -> set[str]:
+def comm_hierarchies(node: Tree) -> set[str]:
     """The kinds of communicators that conditions below `node` name, `flat` where they say any."""
     named = (key.partition("comm_hierarchy=")[2] for key in conditions(node))
     return {"flat" if name == "any" else name for name in named if name}

@@ -16,12 +16,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.formats import strict_parsing
-from tuner.mpi_libraries.nccl.constants import PROTOCOLS, Way
-from tuner.mpi_libraries.nccl.names import ALGORITHMS, MOST_CHANNELS, choice_of, ways_of
+from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto
+from tuner.mpi_libraries.nccl.names import ALGORITHMS, MAX_CHANNELS, algo_protos_of, config_of
 
 NCCL, RCCL = "nccl", "rccl"
 COLLECTIVES = {
@@ -31,17 +31,17 @@ COLLECTIVES = {
     "allgather": Collective.ALLGATHER,
     "reducescatter": Collective.REDUCE_SCATTER,
 }
-NAMES = {collective: name for name, collective in COLLECTIVES.items()}
+COLLECTIVE_NAMES = {collective: name for name, collective in COLLECTIVES.items()}
 ANY = -1
-LARGEST = 2**64 - 1  # bytes; 2^32 - 1, as the plugin's own sample has it, ends at 4 GiB
-LONGEST = 254  # characters of a line; C versions of the plugin break longer ones in two
-MOST_ROWS = 100_000
-FIELDS = (8, 9, 10)
+MAX_SIZE_BYTES = 2**64 - 1  # bytes; 2^32 - 1, as the plugin's own sample has it, ends at 4 GiB
+MAX_LINE_BYTES = 254  # characters of a line; C versions of the plugin break longer ones in two
+MAX_ROWS = 100_000
+FIELD_COUNTS = (8, 9, 10)
 _Conditions = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Call:
+class PluginCall:
     """One call as the plugin sees it; `nbytes` of the whole buffer.
 
     pipe_ops    calls that NCCL does in one go; `registered`: the buffers are (1) or not (0)
@@ -56,13 +56,13 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Row:
+class CsvRule:
     """One row of the file; sizes are inclusive."""
 
     collective: Collective
-    first: int
-    last: int
-    way: Way
+    min_bytes: int
+    max_bytes: int
+    algo_proto: AlgoProto
     channels: int
     nodes: int = ANY
     ranks: int = ANY
@@ -74,76 +74,81 @@ class Row:
         """What a call must be besides its collective and size."""
         return self.nodes, self.ranks, self.pipe_ops, self.registered
 
-    def fits(self, call: Call) -> bool:
+    def matches(self, call: PluginCall) -> bool:
         """Whether the row decides such a call, unless an earlier one does."""
         told = (call.nodes, call.p, call.pipe_ops, call.registered)
         return (
             self.collective is call.collective
-            and self.first <= call.nbytes <= self.last
+            and self.min_bytes <= call.nbytes <= self.max_bytes
             and all(c in (ANY, value) for c, value in zip(self.conditions, told, strict=True))
         )
 
     def __str__(self) -> str:
         """As it stands in the file."""
-        way = f"{self.way.algorithm},{self.way.protocol.lower()}"
-        text = f"{NAMES[self.collective]},{self.first},{self.last},{way},{self.channels}"
+        way = f"{self.algo_proto.algorithm},{self.algo_proto.protocol.lower()}"
+        name = COLLECTIVE_NAMES[self.collective]
+        text = f"{name},{self.min_bytes},{self.max_bytes},{way},{self.channels}"
         return f"{text},{self.nodes},{self.ranks}"
 
 
-def decide(rows: Sequence[Row], call: Call) -> Choice | None:
+def decide(rows: Sequence[CsvRule], call: PluginCall) -> AlgorithmConfig | None:
     """What the plugin makes NCCL do; None where no row fits: NCCL's own choice, on one channel
     under NVIDIA's plugin."""
-    row = next((row for row in rows if row.fits(call)), None)
-    return choice_of(row.way, max(row.channels, 0)) if row else None
+    row = next((row for row in rows if row.matches(call)), None)
+    return config_of(row.algo_proto, max(row.channels, 0)) if row else None
 
 
-def parse(text: str, family: str = NCCL) -> tuple[Row, ...]:
+def parse(text: str, family: str = NCCL) -> tuple[CsvRule, ...]:
     """The rows of a file for `nccl` or `rccl`; raises InputError naming the line."""
-    rows, numbers = list[Row](), list[int]()
+    rows, numbers = list[CsvRule](), list[int]()
     for number, line in enumerate(text.split("\n"), start=1):
         if not line or line.startswith("#"):
             continue
         try:
-            rows.append(_row(line, family))
+            rows.append(_parse_row(line, family))
         except InputError as reason:
             raise InputError(f"tuner file, line {number}: {reason}") from None
         numbers.append(number)
-        if len(rows) > MOST_ROWS:
-            raise InputError(f"tuner file: more than {MOST_ROWS} rows")
+        if len(rows) > MAX_ROWS:
+            raise InputError(f"tuner file: more than {MAX_ROWS} rows")
     if not rows and family == NCCL:
         raise InputError("tuner file: no row in it: all calls would run on one channel")
-    _require_reached(rows, numbers)
+    _require_reachable(rows, numbers)
     return tuple(rows)
 
 
-def _row(line: str, family: str) -> Row:
-    if strict_parsing.length(line) > LONGEST:
-        raise InputError(f"longer than {LONGEST} characters: the plugin would break it in two")
-    fields = [field.strip(" \t") for field in line.split(",")]
-    if len(fields) not in FIELDS or line[0] in " \t":
+def _parse_row(line: str, family: str) -> CsvRule:
+    if strict_parsing.encoded_length(line) > MAX_LINE_BYTES:
         raise InputError(
-            f"{quoted(line)} has {len(fields)} fields of 8 to 10 and would be dropped without a"
+            f"longer than {MAX_LINE_BYTES} characters: the plugin would break it in two"
+        )
+    fields = [field.strip(" \t") for field in line.split(",")]
+    if len(fields) not in FIELD_COUNTS or line[0] in " \t":
+        raise InputError(
+            f"{shortened_repr(line)} has {len(fields)} fields of 8 to 10 and would be dropped"
+            " without a"
             " word; a comment begins with # in the first column"
         )
-    collective, way = _way(fields)
-    first, last, channels, *conditions = map(_number, fields[1:3] + fields[5:])
+    collective, way = _parse_algo_proto(fields)
+    first, last, channels, *conditions = map(_parse_number, fields[1:3] + fields[5:])
     if first == ANY or not first <= last:
         raise InputError(f"no size is from {first} to {last} bytes")
-    if channels > MOST_CHANNELS or (channels == ANY and family == NCCL):
+    if channels > MAX_CHANNELS or (channels == ANY and family == NCCL):
         raise InputError(
-            f"{channels} channels: give 1 to {MOST_CHANNELS}, or 0 for NCCL's own number; -1 would"
+            f"{channels} channels: give 1 to {MAX_CHANNELS}, or 0 for NCCL's own number; -1 would"
             " mean one channel"
         )
     if max(conditions) > 2**31 - 1:
         raise InputError(f"{max(conditions)} ranks or nodes: the plugin would misread the number")
-    return Row(collective, first, last, way, channels, *conditions)
+    return CsvRule(collective, first, last, way, channels, *conditions)
 
 
-def _way(fields: Sequence[str]) -> tuple[Collective, Way]:
+def _parse_algo_proto(fields: Sequence[str]) -> tuple[Collective, AlgoProto]:
     name, algorithm, protocol = fields[0], fields[3], fields[4]
     if name not in COLLECTIVES:
         raise InputError(
-            f"{quoted(name)} is none of {', '.join(COLLECTIVES)}; the plugin would take it for"
+            f"{shortened_repr(name)} is none of {', '.join(COLLECTIVES)}; the plugin would"
+            " take it for"
             " allreduce"
         )
     collective = COLLECTIVES[name]
@@ -151,45 +156,48 @@ def _way(fields: Sequence[str]) -> tuple[Collective, Way]:
     algorithms = sorted({known for each in ALGORITHMS.values() for known in each})
     if algorithm not in algorithms or protocol not in protocols:
         raise InputError(
-            f"{quoted(f'{algorithm},{protocol}')} is no algorithm and protocol of"
+            f"{shortened_repr(f'{algorithm},{protocol}')} is no algorithm and protocol of"
             f" {', '.join(algorithms)} and {', '.join(protocols)}; the plugin would take an unknown"
             " algorithm for ring, an unknown protocol for simple"
         )
-    way = Way(algorithm, protocols[protocol])
-    if way not in ways_of(collective):
+    way = AlgoProto(algorithm, protocols[protocol])
+    if way not in algo_protos_of(collective):
         raise InputError(f"NCCL has no {name} by {way}: the row would be passed over")
     return collective, way
 
 
-def _number(field: str) -> int:
-    value = ANY if field == str(ANY) else strict_parsing.number(field)
+def _parse_number(field: str) -> int:
+    value = ANY if field == str(ANY) else strict_parsing.parse_int(field)
     if value is None:
-        raise InputError(f"{quoted(field)} is no plain decimal number; the plugin would misread it")
+        raise InputError(
+            f"{shortened_repr(field)} is no plain decimal number; the plugin would misread it"
+        )
     return value
 
 
-def _require_reached(rows: Sequence[Row], numbers: Sequence[int]) -> None:
+def _require_reachable(rows: Sequence[CsvRule], numbers: Sequence[int]) -> None:
     """Raises InputError for a row of which earlier rows take calls away that it was written for:
     the same calls twice, or all calls of the row by a more general one."""
     earlier: dict[tuple[Collective, _Conditions], list[tuple[int, int, int]]] = {}
     for row, number in zip(rows, numbers, strict=True):
-        for conditions in _more_general(row.conditions):
+        for conditions in _generalisations(row.conditions):
             known = earlier.get((row.collective, conditions), [])
-            place = bisect.bisect_right(known, (row.last, LARGEST, 0)) - 1
-            if place < 0 or known[place][1] < row.first:
+            place = bisect.bisect_right(known, (row.max_bytes, MAX_SIZE_BYTES, 0)) - 1
+            if place < 0 or known[place][1] < row.min_bytes:
                 continue
             first, last, line = known[place]
-            if conditions == row.conditions or (first <= row.first and row.last <= last):
+            if conditions == row.conditions or (first <= row.min_bytes and row.max_bytes <= last):
                 raise InputError(
                     f"tuner file, line {number}: line {line} decides calls of this row before it:"
                     " the first row counts"
                 )
         bisect.insort(
-            earlier.setdefault((row.collective, row.conditions), []), (row.first, row.last, number)
+            earlier.setdefault((row.collective, row.conditions), []),
+            (row.min_bytes, row.max_bytes, number),
         )
 
 
-def _more_general(conditions: _Conditions) -> Iterator[_Conditions]:
+def _generalisations(conditions: _Conditions) -> Iterator[_Conditions]:
     """The conditions themselves and those with some of them left open."""
     nodes, ranks, pipe_ops, registered = ({one, ANY} for one in conditions)
     return itertools.product(nodes, ranks, pipe_ops, registered)

@@ -11,21 +11,21 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.base.atomic_io import require_folder, write_atomically
+from tuner.base.atomic_io import require_writable_dir, write_atomically
 from tuner.base.c_compiler import COMPILERS
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.table import TuningTable
-from tuner.formats.nccl.csv_rules import MOST_ROWS
+from tuner.formats.nccl.csv_rules import MAX_ROWS
 from tuner.formats.nccl.emitter import emit_sparse
 
 SOURCE = Path(__file__).with_name("plugin.c")
-LIBRARY = "libnccl-tuner-tuner.so"  # of which NCCL_TUNER_PLUGIN=tuner is the short name
-RULES = "rules.csv"  # plugin.c has this name, too
-FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
-LONGEST_PATH = 254  # bytes: NCCL cuts longer values of NCCL_TUNER_PLUGIN (plugin_open.cc)
-PATIENCE = 120  # seconds for the compiler, and for the trial
-FORCED = ("NCCL_ALGO", "NCCL_PROTO")  # before which the plugin steps aside
+LIBRARY_FILE = "libnccl-tuner-tuner.so"  # of which NCCL_TUNER_PLUGIN=tuner is the short name
+RULES_FILE = "rules.csv"  # plugin.c has this name, too
+COMPILER_FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
+MAX_PATH_BYTES = 254  # bytes: NCCL cuts longer values of NCCL_TUNER_PLUGIN (plugin_open.cc)
+TIMEOUT_S = 120  # seconds for the compiler, and for the trial
+FORCING_VARIABLES = ("NCCL_ALGO", "NCCL_PROTO")  # before which the plugin steps aside
 _FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
@@ -52,11 +52,11 @@ def fnv1a(data: bytes) -> str:
     return f"{digest:016x}"
 
 
-def sealed(rows: str) -> str:
+def with_digest_header(rows: str) -> str:
     """Return rows under the header by which the plugin knows that none is lost or changed."""
     number = sum(not line.startswith("#") for line in rows.splitlines())
-    if number > MOST_ROWS:
-        raise InputError(f"the table has {number} rules for NCCL: the plugin takes {MOST_ROWS}")
+    if number > MAX_ROWS:
+        raise InputError(f"the table has {number} rules for NCCL: the plugin takes {MAX_ROWS}")
     return f"# tuner nccl rules 1: {number} rows, fnv1a64 {fnv1a(rows.encode())}\n{rows}"
 
 
@@ -66,14 +66,14 @@ def install(table: TuningTable, folder: Path) -> Installed:
     Raises InputError when a rule cannot be expressed, for a folder that holds other rules, without
     a C compiler and where the plugin does not do what the rules say; the folder then is as before.
     """
-    text = sealed(emit_sparse(table))
-    library, rules = folder.absolute() / LIBRARY, folder.absolute() / RULES
-    _require_free(library, rules, text)
-    with tempfile.TemporaryDirectory(dir=_existing(folder.absolute())) as place:
-        made = Path(place) / LIBRARY
+    text = with_digest_header(emit_sparse(table))
+    library, rules = folder.absolute() / LIBRARY_FILE, folder.absolute() / RULES_FILE
+    _require_installable(library, rules, text)
+    with tempfile.TemporaryDirectory(dir=_existing_ancestor(folder.absolute())) as place:
+        made = Path(place) / LIBRARY_FILE
         compile_plugin(made)
-        (made.parent / RULES).write_text(text)
-        checked = _try(made)
+        (made.parent / RULES_FILE).write_text(text)
+        checked = _run_trial(made)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(rules, text)
         write_atomically(library, made.read_bytes(), 0o755)
@@ -81,17 +81,17 @@ def install(table: TuningTable, folder: Path) -> Installed:
     return Installed(library, rules, header[-1], int(header[5]), checked)
 
 
-def _require_free(library: Path, rules: Path, text: str) -> None:
+def _require_installable(library: Path, rules: Path, text: str) -> None:
     """Raise InputError for a folder that cannot be written or has other rules already."""
-    require_folder(library.parent)
-    if len(os.fsencode(library)) > LONGEST_PATH:
+    require_writable_dir(library.parent)
+    if len(os.fsencode(library)) > MAX_PATH_BYTES:
         raise InputError(
-            f"{library}: longer than {LONGEST_PATH} bytes, which NCCL would cut: choose another"
+            f"{library}: longer than {MAX_PATH_BYTES} bytes, which NCCL would cut: choose another"
             " folder"
         )
-    content = _content(rules)
+    content = _read_if_exists(rules)
     if content not in (None, text.encode()):
-        if not _is_sound(content):
+        if not _has_valid_digest(content):
             raise InputError(
                 f"{rules} was changed since it was installed, so ranks leave all calls to NCCL:"
                 " delete the folder and install again"
@@ -103,13 +103,13 @@ def _require_free(library: Path, rules: Path, text: str) -> None:
         )
 
 
-def _is_sound(content: bytes) -> bool:
+def _has_valid_digest(content: bytes) -> bool:
     """Return whether the plugin would take rules for whole: by the digest in the first line."""
     header, _, rows = content.partition(b"\n")
     return header.split()[-1:] == [fnv1a(rows).encode()]
 
 
-def _content(rules: Path) -> bytes | None:
+def _read_if_exists(rules: Path) -> bytes | None:
     """Return what the folder has for rules, None for nothing; raises InputError."""
     try:
         return rules.read_bytes()
@@ -119,12 +119,12 @@ def _content(rules: Path) -> bytes | None:
         raise InputError(f"{rules}: cannot be read: {reason.strerror}") from None
 
 
-def _existing(folder: Path) -> Path:
+def _existing_ancestor(folder: Path) -> Path:
     """Return the folder, or the nearest one above it that is there."""
     return next(place for place in (folder, *folder.parents) if place.is_dir())
 
 
-def compiler() -> list[str]:
+def compiler_command() -> list[str]:
     """Return the command of the C compiler: that of CC, else the first one found.
 
     Raises InputError where there is none.
@@ -143,10 +143,15 @@ def compiler() -> list[str]:
 
 def compile_plugin(target: Path) -> None:
     """Compile the plugin; raises InputError with the compiler's words where that fails."""
-    command = [*compiler(), *FLAGS, "-o", str(target), str(SOURCE), "-ldl"]
+    command = [*compiler_command(), *COMPILER_FLAGS, "-o", str(target), str(SOURCE), "-ldl"]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False, timeout=PATIENCE
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=TIMEOUT_S,
         )
     except (OSError, subprocess.TimeoutExpired) as reason:
         raise InputError(f"the plugin was not compiled: {reason}") from None
@@ -156,31 +161,33 @@ def compile_plugin(target: Path) -> None:
         raise InputError(f"the plugin was not compiled by {command[0]}: {first}")
 
 
-def _try(library: Path) -> int:
+def _run_trial(library: Path) -> int:
     """Return how many calls the compiled plugin decides as the rules beside it say.
 
     In a child process, which a bad compilation may end. Raises InputError for another decision.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in FORCED}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in FORCING_VARIABLES
+    }
     command = [sys.executable, "-m", "tuner.formats.nccl.plugin_trial", str(library)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=environment
+            command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, env=environment
         )
     except subprocess.TimeoutExpired:
-        raise InputError(f"the compiled plugin did not answer within {PATIENCE} s") from None
+        raise InputError(f"the compiled plugin did not answer within {TIMEOUT_S} s") from None
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
         raise InputError(f"the compiled plugin does not follow the rules: {said[-1]}")
     return int(done.stdout)
 
 
-def usage(installed: Installed) -> str:
+def usage_command(installed: Installed) -> str:
     """Return the command that makes programs on NCCL and RCCL follow the rules."""
     return f"export NCCL_TUNER_PLUGIN={shlex.quote(str(installed.library))}"
 
 
-def summary(installed: Installed) -> str:
+def installation_summary(installed: Installed) -> str:
     """Return one sentence on what was installed and tried."""
     return (
         f"{installed.rules}: {plural(installed.rows, 'rule')}; the compiled plugin follows them in"

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tuner.core.collective import Collective
-from tuner.formats.nccl.csv_rules import LARGEST, RCCL, Row, parse
+from tuner.formats.nccl.csv_rules import MAX_SIZE_BYTES, RCCL, CsvRule, parse
 from tuner.mpi_libraries.nccl.constants import (
     COLLNET_CHAIN,
     COLLNET_DIRECT,
@@ -35,8 +35,8 @@ COLLECTIVES = (
     Collective.ALLREDUCE,
 )
 ALGORITHMS = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
-BEYOND = {-1, LARGEST + 1}  # sizes that no call has
-UNTOUCHED = -2  # channels that no plugin asks for
+IMPOSSIBLE_SIZES = {-1, MAX_SIZE_BYTES + 1}  # sizes that no call has
+UNCHANGED_CHANNELS = -2  # channels that no plugin asks for
 _COSTS = c.c_float * (len(ALGORITHMS) * len(PROTOCOLS))
 
 
@@ -77,25 +77,29 @@ class Plugin(c.Structure):
     )
 
 
-def sizes(rows: Sequence[Row]) -> Iterator[tuple[int, Row | None]]:
+def boundary_sizes(rows: Sequence[CsvRule]) -> Iterator[tuple[int, CsvRule | None]]:
     """Yield both bounds of each row and one byte beside them, with the row that is for each.
 
     rows    of one collective, ascending
     """
-    starts = [row.first for row in rows]
+    starts = [row.min_bytes for row in rows]
     for row in rows:
-        for nbytes in sorted({row.first - 1, row.first, row.last, row.last + 1} - BEYOND):
+        for nbytes in sorted(
+            {row.min_bytes - 1, row.min_bytes, row.max_bytes, row.max_bytes + 1} - IMPOSSIBLE_SIZES
+        ):
             place = bisect.bisect_right(starts, nbytes) - 1
-            yield nbytes, rows[place] if place >= 0 and nbytes <= rows[place].last else None
+            yield nbytes, rows[place] if place >= 0 and nbytes <= rows[place].max_bytes else None
 
 
-Decision = tuple[list[int], int]
+PluginDecision = tuple[list[int], int]
 
 
-def decision(plugin: Plugin, context: c.c_void_p, collective: Collective, nbytes: int) -> Decision:
+def plugin_decision(
+    plugin: Plugin, context: c.c_void_p, collective: Collective, nbytes: int
+) -> PluginDecision:
     """Return the entries of the cost table that the plugin prefers for a call, and the channels
     that it asks for."""
-    costs, channels = _COSTS(*[1.0] * len(_COSTS())), c.c_int(UNTOUCHED)
+    costs, channels = _COSTS(*[1.0] * len(_COSTS())), c.c_int(UNCHANGED_CHANNELS)
     plugin.decide(
         context,
         COLLECTIVES.index(collective),
@@ -110,30 +114,30 @@ def decision(plugin: Plugin, context: c.c_void_p, collective: Collective, nbytes
     return [i for i, cost in enumerate(costs) if cost == 0], channels.value
 
 
-def wanted(row: Row | None) -> Decision:
+def expected_decision(row: CsvRule | None) -> PluginDecision:
     """Return the entries of the cost table and the channels that a row asks for.
 
     NCCL limits channels neither for CollNet nor for NVLS on several nodes, which runs over CollNet.
     """
     if row is None:
-        return [], UNTOUCHED
-    way = row.way
+        return [], UNCHANGED_CHANNELS
+    way = row.algo_proto
     unlimited = way.algorithm in (COLLNET_DIRECT, COLLNET_CHAIN) or (
         way.algorithm == NVLS and row.nodes > 1
     )
     entry = ALGORITHMS.index(way.algorithm) * len(PROTOCOLS) + PROTOCOLS.index(way.protocol)
-    return [entry], UNTOUCHED if unlimited or row.channels < 1 else row.channels
+    return [entry], UNCHANGED_CHANNELS if unlimited or row.channels < 1 else row.channels
 
 
-def tried(plugin: Plugin, rows: Sequence[Row]) -> int:
+def check_rules(plugin: Plugin, rows: Sequence[CsvRule]) -> int:
     """Return how many calls on the rows' communicator were tried; raises ValueError for one that
     is decided otherwise than they say."""
     context, calls = c.c_void_p(), 0
     plugin.init(c.byref(context), 0, rows[0].ranks, rows[0].nodes, None, None, None)
     for collective, mine in groupby(rows, lambda row: row.collective):
-        for nbytes, row in sizes(tuple(mine)):
+        for nbytes, row in boundary_sizes(tuple(mine)):
             calls += 1
-            if decision(plugin, context, collective, nbytes) != wanted(row):
+            if plugin_decision(plugin, context, collective, nbytes) != expected_decision(row):
                 raise ValueError(f"{collective} of {nbytes} bytes: the rule is {row}")
     plugin.finalize(context)
     return calls
@@ -145,14 +149,14 @@ def main(library: Path) -> int:
     plugin = Plugin.in_dll(c.CDLL(str(library)), "ncclTunerPlugin_v5")
     shapes = groupby(sorted(rows, key=shape_of), shape_of)
     try:
-        print(sum(tried(plugin, tuple(of_shape)) for _, of_shape in shapes))
+        print(sum(check_rules(plugin, tuple(of_shape)) for _, of_shape in shapes))
     except ValueError as reason:
         print(reason, file=sys.stderr)
         return 1
     return 0
 
 
-def shape_of(row: Row) -> tuple[int, int]:
+def shape_of(row: CsvRule) -> tuple[int, int]:
     """Return nodes and ranks."""
     return row.nodes, row.ranks
 

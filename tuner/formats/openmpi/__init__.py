@@ -3,6 +3,6 @@
 from tuner.formats.openmpi import han
 from tuner.formats.openmpi.emitter import check, check_json, emit, emit_json
 from tuner.formats.openmpi.parser import parse
-from tuner.formats.openmpi.rules import Rules, decide
+from tuner.formats.openmpi.rules import ClassicRules, decide
 
-__all__ = ["Rules", "check", "check_json", "decide", "emit", "emit_json", "han", "parse"]
+__all__ = ["ClassicRules", "check", "check_json", "decide", "emit", "emit_json", "han", "parse"]

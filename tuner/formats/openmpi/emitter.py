@@ -10,20 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.openmpi import json_rules
 from tuner.formats.openmpi.parser import parse
-from tuner.formats.openmpi.rules import Row, Rules, bounds, decide, first_of, render, wanted
-from tuner.formats.rules_by_ranks import beside, by_ranks, describe, places_by_ranks, probe_sizes
-from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, order_safe, parameters, refused
+from tuner.formats.openmpi.rules import (
+    ClassicRules,
+    RuleLine,
+    decide,
+    decision_bounds,
+    expected_config,
+    min_decided_bytes,
+    render,
+)
+from tuner.formats.rules_by_ranks import (
+    boundary_sizes,
+    describe_rule,
+    neighbours,
+    rules_by_rank_count,
+    rules_by_shape_and_ranks,
+)
+from tuner.mpi_libraries.openmpi import (
+    COLLECTIVE_IDS,
+    preserves_operand_order,
+    rule_parameters,
+    unsupported_reason,
+)
 
-FENCE = (Row(0, 0),)
-READERS = ("4", "5")  # major versions that read a classic file as `decide` does
+DEFAULT_LINES = (RuleLine(0, 0),)
+SUPPORTED_MAJOR_VERSIONS = ("4", "5")  # major versions that read a classic file as `decide` does
 # Their ranks may see different message sizes in one call (MPI_IN_PLACE, counts that only the root
 # gives): rules that split by size make them disagree and hang.
-UNSPLIT = (Collective.GATHER, Collective.SCATTER)
+UNSPLITTABLE_COLLECTIVES = (Collective.GATHER, Collective.SCATTER)
 
 
 def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
@@ -38,13 +57,13 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     """
     _require_readable(table)
     _require_all_expressible(table, commutative_only)
-    ladders = by_ranks(table, "commutative" if commutative_only else "any")
+    ladders = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     text = render(
-        Rules(
+        ClassicRules(
             {
-                COLLECTIVE_IDS[name]: _fenced(name, sizes)
+                COLLECTIVE_IDS[name]: _with_default_lines(name, sizes)
                 for name, sizes in ladders.items()
-                if any(map(_departs, sizes.values()))
+                if any(map(_has_algorithm, sizes.values()))
             }
         )
     )
@@ -58,7 +77,7 @@ def emit_json(table: TuningTable, *, commutative_only: bool = False) -> str:
     """The JSON rules of a table for Open MPI 6.0 or later; else as `emit`."""
     name, _, version = table.library.partition(" ")
     major = version.partition(".")[0]
-    if name == "openmpi" and major.isdigit() and int(major) < json_rules.FIRST:
+    if name == "openmpi" and major.isdigit() and int(major) < json_rules.FIRST_MAJOR_VERSION:
         raise InputError(
             f"{table.library} drops a JSON file without a word: it reads classic rules"
             " (--to openmpi)"
@@ -78,7 +97,7 @@ def check_json(table: TuningTable, text: str, *, commutative_only: bool = False)
 
 
 def _require_all_expressible(table: TuningTable, commutative_only: bool) -> None:
-    places = places_by_ranks(table, "commutative" if commutative_only else "any")
+    places = rules_by_shape_and_ranks(table, "commutative" if commutative_only else "any")
     for ladders in (ladders for sizes in places.values() for ladders in sizes.values()):
         for rule in (rule for ladder in ladders.values() for rule in ladder):
             _require_expressible(rule, commutative_only)
@@ -86,59 +105,60 @@ def _require_all_expressible(table: TuningTable, commutative_only: bool) -> None
 
 def _require_readable(table: TuningTable) -> None:
     name, _, version = table.library.partition(" ")
-    if name == "openmpi" and version.partition(".")[0] not in READERS:
+    if name == "openmpi" and version.partition(".")[0] not in SUPPORTED_MAJOR_VERSIONS:
         raise InputError(
             f"{table.library} reads a classic rules file differently, its rules would hit other"
-            f" communicators than in versions {' and '.join(READERS)}: write JSON rules"
+            f" communicators than in versions {' and '.join(SUPPORTED_MAJOR_VERSIONS)}: write"
+            " JSON rules"
             " (--to openmpi-json)"
         )
 
 
 def _require_expressible(rule: Rule, commutative_only: bool) -> None:
     key = rule.key
-    where = describe(rule)
+    where = describe_rule(rule)
     if key.memory != "host":
         raise InputError(
-            f"{where}: Open MPI rules cannot be limited to {quoted(key.memory)} memory"
+            f"{where}: Open MPI rules cannot be limited to {shortened_repr(key.memory)} memory"
         )
     try:
-        parameters(key.collective, rule.choice)
+        rule_parameters(key.collective, rule.choice)
     except InputError as reason:
         raise InputError(f"{where}: {reason}") from None
-    if refusal := refused(key.collective, rule.choice, key.p):
+    if refusal := unsupported_reason(key.collective, rule.choice, key.p):
         raise InputError(f"{where}: {refusal}, and every call would fail: drop this rule")
-    if not commutative_only and not order_safe(key.collective, rule.choice):
+    if not commutative_only and not preserves_operand_order(key.collective, rule.choice):
         raise InputError(
             f"{where}: in Open MPI this algorithm gives wrong results for non-commutative"
             " operators, or hands them to a slower one: only programs all of whose operators"
             " commute may have it (--commutative-only)"
         )
-    if key.collective in UNSPLIT and (rule.lo, rule.hi) != (0, float("inf")):
+    if key.collective in UNSPLITTABLE_COLLECTIVES and (rule.lo, rule.hi) != (0, float("inf")):
         raise InputError(
             f"{where}: rules for {key.collective} that depend on the size make programs hang in"
             " Open MPI; use one rule for all sizes"
         )
 
 
-def _departs(ladder: Sequence[Rule]) -> bool:
-    return any(not rule.choice.is_default for rule in ladder)
+def _has_algorithm(rule_list: Sequence[Rule]) -> bool:
+    return any(not rule.choice.is_default for rule in rule_list)
 
 
-def _fenced(
-    collective: Collective, ladders: Mapping[int, tuple[Rule, ...]]
-) -> tuple[tuple[int, tuple[Row, ...]], ...]:
-    entries: list[tuple[int, tuple[Row, ...]]] = [(0, FENCE)]
-    for p, ladder in ladders.items():
+def _with_default_lines(
+    collective: Collective, rule_lists: Mapping[int, tuple[Rule, ...]]
+) -> tuple[tuple[int, tuple[RuleLine, ...]], ...]:
+    entries: list[tuple[int, tuple[RuleLine, ...]]] = [(0, DEFAULT_LINES)]
+    for p, ladder in rule_lists.items():
         rows = tuple(
-            Row(first_of(rule), *parameters(collective, rule.choice))
+            RuleLine(min_decided_bytes(rule), *rule_parameters(collective, rule.choice))
             for rule in ladder
-            if first_of(rule) < rule.hi
+            if min_decided_bytes(rule) < rule.hi
         )
-        if rows[0].size > 0:
-            rows = (*FENCE, *rows)
+        if rows[0].min_bytes > 0:
+            rows = (*DEFAULT_LINES, *rows)
         entries.append((p, rows))
-        if p + 1 not in ladders:
-            entries.append((p + 1, FENCE))
+        if p + 1 not in rule_lists:
+            entries.append((p + 1, DEFAULT_LINES))
     return tuple(entries)
 
 
@@ -150,25 +170,28 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
     accept the file.
     """
     rules = parse(text)
-    ladders_of = by_ranks(table, "commutative" if commutative_only else "any")
+    ladders_of = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     foreign = sorted(rules.collectives.keys() - {COLLECTIVE_IDS[name] for name in ladders_of})
     names = {number: str(name) for name, number in COLLECTIVE_IDS.items()}
     differences = [
         f"the table has no rules for {names.get(n, f'collective number {n}')}" for n in foreign
     ]
     for collective, ladders in ladders_of.items():
-        entries, _ = bounds(rules, collective)
-        for p in beside({*ladders, *entries}, least=1):
+        entries, _ = decision_bounds(rules, collective)
+        for p in neighbours({*ladders, *entries}, minimum=1):
             differences += _differences(rules, collective, p, ladders.get(p, ()))
     return differences
 
 
 def _differences(
-    rules: Rules, collective: Collective, p: int, ladder: Sequence[Rule]
+    rules: ClassicRules, collective: Collective, p: int, rule_list: Sequence[Rule]
 ) -> Iterator[str]:
-    _, sizes = bounds(rules, collective)
-    for nbytes in probe_sizes(ladder, sizes):
-        told, found = wanted(collective, ladder, nbytes), decide(rules, collective, p, nbytes)
+    _, sizes = decision_bounds(rules, collective)
+    for nbytes in boundary_sizes(rule_list, sizes):
+        told, found = (
+            expected_config(collective, rule_list, nbytes),
+            decide(rules, collective, p, nbytes),
+        )
         if found != told:
             yield (
                 f"{collective} of {nbytes} bytes on {p} ranks: the table says {told},"

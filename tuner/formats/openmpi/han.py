@@ -14,39 +14,43 @@ import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
-from tuner.formats.openmpi.rules import first_of
-from tuner.formats.rules_by_ranks import beside, by_ranks, probe_sizes
+from tuner.formats.openmpi.rules import min_decided_bytes
+from tuner.formats.rules_by_ranks import boundary_sizes, neighbours, rules_by_rank_count
 from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS
 
 HAN, TUNED = COMPONENTS = ("han", "tuned")
-LEVEL = "global_communicator"
+TOPOLOGY_LEVEL = "global_communicator"
 # It counts what one rank gives or gets; `tuned` counts the whole.
-PER_RANK = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)
-READERS = ("5",)  # major versions in which it comes first and knows components by name
-Rows = tuple[tuple[int, str], ...]
-Rules = Mapping[Collective, tuple[tuple[int, Rows], ...]]
+PER_RANK_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)
+SUPPORTED_MAJOR_VERSIONS = (
+    "5",
+)  # major versions in which it comes first and knows components by name
+ComponentsBySize = tuple[tuple[int, str], ...]
+HanRules = Mapping[Collective, tuple[tuple[int, ComponentsBySize], ...]]
 
 
-def needed(table: TuningTable) -> bool:
+def is_needed(table: TuningTable) -> bool:
     """Return whether rules of this table are reached only with such a file: whether some are for
     several nodes, in a version in which `han` comes first.
     """
     version = table.library.partition(" ")[2].partition(".")[0]
-    return version in READERS and any(key.nodes > 1 for key in table.keys)
+    return version in SUPPORTED_MAJOR_VERSIONS and any(key.nodes > 1 for key in table.keys)
 
 
 def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     """The file of a table. Raises InputError for another version of Open MPI, and where there are
     no rules for several nodes."""
     version = table.library.partition(" ")[2]
-    if version.partition(".")[0] not in READERS:
-        raise InputError(f"{table.library}: this file is for Open MPI {', '.join(READERS)}")
+    if version.partition(".")[0] not in SUPPORTED_MAJOR_VERSIONS:
+        raise InputError(
+            f"{table.library}: this file is for Open MPI {', '.join(SUPPORTED_MAJOR_VERSIONS)}"
+        )
     found = {
-        collective: tuple(_fenced(collective, sizes))
-        for collective, sizes in _ladders(table, commutative_only).items()
+        collective: tuple(_with_default_lines(collective, sizes))
+        for collective, sizes in _multi_node_rules(table, commutative_only).items()
     }
     if not found:
         raise InputError("the table has no rules for several nodes: han leaves one node to tuned")
@@ -57,12 +61,12 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     return text
 
 
-def _ladders(
+def _multi_node_rules(
     table: TuningTable, commutative_only: bool
 ) -> dict[Collective, dict[int, tuple[Rule, ...]]]:
     """Of the numbers of ranks that several nodes have."""
     spread = {(key.collective, key.p) for key in table.keys if key.nodes > 1}
-    found = by_ranks(table, "commutative" if commutative_only else "any")
+    found = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     kept = {
         name: {p: ladder for p, ladder in sizes.items() if (name, p) in spread}
         for name, sizes in found.items()
@@ -70,18 +74,18 @@ def _ladders(
     return {name: sizes for name, sizes in kept.items() if sizes}
 
 
-def _fenced(
-    collective: Collective, ladders: Mapping[int, tuple[Rule, ...]]
-) -> Iterator[tuple[int, Rows]]:
+def _with_default_lines(
+    collective: Collective, rule_lists: Mapping[int, tuple[Rule, ...]]
+) -> Iterator[tuple[int, ComponentsBySize]]:
     yield 1, ((0, HAN),)
-    for p, ladder in ladders.items():
+    for p, ladder in rule_lists.items():
         rows: list[tuple[int, str]] = [(0, HAN)]
         for rule in ladder:
-            first = -(-first_of(rule) // _scale(collective, p))
+            first = -(-min_decided_bytes(rule) // _compared_bytes_factor(collective, p))
             rows = [*(row for row in rows if row[0] < first), (first, _component(rule))]
         told = [one for before, one in pairwise([(0, ""), *rows]) if before[1] != one[1]]
         yield p, tuple(told)
-        if p + 1 not in ladders:
+        if p + 1 not in rule_lists:
             yield p + 1, ((0, HAN),)
 
 
@@ -89,15 +93,15 @@ def _component(rule: Rule | None) -> str:
     return HAN if rule is None or rule.choice.is_default else TUNED
 
 
-def _scale(collective: Collective, p: int) -> int:
-    return p if collective in PER_RANK else 1
+def _compared_bytes_factor(collective: Collective, p: int) -> int:
+    return p if collective in PER_RANK_COLLECTIVES else 1
 
 
-def render(rules: Rules) -> str:
+def render(rules: HanRules) -> str:
     """The file, one entry a line."""
     lines = [f"{len(rules)} # collectives"]
     for collective, entries in rules.items():
-        lines += [f"{COLLECTIVE_IDS[collective]} # {collective}", "1 # level", LEVEL]
+        lines += [f"{COLLECTIVE_IDS[collective]} # {collective}", "1 # level", TOPOLOGY_LEVEL]
         lines.append(f"{len(entries)} # communicator sizes")
         for ranks, rows in entries:
             lines += [f"{ranks} # ranks", f"{len(rows)} # message sizes"]
@@ -105,18 +109,18 @@ def render(rules: Rules) -> str:
     return "\n".join(lines) + "\n"
 
 
-def parse(text: str) -> Rules:
+def parse(text: str) -> HanRules:
     """The rules in a file; raises InputError naming the line that the library would not take."""
     lines = ((n, line.partition("#")[0].split()) for n, line in enumerate(text.split("\n"), 1))
     reader = _Reader((n, words) for n, words in lines if words)
     numbers = {number: collective for collective, number in COLLECTIVE_IDS.items()}
-    found: dict[Collective, tuple[tuple[int, Rows], ...]] = {}
-    for _ in range(reader.number(1, len(numbers))):
-        number = reader.number(0)
+    found: dict[Collective, tuple[tuple[int, ComponentsBySize], ...]] = {}
+    for _ in range(reader.parse_number(1, len(numbers))):
+        number = reader.parse_number(0)
         if number not in numbers or numbers[number] in found:
             raise reader.error(f"collective {number} is listed twice or unknown")
-        if reader.number(1, 1) != 1 or reader.words(1) != [LEVEL]:
-            raise reader.error(f"only the level {LEVEL} is known here")
+        if reader.parse_number(1, 1) != 1 or reader.words(1) != [TOPOLOGY_LEVEL]:
+            raise reader.error(f"only the level {TOPOLOGY_LEVEL} is known here")
         found[numbers[number]] = tuple(reader.entries())
     reader.require_end()
     return found
@@ -137,31 +141,31 @@ class _Reader:
             raise self.error("it is truncated")
         self._line, words = self._lines.pop(0)
         if len(words) != count:
-            raise self.error(f"{quoted(' '.join(words))} are not {count} words")
+            raise self.error(f"{shortened_repr(' '.join(words))} are not {count} words")
         return words
 
-    def number(self, least: int, most: int = 2**31 - 1, word: str = "") -> int:
+    def parse_number(self, least: int, most: int = 2**31 - 1, word: str = "") -> int:
         text = word or self.words(1)[0]
         if not text.isascii() or not text.isdigit() or len(text) > 19 or str(int(text)) != text:
-            raise self.error(f"{quoted(text)} is no plain decimal number")
+            raise self.error(f"{shortened_repr(text)} is no plain decimal number")
         if not least <= int(text) <= most:
             raise self.error(f"{text} should be from {least} to {most}")
         return int(text)
 
-    def entries(self) -> Iterator[tuple[int, Rows]]:
+    def entries(self) -> Iterator[tuple[int, ComponentsBySize]]:
         before = 0
-        for _ in range(self.number(1)):
-            ranks = self.number(before + 1, 2**31 - 1 if before else 1)
+        for _ in range(self.parse_number(1)):
+            ranks = self.parse_number(before + 1, 2**31 - 1 if before else 1)
             yield ranks, tuple(self._rows())
             before = ranks
 
     def _rows(self) -> Iterator[tuple[int, str]]:
         before = -1
-        for _ in range(self.number(1)):
+        for _ in range(self.parse_number(1)):
             size, component = self.words(2)
-            number = self.number(before + 1, 2**63 - 1 if before >= 0 else 0, size)
+            number = self.parse_number(before + 1, 2**63 - 1 if before >= 0 else 0, size)
             if component not in COMPONENTS:
-                raise self.error(f"{quoted(component)} is none of {', '.join(COMPONENTS)}")
+                raise self.error(f"{shortened_repr(component)} is none of {', '.join(COMPONENTS)}")
             yield number, component
             before = number
 
@@ -171,13 +175,13 @@ class _Reader:
             raise self.error("this is beyond the counted rules")
 
 
-def decide(rules: Rules, collective: Collective, p: int, nbytes: int) -> str:
+def decide(rules: HanRules, collective: Collective, p: int, nbytes: int) -> str:
     """The component that answers a call of `nbytes` of the whole buffer on several nodes."""
     entries = rules.get(collective)
     if not entries:
         return HAN
     rows = entries[bisect.bisect_right([ranks for ranks, _ in entries], p) - 1][1]
-    size = nbytes // _scale(collective, p)
+    size = nbytes // _compared_bytes_factor(collective, p)
     return rows[bisect.bisect_right([first for first, _ in rows], size) - 1][1]
 
 
@@ -185,25 +189,29 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
     """Every call on several nodes that the file gives to another component than the table asks for,
     one sentence each; at each bound and one byte beside it, as far as ranks can share them. Raises
     InputError when the library would not accept the file."""
-    rules, ladders_of = parse(text), _ladders(table, commutative_only)
+    rules, ladders_of = parse(text), _multi_node_rules(table, commutative_only)
     differences = list[str]()
     for collective in sorted({*rules, *ladders_of}):
         ladders, entries = ladders_of.get(collective, {}), rules.get(collective, ())
-        for p in beside({*ladders, *(ranks for ranks, _ in entries)}, least=1):
+        for p in neighbours({*ladders, *(ranks for ranks, _ in entries)}, minimum=1):
             differences += _differences(rules, collective, p, ladders.get(p, ()))
     return differences
 
 
 def _differences(
-    rules: Rules, collective: Collective, p: int, ladder: Sequence[Rule]
+    rules: HanRules, collective: Collective, p: int, rule_list: Sequence[Rule]
 ) -> Iterator[str]:
-    scale = _scale(collective, p)
+    scale = _compared_bytes_factor(collective, p)
     edges = {first * scale for _, rows in rules.get(collective, ()) for first, _ in rows}
     near = {
-        m for n in probe_sizes(ladder, edges) for m in (n // scale * scale, -(-n // scale) * scale)
+        m
+        for n in boundary_sizes(rule_list, edges)
+        for m in (n // scale * scale, -(-n // scale) * scale)
     }
     for nbytes in sorted(near):
-        wanted = _component(next((r for r in ladder if first_of(r) <= nbytes < r.hi), None))
+        wanted = _component(
+            next((r for r in rule_list if min_decided_bytes(r) <= nbytes < r.hi), None)
+        )
         found = decide(rules, collective, p, nbytes)
         if found != wanted:
             yield f"{collective} of {nbytes} bytes on {p} ranks: {found} answers, not {wanted}"

@@ -15,70 +15,79 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Key, Rule, TuningTable
+from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
 from tuner.formats import strict_parsing
-from tuner.formats.openmpi.rules import first_of, wanted
-from tuner.formats.rules_by_ranks import beside, describe, places_by_ranks, probe_sizes
+from tuner.formats.openmpi.rules import expected_config, min_decided_bytes
+from tuner.formats.rules_by_ranks import (
+    boundary_sizes,
+    describe_rule,
+    neighbours,
+    rules_by_shape_and_ranks,
+)
 from tuner.importers.algorithm_names import algorithm_name
-from tuner.mpi_libraries.openmpi import ALGORITHMS, choice_of, parameters
+from tuner.mpi_libraries.openmpi import ALGORITHMS, config_of, rule_parameters
 
-FIRST = 6  # the major version that reads it
-ANY, SINGLE_NODE, ONE_PER_NODE = DISTRIBUTIONS = ("any", "single-node", "one-per-node")
+FIRST_MAJOR_VERSION = 6  # the major version that reads it
+ANY_DISTRIBUTION, SINGLE_NODE, ONE_PER_NODE = DISTRIBUTIONS = ("any", "single-node", "one-per-node")
 # In 6.0 this number is a Bruck algorithm whose radix is the fan-out.
-OTHERWISE_NAMED = {Collective.ALLGATHER: ("bruck",)}
-LARGEST = 2**31 - 1
+REDEFINED_ALGORITHMS = {Collective.ALLGATHER: ("bruck",)}
+MAX_INT = 2**31 - 1
 _ROOT = {"rule_file_version": 3, "module": "tuned"}
 
 
 @dataclass(frozen=True)
-class Message:
+class MessageRule:
     """Calls of first to last bytes of the whole buffer, both included."""
 
-    first: int
-    last: float
-    choice: Choice
+    min_bytes: int
+    max_bytes: float
+    choice: AlgorithmConfig
 
 
 @dataclass(frozen=True)
-class Communicators:
-    """Communicators of `least` to `most` ranks that are spread as `distribution` says."""
+class CommunicatorRule:
+    """Communicators of `min_ranks` to `most` ranks that are spread as `distribution` says."""
 
-    least: int
-    most: float
+    min_ranks: int
+    max_ranks: float
     distribution: str
-    messages: tuple[Message, ...]
+    messages: tuple[MessageRule, ...]
 
-    def holds(self, nodes: int, ppn: int) -> bool:
+    def matches(self, nodes: int, ppn: int) -> bool:
         """Whether it is for a communicator of this shape."""
-        spread = {ANY: True, SINGLE_NODE: nodes == 1, ONE_PER_NODE: ppn == 1}[self.distribution]
-        return spread and self.least <= nodes * ppn <= self.most
+        spread = {ANY_DISTRIBUTION: True, SINGLE_NODE: nodes == 1, ONE_PER_NODE: ppn == 1}[
+            self.distribution
+        ]
+        return spread and self.min_ranks <= nodes * ppn <= self.max_ranks
 
 
-Rules = Mapping[Collective, tuple[Communicators, ...]]
+JsonRules = Mapping[Collective, tuple[CommunicatorRule, ...]]
 
 
-def decide(rules: Rules, collective: Collective, nodes: int, ppn: int, nbytes: int) -> Choice:
+def decide(
+    rules: JsonRules, collective: Collective, nodes: int, ppn: int, nbytes: int
+) -> AlgorithmConfig:
     """What Open MPI 6.0 takes from the file for a call of `nbytes` of the whole buffer."""
     for communicators in rules.get(collective, ()):
-        if communicators.holds(nodes, ppn):
-            found = (m for m in communicators.messages if m.first <= nbytes <= m.last)
+        if communicators.matches(nodes, ppn):
+            found = (m for m in communicators.messages if m.min_bytes <= nbytes <= m.max_bytes)
             message = next(found, None)
-            return message.choice if message else Choice()
-    return Choice()
+            return message.choice if message else AlgorithmConfig()
+    return AlgorithmConfig()
 
 
 def render(table: TuningTable, operators: str) -> str:
     """The file of a table whose rules can be expressed. Raises InputError for others."""
     collectives: dict[str, list[dict[str, Any]]] = {}
-    for collective, sizes in places_by_ranks(table, operators).items():
+    for collective, sizes in rules_by_shape_and_ranks(table, operators).items():
         for p, ladders in sizes.items():
-            for distribution, ladder in _distributed(ladders):
+            for distribution, ladder in _rules_by_distribution(ladders):
                 messages = [
-                    _message(rule)
+                    _message_record(rule)
                     for rule in ladder
-                    if not rule.choice.is_default and first_of(rule) < rule.hi
+                    if not rule.choice.is_default and min_decided_bytes(rule) < rule.hi
                 ]
                 collectives.setdefault(str(collective), []).append(
                     {
@@ -91,12 +100,16 @@ def render(table: TuningTable, operators: str) -> str:
     return json.dumps({**_ROOT, "collectives": collectives}, indent=1) + "\n"
 
 
-def _distributed(ladders: Mapping[Key, tuple[Rule, ...]]) -> list[tuple[str, tuple[Rule, ...]]]:
+def _rules_by_distribution(
+    rule_lists: Mapping[RuleKey, tuple[Rule, ...]],
+) -> list[tuple[str, tuple[Rule, ...]]]:
     """One ladder for each shape that the format tells apart. What holds for all other shapes comes
     last, after entries for both extremes: where the table knows none of these, of no rules.
     """
-    told = {_distribution(key): ladder for key, ladder in ladders.items()}
-    others = {key: ladder for key, ladder in ladders.items() if _distribution(key) == ANY}
+    told = {_distribution(key): ladder for key, ladder in rule_lists.items()}
+    others = {
+        key: ladder for key, ladder in rule_lists.items() if _distribution(key) == ANY_DISTRIBUTION
+    }
     if not others:
         return list(told.items())
     if len({tuple((r.lo, str(r.choice)) for r in ladder) for ladder in others.values()}) > 1:
@@ -106,20 +119,22 @@ def _distributed(ladders: Mapping[Key, tuple[Rule, ...]]) -> list[tuple[str, tup
             " communicators of one node and of one rank per node from others with as many ranks:"
             " export those of one number of ranks per node (--ppn)"
         )
-    return [(name, told.get(name, ())) for name in (SINGLE_NODE, ONE_PER_NODE, ANY)]
+    return [(name, told.get(name, ())) for name in (SINGLE_NODE, ONE_PER_NODE, ANY_DISTRIBUTION)]
 
 
-def _distribution(key: Key) -> str:
-    return SINGLE_NODE if key.nodes == 1 else ONE_PER_NODE if key.ppn == 1 else ANY
+def _distribution(key: RuleKey) -> str:
+    return SINGLE_NODE if key.nodes == 1 else ONE_PER_NODE if key.ppn == 1 else ANY_DISTRIBUTION
 
 
-def _message(rule: Rule) -> dict[str, Any]:
+def _message_record(rule: Rule) -> dict[str, Any]:
     collective = rule.key.collective
-    if rule.choice.algorithm in OTHERWISE_NAMED.get(collective, ()):
-        raise InputError(f"{describe(rule)}: Open MPI 6.0 runs another algorithm under this number")
-    number, chains, segment = parameters(collective, rule.choice)
+    if rule.choice.algorithm in REDEFINED_ALGORITHMS.get(collective, ()):
+        raise InputError(
+            f"{describe_rule(rule)}: Open MPI 6.0 runs another algorithm under this number"
+        )
+    number, chains, segment = rule_parameters(collective, rule.choice)
     return {
-        "msg_size_min": first_of(rule),
+        "msg_size_min": min_decided_bytes(rule),
         "msg_size_max": "inf" if rule.hi == math.inf else int(rule.hi) - 1,
         "alg": number,
         "faninout": chains,
@@ -128,9 +143,9 @@ def _message(rule: Rule) -> dict[str, Any]:
     }
 
 
-def parse(text: str) -> Rules:
+def parse(text: str) -> JsonRules:
     """The rules in a file; raises InputError for what Open MPI would drop or misread."""
-    root = strict_parsing.json_content(text, "JSON rules")
+    root = strict_parsing.parse_json(text, "JSON rules")
     if (
         not isinstance(root, dict)
         or {**root, "collectives": 0} != {**_ROOT, "collectives": 0}
@@ -145,93 +160,100 @@ def parse(text: str) -> Rules:
         raise InputError(f"JSON rules: collectives must be an object with {', '.join(known)}")
     return {
         known[name]: tuple(
-            _communicators(f"{name}, entry {i}", known[name], entry)
-            for i, entry in enumerate(_list(name, entries))
+            _parse_communicator_rule(f"{name}, entry {i}", known[name], entry)
+            for i, entry in enumerate(_require_list(name, entries))
         )
         for name, entries in collectives.items()
     }
 
 
-def _list(where: str, value: Any) -> list[Any]:
+def _require_list(where: str, value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise InputError(f"JSON rules: {where}: {quoted(value)} is no list of rules")
+        raise InputError(f"JSON rules: {where}: {shortened_repr(value)} is no list of rules")
     return value
 
 
-def _communicators(where: str, collective: Collective, entry: Any) -> Communicators:
+def _parse_communicator_rule(where: str, collective: Collective, entry: Any) -> CommunicatorRule:
     known = {"comm_size_min", "comm_size_max", "comm_rank_distribution", "rules"}
-    told = _object(where, entry, known)
-    distribution = told.get("comm_rank_distribution", ANY)
+    told = _require_object(where, entry, known)
+    distribution = told.get("comm_rank_distribution", ANY_DISTRIBUTION)
     if distribution not in DISTRIBUTIONS:
-        raise InputError(f"JSON rules: {where}: {quoted(distribution)} is none of {DISTRIBUTIONS}")
-    least, most = _bounds(where, told, "comm_size", LARGEST)
+        raise InputError(
+            f"JSON rules: {where}: {shortened_repr(distribution)} is none of {DISTRIBUTIONS}"
+        )
+    least, most = _bounds(where, told, "comm_size", MAX_INT)
     messages = tuple(
-        _parsed_message(f"{where}, rule {i}", collective, rule)
-        for i, rule in enumerate(_list(where, told.get("rules")))
+        _parse_message_rule(f"{where}, rule {i}", collective, rule)
+        for i, rule in enumerate(_require_list(where, told.get("rules")))
     )
-    return Communicators(int(least), most, distribution, messages)
+    return CommunicatorRule(int(least), most, distribution, messages)
 
 
-def _parsed_message(where: str, collective: Collective, entry: Any) -> Message:
+def _parse_message_rule(where: str, collective: Collective, entry: Any) -> MessageRule:
     known = {"msg_size_min", "msg_size_max", "alg", "faninout", "seg_size", "reqs"}
-    told = _object(where, entry, known)
+    told = _require_object(where, entry, known)
     first, last = _bounds(where, told, "msg_size", 2**63 - 1)
     names, number = ALGORITHMS[collective], told.get("alg", 0)
     if isinstance(number, str):
         name = algorithm_name(number)
-        number = names.index(name) if name in names else LARGEST
+        number = names.index(name) if name in names else MAX_INT
     number, chains, segment = (
-        _whole(where, name, value, LARGEST)
+        _parse_int(where, name, value, MAX_INT)
         for name, value in (
             ("alg", number),
             ("faninout", told.get("faninout", 0)),
             ("seg_size", told.get("seg_size", 0)),
         )
     )
-    if not 1 <= number < len(names) or names[number] in OTHERWISE_NAMED.get(collective, ()):
+    if not 1 <= number < len(names) or names[number] in REDEFINED_ALGORITHMS.get(collective, ()):
         raise InputError(
             f"JSON rules: {where}: algorithm {told.get('alg', 0)} of {collective} is not known;"
             " Open MPI leaves out a rule whose algorithm it does not know"
         )
-    return Message(int(first), last, choice_of(collective, number, chains, segment))
+    return MessageRule(int(first), last, config_of(collective, number, chains, segment))
 
 
-def _object(where: str, value: Any, known: set[str]) -> dict[str, Any]:
+def _require_object(where: str, value: Any, known: set[str]) -> dict[str, Any]:
     if not isinstance(value, dict) or set(value) - known:
-        raise InputError(f"JSON rules: {where}: {quoted(value)} has more than {sorted(known)}")
+        raise InputError(
+            f"JSON rules: {where}: {shortened_repr(value)} has more than {sorted(known)}"
+        )
     return value
 
 
 def _bounds(where: str, told: Mapping[str, Any], name: str, most: int) -> tuple[float, float]:
     low, high = told.get(f"{name}_min", 0), told.get(f"{name}_max", "inf")
-    first = _whole(where, f"{name}_min", low, most)
-    last = math.inf if high == "inf" else _whole(where, f"{name}_max", high, most)
+    first = _parse_int(where, f"{name}_min", low, most)
+    last = math.inf if high == "inf" else _parse_int(where, f"{name}_max", high, most)
     if first > last:
         raise InputError(f"JSON rules: {where}: nothing is from {first} to {last:g}")
     return first, last
 
 
-def _whole(where: str, name: str, value: Any, most: int) -> int:
+def _parse_int(where: str, name: str, value: Any, most: int) -> int:
     if type(value) is not int or not 0 <= value <= most:
         raise InputError(
-            f"JSON rules: {where}: {name} cannot be {quoted(value)}; Open MPI would drop the file"
+            f"JSON rules: {where}: {name} cannot be {shortened_repr(value)}; Open MPI would"
+            " drop the file"
         )
     return value
 
 
-def differences(table: TuningTable, rules: Rules, operators: str) -> Iterator[str]:
+def differences(table: TuningTable, rules: JsonRules, operators: str) -> Iterator[str]:
     """Every call for which the file decides otherwise than the table, one sentence each."""
-    known = places_by_ranks(table, operators)
+    known = rules_by_shape_and_ranks(table, operators)
     for collective in sorted({*known, *rules}):
         entries = rules.get(collective, ())
-        edges = {n for e in entries for n in (e.least, e.most) if n < math.inf}
-        for p in beside({*known.get(collective, {}), *map(int, edges)}, least=1):
+        edges = {n for e in entries for n in (e.min_ranks, e.max_ranks) if n < math.inf}
+        for p in neighbours({*known.get(collective, {}), *map(int, edges)}, minimum=1):
             ladders = known.get(collective, {}).get(p, {})
             for nodes, ppn, ladder in _shapes(p, ladders):
-                held = [m for e in entries if e.holds(nodes, ppn) for m in e.messages]
-                sizes = {int(n) for m in held for n in (m.first, m.last + 1) if n < math.inf}
-                for nbytes in probe_sizes(ladder, sizes):
-                    told = wanted(collective, ladder, nbytes)
+                held = [m for e in entries if e.matches(nodes, ppn) for m in e.messages]
+                sizes = {
+                    int(n) for m in held for n in (m.min_bytes, m.max_bytes + 1) if n < math.inf
+                }
+                for nbytes in boundary_sizes(ladder, sizes):
+                    told = expected_config(collective, ladder, nbytes)
                     found = decide(rules, collective, nodes, ppn, nbytes)
                     if found != told:
                         yield (
@@ -241,10 +263,10 @@ def differences(table: TuningTable, rules: Rules, operators: str) -> Iterator[st
 
 
 def _shapes(
-    p: int, ladders: Mapping[Key, tuple[Rule, ...]]
+    p: int, rule_lists: Mapping[RuleKey, tuple[Rule, ...]]
 ) -> Iterator[tuple[int, int, tuple[Rule, ...]]]:
     """The table's shapes of so many ranks, and those of both extremes that it does not know."""
-    for key, ladder in ladders.items():
+    for key, ladder in rule_lists.items():
         yield key.nodes, key.ppn, ladder
-    known = {(key.nodes, key.ppn) for key in ladders}
+    known = {(key.nodes, key.ppn) for key in rule_lists}
     yield from ((*shape, ()) for shape in {(1, p), (p, 1)} - known)

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.formats import strict_parsing
-from tuner.formats.openmpi.rules import Row, Rules
+from tuner.formats.openmpi.rules import ClassicRules, RuleLine
 
-_HEADER = re.compile(rf"rule-file-version-({strict_parsing.NUMBER})\s")
-LARGEST = 2**31 - 1  # the library keeps sizes of communicators and segments in an int
-ALGORITHMS_OF = {  # collective number -> largest algorithm number of Open MPI 5.0
+_HEADER = re.compile(rf"rule-file-version-({strict_parsing.INTEGER_PATTERN})\s")
+MAX_INT = 2**31 - 1  # the library keeps sizes of communicators and segments in an int
+MAX_ALGORITHM_NUMBERS = {  # collective number -> largest algorithm number of Open MPI 5.0
     0: 7,
     1: 5,
     2: 6,
@@ -47,7 +47,7 @@ class _Reader:
         self._on_line = Counter(token.line for token in self._tokens)
         self._next = 0
 
-    def number(self, what: str, largest: int = LARGEST) -> _Token:
+    def number(self, what: str, largest: int = MAX_INT) -> _Token:
         """The next number; raises InputError at the end of the file or when it is too large."""
         if self._next == len(self._tokens):
             raise InputError(f"rules file: it ends where {what} should follow: it is truncated")
@@ -60,7 +60,7 @@ class _Reader:
         self._next += 1
         return token
 
-    def row(self, columns: int, algorithms: int) -> Row:
+    def row(self, columns: int, algorithms: int) -> RuleLine:
         first = self.number("a message size", largest=2**63 - 1)
         numbers = [first, *(self.number("the rest of a row") for _ in range(columns - 1))]
         found = self._on_line[first.line]
@@ -74,7 +74,7 @@ class _Reader:
                 f"rules file, line {first.line}: algorithm {numbers[1].value} does not exist,"
                 f" the largest is {algorithms}"
             )
-        return Row(first.value, numbers[1].value, numbers[2].value, numbers[3].value)
+        return RuleLine(first.value, numbers[1].value, numbers[2].value, numbers[3].value)
 
     def require_end(self) -> None:
         if self._next < len(self._tokens):
@@ -85,43 +85,49 @@ class _Reader:
             )
 
 
-def parse(text: str) -> Rules:
+def parse(text: str) -> ClassicRules:
     """The rules in a classic file, version 1 or 2; raises InputError naming the line."""
     header = _HEADER.match(text)
     version = int(header[1]) if header else 1
     if version not in (1, 2):
         raise InputError(f"rules file: version {version} is not known, only 1 and 2 are")
-    reader = _Reader(_tokens(text, header.end() if header else 0))
-    collectives: dict[int, tuple[tuple[int, tuple[Row, ...]], ...]] = {}
-    for _ in range(reader.number("the number of collectives", max(ALGORITHMS_OF) + 1).value):
+    reader = _Reader(_tokenize(text, header.end() if header else 0))
+    collectives: dict[int, tuple[tuple[int, tuple[RuleLine, ...]], ...]] = {}
+    for _ in range(
+        reader.number("the number of collectives", max(MAX_ALGORITHM_NUMBERS) + 1).value
+    ):
         number = reader.number("a collective's number")
-        if number.value not in ALGORITHMS_OF or number.value in collectives:
+        if number.value not in MAX_ALGORITHM_NUMBERS or number.value in collectives:
             raise InputError(
                 f"rules file, line {number.line}: collective {number.value} is"
                 f" {'listed twice' if number.value in collectives else 'unknown'}"
             )
-        collectives[number.value] = _entries(reader, 3 + version, ALGORITHMS_OF[number.value])
+        collectives[number.value] = _parse_entries(
+            reader, 3 + version, MAX_ALGORITHM_NUMBERS[number.value]
+        )
     reader.require_end()
-    return Rules(collectives)
+    return ClassicRules(collectives)
 
 
-def _tokens(text: str, start: int) -> Iterator[_Token]:
+def _tokenize(text: str, start: int) -> Iterator[_Token]:
     first = text.count("\n", 0, start) + 1
     for line, content in enumerate(text[start:].split("\n"), start=first):
         for word in content.partition("#")[0].split():
-            value = strict_parsing.number(word)
+            value = strict_parsing.parse_int(word)
             if value is None:
                 raise InputError(
-                    f"rules file, line {line}: {quoted(word)} is not a plain decimal number; Open"
+                    f"rules file, line {line}: {shortened_repr(word)} is not a plain decimal"
+                    " number;"
+                    " Open"
                     " MPI would misread it without a word"
                 )
             yield _Token(value, line)
 
 
-def _entries(
+def _parse_entries(
     reader: _Reader, columns: int, algorithms: int
-) -> tuple[tuple[int, tuple[Row, ...]], ...]:
-    entries: list[tuple[int, tuple[Row, ...]]] = []
+) -> tuple[tuple[int, tuple[RuleLine, ...]], ...]:
+    entries: list[tuple[int, tuple[RuleLine, ...]]] = []
     for _ in range(reader.number("the number of communicator sizes").value):
         ranks = reader.number("a communicator size")
         if entries and ranks.value <= entries[-1][0]:
@@ -130,10 +136,10 @@ def _entries(
                 f" {entries[-1][0]}; sizes must ascend"
             )
         count = reader.number("the number of message sizes")
-        rows: list[Row] = []
+        rows: list[RuleLine] = []
         for _ in range(count.value):
             rows.append(reader.row(columns, algorithms))
-        sizes = [row.size for row in rows]
+        sizes = [row.min_bytes for row in rows]
         if not rows or sizes[0] != 0 or sizes != sorted(set(sizes)):
             raise InputError(
                 f"rules file, line {count.line}: message sizes of {ranks.value} ranks must start"

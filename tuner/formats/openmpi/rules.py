@@ -16,59 +16,61 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Rule
-from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS, choice_of, normal
+from tuner.core.table import AlgorithmConfig, Rule
+from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS, canonical_config, config_of
 
 # Their calls in place are taken for calls of 0 bytes: measured with 5.0.11.
-BLIND_IN_PLACE = (Collective.ALLGATHER,)
+ZERO_BYTES_IN_PLACE = (Collective.ALLGATHER,)
 
 
 @dataclass(frozen=True)
-class Row:
+class RuleLine:
     """From `size` bytes on (as the library counts): the numbers that the library is given."""
 
-    size: int
+    min_bytes: int
     algorithm: int
     chains: int = 0
-    segment: int = 0
+    segment_bytes: int = 0
 
 
 @dataclass(frozen=True)
-class Rules:
+class ClassicRules:
     """collective number -> ascending (communicator size, rows in ascending size)."""
 
-    collectives: Mapping[int, tuple[tuple[int, tuple[Row, ...]], ...]]
+    collectives: Mapping[int, tuple[tuple[int, tuple[RuleLine, ...]], ...]]
 
 
-def decide(rules: Rules, collective: Collective, p: int, nbytes: int) -> Choice:
+def decide(rules: ClassicRules, collective: Collective, p: int, nbytes: int) -> AlgorithmConfig:
     """What Open MPI 5.x takes from the file for a call of `nbytes` of the whole buffer."""
     entries = rules.collectives.get(COLLECTIVE_IDS[collective])
     if not entries:
-        return Choice()
+        return AlgorithmConfig()
     above = bisect.bisect_right([ranks for ranks, _ in entries], p)
     rows = entries[max(0, above - 1)][1]
-    row = rows[bisect.bisect_right([row.size for row in rows], nbytes) - 1]
-    return choice_of(collective, row.algorithm, row.chains, row.segment)
+    row = rows[bisect.bisect_right([row.min_bytes for row in rows], nbytes) - 1]
+    return config_of(collective, row.algorithm, row.chains, row.segment_bytes)
 
 
-def bounds(rules: Rules, collective: Collective) -> tuple[set[int], set[int]]:
+def decision_bounds(rules: ClassicRules, collective: Collective) -> tuple[set[int], set[int]]:
     """Where decisions on `collective` may change: numbers of ranks, and bytes."""
     entries = rules.collectives.get(COLLECTIVE_IDS[collective], ())
-    return {ranks for ranks, _ in entries}, {row.size for _, rows in entries for row in rows}
+    return {ranks for ranks, _ in entries}, {row.min_bytes for _, rows in entries for row in rows}
 
 
-def first_of(rule: Rule) -> int:
+def min_decided_bytes(rule: Rule) -> int:
     """The least bytes of the calls that a table's rule decides in a file."""
-    return max(rule.lo, 1) if rule.key.collective in BLIND_IN_PLACE else rule.lo
+    return max(rule.lo, 1) if rule.key.collective in ZERO_BYTES_IN_PLACE else rule.lo
 
 
-def wanted(collective: Collective, ladder: Sequence[Rule], nbytes: int) -> Choice:
+def expected_config(
+    collective: Collective, rule_list: Sequence[Rule], nbytes: int
+) -> AlgorithmConfig:
     """What a file has to say of a call for which the table has this ladder."""
-    rule = next((r for r in ladder if first_of(r) <= nbytes < r.hi), None)
-    return normal(collective, rule.choice) if rule else Choice()
+    rule = next((r for r in rule_list if min_decided_bytes(r) <= nbytes < r.hi), None)
+    return canonical_config(collective, rule.choice) if rule else AlgorithmConfig()
 
 
-def render(rules: Rules) -> str:
+def render(rules: ClassicRules) -> str:
     """The file, one entry a line, with comments that say what the numbers mean."""
     left = "" if rules.collectives else ": all calls are left to the library"
     lines = [f"{len(rules.collectives)} # collectives{left}"]
@@ -78,8 +80,8 @@ def render(rules: Rules) -> str:
         for ranks, rows in entries:
             lines += [f"{ranks} # ranks", f"{len(rows)} # message sizes"]
             for row in rows:
-                lines.append(f"{row.size} {row.algorithm} {row.chains} {row.segment}")
+                lines.append(f"{row.min_bytes} {row.algorithm} {row.chains} {row.segment_bytes}")
                 if row.algorithm < len(ALGORITHMS[collective]):
-                    choice = choice_of(collective, row.algorithm, row.chains, row.segment)
+                    choice = config_of(collective, row.algorithm, row.chains, row.segment_bytes)
                     lines[-1] += f" # {choice}"
     return "\n".join(lines) + "\n"

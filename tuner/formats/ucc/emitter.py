@@ -9,20 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Choice, Key, Rule, TuningTable
-from tuner.formats.rules_by_ranks import beside, by_place, describe, probe_sizes
-from tuner.formats.ucc.file import LONGEST, TUNE, Conf, Team, decide, parse
-from tuner.formats.ucc.tune import FORCED, INFINITE, MEMORIES, Token, joined
-from tuner.mpi_libraries.ucc import UNSPLIT, require
+from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
+from tuner.formats.rules_by_ranks import boundary_sizes, describe_rule, neighbours, rules_by_key
+from tuner.formats.ucc.file import MAX_LINE_BYTES, TUNE_VARIABLE, Team, UccConfig, decide, parse
+from tuner.formats.ucc.tune import INFINITE_BYTES, INFINITE_SCORE, MEMORIES, TuneToken, join_tokens
+from tuner.mpi_libraries.ucc import UNSPLITTABLE_COLLECTIVES, require_expressible
 
-_Ladders = Mapping[Key, tuple[Rule, ...]]
+_RulesByKey = Mapping[RuleKey, tuple[Rule, ...]]
 
 
 def emit(table: TuningTable) -> str:
     """The file of a table. Raises InputError when a rule cannot be expressed."""
-    ladders = by_place(table)
+    ladders = rules_by_key(table)
     lines = list[str]()
     for team in _teams(ladders):
         tokens = [
@@ -31,11 +31,11 @@ def emit(table: TuningTable) -> str:
             if Team(key.nodes, key.ppn) == team
             for token in _tokens(table.library, ladder)
         ]
-        line = f"{TUNE}={joined(tokens)}"
-        if len(line) > LONGEST:
+        line = f"{TUNE_VARIABLE}={join_tokens(tokens)}"
+        if len(line) > MAX_LINE_BYTES:
             raise InputError(
                 f"{team.nodes} x {team.ppn} ranks: {len(tokens)} rules do not fit into the"
-                f" {LONGEST} bytes of a line of ucc.conf: let the table have fewer rules"
+                f" {MAX_LINE_BYTES} bytes of a line of ucc.conf: let the table have fewer rules"
             )
         if tokens:
             shape = f"team_size={team.p} ppn={team.ppn} nnodes={team.nodes}"
@@ -47,34 +47,41 @@ def emit(table: TuningTable) -> str:
     return text
 
 
-def _teams(ladders: _Ladders) -> list[Team]:
-    return [Team(*shape) for shape in sorted({(key.nodes, key.ppn) for key in ladders})]
+def _teams(rule_lists: _RulesByKey) -> list[Team]:
+    return [Team(*shape) for shape in sorted({(key.nodes, key.ppn) for key in rule_lists})]
 
 
-def _tokens(library: str, ladder: tuple[Rule, ...]) -> Iterator[Token]:
-    for rule in ladder:
+def _tokens(library: str, rule_list: tuple[Rule, ...]) -> Iterator[TuneToken]:
+    for rule in rule_list:
         _require_expressible(library, rule)
         if not rule.choice.is_default:
-            hi = INFINITE if rule.hi == math.inf else int(rule.hi)
+            hi = INFINITE_BYTES if rule.hi == math.inf else int(rule.hi)
             key = rule.key
-            yield Token(
-                key.collective, rule.choice.algorithm, ((rule.lo, hi),), (key.memory,), score=FORCED
+            yield TuneToken(
+                key.collective,
+                rule.choice.algorithm,
+                ((rule.lo, hi),),
+                (key.memory,),
+                score=INFINITE_SCORE,
             )
 
 
 def _require_expressible(library: str, rule: Rule) -> None:
     collective = rule.key.collective
     if rule.key.memory not in MEMORIES:
-        raise InputError(f"{describe(rule)}: UCC knows no {quoted(rule.key.memory)} memory")
+        raise InputError(
+            f"{describe_rule(rule)}: UCC knows no {shortened_repr(rule.key.memory)} memory"
+        )
     if rule.choice.is_default:
         return
     try:
-        require(library, collective, rule.choice)
+        require_expressible(library, collective, rule.choice)
     except InputError as reason:
-        raise InputError(f"{describe(rule)}: {reason}") from None
-    if collective in UNSPLIT and (rule.lo, rule.hi) != (0, math.inf):
+        raise InputError(f"{describe_rule(rule)}: {reason}") from None
+    if collective in UNSPLITTABLE_COLLECTIVES and (rule.lo, rule.hi) != (0, math.inf):
         raise InputError(
-            f"{describe(rule)}: UCC counts the bytes of a {collective} in place otherwise than of"
+            f"{describe_rule(rule)}: UCC counts the bytes of a {collective} in place"
+            " otherwise than of"
             " others; use one rule for all sizes"
         )
 
@@ -85,20 +92,20 @@ def check(table: TuningTable, text: str) -> list[str]:
     Looks at each bound of each rule and token and one byte beside it, on the table's teams, those
     of the file and others. Raises InputError when UCC would not read the file as it stands.
     """
-    conf, ladders = parse(text), by_place(table)
+    conf, ladders = parse(text), rules_by_key(table)
     differences = [
-        f"{name} decides beside {TUNE}, and the table knows nothing of it"
-        for section in (conf.everywhere, *conf.sections)
+        f"{name} decides beside {TUNE_VARIABLE}, and the table knows nothing of it"
+        for section in (conf.default_section, *conf.sections)
         for name in section.variables
-        if name.endswith("_TUNE") and name != TUNE
+        if name.endswith("_TUNE") and name != TUNE_VARIABLE
     ]
     differences += [
         f"the section of {dict(section.cpus)} is for some processors only"
         for section in conf.sections
-        if section.cpus or "sock" in section.limits
+        if section.cpus or "sock" in section.ranges
     ]
     places = {(key.collective, key.nodes, key.ppn, key.memory): x for key, x in ladders.items()}
-    told = {t.collective for s in (conf.everywhere, *conf.sections) for t in s.tune}
+    told = {t.collective for s in (conf.default_section, *conf.sections) for t in s.tokens}
     for team in _probed_teams(conf, _teams(ladders)):
         for collective in sorted(told | {key.collective for key in ladders}):
             for memory in MEMORIES:
@@ -107,10 +114,10 @@ def check(table: TuningTable, text: str) -> list[str]:
     return differences
 
 
-def _probed_teams(conf: Conf, known: list[Team]) -> list[Team]:
+def _probed_teams(conf: UccConfig, known: list[Team]) -> list[Team]:
     """The known teams, the corners of every section, and teams beside them."""
     shapes = {(team.nodes, team.ppn) for team in known}
-    for limits in (section.limits for section in conf.sections):
+    for limits in (section.ranges for section in conf.sections):
         p, ppn, nodes = (limits.get(name, (1, 1)) for name in ("team_size", "ppn", "nnodes"))
         shapes |= {(n, m) for n in nodes for m in ppn} | {(1, size) for size in p}
     every = {
@@ -120,22 +127,29 @@ def _probed_teams(conf: Conf, known: list[Team]) -> list[Team]:
 
 
 def _differences(
-    conf: Conf, collective: Collective, team: Team, memory: str, ladder: tuple[Rule, ...]
+    conf: UccConfig, collective: Collective, team: Team, memory: str, rule_list: tuple[Rule, ...]
 ) -> Iterator[str]:
-    held = [s for s in conf.sections if TUNE in s.variables and s.holds(team)] or [conf.everywhere]
+    held = [s for s in conf.sections if TUNE_VARIABLE in s.variables and s.matches(team)] or [
+        conf.default_section
+    ]
     sizes = {
-        n for s in held for t in s.tune if t.collective is collective for r in t.ranges for n in r
+        n
+        for s in held
+        for t in s.tokens
+        if t.collective is collective
+        for r in t.size_ranges
+        for n in r
     }
-    sizes -= {INFINITE}
+    sizes -= {INFINITE_BYTES}
     if (
-        not ladder
+        not rule_list
         and not sizes
-        and not any(t.collective is collective for s in held for t in s.tune)
+        and not any(t.collective is collective for s in held for t in s.tokens)
     ):
         return
-    for nbytes in (*probe_sizes(ladder, sizes), *beside({INFINITE - 2})):
-        rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
-        wanted = rule.choice if rule else Choice()
+    for nbytes in (*boundary_sizes(rule_list, sizes), *neighbours({INFINITE_BYTES - 2})):
+        rule = next((r for r in rule_list if r.lo <= nbytes < r.hi), None)
+        wanted = rule.choice if rule else AlgorithmConfig()
         found = decide(conf, collective, team, memory, nbytes)
         if found != wanted:
             yield (

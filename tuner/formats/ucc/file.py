@@ -13,20 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import Choice
+from tuner.core.table import AlgorithmConfig
 from tuner.formats import strict_parsing
-from tuner.formats.ucc.tune import Span, Token, parse_tune
+from tuner.formats.ucc.tune import IntRange, TuneToken, parse_tune
 
-TUNE = "UCC_TL_UCP_TUNE"
-RANGES = ("team_size", "ppn", "sock", "nnodes")  # inclusive
-CPUS = ("vendor", "model")
-LONGEST = 8189  # bytes of a line; longer ones are broken in two
-LONGEST_SECTION = 127
-MOST_SECTIONS = 1000
-LARGEST = 10**9 - 1  # of a number of ranks or nodes
-_RANGE = re.compile(rf"({strict_parsing.NUMBER})(?:-({strict_parsing.NUMBER}))?")
+TUNE_VARIABLE = "UCC_TL_UCP_TUNE"
+RANGE_CONDITIONS = ("team_size", "ppn", "sock", "nnodes")  # inclusive
+CPU_CONDITIONS = ("vendor", "model")
+MAX_LINE_BYTES = 8189  # bytes of a line; longer ones are broken in two
+MAX_SECTION_NAME_LENGTH = 127
+MAX_SECTIONS = 1000
+MAX_COUNT = 10**9 - 1  # of a number of ranks or nodes
+_RANGE = re.compile(rf"({strict_parsing.INTEGER_PATTERN})(?:-({strict_parsing.INTEGER_PATTERN}))?")
 _NAME = re.compile(r"(\w+_)?UCC_\w+", re.ASCII)
 
 
@@ -51,127 +51,133 @@ class Section:
     cpus        conditions on the processor, of CPUS: whether they hold the file does not tell
     """
 
-    limits: Mapping[str, Span]
+    ranges: Mapping[str, IntRange]
     cpus: Mapping[str, str]
     variables: Mapping[str, str]
-    tune: tuple[Token, ...]
+    tokens: tuple[TuneToken, ...]
 
-    def holds(self, team: Team) -> bool:
+    def matches(self, team: Team) -> bool:
         """Whether it is for such a team on the right processor."""
         told = {"team_size": team.p, "ppn": team.ppn, "nnodes": team.nodes}
         return all(
             first <= told[name] <= last
-            for name, (first, last) in self.limits.items()
+            for name, (first, last) in self.ranges.items()
             if name in told
         )
 
-    def meets(self, other: Section) -> bool:
+    def overlaps(self, other: Section) -> bool:
         """Whether both may be for one team."""
-        for name in self.limits.keys() & other.limits.keys():
-            (a, b), (c, d) = self.limits[name], other.limits[name]
+        for name in self.ranges.keys() & other.ranges.keys():
+            (a, b), (c, d) = self.ranges[name], other.ranges[name]
             if a > d or c > b:
                 return False
         return all(self.cpus[n] == other.cpus[n] for n in self.cpus.keys() & other.cpus.keys())
 
 
 @dataclass(frozen=True)
-class Conf:
+class UccConfig:
     """A file: what holds for every team that no section is for, and the sections."""
 
-    everywhere: Section
+    default_section: Section
     sections: tuple[Section, ...]
 
 
-def decide(conf: Conf, collective: Collective, team: Team, memory: str, nbytes: int) -> Choice:
+def decide(
+    conf: UccConfig, collective: Collective, team: Team, memory: str, nbytes: int
+) -> AlgorithmConfig:
     """What `tl/ucp` is told for a call of `nbytes` of the whole buffer."""
-    found = (s for s in conf.sections if TUNE in s.variables and s.holds(team))
-    section = next(found, conf.everywhere)
-    for token in section.tune:
-        if token.collective is collective and token.fits(team.p, memory, nbytes):
-            return Choice(token.algorithm)
-    return Choice()
+    found = (s for s in conf.sections if TUNE_VARIABLE in s.variables and s.matches(team))
+    section = next(found, conf.default_section)
+    for token in section.tokens:
+        if token.collective is collective and token.matches(team.p, memory, nbytes):
+            return AlgorithmConfig(token.algorithm)
+    return AlgorithmConfig()
 
 
-def parse(text: str) -> Conf:
+def parse(text: str) -> UccConfig:
     """The content of a file; raises InputError naming the line."""
     found: dict[str, dict[str, str]] = {"": {}}
     named = ""
     for number, line in enumerate(text.split("\n"), start=1):
         try:
-            head = _section_name(line)
+            head = _parse_section_name(line)
             if head is not None:
                 named = head
                 found.setdefault(named, {})
             elif line.strip() and line.strip()[0] not in "#;":
-                name, value = _variable(line)
+                name, value = _parse_variable(line)
                 if name in found[named]:
                     raise InputError(f"{name} is listed twice in its section")
                 found[named][name] = value
         except InputError as reason:
             raise InputError(f"ucc.conf, line {number}: {reason}") from None
-        if len(found) > MOST_SECTIONS:
-            raise InputError(f"ucc.conf: more than {MOST_SECTIONS} sections")
-    sections = [_section(name, variables) for name, variables in found.items()]
+        if len(found) > MAX_SECTIONS:
+            raise InputError(f"ucc.conf: more than {MAX_SECTIONS} sections")
+    sections = [_parse_section(name, variables) for name, variables in found.items()]
     _require_distinct(sections[1:])
-    return Conf(sections[0], tuple(sections[1:]))
+    return UccConfig(sections[0], tuple(sections[1:]))
 
 
-def _section_name(line: str) -> str | None:
-    if strict_parsing.length(line) > LONGEST:
-        raise InputError(f"longer than {LONGEST} bytes: UCC would break it in two")
+def _parse_section_name(line: str) -> str | None:
+    if strict_parsing.encoded_length(line) > MAX_LINE_BYTES:
+        raise InputError(f"longer than {MAX_LINE_BYTES} bytes: UCC would break it in two")
     if not line.startswith("["):
         return None
     name, bracket, rest = line[1:].partition("]")
-    if not bracket or rest.strip() or not name.strip() or len(name) > LONGEST_SECTION:
-        raise InputError(f"{quoted(line)} is no section of at most {LONGEST_SECTION} letters")
+    if not bracket or rest.strip() or not name.strip() or len(name) > MAX_SECTION_NAME_LENGTH:
+        raise InputError(
+            f"{shortened_repr(line)} is no section of at most {MAX_SECTION_NAME_LENGTH} letters"
+        )
     return name
 
 
-def _variable(line: str) -> tuple[str, str]:
+def _parse_variable(line: str) -> tuple[str, str]:
     name, sign, value = line.partition("=")
     if line[0].isspace() or not sign or not _NAME.fullmatch(name.rstrip()):
-        raise InputError(f"{quoted(line)} is no UCC_NAME=VALUE from the first column on")
+        raise InputError(f"{shortened_repr(line)} is no UCC_NAME=VALUE from the first column on")
     if re.search(r"\s;", value) or not value.strip():
-        raise InputError(f"{quoted(line)}: UCC takes what follows ; for a comment, and no value")
+        raise InputError(
+            f"{shortened_repr(line)}: UCC takes what follows ; for a comment, and no value"
+        )
     return name.rstrip(), value.strip()
 
 
-def _section(name: str, variables: Mapping[str, str]) -> Section:
-    limits, cpus = dict[str, Span](), dict[str, str]()
+def _parse_section(name: str, variables: Mapping[str, str]) -> Section:
+    limits, cpus = dict[str, IntRange](), dict[str, str]()
     try:
         for word in name.split(" "):
             if word:
-                _condition(word, limits, cpus)
-        tune = parse_tune(variables[TUNE]) if TUNE in variables else ()
+                _parse_condition(word, limits, cpus)
+        tune = parse_tune(variables[TUNE_VARIABLE]) if TUNE_VARIABLE in variables else ()
     except InputError as reason:
         raise InputError(f"ucc.conf, section [{name}]: {reason}") from None
     return Section(limits, cpus, dict(variables), tune)
 
 
-def _condition(word: str, limits: dict[str, Span], cpus: dict[str, str]) -> None:
+def _parse_condition(word: str, limits: dict[str, IntRange], cpus: dict[str, str]) -> None:
     key, _, value = word.partition("=")
     span = _RANGE.fullmatch(value)
     if key in limits or key in cpus:
         raise InputError(f"{key} is listed twice")
-    if key in CPUS and value:
+    if key in CPU_CONDITIONS and value:
         cpus[key] = value
-    elif key in RANGES and span and int(span[2] or span[1]) <= LARGEST:
+    elif key in RANGE_CONDITIONS and span and int(span[2] or span[1]) <= MAX_COUNT:
         limits[key] = (int(span[1]), int(span[2] or span[1]))
     else:
         raise InputError(
-            f"{quoted(word)} is no condition: {', '.join(RANGES)} take A or A-B,"
-            f" {' and '.join(CPUS)} a name"
+            f"{shortened_repr(word)} is no condition: {', '.join(RANGE_CONDITIONS)} take A or A-B,"
+            f" {' and '.join(CPU_CONDITIONS)} a name"
         )
 
 
 def _require_distinct(sections: Sequence[Section]) -> None:
-    for one, other in _pairs(sections):
-        if one.meets(other):
+    for one, other in _tuned_pairs(sections):
+        if one.overlaps(other):
             raise InputError(
-                f"ucc.conf: sections {dict(one.limits)} and {dict(other.limits)} are for the same"
+                f"ucc.conf: sections {dict(one.ranges)} and {dict(other.ranges)} are for the same"
                 " teams: which of them UCC takes is left to chance"
             )
 
 
-def _pairs(sections: Sequence[Section]) -> Iterator[tuple[Section, Section]]:
-    return combinations([section for section in sections if TUNE in section.variables], 2)
+def _tuned_pairs(sections: Sequence[Section]) -> Iterator[tuple[Section, Section]]:
+    return combinations([section for section in sections if TUNE_VARIABLE in section.variables], 2)

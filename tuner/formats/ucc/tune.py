@@ -13,113 +13,119 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.formats import strict_parsing
 from tuner.mpi_libraries.ucc import ALGORITHMS
 
 COLLECTIVES = {str(collective): collective for collective in ALGORITHMS}
 MEMORIES = ("host", "cuda", "cuda_managed", "rocm", "rocm_managed")
-INFINITE = 2**64 - 1  # what UCC takes `inf` for
-FORCED = "inf"  # the score that wins over every other transport layer
-MOST_RANKS = 2**32 - 1
-ANY_TEAM = ((0, MOST_RANKS),)
-MOST_SCORE = 2**31 - 2  # the largest int is `inf`
-MOST_TOKENS = 2000
-_SIZE = re.compile(rf"({strict_parsing.NUMBER})(?:([kmgt])b?|b)?", re.IGNORECASE | re.ASCII)
+INFINITE_BYTES = 2**64 - 1  # what UCC takes `inf` for
+INFINITE_SCORE = "inf"  # the score that wins over every other transport layer
+MAX_RANKS = 2**32 - 1
+ANY_TEAM_SIZE = ((0, MAX_RANKS),)
+MAX_FINITE_SCORE = 2**31 - 2  # the largest int is `inf`
+MAX_TOKENS = 2000
+_SIZE = re.compile(
+    rf"({strict_parsing.INTEGER_PATTERN})(?:([kmgt])b?|b)?", re.IGNORECASE | re.ASCII
+)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-Span = tuple[int, int]
+IntRange = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Token:
-    """One token: calls of [lo, hi) bytes in `ranges`, on buffers in one of `memories`.
+class TuneToken:
+    """One token: calls of [lo, hi) bytes in `size_ranges`, on buffers in one of `memories`.
 
     teams       inclusive ranges of the number of ranks
     """
 
     collective: Collective
     algorithm: str
-    ranges: tuple[Span, ...] = ((0, INFINITE),)
+    size_ranges: tuple[IntRange, ...] = ((0, INFINITE_BYTES),)
     memories: tuple[str, ...] = MEMORIES
-    teams: tuple[Span, ...] = ANY_TEAM
+    team_sizes: tuple[IntRange, ...] = ANY_TEAM_SIZE
     score: str = ""
 
-    def fits(self, p: int, memory: str, nbytes: int) -> bool:
+    def matches(self, p: int, memory: str, nbytes: int) -> bool:
         """Whether it decides such a call."""
         return (
             memory in self.memories
-            and any(lo <= nbytes < hi for lo, hi in self.ranges)
-            and any(first <= p <= last for first, last in self.teams)
+            and any(lo <= nbytes < hi for lo, hi in self.size_ranges)
+            and any(first <= p <= last for first, last in self.team_sizes)
         )
 
-    def meets(self, other: Token) -> bool:
+    def overlaps(self, other: TuneToken) -> bool:
         """Whether some call fits both."""
         return (
             self.collective is other.collective
             and not set(self.memories).isdisjoint(other.memories)
-            and any(a < d and c < b for a, b in self.ranges for c, d in other.ranges)
-            and any(a <= d and c <= b for a, b in self.teams for c, d in other.teams)
+            and any(a < d and c < b for a, b in self.size_ranges for c, d in other.size_ranges)
+            and any(a <= d and c <= b for a, b in self.team_sizes for c, d in other.team_sizes)
         )
 
     def __str__(self) -> str:
         """As it stands in the string."""
-        sizes = ",".join(f"{lo}-{'inf' if hi == INFINITE else hi}" for lo, hi in self.ranges)
+        sizes = ",".join(
+            f"{lo}-{'inf' if hi == INFINITE_BYTES else hi}" for lo, hi in self.size_ranges
+        )
         memories = [] if self.memories == MEMORIES else [",".join(self.memories)]
         score = [self.score] if self.score else []
         return ":".join([str(self.collective), sizes, *memories, *score, f"@{self.algorithm}"])
 
 
-def parse_tune(text: str) -> tuple[Token, ...]:
+def parse_tune(text: str) -> tuple[TuneToken, ...]:
     """The tokens of a string; raises InputError naming the token that UCC would not take."""
     words = text.split("#")
-    if len(words) > MOST_TOKENS:
-        raise InputError(f"more than {MOST_TOKENS} tokens")
-    tokens = tuple(token for word in words for token in _tokens(word))
+    if len(words) > MAX_TOKENS:
+        raise InputError(f"more than {MAX_TOKENS} tokens")
+    tokens = tuple(token for word in words for token in _parse_tokens(word))
     for one, other in combinations(tokens, 2):
-        if one.meets(other):
+        if one.overlaps(other):
             raise InputError(f"{one} and {other} overlap: UCC takes neither")
     return tokens
 
 
-def _tokens(word: str) -> Iterator[Token]:
+def _parse_tokens(word: str) -> Iterator[TuneToken]:
     """One per collective that the word is for."""
     told: dict[str, str] = {}
     for field in word.split(":"):
-        kind = _kind(field)
+        kind = _qualifier_kind(field)
         if kind is None or kind in told:
             raise InputError(
-                f"{quoted(word)}: {quoted(field)} is no"
+                f"{shortened_repr(word)}: {shortened_repr(field)} is no"
                 f" {'second ' if kind else ''}qualifier that UCC knows; it would leave out the"
                 " whole string"
             )
         told[kind] = field
     if "algorithm" not in told or "collectives" not in told:
         raise InputError(
-            f"{quoted(word)}: name a collective and an algorithm, as in allreduce:@ring"
+            f"{shortened_repr(word)}: name a collective and an algorithm, as in allreduce:@ring"
         )
     if told.get("score") == "0":
-        raise InputError(f"{quoted(word)}: a score of 0 switches the range off: drop the token")
+        raise InputError(
+            f"{shortened_repr(word)}: a score of 0 switches the range off: drop the token"
+        )
     for name in told["collectives"].split(","):
         collective = COLLECTIVES[name]
-        yield Token(
+        yield TuneToken(
             collective,
-            _algorithm(collective, told["algorithm"]),
-            tuple(_ranges(told["sizes"])) if "sizes" in told else ((0, INFINITE),),
+            _parse_algorithm(collective, told["algorithm"]),
+            tuple(_parse_size_ranges(told["sizes"])) if "sizes" in told else ((0, INFINITE_BYTES),),
             tuple(told["memories"].split(",")) if "memories" in told else MEMORIES,
-            tuple(_teams(told["teams"])) if "teams" in told else ANY_TEAM,
+            tuple(_parse_team_sizes(told["teams"])) if "teams" in told else ANY_TEAM_SIZE,
             told.get("score", ""),
         )
 
 
-def _kind(field: str) -> str | None:
+def _qualifier_kind(field: str) -> str | None:
     """Which qualifier a field is, in the order in which UCC tries."""
     parts = field.split(",")
     if all(part in COLLECTIVES for part in parts):
         return "collectives"
     if all(part in MEMORIES for part in parts):
         return "memories"
-    if field == FORCED or strict_parsing.number(field, MOST_SCORE) is not None:
+    if field == INFINITE_SCORE or strict_parsing.parse_int(field, MAX_FINITE_SCORE) is not None:
         return "score"
     if re.fullmatch(r"\[[-0-9,inf]+\]", field):
         return "teams"
@@ -128,49 +134,53 @@ def _kind(field: str) -> str | None:
     return "sizes" if all("-" in part for part in parts) else None
 
 
-def _ranges(field: str) -> Iterator[Span]:
+def _parse_size_ranges(field: str) -> Iterator[IntRange]:
     for part in field.split(","):
         first, _, last = part.partition("-")
-        lo, hi = _size(first, field), _size(last, field)
+        lo, hi = _parse_size(first, field), _parse_size(last, field)
         if lo >= hi:
-            raise InputError(f"no size is in the half-open range {quoted(part)}")
+            raise InputError(f"no size is in the half-open range {shortened_repr(part)}")
         yield lo, hi
 
 
-def _size(word: str, field: str) -> int:
+def _parse_size(word: str, field: str) -> int:
     if word.lower() == "inf":
-        return INFINITE
+        return INFINITE_BYTES
     match = _SIZE.fullmatch(word)
-    size = int(match[1]) << _POWERS[(match[2] or "").lower()] if match else INFINITE
-    if size >= INFINITE:
-        raise InputError(f"{quoted(field)} is no range of sizes such as 0-4k or 1m-inf")
+    size = int(match[1]) << _POWERS[(match[2] or "").lower()] if match else INFINITE_BYTES
+    if size >= INFINITE_BYTES:
+        raise InputError(f"{shortened_repr(field)} is no range of sizes such as 0-4k or 1m-inf")
     return size
 
 
-def _teams(field: str) -> Iterator[Span]:
+def _parse_team_sizes(field: str) -> Iterator[IntRange]:
     for part in field[1:-1].split(","):
         first, dash, last = part.partition("-")
-        lo = strict_parsing.number(first, MOST_RANKS)
+        lo = strict_parsing.parse_int(first, MAX_RANKS)
         hi = (
-            MOST_RANKS
+            MAX_RANKS
             if last == "inf"
-            else strict_parsing.number(last if dash else first, MOST_RANKS)
+            else strict_parsing.parse_int(last if dash else first, MAX_RANKS)
         )
         if lo is None or hi is None or lo > hi:
-            raise InputError(f"{quoted(field)} is no list of numbers of ranks such as [2-8,16]")
+            raise InputError(
+                f"{shortened_repr(field)} is no list of numbers of ranks such as [2-8,16]"
+            )
         yield lo, hi
 
 
-def _algorithm(collective: Collective, field: str) -> str:
+def _parse_algorithm(collective: Collective, field: str) -> str:
     name, names = field[1:], ALGORITHMS[collective]
-    number = strict_parsing.number(name, len(names) - 1)
+    number = strict_parsing.parse_int(name, len(names) - 1)
     if number is not None:
         return names[number]
     if name not in names:
-        raise InputError(f"UCC has no {collective} algorithm {quoted(name)}: it has {list(names)}")
+        raise InputError(
+            f"UCC has no {collective} algorithm {shortened_repr(name)}: it has {list(names)}"
+        )
     return name
 
 
-def joined(tokens: Sequence[Token]) -> str:
+def join_tokens(tokens: Sequence[TuneToken]) -> str:
     """The string."""
     return "#".join(map(str, tokens))

@@ -1,28 +1,39 @@
 """NCCL: its channels, what it expects of its algorithms and protocols, and what it chooses."""
 
-from tuner.mpi_libraries.nccl.channels import Rings, rings
-from tuner.mpi_libraries.nccl.constants import PROTOCOLS, Way
-from tuner.mpi_libraries.nccl.default_choice import CURRENT, OFFERED, VERSIONS, incumbent, times
-from tuner.mpi_libraries.nccl.fitted import attributed, calibrate, fit_line, seconds_of
-from tuner.mpi_libraries.nccl.model_v2_30 import Line
-from tuner.mpi_libraries.nccl.system import Fleet, Graph, fleet_of
+from tuner.mpi_libraries.nccl.channels import Rings, find_rings
+from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto
+from tuner.mpi_libraries.nccl.default_choice import (
+    CURRENT_VERSION,
+    SUPPORTED_COLLECTIVES,
+    VERSIONS,
+    default_algo_proto,
+    estimate_times,
+)
+from tuner.mpi_libraries.nccl.fitted import (
+    attribute_samples,
+    fit_all,
+    fit_latency_bandwidth,
+    seconds_from_busbw,
+)
+from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
+from tuner.mpi_libraries.nccl.system import ChannelGraph, NcclSystem, nccl_system_of
 
 __all__ = [
-    "CURRENT",
-    "OFFERED",
+    "CURRENT_VERSION",
     "PROTOCOLS",
+    "SUPPORTED_COLLECTIVES",
     "VERSIONS",
-    "Fleet",
-    "Graph",
-    "Line",
+    "AlgoProto",
+    "ChannelGraph",
+    "LatencyBandwidth",
+    "NcclSystem",
     "Rings",
-    "Way",
-    "attributed",
-    "calibrate",
-    "fit_line",
-    "fleet_of",
-    "incumbent",
-    "rings",
-    "seconds_of",
-    "times",
+    "attribute_samples",
+    "default_algo_proto",
+    "estimate_times",
+    "find_rings",
+    "fit_all",
+    "fit_latency_bandwidth",
+    "nccl_system_of",
+    "seconds_from_busbw",
 ]

@@ -27,15 +27,15 @@ from tuner.mpi_libraries.nccl.constants import (
     GB,
     INTEL,
     INTEL_PEER_SHARE,
-    MOST_CHANNELS,
+    MAX_SEARCH_CHANNELS,
     POWER,
-    SOCKET,
+    SOCKET_BANDWIDTH_GB_S,
 )
-from tuner.topology import CPU, GPU, SWITCH, Interior, Link
+from tuner.topology import CPU, GPU, SWITCH, Link, NodeTopology
 from tuner.topology.readers.node_builder import nvlink_bandwidth
 
-MOST_EXTENSIONS = 200_000  # of partial rings: a bound on the time a search takes
-PRODUCTS = {
+MAX_SEARCH_STEPS = 200_000  # of partial rings: a bound on the time a search takes
+COMPUTE_CAPABILITIES = {
     "K80": 37,
     "P100": 60,
     "V100": 70,
@@ -49,121 +49,127 @@ PRODUCTS = {
     "GB200": 100,
     "B300": 103,
 }
-VENDORS = {"EPYC": AMD, "AMD": AMD, "POWER": POWER, "Grace": ARM, "Neoverse": ARM, "ARM": ARM}
+CPU_VENDORS = {"EPYC": AMD, "AMD": AMD, "POWER": POWER, "Grace": ARM, "Neoverse": ARM, "ARM": ARM}
 
 
 @dataclass(frozen=True)
 class Rings:
     """Ring orders, as tuples of places in the list of GPUs, and bytes per second of each."""
 
-    orders: tuple[tuple[int, ...], ...]
+    gpu_orders: tuple[tuple[int, ...], ...]
     bandwidth: float
-    nvlink: bool
+    on_nvlink: bool
 
     @property
-    def total(self) -> float:
+    def total_bandwidth(self) -> float:
         """Bytes per second that all of them carry together."""
-        return len(self.orders) * self.bandwidth
+        return len(self.gpu_orders) * self.bandwidth
 
 
-def generation(interior: Interior) -> int:
+def compute_capability(node_topology: NodeTopology) -> int:
     """Compute capability of the node's first GPU; raises InputError for an unknown product."""
-    gpus = interior.numbers(GPU)
-    product = interior.devices[int(gpus[0])].product if len(gpus) else "no GPU"
-    found = [number for name, number in PRODUCTS.items() if name in product]
+    gpus = node_topology.device_indices(GPU)
+    product = node_topology.devices[int(gpus[0])].product if len(gpus) else "no GPU"
+    found = [number for name, number in COMPUTE_CAPABILITIES.items() if name in product]
     found += [int(digits) for digits in re.findall(r"^sm_?([0-9]{2,3})$", product)]
     if not found:
         raise InputError(
             f"NCCL's choice depends on the GPU, and {product!r} is none of"
-            f" {', '.join(PRODUCTS)}: name the product of the node's GPUs"
+            f" {', '.join(COMPUTE_CAPABILITIES)}: name the product of the node's GPUs"
         )
     return max(found)
 
 
-def vendor(interior: Interior) -> str:
+def cpu_vendor(node_topology: NodeTopology) -> str:
     """Who made the node's CPU; Intel unless the product says otherwise."""
-    cpus = interior.numbers(CPU)
-    product = interior.devices[int(cpus[0])].product if len(cpus) else ""
-    return next((v for name, v in VENDORS.items() if name.lower() in product.lower()), INTEL)
+    cpus = node_topology.device_indices(CPU)
+    product = node_topology.devices[int(cpus[0])].product if len(cpus) else ""
+    return next((v for name, v in CPU_VENDORS.items() if name.lower() in product.lower()), INTEL)
 
 
-def brick(interior: Interior) -> float:
+def nvlink_brick_bandwidth(node_topology: NodeTopology) -> float:
     """Bytes per second that NCCL reckons with per NVLink brick."""
-    return nvlink_bandwidth(generation(interior))
+    return nvlink_bandwidth(compute_capability(node_topology))
 
 
-def bricks_to_switch(interior: Interior, gpus: Sequence[str]) -> int:
+def nvswitch_bricks(node_topology: NodeTopology, gpus: Sequence[str]) -> int:
     """NVLink bricks from each of these GPUs to NVSwitches, the fewest of any; 0 without."""
-    switches = {d.name for d in interior.devices if d.kind == SWITCH}
+    switches = {d.name for d in node_topology.devices if d.kind == SWITCH}
     return min(
         sum(
             link.count
-            for link in interior.links
+            for link in node_topology.links
             if link.kind == "nvlink" and link.source == gpu and link.target in switches
         )
         for gpu in gpus
     )
 
 
-def rings(interior: Interior, gpus: Sequence[str]) -> Rings:
+def find_rings(node_topology: NodeTopology, gpus: Sequence[str]) -> Rings:
     """The rings through these GPUs, by name.
 
     Raises InputError for fewer than two GPUs or an unknown GPU. The search tries at most
     MOST_EXTENSIONS extensions of partial rings and keeps the most rings it has met.
     """
-    names = {device.name for device in interior.devices if device.kind == GPU}
+    names = {device.name for device in node_topology.devices if device.kind == GPU}
     unknown = [gpu for gpu in gpus if gpu not in names]
     if unknown or len(set(gpus)) < max(2, len(gpus)):
         raise InputError(f"a ring needs two or more different GPUs of the node, not {list(gpus)}")
-    to_switch = bricks_to_switch(interior, gpus)
+    to_switch = nvswitch_bricks(node_topology, gpus)
     if to_switch:
-        number = min(to_switch, MOST_CHANNELS)
+        number = min(to_switch, MAX_SEARCH_CHANNELS)
         around = tuple(range(len(gpus)))
         orders = tuple((*around[c % len(gpus) :], *around[: c % len(gpus)]) for c in range(number))
-        return Rings(orders, brick(interior) * to_switch / number, nvlink=True)
-    bricks = _bricks(interior, gpus)
-    whole, halved = pack(bricks), pack(2 * bricks)
+        return Rings(
+            orders, nvlink_brick_bandwidth(node_topology) * to_switch / number, on_nvlink=True
+        )
+    bricks = _bricks(node_topology, gpus)
+    whole, halved = pack_rings(bricks), pack_rings(2 * bricks)
     if len(halved) > 2 * len(whole):
-        return Rings(halved, brick(interior) / 2, nvlink=True)
+        return Rings(halved, nvlink_brick_bandwidth(node_topology) / 2, on_nvlink=True)
     if whole:
-        return Rings(whole, brick(interior), nvlink=True)
-    return Rings((tuple(range(len(gpus))),), _slowest(interior, gpus), nvlink=False)
+        return Rings(whole, nvlink_brick_bandwidth(node_topology), on_nvlink=True)
+    return Rings(
+        (tuple(range(len(gpus))),),
+        _shortest_path_ring_bandwidth(node_topology, gpus),
+        on_nvlink=False,
+    )
 
 
-def _bricks(interior: Interior, gpus: Sequence[str]) -> IntArray:
+def _bricks(node_topology: NodeTopology, gpus: Sequence[str]) -> IntArray:
     """NVLink bricks from GPU to GPU, shape (GPUs, GPUs)."""
     place = {gpu: i for i, gpu in enumerate(gpus)}
     bricks = np.zeros((len(gpus), len(gpus)), dtype=np.int64)
-    for link in interior.links:
+    for link in node_topology.links:
         if link.kind == "nvlink" and link.source in place and link.target in place:
             bricks[place[link.source], place[link.target]] += link.count
     return bricks
 
 
-class _Search:
+class _RingSearch:
     """Depth-first packing of Hamiltonian cycles into unit arcs, within a budget."""
 
     def __init__(self, bricks: IntArray) -> None:
-        self.free: list[list[int]] = bricks.tolist()
+        self.free_arcs: list[list[int]] = bricks.tolist()
         self.vertices = len(bricks)
-        self.budget = MOST_EXTENSIONS
-        self.bound = min(MOST_CHANNELS, int(min(bricks.sum(0).min(), bricks.sum(1).min())))
+        self.budget = MAX_SEARCH_STEPS
+        self.bound = min(MAX_SEARCH_CHANNELS, int(min(bricks.sum(0).min(), bricks.sum(1).min())))
         self.best: list[tuple[int, ...]] = []
 
     def cycles(self, path: list[int]) -> Iterator[tuple[int, ...]]:
         """All ways to complete a path from vertex 0 over free arcs."""
         here = path[-1]
         if len(path) == self.vertices:
-            if self.free[here][0]:
+            if self.free_arcs[here][0]:
                 yield tuple(path)
             return
         for there in range(1, self.vertices):
-            if self.free[here][there] and there not in path and self.budget > 0:
+            if self.free_arcs[here][there] and there not in path and self.budget > 0:
                 self.budget -= 1
                 yield from self.cycles([*path, there])
 
     def extend(self, chosen: list[tuple[int, ...]]) -> None:
-        """Every packing that begins with `chosen` and goes on in lexicographic order."""
+        """Every packing that begins with `measure_chosen` and goes on in lexicographic order."""
         if len(chosen) > len(self.best):
             self.best = list(chosen)
         if len(self.best) == self.bound or self.budget <= 0:
@@ -179,41 +185,49 @@ class _Search:
 
     def _take(self, cycle: tuple[int, ...], change: int) -> None:
         for a, b in pairwise((*cycle, cycle[0])):
-            self.free[a][b] += change
+            self.free_arcs[a][b] += change
 
 
-def pack(bricks: IntArray) -> tuple[tuple[int, ...], ...]:
+def pack_rings(bricks: IntArray) -> tuple[tuple[int, ...], ...]:
     """The most rings through all vertices that share no arc more often than it has bricks."""
-    search = _Search(bricks)
+    search = _RingSearch(bricks)
     search.extend([])
     return tuple(search.best)
 
 
-def _slowest(interior: Interior, gpus: Sequence[str]) -> float:
+def _shortest_path_ring_bandwidth(node_topology: NodeTopology, gpus: Sequence[str]) -> float:
     """Bytes per second of one ring over the shortest paths: its hops share links."""
-    number = {device.name: i for i, device in enumerate(interior.devices)}
+    number = {device.name: i for i, device in enumerate(node_topology.devices)}
     hops = [
-        [int(link) for link in interior.routes[number[a], number[b]] if link >= 0]
+        [int(link) for link in node_topology.routes[number[a], number[b]] if link >= 0]
         for a, b in pairwise((*gpus, gpus[0]))
     ]
-    crossings = np.bincount([link for hop in hops for link in hop], minlength=len(interior.links))
-    cpus = {device.name for device in interior.devices if device.kind == CPU}
-    host = vendor(interior)
+    crossings = np.bincount(
+        [link for hop in hops for link in hop], minlength=len(node_topology.links)
+    )
+    cpus = {device.name for device in node_topology.devices if device.kind == CPU}
+    host = cpu_vendor(node_topology)
     slowest = float("inf")
     for hop in hops:
-        links = [(interior.links[i], int(crossings[i])) for i in hop]
+        links = [(node_topology.links[i], int(crossings[i])) for i in hop]
         through_cpu = any(link.target in cpus for link, _ in links)
         share = INTEL_PEER_SHARE if through_cpu and host == INTEL else 1.0
-        slowest = min(slowest, *(share * _rate(interior, link) / times for link, times in links))
+        slowest = min(
+            slowest,
+            *(share * _link_bandwidth(node_topology, link) / times for link, times in links),
+        )
     return slowest
 
 
-def _rate(interior: Interior, link: Link) -> float:
+def _link_bandwidth(node_topology: NodeTopology, link: Link) -> float:
     """What NCCL reckons with where it has a number of its own, else the link's capacity."""
     if link.kind == "nvlink":
-        return brick(interior) * link.count
+        return nvlink_brick_bandwidth(node_topology) * link.count
     if link.kind != "socket":
         return link.capacity
-    product = next((d.product for d in interior.devices if d.name == link.source), "")
-    known = [rate for name, rate in SOCKET.items() if name in product]
-    return min(link.capacity, (known[0] if known else SOCKET[vendor(interior)]) * GB)
+    product = next((d.product for d in node_topology.devices if d.name == link.source), "")
+    known = [rate for name, rate in SOCKET_BANDWIDTH_GB_S.items() if name in product]
+    return min(
+        link.capacity,
+        (known[0] if known else SOCKET_BANDWIDTH_GB_S[cpu_vendor(node_topology)]) * GB,
+    )

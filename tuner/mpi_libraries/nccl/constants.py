@@ -23,7 +23,7 @@ AMD, INTEL, POWER, ARM = "amd", "intel", "power", "arm"
 
 
 @dataclass(frozen=True)
-class Way:
+class AlgoProto:
     """One of the things NCCL chooses between: an algorithm in a protocol."""
 
     algorithm: str
@@ -33,19 +33,19 @@ class Way:
         return f"{self.algorithm} {self.protocol}"
 
 
-Latencies = Mapping[Way, float]
+Latencies = Mapping[AlgoProto, float]
 
 
 def _latencies(rows: Mapping[str, tuple[float, ...]]) -> Latencies:
     return {
-        Way(algorithm, protocol): number * US
+        AlgoProto(algorithm, protocol): number * US
         for algorithm, numbers in rows.items()
         for protocol, number in zip(PROTOCOLS[-len(numbers) :], numbers, strict=True)
     }
 
 
 @dataclass(frozen=True)
-class Table:
+class LatencyTable:
     """Latencies of one version: a call's base, and one hop on NVLink, PCIe and the network."""
 
     base: Latencies
@@ -54,20 +54,20 @@ class Table:
     net: Latencies
 
 
-TABLES = {
-    "2.5.6": Table(
+LATENCY_TABLES = {
+    "2.5.6": LatencyTable(
         base=_latencies({TREE: (4.4, 4.4, 0), RING: (3.6, 3.6, 8.4)}),
         nvlink=_latencies({TREE: (0.5, 1.9, 28), RING: (0.4, 2.5, 5.7)}),
         pci=_latencies({TREE: (1.0, 1.9, 28), RING: (1.0, 2.5, 5.7)}),
         net=_latencies({TREE: (5.0, 7.5, 50), RING: (0.9, 2.5, 6.6)}),
     ),
-    "2.8.4": Table(
+    "2.8.4": LatencyTable(
         base=_latencies({TREE: (4.4, 4.4, 0), RING: (3.6, 10.0, 8.4)}),
         nvlink=_latencies({TREE: (0.52, 1.25, 28), RING: (0.47, 1.9, 3.4)}),
         pci=_latencies({TREE: (1.0, 1.9, 28), RING: (1.0, 2.5, 5.7)}),
         net=_latencies({TREE: (5.0, 8.5, 28), RING: (2.7, 4.0, 9.6)}),
     ),
-    "2.30.7": Table(
+    "2.30.7": LatencyTable(
         base=_latencies(
             {
                 TREE: (6.8, 14.0, 8.4),
@@ -146,10 +146,10 @@ LL_CAP = {
     HOPPER: (141.0, 45.0, 35.0),
     BLACKWELL: (282.0, 90.0, 70.0),
 }
-LL_ROW_OF_CPU = {AMD: AMPERE}  # on several nodes the CPU's vendor chooses the row, else Volta's
+LL_CAP_ROW_OF_CPU = {AMD: AMPERE}  # on several nodes the CPU's vendor chooses the row, else Volta's
 NVLS_EFFICIENCY = {VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74}
-NET_OVERHEAD = {AMD: 2 * US}  # of posting one message; 1 us elsewhere; three times for Simple
-MOST_NVLS_RANKS = 32  # of one NVSwitch domain, for allgather and reduce-scatter
+NET_OVERHEAD_S = {AMD: 2 * US}  # of posting one message; 1 us elsewhere; three times for Simple
+MAX_NVLS_RANKS = 32  # of one NVSwitch domain, for allgather and reduce-scatter
 
 # v2.8.4: GB/s per channel of LL128 rings; of all of them in v2.5.6
 RING_LL128_284 = {
@@ -321,11 +321,12 @@ TREE_CORRECTION_284 = {
 }
 
 # topo.h; what it has for NVLink and PCIe is in tuner.topology.readers.node_builder
-NET_SHARE = 12 / 12.5  # of a NIC's nominal bandwidth: a 100 Gb/s one counts for 12 GB/s
-NIC_RATES = (10, 25, 40, 56, 100, 200, 400, 800)  # Gb/s of the ports that are made
+NIC_BANDWIDTH_SHARE = 12 / 12.5  # of a NIC's nominal bandwidth: a 100 Gb/s one counts for 12 GB/s
+NIC_RATES_GBIT_S = (10, 25, 40, 56, 100, 200, 400, 800)  # Gb/s of the ports that are made
 INTEL_PEER_SHARE = 5 / 6  # what GPUs behind an Intel CPU get of the way between them
-SOCKET = {  # between two CPUs, by a part of the product's name, else by vendor; that E5 is
-    # Broadwell or older, for NCCL one and the same, is our reading of Intel's names
+# Between two CPUs, by a part of the product's name, else by vendor; that E5 is Broadwell or older,
+# for NCCL one and the same, is our reading of Intel's names.
+SOCKET_BANDWIDTH_GB_S = {
     "E5-": 6.0,
     "Broadwell": 6.0,
     "Sapphire Rapids": 22.0,
@@ -337,12 +338,12 @@ SOCKET = {  # between two CPUs, by a part of the product's name, else by vendor;
 }
 
 # search.cc: GB/s per channel that the search tries, from the first compute capability on
-SPEEDS_INSIDE = {
+INTRA_NODE_SPEEDS_GB_S = {
     0: (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0),
     HOPPER: (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0),
     BLACKWELL: (90.0, 80.0, 70.0, 60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0),
 }
-SPEEDS_BETWEEN = {
+INTER_NODE_SPEEDS_GB_S = {
     0: (
         48.0,
         30.0,
@@ -404,10 +405,10 @@ SPEEDS_BETWEEN = {
         0.12,
     ),
 }
-MOST_CHANNELS = 32  # that the search looks for; each is doubled afterwards
+MAX_SEARCH_CHANNELS = 32  # that the search looks for; each is doubled afterwards
 
 
-def row(table: Mapping[int, tuple[float, ...]], generation: int) -> tuple[float, ...]:
+def table_row(table: Mapping[int, tuple[float, ...]], compute_capability: int) -> tuple[float, ...]:
     """The row of a table for a compute capability: the last that begins at or below it."""
-    fitting = [first for first in table if first <= generation]
+    fitting = [first for first in table if first <= compute_capability]
     return table[max(fitting) if fitting else min(table)]

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import model_v2_4, model_v2_5, model_v2_30
-from tuner.mpi_libraries.nccl.constants import RING, Way
-from tuner.mpi_libraries.nccl.model_v2_30 import Line
-from tuner.mpi_libraries.nccl.system import Fleet
+from tuner.mpi_libraries.nccl.constants import RING, AlgoProto
+from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
+from tuner.mpi_libraries.nccl.system import NcclSystem
 
-EARLIEST, CURRENT = "2.4.8", "2.30.7"
-VERSIONS = (EARLIEST, *model_v2_5.RELEASES, CURRENT)
-OFFERED = (
+EARLIEST_VERSION, CURRENT_VERSION = "2.4.8", "2.30.7"
+VERSIONS = (EARLIEST_VERSION, *model_v2_5.RELEASES, CURRENT_VERSION)
+SUPPORTED_COLLECTIVES = (
     Collective.BCAST,
     Collective.REDUCE,
     Collective.ALLREDUCE,
@@ -22,13 +22,13 @@ OFFERED = (
 )
 
 
-def times(
-    fleet: Fleet,
+def estimate_times(
+    system: NcclSystem,
     collective: Collective,
     nbytes: int,
-    version: str = CURRENT,
-    measured: Mapping[Way, Line] | None = None,
-) -> dict[Way, float]:
+    version: str = CURRENT_VERSION,
+    fitted_models: Mapping[AlgoProto, LatencyBandwidth] | None = None,
+) -> dict[AlgoProto, float]:
     """Seconds per way, for `nbytes` of the whole buffer.
 
     measured    lines fitted to this machine (`measured.calibrate`): they replace what the version
@@ -38,55 +38,65 @@ def times(
     """
     if version not in VERSIONS:
         raise InputError(f"NCCL's choice is known of {', '.join(VERSIONS)}, not of {version!r}")
-    if collective not in OFFERED:
-        raise InputError(f"NCCL chooses for {', '.join(OFFERED)}, not for {collective}")
-    if fleet.p < 2 or nbytes < 1:
+    if collective not in SUPPORTED_COLLECTIVES:
         raise InputError(
-            f"NCCL chooses for two ranks or more and at least one byte, not for {fleet.p} and"
+            f"NCCL chooses for {', '.join(SUPPORTED_COLLECTIVES)}, not for {collective}"
+        )
+    if system.p < 2 or nbytes < 1:
+        raise InputError(
+            f"NCCL chooses for two ranks or more and at least one byte, not for {system.p} and"
             f" {nbytes}"
         )
-    found = _lines(fleet, collective, version)
+    found = _cost_models(system, collective, version)
     return {
-        way: (measured or {})
+        way: (fitted_models or {})
         .get(way, line)
-        .seconds(nbytes, factors(fleet, collective, way, nbytes, version))
+        .seconds(nbytes, size_factors(system, collective, way, nbytes, version))
         for way, line in found.items()
     }
 
 
-def _lines(fleet: Fleet, collective: Collective, version: str) -> dict[Way, Line]:
+def _cost_models(
+    system: NcclSystem, collective: Collective, version: str
+) -> dict[AlgoProto, LatencyBandwidth]:
     """Every way that the version has here, by its own constants."""
-    if version == CURRENT:
-        ways = model_v2_30.ways(fleet, collective)
-        return {way: model_v2_30.line(fleet, collective, way) for way in ways}
+    if version == CURRENT_VERSION:
+        ways = model_v2_30.available_algo_protos(system, collective)
+        return {way: model_v2_30.cost_model(system, collective, way) for way in ways}
     if version in model_v2_5.RELEASES:
-        ways = model_v2_5.ways(fleet, collective, version)
-        return {way: model_v2_5.line(fleet, collective, way, version) for way in ways}
-    return model_v2_4.lines(fleet, collective)
+        ways = model_v2_5.available_algo_protos(system, collective, version)
+        return {way: model_v2_5.cost_model(system, collective, way, version) for way in ways}
+    return model_v2_4.cost_models(system, collective)
 
 
-def factors(
-    fleet: Fleet, collective: Collective, way: Way, nbytes: int, version: str = CURRENT
+def size_factors(
+    system: NcclSystem,
+    collective: Collective,
+    algo_proto: AlgoProto,
+    nbytes: int,
+    version: str = CURRENT_VERSION,
 ) -> tuple[float, float]:
     """What a version multiplies latency and bandwidth of a way by at a size."""
-    if version == CURRENT:
-        return model_v2_30.factors(fleet, collective, way, nbytes)
+    if version == CURRENT_VERSION:
+        return model_v2_30.size_factors(system, collective, algo_proto, nbytes)
     if version in model_v2_5.RELEASES:
-        return model_v2_5.factors(fleet, collective, way, nbytes, version)
+        return model_v2_5.size_factors(system, collective, algo_proto, nbytes, version)
     return 1.0, 1.0
 
 
-def incumbent(
-    fleet: Fleet,
+def default_algo_proto(
+    system: NcclSystem,
     collective: Collective,
     nbytes: int,
-    version: str = CURRENT,
-    measured: Mapping[Way, Line] | None = None,
-) -> Way:
+    version: str = CURRENT_VERSION,
+    fitted_models: Mapping[AlgoProto, LatencyBandwidth] | None = None,
+) -> AlgoProto:
     """What NCCL takes when left alone: the way it expects to be fastest. Raises as `times`."""
-    if version == EARLIEST and collective is Collective.ALLREDUCE and not measured:
-        limit = model_v2_4.crossover(fleet.nodes, fleet.ppn, fleet.ring.channels, fleet.has_nvlink)
-        found = times(fleet, collective, nbytes, version)
+    if version == EARLIEST_VERSION and collective is Collective.ALLREDUCE and not fitted_models:
+        limit = model_v2_4.crossover_bytes(
+            system.nodes, system.ppn, system.ring.channels, system.has_nvlink
+        )
+        found = estimate_times(system, collective, nbytes, version)
         return next(w for w in found if (w.algorithm == RING) == (nbytes > limit))
-    found = times(fleet, collective, nbytes, version, measured)
+    found = estimate_times(system, collective, nbytes, version, fitted_models)
     return min(found, key=lambda way: found[way])

@@ -12,16 +12,16 @@ from scipy.optimize import nnls
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import default_choice
-from tuner.mpi_libraries.nccl.constants import Way
-from tuner.mpi_libraries.nccl.model_v2_30 import Line
-from tuner.mpi_libraries.nccl.system import Fleet
+from tuner.mpi_libraries.nccl.constants import AlgoProto
+from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
+from tuner.mpi_libraries.nccl.system import NcclSystem
 
-Sample = tuple[int, float]  # bytes of the whole buffer, seconds
+TimedSize = tuple[int, float]  # bytes of the whole buffer, seconds
 
 
-def fit_line(
-    samples: Iterable[Sample], factors: Callable[[int], tuple[float, float]] | None = None
-) -> Line:
+def fit_latency_bandwidth(
+    samples: Iterable[TimedSize], factors: Callable[[int], tuple[float, float]] | None = None
+) -> LatencyBandwidth:
     """The line closest to the samples in relative error, with no negative latency.
 
     factors     what latency and bandwidth are multiplied by at a size; 1 without
@@ -43,35 +43,37 @@ def fit_line(
     (latency, per_byte), _ = nnls(columns, np.ones(len(sizes)))
     if per_byte == 0:
         raise InputError("the times do not grow with the size: measure larger messages")
-    return Line(float(latency), float(1 / per_byte))
+    return LatencyBandwidth(float(latency), float(1 / per_byte))
 
 
-def calibrate(
-    fleet: Fleet, collective: Collective, samples: Mapping[Way, Sequence[Sample]]
-) -> dict[Way, Line]:
+def fit_all(
+    system: NcclSystem, collective: Collective, samples: Mapping[AlgoProto, Sequence[TimedSize]]
+) -> dict[AlgoProto, LatencyBandwidth]:
     """One line per way, for `choice.times(..., measured=...)`, whose factors for size it respects.
 
     Raises as `fit_line`.
     """
     return {
-        way: fit_line(own, partial(default_choice.factors, fleet, collective, way))
+        way: fit_latency_bandwidth(
+            own, partial(default_choice.size_factors, system, collective, way)
+        )
         for way, own in samples.items()
     }
 
 
-def attributed(
-    fleet: Fleet, collective: Collective, samples: Mapping[str, Iterable[Sample]]
-) -> dict[Way, list[Sample]]:
+def attribute_samples(
+    system: NcclSystem, collective: Collective, samples: Mapping[str, Iterable[TimedSize]]
+) -> dict[AlgoProto, list[TimedSize]]:
     """Samples of forced algorithms, by name, as samples of ways.
 
     nccl-tests with NCCL_ALGO set leaves the protocol to NCCL, so each sample counts for the one
     that NCCL 2.30.7 expects to be fastest at its size. Raises InputError for an algorithm that the
     machine does not have.
     """
-    found: dict[Way, list[Sample]] = {}
+    found: dict[AlgoProto, list[TimedSize]] = {}
     for algorithm, own in samples.items():
         for nbytes, seconds in own:
-            times = default_choice.times(fleet, collective, nbytes)
+            times = default_choice.estimate_times(system, collective, nbytes)
             ways = [way for way in times if way.algorithm == algorithm]
             if not ways:
                 offered = ", ".join(sorted({way.algorithm for way in times}))
@@ -80,7 +82,7 @@ def attributed(
     return found
 
 
-def seconds_of(busbw: float, nbytes: int, share: float) -> float:
+def seconds_from_busbw(busbw: float, nbytes: int, share: float) -> float:
     """Seconds behind a bus bandwidth (B/s) of nccl-tests.
 
     share   bytes on the bus per byte of the buffer: 2(p-1)/p of allreduce, (p-1)/p of allgather and

@@ -25,20 +25,25 @@ COLLECTIVES = {
     "Broadcast": Collective.BCAST,
     "Reduce": Collective.REDUCE,
 }
-PER_RANK = (Collective.ALLGATHER, Collective.REDUCE_SCATTER)  # sizes are of one rank's part
-UNKNOWN = "unknown"  # the Inspector's word for a collective whose algorithm it was not told
-TYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by the number of an ncclDataType_t
+PER_RANK_COLLECTIVES = (
+    Collective.ALLGATHER,
+    Collective.REDUCE_SCATTER,
+)  # sizes are of one rank's part
+UNKNOWN_ALGORITHM = (
+    "unknown"  # the Inspector's word for a collective whose algorithm it was not told
+)
+DATATYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by the number of an ncclDataType_t
 _NUMBERED = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
 _SPELLED = {name.replace("_", ""): name for name in _NUMBERED}
 
 
-def whole_bytes(collective: Collective, per_rank: int, p: int) -> int:
+def buffer_bytes(collective: Collective, per_rank: int, p: int) -> int:
     """Return the bytes of the whole buffer of a call on `p` ranks that NCCL calls so large."""
-    return per_rank * p if collective in PER_RANK else per_rank
+    return per_rank * p if collective in PER_RANK_COLLECTIVES else per_rank
 
 
-def algorithm_of(algorithm: str, protocol: str) -> str:
-    """Return `ring_ll128` of `RING` and `LL128`, of `Ring` and `LL128`, and of `1` and `1`.
+def algo_proto_name(algorithm: str, protocol: str) -> str:
+    """Return `ring_ll128` of `NETWORK_RING` and `LL128`, of `Ring` and `LL128`, and of `1` and `1`.
 
     Names that are not known stay, in lower case.
     """

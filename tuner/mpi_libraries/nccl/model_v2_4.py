@@ -6,16 +6,16 @@ Source: NCCL 2.4.8 (src/enqueue.cc and src/init.cc); the numbers are the library
 from __future__ import annotations
 
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl.constants import RING, SIMPLE, TREE, US, Way
-from tuner.mpi_libraries.nccl.model_v2_30 import Line
-from tuner.mpi_libraries.nccl.system import Fleet
+from tuner.mpi_libraries.nccl.constants import RING, SIMPLE, TREE, US, AlgoProto
+from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
+from tuner.mpi_libraries.nccl.system import NcclSystem
 
-PER_CHANNEL = 5000 / US  # B/s that a ring's channel is taken to carry
+CHANNEL_BANDWIDTH = 5000 / US  # B/s that a ring's channel is taken to carry
 
 
 def ring_bandwidth(channels: int, nvlink: bool) -> float:
     """B/s of all rings; without NVLink the number of channels does not count."""
-    return PER_CHANNEL * (channels if nvlink else 1)
+    return CHANNEL_BANDWIDTH * (channels if nvlink else 1)
 
 
 def tree_bandwidth(nodes: int, channels: int, nvlink: bool) -> float:
@@ -34,7 +34,7 @@ def tree_latency(nodes: int, ppn: int) -> float:
     return (15 * (nodes.bit_length() - 1) + 4 * (ppn - 1)) * US
 
 
-def crossover(nodes: int, ppn: int, channels: int, nvlink: bool = True) -> float:
+def crossover_bytes(nodes: int, ppn: int, channels: int, nvlink: bool = True) -> float:
     """The largest allreduce, in bytes, that takes the tree: 0 on one node, possibly infinite."""
     if nodes == 1:
         return 0.0
@@ -45,14 +45,16 @@ def crossover(nodes: int, ppn: int, channels: int, nvlink: bool = True) -> float
     return max(0.0, ring * tree / (ring - tree) * saved)
 
 
-def lines(fleet: Fleet, collective: Collective) -> dict[Way, Line]:
+def cost_models(system: NcclSystem, collective: Collective) -> dict[AlgoProto, LatencyBandwidth]:
     """Ring and, for allreduces between nodes, tree: the two lines that meet at the threshold.
 
     2.4.8 compares sizes, not times; these are what its threshold is made of.
     """
-    ring = ring_bandwidth(fleet.ring.channels, fleet.has_nvlink)
-    found = {Way(RING, SIMPLE): Line(ring_latency(fleet.p), ring)}
-    if fleet.nodes > 1 and collective is Collective.ALLREDUCE:
-        tree = tree_bandwidth(fleet.nodes, fleet.ring.channels, fleet.has_nvlink)
-        found[Way(TREE, SIMPLE)] = Line(tree_latency(fleet.nodes, fleet.ppn), tree)
+    ring = ring_bandwidth(system.ring.channels, system.has_nvlink)
+    found = {AlgoProto(RING, SIMPLE): LatencyBandwidth(ring_latency(system.p), ring)}
+    if system.nodes > 1 and collective is Collective.ALLREDUCE:
+        tree = tree_bandwidth(system.nodes, system.ring.channels, system.has_nvlink)
+        found[AlgoProto(TREE, SIMPLE)] = LatencyBandwidth(
+            tree_latency(system.nodes, system.ppn), tree
+        )
     return found

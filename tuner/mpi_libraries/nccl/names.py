@@ -6,9 +6,9 @@ CollNet, LL128) NCCL decides when it starts; a way that is not there is passed o
 
 from __future__ import annotations
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
-from tuner.core.table import LIBRARY, Choice
+from tuner.core.table import LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries.nccl.constants import (
     COLLNET_CHAIN,
     COLLNET_DIRECT,
@@ -19,59 +19,64 @@ from tuner.mpi_libraries.nccl.constants import (
     RING,
     SIMPLE,
     TREE,
-    Way,
+    AlgoProto,
 )
 
-_DIVIDED = (RING, COLLNET_DIRECT, NVLS, PAT)
+_PER_RANK_ALGORITHMS = (RING, COLLNET_DIRECT, NVLS, PAT)
 ALGORITHMS = {
     Collective.BCAST: (RING,),
     Collective.REDUCE: (RING,),
     Collective.ALLREDUCE: (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE),
-    Collective.ALLGATHER: _DIVIDED,
-    Collective.REDUCE_SCATTER: _DIVIDED,
+    Collective.ALLGATHER: _PER_RANK_ALGORITHMS,
+    Collective.REDUCE_SCATTER: _PER_RANK_ALGORITHMS,
 }
-ALL_PROTOCOLS = (RING, TREE)  # the others have Simple alone
-MOST_CHANNELS = 64
-OWN_CHANNELS = 0  # what a tuner answers where NCCL shall count its channels itself
+MULTI_PROTOCOL_ALGORITHMS = (RING, TREE)  # the others have Simple alone
+MAX_CHANNELS = 64
+DEFAULT_CHANNELS = 0  # what a tuner answers where NCCL shall count its channels itself
 
 
-def ways_of(collective: Collective) -> tuple[Way, ...]:
+def algo_protos_of(collective: Collective) -> tuple[AlgoProto, ...]:
     """Every way that NCCL may have for a collective; none where it has no such collective."""
     return tuple(
-        Way(algorithm, protocol)
+        AlgoProto(algorithm, protocol)
         for algorithm in ALGORITHMS.get(collective, ())
         for protocol in PROTOCOLS
-        if algorithm in ALL_PROTOCOLS or protocol == SIMPLE
+        if algorithm in MULTI_PROTOCOL_ALGORITHMS or protocol == SIMPLE
     )
 
 
-def name_of(way: Way) -> str:
+def name_of(algo_proto: AlgoProto) -> str:
     """`ring_ll128`."""
-    return f"{way.algorithm}_{way.protocol.lower()}"
+    return f"{algo_proto.algorithm}_{algo_proto.protocol.lower()}"
 
 
-def way_of(collective: Collective, choice: Choice) -> tuple[Way, int]:
-    """The way and the channels of a choice; `OWN_CHANNELS` where it names none.
+def algo_proto_and_channels(
+    collective: Collective, choice: AlgorithmConfig
+) -> tuple[AlgoProto, int]:
+    """The way and the channels of a choice; `DEFAULT_CHANNELS` where it names none.
 
     Raises InputError for what NCCL does not have.
     """
-    named = {name_of(way): way for way in ways_of(collective)}
+    named = {name_of(way): way for way in algo_protos_of(collective)}
     if not named:
         raise InputError(f"NCCL has no {collective}: drop these rules")
     if choice.via != LIBRARY or choice.algorithm not in named:
         raise InputError(
-            f"NCCL has no {collective} {quoted(choice.algorithm)}: algorithm and protocol are named"
+            f"NCCL has no {collective} {shortened_repr(choice.algorithm)}: algorithm and"
+            " protocol are named"
             f" together, as in {', '.join(named)}"
         )
-    channels = choice.params.get("channels", OWN_CHANNELS)
-    if set(choice.params) - {"channels"} or not 0 <= channels <= MOST_CHANNELS:
+    channels = choice.params.get("channels", DEFAULT_CHANNELS)
+    if set(choice.params) - {"channels"} or not 0 <= channels <= MAX_CHANNELS:
         raise InputError(
             f"{collective} {choice}: NCCL takes no parameter but channels, of at most"
-            f" {MOST_CHANNELS}"
+            f" {MAX_CHANNELS}"
         )
     return named[choice.algorithm], channels
 
 
-def choice_of(way: Way, channels: int) -> Choice:
+def config_of(algo_proto: AlgoProto, channels: int) -> AlgorithmConfig:
     """The choice that `way_of` turns into these."""
-    return Choice(name_of(way), {"channels": channels} if channels != OWN_CHANNELS else {})
+    return AlgorithmConfig(
+        name_of(algo_proto), {"channels": channels} if channels != DEFAULT_CHANNELS else {}
+    )

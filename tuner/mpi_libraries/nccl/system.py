@@ -1,4 +1,5 @@
-"""What NCCL's cost formulas need to know of a machine, a `Fleet`, and how a placement gives it.
+"""What NCCL's cost formulas need to know of a machine, a `NcclSystem`, and how a placement gives
+it.
 
 NCCL looks for channels (src/graph/search.cc): it tries bandwidths per channel from a table, fastest
 first, and keeps the one at which most bytes per second fit into NVLinks and NICs. Here the same
@@ -21,12 +22,12 @@ from tuner.mpi_libraries.nccl import channels
 from tuner.mpi_libraries.nccl.constants import (
     GB,
     HOPPER,
-    MOST_CHANNELS,
-    NET_SHARE,
-    NIC_RATES,
-    SPEEDS_BETWEEN,
-    SPEEDS_INSIDE,
-    row,
+    INTER_NODE_SPEEDS_GB_S,
+    INTRA_NODE_SPEEDS_GB_S,
+    MAX_SEARCH_CHANNELS,
+    NIC_BANDWIDTH_SHARE,
+    NIC_RATES_GBIT_S,
+    table_row,
 )
 from tuner.topology import (
     CPU,
@@ -36,24 +37,24 @@ from tuner.topology import (
     NVLINK,
     NVSWITCH_REDUCTION,
     SWITCH_REDUCTION,
-    Interior,
+    NodeTopology,
     Placement,
 )
 
-KEEP_LOOKING = 0.49  # a slower channel is tried while it has more than this of the one found
+MIN_SPEED_RATIO = 0.49  # a slower channel is tried while it has more than this of the one found
 
 
 @dataclass(frozen=True)
-class Graph:
+class ChannelGraph:
     """Channels of one kind; bytes per second of each inside a node and between nodes."""
 
     channels: int
-    intra: float
-    inter: float
+    bw_intra: float
+    bw_inter: float
 
 
 @dataclass(frozen=True)
-class Fleet:
+class NcclSystem:
     """GPUs as NCCL sees them.
 
     generation          compute capability of the GPUs: 60 Pascal, 70 Volta, ..., 100 Blackwell
@@ -69,14 +70,14 @@ class Fleet:
 
     nodes: int
     ppn: int
-    generation: int
-    ring: Graph
-    tree: Graph
-    heads: Graph | None
-    nvlink: bool
-    cpu: str
-    same_channels: bool = True
-    near_nics: bool = True
+    compute_capability: int
+    ring: ChannelGraph
+    tree: ChannelGraph
+    head_channels: ChannelGraph | None
+    rings_on_nvlink: bool
+    cpu_vendor: str
+    same_ring_order: bool = True
+    nics_are_local: bool = True
     has_nvlink: bool = True
     nvswitch_reduction: bool = False
     switch_reduction: bool = False
@@ -87,7 +88,9 @@ class Fleet:
         return self.nodes * self.ppn
 
 
-def fleet_of(placement: Placement, collnet: bool = False, coupled: bool = False) -> Fleet:
+def nccl_system_of(
+    placement: Placement, collnet: bool = False, coupled: bool = False
+) -> NcclSystem:
     """What NCCL would see of these ranks, one GPU each.
 
     collnet     let it use switches that reduce, where there are any (NCCL_COLLNET_ENABLE=1 and
@@ -98,54 +101,56 @@ def fleet_of(placement: Placement, collnet: bool = False, coupled: bool = False)
     and for ranks that are not spread evenly over the nodes.
     """
     nodes, ranks = np.unique(placement.node_of, return_counts=True)
-    interior, ppn = placement.topology.nodes[int(nodes[0])].interior, int(ranks[0])
-    if interior is None or not len(interior.numbers(GPU)):
+    interior, ppn = placement.topology.nodes[int(nodes[0])].node_topology, int(ranks[0])
+    if interior is None or not len(interior.device_indices(GPU)):
         raise InputError(
             f"topology {placement.topology.name} has no GPUs in its nodes, and NCCL runs on GPUs:"
             " choose a machine with GPUs"
         )
     if placement.p < 2:
         raise InputError("NCCL has nothing to choose for a single rank: place two or more")
-    if len(set(ranks.tolist())) > 1 or ppn > len(interior.numbers(GPU)):
+    if len(set(ranks.tolist())) > 1 or ppn > len(interior.device_indices(GPU)):
         raise InputError(
             f"NCCL wants one GPU per rank and equally many ranks on each node: here are"
-            f" {len(interior.numbers(GPU))} GPUs for {_range(ranks.tolist())} ranks"
+            f" {len(interior.device_indices(GPU))} GPUs for {_format_range(ranks.tolist())} ranks"
         )
-    gpus = [interior.devices[int(i)].name for i in interior.numbers(GPU)[:ppn]]
-    generation = channels.generation(interior)
-    nics = _nics(placement, interior) if len(nodes) > 1 else []
-    inside = channels.rings(interior, gpus) if ppn > 1 else None
-    ring, tree = _graphs(inside, channels.bricks_to_switch(interior, gpus), nics, generation)
+    gpus = [interior.devices[int(i)].name for i in interior.device_indices(GPU)[:ppn]]
+    generation = channels.compute_capability(interior)
+    nics = _nic_bandwidths(placement, interior) if len(nodes) > 1 else []
+    inside = channels.find_rings(interior, gpus) if ppn > 1 else None
+    ring, tree = _ring_and_tree_graphs(
+        inside, channels.nvswitch_bricks(interior, gpus), nics, generation
+    )
     offers = placement.topology.offers
-    return Fleet(
+    return NcclSystem(
         nodes=len(nodes),
         ppn=ppn,
-        generation=generation,
+        compute_capability=generation,
         ring=ring,
         tree=tree,
-        heads=_heads(interior, gpus, nics, generation, coupled),
-        nvlink=inside is None or inside.nvlink,
-        cpu=channels.vendor(interior),
-        same_channels=inside is None or len(set(map(_from_first, inside.orders))) == 1,
-        near_nics=not nics or _near_nics(placement, interior, generation),
+        head_channels=_head_channels(interior, gpus, nics, generation, coupled),
+        rings_on_nvlink=inside is None or inside.on_nvlink,
+        cpu_vendor=channels.cpu_vendor(interior),
+        same_ring_order=inside is None or len(set(map(_rotate_to_first, inside.gpu_orders))) == 1,
+        nics_are_local=not nics or _nics_are_local(placement, interior, generation),
         has_nvlink=any(link.kind == NVLINK and link.source == gpus[0] for link in interior.links),
         nvswitch_reduction=NVSWITCH_REDUCTION in offers and generation >= HOPPER,
         switch_reduction=collnet and SWITCH_REDUCTION in offers,
     )
 
 
-def _range(numbers: Sequence[int]) -> str:
+def _format_range(numbers: Sequence[int]) -> str:
     """Such as `4`, or `1 to 4`."""
     return " to ".join(map(str, sorted({min(numbers), max(numbers)})))
 
 
-def _from_first(order: tuple[int, ...]) -> tuple[int, ...]:
+def _rotate_to_first(order: tuple[int, ...]) -> tuple[int, ...]:
     """The ring as it looks from the first GPU."""
     start = order.index(0)
     return (*order[start:], *order[:start])
 
 
-def _nics(placement: Placement, interior: Interior) -> list[float]:
+def _nic_bandwidths(placement: Placement, node_topology: NodeTopology) -> list[float]:
     """Bytes per second that NCCL reckons with of each NIC the first node's ranks use.
 
     A NIC counts for its line rate, of which a topology may hold what arrives; and for no more than
@@ -155,70 +160,83 @@ def _nics(placement: Placement, interior: Interior) -> list[float]:
     out = dict.fromkeys(topology.ports, 0.0)
     for link in topology.links:
         if link.source in out:
-            out[link.source] += nominal(link.capacity / link.count) * link.count
+            out[link.source] += nominal_nic_rate(link.capacity / link.count) * link.count
     found: dict[int, float] = {}
-    for port, route in _ways_out(placement, interior):
-        narrowest = min((interior.links[i].capacity for i in route), default=float("inf"))
-        found.setdefault(port, min(out[topology.ports[port]] * NET_SHARE, narrowest))
+    for port, route in _nic_routes(placement, node_topology):
+        narrowest = min((node_topology.links[i].capacity for i in route), default=float("inf"))
+        found.setdefault(port, min(out[topology.ports[port]] * NIC_BANDWIDTH_SHARE, narrowest))
     return list(found.values())
 
 
-def nominal(capacity: float) -> float:
+def nominal_nic_rate(capacity: float) -> float:
     """The line rate (B/s) of a NIC through which `capacity` arrives: the next one in the table."""
-    rates = [rate / 8 * GB for rate in NIC_RATES]
+    rates = [rate / 8 * GB for rate in NIC_RATES_GBIT_S]
     return next((rate for rate in rates if rate >= capacity), capacity)
 
 
-def _ways_out(placement: Placement, interior: Interior) -> Iterator[tuple[int, list[int]]]:
+def _nic_routes(
+    placement: Placement, node_topology: NodeTopology
+) -> Iterator[tuple[int, list[int]]]:
     """For each rank of the first node its port and its links to the NIC there."""
-    places, nics = placement.places(CUDA), interior.numbers(NIC)
+    places, nics = placement.rank_devices(CUDA), node_topology.device_indices(NIC)
     first = int(placement.topology.first_port[placement.node_of[0]])
     for rank in np.flatnonzero(placement.node_of == placement.node_of[0]):
         port, device = int(places.nic[rank]), int(places.device[rank])
-        route = interior.routes[device, nics[port - first]] if len(nics) else np.array([-1])
+        route = node_topology.routes[device, nics[port - first]] if len(nics) else np.array([-1])
         yield port, [int(link) for link in route if link >= 0]
 
 
-def _near_nics(placement: Placement, interior: Interior, generation: int) -> bool:
+def _nics_are_local(
+    placement: Placement, node_topology: NodeTopology, compute_capability: int
+) -> bool:
     """Whether GPUs reach their NICs without a CPU, or from Hopper on with one that has NVLink."""
-    cpus = {device.name for device in interior.devices if device.kind == CPU}
-    chip_to_chip = generation >= HOPPER
+    cpus = {device.name for device in node_topology.devices if device.kind == CPU}
+    chip_to_chip = compute_capability >= HOPPER
     return all(
-        interior.links[i].target not in cpus or (chip_to_chip and interior.links[i].kind == NVLINK)
-        for _, route in _ways_out(placement, interior)
+        node_topology.links[i].target not in cpus
+        or (chip_to_chip and node_topology.links[i].kind == NVLINK)
+        for _, route in _nic_routes(placement, node_topology)
         for i in route
     )
 
 
-def _graphs(
-    inside: channels.Rings | None, to_switch: int, nics: Sequence[float], generation: int
-) -> tuple[Graph, Graph]:
+def _ring_and_tree_graphs(
+    inside: channels.Rings | None, to_switch: int, nics: Sequence[float], compute_capability: int
+) -> tuple[ChannelGraph, ChannelGraph]:
     """Channels of rings and of trees."""
     if not nics:
         assert inside is not None
-        return (_alone(inside, to_switch, generation),) * 2
-    carried = inside.total if inside else float("inf")
-    most = MOST_CHANNELS if to_switch or inside is None else 2 * len(inside.orders)
-    found = best(row(SPEEDS_BETWEEN, generation), carried, most, nics)
+        return (_single_node_graph(inside, to_switch, compute_capability),) * 2
+    carried = inside.total_bandwidth if inside else float("inf")
+    most = MAX_SEARCH_CHANNELS if to_switch or inside is None else 2 * len(inside.gpu_orders)
+    found = best_channels(
+        table_row(INTER_NODE_SPEEDS_GB_S, compute_capability), carried, most, nics
+    )
     number, speed = found
     faster = [
         s * GB
-        for s in row(SPEEDS_BETWEEN, generation)
+        for s in table_row(INTER_NODE_SPEEDS_GB_S, compute_capability)
         if speed <= s * GB <= 2 * speed and number * s * GB <= carried
     ]
-    return Graph(number, speed, speed), Graph(number, max([speed, *faster]), speed)
+    return ChannelGraph(number, speed, speed), ChannelGraph(number, max([speed, *faster]), speed)
 
 
-def _alone(inside: channels.Rings, to_switch: int, generation: int) -> Graph:
+def _single_node_graph(
+    inside: channels.Rings, to_switch: int, compute_capability: int
+) -> ChannelGraph:
     """Channels of one node: rings found one by one, or cut from an NVSwitch's bandwidth."""
-    if not inside.nvlink or not to_switch:
-        return Graph(len(inside.orders), inside.bandwidth, inside.bandwidth)
-    number, speed = best(row(SPEEDS_INSIDE, generation), inside.total, MOST_CHANNELS)
-    number, speed = doubled(number, speed, generation)
-    return Graph(number, speed, speed)
+    if not inside.on_nvlink or not to_switch:
+        return ChannelGraph(len(inside.gpu_orders), inside.bandwidth, inside.bandwidth)
+    number, speed = best_channels(
+        table_row(INTRA_NODE_SPEEDS_GB_S, compute_capability),
+        inside.total_bandwidth,
+        MAX_SEARCH_CHANNELS,
+    )
+    number, speed = double_channels(number, speed, compute_capability)
+    return ChannelGraph(number, speed, speed)
 
 
-def best(
+def best_channels(
     speeds: Sequence[float], carried: float, most: int, nics: Sequence[float] = ()
 ) -> tuple[int, float]:
     """Number and bandwidth (B/s) of the channels that carry most, of the speeds (GB/s) tried.
@@ -230,40 +248,48 @@ def best(
     for speed in (s * GB for s in speeds):
         through_nics = sum(nic // speed for nic in nics) if nics else most
         fitting = int(min(most, carried // speed, through_nics))
-        if number and speed <= KEEP_LOOKING * found:
+        if number and speed <= MIN_SPEED_RATIO * found:
             break
         if fitting * speed > number * found:
             number, found = fitting, speed
     return (number, found) if number else (1, min([carried, *nics]))
 
 
-def doubled(number: int, speed: float, generation: int) -> tuple[int, float]:
+def double_channels(number: int, speed: float, compute_capability: int) -> tuple[int, float]:
     """Fast channels are cut in two: the same bytes per second on twice as many."""
-    enough = generation > 80 and speed < 50 * GB and number > 4
+    enough = compute_capability > 80 and speed < 50 * GB and number > 4
     if speed < 25 * GB or enough:
         return number, speed
-    more = min(2 * number, MOST_CHANNELS)
+    more = min(2 * number, MAX_SEARCH_CHANNELS)
     return more, speed / -(-more // number)
 
 
-def _heads(
-    interior: Interior, gpus: Sequence[str], nics: Sequence[float], generation: int, coupled: bool
-) -> Graph | None:
+def _head_channels(
+    node_topology: NodeTopology,
+    gpus: Sequence[str],
+    nics: Sequence[float],
+    compute_capability: int,
+    coupled: bool,
+) -> ChannelGraph | None:
     """One channel per head GPU. A head's own channel takes twice the room of another's."""
-    to_switch = channels.bricks_to_switch(interior, gpus)
+    to_switch = channels.nvswitch_bricks(node_topology, gpus)
     if not to_switch or len(gpus) < 2:
         return None
-    number = min(len(gpus), MOST_CHANNELS, *([len(nics)] * bool(nics)))
-    room = channels.brick(interior) * to_switch / (number + 1)
-    inside = _fastest(SPEEDS_INSIDE, generation, room)
+    number = min(len(gpus), MAX_SEARCH_CHANNELS, *([len(nics)] * bool(nics)))
+    room = channels.nvlink_brick_bandwidth(node_topology) * to_switch / (number + 1)
+    inside = _fastest_speed(INTRA_NODE_SPEEDS_GB_S, compute_capability, room)
     if not nics:
-        return Graph(number, inside, inside)
-    between = _fastest(SPEEDS_BETWEEN, generation, min(nics))
+        return ChannelGraph(number, inside, inside)
+    between = _fastest_speed(INTER_NODE_SPEEDS_GB_S, compute_capability, min(nics))
     if coupled:
-        inside = _fastest(SPEEDS_BETWEEN, generation, min(room, min(nics)))
-    return Graph(number, inside, between)
+        inside = _fastest_speed(INTER_NODE_SPEEDS_GB_S, compute_capability, min(room, min(nics)))
+    return ChannelGraph(number, inside, between)
 
 
-def _fastest(table: Mapping[int, tuple[float, ...]], generation: int, room: float) -> float:
+def _fastest_speed(
+    table: Mapping[int, tuple[float, ...]], compute_capability: int, room: float
+) -> float:
     """The fastest speed tried (B/s) for which there is room; all of the room if there is none."""
-    return max((s * GB for s in row(table, generation) if s * GB <= room), default=room)
+    return max(
+        (s * GB for s in table_row(table, compute_capability) if s * GB <= room), default=room
+    )

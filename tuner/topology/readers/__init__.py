@@ -2,19 +2,19 @@
 
 from tuner.topology.readers.combined import combine
 from tuner.topology.readers.probed_topology import (
-    as_probed,
-    described,
-    given_calibration,
-    single_node,
+    nominal_calibration,
+    single_node_topology,
+    single_switch_topology,
+    topology_for,
 )
-from tuner.topology.readers.serialization import topology_from_record, topology_record
+from tuner.topology.readers.serialization import topology_from_record, topology_to_record
 
 __all__ = [
-    "as_probed",
     "combine",
-    "described",
-    "given_calibration",
-    "single_node",
+    "nominal_calibration",
+    "single_node_topology",
+    "single_switch_topology",
+    "topology_for",
     "topology_from_record",
-    "topology_record",
+    "topology_to_record",
 ]

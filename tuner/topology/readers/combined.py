@@ -21,68 +21,74 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topology import NIC, Link, Node, Topology
-from tuner.topology.readers.yaml_fields import name_from, names_from, require_keys, whole
-from tuner.topology.readers.yaml_topology import local_from
+from tuner.topology.readers.yaml_fields import parse_int, parse_name, parse_names, require_keys
+from tuner.topology.readers.yaml_topology import parse_local_costs
 
-KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers"}
-MOST_RAILS = 64
+COMBINE_KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers"}
+MAX_RAILS = 64
 
-Ends = dict[tuple[str, str], list[str]]  # port, where the link goes -> the new ports of its cables
+PortMap = dict[
+    tuple[str, str], list[str]
+]  # port, where the link goes -> the new ports of its cables
 
 
-def combination_from(record: Mapping[str, Any], load: Callable[[str], Topology]) -> Topology:
+def combine_from_yaml(record: Mapping[str, Any], load: Callable[[str], Topology]) -> Topology:
     """What a YAML file with `combine` stands for; `load` reads a named file. Raises InputError."""
     require_keys("the topology", record, {"combine", "name", "local"}, {"combine"})
     told = record["combine"]
-    require_keys("combine", told, KEYS, {"fabric", "node"} if "rails" in told else {"fabric"})
+    require_keys(
+        "combine", told, COMBINE_KEYS, {"fabric", "node"} if "rails" in told else {"fabric"}
+    )
     names = {key: _name(key, told[key]) for key in ("fabric", "node") if key in told}
-    rails = whole("combine: rails", told.get("rails", 1), MOST_RAILS)
-    fabric = _told(load(names["fabric"]), told)
+    rails = parse_int("combine: rails", told.get("rails", 1), MAX_RAILS)
+    fabric = _with_overrides(load(names["fabric"]), told)
     if "nodes" in told:
-        fabric = _only(fabric, name_from("combine: nodes", told["nodes"]))
+        fabric = _select_nodes(fabric, parse_name("combine: nodes", told["nodes"]))
     machine = combine(fabric, load(names["node"]), rails) if "node" in names else fabric
-    local = local_from(record["local"]) if "local" in record else {}
-    return replace(machine, name=name_from("name", record.get("name", machine.name)), **local)
+    local = parse_local_costs(record["local"]) if "local" in record else {}
+    return replace(machine, name=parse_name("name", record.get("name", machine.name)), **local)
 
 
 def _name(key: str, value: Any) -> str:
     """A name may be a number alone, as those of the service are."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InputError(f"combine: {key} must be the name of a file, not {quoted(value)}")
+        raise InputError(f"combine: {key} must be the name of a file, not {shortened_repr(value)}")
     return str(value)
 
 
-def _told(fabric: Topology, told: Mapping[str, Any]) -> Topology:
+def _with_overrides(fabric: Topology, overrides: Mapping[str, Any]) -> Topology:
     """The fabric with the latency and the bandwidth of a cable that the record says."""
     links = fabric.links
-    if "latency" in told:
-        latency = parse_time(told["latency"])
+    if "latency" in overrides:
+        latency = parse_time(overrides["latency"])
         links = tuple(replace(link, latency=latency) for link in links)
-    if "bandwidth" in told:
-        rate = parse_bandwidth(told["bandwidth"])
+    if "bandwidth" in overrides:
+        rate = parse_bandwidth(overrides["bandwidth"])
         links = tuple(replace(link, capacity=rate * link.count) for link in links)
-    offers = fabric.offers | set(names_from("combine: offers", told.get("offers", [])))
+    offers = fabric.offers | set(parse_names("combine: offers", overrides.get("offers", [])))
     return replace(fabric, links=links, offers=offers)
 
 
-def _only(fabric: Topology, pattern: str) -> Topology:
+def _select_nodes(fabric: Topology, pattern: str) -> Topology:
     """The fabric with the nodes that a pattern of the shell names."""
     nodes = tuple(node for node in fabric.nodes if fnmatchcase(node.name, pattern))
     if not nodes:
-        raise InputError(f"combine: no node of {fabric.name} is called like {quoted(pattern)}")
+        raise InputError(
+            f"combine: no node of {fabric.name} is called like {shortened_repr(pattern)}"
+        )
     gone = {port for node in fabric.nodes for port in node.ports} - {
         port for node in nodes for port in node.ports
     }
-    gone |= _idle(fabric, gone)
+    gone |= _idle_switches(fabric, gone)
     switches = tuple(name for name in fabric.switches if name not in gone)
     links = tuple(link for link in fabric.links if not {link.source, link.target} & gone)
     return replace(fabric, nodes=nodes, switches=switches, links=links)
 
 
-def _idle(fabric: Topology, gone: set[str]) -> set[str]:
+def _idle_switches(fabric: Topology, removed: set[str]) -> set[str]:
     """The switches below which nothing is left without the ports that are gone.
 
     Switches beside one another, as on a torus, stay: messages of others cross them.
@@ -90,11 +96,13 @@ def _idle(fabric: Topology, gone: set[str]) -> set[str]:
     below: dict[str, set[str]] = {name: set() for name in fabric.switches}
     for link in fabric.links:
         for end, other in ((link.source, link.target), (link.target, link.source)):
-            if end in below and fabric.levels.get(other, 0) <= fabric.levels.get(end, 0):
+            if end in below and fabric.switch_levels.get(other, 0) <= fabric.switch_levels.get(
+                end, 0
+            ):
                 below[end].add(other)
     idle: set[str] = set()
-    for name in sorted(below, key=lambda name: fabric.levels.get(name, 0)):
-        if below[name] <= gone | idle:
+    for name in sorted(below, key=lambda name: fabric.switch_levels.get(name, 0)):
+        if below[name] <= removed | idle:
             idle.add(name)
     return idle
 
@@ -113,14 +121,15 @@ def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:
         )
     inside = node.nodes[0]
     nodes = tuple(
-        replace(host, cores=inside.cores, interior=inside.interior) for host in fabric.nodes
+        replace(host, cores=inside.cores, node_topology=inside.node_topology)
+        for host in fabric.nodes
     )
     links = [
         replace(link, capacity=link.capacity * rails, count=link.count * rails)
         for link in fabric.links
     ]
-    ends = _ends(fabric, links, nodes)
-    moved = tuple(piece for link in links for piece in _moved(link, ends))
+    ends = _map_ports(fabric, links, nodes)
+    moved = tuple(piece for link in links for piece in _reconnect(link, ends))
     return Topology(
         fabric.name,
         nodes,
@@ -134,23 +143,25 @@ def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:
     )
 
 
-def _ends(fabric: Topology, links: Sequence[Link], nodes: Sequence[Node]) -> Ends:
+def _map_ports(fabric: Topology, links: Sequence[Link], nodes: Sequence[Node]) -> PortMap:
     """Which NIC each cable of each node ends at; nothing for nodes that keep their one port."""
     leaving: dict[str, list[Link]] = {}
     for link in links:
         leaving.setdefault(link.source, []).append(link)
-    ends: Ends = {}
+    ends: PortMap = {}
     for old, new in zip(fabric.nodes, nodes, strict=True):
         if len(old.ports) == len(new.ports) == 1:
             continue
         out = [link for port in old.ports for link in leaving.get(port, [])]
-        ends |= _renamed(old, new, out) if len(old.ports) > 1 else _dealt(old, new, out)
+        ends |= (
+            _map_nics(old, new, out) if len(old.ports) > 1 else _map_cables_to_nics(old, new, out)
+        )
     return ends
 
 
-def _renamed(old: Node, new: Node, out: Sequence[Link]) -> Ends:
+def _map_nics(old: Node, new: Node, out: Sequence[Link]) -> PortMap:
     """NIC by NIC."""
-    _require_as_many(old, new, len(old.ports), "NICs")
+    _check_port_count(old, new, len(old.ports), "NICs")
     mine, theirs = _products(old), _products(new)
     by_name = len(set(mine)) == len(mine) and set(mine) == set(theirs)
     port = {
@@ -160,19 +171,19 @@ def _renamed(old: Node, new: Node, out: Sequence[Link]) -> Ends:
     return {(link.source, link.target): [port[link.source]] * link.count for link in out}
 
 
-def _dealt(old: Node, new: Node, out: Sequence[Link]) -> Ends:
+def _map_cables_to_nics(old: Node, new: Node, out: Sequence[Link]) -> PortMap:
     """A node without known NICs has one for each cable, in the order of its links."""
-    _require_as_many(old, new, sum(link.count for link in out), "cables")
+    _check_port_count(old, new, sum(link.count for link in out), "cables")
     ports = iter(new.ports)
     return {(link.source, link.target): [next(ports) for _ in range(link.count)] for link in out}
 
 
 def _products(node: Node) -> list[str]:
-    devices = node.interior.devices if node.interior else ()
+    devices = node.node_topology.devices if node.node_topology else ()
     return [device.product for device in devices if device.kind == NIC]
 
 
-def _require_as_many(old: Node, new: Node, number: int, what: str) -> None:
+def _check_port_count(old: Node, new: Node, number: int, what: str) -> None:
     if number != len(new.ports):
         raise InputError(
             f"node {old.name} has {number} {what} on the fabric, but the computer described for it"
@@ -181,10 +192,10 @@ def _require_as_many(old: Node, new: Node, number: int, what: str) -> None:
         )
 
 
-def _moved(link: Link, ends: Ends) -> Iterator[Link]:
+def _reconnect(link: Link, port_map: PortMap) -> Iterator[Link]:
     """The link between its new ends; cables that go to different NICs become links of their own."""
-    sources = ends.get((link.source, link.target), [link.source] * link.count)
-    targets = ends.get((link.target, link.source), [link.target] * link.count)
+    sources = port_map.get((link.source, link.target), [link.source] * link.count)
+    targets = port_map.get((link.target, link.source), [link.target] * link.count)
     if len(sources) != len(targets):
         raise InputError(
             f"link {link.source} -> {link.target} has not as many cables as the one back"

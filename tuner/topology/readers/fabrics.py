@@ -13,18 +13,25 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.topology import Link, Node, Topology
-from tuner.topology.readers.cabling import Ends, Wire, Wiring, ends_of, flat, require_room
+from tuner.topology.readers.cabling import (
+    Cabling,
+    NetworkCable,
+    NodePorts,
+    check_fabric_size,
+    flatten_names,
+    ports_of_nodes,
+)
 from tuner.topology.readers.direct import Dragonfly, Torus
 
 __all__ = [
+    "Cabling",
     "Dragonfly",
-    "Ends",
     "Fabric",
     "FatTree",
+    "NetworkCable",
+    "NodePorts",
     "OneSwitch",
     "Torus",
-    "Wire",
-    "Wiring",
     "fabric_topology",
 ]
 
@@ -33,14 +40,14 @@ class Fabric(Protocol):
     """What all fabrics can do."""
 
     @property
-    def port(self) -> Wire:
+    def node_cable(self) -> NetworkCable:
         """The cable between a NIC, or a node without one, and its switch."""
 
     @property
     def summary(self) -> str:
         """One line for people."""
 
-    def wiring(self, ends: Ends) -> Wiring:
+    def cabling(self, ports: NodePorts) -> Cabling:
         """Raises InputError when the ends do not fit."""
 
 
@@ -53,7 +60,7 @@ def fabric_topology(
     """
     if isinstance(nodes, int):
         nodes = [Node(f"node{number}") for number in range(nodes)]
-    wiring = fabric.wiring(ends_of(nodes))
+    wiring = fabric.cabling(ports_of_nodes(nodes))
     return Topology(
         name, tuple(nodes), wiring.switches, wiring.links, routing=wiring.routing, **fields
     )
@@ -63,19 +70,19 @@ def fabric_topology(
 class OneSwitch:
     """All ends at one switch that never is the bottleneck."""
 
-    port: Wire
+    node_cable: NetworkCable
 
     @property
     def summary(self) -> str:
         """One line for people."""
         return "one switch"
 
-    def wiring(self, ends: Ends) -> Wiring:
+    def cabling(self, ports: NodePorts) -> Cabling:
         """Raises InputError for too many ends."""
-        names = flat(ends)
-        require_room(len(names), 2 * len(names))
-        links = [link for end in names for link in self.port.between(end, "switch")]
-        return Wiring(("switch",), tuple(links))
+        names = flatten_names(ports)
+        check_fabric_size(len(names), 2 * len(names))
+        links = [link for end in names for link in self.node_cable.links_between(end, "switch")]
+        return Cabling(("switch",), tuple(links))
 
 
 @dataclass(frozen=True)
@@ -91,11 +98,11 @@ class FatTree:
     one, the second NICs the next.
     """
 
-    port: Wire
+    node_cable: NetworkCable
     down: tuple[int, ...] = (16,)
     up: tuple[float, ...] = (16.0,)
     rails: bool = False
-    trunk: Wire | None = None  # between switches; like `port` when None
+    uplink_cable: NetworkCable | None = None  # between switches; like `port` when None
 
     @property
     def taper(self) -> float:
@@ -110,18 +117,18 @@ class FatTree:
         levels = f"{len(self.down) + 1} levels, {self.down[0]} ports per leaf"
         return f"fat tree of {levels}{rails}, {taper}"
 
-    def wiring(self, ends: Ends) -> Wiring:
+    def cabling(self, ports: NodePorts) -> Cabling:
         """Only as many switches as the ends need; D-mod-k chooses among the uplinks."""
-        leaves = list(self._leaves(ends))
+        leaves = list(self._leaves(ports))
         names = [f"leaf{number}" for number in range(len(leaves))]
-        require_room(sum(map(len, leaves)), 2 * self._size(sum(map(len, leaves)), len(leaves)))
+        check_fabric_size(sum(map(len, leaves)), 2 * self._size(sum(map(len, leaves)), len(leaves)))
         switches, links = (
             list(names),
             [
                 link
                 for name, below in zip(names, leaves, strict=True)
                 for end in below
-                for link in self.port.between(end, name)
+                for link in self.node_cable.links_between(end, name)
             ],
         )
         pods = [[name] for name in names]  # one per lowest subtree: its topmost switches
@@ -129,14 +136,14 @@ class FatTree:
             width = self.down[level] if level < len(self.down) else len(pods)
             if len(pods) == 1:
                 break
-            pods, new = self._raise(pods, max(width, 1), level, up, links)
+            pods, new = self._add_level(pods, max(width, 1), level, up, links)
             switches += new
-        return Wiring(tuple(switches), tuple(links))
+        return Cabling(tuple(switches), tuple(links))
 
-    def _leaves(self, ends: Ends) -> Iterator[list[str]]:
+    def _leaves(self, ends: NodePorts) -> Iterator[list[str]]:
         """The ends below each leaf."""
         if not self.rails:
-            names = flat(ends)
+            names = flatten_names(ends)
             for first in range(0, len(names), self.down[0]):
                 yield names[first : first + self.down[0]]
             return
@@ -154,13 +161,13 @@ class FatTree:
             switches = max(1, switches // below) * math.ceil(up)
         return cables
 
-    def _raise(
+    def _add_level(
         self, pods: list[list[str]], width: int, level: int, up: float, links: list[Link]
     ) -> tuple[list[list[str]], list[str]]:
         """Join `width` subtrees each under a new level; the new subtrees and the new switches."""
         whole = math.ceil(up)
-        trunk = self.trunk or self.port
-        cable = Wire(trunk.capacity * up / whole, trunk.latency)
+        trunk = self.uplink_cable or self.node_cable
+        cable = NetworkCable(trunk.capacity * up / whole, trunk.latency)
         top = level == len(self.up)
         joined, new = [], []
         for number, first in enumerate(range(0, len(pods), width)):
@@ -172,7 +179,7 @@ class FatTree:
             for pod in below:
                 for place, switch in enumerate(pod):
                     for above_it in above[place * whole : (place + 1) * whole]:
-                        links += cable.between(switch, above_it)
+                        links += cable.links_between(switch, above_it)
             joined.append(above)
             new += above
         return joined, new

@@ -18,23 +18,23 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.topology import (
     CPU,
     MULTICAST,
     NIC,
     SWITCH_REDUCTION,
     Device,
-    Interior,
     Link,
     Node,
+    NodeTopology,
     Topology,
 )
-from tuner.topology.readers.yaml_fields import MOST_NODES
+from tuner.topology.readers.yaml_fields import MAX_NODES
 
 # Bytes per second of one lane, as a link of four is named: data rates of the InfiniBand
 # Architecture Specification, volume 1 (8b/10b up to QDR, then 64b/66b; PAM4 with FEC from HDR on).
-LANE = {
+LANE_BANDWIDTHS = {
     "SDR": 2e9 / 8,
     "DDR": 4e9 / 8,
     "QDR": 8e9 / 8,
@@ -50,24 +50,24 @@ PORT = re.compile(
     r'\[([0-9]{1,4})\](?:\[[^\]]*\])?(?:\([0-9a-f]+\))?\s*"([SHR]-[0-9a-f]{1,16})"\[([0-9]{1,4})\]'
 )
 RATE = re.compile(r"\b([0-9]{1,2})x(FDR10|[A-Z]DR)\b")
-OTHER = re.compile(r"\s*(#|$|(vend|dev|(sysimg|switch|ca|rt)gu)id=|DR path|Chassis|ibwarn)")
-AGGREGATION = "Aggregation Node"  # the switch's own adapter for SHARP
+IGNORED_LINE = re.compile(r"\s*(#|$|(vend|dev|(sysimg|switch|ca|rt)gu)id=|DR path|Chassis|ibwarn)")
+AGGREGATION_NODE = "Aggregation Node"  # the switch's own adapter for SHARP
 HOST_AND_DEVICE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?: ([A-Za-z0-9._:/-]+))?")
 
-End = tuple[str, int]  # a node of the fabric by its GUID, and the number of a port
+PortId = tuple[str, int]  # a node of the fabric by its GUID, and the number of a port
 
 
 @dataclass(frozen=True)
 class _Port:
     """A port that is up: where its cable leads, bytes per second (None: not told), the line."""
 
-    peer: End
+    peer: PortId
     rate: float | None
     line: int
 
 
 @dataclass
-class _Member:
+class _FabricNode:
     """A node of the fabric, with its ports by number."""
 
     kind: str
@@ -78,7 +78,7 @@ class _Member:
 
 def parse_ibnetdiscover(text: str) -> Topology:
     """A topology of hosts and switches. Raises InputError naming the line."""
-    members = _members(text)
+    members = _parse_fabric_nodes(text)
     cables = _cables(members)
     up = {guid: member for guid, member in members.items() if member.ports}
     switches = _switch_names(up)
@@ -86,7 +86,7 @@ def parse_ibnetdiscover(text: str) -> Topology:
         {
             guid: member
             for guid, member in up.items()
-            if member.kind == "Ca" and AGGREGATION not in member.description
+            if member.kind == "Ca" and AGGREGATION_NODE not in member.description
         }
     )
     if not hosts:
@@ -95,19 +95,23 @@ def parse_ibnetdiscover(text: str) -> Topology:
             f"line {last}: so far no adapter of a host has a port that is up; this is not the whole"
             " fabric"
         )
-    if len(hosts) > MOST_NODES:
-        raise InputError(f"{len(hosts)} hosts are more than {MOST_NODES}")
+    if len(hosts) > MAX_NODES:
+        raise InputError(f"{len(hosts)} hosts are more than {MAX_NODES}")
     nodes, end_of = _nodes(hosts, cables, set(switches.values()))
     links = _links(cables, switches | end_of)
     return Topology(
-        "infiniband", tuple(nodes), tuple(switches.values()), links, offers=_offers(up, cables)
+        "infiniband",
+        tuple(nodes),
+        tuple(switches.values()),
+        links,
+        offers=_capabilities(up, cables),
     )
 
 
-def _members(text: str) -> dict[str, _Member]:
+def _parse_fabric_nodes(text: str) -> dict[str, _FabricNode]:
     """By GUID, in the order of the file."""
-    members: dict[str, _Member] = {}
-    current: _Member | None = None
+    members: dict[str, _FabricNode] = {}
+    current: _FabricNode | None = None
     for number, line in enumerate(text.splitlines(), 1):
         header, port = HEADER.match(line), PORT.match(line)
         if header:
@@ -115,7 +119,7 @@ def _members(text: str) -> dict[str, _Member]:
                 raise InputError(
                     f"line {number}: {header[2]} is already on line {members[header[2]].line}"
                 )
-            current = members[header[2]] = _Member(header[1], header[3] or "", number)
+            current = members[header[2]] = _FabricNode(header[1], header[3] or "", number)
         elif port and current:
             if int(port[1]) in current.ports:
                 raise InputError(
@@ -124,9 +128,10 @@ def _members(text: str) -> dict[str, _Member]:
                 )
             rate = _rate(line, number)
             current.ports[int(port[1])] = _Port((port[2], int(port[3])), rate, number)
-        elif not OTHER.match(line):
+        elif not IGNORED_LINE.match(line):
             raise InputError(
-                f"line {number}: neither a Switch or Ca nor one of its ports: {quoted(line)}"
+                f"line {number}: neither a Switch or Ca nor one of its ports:"
+                f" {shortened_repr(line)}"
             )
     return members
 
@@ -135,17 +140,17 @@ def _rate(line: str, number: int) -> float | None:
     found = RATE.search(line.rpartition('"')[2])
     if found is None:
         return None
-    if found[2] not in LANE or not 1 <= int(found[1]) <= 12:
+    if found[2] not in LANE_BANDWIDTHS or not 1 <= int(found[1]) <= 12:
         raise InputError(
             f"line {number}: {found[0]} is no InfiniBand link; known: 1 to 12 times"
-            f" {', '.join(LANE)}"
+            f" {', '.join(LANE_BANDWIDTHS)}"
         )
-    return int(found[1]) * LANE[found[2]]
+    return int(found[1]) * LANE_BANDWIDTHS[found[2]]
 
 
-def _cables(members: dict[str, _Member]) -> dict[tuple[End, End], float]:
+def _cables(members: dict[str, _FabricNode]) -> dict[tuple[PortId, PortId], float]:
     """Bytes per second of every cable, in both directions, as both of its ends say."""
-    cables: dict[tuple[End, End], float] = {}
+    cables: dict[tuple[PortId, PortId], float] = {}
     for guid, member in members.items():
         for number, port in member.ports.items():
             peer, other = port.peer
@@ -169,7 +174,7 @@ def _cables(members: dict[str, _Member]) -> dict[tuple[End, End], float]:
     return cables
 
 
-def _switch_names(members: dict[str, _Member]) -> dict[str, str]:
+def _switch_names(members: dict[str, _FabricNode]) -> dict[str, str]:
     """What switches say they are called, or their GUID where another one says the same."""
     switches = {guid: member for guid, member in members.items() if member.kind == "Switch"}
     uses = Counter(member.description for member in switches.values())
@@ -179,7 +184,7 @@ def _switch_names(members: dict[str, _Member]) -> dict[str, str]:
     }
 
 
-def _hosts(adapters: dict[str, _Member]) -> dict[str, dict[str, str]]:
+def _hosts(adapters: dict[str, _FabricNode]) -> dict[str, dict[str, str]]:
     """Host -> GUID of its adapters -> what the host calls them; both in natural order."""
     uses = Counter(member.description for member in adapters.values())
     hosts: dict[str, dict[str, str]] = {}
@@ -188,14 +193,14 @@ def _hosts(adapters: dict[str, _Member]) -> dict[str, dict[str, str]]:
         told = match is not None and uses[member.description] == 1
         host, device = (match[1], match[2] or "") if match and told else (guid, "")
         hosts.setdefault(host, {})[guid] = device
-    ordered = sorted(hosts, key=lambda host: (host in adapters, _natural(host)))
+    ordered = sorted(hosts, key=lambda host: (host in adapters, _natural_sort_key(host)))
     return {
-        host: dict(sorted(hosts[host].items(), key=lambda item: _natural(item[1])))
+        host: dict(sorted(hosts[host].items(), key=lambda item: _natural_sort_key(item[1])))
         for host in ordered
     }
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural_sort_key(name: str) -> list[tuple[int, str]]:
     """n9 before n10."""
     return [
         (int(part[:18]), "") if part.isdecimal() else (-1, part)
@@ -204,25 +209,25 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _nodes(
-    hosts: dict[str, dict[str, str]], cables: dict[tuple[End, End], float], taken: set[str]
+    hosts: dict[str, dict[str, str]], cables: dict[tuple[PortId, PortId], float], taken: set[str]
 ) -> tuple[list[Node], dict[str, str]]:
     """The nodes, those alike with one interior, and the end of the network at each adapter."""
     rate = defaultdict[str, float](float)
     for (end, _), width in cables.items():
         rate[end[0]] += width
-    interiors: dict[tuple[tuple[str, float], ...], Interior] = {}
+    interiors: dict[tuple[tuple[str, float], ...], NodeTopology] = {}
     nodes: list[Node] = []
     end_of: dict[str, str] = {}
     for host, adapters in hosts.items():
         name = next(iter(adapters)) if host in taken else host
         inside = tuple((device, rate[guid]) for guid, device in adapters.items())
-        interior = interiors.setdefault(inside, _interior(inside)) if len(inside) > 1 else None
+        interior = interiors.setdefault(inside, _node_topology(inside)) if len(inside) > 1 else None
         nodes.append(Node(name, 1, interior))
         end_of |= dict(zip(adapters, nodes[-1].ports, strict=True))
     return nodes, end_of
 
 
-def _interior(nics: tuple[tuple[str, float], ...]) -> Interior:
+def _node_topology(nics: tuple[tuple[str, float], ...]) -> NodeTopology:
     """One CPU with the NICs, each joined to it by as much as its own ports carry."""
     devices = [Device("cpu0", CPU)]
     links = []
@@ -232,10 +237,10 @@ def _interior(nics: tuple[tuple[str, float], ...]) -> Interior:
             Link("cpu0", f"nic{number}", rate, 0.0, "pcie"),
             Link(f"nic{number}", "cpu0", rate, 0.0, "pcie"),
         ]
-    return Interior(tuple(devices), tuple(links))
+    return NodeTopology(tuple(devices), tuple(links))
 
 
-def _links(cables: dict[tuple[End, End], float], name: dict[str, str]) -> tuple[Link, ...]:
+def _links(cables: dict[tuple[PortId, PortId], float], name: dict[str, str]) -> tuple[Link, ...]:
     """Cables between the same two are one link; those to what is no part of the topology go."""
     capacity: dict[tuple[str, str], list[float]] = {}
     for ((a, _), (b, _)), rate in cables.items():
@@ -246,11 +251,13 @@ def _links(cables: dict[tuple[End, End], float], name: dict[str, str]) -> tuple[
     )
 
 
-def _offers(members: dict[str, _Member], cables: dict[tuple[End, End], float]) -> frozenset[str]:
+def _capabilities(
+    members: dict[str, _FabricNode], cables: dict[tuple[PortId, PortId], float]
+) -> frozenset[str]:
     """Every switch copies messages; they reduce when each one next to a host can."""
     near: dict[bool, set[str]] = {True: set(), False: set()}
     for (guid, _), (peer, _) in cables:
         if members[guid].kind == "Ca" and members[peer].kind == "Switch":
-            near[AGGREGATION in members[guid].description].add(peer)
+            near[AGGREGATION_NODE in members[guid].description].add(peer)
     reduces = near[False] and near[False] <= near[True]
     return frozenset({MULTICAST, SWITCH_REDUCTION} if reduces else {MULTICAST})

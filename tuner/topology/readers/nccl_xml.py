@@ -13,47 +13,48 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.topology import CPU, GPU, NIC, Node, Topology
 from tuner.topology.readers.node_builder import (
-    PCIE_LANE,
-    UNNAMED,
-    XGMI,
-    XGMI_OLDER,
-    Branch,
-    Plan,
+    DEFAULT_XGMI_BANDWIDTH,
+    PCIE_LANE_BANDWIDTHS,
+    UNNAMED_NODE,
+    XGMI_BANDWIDTHS,
+    NodeBuilder,
+    PciBranch,
     nvlink_bandwidth,
     socket_bandwidth,
 )
-from tuner.topology.readers.safe_xml import Element, parse_xml
+from tuner.topology.readers.safe_xml import XmlElement, parse_xml
 
 VERSIONS = ("1", "2")  # the second is RCCL's
 GPU_CLASSES = ("0x03", "0x12")  # displays and accelerators
 NIC_CLASS, NVSWITCH_CLASS, POWER_CLASS = "0x02", "0x0680", "0x068001"  # the last: a POWER9 itself
-MOST_LANES, MOST_LINKS, MOST_BANDWIDTH = 32, 64, 10_000_000  # the last in MB/s
-SPEED = re.compile(r"([0-9]+(?:\.[0-9])?) GT/s(?: PCIe)?")
+MAX_LANES, MAX_LINK_COUNT, MAX_BANDWIDTH_MB_S = 32, 64, 10_000_000  # the last in MB/s
+LINK_SPEED = re.compile(r"([0-9]+(?:\.[0-9])?) GT/s(?: PCIe)?")
 
 
 def parse_nccl_xml(text: str) -> Topology:
     """A topology of one node. Raises InputError with line and element."""
     root = parse_xml(text)
     cpus = _cpus(root)
-    drawn = _Drawn.of(root, cpus)
+    drawn = _NodeGraph.from_xml(root, cpus)
     for gpu in drawn.gpus:
-        drawn.link(gpu)
-    drawn.join()
-    cores = sum(device.cores for device in drawn.plan.devices)
-    node = Node(UNNAMED, max(1, cores), drawn.plan.interior())
-    return Topology(UNNAMED, (node,), (), (), offers=drawn.plan.offers)
+        drawn.count_links(gpu)
+    drawn.connect_gpus()
+    cores = sum(device.cores for device in drawn.builder.devices)
+    node = Node(UNNAMED_NODE, max(1, cores), drawn.builder.build())
+    return Topology(UNNAMED_NODE, (node,), (), (), offers=drawn.builder.capabilities)
 
 
-def _cpus(root: Element) -> list[Element]:
+def _cpus(root: XmlElement) -> list[XmlElement]:
     """The CPUs of a document that is what it claims."""
     if root.name != "system":
         raise InputError(f"{root}: NCCL's XML begins with <system>")
     if root.attributes.get("version", "none") not in VERSIONS:
         raise InputError(
-            f"{root}: version {quoted(root.attributes.get('version', 'none'))} of NCCL's XML is not"
+            f"{root}: version {shortened_repr(root.attributes.get('version', 'none'))} of"
+            " NCCL's XML is not"
             " read, only 1 and 2"
         )
     cpus = [child for child in root.children if child.name == "cpu"]
@@ -69,101 +70,112 @@ def _cpus(root: Element) -> list[Element]:
 
 
 @dataclass
-class _Drawn:
+class _NodeGraph:
     """The plan so far; `gpus`: the PCI element of each GPU -> its device, CPU and address."""
 
-    plan: Plan
-    names: dict[int, str] = field(default_factory=dict)  # id of an element -> its device
-    gpus: list[Element] = field(default_factory=list)
+    builder: NodeBuilder
+    device_names: dict[int, str] = field(default_factory=dict)  # id of an element -> its device
+    gpus: list[XmlElement] = field(default_factory=list)
     cpu_of: dict[str, str] = field(default_factory=dict)  # a GPU -> the CPU it hangs below
-    at: dict[str, str] = field(default_factory=dict)  # PCI address -> GPU
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # links of GPU pairs
-    rates: dict[tuple[str, str], float] = field(default_factory=dict)  # of one such link
-    said: dict[tuple[str, str], Element] = field(default_factory=dict)  # where
-    switched: Counter[str] = field(default_factory=Counter)  # a GPU -> its links to NVSwitches
+    gpu_at_address: dict[str, str] = field(default_factory=dict)  # PCI address -> GPU
+    link_counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # links of GPU pairs
+    link_rates: dict[tuple[str, str], float] = field(default_factory=dict)  # of one such link
+    link_elements: dict[tuple[str, str], XmlElement] = field(default_factory=dict)  # where
+    nvswitch_link_counts: Counter[str] = field(
+        default_factory=Counter
+    )  # a GPU -> its links to NVSwitches
 
     @classmethod
-    def of(cls, root: Element, cpus: list[Element]) -> _Drawn:
-        drawn = cls(Plan())
+    def from_xml(cls, root: XmlElement, cpus: list[XmlElement]) -> _NodeGraph:
+        drawn = cls(NodeBuilder())
         for cpu in cpus:
-            drawn.names[id(cpu)] = drawn.plan.add(CPU, _processor(cpu), _threads(cpu))
+            drawn.device_names[id(cpu)] = drawn.builder.add_device(
+                CPU, _processor_name(cpu), _threads(cpu)
+            )
         drawn.gpus, nics = _devices(root)
         for gpu in drawn.gpus:
-            drawn.names[id(gpu)] = drawn.plan.add(GPU, _product(gpu))
-            drawn.at[_address(gpu)] = drawn.names[id(gpu)]
+            drawn.device_names[id(gpu)] = drawn.builder.add_device(GPU, _product(gpu))
+            drawn.gpu_at_address[_address(gpu)] = drawn.device_names[id(gpu)]
         for nic in nics:
-            drawn.names[id(nic)] = drawn.plan.add(NIC, _first_net(nic).get("name", ""))
+            drawn.device_names[id(nic)] = drawn.builder.add_device(
+                NIC, _first_net(nic).get("name", "")
+            )
         for cpu in cpus:
-            drawn.hang(cpu)
-        names = [drawn.names[id(cpu)] for cpu in cpus]
-        drawn.plan.join_all(names, socket_bandwidth(_processor(cpus[0])))
+            drawn.attach(cpu)
+        names = [drawn.device_names[id(cpu)] for cpu in cpus]
+        drawn.builder.connect_cpus(names, socket_bandwidth(_processor_name(cpus[0])))
         return drawn
 
-    def hang(self, cpu: Element) -> None:
+    def attach(self, cpu: XmlElement) -> None:
         """Everything below one CPU."""
-        name = self.names[id(cpu)]
-        for element in cpu.all():
-            self.cpu_of[self.names.get(id(element), "")] = name
+        name = self.device_names[id(cpu)]
+        for element in cpu.walk():
+            self.cpu_of[self.device_names.get(id(element), "")] = name
         for child in cpu.children:
-            for branch in self.branches(child):
-                self.plan.hang(name, branch)
+            for branch in self.pci_branches(child):
+                self.builder.attach(name, branch)
 
-    def branches(self, element: Element) -> list[Branch]:
+    def pci_branches(self, element: XmlElement) -> list[PciBranch]:
         """A device, or a bridge above devices, with the link above it."""
-        name = self.names.get(id(element), "")
+        name = self.device_names.get(id(element), "")
         below = (
             []
             if name
-            else [branch for child in element.children for branch in self.branches(child)]
+            else [branch for child in element.children for branch in self.pci_branches(child)]
         )
-        return [Branch(_link_bandwidth(element), name, below)] if name or below else []
+        return [PciBranch(_link_bandwidth(element), name, below)] if name or below else []
 
-    def link(self, gpu: Element) -> None:
+    def count_links(self, gpu: XmlElement) -> None:
         """Count what a GPU is linked to besides PCIe; a target outside the file is no news."""
-        name = self.names[id(gpu)]
+        name = self.device_names[id(gpu)]
         for link in (child for inner in _gpus_in(gpu) for child in inner.children):
-            kind, count = link.attributes.get("tclass", ""), link.whole("count", 1, MOST_LINKS)
+            kind, count = (
+                link.attributes.get("tclass", ""),
+                link.int_attribute("count", 1, MAX_LINK_COUNT),
+            )
             if link.name == "c2c":
-                rate = link.whole("bw", 0, MOST_BANDWIDTH) * 1e6
-                self.to_cpu(name, rate, count)
+                rate = link.int_attribute("bw", 0, MAX_BANDWIDTH_MB_S) * 1e6
+                self.connect_to_cpu(name, rate, count)
             elif link.name in ("nvlink", "xgmi") and kind == POWER_CLASS:
-                self.to_cpu(name, _rate(gpu, link), count)
+                self.connect_to_cpu(name, _link_rate(gpu, link), count)
             elif link.name in ("nvlink", "xgmi") and kind.startswith(NVSWITCH_CLASS):
-                self.switched[name] += count
-                self.rates[name, ""] = _rate(gpu, link)
+                self.nvswitch_link_counts[name] += count
+                self.link_rates[name, ""] = _link_rate(gpu, link)
             elif link.name in ("nvlink", "xgmi"):
-                pair = name, self.at.get(_address(link, "target"), "")
-                self.counts[pair] += count
-                self.rates[pair], self.said[pair] = _rate(gpu, link), link
+                pair = name, self.gpu_at_address.get(_address(link, "target"), "")
+                self.link_counts[pair] += count
+                self.link_rates[pair], self.link_elements[pair] = _link_rate(gpu, link), link
 
-    def to_cpu(self, gpu: str, rate: float, count: int) -> None:
+    def connect_to_cpu(self, gpu: str, rate: float, count: int) -> None:
         """A link with the CPU that the GPU hangs below."""
         if rate > 0 and count > 0:
-            self.plan.join(gpu, self.cpu_of[gpu], rate * count, "nvlink", count)
+            self.builder.connect(gpu, self.cpu_of[gpu], rate * count, "nvlink", count)
 
-    def join(self) -> None:
+    def connect_gpus(self) -> None:
         """The links between GPUs, direct or through switches."""
-        for (a, b), count in self.counts.items():
-            if b and count != self.counts[b, a]:
+        for (a, b), count in self.link_counts.items():
+            if b and count != self.link_counts[b, a]:
                 raise InputError(
-                    f"{self.said[a, b]}: {a} has {count} links to {b}, which has"
-                    f" {self.counts[b, a]} back"
+                    f"{self.link_elements[a, b]}: {a} has {count} links to {b}, which has"
+                    f" {self.link_counts[b, a]} back"
                 )
             if b and a != b and count > 0:
-                self.plan.join(a, b, self.rates[a, b] * count, "nvlink", count)
-        counts = {gpu: count for gpu, count in self.switched.items() if count > 0}
+                self.builder.connect(a, b, self.link_rates[a, b] * count, "nvlink", count)
+        counts = {gpu: count for gpu, count in self.nvswitch_link_counts.items() if count > 0}
         if counts:
-            self.plan.nvswitch({gpu: self.rates[gpu, ""] * counts[gpu] for gpu in counts}, counts)
+            self.builder.add_nvswitch(
+                {gpu: self.link_rates[gpu, ""] * counts[gpu] for gpu in counts}, counts
+            )
 
 
-def _devices(root: Element) -> tuple[list[Element], list[Element]]:
+def _devices(root: XmlElement) -> tuple[list[XmlElement], list[XmlElement]]:
     """The PCI elements that are GPUs, by their CUDA number, and those that are NICs.
 
     A network device that hangs on no PCI function, such as a virtual one, is its own element.
     """
-    functions = [element for element in root.all() if element.name == "pci"]
+    functions = [element for element in root.walk() if element.name == "pci"]
     told = [element for element in functions if _gpus_in(element)]
-    gpus = sorted(told, key=lambda e: _gpus_in(e)[0].whole("dev", 0, 1 << 20))
+    gpus = sorted(told, key=lambda e: _gpus_in(e)[0].int_attribute("dev", 0, 1 << 20))
     nets = [element for element in (*functions, *_loose_nics(root)) if _first_net(element)]
     nics = sorted(nets, key=_net_number)
     classes = [(element.attributes.get("class", ""), element) for element in functions]
@@ -173,16 +185,16 @@ def _devices(root: Element) -> tuple[list[Element], list[Element]]:
     )
 
 
-def _loose_nics(root: Element) -> Iterator[Element]:
+def _loose_nics(root: XmlElement) -> Iterator[XmlElement]:
     for cpu in root.children:
         yield from (child for child in cpu.children if child.name == "nic")
 
 
-def _gpus_in(element: Element) -> list[Element]:
+def _gpus_in(element: XmlElement) -> list[XmlElement]:
     return [child for child in element.children if child.name == "gpu"]
 
 
-def _first_net(element: Element) -> dict[str, str]:
+def _first_net(element: XmlElement) -> dict[str, str]:
     """The attributes of the first network device of a PCI function, {} when it has none."""
     nics = [element] if element.name == "nic" else element.children
     nets = (
@@ -195,19 +207,19 @@ def _first_net(element: Element) -> dict[str, str]:
     return next(nets, {})
 
 
-def _net_number(element: Element) -> int:
+def _net_number(element: XmlElement) -> int:
     """NCCL's number of a network device; 0 where there is none."""
     number = _first_net(element).get("dev", "")
     return int(number) if re.fullmatch("[0-9]{1,9}", number) else 0
 
 
-def _address(element: Element, key: str = "busid") -> str:
+def _address(element: XmlElement, key: str = "busid") -> str:
     if not element.attributes.get(key):
         raise InputError(f"{element}: the attribute {key} is missing")
     return element.attributes[key].lower()
 
 
-def _product(gpu: Element) -> str:
+def _product(gpu: XmlElement) -> str:
     """What NCCL knows of it: `sm80`, `gfx942`, or nothing."""
     told = next((inner.attributes for inner in _gpus_in(gpu)), {})
     if "gcn" in told:
@@ -215,31 +227,35 @@ def _product(gpu: Element) -> str:
     return f"sm{told['sm']}" if "sm" in told else ""
 
 
-def _rate(gpu: Element, link: Element) -> float:
+def _link_rate(gpu: XmlElement, link: XmlElement) -> float:
     """Bytes per second of one link of this GPU."""
     inner = _gpus_in(gpu)[0]
     if link.name == "xgmi":
-        return XGMI.get(inner.attributes.get("gcn", "").removeprefix("gfx"), XGMI_OLDER)
-    return nvlink_bandwidth(inner.whole("sm", 0, 1000))
+        return XGMI_BANDWIDTHS.get(
+            inner.attributes.get("gcn", "").removeprefix("gfx"), DEFAULT_XGMI_BANDWIDTH
+        )
+    return nvlink_bandwidth(inner.int_attribute("sm", 0, 1000))
 
 
-def _processor(cpu: Element) -> str:
+def _processor_name(cpu: XmlElement) -> str:
     return " ".join(cpu.attributes.get(key, "") for key in ("vendor", "arch")).strip()
 
 
-def _threads(cpu: Element) -> int:
+def _threads(cpu: XmlElement) -> int:
     """Hardware threads of a CPU: words of 32 bits in hexadecimal. Cores are not in the file."""
     text = cpu.attributes.get("affinity", "")
     if not re.fullmatch(r"([0-9a-f]{1,8},){0,500}[0-9a-f]{0,8}", text):
-        raise InputError(f"{cpu}: affinity is written like 000000ff,ffff0000, not {quoted(text)}")
+        raise InputError(
+            f"{cpu}: affinity is written like 000000ff,ffff0000, not {shortened_repr(text)}"
+        )
     return sum(int(word, 16).bit_count() for word in text.split(",") if word)
 
 
-def _link_bandwidth(element: Element) -> float:
+def _link_bandwidth(element: XmlElement) -> float:
     """Bytes per second of the link above a PCI function; what is not told is as NCCL takes it."""
-    lanes = element.whole("link_width", 0, MOST_LANES) or 16
-    match = SPEED.fullmatch(element.attributes.get("link_speed", "").strip())
+    lanes = element.int_attribute("link_width", 0, MAX_LANES) or 16
+    match = LINK_SPEED.fullmatch(element.attributes.get("link_speed", "").strip())
     transfers = float(match[1]) if match else 8.0
-    if transfers not in PCIE_LANE:
+    if transfers not in PCIE_LANE_BANDWIDTHS:
         raise InputError(f"{element}: a PCIe link does not run at {transfers:g} GT/s")
-    return lanes * PCIE_LANE[transfers]
+    return lanes * PCIE_LANE_BANDWIDTHS[transfers]

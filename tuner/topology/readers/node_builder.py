@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from math import inf
 
 from tuner.base.errors import InputError
-from tuner.topology import GPU, NVSWITCH_REDUCTION, SWITCH, Device, Interior, Link
-from tuner.topology.readers.yaml_fields import MOST_DEVICES
+from tuner.topology import GPU, NVSWITCH_REDUCTION, SWITCH, Device, Link, NodeTopology
+from tuner.topology.readers.yaml_fields import MAX_DEVICES
 
-UNNAMED = "computer"  # a node whose file does not say what it is called
-NVSWITCH = "NVSwitch"  # the product
+UNNAMED_NODE = "computer"  # a node whose file does not say what it is called
+NVSWITCH_PRODUCT = "NVSwitch"  # the product
 
 # Bytes per second and direction, from src/graph/topo.h and topo.cc of NCCL 2.30 and of RCCL:
 # PCIe by gigatransfers per second of a lane, NVLink by compute capability, xGMI by gfx number.
-PCIE_LANE = {
+PCIE_LANE_BANDWIDTHS = {
     2.5: 15e9 / 80,
     5.0: 30e9 / 80,
     8.0: 60e9 / 80,
@@ -27,38 +27,40 @@ PCIE_LANE = {
     32.0: 240e9 / 80,
     64.0: 480e9 / 80,
 }
-PCIE_UNKNOWN = 16 * PCIE_LANE[8.0]  # a link that nobody described
-NVLINK = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 87: 20e9, 90: 20.6e9, 100: 40.1e9}
-XGMI = {"90a": 36e9, "940": 48e9, "941": 48e9, "942": 48e9, "950": 48e9}
-XGMI_OLDER = 24e9
-SHARP_LINKS = 18  # of a GPU: the NVSwitches that take so many, since H100, also reduce
+DEFAULT_PCIE_BANDWIDTH = 16 * PCIE_LANE_BANDWIDTHS[8.0]  # a link that nobody described
+NVLINK_BANDWIDTHS = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 87: 20e9, 90: 20.6e9, 100: 40.1e9}
+XGMI_BANDWIDTHS = {"90a": 36e9, "940": 48e9, "941": 48e9, "942": 48e9, "950": 48e9}
+DEFAULT_XGMI_BANDWIDTH = 24e9
+MIN_SHARP_LINKS = 18  # of a GPU: the NVSwitches that take so many, since H100, also reduce
 
 # The bus between CPUs: two UPI links of 10.4 GT/s, three xGMI-2 links of 16 lanes at 16 GT/s, the
 # X-bus of POWER9; nominal, and how many links a board has is in no file.
-SOCKET_BUS, SOCKET_BUS_AMD, SOCKET_BUS_POWER = 41.6e9, 96e9, 64e9
+SOCKET_BANDWIDTH, SOCKET_BANDWIDTH_AMD, SOCKET_BANDWIDTH_POWER = 41.6e9, 96e9, 64e9
 
 
 def nvlink_bandwidth(capability: int) -> float:
     """Of one NVLink of a GPU with this CUDA compute capability, 80 for 8.0."""
-    known = [version for version in NVLINK if version <= capability]
-    return NVLINK[max(known, default=60)]
+    known = [version for version in NVLINK_BANDWIDTHS if version <= capability]
+    return NVLINK_BANDWIDTHS[max(known, default=60)]
 
 
 def socket_bandwidth(processor: str) -> float:
     """Of the bus between two CPUs, by what a file calls architecture, vendor or product."""
     if "AMD" in processor:
-        return SOCKET_BUS_AMD
-    return SOCKET_BUS_POWER if "POWER" in processor or "ppc64" in processor else SOCKET_BUS
+        return SOCKET_BANDWIDTH_AMD
+    return (
+        SOCKET_BANDWIDTH_POWER if "POWER" in processor or "ppc64" in processor else SOCKET_BANDWIDTH
+    )
 
 
-def bricks(capacity: float) -> int:
+def nvlink_count(capacity: float) -> int:
     """How many NVLinks make up a capacity in bytes per second; 1 when no known rate divides it."""
     fits = (round(capacity / rate) for rate in (25e9, 20e9) if capacity % rate == 0)
     return max(1, next(fits, 1))
 
 
 @dataclass(frozen=True)
-class Branch:
+class PciBranch:
     """One PCI function: the bandwidth of the link above it, and what is below.
 
     `name` is the device's; a bridge has none.
@@ -66,74 +68,74 @@ class Branch:
 
     bandwidth: float
     name: str = ""
-    below: list[Branch] = field(default_factory=list)
+    children: list[PciBranch] = field(default_factory=list)
 
 
-class Plan:
+class NodeBuilder:
     """Devices, named by kind and number, and links in both directions."""
 
     def __init__(self) -> None:
         self.devices: list[Device] = []
         self.links: dict[tuple[str, str], Link] = {}
 
-    def add(self, kind: str, product: str = "", cores: int = 0) -> str:
+    def add_device(self, kind: str, product: str = "", cores: int = 0) -> str:
         """The name of a new device. Raises InputError when there are too many."""
-        if len(self.devices) == MOST_DEVICES:
-            raise InputError(f"more than {MOST_DEVICES} GPUs, NICs, CPUs and switches in one node")
+        if len(self.devices) == MAX_DEVICES:
+            raise InputError(f"more than {MAX_DEVICES} GPUs, NICs, CPUs and switches in one node")
         name = f"{kind}{sum(device.kind == kind for device in self.devices)}"
         self.devices.append(Device(name, kind, product, cores))
         return name
 
-    def join(self, a: str, b: str, capacity: float, kind: str, count: int = 1) -> None:
+    def connect(self, a: str, b: str, capacity: float, kind: str, count: int = 1) -> None:
         """Links both ways; of several joins of the same two devices the widest one counts."""
         if (a, b) not in self.links or self.links[a, b].capacity < capacity:
             self.links[a, b] = Link(a, b, capacity, 0.0, kind, count)
             self.links[b, a] = Link(b, a, capacity, 0.0, kind, count)
 
-    def join_all(self, cpus: Sequence[str], capacity: float) -> None:
+    def connect_cpus(self, cpus: Sequence[str], capacity: float) -> None:
         """Each CPU with each other one."""
         for number, a in enumerate(cpus):
             for b in cpus[:number]:
-                self.join(b, a, capacity, "socket")
+                self.connect(b, a, capacity, "socket")
 
-    def hang(self, above: str, branch: Branch, narrowest: float = inf) -> None:
+    def attach(self, above: str, branch: PciBranch, bottleneck: float = inf) -> None:
         """A tree of PCI functions below a device.
 
         A chain of bridges is one link, as narrow as its narrowest; a bridge above several devices
         is a PCIe switch.
         """
-        width = min(narrowest, branch.bandwidth)
+        width = min(bottleneck, branch.bandwidth)
         if branch.name:
-            self.join(above, branch.name, width, "pcie")
-        elif len(branch.below) == 1:
-            self.hang(above, branch.below[0], width)
-        elif branch.below:
-            switch = self.add(SWITCH, "PCIe")
-            self.join(above, switch, width, "pcie")
-            for each in branch.below:
-                self.hang(switch, each)
+            self.connect(above, branch.name, width, "pcie")
+        elif len(branch.children) == 1:
+            self.attach(above, branch.children[0], width)
+        elif branch.children:
+            switch = self.add_device(SWITCH, "PCIe")
+            self.connect(above, switch, width, "pcie")
+            for each in branch.children:
+                self.attach(switch, each)
 
-    def nvswitch(self, capacity: Mapping[str, float], count: Mapping[str, int]) -> str:
+    def add_nvswitch(self, capacity: Mapping[str, float], count: Mapping[str, int]) -> str:
         """The NVSwitches that these GPUs share, as one device; capacity and links of each GPU.
 
         One, because a message of the hardware uses all of them at once and a route only one.
         """
-        name = self.add(SWITCH, NVSWITCH)
+        name = self.add_device(SWITCH, NVSWITCH_PRODUCT)
         for gpu in capacity:
-            self.join(gpu, name, capacity[gpu], "nvlink", count[gpu])
+            self.connect(gpu, name, capacity[gpu], "nvlink", count[gpu])
         return name
 
-    def interior(self) -> Interior:
+    def build(self) -> NodeTopology:
         """Raises InputError when a device cannot reach another."""
-        return Interior(tuple(self.devices), tuple(self.links.values()))
+        return NodeTopology(tuple(self.devices), tuple(self.links.values()))
 
     @property
-    def offers(self) -> frozenset[str]:
+    def capabilities(self) -> frozenset[str]:
         """What the NVSwitches can do besides moving messages."""
         product = {device.name: device.product or device.kind for device in self.devices}
         capable = any(
-            link.count >= SHARP_LINKS
-            and product[link.target] == NVSWITCH
+            link.count >= MIN_SHARP_LINKS
+            and product[link.target] == NVSWITCH_PRODUCT
             and link.source.startswith(GPU)
             for link in self.links.values()
         )

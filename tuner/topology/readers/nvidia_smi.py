@@ -17,26 +17,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from tuner.base.errors import InputError, quoted
-from tuner.topology import CPU, GPU, NIC, Interior, Node, Topology
+from tuner.base.errors import InputError, shortened_repr
+from tuner.topology import CPU, GPU, NIC, Node, NodeTopology, Topology
 from tuner.topology.readers.node_builder import (
-    NVLINK,
-    PCIE_UNKNOWN,
-    SOCKET_BUS,
-    UNNAMED,
-    Branch,
-    Plan,
+    DEFAULT_PCIE_BANDWIDTH,
+    NVLINK_BANDWIDTHS,
+    SOCKET_BANDWIDTH,
+    UNNAMED_NODE,
+    NodeBuilder,
+    PciBranch,
 )
 
-ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+ANSI_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 GPU_NAME = re.compile(r"GPU[0-9]{1,4}")
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
+DEVICE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 LEGEND = re.compile(r"\s*(NIC[0-9]{1,4}):\s*(\S{1,64})\s*")
 CELL = re.compile(r"\s*(NV[0-9]{1,3}(?![0-9])|PIX|PXB|PHB|NODE|SYS|SOC|X)")
 CPU_LIST = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?){0,500}")
-NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
-MOST_COLUMNS = 200
-MOST_NVLINKS = 18  # of one GPU, up to B200
+PATH_TYPES_NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
+MAX_COLUMNS = 200
+MAX_NVLINKS_PER_GPU = 18  # of one GPU, up to B200
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,19 @@ class _Matrix:
     names: list[str]
     cells: list[list[str]]
     affinity: list[str]
-    lines: list[int]
+    line_numbers: list[int]
     legend: Mapping[str, str]
 
-    def where(self, a: int, b: int) -> str:
+    def cell_location(self, a: int, b: int) -> str:
         """A cell as an error names it."""
-        return f"line {self.lines[a]}, row {self.names[a]}, column {self.names[b]}"
+        return f"line {self.line_numbers[a]}, row {self.names[a]}, column {self.names[b]}"
 
 
-def parse_nvidia_smi(text: str, nvlink: float = NVLINK[80], pcie: float = PCIE_UNKNOWN) -> Topology:
+def parse_nvidia_smi(
+    text: str,
+    nvlink_bandwidth: float = NVLINK_BANDWIDTHS[80],
+    pcie_bandwidth: float = DEFAULT_PCIE_BANDWIDTH,
+) -> Topology:
     """A topology of one node; bandwidths in bytes per second of one NVLink and one PCIe link.
 
     Its cores are the hardware threads of the affinities. Raises InputError naming row and column.
@@ -65,28 +69,28 @@ def parse_nvidia_smi(text: str, nvlink: float = NVLINK[80], pcie: float = PCIE_U
     sockets = _sockets(matrix)
     cpus = []
     for socket in sockets:
-        cpu = plan.add(CPU, "", _threads({matrix.affinity[device] for device in socket}))
+        cpu = plan.add_device(CPU, "", _threads({matrix.affinity[device] for device in socket}))
         cpus.append(cpu)
-        for branch in _branches(matrix, names, socket, pcie):
-            plan.hang(cpu, branch)
-    plan.join_all(cpus, SOCKET_BUS)
-    _join_nvlinks(matrix, plan, names, nvlink)
-    return _topology(plan.interior(), plan.offers)
+        for branch in _branches(matrix, names, socket, pcie_bandwidth):
+            plan.attach(cpu, branch)
+    plan.connect_cpus(cpus, SOCKET_BANDWIDTH)
+    _connect_nvlinks(matrix, plan, names, nvlink_bandwidth)
+    return _topology(plan.build(), plan.capabilities)
 
 
-def _topology(interior: Interior, offers: frozenset[str]) -> Topology:
+def _topology(interior: NodeTopology, offers: frozenset[str]) -> Topology:
     cores = max(1, sum(device.cores for device in interior.devices))
-    return Topology(UNNAMED, (Node(UNNAMED, cores, interior),), (), (), offers=offers)
+    return Topology(UNNAMED_NODE, (Node(UNNAMED_NODE, cores, interior),), (), (), offers=offers)
 
 
 def _matrix(text: str) -> _Matrix:
-    lines = [ESCAPE.sub("", line) for line in text.splitlines()]
+    lines = [ANSI_ESCAPE.sub("", line) for line in text.splitlines()]
     start = next((i for i, line in enumerate(lines) if _columns(line)), len(lines))
     names = _columns(lines[start]) if start < len(lines) else []
-    if not names or len(set(names)) < len(names) or len(names) > MOST_COLUMNS:
+    if not names or len(set(names)) < len(names) or len(names) > MAX_COLUMNS:
         raise InputError(
             f"line {min(start + 1, len(lines))}: nvidia-smi's matrix begins with a line that names"
-            f" 1 to {MOST_COLUMNS} different devices, GPU0 the first"
+            f" 1 to {MAX_COLUMNS} different devices, GPU0 the first"
         )
     cells: dict[str, list[str]] = {}
     affinity: dict[str, str] = {}
@@ -113,8 +117,8 @@ def _matrix(text: str) -> _Matrix:
 def _columns(line: str) -> list[str]:
     """The devices that a line names as columns; none when it is not that line."""
     names = re.split(r"\s(?=CPU Affinity|NUMA|GPU NUMA)", line, maxsplit=1)[0].split()
-    fitting = names and GPU_NAME.fullmatch(names[0]) and all(map(NAME.fullmatch, names))
-    return names if fitting and not {"X", *NEAREST_FIRST} & set(names) else []
+    fitting = names and GPU_NAME.fullmatch(names[0]) and all(map(DEVICE_NAME.fullmatch, names))
+    return names if fitting and not {"X", *PATH_TYPES_NEAREST_FIRST} & set(names) else []
 
 
 def _row(name: str, line: str, columns: Sequence[str], number: int) -> tuple[list[str], str]:
@@ -123,10 +127,10 @@ def _row(name: str, line: str, columns: Sequence[str], number: int) -> tuple[lis
     for column in columns:
         match = CELL.match(line, at)
         if match is None:
-            found = quoted((line[at:].split() or [""])[0])
+            found = shortened_repr((line[at:].split() or [""])[0])
             raise InputError(
                 f"line {number}, row {name}, column {column}: one of X, NV#,"
-                f" {', '.join(NEAREST_FIRST)} belongs here, not {found}"
+                f" {', '.join(PATH_TYPES_NEAREST_FIRST)} belongs here, not {found}"
             )
         cells.append("SYS" if match[1] == "SOC" else match[1])
         at = match.end()
@@ -143,25 +147,29 @@ def _require_symmetry(matrix: _Matrix) -> None:
         for b in range(a + 1):
             one, other = matrix.cells[a][b], matrix.cells[b][a]
             if (one == "X") != (a == b):
-                raise InputError(f"{matrix.where(a, b)}: X stands on the diagonal and only there")
+                raise InputError(
+                    f"{matrix.cell_location(a, b)}: X stands on the diagonal and only there"
+                )
             if one != other:
                 raise InputError(
-                    f"{matrix.where(a, b)}: {one}, but row {matrix.names[b]}, column"
+                    f"{matrix.cell_location(a, b)}: {one}, but row {matrix.names[b]}, column"
                     f" {matrix.names[a]} says {other}; the matrix must be symmetric"
                 )
 
 
-def _devices(matrix: _Matrix) -> tuple[list[str], Plan]:
+def _devices(matrix: _Matrix) -> tuple[list[str], NodeBuilder]:
     """The plan with all GPUs and NICs, and what they are called there."""
-    plan = Plan()
+    plan = NodeBuilder()
     names = [
-        plan.add(GPU) if GPU_NAME.fullmatch(name) else plan.add(NIC, matrix.legend.get(name, name))
+        plan.add_device(GPU)
+        if GPU_NAME.fullmatch(name)
+        else plan.add_device(NIC, matrix.legend.get(name, name))
         for name in matrix.names
     ]
     return names, plan
 
 
-def _groups(members: Sequence[int], joined: Sequence[tuple[int, int]]) -> list[list[int]]:
+def _connected_groups(members: Sequence[int], joined: Sequence[tuple[int, int]]) -> list[list[int]]:
     """The members, those together that pairs join; in order."""
     first = {member: member for member in members}
 
@@ -180,16 +188,17 @@ def _groups(members: Sequence[int], joined: Sequence[tuple[int, int]]) -> list[l
     return list(groups.values())
 
 
-def _together(matrix: _Matrix, members: Sequence[int], farthest: str) -> list[list[int]]:
+def _groups_within(matrix: _Matrix, members: Sequence[int], farthest: str) -> list[list[int]]:
     """Groups of devices that PCIe joins at most so far apart, checked against what else is said."""
-    near = NEAREST_FIRST[: NEAREST_FIRST.index(farthest) + 1]
+    near = PATH_TYPES_NEAREST_FIRST[: PATH_TYPES_NEAREST_FIRST.index(farthest) + 1]
     pairs = [(a, b) for a, b in combinations(members, 2) if matrix.cells[a][b] in near]
-    groups = _groups(members, pairs)
+    groups = _connected_groups(members, pairs)
     for group in groups:
         for a, b in combinations(group, 2):
-            if matrix.cells[a][b] in NEAREST_FIRST and matrix.cells[a][b] not in near:
+            if matrix.cells[a][b] in PATH_TYPES_NEAREST_FIRST and matrix.cells[a][b] not in near:
                 raise InputError(
-                    f"{matrix.where(a, b)}: {matrix.cells[a][b]}, but other cells join the two by"
+                    f"{matrix.cell_location(a, b)}: {matrix.cells[a][b]}, but other cells join the"
+                    " two by"
                     f" {farthest} at most"
                 )
     return groups
@@ -198,18 +207,19 @@ def _together(matrix: _Matrix, members: Sequence[int], farthest: str) -> list[li
 def _sockets(matrix: _Matrix) -> list[list[int]]:
     """The devices of each CPU: NVLinks hide how GPUs are joined else, so affinity counts too."""
     devices = range(len(matrix.names))
-    groups = _together(matrix, devices, "NODE")
+    groups = _groups_within(matrix, devices, "NODE")
     joined = [(group[0], device) for group in groups for device in group]
     first: dict[str, int] = {}
     for device in devices:
         if matrix.affinity[device]:
             joined.append((first.setdefault(matrix.affinity[device], device), device))
-    sockets = _groups(devices, joined)
+    sockets = _connected_groups(devices, joined)
     for socket in sockets:
         for a, b in combinations(socket, 2):
             if matrix.cells[a][b] == "SYS":
                 raise InputError(
-                    f"{matrix.where(a, b)}: SYS, but other cells or the CPU affinities put the two"
+                    f"{matrix.cell_location(a, b)}: SYS, but other cells or the CPU affinities put"
+                    " the two"
                     " next to one CPU"
                 )
     return sockets
@@ -217,20 +227,20 @@ def _sockets(matrix: _Matrix) -> list[list[int]]:
 
 def _branches(
     matrix: _Matrix, names: Sequence[str], socket: Sequence[int], pcie: float
-) -> list[Branch]:
+) -> list[PciBranch]:
     """The PCIe trees of one CPU: switches of PIX, and switches of PXB above them."""
     branches = []
-    for upper in _together(matrix, socket, "PXB"):
+    for upper in _groups_within(matrix, socket, "PXB"):
         lower = [
-            _joined([Branch(pcie, names[device]) for device in group], pcie)
-            for group in _together(matrix, upper, "PIX")
+            _joined_by_switch([PciBranch(pcie, names[device]) for device in group], pcie)
+            for group in _groups_within(matrix, upper, "PIX")
         ]
-        branches.append(_joined(lower, pcie))
+        branches.append(_joined_by_switch(lower, pcie))
     return branches
 
 
-def _joined(branches: list[Branch], pcie: float) -> Branch:
-    return branches[0] if len(branches) == 1 else Branch(pcie, "", branches)
+def _joined_by_switch(branches: list[PciBranch], pcie: float) -> PciBranch:
+    return branches[0] if len(branches) == 1 else PciBranch(pcie, "", branches)
 
 
 def _threads(affinities: set[str]) -> int:
@@ -239,7 +249,7 @@ def _threads(affinities: set[str]) -> int:
     return sum(max(0, int(last[-1]) - int(last[0]) + 1) for last in ends)
 
 
-def _join_nvlinks(matrix: _Matrix, plan: Plan, names: Sequence[str], rate: float) -> None:
+def _connect_nvlinks(matrix: _Matrix, plan: NodeBuilder, names: Sequence[str], rate: float) -> None:
     """NVLinks between pairs, or through NVSwitches where a GPU would need too many for that.
 
     Behind NVSwitches the number in every cell is that of all links of a GPU.
@@ -249,27 +259,28 @@ def _join_nvlinks(matrix: _Matrix, plan: Plan, names: Sequence[str], rate: float
         for a, b in combinations(range(len(names)), 2)
         if matrix.cells[a][b].startswith("NV")
     }
-    for group in _groups(range(len(names)), list(links)):
+    for group in _connected_groups(range(len(names)), list(links)):
         inside = {pair: count for pair, count in links.items() if pair[0] in group}
         total = [sum(n for pair, n in inside.items() if gpu in pair) for gpu in group]
-        if max(total) <= MOST_NVLINKS:
+        if max(total) <= MAX_NVLINKS_PER_GPU:
             for (a, b), count in inside.items():
                 if count:
-                    plan.join(names[a], names[b], count * rate, "nvlink", count)
+                    plan.connect(names[a], names[b], count * rate, "nvlink", count)
         else:
-            _join_switched(matrix, plan, names, group, rate)
+            _connect_nvswitch(matrix, plan, names, group, rate)
 
 
-def _join_switched(
-    matrix: _Matrix, plan: Plan, names: Sequence[str], group: Sequence[int], rate: float
+def _connect_nvswitch(
+    matrix: _Matrix, plan: NodeBuilder, names: Sequence[str], group: Sequence[int], rate: float
 ) -> None:
     said = matrix.cells[group[0]][group[1]]
     for a, b in combinations(group, 2):
         if matrix.cells[a][b] != said:
             raise InputError(
-                f"{matrix.where(a, b)}: {matrix.cells[a][b]}, but {said} elsewhere; with more than"
-                f" {MOST_NVLINKS} NVLinks of one GPU all cells must be the same"
+                f"{matrix.cell_location(a, b)}: {matrix.cells[a][b]}, but {said} elsewhere; with"
+                " more than"
+                f" {MAX_NVLINKS_PER_GPU} NVLinks of one GPU all cells must be the same"
             )
     count = int(said[2:])
     gpus = [names[device] for device in group]
-    plan.nvswitch(dict.fromkeys(gpus, count * rate), dict.fromkeys(gpus, count))
+    plan.add_nvswitch(dict.fromkeys(gpus, count * rate), dict.fromkeys(gpus, count))

@@ -10,7 +10,7 @@ from tuner.topology import HOST, MEMORY_BUS, NETWORK, Link, Node, Topology
 SWITCH = "switch"
 
 
-def single_node(cluster: Cluster, calibration: Calibration) -> Topology:
+def single_node_topology(cluster: Cluster, calibration: Calibration) -> Topology:
     """The one computer that was calibrated: its ranks share the measured memory bus."""
     bus = calibration.capacities.get(MEMORY_BUS)
     return Topology(
@@ -22,7 +22,7 @@ def single_node(cluster: Cluster, calibration: Calibration) -> Topology:
     )
 
 
-def as_probed(cluster: Cluster, calibration: Calibration) -> Topology:
+def single_switch_topology(cluster: Cluster, calibration: Calibration) -> Topology:
     """What is known of a cluster without its topology: hosts at one switch.
 
     Messages cost what was measured between two of them, and a host's link moves what one message
@@ -30,7 +30,7 @@ def as_probed(cluster: Cluster, calibration: Calibration) -> Topology:
     lacks messages between hosts.
     """
     if cluster.nodes == 1:
-        return single_node(cluster, calibration)
+        return single_node_topology(cluster, calibration)
     named = calibration.provenance.get("topology", "")
     if named or (NETWORK, HOST) not in calibration.paths:
         why = f"was made with topology {named}" if named else "has no messages between hosts"
@@ -38,7 +38,7 @@ def as_probed(cluster: Cluster, calibration: Calibration) -> Topology:
             f"the calibration of {cluster.name} {why}: give the topology of its {cluster.nodes}"
             " hosts (--topology FILE)"
         )
-    beta = calibration.path(NETWORK, HOST).segments[-1].beta.value
+    beta = calibration.path_cost(NETWORK, HOST).segments[-1].beta.value
     rate = 1.0 / beta if beta > 0 else math.inf
     links = tuple(
         Link(*ends, rate, 0.0)
@@ -55,14 +55,15 @@ def as_probed(cluster: Cluster, calibration: Calibration) -> Topology:
     )
 
 
-def described(cluster: Cluster, calibration: Calibration, topology: Topology | None) -> Topology:
-    """`topology`, which the calibration was made with, else `as_probed`, with what that raises.
+def topology_for(cluster: Cluster, calibration: Calibration, topology: Topology | None) -> Topology:
+    """`topology`, which the calibration was made with, else `single_switch_topology`, with what
+    that raises.
 
     Raises InputError for several hosts on another topology than the calibration's: the latencies
     of links would count twice, or not at all.
     """
     if topology is None:
-        return as_probed(cluster, calibration)
+        return single_switch_topology(cluster, calibration)
     named = calibration.provenance.get("topology", topology.name)
     if cluster.nodes > 1 and named != topology.name:
         made = f"with topology {named}" if named else "without a topology"
@@ -73,6 +74,6 @@ def described(cluster: Cluster, calibration: Calibration, topology: Topology | N
     return topology
 
 
-def given_calibration(topology: Topology) -> Calibration:
+def nominal_calibration(topology: Topology) -> Calibration:
     """Costs exactly as the topology states them: rendezvous, FIFO ports, no overheads."""
     return Calibration(topology.name, "none", {}, given=True)

@@ -1,6 +1,6 @@
 """XML from strangers, in bounded time and memory.
 
-Refused: documents longer than `MOST_CHARACTERS`, more than `MOST_ELEMENTS` elements, nesting deeper
+Refused: documents longer than `MAX_CHARACTERS`, more than `MAX_ELEMENTS` elements, nesting deeper
 than `DEEPEST`, and every declaration of an entity or of attributes (with which a page of text
 stands for gigabytes, or for a file of this computer). A document type may be named; nothing is ever
 loaded for it.
@@ -12,27 +12,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 
-MOST_CHARACTERS = 1 << 22
-MOST_ELEMENTS = 200_000
-DEEPEST = 100
+MAX_CHARACTERS = 1 << 22
+MAX_ELEMENTS = 200_000
+MAX_DEPTH = 100
 
 
 @dataclass(frozen=True)
-class Element:
+class XmlElement:
     """An element; `pieces` are its own text, without that of its children."""
 
     name: str
     attributes: Mapping[str, str]
     line: int
-    children: list[Element] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
+    children: list[XmlElement] = field(default_factory=list)
+    text_pieces: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"line {self.line}, element <{self.name[:80]}>"
 
-    def all(self) -> Iterator[Element]:
+    def walk(self) -> Iterator[XmlElement]:
         """This element and everything inside it, in the order of the document."""
         waiting = [self]
         while waiting:
@@ -40,11 +40,11 @@ class Element:
             yield element
             waiting.extend(reversed(element.children))
 
-    def whole(self, key: str, otherwise: int, most: int) -> int:
+    def int_attribute(self, key: str, default: int, maximum: int) -> int:
         """An attribute as a whole number in [0, most]; raises InputError naming the element."""
-        text = self.attributes.get(key, str(otherwise)).strip()
-        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
-            raise InputError(f"{self}: {key} must be 0 to {most}, not {quoted(text)}")
+        text = self.attributes.get(key, str(default)).strip()
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= maximum):
+            raise InputError(f"{self}: {key} must be 0 to {maximum}, not {shortened_repr(text)}")
         return int(text)
 
 
@@ -52,7 +52,7 @@ class _Document:
     """What the parser reports, kept as a tree."""
 
     def __init__(self) -> None:
-        self.top = Element("", {}, 0)
+        self.top = XmlElement("", {}, 0)
         self.open = [self.top]
         self.elements = 0
         self.parser = expat.ParserCreate()
@@ -65,12 +65,12 @@ class _Document:
         self.parser.AttlistDeclHandler = self.attributes
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        element = Element(name, attributes, self.parser.CurrentLineNumber)
+        element = XmlElement(name, attributes, self.parser.CurrentLineNumber)
         self.elements += 1
-        if self.elements > MOST_ELEMENTS:
-            raise InputError(f"{element}: there are more than {MOST_ELEMENTS} elements")
-        if len(self.open) > DEEPEST:
-            raise InputError(f"{element}: elements are nested more than {DEEPEST} deep")
+        if self.elements > MAX_ELEMENTS:
+            raise InputError(f"{element}: there are more than {MAX_ELEMENTS} elements")
+        if len(self.open) > MAX_DEPTH:
+            raise InputError(f"{element}: elements are nested more than {MAX_DEPTH} deep")
         self.open[-1].children.append(element)
         self.open.append(element)
 
@@ -78,25 +78,26 @@ class _Document:
         self.open.pop()
 
     def text(self, piece: str) -> None:
-        self.open[-1].pieces.append(piece)
+        self.open[-1].text_pieces.append(piece)
 
     def entity(self, name: str, *_: object) -> None:
         raise InputError(
-            f"line {self.parser.CurrentLineNumber}: the entity {quoted(name)}: XML with entities of"
+            f"line {self.parser.CurrentLineNumber}: the entity {shortened_repr(name)}: XML"
+            " with entities of"
             " its own is not read"
         )
 
     def attributes(self, name: str, *_: object) -> None:
         raise InputError(
             f"line {self.parser.CurrentLineNumber}: the document declares attributes of"
-            f" {quoted(name)}: XML with declarations of its own is not read"
+            f" {shortened_repr(name)}: XML with declarations of its own is not read"
         )
 
 
-def parse_xml(text: str) -> Element:
+def parse_xml(text: str) -> XmlElement:
     """The root element. Raises InputError naming line or element of what is wrong or refused."""
-    if len(text) > MOST_CHARACTERS:
-        raise InputError(f"{len(text)} characters of XML are too many: at most {MOST_CHARACTERS}")
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"{len(text)} characters of XML are too many: at most {MAX_CHARACTERS}")
     document = _Document()
     try:
         document.parser.Parse(text.lstrip("\ufeff \t\r\n"), True)

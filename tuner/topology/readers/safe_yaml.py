@@ -1,6 +1,6 @@
 """YAML from strangers, in bounded time and memory.
 
-Refused before anything grows: documents longer than `MOST_CHARACTERS` or of more than `MOST_VALUES`
+Refused before anything grows: documents longer than `MAX_CHARACTERS` or of more than `MAX_VALUES`
 values (seconds to read), nesting deeper than `DEEPEST`, aliases (with which a page of text stands
 for gigabytes), tags (`!!int x` is no number, whatever it says), and values longer than
 `LONGEST_VALUE` (a number of a million digits takes minutes).
@@ -16,10 +16,10 @@ from yaml.constructor import ConstructorError
 
 from tuner.base.errors import InputError
 
-MOST_CHARACTERS = 1 << 20
-MOST_VALUES = 100_000  # keys and lists counted too: some 10,000 links of a topology
-DEEPEST = 20
-LONGEST_VALUE = 1000
+MAX_CHARACTERS = 1 << 20
+MAX_VALUES = 100_000  # keys and lists counted too: some 10,000 links of a topology
+MAX_DEPTH = 20
+MAX_VALUE_CHARACTERS = 1000
 
 
 class _Loader(yaml.SafeLoader):
@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
-        reason = self.refusal(event)
+        reason = self.refusal_reason(event)
         if reason:
             raise ComposerError(None, None, reason, event.start_mark)
         self.depth += 1
@@ -39,17 +39,17 @@ class _Loader(yaml.SafeLoader):
         self.depth -= 1
         return node
 
-    def refusal(self, event: yaml.Event) -> str:
+    def refusal_reason(self, event: yaml.Event) -> str:
         """Why the value that begins with this event is not read; "" when it is."""
         if isinstance(event, yaml.AliasEvent):
             return "aliases (*name) are not read: write the value out"
         if getattr(event, "tag", None) is not None:
             return "tags (!name) are not read"
-        if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_VALUE:
-            return f"a value is longer than {LONGEST_VALUE} characters"
-        if self.depth == DEEPEST:
-            return f"lists and mappings are nested more than {DEEPEST} deep"
-        return f"there are more than {MOST_VALUES} values" if self.values == MOST_VALUES else ""
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > MAX_VALUE_CHARACTERS:
+            return f"a value is longer than {MAX_VALUE_CHARACTERS} characters"
+        if self.depth == MAX_DEPTH:
+            return f"lists and mappings are nested more than {MAX_DEPTH} deep"
+        return f"there are more than {MAX_VALUES} values" if self.values == MAX_VALUES else ""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -68,8 +68,8 @@ def parse_yaml(text: str) -> Any:
 
     Raises InputError naming the line of what is no YAML or of what is refused.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise InputError(f"{len(text)} characters of YAML are too many: at most {MOST_CHARACTERS}")
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"{len(text)} characters of YAML are too many: at most {MAX_CHARACTERS}")
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as reason:

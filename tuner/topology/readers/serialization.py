@@ -11,24 +11,26 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuner.base.atomic_io import finite, from_record
+from tuner.base.atomic_io import dataclass_from_record, encode_infinities
 from tuner.base.errors import InputError
-from tuner.topology import Device, Interior, Link, Node, Topology
-from tuner.topology.readers.yaml_fields import MOST_DEVICES, MOST_NODES
+from tuner.topology import Device, Link, Node, NodeTopology, Topology
+from tuner.topology.readers.yaml_fields import MAX_DEVICES, MAX_NODES
 
 FORMAT_VERSION = 2
-MOST_PAIRS = 2 * MOST_DEVICES**2  # of devices in all interiors: their routes take seconds to find
+MAX_DEVICE_PAIRS = (
+    2 * MAX_DEVICES**2
+)  # of devices in all interiors: their routes take seconds to find
 
 
 @dataclass(frozen=True)
-class _Node:
+class _NodeRecord:
     name: str
     cores: int = 1
     interior: int | None = None
 
 
 @dataclass(frozen=True)
-class _Interior:
+class _NodeTopologyRecord:
     """As written: not yet checked, and no routes found."""
 
     devices: tuple[Device, ...]
@@ -36,14 +38,14 @@ class _Interior:
 
 
 @dataclass(frozen=True)
-class _Record:
+class _TopologyRecord:
     """The fields of `Topology` as JSON has them; those that version 1 lacks have a default."""
 
     name: str
-    nodes: tuple[_Node, ...]
+    nodes: tuple[_NodeRecord, ...]
     switches: tuple[str, ...]
     links: tuple[Link, ...]
-    interiors: tuple[_Interior, ...] = ()
+    interiors: tuple[_NodeTopologyRecord, ...] = ()
     local_latency: float | None = None
     local_bandwidth: float | None = None
     memory_bandwidth: float = math.inf
@@ -51,14 +53,17 @@ class _Record:
     offers: tuple[str, ...] = ()
 
 
-def topology_record(topology: Topology) -> dict[str, Any]:
+def topology_to_record(topology: Topology) -> dict[str, Any]:
     """Every field of `Topology`; null where it is not known, "inf" for no limit."""
-    number = {id(interior): i for i, (interior, _) in enumerate(topology.interiors)}
+    number = {id(interior): i for i, (interior, _) in enumerate(topology.node_topologies)}
     nodes = tuple(
-        _Node(node.name, node.cores, number.get(id(node.interior))) for node in topology.nodes
+        _NodeRecord(node.name, node.cores, number.get(id(node.node_topology)))
+        for node in topology.nodes
     )
-    interiors = tuple(_Interior(inside.devices, inside.links) for inside, _ in topology.interiors)
-    record = _Record(
+    interiors = tuple(
+        _NodeTopologyRecord(inside.devices, inside.links) for inside, _ in topology.node_topologies
+    )
+    record = _TopologyRecord(
         topology.name,
         nodes,
         topology.switches,
@@ -70,7 +75,7 @@ def topology_record(topology: Topology) -> dict[str, Any]:
         topology.routing,
         tuple(sorted(topology.offers)),
     )
-    fields: dict[str, Any] = finite(asdict(record))
+    fields: dict[str, Any] = encode_infinities(asdict(record))
     return {"kind": "topology", "version": FORMAT_VERSION, **fields}
 
 
@@ -81,11 +86,11 @@ def topology_from_record(record: Any) -> Topology:
         if record.get("kind") != "topology" or record.get("version") not in (1, FORMAT_VERSION):
             raise ValueError(f"it must be of kind topology and version 1 or {FORMAT_VERSION}")
         own = {name: record[name] for name in record if name not in ("kind", "version")}
-        read = from_record(_Record, own)
+        read = dataclass_from_record(_TopologyRecord, own)
     except (ValueError, TypeError) as reason:
         raise InputError(f"not the record of a topology: {reason}") from None
-    _require_sound(read)
-    interiors = [Interior(inside.devices, inside.links) for inside in read.interiors]
+    _validate_record(read)
+    interiors = [NodeTopology(inside.devices, inside.links) for inside in read.interiors]
     nodes = tuple(
         Node(node.name, node.cores, None if node.interior is None else interiors[node.interior])
         for node in read.nodes
@@ -107,18 +112,18 @@ def _require_size(record: Any) -> None:
     """Before anything grows, and before a topology checks itself, which needs a node."""
     if not isinstance(record, dict) or not isinstance(record.get("nodes"), list):
         raise ValueError("it must be a mapping with a list of nodes")
-    if not 1 <= len(record["nodes"]) <= MOST_NODES:
-        raise ValueError(f"it must have 1 to {MOST_NODES} nodes")
+    if not 1 <= len(record["nodes"]) <= MAX_NODES:
+        raise ValueError(f"it must have 1 to {MAX_NODES} nodes")
 
 
-def _require_sound(record: _Record) -> None:
+def _validate_record(record: _TopologyRecord) -> None:
     """What the short form cannot even say."""
     where = f"topology {record.name}"
     sizes = [len(inside.devices) for inside in record.interiors]
-    if min(sizes, default=1) < 1 or sum(size**2 for size in sizes) > MOST_PAIRS:
+    if min(sizes, default=1) < 1 or sum(size**2 for size in sizes) > MAX_DEVICE_PAIRS:
         raise InputError(
             f"{where}: an interior has at least one device, and all interiors together"
-            f" at most some {MOST_DEVICES}"
+            f" at most some {MAX_DEVICES}"
         )
     for node in record.nodes:
         if node.interior is not None and not 0 <= node.interior < len(record.interiors):

@@ -15,15 +15,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tuner.base.errors import InputError, quoted
-from tuner.base.hostlist import expanded
+from tuner.base.errors import InputError, shortened_repr
+from tuner.base.hostlist import expand_hostlist
 from tuner.topology import Link, Node, Topology
-from tuner.topology.readers.yaml_fields import MOST_NODES
+from tuner.topology.readers.yaml_fields import MAX_NODES
 
-CABLE = 12.5e9  # bytes per second
-KEY = re.compile(r"([A-Za-z]+)\s*=\s*(\S*)")
-KNOWN = {"switchname", "blockname", "nodes", "switches", "linkspeed", "level"}
-TOP = "all"  # the switch above the leaves of topology/block
+CABLE_BANDWIDTH = 12.5e9  # bytes per second
+KEY_VALUE = re.compile(r"([A-Za-z]+)\s*=\s*(\S*)")
+KNOWN_KEYS = {"switchname", "blockname", "nodes", "switches", "linkspeed", "level"}
+BLOCK_ROOT_SWITCH = "all"  # the switch above the leaves of topology/block
 
 
 @dataclass
@@ -34,7 +34,7 @@ class _Switch:
     line: int
     nodes: list[str]
     switches: list[str]
-    above: list[str] = field(default_factory=list)
+    parents: list[str] = field(default_factory=list)
 
 
 def parse_slurm(text: str) -> Topology:
@@ -43,26 +43,27 @@ def parse_slurm(text: str) -> Topology:
     nodes = [name for switch in switches.values() for name in switch.nodes]
     if not nodes:
         raise InputError("line 1: no SwitchName or BlockName line names a node")
-    _join(switches)
+    _connect_switches(switches)
     up = _cables_up(switches)
     links = [
         link
         for switch in switches.values()
         for name in switch.nodes
-        for link in _both(name, switch.name, 1)
+        for link in _links_both_ways(name, switch.name, 1)
     ]
     links += [
         link
         for switch in switches.values()
-        for upper in switch.above
-        for link in _both(switch.name, upper, up[switch.name])
+        for upper in switch.parents
+        for link in _links_both_ways(switch.name, upper, up[switch.name])
     ]
     return Topology("slurm", tuple(map(Node, nodes)), tuple(switches), tuple(links))
 
 
-def _both(lower: str, upper: str, cables: int) -> list[Link]:
+def _links_both_ways(lower: str, upper: str, cables: int) -> list[Link]:
     return [
-        Link(a, b, cables * CABLE, 0.0, count=cables) for a, b in ((lower, upper), (upper, lower))
+        Link(a, b, cables * CABLE_BANDWIDTH, 0.0, count=cables)
+        for a, b in ((lower, upper), (upper, lower))
     ]
 
 
@@ -76,14 +77,14 @@ def _switches(text: str) -> list[_Switch]:
             continue
         try:
             switch = _switch(line, words)
-            _remember(switch, seen)
+            _check_unique(switch, seen)
         except InputError as reason:
             raise InputError(f"line {line}: {reason}") from None
         switches.append(switch)
         leaves += [switch.name] if "blockname" in words else []
     if leaves:
-        switches.append(_Switch(TOP, switches[-1].line, [], leaves))
-        _remember(switches[-1], seen)
+        switches.append(_Switch(BLOCK_ROOT_SWITCH, switches[-1].line, [], leaves))
+        _check_unique(switches[-1], seen)
     return switches
 
 
@@ -100,14 +101,14 @@ def _lines(text: str) -> Iterator[tuple[int, dict[str, str]]]:
         whole = "".join(held).strip()
         held = []
         if whole:
-            yield begun, _words(begun, whole)
+            yield begun, _parse_pairs(begun, whole)
 
 
-def _words(line: int, text: str) -> dict[str, str]:
-    pairs = [(match[1].lower(), match[2]) for match in KEY.finditer(text)]
+def _parse_pairs(line: int, text: str) -> dict[str, str]:
+    pairs = [(match[1].lower(), match[2]) for match in KEY_VALUE.finditer(text)]
     words = dict(pairs)
-    if KEY.sub("", text).strip() or len(words) < len(pairs):
-        raise InputError(f"line {line}: a line is KEY=VALUE, each once, not {quoted(text)}")
+    if KEY_VALUE.sub("", text).strip() or len(words) < len(pairs):
+        raise InputError(f"line {line}: a line is KEY=VALUE, each once, not {shortened_repr(text)}")
     return words
 
 
@@ -116,32 +117,33 @@ def _switch(line: int, words: dict[str, str]) -> _Switch:
 
     Where Slurm itself prints the levels, the nodes of an upper one sum up those below.
     """
-    for key in sorted(words.keys() - KNOWN):
+    for key in sorted(words.keys() - KNOWN_KEYS):
         raise InputError(
-            f"the key {quoted(key)} is unknown; known: SwitchName, Nodes, Switches,"
+            f"the key {shortened_repr(key)} is unknown; known: SwitchName, Nodes, Switches,"
             " LinkSpeed, Level, BlockName, BlockSizes"
         )
     name = words.get("switchname") or words.get("blockname") or ""
     if not name or not {"[", ","}.isdisjoint(name) or {"switchname", "blockname"} <= words.keys():
         raise InputError("a line begins with the SwitchName or the BlockName of one switch")
     nodes, switches = (
-        expanded(words[key], MOST_NODES) if words.get(key) else [] for key in ("nodes", "switches")
+        expand_hostlist(words[key], MAX_NODES) if words.get(key) else []
+        for key in ("nodes", "switches")
     )
     if not nodes and not switches:
-        raise InputError(f"switch {quoted(name)} has neither Nodes nor Switches")
+        raise InputError(f"switch {shortened_repr(name)} has neither Nodes nor Switches")
     return _Switch(name, line, [] if switches and "level" in words else nodes, switches)
 
 
-def _remember(switch: _Switch, seen: dict[str, int]) -> None:
+def _check_unique(switch: _Switch, seen: dict[str, int]) -> None:
     for name in (switch.name, *switch.nodes):
         if name in seen:
-            raise InputError(f"{quoted(name)} is already on line {seen[name]}")
+            raise InputError(f"{shortened_repr(name)} is already on line {seen[name]}")
         seen[name] = switch.line
-    if len(seen) > 2 * MOST_NODES:
-        raise InputError(f"so far {len(seen)} nodes and switches, more than {2 * MOST_NODES}")
+    if len(seen) > 2 * MAX_NODES:
+        raise InputError(f"so far {len(seen)} nodes and switches, more than {2 * MAX_NODES}")
 
 
-def _join(switches: dict[str, _Switch]) -> None:
+def _connect_switches(switches: dict[str, _Switch]) -> None:
     """Tell each switch what is above it."""
     for switch in switches.values():
         for name in switch.switches:
@@ -150,9 +152,9 @@ def _join(switches: dict[str, _Switch]) -> None:
                     f"line {switch.line}: there is no line SwitchName={name[:80]}; add it, or take"
                     " the name out here"
                 )
-            if switches[name].above[-1:] == [switch.name]:
-                raise InputError(f"line {switch.line}: {quoted(name)} is there twice")
-            switches[name].above.append(switch.name)
+            if switches[name].parents[-1:] == [switch.name]:
+                raise InputError(f"line {switch.line}: {shortened_repr(name)} is there twice")
+            switches[name].parents.append(switch.name)
 
 
 def _cables_up(switches: dict[str, _Switch]) -> dict[str, int]:
@@ -163,10 +165,12 @@ def _cables_up(switches: dict[str, _Switch]) -> dict[str, int]:
     while ready:
         switch = switches[ready.pop()]
         down = len(switch.nodes) + sum(cables[name] for name in switch.switches)
-        cables[switch.name] = max(1, -(-down // max(1, len(switch.above))))
-        for name in switch.above:
+        cables[switch.name] = max(1, -(-down // max(1, len(switch.parents))))
+        for name in switch.parents:
             missing[name] -= 1
             ready += [name] if missing[name] == 0 else []
     for name in switches.keys() - cables.keys():
-        raise InputError(f"line {switches[name].line}: switch {quoted(name)} is below itself")
+        raise InputError(
+            f"line {switches[name].line}: switch {shortened_repr(name)} is below itself"
+        )
     return cables

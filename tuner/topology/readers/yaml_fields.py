@@ -26,62 +26,72 @@ import math
 from collections.abc import Callable, Set
 from typing import Any
 
-from tuner.base.errors import InputError, quoted
+from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import parse_bandwidth, parse_time
-from tuner.topology import KINDS_OF_DEVICES, KINDS_OF_LINKS, Device, Interior, Link
-from tuner.topology.readers.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
+from tuner.topology import DEVICE_KINDS, LINK_KINDS, Device, Link, NodeTopology
+from tuner.topology.readers.fabrics import (
+    Dragonfly,
+    Fabric,
+    FatTree,
+    NetworkCable,
+    OneSwitch,
+    Torus,
+)
 
-MOST_NODES = 1 << 16  # more would take gigabytes, however short the text
-MOST_DEVICES = 256  # inside a node; the time to find all routes grows with the cube
-MOST_DIMENSIONS = 8
+MAX_NODES = 1 << 16  # more would take gigabytes, however short the text
+MAX_DEVICES = 256  # inside a node; the time to find all routes grows with the cube
+MAX_DIMENSIONS = 8
 LINK_KEYS = {"between", "from", "to", "latency", "bandwidth", "count"}
-WIRE_KEYS = {"latency", "bandwidth"}
+CABLE_KEYS = {"latency", "bandwidth"}
 DEVICE_KEYS = {"name", "kind", "product", "cores", "count"}
 
 
-def require_keys(what: str, record: Any, known: Set[str], needed: Set[str]) -> None:
-    """InputError unless `record` is a mapping with all `needed` and only `known` keys."""
+def require_keys(what: str, record: Any, known: Set[str], required: Set[str]) -> None:
+    """InputError unless `record` is a mapping with all `is_needed` and only `known` keys."""
     if not isinstance(record, dict):
-        raise InputError(f"{what} must be a mapping with {', '.join(sorted(needed or known))}")
+        raise InputError(f"{what} must be a mapping with {', '.join(sorted(required or known))}")
     for key in record:
         if key not in known:
             raise InputError(
-                f"{what} has an unknown key {quoted(key)}; known: {', '.join(sorted(known))}"
+                f"{what} has an unknown key {shortened_repr(key)}; known:"
+                f" {', '.join(sorted(known))}"
             )
-    for key in sorted(needed):
+    for key in sorted(required):
         if key not in record:
             raise InputError(f"{what} lacks {key!r}")
 
 
-def whole(what: str, value: Any, most: int = MOST_NODES) -> int:
+def parse_int(what: str, value: Any, maximum: int = MAX_NODES) -> int:
     """A whole number from 1; raises InputError."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise InputError(f"{what} must be a whole number from 1 to {most}, not {quoted(value)}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
+        raise InputError(
+            f"{what} must be a whole number from 1 to {maximum}, not {shortened_repr(value)}"
+        )
     return value
 
 
-def number_from(what: str, value: Any) -> float:
+def parse_positive_float(what: str, value: Any) -> float:
     """A number above 0; raises InputError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise InputError(f"{what} must be a number above 0, not {quoted(value)}")
+        raise InputError(f"{what} must be a number above 0, not {shortened_repr(value)}")
     return float(value)
 
 
-def name_from(what: str, value: Any) -> str:
+def parse_name(what: str, value: Any) -> str:
     """YAML reads a bare `no` as false; a name like that must be quoted."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InputError(f"{what} must be a name, not {quoted(value)}; put quotes round it")
+        raise InputError(f"{what} must be a name, not {shortened_repr(value)}; put quotes round it")
     return str(value)
 
 
-def names_from(what: str, value: Any) -> list[str]:
+def parse_names(what: str, value: Any) -> list[str]:
     """A list of names; raises InputError."""
     if not isinstance(value, list):
-        raise InputError(f"{what} must be a list of names, not {quoted(value)}")
-    return [name_from(f"each of {what}", name) for name in value]
+        raise InputError(f"{what} must be a list of names, not {shortened_repr(value)}")
+    return [parse_name(f"each of {what}", name) for name in value]
 
 
-def listed_links(value: Any, keys: Set[str]) -> list[Link]:
+def parse_links(value: Any, keys: Set[str]) -> list[Link]:
     """Links by the names of their ends; raises InputError naming the entry."""
     if not isinstance(value, list):
         raise InputError("links must be a list")
@@ -93,11 +103,13 @@ def listed_links(value: Any, keys: Set[str]) -> list[Link]:
 def _link(number: int, entry: Any, keys: Set[str]) -> list[Link]:
     what = f"link {number}"
     require_keys(what, entry, keys, {"latency", "bandwidth"})
-    count = whole(f"{what}: count", entry.get("count", 1))
+    count = parse_int(f"{what}: count", entry.get("count", 1))
     capacity = parse_bandwidth(entry["bandwidth"]) * count
     kind = entry.get("kind", "network")
-    if kind not in KINDS_OF_LINKS:
-        raise InputError(f"{what}: kind is one of {', '.join(KINDS_OF_LINKS)}, not {quoted(kind)}")
+    if kind not in LINK_KINDS:
+        raise InputError(
+            f"{what}: kind is one of {', '.join(LINK_KINDS)}, not {shortened_repr(kind)}"
+        )
     return [
         Link(a, b, capacity, parse_time(entry["latency"]), kind, count)
         for a, b in _directions(what, entry, keys)
@@ -107,14 +119,14 @@ def _link(number: int, entry: Any, keys: Set[str]) -> list[Link]:
 def _directions(what: str, entry: dict[str, Any], keys: Set[str]) -> list[list[str]]:
     if "between" not in entry:
         require_keys(what, entry, keys, {"from", "to"})
-        return [[name_from(f"{what}: {end}", entry[end]) for end in ("from", "to")]]
-    ends = names_from(f"{what}: between", entry["between"])
+        return [[parse_name(f"{what}: {end}", entry[end]) for end in ("from", "to")]]
+    ends = parse_names(f"{what}: between", entry["between"])
     if len(ends) != 2 or "from" in entry or "to" in entry:
         raise InputError(f"{what}: write `between: [a, b]`, or `from` and `to`")
     return [ends, ends[::-1]]
 
 
-def interior_from(value: Any) -> Interior:
+def parse_node_topology(value: Any) -> NodeTopology:
     """What is inside every node; raises InputError."""
     require_keys("interior", value, {"devices", "links"}, {"devices", "links"})
     if not isinstance(value["devices"], list) or not value["devices"]:
@@ -122,70 +134,71 @@ def interior_from(value: Any) -> Interior:
     devices: list[Device] = []
     for number, entry in enumerate(value["devices"], start=1):
         devices += _devices(f"device {number}", entry)
-        if len(devices) > MOST_DEVICES:
-            raise InputError(f"interior: there are more than {MOST_DEVICES} devices in a node")
-    return Interior(tuple(devices), tuple(listed_links(value["links"], LINK_KEYS | {"kind"})))
+        if len(devices) > MAX_DEVICES:
+            raise InputError(f"interior: there are more than {MAX_DEVICES} devices in a node")
+    return NodeTopology(tuple(devices), tuple(parse_links(value["links"], LINK_KEYS | {"kind"})))
 
 
 def _devices(what: str, entry: Any) -> list[Device]:
     require_keys(what, entry, DEVICE_KEYS, {"name", "kind"})
-    name, kind = name_from(f"{what}: name", entry["name"]), entry["kind"]
-    if kind not in KINDS_OF_DEVICES:
+    name, kind = parse_name(f"{what}: name", entry["name"]), entry["kind"]
+    if kind not in DEVICE_KINDS:
         raise InputError(
-            f"{what}: kind is one of {', '.join(KINDS_OF_DEVICES)}, not {quoted(kind)}"
+            f"{what}: kind is one of {', '.join(DEVICE_KINDS)}, not {shortened_repr(kind)}"
         )
-    product = name_from(f"{what}: product", entry.get("product", ""))
-    cores = whole(f"{what}: cores", entry["cores"]) if "cores" in entry else 0
+    product = parse_name(f"{what}: product", entry.get("product", ""))
+    cores = parse_int(f"{what}: cores", entry["cores"]) if "cores" in entry else 0
     if "count" not in entry:
         return [Device(name, kind, product, cores)]
-    count = whole(f"{what}: count", entry["count"], MOST_DEVICES)
+    count = parse_int(f"{what}: count", entry["count"], MAX_DEVICES)
     return [Device(f"{name}{number}", kind, product, cores) for number in range(count)]
 
 
-def fabric_from(value: Any) -> Fabric:
+def parse_fabric(value: Any) -> Fabric:
     """A fabric by its shape; raises InputError."""
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind not in _FABRICS:
         raise InputError(
-            f"fabric: kind is one of {', '.join(_FABRICS)}, not {quoted(kind)}; write it like"
+            f"fabric: kind is one of {', '.join(_FABRICS)}, not {shortened_repr(kind)}; write"
+            " it like"
             " fabric: {kind: fat_tree, ...}"
         )
     keys, read = _FABRICS[kind]
-    require_keys("fabric", value, keys | WIRE_KEYS | {"kind"}, WIRE_KEYS)
-    return read(_wire(value), value)
+    require_keys("fabric", value, keys | CABLE_KEYS | {"kind"}, CABLE_KEYS)
+    return read(_parse_cable(value), value)
 
 
-def _wire(value: dict[str, Any]) -> Wire:
-    return Wire(parse_bandwidth(value["bandwidth"]), parse_time(value["latency"]))
+def _parse_cable(value: dict[str, Any]) -> NetworkCable:
+    return NetworkCable(parse_bandwidth(value["bandwidth"]), parse_time(value["latency"]))
 
 
-def _other_wire(value: dict[str, Any], key: str) -> Wire | None:
+def _parse_optional_cable(value: dict[str, Any], key: str) -> NetworkCable | None:
     if key not in value:
         return None
-    require_keys(f"fabric: {key}", value[key], WIRE_KEYS, WIRE_KEYS)
-    return _wire(value[key])
+    require_keys(f"fabric: {key}", value[key], CABLE_KEYS, CABLE_KEYS)
+    return _parse_cable(value[key])
 
 
-def _several(value: dict[str, Any], key: str, usual: Any = None) -> tuple[int, ...]:
+def _parse_ints(value: dict[str, Any], key: str, default: Any = None) -> tuple[int, ...]:
     """A whole number or a list of them."""
-    given = value.get(key, usual)
+    given = value.get(key, default)
     listed = given if isinstance(given, list) else [given]
-    if not 1 <= len(listed) <= MOST_DIMENSIONS:
-        raise InputError(f"fabric: {key} must be a list of 1 to {MOST_DIMENSIONS} numbers")
-    return tuple(whole(f"fabric: {key}", one) for one in listed)
+    if not 1 <= len(listed) <= MAX_DIMENSIONS:
+        raise InputError(f"fabric: {key} must be a list of 1 to {MAX_DIMENSIONS} numbers")
+    return tuple(parse_int(f"fabric: {key}", one) for one in listed)
 
 
-def _one_switch(port: Wire, _value: dict[str, Any]) -> Fabric:
+def _one_switch(port: NetworkCable, _value: dict[str, Any]) -> Fabric:
     return OneSwitch(port)
 
 
-def _fat_tree(port: Wire, value: dict[str, Any]) -> Fabric:
-    down = _several(value, "per_leaf")
+def _fat_tree(port: NetworkCable, value: dict[str, Any]) -> Fabric:
+    down = _parse_ints(value, "per_leaf")
     if "uplinks" in value and "taper" in value:
-        raise InputError("fabric: write `uplinks` or `taper`, not both")
-    up: tuple[float, ...] = _several(value, "uplinks") if "uplinks" in value else down
+        raise InputError("fabric: write `pairs_per_uplink_kind` or `taper`, not both")
+    up: tuple[float, ...] = _parse_ints(value, "uplinks") if "uplinks" in value else down
     if "taper" in value:
-        taper = number_from("fabric: taper", value["taper"])
+        taper = parse_positive_float("fabric: taper", value["taper"])
         if not 1.0 <= taper <= down[0]:
             raise InputError(f"fabric: taper must be from 1 to per_leaf, {down[0]}, not {taper:g}")
         up = (down[0] / taper, *down[1:])
@@ -193,30 +206,32 @@ def _fat_tree(port: Wire, value: dict[str, Any]) -> Fabric:
         raise InputError("fabric: per_leaf and uplinks must have one number for each level")
     rails = value.get("rails", False)
     if not isinstance(rails, bool):
-        raise InputError(f"fabric: rails must be true or false, not {quoted(rails)}")
-    return FatTree(port, down, up, rails, _other_wire(value, "trunk"))
+        raise InputError(f"fabric: rails must be true or false, not {shortened_repr(rails)}")
+    return FatTree(port, down, up, rails, _parse_optional_cable(value, "trunk"))
 
 
-def _dragonfly(port: Wire, value: dict[str, Any]) -> Fabric:
-    routers = _several(value, "routers")
-    local = _other_wire(value, "local")
+def _dragonfly(port: NetworkCable, value: dict[str, Any]) -> Fabric:
+    routers = _parse_ints(value, "routers")
+    local = _parse_optional_cable(value, "local")
     return Dragonfly(
         port,
         routers,
-        whole("fabric: per_router", value.get("per_router", 1)),
-        whole("fabric: outward", value.get("outward", 1)),
+        parse_int("fabric: per_router", value.get("per_router", 1)),
+        parse_int("fabric: outward", value.get("outward", 1)),
         () if local is None else (local,) * len(routers),
-        _other_wire(value, "across"),
-        whole("fabric: groups", value["groups"]) if "groups" in value else None,
+        _parse_optional_cable(value, "across"),
+        parse_int("fabric: groups", value["groups"]) if "groups" in value else None,
     )
 
 
-def _torus(port: Wire, value: dict[str, Any]) -> Fabric:
-    per_router = whole("fabric: per_router", value.get("per_router", 1))
-    return Torus(port, _several(value, "shape"), per_router, _other_wire(value, "link"))
+def _torus(port: NetworkCable, value: dict[str, Any]) -> Fabric:
+    per_router = parse_int("fabric: per_router", value.get("per_router", 1))
+    return Torus(
+        port, _parse_ints(value, "shape"), per_router, _parse_optional_cable(value, "link")
+    )
 
 
-_FABRICS: dict[str, tuple[set[str], Callable[[Wire, dict[str, Any]], Fabric]]] = {
+_FABRICS: dict[str, tuple[set[str], Callable[[NetworkCable, dict[str, Any]], Fabric]]] = {
     "switch": (set(), _one_switch),
     "fat_tree": ({"per_leaf", "uplinks", "taper", "rails", "trunk"}, _fat_tree),
     "dragonfly": ({"routers", "per_router", "outward", "local", "across", "groups"}, _dragonfly),

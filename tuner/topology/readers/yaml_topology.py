@@ -38,41 +38,44 @@ import math
 from typing import Any
 
 from tuner.base.units import parse_bandwidth, parse_time
-from tuner.topology import Interior, Link, Node, Topology
-from tuner.topology.readers.cabling import ends_of, flat
+from tuner.topology import Link, Node, NodeTopology, Topology
+from tuner.topology.readers.cabling import flatten_names, ports_of_nodes
 from tuner.topology.readers.fabrics import fabric_topology
 from tuner.topology.readers.yaml_fields import (
     LINK_KEYS,
-    fabric_from,
-    interior_from,
-    listed_links,
-    name_from,
-    names_from,
+    parse_fabric,
+    parse_int,
+    parse_links,
+    parse_name,
+    parse_names,
+    parse_node_topology,
     require_keys,
-    whole,
 )
 
 COMMON_KEYS = {"name", "nodes", "cores", "local", "interior", "offers"}
-FLAT_KEYS = COMMON_KEYS | {"latency", "bandwidth"}
+SINGLE_SWITCH_KEYS = COMMON_KEYS | {"latency", "bandwidth"}
 LINKED_KEYS = COMMON_KEYS | {"switches", "links"}
 FABRIC_KEYS = COMMON_KEYS | {"fabric"}
 LOCAL_KEYS = {"latency", "bandwidth", "memory_bandwidth"}
 
 
-def topology_from(record: Any) -> Topology:
+def topology_from_yaml(record: Any) -> Topology:
     """Return the topology of parsed YAML or JSON. Raises InputError for what is no topology."""
     known, needed = _keys(record)
     require_keys("the topology", record, known, needed)
-    name = name_from("name", record["name"])
-    interior = interior_from(record["interior"]) if "interior" in record else None
+    name = parse_name("name", record["name"])
+    interior = parse_node_topology(record["interior"]) if "interior" in record else None
     nodes = _nodes(record["nodes"], _cores(record, interior), interior)
-    fields = {**local_from(record.get("local", {})), "offers": _offers(record.get("offers", []))}
+    fields = {
+        **parse_local_costs(record.get("local", {})),
+        "offers": _capabilities(record.get("offers", [])),
+    }
     if "fabric" in record:
-        return fabric_topology(name, nodes, fabric_from(record["fabric"]), **fields)
+        return fabric_topology(name, nodes, parse_fabric(record["fabric"]), **fields)
     if "links" in record:
-        ends_of(nodes)  # not too many
-        switches = names_from("switches", record.get("switches", []))
-        links = listed_links(record["links"], LINK_KEYS)
+        ports_of_nodes(nodes)  # not too many
+        switches = parse_names("switches", record.get("switches", []))
+        links = parse_links(record["links"], LINK_KEYS)
     else:
         switches = ["switch"]
         links = _star(nodes, parse_time(record["latency"]), parse_bandwidth(record["bandwidth"]))
@@ -86,22 +89,22 @@ def _keys(record: Any) -> tuple[set[str], set[str]]:
         return LINKED_KEYS, {"name", "nodes"}
     if "fabric" in has:
         return FABRIC_KEYS, {"name", "nodes"}
-    return FLAT_KEYS, {"name", "nodes", "latency", "bandwidth"}
+    return SINGLE_SWITCH_KEYS, {"name", "nodes", "latency", "bandwidth"}
 
 
-def _cores(record: dict[str, Any], interior: Interior | None) -> int:
+def _cores(record: dict[str, Any], interior: NodeTopology | None) -> int:
     """As written, else those of the CPUs."""
     told = sum(device.cores for device in interior.devices) if interior else 0
-    return whole("cores", record.get("cores", told or 1))
+    return parse_int("cores", record.get("cores", told or 1))
 
 
-def _nodes(value: Any, cores: int, interior: Interior | None) -> list[Node]:
+def _nodes(value: Any, cores: int, interior: NodeTopology | None) -> list[Node]:
     if isinstance(value, list) and value:
-        return [Node(name, cores, interior) for name in names_from("nodes", value)]
-    return [Node(f"node{number}", cores, interior) for number in range(whole("nodes", value))]
+        return [Node(name, cores, interior) for name in parse_names("nodes", value)]
+    return [Node(f"node{number}", cores, interior) for number in range(parse_int("nodes", value))]
 
 
-def local_from(local: Any) -> dict[str, Any]:
+def parse_local_costs(local: Any) -> dict[str, Any]:
     """What a topology says of messages inside a node, as fields of it; raises InputError."""
     require_keys("local", local, LOCAL_KEYS, set())
     bus = local.get("memory_bandwidth")
@@ -112,13 +115,13 @@ def local_from(local: Any) -> dict[str, Any]:
     }
 
 
-def _offers(value: Any) -> frozenset[str]:
-    return frozenset(names_from("offers", value))
+def _capabilities(value: Any) -> frozenset[str]:
+    return frozenset(parse_names("offers", value))
 
 
 def _star(nodes: list[Node], latency: float, bandwidth: float) -> list[Link]:
     """Half of the end-to-end latency on the way to the switch, half on the way from it."""
-    ports = flat(ends_of(nodes))
+    ports = flatten_names(ports_of_nodes(nodes))
     up = [Link(port, "switch", bandwidth, latency / 2) for port in ports]
     down = [Link("switch", port, bandwidth, latency / 2) for port in ports]
     return up + down

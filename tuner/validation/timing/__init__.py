@@ -1,15 +1,22 @@
 """What calls take in two launches of the real library, without and with a tuning file."""
 
-from tuner.validation.timing.paired import CONDITIONS, Side, Starter, TimedCall, Times, time_rounds
-from tuner.validation.timing.program import TimingProgram, build
+from tuner.validation.timing.paired import (
+    CONDITIONS,
+    LaunchOptions,
+    PairedTimes,
+    ShapeStarter,
+    TimedCall,
+    time_pairs,
+)
+from tuner.validation.timing.program import TimingProgram, build_program
 
 __all__ = [
     "CONDITIONS",
-    "Side",
-    "Starter",
+    "LaunchOptions",
+    "PairedTimes",
+    "ShapeStarter",
     "TimedCall",
-    "Times",
     "TimingProgram",
-    "build",
-    "time_rounds",
+    "build_program",
+    "time_pairs",
 ]

@@ -21,18 +21,20 @@ from threading import Lock
 from typing import Protocol
 
 from tuner.base.atomic_io import write_atomically
-from tuner.base.errors import FailedError, ProbeError
-from tuner.base.progress import Counted, quietly
+from tuner.base.errors import LaunchFailedError, ProbeError
+from tuner.base.progress import ProgressCallback, no_progress
 from tuner.base.units import format_size
 from tuner.core.collective import Collective
-from tuner.core.speedup import chance_of_no_loss, paired_gain
+from tuner.core.speedup import not_slower_p_value, paired_speedup
 from tuner.validation.timing.program import TimingProgram
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
-WRONG = "wrong"
+WRONG_RESULT = "wrong"
 STOP, STOP_OFFSET = struct.pack("=i", 1), 4  # in the file of turns (`struct turns`)
-PATIENCE = 300.0  # seconds from one line of a launch to the next; the other one measures meanwhile
-VERSION = "library: "  # what a launch begins with
+LINE_TIMEOUT_S = (
+    300.0  # seconds from one line of a launch to the next; the other one measures meanwhile
+)
+VERSION_PREFIX = "library: "  # what a launch begins with
 SEED = 20261122
 
 
@@ -56,7 +58,7 @@ class TimedCall:
 
 
 @dataclass(frozen=True)
-class Side:
+class LaunchOptions:
     """What a launch is started with beside the program.
 
     settings    parameters of the library, as its launcher takes them
@@ -66,11 +68,11 @@ class Side:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class Starter(Protocol):
+class ShapeStarter(Protocol):
     """Starts ranks of a shape; `ShapeLauncher` of `tuner.launch` does."""
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether all ranks are on this computer."""
 
     def run(
@@ -83,7 +85,7 @@ class Starter(Protocol):
         settings: Mapping[str, str],
         environment: Mapping[str, str],
         on_line: Callable[[str], float],
-        patience: float,
+        silence_timeout: float,
     ) -> object:
         """Run the program to its end; raises FailedError when a rank fails.
 
@@ -91,69 +93,72 @@ class Starter(Protocol):
         """
 
 
-Sides = dict[tuple[TimedCall, str], list[float]]
+SecondsByCondition = dict[tuple[TimedCall, str], list[float]]
 
 
 @dataclass
-class Times:
+class PairedTimes:
     """Seconds of every call and condition, one for each round.
 
     wrong       calls whose result was wrong in one of the launches
     """
 
-    default: Sides = field(default_factory=dict)
-    tuned: Sides = field(default_factory=dict)
-    wrong: set[TimedCall] = field(default_factory=set)
+    default: SecondsByCondition = field(default_factory=dict)
+    tuned: SecondsByCondition = field(default_factory=dict)
+    wrong_calls: set[TimedCall] = field(default_factory=set)
 
-    def add(self, others: Times) -> None:
+    def add(self, others: PairedTimes) -> None:
         """Add the rounds of others to these."""
         for mine, more in (self.default, others.default), (self.tuned, others.tuned):
             for place, seconds in more.items():
                 mine.setdefault(place, []).extend(seconds)
-        self.wrong |= others.wrong
+        self.wrong_calls |= others.wrong_calls
 
     @property
-    def measured(self) -> int:
+    def n_values(self) -> int:
         """Return the number of values in both sides."""
         return sum(map(len, (*self.default.values(), *self.tuned.values())))
 
-    def gain(self, call: TimedCall, condition: str) -> tuple[float, float, float]:
+    def speedup(self, call: TimedCall, condition: str) -> tuple[float, float, float]:
         """Return default over tuned time with its 95 % interval over the rounds."""
         place = call, condition
-        return paired_gain(_rounds(self.default[place]), _rounds(self.tuned[place]))
+        return paired_speedup(_as_launches(self.default[place]), _as_launches(self.tuned[place]))
 
-    def chance_of_no_loss(self, call: TimedCall, condition: str) -> float:
+    def not_slower_p_value(self, call: TimedCall, condition: str) -> float:
         """Return the p-value of "not slower than the default"."""
-        return chance_of_no_loss(self.default[call, condition], self.tuned[call, condition])
+        return not_slower_p_value(self.default[call, condition], self.tuned[call, condition])
 
-    def mean_gain(self, call: TimedCall) -> tuple[float, float, float]:
+    def mean_speedup(self, call: TimedCall) -> tuple[float, float, float]:
         """Return the geometric mean of the gains under all conditions, with its interval."""
-        return paired_gain(_rounds(self.typical(call, False)), _rounds(self.typical(call, True)))
+        return paired_speedup(
+            _as_launches(self.geometric_means(call, False)),
+            _as_launches(self.geometric_means(call, True)),
+        )
 
-    def typical(self, call: TimedCall, tuned: bool) -> list[float]:
+    def geometric_means(self, call: TimedCall, tuned: bool) -> list[float]:
         """Return the geometric mean over the conditions, in each round."""
         side = self.tuned if tuned else self.default
         rounds = zip(*(side[call, condition] for condition in CONDITIONS), strict=True)
         return [math.exp(math.fsum(map(math.log, one)) / len(one)) for one in rounds]
 
 
-def _rounds(seconds: Sequence[float]) -> list[list[float]]:
+def _as_launches(seconds: Sequence[float]) -> list[list[float]]:
     return [[one] for one in seconds]
 
 
-def time_rounds(
-    starter: Starter,
+def time_pairs(
+    starter: ShapeStarter,
     program: TimingProgram,
     calls: Sequence[TimedCall],
-    tuned: Side,
+    tuned: LaunchOptions,
     *,
     library: str,
-    rounds: int,
+    launches: int,
     seconds: float,
     directory: Path,
-    progress: Counted = quietly,
-    tell: Callable[[str], None] = lambda _: None,
-) -> Times:
+    progress: ProgressCallback = no_progress,
+    on_message: Callable[[str], None] = lambda _: None,
+) -> PairedTimes:
     """Time all calls without and with what `tuned` brings, in `rounds` rounds of new launches.
 
     library     and its version, as a table names it
@@ -163,9 +168,9 @@ def time_rounds(
 
     Raises ProbeError when the same ranks fail again, and when they have another library.
     """
-    times, drawn, counting = Times(), Random(SEED), Lock()
+    times, drawn, counting = PairedTimes(), Random(SEED), Lock()
     shapes = list(dict.fromkeys(call.shape for call in calls))
-    total, done = rounds * len(calls) * len(CONDITIONS) * 2, 0
+    total, done = launches * len(calls) * len(CONDITIONS) * 2, 0
 
     def count(measured: int) -> None:
         nonlocal done
@@ -173,41 +178,41 @@ def time_rounds(
             done += measured
             progress(done, total)
 
-    for _ in range(rounds):
+    for _ in range(launches):
         drawn.shuffle(shapes)
         for shape in shapes:
             own = [call for call in calls if call.shape == shape]
             drawn.shuffle(own)
-            pair = _Pair(starter, program, own, tuned, library, seconds, directory, count)
-            times.add(pair.times([drawn.randrange(2) for _ in own], tell))
+            pair = _PairedLaunch(starter, program, own, tuned, library, seconds, directory, count)
+            times.add(pair.times([drawn.randrange(2) for _ in own], on_message))
     return times
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _PairedLaunch:
     """Two launches on one shape."""
 
-    starter: Starter
+    starter: ShapeStarter
     program: TimingProgram
     calls: Sequence[TimedCall]
-    tuned: Side
+    tuned: LaunchOptions
     library: str
     seconds: float
     directory: Path
     count: Callable[[int], None]
 
-    def times(self, first: Sequence[int], tell: Callable[[str], None]) -> Times:
+    def times(self, first: Sequence[int], on_message: Callable[[str], None]) -> PairedTimes:
         """Return what both found, at a second start where ranks failed at the first.
 
         first   which side begins with each call
         """
-        found = Times()
+        found = PairedTimes()
         try:
             self._run(first, found)
-        except FailedError as reason:
-            self.count(-found.measured)
-            tell(f"launches of {self.ranks} ranks failed and are repeated: {reason}")
-            found = Times()
+        except LaunchFailedError as reason:
+            self.count(-found.n_values)
+            on_message(f"launches of {self.ranks} ranks failed and are repeated: {reason}")
+            found = PairedTimes()
             self._run(first, found)
         return found
 
@@ -216,10 +221,10 @@ class _Pair:
         """Return how many ranks each launch has."""
         return math.prod(self.calls[0].shape)
 
-    def _run(self, first: Sequence[int], times: Times) -> None:
+    def _run(self, first: Sequence[int], times: PairedTimes) -> None:
         """Start both and add what they say; raises FailedError where that is not all."""
         name = f"turns-{uuid.uuid4().hex}"
-        turns = (self.directory if self.starter.local else Path("/dev/shm")) / name
+        turns = (self.directory if self.starter.is_local else Path("/dev/shm")) / name
         listed = self.directory / "calls.txt"
         lines = (
             f"{call.collective} {call.nbytes} {n}\n"
@@ -229,26 +234,28 @@ class _Pair:
         own = [str(turns), "0", str(self.seconds), str(listed)]
         failed = list[BaseException]()
 
-        def launch(side: Side, number: str, into: Sides) -> None:
-            reader = _Reader(self, times, into)
+        def launch(side: LaunchOptions, number: str, into: SecondsByCondition) -> None:
+            reader = _OutputReader(self, times, into)
             try:
                 self._launch(side, [own[0], number, *own[2:]], reader)
             except BaseException as reason:  # noqa: BLE001 - raised below, in the main thread
-                failed.append(reader.placed(reason))
+                failed.append(reader.with_location(reason))
                 _stop(turns)
 
         try:
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(launch, self.tuned, "1", times.tuned)
-                launch(Side(), "0", times.default)
+                launch(LaunchOptions(), "0", times.default)
         finally:
             turns.unlink(missing_ok=True)
         if failed:
             raise failed[0]
-        if times.measured < len(self.calls) * len(CONDITIONS) * 2:
-            raise FailedError("ranks ended before they had timed every call")
+        if times.n_values < len(self.calls) * len(CONDITIONS) * 2:
+            raise LaunchFailedError("ranks ended before they had timed every call")
 
-    def _launch(self, side: Side, arguments: Sequence[str], take: Callable[[str], float]) -> None:
+    def _launch(
+        self, side: LaunchOptions, arguments: Sequence[str], take: Callable[[str], float]
+    ) -> None:
         nodes, ppn = self.calls[0].shape
         self.starter.run(
             nodes,
@@ -258,17 +265,17 @@ class _Pair:
             settings=side.settings,
             environment=side.environment,
             on_line=take,
-            patience=PATIENCE,
+            silence_timeout=LINE_TIMEOUT_S,
         )
 
 
 @dataclass
-class _Reader:
+class _OutputReader:
     """Reads what one of the two launches prints."""
 
-    pair: _Pair
-    times: Times
-    into: Sides
+    pair: _PairedLaunch
+    times: PairedTimes
+    target: SecondsByCondition
     version: str = ""
     measured: int = 0
 
@@ -276,25 +283,25 @@ class _Reader:
         """Take a line; return how many seconds the next one may take."""
         number, _, rest = line.partition(" ")
         condition, _, seconds = rest.rpartition(" ")
-        if line.startswith(VERSION):
-            self._begin(line.removeprefix(VERSION))
+        if line.startswith(VERSION_PREFIX):
+            self._begin(line.removeprefix(VERSION_PREFIX))
         elif condition in CONDITIONS:
             call = self.pair.calls[int(number)]
-            self.into.setdefault((call, condition), []).append(float(seconds))
+            self.target.setdefault((call, condition), []).append(float(seconds))
             self.measured += 1
             self.pair.count(1)
-        elif condition == WRONG:
-            self.times.wrong.add(self.pair.calls[int(number)])
-        return PATIENCE
+        elif condition == WRONG_RESULT:
+            self.times.wrong_calls.add(self.pair.calls[int(number)])
+        return LINE_TIMEOUT_S
 
-    def placed(self, reason: BaseException) -> BaseException:
+    def with_location(self, reason: BaseException) -> BaseException:
         """Return why the ranks failed, with the launch and the call that they were at."""
-        if not isinstance(reason, FailedError):
+        if not isinstance(reason, LaunchFailedError):
             return reason
-        side = "with the table" if self.into is self.times.tuned else "without the table"
+        side = "with the table" if self.target is self.times.tuned else "without the table"
         number, calls = self.measured // len(CONDITIONS), self.pair.calls
         place = f"while timing {calls[number]}" if number < len(calls) else "after the last call"
-        return FailedError(f"{reason} ({side}, {place if self.version else 'at the start'})")
+        return LaunchFailedError(f"{reason} ({side}, {place if self.version else 'at the start'})")
 
     def _begin(self, version: str) -> None:
         """Raise ProbeError for a library other than the table's, and for ranks that are alone."""

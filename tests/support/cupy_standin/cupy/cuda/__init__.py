@@ -47,7 +47,7 @@ class UnownedMemory:
 
 
 class MemoryPointer:
-    """A place in memory. Copies are begun on the current stream, or on `stream`."""
+    """A place in memory. Copies are begun on the current stream, or on `run_streaming`."""
 
     def __init__(self, mem: Any, offset: int) -> None:
         self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
