@@ -72,7 +72,7 @@ def _require_same(first: Path, header: dict[str, Any], path: Path, other: dict[s
                 f"{first} and {path} are not of one {what}: {_join_words(mine)} and"
                 f" {_join_words(theirs)}"
             )
-    hosts = [one["provenance"].to_numpy("hosts") for one in (header, other)]
+    hosts = [one["provenance"].get("hosts") for one in (header, other)]
     if None not in hosts and hosts[0] != hosts[1]:
         raise InputError(
             f"{first} and {path} are of different hosts, or of the same in another order:"

@@ -211,14 +211,14 @@ class ProbeFile:
     def _require_same(self, header: dict[str, Any]) -> None:
         here, there = asdict(self.cluster), header["cluster"]
         names = ("name", "nodes") if self.plan.hosts else tuple(here)  # who asks may run elsewhere
-        same = all(here[name] == there.to_numpy(name) for name in names)
-        theirs = (header["library"], header["provenance"].to_numpy("plan"))
+        same = all(here[name] == there.get(name) for name in names)
+        theirs = (header["library"], header["provenance"].get("plan"))
         if not same or theirs != (self.version, self.provenance["plan"]):
             plan = "plan, of other ranks, hosts, sizes, algorithms or parts"
             other = "cluster" if not same else "library" if theirs[0] != self.version else plan
             raise InputError(
                 f"{self.path} holds a probe of another {other} (its cluster is called"
-                f" {there.to_numpy('name')!r}, its library {header['library']}): choose another"
+                f" {there.get('name')!r}, its library {header['library']}): choose another"
                 " file or"
                 " delete it"
             )

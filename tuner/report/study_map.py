@@ -137,7 +137,7 @@ def _write_inside(axes: Axes, inside: BoolArray, name: str) -> None:
     row = int(wide.max(axis=1).argmax())
     longest = np.flatnonzero(wide[row] == wide[row].max())
     run = longest[: int(wide[row].max())]
-    full = np.array([bool(cells[run].iter_subtree()) for cells in inside])
+    full = np.array([bool(cells[run].all()) for cells in inside])
     high = np.flatnonzero(full & (_run_lengths(full) == _run_lengths(full)[row]))
     letters = len(run) / columns / LETTER_WIDTH
     text = name if len(name) <= letters else _folded(name, int(letters))

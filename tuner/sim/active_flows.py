@@ -114,7 +114,7 @@ def _fill_slots(
     """One for each resource that a transfer uses: its ports, if they are shared, and its links."""
     at = 0
     for i in range(len(flow)):
-        flow[i].src_chunk = at
+        flow[i].first = at
         for side in range(ports.shape[1]):
             if port_use[i, side] > 0.0:
                 at = _fill_slot(slot, at, i, ports[i, side], port_use[i, side])
@@ -135,13 +135,13 @@ def add_flow(flows: Any, queue: Heap, item: int, flow_index: int, now: float) ->
     """A transfer begins to flow; `item` stands for its end on the agenda."""
     flow = flows.flow[flow_index]
     flow.flowing, flow.left, flow.since = 1, flow.nbytes, now
-    if flow.src_chunk == flow.end:
+    if flow.first == flow.end:
         put(queue, item, now + flow.nbytes / flow.lonely)
         return
     flow.reached = flows.counts[1]
     flows.group[flows.counts[2]] = flow_index
     flows.counts[2] += 1
-    for at in range(flow.src_chunk, flow.end):
+    for at in range(flow.first, flow.end):
         slot = flows.slot[at]
         resource = flows.resource[slot.resource]
         slot.following, slot.preceding = resource.head, NO_INDEX
@@ -156,7 +156,7 @@ def remove_flow(flows: Any, flow_index: int) -> None:
     """A transfer has flowed."""
     flow = flows.flow[flow_index]
     flow.flowing = 0
-    for at in range(flow.src_chunk, flow.end):
+    for at in range(flow.first, flow.end):
         slot = flows.slot[at]
         if slot.preceding == NO_INDEX:
             flows.resource[slot.resource].head = slot.following

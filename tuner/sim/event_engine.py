@@ -35,11 +35,11 @@ TRANSFER_DTYPE = np.dtype(
         ("arrival", "f8"),
         ("joined", "f8"),
         ("release", "f8"),
-        ("acknowledgement", "f8"),
+        ("completion_delay", "f8"),
         ("src", "i4"),
         ("dst", "i4"),
-        ("out", "i4"),
-        ("back", "i4"),
+        ("send_port", "i4"),
+        ("recv_port", "i4"),
         ("behind_send", "i4"),
         ("behind_receive", "i4"),
         ("eager", "i1"),
@@ -47,7 +47,7 @@ TRANSFER_DTYPE = np.dtype(
         ("sides", "i1"),
         ("received", "i1"),
         ("started", "i1"),
-        ("awaited", "i1"),
+        ("waits_for_recv", "i1"),
     ],
     align=True,
 )
@@ -131,14 +131,14 @@ def _run_to_end(transfers: TransferTable) -> _EngineState:
     for name in (
         "alpha",
         "overhead",
-        "acknowledgement",
+        "completion_delay",
         "src",
         "dst",
-        "out",
-        "back",
+        "send_port",
+        "recv_port",
         "eager",
         "shared",
-        "awaited",
+        "waits_for_recv",
     ):
         call[name] = getattr(transfers, name)
     call["arrival"] = np.inf
@@ -236,7 +236,7 @@ def _enter_visit(engine: Any, number: int, now: float) -> None:
                 arrival = max(now, call.arrival)
                 _complete_part(engine, number, arrival)
                 if call.waits_for_recv:
-                    _complete_part(engine, call.src, arrival + call.acknowledgement)
+                    _complete_part(engine, call.src, arrival + call.completion_delay)
 
 
 @njit_no_alloc(inline="always")
@@ -259,13 +259,13 @@ def _start_ready(engine: Any, flows: ActiveFlows, now: float) -> None:
         if engine.call[number].shared:
             _start(engine, flows, number, now)
         else:
-            engine.call[number].last_joined = now
+            engine.call[number].joined = now
             _enqueue(engine, number)
     engine.counts[0] = 0
     for i in range(engine.counts[1]):
         call = engine.call[engine.heads[i]]
-        first = engine.port[call.out].head_send == engine.heads[i]
-        if first and engine.port[call.back].head_receive == engine.heads[i] and not call.started:
+        first = engine.port[call.send_port].head_send == engine.heads[i]
+        if first and engine.port[call.recv_port].head_receive == engine.heads[i] and not call.started:
             _start(engine, flows, engine.heads[i], now)
     engine.counts[1] = 0
 
@@ -274,7 +274,7 @@ def _start_ready(engine: Any, flows: ActiveFlows, now: float) -> None:
 def _enqueue(engine: Any, number: int) -> None:
     """Behind all others at the sender's and at the receiver's port."""
     call = engine.call[number]
-    sender, receiver = engine.port[call.out], engine.port[call.back]
+    sender, receiver = engine.port[call.send_port], engine.port[call.recv_port]
     if sender.head_send == NO_INDEX:
         sender.head_send = number
     else:
@@ -312,12 +312,12 @@ def _finish(engine: Any, flows: ActiveFlows, number: int, now: float) -> None:
     remove_flow(flows, number)
     call = engine.call[number]
     if not call.shared:
-        sender, receiver = engine.port[call.out], engine.port[call.back]
+        sender, receiver = engine.port[call.send_port], engine.port[call.recv_port]
         sender.head_send, receiver.head_receive = call.behind_send, call.behind_receive
         _note_head(engine, sender.head_send)
         _note_head(engine, receiver.head_receive)
     call.release, call.arrival = now, now + call.alpha
     if call.received or not call.waits_for_recv:
-        _complete_part(engine, call.src, max(now, call.arrival + call.acknowledgement))
+        _complete_part(engine, call.src, max(now, call.arrival + call.completion_delay))
     if call.received:
         _complete_part(engine, call.dst, call.arrival)

@@ -78,7 +78,7 @@ def _mark_affected(flows: Any, flow_index: int, found: int) -> int:
         return found
     flow.reached = flows.counts[1]
     flows.group[found] = flow_index
-    for at in range(flow.src_chunk, flow.end):
+    for at in range(flow.first, flow.end):
         mark_dirty(flows, flows.slot[at].resource)
     return found + 1
 
@@ -155,7 +155,7 @@ def _freeze(flows: Any, group: IntArray, growing: IntArray, count: int, level: f
         i = growing[k]
         if flows.level[i] <= level:
             flows.flow[group[i]].fresh = flows.level[i]
-            for at in range(flows.flow[group[i]].src_chunk, flows.flow[group[i]].end):
+            for at in range(flows.flow[group[i]].first, flows.flow[group[i]].end):
                 flows.resource[flows.slot[at].resource].free -= flows.level[i] * flows.slot[at].use
         else:
             growing[kept] = i
@@ -167,10 +167,10 @@ def _freeze(flows: Any, group: IntArray, growing: IntArray, count: int, level: f
 def _sum_demand(flows: Any, group: IntArray, growing: IntArray) -> None:
     """Units per second that each resource gives up when all growing flows gain 1 byte/s."""
     for i in growing:
-        for at in range(flows.flow[group[i]].src_chunk, flows.flow[group[i]].end):
+        for at in range(flows.flow[group[i]].first, flows.flow[group[i]].end):
             flows.resource[flows.slot[at].resource].demand = 0.0
     for i in growing:
-        for at in range(flows.flow[group[i]].src_chunk, flows.flow[group[i]].end):
+        for at in range(flows.flow[group[i]].first, flows.flow[group[i]].end):
             flows.resource[flows.slot[at].resource].demand += flows.slot[at].use
 
 
@@ -178,7 +178,7 @@ def _sum_demand(flows: Any, group: IntArray, growing: IntArray) -> None:
 def _saturation_rate(flows: Any, flow_index: int) -> float:
     """The rate at which the first of a flow's resources is full."""
     level = flows.flow[flow_index].lonely
-    for at in range(flows.flow[flow_index].src_chunk, flows.flow[flow_index].end):
+    for at in range(flows.flow[flow_index].first, flows.flow[flow_index].end):
         resource = flows.resource[flows.slot[at].resource]
         level = min(level, resource.free / resource.demand)
     return float(level)

@@ -180,7 +180,7 @@ def _run_queued(state: Any, machine: Any, z: int, order: IntArray, connection: I
 def start_time(port: Any, ready: float, send_free: float) -> float:
     """When a message that is ready begins to pass its ports."""
     return float(
-        max(ready, send_free, port.free if ready >= port.last_joined else port.free_before)
+        max(ready, send_free, port.free if ready >= port.joined else port.free_before)
     )
 
 
@@ -190,9 +190,9 @@ def release_port_in_order(port: Any, ready: float, start: float, release: float)
 
     One that joins the queue before the last message did must be through before that one begins.
     """
-    if ready >= port.last_joined:
-        port.free_before, port.joined_before = port.free, port.last_joined
-        port.free, port.last_joined, port.last = release, ready, start
+    if ready >= port.joined:
+        port.free_before, port.joined_before = port.free, port.joined
+        port.free, port.joined, port.last = release, ready, start
         return True
     in_turn = bool(ready >= port.joined_before and release <= port.last)
     port.free_before, port.joined_before = release, ready

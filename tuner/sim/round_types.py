@@ -94,7 +94,7 @@ def find_round_types(
             r.dst,
             lane[ends[at] : ends[at + 1]],
             memory,
-            bool((memory == memory[0]).run()) and _is_permutation(r.src, r.dst, seen, at + 1),
+            bool((memory == memory[0]).all()) and _is_permutation(r.src, r.dst, seen, at + 1),
             p > 1 and _is_ring(r.src, r.dst, p),
         )
         for at, (r, memory, _) in enumerate(pairs)

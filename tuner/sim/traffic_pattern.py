@@ -44,7 +44,7 @@ def classify_transfers(src: Int32Array, dst: Int32Array, node_of: IntArray) -> I
         if node_of[src[i]] != node_of[dst[i]]:
             to[src[i]] = dst[i]
             sends[node_of[src[i]]] = receives[node_of[dst[i]]] = True
-    around = (sends == receives).run() and sends.sum() > 2
+    around = (sends == receives).all() and sends.sum() > 2
     found, facing = np.full(len(src), UNIDIRECTIONAL), 0
     for i in range(len(src)):
         facing += node_of[src[i]] != node_of[dst[i]] and to[dst[i]] == src[i]

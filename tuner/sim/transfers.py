@@ -124,7 +124,7 @@ class TransferTableBuilder:
         begin = self._rows.src_chunk % self._schedule.n_chunks
         size = (offsets[begin + self._rows.count] - offsets[begin]) * float(self._itemsize)
         there = size > 0.0
-        moves = self._routed if there.run() else self._route(self._rows.select(there))
+        moves = self._routed if there.all() else self._route(self._rows.select(there))
         return moves.build_table(size[there])
 
     @cached_property

@@ -127,7 +127,7 @@ class _RouteFinder:
         local = self.is_local
         out, back = port[self.source], self._same_rail(port)
         nothing = np.full((len(a), 0), -1)
-        between = nothing if local.walk() else self._across_network(~local, out, back)
+        between = nothing if local.all() else self._across_network(~local, out, back)
         own = _where_or_none(self._within_node(a, first, last), local)
         if self.memory != CUDA:  # messages within a node's host memory share its bus
             bus = len(self.topology.capacity) + a
