@@ -394,7 +394,7 @@ def check_rules_that_one_rank_cannot_follow() -> Iterator[str]:
     for rank in (0, WORLD.size - 1):
         if WORLD.rank == rank:
             variables.write(name, forced[name])
-        actions = tuned.follow().ladder(Collective.BCAST).actions
+        actions = tuned.follow().table_for(Collective.BCAST).actions
         variables.write(name, usual)
         if any(action != tuned.plain.Bcast for action in actions):
             yield f"not left where rank {rank} cannot follow it"
@@ -527,10 +527,10 @@ def check_device_arrays_that_nobody_here_can_copy() -> Iterator[str]:
     }
     with ExitStack() as patched:
         patched.enter_context(
-            patch("tuner.runtime.device_protocol.gpu_possible", return_value=True)
+            patch("tuner.runtime.device_protocol.is_gpu_possible", return_value=True)
         )
         for module in ("dispatch", "backend"):
-            for name in ("cuda_aware", "cuda_messages"):
+            for name in ("is_cuda_aware", "has_cuda_messages"):
                 patched.enter_context(patch(f"tuner.runtime.{module}.{name}", return_value=False))
         for rules in (None, table_of(forced, library=library_name())):
             tuned, array = tune(WORLD.Dup(), rules, verbose=rules is not None), np.ones(4)
@@ -723,12 +723,12 @@ def check_nccl_that_fails_on_one_rank() -> Iterator[str]:
 
     last, gone = WORLD.rank == WORLD.size - 1, OSError("gone")
     steps: list[dict[str, Any]] = [
-        {"cuda": gone if last else InputError("no GPU")},
-        {"_offer": place},  # rank 0 cannot import CuPy
+        {"cuda_device": gone if last else InputError("no GPU")},
+        {"_local_gpu": place},  # rank 0 cannot import CuPy
         {
-            "_offer": place,
-            "_unique_identity": lambda: b"name",
-            "Nccl.__init__": gone if last else RuntimeError("refused"),
+            "_local_gpu": place,
+            "_unique_id": lambda: b"name",
+            "NcclComm.__init__": gone if last else RuntimeError("refused"),
         },
     ]
     for effects in steps:
@@ -792,7 +792,7 @@ def check_ladders_that_one_rank_cannot_make() -> Iterator[str]:
         tuned.Allreduce(np.ones(4), got)
         with ExitStack() as patched:
             if WORLD.rank == WORLD.size - 1:
-                lost = patch("tuner.runtime.dispatch.Ladder", side_effect=MemoryError())
+                lost = patch("tuner.runtime.dispatch.DispatchTable", side_effect=MemoryError())
                 patched.enter_context(lost)
             getattr(tuned, step)()
         for _ in range(2):

@@ -263,17 +263,17 @@ FAILURES: dict[str, Failure] = {
     "no settings": raising(
         f"tuner.mpi_libraries.{library_name().partition(' ')[0]}.settings", TypeError("settings")
     ),
-    "no driver": raising("tuner.runtime.fast_path.driver_loads", OSError("cannot load")),
-    "no word about devices": raising("tuner.runtime.dispatch.cuda_aware", OSError("no")),
-    "no word about messages": raising("tuner.runtime.dispatch.cuda_messages", OSError("no")),
+    "no driver": raising("tuner.runtime.fast_path.has_driver", OSError("cannot load")),
+    "no word about devices": raising("tuner.runtime.dispatch.is_cuda_aware", OSError("no")),
+    "no word about messages": raising("tuner.runtime.dispatch.has_cuda_messages", OSError("no")),
     # what it needs
     "no memory for the table": raising("tuner.runtime.table_source.parse_table", MemoryError()),
     "no memory for the rules": raising("tuner.runtime.table_binding.matching_rules", MemoryError()),
     "no memory for schedules": raising("tuner.runtime.backend.build", MemoryError()),
     "no memory for buffers": raising("tuner.runtime.memory.HostMemory.empty", MemoryError()),
-    "no memory for ladders": raising("tuner.runtime.dispatch.Ladder", MemoryError()),
-    "no memory for what is bound": raising("tuner.runtime.schedule_cache.Bound", MemoryError()),
-    "no memory for times": raising("tuner.runtime.dispatcher.Ring", MemoryError()),
+    "no memory for ladders": raising("tuner.runtime.dispatch.DispatchTable", MemoryError()),
+    "no memory for what is bound": raising("tuner.runtime.schedule_cache.PersistentSchedule", MemoryError()),
+    "no memory for times": raising("tuner.runtime.dispatcher.CallRing", MemoryError()),
     "no communicator": lambda: patch("tuner.runtime.private_comm.MAX_COMMS", 0),
     "a communicator that is lost": lambda: patch(
         "tuner.runtime.algorithm_control._duplicate", lost
@@ -282,7 +282,7 @@ FAILURES: dict[str, Failure] = {
         "tuner.runtime.private_comm.create_collectively", made_and_lost
     ),
     "no datatype": raising("tuner.runtime.schedule_call._has_operator", KeyError("datatype")),
-    "no description of a buffer": raising("tuner.runtime.schedule_call.contiguous", TypeError("?")),
+    "no description of a buffer": raising("tuner.runtime.schedule_call.contiguous_view", TypeError("?")),
     "no bytes of a buffer": raising("tuner.runtime.packing.pack_buffer", BufferError("locked")),
     # beside it
     "a log that raises": log_raises,

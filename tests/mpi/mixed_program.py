@@ -242,7 +242,7 @@ def main(seed: int, calls: int, *, on_device: bool) -> None:
 open_during_messages()
 if sys.argv[3:] == ["device"]:
     # The stand-in for CuPy brings no driver, without which no buffer is looked at for long.
-    with patch("tuner.runtime.fast_path.driver_loads", return_value=True):
+    with patch("tuner.runtime.fast_path.has_driver", return_value=True):
         main(int(sys.argv[1]), int(sys.argv[2]), on_device=True)
 else:
     main(int(sys.argv[1]), int(sys.argv[2]), on_device=False)

@@ -24,11 +24,11 @@ RADIX = """
 import sys
 import numpy as np
 from mpi4py import MPI
-from tuner.runtime.algorithm_control import Forcing
-forcing = Forcing("openmpi", MPI.COMM_WORLD)
+from tuner.runtime.algorithm_control import AlgorithmControl
+forcing = AlgorithmControl("openmpi", MPI.COMM_WORLD)
 settings = eval(sys.argv[1])
 comm = forcing.communicator(settings)
-before, after = forcing.around(settings)
+before, after = forcing.hooks(settings)
 before()
 comm.Bcast(np.zeros(80000, np.uint8), 0)
 after()

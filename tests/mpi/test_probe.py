@@ -22,8 +22,8 @@ from tuner.probe.driver import DEFAULT_LAUNCHES, ProbeProgress, plan_single_host
 from tuner.probe.machine import local_cluster
 
 UNDECIDED = (
-    "import mpi4py.MPI; from tuner.runtime.override_check import require_undecided;"
-    " require_undecided('openmpi')"
+    "import mpi4py.MPI; from tuner.runtime.override_check import require_no_override;"
+    " require_no_override('openmpi')"
 )
 QUICK: dict[str, Any] = {"ranks": 3, "budget": 40.0, "sizes": [64], "target": 0.5}
 
@@ -187,9 +187,9 @@ FORCED = """
 import ctypes, json, sys
 import numpy as np
 from mpi4py import MPI
-from tuner.runtime.algorithm_control import Forcing
+from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.runtime.control_variables import loaded_library
-forcing = Forcing("openmpi", MPI.COMM_WORLD)
+forcing = AlgorithmControl("openmpi", MPI.COMM_WORLD)
 comm = forcing.communicator(json.loads(sys.argv[1]))
 comm.Bcast(np.zeros(80000, np.uint8), 0)
 forcing.release()

@@ -348,9 +348,9 @@ def test_one_launch_shows_default_and_tuned(
     program.write_text(
         "import json, numpy as np\n"
         "from mpi4py import MPI\n"
-        "from tuner.runtime.algorithm_control import Forcing\n"
+        "from tuner.runtime.algorithm_control import AlgorithmControl\n"
         "from tuner.rank_programs.validate import executed, expect\n"
-        "forcing = Forcing('openmpi', MPI.COMM_WORLD)\n"
+        "forcing = AlgorithmControl('openmpi', MPI.COMM_WORLD)\n"
         "arms = [{'coll_tuned_use_dynamic_rules': on} for on in (0, 1)]\n"
         "comms = [forcing.communicator(arm) for arm in arms]\n"
         "for comm in comms * 2:\n"

@@ -19,9 +19,9 @@ PROGRAM = """
 import json, sys
 import numpy as np
 from mpi4py import MPI
-from tuner.runtime.algorithm_control import Forcing
+from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.rank_programs.validate import executed, expect
-forcing, data = Forcing("openmpi", MPI.COMM_WORLD), np.zeros(int(sys.argv[2]) // 4, np.int32)
+forcing, data = AlgorithmControl("openmpi", MPI.COMM_WORLD), np.zeros(int(sys.argv[2]) // 4, np.int32)
 for collective, settings in json.loads(sys.argv[1]):
     comm = forcing.communicator(settings)
     expect(comm)

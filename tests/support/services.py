@@ -102,7 +102,7 @@ def good(_: Seen) -> Reply:
 
 def wanted(service: str, **more: Any) -> TableRequest:
     """A request that is not patient."""
-    return TableRequest(LIBRARY, service=service, **{"timeout": 2.0, **more})
+    return TableRequest(LIBRARY, service=service, **{"timeout_s": 2.0, **more})
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def test_large_schedules_are_verified_once_per_shape() -> None:
 
 
 def test_the_oldest_are_given_up_where_all_have_too_many_messages() -> None:
-    spaces, bound = ScratchPool(HOST_MEMORY), [Mock(messages=40) for _ in "abc"]
+    spaces, bound = ScratchPool(HOST_MEMORY), [Mock(n_messages=40) for _ in "abc"]
     made = bindings_of(AlgorithmConfig("binomial", {}, SCHEDULE), spaces)
     with (
         patch.object(schedule_cache, "PersistentSchedule", side_effect=bound),
@@ -103,7 +103,7 @@ def test_memory_is_given_up_with_the_table() -> None:
     }
     tuned = tune(MPI.COMM_SELF, table_of(ladders, library=library_name()))
     tuned.Allreduce(np.ones(1), np.zeros(1))
-    spare = tuned._backend._spaces[0].spare
+    spare = tuned._backend._spaces[0].scratch
     assert spare._content is not None
     tuned.finalize()
     assert spare._content is None

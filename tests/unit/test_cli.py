@@ -348,7 +348,7 @@ def test_only_who_can_go_on_promises_it(
     def ended(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tune, "_measured" if resumes else "_made", ended)
+    monkeypatch.setattr(tune, "_measure_and_tune" if resumes else "_make_table", ended)
     hosts = ["--hosts", "a,b"] if resumes else []
     words = ["tune", "--measurements", "m.ndjson", "--out", "t.json", *hosts]
     assert main(words) == EXIT_INTERRUPTED

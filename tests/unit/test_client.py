@@ -121,7 +121,7 @@ def test_retry_after_is_kept_to_within_the_deadline() -> None:
         return busy if len(asked) == 1 else good(request)
 
     with serving(busy_once) as service:
-        service_client.fetch_table(wanted(service.url, timeout=5.0))
+        service_client.fetch_table(wanted(service.url, timeout_s=5.0))
     assert asked[1] - asked[0] >= 1.0
 
 
@@ -133,7 +133,7 @@ def test_retry_after_is_kept_to_within_the_deadline() -> None:
 def test_a_service_that_wants_more_time_than_there_is_is_not_waited_for(later: str) -> None:
     with serving(always(Reply(status=503, headers={"Retry-After": later}))) as service:
         with pytest.raises(InputError, match="status 503"):
-            service_client.fetch_table(wanted(service.url, timeout=60.0))
+            service_client.fetch_table(wanted(service.url, timeout_s=60.0))
         assert len(service.seen) == 1
 
 
@@ -147,7 +147,7 @@ def test_an_odd_retry_after_is_ignored(odd: str) -> None:
 @pytest.mark.parametrize("behave", [services.hang, services.drip, services.drip_headers])
 def test_the_deadline_covers_everything(behave: Callable[[Any], None]) -> None:
     with misbehaving(behave) as url, pytest.raises(InputError, match=r"within 0.3 s|timed out"):
-        service_client.fetch_table(wanted(url, timeout=0.3))
+        service_client.fetch_table(wanted(url, timeout_s=0.3))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_an_answer_that_is_none(
 ) -> None:
     monkeypatch.setattr(service_client, "MAX_TABLE_BYTES", 2**20)
     with misbehaving(behave) as url, pytest.raises(InputError, match=sentence) as refused:
-        service_client.fetch_table(wanted(url, timeout=20.0))
+        service_client.fetch_table(wanted(url, timeout_s=20.0))
     assert str(refused.value).isprintable()
 
 
@@ -271,7 +271,7 @@ def test_what_is_no_service(url: str) -> None:
 def test_a_host_that_does_not_exist_is_one_sentence() -> None:
     for host in ("tuner.invalid", "x" * 70):
         with pytest.raises(InputError) as refused:
-            service_client.fetch_table(wanted(f"http://{host}:8000", timeout=10.0))
+            service_client.fetch_table(wanted(f"http://{host}:8000", timeout_s=10.0))
         assert host in str(refused.value)
 
 

@@ -495,10 +495,10 @@ def test_the_stream_that_fills_a_buffer_is_waited_for(
 ) -> None:
     """Also where MPI takes the buffer itself, and the stream is not CuPy's."""
     device, given, taken = FakeDevice(), np.zeros(5), np.zeros(5)
-    monkeypatch.setattr("tuner.runtime.methods.present", lambda: device)
-    monkeypatch.setattr("tuner.runtime.fast_path.driver_loads", lambda: True)
-    monkeypatch.setattr("tuner.runtime.device_protocol.gpu_possible", lambda: True)
-    monkeypatch.setattr("tuner.runtime.dispatch.cuda_aware", lambda: True)
+    monkeypatch.setattr("tuner.runtime.methods.cuda_device_or_none", lambda: device)
+    monkeypatch.setattr("tuner.runtime.fast_path.has_driver", lambda: True)
+    monkeypatch.setattr("tuner.runtime.device_protocol.is_gpu_possible", lambda: True)
+    monkeypatch.setattr("tuner.runtime.dispatch.is_cuda_aware", lambda: True)
     comm, buffer = tune(MPI.COMM_SELF.Dup()), OnStream(given, stream)
     for spec in (buffer, [buffer, 5, MPI.DOUBLE]):
         given[:] = 0.0
@@ -513,7 +513,7 @@ class NcclOfTwo:
 
     size = 2
 
-    def can(self, *_: Any) -> bool:
+    def supports(self, *_: Any) -> bool:
         return True
 
     def bcast(self, _: Any, root: int) -> None:
@@ -542,7 +542,7 @@ class NcclWithoutOperators:
     def __init__(self, device: FakeDevice) -> None:
         self.staging = Staging(device)
 
-    def can(self, *_: Any) -> bool:
+    def supports(self, *_: Any) -> bool:
         return False
 
 
@@ -569,7 +569,7 @@ def test_where_no_gpu_can_be_memory_behind_its_interface_is_the_hosts(
     monkeypatch: pytest.MonkeyPatch, possible: bool, where: str
 ) -> None:
     monkeypatch.setattr("tuner.runtime.device_protocol.cuda_device_or_none", lambda: None)
-    monkeypatch.setattr("tuner.runtime.device_protocol.gpu_possible", lambda: possible)
+    monkeypatch.setattr("tuner.runtime.device_protocol.is_gpu_possible", lambda: possible)
     buffer = OnStream(np.zeros(3), 1)
     assert memory_kind_of(buffer) == memory_kind_of([buffer, 3, MPI.DOUBLE]) == where
 

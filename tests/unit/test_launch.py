@@ -252,7 +252,7 @@ def test_srun_starts_ranks_of_one_node_with_words_of_its_own(
 ) -> None:
     """Use it as the only launcher: it knows nothing of mpirun's options."""
     srun = tmp_path / "srun"
-    monkeypatch.setattr("tuner.launch.launcher.launcher_of", lambda _: srun)
+    monkeypatch.setattr("tuner.launch.launcher.find_launcher_executable", lambda _: srun)
     command = Launcher("mpich", Path(sys.executable)).command(3, ["x.py"], {"MPIR_CVAR_A": "1"})
     assert command == [
         str(srun),

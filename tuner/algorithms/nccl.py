@@ -4,7 +4,7 @@ Ranks are GPUs, `group` of them per node and consecutive. Channel c enters a nod
 that with as many channels as NICs every NIC serves one of them. Rings pass every second node the
 other way round: a channel then goes from node to node between GPUs of the same number (its rail).
 Inside a node a ring takes the GPUs in order, as it may behind an NVSwitch; where NVLinks join some
-of them only, `tuner.mpi_libraries.nccl.rings` finds the orders that exist.
+of them only, `tuner.mpi_libraries.nccl.find_rings` finds the orders that exist.
 
 Source of all: NCCL, src/graph/connect.cc and src/device/*.h; arXiv 2507.04786.
 """

@@ -106,7 +106,7 @@ def make_tuned_comm(
     tally = CallTally(plain.rank, to_stderr=verbose) if verbose or log.is_info_enabled() else None
     terms = TuningContext(source, agreed, memory, ring, tally)
     made = _make_comm(plain, terms)
-    made.begin(consensus)
+    made.agree_on_rules(consensus)
     made.log_status()
     made.install()
     return made

@@ -23,11 +23,11 @@ NO_INDEX = -1
 FLOW_DTYPE = np.dtype(
     [
         ("nbytes", "f8"),
-        ("lonely", "f8"),
+        ("solo_rate", "f8"),
         ("rate", "f8"),
-        ("left", "f8"),
+        ("bytes_left", "f8"),
         ("since", "f8"),
-        ("fresh", "f8"),
+        ("new_rate", "f8"),
         ("first", "i4"),
         ("end", "i4"),
         ("reached", "i4"),
@@ -36,7 +36,13 @@ FLOW_DTYPE = np.dtype(
 )
 # One use of a resource by a transfer, in units per byte; slots in use of a resource are a list.
 SLOT_DTYPE = np.dtype(
-    [("use", "f8"), ("resource", "i4"), ("owner", "i4"), ("following", "i4"), ("preceding", "i4")]
+    [
+        ("load_factor", "f8"),
+        ("resource", "i4"),
+        ("owner", "i4"),
+        ("next_slot", "i4"),
+        ("previous_slot", "i4"),
+    ]
 )
 # Units per second, all in all and while rates are shared out; the first slot in use; whether all of
 # it is in use.
@@ -65,8 +71,8 @@ class ActiveFlows(NamedTuple):
     flow: Records
     slot: Records
     resource: Records
-    touched: IntArray
-    group: IntArray
+    dirty: IntArray
+    affected: IntArray
     growing: IntArray
     level: FloatArray
     counts: IntArray
@@ -81,7 +87,7 @@ def empty_flows(
     sides = 2 if transfers.shared.any() else 0
     ports = np.stack([transfers.send_port, transfers.recv_port + 2 * p], axis=1)[:, :sides]
     flow = np.zeros(k, FLOW_DTYPE)
-    flow["nbytes"], flow["lonely"] = transfers.nbytes, solo_rate
+    flow["nbytes"], flow["solo_rate"] = transfers.nbytes, solo_rate
     slot = np.zeros(int(meets.sum(axis=1)[transfers.path].sum()) + sides * k, SLOT_DTYPE)
     links = np.where(meets, transfers.links + 4 * p, NO_INDEX)
     port_use = transfers.beta[:, None] * transfers.port_share
@@ -126,7 +132,7 @@ def _fill_slots(
 
 @njit_no_alloc(inline="always")
 def _fill_slot(slot: Records, at: int, owner: int, resource: int, load_factor: float) -> int:
-    slot[at].owner, slot[at].resource, slot[at].use = owner, resource, load_factor
+    slot[at].owner, slot[at].resource, slot[at].load_factor = owner, resource, load_factor
     return at + 1
 
 
@@ -134,19 +140,19 @@ def _fill_slot(slot: Records, at: int, owner: int, resource: int, load_factor: f
 def add_flow(flows: Any, queue: Heap, item: int, flow_index: int, now: float) -> None:
     """A transfer begins to flow; `item` stands for its end on the agenda."""
     flow = flows.flow[flow_index]
-    flow.flowing, flow.left, flow.since = 1, flow.nbytes, now
+    flow.flowing, flow.bytes_left, flow.since = 1, flow.nbytes, now
     if flow.first == flow.end:
-        put(queue, item, now + flow.nbytes / flow.lonely)
+        put(queue, item, now + flow.nbytes / flow.solo_rate)
         return
     flow.reached = flows.counts[1]
-    flows.group[flows.counts[2]] = flow_index
+    flows.affected[flows.counts[2]] = flow_index
     flows.counts[2] += 1
     for at in range(flow.first, flow.end):
         slot = flows.slot[at]
         resource = flows.resource[slot.resource]
-        slot.following, slot.preceding = resource.head, NO_INDEX
+        slot.next_slot, slot.previous_slot = resource.head, NO_INDEX
         if resource.head != NO_INDEX:
-            flows.slot[resource.head].preceding = at
+            flows.slot[resource.head].previous_slot = at
         resource.head = at
         mark_dirty(flows, slot.resource)
 
@@ -158,12 +164,12 @@ def remove_flow(flows: Any, flow_index: int) -> None:
     flow.flowing = 0
     for at in range(flow.first, flow.end):
         slot = flows.slot[at]
-        if slot.preceding == NO_INDEX:
-            flows.resource[slot.resource].head = slot.following
+        if slot.previous_slot == NO_INDEX:
+            flows.resource[slot.resource].head = slot.next_slot
         else:
-            flows.slot[slot.preceding].following = slot.following
-        if slot.following != NO_INDEX:
-            flows.slot[slot.following].preceding = slot.preceding
+            flows.slot[slot.previous_slot].next_slot = slot.next_slot
+        if slot.next_slot != NO_INDEX:
+            flows.slot[slot.next_slot].previous_slot = slot.previous_slot
         mark_dirty(flows, slot.resource)
 
 
@@ -173,5 +179,5 @@ def mark_dirty(flows: Any, resource_index: int) -> None:
     resource = flows.resource[resource_index]
     if resource.reached != flows.counts[1]:
         resource.reached = flows.counts[1]
-        flows.touched[flows.counts[0]] = resource_index
+        flows.dirty[flows.counts[0]] = resource_index
         flows.counts[0] += 1

@@ -92,7 +92,7 @@ def build_connections(
     between[kind[remote]] = True
     tariff = pack_costs(calibration, own, between)
     ways = {DIRECT: straight}
-    if (tariff.way == STAGED).any():
+    if (tariff.mode == STAGED).any():
         ways[STAGED] = on(staged=True)
     if np.isfinite(tariff.stripe_from).any():
         ways[STRIPED] = on(striped=True)

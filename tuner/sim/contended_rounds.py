@@ -27,9 +27,9 @@ def share_links(state: Any, machine: Any, z: int, groups: Any, connection: IntAr
     `since` is what it would be if each flowed alone. False where a resource still carries bytes of
     another round.
     """
-    busy = state.busy[z]
+    busy = state.busy_until[z]
     for i in groups.rows:
-        way = state.way[i]
+        way = state.mode[i]
         for at in range(
             machine.slot_start[way, connection[i]], machine.slot_start[way, connection[i] + 1]
         ):
@@ -39,7 +39,7 @@ def share_links(state: Any, machine: Any, z: int, groups: Any, connection: IntAr
         if groups.start[g + 1] - groups.start[g] > 1:
             _run_group(state, machine, groups, g)
     for i in groups.rows:
-        way = state.way[i]
+        way = state.mode[i]
         if state.ready[i] < np.inf:
             for at in range(
                 machine.slot_start[way, connection[i]], machine.slot_start[way, connection[i] + 1]
@@ -58,19 +58,19 @@ def _run_group(state: Any, machine: Any, groups: Any, g: int) -> None:
     while n > 0:
         now = np.inf
         for a in range(n):
-            now = min(now, state.turn[groups.rows[state.unfinished[a]]])
+            now = min(now, state.next_event[groups.rows[state.unfinished[a]]])
         before, n, flowing = n, 0, 0
         for a in range(before):
             k = state.unfinished[a]
             i = groups.rows[k]
-            if state.turn[i] > now or state.rate[i] == 0.0:
+            if state.next_event[i] > now or state.rate[i] == 0.0:
                 state.unfinished[n] = k
                 n += 1
-                if state.turn[i] <= now or state.rate[i] > 0.0:
+                if state.next_event[i] <= now or state.rate[i] > 0.0:
                     state.flowing[flowing] = k
                     flowing += 1
             else:
-                state.since[i] = state.turn[i]
+                state.since[i] = state.next_event[i]
         _fill(state, machine, groups, flowing)
         for a in range(flowing):
             _apply_rate(state, groups.rows[state.flowing[a]], now)
@@ -83,8 +83,8 @@ def _queue_flows(state: Any, groups: Any, g: int) -> int:
     for k in range(groups.start[g], groups.start[g + 1]):
         i = groups.rows[k]
         if state.ready[i] < np.inf:
-            state.turn[i] = state.flows[i]
-            state.narrow[i], state.rate[i] = state.rate[i], 0.0
+            state.next_event[i] = state.flows[i]
+            state.solo_rate[i], state.rate[i] = state.rate[i], 0.0
             state.unfinished[n] = k
             n += 1
     return n
@@ -93,18 +93,18 @@ def _queue_flows(state: Any, groups: Any, g: int) -> int:
 @njit_no_alloc(inline="always")
 def _apply_rate(state: Any, i: int, now: float) -> None:
     """From now on the rate of a row is its level."""
-    if state.level[i] != state.rate[i]:
+    if state.fair_rate[i] != state.rate[i]:
         if state.rate[i] > 0.0:
             gone = state.rate[i] * (now - state.since[i])
-            state.left[i] = max(0.0, state.left[i] - gone)
-        state.rate[i], state.since[i] = state.level[i], now
-        state.turn[i] = now + state.left[i] / state.rate[i]
+            state.bytes_left[i] = max(0.0, state.bytes_left[i] - gone)
+        state.rate[i], state.since[i] = state.fair_rate[i], now
+        state.next_event[i] = now + state.bytes_left[i] / state.rate[i]
 
 
 @njit_no_alloc(inline="always")
 def _slot_range(state: Any, groups: Any, k: int) -> tuple[int, int]:
     """First and last of the slots that a row on its way shares with others."""
-    way = state.way[groups.rows[k]]
+    way = state.mode[groups.rows[k]]
     return groups.slot_start[way, k], groups.slot_start[way, k + 1]
 
 
@@ -113,22 +113,22 @@ def _fill(state: Any, machine: Any, groups: Any, flowing: int) -> None:
     """Progressive filling (see `sharing`): rates into `level`."""
     for a in range(flowing):
         k = state.growing[a] = state.flowing[a]
-        state.level[groups.rows[k]] = state.narrow[groups.rows[k]]
+        state.fair_rate[groups.rows[k]] = state.solo_rate[groups.rows[k]]
         for at in range(*_slot_range(state, groups, k)):
-            state.free[groups.slot[at]] = machine.capacity[groups.slot[at]]
+            state.free_capacity[groups.slot[at]] = machine.capacity[groups.slot[at]]
     growing = flowing if flowing > 1 else 0
     while growing > 0:
         lowest = _lowest_rate(state, groups, growing)
         before, growing = growing, 0
         for a in range(before):
             k = state.growing[a]
-            level = state.level[groups.rows[k]]
+            level = state.fair_rate[groups.rows[k]]
             if level > lowest * RATE_TIE_FACTOR:
                 state.growing[growing] = k
                 growing += 1
             else:
                 for at in range(*_slot_range(state, groups, k)):
-                    state.free[groups.slot[at]] -= level * groups.use[at]
+                    state.free_capacity[groups.slot[at]] -= level * groups.slot_load[at]
 
 
 @njit_no_alloc(inline="always")
@@ -139,15 +139,15 @@ def _lowest_rate(state: Any, groups: Any, growing: int) -> float:
             state.demand[groups.slot[at]] = 0.0
     for a in range(growing):
         for at in range(*_slot_range(state, groups, state.growing[a])):
-            state.demand[groups.slot[at]] += groups.use[at]
+            state.demand[groups.slot[at]] += groups.slot_load[at]
     lowest = np.inf
     for a in range(growing):
         k = state.growing[a]
-        level = state.narrow[groups.rows[k]]
+        level = state.solo_rate[groups.rows[k]]
         for at in range(*_slot_range(state, groups, k)):
             slot = groups.slot[at]
-            level = min(level, state.free[slot] / state.demand[slot])
-        state.level[groups.rows[k]] = level
+            level = min(level, state.free_capacity[slot] / state.demand[slot])
+        state.fair_rate[groups.rows[k]] = level
         lowest = min(lowest, level)
     return lowest
 
@@ -158,7 +158,7 @@ def find_contention_groups(
 ) -> ContentionGroups:
     """Rows that share a meeting resource, directly or through others, on any way that messages of
     `min_ranks` to `most` bytes take."""
-    taken = _used_modes(machine.tariff, machine.slot_start.shape[0], min_bytes, max_bytes)
+    taken = _used_modes(machine.costs, machine.slot_start.shape[0], min_bytes, max_bytes)
     rows, start = _connected_rows(machine, connection, taken)
     own = _classify_resources(machine, connection, rows, taken)
     return ContentionGroups(rows, start, *_shared_slots(machine, connection, rows, taken, *own))
@@ -220,7 +220,7 @@ def _classify_resources(
                 own[slot] = len(users)
                 for other in range(begin, at):
                     same = before[machine.slot[other]] == before[slot]
-                    if same and machine.slot_use[other] == machine.slot_use[at]:
+                    if same and machine.slot_load[other] == machine.slot_load[at]:
                         own[slot] = own[machine.slot[other]]
                 if own[slot] == len(users):
                     users.append(users[before[slot]] + (latest[before[slot]] != i))
@@ -260,7 +260,7 @@ def _shared_slots(
                     kept.append(at)
             start[way, k + 1] = len(kept)
     slots = np.array(kept, np.int64)
-    return start, machine.slot[slots], machine.slot_use[slots]
+    return start, machine.slot[slots], machine.slot_load[slots]
 
 
 @njit(cache=True)
@@ -271,7 +271,7 @@ def _used_modes(costs: Any, modes: int, min_bytes: float, max_bytes: float) -> B
         last = find_segment(costs.lo, kind, max_bytes)
         for at in range(find_segment(costs.lo, kind, min_bytes), last + 1):
             for size in (max(min_bytes, costs.lo[kind, at]), max_bytes):
-                taken[kind, transfer_mode(costs.way, costs.stripe_from, kind, at, size)] = True
+                taken[kind, transfer_mode(costs.mode, costs.stripe_from, kind, at, size)] = True
     return taken
 
 

@@ -40,12 +40,12 @@ class CostArrays(NamedTuple):
     alpha: FloatArray
     beta: FloatArray
     lag: FloatArray
-    way: IntArray
+    mode: IntArray
     overhead: FloatArray
     eager_limit: FloatArray
-    awaited_from: FloatArray
+    recv_wait_from: FloatArray
     acknowledged_from: FloatArray
-    acknowledgement: FloatArray
+    ack_latency: FloatArray
     stripe_from: FloatArray
     shared_from: float
     envelope: float
@@ -74,8 +74,8 @@ def completion_delay(costs: CostArrays, kind: int, size: float) -> float:
     """Seconds from the arrival of a message until its sender goes on; -inf if that does not wait
     for the arrival."""
     if size >= costs.acknowledged_from[kind]:
-        return float(costs.acknowledgement[kind])
-    return -np.inf if size < costs.awaited_from[kind] else 0.0
+        return float(costs.ack_latency[kind])
+    return -np.inf if size < costs.recv_wait_from[kind] else 0.0
 
 
 def pack_costs(
@@ -125,5 +125,5 @@ def lookup_costs(
         alpha[i] = costs.alpha[kind[i], at] + costs.lag[kind[i], at] * size[i]
         beta[i] = costs.beta[kind[i], at]
         acknowledgement[i] = completion_delay(costs, kind[i], size[i])
-        way[i] = transfer_mode(costs.way, costs.stripe_from, kind[i], at, size[i])
+        way[i] = transfer_mode(costs.mode, costs.stripe_from, kind[i], at, size[i])
     return alpha, beta, acknowledgement, way

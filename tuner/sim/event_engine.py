@@ -40,8 +40,8 @@ TRANSFER_DTYPE = np.dtype(
         ("dst", "i4"),
         ("send_port", "i4"),
         ("recv_port", "i4"),
-        ("behind_send", "i4"),
-        ("behind_receive", "i4"),
+        ("next_at_sender", "i4"),
+        ("next_at_receiver", "i4"),
         ("eager", "i1"),
         ("shared", "i1"),
         ("sides", "i1"),
@@ -71,15 +71,15 @@ class _EngineState(NamedTuple):
     """
 
     queue: Heap
-    call: Records
+    transfer: Records
     rank: Records
     port: Records
     post_start: IntArray
     posts: IntArray
-    copying: FloatArray
-    folding: FloatArray
+    copy_seconds: FloatArray
+    reduction_seconds: FloatArray
     ready: IntArray
-    heads: IntArray
+    head_candidates: IntArray
     counts: IntArray
 
 
@@ -107,14 +107,14 @@ def finish_times(transfers: TransferTable) -> FloatArray:
 def final_state(transfers: TransferTable) -> FinalState:
     """Play it; all ranks start at 0."""
     agenda, p = _run_to_end(transfers), transfers.p
-    release = agenda.call["release"]
+    release = agenda.transfer["release"]
     port_free, joined, busy = (
         np.zeros(2 * p),
         np.zeros(2 * p),
         np.zeros(len(transfers.capacity) + 1),
     )
     np.maximum.at(port_free, transfers.recv_port, release)
-    np.maximum.at(joined, transfers.recv_port, agenda.call["joined"])
+    np.maximum.at(joined, transfers.recv_port, agenda.transfer["joined"])
     last = np.zeros(len(transfers.links))
     np.maximum.at(last, transfers.path, release)
     np.maximum.at(busy, transfers.links, np.broadcast_to(last[:, None], transfers.links.shape))
@@ -142,7 +142,7 @@ def _run_to_end(transfers: TransferTable) -> _EngineState:
     ):
         call[name] = getattr(transfers, name)
     call["arrival"] = np.inf
-    call["behind_send"] = call["behind_receive"] = NO_INDEX
+    call["next_at_sender"] = call["next_at_receiver"] = NO_INDEX
     port["head_send"] = port["head_receive"] = NO_INDEX
     rank["visit"], rank["end"] = transfers.visit_start[:-1] - 1, transfers.visit_start[1:]
     agenda = _EngineState(
@@ -220,11 +220,11 @@ def _enter_visit(engine: Any, number: int, now: float) -> None:
         rank.done = now
         return
     first, last = engine.post_start[rank.visit], engine.post_start[rank.visit + 1]
-    rank.pending, rank.last = last - first, now + engine.copying[rank.visit]
+    rank.pending, rank.last = last - first, now + engine.copy_seconds[rank.visit]
     if first == last:
-        put(engine.queue, number, rank.last + engine.folding[rank.visit])
+        put(engine.queue, number, rank.last + engine.reduction_seconds[rank.visit])
     for at in range(first, last):
-        call = engine.call[engine.posts[at]]
+        call = engine.transfer[engine.posts[at]]
         call.sides += 1
         sends = call.src == number
         if (sends and call.eager) or (not call.eager and call.sides == 2):
@@ -246,7 +246,7 @@ def _complete_part(engine: Any, number: int, when: float) -> None:
     rank.pending -= 1
     rank.last = max(rank.last, when)
     if rank.pending == 0:
-        put(engine.queue, number, rank.last + engine.folding[rank.visit])
+        put(engine.queue, number, rank.last + engine.reduction_seconds[rank.visit])
 
 
 @njit_no_alloc(inline="always")
@@ -256,33 +256,37 @@ def _start_ready(engine: Any, flows: ActiveFlows, now: float) -> None:
         shell_sort(engine.ready[: engine.counts[0]])
     for i in range(engine.counts[0]):
         number = engine.ready[i]
-        if engine.call[number].shared:
+        if engine.transfer[number].shared:
             _start(engine, flows, number, now)
         else:
-            engine.call[number].joined = now
+            engine.transfer[number].joined = now
             _enqueue(engine, number)
     engine.counts[0] = 0
     for i in range(engine.counts[1]):
-        call = engine.call[engine.heads[i]]
-        first = engine.port[call.send_port].head_send == engine.heads[i]
-        if first and engine.port[call.recv_port].head_receive == engine.heads[i] and not call.started:
-            _start(engine, flows, engine.heads[i], now)
+        call = engine.transfer[engine.head_candidates[i]]
+        first = engine.port[call.send_port].head_send == engine.head_candidates[i]
+        if (
+            first
+            and engine.port[call.recv_port].head_receive == engine.head_candidates[i]
+            and not call.started
+        ):
+            _start(engine, flows, engine.head_candidates[i], now)
     engine.counts[1] = 0
 
 
 @njit_no_alloc(inline="always")
 def _enqueue(engine: Any, number: int) -> None:
     """Behind all others at the sender's and at the receiver's port."""
-    call = engine.call[number]
+    call = engine.transfer[number]
     sender, receiver = engine.port[call.send_port], engine.port[call.recv_port]
     if sender.head_send == NO_INDEX:
         sender.head_send = number
     else:
-        engine.call[sender.tail_send].behind_send = number
+        engine.transfer[sender.tail_send].next_at_sender = number
     if receiver.head_receive == NO_INDEX:
         receiver.head_receive = number
     else:
-        engine.call[receiver.tail_receive].behind_receive = number
+        engine.transfer[receiver.tail_receive].next_at_receiver = number
     sender.tail_send = receiver.tail_receive = number
     _note_head(engine, number)
 
@@ -291,13 +295,13 @@ def _enqueue(engine: Any, number: int) -> None:
 def _note_head(engine: Any, number: int) -> None:
     """It may have come to the head of both queues."""
     if number != NO_INDEX:
-        engine.heads[engine.counts[1]] = number
+        engine.head_candidates[engine.counts[1]] = number
         engine.counts[1] += 1
 
 
 @njit_no_alloc(inline="always")
 def _start(engine: Any, flows: ActiveFlows, number: int, now: float) -> None:
-    call = engine.call[number]
+    call = engine.transfer[number]
     call.started = 1
     item = len(engine.rank) + number
     if call.overhead > 0.0:
@@ -310,10 +314,10 @@ def _start(engine: Any, flows: ActiveFlows, number: int, now: float) -> None:
 def _finish(engine: Any, flows: ActiveFlows, number: int, now: float) -> None:
     """The ports are free again; the last byte is still on its way."""
     remove_flow(flows, number)
-    call = engine.call[number]
+    call = engine.transfer[number]
     if not call.shared:
         sender, receiver = engine.port[call.send_port], engine.port[call.recv_port]
-        sender.head_send, receiver.head_receive = call.behind_send, call.behind_receive
+        sender.head_send, receiver.head_receive = call.next_at_sender, call.next_at_receiver
         _note_head(engine, sender.head_send)
         _note_head(engine, receiver.head_receive)
     call.release, call.arrival = now, now + call.alpha

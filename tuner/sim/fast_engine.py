@@ -138,10 +138,10 @@ class PreparedSimulation:
         )
         rows = max((len(r) for r in self.rounds), default=0)
         state = _new_state(sizes, self.schedule.p, len(machine.capacity), rows)
-        smallest = np.maximum(sizes.share, 1) * self.itemsize
-        state.eager[:] = smallest < machine.tariff.eager_limit.max(initial=0.0)
+        smallest = np.maximum(sizes.chunk_elements, 1) * self.itemsize
+        state.has_eager[:] = smallest < machine.costs.eager_limit.max(initial=0.0)
         if before is not None:
-            state.time[:], state.busy[:] = before.finish_time, before.busy_until
+            state.time[:], state.busy_until[:] = before.finish_time, before.busy_until
             for name in ("free", "joined", "free_before", "joined_before"):
                 state.port[name][:] = before.port_free if "free" in name else before.last_joined
         died = _RoundRun(machine, sizes, state, found).run(self.rounds[begin:], which[begin:])
@@ -209,22 +209,26 @@ class _RoundRun:
         self.column_ranges: dict[int, tuple[int, int]] = {}
         self.is_repeated: BoolArray = np.zeros(0, bool)
         self.has_contention = len(machine.slot) > 0
-        self.min_chunk_bytes = float(sizes.share.min() * sizes.itemsize)  # bytes of a chunk
-        self.max_chunk_bytes = float((sizes.share + (sizes.longer > 0)).max() * sizes.itemsize)
+        self.min_chunk_bytes = float(
+            sizes.chunk_elements.min() * sizes.itemsize
+        )  # bytes of a chunk
+        self.max_chunk_bytes = float(
+            (sizes.chunk_elements + (sizes.longer_chunks > 0)).max() * sizes.itemsize
+        )
         self.no_groups = contended_rounds.find_contention_groups(
             machine, np.zeros(0, np.int64), 0.0, 0.0
         )
-        self.no_sizes = np.zeros(len(state.alive), bool)
+        self.no_sizes = np.zeros(len(state.is_valid), bool)
 
     def run(self, rounds: Sequence[Round], which: IntArray) -> IntArray:
         """The round at which each size was given up, or -1."""
         self.is_repeated = np.bincount(which, minlength=1) > 1
-        died = np.full(len(self.state.alive), -1)
+        died = np.full(len(self.state.is_valid), -1)
         for at, (r, number) in enumerate(zip(rounds, which.tolist(), strict=True)):
             self._run_round(r, number)
-            if not self.state.alive.all():
-                died[(died < 0) & ~self.state.alive] = at
-                if not self.state.alive.any():
+            if not self.state.is_valid.all():
+                died[(died < 0) & ~self.state.is_valid] = at
+                if not self.state.is_valid.any():
                     break
         return died
 
@@ -234,7 +238,7 @@ class _RoundRun:
         alone = len(groups.rows) == len(groups.start) - 1
         if pattern.is_permutation and (self.is_repeated[number] or (alone and len(groups.rows))):
             prices = self._round_costs(number, r)
-            done = prices.valid
+            done = prices.is_valid
             least, most = self._range(r.reduce)
             own = self._range(r.count) == (1, 1) and (least > 0) == (most > 0)
             if alone and pattern.is_ring and own:
@@ -353,19 +357,19 @@ def _pack_reduction_costs(calibration: Calibration) -> FloatArray:
 
 
 def _new_state(sizes: MessageSizes, p: int, resources: int, rows: int) -> RoundState:
-    z = len(sizes.share)
+    z = len(sizes.chunk_elements)
     room: dict[str, Any] = {name: np.zeros(rows) for name in FLOAT_ROW_FIELDS}
     room |= {name: np.zeros(rows, np.int64) for name in INT_ROW_FIELDS}
     return RoundState(
         time=np.zeros((z, p)),
         port=np.zeros((z, 2 * p), PORT_DTYPE),
-        busy=np.zeros((z, resources)),
-        alive=np.ones(z, bool),
-        eager=np.zeros(z, bool),
+        busy_until=np.zeros((z, resources)),
+        is_valid=np.ones(z, bool),
+        has_eager=np.zeros(z, bool),
         send_free=np.zeros(2 * p),
-        latest=np.zeros((2, 2 * p)),
-        work=np.zeros(p),
-        free=np.zeros(resources),
+        latest_ready=np.zeros((2, 2 * p)),
+        local_seconds=np.zeros(p),
+        free_capacity=np.zeros(resources),
         demand=np.zeros(resources),
         **room,
     )

@@ -27,7 +27,7 @@ def update_rates(flows: Any, queue: Heap, first_item: int, now: float) -> None:
         return
     found = _find_affected(flows, flows.counts[2], False)
     while True:
-        group = flows.group[:found]
+        group = flows.affected[:found]
         shell_sort(group)
         _fill(flows, group)
         more = _find_affected(flows, found, True)
@@ -35,9 +35,9 @@ def update_rates(flows: Any, queue: Heap, first_item: int, now: float) -> None:
             break
         found = more
     for i in range(found):
-        _set_rate(flows, queue, first_item + flows.group[i], flows.group[i], now)
+        _set_rate(flows, queue, first_item + flows.affected[i], flows.affected[i], now)
     for i in range(flows.counts[0]):
-        flows.resource[flows.touched[i]].full = _is_full(flows, flows.touched[i])
+        flows.resource[flows.dirty[i]].full = _is_full(flows, flows.dirty[i])
     flows.counts[0] = flows.counts[2] = 0
     flows.counts[1] += 1
 
@@ -45,11 +45,11 @@ def update_rates(flows: Any, queue: Heap, first_item: int, now: float) -> None:
 @njit_no_alloc(inline="always")
 def _set_rate(flows: Any, queue: Heap, item: int, flow_index: int, now: float) -> None:
     flow = flows.flow[flow_index]
-    if flow.fresh != flow.rate:
+    if flow.new_rate != flow.rate:
         if flow.rate > 0.0:
-            flow.left = max(0.0, flow.left - flow.rate * (now - flow.since))
-        flow.rate, flow.since = flow.fresh, now
-        put(queue, item, now + flow.left / flow.rate)
+            flow.bytes_left = max(0.0, flow.bytes_left - flow.rate * (now - flow.since))
+        flow.rate, flow.since = flow.new_rate, now
+        put(queue, item, now + flow.bytes_left / flow.rate)
 
 
 @njit_no_alloc()
@@ -57,7 +57,7 @@ def _find_affected(flows: Any, found: int, again: bool) -> int:
     """Add the flows on touched resources that are full, or have become so, and so on."""
     at = 0
     while at < flows.counts[0]:
-        number = flows.touched[at]
+        number = flows.dirty[at]
         at += 1
         resource = flows.resource[number]
         opens = resource.opened != flows.counts[1]
@@ -66,7 +66,7 @@ def _find_affected(flows: Any, found: int, again: bool) -> int:
             slot = resource.head
             while slot != NO_INDEX:
                 found = _mark_affected(flows, flows.slot[slot].owner, found)
-                slot = flows.slot[slot].following
+                slot = flows.slot[slot].next_slot
     return found
 
 
@@ -77,7 +77,7 @@ def _mark_affected(flows: Any, flow_index: int, found: int) -> int:
     if flow.reached == flows.counts[1]:
         return found
     flow.reached = flows.counts[1]
-    flows.group[found] = flow_index
+    flows.affected[found] = flow_index
     for at in range(flow.first, flow.end):
         mark_dirty(flows, flows.slot[at].resource)
     return found + 1
@@ -89,10 +89,10 @@ def _is_full(flows: Any, resource_index: int) -> bool:
     used, slot = 0.0, flows.resource[resource_index].head
     while slot != NO_INDEX:
         flow = flows.flow[flows.slot[slot].owner]
-        used += (flow.fresh if flow.reached == flows.counts[1] else flow.rate) * flows.slot[
+        used += (flow.new_rate if flow.reached == flows.counts[1] else flow.rate) * flows.slot[
             slot
-        ].use
-        slot = flows.slot[slot].following
+        ].load_factor
+        slot = flows.slot[slot].next_slot
     full: bool = used >= flows.resource[resource_index].capacity * MIN_FULL_FRACTION
     return full
 
@@ -117,7 +117,7 @@ def shell_sort(numbers: IntArray) -> None:
 def _fill(flows: Any, group: IntArray) -> None:
     """Progressive filling (see `sharing`) for a group, in its order; others keep their rates."""
     for i in range(flows.counts[0]):
-        resource = flows.resource[flows.touched[i]]
+        resource = flows.resource[flows.dirty[i]]
         resource.free = resource.capacity
         if resource.opened != flows.counts[1]:
             resource.free -= _unaffected_load(flows, resource.head)
@@ -142,8 +142,8 @@ def _unaffected_load(flows: Any, first_slot: int) -> float:
     while first_slot != NO_INDEX:
         flow = flows.flow[flows.slot[first_slot].owner]
         if flow.reached != flows.counts[1]:
-            used += flow.rate * flows.slot[first_slot].use
-        first_slot = flows.slot[first_slot].following
+            used += flow.rate * flows.slot[first_slot].load_factor
+        first_slot = flows.slot[first_slot].next_slot
     return used
 
 
@@ -154,9 +154,11 @@ def _freeze(flows: Any, group: IntArray, growing: IntArray, count: int, level: f
     for k in range(count):
         i = growing[k]
         if flows.level[i] <= level:
-            flows.flow[group[i]].fresh = flows.level[i]
+            flows.flow[group[i]].new_rate = flows.level[i]
             for at in range(flows.flow[group[i]].first, flows.flow[group[i]].end):
-                flows.resource[flows.slot[at].resource].free -= flows.level[i] * flows.slot[at].use
+                flows.resource[flows.slot[at].resource].free -= (
+                    flows.level[i] * flows.slot[at].load_factor
+                )
         else:
             growing[kept] = i
             kept += 1
@@ -171,13 +173,13 @@ def _sum_demand(flows: Any, group: IntArray, growing: IntArray) -> None:
             flows.resource[flows.slot[at].resource].demand = 0.0
     for i in growing:
         for at in range(flows.flow[group[i]].first, flows.flow[group[i]].end):
-            flows.resource[flows.slot[at].resource].demand += flows.slot[at].use
+            flows.resource[flows.slot[at].resource].demand += flows.slot[at].load_factor
 
 
 @njit_no_alloc()
 def _saturation_rate(flows: Any, flow_index: int) -> float:
     """The rate at which the first of a flow's resources is full."""
-    level = flows.flow[flow_index].lonely
+    level = flows.flow[flow_index].solo_rate
     for at in range(flows.flow[flow_index].first, flows.flow[flow_index].end):
         resource = flows.resource[flows.slot[at].resource]
         level = min(level, resource.free / resource.demand)

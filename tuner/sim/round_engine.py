@@ -34,17 +34,19 @@ def count_longer_chunks(
     state: Any, sizes: Any, z: int, src_chunk: Int32Array, count: Int32Array
 ) -> None:
     """Of each row whether none of its chunks, every one, or some are longer ones."""
-    n, longer = sizes.n_chunks, sizes.longer[z]
+    n, longer = sizes.n_chunks, sizes.longer_chunks[z]
     for i in range(len(src_chunk)):
         begin = src_chunk[i] - n if src_chunk[i] >= n else src_chunk[i]
-        state.more[i] = max(0, min(count[i], longer - begin))
-        state.whole[i] = (state.more[i] > 0) + 2 * (0 < state.more[i] < count[i])
+        state.longer_count[i] = max(0, min(count[i], longer - begin))
+        state.longer_kind[i] = (state.longer_count[i] > 0) + 2 * (
+            0 < state.longer_count[i] < count[i]
+        )
 
 
 @njit_no_alloc()
 def row_bytes(state: Any, sizes: Any, z: int, i: int, count: Int32Array) -> float:
     """Bytes of a row, once `count_longer_chunks` has looked at it."""
-    return float((count[i] * sizes.share[z] + state.more[i]) * sizes.itemsize)
+    return float((count[i] * sizes.chunk_elements[z] + state.longer_count[i]) * sizes.itemsize)
 
 
 @njit_no_alloc()
@@ -73,11 +75,11 @@ def run_round(
     is_permutation: bool,
 ) -> None:
     """Any round, for the sizes that are not to be skipped."""
-    for z in range(len(sizes.share)):
-        if state.alive[z] and not skip[z]:
+    for z in range(len(sizes.chunk_elements)):
+        if state.is_valid[z] and not skip[z]:
             count_longer_chunks(state, sizes, z, src_chunk, count)
             for i in range(len(count)):
-                state.size[i] = row_bytes(state, sizes, z, i, count)
+                state.nbytes[i] = row_bytes(state, sizes, z, i, count)
             _lookup_costs(state, machine, z, src, dst, connection)
             if len(groups.rows) == 0:
                 alive = _run_queued(
@@ -89,7 +91,7 @@ def run_round(
                 )
             else:
                 alive = is_permutation and run_contended(state, machine, z, groups, connection)
-            state.alive[z] = alive
+            state.is_valid[z] = alive
             if alive:
                 _advance_ranks(state, machine, z, src, dst, memory, reduce)
 
@@ -104,33 +106,33 @@ def _lookup_costs(
     """
     time = state.time[z]
     for i in range(len(src)):
-        size = state.size[i]
-        state.left[i] = size + machine.tariff.envelope
+        size = state.nbytes[i]
+        state.bytes_left[i] = size + machine.costs.envelope
         state.ready[i] = np.inf
         if size == 0.0 or src[i] == dst[i]:
             continue
         kind = machine.kind[connection[i]]
-        at = find_segment(machine.tariff.lo, kind, size)
-        way = transfer_mode(machine.tariff.way, machine.tariff.stripe_from, kind, at, size)
-        state.way[i] = way
+        at = find_segment(machine.costs.lo, kind, size)
+        way = transfer_mode(machine.costs.mode, machine.costs.stripe_from, kind, at, size)
+        state.mode[i] = way
         state.rate[i] = uncontended_rate(machine, kind, at, way, connection[i])
-        state.alpha[i] = machine.tariff.alpha[kind, at] + machine.tariff.lag[kind, at] * size
-        state.flows[i] = machine.tariff.overhead[kind]
-        eager = size < machine.tariff.eager_limit[kind]
+        state.alpha[i] = machine.costs.alpha[kind, at] + machine.costs.lag[kind, at] * size
+        state.flows[i] = machine.costs.overhead[kind]
+        eager = size < machine.costs.eager_limit[kind]
         state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
-        state.acknowledgement[i] = completion_delay(machine.tariff, kind, size)
-        state.send_free[machine.out[connection[i]]] = 0.0
+        state.completion_delay[i] = completion_delay(machine.costs, kind, size)
+        state.send_free[machine.send_port[connection[i]]] = 0.0
 
 
 @njit_no_alloc(inline="always")
 def uncontended_rate(machine: Any, kind: int, segment: int, mode: int, connection: int) -> float:
     """Bytes per second of a message that has its way to itself."""
-    rate = min(1.0 / machine.tariff.beta[kind, segment], machine.width[mode, connection])
+    rate = min(1.0 / machine.costs.beta[kind, segment], machine.path_bandwidth[mode, connection])
     if len(machine.slot) > 0:
         for slot in range(
             machine.slot_start[mode, connection], machine.slot_start[mode, connection + 1]
         ):
-            rate = min(rate, machine.capacity[machine.slot[slot]] / machine.slot_use[slot])
+            rate = min(rate, machine.capacity[machine.slot[slot]] / machine.slot_load[slot])
     return float(rate)
 
 
@@ -147,16 +149,16 @@ def _is_row_order(state: Any, machine: Any, connection: IntArray) -> bool:
     """Whether the messages of every port become ready in the order of rows."""
     for i in range(len(connection)):
         if state.ready[i] < np.inf:
-            state.latest[0, machine.out[connection[i]]] = state.latest[
-                1, machine.back[connection[i]]
+            state.latest_ready[0, machine.send_port[connection[i]]] = state.latest_ready[
+                1, machine.recv_port[connection[i]]
             ] = 0.0
     for i in range(len(connection)):
         ready = state.ready[i]
         if ready < np.inf:
-            out, back = machine.out[connection[i]], machine.back[connection[i]]
-            if ready < state.latest[0, out] or ready < state.latest[1, back]:
+            out, back = machine.send_port[connection[i]], machine.recv_port[connection[i]]
+            if ready < state.latest_ready[0, out] or ready < state.latest_ready[1, back]:
                 return False
-            state.latest[0, out] = state.latest[1, back] = ready
+            state.latest_ready[0, out] = state.latest_ready[1, back] = ready
     return True
 
 
@@ -165,10 +167,10 @@ def _run_queued(state: Any, machine: Any, z: int, order: IntArray, connection: I
     """Messages pass their ports one after another. False where one came too early for that."""
     for i in order:
         if state.ready[i] < np.inf:
-            out = machine.out[connection[i]]
-            port = state.port[z, machine.back[connection[i]]]
+            out = machine.send_port[connection[i]]
+            port = state.port[z, machine.recv_port[connection[i]]]
             start = start_time(port, state.ready[i], state.send_free[out])
-            end = (start + state.flows[i]) + state.left[i] / state.rate[i]
+            end = (start + state.flows[i]) + state.bytes_left[i] / state.rate[i]
             if not release_port_in_order(port, state.ready[i], start, end):
                 return False
             state.send_free[out] = end
@@ -179,9 +181,7 @@ def _run_queued(state: Any, machine: Any, z: int, order: IntArray, connection: I
 @njit_no_alloc(inline="always")
 def start_time(port: Any, ready: float, send_free: float) -> float:
     """When a message that is ready begins to pass its ports."""
-    return float(
-        max(ready, send_free, port.free if ready >= port.joined else port.free_before)
-    )
+    return float(max(ready, send_free, port.free if ready >= port.joined else port.free_before))
 
 
 @njit_no_alloc(inline="always")
@@ -204,16 +204,16 @@ def run_contended(state: Any, machine: Any, z: int, groups: Any, connection: Int
     """A plain round: every message starts by itself, and groups share links. False as above."""
     for i in range(len(connection)):
         if state.ready[i] < np.inf:
-            port = state.port[z, machine.back[connection[i]]]
-            state.begun[i] = start_time(port, state.ready[i], 0.0)
-            state.flows[i] += state.begun[i]
-            state.since[i] = state.flows[i] + state.left[i] / state.rate[i]
+            port = state.port[z, machine.recv_port[connection[i]]]
+            state.port_start[i] = start_time(port, state.ready[i], 0.0)
+            state.flows[i] += state.port_start[i]
+            state.since[i] = state.flows[i] + state.bytes_left[i] / state.rate[i]
     if not share_links(state, machine, z, groups, connection):
         return False
     for i in range(len(connection)):
         if state.ready[i] < np.inf:
-            port = state.port[z, machine.back[connection[i]]]
-            if not release_port_in_order(port, state.ready[i], state.begun[i], state.since[i]):
+            port = state.port[z, machine.recv_port[connection[i]]]
+            if not release_port_in_order(port, state.ready[i], state.port_start[i], state.since[i]):
                 return False
             complete_transfer(state, i, state.since[i])
     return True
@@ -223,7 +223,7 @@ def run_contended(state: Any, machine: Any, z: int, groups: Any, connection: Int
 def complete_transfer(state: Any, i: int, end: float) -> None:
     """The message has passed its ports."""
     state.arrived[i] = end + state.alpha[i]
-    state.sent[i] = max(end, state.arrived[i] + state.acknowledgement[i])
+    state.sent[i] = max(end, state.arrived[i] + state.completion_delay[i])
 
 
 @njit_no_alloc()
@@ -239,20 +239,25 @@ def _advance_ranks(
     """Every rank copies, waits for its messages, then reduces."""
     time = state.time[z]
     for i in range(len(src)):
-        if src[i] == dst[i] and reduce[i] == 0 and state.size[i] > 0.0:
+        if src[i] == dst[i] and reduce[i] == 0 and state.nbytes[i] > 0.0:
             kind = memory[i]
-            at = find_segment(machine.copying.lo, kind, state.size[i])
-            late = machine.copying.alpha[kind, at] + machine.copying.lag[kind, at] * state.size[i]
-            fixed = machine.copying.overhead[kind] + late
-            state.work[dst[i]] += fixed + machine.copying.beta[kind, at] * state.size[i]
+            at = find_segment(machine.copy_costs.lo, kind, state.nbytes[i])
+            late = (
+                machine.copy_costs.alpha[kind, at]
+                + machine.copy_costs.lag[kind, at] * state.nbytes[i]
+            )
+            fixed = machine.copy_costs.overhead[kind] + late
+            state.local_seconds[dst[i]] += (
+                fixed + machine.copy_costs.beta[kind, at] * state.nbytes[i]
+            )
     _add_local_work(state, time, dst)
     for i in range(len(src)):
         if state.ready[i] < np.inf:
             time[src[i]] = max(time[src[i]], state.sent[i])
             time[dst[i]] = max(time[dst[i]], state.arrived[i])
-        if reduce[i] != 0 and state.size[i] > 0.0:
-            state.work[dst[i]] += reduction_seconds(
-                machine.folding, min(1, memory[i]), state.size[i]
+        if reduce[i] != 0 and state.nbytes[i] > 0.0:
+            state.local_seconds[dst[i]] += reduction_seconds(
+                machine.reduction_costs, min(1, memory[i]), state.nbytes[i]
             )
     _add_local_work(state, time, dst)
 
@@ -260,5 +265,5 @@ def _advance_ranks(
 @njit_no_alloc()
 def _add_local_work(state: Any, time: FloatArray, dst: Int32Array) -> None:
     for i in range(len(dst)):
-        time[dst[i]] += state.work[dst[i]]
-        state.work[dst[i]] = 0.0
+        time[dst[i]] += state.local_seconds[dst[i]]
+        state.local_seconds[dst[i]] = 0.0

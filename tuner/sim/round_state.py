@@ -42,23 +42,23 @@ class MachineArrays(NamedTuple):
     """
 
     kind: IntArray
-    out: IntArray
-    back: IntArray
-    tariff: CostArrays
-    width: FloatArray
+    send_port: IntArray
+    recv_port: IntArray
+    costs: CostArrays
+    path_bandwidth: FloatArray
     slot_start: IntArray
     slot: IntArray
-    slot_use: FloatArray
+    slot_load: FloatArray
     capacity: FloatArray
-    folding: FloatArray
-    copying: CostArrays
+    reduction_costs: FloatArray
+    copy_costs: CostArrays
 
 
 class MessageSizes(NamedTuple):
     """Of each message size: elements per chunk, how many chunks have one more; bytes of one."""
 
-    share: IntArray
-    longer: IntArray
+    chunk_elements: IntArray
+    longer_chunks: IntArray
     itemsize: int
     n_chunks: int
 
@@ -81,31 +81,31 @@ class RoundState(NamedTuple):
 
     time: FloatArray
     port: Records
-    busy: FloatArray
-    alive: BoolArray
-    eager: BoolArray
+    busy_until: FloatArray
+    is_valid: BoolArray
+    has_eager: BoolArray
     ready: FloatArray
     flows: FloatArray
     sent: FloatArray
     arrived: FloatArray
-    acknowledgement: FloatArray
+    completion_delay: FloatArray
     rate: FloatArray
-    size: FloatArray
+    nbytes: FloatArray
     alpha: FloatArray
-    left: FloatArray
+    bytes_left: FloatArray
     since: FloatArray
-    level: FloatArray
-    narrow: FloatArray
-    begun: FloatArray
-    turn: FloatArray
+    fair_rate: FloatArray
+    solo_rate: FloatArray
+    port_start: FloatArray
+    next_event: FloatArray
     send_free: FloatArray
-    latest: FloatArray
-    work: FloatArray
-    free: FloatArray
+    latest_ready: FloatArray
+    local_seconds: FloatArray
+    free_capacity: FloatArray
     demand: FloatArray
-    more: IntArray
-    whole: IntArray
-    way: IntArray
+    longer_count: IntArray
+    longer_kind: IntArray
+    mode: IntArray
     unfinished: IntArray
     flowing: IntArray
     growing: IntArray
@@ -116,18 +116,18 @@ FLOAT_ROW_FIELDS = (
     "flows",
     "sent",
     "arrived",
-    "acknowledgement",
+    "completion_delay",
     "rate",
-    "size",
+    "nbytes",
     "alpha",
-    "left",
+    "bytes_left",
     "since",
-    "level",
-    "narrow",
-    "begun",
-    "turn",
+    "fair_rate",
+    "solo_rate",
+    "port_start",
+    "next_event",
 )
-INT_ROW_FIELDS = ("more", "whole", "way", "unfinished", "flowing", "growing")
+INT_ROW_FIELDS = ("longer_count", "longer_kind", "mode", "unfinished", "flowing", "growing")
 
 
 class ContentionGroups(NamedTuple):
@@ -142,4 +142,4 @@ class ContentionGroups(NamedTuple):
     start: IntArray
     slot_start: IntArray
     slot: IntArray
-    use: FloatArray
+    slot_load: FloatArray

@@ -170,7 +170,7 @@ class _RoutedRows:
         kind = there.kind[self.connection]
         eager, awaited = (
             size < there.costs.eager_limit[kind],
-            size >= there.costs.awaited_from[kind],
+            size >= there.costs.recv_wait_from[kind],
         )
         alpha, beta, acknowledgement, way = lookup_costs(there.costs, kind, size)
         return TransferTable(

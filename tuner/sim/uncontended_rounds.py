@@ -40,19 +40,19 @@ class RoundCosts(NamedTuple):
     valid           of each size; not if there are empty messages
     """
 
-    flow: FloatArray
-    late: FloatArray
-    fold: FloatArray
+    flow_seconds: FloatArray
+    latency: FloatArray
+    reduction_seconds: FloatArray
     rate: FloatArray
     alpha: FloatArray
     lag: FloatArray
     overhead: FloatArray
     eager: BoolArray
-    acknowledgement: FloatArray
-    way: IntArray
-    back: IntArray
+    completion_delay: FloatArray
+    mode: IntArray
+    recv_port: IntArray
     memory: int
-    valid: BoolArray
+    is_valid: BoolArray
 
 
 @njit(cache=True, error_model="numpy")
@@ -60,25 +60,25 @@ def compute_round_costs(
     machine: Any, sizes: Any, connection: IntArray, memory: int, count: Int32Array
 ) -> RoundCosts:
     """Prices of a plain pattern whose rows have `count` chunks."""
-    shape = (len(sizes.share), len(connection))
+    shape = (len(sizes.chunk_elements), len(connection))
     rate, alpha = np.empty(shape), np.empty(shape)
     lag, overhead, acknowledgement = np.empty((3, *shape))
     flow, late, fold = np.empty((3, shape[0], 2, shape[1]))
     eager, valid = np.empty(shape, np.bool_), np.ones(shape[0], np.bool_)
     ways = np.zeros(shape, np.int64)
-    tariff = machine.tariff
+    tariff = machine.costs
     for z in range(shape[0]):
-        more = sizes.itemsize if sizes.longer[z] > 0 else 0
+        more = sizes.itemsize if sizes.longer_chunks[z] > 0 else 0
         for i in range(shape[1]):
             kind = machine.kind[connection[i]]
-            low = float(count[i] * sizes.share[z] * sizes.itemsize)
+            low = float(count[i] * sizes.chunk_elements[z] * sizes.itemsize)
             high = low + count[i] * more
             at = find_segment(tariff.lo, kind, low)
-            way = transfer_mode(tariff.way, tariff.stripe_from, kind, at, low)
+            way = transfer_mode(tariff.mode, tariff.stripe_from, kind, at, low)
             eager[z, i] = low < tariff.eager_limit[kind]
             acknowledgement[z, i] = completion_delay(tariff, kind, low)
             same = at == find_segment(tariff.lo, kind, high)
-            same &= way == transfer_mode(tariff.way, tariff.stripe_from, kind, at, high)
+            same &= way == transfer_mode(tariff.mode, tariff.stripe_from, kind, at, high)
             same &= eager[z, i] == (high < tariff.eager_limit[kind])
             same &= acknowledgement[z, i] == completion_delay(tariff, kind, high)
             if low == 0.0 or not same:
@@ -93,8 +93,8 @@ def compute_round_costs(
             flow[z, 0, i] = (low + tariff.envelope) / rate[z, i]
             flow[z, 1, i] = (high + tariff.envelope) / rate[z, i]
             fold[z, 0, i], fold[z, 1, i] = (
-                reduction_seconds(machine.folding, memory, low),
-                reduction_seconds(machine.folding, memory, high),
+                reduction_seconds(machine.reduction_costs, memory, low),
+                reduction_seconds(machine.reduction_costs, memory, high),
             )
     return RoundCosts(
         flow,
@@ -107,7 +107,7 @@ def compute_round_costs(
         eager,
         acknowledgement,
         ways,
-        machine.back[connection],
+        machine.recv_port[connection],
         memory,
         valid,
     )
@@ -130,17 +130,17 @@ def run_permutation(
 ) -> None:
     """One round, for all sizes whose prices are valid."""
     alone = len(groups.rows) == len(groups.start) - 1
-    for z in range(len(sizes.share)):
-        if not state.alive[z] or not costs.valid[z]:
+    for z in range(len(sizes.chunk_elements)):
+        if not state.is_valid[z] or not costs.is_valid[z]:
             continue
         time = state.time[z]
         count_longer_chunks(state, sizes, z, src_chunk, count)
         for i in range(len(src)):
-            state.flows[i] = costs.flow[z, state.whole[i] & 1, i]
-            state.alpha[i] = costs.late[z, state.whole[i] & 1, i]
-            if state.whole[i] == SOME_CHUNKS_LONGER:
+            state.flows[i] = costs.flow_seconds[z, state.longer_kind[i] & 1, i]
+            state.alpha[i] = costs.latency[z, state.longer_kind[i] & 1, i]
+            if state.longer_kind[i] == SOME_CHUNKS_LONGER:
                 size = row_bytes(state, sizes, z, i, count)
-                state.flows[i] = (size + machine.tariff.envelope) / costs.rate[z, i]
+                state.flows[i] = (size + machine.costs.envelope) / costs.rate[z, i]
                 state.alpha[i] = costs.alpha[z, i] + costs.lag[z, i] * size
             eager = costs.eager[z, i]
             state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
@@ -149,7 +149,7 @@ def run_permutation(
             _occupy_links(state, machine, costs, z, groups.rows, connection)
         else:
             _load_costs(state, machine, sizes, costs, z, count)
-            state.alive[z] = run_contended(state, machine, z, groups, connection)
+            state.is_valid[z] = run_contended(state, machine, z, groups, connection)
         for i in range(len(src)):
             time[src[i]] = max(time[src[i]], state.sent[i])
             time[dst[i]] = max(time[dst[i]], state.arrived[i])
@@ -163,34 +163,34 @@ def _load_costs(
 ) -> None:
     """Prices as `run_contended` reads them, beside `alpha`: the overhead in `flows`."""
     for i in range(len(count)):
-        state.left[i] = row_bytes(state, sizes, z, i, count) + machine.tariff.envelope
-        state.rate[i], state.way[i] = costs.rate[z, i], costs.way[z, i]
+        state.bytes_left[i] = row_bytes(state, sizes, z, i, count) + machine.costs.envelope
+        state.rate[i], state.mode[i] = costs.rate[z, i], costs.mode[z, i]
         state.flows[i] = costs.overhead[z, i]
-        state.acknowledgement[i] = costs.acknowledgement[z, i]
+        state.completion_delay[i] = costs.completion_delay[z, i]
 
 
 @njit_no_alloc()
 def _pass_ports(state: Any, costs: Any, z: int, rows: int) -> None:
     """From `ready`, `flows` and `alpha` to `sent` and `arrived`; the size dies of a message too
     early."""
-    alpha, overhead, acknowledgement = state.alpha, costs.overhead[z], costs.acknowledgement[z]
-    if not state.eager[z]:
+    alpha, overhead, acknowledgement = state.alpha, costs.overhead[z], costs.completion_delay[z]
+    if not state.has_eager[z]:
         for i in range(rows):
-            state.begun[i] = state.ready[i] + overhead[i]
-            state.since[i] = state.begun[i] + state.flows[i]
+            state.port_start[i] = state.ready[i] + overhead[i]
+            state.since[i] = state.port_start[i] + state.flows[i]
             state.arrived[i] = state.since[i] + alpha[i]
             state.sent[i] = state.arrived[i] + acknowledgement[i]
         return
     in_turn = True
     for i in range(rows):
-        port = state.port[z, costs.back[i]]
+        port = state.port[z, costs.recv_port[i]]
         start = start_time(port, state.ready[i], 0.0)
-        state.begun[i] = start + overhead[i]
-        release = state.since[i] = state.begun[i] + state.flows[i]
+        state.port_start[i] = start + overhead[i]
+        release = state.since[i] = state.port_start[i] + state.flows[i]
         in_turn &= release_port_in_order(port, state.ready[i], start, release)
         state.arrived[i] = release + alpha[i]
         state.sent[i] = max(release, state.arrived[i] + acknowledgement[i])
-    state.alive[z] = in_turn
+    state.is_valid[z] = in_turn
 
 
 @njit_no_alloc()
@@ -198,14 +198,14 @@ def _occupy_links(
     state: Any, machine: Any, costs: Any, z: int, contended_rows: IntArray, connection: IntArray
 ) -> None:
     """These rows are on links, from `begun` to `since`, that carry flows of other rounds, too."""
-    busy = state.busy[z]
+    busy = state.busy_until[z]
     for i in contended_rows:
-        way = costs.way[z, i]
+        way = costs.mode[z, i]
         for slot in range(
             machine.slot_start[way, connection[i]], machine.slot_start[way, connection[i] + 1]
         ):
-            if state.begun[i] < busy[machine.slot[slot]]:
-                state.alive[z] = False
+            if state.port_start[i] < busy[machine.slot[slot]]:
+                state.is_valid[z] = False
             busy[machine.slot[slot]] = max(busy[machine.slot[slot]], state.since[i])
 
 
@@ -222,10 +222,10 @@ def _add_reductions(
 ) -> None:
     for i in range(len(dst)):
         if reduce[i] != 0:
-            seconds = costs.fold[z, state.whole[i] & 1, i]
-            if state.whole[i] == SOME_CHUNKS_LONGER:
+            seconds = costs.reduction_seconds[z, state.longer_kind[i] & 1, i]
+            if state.longer_kind[i] == SOME_CHUNKS_LONGER:
                 seconds = reduction_seconds(
-                    machine.folding, costs.memory, row_bytes(state, sizes, z, i, count)
+                    machine.reduction_costs, costs.memory, row_bytes(state, sizes, z, i, count)
                 )
             state.time[z, dst[i]] += seconds
 
@@ -242,13 +242,13 @@ def run_ring(
     has_reduction: bool,
 ) -> None:
     """The same where rank r sends one chunk to rank r + 1 mod p, and all reduce it or none."""
-    for z in range(len(sizes.share)):
-        if not state.alive[z] or not costs.valid[z]:
+    for z in range(len(sizes.chunk_elements)):
+        if not state.is_valid[z] or not costs.is_valid[z]:
             continue
         time, ready, flows = state.time[z], state.ready, state.flows
-        low, high, eager = costs.flow[z, 0], costs.flow[z, 1], costs.eager[z]
-        late, later = costs.late[z, 0], costs.late[z, 1]
-        longer, last = sizes.longer[z], len(src_chunk) - 1
+        low, high, eager = costs.flow_seconds[z, 0], costs.flow_seconds[z, 1], costs.eager[z]
+        late, later = costs.latency[z, 0], costs.latency[z, 1]
+        longer, last = sizes.longer_chunks[z], len(src_chunk) - 1
         for i in range(last):
             ready[i] = time[i] if eager[i] else max(time[i], time[i + 1])
         ready[last] = time[last] if eager[last] else max(time[last], time[0])
@@ -263,7 +263,7 @@ def run_ring(
         for i in range(last):
             time[i + 1] = max(time[i + 1], max(sent[i + 1], arrived[i]))
         if has_reduction:
-            low, high = costs.fold[z, 0], costs.fold[z, 1]
+            low, high = costs.reduction_seconds[z, 0], costs.reduction_seconds[z, 1]
             n = sizes.n_chunks
             time[0] += high[last] if _is_longer(src_chunk[last], n, longer) else low[last]
             for i in range(last):
