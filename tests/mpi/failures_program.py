@@ -272,7 +272,9 @@ FAILURES: dict[str, Failure] = {
     "no memory for schedules": raising("tuner.runtime.backend.build", MemoryError()),
     "no memory for buffers": raising("tuner.runtime.memory.HostMemory.empty", MemoryError()),
     "no memory for ladders": raising("tuner.runtime.dispatch.DispatchTable", MemoryError()),
-    "no memory for what is bound": raising("tuner.runtime.schedule_cache.PersistentSchedule", MemoryError()),
+    "no memory for what is bound": raising(
+        "tuner.runtime.schedule_cache.PersistentSchedule", MemoryError()
+    ),
     "no memory for times": raising("tuner.runtime.dispatcher.CallRing", MemoryError()),
     "no communicator": lambda: patch("tuner.runtime.private_comm.MAX_COMMS", 0),
     "a communicator that is lost": lambda: patch(
@@ -282,7 +284,9 @@ FAILURES: dict[str, Failure] = {
         "tuner.runtime.private_comm.create_collectively", made_and_lost
     ),
     "no datatype": raising("tuner.runtime.schedule_call._has_operator", KeyError("datatype")),
-    "no description of a buffer": raising("tuner.runtime.schedule_call.contiguous_view", TypeError("?")),
+    "no description of a buffer": raising(
+        "tuner.runtime.schedule_call.contiguous_view", TypeError("?")
+    ),
     "no bytes of a buffer": raising("tuner.runtime.packing.pack_buffer", BufferError("locked")),
     # beside it
     "a log that raises": log_raises,

@@ -43,7 +43,7 @@ import sys
 from mpi4py import MPI
 from tuner.probe.pointtopoint import exchange
 arm = exchange(MPI.COMM_WORLD, 80000, 3, sys.argv[1] == "ring")
-arm.warm(), arm.call()
+arm.warm_up(), arm.call()
 """
 
 
@@ -94,9 +94,9 @@ def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -
 
 FAN = """
 from mpi4py import MPI
-from tuner.probe.pointtopoint import fan
-for arm in (fan(MPI.COMM_WORLD, 80000, 2), fan(MPI.COMM_WORLD, 80000, 3, 1)):
-    for act in (arm.warm, arm.call, arm.after):
+from tuner.probe.pointtopoint import fan_out
+for arm in (fan_out(MPI.COMM_WORLD, 80000, 2), fan_out(MPI.COMM_WORLD, 80000, 3, 1)):
+    for act in (arm.warm_up, arm.call, arm.after):
         act()
 """
 

@@ -349,15 +349,15 @@ def test_one_launch_shows_default_and_tuned(
         "import json, numpy as np\n"
         "from mpi4py import MPI\n"
         "from tuner.runtime.algorithm_control import AlgorithmControl\n"
-        "from tuner.rank_programs.validate import executed, expect\n"
+        "from tuner.rank_programs.validate import observed_calls, watch_communicator\n"
         "forcing = AlgorithmControl('openmpi', MPI.COMM_WORLD)\n"
         "arms = [{'coll_tuned_use_dynamic_rules': on} for on in (0, 1)]\n"
         "comms = [forcing.communicator(arm) for arm in arms]\n"
         "for comm in comms * 2:\n"
-        "    expect(comm)\n"
-        "    executed()\n"
+        "    watch_communicator(comm)\n"
+        "    observed_calls()\n"
         "    comm.Bcast(np.zeros(1024, np.uint8))\n"
-        "    if comm.rank == 0: print(json.dumps(executed()), flush=True)\n"
+        "    if comm.rank == 0: print(json.dumps(observed_calls()), flush=True)\n"
     )
     run = launcher.run(
         4,

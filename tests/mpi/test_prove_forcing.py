@@ -20,15 +20,15 @@ import json, sys
 import numpy as np
 from mpi4py import MPI
 from tuner.runtime.algorithm_control import AlgorithmControl
-from tuner.rank_programs.validate import executed, expect
+from tuner.rank_programs.validate import observed_calls, watch_communicator
 forcing, data = AlgorithmControl("openmpi", MPI.COMM_WORLD), np.zeros(int(sys.argv[2]) // 4, np.int32)
 for collective, settings in json.loads(sys.argv[1]):
     comm = forcing.communicator(settings)
-    expect(comm)
-    executed()
+    watch_communicator(comm)
+    observed_calls()
     comm.Bcast(data) if collective == "bcast" else comm.Allreduce(data, data.copy())
     if comm.rank == 0:
-        print(json.dumps(executed()), flush=True)
+        print(json.dumps(observed_calls()), flush=True)
 """
 REFUSED = """
 import sys

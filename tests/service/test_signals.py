@@ -8,10 +8,10 @@ import sys
 SIGNALS = 10_000
 PROGRAM = f"""
 import random, signal
-from tuner.api.server import _Stopping
+from tuner.api.server import _Shutdown
 
 for _ in range({SIGNALS}):
-    stopping = _Stopping()
+    stopping = _Shutdown()
     signal.signal(signal.SIGALRM, stopping.on_signal)
     signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-5))
     while not stopping.wait(0.1):

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-from tuner.sim.jit import compiled
+from tuner.sim.jit import njit_no_alloc
 
-@compiled()
+@njit_no_alloc()
 def twice(number):
     return number + number
 
-@compiled()
+@njit_no_alloc()
 def thrice(number):
     return number + twice(number)
 
@@ -46,7 +46,7 @@ class Signal(event.Listener):
         pass
 
 event.register("numba:compile", Signal())
-with main._ended_as_by_ctrl_c():
+with main._sigterm_as_interrupt():
     try:
         thrice(1)
     except KeyboardInterrupt:
@@ -99,21 +99,21 @@ lacking = compile_within(float(sys.argv[1]), lambda: said.append("compiling"))
 print(not lacking, *said, time.monotonic() - begun < float(sys.argv[1]) + 10)
 """
 EVERYTHING = """
-from tuner.algorithms import build, names
+from tuner.algorithms import algorithm_names, build
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.sim import warmup
-from tuner.sim.jit import nothing_compiled
-from tuner.sim.fast_engine import Call
+from tuner.sim.jit import forbid_compilation
+from tuner.sim.fast_engine import PreparedSimulation
 from tuner.topology import Placement
 
-placement = Placement.consecutive(warmup._topology(), warmup.PPN)
-with nothing_compiled():
+placement = Placement.block(warmup._topology(), warmup.PPN)
+with forbid_compilation():
     for collective in Collective:
-        for name in names(collective):
+        for name in algorithm_names(collective):
             schedule = build(collective, name, placement.p, nbytes=2**20)
-            for calibration in (warmup._calibration(), warmup._calibration(rows=True)):
-                Call(schedule, placement, calibration, 1, HOST).seconds((1024, 2**20))
+            for calibration in (warmup._calibration(), warmup._calibration(with_patterns=True)):
+                PreparedSimulation(schedule, placement, calibration, 1, HOST).seconds((1024, 2**20))
 print("all")
 """
 

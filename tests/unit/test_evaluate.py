@@ -458,7 +458,7 @@ def test_published_numbers_of_the_baselines_come_out(shared: Path) -> None:
     nccl = regrets(shared, "pico/mn5_h100_nccl.csv", LEAVE_NODE_COUNT_OUT, both)
     assert nccl[0] == "2/9 1/11 2/11"
     assert regrets(
-        shared, "pico/mn5_h100_nccl.csv", LEAVE_NODE_COUNT_OUT, both[:2], together=True
+        shared, "pico/mn5_h100_nccl.csv", LEAVE_NODE_COUNT_OUT, both[:2], merge_libraries=True
     ) == ["3/16 1/8"]
     fugaku = regrets(shared, "pico/fugaku.csv", LEAVE_NODE_COUNT_OUT, (DEFAULT_LABEL, "nearest"))
     assert {*fugaku} == {

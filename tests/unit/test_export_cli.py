@@ -196,7 +196,7 @@ def test_a_table_is_written_by_hand_as_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
-    program = page[page.index("    import math") : page.index("For NCCL: `Key(")]
+    program = page[page.index("    import math") : page.index("For NCCL: `RuleKey(")]
     monkeypatch.chdir(tmp_path)
     exec(textwrap.dedent(program), {})
     assert main(["table", "export", "table.json", "--to", "intelmpi"]) == 0

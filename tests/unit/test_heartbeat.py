@@ -11,8 +11,8 @@ from tests.conftest import PATIENCE
 LIVES = """
 import time
 from tuner.probe import heartbeat
-heartbeat.EVERY = 0.01
-heartbeat.begin("a")
+heartbeat.HEARTBEAT_INTERVAL_S = 0.01
+heartbeat.start("a")
 time.sleep(0.5)
 """
 

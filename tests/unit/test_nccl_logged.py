@@ -479,8 +479,8 @@ def test_nothing_to_read_is_said(tmp_path: Path) -> None:
 
 HOSTILE = """
 import sys
-from tuner.validation.nccl_logs import Evidence
-from tuner.importers.streaming import Line
+from tuner.validation.nccl_logs import LoggedCalls
+from tuner.importers.streaming import RawLine
 prefix, told = b"n1:1:1 [0] NCCL INFO ", b"comm 0x1 rank 1 nranks 1 "
 units = [
     (b"", b"a", b" comm "), (prefix, told, b""), (b"", prefix + told, b""), (b"", b"1:", b" comm "),
@@ -492,7 +492,7 @@ units = [
 for length in (1 << 20, 4000):
     for begin, unit, end in units:
         line = begin + unit * ((length - len(begin + end)) // len(unit)) + end
-        Evidence().read_log(Line(i, line) for i in range((1 << 20) // length))
+        LoggedCalls().read_log(RawLine(i, line) for i in range((1 << 20) // length))
 """
 
 

@@ -238,7 +238,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
     monkeypatch.setattr(mpich, "read_generic_trees", lambda _: GenericTrees(GENERIC))
     monkeypatch.setattr(validation, "local_launcher", lambda *_: Ranks())
     for place in (validation, native_files):
-        monkeypatch.setattr(place, "libmpi", lambda *_: Path("libmpi.so"))
+        monkeypatch.setattr(place, "loaded_libmpi", lambda *_: Path("libmpi.so"))
     file = tmp_path / "t.json"
 
     def run(table: TuningTable, *words: str) -> int:

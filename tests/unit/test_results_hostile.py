@@ -43,8 +43,8 @@ READ = """
 import os, sys
 from pathlib import Path
 from tuner.base.errors import InputError
-from tuner.importers import Told, read_results
-told = Told(p=2, nodes=1, collective="bcast")
+from tuner.importers import UserMetadata, read_results
+told = UserMetadata(p=2, nodes=1, collective="bcast")
 path = Path(sys.argv[1])
 for expression in sys.argv[2:]:
     if os.fork():  # each has its own limits, and what was imported
@@ -53,7 +53,7 @@ for expression in sys.argv[2:]:
         continue
     path.write_bytes(eval(expression))
     try:
-        print("read", len(read_results(path, told=told)))
+        print("read", len(read_results(path, metadata=told)))
     except InputError as reason:
         assert len(str(reason)) < 500 and "\\n" not in str(reason), str(reason)
         print(reason)

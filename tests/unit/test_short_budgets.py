@@ -59,7 +59,7 @@ def test_reductions_with_a_typical_cost_are_doubted_and_nothing_else() -> None:
 def test_the_command_that_ran_before_in_the_same_process_costs_no_budget() -> None:
     """A shell replaces itself with the last command of its list."""
     module = "tuner.workflows.time_limit"
-    program = f"import {module} as one; one.LONGEST_START = 1.0; print(one.process_age())"
+    program = f"import {module} as one; one.MAX_START_S = 1.0; print(one.process_age())"
     words = ["/bin/sh", "-c", f'/bin/sleep 2; exec {sys.executable} -c "{program}"']
     ran = subprocess.run(
         words,

@@ -91,7 +91,10 @@ def test_a_file_that_is_no_table(tmp_path: Path) -> None:
         ("[" * 100_000, "nested too deep"),
         ('{"kind": "table", "version": 1, "rules": []}', "it lacks 'cluster'"),
         ('{"kind": "table", "version": 1, "rules": 5}', "its rules are no list"),
-        ('{"kind": "table", "version": 1, "rules": [{"key": {}}]}', "a key lacks collective, "),
+        (
+            '{"kind": "table", "version": 1, "rules": [{"key": {}}]}',
+            "a rule key lacks collective, ",
+        ),
         (
             '{"kind": "table", "version": 1, "rules": [], "cluster": {"x": 1}}',
             "unknown in the cluster: 'x'",

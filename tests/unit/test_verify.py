@@ -25,7 +25,7 @@ from tuner.core.schedule import (
 )
 from tuner.core.verify import verify
 
-COLUMNS = ("src", "dst", "first", "into", "count", "reduce")
+COLUMNS = ("src", "dst", "src_chunk", "dst_chunk", "count", "reduce")
 
 
 def mutant(original: Schedule, draw: st.DataObject) -> Schedule:

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import stat
 import sys
 from collections.abc import Mapping
@@ -214,7 +215,7 @@ def _required_fields(kind: Any) -> set[str]:
 
 
 def _type_label(kind: type) -> str:
-    return kind.__name__.lstrip("_").lower()
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__.lstrip("_")).lower()
 
 
 @cache

@@ -191,8 +191,9 @@ def model_card(trained: TrainingTable, manifest: Manifest) -> str:
             "",
             "## Support",
             "",
-            "Between these, and up to eight times beyond them in nodes, ranks per node and sizes,",
-            "it guesses; elsewhere it says `default`.",
+            "Between these, and up to eight times beyond them in nodes, ranks per node and sizes,"
+            " it",
+            "guesses; elsewhere it says `default`.",
             "",
             *_table(("like", "calls of", "nodes", "ranks per node", "sizes"), _support(trained)),
             "",

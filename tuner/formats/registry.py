@@ -136,15 +136,15 @@ def _library_name(table: TuningTable) -> str:
 
 
 def _intelmpi_options(options: ExportOptions) -> Mapping[str, Any]:
-    otherwise = intelmpi.fallback_of(options.otherwise)
-    return {"otherwise": otherwise, "commutative_only": options.commutative_only}
+    fallback = intelmpi.fallback_of(options.otherwise)
+    return {"fallback": fallback, "commutative_only": options.commutative_only}
 
 
 def _mvapich2_options(table: TuningTable, options: ExportOptions) -> Mapping[str, Any]:
     if not options.commutative_only:
         mvapich2.require_operand_order(table)
-    otherwise = mvapich2.fallback_of(options.otherwise)
-    return {"otherwise": otherwise, "commutative_only": options.commutative_only}
+    fallback = mvapich2.fallback_of(options.otherwise)
+    return {"fallback": fallback, "commutative_only": options.commutative_only}
 
 
 _TUNED_USAGE = (
@@ -160,9 +160,7 @@ _MPICH_USAGE = (
     " which the device layer answers first; a library that reads no such file wants"
     " `MPIR_CVAR_DEVICE_COLLECTIVES=none` instead"
 )
-_DEVICE_USAGE = (
-    f"`{mpich.DEVICE.variable}=$PWD/FILE`, with the variable of the file `mpich_variables`"
-)
+_DEVICE_USAGE = f"`{mpich.DEVICE.variable}=$PWD/FILE`, with the variable of the file `mpich`"
 _MVAPICH_USAGE = (
     f"`MPIR_CVAR_DEVICE_COLLECTIVES=none {mpich.MPIR.variable}=$PWD/FILE`; MVAPICH Plus 4.1 also"
     " wants `MPIR_CVAR_ENABLE_DYNAMIC_TUNING=0`"

@@ -35,7 +35,7 @@ def parse_json(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
     results = record.get("results")
     if not isinstance(results, list) or not results:
         raise InputError(
-            "line 1: no `iter_results` as nccl-tests writes them: this is another file, or"
+            "line 1: no `results` as nccl-tests writes them: this is another file, or"
             " the run did not finish"
         )
     run, algorithm = _run(record), _algorithm(record)

@@ -187,7 +187,7 @@ def _run_probe(
     if rounds:
         records = [[omit_default_placement(asdict(one)) for one in chosen] for chosen in rounds]
         about["rounds"] = json.loads(json.dumps(records))  # as the file has them
-    left = carry.keywords["end"] - time.monotonic()
+    left = carry.keywords["deadline"] - time.monotonic()
     messages = "messages" in spec.parts and carry.keywords.get("only") is None
     if spec.nodes > 1 and messages and not _has_samples(out) and left > MIN_TIME_FOR_LOOPBACK_S:
         about |= _measure_loopback(spec, launcher, min(LOOPBACK_TIMEOUT_S, left / 4))

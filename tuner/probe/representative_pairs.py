@@ -131,7 +131,7 @@ class ProbedHosts:
         name = {link: number for number, link in enumerate(crossed)} | {-1: -1}
         there = [self.topology.nodes[node] for node in self._nodes[begin : begin + nodes]]
         alike = (
-            [(node.cores, node.interior) for node in there],
+            [(node.cores, node.node_topology) for node in there],
             [name[link] for link in found.links.ravel().tolist()],
             self.topology.capacity[crossed].tolist(),
             np.round(found.latency, LATENCY_DECIMALS).tolist(),

@@ -35,7 +35,7 @@ def read_generic_tree(libmpi: Path, layer: Layer = MPIR) -> Tree:
         )
     raise InputError(
         f"{libmpi}: this library has no {layer.name} with a tuning file ({layer.variable}): use the"
-        " file of format `mpich_variables` alone"
+        " file of format `mpich` alone"
     )
 
 

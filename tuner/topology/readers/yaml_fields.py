@@ -195,7 +195,7 @@ def _one_switch(port: NetworkCable, _value: dict[str, Any]) -> Fabric:
 def _fat_tree(port: NetworkCable, value: dict[str, Any]) -> Fabric:
     down = _parse_ints(value, "per_leaf")
     if "uplinks" in value and "taper" in value:
-        raise InputError("fabric: write `pairs_per_uplink_kind` or `taper`, not both")
+        raise InputError("fabric: write `uplinks` or `taper`, not both")
     up: tuple[float, ...] = _parse_ints(value, "uplinks") if "uplinks" in value else down
     if "taper" in value:
         taper = parse_positive_float("fabric: taper", value["taper"])
