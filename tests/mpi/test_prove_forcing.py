@@ -21,7 +21,8 @@ import numpy as np
 from mpi4py import MPI
 from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.rank_programs.validate import observed_calls, watch_communicator
-forcing, data = AlgorithmControl("openmpi", MPI.COMM_WORLD), np.zeros(int(sys.argv[2]) // 4, np.int32)
+forcing = AlgorithmControl("openmpi", MPI.COMM_WORLD)
+data = np.zeros(int(sys.argv[2]) // 4, np.int32)
 for collective, settings in json.loads(sys.argv[1]):
     comm = forcing.communicator(settings)
     watch_communicator(comm)
