@@ -80,8 +80,10 @@ MUTANTS = (
     ),
     Mutant(
         STAGING,
-        "self.device.settle(*(buffer_of(spec) for spec, access in arguments if access))",
-        "pass",
+        "            self.device.synchronise_buffers(\n"
+        "                *(buffer_of(spec) for spec, access in arguments if access)\n"
+        "            )\n",
+        "",
     ),
     Mutant(
         STAGING, "            self.device.synchronise()\n            result", "            result"
@@ -93,13 +95,17 @@ MUTANTS = (
     ),
     Mutant(
         METHODS,
-        "                device.settle(*(buffer_of(spec) for spec, _ in used))",
+        "                device.synchronise_buffers(*(buffer_of(spec) for spec, _ in used))",
         "                pass",
     ),
     Mutant(MEMORY, "return (self.staging.device.synchronise,)", "return ()"),
-    Mutant(EXECUTOR, "self._under_way = [EVERYWHERE]", "self._under_way = []"),
-    Mutant(EXECUTOR, "        self._under_way += map(span, folded)\n", "        del folded\n"),
-    Mutant(EXECUTOR, "            ending += self._memory.waits\n", "            pass\n"),
+    Mutant(EXECUTOR, "self._pending_ranges = [ALL_MEMORY]", "self._pending_ranges = []"),
+    Mutant(
+        EXECUTOR,
+        "        self._pending_ranges += map(address_range, folded)\n",
+        "        del folded\n",
+    ),
+    Mutant(EXECUTOR, "            ending += self._memory.wait_functions\n", "            pass\n"),
     Mutant(
         NCCL,
         "            event.synchronize()  # raises what else ended it\n",
@@ -148,8 +154,8 @@ MUTANTS = (
     Mutant(FOLDING, "return result.tobytes() == second.tobytes()", "return True"),
     Mutant(CUDA, "return int(found.device) if on_device else NO_DEVICE", "return 0"),
     Mutant(METHODS, "near.issuperset(n for _, n in used)", "True"),
-    Mutant(METHODS, "and _reached(used)", "and True"),
-    Mutant(NCCL, "        if place.version != places[0].version:", "        if False:"),
+    Mutant(METHODS, "and _is_reachable_by_mpi(used)", "and True"),
+    Mutant(NCCL, "        if place.nccl_version != places[0].nccl_version:", "        if False:"),
 )
 
 
