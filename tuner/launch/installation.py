@@ -40,7 +40,7 @@ class Installation:
 
     @property
     def base(self) -> str:
-        """Return the library whose algorithms and launcher it has: `openmpi`, `mpich_variables`
+        """Return the library whose algorithms and launcher it has: `openmpi`, `mpich`
         ...
         """
         return self.identity.product.base

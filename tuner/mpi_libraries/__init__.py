@@ -19,7 +19,7 @@ CandidateFunction = Callable[..., Sequence[AlgorithmConfig]]
 
 
 def library_module(library: str) -> ModuleType:
-    """Return the module of `openmpi 5.0.11`, `mpich_variables` or what is built on one of them.
+    """Return the module of `openmpi 5.0.11`, `mpich` or what is built on one of them.
 
     Raises InputError for any other library.
     """

@@ -82,7 +82,7 @@ def identify(said: str) -> ProductVersion:
 
 
 def base_of(library: str) -> str:
-    """Return the library that a table's library is built on: `mpich_variables` for `craympich
+    """Return the library that a table's library is built on: `mpich` for `craympich
     8.1.29`.
 
     Of an unknown one that is its own name.

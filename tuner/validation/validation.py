@@ -53,7 +53,7 @@ class RankStarter(Protocol):
 
     @property
     def library(self) -> str:
-        """`openmpi`, `mpich_variables` or `intelmpi`."""
+        """`openmpi`, `mpich` or `intelmpi`."""
 
     def run(
         self,

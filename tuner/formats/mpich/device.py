@@ -1,7 +1,7 @@
 """The file of MPICH's device layer, which is asked before the MPIR layer.
 
 A call for which the table has a rule other than the default is handed to the MPIR layer, where the
-file of format `mpich_variables` names the rule's algorithm. All other calls keep the device
+file of format `mpich` names the rule's algorithm. All other calls keep the device
 layer's own branch, and so its shared memory within a node.
 """
 

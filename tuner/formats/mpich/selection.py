@@ -20,7 +20,7 @@ from tuner.formats import strict_parsing
 from tuner.formats.mpich.layers import Layer
 
 Tree = Mapping[str, Any]
-# The rules that a layer of a library decides with by itself; the library is `mpich_variables` or
+# The rules that a layer of a library decides with by itself; the library is `mpich` or
 # `mvapich`.
 GenericTreeLoader = Callable[[str, Layer], Tree]
 LEAF_KEY = re.compile(r"(algorithm|composition)=\w+", re.ASCII)
