@@ -121,7 +121,7 @@ def choices(collective: Collective) -> Iterator[AlgorithmConfig]:
     library = mpi_libraries.library_module(LIBRARY)
     for name in library.ALGORITHMS.get(collective, ()):
         if "mpich" in LIBRARY:
-            segmented = bool(library.ALGORITHMS[collective][name].segment)
+            segmented = bool(library.ALGORITHMS[collective][name].segment_parameter)
             yield AlgorithmConfig(name, {"segment": 64} if segmented else {})
         elif name not in ("default", "two_proc"):  # which is for two ranks alone
             yield AlgorithmConfig(name)

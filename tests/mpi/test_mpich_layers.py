@@ -147,7 +147,7 @@ class Pair:
             (file, self.trees.mpir, emitter, mpir),
             (layer.device_file_path(file), self.trees.device, layer, device),
         ):
-            leaf_of = partial(self._leaf, part.leaf_of, part.POISON, lo)
+            leaf_of = partial(self._leaf, part.leaf_for_rule, part.FAULT_LEAF, lo)
             path.write_text(json.dumps(merge_into_generic(self.table, own, leaf_of)))
         return activation(file, layer.device_file_path(file))
 

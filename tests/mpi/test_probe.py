@@ -25,14 +25,14 @@ UNDECIDED = (
     "import mpi4py.MPI; from tuner.runtime.override_check import require_no_override;"
     " require_no_override('openmpi')"
 )
-QUICK: dict[str, Any] = {"ranks": 3, "budget": 40.0, "sizes": [64], "target": 0.5}
+QUICK: dict[str, Any] = {"ranks": 3, "budget": 40.0, "sizes": [64], "ci_half_width": 0.5}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A complete probe, interrupted by Ctrl-C on its way, and what it had by then."""
     out = tmp_path_factory.mktemp("probe") / "measurements.ndjson"
-    slow = {**QUICK, "budget": 30.0, "target": 1e-4}  # so that something is left to resume
+    slow = {**QUICK, "budget": 30.0, "ci_half_width": 1e-4}  # so that something is left to resume
     seen: list[ProbeProgress] = []
 
     def interrupt(progress: ProbeProgress) -> None:

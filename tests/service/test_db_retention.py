@@ -86,21 +86,21 @@ def test_ended_jobs_go_by_age(engine: Engine) -> None:
     age(engine, JobRow, "ended_at", 91, *old[:3])
     age(engine, JobRow, "created_at", 91, *old)
     age(engine, JobRow, "ended_at", 89, new[0])
-    assert pruned(engine, jobs_for=90 * DAY).jobs == tuple(old[:3])
+    assert pruned(engine, max_job_age=90 * DAY).jobs == tuple(old[:3])
     assert left(engine)[0] == [*old[3:], *new]
 
 
 def test_ended_jobs_go_by_number(engine: Engine) -> None:
     made = jobs(engine, "done", "failed", "running", "cancelled", "done", "queued")
-    assert pruned(engine, jobs=5).jobs == ()
-    assert pruned(engine, jobs=2).jobs == tuple(made[:2])
+    assert pruned(engine, max_jobs=5).jobs == ()
+    assert pruned(engine, max_jobs=2).jobs == tuple(made[:2])
     assert left(engine)[0] == made[2:]
 
 
 def test_either_limit_is_enough(engine: Engine) -> None:
     made = jobs(engine, "done", "done", "done", "done", "queued")
     age(engine, JobRow, "ended_at", 91, made[2])
-    assert pruned(engine, jobs=3, jobs_for=90 * DAY).jobs == (made[0], made[2])
+    assert pruned(engine, max_jobs=3, max_job_age=90 * DAY).jobs == (made[0], made[2])
 
 
 def test_numbers_are_not_given_out_again(engine: Engine) -> None:
@@ -108,7 +108,7 @@ def test_numbers_are_not_given_out_again(engine: Engine) -> None:
     made, versions = jobs(engine, "done", "done"), tables(engine, 2)
     age(engine, JobRow, "ended_at", 91, *made)
     age(engine, TableRow, "stored_at", 91, *versions)
-    found = pruned(engine, jobs_for=DAY, tables_for=DAY)
+    found = pruned(engine, max_job_age=DAY, max_table_age=DAY)
     assert found == db.Prunable((made[0],), (versions[0],))
     assert jobs(engine, "queued")[0] > made[1]
     with db.transaction(engine) as session:
@@ -127,8 +127,8 @@ def test_many_jobs_go_in_short_transactions(
 def test_versions_go_by_age_and_by_number_for_each_cluster_and_library(engine: Engine) -> None:
     versions, others = tables(engine, 5), tables(engine, 2, "mpich 5.0.2")
     age(engine, TableRow, "stored_at", 400, versions[3], others[1])
-    assert pruned(engine, tables=3).tables == tuple(versions[:2])
-    assert pruned(engine, tables_for=365 * DAY).tables == (versions[3],)
+    assert pruned(engine, max_tables=3).tables == tuple(versions[:2])
+    assert pruned(engine, max_table_age=365 * DAY).tables == (versions[3],)
     assert left(engine)[1] == [versions[2], versions[4], *others]
 
 
@@ -139,7 +139,7 @@ def test_what_was_ever_published_stays_and_can_be_rolled_back_to(engine: Engine)
             db.publish(session, version)
         db.roll_back(session, "ares", LIBRARY)  # from the fourth to the third
     age(engine, TableRow, "stored_at", 400, *versions)
-    assert pruned(engine, tables=1, tables_for=DAY).tables == (versions[0], versions[4])
+    assert pruned(engine, max_tables=1, max_table_age=DAY).tables == (versions[0], versions[4])
     with db.transaction(engine) as session:
         assert db.roll_back(session, "ares", LIBRARY).version == versions[1]
         entries = db.list_publications(session).items
@@ -157,7 +157,7 @@ def test_a_version_that_programs_report_on_stays(engine: Engine) -> None:
     with db.read_session(engine) as session:
         reports = session.scalars(select(FeedbackRow.id).order_by(FeedbackRow.id)).all()
     age(engine, FeedbackRow, "stored_at", IN_USE_PERIOD.days + 1, reports[0])
-    assert pruned(engine, tables=1).tables == (versions[0],)
+    assert pruned(engine, max_tables=1).tables == (versions[0],)
 
 
 def test_nothing_is_left_of_a_version_and_all_of_what_it_was_made_from(engine: Engine) -> None:
@@ -189,7 +189,7 @@ def test_nothing_is_left_of_a_version_and_all_of_what_it_was_made_from(engine: E
         stored = db.store_feedback(session, version, report(1.0)).id
         newer = db.store_table(session, table("ring"), source, fitted).id
     age(engine, FeedbackRow, "stored_at", IN_USE_PERIOD.days + 1, stored)
-    assert pruned(engine, tables=1).tables == (version,)
+    assert pruned(engine, max_tables=1).tables == (version,)
     with db.read_session(engine) as session:
         for name in ("rules", "proofs", "heldout", "feedback", "tuning_tables"):
             assert "version" in Base.metadata.tables[name].columns

@@ -172,7 +172,9 @@ def forced_choices(
     """Return the library's algorithms that can be forced for such calls."""
     known, found = mpi_libraries.library_module(library), []
     for name in known.ALGORITHMS.get(collective, ()):
-        segmented = library.startswith("mpich") and known.ALGORITHMS[collective][name].segment
+        segmented = (
+            library.startswith("mpich") and known.ALGORITHMS[collective][name].segment_parameter
+        )
         choice = AlgorithmConfig(name, {"segment": 64} if segmented else {})
         refused = getattr(known, "refused", lambda *_: "")(collective, choice, p)
         if name == "default" or refused or (name == "neighbor_exchange" and p % 2):

@@ -45,7 +45,7 @@ def _inline_definitions(schema: type[ProblemDetails]) -> dict[str, Any]:
     """The schema with its parts written out where they are used."""
     made = schema.model_json_schema()
     parts = made.pop("$defs")
-    made["properties"]["errors"]["items"] = parts["Fault"]
+    made["properties"]["errors"]["items"] = parts["FieldError"]
     return made
 
 
