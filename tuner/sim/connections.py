@@ -167,14 +167,14 @@ def _group_by_cost(
     cuda: BoolArray,
     pattern: IntArray,
 ) -> tuple[IntArray, list[ConnectionCost]]:
-    """The kind of each lane, and the price of each kind."""
+    """Return the kind of each connection, and the cost of each kind."""
     figures = (direct.path_class, direct.hops, direct.latency, direct.bandwidth, cuda, pattern)
     code = np.zeros(len(cuda), np.int64)
-    for figure in figures:  # every kind gets a number, figure by figure
+    for figure in figures:  # number the distinct combinations of figures
         values, own = unique_inverse(np.ascontiguousarray(figure, dtype=np.float64).view(np.int64))
         code = unique_inverse(code * max(1, len(values)) + own)[1]
     one = np.empty(int(code.max(initial=-1)) + 1, np.int64)
-    one[code[::-1]] = np.arange(len(code))[::-1]  # the first lane of each kind
+    one[code[::-1]] = np.arange(len(code))[::-1]  # the first connection of each kind
     each = zip(*(figure[one].tolist() for figure in figures), strict=True)
     return code, [_cost(placement, calibration, *own) for own in each]
 

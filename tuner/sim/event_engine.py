@@ -25,8 +25,8 @@ Records = NDArray[np.void]
 NO_INDEX = -1
 
 # sides: how many of the two ranks have posted; received: whether the receiver has; arrival:
-# infinite until known; joined: when it joined the queues of its ports; release: when it released them;
-# next_at_...: the next transfer in the queue of the sender's or the receiver's port
+# infinite until known; joined: when it joined the queues of its ports; release: when it released
+# them; next_at_...: the next transfer in the queue of the sender's or the receiver's port
 TRANSFER_DTYPE = np.dtype(
     [
         ("alpha", "f8"),

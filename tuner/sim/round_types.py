@@ -62,7 +62,8 @@ def find_round_types(
     scratch         number of the first scratch chunk
     cuda            whether the user's buffers are in device memory
     staged          whether scratch chunks are in host memory all the same
-    with_patterns   whether rounds after the first have traffic patterns other than UNIDIRECTIONAL
+    with_patterns   whether rounds after the first are classified by traffic pattern; otherwise all
+                    messages are UNIDIRECTIONAL
 
     Raises LimitExceededError for more than MAX_ROUTED_TRANSFERS transfers in all round types.
     """
