@@ -46,7 +46,7 @@ class Counters:
     links: tuple[LinkCount, ...]
 
     def lateness_quantile(self, share: float) -> float:
-        """Return by how many seconds this share of frames was at most late, in steps of factor 2."""
+        """Return by how many seconds this share of frames was late at most, in powers of two."""
         seen = 0
         for number, count in enumerate(self.lags):
             seen += count

@@ -37,7 +37,7 @@ def openmpi_variables(remote_shell: str) -> dict[str, str]:
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "tcp,sm,self",
         "OMPI_MCA_btl_tcp_if_include": "eth0",
-        "OMPI_MCA_mpi_yield_when_idle": "1",  # what netns_hold.c makes a sleep of
+        "OMPI_MCA_mpi_yield_when_idle": "1",  # netns_hold.c turns this into a sleep
     }
 
 
@@ -51,6 +51,6 @@ def mpich_variables(remote_shell: str) -> dict[str, str]:
         "MPIR_CVAR_CH4_NETMOD": "ofi",
         "FI_PROVIDER": "tcp",
         "FI_TCP_IFACE": "eth0",
-        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",  # what netns_hold.c makes a sleep of
+        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",  # netns_hold.c turns this into a sleep
         "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "1",
     }

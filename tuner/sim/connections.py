@@ -201,7 +201,7 @@ def _cost(
     if name == NETWORK and (exact, memory) in calibration.paths:
         return ConnectionCost(calibration.path_cost(exact, memory), 0.0, latency)
     if (name, memory) not in calibration.paths and name == NODE_OVERSUBSCRIBED:
-        name = NODE  # hosts were probed with as many ranks as they are used with
+        name = NODE  # measured with as many ranks per node as are simulated
     if (name, memory) in calibration.paths:
         return ConnectionCost(calibration.path_cost(name, memory), latency, latency)
     if not calibration.given:

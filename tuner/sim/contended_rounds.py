@@ -111,7 +111,7 @@ def _slot_range(state: Any, groups: Any, k: int) -> tuple[int, int]:
 
 @njit_no_alloc(inline="always")
 def _fill(state: Any, machine: Any, groups: Any, flowing: int) -> None:
-    """Progressive filling (see `sharing`): rates into `level`."""
+    """Apply progressive filling (see `maxmin`) to the flowing rows; set `fair_rate`."""
     for a in range(flowing):
         k = state.growing[a] = state.flowing[a]
         state.fair_rate[groups.rows[k]] = state.solo_rate[groups.rows[k]]

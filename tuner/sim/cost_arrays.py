@@ -89,7 +89,10 @@ def pack_costs(
     """
     most = max((len(price.cost.segments) for price in connection_costs), default=1)
     lo = np.full((len(connection_costs), most), math.inf)
-    alpha, beta = np.zeros_like(lo), np.full_like(lo, math.inf)  # no speed where no segment is
+    alpha, beta = (
+        np.zeros_like(lo),
+        np.full_like(lo, math.inf),
+    )  # unused segments are infinitely slow
     lag, way = np.zeros_like(lo), np.full(lo.shape, DIRECT)
     for number, (cost, more, _) in enumerate(connection_costs):
         own = slice(0, len(cost.segments))

@@ -164,7 +164,7 @@ class _Backtrace:
         sends = transfers.src[transfers.posts] == self.timeline.rank[owner]
         self.visit_of = np.zeros(
             (2, len(transfer_spans)), dtype=np.int64
-        )  # the sender's, the receiver's
+        )  # row 0: of the sender, row 1: of the receiver
         self.visit_of[0, transfers.posts[sends]] = owner[sends]
         self.visit_of[1, transfers.posts[~sends]] = owner[~sends]
         self.solo_seconds = _solo_seconds(transfers)

@@ -50,7 +50,7 @@ def fair_rates(resources: IntArray, load_factor: FloatArray, capacity: FloatArra
 def _sum_demand(
     resources: IntArray, load_factor: FloatArray, growing: IntArray, demand: FloatArray
 ) -> None:
-    """Units per second that each resource gives up when all growing flows gain 1 byte/s."""
+    """Sum the units per second that each resource gives up when all growing flows gain 1 byte/s."""
     for i in growing:
         for k in range(resources.shape[1]):
             if resources[i, k] >= 0:

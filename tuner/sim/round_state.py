@@ -56,7 +56,10 @@ class MachineArrays(NamedTuple):
 
 
 class MessageSizes(NamedTuple):
-    """Elements per chunk and number of chunks with one element more, for each message size."""
+    """Elements per chunk and number of chunks with one element more, for each message size.
+
+    `itemsize` is the bytes of an element; `n_chunks` the number of chunks of the buffer.
+    """
 
     chunk_elements: IntArray
     longer_chunks: IntArray

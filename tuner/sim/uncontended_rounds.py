@@ -38,7 +38,7 @@ class RoundCosts(NamedTuple):
     mode
     recv_port           the receiver's port of each row
     memory              where reductions take place: 0 host, 1 device
-    is_valid            whether the costs hold, shape (sizes,); they do not for empty messages
+    is_valid            whether no row crosses a border and none is empty, shape (sizes,)
     """
 
     flow_seconds: FloatArray

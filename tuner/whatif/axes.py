@@ -65,17 +65,17 @@ _LATENCY = Axis(parse_time, lambda value: format_time(float(value)), "{!r}s".for
 _BANDWIDTH = Axis(parse_bandwidth, _format_bandwidth, "{!r}B/s".format)
 
 AXES: Mapping[str, Axis] = {
-    "nodes": _NUMBER,  # a preset and a one-switch topology also grow
+    "nodes": _NUMBER,  # presets and one-switch topologies can also grow
     "ppn": _NUMBER,
     "nics": _NUMBER,  # per node
-    "latency": _LATENCY,  # between two nodes of one switch, or joined by one link
-    "bandwidth": _BANDWIDTH,  # of the links at nodes, all cables of one together
+    "latency": _LATENCY,  # between two nodes on one switch or joined by one link
+    "bandwidth": _BANDWIDTH,  # of the links at nodes; all cables of a link together
     "uplink_latency": _LATENCY,  # of each link between switches
     "uplink_bandwidth": _BANDWIDTH,
-    "taper": Axis(_parse_taper, lambda value: f"{value:g}", float),  # down over up, of a fat tree
+    "taper": Axis(_parse_taper, lambda value: f"{value:g}", float),  # of a fat tree: down over up
     "gpu": _one_of(GPUS),
     "placement": _one_of(PLACEMENTS),
-    "memory": _one_of((HOST, CUDA)),  # where the buffers of the ranks lie
+    "memory": _one_of((HOST, CUDA)),  # of the ranks' buffers
 }
 UPLINK_AXES = ("uplink_latency", "uplink_bandwidth")
 NODE_LINK_AXES = ("latency", "bandwidth")

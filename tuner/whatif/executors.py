@@ -22,9 +22,7 @@ Executor = Callable[[Study, Mapping[int, StudyTask]], Generator[TaskResults]]
 MAX_SERIAL_S = 0.5  # time spent in this process before others are started for the rest
 MAX_SHORT_TASK_S = 0.05  # longest task done in this process, as nothing interrupts a task
 BATCH_TARGET_S = 0.25  # work that is sent to another process together
-MAX_TIMES_PER_BATCH = (
-    400  # with more, a killed process could leave half of a batch's answer in the pipe
-)
+MAX_TIMES_PER_BATCH = 400  # with more, a killed process could leave a half-written answer
 
 
 def run_serial(study: Study, tasks: Mapping[int, StudyTask]) -> Generator[TaskResults]:

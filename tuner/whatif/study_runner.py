@@ -27,7 +27,7 @@ StudyProgressCallback = Callable[[float, str], None]  # (fraction done, descript
 
 
 class CancelledError(TunerError):
-    """The study was stopped before its end."""
+    """Raised when a study is cancelled before its end."""
 
 
 def _no_progress(_fraction: float, _text: str) -> None:
