@@ -1,4 +1,4 @@
-"""What the MPI of an interpreter can do here, what it cannot, and what to type about it."""
+"""Checks of the MPI of an interpreter: what works, what does not, and how to fix it."""
 
 from tuner.diagnosis.examine import diagnose
 from tuner.diagnosis.findings import Diagnosis, Finding, Problem

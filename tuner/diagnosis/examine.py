@@ -1,4 +1,4 @@
-"""All checks, those that wait for programs side by side."""
+"""All checks of a diagnosis; those that wait for programs run concurrently."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tuner.launch import LOCAL_HOST, Hosts, Installation, LauncherTemplate
 from tuner.launch.executables import find_mpicc
 from tuner.mpi_libraries.mpich import DEVICE_RULES_FILE_VARIABLE
 
-FORMAT_CHECKS: Mapping[str, Callable[[Installation], bool]] = {  # whether a library reads a format
+FORMAT_CHECKS: Mapping[str, Callable[[Installation], bool]] = {  # whether it reads a format
     "openmpi": lambda place: _major_version(place) in emitter.SUPPORTED_MAJOR_VERSIONS,
     "openmpi-json": lambda place: _major_version(place) not in emitter.SUPPORTED_MAJOR_VERSIONS,
     "openmpi-han": lambda place: _major_version(place) in han.SUPPORTED_MAJOR_VERSIONS,
     "mpich-device": lambda place: DEVICE_RULES_FILE_VARIABLE in place.capabilities.variables,
 }
-EXAMPLE_CALL = (8, 1 << 20)  # ranks and bytes of a call for which every algorithm is a candidate
+EXAMPLE_CALL = (8, 1 << 20)  # ranks and bytes for which every algorithm is a candidate
 
 
 def diagnose(
     python: Path, hosts: Hosts = LOCAL_HOST, template: LauncherTemplate | None = None
 ) -> Diagnosis:
-    """Examine the MPI of an interpreter here, and on `there` where these are other hosts.
+    """Examine the MPI of an interpreter here, and on `hosts` where these are other hosts.
 
     template    how ranks are started on them; None: as the library's own launcher does
 
-    No ranks are started where the library cannot be used as it is. Takes about a second of a
+    No ranks are started where the library cannot be used as it is. Takes about a second on a
     healthy machine; what hangs is given up after 20.
     """
     with ThreadPoolExecutor(4) as pool:
@@ -61,7 +61,7 @@ def diagnose(
 def check_ranks(
     installation: Installation, hosts: Hosts, template: LauncherTemplate | None
 ) -> CheckResult:
-    """Return what starting ranks here, or on the hosts, shows."""
+    """Return the result of starting ranks here, or on the hosts."""
     return (
         launch.check_local_ranks(installation)
         if hosts.is_local
@@ -70,7 +70,7 @@ def check_ranks(
 
 
 def _usable_commands(installation: Installation, diagnosis: Diagnosis) -> tuple[Finding, ...]:
-    """Say which commands work with this MPI."""
+    """Return a finding with the commands that work with this MPI."""
     if not diagnosis.is_usable:
         return (
             make_finding("works", "nothing can be measured before the problems below are solved"),

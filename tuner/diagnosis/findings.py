@@ -1,4 +1,4 @@
-"""What an examination found, for people and for programs."""
+"""The findings and problems of a diagnosis, for people and for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Finding:
-    """One topic, such as `launcher`, and the lines about it."""
+    """A topic, such as `launcher`, and the lines about it."""
 
     topic: str
     lines: tuple[str, ...]
@@ -17,9 +17,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, and what to type or do about it.
+    """A problem, and what to type or do about it.
 
-    fatal   nothing can be measured
+    fatal   whether nothing can be measured because of it
     """
 
     text: str
@@ -32,7 +32,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check contributes."""
+    """The findings and problems of one check."""
 
     findings: tuple[Finding, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -40,7 +40,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What all checks together found."""
+    """The findings and problems of all checks."""
 
     findings: tuple[Finding, ...]
     problems: tuple[Problem, ...]
@@ -60,7 +60,7 @@ class Diagnosis:
         )
 
     def to_record(self) -> dict[str, Any]:
-        """Return it as JSON writes it."""
+        """Return the diagnosis as JSON data."""
         return {
             "able": self.is_usable,
             "findings": {one.topic: list(one.lines) for one in self.findings},
@@ -69,5 +69,5 @@ class Diagnosis:
 
 
 def make_finding(topic: str, *lines: str) -> Finding:
-    """Return a finding of the lines that say something."""
+    """Return a finding of the lines that are not empty."""
     return Finding(topic, tuple(filter(None, lines)))

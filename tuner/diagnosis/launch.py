@@ -1,4 +1,4 @@
-"""Starting ranks: the launcher, a trial on this computer, a trial on several hosts."""
+"""Checks that start ranks: the launcher, a trial on this computer, a trial on several hosts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tuner.launch import Hosts, Installation, Launcher, LauncherTemplate
 from tuner.launch.executables import find_launcher_executable, launcher_version
 from tuner.launch.rank_program import rank_arguments
 
-RANKS_TIMEOUT_S = 20.0  # seconds after which ranks that have not answered count as hung
+RANKS_TIMEOUT_S = 20.0  # after which ranks that have not answered count as hung
 TRIAL_RANKS = 2
 TRIAL_PROGRAM = rank_arguments("tuner.rank_programs.trial", "multiple")
-REQUIRED_EQUAL = {  # what all ranks must have alike: what they tell, and how it is called
+REQUIRED_EQUAL = {  # what must be the same on all ranks: key of their answers -> what it is
     "library": "MPI library",
     "mpi4py": "version of mpi4py",
     "python": "version of Python",
@@ -31,7 +31,7 @@ def check_launcher(
 ) -> tuple[Path | None, CheckResult]:
     """Find the library's launcher; None where there is none of the same library and version.
 
-    needed      whether nothing can be measured without it
+    is_required     whether nothing can be measured without it
     """
     try:
         path = find_launcher_executable(installation)
@@ -46,7 +46,7 @@ def check_launcher(
 
 
 def check_local_ranks(installation: Installation) -> CheckResult:
-    """Start two ranks of this computer and see whether they meet."""
+    """Start two ranks on this computer and check that they communicate."""
     launch = Launcher(installation.base, installation.python)
     try:
         run = launch.run(TRIAL_RANKS, TRIAL_PROGRAM, timeout=RANKS_TIMEOUT_S)
@@ -101,7 +101,7 @@ def check_hosts(
 
 
 def _find_difference(key: str, ranks: Sequence[Mapping[str, Any]]) -> Problem | None:
-    """Say where the hosts differ in something that must be the same."""
+    """Return the problem if the hosts differ in something that must be the same, else None."""
     by_value: dict[str, list[str]] = {}
     for rank in ranks:
         by_value.setdefault(rank[key], []).append(rank["host"])
@@ -122,8 +122,8 @@ def _parse_answer(stdout: str) -> dict[str, Any]:
     lines = [line for line in stdout.splitlines() if line.startswith('{"size"')]
     if not lines:
         raise ProbeError("the ranks ended without a word")
-    # Ranks that do not meet are ranks 0 of their own: the first answer says enough, and another may
-    # follow on its line.
+    # Ranks that do not communicate are each rank 0 of their own job: the first answer says enough,
+    # and another may follow on its line.
     told: dict[str, Any]
     try:
         told, _ = json.JSONDecoder().raw_decode(lines[0])

@@ -1,4 +1,4 @@
-"""The library that an interpreter loads, or why it loads none."""
+"""Checks of the MPI library that an interpreter loads, or of why it loads none."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from tuner.diagnosis.tools import command_output
 from tuner.launch import Installation, inspect_interpreter
 from tuner.mpi_libraries.openmpi import DYNAMIC_RULES_VARIABLE
 
-MIN_PYTHON_VERSION = (3, 11)  # Python that runs this program's part in the ranks
+MIN_PYTHON_VERSION = (3, 11)  # for the rank programs
 MISSING_LIBRARY_PATTERN = re.compile(r"(lib\S*mpi\S*\.so\S*): cannot open shared object file")
-# Files that mpi4py's wheel looks for: those that distributions have instead, the library's name.
+# Files that mpi4py's wheel looks for -> file that distributions have instead, the library's name,
+# packages to install
 DISTRIBUTION_LIBRARIES = {
     "libmpi.so.12": ("libmpich.so.12", "mpich", "libmpich-dev mpich"),
     "libmpi.so.40": ("libmpi.so.40", "openmpi", "libopenmpi-dev openmpi-bin"),
@@ -51,7 +52,7 @@ def _describe(installation: Installation) -> tuple[Finding, ...]:
 
 
 def _is_tunable(installation: Installation) -> bool:
-    """Whether the library's algorithms can be forced, and so measured."""
+    """Return whether the library's algorithms can be forced, and so measured."""
     return installation.base in mpi_libraries.LIBRARY_MODULES
 
 
@@ -69,7 +70,7 @@ def _describe_controls(installation: Installation) -> list[Finding]:
 
 
 def _describe_variables(installation: Installation) -> list[str]:
-    """Say which of the library's variables can be set when."""
+    """Return lines on which of the library's variables can be set at run time."""
     known, there = (
         mpi_libraries.library_module(installation.library),
         installation.capabilities.variables,
@@ -86,7 +87,7 @@ def _describe_variables(installation: Installation) -> list[str]:
 
 
 def _describe_limits(installation: Installation) -> list[Finding]:
-    """Say what this version lacks, and what to type about it."""
+    """Return a finding on what this version lacks, and what to type about it, if anything."""
     lines = mpi_libraries.describe_missing_algorithms(
         installation.library, installation.capabilities
     )
@@ -102,7 +103,7 @@ def _describe_limits(installation: Installation) -> list[Finding]:
 def _find_problems(installation: Installation) -> list[Problem]:
     problems = []
     if not installation.numpy_version:
-        owned = installation.python.parent == Path("/usr/bin")  # where pip refuses to install
+        owned = installation.python.parent == Path("/usr/bin")  # pip refuses to install there
         install = f"{installation.python} -m pip install numpy"
         remedy = "`apt-get install python3-numpy`" if owned else f"`{install}`"
         problems.append(Problem(f"{installation.python} lacks numpy", remedy, fatal=True))
@@ -131,7 +132,7 @@ def _untunable_problem(installation: Installation) -> Problem:
 
 
 def _load_problem(python: Path, reason: str) -> Problem:
-    """Say what to type where an interpreter loads no MPI."""
+    """Return the problem where an interpreter loads no MPI, with what to type about it."""
     version = command_output([python, "-c", "import sys; print(*sys.version_info[:2])"]).split()
     if len(version) == 2 and tuple(map(int, version)) < MIN_PYTHON_VERSION:
         wanted = ".".join(map(str, MIN_PYTHON_VERSION))
@@ -155,7 +156,10 @@ def _load_problem(python: Path, reason: str) -> Problem:
 
 
 def _missing_library_problem(python: Path, soname: str) -> Problem:
-    """mpi4py's wheel looks for a file that has another name here, or is not there."""
+    """Return the problem where the file that mpi4py's wheel looks for is missing.
+
+    It may have another name here, or not be installed.
+    """
     instead, name, packages = DISTRIBUTION_LIBRARIES[soname]
     there = re.search(
         rf"{re.escape(instead)}\b.*=> (\S+)", command_output(["/sbin/ldconfig", "-p"])

@@ -1,4 +1,4 @@
-"""Programs beside the library: compilers, what tells its transports, the batch system."""
+"""Checks of other programs: compilers, the library's transports, the batch system."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.base.c_compiler import COMPILERS
 from tuner.diagnosis.findings import CheckResult, Problem, make_finding
 from tuner.launch import Installation
 
-COMMAND_TIMEOUT_S = 20.0  # seconds for one of these programs
+COMMAND_TIMEOUT_S = 20.0  # for one of these programs
 MPI_PROGRAM = """#include <mpi.h>
 int main(int argc, char **argv)
 {
@@ -22,18 +22,18 @@ int main(int argc, char **argv)
     return MPI_Finalize();
 }
 """
-SCHEDULERS = (  # the variable of a job, the program on PATH, what it is
+SCHEDULERS = (  # variable set in a job, program on PATH, name
     ("SLURM_JOB_ID", "sbatch", "Slurm"),
     ("PBS_JOBID", "qsub", "PBS"),
     ("LSB_JOBID", "bsub", "LSF"),
 )
-OPENMPI_FRAMEWORKS = ("pml", "btl", "mtl", "coll")  # of Open MPI, whose components matter
+OPENMPI_FRAMEWORKS = ("pml", "btl", "mtl", "coll")  # whose components are listed
 
 
 def command_output(
     command: Sequence[str | Path], environment: Mapping[str, str] | None = None
 ) -> str:
-    """Return what a program prints, on both streams; "" where it cannot be started or hangs."""
+    """Return what a program prints on both streams; "" where it cannot be started or hangs."""
     try:
         run = subprocess.run(
             command,
@@ -51,9 +51,9 @@ def command_output(
 
 
 def check_compilers(wrapper: Path | None) -> CheckResult:
-    """Look for a C compiler, and whether the library's `mpicc` makes a program.
+    """Look for a C compiler, and check that the library's `mpicc` builds a program.
 
-    wrapper     that mpicc; None where there is none
+    wrapper     path of mpicc; None where there is none
     """
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
@@ -68,7 +68,7 @@ def check_compilers(wrapper: Path | None) -> CheckResult:
 
 
 def _try_mpicc(wrapper: Path | None) -> str:
-    """Say whether mpicc compiles and links a program."""
+    """Return a line on whether mpicc compiles and links a program."""
     if wrapper is None:
         return "mpicc: none beside the launcher, so an mpi4py program tries the rules, not a C one"
     with tempfile.TemporaryDirectory(prefix="tuner-doctor-") as directory:
@@ -82,7 +82,7 @@ def _try_mpicc(wrapper: Path | None) -> str:
 
 
 def check_transports(installation: Installation, directories: Sequence[Path]) -> CheckResult:
-    """Say how the library was built to move data."""
+    """Return the transports that the library was built with and those chosen in the environment."""
     if installation.base == "openmpi":
         lines = _components(directories)
     else:
@@ -112,7 +112,7 @@ def check_transports(installation: Installation, directories: Sequence[Path]) ->
 
 
 def _components(directories: Sequence[Path]) -> list[str]:
-    """Return the components of Open MPI by framework, as ompi_info tells them."""
+    """Return a line for each framework of Open MPI with its components, as ompi_info lists them."""
     path = os.pathsep.join([*map(str, directories), os.environ.get("PATH", "")])
     program = shutil.which("ompi_info", path=path) or shutil.which("ompi_info.openmpi", path=path)
     said = command_output([program, "--parsable"]) if program else ""
@@ -125,7 +125,7 @@ def _components(directories: Sequence[Path]) -> list[str]:
 
 
 def check_scheduler(environment: Mapping[str, str] = os.environ) -> CheckResult:
-    """Say which batch system there is."""
+    """Return a finding on the batch system."""
     for variable, program, title in SCHEDULERS:
         if environment.get(variable):
             return CheckResult(

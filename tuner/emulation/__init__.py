@@ -1,7 +1,7 @@
-"""A cluster emulated on this computer: network namespaces as hosts, and a switch of our own.
+"""Emulation of a cluster on this computer: network namespaces as hosts, and a software switch.
 
-A topology goes in; out comes a network on which a real MPI library runs over several hosts, and of
-which it is known exactly what its links carry. Linux and root are needed.
+A real MPI library runs over the hosts of the emulated topology (a lab), and what its links carry is
+counted exactly. Linux and root are needed.
 """
 
 from tuner.emulation.emulation import EmulatedNetwork, emulated_network

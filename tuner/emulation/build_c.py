@@ -1,7 +1,7 @@
 """The three C programs of a lab, compiled when they are first needed.
 
-What was compiled is kept in `lab-DIGEST` beside the other copies that `tuner` keeps; the digest is
-of the sources, so that another version of them never meets an old program.
+The compiled programs are cached in `lab-DIGEST` in tuner's cache directory; the digest is that of
+the sources, so that an old program is never used with other sources.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tuner.runtime import table_cache
 SOURCE_DIR = Path(__file__).parent
 PROGRAMS = {"switch": (), "netns_exec": (), "netns_hold.so": ("-shared", "-fPIC")}
 COMPILERS = ("cc", "gcc", "clang")
-COMPILE_TIMEOUT_S = 120.0  # s that compiling one of them may take
+COMPILE_TIMEOUT_S = 120.0  # for compiling one of them
 
 
 def find_compiler() -> str | None:
-    """Path of a C compiler; None without one."""
+    """Return the path of a C compiler; None without one."""
     return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def build_programs() -> Path:
-    """Where the compiled programs are, after compiling them if they are not there yet.
+    """Return the directory of the compiled programs, after compiling those not cached.
 
-    Raises InputError without a compiler, and when it fails.
+    Raises InputError without a compiler, when compiling fails and when the cache is not writable.
     """
     target = table_cache.cache_directory() / f"lab-{_digest()}"
     if all((target / name).exists() for name in PROGRAMS):
@@ -55,7 +55,7 @@ def _source(program: str) -> Path:
 
 
 def _digest() -> str:
-    """Of all sources and of the machine they are compiled for."""
+    """Return a digest of all sources and of the machine they are compiled for."""
     content = sha256(os.uname().machine.encode())
     for name, options in PROGRAMS.items():
         content.update(" ".join(options).encode() + _source(name).read_bytes())

@@ -1,4 +1,4 @@
-"""What the switch counts while it runs, read from the file that it shares."""
+"""The counters of the running switch, read from the file that it shares."""
 
 from __future__ import annotations
 
@@ -9,36 +9,44 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.topology import Link
 
-N_BINS = 16  # of lags; as in switch.c
+N_BINS = 16  # of the histogram of lags; as in switch.c
 _HEAD = struct.Struct(f"=5Q{N_BINS}Q")
 _LINK = struct.Struct("=3Q")
 
 
 @dataclass(frozen=True)
 class LinkCount:
-    """What one directed link has carried since the lab came up."""
+    """The traffic that one directed link has carried since the lab came up."""
 
     source: str
     target: str
     nbytes: int  # with the headers of Ethernet, IP and TCP
     frames: int
-    longest_wait: float  # s that a frame stood in the link's queue
+    longest_wait: float  # s of a frame in the link's queue
 
 
 @dataclass(frozen=True)
 class Counters:
-    """The whole switch; lags tell how much later than due a frame was handed over."""
+    """The counters of the whole switch.
 
-    real_time: bool  # whether the switch has real-time priority
-    lost: int  # frames that there was no room for
-    frames: int  # handed over
-    worst_lag: float  # s
-    ahead: float  # s by which the switch at present gets up before it has to
-    lags: tuple[int, ...]  # frames late by less than 1, 2, 4 ... us; the last: by more
+    real_time   whether the switch has real-time priority
+    lost        frames dropped for want of space
+    frames      frames handed over
+    worst_lag   longest time in seconds by which a frame was handed over later than due
+    ahead       seconds by which the switch at present wakes up early
+    lags        frames late by less than 1, 2, 4 ... us; the last: by more
+    """
+
+    real_time: bool
+    lost: int
+    frames: int
+    worst_lag: float
+    ahead: float
+    lags: tuple[int, ...]
     links: tuple[LinkCount, ...]
 
     def lateness_quantile(self, share: float) -> float:
-        """Seconds that this share of all frames was at most late, to a power of two of 1 us."""
+        """Return by how many seconds this share of frames was late at most, in powers of two."""
         seen = 0
         for number, count in enumerate(self.lags):
             seen += count
@@ -47,12 +55,12 @@ class Counters:
         return self.worst_lag
 
     def nbytes(self, source: str, target: str) -> int:
-        """Bytes that crossed one link; raises KeyError for a link that is not there."""
+        """Return the bytes that crossed one link; raises KeyError for an unknown link."""
         return {(link.source, link.target): link.nbytes for link in self.links}[source, target]
 
 
 def read_counters(path: Path, links: tuple[Link, ...]) -> Counters:
-    """The counters at this moment; raises InputError when the file is not that of these links."""
+    """Read the counters; raises InputError when the file is not that of these links."""
     data = path.read_bytes()
     if len(data) != _HEAD.size + len(links) * _LINK.size:
         raise InputError(f"{path}: not the counters of this lab; take it down and up again")

@@ -1,4 +1,4 @@
-"""What a lab makes of a topology: hosts, links, and which links a frame crosses."""
+"""The network that emulates a topology: hosts, links, and which links a frame crosses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tuner.topology import Link, Topology
 MAX_HOSTS = 64
 MTU = 9000  # bytes of a frame without its Ethernet header
 MAX_RELIABLE_CAPACITY = 50e6  # B/s: with faster hosts two cores, not the links, are the bottleneck
-MIN_RELIABLE_LATENCY_S = 50e-6  # s: what the kernel and the switch take of one frame at the least
-# A frame that takes longer than this on one link is no message any more but a wait.
+MIN_RELIABLE_LATENCY_S = 50e-6  # least time that the kernel and the switch take for one frame
+# Beyond these limits a frame takes too long on one link to be useful.
 MIN_CAPACITY = 1e5  # B/s
 MAX_LATENCY_S = 10.0  # s
 HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -26,7 +26,7 @@ HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class EmulatedNetwork:
-    """Hosts by name, directed links, and for each pair of hosts the numbers of its links."""
+    """The hosts by name, directed links, and for each pair of hosts the numbers of its links."""
 
     name: str
     hosts: tuple[str, ...]
@@ -35,7 +35,7 @@ class EmulatedNetwork:
 
     @property
     def switch_table(self) -> str:
-        """What the switch reads: sizes; ns per byte and latency in ns of each link; routes."""
+        """The switch's input: sizes; ns per byte and latency in ns of each link; routes."""
         return "\n".join([*self._lines(), ""])
 
     def _lines(self) -> Iterator[str]:
@@ -46,16 +46,19 @@ class EmulatedNetwork:
             yield " ".join(map(str, [a, b, len(route), *route]))
 
     def latency(self, a: int, b: int) -> float:
-        """Seconds from host to host, without the time that the bytes take."""
+        """Return the seconds from host to host, without the time that the bytes take."""
         return math.fsum(self.links[i].latency for i in self.routes[a, b])
 
     def capacity(self, a: int, b: int) -> float:
-        """Bytes per second of the slowest link on the way, Ethernet, IP and TCP headers counted."""
+        """Return the bytes per second of the slowest link between two hosts.
+
+        Ethernet, IP and TCP headers count as bytes.
+        """
         return min(self.links[i].capacity for i in self.routes[a, b])
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What this computer will hardly keep up with, one sentence each."""
+        """Sentences on what this computer is probably too slow for."""
         return tuple(filter(None, [self._bandwidth_warning(), self._latency_warning()]))
 
     def _bandwidth_warning(self) -> str:
@@ -81,7 +84,7 @@ class EmulatedNetwork:
 
 
 def emulated_network(topology: Topology) -> EmulatedNetwork:
-    """The lab for a topology; raises InputError for what cannot be emulated."""
+    """Return the network for a topology; raises InputError for what cannot be emulated."""
     where = f"topology {topology.name}"
     for node in topology.nodes:
         if node.node_topology is not None:
@@ -118,7 +121,7 @@ def _check_link(where: str, link: Link) -> None:
 
 
 def _routes(topology: Topology) -> dict[tuple[int, int], tuple[int, ...]]:
-    """The routes that the topology takes, so that a simulation and the lab mean the same ones."""
+    """Return the routes that the simulation uses, too, as numbers of links."""
     hosts = np.arange(len(topology.nodes))
     pairs: IntArray = np.array([(a, b) for a in hosts for b in hosts if a != b])
     found = topology.graph.routes(pairs[:, 0], pairs[:, 1])

@@ -1,8 +1,8 @@
-"""The variables that programs on the hosts of a lab get.
+"""The environment variables of programs on the hosts of a lab.
 
-They make the launchers of Open MPI and MPICH go to the other hosts through `enter`, MPI use the
-lab's network and nothing else, and ranks sleep while they wait. With them a bare `mpirun` on a host
-behaves as on a cluster whose scheduler has told it the hosts.
+With them the launchers of Open MPI and MPICH reach the other hosts through `netns_exec`, MPI uses
+the lab's network and nothing else, and ranks sleep while they wait. A bare `mpirun` on a host then
+behaves as on a cluster whose scheduler provides the list of hosts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from pathlib import Path
 
 
 def host_environment(directory: Path, program_directory: Path) -> dict[str, str]:
-    """The same for all hosts; `directory` is the lab's, `programs` where the compiled ones are."""
+    """Return the variables, the same for all hosts.
+
+    directory           the lab's directory
+    program_directory   where the compiled programs are
+    """
     enter = str(program_directory / "netns_exec")
     return {
         "TUNER_LAB": str(directory),
@@ -22,7 +26,7 @@ def host_environment(directory: Path, program_directory: Path) -> dict[str, str]
 
 
 def openmpi_variables(remote_shell: str) -> dict[str, str]:
-    """Open MPI 5 reads OMPI_MCA_..., its launcher PRTE_MCA_..."""
+    """Return the variables for Open MPI 5 (OMPI_MCA_...) and its launcher (PRTE_MCA_...)."""
     return {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -33,12 +37,12 @@ def openmpi_variables(remote_shell: str) -> dict[str, str]:
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "tcp,sm,self",
         "OMPI_MCA_btl_tcp_if_include": "eth0",
-        "OMPI_MCA_mpi_yield_when_idle": "1",  # what netns_hold.c makes a sleep of
+        "OMPI_MCA_mpi_yield_when_idle": "1",  # netns_hold.c turns this into a sleep
     }
 
 
 def mpich_variables(remote_shell: str) -> dict[str, str]:
-    """MPICH reads MPIR_CVAR_..., its launcher HYDRA_..., its transport FI_..."""
+    """Return the variables for MPICH (MPIR_CVAR_...), Hydra (HYDRA_...) and libfabric (FI_...)."""
     return {
         "HYDRA_LAUNCHER": "ssh",
         "HYDRA_LAUNCHER_EXEC": remote_shell,
@@ -47,6 +51,6 @@ def mpich_variables(remote_shell: str) -> dict[str, str]:
         "MPIR_CVAR_CH4_NETMOD": "ofi",
         "FI_PROVIDER": "tcp",
         "FI_TCP_IFACE": "eth0",
-        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",  # what netns_hold.c makes a sleep of
+        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",  # netns_hold.c turns this into a sleep
         "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "1",
     }

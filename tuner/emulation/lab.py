@@ -1,8 +1,8 @@
-"""Bringing a lab up, finding out how it is, taking it down.
+"""Bringing a lab up, querying its status, taking it down.
 
-A lab is known by its prefix. What there is of it lies under `/run/tuner-lab/PREFIX`: the table and
-the counters of the switch, the hosts' names and addresses, the variables that programs on its
-hosts get, and links to the namespaces, whose names begin with the prefix.
+A lab is identified by its prefix. Its files are under `/run/tuner-lab/PREFIX`: the table and the
+counters of the switch, the hosts' names and addresses, the environment of programs on its hosts,
+and links to the namespaces, whose names begin with the prefix.
 """
 
 from __future__ import annotations
@@ -30,13 +30,17 @@ from tuner.emulation.environment import host_environment
 
 STATE_DIR = Path("/run/tuner-lab")
 CLUSTER_ID = re.compile(r"tl[a-z0-9]{1,10}")
-TIMEOUT_S = 20.0  # s that the switch may take to begin, and another command to end
+TIMEOUT_S = 20.0  # for the switch to start, and for another command to end
 _POLL_S = 0.02
 
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """`up`: all is there and works; `partly`: something of it is there, which `down` removes."""
+    """The status of a lab.
+
+    up      everything is present and works
+    partly  only parts are present, which `down` removes
+    """
 
     up: bool
     partly: bool
@@ -44,12 +48,12 @@ class ClusterStatus:
 
 
 def cluster_id_for(path: Path) -> str:
-    """The prefix of the lab that a topology file stands for: each file has one of its own."""
+    """Return the prefix of a topology file's lab: each file has one of its own."""
     return f"tl{sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
 
 
 def missing_requirement() -> str:
-    """What keeps this computer from having a lab, as one sentence; empty when nothing does."""
+    """Return a sentence on what a lab lacks on this computer; empty when nothing does."""
     if not Path("/proc/self/ns/net").exists():
         return "a lab needs Linux with network namespaces"
     if os.geteuid() != 0:
@@ -63,7 +67,7 @@ def missing_requirement() -> str:
 
 @dataclass(frozen=True)
 class EmulatedCluster:
-    """An emulated cluster, whether it is up or not. Raises InputError for an impossible prefix."""
+    """An emulated cluster, whether it is up or not; raises InputError for an invalid prefix."""
 
     cluster_id: str
     network: EmulatedNetwork
@@ -73,12 +77,12 @@ class EmulatedCluster:
 
     @property
     def directory(self) -> Path:
-        """Where its files are while it is up."""
+        """The directory of its files while it is up."""
         return _directory(self.cluster_id)
 
     @property
     def _shm_directory(self) -> Path:
-        """What its hosts see as /dev/shm, one directory each: memory, as there."""
+        """The directory with each host's /dev/shm, which is in memory, too."""
         return self.directory / "memory"
 
     @property
@@ -86,10 +90,10 @@ class EmulatedCluster:
         return self.directory / "table"
 
     def up(self) -> bool:
-        """Bring it up; False when it already was.
+        """Bring the lab up; return False when it already was.
 
-        Raises InputError when this computer cannot have one, and when the lab that is up has
-        another network. What was begun is taken away again, also on Ctrl-C.
+        Raises InputError when this computer cannot have a lab, and when the lab that is up has
+        another network. A partial lab is removed on any error, also on Ctrl-C.
         """
         check_host_support()
         with _exclusive_lock():
@@ -103,14 +107,14 @@ class EmulatedCluster:
         return True
 
     def down(self) -> bool:
-        """As `take_down`."""
+        """Take the lab down, see `take_down`."""
         return take_down(self.cluster_id)
 
     def status(self) -> ClusterStatus:
-        """How it is now. Raises InputError when what is up has another network."""
+        """Return the status now; raises InputError when the lab that is up has another network."""
         there = set(_namespaces(self.cluster_id))
         alive = bool(_switch_processes(self.cluster_id))
-        if alive and (self.directory / "environment").exists():  # the last thing that is written
+        if alive and (self.directory / "environment").exists():  # the file written last
             self._require_same()
             if there >= {_switch_namespace(self.cluster_id), *self._namespace_names}:
                 counters = read_counters(self.directory / "counters", self.network.links)
@@ -153,7 +157,10 @@ class EmulatedCluster:
         return "".join(f"{line}\n" for line in ["127.0.0.1 localhost", *named])
 
     def _start_switch(self, program: Path) -> None:
-        """Returns when it works. It outlives this program, so it has no terminal and no pipes."""
+        """Start the switch and wait until it works.
+
+        It outlives this program, so it has no terminal and no pipes.
+        """
         command = [
             program,
             namespaces.NAMESPACE_DIR / _switch_namespace(self.cluster_id),
@@ -177,9 +184,9 @@ class EmulatedCluster:
 
 
 def take_down(cluster_id: str) -> bool:
-    """End what runs on the hosts and remove everything; False when nothing was there.
+    """End all processes on the hosts and remove the lab; return False when nothing was there.
 
-    Raises InputError for an impossible prefix, when this computer cannot have a lab, and when a
+    Raises InputError for an invalid prefix, when this computer cannot have a lab, and when a
     process cannot be ended.
     """
     check_cluster_id(cluster_id)
@@ -205,7 +212,7 @@ def _remove(prefix: str) -> None:
 
 
 def _exists(prefix: str) -> bool:
-    """Whether there is anything of it."""
+    """Return whether any part of the lab is present."""
     return bool(_namespaces(prefix) or _switch_processes(prefix)) or _directory(prefix).exists()
 
 
@@ -214,7 +221,7 @@ def _directory(prefix: str) -> Path:
 
 
 def _switch_namespace(prefix: str) -> str:
-    """The name of the namespace in which the hosts' cables end."""
+    """Return the name of the switch's namespace, in which the hosts' cables end."""
     return f"{prefix}.switch"
 
 
@@ -225,13 +232,13 @@ def _namespaces(prefix: str) -> list[str]:
 
 
 def _switch_processes(prefix: str) -> set[int]:
-    """The processes that carry its frames."""
+    """Return the process ids of the lab's switch."""
     return processes.pids_with_arguments(str(_directory(prefix) / "table"))
 
 
 @contextmanager
 def _exclusive_lock() -> Iterator[None]:
-    """One command at a time changes labs."""
+    """Hold the lock that lets one command at a time change labs."""
     STATE_DIR.mkdir(parents=True, exist_ok=True)
     handle, until = os.open(STATE_DIR, os.O_RDONLY), time.monotonic() + TIMEOUT_S
     try:
@@ -256,7 +263,7 @@ def _try_lock(handle: int) -> bool:
 
 
 def check_cluster_id(cluster_id: str) -> None:
-    """Raises InputError for what cannot be the prefix of a lab."""
+    """Raise InputError for an invalid prefix of a lab."""
     if not CLUSTER_ID.fullmatch(cluster_id):
         raise InputError(
             f"{shortened_repr(cluster_id)} cannot be the prefix of a lab; write `tl` and up to ten"
@@ -265,7 +272,7 @@ def check_cluster_id(cluster_id: str) -> None:
 
 
 def check_host_support() -> None:
-    """Raises InputError with what `missing_requirement` says."""
+    """Raise InputError if this computer lacks what a lab needs."""
     reason = missing_requirement()
     if reason:
         raise InputError(reason)

@@ -1,14 +1,15 @@
-"""Starting programs in a lab: anything on its first host, ranks of an MPI library over all hosts.
+"""Starting programs in a lab: any program on one host, ranks of an MPI library over all hosts.
 
-From outside a lab `words` comes before a program and its arguments, for example
+From outside a lab, put `launch_command` before a program and its arguments, for example
 
-    subprocess.run([*words(lab, "openmpi", mpirun, ranks=8), "python", "program.py"])
+    command = launch_command(cluster, "openmpi", mpirun, ranks=8)
+    subprocess.run([*command, "python", "program.py"])
 
 `run` starts a command on the first host, with hosts files in its environment, so that there a bare
 `mpirun -n 8 ...` or `mpiexec -n 8 ...` reaches all hosts.
 
-A program that is no MPI program and ends at once (`hostname`) is nothing to start with Open MPI's
-mpirun: its daemons then often miss the end and wait for ever.
+Do not start a program that does not use MPI and ends at once (`hostname`) with Open MPI's mpirun:
+its daemons then often miss the end and wait for ever.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from tuner.base.errors import InputError
 from tuner.emulation import build_c
 from tuner.emulation.lab import EmulatedCluster
 
-RUN_VARIABLE = "TUNER_LAB_RUN"  # the variable by which the processes of one run are found
+RUN_VARIABLE = "TUNER_LAB_RUN"  # identifies the processes of one run
 
 
 def host_command(cluster: EmulatedCluster, host: str) -> list[str]:
-    """The words that run a program on one host; raises InputError for one that is not there."""
+    """Return the words that run a program on one host; raises InputError for an unknown host."""
     if host not in cluster.network.hosts:
         raise InputError(
             f"the lab {cluster.cluster_id} has no host {host}; it has"
@@ -41,7 +42,7 @@ def host_command(cluster: EmulatedCluster, host: str) -> list[str]:
 def launch_command(
     cluster: EmulatedCluster, library: str, launcher: Path, ranks: int, ppn: int = 1
 ) -> list[str]:
-    """The words that start so many ranks, `ppn` on each host in turn, hosts in order.
+    """Return the words that start `ranks` ranks, `ppn` on each host in turn, hosts in order.
 
     library     "openmpi" or "mpich", whose mpirun or mpiexec `launcher` is
 
@@ -61,10 +62,11 @@ def launch_command(
 
 
 def run(cluster: EmulatedCluster, command: Sequence[str], *, ppn: int = 1, timeout: float) -> int:
-    """Run a command on the first host of a lab that is up; its exit status, 128 + N for signal N.
+    """Run a command on the first host of a lab that is up and return its exit status.
 
-    When it has ended, however it ended, and when `timeout_s` seconds are over, all that it started
-    on any host is ended too. Raises InputError when it takes longer.
+    The status is 128 + N for signal N. When the command has ended, however it ended, or after
+    `timeout` seconds, everything that it started on any host is ended too. Raises InputError on
+    timeout.
     """
     mark = uuid.uuid4().hex
     variables = {**os.environ, RUN_VARIABLE: mark, **_hosts_files(cluster, ppn)}
@@ -86,12 +88,12 @@ def run(cluster: EmulatedCluster, command: Sequence[str], *, ppn: int = 1, timeo
 
 
 def _own_zombie(process: subprocess.Popen[bytes]) -> set[int]:
-    """Our own child, once it has ended and only waits for us to ask."""
+    """Return the process id of our own child once it has ended and is only waited for."""
     return {process.pid} if process.poll() is not None else set()
 
 
 def _hosts_files(lab: EmulatedCluster, ppn: int) -> dict[str, str]:
-    """Written for this many slots; the variables that name them to the launchers."""
+    """Write hosts files with `ppn` slots per host; return variables that name them to launchers."""
     forms = {"PRTE_MCA_prte_default_hostfile": "{} slots={}", "HYDRA_HOST_FILE": "{}:{}"}
     named = {}
     for variable, form in forms.items():

@@ -1,4 +1,4 @@
-"""Network namespaces and the cables between them, made with `ip`; memory for what hosts share."""
+"""Network namespaces and the cables between them, made with `ip`, and tmpfs mounts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tuner.base.errors import InputError
 from tuner.emulation.emulation import MTU
 
 NAMESPACE_DIR = Path("/run/netns")  # where `ip netns` keeps them
-TIMEOUT_S = 60.0  # s that `ip` may take
-# No frame is ever lost, so nothing may take a long queue for a loss, and no connection has to feel
-# its way: a message takes as long over a new connection as over an old one.
+TIMEOUT_S = 60.0  # for `ip`
+# No frame is ever lost, so TCP must not take a long queue for a loss, and needs no slow start: a
+# message takes as long over a new connection as over an old one.
 ROUTE_OPTIONS = "rto_min 3s initcwnd 64 initrwnd 64"
 SYSCTLS = {
     "ipv4/tcp_congestion_control": "reno",
@@ -27,17 +27,17 @@ NO_IPV6 = {"ipv6/conf/all/disable_ipv6": "1", "ipv6/conf/default/disable_ipv6": 
 
 
 def ip_address(host: int) -> str:
-    """IP address of the host of this number."""
+    """Return the IP address of a host, given its number."""
     return f"10.77.{host >> 8}.{(host & 255) + 1}"
 
 
 def mac_address(host: int) -> str:
-    """Its Ethernet address; the last two bytes are the number, by which the switch finds it."""
+    """Return the Ethernet address of a host; the switch finds its number in the last two bytes."""
     return f"02:74:6c:00:{host >> 8:02x}:{host & 255:02x}"
 
 
 def create(hosts: Sequence[str], switch: str) -> None:
-    """Namespaces of these names, cabled: `eth0` of host N to `pN` of the switch, and configured.
+    """Create and configure namespaces, with a cable from `eth0` of host N to `pN` of the switch.
 
     Raises InputError with what `ip` said when the system refuses.
     """
@@ -55,28 +55,31 @@ def create(hosts: Sequence[str], switch: str) -> None:
 
 
 def delete(names: Iterable[str]) -> None:
-    """Remove namespaces with all that is in them; raises as `create` does."""
+    """Remove namespaces with all that is in them; raises InputError as `create` does."""
     _ip(f"netns delete {name}" for name in names)
 
 
 def list_namespaces(prefix: str) -> list[str]:
-    """The namespaces whose name begins so."""
+    """Return the namespaces whose names begin with `prefix`."""
     return sorted(path.name for path in NAMESPACE_DIR.glob(f"{prefix}*"))
 
 
 def mount_tmpfs(place: Path) -> None:
-    """A file system in memory, for what the ranks of a host share; raises as `create` does."""
+    """Mount a file system in memory, which the ranks of a host share; raises as `create` does."""
     _run(["mount", "-t", "tmpfs", "-o", "mode=0755", "tuner-lab", str(place)], "")
 
 
 def unmount(place: Path) -> None:
-    """Take it away again, if it is there; raises as `create` does."""
+    """Unmount it, if it is mounted; raises InputError as `create` does."""
     if place.is_mount():
         _run(["umount", "-l", str(place)], "")
 
 
 def _host_commands(number: int, hosts: int) -> Iterable[str]:
-    """One host: a frame is what a frame is on the wire (no offloading), neighbours are known."""
+    """Return the `ip` commands that configure one host.
+
+    Without offloading, frames are what they would be on a wire; all neighbours are known.
+    """
     yield "link set lo up"
     yield "link set eth0 gso_max_segs 1 up"
     yield f"addr add {ip_address(number)}/16 dev eth0"
@@ -87,7 +90,7 @@ def _host_commands(number: int, hosts: int) -> Iterable[str]:
 
 
 def _set_sysctls(name: str, values: dict[str, str]) -> None:
-    """Settings of the kernel that each network namespace has of its own."""
+    """Set kernel parameters that each network namespace has of its own."""
     lines = "; ".join(f"echo '{value}' >/proc/sys/net/{key}" for key, value in values.items())
     _run(["ip", "netns", "exec", name, "sh", "-c", f"set -e; {lines}"], "")
 

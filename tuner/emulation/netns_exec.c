@@ -1,12 +1,12 @@
 /* Runs a command on a host of a lab, as ssh would.
  *
- *   enter --lab DIRECTORY HOST PROGRAM [ARGUMENT...]     just so, no shell in between
- *   enter [OPTION...] HOST WORD...                       as `ssh HOST WORD...`; for launchers of MPI,
- *                                                        which give options that mean nothing here
+ *   netns_exec --lab DIRECTORY HOST PROGRAM [ARGUMENT...]   without a shell
+ *   netns_exec [OPTION...] HOST WORD...                     as `ssh HOST WORD...`, for launchers;
+ *                                                           options of ssh are ignored
  *
- * DIRECTORY is where the lab keeps what it knows (lab.py); without --lab TUNER_LAB names it. The
- * command gets the host's network, host name, /etc/hosts and shared memory, and the variables that
- * the lab's file `environment` lists. The second form ends with the caller's own exit. */
+ * DIRECTORY has the lab's files (lab.py); without --lab it is taken from TUNER_LAB. The command
+ * gets the host's network, host name, /etc/hosts and shared memory, and the variables in the lab's
+ * file `environment`. In the first form it gets SIGTERM when the caller ends. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static const char *lab;
 
 static void stop(const char *what) {
     fprintf(stderr, "enter: %s: %s\n", what, strerror(errno));
-    exit(255); /* what ssh itself fails with */
+    exit(255); /* exit status of ssh on an error of its own */
 }
 
 static const char *inside(const char *form, const char *name) {
@@ -76,7 +76,7 @@ int main(int count, char **word) {
         at = 3;
     } else {
         lab = getenv("TUNER_LAB");
-        for (; at < count && word[at][0] == '-'; at++) /* some take a value */
+        for (; at < count && word[at][0] == '-'; at++) /* some options take a value */
             if (word[at][2] == 0 && strchr("bcDEeFIiJLlmOopQRSWw", word[at][1])) at++;
     }
     if (!lab || count - at < 2) {
@@ -89,7 +89,7 @@ int main(int count, char **word) {
         execl("/bin/sh", "sh", "-c", joined(word + at), NULL);
         stop("/bin/sh");
     }
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody is left who would end it */
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* end with the caller */
     execvp(word[at], word + at);
     stop(word[at]);
 }

@@ -1,17 +1,17 @@
 /* Lets ranks that wait for a message sleep, so that a few cores suffice for many hosts.
  *
- * A library of MPI that waits looks at its sockets without waiting (epoll_wait with no time), finds
- * nothing, gives the core away (sched_yield in Open MPI, usleep in MPICH) and looks again: with more
- * ranks than cores all of them burn what the one that has work to do needs. Preloaded, this makes the
- * giving away a sleep that ends as soon as one of the descriptors that were looked at has something.
- * What the library sends, and when, is not changed.
+ * An MPI library that waits polls its sockets (epoll_wait with timeout 0), finds nothing, yields
+ * (sched_yield in Open MPI, usleep in MPICH) and polls again: with more ranks than cores all of
+ * them use time that the rank with work to do needs. Preloaded, this library turns the yield into a
+ * sleep that ends as soon as one of the polled descriptors is ready. It does not change what the
+ * MPI library sends, or when.
  *
  * Not everything is announced by a descriptor: ranks of one host write into shared memory, and a
- * library may need a few more looks until it has finished what it just sent (MPICH's UCX does). So a
- * sleep also ends by itself, the first after something came in soon, each further one after twice the
- * time: up to 1 ms, but with several ranks per host no more than the cores can stand, since all that
- * wait wake up so often. A look costs some 5 us, so 8 us for each rank of the launch leave two cores
- * mostly free. Launchers tell their ranks how many there are, in all and on this host. */
+ * library may need a few more polls to finish what it just sent (MPICH's UCX does). So a sleep also
+ * has a timeout, short after something came in and doubled each time: up to 1 ms, but with several
+ * ranks per host only what the cores can stand, since all waiting ranks wake up this often. A poll
+ * costs some 5 us, so 8 us for each rank of the launch leave two cores mostly free. Launchers tell
+ * their ranks how many there are, in all and on this host. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sched.h>
@@ -23,24 +23,24 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 8, LOOKS = 2 }; /* descriptors; looks before the first sleep */
+enum { MOST = 8, LOOKS = 2 }; /* descriptors; polls before the first sleep */
 
-enum { ALONE = 1000, EACH = 8 }; /* us; who shares no memory hears of all others by sockets */
+enum { ALONE = 1000, EACH = 8 }; /* us; longest sleep without shared memory; sleep per rank */
 
-static int rank; /* whether this is one */
-static long longest; /* us */
+static int rank; /* whether this process is a rank */
+static long longest; /* us; longest sleep */
 static __thread struct pollfd watched[MOST];
 static __thread int n_watched, looked, urgent;
-static __thread long nap; /* us, the last one */
+static __thread long nap; /* us; length of the last sleep */
 
-/* Open MPI's launcher says it in one variable, MPICH's in another. */
+/* Returns the number in the variable of Open MPI's launcher or in that of MPICH's, or 1. */
 static long told(const char *open_mpi, const char *mpich) {
     const char *text = getenv(open_mpi);
     if (!text) text = getenv(mpich);
     return text ? atol(text) : 1;
 }
 
-/* Whether ranks of one host are told to talk through sockets, too. */
+/* Returns whether ranks of one host communicate through sockets, too. */
 static int without_memory(void) {
     const char *transports = getenv("OMPI_MCA_btl");
     return getenv("MPIR_CVAR_NOLOCAL") || (transports && !strstr(transports, "sm"));
@@ -53,8 +53,8 @@ __attribute__((constructor)) static void begin(void) {
     longest = here == 1 || without_memory() ? ALONE : EACH * all;
 }
 
-/* Before everything else that runs here; not needed, only better. Not before a rank waits for the
- * first time: many that begin at once would keep the cores from everything else, for too long. */
+/* Requests real-time priority, an improvement that is not required. Called only when a rank waits
+ * for the first time: many ranks that start at once would block everything else for too long. */
 static void make_urgent(void) {
     struct sched_param priority = {.sched_priority = 10};
     urgent = 1;
@@ -82,7 +82,7 @@ static void forget_closed(void) {
         if (watched[i].revents & POLLNVAL) watched[i--] = watched[--n_watched];
 }
 
-/* Whether it slept. */
+/* Sleeps unless this is no rank or it has polled too little; returns whether it slept. */
 static int sleep_a_little(void) {
     if (!rank || !n_watched || looked++ < LOOKS) return 0;
     if (!urgent) make_urgent();

@@ -2,17 +2,17 @@
  *
  *   switch NETNS TABLE COUNTERS
  *
- * NETNS is the network namespace in which interface pN is the far end of host N's cable, TABLE says
- * what links there are and which of them a frame crosses, and COUNTERS is the file that this program
- * keeps up to date while it runs (see counters.py for both). "ready" on standard output: it works.
+ * NETNS is the network namespace in which interface pN is the far end of host N's cable, TABLE
+ * lists the links and routes (emulation.py), and COUNTERS is the file in which this program counts
+ * while it runs (counters.py). It prints "ready" on standard output once it works.
  *
  * A link passes one frame after another, in the order in which their first bits reach it, and each
- * keeps it for length / rate. Frames are forwarded while they still arrive; the last bit leaves the
- * last link at the rate of the slowest one, and every link adds its latency. Nothing is lost.
+ * occupies it for length / rate. Frames are forwarded while they still arrive; the last bit leaves
+ * the last link at the rate of the slowest one, and every link adds its latency. Nothing is lost.
  *
- * What makes it exact: the kernel stamps a frame when a host sends it, and all times are computed
- * from these stamps, however late this program gets to read the frame. It gets up earlier than it
- * has to, by as much as it has lately been late, and waits for the moment of delivery awake. */
+ * Times are exact because the kernel timestamps a frame when a host sends it, and all times are
+ * computed from these timestamps, however late this program reads the frame. It wakes up earlier
+ * than necessary, by as much as it has lately been late, and polls until the time of delivery. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -36,15 +36,15 @@
 #include <unistd.h>
 
 enum {
-    HEADER = sizeof(struct virtio_net_hdr), /* keeps checksums unfinished, as between real hosts */
-    ROOM = HEADER + 9014 + 32,              /* the largest frame, and a VLAN tag to spare */
-    FRAMES = 1 << 16,                       /* in flight at most */
-    BINS = 16,                              /* of lags: below 1, 2, 4 ... microseconds */
-    AT_ONCE = 16,                           /* frames read from one host before others have a turn */
-    BUFFER = 1 << 26,                       /* bytes that may wait to be read, per host */
+    HEADER = sizeof(struct virtio_net_hdr), /* carries the checksum offload state */
+    ROOM = HEADER + 9014 + 32,              /* the largest frame with a VLAN tag */
+    FRAMES = 1 << 16,                       /* most frames in flight */
+    BINS = 16,                              /* of lags: below 1, 2, 4 ... us */
+    AT_ONCE = 16,                           /* frames read from one host before the next host */
+    BUFFER = 1 << 26,                       /* receive buffer per host in bytes */
 };
 static const int64_t SECOND = 1000000000, MOST_EARLY = 40000, STALE = 1000000000;
-static const uint64_t SHARE = 850000, PERIOD = 1000000; /* ns of a core that are guaranteed */
+static const uint64_t SHARE = 850000, PERIOD = 1000000; /* ns of a core that are reserved */
 
 typedef struct { double ns_per_byte; int64_t latency, free_at; } Link;
 typedef struct { int hops; int *link; } Route;
@@ -56,7 +56,7 @@ typedef struct {
 } Frame;
 typedef struct { int64_t time; uint64_t order; int frame; } Event;
 
-/* What the file COUNTERS holds, in this order. */
+/* The layout of the file COUNTERS. */
 typedef struct { uint64_t bytes, frames, longest_wait; } LinkCount;
 typedef struct {
     uint64_t real_time, lost, deliveries, worst_lag, ahead, lags[BINS];
@@ -71,7 +71,7 @@ static uint64_t order;
 static Link *links;
 static Route *routes;
 static Counters *counters;
-static double late, spread; /* ns: how late sleep lately ended, and how much that varied */
+static double late, spread; /* ns: mean and deviation of recent oversleeping */
 
 static void stop(const char *what) {
     fprintf(stderr, "%s: %s\n", what, strerror(errno));
@@ -84,7 +84,7 @@ static int64_t now(clockid_t clock) {
     return t.tv_sec * SECOND + t.tv_nsec;
 }
 
-/* ---- the agenda: a heap, the earliest event on top ---- */
+/* ---- event queue: a heap, the earliest event on top ---- */
 
 static int sooner(const Event *a, const Event *b) {
     return a->time != b->time ? a->time < b->time : a->order < b->order;
@@ -113,7 +113,7 @@ static Event take_event(void) {
     return top;
 }
 
-/* ---- frames on their way ---- */
+/* ---- frames in flight ---- */
 
 static void cross(Frame *frame) {
     int number = frame->route->link[frame->hop++];
@@ -122,7 +122,7 @@ static void cross(Frame *frame) {
     int64_t start = frame->first > link->free_at ? frame->first : link->free_at;
     int64_t end = start + (int64_t)(frame->length * link->ns_per_byte + 0.5);
     uint64_t waited = start - frame->first;
-    if (end < frame->last) end = frame->last; /* it cannot leave before it is here */
+    if (end < frame->last) end = frame->last; /* the last bit leaves after it has arrived */
     link->free_at = end;
     frame->first = start + link->latency;
     frame->last = end + link->latency;
@@ -172,7 +172,7 @@ static int64_t stamp_of(struct msghdr *message) {
     return here;
 }
 
-/* 1: one more frame is on its way or was none of ours; 0: there is none, or no room for it now. */
+/* Returns 1 after reading a frame, also a dropped one; 0 if there is none or no room for it. */
 static int read_frame(int from) {
     if (!n_unused) return 0;
     int number = unused[n_unused - 1];
@@ -183,7 +183,7 @@ static int read_frame(int from) {
                              .msg_control = control, .msg_controllen = sizeof control};
     ssize_t length = recvmsg(port[from], &message, MSG_TRUNC | MSG_DONTWAIT);
     if (length < 0) return 0;
-    const uint8_t *to = frame->bytes + HEADER; /* the last two bytes of a host's address: its number */
+    const uint8_t *to = frame->bytes + HEADER; /* its last two bytes are the host's number */
     int target = to[4] << 8 | to[5];
     if (length > ROOM) {
         counters->lost++;
@@ -206,7 +206,7 @@ static double early(void) {
     return ahead < MOST_EARLY ? ahead : MOST_EARLY;
 }
 
-/* Sleep until frames come or shortly before the next event; awake there, only look for frames. */
+/* Sleeps until frames come or shortly before the next event; from then on only polls. */
 static int wait_for_frames(int poll, struct epoll_event *ready, int most) {
     if (!n_events) return epoll_pwait2(poll, ready, most, NULL, NULL);
     int64_t wake = agenda[0].time - (int64_t)early(), left = wake - now(CLOCK_MONOTONIC);
@@ -214,7 +214,7 @@ static int wait_for_frames(int poll, struct epoll_event *ready, int most) {
     struct timespec rest = {left / SECOND, left % SECOND};
     int found = epoll_pwait2(poll, ready, most, &rest, NULL);
     if (found == 0) {
-        int64_t over = now(CLOCK_MONOTONIC) - wake; /* much too late says nothing of the next time */
+        int64_t over = now(CLOCK_MONOTONIC) - wake; /* outliers are clipped */
         double off = (over < MOST_EARLY ? over : MOST_EARLY) - late;
         late += off / 16;
         spread += ((off < 0 ? -off : off) - spread) / 16;
@@ -233,7 +233,7 @@ static void carry_for_ever(int poll) {
     }
 }
 
-/* ---- beginnings ---- */
+/* ---- start ---- */
 
 static int open_port(int number, int poll) {
     char name[IF_NAMESIZE];
@@ -279,8 +279,8 @@ static void share_counters(const char *path) {
     close(file);
 }
 
-/* Before everything else that runs here. With a deadline of its own, because the kernel lets ordinary
- * programs that have starved for long run before those of the highest fixed priority, for 50 ms. */
+/* Requests priority over everything else: deadline scheduling if possible, because the kernel lets
+ * ordinary programs that have starved run before those of the highest fixed priority for 50 ms. */
 static int make_urgent(void) {
     struct {
         uint32_t size, policy;
@@ -302,7 +302,7 @@ int main(int count, char **word) {
     frames = mmap(NULL, sizeof *frames * FRAMES, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (frames == MAP_FAILED) stop("memory for frames");
-    for (int i = FRAMES; i-- > 0;) unused[n_unused++] = i; /* few are used again and again */
+    for (int i = FRAMES; i-- > 0;) unused[n_unused++] = i; /* a stack: few frames are reused */
     port = calloc(n_hosts, sizeof *port);
     for (int i = 0; i < n_hosts; i++) port[i] = open_port(i, poll);
     counters->real_time = make_urgent();

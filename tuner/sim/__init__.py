@@ -1,4 +1,7 @@
-"""One cost semantics, two engines: `stream_events` is the reference, `fast` does the work."""
+"""Simulated times of schedules: one cost model with two engines.
+
+`reference_engine` defines the semantics; `fast_engine` gives the same times and does the work.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,13 @@ def finish_times(
     engine: str = "fast",
     memory: str = HOST,
 ) -> FloatArray:
-    """When each rank is done, in seconds, shape (p,), if all enter the collective at 0.
+    """Return when each rank is done, in seconds, shape (p,), if all enter the collective at 0.
 
-    nbytes is the user's buffer, in `memory`, in elements of `itemsize` bytes. Raises InputError
-    for an unknown engine and for whatever `build_transfers` cannot price.
+    nbytes      bytes of the user's buffer, in elements of `itemsize` bytes
+    engine      one of `ENGINES`
+    memory      kind of memory that the buffer is in
+
+    Raises InputError for an unknown engine and for what `build_transfers` refuses.
     """
     if engine not in ENGINES:
         raise InputError(f"there is no engine {engine!r}; known: {', '.join(ENGINES)}")
@@ -54,7 +60,7 @@ def simulate(
     engine: str = "fast",
     memory: str = HOST,
 ) -> float:
-    """Seconds until the last rank is done; arguments and errors as for `finish_times`."""
+    """Return the seconds until the last rank is done; see `finish_times` for the arguments."""
     times = finish_times(schedule, placement, calibration, nbytes, itemsize, engine, memory)
     return float(times.max())
 
@@ -62,7 +68,7 @@ def simulate(
 def simulate_or_nan(
     schedule: Schedule, placement: Placement, calibration: Calibration, nbytes: int, memory: str
 ) -> float:
-    """As `SimulationCache.seconds`, for one call."""
+    """Return `SimulationCache.seconds` of a single call."""
     return SimulationCache(calibration).seconds(schedule, placement, nbytes, memory)
 
 
@@ -74,7 +80,10 @@ def sweep(
     itemsize: int = 1,
     memory: str = HOST,
 ) -> list[float]:
-    """`simulate` for every one of `sizes`, bytes, in one pass; of a schedule that fits them all."""
+    """Return `simulate` for each of `sizes` (bytes) in one pass.
+
+    The schedule must be right for all of them.
+    """
     return fast_engine.PreparedSimulation(
         schedule, placement, calibration, itemsize, memory
     ).seconds(sizes)

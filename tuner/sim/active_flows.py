@@ -1,6 +1,6 @@
-"""Flows on their way, and which of them share which resource; `resharing` gives them their rates.
+"""The active flows and the resources they share; `incremental_maxmin` computes their rates.
 
-A flow whose own ports and links nobody else uses goes at its lonely rate and is in no group.
+A flow whose ports and links are used by no other flow runs at its solo rate and has no slots.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from tuner.sim.transfers import TransferTable
 Records = NDArray[np.void]
 NO_INDEX = -1
 
-# A transfer on its way: bytes per second (`fresh`: as they are being shared out), bytes left at
-# `since`; its slots are first .. end - 1.
+# A transfer. Rates are in bytes per second (`new_rate` while they are being computed), `bytes_left`
+# holds at time `since`, its slots are first .. end - 1, and `reached` is the number of the last
+# change that affected it.
 FLOW_DTYPE = np.dtype(
     [
         ("nbytes", "f8"),
@@ -34,7 +35,8 @@ FLOW_DTYPE = np.dtype(
         ("flowing", "i4"),
     ]
 )
-# One use of a resource by a transfer, in units per byte; slots in use of a resource are a list.
+# The use of a resource by a transfer, in units per byte; the active slots of a resource form a
+# doubly linked list.
 SLOT_DTYPE = np.dtype(
     [
         ("load_factor", "f8"),
@@ -44,8 +46,8 @@ SLOT_DTYPE = np.dtype(
         ("previous_slot", "i4"),
     ]
 )
-# Units per second, all in all and while rates are shared out; the first slot in use; whether all of
-# it is in use.
+# `capacity` and `free` are in units per second, `free` and `demand` are scratch while rates are
+# computed; `head` is the first active slot; `full` says whether the capacity is used up.
 RESOURCE_DTYPE = np.dtype(
     [
         ("capacity", "f8"),
@@ -60,12 +62,12 @@ RESOURCE_DTYPE = np.dtype(
 
 
 class ActiveFlows(NamedTuple):
-    """Where the bytes are.
+    """Records of flows, slots and resources, and scratch space for updating rates.
 
-    touched         resources that a change reaches, counts[0] of them; counts[1]: the number of
-                    this change; counts[2]: flows of the group that begin
-    group, level    flows that a change reaches, and their new rates; `growing`: those without
-                    one yet
+    dirty           resources that a change reaches, counts[0] of them
+    affected        flows that a change reaches; the first counts[2] of them have just begun
+    growing, level  indices of affected flows whose rates still grow; rates at which flows saturate
+    counts          counts[1] is the number of the present change
     """
 
     flow: Records
@@ -81,7 +83,10 @@ class ActiveFlows(NamedTuple):
 def empty_flows(
     transfers: TransferTable, contended: BoolArray, solo_rate: FloatArray
 ) -> ActiveFlows:
-    """No flow yet; the first 4 p resources are ports, which matter where messages share them."""
+    """Return the records with no flow active yet.
+
+    Resources 0 .. 4 p - 1 are ports, which have slots only if messages share them.
+    """
     p, k = transfers.p, len(transfers.src)
     meets = np.append(contended, False)[transfers.links] & (transfers.load_factor > 0.0)
     sides = 2 if transfers.shared.any() else 0
@@ -117,7 +122,7 @@ def _fill_slots(
     load_factor: FloatArray,
     path: IntArray,
 ) -> None:
-    """One for each resource that a transfer uses: its ports, if they are shared, and its links."""
+    """Fill in a slot for each resource that a transfer uses: shared ports and contended links."""
     at = 0
     for i in range(len(flow)):
         flow[i].first = at
@@ -138,7 +143,7 @@ def _fill_slot(slot: Records, at: int, owner: int, resource: int, load_factor: f
 
 @njit_no_alloc(inline="always")
 def add_flow(flows: Any, queue: Heap, item: int, flow_index: int, now: float) -> None:
-    """A transfer begins to flow; `item` stands for its end on the agenda."""
+    """Let a transfer begin to flow; `item` is the queue's item for its end."""
     flow = flows.flow[flow_index]
     flow.flowing, flow.bytes_left, flow.since = 1, flow.nbytes, now
     if flow.first == flow.end:
@@ -159,7 +164,7 @@ def add_flow(flows: Any, queue: Heap, item: int, flow_index: int, now: float) ->
 
 @njit_no_alloc(inline="always")
 def remove_flow(flows: Any, flow_index: int) -> None:
-    """A transfer has flowed."""
+    """Take a transfer that has flowed out of the lists of its resources."""
     flow = flows.flow[flow_index]
     flow.flowing = 0
     for at in range(flow.first, flow.end):
@@ -175,7 +180,7 @@ def remove_flow(flows: Any, flow_index: int) -> None:
 
 @njit_no_alloc(inline="always")
 def mark_dirty(flows: Any, resource_index: int) -> None:
-    """Flows on a resource may get other rates."""
+    """Note that flows on this resource may get other rates."""
     resource = flows.resource[resource_index]
     if resource.reached != flows.counts[1]:
         resource.reached = flows.counts[1]

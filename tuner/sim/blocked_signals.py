@@ -1,4 +1,4 @@
-"""Compiled code that is left alone while it runs."""
+"""Blocking of signals while compiled code runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def block_signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait for the end.
+    """Hold back SIGINT and SIGTERM until the end of the context.
 
-    A signal handler that raises while numba takes arguments over leaves half of them behind, and
-    the process dies of it.
+    A signal handler that raises while numba unpacks arguments leaves half of them behind, which
+    crashes the process.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:

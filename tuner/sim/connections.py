@@ -1,7 +1,7 @@
-"""What every transfer of a call costs and crosses.
+"""The cost and the route of every connection of a call.
 
-A lane is (sender, receiver, memory, manner): all that the price of a transfer depends on besides
-its size. Lanes of one kind cost the same; the lane itself decides which links are crossed.
+A connection is (sender, receiver, memory, traffic pattern): everything but the size that the cost
+of a transfer depends on. Connections of one kind cost the same; the links crossed differ.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from tuner.topology import (
 
 T = TypeVar("T", bound=np.generic)
 
-MAX_PATHS_PER_CHUNK = 1 << 16  # finding one takes much more memory than keeping it
+MAX_PATHS_PER_CHUNK = 1 << 16  # finding a path takes much more memory than keeping it
 
 
 @dataclass(frozen=True)
 class Connections:
-    """n lanes.
+    """The costs and routes of n connections.
 
-    source, target      ranks, shape (n,)
-    out, back           ports of the sender and of the receiver, of two per rank, shape (n,): where
-                        the network has its own, rank r's is p + r
-    kind                row of `tariff`, shape (n,)
-    ways                way -> paths of the lanes; only of ways that some size takes
-    capacity            bytes per second of every resource
+    src, dst                ranks, shape (n,)
+    send_port, recv_port    ports of sender and receiver, of two per rank, shape (n,): rank r has
+                            port r, and p + r for the network if that has ports of its own
+    kind                    row of `costs`, shape (n,)
+    paths_by_mode           transfer mode -> paths of the connections, for modes that some size uses
+    capacity                bytes per second of every resource
     """
 
     src: IntArray
@@ -69,11 +69,13 @@ def build_connections(
     cuda: BoolArray,
     pattern: IntArray,
 ) -> Connections:
-    """Price the lanes; shapes (n,); `cuda` says which have a buffer in device memory.
+    """Look up the costs and routes of n connections.
 
-    `pattern` is how a message meets others (`tuner.sim.traffic_pattern`).
+    src, dst    ranks, shape (n,)
+    cuda        whether the buffers are in device memory, shape (n,)
+    pattern     traffic patterns (`tuner.sim.traffic_pattern`), shape (n,)
 
-    Raises UnpricedError where a path has no price, InputError where a node has no GPU.
+    Raises MissingCostError where a path has no cost, InputError where a node has no GPU.
     """
     memories = [memory for memory, there in ((HOST, ~cuda), (CUDA, cuda)) if there.any()]
 
@@ -103,7 +105,10 @@ def build_connections(
 
 
 def with_eager_sends(schedule: Schedule, calibration: Calibration) -> Calibration:
-    """What a schedule pays: where nobody waits for arrivals, all messages are eager."""
+    """Return the calibration with all messages eager if the schedule is fire-and-forget.
+
+    In such a schedule no sender waits for the receiver or for an acknowledgement.
+    """
     if not schedule.fire_and_forget:
         return calibration
     paths = {
@@ -114,12 +119,12 @@ def with_eager_sends(schedule: Schedule, calibration: Calibration) -> Calibratio
 
 
 def _chunks(rows: IntArray) -> list[IntArray]:
-    """A few lanes at a time."""
+    """Split rows into chunks of at most MAX_PATHS_PER_CHUNK."""
     return [rows[at : at + MAX_PATHS_PER_CHUNK] for at in range(0, len(rows), MAX_PATHS_PER_CHUNK)]
 
 
 def _concatenate(parts: list[tuple[IntArray, Paths]], n: int) -> Paths:
-    """The pieces, and paths in host and device memory, back in the order of the lanes."""
+    """Join the paths of all chunks and memories in the order of the n connections."""
     if len(parts) == 1:
         return parts[0][1]
     none = (np.zeros((0, 1), np.int64), np.zeros((0, 1)), np.zeros(0), np.zeros(0))
@@ -137,7 +142,7 @@ def _concatenate(parts: list[tuple[IntArray, Paths]], n: int) -> Paths:
 
 
 def _scatter(n: int, order: list[IntArray], values: list[NDArray[T]], fill: int = 0) -> NDArray[T]:
-    """The values of each part at its places; rows that are too short end in `fill`."""
+    """Put the values of each part at its indices; shorter rows are padded with `fill`."""
     width = max(value.shape[1:] for value in values)
     whole = np.full((n, *width), fill, values[0].dtype)
     for mine, value in zip(order, values, strict=True):
@@ -162,14 +167,14 @@ def _group_by_cost(
     cuda: BoolArray,
     pattern: IntArray,
 ) -> tuple[IntArray, list[ConnectionCost]]:
-    """The kind of each lane, and the price of each kind."""
+    """Return the kind of each connection, and the cost of each kind."""
     figures = (direct.path_class, direct.hops, direct.latency, direct.bandwidth, cuda, pattern)
     code = np.zeros(len(cuda), np.int64)
-    for figure in figures:  # every kind gets a number, figure by figure
+    for figure in figures:  # number the distinct combinations of figures
         values, own = unique_inverse(np.ascontiguousarray(figure, dtype=np.float64).view(np.int64))
         code = unique_inverse(code * max(1, len(values)) + own)[1]
     one = np.empty(int(code.max(initial=-1)) + 1, np.int64)
-    one[code[::-1]] = np.arange(len(code))[::-1]  # the first lane of each kind
+    one[code[::-1]] = np.arange(len(code))[::-1]  # the first connection of each kind
     each = zip(*(figure[one].tolist() for figure in figures), strict=True)
     return code, [_cost(placement, calibration, *own) for own in each]
 
@@ -184,9 +189,9 @@ def _cost(
     cuda: float,
     pattern: float,
 ) -> ConnectionCost:
-    """A measured path class if the calibration has it, else what the topology itself says.
+    """Return the cost of a measured path class, or what the topology says if there is none.
 
-    A class of paths says what ends and software cost: the latency of the links comes on top.
+    The cost of a path class is that of ends and software: the latency of the links is added.
     """
     name, memory = PATH_CLASSES[int(number)], CUDA if cuda else HOST
     exact = f"{int(hops)} links, {format_time(latency)}, {width:.4g}B/s"
@@ -196,7 +201,7 @@ def _cost(
     if name == NETWORK and (exact, memory) in calibration.paths:
         return ConnectionCost(calibration.path_cost(exact, memory), 0.0, latency)
     if (name, memory) not in calibration.paths and name == NODE_OVERSUBSCRIBED:
-        name = NODE  # hosts were probed with as many ranks as they are used with
+        name = NODE  # measured with as many ranks per node as are simulated
     if (name, memory) in calibration.paths:
         return ConnectionCost(calibration.path_cost(name, memory), latency, latency)
     if not calibration.given:
@@ -215,7 +220,7 @@ def _cost(
 
 
 def flatten_routes(connected: Connections) -> tuple[IntArray, FloatArray, IntArray]:
-    """Links and uses of all ways below one another, and the row at which each way begins."""
+    """Return links and load factors of all modes below one another, and each mode's first row."""
     there: list[Paths] = list(connected.paths_by_mode.values())
     width = max(part.links.shape[1] for part in there)
     pad = [((0, 0), (0, width - part.links.shape[1])) for part in there]

@@ -1,9 +1,9 @@
-"""Messages of one round that compete for links, played round by round.
+"""Messages of one round that compete for links, for the round engine.
 
-All starts are known, for every rank sends and receives at most one message. So each group of
-messages that can meet is a little story of its own: flows begin and end, and rates are shared out.
-What a flow crosses alone bounds its rate from the first, and is not looked at again; of resources
-that the same flows cross, only the narrowest is.
+All starts are known, as every rank sends and receives at most one message. So each group of
+messages that share links is simulated by itself: flows begin and end, and rates are shared out.
+A resource that only one flow crosses bounds its rate from the start and is not looked at again; of
+resources that the same flows cross, only the one with the smallest capacity is.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tuner.sim.round_state import ContentionGroups
 
 @njit_no_alloc()
 def share_links(state: Any, machine: Any, z: int, groups: Any, connection: IntArray) -> bool:
-    """From `flows` (when each row of the groups begins to flow) to `since` (when it has flowed).
+    """Compute when the rows of the groups have flowed (`state.since`) from their starts (`flows`).
 
-    `since` is what it would be if each flowed alone. False where a resource still carries bytes of
-    another round.
+    Before the call `since` is the end that each would have alone. Return False where a resource
+    still carries bytes of another round.
     """
     busy = state.busy_until[z]
     for i in groups.rows:
@@ -50,9 +50,10 @@ def share_links(state: Any, machine: Any, z: int, groups: Any, connection: IntAr
 
 @njit_no_alloc(inline="always")
 def _run_group(state: Any, machine: Any, groups: Any, g: int) -> None:
-    """The flows of a group from beginning to end; `turn` is when one begins and then when it ends.
+    """Simulate the flows of one group from beginning to end.
 
-    Rows are meant by their places in `groups.rows`.
+    `next_event` of a row is when it begins and then when it ends. Rows are given by their places in
+    `groups.rows`.
     """
     n = _queue_flows(state, groups, g)
     while n > 0:
@@ -78,7 +79,7 @@ def _run_group(state: Any, machine: Any, groups: Any, g: int) -> None:
 
 @njit_no_alloc(inline="always")
 def _queue_flows(state: Any, groups: Any, g: int) -> int:
-    """Nobody flows yet. How many will."""
+    """Queue the flows of the group, none of which has begun; return how many there are."""
     n = 0
     for k in range(groups.start[g], groups.start[g + 1]):
         i = groups.rows[k]
@@ -92,7 +93,7 @@ def _queue_flows(state: Any, groups: Any, g: int) -> int:
 
 @njit_no_alloc(inline="always")
 def _apply_rate(state: Any, i: int, now: float) -> None:
-    """From now on the rate of a row is its level."""
+    """Set the rate of a row to its fair rate from now on."""
     if state.fair_rate[i] != state.rate[i]:
         if state.rate[i] > 0.0:
             gone = state.rate[i] * (now - state.since[i])
@@ -103,14 +104,14 @@ def _apply_rate(state: Any, i: int, now: float) -> None:
 
 @njit_no_alloc(inline="always")
 def _slot_range(state: Any, groups: Any, k: int) -> tuple[int, int]:
-    """First and last of the slots that a row on its way shares with others."""
+    """Return the range of the slots that a row, in its mode, shares with others."""
     way = state.mode[groups.rows[k]]
     return groups.slot_start[way, k], groups.slot_start[way, k + 1]
 
 
 @njit_no_alloc(inline="always")
 def _fill(state: Any, machine: Any, groups: Any, flowing: int) -> None:
-    """Progressive filling (see `sharing`): rates into `level`."""
+    """Apply progressive filling (see `maxmin`) to the flowing rows; set `fair_rate`."""
     for a in range(flowing):
         k = state.growing[a] = state.flowing[a]
         state.fair_rate[groups.rows[k]] = state.solo_rate[groups.rows[k]]
@@ -133,7 +134,7 @@ def _fill(state: Any, machine: Any, groups: Any, flowing: int) -> None:
 
 @njit_no_alloc(inline="always")
 def _lowest_rate(state: Any, groups: Any, growing: int) -> float:
-    """The rate at which the first resource of each growing flow is full; the lowest of them."""
+    """Set `fair_rate` of growing flows to where each saturates a resource; return the lowest."""
     for a in range(growing):
         for at in range(*_slot_range(state, groups, state.growing[a])):
             state.demand[groups.slot[at]] = 0.0
@@ -156,8 +157,10 @@ def _lowest_rate(state: Any, groups: Any, growing: int) -> float:
 def find_contention_groups(
     machine: Any, connection: IntArray, min_bytes: float, max_bytes: float
 ) -> ContentionGroups:
-    """Rows that share a meeting resource, directly or through others, on any way that messages of
-    `min_ranks` to `most` bytes take."""
+    """Group rows that share a contended resource, directly or through other rows.
+
+    Considers every transfer mode that messages of `min_bytes` to `max_bytes` use.
+    """
     taken = _used_modes(machine.costs, machine.slot_start.shape[0], min_bytes, max_bytes)
     rows, start = _connected_rows(machine, connection, taken)
     own = _classify_resources(machine, connection, rows, taken)
@@ -168,7 +171,7 @@ def find_contention_groups(
 def _connected_rows(
     machine: Any, connection: IntArray, taken: BoolArray
 ) -> tuple[IntArray, IntArray]:
-    """`rows` and `start` of the groups."""
+    """Return `rows` and `start` of `ContentionGroups`."""
     parent = np.arange(len(connection))
     user = np.full(len(machine.capacity), -1)
     meets = np.zeros(len(connection), np.bool_)
@@ -199,9 +202,9 @@ def _connected_rows(
 def _classify_resources(
     machine: Any, connection: IntArray, rows: IntArray, taken: BoolArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """The class of each resource; of each class how many rows use it, and its narrowest resource.
+    """Return the class of each resource, and users and bottleneck resource of each class.
 
-    The resources of a class have the same users, on the same ways, with the same use.
+    The resources of a class have the same users, in the same modes, with the same load factor.
     """
     own = np.zeros(len(machine.capacity), np.int64)
     users, latest, before = [0], [-1], np.zeros(len(machine.capacity), np.int64)
@@ -243,7 +246,7 @@ def _shared_slots(
     users: IntArray,
     bottleneck: IntArray,
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """`slot_start`, `slot` and `use` of `Groups`."""
+    """Return `slot_start`, `slot` and `slot_load` of `ContentionGroups`."""
     start = np.zeros((len(machine.slot_start), len(rows) + 1), np.int64)
     kept = [0 for _ in range(0)]
     for way in range(len(start)):
@@ -265,7 +268,7 @@ def _shared_slots(
 
 @njit(cache=True)
 def _used_modes(costs: Any, modes: int, min_bytes: float, max_bytes: float) -> BoolArray:
-    """Which ways messages of `min_ranks` to `most` bytes take, shape (kinds, ways)."""
+    """Return which modes messages of `min_bytes` to `max_bytes` use, shape (kinds, modes)."""
     taken = np.zeros((len(costs.lo), modes), np.bool_)
     for kind in range(len(costs.lo)):
         last = find_segment(costs.lo, kind, max_bytes)

@@ -1,4 +1,4 @@
-"""Which links flows can compete for. All others only bound a flow by what they are wide."""
+"""Which links flows can compete for; all others only bound the rate of a single flow."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ def contended_links(
     *,
     shared: bool,
 ) -> BoolArray:
-    """Resources that several flows may fill at the same time, shape (resources,).
+    """Return which resources several flows may saturate together, shape (resources,).
 
-    out, back       the ports that each path joins, shape (paths,)
-    links, use      what it crosses, shape (paths, most links)
-    rate            the most bytes per second its ports let through, shape (paths,)
-    shared          messages share ports; else a port has one at a time in each direction
+    send_port, recv_port    ports at the ends of each path, shape (paths,)
+    links, load_factor      resources that it crosses, and load per byte, shape (paths, most links)
+    rate                    most bytes per second that its ports let through, shape (paths,)
+    capacity                bytes per second of each resource
+    shared                  whether messages share ports; if not, a port has one at a time in each
+                            direction
 
-    Before a link there are some ports and behind it some others: no more than as many ports' worth
-    of bytes can cross it at a time.
+    The load of a link is at most what the ports on its sending side, or those on its receiving
+    side, let through.
     """
     finite = np.isfinite(capacity)
     several = finite.copy()
@@ -52,7 +54,7 @@ def contended_links(
 
 
 def bottleneck_rates(links: IntArray, load_factor: FloatArray, capacity: FloatArray) -> FloatArray:
-    """Bytes per second that the narrowest resource of each path lets through."""
+    """Return the bytes per second that the slowest resource of each path lets through."""
     width = np.append(capacity, np.inf)[links]
     with np.errstate(divide="ignore", invalid="ignore"):
         through = np.where(load_factor > 0.0, width / load_factor, np.inf)
@@ -62,7 +64,7 @@ def bottleneck_rates(links: IntArray, load_factor: FloatArray, capacity: FloatAr
 
 @njit(cache=True)
 def _has_several_ports(port: IntArray, links: IntArray, resources: int) -> BoolArray:
-    """Whether paths of more than one of the ports cross a resource."""
+    """Return whether paths of more than one of the ports cross each resource."""
     first = np.full(resources, -1)
     several = np.zeros(resources, np.bool_)
     for i in range(len(port)):

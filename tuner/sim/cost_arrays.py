@@ -1,4 +1,4 @@
-"""What messages cost, as compiled code reads it: a row of figures for each kind of lane."""
+"""Costs of messages as arrays for compiled code: a row for each kind of connection."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numba import njit
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.core.calibration import Calibration, PathCost
 
-DIRECT, STAGED, STRIPED = range(3)  # the ways of a lane
+DIRECT, STAGED, STRIPED = range(3)  # transfer modes
 
 
 class ConnectionCost(NamedTuple):
-    """Of a kind of lane: its cost; seconds on top of alpha; and the latency of its links."""
+    """The cost of a kind of connection, seconds to add to alpha, and the latency of its links."""
 
     cost: PathCost
     extra_alpha: float = 0.0
@@ -23,15 +23,15 @@ class ConnectionCost(NamedTuple):
 
 
 class CostArrays(NamedTuple):
-    """Segments of the costs of every kind of lane, as compiled code reads them.
+    """Segments of the costs of every kind of connection, as compiled code reads them.
 
     lo, alpha, beta, lag,   shape (kinds, most segments); lo is infinite where there is no segment
-    way
+    mode
     overhead                shape (kinds,)
     eager_limit             messages of fewer bytes do not wait for the receiver, shape (kinds,)
-    awaited_from            senders of this many bytes and more wait for it, shape (kinds,)
-    acknowledged_from       and for an acknowledgement, shape (kinds,)
-    acknowledgement         seconds that one is under way, shape (kinds,)
+    recv_wait_from          senders of this many bytes or more wait for its receive, shape (kinds,)
+    acknowledged_from       and from this many bytes on for an acknowledgement, shape (kinds,)
+    ack_latency             seconds that an acknowledgement takes, shape (kinds,)
     stripe_from             bytes, shape (kinds,): infinite where nothing is striped
     shared_from, envelope   of the calibration
     """
@@ -53,7 +53,7 @@ class CostArrays(NamedTuple):
 
 @njit(cache=True)
 def find_segment(lo: FloatArray, kind: int, size: float) -> int:
-    """The segment that a message of `size` bytes falls into, of `CostArrays.lo`."""
+    """Return the segment that a message of `size` bytes falls into, given `CostArrays.lo`."""
     at = 0
     while at + 1 < lo.shape[1] and lo[kind, at + 1] <= size:
         at += 1
@@ -64,15 +64,17 @@ def find_segment(lo: FloatArray, kind: int, size: float) -> int:
 def transfer_mode(
     mode: IntArray, stripe_from: FloatArray, kind: int, segment: int, size: float
 ) -> int:
-    """Which way a message takes; what goes through host memory is not striped."""
+    """Return the mode of a message; what is staged through host memory is not striped."""
     own = mode[kind, segment]
     return STRIPED if own == DIRECT and size >= stripe_from[kind] else own
 
 
 @njit(cache=True)
 def completion_delay(costs: CostArrays, kind: int, size: float) -> float:
-    """Seconds from the arrival of a message until its sender goes on; -inf if that does not wait
-    for the arrival."""
+    """Return the seconds from the arrival of a message until its sender goes on.
+
+    -inf if the sender does not wait for the arrival.
+    """
     if size >= costs.acknowledged_from[kind]:
         return float(costs.ack_latency[kind])
     return -np.inf if size < costs.recv_wait_from[kind] else 0.0
@@ -81,10 +83,16 @@ def completion_delay(costs: CostArrays, kind: int, size: float) -> float:
 def pack_costs(
     calibration: Calibration, connection_costs: list[ConnectionCost], between_nodes: BoolArray
 ) -> CostArrays:
-    """Prices as compiled code reads them; one kind for each."""
+    """Return the costs as arrays, one kind for each of `connection_costs`.
+
+    between_nodes   which kinds are of connections between nodes, the only ones that are striped
+    """
     most = max((len(price.cost.segments) for price in connection_costs), default=1)
     lo = np.full((len(connection_costs), most), math.inf)
-    alpha, beta = np.zeros_like(lo), np.full_like(lo, math.inf)  # no speed where no segment is
+    alpha, beta = (
+        np.zeros_like(lo),
+        np.full_like(lo, math.inf),
+    )  # unused segments are infinitely slow
     lag, way = np.zeros_like(lo), np.full(lo.shape, DIRECT)
     for number, (cost, more, _) in enumerate(connection_costs):
         own = slice(0, len(cost.segments))
@@ -117,7 +125,7 @@ def pack_costs(
 def lookup_costs(
     costs: CostArrays, kind: IntArray, size: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
-    """alpha with the lag, beta, acknowledgement and way of messages of these sizes and kinds."""
+    """Return alpha with lag, beta, completion delay and mode of messages of these sizes."""
     alpha, beta, acknowledgement = np.empty((3, len(kind)))
     way = np.empty(len(kind), np.int64)
     for i in range(len(kind)):

@@ -1,8 +1,8 @@
-"""Where the time of a run goes: the chain of events that the last rank waited for, and its parts.
+"""The critical path of a run, the chain of events that the last rank waited for, and its parts.
 
-Walking back from the end of the last rank: a rank folds what arrived, after the transfer that came
-last, which started when the later of its two ranks was ready or when the message before it released
-the port, and so on to the beginning. Whatever is on this path made the run as long as it is.
+The path is traced back from the end of the last rank: a rank reduces what arrived, after the
+transfer that completed last, which started when the later of its two ranks was ready or when the
+message before it released the port, and so on to the beginning.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ COMPONENT_DESCRIPTIONS: Mapping[str, str] = {
     OVERHEAD: "ports and ranks busy per message or call",
 }
 NO_TRANSFER = -1
-MAX_TRACED_TRANSFERS = 100_000  # the reference engine takes half a minute for them
+MAX_TRACED_TRANSFERS = 100_000  # the reference engine takes half a minute for this many
 
 
 @dataclass(frozen=True)
 class PathSegment:
-    """A stretch of the critical path, in seconds; `rank` spends it, with a transfer or by itself.
+    """A segment of the critical path, in seconds, that `rank` spends in a transfer or by itself.
 
-    number      of the transfer, NONE for work of the rank alone
+    transfer    number of the transfer, NO_TRANSFER for work of the rank alone
     """
 
     component: str
@@ -57,8 +57,12 @@ class PathSegment:
 
 @dataclass(frozen=True)
 class RankTimeline:
-    """When each visit of a rank to a round began, its copies and its transfers were complete, and
-    what arrived was folded; shapes (visits,), in the order of the traffic.
+    """Times of each rank's visits to rounds, shape (visits,), in seconds, rank by rank.
+
+    entered     the visit began
+    copied      its local copies were complete
+    completed   its transfers were complete, too
+    exited      what arrived was reduced
     """
 
     entered: FloatArray
@@ -70,9 +74,9 @@ class RankTimeline:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A run of the reference engine and what it waited for.
+    """A run of the reference engine and its critical path.
 
-    parts       seconds of each of `PARTS`; together they are the time of the run
+    components      seconds of each of `TIME_COMPONENTS`; together they are the time of the run
     """
 
     transfers: Sequence[TransferSpan]
@@ -82,7 +86,7 @@ class Explanation:
 
     @property
     def seconds(self) -> float:
-        """Of the whole run."""
+        """Seconds of the whole run."""
         return math.fsum(self.components.values())
 
 
@@ -94,9 +98,9 @@ def explain(
     itemsize: int = 1,
     memory: str = HOST,
 ) -> Explanation:
-    """Play one call; arguments and errors as for `simulate`.
+    """Simulate one call and explain its time; arguments and errors as for `simulate`.
 
-    Raises InputError for more than MOST_TRANSFERS, too.
+    Raises InputError also for more than MAX_TRACED_TRANSFERS transfers.
     """
     transfers = 0
     for r in schedule.rounds():
@@ -116,7 +120,7 @@ def explain(
 
 
 def rank_timeline(transfers: TransferTable, transfer_spans: Sequence[TransferSpan]) -> RankTimeline:
-    """From the times of all transfers, in the order of `build_transfers`."""
+    """Return the timeline, given the times of all transfers in the order of `build_transfers`."""
     arrived = np.array([bar.arrived for bar in transfer_spans])
     rank = np.repeat(np.arange(transfers.p), np.diff(transfers.visit_start))
     owner = np.repeat(rank, np.diff(transfers.post_start))
@@ -137,13 +141,13 @@ def rank_timeline(transfers: TransferTable, transfer_spans: Sequence[TransferSpa
 def critical_path(
     transfers: TransferTable, transfer_spans: Sequence[TransferSpan]
 ) -> list[PathSegment]:
-    """Spans from 0 to the end of the last rank, each beginning where the one before it ends."""
+    """Return the segments from 0 to the end of the last rank, without gaps."""
     spans = list(_Backtrace(transfers, transfer_spans).walk())
     return [span for span in reversed(spans) if span.end > span.begin]
 
 
 def sum_components(path: Sequence[PathSegment]) -> dict[str, float]:
-    """Seconds of each of `PARTS`; together they are the length of the path."""
+    """Return the seconds of each of `TIME_COMPONENTS`; together they are the length of the path."""
     return {
         part: math.fsum(span.end - span.begin for span in path if span.component == part)
         for part in TIME_COMPONENTS
@@ -151,7 +155,7 @@ def sum_components(path: Sequence[PathSegment]) -> dict[str, float]:
 
 
 class _Backtrace:
-    """Back along the critical path."""
+    """A walk back along the critical path."""
 
     def __init__(self, transfers: TransferTable, transfer_spans: Sequence[TransferSpan]) -> None:
         self.traffic, self.transfer_spans = transfers, transfer_spans
@@ -160,28 +164,28 @@ class _Backtrace:
         sends = transfers.src[transfers.posts] == self.timeline.rank[owner]
         self.visit_of = np.zeros(
             (2, len(transfer_spans)), dtype=np.int64
-        )  # the sender's, the receiver's
+        )  # row 0: of the sender, row 1: of the receiver
         self.visit_of[0, transfers.posts[sends]] = owner[sends]
         self.visit_of[1, transfers.posts[~sends]] = owner[~sends]
         self.solo_seconds = _solo_seconds(transfers)
-        # (port, time) -> what released it then, the first of several that took no time
+        # (port, time) -> the transfer that released it then, the first one if several took no time
         self.released_by: dict[tuple[int, float], int] = {}
         for number in sorted(range(len(transfer_spans)), key=self._queue_key, reverse=True):
             for port in self._ports(number):
                 self.released_by[port, transfer_spans[number].released] = number
 
     def _queue_key(self, number: int) -> tuple[float, int]:
-        """What transfers queue for ports by."""
+        """Return what transfers queue for ports by: time, then number."""
         return float(self.timeline.entered[self._gating_visit(number)]), number
 
     def _ports(self, number: int) -> tuple[int, int]:
-        """The port of the sender, and that of the receiver, numbered after all of those."""
+        """Return the sender's port and the receiver's, numbered after all sending ports."""
         return int(self.traffic.send_port[number]), 2 * self.traffic.p + int(
             self.traffic.recv_port[number]
         )
 
     def walk(self) -> Iterator[PathSegment]:
-        """The last span first."""
+        """Yield the segments of the path, the last one first."""
         left = self.timeline.exited
         visit = int(left.argmax()) if len(left) else NO_TRANSFER
         while visit != NO_TRANSFER:
@@ -204,7 +208,7 @@ class _Backtrace:
         return NO_TRANSFER if visit == start[self.timeline.rank[visit]] else visit - 1
 
     def _last_transfer(self, visit: int) -> int:
-        """The transfer of a visit that was complete last; of several one that brought data."""
+        """Return the transfer of a visit that completed last, preferably one that brought data."""
         span = slice(*self.traffic.post_start[visit : visit + 2])
         posts, when = self.traffic.posts[span].tolist(), self.timeline.completed[visit]
         last = [number for number in posts if self._completion_time(number, visit) == when]
@@ -215,9 +219,9 @@ class _Backtrace:
         return bar.send_completed if self.visit_of[0, number] == visit else bar.arrived
 
     def _trace_transfer(self, number: int, rank: int) -> Generator[PathSegment, None, int]:
-        """Back through a transfer, and those before it at its ports, to a visit that made it wait.
+        """Trace a transfer, and those before it at its ports, back to a visit that made it wait.
 
-        Returns the visit before that one.
+        Yields their segments and returns the visit before that one.
         """
         bar = self.transfer_spans[number]
         receives = int(self.visit_of[1, number])
@@ -248,7 +252,10 @@ class _Backtrace:
         yield PathSegment(OVERHEAD, bar.src, bar.started, begun, number)
 
     def _gating_visit(self, number: int) -> int:
-        """The visit, of the sender or where it must be ready of the receiver, that began later."""
+        """Return the visit that a transfer waits for.
+
+        That is the sender's for an eager message, else the later one of both ranks.
+        """
         sender, receiver = self.visit_of[:, number].tolist()
         if self.traffic.eager[number]:
             return int(sender)
@@ -256,7 +263,7 @@ class _Backtrace:
         return int(receiver if entered[receiver] > entered[sender] else sender)
 
     def _port_predecessor(self, number: int) -> int:
-        """The transfer that released the sender's or the receiver's port when this one started."""
+        """Return the transfer that released one of the ports when this one started."""
         started = self.transfer_spans[number].started
         at_sender, at_receiver = (
             self.released_by.get((port, started), number) for port in self._ports(number)
@@ -265,7 +272,7 @@ class _Backtrace:
 
 
 def _solo_seconds(transfers: TransferTable) -> FloatArray:
-    """How long each transfer flows if it meets no other."""
+    """Return how long each transfer flows if no other flow shares its path."""
     width = np.append(transfers.capacity, np.inf)[transfers.links]
     with np.errstate(divide="ignore", invalid="ignore"):
         per_byte = np.where(transfers.load_factor > 0.0, transfers.load_factor / width, 0.0).max(

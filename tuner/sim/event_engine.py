@@ -1,9 +1,8 @@
-"""The semantics of `stream_events`, compiled: an agenda of what happens when, played in order of
-time.
+"""The discrete-event engine: the semantics of `reference_engine`, compiled.
 
-At each instant first everything happens that is due, then ports and rates are settled. Links on
-which flows can never compete are left out of the sharing, and when a flow begins or ends, rates are
-shared out afresh only among the flows that it meets, directly or through others.
+At each instant everything that is due happens first, then ports and rates are settled. Links for
+which flows can never compete are left out of the sharing, and when a flow begins or ends, only
+the rates of flows that share resources with it, directly or through others, are updated.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from tuner.sim.transfers import TransferTable
 Records = NDArray[np.void]
 NO_INDEX = -1
 
-# sides: how many of the two ranks have posted; received: the receiver has; arrival: infinite while
-# it is not known; joined: when it came to its ports; release: when it had passed them;
-# behind_...: the next transfer in the queue of the sender's, the receiver's port
+# sides: how many of the two ranks have posted; received: whether the receiver has; arrival:
+# infinite until known; joined: when it joined the queues of its ports; release: when it released
+# them; next_at_...: the next transfer in the queue of the sender's or the receiver's port
 TRANSFER_DTYPE = np.dtype(
     [
         ("alpha", "f8"),
@@ -51,23 +50,24 @@ TRANSFER_DTYPE = np.dtype(
     ],
     align=True,
 )
-# the visit a rank is in, how many of its parts are not complete, when the last complete one was;
-# when all is done
+# the visit a rank is in, how many of its transfers are pending, when the last complete one was
+# complete; when the rank is done
 RANK_DTYPE = np.dtype(
     [("last", "f8"), ("done", "f8"), ("visit", "i8"), ("end", "i8"), ("pending", "i8")]
 )
-# the queues of a port in both directions
+# first and last transfer in the queues of a port, in both directions
 PORT_QUEUES_DTYPE = np.dtype(
     [("head_send", "i4"), ("tail_send", "i4"), ("head_receive", "i4"), ("tail_receive", "i4")]
 )
 
 
 class _EngineState(NamedTuple):
-    """What is to come, and what waits for the end of this instant.
+    """The event queue, transfers, ranks and ports, and what is to be settled at this instant.
 
-    queue       item r: rank r enters its next visit; item p + i: transfer i begins to flow, or ends
-    ready       transfers that became ready, counts[0] of them
-    heads       transfers that may have come to the head of a queue, counts[1] of them
+    queue               item r: rank r enters its next visit; item p + i: transfer i begins to flow
+                        or ends
+    ready               transfers that became ready, counts[0] of them
+    head_candidates     transfers that may have come to the head of a queue, counts[1] of them
     """
 
     queue: Heap
@@ -85,12 +85,12 @@ class _EngineState(NamedTuple):
 
 @dataclass(frozen=True)
 class FinalState:
-    """How a call ended; seconds.
+    """The state at the end of a call, in seconds.
 
-    time        when each rank is done, shape (p,)
-    port_free   when each receiving port is free, shape (2 p,)
-    joined      when the last message came to each receiving port, shape (2 p,)
-    busy        until when each resource carries bytes, shape (resources,)
+    finish_time     when each rank is done, shape (p,)
+    port_free       when each receiving port is free, shape (2 p,)
+    last_joined     when the last message joined the queue of each receiving port, shape (2 p,)
+    busy_until      until when each resource carries bytes, shape (resources,)
     """
 
     finish_time: FloatArray
@@ -100,12 +100,12 @@ class FinalState:
 
 
 def finish_times(transfers: TransferTable) -> FloatArray:
-    """When each rank is done, in seconds, shape (p,); all ranks start at 0."""
+    """Return when each rank is done, in seconds, shape (p,); all ranks start at 0."""
     return _run_to_end(transfers).rank["done"].copy()
 
 
 def final_state(transfers: TransferTable) -> FinalState:
-    """Play it; all ranks start at 0."""
+    """Simulate the call and return its final state; all ranks start at 0."""
     agenda, p = _run_to_end(transfers), transfers.p
     release = agenda.transfer["release"]
     port_free, joined, busy = (
@@ -164,7 +164,7 @@ def _run_to_end(transfers: TransferTable) -> _EngineState:
 
 
 def _contended_resources(transfers: TransferTable) -> BoolArray:
-    """Resources for which flows compete."""
+    """Return which resources flows compete for."""
     if (transfers.port_share < 1.0).any():
         return np.isfinite(transfers.capacity)
     rate = np.zeros(len(transfers.links))
@@ -182,7 +182,10 @@ def _contended_resources(transfers: TransferTable) -> BoolArray:
 
 
 def _solo_rates(transfers: TransferTable, contended: BoolArray) -> FloatArray:
-    """Bytes per second of a flow that meets no other, shape (k,); with its ports unless shared."""
+    """Return the rate of each flow, bytes per second, if it has its path to itself, shape (k,).
+
+    Ports bound it only if no message shares them.
+    """
     capacity = np.where(contended, np.inf, transfers.capacity)
     narrow = bottleneck_rates(transfers.links, transfers.load_factor, capacity)[transfers.path]
     if transfers.shared.any():
@@ -213,7 +216,7 @@ def _run(engine: Any, flows: ActiveFlows) -> None:
 
 @njit_no_alloc(inline="always")
 def _enter_visit(engine: Any, number: int, now: float) -> None:
-    """The rank's last visit is over: post everything of the next one."""
+    """Let a rank enter its next visit and post all transfers of it."""
     rank = engine.rank[number]
     rank.visit += 1
     if rank.visit == rank.end:
@@ -241,7 +244,10 @@ def _enter_visit(engine: Any, number: int, now: float) -> None:
 
 @njit_no_alloc(inline="always")
 def _complete_part(engine: Any, number: int, when: float) -> None:
-    """One part of the rank's visit is complete; after the last one it folds, then goes on."""
+    """Count a transfer of the rank's visit as complete.
+
+    After the last one the next visit is put into the queue.
+    """
     rank = engine.rank[number]
     rank.pending -= 1
     rank.last = max(rank.last, when)
@@ -251,7 +257,7 @@ def _complete_part(engine: Any, number: int, when: float) -> None:
 
 @njit_no_alloc(inline="always")
 def _start_ready(engine: Any, flows: ActiveFlows, now: float) -> None:
-    """Admit what became ready at this instant, in row order, and start what heads both queues."""
+    """Queue what became ready at this instant, in row order, and start what heads both queues."""
     if engine.counts[0] > 1:
         shell_sort(engine.ready[: engine.counts[0]])
     for i in range(engine.counts[0]):
@@ -276,7 +282,7 @@ def _start_ready(engine: Any, flows: ActiveFlows, now: float) -> None:
 
 @njit_no_alloc(inline="always")
 def _enqueue(engine: Any, number: int) -> None:
-    """Behind all others at the sender's and at the receiver's port."""
+    """Append a transfer to the queues of the sender's and the receiver's port."""
     call = engine.transfer[number]
     sender, receiver = engine.port[call.send_port], engine.port[call.recv_port]
     if sender.head_send == NO_INDEX:
@@ -293,7 +299,7 @@ def _enqueue(engine: Any, number: int) -> None:
 
 @njit_no_alloc(inline="always")
 def _note_head(engine: Any, number: int) -> None:
-    """It may have come to the head of both queues."""
+    """Note that a transfer may have come to the head of both queues."""
     if number != NO_INDEX:
         engine.head_candidates[engine.counts[1]] = number
         engine.counts[1] += 1
@@ -312,7 +318,7 @@ def _start(engine: Any, flows: ActiveFlows, number: int, now: float) -> None:
 
 @njit_no_alloc(inline="always")
 def _finish(engine: Any, flows: ActiveFlows, number: int, now: float) -> None:
-    """The ports are free again; the last byte is still on its way."""
+    """Release the ports of a transfer; its last byte is still under way."""
     remove_flow(flows, number)
     call = engine.transfer[number]
     if not call.shared:

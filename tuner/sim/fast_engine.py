@@ -1,7 +1,7 @@
-"""The working engine: the semantics of `stream_events`, orders of magnitude faster.
+"""The working engine: the semantics of `reference_engine`, orders of magnitude faster.
 
-A call is played round by round, all message sizes in one pass (`rounds`). Where the order of events
-matters beyond a round, a size is played event by event (`agenda`).
+A call is simulated round by round, all message sizes in one pass (`round_engine`). Sizes for which
+the order of events matters beyond a round are simulated event by event (`event_engine`).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from tuner.sim.transfers import (
 )
 from tuner.topology import CUDA, HOST, Placement
 
-MAX_EVENT_TRANSFERS = 1 << 23  # transfers that are played event by event: four gigabytes
+MAX_EVENT_TRANSFERS = 1 << 23  # most transfers simulated event by event: four gigabytes
 MAX_EVENT_ONLY_TRANSFERS = (
     1 << 15
-)  # transfers that are played event by event without looking for a regular part
-RETRY_MARGIN_ROUNDS = 32  # rounds beyond the one that showed that ranks are out of step
+)  # transfers simulated event by event without looking for a regular part
+RETRY_MARGIN_ROUNDS = 32  # rounds simulated event by event beyond the one that failed
 
 
 def finish_times(
@@ -55,10 +55,10 @@ def finish_times(
     itemsize: int = 1,
     memory: str = HOST,
 ) -> FloatArray:
-    """When each rank is done, in seconds, shape (sizes, p); all ranks start at 0.
+    """Return when each rank is done, in seconds, shape (sizes, p); all ranks start at 0.
 
-    Raises InputError as `build_transfers` does, TooLargeError for more transfers than can be
-    played event by event.
+    Raises InputError as `build_transfers` does, LimitExceededError for more transfers than can be
+    simulated event by event.
     """
     return PreparedSimulation(schedule, placement, calibration, itemsize, memory).finish_times(
         sizes
@@ -66,7 +66,7 @@ def finish_times(
 
 
 class PreparedSimulation:
-    """One call on one machine, of any size; what does not depend on the size is found once."""
+    """One call on one machine, of any size; what does not depend on the size is computed once."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class PreparedSimulation:
         self.rounds = list(schedule.rounds())
 
     def finish_times(self, sizes: Sequence[int]) -> FloatArray:
-        """As the function of this name."""
+        """Return when each rank is done; see the function `finish_times`."""
         for nbytes in sizes:
             check_call_arguments(self.schedule, self.placement, nbytes, self.itemsize)
         fitting = [z for z, nbytes in enumerate(sizes) if self.is_round_compatible(nbytes)]
@@ -95,7 +95,7 @@ class PreparedSimulation:
         return times
 
     def seconds(self, sizes: Sequence[int]) -> list[float]:
-        """Until the last rank is done, of each size."""
+        """Return the seconds until the last rank is done, for each of `sizes` (bytes)."""
         with block_signals():
             times = self.finish_times(sizes)
         query = self.calibration.pointer_query if self.memory == CUDA else 0.0
@@ -103,7 +103,7 @@ class PreparedSimulation:
         return whole
 
     def is_round_compatible(self, nbytes: int) -> bool:
-        """Whether the call can be tried round by round."""
+        """Return whether the call can be tried round by round."""
         begin = min(self.calibration.shared_from, self.calibration.early_push_from)
         return nbytes < begin and not self.schedule.in_network
 
@@ -128,9 +128,11 @@ class PreparedSimulation:
     def run_rounds(
         self, counts: IntArray, begin: int = 0, before: event_engine.FinalState | None = None
     ) -> tuple[FloatArray, IntArray]:
-        """Finish times, shape (sizes, p), and the round at which each size was given up, or -1.
+        """Simulate from round `begin` on, after the state `before`.
 
-        From round `begin` on, with what was `before` it.
+        counts      elements of each message size
+
+        Return finish times, shape (sizes, p), and the round at which each size failed, or -1.
         """
         found, which, machine = self._routed
         sizes = MessageSizes(
@@ -148,10 +150,10 @@ class PreparedSimulation:
         return state.time, np.where(died >= 0, died + begin, -1)
 
     def run_events(self, nbytes: int, failed_round: int) -> FloatArray:
-        """Finish times of one size that cannot be played round by round from the beginning.
+        """Return the finish times of one size that failed round by round.
 
-        Often ranks fall into step after an irregular beginning: that part alone is played event by
-        event, if it turns out that nothing of it reaches into the rest.
+        Often the rounds after an irregular beginning are regular: then only the beginning is
+        simulated event by event, if none of it reaches into the rest.
         """
         transfers = np.cumsum([len(r) for r in self.rounds])
         end = 2 * failed_round + RETRY_MARGIN_ROUNDS
@@ -170,7 +172,7 @@ class PreparedSimulation:
         return event_engine.finish_times(self._all_rounds.build(nbytes))
 
     def _has_repeated_end(self) -> bool:
-        """Whether the last round has the same pairs as others."""
+        """Return whether the last round is of the same type as another one."""
         which = self._routed[1]
         return bool((which == which[-1]).sum() > 1)
 
@@ -194,7 +196,7 @@ class PreparedSimulation:
 
 
 class _RoundRun:
-    """What is known about patterns and columns as the rounds go by."""
+    """A run of the round engine; it caches costs and contention groups of round types."""
 
     def __init__(
         self,
@@ -221,7 +223,7 @@ class _RoundRun:
         self.no_sizes = np.zeros(len(state.is_valid), bool)
 
     def run(self, rounds: Sequence[Round], which: IntArray) -> IntArray:
-        """The round at which each size was given up, or -1."""
+        """Return the round at which each size failed, or -1."""
         self.is_repeated = np.bincount(which, minlength=1) > 1
         died = np.full(len(self.state.is_valid), -1)
         for at, (r, number) in enumerate(zip(rounds, which.tolist(), strict=True)):
@@ -311,7 +313,7 @@ class _RoundRun:
         return found
 
     def _range(self, column: Int32Array) -> tuple[int, int]:
-        """The smallest and the largest value of a column that many rounds may share."""
+        """Return the smallest and the largest value of a column, which rounds may share."""
         if id(column) not in self.column_ranges:
             self.column_ranges[id(column)] = int(column.min()), int(column.max())
         return self.column_ranges[id(column)]
@@ -328,7 +330,7 @@ def _pack_machine(connections: Connections, calibration: Calibration) -> Machine
     width = bottleneck_rates(links, use, np.where(meeting, np.inf, connections.capacity))
     meets = np.append(meeting, False)[links]
     slot_start = np.concatenate([[0], np.cumsum(meets.sum(axis=1))])
-    row = start[:, None] + np.arange(n + 1)  # of a way that nobody goes: that of the straight one
+    row = start[:, None] + np.arange(n + 1)  # an unused mode has the rows of DIRECT
     return MachineArrays(
         connections.kind,
         connections.send_port,
@@ -345,7 +347,7 @@ def _pack_machine(connections: Connections, calibration: Calibration) -> Machine
 
 
 def _pack_reduction_costs(calibration: Calibration) -> FloatArray:
-    """`Machine.folding`; a memory with fewer ways to reduce has one of them twice."""
+    """Return `MachineArrays.reduction_costs`; a memory with fewer lines has some of them twice."""
     ways = [reduction_costs(calibration, memory) for memory in (HOST, CUDA)]
     most = max(map(len, ways))
     return np.array(

@@ -1,4 +1,4 @@
-"""All rows of a schedule below one another, with where their buffers lie."""
+"""All rows of a schedule as flat columns, with the memory that their buffers are in."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from tuner.topology import CUDA
 class FlatSchedule:
     """Rows of a schedule in (round, row) order; columns of shape (rows,).
 
-    cuda        the buffers are in device memory
-    staging     a local row that moves between host and device
-    manner      traffic pattern of the row (`tuner.sim.traffic_pattern`); ALONE in the first round
+    cuda        whether the buffers are in device memory
+    staging     whether it is a local row that copies between host and device
+    pattern     traffic pattern of the row (`tuner.sim.traffic_pattern`); UNIDIRECTIONAL in the
+                first round
     """
 
     src: IntArray
@@ -33,14 +34,14 @@ class FlatSchedule:
     pattern: IntArray
 
     def select(self, mask: BoolArray) -> FlatSchedule:
-        """Some of the rows."""
+        """Return the rows where `mask` is true."""
         if mask.all():
             return self
         return FlatSchedule(*(getattr(self, column.name)[mask] for column in fields(self)))
 
 
 def flatten_schedule(schedule: Schedule, node_of: IntArray, memory: str) -> FlatSchedule:
-    """All rows of a schedule whose ranks are on these nodes, buffers in one kind of memory."""
+    """Return all rows of a schedule whose ranks are on `node_of`, with buffers in `memory`."""
     rounds = list(schedule.rounds())
     columns = [
         np.concatenate([c, *(r.columns[i] for r in rounds)])
@@ -50,7 +51,7 @@ def flatten_schedule(schedule: Schedule, node_of: IntArray, memory: str) -> Flat
     number = np.repeat(np.arange(len(rounds)), [len(r) for r in rounds])
     cuda = np.full(len(src), memory == CUDA)
     staging = np.zeros(len(src), dtype=bool)
-    if schedule.staged:  # scratch is in host memory
+    if schedule.staged:  # scratch chunks are in host memory
         n = schedule.n_chunks
         cuda &= (first < n) | (into < n)
         staging = cuda & (src == dst) & ((first < n) != (into < n))

@@ -1,4 +1,4 @@
-"""A binary heap of numbered items that can be moved to another time, compiled."""
+"""A compiled binary heap of numbered items whose times can be changed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tuner.sim.jit import njit_no_alloc
 
 
 class Heap(NamedTuple):
-    """Items in order of time; every item is in it at most once.
+    """A binary heap of items ordered by time; every item is in it at most once.
 
     time, item      shape (most items,), of which the first size[0] count
-    where           position of each item, -1 when it is not in the heap
+    position        index of each item, -1 when it is not in the heap
     size            shape (1,)
     """
 
@@ -25,7 +25,7 @@ class Heap(NamedTuple):
 
 
 def empty_heap(items: int) -> Heap:
-    """Room for items 0 .. items - 1."""
+    """Return an empty heap with room for items 0 .. items - 1."""
     return Heap(
         np.empty(items),
         np.empty(items, np.int32),
@@ -36,7 +36,7 @@ def empty_heap(items: int) -> Heap:
 
 @njit_no_alloc()
 def put(heap: Heap, item: int, time: float) -> None:
-    """Add the item, or move it to another time."""
+    """Add the item, or change its time."""
     at = heap.position[item]
     if at < 0:
         at = heap.size[0]
@@ -50,7 +50,7 @@ def put(heap: Heap, item: int, time: float) -> None:
 
 @njit_no_alloc()
 def pop(heap: Heap) -> int:
-    """Take out the item with the smallest time."""
+    """Remove and return the item with the smallest time."""
     item = heap.item[0]
     heap.position[item] = -1
     heap.size[0] -= 1

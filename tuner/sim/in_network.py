@@ -1,7 +1,7 @@
-"""What a network that replicates and combines messages carries once, though many ranks take part.
+"""Sharing of traffic by messages that the network replicates (multicast) or combines (reduction).
 
 Each of n rows over one link loads it with 1/n of its bytes; they flow side by side, so the link
-carries the message once. The port of the many ends is each one's own.
+carries the message once. Each of the n ranks at the other end loads its own port in full.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tuner.sim.unique import unique_inverse
 
 InNetworkGroups = tuple[
     IntArray, IntArray
-]  # of each row the message it is a copy of, the one it is combined into
+]  # for each row: the message it is a copy of, and the message it is combined into
 
 
 def in_network_groups(rows: FlatSchedule) -> InNetworkGroups:
-    """Which rows are copies of one message (multicast), and which are combined into one."""
+    """Return which rows are copies of one message (multicast) and which are combined into one."""
     row = 1 + np.arange(len(rows.src))
     reduces = rows.reduce != NO_REDUCTION
     copies = (rows.round, rows.src, rows.src_chunk, rows.count, np.where(reduces, row, 0))
@@ -30,7 +30,7 @@ def in_network_groups(rows: FlatSchedule) -> InNetworkGroups:
 
 
 def _numbered(columns: Iterable[IntArray]) -> IntArray:
-    """Equal rows get equal numbers."""
+    """Return a number for each row of the columns, equal for equal rows."""
     code: IntArray = np.zeros(1, np.int64)
     for column in columns:
         code = unique_inverse(code * (1 + int(column.max(initial=0))) + column)[1]
@@ -38,21 +38,24 @@ def _numbered(columns: Iterable[IntArray]) -> IntArray:
 
 
 def reduced_in_network(rows: FlatSchedule) -> BoolArray:
-    """All but one of the rows that arrive as one message: a receiver folds once."""
+    """Return which rows cost no reduction: all but one of those that arrive as one message."""
     folded: BoolArray = rows.reduce != NO_REDUCTION
     folded[np.unique(in_network_groups(rows)[1], return_index=True)[1]] = False
     return folded
 
 
 def port_share(groups: InNetworkGroups) -> FloatArray:
-    """What of its bytes each row sends through the port of sender and receiver, shape (rows, 2)."""
+    """Return the share of its bytes that each row sends through its two ports, shape (rows, 2)."""
     return np.stack([1.0 / np.bincount(group)[group] for group in groups], axis=1)
 
 
 def shared_load_factor(
     groups: InNetworkGroups, links: IntArray, load_factor: FloatArray, resources: int
 ) -> FloatArray:
-    """Bytes over each link for one byte sent, of rows that cross it together; as `links`."""
+    """Return bytes over each link per byte sent, divided among rows that cross it together.
+
+    The result has the shape of `links`.
+    """
     for group in groups:
         crossing = group[:, None] * (resources + 1) + links + 1
         _, where = unique_inverse(crossing.reshape(-1))

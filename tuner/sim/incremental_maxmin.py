@@ -1,4 +1,4 @@
-"""New rates where flows begin or end: `fair_rates`, for the flows that a change reaches."""
+"""Max-min fair rates (`maxmin`) updated only for the flows that a change reaches."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tuner.sim.heap import Heap, put
 from tuner.sim.jit import njit_no_alloc
 from tuner.sim.maxmin import RATE_TIE_FACTOR
 
-MIN_FULL_FRACTION = 1.0 - 1e-9  # of its capacity: a resource is full
+MIN_FULL_FRACTION = 1.0 - 1e-9  # of its capacity, from which on a resource counts as full
 
 
 @njit_no_alloc()
 def update_rates(flows: Any, queue: Heap, first_item: int, now: float) -> None:
-    """New max-min rates where something changed; a flow whose rate stays is left alone.
+    """Update max-min rates after flows began or ended; a flow whose rate stays is left alone.
 
-    Flows are coupled by resources that are full. So a change first reaches only flows that it is
-    joined to by full ones; when their new rates fill another resource, the flows on that one are
-    reached too, and rates are shared out again.
+    Flows are coupled by full resources. So a change first reaches only flows that full resources
+    connect to it; if their new rates fill another resource, the flows on that one are reached too,
+    and the rates are computed again.
     """
     if flows.counts[0] == 0:
         return
@@ -54,7 +54,10 @@ def _set_rate(flows: Any, queue: Heap, item: int, flow_index: int, now: float) -
 
 @njit_no_alloc()
 def _find_affected(flows: Any, found: int, again: bool) -> int:
-    """Add the flows on touched resources that are full, or have become so, and so on."""
+    """Add the flows on dirty resources that are full, and those that they reach in turn.
+
+    again       whether resources that the new rates fill count, too
+    """
     at = 0
     while at < flows.counts[0]:
         number = flows.dirty[at]
@@ -72,7 +75,7 @@ def _find_affected(flows: Any, found: int, again: bool) -> int:
 
 @njit_no_alloc(inline="always")
 def _mark_affected(flows: Any, flow_index: int, found: int) -> int:
-    """The flow is reached, and so are its resources."""
+    """Add a flow to the affected ones and mark its resources dirty; return how many there are."""
     flow = flows.flow[flow_index]
     if flow.reached == flows.counts[1]:
         return found
@@ -85,7 +88,7 @@ def _mark_affected(flows: Any, flow_index: int, found: int) -> int:
 
 @njit_no_alloc()
 def _is_full(flows: Any, resource_index: int) -> bool:
-    """Whether what flows over a resource, at the newest rates, fills it."""
+    """Return whether the flows over a resource, at their newest rates, use up its capacity."""
     used, slot = 0.0, flows.resource[resource_index].head
     while slot != NO_INDEX:
         flow = flows.flow[flows.slot[slot].owner]
@@ -99,7 +102,7 @@ def _is_full(flows: Any, resource_index: int) -> bool:
 
 @njit_no_alloc()
 def shell_sort(numbers: IntArray) -> None:
-    """Sort in place: D. Shell's method with gaps 1, 4, 13, 40, ... (Knuth, TAOCP 3, 5.2.1)."""
+    """Sort in place by D. Shell's method with gaps 1, 4, 13, 40, ... (Knuth, TAOCP 3, 5.2.1)."""
     gap = 1
     while gap < len(numbers):
         gap = 3 * gap + 1
@@ -115,7 +118,7 @@ def shell_sort(numbers: IntArray) -> None:
 
 @njit_no_alloc()
 def _fill(flows: Any, group: IntArray) -> None:
-    """Progressive filling (see `sharing`) for a group, in its order; others keep their rates."""
+    """Apply progressive filling (see `maxmin`) to a group; other flows keep their rates."""
     for i in range(flows.counts[0]):
         resource = flows.resource[flows.dirty[i]]
         resource.free = resource.capacity
@@ -137,7 +140,7 @@ def _fill(flows: Any, group: IntArray) -> None:
 
 @njit_no_alloc()
 def _unaffected_load(flows: Any, first_slot: int) -> float:
-    """What flows that are not reached use of a resource."""
+    """Return how much of a resource the flows use that are not affected."""
     used = 0.0
     while first_slot != NO_INDEX:
         flow = flows.flow[flows.slot[first_slot].owner]
@@ -149,7 +152,7 @@ def _unaffected_load(flows: Any, first_slot: int) -> float:
 
 @njit_no_alloc()
 def _freeze(flows: Any, group: IntArray, growing: IntArray, count: int, level: float) -> int:
-    """Flows up to this level have their rate; the others are left in front, and counted."""
+    """Freeze the flows that saturate up to this level; return how many others remain, in front."""
     kept = 0
     for k in range(count):
         i = growing[k]
@@ -167,7 +170,7 @@ def _freeze(flows: Any, group: IntArray, growing: IntArray, count: int, level: f
 
 @njit_no_alloc()
 def _sum_demand(flows: Any, group: IntArray, growing: IntArray) -> None:
-    """Units per second that each resource gives up when all growing flows gain 1 byte/s."""
+    """Sum the units per second that each resource gives up when all growing flows gain 1 byte/s."""
     for i in growing:
         for at in range(flows.flow[group[i]].first, flows.flow[group[i]].end):
             flows.resource[flows.slot[at].resource].demand = 0.0
@@ -178,7 +181,7 @@ def _sum_demand(flows: Any, group: IntArray, growing: IntArray) -> None:
 
 @njit_no_alloc()
 def _saturation_rate(flows: Any, flow_index: int) -> float:
-    """The rate at which the first of a flow's resources is full."""
+    """Return the rate at which the first of a flow's resources is full."""
     level = flows.flow[flow_index].solo_rate
     for at in range(flows.flow[flow_index].first, flows.flow[flow_index].end):
         resource = flows.resource[flows.slot[at].resource]

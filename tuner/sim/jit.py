@@ -1,4 +1,4 @@
-"""How code that moves time forward is compiled."""
+"""Numba settings for the engines, and control over when numba compiles."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ from numba.core import event
 
 log = logging.getLogger(__name__)
 
-# Nothing is allocated in it, so numba need not count references to the arrays that calls pass on,
-# which would take three quarters of its time. A division by zero gives infinity, as in numpy.
+# For functions that allocate nothing: without reference counts for the arrays that calls pass on,
+# which would take three quarters of the time. A division by zero gives infinity, as in numpy.
 njit_no_alloc = partial(njit, cache=True, error_model="numpy", _nrt=False)
 
 
 class NotCompiledError(Exception):
-    """Something would have to be compiled where that is not allowed."""
+    """Something would have to be compiled where that is forbidden."""
 
 
 class _CompileListener(event.Listener):
-    """Hears of what numba compiles because it does not find it compiled.
+    """A listener for what numba compiles because its cache lacks it.
 
-    allowed     whether it may; else NotCompiledError is raised before it begins
+    is_allowed  whether it may; otherwise NotCompiledError is raised before it begins
     """
 
     is_allowed = True
 
     def on_start(self, _event: event.Event) -> None:
-        """Say so, or refuse."""
+        """Warn that numba compiles, or raise NotCompiledError."""
         if not self.is_allowed:
             raise NotCompiledError
         _warn_once()
 
     def on_end(self, _event: event.Event) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 @cache
 def _warn_once() -> None:
-    """Once in a process. Without any handler, as on the command line, it goes to standard error."""
+    """Log a warning once per process.
+
+    Without any handler, as on the command line, it goes to standard error.
+    """
     log.warning("compiling the simulation: this takes up to a minute, once")
 
 

@@ -1,9 +1,9 @@
 """Max-min fair rates of flows that share links and ports.
 
-A flow that crosses a resource uses `use` units of it per byte: 1 on a link (capacity in bytes per
-second), beta on a port (capacity 1: a port is busy for beta seconds per byte). Progressive filling:
-all rates grow alike until a resource is full; its flows are frozen; the others go on
-(Bertsekas and Gallager, Data Networks, section 6.5.2).
+A flow uses `load_factor` units of each resource that it crosses per byte: 1 on a link (capacity in
+bytes per second), beta on a port (capacity 1: a port is busy for beta seconds per byte).
+Progressive filling: all rates grow alike until a resource is full; its flows are frozen; the others
+go on (Bertsekas and Gallager, Data Networks, section 6.5.2).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from numba import njit
 
 from tuner.base.arrays import FloatArray, IntArray
 
-RATE_TIE_FACTOR = 1.0 + 1e-12  # resources that fill up within this factor fill up at the same time
+RATE_TIE_FACTOR = 1.0 + 1e-12  # rates within this factor of one another count as equal
 
 
 @njit(cache=True)
 def fair_rates(resources: IntArray, load_factor: FloatArray, capacity: FloatArray) -> FloatArray:
-    """Rates in bytes per second, shape (flows,); infinite where nothing bounds a flow.
+    """Return rates in bytes per second, shape (flows,); infinite where nothing bounds a flow.
 
-    resources   shape (flows, most resources of a flow), -1 where there is none
-    use         the same shape: units per byte
-    capacity    units per second of each resource, may be infinite
+    resources       shape (flows, most resources of a flow), -1 for none
+    load_factor     the same shape: units per byte
+    capacity        units per second of each resource, may be infinite
     """
     rates = np.full(len(resources), np.inf)
     free = capacity.copy()
@@ -50,7 +50,7 @@ def fair_rates(resources: IntArray, load_factor: FloatArray, capacity: FloatArra
 def _sum_demand(
     resources: IntArray, load_factor: FloatArray, growing: IntArray, demand: FloatArray
 ) -> None:
-    """Units per second that each resource gives up when all growing flows gain 1 byte/s."""
+    """Sum the units per second that each resource gives up when all growing flows gain 1 byte/s."""
     for i in growing:
         for k in range(resources.shape[1]):
             if resources[i, k] >= 0:
@@ -65,7 +65,7 @@ def _sum_demand(
 def _saturation_rate(
     resources: IntArray, load_factor: FloatArray, free: FloatArray, demand: FloatArray
 ) -> float:
-    """The rate at which the first resource of a flow is full."""
+    """Return the rate at which the first resource of a flow is full."""
     level = np.inf
     for k in range(len(resources)):
         if resources[k] >= 0 and load_factor[k] > 0.0:

@@ -1,4 +1,4 @@
-"""Work over the cores of this computer."""
+"""A pool of processes over the cores of this computer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tuner.sim.blocked_signals import block_signals
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
-POLL_INTERVAL_S = 0.2  # seconds
+POLL_INTERVAL_S = 0.2
 MAX_PROCESSES = 1024
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -32,15 +32,18 @@ def map_unordered(
     items: Sequence[Asked],
     processes: int,
 ) -> Generator[list[Answer]]:
-    """Answers in any order, and an empty list at least every TICK seconds: then whoever asks can
-    look whether to stop. Closing the iterator stops everything.
+    """Yield lists of answers in any order, and an empty list at least every POLL_INTERVAL_S.
 
-    prepare     what each of `number` processes begins with, on `given`: it gives what answers
+    The caller can stop by closing the iterator, which kills the processes.
 
-    Raises BrokenProcessPool when a process was killed, as happens for want of memory.
+    prepare         called in each process with `prepare_args`; returns the function for the items
+    items           what to apply that function to
+    processes       most processes to start
+
+    Raises BrokenProcessPool when a process was killed, as happens when memory runs out.
     """
     with _open_pool(prepare, prepare_args, min(processes, len(items), MAX_PROCESSES)) as pool:
-        with block_signals():  # who is started now inherits that: signals are for us
+        with block_signals():  # inherited by the processes, so that only this one gets signals
             pending: set[Future[Answer]] = {pool.submit(_apply, one) for one in items}
         while pending:
             done, pending = wait(pending, POLL_INTERVAL_S, FIRST_COMPLETED)
@@ -48,7 +51,7 @@ def map_unordered(
 
 
 class _Worker:
-    """What a process of the pool does, from `_begin` on."""
+    """A holder of the function that a process of the pool applies."""
 
     apply: Callable[[Any], Any]
 
@@ -56,7 +59,7 @@ class _Worker:
 def _start_worker(
     prepare: Callable[..., Callable[[Any], Any]], prepare_args: Sequence[object]
 ) -> None:
-    """Begin a process of the pool; it logs no warnings, which would break into a progress bar."""
+    """Prepare a process of the pool; it logs no warnings, which would break into a progress bar."""
     logging.getLogger("tuner").setLevel(logging.ERROR)
     _Worker.apply = staticmethod(prepare(*prepare_args))
     threading.Thread(target=_exit_with_parent, daemon=True).start()
@@ -77,7 +80,7 @@ def _exit_with_parent() -> None:
 def _open_pool(
     prepare: Callable[..., Callable[[Any], Any]], prepare_args: Sequence[object], processes: int
 ) -> Iterator[ProcessPoolExecutor]:
-    """A pool whose processes are gone when it is left, in the middle of a task if need be."""
+    """Open a pool whose processes are killed on exit, even in the middle of a task."""
     others = set(multiprocessing.active_children())
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, spawn, _start_worker, (prepare, prepare_args))

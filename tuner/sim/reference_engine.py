@@ -1,4 +1,4 @@
-"""The reference engine: every rank a SimPy process, every transfer traced. Readable and exact."""
+"""The reference engine: every rank is a SimPy process and every transfer is traced."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tuner.sim.transfers import TransferTable
 
 @dataclass(frozen=True)
 class TransferSpan:
-    """One transfer in a Gantt chart; times in seconds.
+    """The times of one transfer, in seconds, as for a Gantt chart.
 
-    started     both ports were free and both ranks ready
-    released    the ports were free again
-    arrived     the last byte was there
-    heard       the sender went on
+    started         both ports were free and both ranks ready
+    released        the ports were free again
+    arrived         the last byte had arrived
+    send_completed  the sender went on
     """
 
     src: int
@@ -34,12 +34,12 @@ class TransferSpan:
 
 
 def finish_times(transfers: TransferTable) -> FloatArray:
-    """When each rank is done, in seconds, shape (p,); all ranks start at 0."""
+    """Return when each rank is done, in seconds, shape (p,); all ranks start at 0."""
     return _run(transfers)[0]
 
 
 def trace(transfer_table: TransferTable) -> list[TransferSpan]:
-    """Every transfer of the run, in (round, row) order."""
+    """Return the times of every transfer of the run, in (round, row) order."""
     transfers = _run(transfer_table)[1].transfers
     return [
         TransferSpan(
@@ -73,7 +73,7 @@ def _run_rank(
     rank: int,
     done: FloatArray,
 ) -> Generator[simpy.Event, None, None]:
-    """Post everything of a round, copy, wait for all of it, fold the arrivals, go on."""
+    """Run the rounds of a rank: post transfers, copy, wait for them, reduce the arrivals."""
     for visit in range(transfers.visit_start[rank], transfers.visit_start[rank + 1]):
         posts = transfers.posts[transfers.post_start[visit] : transfers.post_start[visit + 1]]
         parts = [network.post(int(number), rank) for number in posts]
@@ -83,7 +83,7 @@ def _run_rank(
 
 
 def _work_events(clock: SimulationClock, seconds: float) -> list[simpy.Event]:
-    """The end of work of that many seconds; nothing to wait for without work."""
+    """Return the event that ends this many seconds of work; none for 0 seconds."""
     if seconds == 0.0:
         return []
     over = clock.event()

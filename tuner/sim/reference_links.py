@@ -1,7 +1,7 @@
 """Ports and links of the reference engine, on SimPy.
 
 Exact times matter: two engines must agree about which of two messages came first. SimPy computes
-`now + delay`; `at` schedules for an absolute time instead, so that no rounding creeps in.
+`now + delay`; `schedule_at` takes an absolute time instead, which avoids that rounding.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from simpy.events import EventPriority
 from tuner.sim.maxmin import fair_rates
 from tuner.sim.transfers import TransferTable
 
-NORMAL_PRIORITY = 1  # SimPy's normal priority: everything that happens at an instant ...
-SETTLE_PRIORITY = 2  # ... happens before ports and rates are settled for that instant
+NORMAL_PRIORITY = 1  # SimPy's normal priority
+SETTLE_PRIORITY = 2  # ports and rates are settled after all other events of an instant
 
 
 class SimulationClock(simpy.Environment):
-    """A SimPy environment that also schedules for absolute times."""
+    """A SimPy environment that can also schedule for absolute times."""
 
     def schedule_at(
         self, time: float, action: Callable[[], object], priority: int = NORMAL_PRIORITY
@@ -43,11 +43,11 @@ def _call(action: Callable[[], object], _: simpy.Event) -> None:
 
 @dataclass
 class TransferState:
-    """One message on its way. Times in seconds, infinite until known."""
+    """The state of one transfer, with times in seconds, infinite until known."""
 
     number: int
-    sent: simpy.Event  # the sender's part is complete
-    received: simpy.Event  # the receiver's part is complete
+    sent: simpy.Event  # triggered when the sender's part is complete
+    received: simpy.Event  # triggered when the receiver's part is complete
     send_posted: bool = False
     receive_posted: bool = False
     started: float = math.inf
@@ -60,11 +60,11 @@ class TransferState:
 
 
 class SharedNetwork:
-    """Moves transfers through FIFO ports and max-min shared links.
+    """The network: FIFO ports and links with max-min fair sharing.
 
-    A FIFO message joins the queue of its sender's and of its receiver's port when it is ready, and
-    starts when it heads both. A shared message starts at once; its share of the ports is bounded
-    like its share of a link.
+    A FIFO message joins the queues of its sender's and its receiver's port when it is ready, and
+    starts when it heads both. A shared message starts at once; the capacity of its ports is shared
+    like that of a link.
     """
 
     def __init__(self, clock: SimulationClock, transfers: TransferTable) -> None:
@@ -86,7 +86,7 @@ class SharedNetwork:
         self.is_settling = self.is_dirty = False
 
     def post(self, number: int, rank: int) -> simpy.Event:
-        """A rank starts its part of a transfer; the event tells when that part is complete."""
+        """Post a rank's part of a transfer; return the event of its completion."""
         transfer, sender = self.transfers[number], rank == self.traffic.src[number]
         if sender:
             transfer.send_posted = True
@@ -108,7 +108,7 @@ class SharedNetwork:
             self.clock.schedule_at(self.clock.now, self._settle, SETTLE_PRIORITY)
 
     def _settle(self) -> None:
-        """Everything of this instant has happened: admit, start, share out rates."""
+        """Queue what became ready at this instant, start what can start, and update rates."""
         self.is_settling = False
         for transfer in sorted(self.ready, key=lambda t: t.number):
             if self.traffic.shared[transfer.number]:
@@ -141,7 +141,7 @@ class SharedNetwork:
         self._settle_soon()
 
     def _update_rates(self) -> None:
-        """New max-min rates; a flow whose rate stays is left alone."""
+        """Compute new max-min rates; a flow whose rate stays is left alone."""
         self.is_dirty = False
         numbers = np.array(sorted(self.flowing), dtype=np.int64)
         rates = fair_rates(self.resources[numbers], self.use[numbers], self.capacity)
@@ -161,7 +161,7 @@ class SharedNetwork:
 
     def _finish(self, transfer: TransferState, due: float) -> None:
         if due != transfer.finished or transfer.number not in self.flowing:
-            return  # its rate changed on the way
+            return  # its rate has changed since this was scheduled
         number = transfer.number
         del self.flowing[number]
         self.is_dirty = True
@@ -182,12 +182,12 @@ class SharedNetwork:
             transfer.received.succeed()
 
     def _acknowledge(self, transfer: TransferState) -> None:
-        """It is there, and asked for if its sender waits for that."""
+        """Complete the send after the delay, if the sender waits for the arrival."""
         seconds = float(self.traffic.completion_delay[transfer.number])
         if seconds >= 0.0:
             self.clock.schedule_at(self.clock.now + seconds, partial(self._complete_send, transfer))
 
     def _complete_send(self, transfer: TransferState) -> None:
-        """The sender does."""
+        """Let the sender go on."""
         transfer.send_completed = self.clock.now
         transfer.sent.succeed()

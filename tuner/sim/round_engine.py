@@ -1,16 +1,16 @@
-"""A call played round by round, for many message sizes in one pass.
+"""The round engine: one call simulated round by round, for many message sizes in one pass.
 
-Ranks meet only in the transfers of a round, and ports are free between rounds, so that no queue of
-events is needed as long as
+Ranks interact only in the transfers of a round, and ports are free between rounds, so that no
+event queue is needed as long as
 
 - messages queue for ports (none share them),
-- an eager message reaches a port after all messages of earlier rounds have, or early enough to be
-  through before the last one of them begins, and
+- an eager message reaches a port after all messages of earlier rounds have, or early enough to
+  have passed before the last one of them begins, and
 - flows that can compete for a link either belong to one round in which all their starts are known,
   or do not overlap in time.
 
-The last two are checked on the way: a size for which they do not hold is given up, and `agenda`
-plays it.
+The last two are checked during the simulation: a size for which they do not hold is given up, and
+`event_engine` simulates it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Bytes = NDArray[np.int8]
 def count_longer_chunks(
     state: Any, sizes: Any, z: int, src_chunk: Int32Array, count: Int32Array
 ) -> None:
-    """Of each row whether none of its chunks, every one, or some are longer ones."""
+    """Set how many chunks of each row are longer ones (`longer_count`, `longer_kind`)."""
     n, longer = sizes.n_chunks, sizes.longer_chunks[z]
     for i in range(len(src_chunk)):
         begin = src_chunk[i] - n if src_chunk[i] >= n else src_chunk[i]
@@ -45,13 +45,13 @@ def count_longer_chunks(
 
 @njit_no_alloc()
 def row_bytes(state: Any, sizes: Any, z: int, i: int, count: Int32Array) -> float:
-    """Bytes of a row, once `count_longer_chunks` has looked at it."""
+    """Return the bytes of a row, after `count_longer_chunks`."""
     return float((count[i] * sizes.chunk_elements[z] + state.longer_count[i]) * sizes.itemsize)
 
 
 @njit_no_alloc()
 def reduction_seconds(reduction_costs: FloatArray, memory: int, size: float) -> float:
-    """Seconds to reduce in host (0) or device (1) memory: the cheaper way."""
+    """Return the seconds to reduce in host (0) or device (1) memory, the cheaper way."""
     least = np.inf
     for i in range(reduction_costs.shape[1]):
         least = min(least, reduction_costs[memory, i, 0] + reduction_costs[memory, i, 1] * size)
@@ -74,7 +74,7 @@ def run_round(
     reduce: Int32Array,
     is_permutation: bool,
 ) -> None:
-    """Any round, for the sizes that are not to be skipped."""
+    """Simulate any round, for the sizes that are not to be skipped."""
     for z in range(len(sizes.chunk_elements)):
         if state.is_valid[z] and not skip[z]:
             count_longer_chunks(state, sizes, z, src_chunk, count)
@@ -100,7 +100,7 @@ def run_round(
 def _lookup_costs(
     state: Any, machine: Any, z: int, src: Int32Array, dst: Int32Array, connection: IntArray
 ) -> None:
-    """Rate, alpha, acknowledgement and when each message is ready.
+    """Set rate, alpha, completion delay, and when each message is ready.
 
     Local and empty rows are never ready. The overhead is put into `flows`.
     """
@@ -126,7 +126,7 @@ def _lookup_costs(
 
 @njit_no_alloc(inline="always")
 def uncontended_rate(machine: Any, kind: int, segment: int, mode: int, connection: int) -> float:
-    """Bytes per second of a message that has its way to itself."""
+    """Return the bytes per second of a message that has its path to itself."""
     rate = min(1.0 / machine.costs.beta[kind, segment], machine.path_bandwidth[mode, connection])
     if len(machine.slot) > 0:
         for slot in range(
@@ -138,7 +138,7 @@ def uncontended_rate(machine: Any, kind: int, segment: int, mode: int, connectio
 
 @njit(cache=True)
 def _queue_order(state: Any, machine: Any, connection: IntArray, is_permutation: bool) -> IntArray:
-    """The order in which messages join queues: as they become ready, then by row."""
+    """Return the order in which messages join queues: by when they are ready, then by row."""
     if is_permutation or _is_row_order(state, machine, connection):
         return np.arange(len(connection))
     return np.argsort(state.ready[: len(connection)], kind="mergesort")
@@ -146,7 +146,7 @@ def _queue_order(state: Any, machine: Any, connection: IntArray, is_permutation:
 
 @njit_no_alloc()
 def _is_row_order(state: Any, machine: Any, connection: IntArray) -> bool:
-    """Whether the messages of every port become ready in the order of rows."""
+    """Return whether the messages of every port become ready in the order of rows."""
     for i in range(len(connection)):
         if state.ready[i] < np.inf:
             state.latest_ready[0, machine.send_port[connection[i]]] = state.latest_ready[
@@ -164,7 +164,10 @@ def _is_row_order(state: Any, machine: Any, connection: IntArray) -> bool:
 
 @njit_no_alloc()
 def _run_queued(state: Any, machine: Any, z: int, order: IntArray, connection: IntArray) -> bool:
-    """Messages pass their ports one after another. False where one came too early for that."""
+    """Pass messages through their ports one after another.
+
+    Return False where one joins a queue too early for that.
+    """
     for i in order:
         if state.ready[i] < np.inf:
             out = machine.send_port[connection[i]]
@@ -180,15 +183,15 @@ def _run_queued(state: Any, machine: Any, z: int, order: IntArray, connection: I
 
 @njit_no_alloc(inline="always")
 def start_time(port: Any, ready: float, send_free: float) -> float:
-    """When a message that is ready begins to pass its ports."""
+    """Return when a message that is ready begins to pass its ports."""
     return float(max(ready, send_free, port.free if ready >= port.joined else port.free_before))
 
 
 @njit_no_alloc(inline="always")
 def release_port_in_order(port: Any, ready: float, start: float, release: float) -> bool:
-    """Note that a message has passed a receiving port; False if that was out of turn.
+    """Record that a message has passed a receiving port; return False if it was out of turn.
 
-    One that joins the queue before the last message did must be through before that one begins.
+    A message that joins the queue before the previous one did must have passed before that begins.
     """
     if ready >= port.joined:
         port.free_before, port.joined_before = port.free, port.joined
@@ -201,7 +204,10 @@ def release_port_in_order(port: Any, ready: float, start: float, release: float)
 
 @njit_no_alloc()
 def run_contended(state: Any, machine: Any, z: int, groups: Any, connection: IntArray) -> bool:
-    """A plain round: every message starts by itself, and groups share links. False as above."""
+    """Simulate a permutation round in which groups of messages share links.
+
+    Return False as `_run_queued` and `share_links` do.
+    """
     for i in range(len(connection)):
         if state.ready[i] < np.inf:
             port = state.port[z, machine.recv_port[connection[i]]]
@@ -221,7 +227,7 @@ def run_contended(state: Any, machine: Any, z: int, groups: Any, connection: Int
 
 @njit_no_alloc(inline="always")
 def complete_transfer(state: Any, i: int, end: float) -> None:
-    """The message has passed its ports."""
+    """Set when a message that has passed its ports at `end` arrives and completes its send."""
     state.arrived[i] = end + state.alpha[i]
     state.sent[i] = max(end, state.arrived[i] + state.completion_delay[i])
 
@@ -236,7 +242,7 @@ def _advance_ranks(
     memory: Bytes,
     reduce: Int32Array,
 ) -> None:
-    """Every rank copies, waits for its messages, then reduces."""
+    """Let every rank copy, wait for its messages, then reduce."""
     time = state.time[z]
     for i in range(len(src)):
         if src[i] == dst[i] and reduce[i] == 0 and state.nbytes[i] > 0.0:

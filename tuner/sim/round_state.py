@@ -1,4 +1,4 @@
-"""What compiled code knows while a call is played round by round."""
+"""Arrays that the compiled round engine works on."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tuner.sim.cost_arrays import CostArrays
 
 Records = NDArray[np.void]
 
-# What went through a receiving port: when it is free, when the last message joined its queue and
-# when that one began to pass; the first two again as they were before that message.
+# State of a receiving port: when it is free, when the last message joined its queue and when that
+# one began to pass; the first two also as they were before that message.
 PORT_DTYPE = np.dtype(
     [
         ("free", "f8"),
@@ -23,22 +23,23 @@ PORT_DTYPE = np.dtype(
         ("joined_before", "f8"),
     ]
 )
-SOME_CHUNKS_LONGER = 3  # some of a message's chunks are longer ones, and some are not
+SOME_CHUNKS_LONGER = 3  # value of `longer_kind`: some of a row's chunks are longer, some are not
 
 
 class MachineArrays(NamedTuple):
-    """What lanes cost and cross, as compiled code reads it.
+    """Costs and routes of connections, as compiled code reads them.
 
-    kind            of each lane
-    out, back       its ports, of two per rank
-    width           bytes per second of links for which nobody competes, shape (ways, lanes)
-    slot_start      shape (ways, lanes + 1): meeting resources of a lane are slots slot_start[w, l]
-                    .. slot_start[w, l + 1] - 1
-    slot, slot_use  resource, and bytes that cross it per byte sent
+    kind            kind of each connection
+    send_port,      its ports, of two per rank
+    recv_port
+    path_bandwidth  bytes per second of its uncontended links, shape (modes, connections)
+    slot_start      shape (modes, connections + 1): contended resources of connection c in mode m
+                    are slots slot_start[m, c] .. slot_start[m, c + 1] - 1
+    slot, slot_load resource, and bytes that cross it per byte sent
     capacity        bytes per second of each resource
-    folding         launch (s) and gamma (s/byte) of the ways to reduce in host and in device
+    reduction_costs launch (s) and gamma (s/byte) of the ways to reduce in host and in device
                     memory, shape (2, lines, 2)
-    copying         within host memory, within device memory, between them: its three kinds
+    copy_costs      copies within host memory, within device memory, between them: three kinds
     """
 
     kind: IntArray
@@ -55,7 +56,10 @@ class MachineArrays(NamedTuple):
 
 
 class MessageSizes(NamedTuple):
-    """Of each message size: elements per chunk, how many chunks have one more; bytes of one."""
+    """Elements per chunk and number of chunks with one element more, for each message size.
+
+    `itemsize` is the bytes of an element; `n_chunks` the number of chunks of the buffer.
+    """
 
     chunk_elements: IntArray
     longer_chunks: IntArray
@@ -64,19 +68,31 @@ class MessageSizes(NamedTuple):
 
 
 class RoundState(NamedTuple):
-    """One row per size; and room for the rows of one round, for ranks, for resources.
+    """The state of each message size, and scratch space for one round.
 
-    time        when each rank entered the present round, shape (sizes, p)
-    port        what went through each receiving port (see `PASSED`), shape (sizes, 2 p)
-    busy        until when a resource carries bytes, shape (sizes, resources)
-    alive       whether the size can be played so
-    eager       whether the size has eager messages
+    By message size:
 
-    Of a row: when both sides are ready, when it begins to flow (or for how long it will), when it
-    frees its sender and arrives, how long after that its sender hears of it; bytes per second,
-    bytes, alpha; bytes left at `since` and shares being worked out; how many of its chunks are
-    longer ones (`whole`: none, all, some); its way; and lists of places in `Groups.rows`: of flows
-    that have not ended, that flow, whose rates grow.
+    time            when each rank entered the present round, shape (sizes, p)
+    port            state of each receiving port (`PORT_DTYPE`), shape (sizes, 2 p)
+    busy_until      until when each resource carries bytes, shape (sizes, resources)
+    is_valid        whether the size can be simulated round by round
+    has_eager       whether the size may have eager messages
+
+    By row of the round:
+
+    ready               when both sides are ready
+    flows               when it begins to flow, or for how long it flows
+    sent, arrived       when the sender goes on, and when the message arrives
+    completion_delay    seconds from the arrival until the sender goes on
+    rate, nbytes, alpha bytes per second, bytes, seconds
+    bytes_left          bytes left at `since`
+    fair_rate,          rates being computed, and the rate without contention
+    solo_rate
+    longer_count,       how many of its chunks are longer ones; none (0), all (1) or some (3)
+    longer_kind
+    mode                transfer mode
+    unfinished,         places in `ContentionGroups.rows` of flows that have not ended, that flow,
+    flowing, growing    and whose rates grow
     """
 
     time: FloatArray
@@ -131,11 +147,13 @@ INT_ROW_FIELDS = ("longer_count", "longer_kind", "mode", "unfinished", "flowing"
 
 
 class ContentionGroups(NamedTuple):
-    """Rows that compete for links, directly or through others: rows[start[g]:start[g + 1]].
+    """Groups of rows that compete for links, directly or through others.
 
-    slot_start      shape (ways, len(rows) + 1): what the row at place k of `rows` shares with
-                    others are slots slot_start[w, k] .. slot_start[w, k + 1] - 1
-    slot, use       as in `Machine`; of resources that the same rows share only the narrowest
+    rows, start     rows of group g are rows[start[g]:start[g + 1]]
+    slot_start      shape (modes, len(rows) + 1): resources that rows[k] shares with others are
+                    slots slot_start[m, k] .. slot_start[m, k + 1] - 1
+    slot, slot_load as in `MachineArrays`; of resources that the same rows share only the one with
+                    the smallest capacity
     """
 
     rows: IntArray

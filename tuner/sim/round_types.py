@@ -1,7 +1,7 @@
-"""The rounds of a schedule, sorted out for playing them one after another.
+"""Rounds of a schedule grouped by type.
 
-Rounds whose pairs are the very same arrays have the same pattern: lanes, and who competes with whom
-for links, are found once for all of them.
+Rounds whose columns of ranks are the very same arrays have the same type: connections, and which
+rows compete for links, are found once for all of them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from tuner.sim.unique import unique_inverse
 
 Bytes = NDArray[np.int8]
 
-MAX_ROUTED_TRANSFERS = 1 << 25  # of rounds with different pairs: numbering them takes 50 bytes each
+MAX_ROUTED_TRANSFERS = 1 << 25  # in rounds of different types: each takes 50 bytes
 IN_HOST, IN_DEVICE, HOST_DEVICE_COPY = range(3)  # where buffers are
 
 
 @dataclass(frozen=True, eq=False)
 class RoundType:
-    """Who sends to whom in a round; shapes (rows,).
+    """The pairs of ranks of a round, with their connections; shapes (rows,).
 
-    lane        number of the lane of each row, -1 for local rows
-    memory      of its buffers: IN_HOST, IN_DEVICE, or BETWEEN for copies from one to the other
-    plain       every rank sends at most one message and receives at most one; no local rows
-    ring        rank r sends to rank r + 1 mod p, in row r
+    connection      number of each row's connection, -1 for local rows
+    memory          where its buffers are: IN_HOST, IN_DEVICE, or HOST_DEVICE_COPY for copies
+                    between both
+    is_permutation  every rank sends at most one message and receives at most one; no local rows;
+                    all rows have the same memory
+    is_ring         rank r sends to rank r + 1 mod p, in row r
     """
 
     src: Int32Array
@@ -52,16 +54,18 @@ def find_round_types(
     staged: bool,
     with_patterns: bool,
 ) -> tuple[list[RoundType], IntArray, IntArray]:
-    """The patterns, the pattern of each round, the lanes.
+    """Return the round types, the type of each round, and the keys of the connections.
 
-    A lane is (2 manner + in device) p^2 + source p + target.
+    The key of a connection is (2 pattern + in device) p^2 + src p + dst.
 
-    node        that each rank is on, shape (p,)
-    cuda        the user's buffers are in device memory
-    staged      chunks from `scratch` on are in host memory all the same
-    meeting     rounds after the first have patterns of `tuner.sim.traffic_pattern`, not all ALONE
+    node_of         node of each rank, shape (p,)
+    scratch         number of the first scratch chunk
+    cuda            whether the user's buffers are in device memory
+    staged          whether scratch chunks are in host memory all the same
+    with_patterns   whether rounds after the first are classified by traffic pattern; otherwise all
+                    messages are UNIDIRECTIONAL
 
-    Raises TooLargeError where rounds hardly ever share their pairs, and those are too many.
+    Raises LimitExceededError for more than MAX_ROUTED_TRANSFERS transfers in all round types.
     """
     p = len(node_of)
     known: dict[tuple[int, int, bytes, bool], int] = {}
@@ -103,7 +107,10 @@ def find_round_types(
 
 
 def _memory(r: Round, scratch: int) -> Bytes:
-    """Of each row of a staged schedule on device buffers; one value for all if it is the same."""
+    """Return the memory of each row of a staged schedule on device buffers.
+
+    A single value stands for all rows if they have the same.
+    """
     memory = np.empty(len(r), np.int8)
     alike = _memory_of_rows(r.src, r.dst, r.src_chunk, r.dst_chunk, scratch, memory)
     return memory[:1] if alike else memory
@@ -118,7 +125,7 @@ def _memory_of_rows(
     scratch: int,
     memory: Bytes,
 ) -> bool:
-    """Fill `memory`; whether all rows have the same."""
+    """Fill in `memory`; return whether all rows have the same."""
     alike = True
     for i in range(len(src)):
         low, high = src_chunk[i] < scratch, dst_chunk[i] < scratch
@@ -130,7 +137,7 @@ def _memory_of_rows(
 
 
 def _connection_keys(r: Round, memory: Bytes, with_patterns: bool, node_of: IntArray) -> IntArray:
-    """Lanes of a round's rows, -1 for local ones."""
+    """Return the connection keys of a round's rows, -1 for local ones."""
     p = len(node_of)
     pair = r.src.astype(np.int64) * p + r.dst
     if with_patterns:

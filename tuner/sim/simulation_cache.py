@@ -1,4 +1,4 @@
-"""Many calls on one calibration: those that differ in their size alone are prepared once."""
+"""A cache of prepared simulations, for many calls on one calibration."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tuner.core.schedule import Schedule
 from tuner.sim.fast_engine import PreparedSimulation
 from tuner.topology import HOST, Placement
 
-MAX_CACHED_SIMULATIONS = 128  # calls that are kept prepared: the algorithms of a few shapes
-MAX_CACHED_TRANSFERS = 1 << 16  # transfers of a call that is kept: about a megabyte
+MAX_CACHED_SIMULATIONS = 128  # enough for the algorithms of a few shapes
+MAX_CACHED_TRANSFERS = 1 << 16  # most transfers of a cached call: about a megabyte
 
 
 @dataclass(frozen=True)
 class ScheduleFingerprint:
-    """What a schedule does. Two are equal if they move the same chunks between the same ranks.
+    """The identity of a schedule: equal if the same chunks move between the same ranks.
 
-    transfers   of all rounds
+    transfers   number of transfers of all rounds
     """
 
     schedule: Schedule = field(compare=False)
@@ -30,7 +30,7 @@ class ScheduleFingerprint:
 
     @classmethod
     def from_schedule(cls, schedule: Schedule) -> ScheduleFingerprint:
-        """Its rounds are kept, unless they are many."""
+        """Return the fingerprint; it keeps the rounds if there are at most MAX_CACHED_TRANSFERS."""
         rounds, digest = list(schedule.rounds()), blake2b()
         for r in rounds:
             digest.update(len(r).to_bytes(8, "little"))
@@ -53,7 +53,7 @@ class ScheduleFingerprint:
 
 
 class SimulationCache:
-    """Seconds of calls on one calibration."""
+    """Simulated times of calls on one calibration; calls that differ in size are prepared once."""
 
     def __init__(self, calibration: Calibration) -> None:
         self._calibration = calibration
@@ -61,11 +61,11 @@ class SimulationCache:
         self._cached = lru_cache(MAX_CACHED_SIMULATIONS)(self._prepare)
 
     def seconds(self, schedule: Schedule, placement: Placement, nbytes: int, memory: str) -> float:
-        """Until the last rank is done; NaN for device memory that topology or calibration do not
-        know. Raises as `tuner.sim.finish_times` does.
+        """Return the seconds until the last rank is done; raises as `tuner.sim.finish_times` does.
 
-        Collectives on device buffers are measured wherever there are GPUs, also where nobody drew
-        them or no message between them was timed.
+        NaN for device memory that the topology or the calibration does not know: collectives on
+        device buffers are measured wherever there are GPUs, also where the topology lacks them or
+        no message between them was timed.
         """
         if memory != HOST and not placement.topology.has_gpus:
             return math.nan

@@ -1,10 +1,10 @@
-"""How the messages of a round meet: alone, face to face, or round a circle.
+"""Traffic patterns: whether a message of a round is one-way, part of an exchange or of a cycle.
 
 Ranks that send and receive at the same time, again and again, get out of step: a rank's answer to a
-rendezvous then stands behind what the rank itself sends, and its partner waits for both. What one
-message alone takes does not say that; path classes of their own do (`NETWORK_BIDIRECTIONAL`,
-`NETWORK_RING`, see docs/adr/0015-exchanges.md). The first round of a call finds all ranks in step.
-Messages inside a node meet nobody: their answers do not go through the network.
+rendezvous then queues behind what the rank itself sends, and its partner waits for both. The cost
+of a single message does not include that; path classes of their own do (`NETWORK_BIDIRECTIONAL`,
+`NETWORK_RING`, see docs/adr/0015-exchanges.md). In the first round of a call all ranks are in step.
+Messages inside a node are not affected: their answers do not go through the network.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ PATH_CLASS_OF_PATTERN = {BIDIRECTIONAL: NETWORK_BIDIRECTIONAL, CIRCULAR: NETWORK
 
 
 def has_pattern_costs(calibration: Calibration) -> bool:
-    """Whether it makes a difference to a cost."""
+    """Return whether the calibration has costs of its own for any traffic pattern."""
     return any(name in PATH_CLASS_OF_PATTERN.values() for name, _ in calibration.paths)
 
 
 @njit(cache=True)
 def classify_transfers(src: Int32Array, dst: Int32Array, node_of: IntArray) -> IntArray:
-    """The manner of each row of a round, shape (rows,).
+    """Return the traffic pattern of each row of a round, shape (rows,).
 
-    node        that each rank is on, shape (p,)
+    node_of         node of each rank, shape (p,)
 
-    FACING      the receiver sends to the sender. A single pair keeps in step, but of three nodes,
-                where one of the two has just been busy with the third
-    CIRCLING    else, if every node that sends receives and the other way round. Two nodes keep in
-                step
+    BIDIRECTIONAL   the receiver also sends to the sender. A single pair stays synchronised unless
+                    exactly three nodes take part
+    CIRCULAR        any other message between nodes, if exactly the nodes that send also receive and
+                    there are more than two of them
+    UNIDIRECTIONAL  all others
     """
     to = np.full(len(node_of), -1)
     used = np.zeros(node_of.max() + 1, np.bool_)

@@ -1,7 +1,6 @@
-"""What a schedule puts on a machine: every transfer with its bytes, its price and its route.
+"""The transfers of a call on a machine, with their bytes, costs and routes.
 
-The engines that move time forward event by event play the same `TransferTable`; they differ in
-how, not in prices.
+The event-driven engines simulate the same `TransferTable`; they differ in how, not in costs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tuner.sim.traffic_pattern import has_pattern_costs
 from tuner.sim.unique import unique_inverse
 from tuner.topology import CUDA, HOST, Placement
 
-MAX_MESSAGE_BYTES = 1 << 60  # bytes of a message; sums of several must fit in 63 bits
+MAX_MESSAGE_BYTES = 1 << 60  # sums of several message sizes must fit in 63 bits
 
 
 @dataclass(frozen=True)
@@ -37,24 +36,25 @@ class TransferTable:
     """k transfers in (round, row) order, and each rank's visits to rounds.
 
     src, dst, round             ranks and round number, shape (k,)
-    out, back                   ports of sender and receiver, of 2 p, shape (k,)
+    send_port, recv_port        ports of sender and receiver, of 2 p, shape (k,)
     nbytes, alpha, beta,
-    overhead, eager, shared     price of each transfer, shape (k,); nbytes with envelope
-    awaited                     whether its sender waits until it is asked for, shape (k,)
-    acknowledgement             seconds from then, or from its arrival, until its sender goes on,
-                                shape (k,); -inf if that does not wait for it
-    port_share                  what of its bytes passes the port of sender and receiver, shape
-                                (k, 2): 1, or less where the network replicates or combines
-    path                        row of `links` and `use` of each transfer, shape (k,)
-    links, use                  shape (paths, most links): resource numbers, -1 where there is none,
-                                and what of a transfer's bytes crosses them
-    path_out, path_back         ports that paths join, shape (paths,)
+    overhead, eager, shared     cost of each transfer, shape (k,); nbytes with envelope
+    waits_for_recv              whether its sender waits until the receiver has posted, shape (k,)
+    completion_delay            seconds from then, or from its arrival, until its sender goes on,
+                                shape (k,); -inf if the sender does not wait for the arrival
+    port_share                  share of its bytes that passes the port of sender and receiver,
+                                shape (k, 2): 1, or less where the network replicates or combines
+    path                        row of `links` and `load_factor` of each transfer, shape (k,)
+    links, load_factor          shape (paths, most links): resource numbers, -1 for none, and the
+                                bytes that cross them per byte of the transfer
+    path_send_port,             ports at the ends of the paths, shape (paths,)
+    path_recv_port
     capacity                    bytes per second of each resource
     visit_start                 shape (p + 1,): rank r makes visits visit_start[r]..[r+1]-1
     post_start                  shape (visits + 1,): a visit posts posts[post_start[v]..[v+1]-1]
     posts                       transfer numbers, in row order
-    copying                     seconds of local copies, beside the transfers, per visit
-    folding                     seconds of reductions, after all of these, per visit
+    copy_seconds                seconds of local copies, beside the transfers, per visit
+    reduction_seconds           seconds of reductions, after all of these, per visit
     """
 
     p: int
@@ -93,16 +93,19 @@ def build_transfers(
     itemsize: int = 1,
     memory: str = HOST,
 ) -> TransferTable:
-    """Price one call on `nbytes` bytes of elements of `itemsize` bytes in one kind of memory.
+    """Return the transfers of a call on `nbytes` bytes in elements of `itemsize` bytes.
 
-    Transfers without bytes do not happen. Raises InputError when nbytes is not a whole number of
-    elements, the placement has another p than the schedule, or a path has no price.
+    Transfers without bytes are left out. Raises InputError when nbytes is not a multiple of
+    itemsize, the placement has another p than the schedule, or a path has no cost.
     """
     return TransferTableBuilder(schedule, placement, calibration, itemsize, memory).build(nbytes)
 
 
 class TransferTableBuilder:
-    """Calls of one schedule on one machine, of any size; what no size changes is found once."""
+    """A builder of the transfers of one schedule on one machine, for any message size.
+
+    What does not depend on the size is computed once.
+    """
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class TransferTableBuilder:
         self._route = partial(_RoutedRows, placement, paid, schedule.in_network)
 
     def build(self, nbytes: int) -> TransferTable:
-        """Price one call; raises InputError as `build_transfers` does."""
+        """Return the transfers of one call; raises InputError as `build_transfers` does."""
         check_call_arguments(self._schedule, self._placement, nbytes, self._itemsize)
         offsets = self._schedule.offsets(nbytes // self._itemsize)
         begin = self._rows.src_chunk % self._schedule.n_chunks
@@ -133,12 +136,12 @@ class TransferTableBuilder:
 
     @cached_property
     def _routed(self) -> _RoutedRows:
-        """Nearly every call has bytes in all rows."""
+        """All rows routed; nearly every call has bytes in all of them."""
         return self._route(self._rows)
 
 
 class _RoutedRows:
-    """Rows on a machine, all of them with bytes."""
+    """Rows of a schedule that all have bytes, with their connections on a machine."""
 
     def __init__(
         self, placement: Placement, calibration: Calibration, in_network: bool, rows: FlatSchedule
@@ -156,7 +159,7 @@ class _RoutedRows:
         self.routes = lru_cache(1)(self._routes)
 
     def build_table(self, size: FloatArray) -> TransferTable:
-        """What they are at these sizes, shape (rows,)."""
+        """Return the transfers of rows of these sizes in bytes, shape (rows,)."""
         rows, calibration = self.rows, self.calibration
         copying, folding = (
             _copy_seconds(calibration, rows, size),
@@ -201,7 +204,10 @@ class _RoutedRows:
     def _routes(
         self, mode: bytes
     ) -> tuple[FloatArray, IntArray, IntArray, FloatArray, IntArray, IntArray]:
-        """port_share, path, links, use, path_out and path_back of `TransferTable`."""
+        """Return the fields of `TransferTable` from `port_share` to `path_recv_port`.
+
+        mode    transfer mode of each transfer, as the bytes of an int64 array
+        """
         there = self.connections
         links, use, start = flatten_routes(there)
         path = start[np.frombuffer(mode, np.int64)] + self.connection
@@ -226,7 +232,7 @@ class _RoutedRows:
 def check_call_arguments(
     schedule: Schedule, placement: Placement, nbytes: int, itemsize: int
 ) -> None:
-    """InputError for a call that cannot be."""
+    """Raise InputError for an impossible call."""
     if placement.p != schedule.p:
         raise InputError(f"{schedule}: placement holds {placement.p} ranks")
     if itemsize < 1 or nbytes % itemsize:
@@ -236,20 +242,23 @@ def check_call_arguments(
 
 
 def reduction_costs(calibration: Calibration, memory: str) -> list[ReductionCost]:
-    """The ways to reduce in one kind of memory; the cheaper one is taken."""
+    """Return the costs of the ways to reduce in one kind of memory; the cheapest one is used."""
     names = (CUDA, "cuda_by_cpu") if memory == CUDA else (HOST,)
     there = [calibration.reduction[name] for name in names if name in calibration.reduction]
     return there or [ZERO_REDUCTION_COST]
 
 
 def copy_cost(calibration: Calibration, memory: str, staging: bool) -> PathCost:
-    """A local copy, within one kind of memory or between host and device; free if not known."""
+    """Return the cost of a local copy in `memory`, or between host and device if `staging`.
+
+    A copy costs nothing where the calibration has no cost for it.
+    """
     name = ("staging", CUDA) if staging else ("self", memory)
     return calibration.paths.get(name, PathCost.from_alpha_beta(0.0, 0.0))
 
 
 def pack_copy_costs(calibration: Calibration) -> CostArrays:
-    """Copies within host memory, within device memory and between them: kinds 0, 1 and 2."""
+    """Return copy costs within host memory, within device memory and between them: three kinds."""
     kinds = ((HOST, False), (CUDA, False), (CUDA, True))
     own = [ConnectionCost(copy_cost(calibration, memory, staging)) for memory, staging in kinds]
     return pack_costs(calibration, own, np.zeros(len(own), bool))
@@ -258,7 +267,7 @@ def pack_copy_costs(calibration: Calibration) -> CostArrays:
 def _reduction_seconds(
     calibration: Calibration, rows: FlatSchedule, size: FloatArray
 ) -> FloatArray:
-    """Seconds of reduction that each row costs its destination."""
+    """Return the seconds of reduction that each row costs its destination."""
     seconds = np.zeros(len(rows.src))
     for memory, mine in ((HOST, ~rows.cuda), (CUDA, rows.cuda)):
         folds = mine & (rows.reduce != NO_REDUCTION)
@@ -271,7 +280,7 @@ def _reduction_seconds(
 
 
 def _copy_seconds(calibration: Calibration, rows: FlatSchedule, size: FloatArray) -> FloatArray:
-    """Seconds of copying that each local row costs."""
+    """Return the seconds of copying that each local row costs."""
     tariff = pack_copy_costs(calibration)
     copies = np.flatnonzero((rows.src == rows.dst) & (rows.reduce == NO_REDUCTION))
     kind = np.where(rows.staging, 2, rows.cuda)[copies].astype(np.int64)
@@ -291,7 +300,7 @@ def _build_visits(
     copying: FloatArray,
     folding: FloatArray,
 ) -> tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]:
-    """visit_start, post_start, posts, copying and folding of `TransferTable`."""
+    """Return the fields of `TransferTable` from `visit_start` to `reduction_seconds`."""
     visits, posted = np.zeros(p + 1, np.int64), np.zeros(p + 1, np.int64)
     latest = np.full(p, -1)
     for i in range(len(src)):

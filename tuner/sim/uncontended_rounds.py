@@ -1,7 +1,7 @@
-"""Rounds in which every rank sends and receives at most one message.
+"""Fast simulation of rounds in which every rank sends and receives at most one message.
 
-Most rounds of most schedules are such. Prices are worked out once for all rounds with the same
-pairs, and rounds in which every rank sends to its successor are played without looking up ranks.
+Most rounds of most schedules are permutations. Their costs are computed once for all rounds of the
+same type, and rounds in which every rank sends to its successor need no look-up of ranks.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from tuner.sim.round_state import SOME_CHUNKS_LONGER
 
 
 class RoundCosts(NamedTuple):
-    """What the messages of a plain pattern cost if none crosses a border of a segment.
+    """Costs of the messages of a permutation round, if no row crosses a border between segments.
 
-    flow, late,     seconds of flowing, of alpha with the lag, of reducing, if none of the message's
-    fold            chunks, or if every one, is a longer one; shape (sizes, 2, rows)
-    rate            shape (sizes, rows), like
-    alpha, lag,
+    flow_seconds,       seconds of flowing, of alpha with the lag, of reducing, if none (0) or all
+    latency,            (1) of a row's chunks are longer ones; shape (sizes, 2, rows)
+    reduction_seconds
+    rate, alpha, lag,   shape (sizes, rows)
     overhead, eager,
-    acknowledgement, way
-    back            the receiver's port of each row
-    memory          that is reduced in: 0 host, 1 device
-    valid           of each size; not if there are empty messages
+    completion_delay,
+    mode
+    recv_port           the receiver's port of each row
+    memory              where reductions take place: 0 host, 1 device
+    is_valid            whether no row crosses a border and none is empty, shape (sizes,)
     """
 
     flow_seconds: FloatArray
@@ -59,7 +60,7 @@ class RoundCosts(NamedTuple):
 def compute_round_costs(
     machine: Any, sizes: Any, connection: IntArray, memory: int, count: Int32Array
 ) -> RoundCosts:
-    """Prices of a plain pattern whose rows have `count` chunks."""
+    """Return the costs of a permutation round whose rows have `count` chunks."""
     shape = (len(sizes.chunk_elements), len(connection))
     rate, alpha = np.empty(shape), np.empty(shape)
     lag, overhead, acknowledgement = np.empty((3, *shape))
@@ -128,7 +129,7 @@ def run_permutation(
     reduce: Int32Array,
     has_reduction: bool,
 ) -> None:
-    """One round, for all sizes whose prices are valid."""
+    """Simulate one round, for all sizes whose costs are valid."""
     alone = len(groups.rows) == len(groups.start) - 1
     for z in range(len(sizes.chunk_elements)):
         if not state.is_valid[z] or not costs.is_valid[z]:
@@ -161,7 +162,7 @@ def run_permutation(
 def _load_costs(
     state: Any, machine: Any, sizes: Any, costs: Any, z: int, count: Int32Array
 ) -> None:
-    """Prices as `run_contended` reads them, beside `alpha`: the overhead in `flows`."""
+    """Set the costs that `run_contended` reads besides `alpha`; the overhead goes into `flows`."""
     for i in range(len(count)):
         state.bytes_left[i] = row_bytes(state, sizes, z, i, count) + machine.costs.envelope
         state.rate[i], state.mode[i] = costs.rate[z, i], costs.mode[z, i]
@@ -171,8 +172,10 @@ def _load_costs(
 
 @njit_no_alloc()
 def _pass_ports(state: Any, costs: Any, z: int, rows: int) -> None:
-    """From `ready`, `flows` and `alpha` to `sent` and `arrived`; the size dies of a message too
-    early."""
+    """Compute `sent` and `arrived` from `ready`, `flows` and `alpha`.
+
+    A size becomes invalid where a message joins a port out of turn.
+    """
     alpha, overhead, acknowledgement = state.alpha, costs.overhead[z], costs.completion_delay[z]
     if not state.has_eager[z]:
         for i in range(rows):
@@ -197,7 +200,10 @@ def _pass_ports(state: Any, costs: Any, z: int, rows: int) -> None:
 def _occupy_links(
     state: Any, machine: Any, costs: Any, z: int, contended_rows: IntArray, connection: IntArray
 ) -> None:
-    """These rows are on links, from `begun` to `since`, that carry flows of other rounds, too."""
+    """Mark the links of these rows as busy from `port_start` to `since`.
+
+    The size becomes invalid where a link still carries bytes of another round.
+    """
     busy = state.busy_until[z]
     for i in contended_rows:
         way = costs.mode[z, i]
@@ -241,7 +247,10 @@ def run_ring(
     src_chunk: Int32Array,
     has_reduction: bool,
 ) -> None:
-    """The same where rank r sends one chunk to rank r + 1 mod p, and all reduce it or none."""
+    """Simulate a round in which rank r sends one chunk to rank r + 1 mod p.
+
+    Either all ranks reduce it or none.
+    """
     for z in range(len(sizes.chunk_elements)):
         if not state.is_valid[z] or not costs.is_valid[z]:
             continue
@@ -272,5 +281,8 @@ def run_ring(
 
 @njit_no_alloc(inline="always")
 def _is_longer(chunk: int, n_chunks: int, longer: int) -> bool:
-    """Chunks from n_chunks on are scratch, as long as those of the buffer."""
+    """Return whether a chunk is a longer one.
+
+    Chunks from n_chunks on are scratch and as long as those of the buffer.
+    """
     return (chunk - n_chunks if chunk >= n_chunks else chunk) < longer

@@ -1,4 +1,4 @@
-"""The distinct ones among many whole numbers, found without sorting them."""
+"""Distinct values of an integer array, found by hashing instead of sorting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, T
 
 
 def unique_inverse(keys: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct keys in the order of their first places, and the number of each key's own."""
+    """Return the distinct keys in order of first occurrence, and each key's index among them."""
     bits = max(4, int(2 * len(keys) + 1).bit_length())
     return _unique_inverse(keys, np.uint64(64 - bits), np.full(1 << bits, -1))
 

@@ -1,8 +1,8 @@
-"""Compile the simulation before it is needed, for at most a given time.
+"""Compilation of the simulation before it is needed, within a given time.
 
-Compiling takes half a minute of a processor once for each installation, and numba cannot be told to
-stop. So `python -m tuner.sim.warmup` does it in a process of its own, which can be ended; what it
-had finished by then stays in numba's cache.
+Compiling takes half a minute of a processor once for each installation, and numba cannot be
+interrupted. So `python -m tuner.sim.warmup` does it in a process of its own, which can be killed;
+what it had finished by then stays in numba's cache.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from tuner.topology import Link, Node, Placement, Topology
 
 NODES, PPN = 4, 2
 SIZES = (1024, 1 << 20)
-SHARED_FROM = 65536.0  # bytes: larger messages are played event by event
+SHARED_FROM = 65536.0  # bytes from which on messages are simulated event by event
 IMPORT_ROOT = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
 
 
 def compile_within(seconds: float, on_begin: Callable[[], object] = lambda: None) -> str:
-    """Compile what is not compiled yet, for at most `seconds`; `on_begin` is called before that.
+    """Compile what is not compiled yet, for at most `seconds`.
+
+    on_begin    called before compiling, if anything must be compiled
 
     Return why the simulation is not compiled, empty if it is.
     """
@@ -65,7 +67,7 @@ def _is_compiled() -> bool:
 
 
 def simulate_examples() -> None:
-    """Simulate calls that need every compiled function between them."""
+    """Simulate calls that together need every compiled function."""
     placement = Placement.block(_topology(), PPN)
     for schedule in _schedules(placement.p):
         for calibration in (_calibration(), _calibration(with_patterns=True)):
@@ -84,7 +86,7 @@ def _schedules(p: int) -> Iterator[Schedule]:
 
 
 def _topology() -> Topology:
-    """Return a few nodes at one switch."""
+    """Return a few nodes on one switch."""
     names = [f"node{number}" for number in range(NODES)]
     links = [
         Link(*ends, 1e9, 1e-6) for name in names for ends in ((name, "switch"), ("switch", name))
@@ -93,7 +95,7 @@ def _topology() -> Topology:
 
 
 def _calibration(with_patterns: bool = False) -> Calibration:
-    """Return costs like those of a probe; `rows`: with those of ranks that send to one another."""
+    """Return example costs; with_patterns: with those of bidirectional and ring traffic."""
     classes = (NETWORK, NODE, *((NETWORK_BIDIRECTIONAL, NETWORK_RING) if with_patterns else ()))
     paths = {
         (name, HOST): PathCost.from_alpha_beta(1e-5, 1e-9, eager_limit=4096.0) for name in classes

@@ -1,9 +1,10 @@
-"""What if: the best algorithm over a few axes of a machine that need not exist.
+"""What-if studies: the best algorithms as a machine, which need not exist, varies along a few axes.
 
-A `Study` is a machine, the axes along which it varies, collectives and sizes. `run` prices every
-candidate at every point, here or over the cores of this computer (`make_parallel_executor`) or of
-a cluster (`make_dask_executor`), and says which is best, where the best one changes, and what it
-would cost to keep the choices of an existing table.
+A `Study` is a machine, the axes along which it varies, collectives and sizes. `run_study` simulates
+every candidate at every point, in this process, over the cores of this computer
+(`make_parallel_executor`) or over those of a cluster (`make_dask_executor`). The result says which
+candidate is best, where the best one changes (crossovers), and what following an existing tuning
+table would cost.
 """
 
 from tuner.whatif.axes import AXES, apply_axes, place_ranks

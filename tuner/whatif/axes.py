@@ -1,4 +1,4 @@
-"""The axes of a study: what may vary, how its values are written, what they make of a machine."""
+"""The axes of a study: what can vary, how values are written, and how they change a machine."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from tuner.machines import GPUS, Machine, with_gpu, with_nics, with_nodes, with_
 from tuner.topology import CUDA, HOST, NETWORK, Link, Placement, Topology
 
 MAX_STUDY_RANKS = 1 << 17  # of one machine of a study
-MAX_STUDY_NODES = 1 << 14  # likewise
+MAX_STUDY_NODES = 1 << 14  # of one machine of a study
 
 AxisValue = float | str
-GridPoint = Mapping[str, AxisValue]  # axis -> value: seconds, bytes per second, a number, or a word
+GridPoint = Mapping[str, AxisValue]  # axis -> seconds, bytes per second, number or name
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How a value of this axis is read from a study file and printed; `write` loses nothing."""
+    """How values of an axis are parsed and written.
+
+    parse       a value from a study file
+    format      as text for people
+    encode      as a study file has it, without loss
+    """
 
     parse: Callable[[object], AxisValue]
     format: Callable[[AxisValue], str]
@@ -60,21 +65,21 @@ _LATENCY = Axis(parse_time, lambda value: format_time(float(value)), "{!r}s".for
 _BANDWIDTH = Axis(parse_bandwidth, _format_bandwidth, "{!r}B/s".format)
 
 AXES: Mapping[str, Axis] = {
-    "nodes": _NUMBER,  # a preset and a one-switch topology also grow
+    "nodes": _NUMBER,  # presets and one-switch topologies can also grow
     "ppn": _NUMBER,
     "nics": _NUMBER,  # per node
-    "latency": _LATENCY,  # between two nodes of one switch, or joined by one link
-    "bandwidth": _BANDWIDTH,  # of the links at nodes, all cables of one together
+    "latency": _LATENCY,  # between two nodes on one switch or joined by one link
+    "bandwidth": _BANDWIDTH,  # of the links at nodes; all cables of a link together
     "uplink_latency": _LATENCY,  # of each link between switches
     "uplink_bandwidth": _BANDWIDTH,
-    "taper": Axis(_parse_taper, lambda value: f"{value:g}", float),  # down over up, of a fat tree
+    "taper": Axis(_parse_taper, lambda value: f"{value:g}", float),  # of a fat tree: down over up
     "gpu": _one_of(GPUS),
     "placement": _one_of(PLACEMENTS),
-    "memory": _one_of((HOST, CUDA)),  # where the buffers of the ranks lie
+    "memory": _one_of((HOST, CUDA)),  # of the ranks' buffers
 }
 UPLINK_AXES = ("uplink_latency", "uplink_bandwidth")
 NODE_LINK_AXES = ("latency", "bandwidth")
-SIZE_AXIS = "nbytes"  # the message size, which a choice depends on as it does on the axes
+SIZE_AXIS = "nbytes"  # the message size, on which the best candidate depends as on the axes
 AXIS_FORMATTERS: Mapping[str, Callable[[AxisValue], str]] = {
     **{name: axis.format for name, axis in AXES.items()},
     SIZE_AXIS: lambda value: format_size(float(value)),
@@ -87,10 +92,10 @@ _MACHINE_AXES: Mapping[str, Callable[[Machine, AxisValue], Machine]] = {
 
 
 def apply_axes(machine: Machine, at: GridPoint) -> Machine:
-    """The machine at one place of the axes.
+    """Return the machine at one point of the grid.
 
-    Raises InputError for more nodes than a topology that cannot grow has, and for an axis of what
-    the machine does not have.
+    Raises InputError for more nodes than a topology that cannot grow has, and for an axis of
+    something that the machine does not have.
     """
     machine = _with_nodes(machine, int(at["nodes"]))
     for name, remade in _MACHINE_AXES.items():
@@ -108,7 +113,7 @@ def apply_axes(machine: Machine, at: GridPoint) -> Machine:
 
 
 def place_ranks(machine: Machine, at: GridPoint) -> Placement:
-    """The ranks on a machine that was `apply_axes`."""
+    """Return the placement of the ranks on a machine that `apply_axes` returned."""
     kind = str(at.get("placement", BLOCK))
     return Placement.from_name(kind, machine.topology, int(at["ppn"]))
 
@@ -138,7 +143,10 @@ def _with_links(topology: Topology, at: GridPoint) -> Topology:
 def _with_link_values(
     link: Link, ports: set[str], latency: AxisValue | None, capacity: AxisValue | None
 ) -> Link:
-    """A node's link to a switch has half of the latency from node to node."""
+    """Return a link with the latency and capacity asked for.
+
+    A link between a node and a switch gets half of the latency from node to node.
+    """
     half = (link.source in ports) != (link.target in ports)
     own = link.latency if latency is None else float(latency) / (2 if half else 1)
     width = link.capacity if capacity is None else float(capacity)
@@ -146,10 +154,10 @@ def _with_link_values(
 
 
 def _with_network(machine: Machine, at: GridPoint) -> Calibration:
-    """A calibration with a cost of its own for the network follows its links.
+    """Return the calibration with its cost of the network class, if any, adapted to the links.
 
-    One message between nodes gains as many seconds as asked for, and keeps its ports busy as much
-    longer as its link is slower.
+    A latency asked for is that of the links and no longer part of alpha; beta is scaled by how much
+    slower the links are.
     """
     costs, topology = machine.calibration, machine.topology
     ports = set(topology.ports)
@@ -165,10 +173,11 @@ def _with_network(machine: Machine, at: GridPoint) -> Calibration:
 
 
 def _network_cost(cost: PathCost, latency: AxisValue | None, slowdown: float) -> PathCost:
-    """The links have the latency asked for; what is left of alpha comes on top.
+    """Return the cost with beta scaled and, if a latency is given, a smaller alpha.
 
-    Lag stays, as alpha does, which it becomes where messages are long: both are what the ends do
-    before and after the network has its part.
+    The alpha of the smallest messages, now the latency of the links, is taken off all segments. Lag
+    stays, as it replaces alpha for long messages: both are what the ends do before and after the
+    network has its part.
     """
     own = cost.segments[0].alpha.value if latency is not None else 0.0
     segments = tuple(
@@ -196,7 +205,7 @@ def _with_nodes(machine: Machine, nodes: int) -> Machine:
 
 
 def _add_nodes(topology: Topology, nodes: int) -> Topology:
-    """More nodes like the present ones on their one switch."""
+    """Add nodes like the present ones to the only switch; InputError where that is not possible."""
     first, cables = topology.nodes[0], _cables(topology)
     alike = all(
         (n.cores, n.node_topology) == (first.cores, first.node_topology) for n in topology.nodes
@@ -219,7 +228,7 @@ def _add_nodes(topology: Topology, nodes: int) -> Topology:
 
 
 def _cables(topology: Topology) -> list[list[tuple[int, bool, Link]]]:
-    """Of each node its links: number of the port, whether upwards, the link without the port."""
+    """Return the links of each node: number of the port, whether upwards, link without the port."""
     port_of = {
         port: (number, i)
         for number, node in enumerate(topology.nodes)

@@ -1,4 +1,4 @@
-"""A study on a Dask cluster: its scheduler distributes the tasks, its processes price them."""
+"""An executor on a Dask cluster: the scheduler distributes the tasks, the workers evaluate them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 ADDRESS_PATTERN = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?[^\s/]+:([0-9]{1,5})")
 MAX_PORT = 65535
-TIMEOUT_S = 5.0  # seconds that a scheduler has to answer, and to name a process that works for it
+TIMEOUT_S = 5.0  # for a scheduler to answer, and to have a worker
 
 
 def make_dask_executor(address: str) -> Executor:
-    """On the cluster whose scheduler has this address, such as `tcp://10.0.0.1:8786`.
+    """Return an executor for the cluster with this scheduler, such as `tcp://10.0.0.1:8786`.
 
-    Raises InputError when Dask is not installed and for what is no address; the carrying out, when
-    nobody answers there.
+    Raises InputError when Dask is not installed or the address is malformed. The executor raises
+    InputError when no scheduler answers there or it has no workers.
     """
     match = ADDRESS_PATTERN.fullmatch(address)
     if match is None or int(match[1]) > MAX_PORT:
@@ -75,8 +75,8 @@ def _require_workers(client: Client, address: str) -> None:
 
 @contextmanager
 def _mute_dask_logs() -> Iterator[None]:
-    """What goes wrong is said in one sentence: by us, and not in dozens of lines by Dask."""
-    import distributed  # and with it its loggers
+    """Disable the loggers of Dask: errors are reported in one sentence instead."""
+    import distributed  # which creates its loggers
 
     names = [n for n in logging.root.manager.loggerDict if n.startswith(distributed.__name__)]
     loud = [logger for logger in map(logging.getLogger, names) if not logger.disabled]
@@ -102,7 +102,7 @@ def _run_on_client(
     while pending:
         done = {future for future in pending if future.status != "pending"}
         pending -= done
-        if client.status != "running":  # looked at after what is done: all the rest is lost
+        if client.status != "running":  # checked after `done`: whatever is still pending is lost
             raise TunerError(
                 f"the Dask scheduler at {address} no longer answers: start one again; the same"
                 " command goes on"

@@ -1,7 +1,7 @@
-"""Ways to carry the tasks of a study out: here, in this process or over the cores of this computer.
+"""Executors of a study's tasks in this process and over the cores of this computer.
 
-Whoever asks gets lists of (task number, answer) in any order, and an empty list every few tenths of
-a second: then it can look whether it should stop. Closing the iterator stops everything.
+An executor yields lists of (task number, times) in any order, and an empty list every few tenths of
+a second, so that the caller can stop by closing the iterator.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from tuner.whatif.study_tasks import StudyTask, TaskEvaluator, TaskTimes
 TaskResults = list[tuple[int, TaskTimes]]
 Executor = Callable[[Study, Mapping[int, StudyTask]], Generator[TaskResults]]
 
-MAX_SERIAL_S = 0.5  # seconds of work that are done before other processes are started for the rest
-MAX_SHORT_TASK_S = 0.05  # seconds: tasks that may be done in between, as nothing interrupts one
-BATCH_TARGET_S = 0.25  # seconds of tasks that travel together to another process
-MAX_TIMES_PER_BATCH = (
-    400  # of a batch: with more a killed process could leave half of what it wrote
-)
+MAX_SERIAL_S = 0.5  # time spent in this process before others are started for the rest
+MAX_SHORT_TASK_S = 0.05  # longest task done in this process, as nothing interrupts a task
+BATCH_TARGET_S = 0.25  # work that is sent to another process together
+MAX_TIMES_PER_BATCH = 400  # with more, a killed process could leave a half-written answer
 
 
 def run_serial(study: Study, tasks: Mapping[int, StudyTask]) -> Generator[TaskResults]:
-    """One after the other in this process."""
+    """Evaluate the tasks one after the other in this process."""
     price = TaskEvaluator(study)
     for number, task in tasks.items():
         yield [(number, price(task))]
 
 
 def make_parallel_executor(processes: int | None = None) -> Executor:
-    """Over the cores of this computer; all that this process may use unless it is told how many.
+    """Return an executor over the cores of this computer.
 
-    The shortest tasks are done here while it pays, so that a small study starts no process at all.
+    processes   how many to start; by default as many as cores this process may use
+
+    Short tasks are done in this process for up to MAX_SERIAL_S, so that a small study starts no
+    other process.
     """
     number = processes or available_cores()
 
@@ -56,13 +57,13 @@ def make_parallel_executor(processes: int | None = None) -> Executor:
 
 
 def _short_tasks(tasks: Mapping[int, StudyTask]) -> dict[int, StudyTask]:
-    """The shortest first."""
+    """Return the tasks of less than MAX_SHORT_TASK_S, shortest first."""
     short = [number for number, task in tasks.items() if task.core_seconds < MAX_SHORT_TASK_S]
     return {number: tasks[number] for number in sorted(short, key=lambda n: tasks[n].core_seconds)}
 
 
 def batch_tasks(tasks: Mapping[int, StudyTask]) -> list[list[int]]:
-    """Numbers of tasks of one machine, worth a journey together; the longest batch first."""
+    """Group tasks of one machine into batches of about BATCH_TARGET_S, the longest batch first."""
     found: list[list[int]] = []
     place, effort, answers = -1, 0.0, 0
     for number, task in tasks.items():

@@ -1,4 +1,4 @@
-"""Which algorithms, with which parameters, compete on a machine, and how much work each one is."""
+"""The candidates of a study: algorithms with their parameters, and how much work each one is."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
 from tuner.topology import MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
 
-SEGMENTS_BYTES = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # bytes
+SEGMENTS_BYTES = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)
 NCCL_ALGORITHMS = ("nccl_ring", "nccl_tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain")
-NCCL_SEGMENTS_BYTES = SEGMENTS_BYTES[1:]  # it cuts no finer: calcCollChunking in its src/enqueue.cc
+NCCL_SEGMENTS_BYTES = SEGMENTS_BYTES[1:]  # calcCollChunking in NCCL's src/enqueue.cc cuts no finer
 IN_NETWORK_NEEDS = {
     MULTICAST,
     SWITCH_REDUCTION,
     NVSWITCH_REDUCTION,
-}  # who combines or replicates there
-SATURATING_ALGORITHMS = ("segmented_ring", "two_level_ring")  # so are rings
-MAX_SATURATING_SEGMENTS = 16  # of those that need no pipeline to keep all links busy
-MAX_SEGMENTS = 128  # a message cut into more is all latency, and dear to simulate
-NODE_GROUP = 0  # stands for the ranks of a node, which are the group where there are several
-PARAM_VALUES: Mapping[str, tuple[int, ...]] = {  # beside an algorithm's own default
+}  # what combines or replicates messages there
+SATURATING_ALGORITHMS = ("segmented_ring", "two_level_ring")  # keep all links busy unpipelined
+MAX_SATURATING_SEGMENTS = 16  # for these and for in-network algorithms
+MAX_SEGMENTS = 128  # with more, latency dominates and simulation takes long
+NODE_GROUP = 0  # stands for the ranks of a node
+PARAM_VALUES: Mapping[str, tuple[int, ...]] = {  # tried besides an algorithm's own default
     "group": (NODE_GROUP,),
     "radix": (8,),
     "chains": (2,),
     "length": (4,),
     "leaders": (4,),
 }
-SHARES_PARAM: Mapping[str, str] = {  # cut is not the message but one of so many shares of it
+SHARES_PARAM: Mapping[str, str] = {  # number of shares of the message, each of which is segmented
     "segmented_ring": "p",
     "nvls": "p",
     "nvls_tree": "group",
@@ -44,7 +44,7 @@ SHARES_PARAM: Mapping[str, str] = {  # cut is not the message but one of so many
     "nccl_ring": "channels",
     "nccl_tree": "channels",
 }
-EXTRAPOLATION_RANKS = (16, 32)  # rank counts whose transfers tell how many there are at others
+EXTRAPOLATION_RANKS = (16, 32)  # rank counts from which numbers of transfers are extrapolated
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Candidate:
 def list_candidates(
     collective: Collective, names: Sequence[str], nodes: int, ppn: int, nbytes: int
 ) -> Iterator[Candidate]:
-    """Each algorithm with all parameters worth trying, and every segment that cuts something.
+    """Yield each algorithm with all parameters worth trying and every segment size worth trying.
 
-    Two levels are offered between nodes, with the ranks of a node as the group; where each node has
-    one rank, with the algorithm's own group.
+    Two-level algorithms are offered for several nodes, with the ranks of a node as the group; where
+    each node has one rank, with the algorithm's own default group.
     """
     for name in names:
         entry = algorithms.describe(collective, name)
@@ -79,7 +79,7 @@ def list_candidates(
 
 
 def _param_sets(entry: Algorithm, nodes: int, ppn: int) -> Iterator[dict[str, int]]:
-    """Combinations of all parameters but the segment."""
+    """Yield the combinations of all parameters but the segment."""
     known, p = entry.params, nodes * ppn
     names = [name for name in known if name != "segment"]
     group = known.get("group", 1) if ppn == 1 and not is_in_network(entry) else ppn
@@ -95,7 +95,10 @@ def _param_sets(entry: Algorithm, nodes: int, ppn: int) -> Iterator[dict[str, in
 def _segments(
     entry: Algorithm, params: Mapping[str, int], p: int, nbytes: int
 ) -> Iterator[dict[str, int]]:
-    """Those that cut the message into some pieces but not too many, and the default."""
+    """Yield the default segment and others that cut the message into several pieces.
+
+    Segments that cut it into too many pieces for the algorithm are left out.
+    """
     if "segment" not in entry.params:
         yield {}
         return
@@ -115,12 +118,12 @@ def _segments(
 
 
 def is_in_network(entry: Algorithm) -> bool:
-    """Whether it is not only the ranks who combine or replicate."""
+    """Return whether the network, too, combines or replicates messages."""
     return not IN_NETWORK_NEEDS.isdisjoint(entry.requires)
 
 
 def make_candidate(collective: Collective, algorithm: str, params: Mapping[str, int]) -> Candidate:
-    """The candidate with these parameters; an algorithm that need not be segmented is not by 0."""
+    """Return the candidate with these parameters, without `segment` where 0 means unsegmented."""
     optional = algorithms.describe(collective, algorithm).params.get("segment") == 0
     unsegmented = optional and params.get("segment") == 0
     return Candidate(
@@ -129,16 +132,16 @@ def make_candidate(collective: Collective, algorithm: str, params: Mapping[str, 
 
 
 def segment_count(algorithm: str, params: Mapping[str, int], p: int, nbytes: int) -> int:
-    """How many segments there are: all that a schedule depends on besides p and parameters."""
+    """Return the number of segments: besides p and parameters all that a schedule depends on."""
     segment = params.get("segment", 0)
     shares = {"p": p, **params}.get(SHARES_PARAM.get(algorithm, ""), 1)
     return max(1, -(-nbytes // shares // segment)) if segment else 1
 
 
 def build_schedule(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> Schedule:
-    """The candidate's schedule, root 0; raises InputError for wrong parameters.
+    """Return the candidate's schedule with root 0; raises InputError for wrong parameters.
 
-    Not replayed: a study runs nothing, and makes so many schedules that it would do little else.
+    The schedule is not verified, which would take most of the time of a study.
     """
     return algorithms.build(
         collective,
@@ -151,10 +154,10 @@ def build_schedule(collective: Collective, candidate: Candidate, p: int, nbytes:
 
 
 def estimate_transfers(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> float:
-    """About how many transfers the candidate makes, without building it.
+    """Estimate how many transfers the candidate makes, without building its schedule.
 
-    What an unsegmented schedule has at two numbers of ranks tells how it grows, as a power of p,
-    and a pipeline has so many of each segment.
+    The numbers of transfers of the unsegmented schedule at two rank counts give the power of p with
+    which they grow; a pipeline has as many for each segment.
     """
     fixed = {name: value for name, value in candidate.params.items() if name != "segment"}
     few, more = (
@@ -175,6 +178,6 @@ def _count_transfers(
         params["segment"] = 0
     try:
         made = build_schedule(collective, Candidate(algorithm, params), p, 0)
-    except (InputError, ScheduleError):  # not for so many ranks; whoever prices it finds out
+    except (InputError, ScheduleError):  # not for this many ranks; evaluating the task tells
         return p
     return max(1, sum(map(len, made.rounds())))

@@ -1,7 +1,8 @@
-"""The answers of a study that is under way, kept beside its file so that nothing is lost.
+"""The checkpoint file of a running study, kept beside the study's file.
 
-Lines of JSON: the first says of which study, each further one is a task's number and its seconds.
-A line that was cut off when the study was killed is dropped. When the study is done the file goes.
+It has lines of JSON: the first identifies the study, each further one is a task's number and its
+seconds. A line that was cut off when the study was killed is dropped. The file is deleted when the
+study is done.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HEADER_PREFIX = json.dumps(FILE_KIND)[:-1]
 
 
 class Checkpoint:
-    """What was answered already, and a place for what will be."""
+    """The times of tasks evaluated so far, and the file to which more are written, if any."""
 
     def __init__(
         self, file: IO[str] | None = None, times: dict[int, TaskTimes] | None = None
@@ -32,7 +33,7 @@ class Checkpoint:
         self.times = times or {}
 
     def add(self, number: int, task_times: TaskTimes) -> None:
-        """Kept from now on, whatever happens to this process."""
+        """Add the times of a task and write them to the file."""
         self.times[number] = task_times
         if self._file is not None:
             try:
@@ -49,10 +50,10 @@ OpenCheckpoint = Callable[[Study, Sequence[StudyTask]], Checkpoint]
 
 @contextmanager
 def checkpoint_file(path: Path) -> Iterator[OpenCheckpoint]:
-    """Answers in a file, which is deleted when all ends well: then they are somewhere else.
+    """Open a checkpoint file, which is deleted if the context ends without an error.
 
-    What it gives raises InputError when the file belongs to another study, when somebody else is
-    at work on this one, and when the file cannot be written.
+    The function that it yields raises InputError when the file belongs to another study, when
+    another process is at work on this one, and when the file cannot be written.
     """
     with ExitStack() as stack:
         found: list[Checkpoint] = []
@@ -80,7 +81,7 @@ def checkpoint_file(path: Path) -> Iterator[OpenCheckpoint]:
 
 @contextmanager
 def _open_locked(path: Path) -> Iterator[IO[str]]:
-    """For reading and adding, by one process at a time."""
+    """Open a file for reading and appending, by one process at a time."""
     try:
         file = path.open("a+", encoding="utf-8", errors="replace")
     except OSError as reason:
@@ -99,7 +100,7 @@ def _open_locked(path: Path) -> Iterator[IO[str]]:
 def _read_times(
     path: Path, file: IO[str], header: dict[str, Any], sizes: list[int]
 ) -> dict[int, TaskTimes]:
-    """The answers in the file, which is cut after its last whole line."""
+    """Return the times in the file, which is truncated after its last complete line."""
     file.seek(0)
     known: dict[int, TaskTimes] = {}
     whole = 0
@@ -113,7 +114,7 @@ def _read_times(
             at, answer = _parse_line(path, number, line, sizes)
             known[at] = answer
             whole += len(line.encode())
-    elif not own.startswith(first):  # it would be a beginning that was cut off
+    elif not own.startswith(first):  # a beginning of the header was cut off and is rewritten
         raise InputError(
             f"{path}: {_describe_foreign_file(first)}: delete the file or give --fresh to"
             " start anew"
@@ -127,7 +128,7 @@ def _read_times(
 
 
 def _describe_foreign_file(first: str) -> str:
-    """What a file with another first line is."""
+    """Describe a file with another first line."""
     if first.startswith(HEADER_PREFIX):
         return "holds the answers of another study, or of this one before it was changed"
     return "is in the way of the answers of the study, and was not written by one"

@@ -1,4 +1,4 @@
-"""What a study found, and its record."""
+"""The result of a study, and its record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
 from tuner.whatif.study_candidates import Candidate
 
 FORMAT_VERSION = 1
-TIE_TOLERANCE = 1e-9  # relative: times that differ by rounding alone
+TIE_TOLERANCE = 1e-9  # relative difference of times that counts as rounding
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,18 @@ class TimedCandidate(Candidate):
     seconds: float
 
     def is_same(self, other: Candidate) -> bool:
-        """The same algorithm with the same parameters."""
+        """Return whether the algorithm and its parameters are the same."""
         return (self.algorithm, self.params) == (other.algorithm, other.params)
 
 
 @dataclass(frozen=True)
 class TableRegret:
-    """What a table says at a point.
+    """What a tuning table chooses at a point, and its regret.
 
-    nodes, ppn      whose rules, of the same number of ranks; 0 if none: the library decides
-    regret          its time over the best one's, minus one; None where it cannot be known ...
-    reason          ... and why
+    nodes, ppn      shape of the rules that apply, with the same number of ranks; 0 if there are
+                    none and the library default applies
+    regret          its time over the best one's, minus one; None if unknown
+    reason          why it is unknown
     """
 
     algorithm: str
@@ -47,11 +48,12 @@ class TableRegret:
 
 @dataclass(frozen=True)
 class StudyPoint:
-    """One call on one machine.
+    """The simulated times of one call on one machine.
 
     at          value of each axis
     timings     the candidates, the fastest first
     left_out    the candidates with more transfers than one call may have
+    kept        regret of the given table
     """
 
     at: GridPoint
@@ -63,28 +65,28 @@ class StudyPoint:
 
     @property
     def best(self) -> TimedCandidate:
-        """The fastest; of equally fast ones the first in the order of candidates."""
+        """The fastest candidate; of equally fast ones the first in the order of candidates."""
         return self.timings[0]
 
     @property
     def runner_up(self) -> TimedCandidate | None:
-        """The fastest with another algorithm; None without one."""
+        """The fastest candidate with another algorithm than the best; None if there is none."""
         others = (t for t in self.timings if t.algorithm != self.best.algorithm)
         return next(others, None)
 
     @property
     def coordinates(self) -> dict[str, AxisValue]:
-        """Values of the axes and the message size."""
+        """The values of the axes and the message size."""
         return {**self.at, SIZE_AXIS: self.nbytes}
 
     def seconds(self, candidate: Candidate) -> float | None:
-        """The time of a candidate, None for one that did not compete here."""
+        """Return the time of a candidate, None if it was not simulated here."""
         return next((t.seconds for t in self.timings if t.is_same(candidate)), None)
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """Between two neighbouring values of one axis the best choice changes.
+    """A change of the best candidate between two neighbouring values of one axis.
 
     at      the other coordinates
     """
@@ -100,7 +102,7 @@ class Crossover:
 
 @dataclass(frozen=True)
 class TableRegretSummary:
-    """Regret of the kept choices over the points where it is known; `unknown` others."""
+    """The regret of a table over the `points` where it is known; at `unknown` others it is not."""
 
     mean: float
     worst: float
@@ -110,7 +112,7 @@ class TableRegretSummary:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """Points in the order of the axes, then collective, then size; and what changes where."""
+    """The points in the order of the axes, then collective, then size, and the crossovers."""
 
     name: str
     topology: str
@@ -123,7 +125,7 @@ class StudyResult:
 def crossovers(
     points: Sequence[StudyPoint], axes: Mapping[str, tuple[AxisValue, ...]]
 ) -> Iterator[Crossover]:
-    """Where the best choice changes along each axis and along the size, the others held fixed."""
+    """Yield where the best candidate changes along each axis and the size, the others fixed."""
     by_place = {_key(point.collective, point.coordinates): point for point in points}
     sizes: tuple[AxisValue, ...] = tuple(dict.fromkeys(point.nbytes for point in points))
     for axis, values in {**axes, SIZE_AXIS: sizes}.items():
@@ -140,7 +142,7 @@ def _key(collective: Collective, coordinates: GridPoint) -> tuple[object, ...]:
 
 
 def _crossover(axis: str, below: StudyPoint, above: StudyPoint) -> Iterator[Crossover]:
-    """A tie is no reason to change."""
+    """Yield the crossover between two points, unless the best candidate below ties above."""
     still = above.seconds(below.best)
     if still is None or still > above.best.seconds * (1 + TIE_TOLERANCE):
         others = {name: value for name, value in below.coordinates.items() if name != axis}
@@ -156,7 +158,7 @@ def _crossover(axis: str, below: StudyPoint, above: StudyPoint) -> Iterator[Cros
 
 
 def summarise_table_regret(points: Sequence[StudyPoint]) -> TableRegretSummary | None:
-    """None where no regret is known, or no table was given."""
+    """Return the summary; None where no regret is known or no table was given."""
     kept = [point.kept for point in points if point.kept is not None]
     known = [one.regret for one in kept if one.regret is not None]
     if not known:
@@ -167,12 +169,12 @@ def summarise_table_regret(points: Sequence[StudyPoint]) -> TableRegretSummary |
 
 
 def result_record(result: StudyResult) -> dict[str, Any]:
-    """What JSON can hold of it; the same study gives the same record."""
+    """Return the result as JSON data; the same study gives the same record."""
     return {"kind": "study", "version": FORMAT_VERSION, **_to_json(result)}
 
 
 def _to_json(value: Any) -> Any:
-    """Dataclasses as mappings and tuples as lists, all the way down."""
+    """Convert dataclasses to mappings and tuples to lists, recursively."""
     if is_dataclass(value):
         return {name: _to_json(inner) for name, inner in vars(value).items()}
     if isinstance(value, Mapping):
@@ -181,7 +183,7 @@ def _to_json(value: Any) -> Any:
 
 
 def result_from_record(record: Any) -> StudyResult:
-    """The reverse. Raises InputError for anything else."""
+    """Return the result that a record of `result_record` holds; raises InputError otherwise."""
     try:
         if (record["kind"], record["version"]) != ("study", FORMAT_VERSION):
             raise ValueError(f"not of kind study and version {FORMAT_VERSION}")

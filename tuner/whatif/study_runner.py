@@ -1,4 +1,4 @@
-"""Running a study: it becomes tasks, somebody carries them out, points are made of the answers."""
+"""Running a study: planning its tasks, having them executed, and assembling the points."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ from tuner.whatif.study_spec import Study
 from tuner.whatif.study_tasks import PlannedPoint, StudyPlan, StudyTask, TaskTimes, plan_study
 from tuner.whatif.table_regret import compute_table_regret
 
-MAX_CORE_SECONDS = 1e6  # seconds of one core: days on the cores of a node, hours on a cluster
-SIGNIFICANT_DIGITS = (
-    12  # significant ones of a time by which candidates are ordered: beyond is rounding
-)
+MAX_CORE_SECONDS = 1e6  # days on the cores of a node, hours on a cluster
+SIGNIFICANT_DIGITS = 12  # of times by which candidates are ordered; further ones are rounding
 
-StudyProgressCallback = Callable[[float, str], None]  # (fraction done, what is done)
+StudyProgressCallback = Callable[[float, str], None]  # (fraction done, description)
 
 
 class CancelledError(TunerError):
-    """The study was stopped before its end."""
+    """Raised when a study is cancelled before its end."""
 
 
 def _no_progress(_fraction: float, _text: str) -> None:
@@ -51,12 +49,12 @@ def run_study(
     executor: Executor = run_serial,
     open_checkpoint: OpenCheckpoint = _no_checkpoint,
 ) -> StudyResult:
-    """Simulate everything; the same study gives the same result, whoever carries it out.
+    """Simulate a study; the same study gives the same result with every executor.
 
-    progress    called again and again with how much of the work is done
-    cancelled   asked again and again; raises CancelledError when it says yes
-    carry       who prices the tasks, see `carry` and `cluster`
-    keep        where answers are kept, and those of an earlier run found
+    progress            called repeatedly with the fraction of the work that is done
+    is_cancelled        called repeatedly; CancelledError is raised when it returns True
+    executor            what evaluates the tasks, see `executors` and `dask_executor`
+    open_checkpoint     returns the checkpoint, with the times of an earlier run if there are any
 
     Raises InputError, before anything is simulated, when there is too much to simulate.
     """
@@ -75,7 +73,7 @@ def run_study(
 
 
 class _EffortLimit:
-    """Stops the planning as soon as it is too much: to plan the rest may take long, too."""
+    """A limit on the planned work that stops the planning, which may itself take long."""
 
     def __init__(self, is_cancelled: Callable[[], bool]) -> None:
         self._is_cancelled = is_cancelled
@@ -94,7 +92,7 @@ class _EffortLimit:
 
 
 class _ProgressReporter:
-    """Tells how far it is, and stops when it is told to."""
+    """A reporter of progress that raises CancelledError when the study is cancelled."""
 
     def __init__(
         self,
@@ -147,7 +145,7 @@ def _point(study: Study, planned: PlannedPoint, answers: Mapping[int, TaskTimes]
 
 
 def _timings(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterator[TimedCandidate]:
-    """In the order of candidates, without those that are not for so many ranks."""
+    """Yield timings in the order of candidates, without those not for this rank count."""
     for candidate, task, call in planned.calls:
         seconds = answers[task]
         if seconds is not None:
@@ -159,5 +157,5 @@ def _timing(candidate: Candidate, seconds: float) -> TimedCandidate:
 
 
 def _rounded_seconds(timing: TimedCandidate) -> float:
-    """Of equally fast ones the first in the order of candidates is the best."""
+    """Round a time, so that of equally fast candidates the first in their order is the best."""
     return float(f"{timing.seconds:.{SIGNIFICANT_DIGITS}g}")

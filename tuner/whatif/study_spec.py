@@ -1,4 +1,4 @@
-"""What a study asks, from YAML or JSON:
+"""The specification of a study, read from YAML or JSON.
 
     name: twice the network
     topology: {name: flat64, nodes: 64, latency: 2us, bandwidth: 12.5GB/s}
@@ -8,12 +8,12 @@
     collectives: [bcast, allreduce]
     sizes: [1KiB, 64KiB, 1MiB]
 
-The topology is in one of its short forms, a `topology_to_record`, or named: `preset:NAME`, a file
-beside the study's, or what the service calls it. A preset brings its costs with it; for others
-`calibration` names those that were measured on the nodes, and the topology says the rest. `table`
-names the one whose choices are kept on the new machine. `algorithms` restricts the candidates. An
-axis that is left out stays as the machine has it: all nodes, host memory and one rank per node, or
-where there are GPUs a rank for each of them and their memory.
+The topology is in one of its short forms, a `topology_to_record`, or a name: `preset:NAME`, a file
+beside the study's, or what the service calls it. A preset includes its costs; for others
+`calibration` names measured costs, and the topology says the rest. `table` names a tuning table
+whose regret on the new machine is computed. `algorithms` restricts the candidates. An axis that is
+left out has the machine's own value: all nodes, host memory and one rank per node, or where every
+node has GPUs a rank for each of them and their memory.
 """
 
 from __future__ import annotations
@@ -63,44 +63,44 @@ ALLOWED_KEYS = REQUIRED_KEYS | {"vary", "algorithms", "calibration", "table"}
 
 
 class ResourceResolver(Protocol):
-    """How a name in a study becomes what it stands for; each raises InputError when it cannot."""
+    """A resolver of the names in a study; each method raises InputError for an unknown name."""
 
     def machine(self, name: str) -> Machine:
-        """The machine of that name."""
+        """Return the machine of that name."""
 
     def calibration(self, name: str) -> Calibration:
-        """The calibration of that name."""
+        """Return the calibration of that name."""
 
     def table(self, name: str) -> TuningTable:
-        """The tuning table of that name."""
+        """Return the tuning table of that name."""
 
 
 @dataclass(frozen=True)
 class FileResolver:
-    """References as names of files, relative to the study's."""
+    """A resolver of names as files, relative to the directory of the study's file."""
 
     directory: Path
 
     def machine(self, name: str) -> Machine:
-        """From a topology file of any format, or a preset."""
+        """Return the machine of a topology file of any format, or of a preset."""
         return load_machine(name, self.directory)
 
     def calibration(self, name: str) -> Calibration:
-        """From a file of `tuner calibrate`."""
+        """Return the calibration from a file of `tuner calibrate`."""
         return read_calibration(self.directory / name)
 
     def table(self, name: str) -> TuningTable:
-        """From a file of `tuner tune`."""
+        """Return the tuning table from a file of `tuner tune`."""
         return read_table(self.directory / name)
 
 
 @dataclass(frozen=True)
 class Study:
-    """Made by `study_from_record`, which checks it.
+    """A checked study, made by `study_from_record`.
 
     machine         with the calibration where one was given
-    written         the machine as the study's record has it
-    axes            axis -> its values, numbers ascending, words as they were written; always with
+    topology_entry  the topology as the study's record has it
+    axes            axis -> its values, numbers ascending, names as they were written; always with
                     nodes, ppn and memory
     algorithms      candidates by name; all when empty
     """
@@ -117,35 +117,35 @@ class Study:
 
     @property
     def topology(self) -> Topology:
-        """The machine's."""
+        """The machine's topology."""
         return self.machine.topology
 
     @property
     def number_of_points(self) -> int:
-        """Machines x collectives x sizes."""
+        """The number of points: machines x collectives x sizes."""
         axes = math.prod(len(values) for values in self.axes.values())
         return axes * len(self.collectives) * len(self.sizes)
 
     @cached_property
     def grid(self) -> tuple[GridPoint, ...]:
-        """Every machine of the study, the last axis fastest."""
+        """The points of the axes, one for each machine of the study, the last axis fastest."""
         return tuple(
             dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())
         )
 
     @cached_property
     def digest(self) -> str:
-        """The same for two studies exactly when they ask the same."""
+        """A digest of the study's record; equal for two studies exactly when they ask the same."""
         text = json.dumps(study_record(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def algorithm_names(self, collective: Collective, at: GridPoint) -> tuple[str, ...]:
-        """The candidates of one collective on the machine at one place."""
+        """Return the candidates of one collective on the machine at one point of the grid."""
         known = algorithms.algorithm_names(collective, self.features(at))
         return tuple(name for name in known if not self.algorithms or name in self.algorithms)
 
     def features(self, at: GridPoint) -> frozenset[str]:
-        """What algorithms may need that is there at one place."""
+        """Return the capabilities for algorithms that the machine at one point of the grid has."""
         return algorithms.available_capabilities(
             self._topology_features[at.get("gpu")],
             at["memory"] == CUDA,
@@ -155,7 +155,7 @@ class Study:
 
     @cached_property
     def _topology_features(self) -> dict[AxisValue | None, frozenset[str]]:
-        """What the machine with each of the GPUs offers."""
+        """What the topology with each of the GPUs offers."""
         first = {name: values[0] for name, values in self.axes.items()}
         return {
             gpu: apply_axes(
@@ -166,7 +166,7 @@ class Study:
 
 
 def read_study(path: Path) -> Study:
-    """From a YAML or JSON file. Raises InputError that names file, place and remedy."""
+    """Read a study from a YAML or JSON file; raises InputError that starts with the file's name."""
     try:
         with path.open(encoding="utf-8") as file:
             return study_from_record(
@@ -181,7 +181,7 @@ def read_study(path: Path) -> Study:
 
 
 def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
-    """A study from parsed YAML or JSON; raises InputError, also when it has too many points."""
+    """Return the study of parsed YAML or JSON; raises InputError, also for too many points."""
     require_keys("the study", record, ALLOWED_KEYS, REQUIRED_KEYS)
     if not isinstance(record["name"], str) or not record["name"]:
         raise InputError(f"name must be a name, not {shortened_repr(record['name'])}")
@@ -207,7 +207,7 @@ def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
 
 
 def study_record(study: Study) -> dict[str, Any]:
-    """The same study complete in itself: whatever it named is part of it."""
+    """Return a self-contained record of the study: what it named is part of the record."""
     record: dict[str, Any] = {
         "name": study.name,
         "topology": study.topology_entry,
@@ -234,7 +234,7 @@ def _machine(entry: Any, resolver: ResourceResolver) -> Machine:
 
 
 def _topology_entry(entry: Any, machine: Machine) -> Any:
-    """What was written, where that says everything."""
+    """Return the topology as written if that is self-contained, else its record."""
     whole = isinstance(entry, dict) or entry.startswith(PRESET_PREFIX)
     return entry if whole else topology_to_record(machine.topology)
 
@@ -278,7 +278,7 @@ def _require_candidates(study: Study) -> None:
 
 
 def _require_features(study: Study, collective: Collective) -> None:
-    """Of what the study names: InputError for what the collective has, but no place offers."""
+    """Raise InputError for a named algorithm of the collective whose requirements are not met."""
     every = set(algorithms.algorithm_names(collective, algorithms.REQUIREMENTS))
     for name in study.algorithms:
         if name in every:
@@ -303,9 +303,9 @@ def _require_bounds(study: Study) -> None:
 
 
 def _require_costs(study: Study) -> None:
-    """Every axis can be varied, and every message has a price.
+    """Raise InputError unless every axis can be varied and every message has a cost.
 
-    Tried on two nodes: the outermost values of each axis with the first ones of the others.
+    This is tried on two nodes: the outermost values of each axis with the first ones of the others.
     """
     first = {name: values[0] for name, values in study.axes.items()}
     nodes = study.axes["nodes"]

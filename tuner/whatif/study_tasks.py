@@ -1,7 +1,7 @@
-"""A study as tasks: each prices one schedule on one machine, at all sizes that have that schedule.
+"""The tasks of a study: each simulates one schedule on one machine at all sizes that share it.
 
-`TaskEvaluator` is the one pure function behind all ways of carrying a study out: it needs nothing
-but the study and the task, so any process on any computer gives the same numbers.
+All executors use `TaskEvaluator`, which is a pure function of the study and the task, so any
+process on any computer gives the same numbers.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from tuner.whatif.study_candidates import (
 from tuner.whatif.study_spec import Study
 from tuner.whatif.table_regret import TableLookup, look_up_exported
 
-MAX_CALL_TRANSFERS = 1 << 31  # of one call: a ring of 27,648 ranks, some ten seconds
-MAX_CACHED_MACHINES = 4  # per process, with their routes; tasks of one machine come together
-TASK_OVERHEAD_S = 2e-3  # seconds to build and price the smallest schedule ...
-TRANSFER_S = 3e-8  # ... and of each transfer beyond, at each size ...
-IN_NETWORK_TRANSFER_S = 4e-6  # ... or where the network combines or replicates messages
+MAX_CALL_TRANSFERS = 1 << 31  # of one call: a ring of 27,648 ranks takes some ten seconds
+MAX_CACHED_MACHINES = 4  # per process, with their routes; tasks are ordered by machine
+TASK_OVERHEAD_S = 2e-3  # time to build and simulate the smallest schedule
+TRANSFER_S = 3e-8  # time per transfer and size
+IN_NETWORK_TRANSFER_S = 4e-6  # the same where the network combines or replicates messages
 
 TaskTimes = (
     list[float] | None
-)  # seconds at each size; None: not for these ranks, too large, unpriced
+)  # seconds at each size; None: not for this rank count, too large, or without a cost
 
 
 @dataclass(frozen=True)
 class StudyTask:
-    """One schedule on the machine of one place of the study.
+    """One schedule on the machine at one point of the grid.
 
-    params      with the segment of the first size; at the others it is another one, which cuts
-                the message into as many pieces
-    effort      about how many seconds of one core
+    params          with the segment of the first size; at the others the segment differs, and cuts
+                    the message into as many pieces
+    core_seconds    estimated seconds of one core
     """
 
     grid_index: int
@@ -60,7 +60,10 @@ class StudyTask:
 
 @dataclass(frozen=True)
 class PlannedPoint:
-    """One point: who competes, by number of the task and of the call in it, and who does not."""
+    """One point of a study, with candidates to simulate and candidates skipped.
+
+    calls       candidate, number of its task, index of the call in the task
+    """
 
     grid_index: int
     collective: Collective
@@ -71,7 +74,7 @@ class PlannedPoint:
 
 
 class TaskEvaluator:
-    """Prices tasks of one study, and remembers the last machines. Can be pickled."""
+    """An evaluator of tasks of one study that caches the last machines; it can be pickled."""
 
     def __init__(self, study: Study) -> None:
         self._study = study
@@ -81,9 +84,10 @@ class TaskEvaluator:
         return TaskEvaluator, (self._study,)
 
     def __call__(self, task: StudyTask) -> TaskTimes:
-        """None also where buffers in GPU memory go through hosts whose messages have no price.
+        """Return the times of a task, or None if the schedule cannot be simulated.
 
-        Raises UnpricedError where those of others have none.
+        That is also the case for buffers in GPU memory staged through hosts whose messages have no
+        cost. Raises MissingCostError where other messages have none.
         """
         machine, ranks = self._cached_machine(task.grid_index)
         candidate = Candidate(task.algorithm, task.params)
@@ -109,19 +113,21 @@ class TaskEvaluator:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """All points of a study in order, and the tasks that answer them."""
+    """All points of a study in order, and the tasks that they need."""
 
     points: tuple[PlannedPoint, ...]
     tasks: tuple[StudyTask, ...]
 
     @property
     def core_seconds(self) -> float:
-        """About how many seconds of one core."""
+        """The estimated seconds of one core."""
         return sum(task.core_seconds for task in self.tasks)
 
 
 def plan_study(study: Study, on_progress: Callable[[float], None]) -> StudyPlan:
-    """What is to be done; `watch` is told the effort as it adds up.
+    """Return the points and tasks of a study.
+
+    on_progress     called with the core seconds of each machine and collective
 
     Raises InputError for a point at which nothing can be simulated.
     """
@@ -137,7 +143,7 @@ def plan_study(study: Study, on_progress: Callable[[float], None]) -> StudyPlan:
 
 
 class _TaskCollector:
-    """One collective on one machine: calls with the same schedule are collected in one task."""
+    """A collector of the calls of one collective on one machine, one task for each schedule."""
 
     def __init__(
         self, study: Study, grid_index: int, collective: Collective, first_task: int

@@ -1,4 +1,4 @@
-"""What it costs to keep the choices of a table that was made for another machine."""
+"""The regret of following a tuning table that was made for another machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.whatif.study_result import TableRegret, TimedCandidate
 
 @dataclass(frozen=True)
 class TableLookup:
-    """A table's choice for one call; `key` says whose rules it comes from, None: it has none."""
+    """A table's config for one call, and the key of the rules it comes from; None without rules."""
 
     collective: Collective
     choice: AlgorithmConfig
@@ -23,7 +23,7 @@ class TableLookup:
 
     @property
     def candidate(self) -> Candidate | None:
-        """What to simulate for it, where one of our schedules describes it."""
+        """The candidate to simulate for it; None where none of our schedules describes it."""
         if self.choice.algorithm not in algorithms.algorithm_names(
             self.collective, algorithms.REQUIREMENTS
         ):
@@ -37,10 +37,10 @@ class TableLookup:
 
 
 def look_up_exported(table: TuningTable, call: RuleKey, nbytes: int) -> TableLookup:
-    """As a library reads the exported file: rules are for just the number of ranks that they were
-    made for, all others are left to the library. Rules for cyclic ranks are followed by just these.
+    """Look up a call as a library does in the exported file, for operators that commute.
 
-    For operators that commute, as the usual ones do.
+    Rules apply only to the number of ranks that they were made for, all others are left to the
+    library default. Rules for cyclic placement apply only to the same shape.
     """
     fitting = [
         key
@@ -60,7 +60,7 @@ def _closeness(key: RuleKey, call: RuleKey) -> tuple[bool, bool, int, bool]:
 
 
 def compute_table_regret(lookup: TableLookup, timings: Sequence[TimedCandidate]) -> TableRegret:
-    """The cost of the table's choice, given the times of everything that was simulated."""
+    """Return the regret of the table's config, given the times of all simulated candidates."""
     regret, reason = _regret(lookup, timings)
     nodes, ppn = (lookup.key.nodes, lookup.key.ppn) if lookup.key else (0, 0)
     return TableRegret(lookup.choice.algorithm, lookup.choice.params, nodes, ppn, regret, reason)

@@ -1,4 +1,7 @@
-"""The lists of a study: axes with their values, collectives, sizes. Each raises InputError."""
+"""Parsing of the lists in a study: axes with their values, collectives, sizes.
+
+Each function raises InputError for a malformed list.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tuner.whatif.axes import AXES, AxisValue
 
 
 def parse_axes(vary: Any, topology: Topology) -> dict[str, tuple[AxisValue, ...]]:
-    """Every axis that is given, and those that always are with what the machine has."""
+    """Return the values of every axis given, and of nodes, ppn and memory also if not given."""
     require_keys("vary", vary, set(AXES), set())
     gpus = _gpus_per_node(topology)
     left_out = {
@@ -27,7 +30,7 @@ def parse_axes(vary: Any, topology: Topology) -> dict[str, tuple[AxisValue, ...]
 
 
 def _gpus_per_node(topology: Topology) -> int:
-    """GPUs that every node has."""
+    """Return how many GPUs every node has at least."""
     if any(node.node_topology is None for node in topology.nodes):
         return 0
     return min(len(interior.device_indices(GPU)) for interior, _ in topology.node_topologies)
@@ -44,14 +47,14 @@ def _parse_values(name: str, entry: Any) -> tuple[AxisValue, ...]:
 
 
 def parse_names(what: str, entry: Any) -> tuple[str, ...]:
-    """Each one once, in the order in which they were written."""
+    """Return the names without duplicates, in the order in which they were written."""
     if not isinstance(entry, list) or not entry or not all(isinstance(e, str) for e in entry):
         raise InputError(f"{what} must be a list of names, not {shortened_repr(entry)}")
     return tuple(dict.fromkeys(entry))
 
 
 def parse_collectives(entry: Any) -> tuple[Collective, ...]:
-    """Likewise, by their names."""
+    """Return the collectives of a list of names, without duplicates, in the order written."""
     names = parse_names("collectives", entry)
     unknown = [name for name in names if name not in list(Collective)]
     if unknown:
@@ -62,7 +65,7 @@ def parse_collectives(entry: Any) -> tuple[Collective, ...]:
 
 
 def parse_sizes(entry: Any) -> tuple[int, ...]:
-    """Bytes, ascending."""
+    """Return the sizes in bytes, ascending."""
     if not isinstance(entry, list) or not entry:
         raise InputError(f"sizes must be a list such as [1KiB, 1MiB], not {shortened_repr(entry)}")
     sizes = sorted({parse_size(value) for value in entry})
