@@ -145,8 +145,7 @@ class Calibration:
 
     @property
     def borrowed_costs(self) -> Mapping[str, str]:
-        """Return a sentence about each path class whose cost was taken from elsewhere, not
-        measured.
+        """Return a sentence for each path class whose cost was not measured but borrowed.
 
         The path classes are those of host memory; `REDUCTIONS_KEY` may be among them.
         """

@@ -220,8 +220,7 @@ def rotate(part: Schedule, root: int) -> Schedule:
 
 
 def reverse(part: Schedule, collective: Collective, reduce: int = NO_REDUCTION) -> Schedule:
-    """Reverse a schedule in time and direction; a broadcast becomes a reduction, a scatter a
-    gather.
+    """Reverse time and direction: a broadcast becomes a reduction, a scatter becomes a gather.
 
     A rank takes its arrivals in ascending rank order, so that a tree whose subtrees are runs of
     consecutive ranks keeps the order of the operands.
