@@ -20,7 +20,6 @@ from tuner.core.path_classes import BLOCK, HOST, PlacementMixin, omit_default_pl
 FORMAT_VERSION = 1
 REQUESTED_CALLS_KEY = "wanted"  # provenance key of the calls that a table is for, measured or not
 WRONG_RESULT = "wrong result"  # why an algorithm was excluded
-# beyond is no time of a call, and floats may not hold the ratios and squares of such numbers.
 # Limits in seconds of a sample that is not 0: far less than a cycle of any clock, and eleven days.
 # Beyond them, ratios and squares could overflow a float.
 MIN_SAMPLE_S, MAX_SAMPLE_S = 1e-12, 1e6
@@ -167,7 +166,9 @@ def end_line(lines: int) -> str:
 
 
 def _parse_header(header: Mapping[str, Any]) -> Measurements:
-    """Return the content of a header, without series; raise ValueError or TypeError if malformed."""
+    """Return the content of a header, without series; raise ValueError or TypeError if it is not
+    one.
+    """
     fields = {name: value for name, value in header.items() if name not in ("kind", "version")}
     if header["kind"] != "probe" or header.get("version") != FORMAT_VERSION:
         raise ValueError("another kind or version")
@@ -292,7 +293,7 @@ def read_partial(path: Path) -> tuple[dict[str, Any] | None, list[Measurement], 
 
 
 def read_measurements(path: Path) -> Measurements:
-    """Read a complete measurements file; raise InputError if it is missing, damaged or unfinished."""
+    """Read a complete measurements file; raise InputError if missing, damaged or unfinished."""
     try:
         with path.open(encoding="utf-8") as lines:
             reader = MeasurementReader(lines, str(path))

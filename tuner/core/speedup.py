@@ -240,7 +240,7 @@ def _normal_quantile(level: float) -> float:
 
 @lru_cache(_CACHE_SIZE)
 def _resampled_midmeans(samples: tuple[float, ...]) -> FloatArray:
-    """Return the midmeans of all resamples, (RESAMPLES,); series of one length share the indices."""
+    """Return the midmeans of all resamples, (RESAMPLES,), with the same indices for each length."""
     return midmean(np.asarray(samples)[_resample_indices(len(samples))])
 
 
