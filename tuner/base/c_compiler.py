@@ -1,4 +1,4 @@
-"""Compilation of the shared library that is preloaded into ranks to observe which algorithm runs."""
+"""Compilation of the shared library that is preloaded into ranks to observe their algorithms."""
 
 from __future__ import annotations
 

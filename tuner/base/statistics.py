@@ -60,7 +60,7 @@ def _rank_below(n: int, level: float) -> int:
 
 
 def relative_half_width(samples: Sequence[float], level: float = CONFIDENCE) -> float:
-    """Return half the width of the median's interval over the median; infinite below six samples."""
+    """Return half the width of the median's interval over the median; infinite below 6 samples."""
     if len(samples) < 6:
         return float("inf")
     median, low, high = median_interval(samples, level)

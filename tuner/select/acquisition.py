@@ -66,8 +66,8 @@ class AcquisitionQueue:
         return self._candidates[best] if len(values) and values[best] > 0 else None
 
     def accept(self, candidate: AcquisitionCandidate) -> None:
-        """Choose a candidate: drop the others of its point and lower the regret of correlated
-        points.
+        """Choose a candidate, drop the others of its point and lower the regret of points around
+        it.
         """
         number, fellows = (
             candidate.point_index,

@@ -49,7 +49,8 @@ class RuleListBuilder:
 
     key         for any operator
     comparisons at its probed sizes, ascending
-    allowed     for each class of operators that has rules, whether a config may be used; `any` first
+    allowed     for each class of operators that has rules, whether a config may be used; the class
+                `any` is first if present
     crossovers  cache of the sizes at which rules change
     """
 
@@ -93,9 +94,7 @@ class RuleListBuilder:
         return self._rule_list_set(for_any, *others)
 
     def alternatives(self) -> list[RuleListSet]:
-        """Return `smallest`, and then all combinations of optimal partitions with more or fewer
-        rules.
-        """
+        """Return `smallest`, and then all combinations of optimal partitions of the sizes."""
         for_any, *others = (
             [
                 self._rule_list(operators, plan)

@@ -58,9 +58,7 @@ class Coverage:
         return any(self._covered_by(point, choice, max_extrapolation))
 
     def shape_neighbours(self, point: CallPoint) -> Sequence[CallPoint]:
-        """Return the call on the neighbouring measured shapes; on its own shape if that was
-        measured.
-        """
+        """Return the call on the neighbouring measured shapes, or on its own shape if measured."""
         speaking = _neighbouring_shapes(self._shapes_near_size(point, 1.0), point, 1.0)
         return [replace(point, nodes=nodes, ppn=ppn) for nodes, ppn in speaking]
 
@@ -88,9 +86,7 @@ class Coverage:
     def _covered_by(
         self, point: CallPoint, choice: AlgorithmConfig, max_extrapolation: float
     ) -> list[bool]:
-        """Return for each neighbouring shape whether the config was measured there near `point`'s
-        size.
-        """
+        """Return for each neighbouring shape whether the config was measured near `point`'s size."""
         return [
             any((call, choice) in self._measured_pairs for call in calls)
             for calls in self._neighbour_calls(point, max_extrapolation)

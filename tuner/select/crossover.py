@@ -86,9 +86,7 @@ def _last_winning_size(
 
 
 def _log_gain(comparison: Comparison, choice: AlgorithmConfig, selector: Selector) -> _LogGain:
-    """Return the log gain of a config from the comparison, or from the posterior if it is not in
-    it.
-    """
+    """Return the log gain of a config from the comparison, or else from the posterior."""
     nbytes = max(comparison.point.nbytes, 1)
     if choice in comparison.gains:
         return _LogGain(nbytes, math.log(comparison.gains[choice]), _gain_sd(comparison, choice))

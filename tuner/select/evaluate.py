@@ -22,7 +22,7 @@ from tuner.select.selector import train
 
 TUNER, TUNER_SIGNIFICANT = "tuner", "tuner, if sure"
 DEFAULT_LABEL, BEST_SINGLE = "default", "best single"
-MIN_SLOWDOWN = 0.02  # relative; a difference below this or the uncertainty of the times does not count as slower
+MIN_SLOWDOWN = 0.02  # relative; smaller differences, or ones within uncertainty, do not count
 
 
 def no_simulation(_point: CallPoint, _choice: AlgorithmConfig) -> float:

@@ -191,8 +191,7 @@ class ExperimentDesign:
         }
 
     def _supported(self, point: CallPoint) -> frozenset[AlgorithmConfig]:
-        """Return the configs that a table may use at a call that was not measured, if surely
-        faster.
+        """Return the configs that a table may use at a call without measurements, if surely faster.
 
         See `tuner.select.significance.predict_comparison`.
         """
