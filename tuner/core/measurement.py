@@ -166,9 +166,7 @@ def end_line(lines: int) -> str:
 
 
 def _parse_header(header: Mapping[str, Any]) -> Measurements:
-    """Return the content of a header, without series; raise ValueError or TypeError if it is
-    invalid.
-    """
+    """Return the content of a header, without series; raise ValueError or TypeError otherwise."""
     fields = {name: value for name, value in header.items() if name not in ("kind", "version")}
     if header["kind"] != "probe" or header.get("version") != FORMAT_VERSION:
         raise ValueError("another kind or version")

@@ -15,7 +15,7 @@ from tuner.select.posterior_covariance import PosteriorCovariance
 
 @dataclass(frozen=True)
 class Experiment:
-    """A point of a batch, the configs to measure there, default first, and the estimated seconds."""
+    """A point of a batch, the configs to measure there, default first, and estimated seconds."""
 
     point: CallPoint
     configs: tuple[AlgorithmConfig, ...]
@@ -24,7 +24,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class AcquisitionCandidate:
-    """An experiment, the index of its point and the fraction of the point's regret that it saves."""
+    """An experiment, the index of its point and the fraction of that point's regret it saves."""
 
     point_index: int
     experiment: Experiment
@@ -66,9 +66,7 @@ class AcquisitionQueue:
         return self._candidates[best] if len(values) and values[best] > 0 else None
 
     def accept(self, candidate: AcquisitionCandidate) -> None:
-        """Choose a candidate, drop the others of its point and lower the regret of points around
-        it.
-        """
+        """Choose a candidate, drop the others of its point and lower the regret around it."""
         number, fellows = (
             candidate.point_index,
             self._covariance.correlated_points(candidate.point_index),

@@ -152,7 +152,7 @@ def _expressible(
 
 
 def _requested_calls(measurements: Measurements) -> list[CallPoint]:
-    """Return the calls that a table is for, which `tuner.probe.multi_host.probe_cluster` records."""
+    """Return the calls that `tuner.probe.multi_host.probe_cluster` recorded as wanted in a table."""
     try:
         told = [
             dataclass_from_record(CallPoint, one)
@@ -194,7 +194,7 @@ def _predict_comparisons(
     selector: Selector,
     library: ModuleType,
 ) -> list[Comparison]:
-    """Return predicted comparisons for points that were not measured, where prediction is possible."""
+    """Return predicted comparisons for the points without measurements, where possible."""
     known: dict[CallKind, dict[AlgorithmConfig, None]] = defaultdict(dict)
     for row in observations:
         known[row.point.kind][row.config] = None
@@ -208,7 +208,7 @@ def _predict_comparisons(
 def _runnable(
     library: ModuleType, point: CallPoint, choices: Iterable[AlgorithmConfig]
 ) -> Collection[AlgorithmConfig]:
-    """Return the configs that the library would run there without substituting another algorithm."""
+    """Return the configs that the library would run there without substitution."""
     segments = sorted({choice.params.get("segment", 0) for choice in choices} - {0})
     collective = point.key().collective
     return frozenset(library.candidates(collective, point.p, point.nbytes, segments))

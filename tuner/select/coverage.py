@@ -129,7 +129,7 @@ class Coverage:
 
 
 def max_factor_above(sizes: Sequence[int]) -> float:
-    """Return the extrapolation factor above the largest size: the last step of the probed sizes."""
+    """Return the extrapolation factor above the largest size: the last step of the sizes."""
     return (
         min(sizes[-1] / max(sizes[-2], 1), MAX_EXTRAPOLATION)
         if len(sizes) > 1
@@ -138,7 +138,7 @@ def max_factor_above(sizes: Sequence[int]) -> float:
 
 
 def max_factor_below(sizes: Sequence[int]) -> float:
-    """Return the extrapolation factor below the smallest size: the first step of the probed sizes."""
+    """Return the extrapolation factor below the smallest size: the first step of the sizes."""
     return (
         min(sizes[1] / max(sizes[0], 1), MAX_EXTRAPOLATION)
         if len(sizes) > 1

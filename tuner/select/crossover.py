@@ -99,7 +99,7 @@ def _log_gain(comparison: Comparison, choice: AlgorithmConfig, selector: Selecto
 
 
 def _gain_sd(comparison: Comparison, choice: AlgorithmConfig) -> float:
-    """Return the downward standard deviation of a log gain, from the lower bound of its interval."""
+    """Return the downward standard deviation of a log gain, from its interval's lower bound."""
     low, _ = comparison.interval(choice)
     return math.log(comparison.gains[choice] / low) / NORMAL_95
 

@@ -1,4 +1,4 @@
-"""Observations from measured series: one per call (`CallPoint`) and candidate (`AlgorithmConfig`)."""
+"""Observations from measured series, one per `CallPoint` and candidate `AlgorithmConfig`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CallPoint(PlacementMixin):
 
     @property
     def log_coordinates(self) -> tuple[float, float, float]:
-        """Return the logarithms of nodes, ppn and bytes, the space in which distances are measured."""
+        """Return the logarithms of nodes, ppn and bytes, in which distances are measured."""
         return math.log(self.nodes), math.log(self.ppn), math.log(max(self.nbytes, 1))
 
     def key(self, operators: str = "any") -> RuleKey:

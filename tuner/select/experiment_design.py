@@ -214,7 +214,7 @@ class ExperimentDesign:
         return AcquisitionQueue(options, regrets / len(regrets), self._covariance.copy())
 
     def _acquisition_candidates(self, index: int, point: CallPoint) -> list[AcquisitionCandidate]:
-        """Return ways to measure a point: the default with more and more of the likeliest winners."""
+        """Return ways to measure a point: the default with ever more of the likeliest winners."""
         outlook = self._estimates[point]
         belief, regret = outlook.posterior, outlook.selection.regret
         if regret < _MIN_REGRET:

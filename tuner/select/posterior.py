@@ -26,9 +26,9 @@ _PRIOR_KERNEL = AlgorithmKernel(
     shared_sd=1.0, offset_sd=0.3, algorithm_sd=(0.2,)
 )  # error of simulations without any measurement
 _POWER_OF_TWO_DISTANCE = math.log(2)  # distance from other numbers of ranks
-# Standard deviation of the log ratio of two configs from the simulated one over an octave without
-# measurements: large exchanges can take 1.3 to 1.7 times as long as simulated from a few octaves
-# below.
+# Standard deviation by which the log ratio of two configs drifts from the simulated one over an
+# octave without measurements: relative to simulations, large exchanges take 1.3 to 1.7 times as
+# long as they do a few octaves below.
 _DRIFT_PER_OCTAVE = 0.05
 _PRIOR_SD = 1.0  # of configs that are neither simulated nor measured
 
@@ -118,9 +118,7 @@ class PosteriorModel:
         return mean, covariance
 
     def log_size(self, point: CallPoint) -> float:
-        """Return the log size by which a call is compared with others, per node if the mode says
-        so.
-        """
+        """Return the log size by which calls are compared, per node if the mode says so."""
         size = math.log(max(point.nbytes, 1))
         return size - math.log(point.nodes) if self._mode.size_per_node else size
 
@@ -206,9 +204,7 @@ class PosteriorModel:
         return regressor.fit(features, [math.log(row.seconds) for row, _ in observations], weights)
 
     def _features(self, point: CallPoint, choice: AlgorithmConfig) -> list[float]:
-        """Return the number of the config, the coordinates of the call and the log of its prior
-        seconds.
-        """
+        """Return the number of the config, the call's coordinates and the log of its prior seconds."""
         start = math.log(self.prior_seconds(point, choice))
         return [float(self._indices[choice]), *self.coordinates(point), start]
 

@@ -65,8 +65,7 @@ class PosteriorCovariance:
         return total
 
     def variance_explained(self, index: int) -> FloatArray:
-        """Return the fraction of each correlated point's variance that measuring this point
-        explains.
+        """Return the fraction of each correlated point's variance that this point explains.
 
         It is 1 for the point itself.
         """
