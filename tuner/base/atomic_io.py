@@ -77,7 +77,7 @@ def require_writable_dir(path: Path) -> None:
 
 def _require_writable(path: Path, folder: Path) -> None:
     """Raise InputError if nothing can be written into `folder` or its nearest existing ancestor."""
-    import tempfile  # brings so much with it that every MPI program would notice
+    import tempfile  # a slow import, which would delay every MPI program
 
     while not os.path.lexists(folder):
         folder = folder.parent
@@ -143,7 +143,7 @@ def _write_to_stream(path: Path, data: bytes) -> None:
 
 def _replace_file(target: Path, path: Path, data: bytes, mode: int) -> None:
     """Replace the file `target`, which errors call `path`."""
-    import tempfile  # brings so much with it that every MPI program would notice
+    import tempfile  # a slow import, which would delay every MPI program
 
     temporary = None
     try:

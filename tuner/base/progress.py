@@ -18,7 +18,7 @@ class StageDisplay(Protocol):
     """A display of the stages of a workflow, one after the other."""
 
     def stage(self, title: str, expected: float = 0.0) -> AbstractContextManager[StageCallback]:
-        """Announce a stage that takes `expected` seconds, and return its progress callback."""
+        """Return a context for a stage of `expected` seconds; it yields the progress callback."""
 
     def note(self, text: str) -> None:
         """Show a line that stays visible."""

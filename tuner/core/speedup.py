@@ -27,7 +27,7 @@ from tuner.base.statistics import CONFIDENCE, NORMAL_95, midmean
 LAUNCH_RELATIVE_SD = 0.015
 _PRIOR_LAUNCHES = 2.0  # weight of that prior, in measured launches
 RESAMPLES = 1000
-_MIN_BOOTSTRAP_SAMPLES = 6  # samples
+_MIN_BOOTSTRAP_SAMPLES = 6
 _CACHE_SIZE = 512  # series; those of one call are compared in all pairs
 SEED = 20240229  # intervals of the same samples are the same on every run
 

@@ -35,7 +35,7 @@ RUNNERS = (LIBRARY, SCHEDULE, NCCL)
 RUNNER_OF_KIND = {
     "collective": LIBRARY,
     SCHEDULE: SCHEDULE,
-}  # kind of a measured series -> who ran it
+}  # kind of a measured series -> what ran it
 MEASURED, LEARNED, SIMULATED, NO_EVIDENCE = "measured", "learned", "simulated", "none"
 
 

@@ -152,7 +152,7 @@ def _expressible(
 
 
 def _requested_calls(measurements: Measurements) -> list[CallPoint]:
-    """Return the calls that `tuner.probe.multi_host.probe_cluster` recorded as wanted in a table."""
+    """Return the calls that `tuner.probe.multi_host.probe_cluster` recorded as wanted."""
     try:
         told = [
             dataclass_from_record(CallPoint, one)

@@ -86,7 +86,7 @@ class Coverage:
     def _covered_by(
         self, point: CallPoint, choice: AlgorithmConfig, max_extrapolation: float
     ) -> list[bool]:
-        """Return for each neighbouring shape whether the config was measured near `point`'s size."""
+        """Return for each neighbouring shape whether a config was measured near `point`'s size."""
         return [
             any((call, choice) in self._measured_pairs for call in calls)
             for calls in self._neighbour_calls(point, max_extrapolation)

@@ -42,7 +42,7 @@ VERSIONED_PACKAGES = ("numpy", "scipy", "scikit-learn", "skops")  # recorded in 
 MAX_UNPACKED_BYTES = 256 << 20  # of a file, unpacked
 _SCHEMA = "schema.json"  # skops' description of the objects in a file
 VERSION = 2
-OBJECT_VERSION = 1  # in this version a file holds an object instead of its columns
+OBJECT_VERSION = 1  # files of this version hold an object instead of its columns
 # Raised by zipfile, zlib, numpy and skops for invalid files.
 _DECODE_ERRORS = (
     zipfile.BadZipFile,
@@ -155,7 +155,10 @@ class Manifest:
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of tuner, Python and numerical packages; raise InputError without skops."""
+    """Return the versions of tuner, Python and the numerical packages.
+
+    Raises InputError without skops.
+    """
     _skops()
     known = {name: importlib.metadata.version(name) for name in VERSIONED_PACKAGES}
     return {"tuner": __version__, "python": platform.python_version(), **known}

@@ -35,7 +35,7 @@ _PRIOR_SD = 1.0  # of configs that are neither simulated nor measured
 
 @dataclass(frozen=True)
 class Posterior:
-    """A joint normal posterior over the log-seconds of `configs`: mean (k,) and covariance (k, k)."""
+    """A joint normal posterior of the log-seconds of `configs`: `mean` (k,), `covariance` (k, k)."""
 
     configs: tuple[AlgorithmConfig, ...]
     mean: FloatArray
@@ -204,7 +204,7 @@ class PosteriorModel:
         return regressor.fit(features, [math.log(row.seconds) for row, _ in observations], weights)
 
     def _features(self, point: CallPoint, choice: AlgorithmConfig) -> list[float]:
-        """Return the number of the config, the call's coordinates and the log of its prior seconds."""
+        """Return the config's number, the call's coordinates and the log of its prior seconds."""
         start = math.log(self.prior_seconds(point, choice))
         return [float(self._indices[choice]), *self.coordinates(point), start]
 

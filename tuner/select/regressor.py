@@ -35,8 +35,8 @@ class AlgorithmKernel:
 
     shared_sd       prior standard deviation of the shared part
     offset_sd       prior standard deviation of the offset
-    algorithm_sd    prior standard deviation of the configs' own part: first that of configs that are
-                    not in `algorithms`, then one for each of these
+    algorithm_sd    prior standard deviation of the configs' own part: first that of configs that
+                    are not in `algorithms`, then one for each of these
     algorithms      numbers of configs, ascending
     """
 

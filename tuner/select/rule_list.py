@@ -27,8 +27,7 @@ from tuner.select.rule_merging import AllowedPredicate, SizePartition, drop_grou
 from tuner.select.selector import Selector
 from tuner.select.significance import Comparison
 
-# (collective, config, p, nbytes) -> why the library would run another algorithm than requested, or
-# empty
+# (collective, config, p, nbytes) -> why the library would run another algorithm, or empty
 SubstitutionReason = Callable[[Collective, AlgorithmConfig, int, int], str]
 
 _MIN_RANGE_RATIO = 1.02  # smallest end of a rule over its start: the precision of crossovers
@@ -67,7 +66,7 @@ class RuleList:
         return len(self.rules) - len(self.size_ranges) + self.n_sizes
 
     def regret_for(self, allowed: AllowedPredicate) -> float:
-        """Return the total regret relative to other allowed configs, of another class of operators."""
+        """Return the total regret relative to the configs allowed in another operator class."""
         return sum(
             expected_regret(contest, run.config, allowed)
             for run in self.size_ranges
@@ -124,7 +123,7 @@ def build_rule_list(
 ) -> RuleList:
     """Build the rule list of a partition.
 
-    Ranges of a config that cover just one probed size and reach none around it are dropped.
+    Ranges of algorithms that turn out to be one size wide are replaced by the default.
     """
     while True:
         runs = _size_ranges(partition, comparisons, allowed, crossovers.selector)
@@ -138,10 +137,9 @@ def build_rule_list(
 def _single_size_range(
     size_ranges: Sequence[SizeRange], bounds: Sequence[float], sizes: Sequence[int]
 ) -> int | None:
-    """Return the index of the first range of an algorithm that is no wider than its probed sizes.
+    """Return the index of the first range of an algorithm that is only one size wide, if any.
 
-    Ranges that extend to the neighbouring probed sizes do not count. The result is None if there is
-    none.
+    Ranges that extend to the neighbouring probed sizes do not count.
     """
     for number, (run, (lo, hi)) in enumerate(zip(size_ranges, pairwise(bounds), strict=True)):
         first, last = (sizes.index(run.comparisons[end].point.nbytes) for end in (0, -1))

@@ -77,7 +77,8 @@ class Selector:
         It is if the config was measured near `point`. Otherwise the config must have been measured
         elsewhere, so that the error of its simulation is known, and must not be missing at `point`
         because its result was wrong; and either anything was measured near `point` and the config
-        is simulated there, or both it and the default are simulated.
+        is simulated there, or both it and the default are simulated. Simulations that rest on
+        unmeasured costs do not count.
         """
         if self.coverage.covers(point, choice, max_extrapolation):
             return True
@@ -136,7 +137,7 @@ class Selector:
     def predict_seconds(
         self, point: CallPoint, choice: AlgorithmConfig
     ) -> tuple[float, float, float]:
-        """Return expected typical time and 95 % interval; raise InputError for an unknown config."""
+        """Return expected time and its 95 % interval; raise InputError for an unknown config."""
         found = self.posterior(point, [choice])
         centre, spread = (
             float(found.mean[0]),
@@ -186,9 +187,7 @@ class Selector:
         allowed: Collection[AlgorithmConfig] | None = None,
         min_gain: float = MIN_GAIN,
     ) -> AlgorithmConfig:
-        """Choose as `choose` among the configs that are surely faster; the default if there are
-        none.
-        """
+        """Choose as `choose` among the configs that are surely faster, or else the default."""
         candidates = self.candidates(point, allowed, max_extrapolation=1.0)
         ahead = self.significant_winners(point, candidates, min_gain)
         return self.choose(point, ahead) if ahead else AlgorithmConfig()

@@ -75,7 +75,7 @@ class Simulator:
         return other
 
     def uses_unmeasured_costs(self, point: CallPoint) -> bool:
-        """Return whether simulations of such calls rest on costs that were not measured."""
+        """Return whether simulations of calls like `point` rest on costs that were not measured."""
         borrowed = set(self._calibration.borrowed_costs)
         between, inside = NETWORK in borrowed, bool(borrowed - {NETWORK, REDUCTIONS_KEY})
         reducing = REDUCTIONS_KEY in borrowed and point.key().collective.is_reduction

@@ -108,7 +108,7 @@ class RuleChange:
 
     @property
     def _same_evidence(self) -> bool:
-        """Whether both tables have the same measured default time for some size, as far as known."""
+        """Whether both tables have the same measured default time for some size in the range."""
         before, after = (
             dict(zip(rule.evidence.nbytes, rule.evidence.default_s, strict=False))
             for rule in (self.before, self.after)
@@ -227,7 +227,7 @@ def visible_rules(key: RuleKey, table: TuningTable) -> Sequence[Rule]:
 
 
 def _constraints_of(table: TuningTable) -> Mapping[str, Any]:
-    """Return the constraints in the provenance, or an empty mapping if there are none or invalid."""
+    """Return the constraints in the provenance; an empty mapping if absent or invalid."""
     found = table.provenance.get("constraints")
     return found if isinstance(found, Mapping) else {}
 
@@ -293,7 +293,10 @@ def _log_half_width(rule: Rule) -> float:
 
 
 def _describe_rule(rule: Rule) -> str:
-    """Describe a rule: `ring measured at 256KiB: 1.56 times as fast as the default (1.33 to 1.61)`."""
+    """Describe a rule and its evidence in words.
+
+    For example: `ring measured at 256KiB: 1.56 times as fast as the default (1.33 to 1.61)`.
+    """
     evidence = rule.evidence
     if rule.choice.is_default or not evidence.nbytes:
         return f"{rule.choice} without evidence"

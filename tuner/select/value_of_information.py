@@ -25,7 +25,7 @@ _MAX_REGRET = 20.0  # cap on the relative regret of one call
 
 @dataclass(frozen=True)
 class Selection:
-    """The config that a table would use, its expected regret and the regret's standard deviation."""
+    """The config that a table would use, its expected regret and the regret's deviation."""
 
     config: AlgorithmConfig
     regret: float
