@@ -39,8 +39,8 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> Non
     mode    permissions of the file
 
     Symbolic links are followed. Into anything but a file, such as a device, a pipe or our own
-    standard output, the content is written directly; a reader that closes the pipe early is no
-    error. Raises InputError (disk full, no permission, a folder); the file is then unchanged.
+    standard output, the content is written directly; a reader may close the pipe
+    early. Raises InputError (disk full, no permission, a folder); the file is then unchanged.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     if _is_stream(path):

@@ -35,7 +35,7 @@ _PRIOR_SD = 1.0  # of configs that are neither simulated nor measured
 
 @dataclass(frozen=True)
 class Posterior:
-    """A joint normal posterior of the log-seconds of k configs: `mean` (k,), `covariance` (k, k)."""
+    """A joint normal posterior of the log-seconds of k configs: mean (k,) and covariance (k, k)."""
 
     configs: tuple[AlgorithmConfig, ...]
     mean: FloatArray
