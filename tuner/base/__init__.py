@@ -1,1 +1,1 @@
-"""Infrastructure that knows nothing of MPI: units, errors, files, processes, statistics."""
+"""Infrastructure that is independent of MPI: units, errors, files, processes, statistics."""

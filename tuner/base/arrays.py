@@ -1,4 +1,4 @@
-"""Names for the types of numpy arrays."""
+"""Type aliases for numpy arrays."""
 
 from __future__ import annotations
 

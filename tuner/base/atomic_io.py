@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, and what was read believed only after a look at it."""
+"""Atomic writing of files, and checked conversion between dataclasses and JSON records."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ Record = TypeVar("Record")
 
 
 def load_json(text: str | bytes) -> Any:
-    """What a JSON file holds; raises ValueError in words that people know."""
+    """Parse the text of a JSON file; raise ValueError with a message for users."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as reason:
@@ -34,11 +34,13 @@ def load_json(text: str | bytes) -> Any:
 
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
-    """Write beside `path`, flush to disk, then rename over it; `mode`: who may read it.
+    """Write a file beside `path`, flush it to disk, then rename it over `path`.
 
-    Through links to where they lead. What is no file, such as a device, a pipe or our own standard
-    output, is written into; a reader of it that leaves early has seen enough. Raises InputError
-    (disk full, no permission, a folder); a file then is what it was before.
+    mode    permissions of the file
+
+    Symbolic links are followed. Into anything but a file, such as a device, a pipe or our own
+    standard output, the content is written directly; a reader may close the pipe
+    early. Raises InputError (disk full, no permission, a folder); the file is then unchanged.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
     if _is_stream(path):
@@ -48,9 +50,11 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> Non
 
 
 def require_writable_file(path: Path, *inputs: Path) -> None:
-    """Refuse early what `write_atomically` could not write, and to overwrite what is `read`.
+    """Raise InputError if `write_atomically` could not write `path` or would overwrite an input.
 
-    Raises InputError; writes nothing.
+    It writes nothing to `path`.
+
+    inputs  files that are read and must not be overwritten
     """
     for other in inputs:
         if _is_same_file(path, other) and not _is_stream(path):
@@ -65,15 +69,15 @@ def require_writable_file(path: Path, *inputs: Path) -> None:
 
 
 def require_writable_dir(path: Path) -> None:
-    """Likewise a folder, there or to be made, into which files are to be written."""
+    """Raise InputError if no files can be written into a folder, which need not exist yet."""
     if _stat_or_none(path) is not None and not _is_folder(path):
         raise InputError(f"{path} is a file: give the name of a folder")
     _require_writable(path, Path(os.path.realpath(path)))
 
 
 def _require_writable(path: Path, folder: Path) -> None:
-    """Refuse a path if nothing can be written into its folder, or the nearest one above it."""
-    import tempfile  # brings so much with it that every MPI program would notice
+    """Raise InputError if nothing can be written into `folder` or its nearest existing ancestor."""
+    import tempfile  # a slow import, which would delay every MPI program
 
     while not os.path.lexists(folder):
         folder = folder.parent
@@ -84,7 +88,7 @@ def _require_writable(path: Path, folder: Path) -> None:
 
 
 def _stat_or_none(path: Path) -> os.stat_result | None:
-    """What is there, None where nothing is or nobody may look."""
+    """Return the status of `path`; None if it does not exist or cannot be accessed."""
     try:
         return path.stat()
     except OSError:
@@ -97,7 +101,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether it is there and neither a file nor a folder, or is what we print into."""
+    """Return whether `path` is a device or pipe, or is our standard output or error."""
     found = _stat_or_none(path)
     if found is None or stat.S_ISDIR(found.st_mode):
         return False
@@ -110,13 +114,13 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 
 def _standard_stream_fd(path: Path) -> int | None:
-    """Our descriptor for it, where standard output or error goes there."""
+    """Return our file descriptor, 1 or 2, if standard output or error is this file."""
     there = path.stat()
     for stream in (1, 2):
         try:
             if os.path.samestat(there, os.fstat(stream)):
                 return stream
-        except OSError:  # it was closed before we were started
+        except OSError:  # the stream was closed before we were started
             continue
     return None
 
@@ -124,7 +128,7 @@ def _standard_stream_fd(path: Path) -> int | None:
 def _write_to_stream(path: Path, data: bytes) -> None:
     own = _standard_stream_fd(path)
     try:
-        if own is None:  # a pipe that nobody reads is an error, nothing to wait for
+        if own is None:  # without a reader a pipe is an error: do not wait
             opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             os.set_blocking(opened, True)
         else:
@@ -138,8 +142,8 @@ def _write_to_stream(path: Path, data: bytes) -> None:
 
 
 def _replace_file(target: Path, path: Path, data: bytes, mode: int) -> None:
-    """Of the file `target`, which is called `path`."""
-    import tempfile  # brings so much with it that every MPI program would notice
+    """Replace the file `target`, which errors call `path`."""
+    import tempfile  # a slow import, which would delay every MPI program
 
     temporary = None
     try:
@@ -155,16 +159,16 @@ def _replace_file(target: Path, path: Path, data: bytes, mode: int) -> None:
         raise InputError(
             f"{path}: cannot be written: {reason.strerror}; nothing was changed"
         ) from None
-    finally:  # also when the user interrupts
+    finally:  # also on KeyboardInterrupt
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
 
 
 def dataclass_from_record(kind: type[Record], record: Mapping[str, Any]) -> Record:
-    """A dataclass from what JSON gave, every value of the type that its field declares.
+    """Make a dataclass from a JSON object, checking every value against its field's type.
 
-    "inf" is an infinite float; true and false are no numbers, and NaN is none either. Raises
-    ValueError or TypeError for a missing or unknown field and for a value of another type.
+    "inf" is an infinite float; true and false are not accepted as numbers, and neither is NaN.
+    Raises ValueError or TypeError for a missing or unknown field and for a value of another type.
     """
     dataclass: type = kind
     hints = _field_types(dataclass)
@@ -175,7 +179,7 @@ def dataclass_from_record(kind: type[Record], record: Mapping[str, Any]) -> Reco
         raise ValueError(f"unknown in the {_type_label(kind)}: {named}")
     values = {
         name: value
-        if hints[name] is type(value) is not float  # most are; the rest look closer
+        if hints[name] is type(value) is not float  # the common case, decided fast
         else _decode_value(name, hints[name], value)
         for name, value in record.items()
     }
@@ -189,8 +193,9 @@ def dataclass_from_record(kind: type[Record], record: Mapping[str, Any]) -> Reco
 
 
 def encode_infinities(value: Any) -> Any:
-    """What JSON can hold of a value: infinity as the string "inf", as `dataclass_from_record`
-    reads it.
+    """Return a value for JSON, with infinity as the string "inf".
+
+    `dataclass_from_record` reads it back.
     """
     if isinstance(value, dict):
         return {key: encode_infinities(item) for key, item in value.items()}
@@ -206,7 +211,7 @@ def _origin_and_args(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 @cache
 def _required_fields(kind: Any) -> set[str]:
-    """The fields without a default."""
+    """Return the names of the fields without a default."""
     return {
         each.name
         for each in fields(kind)
@@ -224,11 +229,11 @@ def _field_types(kind: type) -> dict[str, Any]:
 
 
 def _decode_value(name: str, hint: Any, value: Any) -> Any:
-    """The value as its type hint wants it."""
+    """Convert a JSON value to its type hint; raise ValueError if it does not match."""
     if _matches_type(hint, value):
         return value
     origin, inner = _origin_and_args(hint)
-    if origin is UnionType:  # `kind | None`, or of the kinds the one that it is
+    if origin is UnionType:  # `kind | None`, or a union of kinds
         fitting = next((kind for kind in inner if _matches_type(kind, value)), inner[0])
         return None if value is None else _decode_value(name, fitting, value)
     if hint is float and value == "inf":
@@ -248,7 +253,10 @@ def _decode_value(name: str, hint: Any, value: Any) -> Any:
 
 
 def _all_finite(values: list[Any]) -> bool:
-    """Whether these are surely finite floats, found out fast: samples come by the million."""
+    """Return whether these are surely finite floats.
+
+    It is fast because samples come by the million.
+    """
     return set(map(type, values)) == {float} and math.isfinite(sum(values))
 
 

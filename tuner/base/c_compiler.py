@@ -1,4 +1,4 @@
-"""Compiling what is preloaded into ranks to see which algorithm a library runs."""
+"""Compilation of the shared library that is preloaded into ranks to observe their algorithms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COMPILERS = ("cc", "gcc", "clang")
 
 
 def compile_shared_library(source: Path, directory: Path) -> Path | None:
-    """The compiled library to preload; None without a C compiler that can make it."""
+    """Compile `source` and return the shared library; None if there is no working C compiler."""
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         return None

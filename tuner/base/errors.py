@@ -1,4 +1,4 @@
-"""Errors whose message is written for the person at the terminal: what, where, what to do."""
+"""Errors whose message is written for the user: what is wrong, where, and what to do."""
 
 from reprlib import Repr
 
@@ -7,24 +7,26 @@ _SHORT_REPR.maxlevel, _SHORT_REPR.maxstring, _SHORT_REPR.maxother = 1, 80, 80
 
 
 class TunerError(Exception):
-    """Something the user can act on. The command line prints it and exits with 1, or with 2 where
-    its own words are wrong."""
+    """An error that the user can act on.
+
+    The command line prints it and exits with 1, or with 2 if its arguments are wrong.
+    """
 
 
 class InputError(TunerError):
-    """A file, argument or environment that cannot be used as it is."""
+    """A file, argument or environment cannot be used as it is."""
 
 
 class LimitExceededError(InputError):
-    """What was asked is meant, but there is too much of it for this computer."""
+    """The request is valid but too large for this computer."""
 
 
 class MissingCostError(InputError):
-    """Nobody said what a message costs that has to be sent."""
+    """The calibration has no cost for a message that has to be sent."""
 
 
 class ScheduleError(TunerError):
-    """A schedule that is malformed or does not do what its collective promises."""
+    """A schedule is malformed or does not do what its collective promises."""
 
 
 class ProbeError(TunerError):
@@ -32,13 +34,13 @@ class ProbeError(TunerError):
 
 
 class LaunchFailedError(ProbeError):
-    """Ranks that ended with an error."""
+    """Ranks ended with an error."""
 
 
 class LaunchTimeoutError(ProbeError):
-    """Ranks that did not end in time.
+    """Ranks did not end in time.
 
-    stderr      what they and their launcher wrote there until they were ended
+    stderr      what the ranks and their launcher wrote to standard error until they were killed
     """
 
     def __init__(self, message: str, stderr: str) -> None:
@@ -47,5 +49,5 @@ class LaunchTimeoutError(ProbeError):
 
 
 def shortened_repr(value: object) -> str:
-    """What somebody wrote, as a message quotes it: on one line and short, however large it is."""
+    """Return a short one-line representation of a value, for use in messages."""
     return _SHORT_REPR.repr(value)

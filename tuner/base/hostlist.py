@@ -1,4 +1,4 @@
-"""Lists of names as Slurm writes them: `n[08-10,3]` is n08, n09, n10, n3; `r[1-2]n[1-2]` four."""
+"""Slurm host lists: `n[08-10,3]` is n08, n09, n10, n3; `r[1-2]n[1-2]` is four names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ MAX_NAME_LENGTH = 256
 
 
 def expand_hostlist(text: str, max_names: int) -> list[str]:
-    """The names in order. Raises InputError for more than `most` and for what is no such list."""
+    """Return the names of a host list in order.
+
+    Raises InputError for more than `max_names` names and for a malformed list.
+    """
     names: list[str] = []
     for part in split_hostlist(text):
         pieces = [
@@ -30,7 +33,7 @@ def expand_hostlist(text: str, max_names: int) -> list[str]:
 
 
 def split_hostlist(text: str) -> list[str]:
-    """Split a list at the commas outside of brackets; raises InputError for what is no list."""
+    """Split a list at the commas outside of brackets; raise InputError if it is malformed."""
     found = re.findall(r"(?:\[[^\[\]]*\]|[^,\[\]\s])+", text)
     if not found or ",".join(found) != text:
         raise InputError(f"{shortened_repr(text)} is not a list of names such as n[01-16,20]")
@@ -38,7 +41,7 @@ def split_hostlist(text: str) -> list[str]:
 
 
 def _expand_piece(piece: str, max_names: int) -> list[str]:
-    """The letters as they are, or what a pair of brackets stands for."""
+    """Return the alternatives of one pair of brackets, or the literal text itself."""
     if not piece.startswith("["):
         return [piece]
     return list(
@@ -47,7 +50,7 @@ def _expand_piece(piece: str, max_names: int) -> list[str]:
 
 
 def _expand_range(text: str, max_names: int) -> list[str]:
-    """`08-11` is 08, 09, 10, 11."""
+    """Expand a range: `08-11` is 08, 09, 10, 11."""
     match = NUMBER_RANGE.fullmatch(text)
     if match is None:
         raise InputError(f"{shortened_repr(text)} is not a range such as 01-16")

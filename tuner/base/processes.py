@@ -1,4 +1,4 @@
-"""Which processes of this computer belong together, and how they are ended."""
+"""Finding the processes of this computer that belong together, and ending them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 PROC_DIR = Path("/proc")
-GRACE_PERIOD_S = 3.0  # s between asking a process to end and killing it, and for it to be gone then
+GRACE_PERIOD_S = 3.0  # between SIGTERM and SIGKILL, and after SIGKILL
 _POLL_INTERVAL_S = 0.02
 
 
 def pids_in_namespaces(namespaces: Iterable[Path]) -> set[int]:
-    """The processes that live in one of these network namespaces."""
+    """Return the processes in any of these network namespaces."""
     inodes = {path.stat().st_ino for path in namespaces if path.exists()}
     return _matching_pids(lambda process: (process / "ns/net").stat().st_ino in inodes)
 
 
 def pids_with_variable(name: str, value: str) -> set[int]:
-    """The processes that were started with this environment variable."""
+    """Return the processes that were started with this environment variable."""
     wanted = f"{name}={value}".encode()
     return _matching_pids(lambda process: wanted in (process / "environ").read_bytes().split(b"\0"))
 
 
 def pids_with_arguments(*arguments: str) -> set[int]:
-    """The processes whose command line has these words among its own."""
+    """Return the processes whose command line contains all these arguments."""
     wanted = {word.encode() for word in arguments}
     return _matching_pids(
         lambda process: wanted <= set((process / "cmdline").read_bytes().split(b"\0"))
@@ -42,7 +42,7 @@ def _matching_pids(belongs: Callable[[Path], bool]) -> set[int]:
 
 
 def _is_match(belongs: Callable[[Path], bool], process: Path) -> bool:
-    """False too for a process that ended while it was looked at."""
+    """Return whether the process matches; False if it ended meanwhile or cannot be inspected."""
     try:
         return belongs(process)
     except OSError:
@@ -50,7 +50,10 @@ def _is_match(belongs: Callable[[Path], bool], process: Path) -> bool:
 
 
 def terminate(find_pids: Callable[[], set[int]]) -> bool:
-    """End what `find` finds, also what those start meanwhile; True when none of them is left."""
+    """End the processes that `find_pids` returns, also ones that they start meanwhile.
+
+    Returns whether none of them is left.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         until = time.monotonic() + GRACE_PERIOD_S
         asked: set[int] = set()
@@ -70,4 +73,4 @@ def _send_signal(process: int, number: int) -> None:
     try:
         os.kill(process, number)
     except ProcessLookupError:
-        return  # it has just ended
+        return  # it has already ended

@@ -1,4 +1,4 @@
-"""How far long work is: the callbacks that hear it, and callbacks made of others."""
+"""Progress callbacks and functions that derive them from one another."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-MIN_FRACTION_FOR_ETA = 0.1  # done fraction from which on the time taken tells the time left
+MIN_FRACTION_FOR_ETA = 0.1  # fraction done from which the remaining time is estimated
 
-ProgressCallback = Callable[[int, int], None]  # (parts done, parts altogether)
+ProgressCallback = Callable[[int, int], None]  # (parts done, parts in total)
 StageCallback = Callable[[float, float | None, str], None]
-# (fraction done, seconds left or None while nobody knows, what is happening)
+# (fraction done, seconds left or None while unknown, what is happening)
 
 
 class StageDisplay(Protocol):
-    """Show the stages of a workflow, one after the other."""
+    """A display of the stages of a workflow, one after the other."""
 
     def stage(self, title: str, expected: float = 0.0) -> AbstractContextManager[StageCallback]:
-        """Announce a stage that takes `expected` seconds, and give what hears of its progress."""
+        """Return a context for a stage of `expected` seconds; it yields the progress callback."""
 
     def note(self, text: str) -> None:
-        """Show a line that stays."""
+        """Show a line that stays visible."""
 
 
 def no_progress(_done: int, _total: int) -> None:
@@ -29,9 +29,9 @@ def no_progress(_done: int, _total: int) -> None:
 
 
 def with_eta(report: StageCallback) -> Callable[[float, str], None]:
-    """A callback (fraction, text) that estimates the time left from the time taken.
+    """Return a callback (fraction, text) that estimates the time left from the time taken.
 
-    What the first call reports was done before, or takes no time worth counting.
+    The fraction of the first call is taken as done before, or as taking no time worth counting.
     """
     first: tuple[float, float] | None = None
 
@@ -53,11 +53,14 @@ def with_eta(report: StageCallback) -> Callable[[float, str], None]:
 def subtask_progress(
     callback: Callable[[float, str], None], part: int, parts: int, text: str
 ) -> ProgressCallback:
-    """A callback (done, total) of one of several equal parts, of what `on_step` hears of whole."""
+    """Return a callback (done, total) for one of several equal parts of what `callback` reports.
+
+    part    number of the part, from 0
+    """
     return lambda done, total: callback((part + done / total) / parts, text)
 
 
 def progress_from_counts(report: StageCallback) -> ProgressCallback:
-    """Likewise a callback (done, total)."""
+    """Return a callback (done, total) that estimates the time left and reports to `report`."""
     tell = with_eta(report)
     return lambda done, total: tell(done / total if total else 1.0, f"{done} of {total}")

@@ -1,4 +1,4 @@
-"""Where the data directories are that belong to the program but hold none of its code."""
+"""Location of the program's data directories."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def data_directory(name: str) -> Path:
-    """The data directory `name` (`db`): inside an installed wheel, or at the root of a checkout.
+    """Return the data directory `name` (`db`), in an installed wheel or at the root of a checkout.
 
     A wheel carries it as `tuner/_data/<name>`, because a top-level `db` in site-packages would
-    shadow a package of that name. Raises InputError when neither is there.
+    shadow a package of that name. Raises InputError when neither exists.
     """
     for candidate in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
         if candidate.is_dir():

@@ -1,8 +1,7 @@
-"""Statistics of one series of timings: what is typical of it, and its median with an interval that
-holds whatever the distribution is.
+"""Statistics of one series of timings: its midmean, and its median with a confidence interval.
 
-Timings are skewed and have outliers, so everything here rests on order statistics; nothing
-assumes a normal distribution.
+Timings are skewed and have outliers, so everything here rests on order statistics; nothing assumes
+a normal distribution.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ NORMAL_95 = 1.959963984540054  # two-sided 95 % quantile of the standard normal 
 
 
 def midmean(samples: ArrayLike) -> FloatArray:
-    """What is typical of timings, along the last axis: the mean of their middle half.
+    """Return the midmean, the mean of the middle half, along the last axis.
 
-    An outlier does not move it, be it any of a quarter of the samples. And where a call takes one
-    of few times as chance has it (ranks fall into step or do not), it lies between them, as what a
-    program waits for does: a median is one of them, and jumps. Of fewer than four samples nothing
-    would be trimmed: their median.
+    Outliers do not move it, as long as they are at most a quarter of the samples at either end. If
+    the times of a call are multimodal (ranks fall into step or do not), it lies between the modes,
+    like the mean time that a program waits; a median is one of the modes and jumps. Fewer than four
+    samples could not be trimmed: the result is then their median.
     """
     ordered = np.sort(np.asarray(samples, dtype=float), axis=-1)
     count = ordered.shape[-1]
@@ -38,11 +37,11 @@ def midmean(samples: ArrayLike) -> FloatArray:
 def median_interval(
     samples: Sequence[float], level: float = CONFIDENCE
 ) -> tuple[float, float, float]:
-    """Median and its binomial confidence interval, in the unit of the samples.
+    """Return the median and its binomial confidence interval, in the unit of the samples.
 
-    The number of samples below the true median is binomial(n, 1/2), so two order statistics
-    bracket it with known probability (Le Boudec, Performance Evaluation, 2010, theorem 2.1). Fewer
-    than six samples cannot reach 95 %: the interval is then their whole range.
+    The number of samples below the true median is binomial(n, 1/2), so two order statistics bracket
+    it with known probability (Le Boudec, Performance Evaluation, 2010, theorem 2.1). Fewer than six
+    samples cannot reach 95 %: the interval is then their whole range.
     """
     ordered = np.sort(np.asarray(samples, dtype=float))
     lowest = _rank_below(len(ordered), level)
@@ -51,9 +50,9 @@ def median_interval(
 
 @cache
 def _rank_below(n: int, level: float) -> int:
-    """Largest j for which [x_(j), x_(n-1-j)] (from 0) holds the median with probability level."""
+    """Return the largest j for which [x_(j), x_(n-1-j)] (from 0) holds the median at `level`."""
     outside, j = 1, 0  # 2^n times the probability of at most j samples below the median
-    millionths = round((1 - level) * 10**6)  # whole numbers: 2^n outgrows a float
+    millionths = round((1 - level) * 10**6)  # integers, because 2^n exceeds a float
     while 2 * outside * 10**6 <= millionths * 2**n:
         j += 1
         outside += comb(n, j)
@@ -61,7 +60,7 @@ def _rank_below(n: int, level: float) -> int:
 
 
 def relative_half_width(samples: Sequence[float], level: float = CONFIDENCE) -> float:
-    """Half the width of the median's interval over the median; infinite below six samples."""
+    """Return half the width of the median's interval over the median; infinite below 6 samples."""
     if len(samples) < 6:
         return float("inf")
     median, low, high = median_interval(samples, level)

@@ -1,4 +1,4 @@
-"""Sizes, times and rates as people write them, and back.
+"""Parsing and formatting of sizes, times and rates.
 
 Inside the program a quantity is a plain number of bytes, seconds or bytes per second.
 """
@@ -30,7 +30,7 @@ BANDWIDTH_UNITS = {f"{unit}/s": factor for unit, factor in SIZE_UNITS.items() if
     "Mbit/s": 1e6 / 8,
     "Gbit/s": 1e9 / 8,
 }
-FLOAT_BYTES = 4  # bytes; a rounded size is a whole number of them
+FLOAT_BYTES = 4  # parsed rounded sizes are multiples of this
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 _PARAMETERS = re.compile(r"(?<=\w)\((?=\w+=)")
 _EXACT = re.compile(r"(?<![\w.+-])(segment=)?([0-9]+)(?(1)(?!\w)| ?B(?![\w/]))")
@@ -49,9 +49,9 @@ def _parse(text: object, units: dict[str, float], what: str, example: str) -> fl
 
 
 def parse_size(text: object) -> int:
-    """Return the bytes of `64KiB`, `1.5MiB` or `4096`; raises InputError for anything else.
+    """Return the bytes of `64KiB`, `1.5MiB` or `4096`; raise InputError for anything else.
 
-    What `format_size` rounded, such as `22.6KiB`, is rounded to whole floats.
+    A size that `format_size` rounded, such as `22.6KiB`, is rounded to a multiple of `FLOAT_BYTES`.
     """
     value = _parse(text, SIZE_UNITS, "size", "64KiB")
     if value == int(value):
@@ -64,7 +64,7 @@ def parse_size(text: object) -> int:
 
 
 def parse_time(text: object) -> float:
-    """Seconds of `2us`; the unit is mandatory; raises InputError."""
+    """Return the seconds of `2us`; the unit is mandatory. Raises InputError for anything else."""
     return _parse(text, TIME_UNITS, "time", "2us")
 
 
@@ -77,7 +77,10 @@ def parse_duration(text: object) -> float:
 
 
 def parse_bandwidth(text: object) -> float:
-    """Bytes per second of `12.5GB/s` or `100Gb/s`; raises InputError, also for zero."""
+    """Return the bytes per second of `12.5GB/s` or `100Gb/s`.
+
+    Raises InputError for anything else and for zero.
+    """
     rate = _parse(text, BANDWIDTH_UNITS, "bandwidth", "12.5GB/s")
     if rate == 0:
         raise InputError("a bandwidth of zero moves nothing: write it like 12.5GB/s")
@@ -85,7 +88,7 @@ def parse_bandwidth(text: object) -> float:
 
 
 def format_size(nbytes: float) -> str:
-    """Return a size to three significant figures: `404B`, `22.6KiB`; `64KiB` where it is exact."""
+    """Return a size to three significant figures, as `404B` or `22.6KiB`; `64KiB` if exact."""
     if math.isinf(nbytes):
         return "inf"
     size = int(nbytes)
@@ -111,7 +114,7 @@ def format_exact_size(nbytes: float) -> str:
 
 
 def format_range(lo: float, hi: float) -> str:
-    """Return the sizes from `lo` to below `hi`: `64KiB to 1MiB`, `below 4KiB`, `from 1MiB`."""
+    """Return the sizes from `lo` to below `hi` as `64KiB to 1MiB`, `below 4KiB` or `from 1MiB`."""
     first, end = format_size(lo), format_size(hi)
     if math.isinf(hi):
         return f"from {first}" if lo else "all"
@@ -119,15 +122,16 @@ def format_range(lo: float, hi: float) -> str:
 
 
 def humanize(text: str) -> str:
-    """Return a text for people: `p=4 22.6KiB` of `p=4 23168 B`, `ring (segment=64KiB)` of
-    `ring(segment=65536)`.
+    """Return a text with sizes for people.
+
+    `p=4 23168 B` becomes `p=4 22.6KiB`, and `ring(segment=65536)` becomes `ring (segment=64KiB)`.
     """
     sized = _EXACT.sub(lambda found: f"{found[1] or ''}{format_size(int(found[2]))}", text)
     return _PARAMETERS.sub(" (", sized)
 
 
 def format_time(seconds: float) -> str:
-    """`12.3us`, three significant digits."""
+    """Return a time to three significant digits, as `12.3us`."""
     for unit in ("s", "ms", "us"):
         if abs(seconds) >= TIME_UNITS[unit]:
             return f"{seconds / TIME_UNITS[unit]:.3g}{unit}"
@@ -135,17 +139,20 @@ def format_time(seconds: float) -> str:
 
 
 def format_timestamp(moment: datetime, timespec: str = "seconds") -> str:
-    """Return `2027-01-31T12:00:00Z`, UTC in RFC 3339; `timespec` is that of `isoformat`."""
+    """Return a moment as `2027-01-31T12:00:00Z`, UTC in RFC 3339.
+
+    timespec    as in `datetime.isoformat`
+    """
     return moment.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def format_sizes(sizes: Sequence[int]) -> str:
-    """`4B, 1KiB`, or of more `15 sizes, 4B .. 4MiB`."""
+    """Return sizes as `4B, 1KiB`, or three and more as `15 sizes, 4B .. 4MiB`."""
     if len(sizes) < 3:
         return ", ".join(map(format_size, sizes))
     return f"{len(sizes)} sizes, {format_size(sizes[0])} .. {format_size(sizes[-1])}"
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 host`, `2 hosts`."""
+    """Return a count with its noun, as `1 host` or `2 hosts`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

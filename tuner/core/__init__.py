@@ -1,1 +1,1 @@
-"""The vocabulary of the domain: collectives, schedules, tables, measurements, calibrations."""
+"""The vocabulary of the domain: collectives, schedules, tables, measurements and calibrations."""

@@ -1,4 +1,4 @@
-"""What was measured about a cluster: `Calibration`. It knows no topology.
+"""The measured costs of a cluster (`Calibration`), independent of its topology.
 
 Units: seconds, bytes, seconds per byte, bytes per second.
 """
@@ -20,8 +20,8 @@ from tuner.base.atomic_io import (
 )
 from tuner.base.errors import InputError, MissingCostError
 
-BORROWED_KEY = "borrowed"  # in the provenance of a calibration: which costs were not measured
-REDUCTIONS_KEY = ""  # stands there for the costs of reductions, as a path class would
+BORROWED_KEY = "borrowed"  # provenance key that lists the costs that were not measured
+REDUCTIONS_KEY = ""  # stands for the reduction costs where a path class is named
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Estimate:
 
     @classmethod
     def exact(cls, value: float) -> Estimate:
-        """A value that was given, not fitted."""
+        """Return an estimate for a value that was given, not fitted."""
         return cls(value, value, value)
 
 
 @dataclass(frozen=True)
 class CostSegment:
-    """Messages of [lo, hi) bytes cost alpha + (beta + lag) * bytes.
+    """The cost line of messages of [lo, hi) bytes: alpha + (beta + lag) * bytes.
 
     The ports are busy for beta * bytes of it (Hockney's formula has no lag).
     """
@@ -49,21 +49,21 @@ class CostSegment:
     hi: float
     alpha: Estimate  # s, from first byte sent to last byte received, beyond the flow itself
     beta: Estimate  # s per byte
-    staged: bool = False  # through host memory at both ends, though the buffers are elsewhere
-    lag: Estimate = Estimate(0.0, 0.0, 0.0)  # s per byte that it is late, with the ports free
+    staged: bool = False  # copied through host memory at both ends
+    lag: Estimate = Estimate(0.0, 0.0, 0.0)  # s per byte of delay with free ports
 
 
 @dataclass(frozen=True)
 class PathCost:
-    """How one message travels on one path class in one kind of memory.
+    """The cost of one message on one path class in one kind of memory.
 
     segments            contiguous from 0 to infinity
     eager_limit         messages of fewer bytes do not wait for the receiver
     overhead            seconds that both ports stay busy per message, beyond the flow
-    ahead_limit         messages of fewer bytes are under way before the receiver asks for them, as
-                        eager ones are, though their senders wait until it has; they share ports
-    acknowledged_from   senders of this many bytes and more go on when they hear that all has
-                        arrived: one latency of the topology's links after it has
+    ahead_limit         messages of fewer bytes start to travel before the receiver asks for them,
+                        like eager ones, but their senders wait until it has; they share ports
+    acknowledged_from   senders of this many bytes and more continue when they learn that the
+                        message has arrived, one latency of the topology's links later
     """
 
     segments: tuple[CostSegment, ...]
@@ -73,25 +73,25 @@ class PathCost:
     ahead_limit: float = 0.0
 
     def segment(self, nbytes: float) -> CostSegment:
-        """The segment that a message of `nbytes` falls into."""
+        """Return the segment that contains a message of `nbytes`."""
         return next(s for s in self.segments if s.lo <= nbytes < s.hi)
 
     def seconds(self, nbytes: float) -> float:
-        """An undisturbed message, end to end."""
+        """Return the end-to-end seconds of a message without contention."""
         segment = self.segment(nbytes)
         per_byte = segment.beta.value + segment.lag.value
         return self.overhead.value + segment.alpha.value + per_byte * nbytes
 
     @classmethod
     def from_alpha_beta(cls, alpha: float, beta: float, eager_limit: float = 0.0) -> PathCost:
-        """One given alpha-beta line for all sizes."""
+        """Return the cost given by one alpha-beta line for all sizes."""
         whole = CostSegment(0.0, math.inf, Estimate.exact(alpha), Estimate.exact(beta))
         return cls((whole,), eager_limit)
 
 
 @dataclass(frozen=True)
 class ReductionCost:
-    """`dst = dst op arriving` on one device: launch + gamma * bytes."""
+    """The cost of `dst = dst op arriving` on one device: launch + gamma * bytes."""
 
     launch: Estimate  # s
     gamma: Estimate  # s per byte
@@ -102,25 +102,26 @@ ZERO_REDUCTION_COST = ReductionCost(Estimate.exact(0.0), Estimate.exact(0.0))
 
 @dataclass(frozen=True)
 class Calibration:
-    """Everything the simulator needs to know about a cluster besides its shape.
+    """The costs of a cluster that the simulator needs besides its topology.
 
-    paths       (path class, memory kind) -> PathCost; `self` prices local copies, free without it,
-                and `staging` copies between device and host memory; `exchange` and `ring`, where
-                they are there, replace `fit_internode_paths` for ranks that send and receive at
-                the same time (tuner.sim.traffic_pattern)
+    paths       (path class, memory kind) -> PathCost. `self` is the cost of local copies (zero if
+                missing), `staging` that of copies between device and host memory. `exchange` and
+                `ring`, if present, replace `network` for ranks that send and receive at the same
+                time (tuner.sim.traffic_pattern)
     reduction   "host" -> ReductionCost; in device memory the cheaper of "cuda", a kernel, and
                 "cuda_by_cpu", the CPU through a window
     capacities  name of a shared resource (a link class of the topology) -> bytes per second
     shared_from messages of at least this many bytes share a port side by side (fluid);
                 smaller ones queue for it, one at a time (FIFO)
     network_port
-                a rank has one port for messages inside its node and another for the network, as
-                GPUs have; else one for both
+                whether a rank has one port for messages inside its node and another one for the
+                network, as GPUs have; otherwise one port serves both
     stripe_from messages between nodes of at least this many bytes use all NICs in equal parts
     pointer_query
                 seconds per call to find out that a buffer is in device memory; 0 with a cache
     envelope    bytes added to every message
-    given       nothing was measured: paths that `paths` does not name cost what the topology says
+    given       whether nothing was measured: path classes that are not in `paths` then have the
+                costs of the topology
     """
 
     cluster: str
@@ -138,21 +139,22 @@ class Calibration:
 
     @property
     def early_push_from(self) -> float:
-        """Bytes of the smallest messages that are sent ahead; infinite if none are."""
+        """Return the bytes of the smallest messages that are sent ahead; infinite if none are."""
         ahead = (c.eager_limit for c in self.paths.values() if c.ahead_limit > c.eager_limit)
         return min(ahead, default=math.inf)
 
     @property
     def borrowed_costs(self) -> Mapping[str, str]:
-        """Return the path classes, of host memory, whose costs were not measured but taken from
-        elsewhere, and a sentence about each; `REDUCTIONS_KEY` is among them.
+        """Return a sentence for each path class whose cost was not measured but borrowed.
+
+        The path classes are those of host memory; `REDUCTIONS_KEY` may be among them.
         """
         notes = self.provenance.get(BORROWED_KEY, ())
         sound = (one for one in notes if isinstance(one, dict)) if isinstance(notes, list) else ()
         return {str(one.get("path", "")): str(one.get("note", "")) for one in sound}
 
     def path_cost(self, path_class: str, memory: str = "host") -> PathCost:
-        """Raises UnpricedError when this path class was never measured."""
+        """Return the cost of a path class; raise MissingCostError if it was never measured."""
         try:
             return self.paths[path_class, memory]
         except KeyError:
@@ -164,7 +166,7 @@ class Calibration:
 
 
 def calibration_record(calibration: Calibration) -> dict[str, Any]:
-    """What JSON can hold of it: infinities as the string "inf"."""
+    """Return the calibration as a JSON record, with infinities as the string "inf"."""
     record = asdict(calibration)
     record["version"] = 1
     record["paths"] = [
@@ -175,7 +177,10 @@ def calibration_record(calibration: Calibration) -> dict[str, Any]:
 
 
 def _path_cost_record(cost: PathCost) -> dict[str, Any]:
-    """Without what is not so: calibrations from before anybody asked keep their digests."""
+    """Return the record of a path without newer fields that have their default.
+
+    Calibrations that were written before these fields existed keep their digests.
+    """
     record, neutral = asdict(cost), PathCost(())
     for name in ("acknowledged_from", "ahead_limit"):
         if record[name] == getattr(neutral, name):
@@ -184,7 +189,10 @@ def _path_cost_record(cost: PathCost) -> dict[str, Any]:
 
 
 def calibration_from_record(content: Mapping[str, Any]) -> Calibration:
-    """The reverse. Raises ValueError, KeyError or TypeError for anything else."""
+    """Return the calibration of a record that `calibration_record` made.
+
+    Raises ValueError, KeyError or TypeError for anything else.
+    """
     fields = dict(content)
     if fields.pop("version") != 1:
         raise ValueError("another format version")
@@ -202,7 +210,7 @@ def _parse_path_cost(entry: Mapping[str, Any]) -> PathCost:
 
 
 def _validate(calibration: Calibration) -> None:
-    """ValueError for negative or infinite figures and for segments with gaps or overlaps."""
+    """Raise ValueError for negative or infinite figures and for segments with gaps or overlaps."""
     estimates = [*calibration.capacities.values()]
     if any(capacity.value == 0.0 for capacity in estimates):
         raise ValueError("a capacity of zero moves nothing")
@@ -223,12 +231,12 @@ def _validate(calibration: Calibration) -> None:
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
-    """The record as a JSON file. Raises InputError when it cannot be written."""
+    """Write the calibration to a JSON file; raise InputError when it cannot be written."""
     write_atomically(path, json.dumps(calibration_record(calibration), indent=1) + "\n")
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Raises InputError for a file that is no version-1 calibration."""
+    """Read a calibration file; raise InputError unless it is a version-1 calibration."""
     try:
         record = load_json(path.read_bytes())
         if not isinstance(record, dict):

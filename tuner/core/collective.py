@@ -1,4 +1,4 @@
-"""The collective operations and what distinguishes them."""
+"""The collective operations and their properties."""
 
 from enum import StrEnum
 
@@ -16,17 +16,17 @@ class Collective(StrEnum):
 
     @property
     def is_rooted(self) -> bool:
-        """One rank is special: it alone gives, or alone receives, the whole."""
+        """Whether one rank, the root, is the only one that gives or receives the whole buffer."""
         return self in (Collective.BCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER)
 
     @property
     def is_reduction(self) -> bool:
-        """Contributions of several ranks are combined by an operator."""
+        """Whether contributions of several ranks are combined by an operator."""
         return self in (Collective.REDUCE, Collective.ALLREDUCE, Collective.REDUCE_SCATTER)
 
     @property
     def has_blocks(self) -> bool:
-        """Chunks belong to ranks: rank r owns the r-th of p equal runs of chunks."""
+        """Whether chunks belong to ranks: rank r owns the r-th of p equal runs of chunks."""
         return self in (
             Collective.REDUCE_SCATTER,
             Collective.ALLGATHER,

@@ -1,4 +1,7 @@
-"""What a schedule means: all ranks in one program, on numpy arrays, slowly and obviously."""
+"""The reference semantics of a schedule: all ranks in one program, on numpy arrays.
+
+It is written for clarity, not for speed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ Operator = Callable[[AnyArray, AnyArray], AnyArray]
 def interpret(
     schedule: Schedule, buffers: Sequence[AnyArray], op: Operator = np.add
 ) -> list[AnyArray]:
-    """Every rank's buffer after the call.
+    """Run a schedule and return every rank's buffer after the call.
 
     buffers     one per rank, each of shape (count, ...): an element may have inner dimensions
     op          op(left, right) of two arrays of elements; need not be commutative

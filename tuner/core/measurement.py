@@ -1,8 +1,8 @@
-"""What a probe writes and everything after it reads: one NDJSON line per measured series.
+"""Measurements files, which a probe writes: one NDJSON line per measured series.
 
 Line 1 is a header (`kind: probe`) naming cluster and library; every further line is a
-`Measurement`; the last line of a finished probe is `{"kind": "end", "lines": N}`. A file
-without that last line is incomplete: the probe resumes it, every other reader refuses it.
+`Measurement`; the last line of a finished probe is `{"kind": "end", "lines": N}`. A file without
+that last line is incomplete: the probe resumes it, every other reader refuses it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tuner.base.errors import InputError
 from tuner.core.path_classes import BLOCK, HOST, PlacementMixin, omit_default_placement
 
 FORMAT_VERSION = 1
-REQUESTED_CALLS_KEY = "wanted"  # in the provenance: calls that a table is for, measured or not
-WRONG_RESULT = "wrong result"  # the reason for which what gave one is excluded
-# Seconds of a sample that is not 0: far less than a cycle of any clock, and eleven days. What is
-# beyond is no time of a call, and floats may not hold the ratios and squares of such numbers.
+REQUESTED_CALLS_KEY = "wanted"  # provenance key of the calls that a table is for, measured or not
+WRONG_RESULT = "wrong result"  # why an algorithm was excluded
+# Limits in seconds of a sample that is not 0: far less than a cycle of any clock, and eleven days.
+# Beyond them, ratios and squares could overflow a float.
 MIN_SAMPLE_S, MAX_SAMPLE_S = 1e-12, 1e6
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Which machine the numbers belong to; two clusters are the same iff these are equal."""
+    """The machine that measurements belong to; clusters are the same iff these fields are equal."""
 
     name: str
     nodes: int
@@ -41,32 +41,36 @@ class Cluster:
 
 
 def cluster_title(name: str, hosts: int) -> str:
-    """How titles call a machine: `ares17`, or `cluster ares (4 hosts)`."""
+    """Return the name of a machine in titles: `ares17`, or `cluster ares (4 hosts)`."""
     return f"cluster {name} ({hosts} hosts)" if hosts > 1 else name
 
 
 def point_label(kind: str, subject: str, shape: str, nbytes: int | None, memory: str) -> str:
-    """How reports call what is measured together."""
+    """Return the label of a point in reports, such as `collective bcast 4x2 1024 B cuda`."""
     size = "" if nbytes is None else f" {nbytes} B"
     where = "" if memory == HOST else f" {memory}"
     return f"{kind} {subject} {shape}{size}{where}"
 
 
 def format_exclusion(point: str, algorithm: str, reason: str = WRONG_RESULT) -> str:
-    """What a file's provenance says of an arm that it lacks; `call`: as it is `called`."""
+    """Return the line of a file's provenance about an algorithm that was left out at a point."""
     return f"{point}: {algorithm}: {reason}"
 
 
 def parse_exclusion(line: str) -> tuple[str, str, str]:
-    """Call, arm and why of such a line; no arm where it is of a whole call."""
+    """Return point, algorithm and reason of an exclusion line.
+
+    The algorithm is empty if the line is about the whole point.
+    """
     call, _, rest = line.partition(": ")
     arm, _, why = rest.partition(": ")
     return (call, arm, why) if why else (call, "", rest)
 
 
 def parse_incorrect_algorithms(excluded: Iterable[str]) -> frozenset[tuple[str, str]]:
-    """(collective, arm without its parameters) of the lines that tell of wrong results of the
-    library's collectives, or of our schedules beside them.
+    """Return (collective, algorithm) for every exclusion of a collective because of wrong results.
+
+    The algorithm, of the library or a schedule of ours, is without its parameters.
     """
     found = set()
     for line in excluded:
@@ -84,19 +88,19 @@ class Measurement(PlacementMixin):
 
     kind        collective (run by the library) | schedule (a collective by one of ours) |
                 pingpong | exchange | fan | burst | overhead | eager | pairs | sweep | sentinel |
-                reduction | call; of devices copy | launch | pointer, and nccl: a collective of
-                NCCL's
-    subject     the collective; a path class such as `node` or `fit_internode_paths`; what is
-                shared (`nic`, `uplink`, `memory_bus`); the operator; the way of a copy
+                reduction | call; on devices also copy | launch | pointer, and nccl: a collective
+                of NCCL
+    subject     the collective; a path class such as `node` or `network`; the shared resource
+                (`nic`, `uplink`, `memory_bus`); the operator; the kind of a copy
                 (`h2d_pinned`, `d2d`, `ipc_same_gpu`)
     p           ranks that took part (messages: ranks busy at the same time)
     nbytes      bytes of the user's buffer (per rank)
-    algorithm   canonical name, `default` for the library's own choice; "" where meaningless
+    algorithm   canonical name, `default` for the library default; "" where meaningless
     params      e.g. {"segment": 65536, "radix": 4}; NCCL's protocol by its own number (0 LL,
                 1 LL128, 2 Simple)
     samples     seconds, in the order taken; samples of one point (same kind, subject, p,
                 nbytes) and launch with the same index were taken back to back: ratios pair
-    launch      which start of the ranks took them; what cores they get differs from start to start
+    launch      number of the launch of the ranks; their cores differ from launch to launch
     placement   of the ranks on the nodes, one of `tuner.core.path_classes.PLACEMENTS`
     """
 
@@ -115,7 +119,7 @@ class Measurement(PlacementMixin):
 
     @property
     def point(self) -> tuple[str, str, int, int, int, int, str, str]:
-        """What is compared with one another: the same call, whatever algorithm ran."""
+        """Return the fields that compared series have in common: the call and its kind."""
         return (
             self.kind,
             self.subject,
@@ -130,7 +134,7 @@ class Measurement(PlacementMixin):
 
 @dataclass(frozen=True)
 class Measurements:
-    """A complete probe: where, with which library, when and how, and all its series."""
+    """A complete probe: cluster, library, provenance and all its series."""
 
     cluster: Cluster
     library: str  # "openmpi 5.0.11"
@@ -139,7 +143,7 @@ class Measurements:
 
 
 def header_line(cluster: Cluster, library: str, provenance: Mapping[str, Any]) -> str:
-    """The first line of a measurements file."""
+    """Return the first line of a measurements file."""
     return json.dumps(
         {
             "kind": "probe",
@@ -152,17 +156,17 @@ def header_line(cluster: Cluster, library: str, provenance: Mapping[str, Any]) -
 
 
 def series_line(series: Measurement) -> str:
-    """One line of a measurements file."""
+    """Return the line of a series in a measurements file."""
     return json.dumps(omit_default_placement(asdict(series)))
 
 
 def end_line(lines: int) -> str:
-    """The last line of a finished measurements file; `lines` counts the series."""
+    """Return the last line of a finished measurements file; `lines` counts the series."""
     return json.dumps({"kind": "end", "lines": lines})
 
 
 def _parse_header(header: Mapping[str, Any]) -> Measurements:
-    """What the header says, without series; ValueError or TypeError when it is no header."""
+    """Return the content of a header, without series; raise ValueError or TypeError otherwise."""
     fields = {name: value for name, value in header.items() if name not in ("kind", "version")}
     if header["kind"] != "probe" or header.get("version") != FORMAT_VERSION:
         raise ValueError("another kind or version")
@@ -195,7 +199,7 @@ def _parse_record(
 
 
 def unreadable_file_error(name: object, reason: OSError | UnicodeDecodeError) -> InputError:
-    """What is to be raised for a file that ends the reading of measurements so."""
+    """Return the InputError for a measurements file that cannot be read or decoded."""
     why = reason.strerror if isinstance(reason, OSError) else "no text in UTF-8"
     return InputError(
         f"{name}: cannot be read as measurements: {why}; give a file that `tuner probe` wrote"
@@ -203,13 +207,14 @@ def unreadable_file_error(name: object, reason: OSError | UnicodeDecodeError) ->
 
 
 class MeasurementReader:
-    """A measurements file line by line, in whatever memory one line takes.
+    """A reader of a measurements file, line by line, with one line in memory at a time.
 
     header      the record of line 1; None for an empty file
-    ended       whether the end line was there; known once `series` is exhausted
+    metadata    the parsed header, without series; missing for an empty file
+    is_complete whether the end line was found; known once `series` is exhausted
 
-    The last line may be cut off, as a killed probe leaves it; it is dropped. `name` is what errors
-    call the file. Raises InputError as soon as a line is not what it should be.
+    The last line may be cut off, as a killed probe leaves it; it is dropped. `name` is the file's
+    name in errors. Raises InputError at the first malformed line.
     """
 
     def __init__(self, lines: Iterable[str], name: str) -> None:
@@ -227,8 +232,8 @@ class MeasurementReader:
             )
 
     def series(self) -> Iterator[Measurement]:
-        """The series in the file's order; once."""
-        count, held = 0, None  # the end line is one only if nothing follows it
+        """Yield the series in the file's order; this works only once."""
+        count, held = 0, None  # an end line counts only if nothing follows it
         for record in self._records:
             if held is not None:
                 yield self._parse_measurement(count, held)
@@ -240,7 +245,7 @@ class MeasurementReader:
             self._check_end(count, held)
 
     def require_complete(self, count: int) -> None:
-        """Raises InputError unless the file was finished; `count` series were read from it."""
+        """Raise InputError unless the end line was found; `count` series were read."""
         if not self.is_complete:
             raise InputError(
                 f"{self.name}: incomplete, it ends after {count} series; run the probe again,"
@@ -275,9 +280,10 @@ class MeasurementReader:
 
 
 def read_partial(path: Path) -> tuple[dict[str, Any] | None, list[Measurement], bool]:
-    """Header (None for an empty file), series and whether the end line was there.
+    """Read a file that may be incomplete; return header, series and whether the end line was found.
 
-    Raises InputError when any line but a last one that is cut off is not what it should be.
+    The header is None for an empty file. Raises InputError for any malformed line, except a last
+    one that is cut off.
     """
     with path.open(encoding="utf-8") as lines:
         reader = MeasurementReader(lines, str(path))
@@ -285,7 +291,7 @@ def read_partial(path: Path) -> tuple[dict[str, Any] | None, list[Measurement], 
 
 
 def read_measurements(path: Path) -> Measurements:
-    """A complete measurements file; raises InputError for a missing, damaged or unfinished one."""
+    """Read a complete measurements file; raise InputError if missing, damaged or unfinished."""
     try:
         with path.open(encoding="utf-8") as lines:
             reader = MeasurementReader(lines, str(path))

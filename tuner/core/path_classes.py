@@ -1,6 +1,7 @@
-"""Where ranks and buffers are, and what may lie between two ranks: their names.
+"""Names of path classes, kinds of memory, shared resources and placements.
 
-Programs and ranks of a probe, which load hardly more than numpy and mpi4py, know them too.
+It imports almost nothing, because the ranks of a probe import it and load little beyond numpy and
+mpi4py.
 """
 
 from collections.abc import Mapping
@@ -17,24 +18,24 @@ NODE_OVERSUBSCRIBED = "node_oversubscribed"  # the same with more ranks than cor
 CROSS_SOCKET = "cross_socket"  # over the bus between two CPUs
 SAME_GPU = "same_gpu"  # several ranks on one GPU
 NVLINK = "nvlink"  # over NVLink alone
-PCIE = "pcie"  # between devices of a node, all else
+PCIE = "pcie"  # all other paths between devices of a node
 NETWORK = "network"  # between nodes
 PATH_CLASSES = (NODE, NODE_OVERSUBSCRIBED, CROSS_SOCKET, SAME_GPU, NVLINK, PCIE, NETWORK)
-# Between nodes, in rounds after the first, where a calibration has them:
-NETWORK_BIDIRECTIONAL = "exchange"  # both ranks send to one another
+# Paths between nodes in rounds after the first, if a calibration has them:
+NETWORK_BIDIRECTIONAL = "exchange"  # two ranks send to each other
 NETWORK_RING = "ring"  # every rank of the round sends to one and receives from another
 
-# The placement of a communicator's ranks, as many on each of its nodes:
-BLOCK = "consecutive"  # ranks that follow one another on each node
-CYCLIC = "cyclic"  # dealt to the nodes one by one
+# Placements of a communicator's ranks, with equally many on each node:
+BLOCK = "consecutive"  # each node has a run of consecutive ranks
+CYCLIC = "cyclic"  # ranks are dealt to the nodes round-robin
 PLACEMENTS = (BLOCK, CYCLIC)
 
 
 class PlacementMixin:
-    """A frozen dataclass with `nodes`, `ppn` and `placement`, the last under its one name: on one
-    node, or with one rank on each, ranks lie in one way alone, which is called consecutive.
+    """A mixin for frozen dataclasses with `nodes`, `ppn` and a normalized `placement`.
 
-    Raises ValueError for a placement that there is not.
+    On one node, or with one rank per node, all placements are the same and are stored as `BLOCK`.
+    Raises ValueError for an unknown placement.
     """
 
     def __post_init__(self) -> None:
@@ -47,15 +48,17 @@ class PlacementMixin:
 
     @property
     def shape(self) -> str:
-        """`4x2`, or `4x2 cyclic`: consecutive goes without saying."""
+        """Return nodes x ppn as `4x2`, or `4x2 cyclic`; the block placement is not mentioned."""
         own = vars(self)
         shape = f"{own['nodes']}x{own['ppn']}"
         return shape if own["placement"] == BLOCK else f"{shape} {own['placement']}"
 
 
 def omit_default_placement(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file says of one: consecutive goes without saying, so that what has no other placement
-    is the same file as before there were others, and has the same digest.
+    """Return a record without its placement if that is `BLOCK`.
+
+    Files without other placements stay the same as before placements existed and keep their
+    digests.
     """
     usual = record["placement"] == BLOCK
     return {name: value for name, value in record.items() if name != "placement" or not usual}

@@ -1,15 +1,15 @@
 """The one representation of an algorithm: `Schedule`, a sequence of `Round`s.
 
-A round is a table with one row per transfer. Sends, receives, reductions and copies are
-projections of a row, so a send without its receive cannot be written.
+A round is a table with one row per transfer. Sends, receives, reductions and copies are projections
+of a row, so a send without its receive cannot be written.
 
-Meaning, complete:
+The complete semantics:
 
 1. In a round a rank starts all its transfers at once; what it sends is the value at that rank's
    start of the round.
 2. A rank enters its next round when its own transfers are complete; ranks do not wait for others.
 3. A reduction folds the arrivals into the destination in row order, after the wait.
-4. A schedule knows no bytes, costs, protocols or places.
+4. A schedule contains no bytes, costs, protocols or locations.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ARRIVING_OP_DST = 2
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """Transfers as parallel read-only arrays, all of shape (transfers,).
+    """Transfers of one round as parallel read-only arrays, all of shape (transfers,).
 
     src, dst    ranks; src == dst is a local copy or a local reduction
-    first       first chunk at the source
-    into        first chunk at the destination
+    src_chunk   first chunk at the source
+    dst_chunk   first chunk at the destination
     count       consecutive chunks that travel as one message
     reduce      NO_REDUCTION, DST_OP_ARRIVING or ARRIVING_OP_DST
     """
@@ -57,9 +57,9 @@ class Round:
         count: ArrayLike = 1,
         reduce: ArrayLike = NO_REDUCTION,
     ) -> Round:
-        """A round from columns or scalars, broadcast together; `into` defaults to `first`.
+        """Make a round from columns or scalars, broadcast together.
 
-        Raises ScheduleError for a number beyond 32 bits.
+        `dst_chunk` defaults to `src_chunk`. Raises ScheduleError for a number beyond 32 bits.
         """
         dst_chunk = src_chunk if dst_chunk is None else dst_chunk
         columns = np.broadcast_arrays(src, dst, src_chunk, dst_chunk, count, reduce)
@@ -70,11 +70,11 @@ class Round:
 
     @property
     def columns(self) -> tuple[Int32Array, ...]:
-        """The six columns in the order of the constructor."""
+        """Return the six columns in the order of the constructor."""
         return (self.src, self.dst, self.src_chunk, self.dst_chunk, self.count, self.reduce)
 
     def select(self, rows: ArrayLike) -> Round:
-        """The given rows (indices or mask) as a round."""
+        """Return the given rows (indices or mask) as a round."""
         rows = np.asarray(rows)
         return Round(*(_read_only(column[rows]) for column in self.columns))
 
@@ -82,7 +82,7 @@ class Round:
 def _as_column(values: AnyArray) -> Int32Array:
     flags = values.flags
     if values.dtype == np.int32 and values.ndim == 1 and flags.c_contiguous and not flags.writeable:
-        return values  # a column already: engines know it again
+        return values  # already a column; engines recognize it by identity
     column = np.array(values, dtype=np.int32).reshape(-1)
     if values.dtype != np.int32 and (column != np.ravel(values)).any():
         raise ScheduleError("a rank or chunk number is too large for a schedule")
@@ -96,17 +96,17 @@ def _read_only(column: Int32Array) -> Int32Array:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """What every rank does in one call of a collective.
+    """The transfers of every rank in one call of a collective.
 
-    Chunks [0, n_chunks) are the user's buffer, [n_chunks, 2 n_chunks) are scratch. `make` gives a
-    fresh iterator over the rounds each time, so that rounds may be produced lazily.
+    Chunks [0, n_chunks) are the user's buffer, [n_chunks, 2 n_chunks) are scratch. `make_rounds`
+    returns a fresh iterable of the rounds each time, so that rounds may be produced lazily.
 
-    staged          scratch lies in host memory, whatever memory the user's buffer lies in
-    in_network      rows of a round with one source and the same chunks are one message that the
-                    network replicates on its way; rows of a round that reduce into one slot are
-                    combined on their way and arrive as one message
-    unawaited       nobody waits for what it sent to arrive: a rank goes on when its messages have
-                    left. Only the time of a call depends on it
+    staged              scratch is in host memory, whatever memory the user's buffer is in
+    in_network          rows of a round with one source and the same chunks are one message that the
+                        network replicates on its way; rows of a round that reduce into one slot are
+                        combined on their way and arrive as one message
+    fire_and_forget     ranks do not wait for the arrival of what they sent: a rank continues when
+                        its messages have left. Only the time of a call depends on it
     """
 
     collective: Collective
@@ -133,11 +133,11 @@ class Schedule:
         return f"{self.collective} {self.algorithm or 'schedule'} (p={self.p}, root={self.root})"
 
     def rounds(self) -> Iterator[Round]:
-        """The rounds in order, without empty ones; each call starts afresh."""
+        """Return a fresh iterator over the rounds in order, without empty ones."""
         return (r for r in self.make_rounds() if len(r))
 
     def offsets(self, count: int) -> IntArray:
-        """Element offsets of the chunks, shape (n_chunks + 1,), of a buffer of `count` elements.
+        """Return the element offsets of the chunks, shape (n_chunks + 1,), for `count` elements.
 
         The first `count mod n_chunks` chunks hold one element more than the others.
         """
@@ -146,20 +146,20 @@ class Schedule:
         return chunk * share + np.minimum(chunk, longer)
 
     def owner(self, chunk: IntArray) -> IntArray:
-        """The ranks that chunks belong to in a divided collective."""
+        """Return the ranks that own the chunks in a collective with blocks."""
         return chunk * self.p // self.n_chunks
 
 
 def make_schedule(
     collective: Collective, p: int, n_chunks: int, rounds: Iterable[Round], root: int = 0
 ) -> Schedule:
-    """A schedule whose rounds are held in memory."""
+    """Return a schedule whose rounds are held in memory."""
     kept = tuple(rounds)
     return Schedule(collective, p, n_chunks, lambda: kept, root=root)
 
 
 def concat(collective: Collective, *parts: Schedule, root: int = 0) -> Schedule:
-    """The parts one after another; each rank enters the next part by itself.
+    """Join schedules one after another; each rank enters the next part by itself.
 
     Raises ScheduleError unless all parts have the same p and n_chunks.
     """
@@ -185,7 +185,7 @@ def concat(collective: Collective, *parts: Schedule, root: int = 0) -> Schedule:
 
 
 def relabel(part: Schedule, rank_of: ArrayLike, p: int | None = None, root: int = 0) -> Schedule:
-    """The schedule with rank r's role played by `rank_of[r]` in a communicator of p ranks.
+    """Return the schedule with rank r's role played by `rank_of[r]` in a communicator of p ranks.
 
     Rounds that share a column of ranks share it afterwards, too.
     """
@@ -200,7 +200,7 @@ def relabel(part: Schedule, rank_of: ArrayLike, p: int | None = None, root: int 
 
 
 class _RankRelabeling:
-    """The last column that was renamed, and what it became."""
+    """A relabeling of rank columns that remembers the last column and its result."""
 
     def __init__(self, ranks: Int32Array) -> None:
         self._ranks = ranks
@@ -213,14 +213,14 @@ class _RankRelabeling:
 
 
 def rotate(part: Schedule, root: int) -> Schedule:
-    """A schedule written for root 0, with rank r's role played by (r + root) mod p."""
+    """Return a schedule written for root 0 with rank r's role played by (r + root) mod p."""
     if root == 0:
         return part
     return relabel(part, (np.arange(part.p) + root) % part.p, root=root)
 
 
 def reverse(part: Schedule, collective: Collective, reduce: int = NO_REDUCTION) -> Schedule:
-    """Time and direction turned round: a broadcast becomes a reduction, a scatter a gather.
+    """Reverse time and direction: a broadcast becomes a reduction, a scatter becomes a gather.
 
     A rank takes its arrivals in ascending rank order, so that a tree whose subtrees are runs of
     consecutive ranks keeps the order of the operands.
@@ -235,9 +235,10 @@ def reverse(part: Schedule, collective: Collective, reduce: int = NO_REDUCTION) 
 
 
 def rotate_chunks(part: Schedule, shift: int) -> Schedule:
-    """Chunk c's role played by chunk (c + shift) mod n_chunks; wrapping transfers are split.
+    """Return a schedule with chunk c's role played by chunk (c + shift) mod n_chunks.
 
-    For schedules in which chunks keep their index (`into` equals `first`) and no scratch is used.
+    Transfers that wrap around are split. Only for schedules in which chunks keep their index
+    (`dst_chunk` equals `src_chunk`) and no scratch is used.
     """
     if shift == 0:
         return part

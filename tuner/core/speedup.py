@@ -1,10 +1,10 @@
-"""Times and gains over several launches, with intervals.
+"""Times and speedups over several launches, with confidence intervals.
 
 Where the ranks of a launch are placed is settled when it starts, and no number of repetitions
-within it tells what the next one will be like (Hunold and Carpen-Amarie, IEEE TPDS 27(12), 2016).
-So the launch is the unit that intervals count: each gives one number, and Student's t, on
-logarithms, says how far a handful of numbers can be trusted. A single launch cannot show how far
-others would be off, so its interval is widened by what launches usually are apart.
+within it predicts the next one (Hunold and Carpen-Amarie, IEEE TPDS 27(12), 2016). So the launch is
+the unit of the intervals: each gives one number, and Student's t, on logarithms, says how far a few
+numbers can be trusted. A single launch cannot show how far others would be off, so its interval is
+widened by the usual variation between launches.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from scipy.special import ndtri, stdtr, stdtrit
 from tuner.base.arrays import FloatArray
 from tuner.base.statistics import CONFIDENCE, NORMAL_95, midmean
 
-# Relative standard deviation of what a launch measures, times and gains alike. Measured on emulated
+# Relative standard deviation between launches, of times and speedups alike. Measured on emulated
 # clusters: two launches of the same calls differ by 1 % in the median and by 1 to 3 % where nothing
 # is left to chance within them (`python -m tests.bench.intervals`).
 LAUNCH_RELATIVE_SD = 0.015
-_PRIOR_LAUNCHES = 2.0  # launches that this counts as beside those that were measured
+_PRIOR_LAUNCHES = 2.0  # weight of that prior, in measured launches
 RESAMPLES = 1000
-_MIN_BOOTSTRAP_SAMPLES = 6  # samples
-_CACHE_SIZE = 512  # series: those of one call are held against one another in all pairs
+_MIN_BOOTSTRAP_SAMPLES = 6
+_CACHE_SIZE = 512  # series; those of one call are compared in all pairs
 SEED = 20240229  # intervals of the same samples are the same on every run
 
-LaunchSamples = Sequence[Sequence[float]]  # samples of each
+LaunchSamples = Sequence[Sequence[float]]  # the samples of each launch
 
 
 def mean_over_launches(
     launches: LaunchSamples, level: float = CONFIDENCE
 ) -> tuple[float, float, float]:
-    """Typical time, the geometric mean of what is typical of each launch, and its interval."""
+    """Return the typical time and its interval: the geometric mean of the launches' midmeans."""
     if len(launches) == 1:
         return _with_launch_variance(*_single_launch_mean(tuple(launches[0]), level), level)
     return _geometric_mean_interval(
@@ -48,16 +48,16 @@ def mean_over_launches(
 def paired_speedup(
     default: LaunchSamples, chosen: LaunchSamples, level: float = CONFIDENCE
 ) -> tuple[float, float, float]:
-    """How many times faster `measure_chosen` is than `default`, with its interval; above 1 is
-    faster.
+    """Return how many times faster `chosen` is than `default`, with its interval.
 
     default, chosen     samples of each launch; sample i of both in one launch was taken in the
                         same repetition
 
-    The gain of a launch is the ratio of typical times, the gain their geometric mean. The interval
-    of a single launch is that of its repetitions, a percentile bootstrap (Efron and Tibshirani,
-    1993) that resamples both series together, so that a disturbance that hit both cancels, and of
-    what launches are apart. Raises ValueError for series that are not paired or without samples.
+    The speedup of a launch is the ratio of midmeans, the result their geometric mean. The interval
+    of a single launch combines that of its repetitions, a percentile bootstrap (Efron and
+    Tibshirani, 1993) that resamples both series together, so that a disturbance of both cancels,
+    and the variation between launches. Raises ValueError for series that are not paired or have no
+    samples.
     """
     if [len(s) for s in default] != [len(s) for s in chosen] or not all(map(len, default)):
         raise ValueError("samples are not paired: launches or repetitions are missing")
@@ -93,10 +93,12 @@ def not_slower_p_value(default: Sequence[float], chosen: Sequence[float]) -> flo
 
 
 def holm(p_values: Sequence[float], level: float = CONFIDENCE) -> list[bool]:
-    """Return which of several hypotheses are rejected so that with probability `level` no true one
-    is among them (Holm, Scandinavian Journal of Statistics 6, 1979).
+    """Return which hypotheses Holm's step-down procedure rejects.
 
-    chances     p-value of each
+    With probability `level` no true one is among them (Holm, Scandinavian Journal of Statistics 6,
+    1979).
+
+    p_values    p-value of each hypothesis
     """
     rejected = [False] * len(p_values)
     for rank, number in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -109,21 +111,23 @@ def holm(p_values: Sequence[float], level: float = CONFIDENCE) -> list[bool]:
 def pooled_speedup(
     default: LaunchSamples, chosen: LaunchSamples, level: float = CONFIDENCE, sd_ratio: float = 1.0
 ) -> tuple[float, float, float]:
-    """As `paired_speedup`, where there are several launches only to have more repetitions: all of
-    them are taken as of one launch.
+    """Return the paired speedup of all samples, pooled as if they were of one launch.
 
-    apart   how many times further apart than usual launches are
+    This is for series with several launches whose only purpose is more repetitions.
+
+    sd_ratio    factor of the usual standard deviation between launches, to widen the interval
     """
     value, low, high = paired_speedup([tuple(chain(*default))], [tuple(chain(*chosen))], level)
     return value, value * (low / value) ** sd_ratio, value * (high / value) ** sd_ratio
 
 
 def launch_sd_ratio(pairs: Iterable[tuple[LaunchSamples, LaunchSamples]]) -> float:
-    """How many times further apart than usual the launches of one call are, 1 at least; from
-    samples of each launch of two choices at a time.
+    """Return how many times further apart than usual the launches of one call are, at least 1.
 
-    Two or three launches of one pair say little, those of many pairs more; what is usual counts as
-    `_USUAL` of them.
+    pairs       samples of each launch of two algorithm configs at a time
+
+    Two or three launches of one pair say little, those of many pairs more; the usual variation is a
+    prior with the weight of `_PRIOR_LAUNCHES` launches.
     """
     strayed, count = _PRIOR_LAUNCHES, _PRIOR_LAUNCHES
     for slow, fast in pairs:
@@ -142,15 +146,18 @@ def launch_sd_ratio(pairs: Iterable[tuple[LaunchSamples, LaunchSamples]]) -> flo
 def unpaired_speedup(
     default: LaunchSamples, chosen: LaunchSamples, level: float = CONFIDENCE, sd_ratio: float = 1.0
 ) -> tuple[float, float, float]:
-    """The same of samples that were not taken side by side, or not all of them.
+    """Return how many times faster `chosen` is than `default` for samples that are not paired.
 
-    The ratio of what is typical of all samples, with the percentile bootstrap of both apart, and
-    with what their launches are apart. Raises ValueError for series without samples.
+    This is the ratio of the midmeans of all samples. The interval combines a percentile bootstrap
+    of each series by itself and the variation between launches. Raises ValueError for series
+    without samples.
+
+    sd_ratio    factor of the usual standard deviation between launches
     """
     slow, fast = (tuple(chain(*launches)) for launches in (default, chosen))
     if not slow or not fast:
         raise ValueError("there are no samples to compare")
-    # of as many samples both would be drawn alike
+    # series of equal length would be resampled with the same indices
     drawn = np.log(_resampled_midmeans(slow) / np.roll(_resampled_midmeans(fast), 1))
     value = math.log(midmean(slow) / midmean(fast))
     found = _bootstrap_interval(value, drawn, min(len(slow), len(fast)), level)
@@ -160,8 +167,10 @@ def unpaired_speedup(
 
 
 def small_sample_factor(count: int, level: float = CONFIDENCE) -> float:
-    """By how much resamples of `count` numbers spread too little to hold the truth: the variance of
-    a sample is that much smaller, and Student's t so much wider than the normal distribution.
+    """Return the factor by which a bootstrap interval of `count` samples is too narrow.
+
+    The variance of a sample is too small by (count - 1) / count, and Student's t distribution is
+    wider than the normal one.
     """
     if count < 2:
         return 1.0
@@ -170,7 +179,7 @@ def small_sample_factor(count: int, level: float = CONFIDENCE) -> float:
 
 
 def _single_launch_mean(samples: tuple[float, ...], level: float) -> tuple[float, float, float]:
-    """Of one launch; few samples cannot show how far they spread: their whole range."""
+    """Return midmean and interval of one launch; few samples give their whole range."""
     value = float(midmean(samples))
     if len(samples) < _MIN_BOOTSTRAP_SAMPLES:
         return value, min(samples), max(samples)
@@ -182,7 +191,11 @@ def _single_launch_mean(samples: tuple[float, ...], level: float) -> tuple[float
 def _bootstrap_interval(
     value: float, resampled: FloatArray, count: int, level: float
 ) -> tuple[float, float, float]:
-    """A number given by its logarithm, and the interval of its resamples of `count` samples."""
+    """Return a value and its interval from its logarithm and resamples of `count` samples.
+
+    value       logarithm of the value
+    resampled   logarithms of the resamples
+    """
     ordered, wider = np.sort(resampled) - value, small_sample_factor(count, level)
     low, high = (
         _sorted_quantile(ordered, end) * wider for end in ((1 - level) / 2, (1 + level) / 2)
@@ -192,7 +205,7 @@ def _bootstrap_interval(
 
 
 def _sorted_quantile(ordered: FloatArray, share: float) -> float:
-    """As `numpy_version.quantile`, which takes six times as long."""
+    """Return the quantile of sorted numbers; numpy's `quantile` takes six times as long."""
     at = share * (len(ordered) - 1)
     below = math.floor(at)
     above = min(below + 1, len(ordered) - 1)
@@ -200,7 +213,7 @@ def _sorted_quantile(ordered: FloatArray, share: float) -> float:
 
 
 def _geometric_mean_interval(logs: FloatArray, level: float) -> tuple[float, float, float]:
-    """Geometric mean and Student's interval of numbers given by their logarithms."""
+    """Return geometric mean and Student's interval of numbers given by their logarithms."""
     spread = logs.std(ddof=1) / math.sqrt(len(logs))
     half = float(stdtrit(len(logs) - 1, (1 + level) / 2) * spread)
     centre = float(logs.mean())
@@ -210,8 +223,10 @@ def _geometric_mean_interval(logs: FloatArray, level: float) -> tuple[float, flo
 def _with_launch_variance(
     value: float, low: float, high: float, level: float, n_sds: float = 1.0
 ) -> tuple[float, float, float]:
-    """With the spread between launches, so many times; both are independent, so their squares add
-    up."""
+    """Widen an interval by `n_sds` times the variation between launches.
+
+    Both are independent, so their squares add up.
+    """
     apart = _normal_quantile(level) * LAUNCH_RELATIVE_SD * n_sds
     down, up = (math.hypot(math.log(value / low), apart), math.hypot(math.log(high / value), apart))
     return value, value * math.exp(-down), value * math.exp(up)
@@ -219,17 +234,17 @@ def _with_launch_variance(
 
 @cache
 def _normal_quantile(level: float) -> float:
-    """Of the normal distribution, of a two-sided interval."""
+    """Return the quantile of the normal distribution for a two-sided interval."""
     return float(ndtri((1 + level) / 2))
 
 
 @lru_cache(_CACHE_SIZE)
 def _resampled_midmeans(samples: tuple[float, ...]) -> FloatArray:
-    """Of all resamples, which are the same ones of all series of a length, (RESAMPLES,)."""
+    """Return the midmeans of all resamples, (RESAMPLES,), with the same indices for each length."""
     return midmean(np.asarray(samples)[_resample_indices(len(samples))])
 
 
 @lru_cache(8)
 def _resample_indices(size: int) -> NDArray[np.intp]:
-    """The numbers of the samples in each resample, (RESAMPLES, size)."""
+    """Return the indices of the samples in each resample, (RESAMPLES, size)."""
     return np.random.default_rng(SEED).integers(0, size, (RESAMPLES, size))

@@ -1,8 +1,9 @@
-"""The product: `TuningTable`, rules with evidence.
+"""The tuning table, the main result of a run: rules with evidence.
 
 Rules of one key (collective, nodes, ppn, placement, memory, operators) cover [0, inf) bytes without
-gap or overlap. `operators` is `any` (safe for every operator, also non-commutative ones) or
-`commutative` (may reorder operands). A lookup for a non-commutative one sees `any` rules alone.
+gap or overlap. `operators` is `any` (order-preserving: safe for every operator, also
+non-commutative ones) or `commutative` (may reorder operands). A lookup for a non-commutative
+operator sees the rules for `any` only.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from tuner.core.path_classes import BLOCK, PlacementMixin, omit_default_placemen
 
 FORMAT_VERSION = 1
 OPERATORS = ("any", "commutative")
-DEFAULT = "default"  # the algorithm name that means: leave the choice to the library
+DEFAULT = "default"  # the algorithm name that stands for the library default
 LIBRARY, SCHEDULE, NCCL = "library", "schedule", "nccl"
 RUNNERS = (LIBRARY, SCHEDULE, NCCL)
 RUNNER_OF_KIND = {
     "collective": LIBRARY,
     SCHEDULE: SCHEDULE,
-}  # kind of a measured series -> who ran it
+}  # kind of a measured series -> what ran it
 MEASURED, LEARNED, SIMULATED, NO_EVIDENCE = "measured", "learned", "simulated", "none"
 
 
 @dataclass(frozen=True)
 class AlgorithmConfig:
-    """An algorithm with its parameters; `DEFAULT` leaves the choice to the library.
+    """An algorithm with its parameters; `DEFAULT` is the library default.
 
-    via     who runs it: the MPI library's own code, our schedule over point-to-point messages, or
+    via     what runs it: the MPI library's own code, our schedule over point-to-point messages, or
             NCCL
     """
 
@@ -56,14 +57,14 @@ class AlgorithmConfig:
                 f"{shortened_repr(self.algorithm)} cannot run via {shortened_repr(self.via)}"
             )
         for name in (self.algorithm, *self.params):
-            if not name.isprintable():  # a terminal would obey it
+            if not name.isprintable():  # it could hold a terminal's control sequences
                 raise ValueError(
                     f"{shortened_repr(name)} is no name of an algorithm or a parameter"
                 )
 
     @property
     def is_default(self) -> bool:
-        """The library decides by itself."""
+        """Whether this is the library default."""
         return self.algorithm == DEFAULT
 
     def __str__(self) -> str:
@@ -77,12 +78,14 @@ class AlgorithmConfig:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a rule says what it says. Times are midmeans in seconds (`tuner.base.statistics`).
+    """The evidence for a rule. Times are midmeans in seconds (`tuner.base.statistics`).
 
     basis       measured | learned (from other calls, measured and simulated) | simulated (alone) |
-                none (nothing speaks for this range)
-    nbytes      the probed sizes that speak for the rule, or those at which its times are believed:
-                default_s and chosen_s are for each of them, predicted_s likewise; or are not told
+                none (no evidence for this range)
+    nbytes      the probed sizes that support the rule, or those at which its times are predicted
+    default_s   time of the library default at each of these sizes, or empty
+    chosen_s    time of the chosen config at each size; as long as `default_s`
+    predicted_s predicted time at each size, or empty
     gain        default time / chosen time at these sizes, geometric mean; 1 for the default
     gain_ci95   its 95 % interval
     """
@@ -99,7 +102,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class RuleKey(PlacementMixin):
-    """The calls a run of rules is for."""
+    """The calls that a list of rules is for, without their message size."""
 
     collective: Collective
     nodes: int
@@ -110,13 +113,13 @@ class RuleKey(PlacementMixin):
 
     @property
     def p(self) -> int:
-        """Ranks of the communicator."""
+        """Number of ranks of the communicator."""
         return self.nodes * self.ppn
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Messages of [lo, hi) bytes under `key` use `choice`."""
+    """A rule that messages of [lo, hi) bytes under `key` use `choice`."""
 
     key: RuleKey
     lo: int
@@ -126,7 +129,7 @@ class Rule:
 
 
 class TuningTable:
-    """Immutable rules for one cluster and one library; checked when made.
+    """Immutable rules for one cluster and one library.
 
     Raises InputError when the rules of a key leave a gap, overlap, or do not end at infinity.
     """
@@ -163,16 +166,18 @@ class TuningTable:
 
     @property
     def keys(self) -> tuple[RuleKey, ...]:
-        """Every key that has rules."""
+        """Return every key that has rules."""
         return tuple(self._rules_by_key)
 
     def rules_for(self, key: RuleKey) -> tuple[Rule, ...]:
-        """The rules of one key in ascending size; empty for an unknown key."""
+        """Return the rules of one key in ascending size; empty for an unknown key."""
         return tuple(self._rules_by_key.get(key, ()))
 
     def with_block_placement(self) -> TuningTable:
-        """The rules that runtimes' own formats can hold, none of which tells placements. Raises
-        InputError where all rules are for others.
+        """Return the table with the rules for block placement only.
+
+        The libraries' own formats cannot tell placements apart. Raises InputError if all rules are
+        for another placement.
         """
         rules = tuple(rule for rule in self.rules if rule.key.placement == BLOCK)
         if self.rules and not rules:
@@ -183,7 +188,7 @@ class TuningTable:
         return TuningTable(self.cluster, self.library, rules, self.provenance)
 
     def with_ppn(self, ppn: int) -> TuningTable:
-        """The rules for so many ranks on each node; raises InputError where there are none."""
+        """Return the rules for `ppn` ranks per node; raise InputError if there are none."""
         rules = tuple(rule for rule in self.rules if rule.key.ppn == ppn)
         if not rules:
             known = ", ".join(map(str, sorted({key.ppn for key in self.keys})))
@@ -191,7 +196,7 @@ class TuningTable:
         return TuningTable(self.cluster, self.library, rules, self.provenance)
 
     def lookup(self, key: RuleKey, nbytes: int) -> Rule | None:
-        """The rule for a call of `nbytes`, by bisection; None where the table is silent."""
+        """Return the rule for a call of `nbytes`, by bisection; None if the key has no rules."""
         ladder = self._rules_by_key.get(key)
         if not ladder:
             return None
@@ -214,7 +219,7 @@ def _check_rules(key: RuleKey, rules: list[Rule]) -> None:
 
 
 def rule_record(rule: Rule) -> dict[str, Any]:
-    """A rule as JSON carries it: infinities as "inf"."""
+    """Return a rule as a JSON record, with infinities as "inf"."""
     return {
         "key": omit_default_placement(vars(rule.key)),
         "lo": rule.lo,
@@ -225,7 +230,7 @@ def rule_record(rule: Rule) -> dict[str, Any]:
 
 
 def table_record(table: TuningTable) -> dict[str, Any]:
-    """What a table file holds, version 1."""
+    """Return a table as the JSON record of a table file, version 1."""
     return {
         "kind": "table",
         "version": FORMAT_VERSION,
@@ -237,12 +242,12 @@ def table_record(table: TuningTable) -> dict[str, Any]:
 
 
 def write_table(table: TuningTable, path: Path) -> None:
-    """JSON; raises InputError when it cannot be written."""
+    """Write a table as JSON; raise InputError when it cannot be written."""
     write_atomically(path, json.dumps(table_record(table), indent=1) + "\n")
 
 
 def read_table(path: Path) -> TuningTable:
-    """Raises InputError for a file that is no valid version-1 table."""
+    """Read a table file; raise InputError unless it is a valid version-1 table."""
     try:
         return parse_table(path.read_bytes())
     except InputError as reason:
@@ -254,7 +259,7 @@ def read_table(path: Path) -> TuningTable:
 
 
 def parse_table(text: str | bytes) -> TuningTable:
-    """The table that a table file's content is; raises InputError for anything else."""
+    """Parse the content of a table file; raise InputError for anything else."""
     try:
         record = load_json(text)
     except ValueError as reason:
@@ -263,7 +268,7 @@ def parse_table(text: str | bytes) -> TuningTable:
 
 
 def table_from_record(record: Any) -> TuningTable:
-    """Return the table whose `table_record` this is; raises InputError for anything else."""
+    """Return the table of a record that `table_record` made; raise InputError for anything else."""
     try:
         _require_kind(record)
         rules = tuple(_parse_rule(entry) for entry in record["rules"])
@@ -283,7 +288,7 @@ def _invalid_table_error(reason: str) -> InputError:
 
 
 def _require_kind(record: Any) -> None:
-    """Raise ValueError for what other files hold."""
+    """Raise ValueError for the record of another kind of file or version."""
     if not isinstance(record, dict) or record.get("kind") != "table":
         raise ValueError("a file of another kind")
     if record.get("version") != FORMAT_VERSION:

@@ -1,7 +1,7 @@
-"""Symbolic replay of a schedule: does it do what its collective promises, for every input?
+"""Symbolic replay of a schedule, which checks that it is correct for every input.
 
-The state of a slot (rank, chunk) is its origin chunk and the ranks that contributed to it: a run
-of ranks in operand order, x2 op x3 op x4, or, where operands are out of order, a set.
+The state of a slot (rank, chunk) is its origin chunk and the ranks that contributed to it: a run of
+ranks in operand order, x2 op x3 op x4, or, where operands are out of order, a set.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
 
 @dataclass(frozen=True)
 class ScheduleProperties:
-    """What a verified schedule lets a table rely on.
+    """Properties of a verified schedule that a table can rely on.
 
     order_preserving    operands are combined in rank order: safe for non-commutative operators
     min_count           with fewer elements than this some chunks are empty (still correct)
     even_chunks_only    a chunk moves to a slot of another index, so count % n_chunks must be 0
     uses_scratch        the executor must provide scratch
-    rounds, transfers   how much there is
+    n_rounds            number of rounds
+    n_transfers         number of transfers
     """
 
     order_preserving: bool
@@ -37,11 +38,11 @@ class ScheduleProperties:
 
 
 class _ContributorSets:
-    """Who contributed to a value, as a number.
+    """An encoding of the ranks that contributed to a value as a number.
 
-    The ranks lo..hi-1 combined in this order are number lo (p + 1) + hi: a run. Everything else
-    can never become a run of all ranks, because nothing is ever put between two operands; there
-    only the set counts, and sets get numbers from (p + 1)^2 on.
+    The ranks lo..hi-1 combined in this order, a run, are the number lo (p + 1) + hi. Anything else
+    can never become a run of all ranks, because nothing is ever put between two operands; only its
+    set of ranks counts, and sets get numbers from (p + 1)^2 on.
     """
 
     def __init__(self, p: int) -> None:
@@ -51,15 +52,15 @@ class _ContributorSets:
         self._unions: dict[tuple[int, int], int] = {}
 
     def encode_range(self, lo: IntArray, hi: IntArray) -> IntArray:
-        """The numbers of runs."""
+        """Return the numbers of the runs lo..hi-1."""
         return lo * self.base + hi
 
     def is_complete(self, number: int) -> bool:
-        """Whether all ranks have contributed."""
+        """Return whether all ranks have contributed."""
         return self._bitmask(number) == (1 << self.base - 1) - 1
 
     def combine(self, left: IntArray, right: IntArray) -> IntArray:
-        """The numbers of `left op right`; -1 where a rank would contribute twice."""
+        """Return the numbers of `left op right`; -1 where a rank would contribute twice."""
         first, meeting = np.divmod(left, self.base)
         after, last = np.divmod(right, self.base)
         result = self.encode_range(first, last)
@@ -87,7 +88,7 @@ class _ContributorSets:
 
 
 class _Replay:
-    """The state of all slots, shape (p, 2 n_chunks), while the rounds go by."""
+    """A replay of a schedule, with the state of all slots as flat arrays of p * 2 n_chunks."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -97,10 +98,10 @@ class _Replay:
         self.contributors_of = np.full(schedule.p * self.slots, -1, dtype=np.int64)
         self.last_sent_round = np.full(
             schedule.p * self.slots, -1, dtype=np.int64
-        )  # the last such round
+        )  # the last round in which a slot was sent
         self.last_writer = np.zeros(
             schedule.p * self.slots, dtype=np.int64
-        )  # the last one of a round
+        )  # the last row of a round that writes a slot
         self.round = -1
         self.changes_chunk_index = self.uses_scratch = False
         self.transfers = 0
@@ -151,7 +152,7 @@ class _Replay:
         self.uses_scratch |= bool(max(r.src_chunk.max(), r.dst_chunk.max()) >= n)
 
     def _slots(self, r: Round) -> tuple[IntArray, IntArray, IntArray]:
-        """Slots read and written, and the kind of reduction, of every chunk of every row."""
+        """Return slots read, slots written and kind of reduction, for every chunk of every row."""
         read, written = (
             rank.astype(np.int64) * self.slots + start
             for rank, start in ((r.src, r.src_chunk), (r.dst, r.dst_chunk))
@@ -180,7 +181,7 @@ class _Replay:
             )
 
     def _reduce(self, slot: IntArray, reduce: IntArray, origin: IntArray, who: IntArray) -> None:
-        """The first arrivals of all slots, then the second ones, and so on: row order."""
+        """Fold arrivals into their slots in row order: all first arrivals, then all second ones."""
         if (self.origin[slot] != origin).any():
             wrong = slot[self.origin[slot] != origin][0]
             raise self.make_error(f"{self.describe(wrong)} is reduced with another chunk's value")
@@ -200,7 +201,10 @@ class _Replay:
             self.contributors_of[slot[now]] = result
 
     def check_result(self) -> bool:
-        """Checks the postcondition of the collective; raises ScheduleError when it is unmet."""
+        """Return whether operands were combined in rank order.
+
+        Raises ScheduleError when the postcondition of the collective is not met.
+        """
         schedule = self.schedule
         rank, chunk = np.nonzero(_finally_held(schedule))
         slot = rank * self.slots + chunk
@@ -218,7 +222,7 @@ class _Replay:
         return bool((numbers == schedule.p).all())  # the run from 0 to p
 
     def _check_sources(self, slot: IntArray, chunk: IntArray) -> None:
-        """Data that is only moved must come from the rank whose data it is."""
+        """Raise ScheduleError unless data that is only moved comes from the rank that owns it."""
         schedule = self.schedule
         from_owner = schedule.collective in (Collective.ALLGATHER, Collective.GATHER)
         source = schedule.owner(chunk) if from_owner else np.full_like(chunk, schedule.root)
@@ -230,7 +234,7 @@ class _Replay:
 
 
 def _previous_occurrences(values: IntArray) -> IntArray:
-    """How often each value has come before, at each place."""
+    """Return, for each element, how often its value occurs before it."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     place = np.arange(len(values))
@@ -248,7 +252,7 @@ def _owned_mask(schedule: Schedule) -> BoolArray:
 
 
 def _initially_held(schedule: Schedule) -> BoolArray:
-    """Which rank holds which chunks of the buffer, shape (p, n_chunks)."""
+    """Return which rank holds which chunks of the buffer, shape (p, n_chunks)."""
     if schedule.collective in (Collective.ALLGATHER, Collective.GATHER):
         return _owned_mask(schedule)
     held = np.full((schedule.p, schedule.n_chunks), schedule.collective.is_reduction)
@@ -257,7 +261,7 @@ def _initially_held(schedule: Schedule) -> BoolArray:
 
 
 def _finally_held(schedule: Schedule) -> BoolArray:
-    """Which rank must hold which chunks at the end, shape (p, n_chunks)."""
+    """Return which rank must hold which chunks at the end, shape (p, n_chunks)."""
     if schedule.collective in (Collective.SCATTER, Collective.REDUCE_SCATTER):
         return _owned_mask(schedule)
     at_root = schedule.collective in (Collective.REDUCE, Collective.GATHER)
@@ -267,7 +271,10 @@ def _finally_held(schedule: Schedule) -> BoolArray:
 
 
 def verify(schedule: Schedule) -> ScheduleProperties:
-    """Replay all rounds; raises ScheduleError with round, rank and chunk of the first mistake."""
+    """Replay all rounds and return the properties of the schedule.
+
+    Raises ScheduleError with round, rank and chunk of the first mistake.
+    """
     replay = _Replay(schedule)
     for r in schedule.rounds():
         replay.apply_round(r)

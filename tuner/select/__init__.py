@@ -1,1 +1,1 @@
-"""From measurements and simulated times to the fastest choice of every call."""
+"""Selection of the fastest algorithm for every call from measurements and simulated times."""

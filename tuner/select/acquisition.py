@@ -1,4 +1,4 @@
-"""Which of many possible measurements is worth most per second, after others were chosen."""
+"""Selection of the measurement that is worth most per second, given those already chosen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.select.posterior_covariance import PosteriorCovariance
 
 @dataclass(frozen=True)
 class Experiment:
-    """One point of a batch and what to measure there, the default first; about `seconds`."""
+    """A point of a batch, the configs to measure there, default first, and estimated seconds."""
 
     point: CallPoint
     configs: tuple[AlgorithmConfig, ...]
@@ -24,7 +24,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class AcquisitionCandidate:
-    """A task, the number of its point and the fraction of that point's regret that it saves."""
+    """An experiment, the index of its point and the fraction of that point's regret it saves."""
 
     point_index: int
     experiment: Experiment
@@ -32,10 +32,10 @@ class AcquisitionCandidate:
 
 
 class AcquisitionQueue:
-    """The options that are left; `take` tells that one of them will be measured.
+    """The experiments that can still be chosen; `accept` chooses one of them.
 
-    regrets     expected at every point, weighted
-    influence   of the points on one another; it is changed
+    regrets     expected regret at every point, weighted
+    covariance  posterior covariance of the points; it is changed in place
     """
 
     def __init__(
@@ -50,20 +50,23 @@ class AcquisitionQueue:
         self._fraction_per_second = (
             np.array([option.saved_fraction for option in candidates]) / self._seconds
         )
-        self._value_explained = np.zeros(len(regrets))  # regret that measuring each point tells of
+        self._value_explained = np.zeros(len(regrets))  # regret explained by measuring each point
         for number in np.unique(self._point_indices):
             if not self._value_explained[number]:
                 self._update_value_explained(number)
 
     def best(self, max_seconds: float) -> AcquisitionCandidate | None:
-        """Of most regret saved per second, of those that take no longer; None if none saves any."""
+        """Return the candidate that saves most regret per second, or None if none saves any.
+
+        max_seconds     candidates that take longer are left out
+        """
         values = self._fraction_per_second * self._value_explained[self._point_indices]
         values[self._seconds > max_seconds] = 0.0
         best = int(values.argmax()) if len(values) else 0
         return self._candidates[best] if len(values) and values[best] > 0 else None
 
     def accept(self, candidate: AcquisitionCandidate) -> None:
-        """Its point has no other options any more, and less of the regret around it is left."""
+        """Choose a candidate, drop the others of its point and lower the regret around it."""
         number, fellows = (
             candidate.point_index,
             self._covariance.correlated_points(candidate.point_index),

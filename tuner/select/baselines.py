@@ -1,4 +1,4 @@
-"""Simple ways of choosing, for a selector to be better than."""
+"""Simple selectors, as baselines for ours."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tuner.select.dataset import CallPoint
 
 SelectFunction = Callable[
     [CallPoint, Collection[AlgorithmConfig]], AlgorithmConfig
-]  # one of those that can be had
+]  # returns one of the configs if possible
 Trainer = Callable[[Sequence[EvaluationCase]], SelectFunction]
 
 _N_TREES, _N_NEIGHBOURS, _SEED = 200, 3, 0
 
 
 def default_or_first(configs: Collection[AlgorithmConfig]) -> AlgorithmConfig:
-    """The default where it can be had, or any other; always the same."""
+    """Return the default if it is available, else the first config by name."""
     return AlgorithmConfig() if AlgorithmConfig() in configs else min(configs, key=str)
 
 
 def train_nearest_winner(cases: Sequence[EvaluationCase]) -> SelectFunction:
-    """What won at the nearest measured call whose winner can be had."""
+    """Train a selector of the winner at the nearest measured call whose winner is available."""
     places = np.array([case.point.log_coordinates for case in cases])
     winners = [
         min(case.observations, key=lambda choice: case.observations[choice].seconds)
@@ -45,14 +45,14 @@ def train_nearest_winner(cases: Sequence[EvaluationCase]) -> SelectFunction:
 
 
 def train_k_neighbours(cases: Sequence[EvaluationCase]) -> SelectFunction:
-    """The least time, each learned from the nearest three calls, by distance."""
+    """Train a selector of the least time predicted from the three nearest calls, by distance."""
     return _train_regressors(
         cases, lambda rows: KNeighborsRegressor(min(_N_NEIGHBOURS, rows), weights="distance")
     )
 
 
 def train_random_forest(cases: Sequence[EvaluationCase]) -> SelectFunction:
-    """The least time, each learned by a random forest."""
+    """Train a selector of the least time predicted by a random forest."""
     return _train_regressors(cases, lambda _: RandomForestRegressor(_N_TREES, random_state=_SEED))
 
 
@@ -66,7 +66,7 @@ BASELINES: dict[str, Trainer] = {
 def _train_regressors(
     cases: Sequence[EvaluationCase], make: Callable[[int], RegressorMixin]
 ) -> SelectFunction:
-    """The logarithm of the time of every choice from the place."""
+    """Train one regressor per config, from log coordinates to the logarithm of the time."""
     features: dict[AlgorithmConfig, list[tuple[float, ...]]] = defaultdict(list)
     logs: dict[AlgorithmConfig, list[float]] = defaultdict(list)
     for case in cases:

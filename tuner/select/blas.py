@@ -1,4 +1,4 @@
-"""Linear algebra on one thread."""
+"""Single-threaded linear algebra."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ Result = TypeVar("Result")
 
 
 def single_threaded_blas(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Without the threads of BLAS.
+    """Decorate a function so that BLAS uses one thread in it.
 
-    Those wait for one another by spinning. Of matrices of some hundred rows they save little where
-    cores are idle; where another program has one of them, they make it take ten times as long.
+    The threads of BLAS spin while they wait for each other. For matrices of some hundred rows they
+    save little where cores are idle; where another program uses one of the cores, the computation
+    takes ten times as long.
     """
 
     @wraps(function)
@@ -29,5 +30,5 @@ def single_threaded_blas(function: Callable[Parameters, Result]) -> Callable[Par
 
 @cache
 def _threadpool_controller() -> ThreadpoolController:
-    """Looking for the libraries takes longer than predicting."""
+    """Return the controller, created once: finding the libraries takes longer than predicting."""
     return ThreadpoolController()

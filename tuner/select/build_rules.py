@@ -1,4 +1,4 @@
-"""Selector and measurements to `TuningTable`: what to use from which size on, with evidence."""
+"""The tuning table from a selector and comparisons: rules for size ranges, with evidence."""
 
 from __future__ import annotations
 
@@ -26,30 +26,32 @@ from tuner.select.rule_merging import (
 from tuner.select.selector import Selector
 from tuner.select.significance import Comparison
 
-TARGET_RULE_FRACTION = 0.25  # of the rules without compaction: what is aimed at
-MAX_ADDED_REGRET_PER_CALL = 0.01  # regret that fewer rules may add to one call for that
+TARGET_RULE_FRACTION = 0.25  # target, as a fraction of the unmerged rules
+MAX_ADDED_REGRET_PER_CALL = 0.01  # mean regret that merging for this target may add to one call
 
 
 @dataclass(frozen=True)
 class RuleListSet:
-    """The ladders of one call, and what they cost calls of all classes of operators."""
+    """The rule lists of one call and their total regret over all classes of operators."""
 
     rule_lists: tuple[RuleList, ...]
     total_regret: float
 
     @property
     def n_rules(self) -> int:
-        """Of the rules."""
+        """Return the total number of rules."""
         return sum(len(ladder.rules) for ladder in self.rule_lists)
 
 
 @dataclass(frozen=True)
 class RuleListBuilder:
-    """A collective on one shape, and who may run it.
+    """A builder of the rule lists of one collective on one shape.
 
     key         for any operator
-    contests    at its probed sizes, ascending
-    allowed     for each class of operators that has rules, those for any first
+    comparisons at its probed sizes, ascending
+    allowed     for each class of operators that has rules, whether a config may be used; the class
+                `any` is first if present
+    crossovers  cache of the sizes at which rules change
     """
 
     key: RuleKey
@@ -59,13 +61,14 @@ class RuleListBuilder:
 
     @property
     def n_cases(self) -> int:
-        """Sizes and classes of operators."""
+        """Return the number of sizes times classes of operators."""
         return len(self.comparisons) * len(self.allowed)
 
     @property
     def n_unmerged_rules(self) -> int:
-        """How many rules these would be with one for each size, and class of operators if it
-        matters.
+        """Return the number of rules with one rule for each size.
+
+        Classes of operators count separately where separate rules have less regret.
         """
         for_any, *others = self._smallest_by_operators
         alone = self._rule_list_set(for_any)
@@ -77,8 +80,9 @@ class RuleListBuilder:
 
     @property
     def smallest(self) -> RuleListSet:
-        """By ladders of the fewest rules that lose next to nothing. Commutative operators have
-        rules of their own where those for any operator would lose more.
+        """Return the rule lists with the fewest rules that add almost no regret.
+
+        Commutative operators have their own rules where the rules for any operator would lose more.
         """
         for_any, *others = self._smallest_by_operators
         alone = self._rule_list_set(for_any)
@@ -90,7 +94,7 @@ class RuleListBuilder:
         return self._rule_list_set(for_any, *others)
 
     def alternatives(self) -> list[RuleListSet]:
-        """`fewest`, and then every way by plans of as many or as few rules."""
+        """Return `smallest`, and then all combinations of optimal partitions of the sizes."""
         for_any, *others = (
             [
                 self._rule_list(operators, plan)
@@ -117,7 +121,7 @@ class RuleListBuilder:
         )
 
     def _rule_list_set(self, *rule_lists: RuleList) -> RuleListSet:
-        """Where a ladder is missing, the one for any operator holds."""
+        """Return a set in which the first list, for any operator, also serves missing classes."""
         lacking = list(self.allowed.values())[len(rule_lists) :]
         cost = sum(ladder.total_regret for ladder in rule_lists)
         return RuleListSet(rule_lists, cost + sum(map(rule_lists[0].regret_for, lacking)))
@@ -132,11 +136,14 @@ def table_from_comparisons(
     min_gain: float = MIN_GAIN,
     substitution_reason: SubstitutionReason = lambda _collective, _choice, _p, _nbytes: "",
 ) -> TuningTable:
-    """The table of everything that `comparisons`, one for each point, decide.
+    """Return the table that follows from `comparisons`, one for each point.
 
-    A collective that reduces gets a ladder for `any` operator, of choices that are
-    `preserves_operand_order` alone, and, where that pays, one for `commutative` operators. Raises
-    InputError where there are no contests, and where the constraints leave no table.
+    A reduction gets a rule list for `any` operator, with only configs that preserve the order of
+    operands, and, if it pays, another one for `commutative` operators. Raises InputError where
+    there are no comparisons, and where the constraints leave no table.
+
+    min_gain                recorded in the provenance
+    substitution_reason     why the library would run another algorithm than requested, or empty
     """
     points: dict[RuleKey, list[Comparison]] = {}
     for contest in sorted(comparisons, key=lambda contest: contest.point):
@@ -179,8 +186,11 @@ def table_from_comparisons(
 def _merging_record(
     calls: Sequence[RuleListBuilder], chosen: Sequence[RuleListSet]
 ) -> dict[str, float]:
-    """`n_unmerged_rules`: rules of the same ladders, and of those that others stand in for,
-    uncompacted.
+    """Return how many rules there were before and after merging, and the mean regret it added.
+
+    naive           rules without merging
+    rules           rules of the table
+    added_regret    mean over sizes and classes of operators
     """
     return {
         "naive": sum(call.n_unmerged_rules for call in calls),
@@ -191,8 +201,11 @@ def _merging_record(
 
 
 def _merge_rule_lists(calls: Sequence[RuleListBuilder], max_rules: int | None) -> list[RuleListSet]:
-    """By few rules for each call; fewer, where these are more than is aimed at in all and that
-    still loses next to nothing; and no more than `most`.
+    """Choose the rule lists of each call so that the table is small.
+
+    Start with the smallest list of each call that adds almost no regret. If these exceed the
+    target, reduce them further while the added regret stays small, and then, regardless of regret,
+    to `max_rules`.
     """
     aim = TARGET_RULE_FRACTION * sum(call.n_unmerged_rules for call in calls)
     found = [call.smallest for call in calls]

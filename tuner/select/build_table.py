@@ -1,4 +1,4 @@
-"""The whole way from measurements and their calibration to a tuning table."""
+"""The complete path from measurements and their calibration to a tuning table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
 from tuner.topology.readers import topology_for
 
-BATCHES_KEY = "rounds"  # in the provenance of measurements whose points were chosen on the way
+BATCHES_KEY = "rounds"  # provenance key of measurements whose points were chosen adaptively
 
 
 def make_table(
@@ -51,18 +51,18 @@ def make_table(
     cores: int = 1,
     simulator: Simulator | None = None,
 ) -> tuple[Sequence[Observation], TuningTable]:
-    """Return the labelled rows and the table, of choices that the library's rules can say.
+    """Return the observations and the table, with configs that the library's rules can express.
 
     calibration of the measurements; None: nothing is simulated
-    topology    of the cluster that was measured; one node of its cores unless it is given
-    shapes      (nodes, ppn) for which rules are wanted, measured or not
-    cores       for simulations: with more, a script that calls this guards its main module, as
-                `multiprocessing` asks
-    simulator   of the calibration, with what it has simulated before; by default another one
+    topology    of the measured cluster; default: one node with its cores
+    shapes      (nodes, ppn) to make rules for, measured or not
+    cores       processes for simulations; with more than one, a script that calls this must guard
+                its main module, as `multiprocessing` requires
+    simulator   of the calibration, with its cache; default: a new one
 
-    Rules are also made for the calls that the measurements say a table is for. Raises InputError
-    when calibration, topology and measurements do not belong together, when the ranks do not fit on
-    the topology, and for constraints that cannot be met.
+    Rules are also made for the calls that the measurements request. Raises InputError when
+    calibration, topology and measurements do not belong together, when the ranks do not fit on the
+    topology, and for constraints that cannot be met.
     """
     library = mpi_libraries.library_module(measurements.library)
     simulator = simulator or _simulator(measurements, calibration, topology)
@@ -109,7 +109,7 @@ def _simulator(
 
 
 def _with_borrowed_costs(table: TuningTable, calibration: Calibration | None) -> TuningTable:
-    """Return the table, whose provenance says which costs were not measured."""
+    """Return the table with a note in its provenance of the costs that were not measured."""
     notes = list(calibration.borrowed_costs.values()) if calibration else []
     if not notes:
         return table
@@ -118,8 +118,9 @@ def _with_borrowed_costs(table: TuningTable, calibration: Calibration | None) ->
 
 
 def default_table(measurements: Measurements, max_rules: int | None = None) -> TuningTable:
-    """Return a table that leaves everything to the library, with a rule for each call that was
-    measured or that the measurements say a table is for; at most so many.
+    """Return a table that uses the library default for every measured or requested call.
+
+    max_rules   largest number of rules
     """
     pairs = measured_pairs(measurements)
     keys = dict.fromkeys(
@@ -144,21 +145,21 @@ def _check_same_cluster(calibration: Calibration, measurements: Measurements) ->
 def _expressible(
     pairs: Iterable[PointConfig], library: ModuleType
 ) -> Iterator[tuple[str, AlgorithmConfig]]:
-    """The choices for each collective that the library's rules can say."""
+    """Yield the collectives and configs that the library's rules can express."""
     for point, choice in pairs:
         if library.is_expressible(point.key().collective, choice):
             yield point.collective, choice
 
 
 def _requested_calls(measurements: Measurements) -> list[CallPoint]:
-    """What a table is for, as `tuner.probe.multi_host.probe_cluster` keeps it."""
+    """Return the calls that `tuner.probe.multi_host.probe_cluster` recorded as wanted."""
     try:
         told = [
             dataclass_from_record(CallPoint, one)
             for one in measurements.provenance.get(REQUESTED_CALLS_KEY, [])
         ]
         for point in told:
-            point.key()  # of a collective that tables know
+            point.key()  # raises ValueError for a collective without tables
             if min(point.nodes, point.ppn) < 1 or not (
                 point.p < 2**31 and 0 <= point.nbytes < 2**63
             ):
@@ -174,7 +175,7 @@ def _requested_calls(measurements: Measurements) -> list[CallPoint]:
 def _calls_on_shapes(
     observations: Iterable[Observation], shapes: Iterable[tuple[int, int]], selector: Selector
 ) -> set[CallPoint]:
-    """What was measured of any shape, on these."""
+    """Return the calls that were measured on any shape, on the shapes given."""
     asked = {
         CallPoint(collective, nodes, ppn, memory, 0, placement)
         for collective, memory, placement in {row.point.kind for row in observations}
@@ -193,7 +194,7 @@ def _predict_comparisons(
     selector: Selector,
     library: ModuleType,
 ) -> list[Comparison]:
-    """Of points that were not measured, and of which something is believed."""
+    """Return predicted comparisons for the points without measurements, where possible."""
     known: dict[CallKind, dict[AlgorithmConfig, None]] = defaultdict(dict)
     for row in observations:
         known[row.point.kind][row.config] = None
@@ -207,7 +208,7 @@ def _predict_comparisons(
 def _runnable(
     library: ModuleType, point: CallPoint, choices: Iterable[AlgorithmConfig]
 ) -> Collection[AlgorithmConfig]:
-    """What would really run there under its own name."""
+    """Return the configs that the library would run there without substitution."""
     segments = sorted({choice.params.get("segment", 0) for choice in choices} - {0})
     collective = point.key().collective
     return frozenset(library.candidates(collective, point.p, point.nbytes, segments))

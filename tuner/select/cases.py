@@ -1,4 +1,4 @@
-"""Measured tables as cases to evaluate selectors on: one call in one run, its time by candidate."""
+"""Evaluation cases for selectors: one call in one run, with its time for every candidate."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tuner.select.dataset import (
 
 @dataclass(frozen=True)
 class EvaluationCase:
-    """What was measured for one call in one run.
+    """The observations of one call in one run.
 
-    group   the cases that are compared with one another, such as "leonardo openmpi 4.1.6"
+    group   cases of one group are comparable, such as "leonardo openmpi 4.1.6"
     """
 
     group: str
@@ -36,18 +36,18 @@ class EvaluationCase:
 
     @property
     def best_seconds(self) -> float:
-        """Seconds of the fastest candidate."""
+        """Return the seconds of the fastest candidate."""
         return min(row.seconds for row in self.observations.values())
 
     def regret(self, choice: AlgorithmConfig) -> float:
-        """Of this choice against the fastest."""
+        """Return the regret of a config relative to the fastest."""
         return self.observations[choice].seconds / self.best_seconds - 1
 
 
 def cases_from_measurements(
     measurements: Measurements, simulate: SimulateFunction
 ) -> list[EvaluationCase]:
-    """Of what a probe measured, every point one case."""
+    """Return the cases of a probe, one for every point."""
     group = f"{measurements.cluster.name} {measurements.library}"
     rows = build_observations(measurements, simulate)
     return [
@@ -59,12 +59,12 @@ def cases_from_measurements(
 def cases_from_readings(
     readings: Iterable[BenchmarkResult], merge_libraries: bool = False
 ) -> list[EvaluationCase]:
-    """Of what other programs measured, sorted by run and point.
+    """Return the cases of imported benchmark results, sorted by run and point.
 
-    together    libraries are compared with one another, not each with itself
+    merge_libraries     whether libraries are compared with one another, instead of separately
 
-    Several readings of one call and algorithm in one run are one, their median. Raises InputError
-    when no reading is of a collective.
+    Several readings of one call and algorithm in one run are merged into one, with their median.
+    Raises InputError when no reading is of a collective.
     """
     chosen = [reading for reading in readings if is_collective_reading(reading)]
     named = _names_with_library(chosen) if merge_libraries else {}
@@ -93,7 +93,7 @@ def cases_from_readings(
 def drop_algorithms(
     cases: Sequence[EvaluationCase], names: Collection[str]
 ) -> list[EvaluationCase]:
-    """Without the algorithms of these names; raises InputError for one that nobody measured."""
+    """Return the cases without these algorithms; raise InputError for one that was not measured."""
     known = {choice.algorithm for case in cases for choice in case.observations}
     unknown = sorted(set(names) - known)
     if unknown:
@@ -118,10 +118,10 @@ def drop_algorithms(
 def group_cases(
     cases: Iterable[EvaluationCase], pooled: bool = False
 ) -> dict[str, list[EvaluationCase]]:
-    """The cases that are evaluated together, by name: of one group, or of all of them, and of calls
-    of one kind.
+    """Return the cases that are evaluated together, by name.
 
-    Where some cases have the library's default, those that lack it are left out.
+    These are calls of one kind, of one group or, with `pooled`, of all groups. Where some cases
+    have the library default, those that lack it are left out.
     """
     found: dict[str, list[EvaluationCase]] = defaultdict(list)
     for case in cases:
@@ -135,7 +135,10 @@ def group_cases(
 def folds(
     cases: Sequence[EvaluationCase], protocol: str
 ) -> list[tuple[Sequence[EvaluationCase], Sequence[EvaluationCase]]]:
-    """What to learn from and what to be tested on; none where only one value would be left out."""
+    """Return (training cases, test cases) for each value that the protocol leaves out.
+
+    The list is empty if there are fewer than two values.
+    """
     values = sorted({_held_out_value(case, protocol) for case in cases}, key=str)
     if len(values) < 2:
         return []
@@ -173,7 +176,7 @@ def _with_default(cases: list[EvaluationCase]) -> list[EvaluationCase]:
 
 
 def is_collective_reading(reading: BenchmarkResult) -> bool:
-    """Whether it tells how long a collective took on how many nodes."""
+    """Return whether a reading has nodes, size and time of a collective."""
     return bool(
         reading.benchmark.kind == "collective"
         and reading.rank_counts
@@ -186,7 +189,7 @@ def is_collective_reading(reading: BenchmarkResult) -> bool:
 
 
 def _names_with_library(readings: Iterable[BenchmarkResult]) -> Mapping[tuple[str, str], str]:
-    """Names of algorithms that several libraries have, with the library's."""
+    """Return names with the library's for algorithms that several libraries have."""
     libraries: dict[str, set[str]] = defaultdict(set)
     for reading in readings:
         libraries[reading.algorithm].add(reading.library)
@@ -213,7 +216,7 @@ def _point(reading: BenchmarkResult) -> CallPoint:
 def _observation(
     point: CallPoint, choice: AlgorithmConfig, samples: Sequence[float]
 ) -> Observation:
-    """Other programs' results are judged by medians, as published regrets of them are."""
+    """Return an observation whose time is the median, as in published regrets of such results."""
     middle, (_, low, high) = median(samples), mean_over_launches([samples])
     return Observation(
         point, choice, {0: tuple(samples)}, middle, min(low, middle), max(high, middle)

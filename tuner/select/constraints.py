@@ -1,4 +1,4 @@
-"""What somebody wants of a table besides speed."""
+"""Constraints on a table besides speed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ PreservesOperandOrder = Callable[[Collective, AlgorithmConfig], bool]
 _TEST_RANKS, _TEST_BYTES = (
     (7, 8),
     (4096, 65536),
-)  # tried: also an odd number, one segment and several
-_ELEMENTS_PER_RANK = 64  # that each rank gives: as many sums would not agree by luck
+)  # one odd number of ranks; sizes of one segment and of several
+_ELEMENTS_PER_RANK = 64  # per rank and chunk, so that sums do not agree by chance
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """Of all choices but the default, which is always allowed.
+    """Constraints on all configs except the default, which is always allowed.
 
-    commutative_only    no rules for operators that do not commute: they stay with the default
-    reproducible        reductions only by algorithms of `is_reproducible`
-    forbidden           algorithms by name: `ring`, or of one collective: `allreduce:ring`
-    rules               how many a table may have
+    commutative_only    no rules for operators that do not commute: they use the default
+    reproducible        reductions only by algorithms that `is_reproducible` accepts
+    excluded_algorithms algorithms by name: `ring`, or of one collective: `allreduce:ring`
+    max_rules           largest number of rules of a table
     """
 
     commutative_only: bool = False
@@ -50,13 +50,13 @@ class Constraints:
             raise InputError(f"a table cannot have {self.max_rules} rules: allow 1 at least")
 
     def operator_classes(self, collective: Collective) -> tuple[str, ...]:
-        """Of which there are ladders of rules."""
+        """Return the classes of operators that have rule lists for this collective."""
         if not collective.is_reduction:
             return OPERATORS[:1]
         return OPERATORS[1:] if self.commutative_only else OPERATORS
 
     def is_allowed(self, library: str, collective: Collective, choice: AlgorithmConfig) -> bool:
-        """Whether a table for `library` may ask for it."""
+        """Return whether a table for `library` may use this config."""
         if choice.is_default:
             return True
         if {choice.algorithm, f"{collective}:{choice.algorithm}"} & self.excluded_algorithms:
@@ -68,9 +68,10 @@ class Constraints:
     def check_excluded_names(
         self, library: str, choices: Iterable[tuple[str, AlgorithmConfig]]
     ) -> None:
-        """Raises InputError for a forbidden algorithm that neither is one of these of a collective
-        nor `library` has for one of these collectives: it is misspelt, and the one that was meant
-        would be allowed.
+        """Raise InputError for an excluded algorithm that is unknown.
+
+        An algorithm is known if it is one of `choices` or one that `library` has for one of their
+        collectives. Otherwise it is misspelt, and the intended algorithm would be allowed.
         """
         measured = {(collective, choice.algorithm) for collective, choice in choices}
         own = mpi_libraries.library_module(library).ALGORITHMS
@@ -88,7 +89,7 @@ class Constraints:
             )
 
     def record(self) -> dict[str, Any]:
-        """For a table's provenance: those that there are."""
+        """Return the constraints that are set, for a table's provenance."""
         found = {
             "commutative_only": self.commutative_only,
             "reproducible": self.reproducible,
@@ -102,8 +103,11 @@ UNCONSTRAINED = Constraints()
 
 
 def constraints_from_options(options: Mapping[str, Any]) -> Constraints:
-    """Of what somebody may wish, under the names of the options of `tuner tune`: `forbid`,
-    `reproducible`, `rules` and `commutative_only`. Raises InputError as `Constraints` does.
+    """Return the constraints of the options of `tuner tune`.
+
+    options     with `forbid`, `reproducible`, `rules` and `commutative_only`
+
+    Raises InputError as `Constraints` does.
     """
     return Constraints(
         options["commutative_only"],
@@ -115,12 +119,15 @@ def constraints_from_options(options: Mapping[str, Any]) -> Constraints:
 
 @cache
 def is_reproducible(library: str, collective: Collective, choice: AlgorithmConfig) -> bool:
-    """Whether on the same ranks every element of a reduction is combined in one order, wherever it
-    stands, however long the buffer is, and for every rank that gets it.
+    """Return whether a reduction combines every element in the same order.
 
-    Then its bits are the same in every run and throughout every rule; in a ring, for one, they
-    depend on where in the buffer it is. Found out by running the schedule on numbers whose sum
-    depends on the order; of algorithms without a schedule nothing is known: they have none.
+    The order must be the same on the same ranks for every position in the buffer, for every length
+    of the buffer and on every rank that gets the result. Then the bits of the result are the same
+    in every run and throughout every rule; in a ring, for example, they depend on the position in
+    the buffer.
+
+    This is tested by running the schedule on numbers whose sum depends on the order; algorithms
+    without a schedule count as not reproducible.
     """
     if collective not in (Collective.ALLREDUCE, Collective.REDUCE):
         return False
@@ -135,7 +142,10 @@ def is_reproducible(library: str, collective: Collective, choice: AlgorithmConfi
 def _reduction_results(
     library: str, collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int
 ) -> list[NDArray[np.float32]]:
-    """Of every element that some rank has in the end; none without a schedule for so many ranks."""
+    """Return the result of every element on every rank that gets it.
+
+    The list is empty if the algorithm has no schedule for this number of ranks.
+    """
     try:
         schedule = schedule_of(library, collective, choice, p, nbytes)
     except InputError:

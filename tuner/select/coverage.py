@@ -1,4 +1,4 @@
-"""Which measurements speak for a call: where none does, at most simulations are believed."""
+"""Coverage of calls by measurements; elsewhere at most simulations are trusted."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from itertools import product
 from tuner.core.table import AlgorithmConfig
 from tuner.select.dataset import CallKind, CallPoint, Observation
 
-MAX_EXTRAPOLATION = (
-    8.0  # a guess goes beyond what was measured, of nodes and of sizes, up to this factor
-)
-_SINGLE_SIZE_FACTOR = 2.0  # how far a single probed size speaks for others
+MAX_EXTRAPOLATION = 8.0  # largest factor of extrapolation beyond measured nodes and sizes
+_SINGLE_SIZE_FACTOR = 2.0  # extrapolation factor around a single probed size
 
 NodesPpn = tuple[int, int]  # nodes, ppn
 
 
 class Coverage:
-    """What was measured of every kind of calls, by shape and size."""
+    """The measured calls of every kind, by shape and size."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
         self._measured_pairs = frozenset((row.point, row.config) for row in observations)
@@ -36,11 +34,11 @@ class Coverage:
         self._neighbours_cache: dict[tuple[CallPoint, float], Sequence[Sequence[CallPoint]]] = {}
 
     def is_measured_shape(self, point: CallPoint) -> bool:
-        """Whether calls of this shape were, of any size."""
+        """Return whether calls of this shape were measured at any size."""
         return (point.nodes, point.ppn) in self._shapes(point)
 
     def measured_sizes(self, point: CallPoint) -> Sequence[int]:
-        """The sizes at which such a call was measured on any shape, ascending."""
+        """Return the sizes at which calls of this kind were measured on any shape, ascending."""
         return sorted({size for sizes in self._shapes(point).values() for size in sizes})
 
     def covers(
@@ -49,35 +47,36 @@ class Coverage:
         choice: AlgorithmConfig,
         max_extrapolation: float = MAX_EXTRAPOLATION,
     ) -> bool:
-        """This choice was measured at a probed size next to `point`, on its shape or next to it.
+        """Return whether a config was measured near `point`: at a neighbouring size and shape.
 
-        Between two probed sizes either will do; beyond the last, up to a factor `reach`, and one
-        ladder gap in any case, but that no further than REACH.
-        A shape that was measured there speaks for itself. For others those do that have the next
-        fewer and the next more nodes, or where there is only one of these, it up to a factor
-        `reach`; their ppn is the same, or the next in just that way.
+        Between two probed sizes either one suffices. Beyond the last size, `max_extrapolation` is
+        the largest factor, and one step of the probed sizes is always allowed, up to
+        MAX_EXTRAPOLATION. A shape that was measured there is its own only neighbour. Neighbours of
+        other shapes have the next fewer and the next more nodes; if only one of these exists, up to
+        a factor `max_extrapolation`. Their ppn is the same, or the next one by the same rule.
         """
         return any(self._covered_by(point, choice, max_extrapolation))
 
     def shape_neighbours(self, point: CallPoint) -> Sequence[CallPoint]:
-        """The same call on the shapes that speak for that of `point`, on both sides; on its own
-        where that was measured.
-        """
+        """Return the call on the neighbouring measured shapes, or on its own shape if measured."""
         speaking = _neighbouring_shapes(self._shapes_near_size(point, 1.0), point, 1.0)
         return [replace(point, nodes=nodes, ppn=ppn) for nodes, ppn in speaking]
 
     def size_neighbours(self, point: CallPoint) -> Sequence[CallPoint]:
-        """The next smaller and the next larger call that was measured on its own shape."""
+        """Return the next smaller and the next larger call that was measured on the same shape.
+
+        If the call itself was measured, it is the only one.
+        """
         sizes = self._shapes(point).get((point.nodes, point.ppn), [])
         return [point.with_size(size) for size in _bracket(sizes, point.nbytes)]
 
     def covers_on_all_sides(self, point: CallPoint, choice: AlgorithmConfig) -> bool:
-        """Likewise, but on each of the shapes that speak for that of `point`."""
+        """Return whether a config was measured near `point` on every neighbouring shape."""
         spoken = self._covered_by(point, choice, MAX_EXTRAPOLATION)
         return bool(spoken) and all(spoken)
 
     def is_in_domain(self, point: CallPoint, max_extrapolation: float = MAX_EXTRAPOLATION) -> bool:
-        """Whether anything was measured at a size next to `point`, on its shape or next to it."""
+        """Return whether any config was measured at a neighbouring size and shape of `point`."""
         return bool(
             _neighbouring_shapes(
                 self._shapes_near_size(point, max_extrapolation), point, max_extrapolation
@@ -87,7 +86,7 @@ class Coverage:
     def _covered_by(
         self, point: CallPoint, choice: AlgorithmConfig, max_extrapolation: float
     ) -> list[bool]:
-        """Of each speaking shape, whether this choice was measured there next to `point`'s size."""
+        """Return for each neighbouring shape whether a config was measured near `point`'s size."""
         return [
             any((call, choice) in self._measured_pairs for call in calls)
             for calls in self._neighbour_calls(point, max_extrapolation)
@@ -96,7 +95,7 @@ class Coverage:
     def _neighbour_calls(
         self, point: CallPoint, max_extrapolation: float
     ) -> Sequence[Sequence[CallPoint]]:
-        """The measured calls of each speaking shape next to `point`'s size, likewise."""
+        """Return for each neighbouring shape the measured calls near `point`'s size."""
         if (point, max_extrapolation) not in self._neighbours_cache:
             shapes = self._shapes_near_size(point, max_extrapolation)
             self._neighbours_cache[point, max_extrapolation] = [
@@ -113,8 +112,9 @@ class Coverage:
     def _shapes_near_size(
         self, point: CallPoint, max_extrapolation: float
     ) -> dict[NodesPpn, list[int]]:
-        """The ladders of the shapes that were measured at a size next to `point`; many choices
-        ask.
+        """Return the sizes of the shapes that were measured near the size of `point`.
+
+        The result is cached, because it is needed for many configs.
         """
         if (point, max_extrapolation) not in self._nearby_sizes:
             self._nearby_sizes[point, max_extrapolation] = {
@@ -129,7 +129,7 @@ class Coverage:
 
 
 def max_factor_above(sizes: Sequence[int]) -> float:
-    """How far beyond the largest probed size is believed: as the next smaller one is away."""
+    """Return the extrapolation factor above the largest size: the last step of the sizes."""
     return (
         min(sizes[-1] / max(sizes[-2], 1), MAX_EXTRAPOLATION)
         if len(sizes) > 1
@@ -138,7 +138,7 @@ def max_factor_above(sizes: Sequence[int]) -> float:
 
 
 def max_factor_below(sizes: Sequence[int]) -> float:
-    """Likewise, below the smallest one."""
+    """Return the extrapolation factor below the smallest size: the first step of the sizes."""
     return (
         min(sizes[1] / max(sizes[0], 1), MAX_EXTRAPOLATION)
         if len(sizes) > 1
@@ -149,7 +149,10 @@ def max_factor_below(sizes: Sequence[int]) -> float:
 def neighbouring_sizes(
     sizes: Sequence[int], nbytes: int, max_extrapolation: float
 ) -> Sequence[int]:
-    """The probed sizes that speak for `nbytes`: itself, or the next on both sides."""
+    """Return `nbytes` if it was probed, else the next probed sizes on both sides.
+
+    The result is empty beyond the range of extrapolation.
+    """
     above, below = (
         max(max_factor_above(sizes), max_extrapolation),
         max(max_factor_below(sizes), max_extrapolation),
@@ -160,7 +163,7 @@ def neighbouring_sizes(
 
 
 def _bracket(values: Sequence[int], value: int) -> Sequence[int]:
-    """The value itself, or the next lower and the next higher one as far as there are any."""
+    """Return the value if it is in `values`, else its next lower and next higher neighbours."""
     above = bisect.bisect_left(values, value)
     if above < len(values) and values[above] == value:
         return (value,)
@@ -170,7 +173,7 @@ def _bracket(values: Sequence[int], value: int) -> Sequence[int]:
 def _neighbouring_shapes(
     shapes: Iterable[NodesPpn], point: CallPoint, max_extrapolation: float
 ) -> Sequence[NodesPpn]:
-    """The measured shapes that speak for that of `point`."""
+    """Return the measured shapes that neighbour that of `point`."""
     own = (point.nodes, point.ppn)
     known = set(shapes)
     if own in known:

@@ -1,13 +1,13 @@
-"""Between which sizes a table changes its choice, where neither was measured.
+"""Sizes at which a table changes its config, between probed sizes.
 
-Between two algorithms the switch goes to where their times cross, as simulated and corrected by
-what simulations are off at both sizes: being a little off costs little (decision 0038). The
-library's default is another matter. It changes its own algorithm at sizes that nobody tells, so its
-time between two measured sizes is not known, and a table must not be slower than it. What is known
-is the gain at both sizes. In between it wanders about the straight line (logarithms of gain over
-logarithms of size) like a random walk that is pinned at both, a Brownian bridge, and beyond the
-last measured size like one that is pinned there alone. An algorithm is used as far as the lower
-bound of its gain stays above noise, seen from the size that speaks for it.
+Between two algorithms the crossover is where their times cross, as simulated and corrected by the
+error of the simulation at both sizes: a small error of the crossover costs little (decision 0038).
+The library default is different. It changes its own algorithm at unknown sizes, so its time between
+two measured sizes is unknown, and a table must not be slower than it. Known is the gain at both
+sizes. In between it deviates from the straight line (logarithm of gain over logarithm of size) like
+a random walk that is pinned at both ends, a Brownian bridge, and beyond the last measured size like
+one that is pinned there alone. An algorithm is used as far as the lower bound of its gain stays
+above noise, seen from the size that supports it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tuner.core.table import AlgorithmConfig
 from tuner.select.selector import Selector
 from tuner.select.significance import Comparison
 
-# Of the logarithm of a gain over the default, per root octave of sizes: its deviation from the
-# straight line. On emulated clusters nothing is slower than the default from 0.1 on
-# (`python -m tests.bench.wander`); with this two thirds of what could be gained are kept.
+# Standard deviation of the logarithm of a gain over the default from the straight line, per square
+# root of octaves of size. On emulated clusters nothing is slower than the default from 0.1 on
+# (`python -m tests.bench.wander`); this value keeps two thirds of the possible gain.
 GAIN_DRIFT_PER_SQRT_OCTAVE = 0.15
-_SIZE_RATIO_TOLERANCE = 1.02  # a switch is narrowed down to this ratio of sizes
-_STEPS_PER_OCTAVE = 36  # sizes at which a bound is looked at: ratios of 1.02
-_MAX_OCTAVES = 60.0  # of sizes that a computer can hold
+_SIZE_RATIO_TOLERANCE = 1.02  # a crossover is bracketed to this ratio of sizes
+_STEPS_PER_OCTAVE = 36  # sizes at which a bound is evaluated: ratios of 1.02
+_MAX_OCTAVES = 60.0  # range of all sizes that fit into a computer
 
 
 @dataclass(frozen=True)
 class _LogGain:
-    """The logarithm of a gain at one size, and its deviation."""
+    """The logarithm of a gain at one size, with its standard deviation."""
 
     nbytes: int
     mean: float
@@ -48,8 +48,9 @@ def crossover_size(
     after: AlgorithmConfig,
     selector: Selector,
 ) -> int:
-    """The first size, above that of `low` and at most that of `high`, that uses `after` instead of
-    `before`.
+    """Return the first size that uses `after` instead of `before`.
+
+    It is above the size of `low` and at most that of `high`.
     """
     start, end = low.point.nbytes + 1, high.point.nbytes
     if before.is_default:
@@ -66,8 +67,10 @@ def crossover_size(
 def _last_winning_size(
     near: Comparison, far: Comparison, choice: AlgorithmConfig, selector: Selector
 ) -> float:
-    """The size up to which the gain of a choice is above noise on the way from `correlation`,
-    which speaks for it, to `far`, which speaks for the default.
+    """Return the last size from `near` towards `far` at which the gain of a config is above noise.
+
+    near    a comparison that the config wins
+    far     a comparison that the default wins
     """
     if choice not in far.gains and not selector.covers(far.point, choice):
         return near.point.nbytes
@@ -83,7 +86,7 @@ def _last_winning_size(
 
 
 def _log_gain(comparison: Comparison, choice: AlgorithmConfig, selector: Selector) -> _LogGain:
-    """From the contest; from belief where the choice did not take part."""
+    """Return the log gain of a config from the comparison, or else from the posterior."""
     nbytes = max(comparison.point.nbytes, 1)
     if choice in comparison.gains:
         return _LogGain(nbytes, math.log(comparison.gains[choice]), _gain_sd(comparison, choice))
@@ -96,13 +99,13 @@ def _log_gain(comparison: Comparison, choice: AlgorithmConfig, selector: Selecto
 
 
 def _gain_sd(comparison: Comparison, choice: AlgorithmConfig) -> float:
-    """Deviation of the logarithm of a gain, downwards: what is asked is how little it may be."""
+    """Return the downward standard deviation of a log gain, from its interval's lower bound."""
     low, _ = comparison.interval(choice)
     return math.log(comparison.gains[choice] / low) / NORMAL_95
 
 
 def max_extrapolation_ratio(comparison: Comparison, choice: AlgorithmConfig) -> float:
-    """The ratio of sizes up to which an algorithm is used beyond the last one that was measured."""
+    """Return the size ratio up to which a config is used beyond the last measured size."""
     gain = math.log(comparison.gains[choice]) - math.log1p(comparison.min_gain)
     octaves = (
         (gain / NORMAL_95) ** 2 - _gain_sd(comparison, choice) ** 2
@@ -117,8 +120,9 @@ def _predicted_crossover(
     after: AlgorithmConfig,
     selector: Selector,
 ) -> int:
-    """Where `after` is predicted to overtake `before`; next to the size at which it is ahead, or
-    behind, already, when they do not cross.
+    """Return the size at which `after` is predicted to overtake `before`.
+
+    If they do not cross, it is next to the end at which `after` is ahead or behind already.
     """
     old, new = (_log_time_function(low, high, choice, selector) for choice in (before, after))
     lo, hi = low.point.nbytes, high.point.nbytes
@@ -131,9 +135,10 @@ def _predicted_crossover(
 def _log_time_function(
     low: Comparison, high: Comparison, choice: AlgorithmConfig, selector: Selector
 ) -> Callable[[int], float]:
-    """The logarithm of its seconds at sizes between two at one of which it took part: as its
-    beliefs start from, and off by what that is off at these, in between by a straight line over
-    logarithms of size; all along as at one of them where it did not take part in the other.
+    """Return the predicted logarithm of a config's seconds at sizes between two comparisons.
+
+    It is the prior time corrected by the prior's error at both sizes, interpolated linearly over
+    the logarithm of size. If the config is in one comparison only, the error is constant.
     """
     ends = [contest for contest in (low, high) if choice in contest.seconds]
     places = [math.log(max(end.point.nbytes, 1)) for end in ends]
@@ -149,8 +154,9 @@ def _log_time_function(
 
 
 def roundest_size(min_bytes: int, max_bytes: float) -> int:
-    """Of the sizes from `lowest` to `highest` the one that more powers of two divide: where things
-    change in libraries and in programs, and easier to read.
+    """Return the size in [`min_bytes`, `max_bytes`] that is divisible by most powers of two.
+
+    Libraries and programs tend to change at round sizes, and these are easier to read.
     """
     for bits in range(min_bytes.bit_length(), 0, -1):
         size = -(-min_bytes >> bits) << bits

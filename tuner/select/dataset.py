@@ -1,6 +1,4 @@
-"""From measured series to labelled rows: one per call (`Point`) and candidate
-(`AlgorithmConfig`).
-"""
+"""Observations from measured series, one per `CallPoint` and candidate `AlgorithmConfig`."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ CallKind = tuple[str, str, str]  # collective, memory, placement
 class CallPoint(PlacementMixin):
     """One call of a collective: `nbytes` of each rank's buffer on nodes x ppn ranks.
 
-    collective  a `Collective`, or another one that files have results of
+    collective  a `Collective`, or another one that imported files have results of
     """
 
     collective: str
@@ -35,57 +33,57 @@ class CallPoint(PlacementMixin):
 
     @property
     def p(self) -> int:
-        """Ranks of the communicator."""
+        """Number of ranks of the communicator."""
         return self.nodes * self.ppn
 
     @property
     def kind(self) -> CallKind:
-        """Calls of one kind speak for one another, and for no others."""
+        """Return collective, memory and placement; only calls of one kind inform each other."""
         return self.collective, self.memory, self.placement
 
     @property
     def log_coordinates(self) -> tuple[float, float, float]:
-        """Logarithms of nodes, ppn and bytes, in which distances are told."""
+        """Return the logarithms of nodes, ppn and bytes, in which distances are measured."""
         return math.log(self.nodes), math.log(self.ppn), math.log(max(self.nbytes, 1))
 
     def key(self, operators: str = "any") -> RuleKey:
-        """The key of a table that this call falls under; ValueError where tables know none."""
+        """Return the table key of this call; raise ValueError for a collective without tables."""
         collective = Collective(self.collective)
         return RuleKey(collective, self.nodes, self.ppn, self.memory, operators, self.placement)
 
     def with_size(self, nbytes: int) -> CallPoint:
-        """The same call with another size."""
+        """Return the same call with another size."""
         return replace(self, nbytes=nbytes)
 
     def __str__(self) -> str:
         return f"{self.collective} of {self.nbytes} bytes on {self.shape} ranks"
 
 
-MIN_GAIN = 0.05  # gains up to 5 % are within what repeated measurements differ by
+MIN_GAIN = 0.05  # gains up to 5 % are within the noise of repeated measurements
 
 PointConfig = tuple[CallPoint, AlgorithmConfig]
-SimulateFunction = Callable[
-    [CallPoint, AlgorithmConfig], float
-]  # seconds; NaN where no schedule of ours says it
+SimulateFunction = Callable[[CallPoint, AlgorithmConfig], float]  # seconds; NaN without a schedule
 
 
 def is_simulated_with_default(
     simulate: SimulateFunction, point: CallPoint, choice: AlgorithmConfig
 ) -> bool:
-    """Whether simulations say both: then they speak where nothing was measured nearby (decision
-    0035). Where nobody knows what the default runs, nothing else is simulated.
+    """Return whether both a config and the default can be simulated.
+
+    Only then simulations count where nothing was measured nearby (decision 0035). Where the
+    algorithm of the default is unknown, this is False for all configs.
     """
     return not any(math.isnan(simulate(point, one)) for one in (AlgorithmConfig(), choice))
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What was measured and simulated for one choice at one point. Seconds.
+    """The measured and simulated times of one config at one point, in seconds.
 
     samples             of each launch, by its number
-    typical, low, high  time over the launches (`tuner.core.speedup`) and its 95 % interval
-    simulated           NaN for algorithms of the library that no schedule of ours describes, and
-                        for its default where nobody knows what that runs
+    seconds, low, high  time over the launches (`tuner.core.speedup`) and its 95 % interval
+    simulated_seconds   NaN for algorithms of the library that no schedule of ours describes, and
+                        for its default where the algorithm that it runs is unknown
     """
 
     point: CallPoint
@@ -98,18 +96,18 @@ class Observation:
 
 
 def measured_pairs(measurements: Measurements) -> Collection[PointConfig]:
-    """What collectives were measured; raises InputError as `build_observations` does."""
+    """Return the measured points and configs; raise InputError as `build_observations` does."""
     return _samples_by_candidate(measurements).keys()
 
 
 def build_observations(
     measurements: Measurements, simulate: SimulateFunction
 ) -> tuple[Observation, ...]:
-    """Every measured collective with its simulated time, sorted by point, in measured order.
+    """Return every measured collective with its simulated time, sorted by point, in measured order.
 
-    Without the algorithms that gave a wrong result of the collective anywhere. Raises InputError
-    for unknown collectives, a default that is no library's, series without samples or measured
-    twice, and placements that are not nodes x ppn.
+    Algorithms that gave a wrong result for the collective anywhere are left out. Raises InputError
+    for unknown collectives, an invalid default, series without samples or measured twice, and
+    placements that are not nodes x ppn.
     """
     measured, wrong = _samples_by_candidate(measurements), incorrect_algorithms(measurements)
     return tuple(
@@ -123,8 +121,10 @@ IncorrectSet = frozenset[tuple[str, str]]  # collective and algorithm
 
 
 def incorrect_algorithms(measurements: Measurements) -> IncorrectSet:
-    """What gave a wrong result in any call, of any size on any shape. What its fault is nobody
-    knows, nor where else it shows. Raises InputError for a damaged file.
+    """Return the algorithms that gave a wrong result in any call, of any size on any shape.
+
+    The cause of a wrong result is unknown, and so is where else it shows. Raises InputError for a
+    damaged file.
     """
     excluded = measurements.provenance.get("excluded", [])
     if not isinstance(excluded, list) or not all(isinstance(line, str) for line in excluded):
@@ -136,8 +136,9 @@ def incorrect_algorithms(measurements: Measurements) -> IncorrectSet:
 
 
 def is_incorrect(pair: PointConfig, incorrect: IncorrectSet) -> bool:
-    """Whether these are that pair's collective and algorithm. The default stays whatever it does:
-    nothing else is there to fall back on.
+    """Return whether the pair's collective and algorithm are in `incorrect`.
+
+    The default never is, because there is no fallback for it.
     """
     point, choice = pair
     name = str(replace(choice, params={}))
@@ -147,7 +148,7 @@ def is_incorrect(pair: PointConfig, incorrect: IncorrectSet) -> bool:
 def _samples_by_candidate(
     measurements: Measurements,
 ) -> dict[PointConfig, dict[int, tuple[float, ...]]]:
-    """The samples of every launch of every candidate."""
+    """Return the samples of every launch of every candidate."""
     found: dict[PointConfig, dict[int, tuple[float, ...]]] = defaultdict(dict)
     for entry in measurements.series:
         if entry.kind not in RUNNER_OF_KIND:
@@ -170,7 +171,7 @@ def _choice(point: CallPoint, series: Measurement) -> AlgorithmConfig:
 
 
 def group_by_point(observations: Iterable[Observation]) -> dict[CallPoint, list[Observation]]:
-    """Rows of the same call together, points ascending."""
+    """Group observations by their call, points ascending."""
     groups: dict[CallPoint, list[Observation]] = defaultdict(list)
     for row in observations:
         groups[row.point].append(row)
@@ -178,7 +179,7 @@ def group_by_point(observations: Iterable[Observation]) -> dict[CallPoint, list[
 
 
 def measured_sizes(observations: Iterable[Observation]) -> dict[RuleKey, list[int]]:
-    """The sizes probed under each key (operators `any`), ascending."""
+    """Return the sizes probed under each key (operators `any`), ascending."""
     sizes: dict[RuleKey, set[int]] = defaultdict(set)
     for row in observations:
         sizes[row.point.key()].add(row.point.nbytes)

@@ -1,4 +1,4 @@
-"""How good a selector is on calls that it has not seen, and how good simple ones are there."""
+"""Evaluation of selectors and baselines on calls that they have not seen."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from tuner.select.selector import train
 
 TUNER, TUNER_SIGNIFICANT = "tuner", "tuner, if sure"
 DEFAULT_LABEL, BEST_SINGLE = "default", "best single"
-MIN_SLOWDOWN = 0.02  # slower by more than this, or than the times are known to, counts as slower
+MIN_SLOWDOWN = 0.02  # relative; smaller differences, or ones within uncertainty, do not count
 
 
 def no_simulation(_point: CallPoint, _choice: AlgorithmConfig) -> float:
-    """Simulate nothing."""
+    """Return NaN for every call, so that nothing is simulated."""
     return math.nan
 
 
 @dataclass(frozen=True)
 class Score:
-    """Of one selector on one set of cases.
+    """The score of one selector on one set of cases.
 
-    slower      the share of cases in which it is slower than the default beyond noise
-    headroom    which part of the default's mean regret it saves; both NaN without a default
+    regret              summary of its regrets
+    slower_fraction     fraction of cases in which it is slower than the default beyond noise
+    regret_reduction    fraction of the default's mean regret that it saves; both are NaN without
+                        a default
     """
 
     regret: RegretSummary
@@ -50,14 +52,15 @@ def evaluate(
     fixed_selectors: Mapping[str, SelectFunction] = MappingProxyType({}),
     progress: ProgressCallback = no_progress,
 ) -> dict[str, Score]:
-    """The scores of those who learn from some cases and choose in the others.
+    """Return the scores of trained and fixed selectors by name.
 
-    tables          those who have nothing to learn; they are scored on all cases that they decide
-    on_progress     hears of everybody who has learned and chosen
+    trainers        trained on some cases and scored on the others, as the protocol splits them
+    fixed_selectors need no training; they are scored on all cases that they decide
+    progress        called before each training
 
-    The default is among them where it was measured, and `SINGLE`, the one choice that would have
-    been best in all cases, where one was measured in all. Those who learn are scored only where
-    the protocol leaves something to learn from. Cases with one choice alone are not scored.
+    The default is scored if it was measured, and so is `BEST_SINGLE`, the config with the least
+    total regret, if one was measured in all cases. Trained selectors are scored only where the
+    protocol leaves cases to learn from. Cases with a single candidate are not scored.
     """
     scored = with_alternatives(cases)
     if not scored:
@@ -78,14 +81,14 @@ def evaluate(
 
 
 def with_alternatives(cases: Sequence[EvaluationCase]) -> list[EvaluationCase]:
-    """Those of several candidates: with one alone nobody can be wrong."""
+    """Return the cases with several candidates; with one alone no choice can be wrong."""
     return [case for case in cases if len(case.observations) > 1]
 
 
 def selector_trainers(
     simulate: SimulateFunction = no_simulation, baselines: Collection[str] = tuple(BASELINES)
 ) -> dict[str, Trainer]:
-    """Our selector and the baselines of these names."""
+    """Return trainers of our selector and of these baselines."""
     return {
         TUNER: lambda cases: _train_selector(cases, simulate, significant_only=False),
         TUNER_SIGNIFICANT: lambda cases: _train_selector(cases, simulate, significant_only=True),
@@ -117,7 +120,7 @@ def _select_constant(
 
 
 def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmConfig:
-    """For tables without a default: who wins most often."""
+    """Return the most frequent winner, a fallback for tables without a default."""
     winners = Counter(
         min(case.observations, key=lambda c: case.observations[c].seconds) for case in cases
     )
@@ -127,7 +130,7 @@ def _most_frequent(cases: Sequence[EvaluationCase]) -> AlgorithmConfig:
 def _measured_selections(
     pick: SelectFunction, cases: Sequence[EvaluationCase]
 ) -> Iterator[tuple[EvaluationCase, AlgorithmConfig]]:
-    """What is chosen where that was measured."""
+    """Yield each case with the selected config, where that was measured."""
     for case in cases:
         choice = pick(case.point, frozenset(case.observations))
         if choice in case.observations:
@@ -154,7 +157,7 @@ def _score(picked: Sequence[tuple[EvaluationCase, AlgorithmConfig]]) -> Score:
 
 
 def is_slower(case: EvaluationCase, choice: AlgorithmConfig) -> bool:
-    """Whether it is slower than the default beyond noise."""
+    """Return whether a config is slower than the default beyond noise."""
     chosen, default = case.observations[choice], case.observations[AlgorithmConfig()]
     return chosen.seconds > default.seconds * (
         1 + max(MIN_SLOWDOWN, _relative_half_width(chosen), _relative_half_width(default))
@@ -162,5 +165,5 @@ def is_slower(case: EvaluationCase, choice: AlgorithmConfig) -> bool:
 
 
 def _relative_half_width(observation: Observation) -> float:
-    """Half the width of the interval of a time, relative."""
+    """Return half the width of the interval of a time, relative to the time."""
     return (observation.high - observation.low) / (2 * observation.seconds)

@@ -1,7 +1,7 @@
-"""What to probe next: the points and choices that save most regret per second of probing.
+"""Experiment design: the points and configs that save most regret per second of probing.
 
-The loop that measures drives it in rounds: `next` gives a batch, `update` takes what was measured,
-`bound` says how good a table of what is known would be.
+The measuring loop works in batches: `next_batch` returns one, `update` takes the observations, and
+`regret_bound` bounds the regret of a table from what is known.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tuner.select.selector import Selector
 from tuner.select.value_of_information import RegretEstimate
 
 BOUND_CONFIDENCE = 0.95
-REPETITIONS, CALL_OVERHEAD_S = 12, 1e-3  # of each choice; seconds beside those of the call itself
+REPETITIONS, CALL_OVERHEAD_S = 12, 1e-3  # per config; seconds besides those of the call itself
 _N_DRAWS, _DEGREES_OF_FREEDOM = 256, 5.0
 _MAX_UNANSWERED, _TARGET_HALF_WIDTH = (
     3,
     0.05,
-)  # unanswered questions; a choice that is not known to so much is open
+)  # requests without a result; relative half-width to which a config is measured
 _CANDIDATE_COUNTS = (
     1,
     2,
@@ -46,14 +46,14 @@ _CANDIDATE_COUNTS = (
     8,
     13,
     21,
-)  # numbers of choices that are considered beside the default
+)  # numbers of configs that are considered besides the default
 _DEFAULT_VARIANCE = 2e-4  # variance of the logarithm of a measured time
-_MIN_REGRET = 1e-6  # regret that is not worth any measuring
+_MIN_REGRET = 1e-6  # points with less regret are not measured
 
 
 @dataclass(frozen=True)
 class RegretBound:
-    """Of the mean regret over `points`: what is expected, and what it stays below with 95 %."""
+    """The expected mean regret over `points` points, and its upper 95 % bound."""
 
     expected: float
     upper: float
@@ -61,18 +61,18 @@ class RegretBound:
 
 
 def measurement_cost(seconds: float) -> float:
-    """Of measuring one choice at one point, when one call takes so long."""
+    """Return the seconds to measure one config at one point, from the seconds of one call."""
     return REPETITIONS * (seconds + CALL_OVERHEAD_S)
 
 
 class ExperimentDesign:
-    """Chooses what to measure of a grid.
+    """A sequential experiment design, which chooses what to measure on a grid of points.
 
-    candidates  the choices at every point that the table is for; the default is always one
-    simulate    what is known of choices before and beside any measurement
-    price       seconds of measuring one choice, from the seconds of one call
-    noise       gains up to it are none
-    doubted     whether the simulations of a call rest on costs that were not measured
+    candidates              configs at every point that the table is for; the default is added
+    simulate                prior times of configs, before and besides measurements
+    measurement_cost        seconds to measure one config, from the seconds of one call
+    min_gain                gains up to this do not count
+    uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ExperimentDesign:
         self.add_points(candidates)
 
     def add_points(self, candidates: Mapping[CallPoint, Sequence[AlgorithmConfig]]) -> None:
-        """More points, which count as much as the others."""
+        """Add points, which count as much as the others."""
         added = {
             point: tuple(dict.fromkeys((AlgorithmConfig(), *choices)))
             for point, choices in candidates.items()
@@ -114,9 +114,7 @@ class ExperimentDesign:
     def update(
         self, observations: Iterable[Observation], incorrect: IncorrectSet = frozenset()
     ) -> None:
-        """Everything measured so far, and what gave wrong results; it replaces what was known
-        before.
-        """
+        """Replace all observations and the set of incorrect algorithms by these."""
         known = tuple(observations)
         self._selector = Selector(
             known, self._simulate, adaptive=True, uses_unmeasured_costs=self._uses_unmeasured_costs
@@ -134,14 +132,14 @@ class ExperimentDesign:
         self._update_estimates()
 
     def choose(self, point: CallPoint) -> AlgorithmConfig:
-        """What a table would say there now."""
+        """Return the config that a table would use at `point` now."""
         return self._estimates[point].selection.config
 
     def regret_bound(self) -> RegretBound:
-        """Of the table that would be made now.
+        """Return the regret bound of the table that would be made now.
 
-        The regrets of points go together as what is known of them does. Their mean is taken to be
-        gamma distributed: it is positive, and its tail is long.
+        The regrets of points are correlated like their posterior. Their mean is taken to be gamma
+        distributed: it is positive and has a long tail.
         """
         expected = np.array([own.selection.regret for own in self._estimates.values()])
         spread = np.array([own.selection.sd for own in self._estimates.values()])
@@ -155,10 +153,10 @@ class ExperimentDesign:
     def next_batch(
         self, batch_seconds: float, max_seconds: float = np.inf
     ) -> tuple[Experiment, ...]:
-        """Return the next batch, of at most so many seconds, or of one task that alone takes
-        longer, but no more than `most` seconds.
+        """Return the next batch of experiments, up to `batch_seconds` in total.
 
-        Empty when everything is measured that is worth it and fits.
+        The first experiment may take longer, up to `max_seconds` if that is larger. The batch is
+        empty when nothing that fits is worth measuring.
         """
         offers = self._acquisition_queue()
         batch: list[Experiment] = []
@@ -193,8 +191,9 @@ class ExperimentDesign:
         }
 
     def _supported(self, point: CallPoint) -> frozenset[AlgorithmConfig]:
-        """What a table may take at a call that was not measured, once that is surely faster
-        (`tuner.select.significance.predict_comparison`).
+        """Return the configs that a table may use at a call without measurements, if surely faster.
+
+        See `tuner.select.significance.predict_comparison`.
         """
         covered = self._selector.candidates(point, max_extrapolation=1.0)
         if AlgorithmConfig() not in covered:
@@ -215,7 +214,7 @@ class ExperimentDesign:
         return AcquisitionQueue(options, regrets / len(regrets), self._covariance.copy())
 
     def _acquisition_candidates(self, index: int, point: CallPoint) -> list[AcquisitionCandidate]:
-        """Ways of measuring a point: the default with ever more of the likeliest winners."""
+        """Return ways to measure a point: the default with ever more of the likeliest winners."""
         outlook = self._estimates[point]
         belief, regret = outlook.posterior, outlook.selection.regret
         if regret < _MIN_REGRET:
@@ -237,7 +236,7 @@ class ExperimentDesign:
         return options
 
     def _variance(self, point: CallPoint, choice: AlgorithmConfig) -> float:
-        """What a further measurement would be uncertain by: as much as the last one."""
+        """Return the variance of a further measurement: that of the last one."""
         row = self._observations.get((point, choice))
         return (
             _DEFAULT_VARIANCE
@@ -246,8 +245,9 @@ class ExperimentDesign:
         )
 
     def _is_informative(self, point: CallPoint, choice: AlgorithmConfig) -> bool:
-        """Whether measuring it there tells anything: it was not measured, or not well, and asking
-        for it does not go unanswered.
+        """Return whether measuring a config at `point` would add information.
+
+        It does if the config was not measured, or not precisely, and requests do not go unanswered.
         """
         if choice.is_default or self._unanswered[point, choice] >= _MAX_UNANSWERED:
             return False
@@ -256,7 +256,10 @@ class ExperimentDesign:
 
 
 def _student_t_draws(seed: int, columns: int) -> FloatArray:
-    """Of Student's distribution, every row with one scale: how far beliefs err is believed, too."""
+    """Return draws of Student's t distribution, with one scale for each row.
+
+    Its heavy tails allow for posteriors whose variances are too small.
+    """
     random = np.random.default_rng(seed)
     scale = np.sqrt(_DEGREES_OF_FREEDOM / random.chisquare(_DEGREES_OF_FREEDOM, (_N_DRAWS, 1)))
     return np.asarray(random.standard_normal((_N_DRAWS, columns)) * scale)

@@ -1,5 +1,7 @@
-"""How calls that were not measured are guessed: at other sizes of a measured shape always in one
-way, at other shapes in the one that guesses the measured node counts best.
+"""Extrapolation modes: how calls that were not measured are predicted.
+
+Other sizes of a measured shape are always predicted in one mode, other shapes in the mode that
+predicts the measured node counts best.
 """
 
 from __future__ import annotations
@@ -16,19 +18,20 @@ from tuner.base.statistics import CONFIDENCE
 from tuner.core.table import AlgorithmConfig
 from tuner.select.dataset import CallPoint, Observation, group_by_point
 
-_MAX_REGRET = 1.0  # a call that is slower than the best by more counts as by so much
-_MAX_FOLDS = 5  # node counts that are left out in turn
+_MAX_REGRET = 1.0  # cap on the regret of one call
+_MAX_FOLDS = 5  # node counts that are held out in turn
 
 
 @dataclass(frozen=True)
 class ExtrapolationMode:
-    """How calls compare, and whether what is believed of them is followed.
+    """How calls are compared, and whether the posterior is used.
 
-    per_node    sizes of different node counts are compared by what a node has of them
-    powers      numbers of ranks that are powers of two are told from others: these are as far
-                apart as twice the nodes
-    trusted     the belief is followed; else the default is kept
-    lines       where nothing is simulated each choice has a line of its own; else all share one
+    size_per_node               compare sizes of different node counts by bytes / nodes
+    distinguish_powers_of_two   separate numbers of ranks that are powers of two from others, by the
+                                distance of a factor 2 in nodes
+    follow_posterior            use the posterior; otherwise keep the default
+    per_algorithm_baseline      where nothing is simulated, fit a line for each config; otherwise
+                                one for all
     """
 
     size_per_node: bool = False
@@ -38,29 +41,29 @@ class ExtrapolationMode:
 
 
 BASE_MODE = ExtrapolationMode()
-SAME_SHAPE_MODE = ExtrapolationMode(per_algorithm_baseline=True)  # on a measured shape
+SAME_SHAPE_MODE = ExtrapolationMode(per_algorithm_baseline=True)  # for measured shapes
 
 SelectFunction = Callable[
     [CallPoint, Collection[AlgorithmConfig]], AlgorithmConfig
-]  # one of those, or the default
+]  # returns one of the configs, or the default
 TrainFunction = Callable[[Sequence[Observation], ExtrapolationMode], SelectFunction]
 
 
 def is_power_of_two(p: int) -> bool:
-    """Of two."""
+    """Return whether p is a power of two."""
     return p & (p - 1) == 0
 
 
 def choose_mode_by_cross_validation(
     observations: Sequence[Observation], train: TrainFunction
 ) -> ExtrapolationMode:
-    """Each is tried on the measured node counts, every one guessed from the others.
+    """Choose the extrapolation mode by leave-one-node-count-out cross-validation.
 
-    Where algorithms change places goes with the size on some machines, on others with what a node
-    has of it; and algorithms that pair ranks have more to do where their number is no power of two.
-    Beliefs are followed unless keeping the default loses less, with 95 % confidence over the calls
-    by Student's t: what wins at one node count and loses at the next says so itself. With one node
-    count alone there is nothing to try on.
+    On some machines crossovers follow the size, on others the size per node; and algorithms that
+    pair ranks have more work if the number of ranks is not a power of two. The posterior is used
+    unless keeping the default loses less, with 95 % confidence over the calls by Student's t: this
+    detects configs that win at one node count and lose at the next. With a single node count the
+    result is `BASE_MODE`.
     """
     counts = sorted({row.point.nodes for row in observations})
     if len(counts) < 2:
@@ -79,7 +82,7 @@ def choose_mode_by_cross_validation(
 
 
 def _candidate_modes(observations: Sequence[Observation]) -> list[ExtrapolationMode]:
-    """The ways to compare calls that are not the same for such rows."""
+    """Return the modes that differ for these observations."""
     both = len({is_power_of_two(row.point.p) for row in observations}) > 1
     powers = (False, True) if both else (False,)
     return [ExtrapolationMode(per_node, told) for told in powers for per_node in (False, True)]
@@ -88,7 +91,7 @@ def _candidate_modes(observations: Sequence[Observation]) -> list[ExtrapolationM
 def _held_out_regrets(
     observations: Sequence[Observation], train: TrainFunction, mode: ExtrapolationMode, nodes: int
 ) -> FloatArray:
-    """Regrets at the calls on so many nodes of what is learned from the others."""
+    """Return the regrets at the calls on `nodes` nodes of a selector trained on the others."""
     choose = train([row for row in observations if row.point.nodes != nodes], mode)
     losses = []
     for point, own in group_by_point(

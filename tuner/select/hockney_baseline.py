@@ -1,5 +1,6 @@
-"""How a time grows where no simulation says it: Hockney's line (Parallel Computing 20(3), 1994):
-alpha for each round and beta for each byte, fitted to what was measured.
+"""Baseline times where nothing is simulated: Hockney's line (Parallel Computing 20(3), 1994).
+
+The time is alpha for each round and beta for each byte, fitted to the measurements.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from tuner.core.measurement import MIN_SAMPLE_S
 from tuner.core.table import AlgorithmConfig
 from tuner.select.dataset import CallPoint, Observation
 
-_POOLED_WEIGHT = 0.1  # rows that the line of all choices counts as in that of each
+_POOLED_WEIGHT = 0.1  # weight of the pooled line in the fit of each config, in rows
 
 
 def design_row(point: CallPoint) -> FloatArray:
-    """What alpha and beta are multiplied with, (2,): rounds of a tree, bytes."""
+    """Return the factors of alpha and beta, (2,): rounds of a binomial tree, and bytes."""
     return np.array([math.ceil(math.log2(max(point.p, 2))), float(point.nbytes)])
 
 
 def fit_pooled(observations: Sequence[Observation]) -> FloatArray:
-    """Alpha (s) and beta (s/byte), (2,), for all choices alike; a second for each round of nothing
-    measured.
+    """Return alpha (s) and beta (s/byte), (2,), fitted to all configs together.
+
+    Without observations alpha is one second.
     """
     if not observations:
         return np.array([1.0, 0.0])
@@ -36,8 +38,10 @@ def fit_pooled(observations: Sequence[Observation]) -> FloatArray:
 def fit_per_algorithm(
     observations: Sequence[Observation], pooled: FloatArray
 ) -> Mapping[AlgorithmConfig, FloatArray]:
-    """Alpha and beta of each choice, of one row at least, by its rows on all shapes; what these
-    leave open is settled by the common line, as many times slower as this choice typically is.
+    """Return alpha and beta of each config, fitted to its observations on all shapes.
+
+    What these leave undetermined follows the pooled line, scaled by how much slower than that line
+    the config is in the median.
     """
     known, times = _design_and_times(observations)
     usual = np.maximum(known @ pooled, MIN_SAMPLE_S)
@@ -63,5 +67,5 @@ def _design_and_times(observations: Sequence[Observation]) -> tuple[FloatArray, 
 
 
 def _fit_relative(design: FloatArray, seconds: FloatArray, weights: FloatArray) -> FloatArray:
-    """Least squares of relative errors, none of the numbers negative."""
+    """Fit by least squares of relative errors, with non-negative coefficients."""
     return np.asarray(nnls(design * (weights / seconds)[:, None], weights)[0])

@@ -1,4 +1,4 @@
-"""Asking a table."""
+"""Looking up rules in a table."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from tuner.core.table import Rule, RuleKey, TuningTable
 
 
 def lookup_rule(table: TuningTable, key: RuleKey, nbytes: int) -> Rule:
-    """The rule for a call of `nbytes`. A `commutative` operator falls back to the `any` rules.
+    """Return the rule for a call of `nbytes`.
 
-    Raises InputError when the table has no rules for this collective on these ranks.
+    A `commutative` operator falls back to the `any` rules. Raises InputError when the table has no
+    rules for this collective on these ranks.
     """
     for wanted in (key, replace(key, operators="any")):
         rule = table.lookup(wanted, nbytes)

@@ -1,9 +1,9 @@
-"""Trained selectors as files: what they have learned, and a manifest of what it rests on.
+"""Trained selectors as files: the training table and a manifest of its sources and quality.
 
-A Gaussian process is what it was trained on, so that is what is kept: the typical time of every
-choice at every call, with its interval. The matrices, many times as large, are made again when
-they are asked for, and give the same answers. skops keeps the columns, which runs nothing that a
-file says; of classes a file may name none but numpy's arrays.
+A Gaussian process is determined by its training data, so that is what is stored: the typical time
+of every config at every call, with its interval. The matrices, many times as large, are recomputed
+on use and give the same answers. The columns are stored by skops, which executes nothing from a
+file; a file may name no classes but numpy's arrays.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from tuner.select.dataset import CallPoint, Observation, SimulateFunction
 from tuner.select.selector import Selector, train
 
 SELECTOR_FILE, MANIFEST_FILE = "selector.skops", "manifest.json"
-VERSIONED_PACKAGES = ("numpy", "scipy", "scikit-learn", "skops")  # whose versions a manifest tells
-MAX_UNPACKED_BYTES = 256 << 20  # unpacked
-_SCHEMA = "schema.json"  # of skops: what is in a file, and of which classes
+VERSIONED_PACKAGES = ("numpy", "scipy", "scikit-learn", "skops")  # recorded in a manifest
+MAX_UNPACKED_BYTES = 256 << 20  # of a file, unpacked
+_SCHEMA = "schema.json"  # skops' description of the objects in a file
 VERSION = 2
-OBJECT_VERSION = 1  # version whose file holds an object of a class instead of its columns
-# What zipfile, zlib, numpy and skops raise for a file that is not theirs.
+OBJECT_VERSION = 1  # files of this version hold an object instead of its columns
+# Raised by zipfile, zlib, numpy and skops for invalid files.
 _DECODE_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
@@ -62,11 +62,11 @@ _DECODE_ERRORS = (
 
 @dataclass(frozen=True)
 class TrainingTable:
-    """What was measured, one row for each call and choice: columns of the same length.
+    """The training data, one row for each call and config: columns of the same length.
 
-    group           whose times are comparable: cluster and library
-    choice          a `AlgorithmConfig` as JSON
-    seconds         typical, with the 95 % interval from low to high
+    group           cluster and library; times of one group are comparable
+    choice          an `AlgorithmConfig` as JSON
+    seconds         typical time, with the 95 % interval from low to high
     """
 
     group: NDArray[np.str_]
@@ -82,8 +82,10 @@ class TrainingTable:
 
     @classmethod
     def from_cases(cls, cases: Sequence[EvaluationCase]) -> TrainingTable:
-        """Learn from all cases. Raises InputError where there are none, and for ranks that are not
-        consecutive: the columns say nothing of placements.
+        """Make the table of all cases.
+
+        Raises InputError if there are none, and for placements other than block, because the
+        columns do not hold placements.
         """
         if not cases:
             raise InputError("there are no calls of consecutive ranks to train a selector on")
@@ -105,12 +107,13 @@ class TrainingTable:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Their names."""
+        """Return the names of the groups."""
         return tuple(map(str, np.unique(self.group)))
 
     def train_selector(self, simulate: SimulateFunction, group: str = "") -> Selector:
-        """That of one group, which must be named where there are several: machines differ too much
-        to be asked together. Raises InputError for another name.
+        """Train the selector of one group, which must be named if there are several.
+
+        Machines differ too much to be trained on together. Raises InputError for an unknown group.
         """
         asked = group or (self.groups[0] if len(self.groups) == 1 else "")
         if asked not in self.groups:
@@ -136,13 +139,13 @@ class TrainingTable:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Where a trained selector comes from and how good it is.
+    """The sources of a trained selector and its quality.
 
-    data        name of each file that it was trained on, the whole path where several have that
-                name -> its SHA-256
-    versions    of what trained it
-    held_out    set of comparable calls -> what it was asked without having seen it, and the regret
-    selector    SHA-256 of the file beside it
+    data        name of each training file, the whole path where several have that name -> its
+                SHA-256
+    versions    versions of the packages that trained it
+    held_out    set of comparable calls -> cross-validation on it and the regret
+    selector    SHA-256 of the selector file
     """
 
     data: Mapping[str, str]
@@ -152,14 +155,17 @@ class Manifest:
 
 
 def package_versions() -> dict[str, str]:
-    """Of this program and of what it computes with here. Raises InputError without skops."""
+    """Return the versions of tuner, Python and the numerical packages.
+
+    Raises InputError without skops.
+    """
     _skops()
     known = {name: importlib.metadata.version(name) for name in VERSIONED_PACKAGES}
     return {"tuner": __version__, "python": platform.python_version(), **known}
 
 
 def write_selector(table: TrainingTable, manifest: Manifest, directory: Path) -> None:
-    """Both files. Raises InputError where they cannot be written, or without skops."""
+    """Write both files; raise InputError if they cannot be written, or without skops."""
     data = _skops().dumps(vars(table), compression=zipfile.ZIP_DEFLATED, compresslevel=9)
     record = {**asdict(manifest), "selector": sha256(data).hexdigest()}
     text = json.dumps(
@@ -170,7 +176,7 @@ def write_selector(table: TrainingTable, manifest: Manifest, directory: Path) ->
 
 
 def read_selector(directory: Path) -> tuple[TrainingTable, Manifest]:
-    """What `write_selector` wrote. Raises InputError for anything else, and without skops."""
+    """Read what `write_selector` wrote; raise InputError for anything else, and without skops."""
     manifest = _manifest(directory / MANIFEST_FILE)
     path = directory / SELECTOR_FILE
     try:
@@ -203,7 +209,7 @@ def _manifest(path: Path) -> Manifest:
 
 
 def _load(data: bytes) -> TrainingTable:
-    """Raises InputError for what is too large, names another type, or is no selector at all."""
+    """Load the columns; raise InputError if they are too large, name other types or are invalid."""
     skops = _skops()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -223,7 +229,7 @@ def _load(data: bytes) -> TrainingTable:
 
 
 def _columns_only(data: bytes, archive: zipfile.ZipFile) -> bytes:
-    """Return a file of the columns alone, of one that holds an object with these columns.
+    """Return the file with the columns only, if it holds an object with these columns.
 
     Files of version 1 name the class and the module that it was in.
     """
@@ -255,7 +261,7 @@ def _is_consistent(table: TrainingTable) -> bool:
 
 
 def _columns(table: TrainingTable) -> list[Any]:
-    """In the order of their declaration; a file may lack some."""
+    """Return the columns in the order of declaration; None where a file lacks one."""
     return [vars(table).get(field.name) for field in fields(TrainingTable)]
 
 

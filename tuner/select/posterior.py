@@ -1,4 +1,4 @@
-"""What is believed of the time of every candidate anywhere, and how surely."""
+"""The posterior over the time of every candidate at any call."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ from tuner.select.extrapolation import BASE_MODE, ExtrapolationMode, is_power_of
 from tuner.select.hockney_baseline import design_row, fit_per_algorithm, fit_pooled
 from tuner.select.regressor import AlgorithmKernel, ResidualGP
 
-_MAX_OBSERVATIONS = 800  # rows of one regressor: it inverts a matrix of as many rows
+_MAX_OBSERVATIONS = 800  # of one regressor, which factors a matrix of as many rows
 _PRIOR_KERNEL = AlgorithmKernel(
     shared_sd=1.0, offset_sd=0.3, algorithm_sd=(0.2,)
-)  # how wrong simulations are that nothing was held against
-_POWER_OF_TWO_DISTANCE = math.log(2)  # how far powers of two are from other numbers of ranks
-# Deviation by which the ratio of two choices strays from the simulated one over an octave without
-# measurements: large exchanges really take 1.3 to 1.7 times as long as a few octaves below.
+)  # error of simulations without any measurement
+_POWER_OF_TWO_DISTANCE = math.log(2)  # distance from other numbers of ranks
+# Standard deviation by which the log ratio of two configs drifts from the simulated one over an
+# octave without measurements: relative to simulations, large exchanges take 1.3 to 1.7 times as
+# long as they do a few octaves below.
 _DRIFT_PER_OCTAVE = 0.05
-_PRIOR_SD = 1.0  # deviation of what is neither simulated nor measured
+_PRIOR_SD = 1.0  # of configs that are neither simulated nor measured
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Of the logarithms of the seconds of `choices`: their means (k,) and covariance (k, k)."""
+    """A joint normal posterior of the log-seconds of k configs: mean (k,) and covariance (k, k)."""
 
     configs: tuple[AlgorithmConfig, ...]
     mean: FloatArray
     covariance: FloatArray
 
     def log_gain(self, choice: AlgorithmConfig, reference: AlgorithmConfig) -> tuple[float, float]:
-        """Expected logarithm of the time of `device_array` over that of `choice`, and its
-        deviation.
-        """
+        """Return mean and standard deviation of log(time of `reference` / time of `choice`)."""
         i, j = self.configs.index(choice), self.configs.index(reference)
         c = self.covariance
         return float(self.mean[j] - self.mean[i]), standard_deviation(
@@ -52,20 +51,20 @@ class Posterior:
 
     @property
     def fastest(self) -> AlgorithmConfig:
-        """Of the least expected time."""
+        """Return the config with the least expected log time."""
         return self.configs[int(self.mean.argmin())]
 
 
 def standard_deviation(variance: float) -> float:
-    """Its root; rounding may have left it below 0."""
+    """Return the square root of a variance, which may be slightly negative by rounding."""
     return math.sqrt(max(variance, 0.0))
 
 
 def log_time_variance(observation: Observation) -> float:
-    """Of the logarithm of a measured time.
+    """Return the variance of the logarithm of a measured time.
 
-    Of several launches it is what single ones are uncertain by, or if that is more, what they are
-    apart: a handful of launches alone would say little about how far they are.
+    For several launches it is their mean variance or, if larger, the variance between them, over
+    their number: a few launches alone do not estimate the variance between them well.
     """
     launches = [mean_over_launches([samples]) for samples in observation.samples.values()]
     if len(launches) < 2:
@@ -76,17 +75,17 @@ def log_time_variance(observation: Observation) -> float:
 
 
 def _variance_from_interval(low: float, high: float) -> float:
-    """Of a 95 % interval's logarithm."""
+    """Return the variance of the logarithm from a 95 % interval."""
     return (math.log(high / low) / (2 * NORMAL_95)) ** 2
 
 
 class PosteriorModel:
-    """Of calls of one kind, from all their rows.
+    """A model of the times of calls of one kind, from all their observations.
 
-    Where there are many, a regressor is fitted to those of the shapes nearest to the one in
+    If there are many, each regressor is fitted to those of the shapes nearest to the one in
     question.
 
-    way     how calls are compared
+    mode    how calls are compared
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class PosteriorModel:
         self._regressors: dict[tuple[tuple[int, int], ...], ResidualGP] = {}
 
     def predict_joint(self, pairs: Sequence[PointConfig]) -> tuple[FloatArray, FloatArray]:
-        """Means and covariance of the logarithms of the seconds of pairs of one shape."""
+        """Return means and covariance of the log-seconds of pairs of one shape."""
         for _, choice in pairs:
             self._indices.setdefault(choice, len(self._indices))
         if not self._observations:
@@ -119,12 +118,12 @@ class PosteriorModel:
         return mean, covariance
 
     def log_size(self, point: CallPoint) -> float:
-        """By which it is compared with other calls."""
+        """Return the log size by which calls are compared, per node if the mode says so."""
         size = math.log(max(point.nbytes, 1))
         return size - math.log(point.nodes) if self._mode.size_per_node else size
 
     def coordinates(self, point: CallPoint) -> list[float]:
-        """Where a call is, in logarithms: distances tell how alike calls are."""
+        """Return the logarithmic coordinates of a call; near calls are similar."""
         told = self._mode.distinguish_powers_of_two and is_power_of_two(point.p)
         return [
             self.log_size(point),
@@ -134,8 +133,10 @@ class PosteriorModel:
         ]
 
     def posterior(self, point: CallPoint, choices: Sequence[AlgorithmConfig]) -> Posterior:
-        """Of these choices at one point. Each of them may have strayed since its nearest measured
-        call, however well all measured ones agree with their simulations.
+        """Return the posterior of these configs at one point.
+
+        The variance of each grows with the distance from its nearest measured call, however well
+        all measurements agree with their simulations.
         """
         mean, covariance = self.predict_joint([(point, choice) for choice in choices])
         place = self.coordinates(point)
@@ -145,8 +146,9 @@ class PosteriorModel:
         return Posterior(tuple(choices), mean, covariance + np.diag(strayed))
 
     def _octaves_to_nearest(self, coordinates: Sequence[float], choice: AlgorithmConfig) -> float:
-        """To the nearest call at which it was measured; 0 where it never was: nothing is known of
-        it then, and that is said elsewhere.
+        """Return the octaves to the nearest call at which a config was measured; 0 if it never was.
+
+        The uncertainty of configs without measurements is part of the prior.
         """
         if choice not in self._measured_coordinates:
             return 0.0
@@ -156,7 +158,7 @@ class PosteriorModel:
 
     @cached_property
     def _measured_coordinates(self) -> Mapping[AlgorithmConfig, FloatArray]:
-        """Where each choice was, (rows, 4)."""
+        """Return the coordinates at which each config was measured, (rows, 4)."""
         places: dict[AlgorithmConfig, list[list[float]]] = defaultdict(list)
         for rows in self._observations.values():
             for row, _ in rows:
@@ -164,7 +166,10 @@ class PosteriorModel:
         return {choice: np.array(own) for choice, own in places.items()}
 
     def _prior_only(self, pairs: Sequence[PointConfig]) -> tuple[FloatArray, FloatArray]:
-        """Of simulations alone; what they do not say is as fast as what they say, typically."""
+        """Return mean and covariance from simulations alone.
+
+        Pairs that are not simulated get the median of those that are.
+        """
         features = np.array([self._features(*pair) for pair in pairs])
         simulated = np.array([self._simulate(*pair) for pair in pairs])
         known = np.isfinite(simulated)
@@ -199,13 +204,14 @@ class PosteriorModel:
         return regressor.fit(features, [math.log(row.seconds) for row, _ in observations], weights)
 
     def _features(self, point: CallPoint, choice: AlgorithmConfig) -> list[float]:
-        """The arm's number, the call's place, the logarithm of the seconds to start from."""
+        """Return the config's number, the call's coordinates and the log of its prior seconds."""
         start = math.log(self.prior_seconds(point, choice))
         return [float(self._indices[choice]), *self.coordinates(point), start]
 
     def prior_seconds(self, point: CallPoint, choice: AlgorithmConfig) -> float:
-        """Simulated seconds, of the choice or of what it follows best; else of a plain line, which
-        is its own where calls are compared so.
+        """Return the prior mean: simulated seconds of the config or of its best reference.
+
+        If there are none, it is a fitted Hockney line, of this config alone if the mode says so.
         """
         for known in (choice, self._references.get(choice, self._default_reference)):
             seconds = math.nan if known is None else self._simulate(point, known)
@@ -224,16 +230,16 @@ class PosteriorModel:
 
     @cached_property
     def _default_reference(self) -> AlgorithmConfig | None:
-        """What a choice follows that was never measured and is not simulated."""
+        """Return the reference of configs that were never measured and are not simulated."""
         return self._references.get(AlgorithmConfig())
 
 
 def _references(
     observations: Sequence[Observation],
 ) -> Mapping[AlgorithmConfig, AlgorithmConfig | None]:
-    """For each choice that no schedule describes everywhere the simulated one that it follows best.
+    """Return the best simulated reference of each config that is not simulated everywhere.
 
-    The default follows others, not they it: it jumps where it changes its algorithm.
+    The default is not a reference, because its time jumps where it changes its algorithm.
     """
     groups: dict[AlgorithmConfig, list[Observation]] = defaultdict(list)
     for row in observations:
@@ -256,7 +262,7 @@ def _best_reference(
     times = {row.point: row.seconds for row in own}
 
     def spread(candidate: AlgorithmConfig) -> tuple[int, float]:
-        """Few common points first of all, then how unsteady the ratio is."""
+        """Return a sort key: most common points first, then the steadiest ratio."""
         ratios = [
             math.log(times[row.point] / max(row.simulated_seconds, MIN_SAMPLE_S))
             for row in simulated[candidate]
@@ -268,6 +274,6 @@ def _best_reference(
 
 
 def check_not_empty(observations: Sequence[Observation]) -> None:
-    """Raises InputError without any."""
+    """Raise InputError if there are no observations."""
     if not observations:
         raise InputError("there is no measured collective to learn from; run the probe")

@@ -1,4 +1,4 @@
-"""How much measuring one point tells about the others."""
+"""The posterior covariance between points: how much measuring one point tells about the others."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from tuner.base.arrays import FloatArray
 from tuner.select.dataset import CallPoint
 from tuner.select.regressor import AlgorithmKernel
 
-_MEASUREMENT_VARIANCE = (
-    1e-4  # variance that is left where a point was measured, of a prior one of 1
-)
-_CONSTANT_VARIANCE = 0.05  # prior variance beside it that is the same everywhere among fellows
+_MEASUREMENT_VARIANCE = 1e-4  # remaining variance of a measured point; the prior one is 1
+_CONSTANT_VARIANCE = 0.05  # additional prior variance that points of one kind share
 
 
 class PosteriorCovariance:
-    """The covariance of what is not known of one arm, over points, given those measured.
+    """The posterior covariance of one config's residual over points, given the measured points.
 
-    It is that of the regressor's kernel, for an arm as such: which arms were measured is left out.
-    A point tells something about its fellows alone, those of its kind.
+    It is that of the regressor's kernel for a single config; which configs were measured is
+    ignored. Only points of the same kind are correlated.
     """
 
     def __init__(self, points: Sequence[CallPoint], measured: Iterable[int]) -> None:
@@ -42,7 +40,7 @@ class PosteriorCovariance:
             self.condition_on(number)
 
     def condition_on(self, index: int) -> None:
-        """Take the point of this number as measured."""
+        """Update the covariance as if the point of this index were measured."""
         group, row = self._positions[index]
         covariance = self._covariances[group]
         column = covariance[:, row].copy()
@@ -51,15 +49,15 @@ class PosteriorCovariance:
         )
 
     def copy(self) -> PosteriorCovariance:
-        """Another one, which `add` changes alone."""
+        """Return an independent copy."""
         return deepcopy(self)
 
     def correlated_points(self, index: int) -> NDArray[np.intp]:
-        """The numbers of the points that this one tells something about, itself among them."""
+        """Return the indices of the points correlated with this one, including itself."""
         return self._groups[self._positions[index][0]]
 
     def variance_of_sum(self, sds: FloatArray) -> float:
-        """Variance of the sum of what is not known of the points, each of such a deviation."""
+        """Return the variance of the sum over points with these standard deviations."""
         total = 0.0
         for fellows, covariance in zip(self._groups, self._covariances, strict=True):
             scaled = sds[fellows] / np.sqrt(_variances(covariance))
@@ -67,8 +65,9 @@ class PosteriorCovariance:
         return total
 
     def variance_explained(self, index: int) -> FloatArray:
-        """Which fraction of what is not known of each of its fellows measuring this point would
-        tell; all of itself.
+        """Return the fraction of each correlated point's variance that this point explains.
+
+        It is 1 for the point itself.
         """
         group, row = self._positions[index]
         covariance = self._covariances[group]
@@ -79,9 +78,9 @@ class PosteriorCovariance:
         return np.asarray(shares)
 
     def value_explained(self, index: int, values: FloatArray) -> FloatArray:
-        """Of each of its fellows: what it tells of the `values` of all of them, `shares` @ values.
+        """Return for each correlated point how much of all their `values` measuring it explains.
 
-        A known point tells of itself alone.
+        A point that is already known explains only its own value.
         """
         covariance = self._covariances[self._positions[index][0]]
         own, variances = values[self.correlated_points(index)], _variances(covariance)
@@ -91,7 +90,7 @@ class PosteriorCovariance:
 
 
 def _prior_covariance(points: Sequence[CallPoint]) -> FloatArray:
-    """In columns, so that it can be updated where it is."""
+    """Return the prior covariance in column-major order, so that BLAS can update it in place."""
     places = np.array(
         [(0.0, math.log(max(p.nbytes, 1)), math.log(p.nodes), math.log(p.ppn)) for p in points]
     )

@@ -1,4 +1,4 @@
-"""Which choice is expected to be the fastest at a call."""
+"""Selection of the config that is expected to be the fastest at a call."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_poin
 from tuner.select.extrapolation import ExtrapolationMode
 from tuner.select.posterior import PosteriorModel
 
-_UNSUPPORTED_MIN_GAIN = (
-    0.5  # gain that is believed although not all shapes around speak for the choice
-)
+_UNSUPPORTED_MIN_GAIN = 0.5  # gain required if a config was not measured on all neighbouring shapes
 
 
 class Recommender:
-    """Of one collective in one kind of memory.
+    """A recommender for one collective in one kind of memory.
 
-    What won at the nearest measured call keeps its place unless another is expected to be faster
-    by more than noise: beliefs that hardly differ, far from all measurements, are no reason to
-    leave what is known to win next door. A choice that lacks on one of the shapes around needs much
-    more, since nothing tells how it came to lack there; and of winners that tie within noise one
-    that is known on all of them is taken. Nor does one replace it that loses to it on both sides.
+    The winner at the nearest measured call is kept unless another config is expected to be faster
+    by more than noise: far from all measurements posteriors hardly differ. A config that was not
+    measured on all neighbouring shapes must win by a larger margin, since the reason is unknown.
+    Among winners tied within noise, one measured on all of them is preferred. A config that loses
+    to the nearest winner at both neighbouring sizes does not replace it.
     """
 
     def __init__(
@@ -43,7 +41,7 @@ class Recommender:
         self._winners = list(fastest.values())
 
     def choose(self, point: CallPoint, candidates: Sequence[AlgorithmConfig]) -> AlgorithmConfig:
-        """One of these, or the default."""
+        """Return one of the candidates, or the default."""
         if not self._mode.follow_posterior:
             return AlgorithmConfig()
         found = self._model.posterior(point, candidates)
@@ -62,8 +60,9 @@ class Recommender:
     def _is_dominated(
         self, point: CallPoint, choice: AlgorithmConfig, other: AlgorithmConfig
     ) -> bool:
-        """By more than noise both at the next smaller size and at the next larger one on the same
-        shape: times of two algorithms seldom cross twice in between, however unsure a belief is.
+        """Return whether `choice` loses to `other` by more than noise at both neighbouring sizes.
+
+        Times of two algorithms seldom cross twice in between, however uncertain the posterior is.
         """
         beside = [
             self._log_seconds[near, choice] - self._log_seconds[near, other]
@@ -73,7 +72,7 @@ class Recommender:
         return len(beside) == 2 and min(beside) > math.log1p(MIN_GAIN)
 
     def _required_gain(self, point: CallPoint, choice: AlgorithmConfig) -> float:
-        """Gain, as a logarithm, from which on a choice replaces the winner nearby."""
+        """Return the log gain from which a config replaces the nearest winner."""
         return math.log1p(
             MIN_GAIN if self._coverage.covers_on_all_sides(point, choice) else _UNSUPPORTED_MIN_GAIN
         )
@@ -96,7 +95,7 @@ class Recommender:
 
 
 def _winners(observations: Sequence[Observation]) -> tuple[AlgorithmConfig, ...]:
-    """Who was the fastest at a call, then those that tie with it within noise."""
+    """Return the fastest config of a call, then those that tie with it within noise."""
     ordered = sorted(observations, key=lambda row: row.seconds)
     within = ordered[0].seconds * (1 + MIN_GAIN)
     return tuple(row.config for row in ordered if row.seconds <= within)

@@ -1,4 +1,4 @@
-"""The estimator behind the selector: what a simulation leaves unexplained, learned."""
+"""The regressor of the selector: a Gaussian process for the residuals of a simulation."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from tuner.base.arrays import FloatArray
 from tuner.select.blas import single_threaded_blas
 
-_MAX_STANDARDISED_ERROR = 4.0  # standardised errors count no more than this
-_TYPICAL_PSEUDO_COUNT = 3.0  # errors of a typical arm that every arm's scale starts with
-_PRIOR_PSEUDO_COUNT = (
-    8.0  # errors as the prior expects them that the typical arm's scale starts with
-)
-_N_FIT_ITERATIONS = 4  # in turn with learning the scales, which then hardly change any more
-_SCALE_BOUNDS = (1e-3, 10.0)  # of the scales
-_ERROR_LENGTH_SCALE = 0.5  # L1 distance over which errors speak for one another
+_MAX_STANDARDISED_ERROR = 4.0  # cap on standardised errors
+_TYPICAL_PSEUDO_COUNT = 3.0  # weight of the typical scale in that of each config, in errors
+_PRIOR_PSEUDO_COUNT = 8.0  # weight of the prior in the typical scale, in errors
+_N_FIT_ITERATIONS = 4  # alternating with updates of the scales, which have then nearly converged
+_SCALE_BOUNDS = (1e-3, 10.0)  # limits of the scales
+_ERROR_LENGTH_SCALE = 0.5  # L1 distance over which the sizes of errors are correlated
 
 
 class AlgorithmKernel:
-    """Covariance of residuals: a part that all arms share at a place, one of each arm there, and
-    one of each arm that is the same everywhere.
+    """The covariance of residuals, a sum of three parts.
 
-    X has the arm in its first column and the place in the others. The parts that belong to a place
-    fall off with exp(-L1 distance / length_scale), the product of exponential kernels of the
-    coordinates. So on a grid the expectation rests on the nearest values along each axis alone:
-    between them it interpolates, and beyond them what held there fades into the mean. A sum of
-    squares instead would let other sizes of another shape blur what was measured at this size.
+    One part is shared by all configs at the same coordinates, one belongs to each config at its
+    coordinates, and one, the offset, belongs to each config everywhere.
 
-    shared, own, offset     prior deviations of the parts; `column_of` of each of `arms`,
-                            ascending, with the first for arms that are none of these
+    X has the number of the config in its first column and the coordinates in the others. The first
+    two parts decay with exp(-L1 distance / length_scale), the product of exponential kernels of the
+    coordinates. So on a grid the mean depends only on the nearest values along each axis: it
+    interpolates between them and fades into the overall mean beyond them. With a sum of squares
+    instead, other sizes of another shape would blur what was measured at this size.
+
+    shared_sd       prior standard deviation of the shared part
+    offset_sd       prior standard deviation of the offset
+    algorithm_sd    prior standard deviation of the configs' own part: first that of configs that
+                    are not in `algorithms`, then one for each of these
+    algorithms      numbers of configs, ascending
     """
 
     def __init__(
@@ -52,18 +55,18 @@ class AlgorithmKernel:
         self.algorithms = algorithms
 
     def __call__(self, X: FloatArray, others: FloatArray | None = None) -> FloatArray:
-        """(n, n) or (n, m)."""
+        """Return the covariance of the rows, (n, n), or with other rows, (n, m)."""
         other = X if others is None else others
         return self.covariance(
             X, self.correlation(_distance(X, other)), _is_same_algorithm(X, other)
         )
 
     def correlation(self, distance: FloatArray) -> FloatArray:
-        """How much of what belongs to a place holds at such an L1 distance."""
+        """Return the correlation at an L1 distance."""
         return np.asarray(np.exp(distance / -self.length_scale))
 
     def covariance(self, X: FloatArray, correlation: FloatArray, same: FloatArray) -> FloatArray:
-        """Likewise, when it is known how `correlation` rows are, and which are of the same arm."""
+        """Return the covariance, given the correlation and which rows are of the same config."""
         own = np.square(self._algorithm_sds(X))[:, None] * correlation + self.offset_sd**2
         return np.asarray(self.shared_sd**2 * correlation + same * own)
 
@@ -75,31 +78,32 @@ class AlgorithmKernel:
 
 
 class ResidualGP(RegressorMixin, BaseEstimator):
-    """Predicts y as the last column of X plus a residual that it has learned.
+    """A regressor that predicts y as the last column of X plus a learned residual.
 
-    The first column tells which arm a row is of, the columns between where it was measured. Here
+    The first column is the number of the config, the columns in between are the coordinates. Here
     the last column is the logarithm of the simulated time and y that of the measured one, so the
-    residual is the logarithm of how wrong the simulation is: it varies slowly with the size even
-    where the time itself does not.
+    residual is the logarithm of the simulation's error: it varies slowly with the size even where
+    the time itself does not.
 
     The residual is a Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine
-    Learning, 2006, chapter 2) over all arms together, with `AlgorithmKernel`. What all arms share
-    at a place (the size's cost, a slow launch) is learned from all of them and cancels when two are
-    compared. With a length scale of many ladder gaps the mean is, between neighbouring
-    measurements, their linear interpolation; the deviation is the measurement's own where there is
-    one and grows with the distance from it.
+    Learning, 2006, chapter 2) over all configs together, with `AlgorithmKernel`. What all configs
+    share at the same coordinates (the size's cost, a slow launch) is learned from all of them and
+    cancels when two are compared. With a length scale of many steps of the probed sizes the mean
+    is, between neighbouring measurements, their linear interpolation; the standard deviation is the
+    measurement's own at a measurement and grows with the distance from it.
 
-    How far residuals stray is learned of each arm, for some are simulated well and others are made
-    of several algorithms: each residual is predicted from all others (ibid., section 5.4.2), and
-    an arm's prior deviation is scaled until these errors have unit variance. An arm of which little
-    is known is taken to be like the others. Where an arm's errors are smaller or larger than it is
-    used to, so are the deviations predicted around there: a library's default jumps where it
-    changes its algorithm and is steady elsewhere.
+    The scale of the residuals is learned for each config, for some are simulated well and others
+    are made of several algorithms: each residual is predicted from all others (ibid., section
+    5.4.2), and a config's prior deviation is scaled until these errors have unit variance. A config
+    with little data is taken to be like the others. Where a config's errors are smaller or larger
+    than usual for it, the deviations predicted around there are, too: a library's default jumps
+    where it changes its algorithm and is steady elsewhere.
 
-    length_scale    in units of the columns (here natural logarithms: 16 is many ladder gaps)
-    own, offset     prior deviations of one arm's residual at a place, and everywhere; what all arms
-                    share at a place strays as far as a typical arm's own does
-    noise           variance of an observation of weight 1 (1e-4: a time known to 1 %)
+    length_scale    in units of the columns (natural logarithms here: 16 is many steps of sizes)
+    algorithm_sd    prior deviation of a config's residual at given coordinates; the shared part has
+                    that of a typical config
+    offset_sd       prior deviation of a config's residual everywhere
+    noise_variance  variance of an observation of weight 1 (1e-4: a time known to 1 %)
     """
 
     def __init__(
@@ -116,7 +120,10 @@ class ResidualGP(RegressorMixin, BaseEstimator):
 
     @single_threaded_blas
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ResidualGP:
-        """X (n, columns), y (n,), weights (n,): noise / variance of each y; 0 leaves it out."""
+        """Fit to X (n, columns), y (n,) and weights (n,).
+
+        sample_weight   noise_variance / variance of each y; 0 leaves it out
+        """
         features, target = validate_data(self, X, y, y_numeric=True)
         weight = _check_sample_weight(sample_weight, features, ensure_non_negative=True)
         features, target, weight = _merge_duplicates(features, target, weight)
@@ -144,12 +151,12 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> FloatArray:
-        """Expected y, (n,)."""
+        """Return the expected y, (n,)."""
         return self.predict_joint(X)[0]
 
     @single_threaded_blas
     def predict_joint(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Expected y (n,), and its covariance (n, n)."""
+        """Return the expected y, (n,), and its covariance, (n, n)."""
         check_is_fitted(self)
         features = validate_data(self, X, reset=False)
         places = _coordinates(features)
@@ -164,13 +171,13 @@ class ResidualGP(RegressorMixin, BaseEstimator):
         covariance = self.kernel_(places) - told.T @ told
         own = self.noise_variance / np.maximum(
             np.diag(covariance), self.noise_variance
-        )  # 1 where it was measured
+        )  # 1 at measurements
         scale = own + (1 - own) * self._nearby_error_scale(distance, same)
         expected = features[:, -1] + self.mean_ + self.alpha_ @ against
         return expected, covariance * np.outer(scale, scale)
 
     def _nearby_error_scale(self, distance: FloatArray, same: FloatArray) -> FloatArray:
-        """Typical standardised error of the same arm around each place; 1 where there is none."""
+        """Return the typical standardised error of the same config near each row; 1 without any."""
         weight = same * np.exp(distance / -_ERROR_LENGTH_SCALE)
         squares = (self.loo_squared_errors_ @ weight + 1) / (weight.sum(axis=0) + 1)
         return np.asarray(np.sqrt(squares))
@@ -179,7 +186,7 @@ class ResidualGP(RegressorMixin, BaseEstimator):
 def _merge_duplicates(
     features: FloatArray, target: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Rows of the same features as one: their mean, as sure as all of them."""
+    """Merge rows with equal features into one with their weighted mean and total weight."""
     used = weight > 0
     rows, which = np.unique(features[used], axis=0, return_inverse=True)
     total = np.bincount(which.ravel(), weight[used]).astype(float)
@@ -188,19 +195,21 @@ def _merge_duplicates(
 
 
 def _loo_squared_errors(lower: FloatArray, weights: FloatArray) -> FloatArray:
-    """Squares of the errors of predicting each value from all others, over their variances; of the
-    covariance's Cholesky factor, and its inverse times the values.
+    """Return the squared leave-one-out errors over their variances, capped.
+
+    lower       Cholesky factor of the covariance
+    weights     inverse covariance times the values
     """
     inverse, _ = dtrtri(lower, lower=True)
-    diagonal = np.einsum("ij,ij->j", inverse, inverse)  # of the covariance's inverse
+    diagonal = np.einsum("ij,ij->j", inverse, inverse)  # diagonal of the inverse covariance
     return np.asarray(np.minimum(np.square(weights) / diagonal, _MAX_STANDARDISED_ERROR**2))
 
 
 def _update_scales(previous: FloatArray, errors: FloatArray, which: NDArray[np.intp]) -> FloatArray:
-    """Of each arm: those that were used, corrected by the errors that came of it, (arms,).
+    """Return the scale of each config, (configs,): the previous one corrected by its errors.
 
-    Geometric means, so that one jump does not hide how steady an arm is elsewhere; few errors are
-    outweighed by those of a typical arm, and when these are few, too, by the prior.
+    Geometric means are used, so that one jump does not hide how steady a config is elsewhere. Few
+    errors are outweighed by those of a typical config, and if these are few, too, by the prior.
     """
     count = np.bincount(which)
     logs = np.log(np.maximum(np.bincount(which, errors) / count, 1e-4)) + 2 * np.log(previous)
@@ -213,17 +222,17 @@ def _update_scales(previous: FloatArray, errors: FloatArray, which: NDArray[np.i
 
 
 def _is_same_algorithm(some: FloatArray, others: FloatArray) -> FloatArray:
-    """Which are of the same arm, (n, m)."""
+    """Return 1.0 for rows of the same config, else 0.0, (n, m)."""
     return np.asarray(some[:, :1] == others[:, 0], float)
 
 
 def _distance(some: FloatArray, others: FloatArray) -> FloatArray:
-    """Between places, (n, m)."""
+    """Return the L1 distances of coordinates, (n, m)."""
     if some.shape[1] == 1:
         return np.zeros((len(some), len(others)))
     return np.asarray(cdist(some[:, 1:], others[:, 1:], "cityblock"))
 
 
 def _coordinates(features: FloatArray) -> FloatArray:
-    """Without the last column, as long as another one remains."""
+    """Return the features without the last column, if more than one column exists."""
     return features[:, :-1] if features.shape[1] > 1 else features

@@ -12,10 +12,10 @@ from tuner.base.errors import InputError
 
 @dataclass(frozen=True)
 class RegretSummary:
-    """Over `points` calls, unweighted: 0.1 is ten percent slower than the best measured.
+    """A summary of the regret over `points` calls, unweighted: 0.1 is 10 % slower than the best.
 
-    The best of noisy times is a little better than the truth, so that even a perfect choice has
-    some regret.
+    The minimum of noisy times is a little better than the truth, so that even a perfect selection
+    has some regret.
     """
 
     mean: float
@@ -25,7 +25,7 @@ class RegretSummary:
 
 
 def summarise_regret(losses: Sequence[float]) -> RegretSummary:
-    """Of the regrets of single calls; raises InputError without any."""
+    """Summarise the regrets of single calls; raise InputError if there are none."""
     if not losses:
         raise InputError("there are no points to evaluate regret on; probe three sizes or more")
     return RegretSummary(

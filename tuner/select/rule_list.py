@@ -1,4 +1,4 @@
-"""One ladder of rules: a plan with the switches between its choices, and the evidence for each."""
+"""A rule list: a partition of sizes with the crossovers between its configs, and evidence."""
 
 from __future__ import annotations
 
@@ -27,17 +27,16 @@ from tuner.select.rule_merging import AllowedPredicate, SizePartition, drop_grou
 from tuner.select.selector import Selector
 from tuner.select.significance import Comparison
 
-# Why a library would run another algorithm than it was asked for, p ranks and so many bytes; empty
-# where it does not.
+# (collective, config, p, nbytes) -> why the library would run another algorithm, or empty
 SubstitutionReason = Callable[[Collective, AlgorithmConfig, int, int], str]
 
-_MIN_RANGE_RATIO = 1.02  # ends of a rule over its start: as precisely as switches are looked for
-_ELEMENT_BYTES = 4  # bytes
+_MIN_RANGE_RATIO = 1.02  # smallest end of a rule over its start: the precision of crossovers
+_ELEMENT_BYTES = 4  # of most element types
 
 
 @dataclass(frozen=True)
 class SizeRange:
-    """Neighbouring probed sizes with the same choice, and what would have been chosen else."""
+    """Neighbouring probed sizes with the same config, and the best alternative to it."""
 
     config: AlgorithmConfig
     comparisons: tuple[Comparison, ...]
@@ -48,8 +47,8 @@ class SizeRange:
 class RuleList:
     """The rules of one key.
 
-    runs    what they say at the probed sizes
-    cost    sum over these of the regrets among what is allowed
+    size_ranges     the configs at the probed sizes
+    total_regret    sum over the probed sizes of the regret relative to the allowed configs
     """
 
     rules: tuple[Rule, ...]
@@ -58,16 +57,16 @@ class RuleList:
 
     @property
     def n_sizes(self) -> int:
-        """How many were probed."""
+        """Return the number of probed sizes."""
         return sum(len(run.comparisons) for run in self.size_ranges)
 
     @property
     def n_unmerged_rules(self) -> int:
-        """How many rules these would be with one for each of the sizes."""
+        """Return the number of rules with one rule for each of the sizes."""
         return len(self.rules) - len(self.size_ranges) + self.n_sizes
 
     def regret_for(self, allowed: AllowedPredicate) -> float:
-        """The same among other choices, of calls that might have a ladder of their own."""
+        """Return the total regret relative to the configs allowed in another operator class."""
         return sum(
             expected_regret(contest, run.config, allowed)
             for run in self.size_ranges
@@ -76,14 +75,14 @@ class RuleList:
 
 
 class CrossoverCache:
-    """Where the ladders of one call change: plans of more or fewer rules share most of it."""
+    """The crossovers of one call's rule lists, cached because alternative partitions share most."""
 
     def __init__(self, selector: Selector, substitution_reason: SubstitutionReason) -> None:
         self.selector, self._substitution_reason = selector, substitution_reason
         self._cache: dict[tuple[int, AlgorithmConfig, AlgorithmConfig], int] = {}
 
     def between(self, low: SizeRange, high: SizeRange) -> int:
-        """The first size of the upper of two runs that follow one another."""
+        """Return the first size of the upper of two consecutive ranges."""
         below, above = low.comparisons[-1], high.comparisons[0]
         place = below.point.nbytes, low.config, high.config
         if place not in self._cache:
@@ -93,8 +92,11 @@ class CrossoverCache:
         return self._cache[place]
 
     def first_runnable_size(self, size_range: SizeRange, bound: float) -> float:
-        """A bound below the sizes of a run, or the first size above it from which on the library
-        runs the choice under its own name: of too few bytes it makes another one."""
+        """Return a lower bound of a range that the library can run.
+
+        It is `bound`, or the first size above it from which the library runs the config without
+        substituting another algorithm, as it does for too few bytes.
+        """
         point, low = size_range.comparisons[0].point, math.floor(bound)
         if self._is_runnable(point, size_range.config, low):
             return bound
@@ -119,7 +121,10 @@ def build_rule_list(
     allowed: AllowedPredicate,
     crossovers: CrossoverCache,
 ) -> RuleList:
-    """The ladder of a plan; less what is known of one size alone, and reaches no other."""
+    """Build the rule list of a partition.
+
+    Ranges of algorithms that turn out to be one size wide are replaced by the default.
+    """
     while True:
         runs = _size_ranges(partition, comparisons, allowed, crossovers.selector)
         bounds = _bounds(runs, crossovers)
@@ -132,8 +137,9 @@ def build_rule_list(
 def _single_size_range(
     size_ranges: Sequence[SizeRange], bounds: Sequence[float], sizes: Sequence[int]
 ) -> int | None:
-    """The first run for an algorithm that has no more than its size, though those that were probed
-    beside it are further away; None where there is none.
+    """Return the index of the first range of an algorithm that is only one size wide, if any.
+
+    Ranges that extend to the neighbouring probed sizes do not count.
     """
     for number, (run, (lo, hi)) in enumerate(zip(size_ranges, pairwise(bounds), strict=True)):
         first, last = (sizes.index(run.comparisons[end].point.nbytes) for end in (0, -1))
@@ -164,7 +170,7 @@ def _size_ranges(
 
 
 def _midpoints(sizes: Sequence[int], comparisons: Sequence[Comparison]) -> list[int]:
-    """Half way between probed sizes of which one at least is of these contests."""
+    """Return the geometric midpoints between probed sizes around and among the comparisons."""
     first, last = comparisons[0].point.nbytes, comparisons[-1].point.nbytes
     beside = [pair for pair in pairwise(sizes) if pair[0] <= last and pair[1] >= first]
     return [round(math.sqrt(low * high)) for low, high in beside]
@@ -176,8 +182,9 @@ def _fastest_overall(
     between: Iterable[int],
     selector: Selector,
 ) -> AlgorithmConfig:
-    """Of choices as good as one another where they were probed, by what they take there and are
-    expected to take `between`: one without segments may tie at one size and fall back soon.
+    """Return the fastest of configs that tie at the probed sizes, also counting sizes in between.
+
+    An algorithm without segments may tie at one size and fall behind soon after.
     """
     if len(choices) == 1:
         return next(iter(choices))
@@ -206,7 +213,7 @@ def _size_range(
 
 
 def _mean_gain(choice: AlgorithmConfig, comparisons: Sequence[Comparison]) -> float:
-    """Geometric mean over the contests; the default gains 1 over itself."""
+    """Return the geometric mean gain over the comparisons; 1 for the default."""
     if choice.is_default:
         return 1.0
     logs = [math.log(contest.gains[choice]) for contest in comparisons]
@@ -214,7 +221,7 @@ def _mean_gain(choice: AlgorithmConfig, comparisons: Sequence[Comparison]) -> fl
 
 
 def _bounds(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -> list[float]:
-    """Where the runs begin, and where the last one ends."""
+    """Return where the ranges begin, and where the last one ends."""
     bounds = [
         _first_bound(size_ranges, crossovers),
         *(crossovers.between(*pair) for pair in pairwise(size_ranges)),
@@ -234,12 +241,15 @@ def _bounds(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -> lis
 
 
 def _may_displace(size_range: SizeRange, beside: Sequence[SizeRange]) -> bool:
-    """Whether an algorithm is beside a run, or whatever is beside one of the default."""
+    """Return whether a range may take sizes from its neighbour.
+
+    The default may take them from any, an algorithm only from another algorithm.
+    """
     return any(size_range.config.is_default or not other.config.is_default for other in beside)
 
 
 def _just_below(low: SizeRange, high: SizeRange) -> int:
-    """A bound as far below the sizes of a run as they speak for what is next to them."""
+    """Return a bound just below the sizes of `high`, so that its range is wide enough."""
     first, last = high.comparisons[0].point.nbytes, low.comparisons[-1].point.nbytes
     lowest = math.ceil(first / _MIN_RANGE_RATIO**2)
     return max(roundest_size(lowest, first / _MIN_RANGE_RATIO), last + 1)
@@ -252,8 +262,10 @@ def _just_above(low: SizeRange, high: SizeRange) -> int:
 
 
 def _rules(key: RuleKey, size_ranges: Sequence[SizeRange], bounds: Sequence[float]) -> list[Rule]:
-    """Of the runs and, beyond an algorithm, fences: where nothing was probed within one ladder gap,
-    or its gain is not sure to last, the library decides.
+    """Return the rules of the ranges, and rules for the default at both ends if needed.
+
+    Beyond one step of the probed sizes, or where a gain is not certain to last, the default is
+    used.
     """
     rules = [
         Rule(key, int(lo), hi if hi == math.inf else int(hi), run.config, _evidence(run))
@@ -271,8 +283,10 @@ def _sizes(size_ranges: Iterable[SizeRange]) -> list[int]:
 
 
 def _first_bound(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -> int:
-    """Where the first run begins. What is shorter than an element of most programs takes as long as
-    one: there is nothing to fence off.
+    """Return where the first range begins.
+
+    Sizes below one element of most programs take as long as one element, and need no rule of their
+    own.
     """
     sizes, first = _sizes(size_ranges), size_ranges[0]
     if first.config.is_default:
@@ -310,14 +324,16 @@ def _evidence(size_range: SizeRange) -> Evidence:
 
 
 def _weakest_basis(bases: Iterable[str]) -> str:
-    """Of those of a run's points."""
+    """Return the weakest basis among those of a range's points."""
     found = set(bases)
     return next(basis for basis in (SIMULATED, LEARNED, MEASURED) if basis in found)
 
 
 def _pooled_gain(size_range: SizeRange) -> tuple[float, tuple[float, float]]:
-    """Geometric mean gain over the run, and of the bounds of its points: all were timed in the
-    same launches, so their errors go together and do not average out.
+    """Return the geometric mean gain over a range, and of the bounds of its points' intervals.
+
+    All points were timed in the same launches, so their errors are correlated and do not average
+    out.
     """
     if size_range.config.is_default:
         return 1.0, (1.0, 1.0)

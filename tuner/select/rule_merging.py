@@ -1,10 +1,8 @@
-"""Few rules instead of one for every probed size: neighbours share one where that costs next to
-nothing.
+"""Merging of rules: neighbouring probed sizes share one where that costs almost nothing.
 
-What a rule costs is the expected regret at its sizes: how much longer its choice takes than the
-best one that is allowed there. What is close and cannot be told apart by its repetitions costs
-nothing: it is no reason to switch. An algorithm is never put at a size at which it does not beat
-the default.
+The cost of a rule is the expected regret at its sizes: how much longer its config takes than the
+best one that is allowed there. A small difference that the repetitions cannot distinguish costs
+nothing. An algorithm is never used at a size at which it does not beat the default.
 """
 
 from __future__ import annotations
@@ -19,16 +17,14 @@ from tuner.core.table import AlgorithmConfig
 from tuner.select.significance import DEFAULT_CONFIG, Comparison
 
 AllowedPredicate = Callable[[AlgorithmConfig], bool]
-MAX_ADDED_REGRET = 0.005  # regret that fewer rules may add, mean over the sizes of a ladder
-_MIN_SIGNIFICANT_REGRET = (
-    0.05  # a regret from which on times count even where they are very uncertain
-)
-_TOLERANCE = 1e-12  # costs that differ by rounding alone
+MAX_ADDED_REGRET = 0.005  # regret that merging may add, mean over the sizes of a rule list
+_MIN_SIGNIFICANT_REGRET = 0.05  # from this regret on, times count even if they are very uncertain
+_TOLERANCE = 1e-12  # for regrets that differ by rounding alone
 
 
 @dataclass(frozen=True)
 class SizeGroup:
-    """Neighbouring sizes with one choice; any of `choices` costs as little."""
+    """Neighbouring sizes with one config; all of `configs` have the same total regret."""
 
     configs: frozenset[AlgorithmConfig]
     comparisons: tuple[Comparison, ...]
@@ -36,29 +32,29 @@ class SizeGroup:
 
     @property
     def is_default(self) -> bool:
-        """The library decides there."""
+        """Whether the library default is among the configs."""
         return DEFAULT_CONFIG in self.configs
 
 
 @dataclass(frozen=True)
 class SizePartition:
-    """The groups of a ladder, ascending."""
+    """A partition of the sizes of a rule list into groups, ascending."""
 
     groups: tuple[SizeGroup, ...] = ()
 
     @property
     def total_regret(self) -> float:
-        """Sum of the expected regrets at all sizes."""
+        """Return the sum of the expected regrets at all sizes."""
         return sum(group.total_regret for group in self.groups)
 
     @property
     def n_sizes(self) -> int:
-        """How many were probed or are believed in."""
+        """Return the number of sizes, measured or predicted."""
         return sum(len(group.comparisons) for group in self.groups)
 
     @property
     def n_rules(self) -> int:
-        """How many these are, with those for the default beyond the probed sizes."""
+        """Return the number of rules, with those for the default beyond the probed sizes."""
         ends = (self.groups[0], self.groups[-1])
         return len(self.groups) + sum(not group.is_default for group in ends)
 
@@ -66,7 +62,10 @@ class SizePartition:
 def optimal_partitions(
     comparisons: Sequence[Comparison], allowed: AllowedPredicate
 ) -> list[SizePartition]:
-    """The cheapest for every number of rules; more rules come later and cost less."""
+    """Return the partition with least regret for every number of rules, in ascending number.
+
+    More rules are only included if they have less regret.
+    """
     costs = [_regrets_by_config(contest, allowed) for contest in comparisons]
     ends: dict[tuple[int, int, bool], SizePartition] = {(0, 0, False): SizePartition()}
     for first in range(len(comparisons)):
@@ -88,14 +87,14 @@ def optimal_partitions(
 def smallest_within_loss(
     partitions: Sequence[SizePartition], loss: float = MAX_ADDED_REGRET
 ) -> SizePartition:
-    """With the fewest rules that add no more than `loss` to the mean regret."""
+    """Return the partition with fewest rules that adds at most `loss` to the mean regret."""
     return next(
         plan for plan in partitions if plan.total_regret <= loss * plan.n_sizes + _TOLERANCE
     )
 
 
 def drop_group(partition: SizePartition, index: int, allowed: AllowedPredicate) -> SizePartition:
-    """The default instead of one of the groups, and of the default's beside it one group."""
+    """Replace one group by the default, and merge it with neighbouring groups of the default."""
     contests: list[Comparison] = []
     first, last = index, index + 1
     while first > 0 and partition.groups[first - 1].is_default:
@@ -110,22 +109,22 @@ def drop_group(partition: SizePartition, index: int, allowed: AllowedPredicate) 
 
 
 class RuleAlternative(Protocol):
-    """One way to decide some calls."""
+    """One of several ways to make rules for some calls."""
 
     @property
     def n_rules(self) -> int:
-        """Of its rules."""
+        """Return the number of rules."""
 
     @property
     def total_regret(self) -> float:
-        """Sum of the expected regrets at all sizes."""
+        """Return the sum of the expected regrets at all sizes."""
 
 
 T = TypeVar("T", bound=RuleAlternative)
 
 
 def reduce_to_limit(alternatives: Sequence[Sequence[T]], max_rules: int) -> list[T]:
-    """The first of `thinned` with at most so many rules. Raises InputError where there is none."""
+    """Return the first of `iter_reductions` with at most `max_rules`; raise InputError if none."""
     for chosen in iter_reductions(alternatives):
         least = sum(offer.n_rules for offer in chosen)
         if least <= max_rules:
@@ -140,7 +139,10 @@ def reduce_to_limit(alternatives: Sequence[Sequence[T]], max_rules: int) -> list
 def reduce_to_target(
     alternatives: Sequence[Sequence[T]], target_rules: float, max_regret: float
 ) -> list[T]:
-    """The first of `thinned` with as few rules as aimed at, or the last that costs no more."""
+    """Return the first of `iter_reductions` with at most `target_rules` in total.
+
+    If its regret exceeds `max_regret`, return the last one that does not, or else the first of all.
+    """
     found: list[T] = []
     for chosen in iter_reductions(alternatives):
         if found and sum(offer.total_regret for offer in chosen) > max_regret:
@@ -152,8 +154,9 @@ def reduce_to_target(
 
 
 def iter_reductions(alternatives: Sequence[Sequence[T]]) -> Iterator[list[T]]:
-    """One offer for each of the calls: their first, and then ever fewer rules in all; those go
-    first that cost the least for each rule.
+    """Yield one alternative for each call: at first the first ones, then ever fewer rules in total.
+
+    Each step takes the reduction that costs least regret per rule saved.
     """
     chosen = [offers[0] for offers in alternatives]
     turns = [
@@ -170,7 +173,7 @@ def iter_reductions(alternatives: Sequence[Sequence[T]]) -> Iterator[list[T]]:
 
 
 def _next_reduction(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
-    """The next offer of fewer rules, and what it costs for each."""
+    """Return the cheapest alternative with fewer rules, and its added regret per rule saved."""
     turns = [
         ((fewer.total_regret - offer.total_regret) / (offer.n_rules - fewer.n_rules), fewer)
         for fewer in offers
@@ -182,12 +185,12 @@ def _next_reduction(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
 def expected_regret(
     comparison: Comparison, choice: AlgorithmConfig, allowed: AllowedPredicate
 ) -> float:
-    """What a choice costs at one size, among those that are allowed."""
+    """Return the regret of a config at one size, relative to the best allowed one."""
     return _regret(comparison, choice, _best(comparison, allowed))
 
 
 def _pareto_front(partitions: Sequence[SizePartition]) -> list[SizePartition]:
-    """Without those that another one of as many rules or fewer is as cheap as."""
+    """Return the partitions that no other one with at most as many rules equals in regret."""
     ordered = sorted(partitions, key=lambda plan: (plan.n_rules, plan.total_regret))
     least, found = math.inf, []
     for plan in ordered:
@@ -200,7 +203,7 @@ def _pareto_front(partitions: Sequence[SizePartition]) -> list[SizePartition]:
 def _regrets_by_config(
     comparison: Comparison, allowed: AllowedPredicate
 ) -> dict[AlgorithmConfig, float]:
-    """Of what may be used there."""
+    """Return the regrets of the default and of the allowed winners."""
     best = _best(comparison, allowed)
     winners = filter(allowed, comparison.winners)
     return {choice: _regret(comparison, choice, best) for choice in (DEFAULT_CONFIG, *winners)}
@@ -223,7 +226,7 @@ def _regret(comparison: Comparison, choice: AlgorithmConfig, best: AlgorithmConf
 def _candidate_groups(
     comparisons: Sequence[Comparison], costs: Sequence[dict[AlgorithmConfig, float]]
 ) -> list[SizeGroup]:
-    """Of all these sizes: with the default, and with what else costs the least."""
+    """Return groups of all these sizes: one with the default, one with the best common winners."""
     shared = set.intersection(*map(set, costs)) - {DEFAULT_CONFIG}
     sums = {choice: sum(cost[choice] for cost in costs) for choice in (DEFAULT_CONFIG, *shared)}
     default = SizeGroup(frozenset([DEFAULT_CONFIG]), tuple(comparisons), sums.pop(DEFAULT_CONFIG))

@@ -1,5 +1,7 @@
-"""The selector: believes how long every candidate takes at any call and chooses among those that
-measurements, or simulations held against measurements elsewhere, speak for.
+"""The selector, which predicts the time of every candidate and chooses the fastest.
+
+It chooses among candidates that are supported by measurements, or by simulations that were compared
+with measurements elsewhere.
 """
 
 from __future__ import annotations
@@ -33,12 +35,13 @@ from tuner.select.recommendation import Recommender
 
 
 class Selector:
-    """Made by `train`.
+    """A selector of the fastest config for any call; `train` makes it.
 
-    doubted whether the simulations of a call rest on costs that were not measured, so that no
-            choice is taken for them alone
-    way     how calls are guessed; None: at other sizes of a measured shape as `SAME_SHAPE_MODE`
-            says, else found out by what guesses better at the measured ones
+    adaptive                whether an experiment design chose what was measured
+    mode                    how calls are extrapolated; None: `SAME_SHAPE_MODE` on measured shapes,
+                            elsewhere the mode that cross-validation chooses
+    uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured,
+                            so that no config is chosen because of them alone
     """
 
     def __init__(
@@ -69,10 +72,13 @@ class Selector:
         choice: AlgorithmConfig,
         max_extrapolation: float = MAX_EXTRAPOLATION,
     ) -> bool:
-        """Measurements next to `point` speak for this choice; or for any, while a simulation
-        carries this one there, or where simulations carry both this one and the default. It was
-        measured elsewhere, so that it is known how right that is; and it does not lack at `point`
-        because it was wrong there.
+        """Return whether the prediction for a config at `point` is supported by measurements.
+
+        It is if the config was measured near `point`. Otherwise the config must have been measured
+        elsewhere, so that the error of its simulation is known, and must not be missing at `point`
+        because its result was wrong; and either anything was measured near `point` and the config
+        is simulated there, or both it and the default are simulated. Simulations that rest on
+        unmeasured costs do not count.
         """
         if self.coverage.covers(point, choice, max_extrapolation):
             return True
@@ -92,7 +98,7 @@ class Selector:
         allowed: Collection[AlgorithmConfig] | None = None,
         max_extrapolation: float = MAX_EXTRAPOLATION,
     ) -> tuple[AlgorithmConfig, ...]:
-        """The covered choices; `allowed` restricts others than the default."""
+        """Return the covered configs; `allowed` restricts all but the default."""
         known = self._models.get(point.kind)
         return tuple(
             choice
@@ -107,21 +113,21 @@ class Selector:
         )
 
     def simulated_seconds(self, point: CallPoint, choice: AlgorithmConfig) -> float:
-        """Seconds; NaN where no schedule says it."""
+        """Return the simulated seconds; NaN without a schedule."""
         return self._simulate(point, choice)
 
     def prior_seconds(self, point: CallPoint, choice: AlgorithmConfig) -> float:
-        """Seconds that a belief starts from, before anything is learned of how far they are off."""
+        """Return the prior seconds of a config, before any learned correction."""
         return self._models[point.kind].prior_seconds(point, choice)
 
     def posterior_model(self, kind: CallKind) -> PosteriorModel:
-        """Of calls of one kind."""
+        """Return the posterior model for calls of one kind."""
         if kind not in self._models:
             self._models[kind] = PosteriorModel([], self._simulate)
         return self._models[kind]
 
     def posterior(self, point: CallPoint, choices: Sequence[AlgorithmConfig]) -> Posterior:
-        """What is believed of their times. Raises InputError for a choice that is unknown."""
+        """Return the posterior of the configs' times; raise InputError for an unknown config."""
         known = self._models.get(point.kind)
         for choice in choices:
             if known is None or choice not in known.configs:
@@ -131,7 +137,7 @@ class Selector:
     def predict_seconds(
         self, point: CallPoint, choice: AlgorithmConfig
     ) -> tuple[float, float, float]:
-        """Expected typical time and its 95 % interval. Raises InputError for an unknown choice."""
+        """Return expected time and its 95 % interval; raise InputError for an unknown config."""
         found = self.posterior(point, [choice])
         centre, spread = (
             float(found.mean[0]),
@@ -142,9 +148,9 @@ class Selector:
     def choose(
         self, point: CallPoint, allowed: Collection[AlgorithmConfig] | None = None
     ) -> AlgorithmConfig:
-        """What is expected to be the fastest of the covered choices and the default.
+        """Return the config that is expected to be the fastest among the covered ones.
 
-        Where nothing is covered the library decides.
+        It is the default where nothing is covered.
         """
         candidates = self.candidates(point, allowed)
         return (
@@ -152,7 +158,7 @@ class Selector:
         )
 
     def _recommender(self, point: CallPoint) -> Recommender:
-        """For calls of its kind, on its own or on a measured shape."""
+        """Return the recommender for the kind of a call, on measured shapes or on others."""
         kind = point.kind
         measured = self.coverage.is_measured_shape(point)
         if (kind, measured) not in self._recommenders:
@@ -181,7 +187,7 @@ class Selector:
         allowed: Collection[AlgorithmConfig] | None = None,
         min_gain: float = MIN_GAIN,
     ) -> AlgorithmConfig:
-        """As `choose`, of the choices that are surely faster; the default where there is none."""
+        """Choose as `choose` among the configs that are surely faster, or else the default."""
         candidates = self.candidates(point, allowed, max_extrapolation=1.0)
         ahead = self.significant_winners(point, candidates, min_gain)
         return self.choose(point, ahead) if ahead else AlgorithmConfig()
@@ -189,12 +195,12 @@ class Selector:
     def significant_winners(
         self, point: CallPoint, choices: Sequence[AlgorithmConfig], min_gain: float = MIN_GAIN
     ) -> frozenset[AlgorithmConfig]:
-        """Those that may replace the default: with 95 % believed to beat it, by more than noise.
+        """Return the configs that may replace the default: faster by more than noise, with 95 %.
 
-        Elsewhere than on a measured shape by more than noise on each of the shapes around, too,
-        unless its simulation carries it from shape to shape. The default changes its algorithm with
-        the number of ranks, and mostly nobody tells where: what beats it on one side alone need not
-        do so in between, however sure a smooth belief is.
+        On a shape that was not measured a config must also be faster by more than noise on each of
+        the neighbouring shapes, unless it is simulated. The default changes its algorithm with the
+        number of ranks, mostly at unknown places: what beats it on one side need not do so in
+        between, however certain a smooth posterior is.
         """
         if AlgorithmConfig() not in choices:
             return frozenset()
@@ -204,7 +210,10 @@ class Selector:
     def consistent_with_neighbours(
         self, point: CallPoint, choices: Collection[AlgorithmConfig], min_gain: float = MIN_GAIN
     ) -> frozenset[AlgorithmConfig]:
-        """Those of which the shapes around say no other, as `significant_winners` asks."""
+        """Return the configs that the neighbouring shapes do not contradict.
+
+        The condition is that of `significant_winners`.
+        """
         around = [near for near in self.coverage.shape_neighbours(point) if near != point]
         if not around or not choices:
             return frozenset(choices)
@@ -220,7 +229,7 @@ class Selector:
         )
 
     def _gains_over_default(self, point: CallPoint) -> Mapping[AlgorithmConfig, float]:
-        """Expected, as logarithms, of everything that was measured of the collective anywhere."""
+        """Return the expected log gains over the default of all configs measured anywhere."""
         if point not in self._gains:
             known = self._models[point.kind].configs
             found = self.posterior(point, known)
@@ -235,10 +244,11 @@ def train(
     adaptive: bool = False,
     uses_unmeasured_costs: Callable[[CallPoint], bool] = lambda _: False,
 ) -> Selector:
-    """Learn from measured rows. Raises InputError without any.
+    """Train a selector on observations; raise InputError if there are none.
 
-    designed    a design chose what was measured: a choice that lacks at a point was not wrong there
-    doubted     whether the simulations of a call rest on costs that were not measured
+    adaptive                whether an experiment design chose what was measured; otherwise a config
+                            that is missing at a point gave a wrong result there
+    uses_unmeasured_costs   whether the simulations of a call rest on costs that were not measured
     """
     check_not_empty(observations)
     return Selector(observations, simulate, adaptive, uses_unmeasured_costs=uses_unmeasured_costs)

@@ -1,10 +1,10 @@
-"""Which candidates really beat the library's default at one point.
+"""Tests of which candidates are really faster than the library default at one point.
 
-Looking for the best of many noisy candidates favours the luckiest (the winner's curse). So each
+Taking the best of many noisy candidates favours the luckiest (the winner's curse). So each
 candidate's paired gain over the default is tested at 1 - 5 % / (number of candidates), Bonferroni's
-correction: that a point leaves the default although no candidate is faster has at most 5 %
-probability. Moreover the gain must exceed a noise threshold, also at the lower bound. All samples
-serve both choice and test; halving them instead would cost more power than the correction does.
+correction: the probability that a point leaves the default although no candidate is faster is at
+most 5 %. Moreover the gain must exceed a noise threshold, also at the lower bound. All samples
+serve both selection and test; halving them instead would cost more power than the correction does.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from tuner.select.selector import Selector
 
 LaunchSdRatio = (
     float | None
-)  # `tuner.core.speedup.launch_sd_ratio`; None where no design chose the launches
+)  # of `tuner.core.speedup.launch_sd_ratio`; None without an experiment design
 
-SamplesByLaunch = list[tuple[float, ...]]  # of each launch
+SamplesByLaunch = list[tuple[float, ...]]  # the samples of each launch
 
 DEFAULT_CONFIG = AlgorithmConfig()
-_MIN_SAMPLES = 6  # samples of each launch: fewer cannot show how far they spread
+_MIN_SAMPLES = 6  # per launch; fewer cannot show their spread
 
 
 @dataclass(frozen=True)
 class Comparison(ABC):
-    """One point.
+    """A comparison of candidates with the default at one point.
 
-    seconds     of the default and of every candidate
-    simulated   likewise; NaN where no schedule says it
-    gains       candidate -> default time / candidate time
-    winners     the candidates whose gain is beyond doubt
+    seconds             of the default and of every candidate
+    simulated_seconds   of the same; NaN without a schedule
+    gains               candidate -> default time / candidate time
+    winners             the candidates whose gain is significant
+    min_gain            smallest gain that counts, as a ratio minus 1
     """
 
     point: CallPoint
@@ -54,30 +55,34 @@ class Comparison(ABC):
 
     @abstractmethod
     def basis(self, choice: AlgorithmConfig) -> str:
-        """What is known of a choice rests on this, as in `Evidence`."""
+        """Return the basis of what is known of a config, as in `Evidence`."""
 
     @abstractmethod
     def interval(
         self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CONFIG
     ) -> tuple[float, float]:
-        """The 95 % interval of the time of `device_array` over that of a candidate."""
+        """Return the 95 % interval of the time of `reference` over that of `choice`."""
 
 
 @dataclass(frozen=True)
 class MeasuredComparison(Comparison):
-    """Of what was measured there: `rows` of the default and of the candidates."""
+    """A comparison of measured times.
+
+    observations        of the default and of the candidates
+    launch_sd_ratio     None without an experiment design
+    """
 
     observations: Mapping[AlgorithmConfig, Observation]
     launch_sd_ratio: LaunchSdRatio
 
     def basis(self, choice: AlgorithmConfig) -> str:
-        """What was measured."""
+        """Return MEASURED."""
         return MEASURED
 
     def interval(
         self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CONFIG
     ) -> tuple[float, float]:
-        """From the repetitions that both have; anything is possible when there are none."""
+        """Return the interval from the common repetitions; (0, inf) if there are none."""
         slower, faster = self.observations[reference], self.observations[choice]
         if not slower.samples.keys() & faster.samples.keys():
             return 0.0, math.inf
@@ -86,22 +91,22 @@ class MeasuredComparison(Comparison):
 
 @dataclass(frozen=True)
 class PredictedComparison(Comparison):
-    """Of what is believed of a point that was not measured.
+    """A comparison of predicted times at a point that was not measured.
 
-    supported   the choices that were measured nearby
+    supported   the configs that were measured nearby
     """
 
     posterior: Posterior
     supported: frozenset[AlgorithmConfig]
 
     def basis(self, choice: AlgorithmConfig) -> str:
-        """Measurements nearby, or only a simulation."""
+        """Return LEARNED for a config that was measured nearby, else SIMULATED."""
         return LEARNED if choice in self.supported else SIMULATED
 
     def interval(
         self, choice: AlgorithmConfig, reference: AlgorithmConfig = DEFAULT_CONFIG
     ) -> tuple[float, float]:
-        """From the joint belief of both."""
+        """Return the interval from the joint posterior of both."""
         gain, spread = self.posterior.log_gain(choice, reference)
         half = NORMAL_95 * spread
         return math.exp(gain - half), math.exp(gain + half)
@@ -110,7 +115,7 @@ class PredictedComparison(Comparison):
 def compare_all_with_default(
     observations: Sequence[Observation], min_gain: float = MIN_GAIN, adaptive: bool = False
 ) -> list[Comparison]:
-    """One contest for each point that was measured."""
+    """Return one comparison for each measured point."""
     return [
         compare_with_default(point, own, min_gain, adaptive)
         for point, own in group_by_point(observations).items()
@@ -125,9 +130,9 @@ def compare_with_default(
 ) -> Comparison:
     """Compare with the default every candidate measured at `point` in each of its launches.
 
-    A launch that lacks one is a launch in which its result was wrong: it is no candidate at all.
-    Unless a design chose what each launch measures: then those count that both were in.
-    Raises InputError when the default was not measured there.
+    A candidate that is missing in a launch gave a wrong result there and is left out. With
+    `adaptive`, where an experiment design chose what each launch measures, candidates need only one
+    launch in common with the default. Raises InputError when the default was not measured there.
     """
     default = next((row for row in observations if row.config.is_default), None)
     if default is None:
@@ -165,10 +170,11 @@ def compare_with_default(
 
 
 def needs_more_launches(comparison: Comparison) -> bool:
-    """Whether something was faster beyond noise in every launch of several, nothing is so beyond
-    doubt, and as many launches again like these would have shown it.
+    """Return whether twice as many launches could make a gain significant.
 
-    A mean of few launches is known by Student's t alone, which asks two of them to be alike.
+    This is so if no gain is significant yet, a candidate was faster beyond noise in every one of
+    several launches, and repeating these launches with the same results would suffice. The interval
+    of a few launches is that of Student's t alone, so two of them must be very similar.
     """
     if (
         not isinstance(comparison, MeasuredComparison)
@@ -200,11 +206,11 @@ def predict_comparison(
     choices: Collection[AlgorithmConfig],
     min_gain: float = MIN_GAIN,
 ) -> Comparison | None:
-    """What is believed of those of `choices` that are believed in at a point without measurements;
-    None where the default is not among them, so that the library decides.
+    """Return the predicted comparison at a point without measurements.
 
-    A belief wins as `Selector.significant_winners` says. There is no luck to correct for:
-    expectations are drawn towards what is usual.
+    It contains the covered configs among `choices`, and is None if the default is not covered.
+    Winners are those of `Selector.significant_winners`. No correction for multiple tests is needed,
+    because the posterior is shrunk towards the mean.
     """
     candidates = selector.candidates(point, choices, max_extrapolation=1.0)
     if AlgorithmConfig() not in candidates:
@@ -222,12 +228,12 @@ def predict_comparison(
 
 
 def _bonferroni_confidence(n_candidates: int) -> float:
-    """Of confidence, for one of so many."""
+    """Return the confidence level for each of `n_candidates` tests."""
     return 1 - (1 - CONFIDENCE) / max(n_candidates, 1)
 
 
 def has_repetitions(observation: Observation) -> bool:
-    """Whether its samples can show how far they spread; single averages say nothing of that."""
+    """Return whether there are enough samples to show their spread, unlike single averages."""
     return sum(map(len, observation.samples.values())) >= _MIN_SAMPLES
 
 
@@ -240,7 +246,7 @@ def _is_comparable(default: Observation, observation: Observation, adaptive: boo
 def _paired_samples(
     slower: Observation, faster: Observation
 ) -> tuple[SamplesByLaunch, SamplesByLaunch]:
-    """The repetitions that both have: a series may have been cut short."""
+    """Return the repetitions that both have, by launch; a series may have been cut short."""
     slow, fast = SamplesByLaunch(), SamplesByLaunch()
     for launch in sorted(slower.samples.keys() & faster.samples.keys()):
         pairs = min(len(slower.samples[launch]), len(faster.samples[launch]))
@@ -250,7 +256,7 @@ def _paired_samples(
 
 
 def _n_paired_samples(slower: Observation, faster: Observation, adaptive: bool) -> int:
-    """Samples of a launch that both have; of a design, of all launches."""
+    """Return the common samples of the shortest launch; with `adaptive`, of all launches."""
     slow, _ = _paired_samples(slower, faster)
     return sum(map(len, slow)) if adaptive else min(map(len, slow))
 
@@ -258,11 +264,12 @@ def _n_paired_samples(slower: Observation, faster: Observation, adaptive: bool) 
 def _speedup(
     slower: Observation, faster: Observation, level: float, sd_ratio: LaunchSdRatio
 ) -> tuple[float, float, float]:
-    """How many times slower the one is, and the interval.
+    """Return how many times slower `slower` is than `faster`, with its interval.
 
-    A design repeats a call in another launch to have more of the same, and not to know how launches
-    differ. Where less than half of one's samples have others at their side, all of both count:
-    chance may have made those few alike. Otherwise side by side, so that what hit both cancels.
+    An experiment design repeats a call in another launch for more samples, not to learn how
+    launches differ. If less than half of the samples of either are paired, all samples of both are
+    used unpaired: the few pairs may be similar by chance. Otherwise they are paired, so that common
+    disturbances cancel.
     """
     slow, fast = _paired_samples(slower, faster)
     if sd_ratio is None:
@@ -276,7 +283,7 @@ def _speedup(
 
 
 def _gain(slower: Observation, faster: Observation, sd_ratio: LaunchSdRatio) -> float:
-    """Geometric mean over the launches that both have; 1 when there are none."""
+    """Return the speedup over the launches that both have; 1 if there are none."""
     if not slower.samples.keys() & faster.samples.keys():
         return 1.0
     return _speedup(slower, faster, CONFIDENCE, sd_ratio)[0]

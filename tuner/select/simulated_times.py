@@ -24,16 +24,18 @@ from tuner.topology import HOST, NETWORK, Placement, Topology
 
 SimulatedPairs = list[tuple[PointConfig, float]]
 
-MAX_SERIAL_S = 4.0  # seconds of work that are done before other processes are started for the rest
-MAX_PROCESSES = 16  # at most: each takes an eighth of a gigabyte before it begins
+MAX_SERIAL_S = 4.0  # seconds of work before worker processes are started for the rest
+MAX_PROCESSES = 16  # each takes an eighth of a gigabyte at its start
 
 
 class Simulator:
-    """Seconds of (point, choice), remembered; NaN for an algorithm that has no schedule, and for
-    device memory that topology or calibration do not know.
+    """A cached function (point, config) -> simulated seconds.
 
-    decisions   of the default; its time is NaN where it is not known what it runs
-    until       time.monotonic from which on NaN is said of what was not simulated before
+    It is NaN for an algorithm without a schedule, and for device memory that topology or
+    calibration do not describe.
+
+    default_algorithms  what the default runs; its time is NaN where that is unknown
+    deadline            `time.monotonic` after which only cached times are returned, otherwise NaN
 
     Raises InputError when the point's ranks do not fit on the topology.
     """
@@ -53,7 +55,7 @@ class Simulator:
         self.deadline = math.inf
 
     def __call__(self, point: CallPoint, choice: AlgorithmConfig) -> float:
-        """Simulate what was not asked for before."""
+        """Return the simulated seconds, from the cache if possible."""
         pair = point, choice
         if pair not in self._cache:
             if time.monotonic() > self.deadline:
@@ -62,8 +64,9 @@ class Simulator:
         return self._cache[pair]
 
     def with_calibration(self, calibration: Calibration, topology: Topology) -> Simulator:
-        """Return a simulator of another calibration, with what was simulated before if that has the
-        same costs.
+        """Return a simulator with another calibration.
+
+        It shares the cache of this one if costs and topology are the same.
         """
         other = Simulator(calibration, topology, self._default_algorithms)
         same = replace(calibration, provenance={}) == replace(self._calibration, provenance={})
@@ -72,7 +75,7 @@ class Simulator:
         return other
 
     def uses_unmeasured_costs(self, point: CallPoint) -> bool:
-        """Return whether simulations of such calls rest on costs that were not measured."""
+        """Return whether simulations of calls like `point` rest on costs that were not measured."""
         borrowed = set(self._calibration.borrowed_costs)
         between, inside = NETWORK in borrowed, bool(borrowed - {NETWORK, REDUCTIONS_KEY})
         reducing = REDUCTIONS_KEY in borrowed and point.key().collective.is_reduction
@@ -81,9 +84,9 @@ class Simulator:
     def prefetch(
         self, pairs: Iterable[PointConfig], progress: ProgressCallback = no_progress, cores: int = 1
     ) -> None:
-        """Those that will be asked for; where that takes long, by as many processes as `cores`.
+        """Simulate pairs in advance, with up to `cores` processes if that takes long.
 
-        What is not done because one of them was killed is done here.
+        What is left when one of these processes is killed is simulated here.
         """
         left = sorted((pair for pair in pairs if pair not in self._cache), key=_order)
         before, begun = len(self._cache), time.monotonic()
@@ -126,14 +129,15 @@ class Simulator:
 
 
 def _order(pair: PointConfig) -> tuple[CallPoint, str, int]:
-    """Calls that differ in their size alone together: they are prepared once."""
+    """Return a sort key that groups calls that differ only in size: they are prepared once."""
     point, choice = pair
     return point.with_size(0), str(choice), point.nbytes
 
 
 def _batches(pairs: Iterable[PointConfig]) -> list[list[PointConfig]]:
-    """Of ordered pairs those that differ in their size alone; the most ranks first, since they take
-    longest.
+    """Return batches of sorted pairs that differ only in size.
+
+    Those with most ranks come first, since they take longest.
     """
     alike = (list(own) for _, own in groupby(pairs, key=lambda pair: _order(pair)[:2]))
     return sorted(alike, key=lambda batch: -batch[0][0].p)
@@ -147,7 +151,7 @@ def _build_worker(
 
 
 def prediction_records(observations: Sequence[Observation]) -> list[dict[str, Any]]:
-    """Return the simulated times of labelled rows, as `tuner simulate` prints them."""
+    """Return the simulated times of observations, as `tuner simulate` prints them."""
     return [
         {
             "collective": str(row.point.collective),

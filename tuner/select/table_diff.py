@@ -1,4 +1,4 @@
-"""What changed from one table to another, why, and what it gains."""
+"""Differences between two tables, with the reason and gain of each change."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ MAX_LOG = math.log(sys.float_info.max)
 
 @dataclass(frozen=True)
 class RuleChange:
-    """Messages of [lo, hi) bytes under `key` are decided by another choice.
+    """Another config for messages of [lo, hi) bytes under `key`.
 
-    before, after   the rules that hold there; of a table without rules for the call, a default
-                    that nothing speaks for
-    wishes          what was wished of the later table (`Constraints.record`)
-    gain            how many times faster the calls become, at the sizes there that speak for both
-                    choices, and its 95 % interval; NaN where there is no such size: then a switch
-                    between probed sizes has moved
+    before, after   the rules in force there; in a table without rules for the call, the default
+                    without evidence
+    gain            how many times faster the calls become, at the sizes in the range that support
+                    both configs; NaN without such a size: then a crossover between probed sizes has
+                    moved
+    interval        95 % interval of the gain
+    constraints     constraints of the later table (`Constraints.record`)
     """
 
     key: RuleKey
@@ -58,19 +59,19 @@ class RuleChange:
 
     @property
     def kind(self) -> str:
-        """`DEPARTS`, `RETURNS` or `OTHER`."""
+        """`LEAVES_DEFAULT`, `RETURNS_TO_DEFAULT` or `OTHER_ALGORITHM`."""
         if self.before.choice.is_default:
             return LEAVES_DEFAULT
         return RETURNS_TO_DEFAULT if self.after.choice.is_default else OTHER_ALGORITHM
 
     @property
     def has_gain(self) -> bool:
-        """Whether sizes there speak for both choices."""
+        """Whether sizes in the range support both configs."""
         return not math.isnan(self.gain)
 
     @property
     def reason(self) -> str:
-        """The evidence in words."""
+        """Return the reason for the change, from the evidence, in words."""
         if self.kind == RETURNS_TO_DEFAULT:
             return f"{self._return_reason}; before, {_describe_rule(self.before)}"
         if self.kind == LEAVES_DEFAULT:
@@ -79,8 +80,7 @@ class RuleChange:
 
     @property
     def _return_reason(self) -> str:
-        """Why the default is back: what spoke for another choice does so no longer, or nobody
-        looked again."""
+        """Return why the default is back: the old evidence no longer holds, or was not renewed."""
         evidence, there = self.after.evidence, _format_sizes(self.after.evidence.nbytes)
         alone = self.constraints.get("commutative_only") and self.key.operators == "any"
         if alone and Collective(self.key.collective).is_reduction:
@@ -108,9 +108,7 @@ class RuleChange:
 
     @property
     def _same_evidence(self) -> bool:
-        """Whether both tables rest on the same measurements of a size there, as far as they tell
-        times.
-        """
+        """Whether both tables have the same measured default time for some size in the range."""
         before, after = (
             dict(zip(rule.evidence.nbytes, rule.evidence.default_s, strict=False))
             for rule in (self.before, self.after)
@@ -119,15 +117,15 @@ class RuleChange:
 
     @property
     def _only_rules_limited(self) -> bool:
-        """Whether nothing but the number of rules was wished."""
+        """Whether the number of rules is the only constraint."""
         return set(self.constraints) <= {"rules"}
 
 
 @dataclass(frozen=True)
 class TableDiff:
-    """Between two tables.
+    """The differences between two tables.
 
-    keys    of the calls that one of the tables has rules for
+    keys    of the calls that at least one of the tables has rules for
     """
 
     changes: tuple[RuleChange, ...]
@@ -135,19 +133,21 @@ class TableDiff:
 
     @property
     def n_unchanged(self) -> int:
-        """How many calls are decided alike at every size."""
+        """Return the number of calls without changes at any size."""
         return len(set(self.keys) - {change.key for change in self.changes})
 
     @property
     def mean_gain(self) -> float:
-        """Geometric mean over the changes whose gain is known; NaN without any."""
+        """Return the geometric mean over the changes whose gain is known; NaN without any."""
         logs = [math.log(change.gain) for change in self.changes if change.has_gain]
         return math.exp(fmean(logs)) if logs else math.nan
 
 
 def diff_tables(old: TuningTable, new: TuningTable) -> TableDiff:
-    """Of every call that one of them has rules for. What holds for any operator is not told again
-    of those that commute. Raises InputError for tables of different libraries.
+    """Return the differences for every call that at least one table has rules for.
+
+    A change for any operator is not repeated for commutative ones. Raises InputError for tables of
+    different libraries.
     """
     if old.library.split()[:1] != new.library.split()[:1]:
         raise InputError(
@@ -166,7 +166,7 @@ def diff_tables(old: TuningTable, new: TuningTable) -> TableDiff:
 
 
 def table_diff_record(diff: TableDiff) -> dict[str, Any]:
-    """As JSON carries it: infinities as "inf"."""
+    """Return the differences as a JSON record, with infinities as "inf"."""
     return {
         "gain": _nan_to_none(diff.mean_gain),
         "calls": len(diff.keys),
@@ -198,7 +198,10 @@ def _nan_to_none(value: float) -> float | None:
 
 
 def _keys(*tables: TuningTable) -> tuple[RuleKey, ...]:
-    """Calls with commutative operators count apart where some table decides them otherwise."""
+    """Return the keys of the tables.
+
+    Keys for commutative operators are included only if some table has different rules for them.
+    """
     found: dict[RuleKey, None] = {}
     for key in sorted({key for table in tables for key in table.keys}, key=_sort_key):
         safe = replace(key, operators="any")
@@ -215,7 +218,7 @@ def _sort_key(key: RuleKey) -> tuple[object, ...]:
 
 
 def visible_rules(key: RuleKey, table: TuningTable) -> Sequence[Rule]:
-    """The rules that a call under `key` sees."""
+    """Return the rules that apply to calls under `key`."""
     return (
         table.rules_for(key)
         or table.rules_for(replace(key, operators="any"))
@@ -224,7 +227,7 @@ def visible_rules(key: RuleKey, table: TuningTable) -> Sequence[Rule]:
 
 
 def _constraints_of(table: TuningTable) -> Mapping[str, Any]:
-    """None of a table that says something else there: it may come from anywhere."""
+    """Return the constraints in the provenance; an empty mapping if absent or invalid."""
     found = table.provenance.get("constraints")
     return found if isinstance(found, Mapping) else {}
 
@@ -248,8 +251,9 @@ def _rule_at(rules: Sequence[Rule], nbytes: float) -> Rule:
 def _gain(
     before: Rule, after: Rule, start_bytes: float, stop_bytes: float
 ) -> tuple[float, tuple[float, float]]:
-    """The gain of `after` over the default over that of `before`, each by its own evidence; both
-    are uncertain independently.
+    """Return the gain of `after` over the default divided by that of `before`, with its interval.
+
+    Each gain is from its own table's evidence; their errors are independent.
     """
     known = [_log_gains(rule) for rule in (before, after) if not rule.choice.is_default]
     sizes = [n for n in set.intersection(*map(set, known)) if start_bytes <= n < stop_bytes]
@@ -261,17 +265,19 @@ def _gain(
 
 
 def _exp_or_inf(logarithm: float) -> float:
-    """How many times; a gain beyond every number is infinite."""
+    """Return the exponential; infinity beyond the largest float."""
     return math.exp(logarithm) if logarithm < MAX_LOG else math.inf
 
 
 def _log_gains(rule: Rule) -> dict[int, float]:
-    """Logarithms by size; none of the default, which gains nothing anywhere, and of sizes whose
-    times a table from elsewhere does not say.
+    """Return the log gains of a rule by size.
+
+    They are empty for the default. Sizes without valid times, in a table from elsewhere, are left
+    out.
     """
     if rule.choice.is_default:
         return {}
-    evidence = rule.evidence  # which may come from anywhere, and lack times
+    evidence = rule.evidence  # of any origin, so that times may be missing
     times = zip(evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=False)
     return {
         nbytes: math.log(default) - math.log(chosen)
@@ -281,13 +287,16 @@ def _log_gains(rule: Rule) -> dict[int, float]:
 
 
 def _log_half_width(rule: Rule) -> float:
-    """Of the interval of its gain, in logarithms; 0 for one that is none."""
+    """Return half the width of the gain's interval, in logarithms; 0 if the interval is invalid."""
     low, high = rule.evidence.gain_ci95
     return math.log(high / low) / 2 if 0 < low <= high < math.inf else 0.0
 
 
 def _describe_rule(rule: Rule) -> str:
-    """`ring measured at 256KiB: 1.56 times as fast as the default (1.33 to 1.61)`."""
+    """Describe a rule and its evidence in words.
+
+    For example: `ring measured at 256KiB: 1.56 times as fast as the default (1.33 to 1.61)`.
+    """
     evidence = rule.evidence
     if rule.choice.is_default or not evidence.nbytes:
         return f"{rule.choice} without evidence"

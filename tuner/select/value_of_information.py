@@ -1,7 +1,7 @@
-"""What a belief is worth: the regret of acting on it, and what measuring some more would save.
+"""The value of information: the regret of a selection, and what further measurements would save.
 
-Both are means over draws from the belief. Deciding is what a table does: the default stays unless
-another choice is surely faster, and by more than noise.
+Both are means over draws from the posterior. The selection is that of a table: the default stays
+unless another config is surely faster, and by more than noise.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tuner.base.statistics import NORMAL_95
 from tuner.core.table import AlgorithmConfig
 from tuner.select.posterior import Posterior
 
-_JITTER = 1e-9  # variance; of that covariances may fall short of being positive
-_MAX_REGRET = 20.0  # a call that much slower than the best one counts as so many times
+_JITTER = 1e-9  # variance added to make covariances positive definite
+_MAX_REGRET = 20.0  # cap on the relative regret of one call
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Who wins where so much is known, and what it costs: expected regret and its deviation."""
+    """The config that a table would use, its expected regret and the regret's deviation."""
 
     config: AlgorithmConfig
     regret: float
@@ -33,8 +33,9 @@ class Selection:
 
 
 def significant_winners(posterior: Posterior, min_gain: float) -> frozenset[AlgorithmConfig]:
-    """The choices that may replace the default: the gain is above noise, and its 95 % interval
-    above 1.
+    """Return the configs that may replace the default.
+
+    Their gain is above noise, and its 95 % interval is above 1.
     """
     safe = _is_significant(posterior, posterior.mean[None], posterior.covariance, min_gain)[0]
     return frozenset(posterior.configs[n] for n in np.flatnonzero(safe))
@@ -42,12 +43,11 @@ def significant_winners(posterior: Posterior, min_gain: float) -> frozenset[Algo
 
 @dataclass(frozen=True)
 class RegretEstimate:
-    """What may come of a belief.
+    """An estimate of the regret at one call from its posterior.
 
-    normal  draws of unit scale, one row each, a column for every choice at least
-    spoken  what something speaks for at this call
-    tried   what was measured at this very call: a table chooses among these; none: among
-            `supported`
+    unit_draws  draws of unit scale, (draws, at least k)
+    supported   configs that may be chosen if nothing was measured at this call
+    measured    configs measured at this very call; if there are any, a table chooses among these
     """
 
     posterior: Posterior
@@ -58,19 +58,20 @@ class RegretEstimate:
 
     @cached_property
     def selection(self) -> Selection:
-        """What a table does now."""
+        """Return what a table would select now, with its regret."""
         choice = self.posterior.configs[self._selected_index]
         return Selection(choice, float(self._regrets.mean()), float(self._regrets.std()))
 
     @property
     def win_probabilities(self) -> FloatArray:
-        """The probability of each choice to be the fastest, (k,)."""
+        """Return the probability of each config to be the fastest, (k,)."""
         fastest = self._log_time_draws.argmin(axis=1)
         return np.bincount(fastest, minlength=len(self.posterior.configs)) / len(self.unit_draws)
 
     def expected_saving(self, indices: Sequence[int], variances: Sequence[float]) -> float:
-        """By how much the expected regret is less once the choices of these numbers are measured,
-        with these variances of the logarithms of their times.
+        """Return how much expected regret measuring the configs of these indices would save.
+
+        variances   of the logarithms of the times that would be measured
         """
         mean, c, seen = self.posterior.mean, self.posterior.covariance, list(indices)
         weights = np.linalg.solve(c[np.ix_(seen, seen)] + np.diag(variances), c[seen])
@@ -83,7 +84,7 @@ class RegretEstimate:
 
     @cached_property
     def _log_time_draws(self) -> FloatArray:
-        """Logarithms of seconds, (draws, k)."""
+        """Return draws of the log-seconds, (draws, k)."""
         covariance = self.posterior.covariance + _JITTER * np.eye(len(self.posterior.configs))
         return np.asarray(
             self.posterior.mean
@@ -100,7 +101,7 @@ class RegretEstimate:
 
     @cached_property
     def _regrets(self) -> FloatArray:
-        """Of every draw, as things are now."""
+        """Return the regret of the current selection in every draw."""
         return _regrets(self._log_time_draws, np.full(len(self.unit_draws), self._selected_index))
 
 
@@ -111,7 +112,7 @@ def _selected_indices(
     min_gain: float,
     among: Collection[AlgorithmConfig],
 ) -> FloatArray:
-    """The number of the choice taken, for every row of means."""
+    """Return the index of the selected config for every row of means."""
     known = [choice in among for choice in posterior.configs]
     open_to = np.logical_and(_is_significant(posterior, means, covariance, min_gain), known)
     open_to[:, posterior.configs.index(AlgorithmConfig())] = True
@@ -121,7 +122,7 @@ def _selected_indices(
 def _is_significant(
     posterior: Posterior, means: FloatArray, covariance: FloatArray, min_gain: float
 ) -> FloatArray:
-    """Which choices may replace the default, (rows of means, k)."""
+    """Return which configs may replace the default, (rows of means, k)."""
     default, variance = posterior.configs.index(AlgorithmConfig()), np.diag(covariance)
     spread = np.sqrt(np.maximum(variance + variance[default] - 2 * covariance[default], 0.0))
     gains = means[:, default, None] - means
