@@ -105,7 +105,7 @@ class ProbeMonitor:
 
     @property
     def time_limit(self) -> float:
-        """Return the maximum seconds that the current launch may measure: all the remaining time."""
+        """Return the maximum seconds that the current launch may measure: all remaining time."""
         return max(self._deadline - self._launched - self._startup_seconds, self.budget)
 
     def skip_if_out_of_time(self, plan: ProbePlan) -> bool:

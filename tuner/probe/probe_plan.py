@@ -30,8 +30,8 @@ SIZE_SERIES_KINDS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduct
 # How two ranks of one host are chosen: on one socket if possible; on different sockets. Pairs of
 # ranks on two hosts are placed cyclically.
 ON_ONE_SOCKET, ON_TWO_SOCKETS = "near", "apart"
-UNSIZED_KINDS = (*SIZE_SERIES_KINDS, "eager", "sweep")  # kinds whose points have no single size
-COMMUNICATOR_KINDS = ("collective", "nccl", "reduction", "call")  # kinds that do not use pairs of ranks
+UNSIZED_KINDS = (*SIZE_SERIES_KINDS, "eager", "sweep")  # kinds without a single size
+COMMUNICATOR_KINDS = ("collective", "nccl", "reduction", "call")  # kinds without pairs
 OUT_OF_TIME = "takes too long for the time that is left; a larger --budget has it, in another file"
 COLLECTIVE_KINDS = ("collective", "nccl")  # kinds whose candidates compete, and whose results are checked
 WARM_UP_REPETITIONS = 3  # untimed repetitions: first use opens connections and touches pages
