@@ -15,7 +15,10 @@ from tuner.runtime.staging import BufferAccess, Staging
 
 
 class DeviceBuffers:
-    """Buffers of a GPU, passed to MPI directly if it is CUDA-aware, else staged; see `CallBuffers`."""
+    """Buffers of a GPU, passed to MPI directly if it is CUDA-aware, else staged.
+
+    See `tuner.probe.collectives.CallBuffers`.
+    """
 
     def __init__(self, device: Device, direct: bool) -> None:
         self._device, self._direct = device, direct

@@ -270,7 +270,7 @@ def _launch(
 
 
 def _startup_settings(launcher: Launcher) -> Mapping[str, str]:
-    """Return the variables with which the library lets algorithms be forced from its start on."""
+    """Return the settings that the library only reads at its start, for algorithms to be forced."""
     settings: Mapping[str, str] = mpi_libraries.library_module(launcher.library).startup_settings(
         launcher.capabilities
     )

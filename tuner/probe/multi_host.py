@@ -300,7 +300,7 @@ def _measure_loopback(spec: ProbeSpec, launcher: Launcher, timeout: float) -> di
 
 
 def plan_cluster(spec: ProbeSpec) -> ProbePlan:
-    """Return the plan of all that `spec` asks for, in order; raise InputError for unusable specs."""
+    """Return the plan of all that `spec` asks for, in order; raise InputError for bad specs."""
     check_spec(spec)
     first, points = list[ProbePoint](), list[ProbePoint]()
     if "messages" in spec.parts:

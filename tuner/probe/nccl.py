@@ -43,7 +43,7 @@ class NcclVariant:
 
 @contextmanager
 def environment_variables(settings: Mapping[str, int | str]) -> Iterator[None]:
-    """Set these variables inside the context, and restore them after it; C libraries see them too."""
+    """Set these variables inside the context and restore them after it, for C libraries too."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update({name: str(value) for name, value in settings.items()})
     try:

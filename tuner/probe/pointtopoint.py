@@ -123,7 +123,7 @@ def exchange_partners(rank: int, p: int, ring: bool, exchange_number: int = 0) -
 
 
 def fan_out(comm: MPI.Comm, nbytes: int, peers: int, nth: int = 0) -> TimedOperation:
-    """Return a timed fan-out: rank 0 sends a message to each of ranks 1 to `peers`, posted together.
+    """Return a timed fan-out: rank 0 sends a message to each of ranks 1 to `peers`, all together.
 
     nth     timed until the message that was posted as the nth has arrived; 0: until all have
     """
@@ -148,7 +148,7 @@ def fan_out(comm: MPI.Comm, nbytes: int, peers: int, nth: int = 0) -> TimedOpera
     return TimedOperation(start, after=finish, warm_up=whole)
 
 
-OVERHEAD_MESSAGES = 8  # messages sent one after another, to find the sender's overhead per message
+OVERHEAD_MESSAGES = 8  # messages posted at once, to find the sender's overhead for each
 
 
 def send_overhead(comm: MPI.Comm, nbytes: int) -> TimedOperation:

@@ -210,7 +210,7 @@ class ProbeFile:
 
     def _require_same(self, header: dict[str, Any]) -> None:
         here, there = asdict(self.cluster), header["cluster"]
-        names = ("name", "nodes") if self.plan.hosts else tuple(here)  # the command may run on another host
+        names = ("name", "nodes") if self.plan.hosts else tuple(here)  # may run on another host
         same = all(here[name] == there.get(name) for name in names)
         theirs = (header["library"], header["provenance"].get("plan"))
         if not same or theirs != (self.version, self.provenance["plan"]):

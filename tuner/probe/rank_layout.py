@@ -27,7 +27,7 @@ class RankLayout:
 
     hosts       names that the hosts give themselves, in the order of their lowest ranks
     ranks       of each host, ascending
-    sockets     socket number of each of these ranks, -1 if it may use several; empty if not detected
+    sockets     socket of each of these ranks, -1 if it may use several; empty if not detected
     """
 
     hosts: tuple[str, ...]

@@ -64,7 +64,10 @@ class ProbedHosts:
         return find_paths(Placement(self.topology, self._nodes), HOST, *self._pairs)
 
     def pair_per_distance(self) -> list[HostPair]:
-        """Return a pair for each distance, nearest first; distances differ in links, latency or rate."""
+        """Return a pair for each distance, nearest first.
+
+        Distances differ in links, latency or rate.
+        """
         found = self._paths
         latency = np.round(found.latency, LATENCY_DECIMALS)
         rows = np.stack([latency, found.hops, -found.bandwidth], axis=1)

@@ -66,7 +66,7 @@ def collect_environment(
 
 
 def _drivers() -> dict[str, str]:
-    """Return the drivers of network adapters and GPUs on rank 0's host, as the kernel reports them."""
+    """Return the drivers of network adapters and GPUs on rank 0's host, if the kernel tells."""
     found = {}
     for device in sorted(Path("/sys/class/net").glob("*/device/driver")):
         found[device.parent.parent.name] = device.resolve().name
