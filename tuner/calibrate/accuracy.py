@@ -48,7 +48,10 @@ class CollectivePrediction:
 
 @dataclass(frozen=True)
 class PredictionErrors:
-    """Statistics of `cases` predictions: absolute relative errors, and the signed median as `bias`."""
+    """Statistics of `cases` predictions: of absolute relative errors, and their bias.
+
+    The bias is the median of the signed relative errors.
+    """
 
     cases: int
     median: float

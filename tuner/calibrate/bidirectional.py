@@ -1,4 +1,4 @@
-"""Fit the cost of messages whose receivers send at the same time, in pairs or round a ring.
+"""Fit the cost of messages whose receivers send at the same time, in pairs or in a ring.
 
 Ranks that start together exchange at once. In later exchanges they are out of step, and a message
 may take twice as long as alone (docs/adr/0015-exchanges.md): the time of k exchanges in a row minus
@@ -99,7 +99,10 @@ def _time_per_exchange(series: SeriesIndex, taken: Mapping[int, LaunchSeries]) -
 def _latency_curve(
     name: str, uncontended: PathFit, resampled: Mapping[int, FloatArray], extra_latency: float
 ) -> LatencyCurve:
-    """Return the curve of these times, with `extra_latency` seconds of links beyond `uncontended`."""
+    """Return the curve of these times.
+
+    No time is below that of `uncontended` with `extra_latency` seconds more of links.
+    """
     near = uncontended.latency_curve
     sizes = np.array([float(nbytes) for nbytes in resampled])
     times = np.maximum(

@@ -78,7 +78,7 @@ class Bootstrap:
         return np.random.default_rng(SEED).normal(0.0, self.drift, RESAMPLES)
 
     def add_noise(self, times: FloatArray, relative_sd: FloatArray, name: str) -> FloatArray:
-        """Return resampled times, shape (1 + RESAMPLES, k), with noise of `relative_sd`, shape (k,)."""
+        """Return resampled times with noise; `times` (1 + RESAMPLES, k), `relative_sd` (k,)."""
         generator = np.random.default_rng([SEED, crc32(name.encode())])
         noise = np.exp(relative_sd * generator.standard_normal((RESAMPLES, len(relative_sd))))
         return np.concatenate([times[:1], times[1:] * noise])
@@ -118,7 +118,7 @@ def _resampled_logs(
 
     The seed depends on the point only, so that the result is reproducible.
     """
-    *point, _placement = launches[0].point  # left out, so that seeds are those of files without placements
+    *point, _placement = launches[0].point  # left out, to keep the seeds
     seed = crc32(repr(tuple(point)).encode())
     seed ^= crc32(repr(sorted(launches[0].params.items())).encode())
     generator = np.random.default_rng([SEED, seed])

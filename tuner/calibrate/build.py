@@ -43,8 +43,8 @@ def calibrate(measurements: Measurements, topology: Topology | None = None) -> C
     It has piecewise alpha-beta costs per path class and memory, overheads, reductions and
     capacities.
 
-    topology    of the probed cluster: the latency of its links is subtracted from the cost of a path
-                class, as the simulator adds it; without a topology it stays in
+    topology    of the probed cluster: the latency of its links is subtracted from the cost of a
+                path class, as the simulator adds it; without a topology it stays in
 
     What the series do not determine is left at its neutral value and named in
     `provenance["undetermined"]`. Paths that the table of a tuning run needs, and for which it had

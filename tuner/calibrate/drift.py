@@ -35,7 +35,7 @@ class ParameterDrift:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the intervals are disjoint and the values differ by more than `MIN_RELATIVE_DRIFT`.
+        """Whether the intervals are disjoint and the values differ by over `MIN_RELATIVE_DRIFT`.
 
         A parameter that only one calibration has is a difference between the probes.
         """

@@ -38,7 +38,7 @@ class HostDistance:
 
 @dataclass(frozen=True)
 class HostDistances:
-    """The hosts of a probe on a topology, found by `node_indices`, with the errors that it raises."""
+    """The hosts of a probe on a topology, found by `node_indices`, which may raise InputError."""
 
     topology: Topology
     hosts: Sequence[str]
@@ -61,7 +61,7 @@ class HostDistances:
         )
 
     def within(self, path_class: str, memory: str, ppn: int) -> HostDistance | None:
-        """Return the distance of a node's first pair of this class; None if `ppn` ranks have none."""
+        """Return the distance of a node's first pair of this class; None if no ranks have one."""
         ranks = min(max(ppn, 2), MAX_RANKS_PER_NODE)
         placement = Placement(self.topology, np.zeros(ranks, dtype=np.int64))
         target = np.arange(1, ranks)
@@ -70,7 +70,10 @@ class HostDistances:
         return _make_host_distance(found, int(mine[0])) if len(mine) else None
 
     def for_pingpong(self, launches: LaunchSeries) -> HostDistance | None:
-        """Return the distance of a ping-pong's pair: hosts `first` and `second`, by default 0 and 1."""
+        """Return the distance of a ping-pong's pair.
+
+        Between nodes these are the hosts `first` and `second` of the series, by default 0 and 1.
+        """
         one = launches[0]
         if one.subject in PATH_CLASSES and one.subject != NETWORK:
             return self.within(one.subject, one.memory, one.ppn)

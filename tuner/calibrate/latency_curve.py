@@ -145,7 +145,7 @@ def marginal_times(series: SeriesIndex, subject: str, memory: str) -> dict[int, 
 
 
 def _max_port_time_per_byte(series: SeriesIndex, subject: str, memory: str) -> float:
-    """Return the most seconds per byte that a further message of a train takes longer.
+    """Return the most that a further message of a train takes longer per byte, in seconds.
 
     It is infinite if this was not measured on this very path class.
     """

@@ -28,7 +28,7 @@ class LoopbackTimes:
     held: tuple[tuple[float, float], ...]
 
     def software_seconds(self, short_message_s: float) -> float:
-        """Return the seconds that the software takes of a message of `short_message_s` between hosts.
+        """Return the software's seconds of a message of `short_message_s` between hosts.
 
         Its ranks wait for what the links take there and back.
         """

@@ -32,7 +32,7 @@ class MeasuredCollective:
     measured_s: float
 
     def has_known_costs(self, calibration: Calibration) -> bool:
-        """Return whether topology and calibration know the memory of its buffers."""
+        """Return whether topology and calibration have costs for the memory of its buffers."""
         return self.point[-2] == HOST or not math.isnan(self.predict(calibration).predicted_s)
 
     def predict(self, calibration: Calibration) -> CollectivePrediction:

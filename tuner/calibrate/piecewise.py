@@ -17,11 +17,9 @@ import numpy as np
 
 from tuner.base.arrays import FloatArray
 
-MIN_SIZES = 3  # minimum sizes in the first and the last line: two would fit any noise exactly
-MIN_SIZES_INNER_LINE = 2  # minimum sizes in other lines: two sizes that are off together are not outliers
-MIN_RELATIVE_ERROR = (
-    0.02  # smaller deviations from a straight line do not count as a break
-)
+MIN_SIZES = 3  # sizes at least in the first and the last line: two would fit any noise
+MIN_SIZES_INNER_LINE = 2  # in other lines: two sizes that are off together are not outliers
+MIN_RELATIVE_ERROR = 0.02  # smaller deviations from a straight line do not count as a break
 SLOPE_EPSILON = 1e-9  # relative to alpha; a smaller slope is a rounding error
 PARAMETERS_PER_LINE = 3  # free parameters of a line: alpha, beta, where it begins
 TUKEY_CUTOFF_SD = (

@@ -37,8 +37,8 @@ class PathFit:
     link_latency    seconds of links on the path that the cost leaves to the topology
     undetermined    sentences about what the series do not determine
     sources         where eager limit and overhead come from
-    is_shifted      whether it is not fitted to times of its own, but is the cost of another path plus
-                    the difference between the two
+    is_shifted      whether it is not fitted to times of its own, but is the cost of another path
+                    plus the difference between the two
     """
 
     latency_curve: LatencyCurve

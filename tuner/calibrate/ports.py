@@ -29,13 +29,11 @@ from tuner.core.calibration import Estimate
 MIN_VISIBLE_OVERHEAD = (
     0.1  # of the time per message; a smaller overhead is not visible beside the bytes
 )
-MAX_CONCURRENT_OVERHEAD = (
-    0.5  # of the overhead of the smallest messages; less counts as concurrent
-)
+MAX_CONCURRENT_OVERHEAD = 0.5  # of the overhead of the smallest messages; less counts as concurrent
 # Share of the further messages' time that the first one waits for: at most the former is one at a
 # time, at least the latter is concurrent. Messages sent in a few parts may look like either.
 MAX_SERIAL_SHARE, MIN_CONCURRENT_SHARE = 0.25, 0.75
-MIN_FANOUT_SLOWDOWN = 1.2  # all messages must take this multiple of one message's time to show anything
+MIN_FANOUT_SLOWDOWN = 1.2  # all messages must take this multiple of one's time
 
 
 def fit_port_sharing_threshold(

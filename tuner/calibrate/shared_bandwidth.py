@@ -26,9 +26,7 @@ MIN_CONTENTION_SLOWDOWN = (
 MIN_SECONDS_PER_BYTE = (
     1e-13  # s per byte, 10 TB/s; a line through noisy times may be flatter than any memory
 )
-MIN_FLOW_FRACTION = (
-    0.5  # a message is long if at least this part of its time depends on its bytes
-)
+MIN_FLOW_FRACTION = 0.5  # a message is long if at least this part of its time depends on its bytes
 
 ConcurrentPairs = dict[int, list[LaunchSeries]]  # pairs at the same time -> their points
 

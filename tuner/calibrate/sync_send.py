@@ -20,9 +20,7 @@ from tuner.topology import NETWORK
 
 RANKS_PER_PAIR = 2  # ranks; two alone stay in step
 CALLS_PER_EXCHANGE = 2  # MPI calls of an exchange: one to start, one to wait
-MIN_LATENCY_FRACTION = (
-    0.2  # of a message's time; a smaller latency of the links is lost in noise
-)
+MIN_LATENCY_FRACTION = 0.2  # of a message's time; a smaller latency of the links is lost in noise
 MIN_ACK_LATENCIES, MAX_ACK_LATENCIES = (
     0.5,
     2.0,
@@ -38,7 +36,7 @@ def with_sync_threshold(path_fit: PathFit, threshold: float) -> PathFit:
 def fit_sync_threshold(series: SeriesIndex, uncontended: PathFit) -> tuple[float, str]:
     """Return the threshold of acknowledged messages in bytes, and a sentence if it is unknown.
 
-    It is infinite if no sender waits, and else the size that contradicts the fewest observations.
+    It is the size that contradicts the fewest observations, or infinite if no sender waits.
 
     uncontended     fit of messages between the hosts that exchanged them, without other traffic
     """

@@ -24,7 +24,7 @@ from tuner.probe.single_host import (
 from tuner.topology import CROSS_SOCKET, MEMORY_BUS, NETWORK, NODE
 
 COARSE_INDEX_BASE = 1000  # first number of the coarse size series
-COARSE_SIZES = (4, 1024, 8192, 32768, 65536, 2**17, 2**18)  # three on either side of most eager limits
+COARSE_SIZES = (4, 1024, 8192, 32768, 65536, 2**17, 2**18)  # some on either side of eager limits
 COARSE_DISTANCE_SIZES = (4, 8192, 65536)  # enough to show what a longer distance adds
 AHEAD_SIZES = (65536, 2**18)  # of messages that may arrive before a late receive
 ACKNOWLEDGED_SIZES = (128, 256, 2048)  # where acknowledgements may begin
@@ -206,8 +206,10 @@ def _fan_out(spec: ProbeSpec, host: int) -> ProbePoint:
 def _all_host_exchanges(
     nodes: int, largest: int
 ) -> Iterator[tuple[int, tuple[ProbeCandidate, ...]]]:
-    """Exchanges of all hosts, or of all but one where pairs are meant: in pairs that take turns,
-    and in a ring."""
+    """Yield exchanges of all hosts in a ring, and of an even number of hosts in alternating pairs.
+
+    Each comes with its number of hosts.
+    """
     sizes = _sizes_up_to(EXCHANGE_SIZES, largest)
     pairs = (
         *_size_candidates(sizes, turns=1),

@@ -25,9 +25,7 @@ EAGER_PRECISION = 64  # the eager limit is found to 1 / this of its value
 # Rough number of messages of the eager search and of the early-push test; bytes of the former.
 EAGER_MESSAGES, AHEAD_MESSAGES, EAGER_TYPICAL_BYTES = 80, 24, 32768
 ALL_PAIRS_SAMPLES = 5  # samples of each pair in an all-pairs sweep
-LATE_RECEIVE_FACTOR = (
-    3.0  # multiple of a Recv's time by which a late receiver delays it further
-)
+LATE_RECEIVE_FACTOR = 3.0  # multiple of a Recv's time by which a late receiver delays it further
 UNUSED_TAG = 1  # no message has it
 
 
@@ -105,7 +103,7 @@ def exchange(comm: MPI.Comm, nbytes: int, exchanges: int, ring: bool = False) ->
             meet(pair)
 
     one = with_warm_up(call, nbytes)
-    return replace(one, warm_up=lambda: meet(requests[0]))  # a sequence of exchanges warms itself up
+    return replace(one, warm_up=lambda: meet(requests[0]))  # several exchanges warm themselves up
 
 
 def exchange_partners(rank: int, p: int, ring: bool, exchange_number: int = 0) -> tuple[int, int]:

@@ -32,10 +32,7 @@ BEGAN_KEY, SPENT_KEY = (
     "began",
     "spent",
 )  # of a run: its start, seconds since the epoch; seconds taken before
-UNFINISHED_KEYS = (
-    BEGAN_KEY,
-    SPENT_KEY,
-)  # entries of the first line until the run has ended
+UNFINISHED_KEYS = (BEGAN_KEY, SPENT_KEY)  # entries of the first line until the run has ended
 TUNING_KEY = "tuning"  # the run of `tuner tune` that a file belongs to, until it has ended
 OVERRIDING_KEYS = (
     DEFAULT_ALGORITHMS_KEY,

@@ -10,9 +10,7 @@ from tuner.base.statistics import median_interval, relative_half_width
 from tuner.probe.probe_plan import MIN_REPETITIONS
 
 MAX_REPETITIONS = 100  # repetitions in one launch, after which another launch adds more
-CONTENDER_FACTOR = (
-    1.15  # a candidate may win below this multiple of the best one's upper bound
-)
+CONTENDER_FACTOR = 1.15  # a candidate may win below this multiple of the best one's upper bound
 
 
 def shuffled_order(seed: int, repetition: int, count: int) -> NDArray[np.intp]:

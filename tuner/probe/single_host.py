@@ -13,7 +13,7 @@ from tuner.probe.device_points import device_collective_points, device_points
 from tuner.probe.probe_plan import COLLECTIVE_KINDS, ProbeCandidate, ProbePlan, ProbePoint
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 
-# No powers of two: libraries switch algorithms there, so they say little of sizes in between.
+# No powers of two: libraries switch algorithms there, so they are not typical of other sizes.
 COLLECTIVE_SIZES = (4, 64, *(1200 * 2**k for k in range(13)))
 PINGPONG_SIZES = (
     0,

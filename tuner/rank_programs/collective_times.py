@@ -72,7 +72,7 @@ class TurnFile:
             self._values[NUMBER_SLOT] += 1
 
     def _spread_over_cores(self, turn: int) -> None:
-        """Shuffle ranks over their cores if they outnumber them; all cores stay allowed afterwards."""
+        """Shuffle ranks over their cores if they outnumber them; all cores stay allowed."""
         if len(self._sharing) <= len(self._cores):
             return
         order = self._sharing.copy()

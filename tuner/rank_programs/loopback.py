@@ -26,7 +26,7 @@ FRAME_ROUND_TRIPS = 500
 
 
 def delayed_pingpong(comm: MPI.Comm, seconds: float) -> TimedOperation:
-    """Return a timed round trip of ranks 0 and 1 that each hold the message, busy, for `seconds`."""
+    """Return a timed round trip of ranks 0 and 1, which hold the message, busy, for `seconds`."""
     buffer = np.zeros(MESSAGE_BYTES, np.uint8)
 
     def hold() -> None:
@@ -58,7 +58,7 @@ def interface_sent_bytes() -> int:
 
 
 def measure_frame_bytes(comm: MPI.Comm) -> float:
-    """Return the bytes on the wire of a short message; 0 if messages do not use the interface `lo`."""
+    """Return the bytes on the wire of a short message; 0 if messages do not pass the interface."""
     trip = delayed_pingpong(comm, 0.0).call
     comm.Barrier()
     before = interface_sent_bytes()

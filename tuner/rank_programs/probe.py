@@ -98,9 +98,7 @@ class ProbeRank:
             min(budget, time_limit), [point.weight for point in plan.points]
         )
         self._done_points, self._last_keep_alive, self._stuck_timeout = 0, 0.0, STUCK_TIMEOUT_S
-        self._awaited_points = (
-            0  # points of other lanes that rank 0 has not received yet
-        )
+        self._awaited_points = 0  # points of other lanes that rank 0 has not received yet
         self._start_delays: list[float] = []
         self._has_gpus = False  # whether some rank has one
         self._send_requests: list[MPI.Request] = []
@@ -228,7 +226,7 @@ class ProbeRank:
             self._keep_alive()
 
     def _detect_interference(self, comm: MPI.Intracomm, mine: int, group_count: int) -> bool:
-        """Return whether messages of the lanes take longer together than alone; same on all ranks."""
+        """Return whether the lanes' messages take longer together than alone; same on all ranks."""
         alone = 0.0
         for lane in range(group_count):
             if lane == mine:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-MAPS_FILE = Path(
-    "/proc/self/maps"
-)  # proc_pid_maps(5); the name of a deleted file has a suffix
+MAPS_FILE = Path("/proc/self/maps")  # proc_pid_maps(5); the name of a deleted file has a suffix
 MPICH_SHM_PREFIX = "/dev/shm/mpich_shm_"
 
 
