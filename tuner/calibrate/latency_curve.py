@@ -21,7 +21,7 @@ from tuner.calibrate.piecewise import (
 from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, message_sizes, param
 from tuner.topology import CROSS_SOCKET, NODE, NODE_OVERSUBSCRIBED
 
-MAX_SIZES = 64  # of a curve, evenly spaced; the search for breaks takes time of the fourth power
+MAX_SIZES = 64  # of a curve, evenly spaced; the search for breaks takes O(n**4) time
 MAX_OUTLIER_WEIGHT = 0.05  # a size below this fraction of its full weight is an outlier
 MAD_TO_SD = 1.4826  # median absolute deviation to standard deviation, for a normal distribution
 N_ALPHA_BETA = 2  # parameters of a line that its own sizes decide: alpha and beta

@@ -20,7 +20,7 @@ SHORT_BYTES, SHORT_CALLS_PER_SAMPLE = (
     10,
 )  # calls below this many bytes are too short to time singly
 EAGER_TRIALS = 5
-EAGER_START_BYTES = 1024  # bytes, a power of two at which the search for the eager limit begins
+EAGER_START_BYTES = 1024  # bytes, a power of two; the search for the eager limit begins there
 EAGER_PRECISION = 64  # the eager limit is found to 1 / this of its value
 # Rough number of messages of the eager search and of the early-push test; bytes of the former.
 EAGER_MESSAGES, AHEAD_MESSAGES, EAGER_TYPICAL_BYTES = 80, 24, 32768

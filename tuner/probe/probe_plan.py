@@ -137,7 +137,7 @@ class ProbePoint(PlacementMixin):
         if self.nodes > 1:
             return CYCLIC
         if self.memory != HOST:
-            return ""  # all ranks of the host: which two of them are meant, their GPUs decide
+            return ""  # all ranks of the host: their GPUs decide which two measure
         two = self.ppn in (0, 2) and self.p == 2
         return ON_TWO_SOCKETS if self.apart else ON_ONE_SOCKET if two else ""
 

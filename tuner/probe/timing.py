@@ -24,7 +24,7 @@ from tuner.probe.clock import SharedClock
 from tuner.probe.probe_plan import MIN_REPETITIONS, WARM_UP_REPETITIONS
 from tuner.probe.sampling import MAX_REPETITIONS, is_precise_enough, next_check, shuffled_order
 
-MIN_LEAD_CALLS = 15  # calls that show at least whether ranks of several hosts start in time,
+MIN_LEAD_CALLS = 15  # minimum calls to check whether ranks of several hosts start in time,
 MAX_LEAD_TRIAL_S = 0.05  # unless fewer already take so long
 POLL_INTERVAL_S = 0.005  # seconds between two polls of a rank that must stay idle
 
