@@ -1,4 +1,4 @@
-"""Measurements become the figures that the simulator calculates with."""
+"""Fit the parameters of the simulator to measurements."""
 
 from tuner.calibrate.build import CalibrationFit, calibrate, fit_calibration
 

@@ -1,7 +1,7 @@
-"""How good predictions of collectives are: by how much they are off, and whether they rank.
+"""The accuracy of predicted collectives: their errors, and whether they rank algorithms correctly.
 
-A calibration that is off by the same factor everywhere still chooses well; one that is nearly right
-everywhere may choose badly. So the two are told apart.
+A calibration that is wrong by the same factor everywhere still chooses well; one that is nearly
+right everywhere may choose badly. So the two are reported separately.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy.stats import kendalltau
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 
-NEAR_BEST_TOLERANCE = 0.05  # a choice within this of the best measured time is as good as the best
+NEAR_BEST_TOLERANCE = 0.05  # a config within this of the best measured time is as good as the best
 SIZE_BANDS_BYTES = (
     0,
     1 << 10,
@@ -33,7 +33,7 @@ CollectivePoint = tuple[Collective, int, int, str, str, int]
 
 @dataclass(frozen=True)
 class CollectivePrediction:
-    """One algorithm at one point, measured and predicted, seconds."""
+    """The measured and the predicted seconds of one algorithm config at one point."""
 
     point: CollectivePoint
     choice: AlgorithmConfig
@@ -42,13 +42,16 @@ class CollectivePrediction:
 
     @property
     def relative_error(self) -> float:
-        """Relative, of the prediction; above 0 it is too slow."""
+        """The relative error of the prediction; positive if it is too slow."""
         return self.predicted_s / self.measured_s - 1
 
 
 @dataclass(frozen=True)
 class PredictionErrors:
-    """Of `cases` predictions: absolute relative errors, and the median with its sign."""
+    """Statistics of `cases` predictions: of absolute relative errors, and their bias.
+
+    The bias is the median of the signed relative errors.
+    """
 
     cases: int
     median: float
@@ -59,11 +62,11 @@ class PredictionErrors:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Of the algorithms at each of `points` points, unweighted.
+    """How well predictions rank the algorithms at each of `points` points, unweighted.
 
-    regret      mean of what the predicted best takes over the measured best, minus one
+    regret      mean of the predicted best's measured time over the measured best, minus one
     tau         mean of Kendall's rank correlation between measured and predicted times
-    close       part of the points whose predicted best is within CLOSE of the measured best
+    close       fraction of points whose predicted best is within `NEAR_BEST_TOLERANCE` of the best
     """
 
     points: int
@@ -73,7 +76,7 @@ class Ranking:
 
 
 def summarise_errors(predictions: Sequence[CollectivePrediction]) -> PredictionErrors:
-    """Over all of one or more cases."""
+    """Return the errors over all of one or more predictions."""
     off = np.array([case.relative_error for case in predictions])
     size = np.abs(off)
     return PredictionErrors(
@@ -88,7 +91,7 @@ def summarise_errors(predictions: Sequence[CollectivePrediction]) -> PredictionE
 def errors_by_algorithm(
     predictions: Sequence[CollectivePrediction],
 ) -> dict[tuple[Collective, str, int, int], PredictionErrors]:
-    """(collective, algorithm, first and end byte of a band of sizes) -> errors; sorted."""
+    """Return (collective, algorithm, first and end byte of a band of sizes) -> errors, sorted."""
     groups: dict[tuple[Collective, str, int, int], list[CollectivePrediction]] = defaultdict(list)
     for case in predictions:
         collective, nbytes = case.point[0], case.point[-1]
@@ -98,8 +101,10 @@ def errors_by_algorithm(
 
 
 def summarise_ranking(predictions: Sequence[CollectivePrediction]) -> Ranking:
-    """Over the points with two algorithms or more; without any all figures are those of a perfect
-    ranking."""
+    """Return the ranking over the points with two algorithms or more.
+
+    Without any such point all figures are those of a perfect ranking.
+    """
     points: dict[CollectivePoint, list[CollectivePrediction]] = defaultdict(list)
     for case in predictions:
         points[case.point].append(case)
@@ -121,7 +126,7 @@ def _regret(predictions: Sequence[CollectivePrediction]) -> float:
 
 
 def _kendall_tau(predictions: Sequence[CollectivePrediction]) -> float:
-    """Ties, such as those of times that are all equal, correlate with nothing."""
+    """Return Kendall's tau; 0 where it is undefined, as for times that are all equal."""
     tau = float(
         kendalltau(
             [case.measured_s for case in predictions], [case.predicted_s for case in predictions]

@@ -1,9 +1,9 @@
-"""What messages cost whose receivers send at the same time: face to face, or round a circle.
+"""Fit the cost of messages whose receivers send at the same time, in pairs or in a ring.
 
-Ranks that start together exchange at once. In what follows they are out of step, and a message may
-take twice as long as alone (docs/adr/0015-exchanges.md): k exchanges in a row less a single
-one, over k - 1, is what one of them takes. The acknowledgement that a sender waits for is part of
-that, and is priced apart.
+Ranks that start together exchange at once. In later exchanges they are out of step, and a message
+may take twice as long as alone (docs/adr/0015-exchanges.md): the time of k exchanges in a row minus
+that of a single one, divided by k - 1, is the time of one of them. The acknowledgement that a
+sender waits for is part of it, and has a cost of its own.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ RING_PARAM_OF_CLASS = {
 def fit_bidirectional(
     series: SeriesIndex, memory: str, uncontended: PathFit, distances: HostDistances | None
 ) -> tuple[dict[str, PathFit], list[str]]:
-    """Path class -> price of messages that meet others, and sentences about what is not known.
+    """Return path class -> fit for concurrent messages, and sentences about what is not known.
 
-    alone       price of a message between two hosts that nobody else sends to or from
-    distances   between hosts; the farthest that meet set the pace
+    uncontended fit of messages between two hosts without other traffic
+    distances   between hosts; the farthest that communicate set the pace
 
-    No message is faster than alone.
+    No message is faster than without other traffic.
     """
     found: dict[str, PathFit] = {}
     gaps: list[str] = []
@@ -59,16 +59,16 @@ def fit_bidirectional(
 
 
 def _alternates_partners(series: SeriesIndex, memory: str) -> int:
-    """1 if pairs changed from row to row, as they did not always."""
+    """Return 1 if partners alternated between exchanges, which older probes did not do, else 0."""
     found = series.find("exchange", NETWORK, memory)
     return max((param(one, "turns") for one in found), default=0)
 
 
 def _max_link_latency(distances: HostDistances, ring: int, turns: int, memory: str) -> float:
-    """Seconds of the links between the farthest of those that meet."""
+    """Return the seconds of the links between the farthest hosts that communicate."""
     hosts = len(distances.hosts) or len(distances.topology.nodes)
     met = [(one, (one + 1) % hosts) for one in range(hosts)]
-    if not ring:  # by turns, of each four (tuner.probe.pointtopoint.exchange_partners)
+    if not ring:  # alternately, in groups of four (tuner.probe.pointtopoint.exchange_partners)
         met = [(one, one ^ 1) for one in range(hosts - hosts % 2)]
         met += [(one, one ^ 2) for one in range(turns * (hosts - hosts % 4))]
     return max(distances.between(*pair, memory).latency for pair in met)
@@ -77,7 +77,7 @@ def _max_link_latency(distances: HostDistances, ring: int, turns: int, memory: s
 def _subsequent_exchange_times(
     series: SeriesIndex, memory: str, ring: int
 ) -> dict[int, FloatArray]:
-    """Size -> drawn seconds of an exchange that follows another one."""
+    """Return size -> resampled seconds of an exchange that follows another one."""
     rows: dict[int, dict[int, LaunchSeries]] = {}
     turns = 0 if ring else _alternates_partners(series, memory)
     for one in series.find("exchange", NETWORK, memory):
@@ -99,7 +99,10 @@ def _time_per_exchange(series: SeriesIndex, taken: Mapping[int, LaunchSeries]) -
 def _latency_curve(
     name: str, uncontended: PathFit, resampled: Mapping[int, FloatArray], extra_latency: float
 ) -> LatencyCurve:
-    """With `farther` seconds more of links than lone messages had."""
+    """Return the curve of these times.
+
+    No time is below that of `uncontended` with `extra_latency` seconds more of links.
+    """
     near = uncontended.latency_curve
     sizes = np.array([float(nbytes) for nbytes in resampled])
     times = np.maximum(
@@ -111,10 +114,10 @@ def _latency_curve(
 
 
 def _relative_errors(times: FloatArray, answered: BoolArray) -> FloatArray:
-    """Relative standard error of drawn times, by their quartiles.
+    """Return the relative standard error of resampled times, from their quartiles.
 
-    How many messages of a row wait for an answer is chance, and its samples may all have seen the
-    same by chance: sizes whose messages are answered are trusted equally.
+    How many messages of a row wait for an answer is random, and all samples may agree by chance:
+    sizes whose messages are answered all get the same error.
     """
     low, high = np.quantile(times[1:], [0.25, 0.75], axis=0)
     error: FloatArray = (high - low) / NORMAL_IQR / times[0]

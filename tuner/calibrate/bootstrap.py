@@ -1,9 +1,8 @@
-"""Intervals by the bootstrap: every number is computed once from what was measured and many times
-from what might have been measured instead.
+"""Confidence intervals by the bootstrap: each number is computed from the data and from resamples.
 
-A drawn quantity is an array of shape (1 + RESAMPLES,): its value, then its value in each resample.
-Samples that follow one another are alike, so runs of them are drawn (Künsch, Annals of Statistics
-17, 1989), and launches differ, so of several launches some are drawn.
+A resampled quantity is an array of shape (1 + RESAMPLES,): its value, then its value in each
+resample. Consecutive samples are correlated, so blocks of them are drawn (Künsch, Annals of
+Statistics 17, 1989), and launches differ, so of several launches some are drawn.
 """
 
 from __future__ import annotations
@@ -22,32 +21,35 @@ from tuner.core.measurement import Measurement
 from tuner.core.speedup import small_sample_factor
 
 RESAMPLES = 400
-MAX_BATCH_SAMPLES = 1 << 22  # samples that are drawn together; a file may have series of millions
+MAX_BATCH_SAMPLES = 1 << 22  # samples that are drawn at once; a file may have series of millions
 SEED = 20240301
-MIN_TIME_S = 1e-9  # s; no message is faster
-NORMAL_IQR = 1.349  # standard deviations between those of a normal distribution
+MIN_TIME_S = 1e-9  # s; a lower bound of all times
+NORMAL_IQR = 1.349  # interquartile range of a normal distribution in standard deviations
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Draws medians and midmeans of series.
+    """A bootstrap of medians and midmeans of series.
 
-    drift   relative standard deviation by which the machine wandered while it was probed, beyond
+    drift   relative standard deviation by which the machine drifted while it was probed, beyond
             what the samples of a series show; common to all series of one resample
     """
 
     drift: float = 0.0
 
     def median(self, launches: Sequence[Measurement]) -> FloatArray:
-        """Of one point: seconds, the geometric mean of the launches' medians.
+        """Return the seconds of one point, the geometric mean of the launches' medians, resampled.
 
-        Student's t widens what is drawn of few samples or launches.
+        Student's t widens the spread of few samples or launches.
         """
         return self._resample_launches(launches, _resampled_logs(launches))
 
     def midmean(self, launches: Sequence[Measurement]) -> FloatArray:
-        """The same of the means of the middle half of the samples: where a few times are possible
-        and chance decides among them, a median is one of them and a mean lies between."""
+        """Return the same as `median` of means of the middle half of the samples.
+
+        Where only a few times are possible and chance decides among them, a median is one of them
+        and a mean lies between.
+        """
         return self._resample_launches(launches, _resampled_logs(launches, midmean))
 
     def _resample_launches(self, launches: Sequence[Measurement], logs: FloatArray) -> FloatArray:
@@ -62,29 +64,32 @@ class Bootstrap:
         return seconds
 
     def relative_standard_error(self, launches: Sequence[Measurement]) -> float:
-        """Relative standard error of that median, as far as the samples within launches tell.
+        """Return the relative standard error of that median, from the samples within launches.
 
-        From the quartiles: of a handful of samples with one outlier some resamples are far off.
+        It is computed from quartiles, since of a handful of samples with one outlier some
+        resamples are far off.
         """
         low, high = np.quantile(_resampled_logs(launches)[:, 1:], [0.25, 0.75], axis=1)
         return float(np.sqrt(np.sum(((high - low) / NORMAL_IQR) ** 2)) / len(launches))
 
     @property
     def drift_log_factors(self) -> FloatArray:
-        """Logarithm of how much slower everything was in each resample."""
+        """The logarithm of how much slower everything was in each resample."""
         return np.random.default_rng(SEED).normal(0.0, self.drift, RESAMPLES)
 
     def add_noise(self, times: FloatArray, relative_sd: FloatArray, name: str) -> FloatArray:
-        """Resamples of shape (1 + RESAMPLES, k) with `scatter`, shape (k,), on top; relative."""
+        """Return resampled times with noise; `times` (1 + RESAMPLES, k), `relative_sd` (k,)."""
         generator = np.random.default_rng([SEED, crc32(name.encode())])
         noise = np.exp(relative_sd * generator.standard_normal((RESAMPLES, len(relative_sd))))
         return np.concatenate([times[:1], times[1:] * noise])
 
 
 def estimate_drift(sentinels: Sequence[Sequence[Measurement]]) -> float:
-    """Relative standard deviation between repetitions of the same point, each list one of them.
+    """Return the relative standard deviation between repetitions of the same point.
 
-    What the samples of each repetition make of it by themselves is taken off.
+    sentinels   for each point the list of its repetitions
+
+    The variance that the samples of each repetition explain is subtracted.
     """
     beyond = []
     for repeated in sentinels:
@@ -96,7 +101,7 @@ def estimate_drift(sentinels: Sequence[Sequence[Measurement]]) -> float:
 
 
 def interval_estimate(resampled: FloatArray) -> Estimate:
-    """The value and the middle 95 % of the resamples, which it is always within."""
+    """Return the value with the middle 95 % of the resamples, widened to contain it."""
     value = float(resampled[0])
     low, high = np.quantile(resampled[1:], [0.025, 0.975])
     return Estimate(value, float(min(value, low)), float(max(value, high)))
@@ -109,8 +114,11 @@ def _median(samples: FloatArray) -> FloatArray:
 def _resampled_logs(
     launches: Sequence[Measurement], statistic: Callable[[FloatArray], FloatArray] = _median
 ) -> FloatArray:
-    """Logarithms of the medians of a point, shape (launches, 1 + RESAMPLES); always the same."""
-    *point, _placement = launches[0].point  # messages have none, and keep their seeds
+    """Return the logarithms of the medians of a point, shape (launches, 1 + RESAMPLES).
+
+    The seed depends on the point only, so that the result is reproducible.
+    """
+    *point, _placement = launches[0].point  # left out, to keep the seeds
     seed = crc32(repr(tuple(point)).encode())
     seed ^= crc32(repr(sorted(launches[0].params.items())).encode())
     generator = np.random.default_rng([SEED, seed])
@@ -124,7 +132,7 @@ def _block_bootstrap(
     generator: np.random.Generator,
     statistic: Callable[[FloatArray], FloatArray],
 ) -> FloatArray:
-    """What is typical of the samples and of RESAMPLES draws of runs of them, which wrap round."""
+    """Return the statistic of the samples and of RESAMPLES circular block resamples."""
     taken = np.asarray(samples, dtype=float)
     count = len(taken)
     length = max(1, round(count ** (1 / 3)))
@@ -137,6 +145,9 @@ def _block_bootstrap(
 
 
 def _resampled_launch_indices(count: int) -> IntArray:
-    """Which launches each resample takes, the same for all series: a slow launch is slow in all."""
+    """Return the launches that each resample takes.
+
+    They are the same for all series: a slow launch is slow in all.
+    """
     generator = np.random.default_rng([SEED, count])
     return generator.integers(0, count, (RESAMPLES, count))

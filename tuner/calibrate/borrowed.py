@@ -41,13 +41,13 @@ SIMILAR_PATH_UNCERTAINTY, NOMINAL_UNCERTAINTY, TYPICAL_UNCERTAINTY = (
     2.0,
     2.0,
     10.0,
-)  # factors by which a borrowed cost may be off
+)  # factors by which a borrowed cost may be wrong
 LOCAL_LATENCY_S, LOCAL_BANDWIDTH_BYTES_PER_S = (
     1e-6,
     5e9,
 )  # s and B/s of messages through a computer's memory
 REDUCTION_LAUNCH_S, REDUCTION_GAMMA_S_PER_BYTE = 2e-7, 2e-10  # s and s per byte of a sum of floats
-INTRA_NODE_CLASSES = (NODE, CROSS_SOCKET)  # classes that stand for one another
+INTRA_NODE_CLASSES = (NODE, CROSS_SOCKET)  # classes that can replace one another
 PATH_CLASS_DESCRIPTIONS = {
     NETWORK: "messages between nodes",
     NODE: "messages within a node",
@@ -101,8 +101,9 @@ def _intra_node_classes(topology: Topology | None, ppn: int) -> Iterator[str]:
 def fill_missing_costs(
     calibration: Calibration, topology: Topology | None, required: tuple[str, ...]
 ) -> Calibration:
-    """Return the calibration with borrowed costs for the wanted path classes and reductions that it
-    lacks, and a sentence about each in its provenance.
+    """Return the calibration with borrowed costs for what it lacks, and notes about them.
+
+    Borrowed are the required path classes and reductions; each has a note in the provenance.
     """
     found = {
         name: one
@@ -156,8 +157,9 @@ def _borrow_cost(
 
 
 def _nominal_latency_and_bandwidth(name: str, topology: Topology) -> tuple[float, float] | None:
-    """Return latency (s) and bandwidth (B/s) of a path class as the topology states them; None if
-    it does not. The simulator adds the latency of links itself.
+    """Return the latency (s) and bandwidth (B/s) of a path class that the topology states.
+
+    None if it states none. The simulator adds the latency of links itself.
     """
     if name == NODE and topology.nodes[0].node_topology is None:
         local = topology.local_latency, topology.local_bandwidth
@@ -185,7 +187,7 @@ def _typical_reduction() -> ReductionCost:
 
 
 def _with_uncertainty(cost: PathCost, factor: float) -> PathCost:
-    """Return the same cost, known to a factor only."""
+    """Return the cost with intervals widened to a factor."""
 
     def wide(segment: CostSegment) -> CostSegment:
         alpha, beta, lag = (

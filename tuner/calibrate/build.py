@@ -1,4 +1,4 @@
-"""From measurements to a `Calibration`: every parameter with an interval, none without data."""
+"""Fit a `Calibration` to measurements: every parameter with an interval, none without data."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tuner.topology import CUDA, HOST, NETWORK, Topology
 
 @dataclass(frozen=True)
 class CalibrationFit:
-    """A calibration and what it was read off.
+    """A calibration and the curves that it was fitted to.
 
-    ladders     (path, memory) -> the measured times and the lines through them
+    latency_curves  (path, memory) -> the measured times and the lines through them
     """
 
     calibration: Calibration
@@ -38,10 +38,13 @@ class CalibrationFit:
 
 
 def calibrate(measurements: Measurements, topology: Topology | None = None) -> Calibration:
-    """Piecewise alpha-beta per path class and memory, overheads, reductions, capacities.
+    """Return the calibration fitted to measurements.
 
-    topology    of the probed cluster: the latency of its links is taken out of the price of a
-                class of paths, as the simulator adds it; without one it stays in
+    It has piecewise alpha-beta costs per path class and memory, overheads, reductions and
+    capacities.
+
+    topology    of the probed cluster: the latency of its links is subtracted from the cost of a
+                path class, as the simulator adds it; without a topology it stays in
 
     What the series do not determine is left at its neutral value and named in
     `provenance["undetermined"]`. Paths that the table of a tuning run needs, and for which it had
@@ -52,7 +55,7 @@ def calibrate(measurements: Measurements, topology: Topology | None = None) -> C
 
 
 def fit_calibration(measurements: Measurements, topology: Topology | None = None) -> CalibrationFit:
-    """`calibrate`, with the ladders."""
+    """Fit a calibration as `calibrate` does, and return it with the latency curves."""
     series = SeriesIndex(measurements)
     distances = None if topology is None else _host_distances(measurements, topology)
     found, gaps = _fit_paths(series, distances)
@@ -113,7 +116,7 @@ def _host_distances(measurements: Measurements, topology: Topology) -> HostDista
 def _fit_paths(
     series: SeriesIndex, distances: HostDistances | None
 ) -> tuple[dict[tuple[str, str], PathFit], list[str]]:
-    """Every path with a ladder, and sentences about those without."""
+    """Return every path with a latency curve, and sentences about those without."""
     found: dict[tuple[str, str], PathFit] = {}
     gaps: list[str] = []
     for memory in (HOST, CUDA):
@@ -145,7 +148,7 @@ def _fit_paths(
 
 
 def _least_concurrent(series: SeriesIndex, subject: str, memory: str) -> list[LaunchSeries]:
-    """Of several `p` the smallest, the least disturbed one."""
+    """Return the ping-pongs of the smallest `p`, which disturb one another least."""
     points = series.find("pingpong", subject, memory)
     fewest = min(one[0].p for one in points)
     return [one for one in points if one[0].p == fewest]
@@ -154,7 +157,7 @@ def _least_concurrent(series: SeriesIndex, subject: str, memory: str) -> list[La
 def _link_latency(
     series: SeriesIndex, curve: LatencyCurve, distances: HostDistances | None
 ) -> float:
-    """Seconds that the links of the topology add to this class inside a node."""
+    """Return the seconds that the links of the topology add to this path class inside a node."""
     if distances is None or curve.path not in PATH_CLASSES:
         return 0.0
     ppn = series.find("pingpong", curve.path, curve.memory)[0][0].ppn
@@ -167,14 +170,14 @@ def _link_latency(
 def _fit_port_discipline(
     series: SeriesIndex, found: Mapping[tuple[str, str], PathFit]
 ) -> tuple[float, list[str]]:
-    """Of the ports: of the network if there is one, else of the first path."""
+    """Fit how messages share a port, of the network if there is one, else of the first path."""
     name = (NETWORK, HOST) if (NETWORK, HOST) in found else next(iter(found))
     begin, gap = fit_port_sharing_threshold(series, found[name], name[0])
     return begin, [gap] if gap else []
 
 
 def _provenance(series: SeriesIndex, found: Mapping[tuple[str, str], PathFit]) -> dict[str, Any]:
-    """Where the figures come from and how well the lines describe what was measured."""
+    """Return where the parameters come from and how well the lines describe the measurements."""
     first = next(iter(found.values()))
     call = series.call_overhead
     return {

@@ -1,4 +1,4 @@
-"""Reductions, copies and calls of devices: straight lines, each from its own series."""
+"""Fit straight lines to reductions, copies and calls of devices, each to its own series."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tuner.core.calibration import CostSegment, Estimate, PathCost, ReductionCos
 REPRESENTATIVE_OPERATORS = (
     "sum_float32",
     "sum_float64",
-)  # what stands for all operators: those of most programs
+)  # operators that represent all others, as most programs use them
 STAGING_COPIES = ("h2d_pinned", "d2h_pinned")  # through pinned buffers, as libraries stage
 COPY_PATH_CLASSES = {"d2d": "self"}  # subject -> path class of a copy on one device
 
 
 @dataclass(frozen=True)
 class DeviceCosts:
-    """What the series say beside messages between hosts' memories.
+    """The costs beside those of messages.
 
-    rates   for provenance: seconds and bytes per second of every copy
-    gaps    sentences about what is not determined
+    copy_rates      for provenance: seconds and bytes per second of every copy
+    undetermined    sentences about what is not determined
     """
 
     reduction: dict[str, ReductionCost]
@@ -36,7 +36,7 @@ class DeviceCosts:
 
 
 def fit_device_costs(series: SeriesIndex) -> DeviceCosts:
-    """Everything about reductions and about device memory but messages."""
+    """Fit the costs of reductions, and of device memory except messages."""
     gaps: list[str] = []
     reduction = _fit_reductions(series, "host") | _fit_reductions(series, "cuda")
     if "host" not in reduction:
@@ -68,7 +68,7 @@ def fit_device_costs(series: SeriesIndex) -> DeviceCosts:
 
 
 def _fit_reductions(series: SeriesIndex, memory: str) -> dict[str, ReductionCost]:
-    """The usual operator under the name of the memory, the others as `memory operator`."""
+    """Return the usual operator under the name of the memory, the others as `memory operator`."""
     found = {
         subject: cost
         for subject in series.subjects("reduction", memory)
@@ -82,8 +82,11 @@ def _fit_reductions(series: SeriesIndex, memory: str) -> dict[str, ReductionCost
 
 
 def _fit_reduction(series: SeriesIndex, subject: str, memory: str) -> ReductionCost | None:
-    """Launch and gamma: of a local call its time beyond that of an empty one, on a device the
-    launch of a kernel."""
+    """Return launch and gamma of a reduction; None with too few sizes.
+
+    On the host they are the time beyond that of an empty call; on a device launch includes the
+    launch of a kernel.
+    """
     points = series.find("reduction", subject, memory)
     empty = [one for one in points if one[0].nbytes == 0]
     rest = [one for one in points if one[0].nbytes > 0]
@@ -105,7 +108,7 @@ def _fit_copy(series: SeriesIndex, subject: str) -> tuple[FloatArray, FloatArray
 def _fit_alpha_beta(
     series: SeriesIndex, points: list[LaunchSeries], base: FloatArray | float
 ) -> tuple[FloatArray, FloatArray]:
-    """Drawn alpha and beta of the times beyond `base`."""
+    """Return resampled alpha and beta of the times beyond `base`."""
     raw = np.stack([series.median(one) for one in points], axis=1)
     times = np.maximum(raw - np.asarray(base)[..., None], MIN_TIME_S)
     return fit_alpha_beta(message_sizes(points), times)

@@ -1,4 +1,4 @@
-"""Drift: what became of each parameter between two calibrations of one cluster."""
+"""Compare the parameters of two calibrations of one cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.base.errors import InputError
 from tuner.base.units import format_exact_size
 from tuner.core.calibration import Calibration, CostSegment, Estimate, PathCost
 
-MIN_RELATIVE_DRIFT = 0.02  # a smaller change is none, however narrow the intervals
+MIN_RELATIVE_DRIFT = 0.02  # a smaller change is not significant, however narrow the intervals
 
 NamedEstimate = tuple[str, Estimate]
 
@@ -28,16 +28,16 @@ class ParameterDrift:
 
     @property
     def ratio(self) -> float | None:
-        """After over before; None where that is no number."""
+        """After over before; None where it is undefined."""
         if self.before is None or self.after is None or self.before.value == 0.0:
             return None
         return self.after.value / self.before.value
 
     @property
     def is_significant(self) -> bool:
-        """The intervals have nothing in common, and the values are apart by more than DRIFT.
+        """Whether the intervals are disjoint and the values differ by over `MIN_RELATIVE_DRIFT`.
 
-        A parameter that only one of them has is a difference of the probes.
+        A parameter that only one calibration has is a difference between the probes.
         """
         a, b = self.before, self.after
         if a is None or b is None:
@@ -47,9 +47,10 @@ class ParameterDrift:
 
 
 def compare_calibrations(before: Calibration, after: Calibration) -> list[ParameterDrift]:
-    """Every parameter that either has, significant changes first, then in the order of `before`.
+    """Return every parameter of either calibration, significant changes first.
 
-    Raises InputError for calibrations of different clusters or libraries.
+    Otherwise they are in the order of `before`. Raises InputError for calibrations of different
+    clusters or libraries.
     """
     if before.cluster != after.cluster:
         raise InputError(
@@ -73,8 +74,11 @@ SegmentPairs = dict[tuple[str, str], Sequence[tuple[CostSegment, CostSegment]]]
 
 
 def _matching_segments(before: Calibration, after: Calibration) -> SegmentPairs:
-    """Of every common path the segments that mean the same: all if there are as many in both, else
-    the first, of short messages, and the last, of long ones."""
+    """Return, for every common path, the segments that correspond to each other.
+
+    These are all segments if there are as many in both, else the first, of short messages, and the
+    last, of long ones.
+    """
     pairs: SegmentPairs = {}
     for key in before.paths.keys() & after.paths.keys():
         a, b = before.paths[key].segments, after.paths[key].segments
@@ -109,7 +113,7 @@ def _path_parameters(
     if cost.acknowledged_from < math.inf:
         yield f"{name}: acknowledged from", Estimate.exact(cost.acknowledged_from)
     for both in pairs or [(own, own) for own in cost.segments]:
-        # called after the segment of the first calibration, so that both names are equal
+        # named after the segment of the first calibration, so that both names are equal
         start, stop = round(both[0].lo), _rounded_size(both[0].hi)
         span = f"[{format_exact_size(start)}, {format_exact_size(stop)})"
         yield f"{name} {span}: alpha", both[side].alpha

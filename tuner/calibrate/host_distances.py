@@ -1,5 +1,8 @@
-"""Where measured pairs lie on the topology: what the simulator calls the way between them, and the
-latency that it adds for the links."""
+"""Locate measured pairs on the topology.
+
+This gives the simulator's name for the distance between them, and the latency that it adds for the
+links.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from tuner.core.path_classes import PATH_CLASSES
 from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, find_paths
 from tuner.topology.hosts import node_indices
 
-MAX_RANKS_PER_NODE = 64  # on a node, among which a pair of a class is looked for
+MAX_RANKS_PER_NODE = 64  # on a node, among which a pair of a path class is searched
 
 
 @dataclass(frozen=True)
 class HostDistance:
-    """Between two ranks.
+    """The distance between two ranks.
 
-    name        the simulator's own name for the way: links, latency, rate of the narrowest
-    latency     seconds that it adds to the price of a class of paths
-    rate        bytes per second of the narrowest link
+    name        the simulator's own name for it: links, latency, rate of the slowest
+    latency     seconds that it adds to the cost of a path class
+    bandwidth   bytes per second of the slowest link
     """
 
     name: str
@@ -35,7 +38,7 @@ class HostDistance:
 
 @dataclass(frozen=True)
 class HostDistances:
-    """Hosts of a probe on a topology, by `node_indices`, with what that raises."""
+    """The hosts of a probe on a topology, found by `node_indices`, which may raise InputError."""
 
     topology: Topology
     hosts: Sequence[str]
@@ -45,7 +48,7 @@ class HostDistances:
         return node_indices(self.topology, self.hosts)
 
     def between(self, first: int, second: int, memory: str = HOST) -> HostDistance:
-        """Of two hosts by number. Raises InputError for hosts that are not there."""
+        """Return the distance of two hosts by number; raise InputError for unknown hosts."""
         if max(first, second) >= len(self._node_numbers):
             raise InputError(
                 f"host {max(first, second)} was probed, topology {self.topology.name} has"
@@ -58,7 +61,7 @@ class HostDistances:
         )
 
     def within(self, path_class: str, memory: str, ppn: int) -> HostDistance | None:
-        """Of the first pair of this class on a node; None if `ppn` ranks have no such pair."""
+        """Return the distance of a node's first pair of this class; None if no ranks have one."""
         ranks = min(max(ppn, 2), MAX_RANKS_PER_NODE)
         placement = Placement(self.topology, np.zeros(ranks, dtype=np.int64))
         target = np.arange(1, ranks)
@@ -67,14 +70,17 @@ class HostDistances:
         return _make_host_distance(found, int(mine[0])) if len(mine) else None
 
     def for_pingpong(self, launches: LaunchSeries) -> HostDistance | None:
-        """Of the pair of a ping-pong: hosts `first` and `second`, without them 0 and 1."""
+        """Return the distance of a ping-pong's pair.
+
+        Between nodes these are the hosts `first` and `second` of the series, by default 0 and 1.
+        """
         one = launches[0]
         if one.subject in PATH_CLASSES and one.subject != NETWORK:
             return self.within(one.subject, one.memory, one.ppn)
         return self.between(param(launches, "first", 0), param(launches, "second", 1), one.memory)
 
     def farthest(self, memory: str = HOST) -> HostDistance:
-        """From host 0 to the first of those with most links in between."""
+        """Return the distance from host 0 to the first of those with most links in between."""
         ends = np.array(self._node_numbers[: max(len(self.hosts), 2)])
         if len(ends) < 2:
             raise InputError(
@@ -87,7 +93,7 @@ class HostDistances:
 
 
 def _make_host_distance(found: Paths, number: int = 0) -> HostDistance:
-    """As `tuner.sim.connections` names it."""
+    """Return a distance with the name that `tuner.sim.connections` gives it."""
     hops, latency = int(found.hops[number]), float(found.latency[number])
     rate = float(found.bandwidth[number])
     return HostDistance(f"{hops} links, {format_time(latency)}, {rate:.4g}B/s", latency, rate)

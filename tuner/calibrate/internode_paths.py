@@ -1,7 +1,8 @@
-"""Paths between nodes: one price for the class, and one for each distance that was measured.
+"""Fit paths between nodes: one cost for the path class, and one for each measured distance.
 
-The price of the class leaves the latency of links to the topology, so it serves any distance. What
-was measured end to end goes under the simulator's own name for that distance and wins there.
+The cost of the class leaves the latency of links to the topology, so it serves any distance. A
+distance that was measured end to end is stored under the simulator's own name for it, and takes
+precedence there.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from tuner.calibrate.shared_bandwidth import MIN_SECONDS_PER_BYTE, UPLINK
 from tuner.topology import NETWORK
 
 MIN_SIZES_FOR_BREAKS = (
-    8  # sizes among which protocols can be found; fewer only show what another distance adds
+    8  # sizes needed to find protocols; fewer only show what another distance adds
 )
 
 CostShift = tuple[
     FloatArray, FloatArray
-]  # drawn seconds, and seconds per byte, more than the reference takes
+]  # resampled seconds, and seconds per byte, beyond those of the reference
 
 
 def fit_internode_paths(
     series: SeriesIndex, memory: str, distances: HostDistances | None
 ) -> tuple[dict[str, PathFit], list[str]]:
-    """Name of the path -> its price; and sentences about distances that remain unknown.
+    """Return the path fits by name, and sentences about distances that remain unknown.
 
-    Without a topology the class alone, with the latency of the links in it. The class is priced
-    from the pair that is nearest. Raises InputError when hosts are not on the topology.
+    Without a topology there is only the class, with the latency of the links in its cost. The class
+    is fitted to the nearest pair. Raises InputError when hosts are not on the topology.
     """
     places: dict[tuple[int, int], list[LaunchSeries]] = defaultdict(list)
     for one in series.find("pingpong", NETWORK, memory):
@@ -65,13 +66,16 @@ def fit_internode_paths(
     if apart and distances.farthest(memory) != reference:
         pairs.setdefault(distances.farthest(memory), apart)
     others, gaps = _fit_other_distances(series, distances, near, reference, pairs)
-    if others:  # the nearest is known end to end as well
+    if others:  # the nearest distance was measured end to end as well
         prices[reference.name] = fit_path(series, replace(near, path=reference.name), NETWORK)
     return prices | others, [*gaps, *_bandwidth_warnings(prices[NETWORK], reference)]
 
 
 def _bandwidth_warnings(path_fit: PathFit, distance: HostDistance) -> list[str]:
-    """The simulator never goes faster than the links of the topology."""
+    """Return a warning if messages were faster than the links of the topology.
+
+    The simulator never goes faster than the links.
+    """
     beta = path_fit.cost.segments[-1].beta
     if beta.high * distance.bandwidth >= 1.0:
         return []
@@ -89,7 +93,7 @@ def _fit_other_distances(
     reference: HostDistance,
     pairs: dict[HostDistance, list[LaunchSeries]],
 ) -> tuple[dict[str, PathFit], list[str]]:
-    """Prices of the distances beyond the nearest."""
+    """Fit the distances beyond the nearest; return them, and sentences about unknown ones."""
     prices: dict[str, PathFit] = {}
     gaps: list[str] = []
     swept = _all_pairs_times(series, distances, near.memory)
@@ -112,7 +116,7 @@ def _fit_other_distances(
 def _all_pairs_times(
     series: SeriesIndex, distances: HostDistances, memory: str
 ) -> dict[HostDistance, dict[int, FloatArray]]:
-    """Distance -> size -> drawn seconds, of the middle one of its pairs."""
+    """Return distance -> size -> resampled seconds, the median over its pairs."""
     times: dict[HostDistance, dict[int, list[FloatArray]]] = defaultdict(lambda: defaultdict(list))
     for one in series.find("sweep", NETWORK, memory):
         way = distances.between(param(one, "first"), param(one, "second"), memory)
@@ -135,13 +139,13 @@ def _times_by_size(
 
 
 def _predicted_times(near: LatencyCurve, sizes: Sequence[int]) -> dict[int, FloatArray]:
-    """What the lines of a ladder say about sizes."""
+    """Return the times of a curve's lines at other sizes."""
     drawn = predict_resampled(near, np.array(sizes, dtype=float))
     return {nbytes: drawn[:, k] for k, nbytes in enumerate(sizes)}
 
 
 def _fit_shift(here: dict[int, FloatArray], there: dict[int, FloatArray]) -> CostShift | None:
-    """The line through the differences at the sizes of both, with relative weights."""
+    """Fit a line to the differences at the common sizes, with relative weights."""
     both = sorted(set(here) & set(there))
     if len(both) < 2:
         return None
@@ -156,7 +160,7 @@ def _fit_shift(here: dict[int, FloatArray], there: dict[int, FloatArray]) -> Cos
 
 
 def _shifted_fit(series: SeriesIndex, near: LatencyCurve, name: str, shift: CostShift) -> PathFit:
-    """The price of the nearest pair, with so much more latency and time per byte."""
+    """Return the cost of the nearest pair with additional latency and time per byte."""
     alpha, beta = resampled_parameters(near)
     base, flows = fit_path(series, near, NETWORK), port_occupancy(near, beta)
     overhead = base.cost.overhead.value

@@ -1,4 +1,4 @@
-"""The times of one path over sizes, and the lines through them."""
+"""The times of one path over message size, and the lines fitted to them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from tuner.calibrate.piecewise import (
 from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, message_sizes, param
 from tuner.topology import CROSS_SOCKET, NODE, NODE_OVERSUBSCRIBED
 
-MAX_SIZES = 64  # of a ladder, evenly over all; finding breaks takes the fourth power of time
-MAX_OUTLIER_WEIGHT = 0.05  # a size with less than this of its weight is called an outlier
+MAX_SIZES = 64  # of a curve, evenly spaced; the search for breaks takes O(n**4) time
+MAX_OUTLIER_WEIGHT = 0.05  # a size below this fraction of its full weight is an outlier
 MAD_TO_SD = 1.4826  # median absolute deviation to standard deviation, for a normal distribution
-N_ALPHA_BETA = 2  # numbers of a line that its own sizes decide: alpha and beta
-# The same transport: what is known of the one holds for the other if that was not measured itself.
+N_ALPHA_BETA = 2  # parameters of a line that its own sizes decide: alpha and beta
+# Path class -> one over the same transport, whose values hold where it was not measured itself.
 SAME_TRANSPORT = {NODE_OVERSUBSCRIBED: NODE, CROSS_SOCKET: NODE}
 
 
 @dataclass(frozen=True)
 class LatencyCurve:
-    """One-way times between two ranks, nobody else being busy.
+    """One-way times between two ranks without other traffic.
 
-    name        path class, and the memory that the buffers are in
-    sizes       bytes, ascending, shape (n,)
-    times       drawn seconds, shape (1 + RESAMPLES, n), without the interpreter's call
-    spread      relative standard error of each time, shape (n,)
-    steepest    seconds per byte that a port is busy at most, as short messages in a row show
+    path, memory    path class, and the memory that the buffers are in
+    sizes           bytes, ascending, shape (n,)
+    times           resampled seconds, shape (1 + RESAMPLES, n), without the interpreter's call
+    relative_errors relative standard error of each time, shape (n,)
+    lines           the lines fitted to the times
+    max_port_time_per_byte  most seconds per byte that a port is busy, as message trains show
     """
 
     path: str
@@ -50,22 +51,22 @@ class LatencyCurve:
 
     @property
     def name(self) -> str:
-        """As sentences call it."""
+        """The name of the curve in messages."""
         return self.path if self.memory == "host" else f"{self.path} ({self.memory})"
 
     def fitted_times(self) -> FloatArray:
-        """What the lines say, shape (n,)."""
+        """Return the times of the fitted lines, shape (n,)."""
         return np.concatenate(
             [line.alpha + line.beta * self.sizes[line.index_slice] for line in self.lines]
         )
 
     def relative_residuals(self) -> FloatArray:
-        """Relative deviation of each measured time from its line, shape (n,)."""
+        """Return the relative deviation of each measured time from its line, shape (n,)."""
         off: FloatArray = self.times[0] / self.fitted_times() - 1
         return off
 
     def outlier_sizes(self) -> list[int]:
-        """Sizes that lie so far off that they hardly count."""
+        """Return the sizes that lie so far off that they hardly count."""
         return [
             int(size)
             for line in self.lines
@@ -79,7 +80,7 @@ class LatencyCurve:
         ]
 
     def goodness_of_fit(self, begins: Sequence[float]) -> list[dict[str, Any]]:
-        """How well each line describes its sizes, as provenance keeps it; the last has no end."""
+        """Return how well each line describes its sizes, as provenance; the last has no end."""
         off, bounds = np.abs(self.relative_residuals()), [0.0, *begins, None]
         return [
             {
@@ -99,9 +100,9 @@ class LatencyCurve:
 def fit_latency_curve(
     series: SeriesIndex, path: str, memory: str, points: list[LaunchSeries], subject: str = ""
 ) -> LatencyCurve | None:
-    """Of ping-pongs of one place; None with too few sizes for a line.
+    """Fit the curve of ping-pongs of one pair; return None with too few sizes for a line.
 
-    subject     class of the path, whose eager limit is a likely break; `path` itself if not given
+    subject     path class whose eager limit is a likely break; default: `path`
     """
     if len(points) < MIN_SIZES:
         return None
@@ -123,13 +124,13 @@ def fit_latency_curve(
 
 
 def eager_limit_series(series: SeriesIndex, subject: str, memory: str) -> list[LaunchSeries]:
-    """The series of the eager limit, of this path or of one over the same transport."""
+    """Return the series of the eager limit, of this path or of one over the same transport."""
     found = series.find("eager", subject, memory)
     return found or series.find("eager", SAME_TRANSPORT.get(subject, subject), memory)
 
 
 def marginal_times(series: SeriesIndex, subject: str, memory: str) -> dict[int, FloatArray]:
-    """Size -> drawn seconds of a further message in a burst of one pair."""
+    """Return size -> resampled seconds of a further message in a message train of one pair."""
     by_size: dict[int, list[LaunchSeries]] = {}
     for one in series.find("burst", subject, memory):
         if one[0].p == 2:
@@ -144,8 +145,10 @@ def marginal_times(series: SeriesIndex, subject: str, memory: str) -> dict[int, 
 
 
 def _max_port_time_per_byte(series: SeriesIndex, subject: str, memory: str) -> float:
-    """By how much a further message of a burst takes longer per byte, at most; infinite if it was
-    not measured on this very class of paths."""
+    """Return the most that a further message of a train takes longer per byte, in seconds.
+
+    It is infinite if this was not measured on this very path class.
+    """
     busy = marginal_times(series, subject, memory)
     few, many = min(busy, default=0), max(busy, default=0)
     if few == many:
@@ -155,9 +158,9 @@ def _max_port_time_per_byte(series: SeriesIndex, subject: str, memory: str) -> f
 
 
 def _excess_scatter(curve: LatencyCurve) -> FloatArray:
-    """By how much sizes of each line deviate from it beyond their own errors, relative.
+    """Return the relative deviation of sizes from each line beyond their own errors.
 
-    It moves whatever the lines say, however often each size was sampled.
+    It does not shrink when sizes are sampled more often.
     """
     parts = []
     for line in curve.lines:
@@ -175,18 +178,21 @@ def _excess_scatter(curve: LatencyCurve) -> FloatArray:
 def resampled_parameters(
     curve: LatencyCurve, min_alpha: FloatArray | float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Drawn alpha and beta of its lines, shape (1 + RESAMPLES, lines); alpha at least `floor`."""
+    """Return resampled alpha and beta of its lines, shape (1 + RESAMPLES, lines).
+
+    min_alpha   lower bound of alpha in seconds
+    """
     return refit_lines(curve.lines, curve.sizes, curve.times, min_alpha)
 
 
 def port_occupancy(curve: LatencyCurve, slopes: FloatArray) -> FloatArray:
-    """What of drawn slopes keeps a port busy, s per byte; the rest is lag. Shapes as they are."""
+    """Return the part of resampled slopes that keeps a port busy, s per byte; the rest is lag."""
     found: FloatArray = np.minimum(slopes, np.maximum(slopes[:, -1:], curve.max_port_time_per_byte))
     return found
 
 
 def predict_resampled(curve: LatencyCurve, sizes: FloatArray) -> FloatArray:
-    """Drawn seconds that its lines say for other sizes, shape (1 + RESAMPLES, sizes)."""
+    """Return the resampled seconds of the lines at other sizes, shape (1 + RESAMPLES, sizes)."""
     alpha, beta = resampled_parameters(curve)
     first = [curve.sizes[line.first] for line in curve.lines[1:]]
     line = np.searchsorted(first, sizes, side="right")

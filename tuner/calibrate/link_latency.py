@@ -1,4 +1,4 @@
-"""What links take, apart from the software at their ends: rate and latency of a class of paths."""
+"""Estimate rate and latency of the links of a path class, without the software at their ends."""
 
 from __future__ import annotations
 
@@ -21,27 +21,30 @@ class LoopbackTimes:
     """What `tuner.rank_programs.loopback` measures of short messages between two ranks of a host.
 
     frame       bytes on the wire of a message, headers included
-    held        (seconds for which each rank holds a message, one-way seconds besides)
+    held        (seconds for which each rank holds a message, further one-way seconds)
     """
 
     frame: float
     held: tuple[tuple[float, float], ...]
 
     def software_seconds(self, short_message_s: float) -> float:
-        """Seconds that the ends take of a message between hosts that takes `short`, whose ranks
-        wait for what the links take there and back."""
+        """Return the software's seconds of a message of `short_message_s` between hosts.
+
+        Its ranks wait for what the links take there and back.
+        """
         held, besides = np.transpose(self.held)
         return float(np.interp(2 * (short_message_s - besides[0]), held, besides))
 
 
 def estimate_link(series: SeriesIndex, path_fit: PathFit) -> dict[str, Any]:
-    """Rate of long messages, and latency: what a short message takes without the software's part
-    and its frame at that rate. Of the short ones the lower quartile counts, since whatever else the
-    computers do only adds.
+    """Return the rate of long messages, the latency of the links and the software's part.
+
+    The latency is what a short message takes without the software's part and without its frame at
+    that rate. The lower quartile of short messages counts, since disturbances only add time.
 
     The software's part is what a message between two ranks of a host takes over the same transport,
-    when they wait for as long; if nobody measured it, or other messages are faster, twice what the
-    sender is busy with. Raises InputError for damaged provenance.
+    when they wait for as long. If that was not measured, or other messages are faster, it is twice
+    the sender's overhead. Raises InputError for damaged provenance.
     """
     beta = path_fit.cost.segments[-1].beta
     handed = series.find("overhead", path_fit.latency_curve.path, path_fit.latency_curve.memory)
@@ -64,14 +67,14 @@ def estimate_link(series: SeriesIndex, path_fit: PathFit) -> dict[str, Any]:
 
 
 def _lower_quartile_ratio(series: SeriesIndex, path_fit: PathFit) -> float:
-    """Lower quartile of the shortest messages' times over their median."""
+    """Return the lower quartile of the shortest messages' times over their median."""
     launches = series.find("pingpong", path_fit.latency_curve.path, path_fit.latency_curve.memory)
     samples = [seconds for each in launches[0] for seconds in each.samples] if launches else [1.0]
     return float(np.quantile(samples, 0.25) / np.median(samples))
 
 
 def _parse_loopback(record: Any) -> LoopbackTimes | None:
-    """None if nobody measured it."""
+    """Return the loopback times of a provenance record; None if they were not measured."""
     if not record:
         return None
     try:

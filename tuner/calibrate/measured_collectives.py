@@ -1,4 +1,4 @@
-"""Measured collectives that a schedule of ours describes, and what a calibration predicts."""
+"""Measured collectives that a schedule of ours describes, and their predicted times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.topology import HOST, Placement, Topology
 
 @dataclass(frozen=True)
 class MeasuredCollective:
-    """One algorithm at one point, with the seconds it took."""
+    """One algorithm at one point, with the seconds that it took."""
 
     point: CollectivePoint
     choice: AlgorithmConfig
@@ -32,11 +32,11 @@ class MeasuredCollective:
     measured_s: float
 
     def has_known_costs(self, calibration: Calibration) -> bool:
-        """Whether topology and calibration know the memory of its buffers."""
+        """Return whether topology and calibration have costs for the memory of its buffers."""
         return self.point[-2] == HOST or not math.isnan(self.predict(calibration).predicted_s)
 
     def predict(self, calibration: Calibration) -> CollectivePrediction:
-        """Simulated; NaN for device memory that topology or calibration do not know."""
+        """Return the simulated time; NaN for device memory unknown to topology or calibration."""
         nbytes, memory = self.point[-1], self.point[-2]
         seconds = simulate_or_nan(self.schedule, self.placement, calibration, nbytes, memory)
         return CollectivePrediction(self.point, self.choice, self.measured_s, seconds)
@@ -45,10 +45,11 @@ class MeasuredCollective:
 def simulatable_collectives(
     measurements: Measurements, topology: Topology
 ) -> list[MeasuredCollective]:
-    """In the order of the file. Raises InputError where ranks do not fit on the topology.
+    """Return the measured collectives that can be simulated, in the order of the file.
 
-    Left out are the library's default, as nobody knows what it ran, algorithms that no schedule of
-    ours describes, and times of 0, below what a clock resolves.
+    Left out are the library default, since it is unknown what it ran, algorithms that no schedule
+    of ours describes, and times of 0, below the resolution of a clock. Raises InputError where
+    ranks do not fit on the topology.
     """
     samples: dict[tuple[CollectivePoint, AlgorithmConfig], list[tuple[float, ...]]] = defaultdict(
         list
@@ -78,14 +79,14 @@ def simulatable_collectives(
 def predict_all(
     collectives: Iterable[MeasuredCollective], calibration: Calibration
 ) -> list[CollectivePrediction]:
-    """What the calibration says about each."""
+    """Return the prediction of the calibration for each collective."""
     return [call.predict(calibration) for call in collectives]
 
 
 def subsample(
     collectives: Sequence[MeasuredCollective], max_count: int
 ) -> list[MeasuredCollective]:
-    """Whole points, evenly over their order, with about `most` calls in all."""
+    """Return whole points, evenly spaced in their order, with about `max_count` calls in all."""
     points = list(dict.fromkeys(call.point for call in collectives))
     keep = max(2, round(len(points) * max_count / max(len(collectives), 1)))
     if keep >= len(points):

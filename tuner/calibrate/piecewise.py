@@ -1,4 +1,4 @@
-"""Piecewise straight lines through message times, with break points found from the data.
+"""Fit piecewise straight lines to message times, with break points found from the data.
 
 Hockney's alpha + beta * nbytes holds per protocol, and protocols change with size, so the times of
 one path are several lines. Everything is relative: 3 % of a short message count as much as 3 % of a
@@ -17,28 +17,26 @@ import numpy as np
 
 from tuner.base.arrays import FloatArray
 
-MIN_SIZES = 3  # sizes in the first and the last line: two would fit any noise exactly
-MIN_SIZES_INNER_LINE = 2  # sizes in the others: two that lie far off together are no outliers
-MIN_RELATIVE_ERROR = (
-    0.02  # what a straight line is trusted to describe; smaller deviations are no break
-)
-SLOPE_EPSILON = 1e-9  # what of a slope is an artefact of the arithmetic
-PARAMETERS_PER_LINE = 3  # free numbers of a line: alpha, beta, where it begins
+MIN_SIZES = 3  # sizes at least in the first and the last line: two would fit any noise
+MIN_SIZES_INNER_LINE = 2  # in other lines: two sizes that are off together are not outliers
+MIN_RELATIVE_ERROR = 0.02  # smaller deviations from a straight line do not count as a break
+SLOPE_EPSILON = 1e-9  # relative to alpha; a smaller slope is a rounding error
+PARAMETERS_PER_LINE = 3  # free parameters of a line: alpha, beta, where it begins
 TUKEY_CUTOFF_SD = (
-    4.685  # standard deviations at which a size stops counting; 95 % efficient if none is off
+    4.685  # standard deviations at which a size stops counting; 95 % efficient without outliers
 )
 MAX_LOSS_PER_SIZE = (
     TUKEY_CUTOFF_SD**2 / 3
-)  # of one size; a line of its own must cost more, or outliers would have one
+)  # of one size; a line must cost more, or outliers would get lines of their own
 L1_ITERATIONS, BIWEIGHT_ITERATIONS = (
     6,
     12,
-)  # rounds of reweighting: towards absolute deviations, then Tukey's
+)  # iterations of reweighting: least absolute deviations, then Tukey's biweight
 
 
 @dataclass(frozen=True)
 class AlphaBetaFit:
-    """alpha + beta * nbytes for the sizes with indices [first, last) of a ladder.
+    """A line alpha + beta * nbytes through the sizes with indices [first, last) of a curve.
 
     weights     how much each of these sizes counts; 0 for one that lies far off
     """
@@ -50,12 +48,12 @@ class AlphaBetaFit:
     weights: tuple[float, ...]
 
     def seconds(self, nbytes: float) -> float:
-        """Seconds."""
+        """Return the seconds of a message of `nbytes`."""
         return self.alpha + self.beta * nbytes
 
     @property
     def index_slice(self) -> slice:
-        """Its sizes among those of the ladder."""
+        """The slice of its sizes among those of the curve."""
         return slice(self.first, self.last)
 
 
@@ -65,10 +63,10 @@ def fit_alpha_beta(
     weights: FloatArray | None = None,
     min_alpha: float | FloatArray = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
-    """alpha >= floor and beta >= 0 with the least weighted squares of relative errors.
+    """Return alpha >= `min_alpha` and beta >= 0 with the least weighted squares of relative errors.
 
     times       seconds, shape (..., sizes); the result has shape (...)
-    floor       seconds that are known to be in alpha, shape (...)
+    min_alpha   seconds that are known to be in alpha, shape (...)
 
     Where the unbounded minimum has a negative part, the minimum over the bounds has a zero there
     (the quadratic form has no negative entries), so no search is needed.
@@ -97,10 +95,10 @@ def fit_alpha_beta(
 def fit_robust_line(
     first: int, sizes: FloatArray, times: FloatArray, noise: FloatArray
 ) -> tuple[AlphaBetaFit, float]:
-    """The line from size number `first` on, and its loss: squared deviations in units of
-    `min_gain`, bounded for sizes far off.
+    """Return the robust line from size number `first` on, and its loss.
 
-    The biweight needs a good beginning: that of the least absolute deviations.
+    The loss is the sum of squared deviations in units of `noise`, bounded for sizes far off. The
+    biweight needs a good start: the line of least absolute deviations.
     """
     precision = noise**-2
     weights = precision
@@ -127,11 +125,12 @@ def fit_piecewise(
     relative_errors: FloatArray,
     likely_breaks: Sequence[float] = (),
 ) -> tuple[AlphaBetaFit, ...]:
-    """The lines that minimise the Bayesian information criterion (Schwarz, 1978).
+    """Return the lines that minimise the Bayesian information criterion (Schwarz, 1978).
 
-    sizes       ascending, bytes; times in seconds
-    spread      relative standard error of each time; `MIN_RELATIVE_ERROR` is its floor
-    likely      sizes at which a line is known to begin, so that it need not be found there
+    sizes           ascending, bytes
+    times           seconds
+    relative_errors relative standard error of each time, raised to at least `MIN_RELATIVE_ERROR`
+    likely_breaks   sizes at which a line is known to begin, so that they need not be found
 
     Dynamic programming over (begin, end) of the last line; a line may follow another one only if
     the time need not drop where they meet.
@@ -166,12 +165,12 @@ def fit_piecewise(
 
 
 def _has_likely_break(sizes: FloatArray, first: int, likely_breaks: Sequence[float]) -> bool:
-    """Some likely size lies between size number `first` and the one before it."""
+    """Return whether a likely break lies between size number `first` and the one before it."""
     return any(sizes[first - 1] < size <= sizes[first] for size in likely_breaks)
 
 
 def _can_follow(left: AlphaBetaFit, right: AlphaBetaFit, sizes: FloatArray) -> bool:
-    """Somewhere between them the right line is not below the left one."""
+    """Return whether the right line is somewhere between them not below the left one."""
     between = (sizes[right.first - 1], sizes[right.first])
     return any(right.seconds(nbytes) >= left.seconds(nbytes) for nbytes in between)
 
@@ -182,7 +181,10 @@ def refit_lines(
     times: FloatArray,
     min_alpha: float | FloatArray = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
-    """alpha and beta, shape (..., lines), of other times, shape (..., sizes), of the same lines."""
+    """Refit the same lines to other times, shape (..., sizes).
+
+    Returns alpha and beta, each of shape (..., lines).
+    """
     fitted = [
         fit_alpha_beta(
             sizes[line.index_slice], times[..., line.index_slice], np.array(line.weights), min_alpha
@@ -196,11 +198,11 @@ def refit_lines(
 def break_points(
     lines: Sequence[AlphaBetaFit], sizes: FloatArray, likely_breaks: Sequence[float]
 ) -> list[float]:
-    """Where each line but the first begins, in bytes.
+    """Return where each line but the first begins, in bytes.
 
-    Between the last size of one line and the first of the next nothing was measured. In order: a
-    `likely` size (a known protocol limit), where the lines cross, the geometric mean; the first at
-    which the time does not drop.
+    Between the last size of one line and the first of the next nothing was measured. Candidates
+    are, in this order: the likely breaks (known protocol limits), where the lines cross, the
+    geometric mean and the two sizes themselves. The first at which the time does not drop is taken.
     """
     found = []
     for left, right in pairwise(lines):

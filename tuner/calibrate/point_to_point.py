@@ -1,4 +1,4 @@
-"""What messages cost: piecewise alpha and beta, eager limit and overhead of a path."""
+"""Fit the cost of messages: piecewise alpha and beta, eager limit and overhead of a path."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, param
 from tuner.core.calibration import CostSegment, PathCost
 
 MAX_EARLY_TIME_RATIO = (
-    0.5  # of the time of a message: who asked late and has it sooner need not wait for it
+    0.5  # of a message's time; a late receiver that gets it faster did not wait for it
 )
 MIN_BLOCKED_S = (
-    1e-3  # s; half of what a probe's receiver stays away: a sender that took less did not wait
+    1e-3  # s; half of the receiver's delay in a probe: a sender that took less did not wait
 )
 
 
 @dataclass(frozen=True)
 class PathFit:
-    """A path with its price.
+    """A path with its fitted cost.
 
-    latency     seconds of the links on the way that the price leaves to the topology
-    gaps        sentences about what the series do not determine
-    sources     where eager limit and overhead come from
-    moved       not fitted to times of its own: the price of another path and what lies between them
+    link_latency    seconds of links on the path that the cost leaves to the topology
+    undetermined    sentences about what the series do not determine
+    sources         where eager limit and overhead come from
+    is_shifted      whether it is not fitted to times of its own, but is the cost of another path
+                    plus the difference between the two
     """
 
     latency_curve: LatencyCurve
@@ -51,10 +52,10 @@ class PathFit:
 def fit_path(
     series: SeriesIndex, curve: LatencyCurve, subject: str, link_latency: float = 0.0
 ) -> PathFit:
-    """Price a path.
+    """Fit the cost of a path.
 
-    subject     path class whose bursts and eager limit apply
-    latency     seconds to leave out because the simulator adds those of the links
+    subject         path class whose message trains and eager limit apply
+    link_latency    seconds to subtract because the simulator adds those of the links
     """
     limit, known = _find_eager_limit(series, subject, curve)
     beta = resampled_parameters(curve)[1][:, -1]
@@ -102,7 +103,7 @@ def _undetermined_parameters(
 
 
 def _find_eager_limit(series: SeriesIndex, subject: str, curve: LatencyCurve) -> tuple[float, str]:
-    """Bytes, and how they are known."""
+    """Return the eager limit in bytes, and how it is known."""
     found = eager_limit_series(series, subject, curve.memory)
     if not found:
         return 0.0, "not measured: every sender waits for its receiver"
@@ -113,7 +114,7 @@ def _find_eager_limit(series: SeriesIndex, subject: str, curve: LatencyCurve) ->
 
 
 def _find_early_push_limit(series: SeriesIndex, subject: str, curve: LatencyCurve) -> float:
-    """Bytes below which a message is on its way before it is asked for, infinite if all are.
+    """Return the bytes below which a message is sent before it is asked for, infinite if all are.
 
     A receiver that asks late then has it in less than half the time that it takes.
     """
@@ -131,7 +132,10 @@ def _find_early_push_limit(series: SeriesIndex, subject: str, curve: LatencyCurv
 
 
 def _message_trains(series: SeriesIndex, subject: str, memory: str) -> list[LaunchSeries]:
-    """Of the smallest messages between one pair, from few messages to many; empty with one."""
+    """Return trains of the smallest messages between the fewest ranks, from short to long trains.
+
+    The result is empty if there is only one.
+    """
     found = series.find("burst", subject, memory)
     found = found or series.find("burst", SAME_TRANSPORT.get(subject, subject), memory)
     if not found:
@@ -146,11 +150,14 @@ def _message_trains(series: SeriesIndex, subject: str, memory: str) -> list[Laun
 def _fit_overhead(
     series: SeriesIndex, subject: str, curve: LatencyCurve, beta: FloatArray
 ) -> tuple[FloatArray, str]:
-    """Drawn seconds a port is busy per further message of a burst, beyond the flow of its bytes.
+    """Return the resampled overhead of a message in seconds, and its source.
 
-    beta    of long messages: that of short ones contains what is looked for here
+    It is the time that a port is busy per further message of a train, beyond the time of its bytes.
 
-    Without bursts, how long the sender is busy with handing over a message, if that is known.
+    beta    of long messages: that of short ones contains the overhead
+
+    Without trains, it is the time that the sender takes to hand over a message, if that was
+    measured.
     """
     bursts = _message_trains(series, subject, curve.memory)
     if bursts:

@@ -1,11 +1,11 @@
-"""What a port does with several messages: one at a time, or side by side.
+"""Find whether a port sends several messages one at a time, or concurrently.
 
-Messages to several ranks that are posted together show it plainly: one at a time, the first has
-arrived when it would have arrived alone; side by side, when all have. What lies between is neither,
-such as a transport that passes on a part of each in turn. Short messages are told by bursts between
-two ranks: one at a time each occupies the port for its overhead besides its bytes; side by side the
-overheads run at the same time and only the bytes add up. A size at which the overhead does not show
-against the bytes tells nothing.
+Messages to several ranks that are posted together show it directly: one at a time, the first
+arrives as if it had been sent alone; concurrently, it arrives with the last. Results in between are
+neither, as with a transport that sends a part of each in turn. Short messages are classified by
+message trains between two ranks: one at a time, each occupies the port for its overhead and its
+bytes; concurrently, the overheads overlap and only the bytes add up. A size at which the overhead
+is not visible beside the bytes says nothing.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, param
 from tuner.core.calibration import Estimate
 
 MIN_VISIBLE_OVERHEAD = (
-    0.1  # of the time per message, below which an overhead is lost in that of the bytes
+    0.1  # of the time per message; a smaller overhead is not visible beside the bytes
 )
-MAX_CONCURRENT_OVERHEAD = (
-    0.5  # of the overhead of the smallest messages; less is taken for side by side
-)
-# Of the time that further messages take, how much the first one waits for: less is one at a time,
-# more is side by side. Messages in so few turns that they look like one of both are priced alike.
+MAX_CONCURRENT_OVERHEAD = 0.5  # of the overhead of the smallest messages; less counts as concurrent
+# Share of the further messages' time that the first one waits for: at most the former is one at a
+# time, at least the latter is concurrent. Messages sent in a few parts may look like either.
 MAX_SERIAL_SHARE, MIN_CONCURRENT_SHARE = 0.25, 0.75
-MIN_FANOUT_SLOWDOWN = 1.2  # times as long as one message all together must take to tell anything
+MIN_FANOUT_SLOWDOWN = 1.2  # all messages must take this multiple of one's time
 
 
 def fit_port_sharing_threshold(
     series: SeriesIndex, path_fit: PathFit, subject: str
 ) -> tuple[float, str]:
-    """Bytes from which on messages share a port, infinite if none do, and a sentence about what
-    fans and bursts do not say; empty if they say it."""
+    """Return the bytes from which on messages share a port, infinite if none do, and a sentence.
+
+    The sentence is about what fan-outs and message trains do not show; empty if they show it.
+    """
     told = _sharing_from_trains(series, path_fit.latency_curve, subject, path_fit.cost.overhead)
     waits = fanout_ratios(series, subject, path_fit)
     for fan in waits:
@@ -64,10 +64,10 @@ def fit_port_sharing_threshold(
 
 
 def fanout_ratios(series: SeriesIndex, subject: str, path_fit: PathFit) -> list[dict[str, Any]]:
-    """How much of the time of the others the first of several messages waits for, ascending in
-    bytes; of the most peers. Sizes at which further messages take no longer are left out.
+    """Return the share of the other messages' time that the first of several waits for, by size.
 
-    What the sender measures, one message and all of them, is without the acknowledgement.
+    Records are ascending in bytes and for the most peers. Sizes at which further messages take no
+    longer are left out. The sender's times, of one message and of all, are without acknowledgement.
     """
     by_size: dict[int, dict[tuple[int, int], LaunchSeries]] = {}
     for one in series.find("fan", subject, path_fit.latency_curve.memory):
@@ -100,7 +100,7 @@ def fanout_ratios(series: SeriesIndex, subject: str, path_fit: PathFit) -> list[
 def _sharing_from_trains(
     series: SeriesIndex, curve: LatencyCurve, subject: str, overhead: Estimate
 ) -> dict[int, bool]:
-    """Size -> whether messages go side by side, of those that tell it."""
+    """Return size -> whether messages are sent concurrently, where message trains show it."""
     sizes = marginal_times(series, subject, curve.memory)
     beta = port_occupancy(curve, resampled_parameters(curve)[1])
     told = {}
@@ -114,10 +114,10 @@ def _sharing_from_trains(
 
 
 def duplex_ratios(series: SeriesIndex, curves: dict[str, LatencyCurve]) -> list[dict[str, Any]]:
-    """How much longer both directions at once take than one, for provenance.
+    """Return how much longer both directions at once take than one, for provenance.
 
     rows    exchanges that followed one another at once; `ratio` is that of one of them
-    ring    every rank to the next one, instead of pairs
+    ring    every rank sends to the next one, instead of pairs
     """
     found = []
     for path, ladder in curves.items():

@@ -1,9 +1,9 @@
-"""Parameters that messages between two ranks do not show, from measured collectives.
+"""Fit parameters to measured collectives that messages between two ranks do not show.
 
 Each parameter gets a factor. The factors minimise the errors of predicted collectives and their own
-distance from 1, in units of what the ping-pongs leave open: a regularised least squares fit with
-the measured value as prior (ridge regression on logarithms). Collectives that were kept out decide
-whether the result is used.
+distance from 1, in units of the uncertainty that the ping-pongs leave: a regularised least squares
+fit with the measured value as prior (ridge regression on logarithms). Cross-validation on
+held-out collectives decides whether the result is used.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from tuner.topology import Topology
 from tuner.topology.readers import topology_for
 
 N_FOLDS = 3
-MAX_COLLECTIVES = 120  # that parameters are fitted to
-CONTENTION_PRIOR_SD = 0.10  # relative, by how much messages of a crowd may cost more than lone ones
-PREDICTION_SD = 0.05  # relative, of a prediction that nothing is wrong with
+MAX_COLLECTIVES = 120  # maximum number of collectives that parameters are fitted to
+CONTENTION_PRIOR_SD = 0.10  # relative, by which concurrent messages may cost more than single ones
+PREDICTION_SD = 0.05  # relative, of a prediction with correct parameters
 MAX_EVALUATIONS, FINITE_DIFFERENCE_STEP = (
     5,
     0.02,
-)  # of Gauss-Newton; log factor of a finite difference
-MAX_ERROR_RATIO = 0.8  # a port discipline is another only if it lowers the error to this or less
+)  # of Gauss-Newton; step of a log factor in a finite difference
+MAX_ERROR_RATIO = 0.8  # another port discipline is used only below this multiple of the error
 RANKING_TOLERANCE = (
-    0.005  # of regret and rank correlation: two algorithms equally fast may change places
+    0.005  # of regret and rank correlation: two equally fast algorithms may swap ranks
 )
 
-EstimateTransform = Callable[[str, Estimate], Estimate]  # of a parameter, by name
+EstimateTransform = Callable[[str, Estimate], Estimate]  # takes the parameter's name
 
 
 @dataclass(frozen=True)
 class PredictionQuality:
-    """Of predictions of collectives that no parameter was fitted to."""
+    """The quality of predictions of collectives that no parameter was fitted to."""
 
     errors: PredictionErrors
     ranking: Ranking
@@ -65,11 +65,12 @@ class PredictionQuality:
 
 @dataclass(frozen=True)
 class Refinement:
-    """The calibration to use, refined or as it was.
+    """The calibration to use, refined or unchanged.
 
-    before, after       of the same collectives, with the calibration as it was, and refined without
-                        them
-    factors             parameter -> what it was multiplied with
+    before, after       quality on the same collectives, with the calibration unchanged, and refined
+                        without them
+    factors             parameter -> the factor that it was multiplied by
+    accepted            whether the refinement is used
     reason              why the refinement is or is not used
     """
 
@@ -88,11 +89,14 @@ def refine(
     n_folds: int = N_FOLDS,
     on_progress: ProgressCallback = no_progress,
 ) -> Refinement:
-    """Fit factors to the measured collectives, and use them if they predict those better that they
-    were not fitted to, and rank them no worse.
+    """Fit factors to the measured collectives, and use them if they predict better.
+
+    They are used if they predict collectives better that they were not fitted to, and rank
+    algorithms no worse.
 
     topology        of the measurements; None: one computer
-    on_progress     hears of every fit
+    n_folds         folds of the cross-validation
+    on_progress     called before every fit
 
     Raises InputError when fewer than two points for each fold can be simulated.
     """
@@ -139,7 +143,7 @@ def refine(
 
 
 def _algorithm_records(predictions: Sequence[CollectivePrediction]) -> list[dict[str, Any]]:
-    """Errors of each algorithm and band of sizes, bytes."""
+    """Return the errors of each algorithm and band of sizes (bytes) as records."""
     return [
         {"collective": str(collective), "algorithm": name, "from": low, "to": high, **asdict(own)}
         for (collective, name, low, high), own in errors_by_algorithm(predictions).items()
@@ -173,9 +177,9 @@ def _with_refinement_record(calibration: Calibration, record: dict[str, Any]) ->
 def _with_best_port_discipline(
     calibration: Calibration, collectives: Sequence[MeasuredCollective]
 ) -> Calibration:
-    """With that port discipline which fits best, where no burst has shown which it is.
+    """Return the calibration with the port discipline that fits best, if none was measured.
 
-    Ranks that send to several at once show what a burst to one does not.
+    Collectives in which ranks send to several others show what trains to one rank do not.
     """
     if calibration.shared_from < math.inf:
         return calibration
@@ -187,7 +191,7 @@ def _with_best_port_discipline(
 
 
 class _ParameterFactors:
-    """The parameters of a calibration, by name, and the calibration with other values for them."""
+    """The parameters of a calibration by name, to make the calibration with other values."""
 
     def __init__(self, calibration: Calibration) -> None:
         self._calibration = calibration
@@ -195,7 +199,7 @@ class _ParameterFactors:
         self._transform(lambda name, one: self._set_prior(name, one))
 
     def _set_prior(self, name: str, estimate: Estimate) -> Estimate:
-        """Notes what the ping-pongs leave open of a parameter; of one without value nothing."""
+        """Record the uncertainty that the ping-pongs leave of a parameter with a positive value."""
         if estimate.value > 0.0:
             width = math.log(
                 max(estimate.high, estimate.value) / max(min(estimate.low, estimate.value), 1e-30)
@@ -204,7 +208,7 @@ class _ParameterFactors:
         return estimate
 
     def _transform(self, transform: EstimateTransform) -> Calibration:
-        """The calibration with every parameter put through `change`."""
+        """Return the calibration with `transform` applied to every parameter."""
         old = self._calibration
         return replace(
             old,
@@ -232,8 +236,10 @@ class _ParameterFactors:
     def fit(
         self, collectives: Sequence[MeasuredCollective]
     ) -> tuple[Calibration, dict[str, float]]:
-        """The calibration that predicts these calls best, and its factors; of parameters that no
-        call depends on there is none."""
+        """Return the calibration that predicts these calls best, and its factors.
+
+        Parameters that no call depends on have no factor.
+        """
         base = np.array([case.predicted_s for case in predict_all(collectives, self._calibration)])
         names = [name for name in self._prior if self._is_sensitive(name, collectives, base)]
         prior = np.array([self._prior[name] for name in names])

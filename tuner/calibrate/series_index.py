@@ -1,4 +1,4 @@
-"""Finding series: every question a calibration asks of a file of measurements."""
+"""An index of the series in a file of measurements, for all that a calibration needs of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LaunchSeries = tuple[Measurement, ...]  # the same point, once for each launch
 
 @dataclass(frozen=True)
 class SeriesIndex:
-    """The series of one file, by kind and subject, and the draws from them."""
+    """The series of one file by kind and subject, with their bootstrap."""
 
     measurements: Measurements
 
@@ -37,7 +37,7 @@ class SeriesIndex:
         return found
 
     def find(self, kind: str, subject: str, memory: str = "host") -> list[LaunchSeries]:
-        """Ascending in nbytes."""
+        """Return the points of a kind, subject and memory, ascending in nbytes."""
         found = [
             one
             for one in self._by_kind_and_subject.get((kind, subject), ())
@@ -46,7 +46,7 @@ class SeriesIndex:
         return sorted(found, key=lambda one: one[0].nbytes)
 
     def subjects(self, kind: str, memory: str = "host") -> list[str]:
-        """Of a kind, in the order of the file."""
+        """Return the subjects of a kind in the order of the file."""
         return [
             subject
             for (own, subject), found in self._by_kind_and_subject.items()
@@ -55,8 +55,10 @@ class SeriesIndex:
 
     @cached_property
     def bootstrap(self) -> Bootstrap:
-        """Knowing how far the machine wandered between the repetitions of sentinels, and that
-        another launch would have been off by so much more."""
+        """A bootstrap with the drift between the repetitions of sentinels.
+
+        With a single launch, the usual variation between launches is added.
+        """
         repeated: dict[tuple[object, ...], list[Measurement]] = defaultdict(list)
         for one in self.measurements.series:
             if one.kind == "sentinel":
@@ -68,16 +70,16 @@ class SeriesIndex:
         return Bootstrap(math.hypot(drift, LAUNCH_RELATIVE_SD if len(launches) == 1 else 0.0))
 
     def median(self, launches: LaunchSeries) -> FloatArray:
-        """Seconds, drawn."""
+        """Return the resampled median in seconds."""
         return self.bootstrap.median(launches)
 
     def midmean(self, launches: LaunchSeries) -> FloatArray:
-        """Seconds, drawn."""
+        """Return the resampled midmean in seconds."""
         return self.bootstrap.midmean(launches)
 
     @cached_property
     def call_overhead(self) -> FloatArray | float:
-        """Seconds of a call that sends nothing, drawn; 0 where nobody measured it."""
+        """The resampled seconds of a call that sends nothing; 0 where it was not measured."""
         found = [
             launches for subject in self.subjects("call") for launches in self.find("call", subject)
         ]
@@ -85,9 +87,9 @@ class SeriesIndex:
 
 
 def _keep_finest(series: Iterable[Measurement]) -> Iterator[Measurement]:
-    """Yield the series without those of ping-pongs at sizes that a ladder of more sizes has too.
+    """Yield the series, of ping-pongs at each size only that of the finest series of sizes.
 
-    A probe measures a few sizes of each path first, in case that there is no time for all of them.
+    A probe measures a few sizes of each path first, in case there is no time for all of them.
     """
     found, sizes = list(series), Counter[tuple[object, ...]]()
     finest: dict[tuple[object, ...], tuple[int, int]] = {}
@@ -108,16 +110,16 @@ def _keep_finest(series: Iterable[Measurement]) -> Iterator[Measurement]:
 
 
 def _path_key(one: Measurement) -> tuple[object, ...]:
-    """Return what series of one path have in common, whatever ladder they are of."""
+    """Return a key of a series' path, the same for all series of sizes on it."""
     ends = one.params.get("first", 0), one.params.get("second", 1)
     return one.subject, one.nodes, one.ppn, one.p, one.memory, one.placement, one.launch, ends
 
 
 def param(launches: LaunchSeries, name: str, default: int = 0) -> int:
-    """A parameter of the point."""
+    """Return a parameter of the point."""
     return launches[0].params.get(name, default)
 
 
 def message_sizes(found: list[LaunchSeries]) -> FloatArray:
-    """Sizes of points."""
+    """Return the sizes of points."""
     return np.array([float(one[0].nbytes) for one in found])

@@ -1,7 +1,7 @@
-"""Capacities of what pairs share: a node's NIC, an uplink, a memory bus.
+"""Fit the capacities of shared resources: a node's NIC, an uplink, a memory bus.
 
-k pairs that send at once through something that moves C bytes per second take k / C seconds per
-byte each, once that is more than one pair takes alone.
+k pairs that send at once through a resource of C bytes per second take k / C seconds per byte each,
+once that is more than one pair takes alone.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ MIN_CONTENTION_SLOWDOWN = (
 MIN_SECONDS_PER_BYTE = (
     1e-13  # s per byte, 10 TB/s; a line through noisy times may be flatter than any memory
 )
-MIN_FLOW_FRACTION = (
-    0.5  # a message is long when at least this part of its time is the flow of its bytes
-)
+MIN_FLOW_FRACTION = 0.5  # a message is long if at least this part of its time depends on its bytes
 
 ConcurrentPairs = dict[int, list[LaunchSeries]]  # pairs at the same time -> their points
 
@@ -36,10 +34,12 @@ ConcurrentPairs = dict[int, list[LaunchSeries]]  # pairs at the same time -> the
 def fit_capacities(
     series: SeriesIndex, curves: dict[str, LatencyCurve]
 ) -> tuple[dict[str, Estimate], list[str], dict[str, list[dict[str, float]]]]:
-    """Bytes per second of every shared thing that is full, sentences about the others, and for
-    provenance what the pairs moved together.
+    """Return the capacities in bytes per second, sentences about unknown ones, and provenance.
 
-    alone   path class -> ladder of one pair
+    Only resources that were saturated have a capacity. The provenance is the total rate of the
+    pairs.
+
+    curves  path class -> latency curve of one pair
     """
     found: dict[str, Estimate] = {}
     gaps: list[str] = []
@@ -76,16 +76,17 @@ def _lower_bound_note(name: str, most: int, capacity: Estimate) -> str:
 
 
 def _shared_resources(series: SeriesIndex) -> list[tuple[str, str, int]]:
-    """Name, subject and number of its kind: a network may have several kinds of uplinks."""
+    """Return name, subject and number of each kind: a network may have several kinds of uplinks."""
     kinds = {param(one, "of") for one in series.find("pairs", UPLINK)} - {0}
     further = [(f"{UPLINK} {kind + 1}", UPLINK, kind) for kind in sorted(kinds)]
     return [*((name, name, 0) for name in SHARED_RESOURCES), *further]
 
 
 def _find_concurrent_pairs(series: SeriesIndex, name: str, kind: int) -> ConcurrentPairs:
-    """From series of that name; for the memory bus else from ping-pongs of many pairs.
+    """Return the points of concurrent pairs through a resource, by the number of pairs.
 
-    Of those, of as many pairs as have cores of their own, else of oversubscribed ones.
+    The memory bus may use ping-pongs of many pairs instead: of pairs with cores of their own if
+    there are any, else of oversubscribed ones.
     """
     found = _group_by_pairs([one for one in series.find("pairs", name) if param(one, "of") == kind])
     if found or name != MEMORY_BUS:
@@ -109,9 +110,10 @@ def _group_by_pairs(found: list[LaunchSeries]) -> ConcurrentPairs:
 def _seconds_per_byte(
     series: SeriesIndex, points: list[LaunchSeries], curve: LatencyCurve
 ) -> FloatArray:
-    """Drawn, of each pair: what its longest messages take beyond the alpha of a lone pair.
+    """Return the resampled seconds per byte of each pair, without the alpha of a single pair.
 
-    The median over those sizes that are mostly flow; with none, of the largest.
+    It is the median over the sizes whose time mostly depends on their bytes; without any, that of
+    the largest size.
     """
     alpha, _ = resampled_parameters(curve)
     long = [one for one in points if _is_long(curve, one[0].nbytes)] or points[-1:]

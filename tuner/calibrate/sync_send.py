@@ -1,8 +1,8 @@
-"""Which messages are acknowledged before their senders go on.
+"""Find which messages are acknowledged before their senders go on.
 
-A ping-pong does not show it, for the acknowledgement is under way as long as the next message. Two
-ranks that send to one another at the same time do: they then take a latency longer than one message
-(MPICH over TCP, from some hundred bytes on; docs/adr/0033-acknowledged.md).
+A ping-pong does not show it, since the acknowledgement travels at the same time as the next
+message. Two ranks that send to each other at the same time do: they then take a latency longer than
+one message (MPICH over TCP, from some hundred bytes on; docs/adr/0033-acknowledged.md).
 """
 
 from __future__ import annotations
@@ -18,29 +18,27 @@ from tuner.calibrate.point_to_point import PathFit
 from tuner.calibrate.series_index import SeriesIndex
 from tuner.topology import NETWORK
 
-RANKS_PER_PAIR = 2  # ranks: two alone keep in step
-CALLS_PER_EXCHANGE = 2  # of an exchange: everything is started, and waited for
-MIN_LATENCY_FRACTION = (
-    0.2  # of a message's time: what the links' latency must be to be told from noise
-)
+RANKS_PER_PAIR = 2  # ranks; two alone stay in step
+CALLS_PER_EXCHANGE = 2  # MPI calls of an exchange: one to start, one to wait
+MIN_LATENCY_FRACTION = 0.2  # of a message's time; a smaller latency of the links is lost in noise
 MIN_ACK_LATENCIES, MAX_ACK_LATENCIES = (
     0.5,
     2.0,
-)  # latencies that an acknowledgement takes; what takes more is something else
-MIN_ACK_SIZES = 2  # sizes that must show it: one alone may be off
+)  # range of latencies that an acknowledgement may take
+MIN_ACK_SIZES = 2  # sizes that must show it, as a single one may be an outlier
 
 
 def with_sync_threshold(path_fit: PathFit, threshold: float) -> PathFit:
-    """The same, its messages of `begin` bytes and more acknowledged."""
+    """Return the fit with messages of `threshold` bytes and more acknowledged."""
     return replace(path_fit, cost=replace(path_fit.cost, acknowledged_from=threshold))
 
 
 def fit_sync_threshold(series: SeriesIndex, uncontended: PathFit) -> tuple[float, str]:
-    """Bytes, infinite if nobody waits for it, and a sentence if the series do not show it.
+    """Return the threshold of acknowledged messages in bytes, and a sentence if it is unknown.
 
-    alone       price of messages between the hosts that exchanged them, with nobody else about
+    It is the size that contradicts the fewest observations, or infinite if no sender waits.
 
-    Where it begins is the size that the fewest other sizes contradict.
+    uncontended     fit of messages between the hosts that exchanged them, without other traffic
     """
     seen = _sync_observations(series, uncontended)
     if len(seen) < MIN_ACK_SIZES:
@@ -57,9 +55,9 @@ def fit_sync_threshold(series: SeriesIndex, uncontended: PathFit) -> tuple[float
 
 
 def _sync_observations(series: SeriesIndex, uncontended: PathFit) -> list[tuple[float, bool]]:
-    """(bytes, whether an exchange of two takes an acknowledgement longer than one message).
+    """Return (bytes, whether an exchange takes an acknowledgement longer than one message).
 
-    Ascending; of sizes at which the latency of the links is more than noise.
+    They are ascending, for sizes at which the latency of the links is visible beside noise.
     """
     found = []
     for one in series.find("exchange", NETWORK, uncontended.latency_curve.memory):

@@ -1,1 +1,1 @@
-"""Measuring a computer: messages, reductions and the collectives of its MPI library."""
+"""Measure messages, reductions and the collectives of MPI libraries."""

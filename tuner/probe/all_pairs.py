@@ -1,7 +1,7 @@
-"""Every host with every other, cheaply: a tournament whose rounds are disjoint pairs.
+"""Measure every host with every other in rounds of disjoint pairs, and report slow ones.
 
-The outliers among the pairs are what it is for: a slow cable, a badly seated adapter. They are
-found relative to all pairs, so a machine whose racks differ is no machine of outliers.
+It finds outliers among the pairs, such as a slow cable or a badly seated adapter. They are found
+relative to all pairs, so that a machine whose racks differ does not consist of outliers.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from tuner.base.units import format_size, format_time
 from tuner.core.measurement import Measurement
 
 MAX_SEQUENTIAL_HOSTS = (
-    16  # up to so many hosts each pair is measured by itself: pairs may share an uplink
+    16  # up to this many hosts pairs are measured one by one, as pairs may share an uplink
 )
-MAX_PARTNERS = 31  # each host meets at most so many others: the rest costs time and finds no more
+MAX_PARTNERS = 31  # partners of each host; more would cost time and find no more
 OUTLIER_SIGMAS = 4.0  # robust standard deviations from the median beyond which a pair is an outlier
-MIN_OUTLIER_EXCESS = 0.10  # and relative excess
+MIN_OUTLIER_EXCESS = 0.10  # relative excess that an outlier must have too
 MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation, for a normal distribution
 
 
 def round_robin(hosts: int) -> list[list[tuple[int, int]]]:
-    """Rounds of disjoint pairs in which everybody meets everybody once: the circle method.
+    """Return rounds of disjoint pairs in which all hosts meet once (circle method).
 
-    Up to `ALONE` hosts a round is one pair.
+    Up to `MAX_SEQUENTIAL_HOSTS` hosts a round is one pair; hosts meet at most `MAX_PARTNERS`
+    others.
     """
     players = hosts + hosts % 2
     others = list(range(1, players))
@@ -41,9 +42,9 @@ def round_robin(hosts: int) -> list[list[tuple[int, int]]]:
 
 
 def describe_slow_pairs(series: Sequence[Measurement], hosts: Sequence[str]) -> list[str]:
-    """Sentences about the pairs of the sweep that take much longer than the others.
+    """Return sentences about the pairs of the sweep that take much longer than the others.
 
-    hosts   names by number; a file that lacks them has its hosts called by their numbers
+    hosts   names by number; hosts without a name are called by their numbers
     """
     swept = [one for one in series if one.kind == "sweep"]
     most = max((max(one.params["first"], one.params["second"]) for one in swept), default=-1)

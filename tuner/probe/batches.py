@@ -1,7 +1,7 @@
-"""Rounds of chosen points: what somebody wants to know beyond a plan, after a look at the results.
+"""Batches of chosen points, to be measured beyond a plan after a look at the results.
 
-A round is a launch of its own in the same file. The header says what each was to measure, so that a
-round that was killed is resumed without anybody remembering why it had been chosen.
+A batch is a launch of its own in the same file. The header records what each batch was to measure,
+so that a batch that was killed can be resumed without knowing why it was chosen.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tuner.probe.probe_spec import ProbeShape, ProbeSpec
 
 @dataclass(frozen=True)
 class ExperimentRequest(PlacementMixin):
-    """A call to be measured: these choices, and the library's default beside them."""
+    """A call to measure: these algorithm configs, and the library default beside them."""
 
     collective: Collective
     nodes: int
@@ -39,7 +39,7 @@ class ExperimentRequest(PlacementMixin):
 def experiment_points(
     spec: ProbeSpec, experiments: Sequence[ExperimentRequest], launch: int
 ) -> Iterator[ProbePoint]:
-    """A point for each call, those of one call together.
+    """Yield a point for each call, with all requested configs of that call.
 
     Raises InputError for shapes that do not fit the hosts, odd sizes and unknown algorithms.
     """
@@ -85,9 +85,9 @@ def _check(spec: ProbeSpec, experiment: ExperimentRequest, shape: ProbeShape) ->
 
 
 def read_batches(path: Path) -> list[tuple[ExperimentRequest, ...]]:
-    """What a file says of the rounds it holds; none for a file that is not there.
+    """Return the batches that a file records; none if the file does not exist.
 
-    Raises InputError for a file that is no measurements.
+    Raises InputError for a file without measurements.
     """
     try:
         return [_decode_batch(record) for record in read_provenance(path).get("rounds", [])]
@@ -96,9 +96,9 @@ def read_batches(path: Path) -> list[tuple[ExperimentRequest, ...]]:
 
 
 def read_provenance(path: Path) -> Mapping[str, Any]:
-    """What the first line of a file says of its circumstances; nothing for one that is not there.
+    """Return the provenance in the first line of a file; empty if the file does not exist.
 
-    Raises InputError for a file that is no measurements.
+    Raises InputError for a file without measurements.
     """
     if not path.exists():
         return {}

@@ -1,9 +1,9 @@
-"""One time for ranks on several hosts (rank side).
+"""A shared clock for ranks on several hosts (rank side).
 
 Hosts have clocks of their own (CLOCK_MONOTONIC counts from the boot). Rank 0's is the shared one.
-The offset of another is taken from messages there and back: whoever asks at `before` and gets the
-answer `then` at `after` is ahead of rank 0 by (before + after) / 2 - then, with an error of at most
-half the round trip; the shortest of many round trips is believed (F. Cristian, Probabilistic clock
+The offset of another is taken from messages there and back: a rank that asks at `before` and gets
+the answer `then` at `after` is ahead of rank 0 by (before + after) / 2 - then, with an error of at
+most half the round trip; the shortest of many round trips is used (F. Cristian, Probabilistic clock
 synchronization, Distributed Computing 3, 1989). Two such readings some time apart give the drift.
 """
 
@@ -25,7 +25,7 @@ TAG = 7
 
 @dataclass(frozen=True)
 class ClockReading:
-    """How far this clock was ahead of rank 0's: `offset` seconds at local time `at`."""
+    """A reading of how far this clock is ahead of rank 0's: `offset` seconds at `local_time`."""
 
     local_time: float
     offset: float
@@ -33,7 +33,10 @@ class ClockReading:
 
 
 def clock_identity() -> str:
-    """Equal for processes that read one clock: same kernel, same boot, same time namespace."""
+    """Return a text that is equal for processes that read the same clock.
+
+    These have the same kernel, boot and time namespace.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id")
     namespace = Path("/proc/self/ns/time")
     booted = (
@@ -43,9 +46,9 @@ def clock_identity() -> str:
 
 
 class SharedClock:
-    """The shared time on the ranks of `comm`, which is the clock's own from then on.
+    """The shared clock of the ranks of `comm`, which only the clock may use from then on.
 
-    read        this rank's clock, seconds
+    read        function that returns this rank's clock in seconds
     name        equal for ranks whose `read` is the same clock
     """
 
@@ -70,20 +73,20 @@ class SharedClock:
         return len(self._leaders) == 1
 
     def now(self) -> float:
-        """The shared time."""
+        """Return the shared time."""
         here = self._read()
         return here - self._offset(here)
 
     def to_local(self, shared: float) -> float:
-        """What this rank's own clock shows at a shared time."""
+        """Return what this rank's own clock shows at a shared time."""
         return shared + self._offset(shared + self._readings[-1].offset)
 
     def read_local(self) -> float:
-        """This rank's own clock."""
+        """Return this rank's own time."""
         return self._read()
 
     def measure(self) -> None:
-        """A new reading of every clock; collective."""
+        """Take a new reading of every clock; collective."""
         mine = ClockReading(self._read(), 0.0, 0.0)
         for leader in self._leaders[1:]:
             if self._comm.rank == leader:
@@ -96,7 +99,7 @@ class SharedClock:
         self._readings = [*first, ClockReading(*values.tolist())]
 
     def refresh(self) -> None:
-        """`measure` when the last reading is old; collective, rank 0 decides."""
+        """Call `measure` when the last reading is old; collective, rank 0 decides."""
         old = (
             not self.is_single and self._read() - self._readings[-1].local_time > READING_INTERVAL_S
         )
@@ -104,7 +107,7 @@ class SharedClock:
             self.measure()
 
     def describe(self) -> dict[str, Any]:
-        """Source, offsets and uncertainty (s) of each rank's clock; collective."""
+        """Return the source, offsets and uncertainty (s) of each rank's clock; collective."""
         last = self._readings[-1]
         rows = self._comm.allgather((last.offset, last.uncertainty, self._drift()))
         if self.is_single:
@@ -125,7 +128,10 @@ class SharedClock:
         return last.offset + self._drift() * (here - last.local_time)
 
     def _drift(self) -> float:
-        """Seconds per second; 0 while two readings do not differ by more than they may be wrong."""
+        """Return the drift in seconds per second.
+
+        It is 0 while two readings do not differ by more than their uncertainty.
+        """
         first, last = self._readings[0], self._readings[-1]
         change = last.offset - first.offset
         if (

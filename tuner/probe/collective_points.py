@@ -1,4 +1,4 @@
-"""Which calls of collectives a probe of several hosts measures, and which of them side by side."""
+"""The collective calls that a probe of several hosts measures, and which of them concurrently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBE_ELEMENT_BYTES = 4  # bytes of the elements that a probe sends
 
 
 def points_of_shape(shape: ProbeShape, spec: ProbeSpec) -> Iterator[ProbePoint]:
-    """Every collective at every size, with all that may carry it out."""
+    """Yield every collective at every size, with all algorithms that can run it."""
     library = mpi_libraries.library_module(spec.library)
     for collective in spec.collectives:
         for nbytes in dict.fromkeys(
@@ -34,7 +34,7 @@ def points_of_shape(shape: ProbeShape, spec: ProbeSpec) -> Iterator[ProbePoint]:
 
 
 def round_down_to_multiple(collective: Collective, nbytes: int, shape: ProbeShape) -> int:
-    """The next smaller size of which every rank has a whole number of elements as its share."""
+    """Return the next smaller size of which every rank's share is a whole number of elements."""
     return (
         nbytes // (PROBE_ELEMENT_BYTES * shape.ranks) * PROBE_ELEMENT_BYTES * shape.ranks
         if collective.has_blocks
@@ -49,7 +49,7 @@ def collective_point(
     nbytes: int,
     configs: Iterable[AlgorithmConfig],
 ) -> ProbePoint:
-    """A point with an arm for each choice; raises InputError for those that the library lacks."""
+    """Return a point with a candidate for each config; raise InputError for unknown ones."""
     known = mpi_libraries.library_module(library)
     arms = tuple(
         ProbeCandidate(choice.algorithm, dict(choice.params), via=SCHEDULE)
@@ -76,7 +76,7 @@ def collective_point(
 def _schedule_configs(
     collective: Collective, shape: ProbeShape, nbytes: int, spec: ProbeSpec
 ) -> Iterator[AlgorithmConfig]:
-    """Our schedules that are asked for and suit the place; segments as the library's."""
+    """Yield the requested schedules of ours that suit the shape, with the library's segments."""
     there = available_capabilities((), False, shape.nodes, shape.ppn)
     for name in algorithms.algorithm_names(collective, there):
         if name not in spec.schedules and ALL_SCHEDULES not in spec.schedules:
@@ -88,9 +88,9 @@ def _schedule_configs(
 
 
 def make_concurrent(spec: ProbeSpec, points: Iterable[ProbePoint]) -> Iterator[ProbePoint]:
-    """Points of one shape dealt out over disjoint copies of it, in the order of shapes.
+    """Yield the points of each shape, distributed over disjoint copies of the shape.
 
-    With a topology they are alike and share no links; without one nothing is known of that.
+    With a topology the copies are alike and share no links; without one this is unknown.
     """
     begins = cache(partial(_first_hosts, spec))
     by_shape: dict[ProbeShape, list[ProbePoint]] = {}
@@ -114,7 +114,7 @@ def make_concurrent(spec: ProbeSpec, points: Iterable[ProbePoint]) -> Iterator[P
 
 
 def _first_hosts(spec: ProbeSpec, nodes: int) -> list[int]:
-    """The first hosts of each."""
+    """Return the first host of each copy."""
     if spec.topology is None:
         return list(range(0, spec.nodes - nodes + 1, nodes))
     return ProbedHosts(spec.topology, spec.hosts.names).find_equivalent_sets(nodes)

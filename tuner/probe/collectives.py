@@ -1,4 +1,4 @@
-"""Collectives as arms: called, and checked before they are timed (rank side).
+"""Call collectives on test data, and check their results before they are timed (rank side).
 
 Data are whole numbers small enough for their float32 sums to be exact in any order.
 """
@@ -21,13 +21,13 @@ from tuner.runtime.staging import READ, WRITE, BufferAccess
 
 PAGE_BYTES = 4096  # bytes
 PROBE_ELEMENT_BYTES = 4  # bytes of an element
-GATHER_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER)  # ranks give a share
-SCATTER_COLLECTIVES = (Collective.SCATTER, Collective.REDUCE_SCATTER)  # ranks take a share
+GATHER_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER)  # ranks send a share of the buffer
+SCATTER_COLLECTIVES = (Collective.SCATTER, Collective.REDUCE_SCATTER)  # ranks receive a share
 MAX_OPERAND = 1000  # sums over 4096 ranks stay below 2^24, where float32 counts exactly
 
 
 def page_aligned_ones(nbytes: int) -> NDArray[np.float32]:
-    """Ones that begin with a page, in touched memory."""
+    """Return an array of ones that begins at a page boundary, in touched memory."""
     room = np.empty(nbytes + PAGE_BYTES, np.uint8)
     start = -room.ctypes.data % PAGE_BYTES
     values = room[start : start + nbytes].view(np.float32)
@@ -36,19 +36,19 @@ def page_aligned_ones(nbytes: int) -> NDArray[np.float32]:
 
 
 class CallBuffers(Protocol):
-    """Where the buffers of calls are, and how a call on them is made.
+    """Buffers in one kind of memory, and how a collective is called on them.
 
-    What is called on (`comm`) is a communicator of MPI, or of whoever else makes the call.
+    `comm` is a communicator of MPI, or an object of another library in its place.
     """
 
     def ones(self, nbytes: int) -> Any:
-        """A buffer of float32, for many calls."""
+        """Return a float32 buffer of ones, for many calls."""
 
     def from_numpy(self, values: AnyArray) -> Any:
-        """A buffer with these values."""
+        """Return a buffer with these values."""
 
     def to_numpy(self, buffer: Any) -> AnyArray:
-        """The values of a buffer."""
+        """Return the values of a buffer."""
 
     def bind_collective(
         self,
@@ -57,22 +57,22 @@ class CallBuffers(Protocol):
         *buffers: tuple[Any, BufferAccess],
         trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
-        """The call, given buffers with what it does to each, and its operator and root."""
+        """Return the call on these buffers, each with its access, and on operator and root."""
 
 
 class HostBuffers:
-    """See Buffers."""
+    """Buffers in host memory; see `CallBuffers`."""
 
     def ones(self, nbytes: int) -> NDArray[np.float32]:
-        """See Buffers."""
+        """Return a page-aligned float32 buffer of ones."""
         return page_aligned_ones(nbytes)
 
     def from_numpy(self, values: AnyArray) -> AnyArray:
-        """See Buffers."""
+        """Return the values themselves."""
         return values
 
     def to_numpy(self, buffer: AnyArray) -> AnyArray:
-        """See Buffers."""
+        """Return the buffer itself."""
         return buffer
 
     def bind_collective(
@@ -82,7 +82,7 @@ class HostBuffers:
         *buffers: tuple[Any, BufferAccess],
         trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
-        """See Buffers."""
+        """Return the communicator's method bound to these buffers."""
         return partial(
             getattr(comm, METHODS[collective]), *(buffer for buffer, _ in buffers), *trailing_args
         )
@@ -90,7 +90,7 @@ class HostBuffers:
 
 @dataclass(frozen=True)
 class CollectiveRun:
-    """A collective on `nbytes` bytes, as an application makes it.
+    """A collective on `nbytes` bytes, as an application calls it.
 
     nbytes      of a rank's buffer; where every rank has a share, of all shares together
     """
@@ -100,27 +100,27 @@ class CollectiveRun:
     buffers: CallBuffers = field(default_factory=HostBuffers)
 
     def make_calls(self, comms: Sequence[Any]) -> list[Callable[[], object]]:
-        """The call to time on each communicator, all on the same buffers, with root 0.
+        """Return the call to time on each communicator, all on the same buffers, with root 0.
 
-        Buffers of its own would give every algorithm other pages, and all of them together would
-        push one another out of the caches: differences that no algorithm makes.
+        With buffers of their own, algorithms would have different pages and evict one another's
+        buffers from the caches, and so differ for reasons that are not theirs.
         """
         gives, takes = self._sizes(comms[0].size) if comms else (0, 0)
         send, receive = self.buffers.ones(gives), self.buffers.ones(takes)
         return [self._bind(comm, 0, send, receive) for comm in comms]
 
     def is_correct(self, comm: Any, seed: int) -> bool:
-        """Whether this rank gets the right result on fresh data; collective over `comm`.
+        """Return whether this rank gets the right result on fresh data; collective over `comm`.
 
-        From the first and the last rank as root where there is one. Raises RuntimeError where the
-        library, MPI's or NCCL's, refuses the algorithm for this call.
+        Rooted collectives are called with the first and with the last rank as root. Raises
+        RuntimeError where the library (MPI's or NCCL's) refuses the algorithm for this call.
         """
         roots = (0, comm.size - 1) if self.collective.is_rooted else (0,)
         right = [self._is_correct_from(comm, seed, root) for root in roots]
         return all(right)
 
     def _sizes(self, p: int) -> tuple[int, int]:
-        """Bytes that a rank gives and takes at most."""
+        """Return the maximum bytes that a rank sends and receives."""
         share = self.nbytes // p
         gives = share if self.collective in GATHER_COLLECTIVES else self.nbytes
         return gives, share if self.collective in SCATTER_COLLECTIVES else self.nbytes
@@ -128,7 +128,7 @@ class CollectiveRun:
     def _bind(
         self, comm: Any, root: int, send_buffer: Any, receive_buffer: Any
     ) -> Callable[[], object]:
-        """The call on these buffers, of which some ranks need but one."""
+        """Return the call on these buffers; some ranks need only one of them."""
         at_root, name = comm.rank == root, self.collective
         send: tuple[tuple[Any, BufferAccess], ...] = ((send_buffer, READ),)
         receive: tuple[tuple[Any, BufferAccess], ...] = ((receive_buffer, WRITE),)
@@ -166,7 +166,10 @@ class CollectiveRun:
 
 
 def _random_operands(count: int, seed: int, root: int) -> NDArray[np.float32]:
-    """Whole numbers that differ from those of any other call: drawing them all takes long."""
+    """Return whole numbers that differ from call to call.
+
+    Only some are drawn and then repeated, since drawing all of them takes long.
+    """
     drawn = np.random.default_rng([seed, root]).integers(
         0, MAX_OPERAND, min(count, DISTINCT_OPERANDS)
     )
@@ -174,14 +177,14 @@ def _random_operands(count: int, seed: int, root: int) -> NDArray[np.float32]:
 
 
 MODULUS = 10007
-MATRICES_PER_BLOCK = 4096  # matrices whose products stay in the cache
+MATRICES_PER_BLOCK = 4096  # matrices whose products fit in the cache
 DISTINCT_OPERANDS = (
     1021  # operands of a rank, which then repeat: a prime, so that no share is another's
 )
 
 
 def matrix_product(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
-    """`inout = arriving x inout` for 2x2 integer matrices modulo a prime: does not commute."""
+    """Set `inout = arriving x inout` for 2x2 integer matrices modulo a prime: not commutative."""
     left = np.frombuffer(arriving, np.int32).reshape(-1, 4)
     right = np.frombuffer(inout, np.int32).reshape(-1, 4)
     for first in range(0, len(right), MATRICES_PER_BLOCK):
@@ -190,13 +193,16 @@ def matrix_product(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
 
 
 def _product(left: Int32Array, right: Int32Array) -> Int32Array:
-    """Of matrices (n, 4), row after row. Written out: numpy multiplies whole numbers slowly."""
+    """Return the products of matrices of shape (n, 4), stored row after row.
+
+    It is written out because numpy's matrix product of integers is slow.
+    """
     (a, b, c, d), (e, f, g, h) = left.T, right.T
     return np.stack([a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h], axis=1) % MODULUS
 
 
 def preserves_operand_order(comm: MPI.Comm, matrices: int, seed: int) -> bool:
-    """Whether this rank gets operands combined in rank order by an Allreduce on `comm`."""
+    """Return whether an Allreduce on `comm` combines operands in rank order, on this rank."""
     few = min(matrices, DISTINCT_OPERANDS)
     operands = [
         np.random.default_rng([seed, rank]).integers(0, MODULUS, (few, 4), np.int32)

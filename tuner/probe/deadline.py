@@ -19,13 +19,15 @@ def format_deadline(at: float) -> str:
 
 
 def seconds_until(text: str) -> float:
-    """Return the seconds until a deadline from `format_deadline`; infinite if it comes from
-    another computer or another boot. Raises ValueError for other text.
+    """Return the seconds until a deadline that `format_deadline` wrote.
+
+    They are infinite if it comes from another computer or another boot. Raises ValueError for other
+    text.
     """
     boot, _, at = text.rpartition(":")
     return float(at) - time.monotonic() if boot and boot == _boot() else math.inf
 
 
 def _boot() -> str:
-    """Return the identifier of this boot of this computer; "" where the system has none."""
+    """Return the identifier of this computer's current boot; "" if the system has none."""
     return _BOOT.read_text(encoding="ascii").strip() if _BOOT.is_file() else ""

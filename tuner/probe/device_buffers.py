@@ -15,22 +15,25 @@ from tuner.runtime.staging import BufferAccess, Staging
 
 
 class DeviceBuffers:
-    """See Buffers: a GPU's, given to MPI as they are if it is CUDA-aware, else staged."""
+    """Buffers of a GPU, passed to MPI directly if it is CUDA-aware, else staged.
+
+    See `tuner.probe.collectives.CallBuffers`.
+    """
 
     def __init__(self, device: Device, direct: bool) -> None:
         self._device, self._direct = device, direct
         self._staging = Staging(device)
 
     def ones(self, nbytes: int) -> DeviceArray:
-        """See Buffers."""
+        """Return a float32 device buffer of ones."""
         return self._device.upload(np.ones(nbytes // 4, np.float32))
 
     def from_numpy(self, values: AnyArray) -> DeviceArray:
-        """See Buffers."""
+        """Return a device buffer with these values."""
         return self._device.upload(values)
 
     def to_numpy(self, buffer: DeviceArray) -> AnyArray:
-        """See Buffers."""
+        """Return the values of a device buffer."""
         values = np.empty(buffer.size, buffer.dtype)
         self._device.download(buffer, values)
         return values
@@ -42,7 +45,7 @@ class DeviceBuffers:
         *buffers: tuple[Any, BufferAccess],
         trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
-        """See Buffers; with what the dispatcher does around the call."""
+        """Return the call on these buffers, with all that the dispatcher does around it."""
         return self.bind_method(
             getattr(comm, METHODS[collective]), *buffers, trailing_args=trailing_args
         )
@@ -53,7 +56,7 @@ class DeviceBuffers:
         *buffers: tuple[Any, BufferAccess],
         trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
-        """A call of MPI on buffers of the device."""
+        """Return a call of an MPI method on device buffers."""
         device = self._device
 
         def direct() -> None:

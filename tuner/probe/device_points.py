@@ -1,8 +1,8 @@
-"""Choosing what a probe measures in the memory of GPUs.
+"""Choose what a probe measures in the memory of GPUs.
 
-Which GPUs there are is known to the ranks alone. So everything is planned that there could be, also
-pairs of ranks on one GPU, over NVLink and over PCIe; the ranks leave out what is not there, and its
-time goes to the other points.
+Only the ranks know which GPUs there are. So all that is possible is planned, including pairs of
+ranks on one GPU, over NVLink and over PCIe; the ranks leave out what is not there, and its time
+goes to the other points.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ PINGPONG_SIZES = (
     2**23,
 )
 MESSAGE_TRAIN_LENGTHS, MESSAGE_TRAIN_BYTES = (1, 33), 8
-GPU_PATH_CLASSES = (SAME_GPU, NVLINK, PCIE)  # classes of the way between two ranks of one host
-IPC_PREFIX = "ipc_"  # before the class of the way that a copy out of another rank's memory takes
+GPU_PATH_CLASSES = (SAME_GPU, NVLINK, PCIE)  # path classes between two ranks of one host
+IPC_PREFIX = "ipc_"  # precedes the path class of a copy from another rank's memory
 
-# What NCCL is told, under the names that NCCL has for its algorithms and protocols. A protocol's
-# place in the list is NCCL's own number for it.
+# NCCL's own names of its algorithms and protocols. A protocol's place in the list is NCCL's number
+# for it.
 NCCL_PROTOCOLS = ("LL", "LL128", "Simple")
 NCCL_ALGORITHM_NAMES = {"ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvls_tree": "NVLSTree"}
-SIMPLE_ONLY_ALGORITHMS = ("nvls", "nvls_tree")  # they know no other protocol
+SIMPLE_ONLY_ALGORITHMS = ("nvls", "nvls_tree")  # they have no other protocol
 
-# Rough seconds, used for nothing but dealing out the time budget.
+# Rough seconds, only used to distribute the time budget.
 SECONDS_PER_CALL, SECONDS_PER_BYTE = 3e-5, 2e-10
 
 
 def device_points(nodes: int, ppn: int) -> Iterator[ProbePoint]:
-    """Copies, kernels, reductions and messages, of hosts with `ppn` ranks each."""
+    """Yield copies, kernels, reductions and messages of hosts with `ppn` ranks each."""
     yield ProbePoint(
         "pointer", "query", 1, 0, (ProbeCandidate(),), SECONDS_PER_CALL, ppn=1, memory=CUDA
     )
@@ -91,7 +91,7 @@ def _size_series_point(
 
 
 def device_collective_points(calls: Iterable[ProbePoint]) -> Iterator[ProbePoint]:
-    """The collectives `calls` on buffers of GPUs: the MPI library's, and NCCL's."""
+    """Yield the collectives `calls` on buffers of GPUs: the MPI library's and NCCL's."""
     for point in calls:
         own = replace(point, memory=CUDA)
         yield own
@@ -101,9 +101,9 @@ def device_collective_points(calls: Iterable[ProbePoint]) -> Iterator[ProbePoint
 
 
 def nccl_candidates(collective: Collective, nodes: int) -> Iterator[ProbeCandidate]:
-    """NCCL's own choice, and every algorithm in every protocol that it can have.
+    """Yield NCCL's default, and every algorithm in every protocol that it supports.
 
-    An NVLS tree is one between nodes. Broadcasts know rings alone.
+    NVLS trees need several nodes. Broadcasts only have rings.
     """
     yield ProbeCandidate("default")
     for name, said in NCCL_ALGORITHM_NAMES.items():

@@ -1,7 +1,7 @@
-"""Copies, kernels and messages of GPUs as arms (rank side).
+"""Timed copies, kernels and messages of GPUs (rank side).
 
-Everything goes through `tuner.runtime.device_protocol.Device`, as the dispatcher's calls do: what
-is timed is what a program will get. Calls return when the GPU is done.
+Everything goes through `tuner.runtime.device_protocol.Device`, as the dispatcher's calls do, so
+that the times are those of a program. Calls return when the GPU is done.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tuner.runtime.device_protocol import Device, cuda_device
 from tuner.runtime.nccl import Unavailable
 from tuner.runtime.staging import READ, WRITE
 
-IPC_TRIAL_BYTES = 4096  # bytes: opening them shows whether another rank's memory can be opened
+IPC_TRIAL_BYTES = 4096  # bytes opened to see whether another rank's memory can be opened
 
 
 class DeviceProbe:
     """What the ranks of `comm` measure in the memory of their GPUs.
 
-    note    tells why something is left out
+    on_note     called with a sentence where something is left out
 
-    Where any rank lacks a GPU nothing is measured. Methods are collective but `arms`.
+    Nothing is measured if any rank lacks a GPU.
     """
 
     def __init__(self, comm: MPI.Intracomm, on_note: Callable[[str], object]) -> None:
@@ -48,7 +48,7 @@ class DeviceProbe:
         self._shared_memory: list[ByteArray] = []  # opened by the other rank
 
     def measuring_ranks(self, point: ProbePoint) -> list[int]:
-        """The ranks that measure a point; none where it cannot be measured here."""
+        """Return the ranks that measure a point; none where it cannot be measured here."""
         between = point.subject.removeprefix(IPC_PREFIX)
         everyone = list(range(self._comm.size))
         if not self._all_have_gpu or not self._is_possible(point):
@@ -60,7 +60,7 @@ class DeviceProbe:
         return [] if tried and not self._can_share_memory() else found
 
     def _is_possible(self, point: ProbePoint) -> bool:
-        """Whether MPI, NCCL and the device can do this at all."""
+        """Return whether MPI, NCCL and the device support a point at all."""
         if point.kind == "nccl":
             return isinstance(self.nccl_variant({}), NcclVariant)
         if point.kind == "reduction":
@@ -68,15 +68,18 @@ class DeviceProbe:
         return self._sends_device_memory or point.kind not in ("eager", "burst")
 
     def allocate(self, nbytes: int) -> ByteArray:
-        """Memory of this rank's GPU, as MPI takes it."""
+        """Return memory of this rank's GPU, as MPI accepts it."""
         return cuda_device().allocate(nbytes)
 
     def buffers(self, kind: str) -> DeviceBuffers:
-        """For collectives of MPI, or of NCCL."""
+        """Return buffers for collectives of MPI, or of NCCL for the kind `nccl`."""
         return (NcclBuffers if kind == "nccl" else DeviceBuffers)(cuda_device(), self._cuda_aware)
 
     def nccl_variant(self, settings: Mapping[str, int | str]) -> NcclVariant | Unavailable:
-        """NCCL under these settings, or why not; made once. Its own choice without settings."""
+        """Return NCCL under these settings, or why it is unavailable; made once.
+
+        Without settings NCCL chooses algorithms itself.
+        """
         key = tuple(sorted(settings.items()))
         if key not in self._nccl_variants:
             self._nccl_variants[key] = made = NcclVariant.connect(self._comm, settings)
@@ -87,7 +90,7 @@ class DeviceProbe:
     def timed_operations(
         self, point: ProbePoint, candidates: Sequence[ProbeCandidate]
     ) -> list[Timed]:
-        """Of everything but collectives."""
+        """Return the timed operations of a point that is not a collective."""
         sizes = [point.nbytes_of(arm) for arm in candidates]
         device, subject = cuda_device(), point.subject
         if point.kind == "pingpong":
@@ -121,7 +124,7 @@ class DeviceProbe:
         self._nccl_variants.clear()
 
     def _pingpong(self, nbytes: int) -> Timed:
-        """As `pointtopoint.pingpong`, staged where MPI is not CUDA-aware."""
+        """Return a timed round trip, staged where MPI is not CUDA-aware."""
         comm, peer = self._comm, self._comm.rank ^ 1
         if self._sends_device_memory:
             return pointtopoint.pingpong(comm, nbytes, self.allocate)
@@ -143,7 +146,7 @@ class DeviceProbe:
         return with_warm_up(call, nbytes)
 
     def _can_share_memory(self) -> bool:
-        """Whether the first rank can open memory of the second one."""
+        """Return whether the first rank can open memory of the second one."""
         failure = ""
         try:
             self._peer_memory(IPC_TRIAL_BYTES)
@@ -155,7 +158,7 @@ class DeviceProbe:
         return not failures
 
     def _ipc_copies(self, sizes: Sequence[int]) -> list[Timed]:
-        """The first rank copies out of the second one's memory, which does nothing."""
+        """Return copies by the first rank out of the memory of the second one, which is idle."""
         device, there = cuda_device(), self._peer_memory(max(sizes))
         if self._comm.rank > 0:
             return [with_warm_up(_nothing, nbytes) for nbytes in sizes]
@@ -167,9 +170,9 @@ class DeviceProbe:
         ]
 
     def _peer_memory(self, nbytes: int) -> ByteArray:
-        """The second rank's memory on the first, which has opened it; its own on the second.
+        """Return the second rank's memory: opened on the first rank, its own on the second.
 
-        Raises InputError on both, or on the first alone, where it cannot be.
+        Raises InputError on both ranks, or on the first alone, where this fails.
         """
         handle, failure, memory = b"", "", np.empty(0, np.uint8)
         if self._comm.rank == 1:
@@ -185,23 +188,23 @@ class DeviceProbe:
 
 
 def timed_copy(device: Device, subject: str, nbytes: int) -> Timed:
-    """One copy, between the host and the device or on the device."""
+    """Return a timed copy between the host and the device, or on the device."""
     here = device.device_array(device.allocate(nbytes))
     if subject == "d2d":
         there = device.device_array(device.allocate(nbytes))
         return _synchronised(device, partial(device.copy_async, here, there), nbytes)
     pinned = subject.endswith("_pinned")
     host = device.allocate_pinned(nbytes) if pinned else pointtopoint.zeros(nbytes)
-    host[:] = 1  # pages that nobody has written are read from one and the same
+    host[:] = 1  # unwritten pages would all map to the same page
     if subject.startswith("h2d"):
         return _synchronised(device, partial(device.copy_to_device_async, host, here), nbytes)
     return _synchronised(device, partial(device.copy_to_host_async, here, host), nbytes)
 
 
 def timed_reduction(device: Device, op: MPI.Op, dtype: np.dtype[Any], nbytes: int) -> Timed:
-    """A kernel that folds one array into another of `nbytes` bytes."""
+    """Return a timed kernel that reduces one array into another of `nbytes` bytes."""
     kernel = device.kernel(op, dtype)
-    assert kernel is not None  # else nobody measures it
+    assert kernel is not None  # else the point is not measured
     ones = np.ones(nbytes // dtype.itemsize, dtype)
     return _synchronised(device, partial(kernel, device.upload(ones), device.upload(ones)), nbytes)
 
@@ -215,7 +218,7 @@ def _synchronised(device: Device, start: Callable[[], object], nbytes: int) -> T
 
 
 def _operator(subject: str) -> tuple[MPI.Op, np.dtype[Any]]:
-    """Of `sum_float32`."""
+    """Return operator and data type of a subject such as `sum_float32`."""
     name, _, dtype = subject.partition("_")
     op: MPI.Op = getattr(MPI, name.upper())
     return op, np.dtype(dtype)

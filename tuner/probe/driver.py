@@ -1,4 +1,4 @@
-"""A probe from the outside: plan, launch, watch, resume, finish the file."""
+"""Run a probe from outside the ranks: plan, launch, monitor, resume and finish the file."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from tuner.probe.single_host import COLLECTIVE_SIZES, make_plan
 
 __all__ = ["DEFAULT_LAUNCHES", "ProbeProgress", "plan_single_host", "probe", "run_plan"]
 
-MIN_OPENMPI_RANKS = 4  # of Open MPI: fewer leave the algorithms nothing to differ in
-DEFAULT_LAUNCHES = 6  # of the ranks: their cores are settled anew each time, and times with them
-DEFAULT_PARTS = ("messages", "collectives")  # parts
-SINGLE_HOST_PARTS = {*DEFAULT_PARTS, "devices"}  # those that there are of one computer
+MIN_OPENMPI_RANKS = 4  # of Open MPI: with fewer ranks the algorithms hardly differ
+DEFAULT_LAUNCHES = 6  # launches of the ranks: core assignment, and times with it, change with each
+DEFAULT_PARTS = ("messages", "collectives")
+SINGLE_HOST_PARTS = {*DEFAULT_PARTS, "devices"}  # parts that one computer has
 DEFAULT_BUDGETS_S = {"openmpi": 90.0, "mpich": 30.0}  # seconds
 LIBRARY_SETTINGS: Mapping[str, Mapping[str, str]] = {
     "openmpi": {},
     "mpich": {"MPIR_CVAR_COLLECTIVE_FALLBACK": "error"},  # else another algorithm runs silently
 }
 RANK_MODULE = "tuner.rank_programs.probe"
-DEADLINE_GRACE_S = 1.0  # seconds that a call may last beyond the end before the ranks are ended
-STUCK_TIMEOUT_S = 180.0  # seconds beyond three times the budget after which the ranks must be stuck
+DEADLINE_GRACE_S = 1.0  # seconds after the deadline until the ranks are terminated
+STUCK_TIMEOUT_S = 180.0  # seconds beyond the time limit after which the ranks must be stuck
 
 
 def probe(
@@ -60,16 +60,17 @@ def probe(
     ranks       default: the cores, at least 4 for Open MPI (oversubscribed), at least 2 for MPICH
     budget      seconds of measuring; default 90 for Open MPI, 30 for MPICH
     sizes       bytes of the collectives' buffers, multiples of 4
-    target      relative half-width of the 95 % interval of a median at which a point is done
-    launches    how often the ranks are started, for every number of them; each start measures every
-                algorithm
+    ci_half_width   relative half-width of the 95 % interval of a median at which a point is done
+    launches    how often the ranks are started, for every number of them; each launch measures
+                every algorithm
     operators   `commutative`, or `any` to time only algorithms that keep the operands' order
-    parts       `messages`, `collectives` and `devices`; others are of several hosts
-    thread_level    of MPI_Init_thread: that of the programs which the table is for
+    parts       `messages`, `collectives` and `devices`; other parts need several hosts
+    thread_level    of MPI_Init_thread, as in the programs that the table is for
+    on_progress     called with the progress
 
-    Raises InputError for arguments that cannot be used, for an `out` of another probe and where the
-    environment decides what the library runs; ProbeError when the ranks cannot be started or fail;
-    what was measured until then stays in `out`.
+    Raises InputError for unusable arguments, for an `out` of another probe, and where the
+    environment decides what the library runs. Raises ProbeError when the ranks cannot be started or
+    fail; what was measured until then stays in `out`.
     """
     launcher = Launcher.find(library, python)
     capabilities = launcher.capabilities
@@ -100,13 +101,13 @@ def run_plan(
 ) -> Measurements:
     """Measure what `out` lacks of `plan` in `budget` seconds, and finish `out`.
 
-    about       provenance known beforehand; what the ranks know is added to it. `plan` there is
-                what identifies the file if that is not the plan's own fingerprint.
+    provenance  what is known beforehand; what the ranks know is added to it. Its `plan` identifies
+                the file if that is not the plan's own fingerprint.
     budget      seconds, launches included; points that do not fit are left out
-    end         when ranks on several hosts are done at the latest, as time.monotonic shows it;
-                those that are not are ended
-    anew        what the budget counts, as `ProbeFile` says
-    only        the launch to carry out; what others lack is left out. None: all
+    deadline    latest end of ranks on several hosts, as time.monotonic() shows it; ranks that are
+                not done then are terminated
+    retry_skipped   what the budget counts, as in `ProbeFile`
+    only_launch     the launch to carry out; points that other launches lack are left out. None: all
 
     Raises as `probe` does.
     """
@@ -143,8 +144,9 @@ def _measure_launch(
     monitor: ProbeMonitor,
     deadline: float,
 ) -> ProbePlan:
-    """Start the ranks until they have measured what is `left` of one launch, or until `end`; return
-    what is left then of all launches.
+    """Start the ranks until they have measured one launch's part of `left`, or until `deadline`.
+
+    Returns what is then left of all launches.
     """
     while (part := left.for_launch(number)).points and not monitor.skip_if_out_of_time(part):
         if time.monotonic() > deadline:
@@ -162,19 +164,19 @@ def _measure_launch(
 
 
 class _DeadlineReachedError(ProbeError):
-    """Ranks that were ended because their time was over."""
+    """Raised for ranks that were terminated because their time was over."""
 
 
-FATAL_TEXTS = ("cannot be written", "another run")  # of failures that another start cannot help
+FATAL_TEXTS = ("cannot be written", "another run")  # of failures that starting again cannot help
 HOST_LOST_TEXTS = (
     "was lost",
     "fell silent",
     "stopped answering",
-)  # and that it is unlikely to on many hosts
+)  # and where it is unlikely to help on many hosts
 
 
 def _is_final(failure: ProbeError, plan: ProbePlan) -> bool:
-    """Whether starting the ranks again would cost time and bring nothing."""
+    """Return whether starting the ranks again would be useless."""
     words = (*FATAL_TEXTS, *HOST_LOST_TEXTS) if plan.hosts else FATAL_TEXTS
     return any(word in str(failure) for word in words)
 
@@ -201,7 +203,7 @@ def plan_single_host(
     parts: Sequence[str] = DEFAULT_PARTS,
     thread_level: str = THREAD_SINGLE,
 ) -> ProbePlan:
-    """What a probe of this computer measures; raises InputError for what cannot be measured."""
+    """Return the plan of a probe of this computer; raise InputError for unusable arguments."""
     if thread_level not in THREAD_LEVELS:
         raise InputError(
             f"expected a thread level, got {thread_level!r}: choose from {', '.join(THREAD_LEVELS)}"
@@ -242,10 +244,10 @@ def plan_single_host(
 def _launch(
     launcher: Launcher, plan: ProbePlan, out: Path, monitor: ProbeMonitor, deadline: float
 ) -> ProbeError | None:
-    """Start the ranks once, to measure all of `plan`; why they failed, if they did."""
+    """Start the ranks once to measure all of `plan`; return the error if they failed."""
     monitor.start(plan)
     hosts = Hosts(plan.hosts, plan.ppn)
-    # Other hosts see the directory of the results, not this computer's /tmp.
+    # Other hosts see the directory of the results, but not this computer's /tmp.
     shelf = None if hosts.is_local else out.resolve().parent
     try:
         with tempfile.TemporaryDirectory(prefix=".tuner-probe-", dir=shelf) as place:
@@ -268,7 +270,7 @@ def _launch(
 
 
 def _startup_settings(launcher: Launcher) -> Mapping[str, str]:
-    """Return what the library takes from the environment alone, for algorithms to be forced."""
+    """Return the settings that the library only reads at its start, for algorithms to be forced."""
     settings: Mapping[str, str] = mpi_libraries.library_module(launcher.library).startup_settings(
         launcher.capabilities
     )
@@ -283,7 +285,7 @@ def _run_ranks(
     monitor: ProbeMonitor,
     deadline: float,
 ) -> None:
-    """Start the ranks and see them through; raises ProbeError when they fail."""
+    """Start the ranks and wait for them; raise ProbeError when they fail."""
     told, timeout = [format_deadline(deadline)], deadline + DEADLINE_GRACE_S - time.monotonic()
     if deadline == math.inf:
         told, timeout = [], math.inf if plan.hosts else monitor.time_limit + STUCK_TIMEOUT_S
@@ -303,6 +305,6 @@ def _run_ranks(
         silence_timeout=STARTUP_TIMEOUT_S if plan.hosts else None,
         timeout=timeout if timeout < math.inf else None,
     )
-    # Launchers have been seen to lose a host and to end as if all were well.
+    # Some launchers lose a host and still exit with success.
     if monitor.finished_points < len(plan.points):
         raise ProbeError(launcher.explain_failure(run, plan.ranks, hosts))

@@ -1,4 +1,4 @@
-"""Which GPU every rank has, and what lies between those of two ranks (rank side)."""
+"""Find which GPU every rank has, and the path class between those of two ranks (rank side)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ NO_DEVICE_PREFIX = "no CUDA device here: "
 
 
 def assign_gpus(world: MPI.Intracomm) -> dict[str, Any]:
-    """Give every rank one of its host's GPUs, in turn; what there is, for provenance; collective.
+    """Give every rank one of its host's GPUs, in turn; return provenance; collective.
 
-    `missing_requirement` says in one sentence why there is none, `messages` how MPI gets at a
-    GPU's memory.
+    `missing` says in one sentence why there is no GPU, `messages` how MPI accesses GPU memory.
     """
     near = world.Split_type(MPI.COMM_TYPE_SHARED, world.rank)
     known: dict[str, str] = {}
@@ -40,24 +39,24 @@ def assign_gpus(world: MPI.Intracomm) -> dict[str, Any]:
 
 
 def all_cuda_aware(comm: MPI.Intracomm) -> bool:
-    """Whether MPI takes device pointers on all ranks; collective."""
+    """Return whether MPI accepts device pointers on all ranks; collective."""
     return bool(comm.allreduce(device_protocol.is_cuda_aware(), MPI.LAND))
 
 
 def all_send_device_memory(comm: MPI.Intracomm) -> bool:
-    """Whether MPI's messages take device pointers on all ranks; collective."""
+    """Return whether MPI's messages accept device pointers on all ranks; collective."""
     return bool(comm.allreduce(device_protocol.has_cuda_messages(), MPI.LAND))
 
 
 def all_have_gpu(comm: MPI.Intracomm) -> bool:
-    """Whether all ranks have a device; collective."""
+    """Return whether all ranks have a device; collective."""
     return bool(comm.allreduce(device_protocol.cuda_device_or_none() is not None, MPI.LAND))
 
 
 def find_rank_pair(comm: MPI.Intracomm, path_class: str) -> tuple[int, int] | None:
-    """The first two ranks of one host between which lies this class; collective.
+    """Return the first two ranks of one host with this path class between them; collective.
 
-    All have a device. None where no two ranks are so.
+    All ranks need a device. Returns None where there are no two such ranks.
     """
     device = device_protocol.cuda_device()
     buses = comm.allgather(device.pci_bus_id)
@@ -69,7 +68,10 @@ def find_rank_pair(comm: MPI.Intracomm, path_class: str) -> tuple[int, int] | No
 def first_pair_of_class(
     buses: Sequence[str], path_class: str, linked: Callable[[str, str], bool]
 ) -> tuple[int, int] | None:
-    """By the addresses of the ranks' GPUs: one GPU, two joined by NVLink, or all else."""
+    """Return the first two ranks whose GPUs have this path class between them.
+
+    The GPUs are given by their bus addresses: one GPU, two GPUs joined by NVLink, or any others.
+    """
     known: dict[tuple[str, str], str] = {}
     for second, other in enumerate(buses):
         for first, one in enumerate(buses[:second]):

@@ -1,4 +1,4 @@
-"""The machine a probe runs on: its identity, and the circumstances of the run."""
+"""Describe the machine of a probe and the circumstances of the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GIB = 2**30
 
 
 def local_cluster() -> Cluster:
-    """This computer as a cluster of one node."""
+    """Return this computer as a cluster of one node."""
     return Cluster(
         name=platform.node(),
         nodes=1,
@@ -31,7 +31,7 @@ def local_cluster() -> Cluster:
 
 
 def collect_provenance(launcher_version: str, python: Path) -> dict[str, Any]:
-    """Under which circumstances the numbers came about; nothing here identifies the cluster."""
+    """Return the circumstances of the measurements; nothing in them identifies the cluster."""
     return {
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "host": platform.node(),
@@ -51,13 +51,16 @@ def collect_provenance(launcher_version: str, python: Path) -> dict[str, Any]:
 
 
 def memory_bytes() -> int:
-    """Bytes, rounded to GiB: what the kernel keeps for itself changes from boot to boot."""
+    """Return the memory in bytes, rounded to GiB.
+
+    The part that the kernel reserves changes from boot to boot.
+    """
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return round(pages / GIB) * GIB
 
 
 def cpu_model() -> str:
-    """The processor's name for itself."""
+    """Return the model name of the processor."""
     match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo", ""), re.MULTILINE)
     return match[1].strip() if match else platform.machine()
 
@@ -68,7 +71,7 @@ def _read(path: str, default: str) -> str:
 
 
 def _git_revision() -> str | None:
-    """Commit of the checkout this package lies in; None for an installed package or without git."""
+    """Return the commit of this package's checkout; None if it is installed or git is missing."""
     if not (PACKAGE_DIR.parent / ".git").exists() or shutil.which("git") is None:
         return None
     answer = subprocess.run(

@@ -1,4 +1,4 @@
-"""Several files of one cluster become one."""
+"""Merge several measurements files of one cluster into one."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tuner.probe.sentinels import describe_instability
 
 
 def merge_files(paths: Sequence[Path], out: Path) -> Measurements:
-    """The series of all `paths`, finished or not, in `out`.
+    """Write the series of all `paths`, finished or not, to `out`, and return them.
 
-    What two files both hold to the last sample is one series: one file is then a copy of the
-    other's beginning. Otherwise launches are numbered on, so that samples which were not taken
-    back to back are not taken for it. Raises InputError when the files are of different clusters,
-    libraries or hosts.
+    A series that two files share to the last sample is kept once: one file is then a copy of the
+    other's beginning. Other launches are renumbered, so that samples of different runs do not count
+    as taken back to back. Raises InputError when the files are of different clusters, libraries or
+    hosts.
     """
     if not paths:
         raise InputError("name the files to merge: tuner probe merge FILE FILE --out FILE")
@@ -65,7 +65,7 @@ def _read_series(path: Path) -> tuple[dict[str, Any], list[Measurement]]:
 def _require_same(first: Path, header: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
     for what in ("cluster", "library"):
         mine, theirs = header[what], other[what]
-        if what == "cluster":  # an unfinished file knows the hosts' processors from hearsay
+        if what == "cluster":  # in an unfinished file the hosts' processors are provisional
             mine, theirs = ((one["name"], one["nodes"]) for one in (mine, theirs))
         if mine != theirs:
             raise InputError(
@@ -89,7 +89,7 @@ def _series_identity(series: Measurement) -> tuple[object, ...]:
 
 
 def _renumber_launches(found: list[Measurement], before: list[Measurement]) -> list[Measurement]:
-    """Those of `found` that are not in `before`, with launches of their own if need be."""
+    """Return those of `found` that are not in `before`, with new launch numbers if needed."""
     known = {(_series_identity(one), one.launch, one.samples) for one in before}
     new = [one for one in found if (_series_identity(one), one.launch, one.samples) not in known]
     points = {(one.point, one.launch) for one in before}
@@ -100,7 +100,7 @@ def _renumber_launches(found: list[Measurement], before: list[Measurement]) -> l
 
 
 def _merge_provenance(parts: list[dict[str, Any]], series: list[Measurement]) -> dict[str, Any]:
-    """What the first says, what all found out, and all of them under `merge_rows`."""
+    """Return the first provenance with all exclusions and notes, and all parts under `merged`."""
     first = next((part for part in parts if "hosts" in part), parts[0])
     excluded = [line for part in parts for line in part.get("excluded", [])]
     told = [line for part in parts for line in part.get("notes", [])]

@@ -1,4 +1,4 @@
-"""What the ranks report, turned into progress and into what is known about a run."""
+"""Turn the reports of the ranks into progress and into facts about a run."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ EVENT_PREFIX = '{"event": '
 HEARTBEAT_PATTERN = re.compile(
     re.escape(f'{EVENT_PREFIX}"{heartbeat.HEARTBEAT_EVENT}", "name": ') + r'("[^"]*")\}'
 )
-MIN_LAUNCH_S = 0.2  # seconds that a launch has at least
-STARTUP_TIMEOUT_S = 60.0  # seconds in which ranks must have said their first word
-SILENCE_TIMEOUT_S = 60.0  # seconds without a word of the first rank after which all count as lost
+MIN_LAUNCH_S = 0.2  # minimum seconds of a launch
+STARTUP_TIMEOUT_S = 60.0  # seconds in which ranks must send their first report
+SILENCE_TIMEOUT_S = 60.0  # seconds without a report of rank 0 after which all ranks count as lost
 STARTING_TEXT = "nothing yet: the ranks are starting"
 STARTUP_SECONDS_KEY = (
-    "start_seconds"  # in the provenance: from the launch to the first word of the ranks
+    "start_seconds"  # in the provenance: seconds from the launch to the ranks' facts
 )
-HEARTBEAT_TIMEOUT_S = 30.0  # seconds without a sign of life after which a host counts as lost
+HEARTBEAT_TIMEOUT_S = 30.0  # seconds without a heartbeat after which a host counts as lost
 
 
 @dataclass(frozen=True)
 class ProbeProgress:
-    """Where a probe is. Times in seconds; `remaining` is at most what the budget leaves."""
+    """The progress of a probe, in seconds; `remaining` is at most what the budget leaves."""
 
     done: int
     total: int
@@ -42,21 +42,23 @@ class ProbeProgress:
 
     @property
     def fraction(self) -> float:
-        """Of the time that it takes. Points tell little: those of a GPU that is not there take
-        none."""
+        """The fraction of the time that has passed.
+
+        The number of points says little, as those of a missing GPU take no time.
+        """
         whole = self.elapsed + self.remaining
         return self.elapsed / whole if whole else 0.0
 
 
 class ProbeMonitor:
-    """Over one launch or several.
+    """A monitor of one launch or several.
 
-    facts       what the ranks of the latest launch told about themselves
-    notes       sentences of theirs
-    left_out    keys of points for which there was no time
-    why         point, or point and arm -> why there are no samples of it
-    before      seconds that an earlier run took, which this one goes on with
-    kept        points of that run
+    environment     what the ranks of the latest launch reported about themselves
+    notes           sentences that the ranks reported
+    skipped_keys    keys of points for which there was no time
+    reasons         point, or point and candidate -> why there are no samples of it
+    earlier_seconds seconds that an earlier run took, which this one continues
+    earlier_points  points of that run
     """
 
     def __init__(
@@ -67,28 +69,28 @@ class ProbeMonitor:
         earlier_seconds: float = 0.0,
         earlier_points: int = 0,
     ) -> None:
-        self.budget = budget  # seconds of the present launch
+        self.budget = budget  # seconds of the current launch
         self.current_point = ""
-        self.finished_points = 0  # points of the present launch
-        self.later_plan = plan  # what launches after the present one measure
+        self.finished_points = 0  # points of the current launch
+        self.later_plan = plan  # what launches after the current one measure
         self.environment: dict[str, Any] = {}
         self.notes: list[str] = []
         self.skipped_keys: list[list[Any]] = []
         self.reasons: dict[str, str] = {}
-        self._last_heartbeats: dict[str, float] = {}  # when, of every host
-        self._partial_line = ""  # what a sign of life came in the midst of
+        self._last_heartbeats: dict[str, float] = {}  # time by host
+        self._partial_line = ""  # a report that a heartbeat interrupted
         self._seconds_per_weight = budget / plan.total_weight if plan.points else 0.0
-        self._deadline = 0.0  # of all launches; 0: none has begun
+        self._deadline = 0.0  # of all launches; 0: no launch has begun
         self._startup_seconds = 0.0  # seconds from the start of a launch to its first point
         self._total = earlier_points + len(plan.points)
-        self._launch_points = 0  # of the present launch
-        self._min_remaining = math.inf  # seconds that were left when it was last told
+        self._launch_points = 0  # of the current launch
+        self._min_remaining = math.inf  # smallest remaining time reported so far
         self._begin = time.monotonic()
         self._launched = self._begin
         self._on_progress, self._earlier_seconds = on_progress, earlier_seconds
 
     def start(self, plan: ProbePlan) -> None:
-        """Begin a launch that is to measure `plan`, with its share of the time that is left."""
+        """Begin a launch that is to measure `plan`, with its share of the remaining time."""
         now, weight = time.monotonic(), plan.total_weight + self.later_plan.total_weight
         if not self._deadline:
             self._deadline = now + self._seconds_per_weight * weight
@@ -103,13 +105,13 @@ class ProbeMonitor:
 
     @property
     def time_limit(self) -> float:
-        """Return the seconds that the present launch may measure at most: all that is left."""
+        """Return the maximum seconds that the current launch may measure: all remaining time."""
         return max(self._deadline - self._launched - self._startup_seconds, self.budget)
 
     def skip_if_out_of_time(self, plan: ProbePlan) -> bool:
-        """Say whether the time is spent before the ranks could measure any of `plan`.
+        """Return whether the time is spent before the ranks could measure any of `plan`.
 
-        Its points are left out then.
+        Its points are then recorded as skipped.
         """
         spent = (
             bool(self._deadline)
@@ -121,13 +123,14 @@ class ProbeMonitor:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the first launch."""
+        """The seconds since the monitor was made."""
         return time.monotonic() - self._begin
 
     def handle_line(self, text: str) -> float | None:
-        """One line of the ranks' output; how long they may be silent after it, if they spoke.
+        """Handle one line of the ranks' output.
 
-        What is no report, such as a banner or a library's warning, passes by, also when it shares
+        Returns the seconds for which the ranks may be silent after it, None if it has no report of
+        theirs. Other text, such as a banner or a library's warning, is ignored, also when it shares
         the line with reports. Raises ProbeError when a host has fallen silent.
         """
         signs = HEARTBEAT_PATTERN.findall(text)
@@ -139,7 +142,7 @@ class ProbeMonitor:
         while (place := text.find(EVENT_PREFIX)) >= 0:
             try:
                 event, length = json.JSONDecoder().raw_decode(text[place:])
-            except ValueError:  # another program's output cut it in two
+            except ValueError:  # other output interrupted the report
                 if signs:
                     break
                 length = len(EVENT_PREFIX)
@@ -147,14 +150,18 @@ class ProbeMonitor:
                 self._handle_event(event)
                 spoke = SILENCE_TIMEOUT_S
             text = text[place + length :]
-        if signs:  # of other ranks than the reports, so maybe within one that is to be continued
+        if signs:  # from other ranks than the reports, so possibly within a report that continues
             self._partial_line = text
         for name in signs:
             self._record_heartbeat(json.loads(name))
         return spoke
 
     def _record_heartbeat(self, host: str) -> None:
-        """A sign of life. Where none came of anybody, nobody listened, and all may be well."""
+        """Record a heartbeat; raise ProbeError if another host has been silent for too long.
+
+        If no host was heard of for a while, this program was not listening, and all hosts are
+        taken to be alive.
+        """
         now = time.monotonic()
         if now > max(self._last_heartbeats.values(), default=now) + HEARTBEAT_TIMEOUT_S / 2:
             self._last_heartbeats = dict.fromkeys(self._last_heartbeats, now)
@@ -167,9 +174,7 @@ class ProbeMonitor:
             )
 
     def describe_unresponsive_hosts(self, seconds: float) -> str:
-        """A sentence on the hosts that have given no sign of life for so long when another one did;
-        empty without any.
-        """
+        """Return a sentence on hosts silent for `seconds` while others were heard; "" if none."""
         latest = max(self._last_heartbeats.values(), default=0.0)
         lost = [name for name, at in self._last_heartbeats.items() if latest > at + seconds]
         if len(lost) > 1:
@@ -214,14 +219,17 @@ class ProbeMonitor:
         )
 
     def _estimate_remaining(self) -> float:
-        """What points leave of their time is dealt out again; a launch that is repeated has more
-        than it says."""
+        """Return the seconds that remain, which never grow.
+
+        Time that points leave unused is dealt out again, and a repeated launch has more time than
+        it reports.
+        """
         self._min_remaining = min(self._min_remaining, max(self._deadline - time.monotonic(), 0.0))
         return self._min_remaining
 
 
 def forward_progress(report: StageCallback) -> Callable[[ProbeProgress], None]:
-    """Return a callback that hands the progress of a probe on."""
+    """Return a callback that passes the progress of a probe on to `report`."""
 
     def tell(progress: ProbeProgress) -> None:
         report(progress.fraction, progress.remaining, progress.text)

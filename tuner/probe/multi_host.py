@@ -1,8 +1,8 @@
-"""Choosing what a probe of several hosts measures, in which order and how long.
+"""Choose what a probe of several hosts measures, in which order and for how long.
 
-Messages first, because everything is predicted from them; then the collectives, from few hosts to
-many and small to large, all of them in one launch. Points of one shape are dealt out over disjoint
-copies of it, which measure side by side.
+Messages come first, because everything is predicted from them; then the collectives, from few
+hosts to many and from small to large, all of them in one launch. Points of one shape are
+distributed over disjoint copies of it, which measure concurrently.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ from tuner.probe.probe_spec import (
 from tuner.topology import NETWORK, NODE
 
 SENTINEL_BYTES = 2**16
-SENTINEL_COUNT = 8  # through one probe
+SENTINEL_COUNT = 8  # in one probe, roughly
 DEFAULT_BUDGET_S = 300.0  # seconds
-# Settings under which ranks of one host talk over the network's transport: of Open MPI over TCP.
+# Settings that make ranks of one host use the network's transport (for Open MPI: TCP).
 LOOPBACK_SETTINGS = {"openmpi": {"btl": "self,tcp"}, "mpich": {"MPIR_CVAR_NOLOCAL": "1"}}
 LOOPBACK_TIMEOUT_S = 30.0  # seconds
 MIN_TIME_FOR_LOOPBACK_S = (
-    45.0  # seconds for messages from which on the latency of the links is worth a launch
+    45.0  # remaining seconds from which on the latency of the links is worth a launch
 )
 UNREACHABLE_TEXT, DENIED_TEXT = (
     "cannot be reached",
     "Permission denied",
-)  # in the sentences on hosts
+)  # in error messages about hosts
 NO_LOOPBACK_NOTE = (
     "two ranks on {host} alone could not be measured ({why}): the latency of the links is less"
     " certain, all else is as usual"
@@ -94,15 +94,16 @@ def probe_cluster(
     deadline: float = math.inf,
     retry_skipped: bool | None = None,
 ) -> Measurements:
-    """Measure a cluster and write `out`; resume what `out` already holds, rounds included.
+    """Measure a cluster and write `out`; resume what `out` already holds, batches included.
 
-    name        of the cluster; by default what the batch system calls it, else what its hosts share
+    name        of the cluster; default: its name in the batch system, else the common prefix of its
+                host names
     budget      seconds of measuring; points that do not fit are left out, and measured by a later
                 call with a larger budget
-    decisions   of the library's default, to be kept with the measurements
-    wanted      calls that a table is for, measured or not, to be kept likewise
-    about       further provenance
-    end, anew   as `tuner.probe.driver.run_plan` says
+    default_algorithms  what the library runs by default, stored with the measurements
+    requested_calls     calls that a table is for, measured or not, stored with the measurements
+    extra_provenance    further provenance
+    deadline, retry_skipped     as in `tuner.probe.driver.run_plan`
 
     Raises InputError and ProbeError as `tuner.probe.driver.probe` does.
     """
@@ -135,15 +136,15 @@ def probe_experiments(
     deadline: float = math.inf,
     skip_first_plan: bool = False,
 ) -> Measurements:
-    """Measure another round of chosen points and append it to `out`; all of its series.
+    """Measure another batch of chosen points, append it to `out` and return all series.
 
-    target      for this round, relative half-width; None: that of `request`
-    about       further provenance
-    end         as `tuner.probe.driver.run_plan` says
-    alone       what `out` lacks of `probe_cluster` is left out instead of measured first
+    ci_half_width       relative half-width for this batch; None: that of `spec`
+    extra_provenance    further provenance
+    deadline            as in `tuner.probe.driver.run_plan`
+    skip_first_plan     leave out what `out` lacks of `probe_cluster`, instead of measuring it first
 
-    `out` is what `probe_cluster` made of the same request; what it lacks is measured first. The
-    series of the first round have launch 1, and so on. Raises as `probe_cluster` does.
+    `out` is what `probe_cluster` made of the same `spec`; what it lacks is measured first. The
+    series of the first batch have launch 1, and so on. Raises as `probe_cluster` does.
     """
     rounds = [*read_batches(out), tuple(experiments)]
     only = len(rounds) if skip_first_plan else None
@@ -186,7 +187,7 @@ def _run_probe(
     }
     if rounds:
         records = [[omit_default_placement(asdict(one)) for one in chosen] for chosen in rounds]
-        about["rounds"] = json.loads(json.dumps(records))  # as the file has them
+        about["rounds"] = json.loads(json.dumps(records))  # as stored in the file
     left = carry.keywords["deadline"] - time.monotonic()
     messages = "messages" in spec.parts and carry.keywords.get("only") is None
     if spec.nodes > 1 and messages and not _has_samples(out) and left > MIN_TIME_FOR_LOOPBACK_S:
@@ -201,10 +202,10 @@ def _run_probe(
 class EarlierRun:
     """What a file holds of an earlier run.
 
-    points      measured points of the plan
-    planned     all points of the plan
-    calls       measured calls of further rounds
-    messages    whether the plan has messages alone
+    measured_points     measured points of the plan
+    planned_points      all points of the plan
+    measured_calls      measured calls of further batches
+    messages_only       whether the plan has no collectives
     """
 
     measured_points: int
@@ -224,7 +225,7 @@ class EarlierRun:
 
 
 def earlier_run(out: Path, plan: ProbePlan) -> EarlierRun:
-    """Return what `out` holds of a plan and of further rounds.
+    """Return what `out` holds of a plan and of further batches.
 
     Raises InputError for a file that cannot be read.
     """
@@ -238,7 +239,7 @@ def earlier_run(out: Path, plan: ProbePlan) -> EarlierRun:
 
 
 def _has_samples(out: Path) -> bool:
-    """Whether there are samples in the file: what its first line says is kept then."""
+    """Return whether the file has samples; the run that its first line describes then continues."""
     try:
         return out.exists() and bool(read_partial(out)[1])
     except (OSError, UnicodeDecodeError) as reason:
@@ -246,9 +247,10 @@ def _has_samples(out: Path) -> bool:
 
 
 def check_probe(out: Path, spec: ProbeSpec, launcher: Launcher, *, name: str = "") -> None:
-    """Raises InputError where `probe_cluster` would, as far as that can be told without ranks: for
-    nonsense, a topology of other hosts, an environment that decides what the library runs, an `out`
-    of another probe and one that cannot be written.
+    """Raise InputError where `probe_cluster` would, as far as this can be found without ranks.
+
+    This covers unusable arguments, a topology of other hosts, an environment that decides what the
+    library runs, an `out` of another probe and an `out` that cannot be written.
     """
     require_writable_file(out)
     plan = plan_cluster(spec)
@@ -261,15 +263,17 @@ def check_probe(out: Path, spec: ProbeSpec, launcher: Launcher, *, name: str = "
 
 
 def provisional_cluster(spec: ProbeSpec, name: str) -> Cluster:
-    """As it is known before its ranks have described it."""
+    """Return the cluster as it is known before its ranks have described it."""
     here = local_cluster()
     return replace(here, name=name or default_cluster_name(spec.hosts), nodes=spec.nodes)
 
 
 def _measure_loopback(spec: ProbeSpec, launcher: Launcher, timeout: float) -> dict[str, Any]:
-    """Return what `tuner.rank_programs.loopback` measures between two ranks of the first host, as
-    provenance; a note where it cannot be had within `patience` seconds, for only the latency of the
-    links depends on it. Raises ProbeError when no other launch can do better."""
+    """Return what `tuner.rank_programs.loopback` measures on the first host, as provenance.
+
+    Where it cannot be measured within `timeout` seconds, a note is returned instead, since only the
+    latency of the links depends on it. Raises ProbeError when no other launch can do better.
+    """
     first = Hosts(spec.hosts.names[:1], 2)
     try:
         run = launcher.run(
@@ -296,7 +300,7 @@ def _measure_loopback(spec: ProbeSpec, launcher: Launcher, timeout: float) -> di
 
 
 def plan_cluster(spec: ProbeSpec) -> ProbePlan:
-    """Everything `request` asks for, in the order of measuring; raises InputError for nonsense."""
+    """Return the plan of all that `spec` asks for, in order; raise InputError for bad specs."""
     check_spec(spec)
     first, points = list[ProbePoint](), list[ProbePoint]()
     if "messages" in spec.parts:
@@ -309,7 +313,7 @@ def plan_cluster(spec: ProbeSpec) -> ProbePlan:
     if "collectives" in spec.parts:
         points += _collective_points(spec)
     points = [*first, *_with_sentinels(points, spec)]
-    if "devices" in spec.parts:  # first: without a GPU their time is left for what follows
+    if "devices" in spec.parts:  # first, as without a GPU their time is left for later points
         usual = replace(spec, collectives=DEFAULT_COLLECTIVES, schedules=())
         calls = device_collective_points(_collective_points(usual))
         points = [*device_points(spec.nodes, spec.ppn), *calls, *points]
@@ -325,7 +329,7 @@ def _collective_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
 def plan_experiments(
     spec: ProbeSpec, experiments: Sequence[ExperimentRequest], launch: int = 0
 ) -> ProbePlan:
-    """One launch that measures exactly these choices, the default beside them.
+    """Return the plan of one launch that measures exactly these configs and the library default.
 
     Raises InputError for shapes that do not fit the hosts and for unknown algorithms.
     """
@@ -350,7 +354,7 @@ def _make_plan(spec: ProbeSpec, points: Iterable[ProbePoint]) -> ProbePlan:
 
 
 def _with_sentinels(points: Sequence[ProbePoint], spec: ProbeSpec) -> Iterator[ProbePoint]:
-    """The reference point again and again, between points that are not measured side by side."""
+    """Yield the points with sentinels between them, but not among points measured concurrently."""
     subject, nodes, ppn = (NETWORK, 2, 1) if spec.nodes > 1 else (NODE, 1, 2)
     whole = sum(point.weight for point in points)
     number, spent = 0, 0.0

@@ -1,6 +1,6 @@
 """NCCL's algorithms and protocols, each on a communicator of its own (rank side).
 
-NCCL reads NCCL_ALGO and NCCL_PROTO when a communicator is made, and keeps to them.
+NCCL reads NCCL_ALGO and NCCL_PROTO when a communicator is made, and keeps using them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuner.runtime.staging import BufferAccess
 
 @dataclass(frozen=True)
 class NcclVariant:
-    """What a collective is called on in place of MPI's communicator."""
+    """NCCL under given settings, in place of MPI's communicator."""
 
     rank: int
     size: int
@@ -32,7 +32,7 @@ class NcclVariant:
     def connect(
         cls, comm: MPI.Intracomm, settings: Mapping[str, int | str]
     ) -> NcclVariant | Unavailable:
-        """An NCCL communicator over the ranks of `comm` made under `settings`; collective.
+        """Make an NCCL communicator over the ranks of `comm` under `settings`; collective.
 
         All ranks get the same kind of answer. `comm` stays in use until NCCL is released.
         """
@@ -43,7 +43,7 @@ class NcclVariant:
 
 @contextmanager
 def environment_variables(settings: Mapping[str, int | str]) -> Iterator[None]:
-    """These variables inside, what was there before after it; libraries of C see them too."""
+    """Set these variables inside the context and restore them after it, for C libraries too."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update({name: str(value) for name, value in settings.items()})
     try:
@@ -57,7 +57,7 @@ def environment_variables(settings: Mapping[str, int | str]) -> Iterator[None]:
 
 
 class NcclBuffers(DeviceBuffers):
-    """See Buffers: a GPU's, for NCCL."""
+    """Buffers of a GPU for NCCL; see `CallBuffers`."""
 
     def bind_collective(
         self,
@@ -66,6 +66,6 @@ class NcclBuffers(DeviceBuffers):
         *buffers: tuple[Any, BufferAccess],
         trailing_args: tuple[Any, ...],
     ) -> Callable[[], object]:
-        """See Buffers."""
+        """Return the call of NCCL on these buffers."""
         method = comm.nccl.bcast if collective is Collective.BCAST else comm.nccl.allreduce
         return partial(method, *(buffer for buffer, _ in buffers), *trailing_args)

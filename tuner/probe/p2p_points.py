@@ -1,10 +1,10 @@
-"""Which messages a probe of several hosts measures, and in which order: everything is predicted
-from them, and a short budget has only the first of them.
+"""The messages that a probe of several hosts measures, in order of importance.
 
-First come a few sizes for each class of paths (`essential_points`), from which every collective
-can be simulated, then all sizes and what several messages do to one another (`refinement_points`).
-With a topology there is a pair for each distance and there are pairs for each kind of uplink;
-without one the first two hosts stand for all, and two halves of them for the middle of the network.
+Everything is predicted from them, and a short budget only has time for the first of them. First
+come a few sizes for each path class (`essential_points`), from which every collective can be
+simulated, then all sizes and messages that interact (`refinement_points`). With a topology there is
+a pair for each distance and there are pairs for each kind of uplink; without one the first two
+hosts represent all, and pairs between two halves of the hosts the middle of the network.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from tuner.probe.single_host import (
 )
 from tuner.topology import CROSS_SOCKET, MEMORY_BUS, NETWORK, NODE
 
-COARSE_INDEX_BASE = 1000  # the numbers of ladders of few sizes begin here
-COARSE_SIZES = (4, 1024, 8192, 32768, 65536, 2**17, 2**18)  # three on either side of most protocols
-COARSE_DISTANCE_SIZES = (4, 8192, 65536)  # show what a longer distance adds
-AHEAD_SIZES = (65536, 2**18)  # of messages that a late receiver may find there already
-ACKNOWLEDGED_SIZES = (128, 256, 2048)  # among which libraries begin to acknowledge messages
+COARSE_INDEX_BASE = 1000  # first number of the coarse size series
+COARSE_SIZES = (4, 1024, 8192, 32768, 65536, 2**17, 2**18)  # some on either side of eager limits
+COARSE_DISTANCE_SIZES = (4, 8192, 65536)  # enough to show what a longer distance adds
+AHEAD_SIZES = (65536, 2**18)  # of messages that may arrive before a late receive
+ACKNOWLEDGED_SIZES = (128, 256, 2048)  # where acknowledgements may begin
 EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**19)
-MIN_LARGEST_BYTES = 2**18  # bytes: both protocols show up to there
-BACK_TO_BACK_EXCHANGES = 5  # exchanges that follow one another at once
+MIN_LARGEST_BYTES = 2**18  # bytes; the range up to there shows both protocols
+BACK_TO_BACK_EXCHANGES = 5  # exchanges in immediate succession
 FAN_OUT_SIZES = (2**13, 2**16, 2**19)
-FAN_OUT_PEERS = (1, 2, 4)  # that a rank sends to at once
+FAN_OUT_PEERS = (1, 2, 4)  # numbers of ranks that a rank sends to at once
 OVERHEAD_SIZES = (8, 1024, 16384)
 SHARED_SIZES = (2**16, 2**19)
 ALL_PAIRS_SIZES = (8, 2**16)
 
-# Rough seconds of a network, used for nothing but dealing out the time budget.
+# Rough seconds of a network, only used to distribute the time budget.
 SECONDS_PER_CALL, SECONDS_PER_MESSAGE, SECONDS_PER_BYTE = 2e-3, 1e-4, 2e-9
-LOCAL_COST_FRACTION = 0.2  # of that, for what no message is sent for
+LOCAL_COST_FRACTION = 0.2  # of these seconds, for points without messages
 
 
 def estimate_seconds(candidates: Sequence[ProbeCandidate], calls: float = 1.0) -> float:
-    """Rough seconds of one repetition of every arm."""
+    """Return the rough seconds of one repetition of every candidate."""
     return calls * sum(
         SECONDS_PER_CALL + SECONDS_PER_MESSAGE + SECONDS_PER_BYTE * (arm.nbytes or 0)
         for arm in candidates
@@ -55,8 +55,10 @@ def _size_candidates(sizes: Sequence[int], **params: int) -> tuple[ProbeCandidat
 
 
 def essential_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
-    """Yield what every prediction rests on, for each class of paths that ranks of the request use:
-    times at a few sizes, then the overhead of a message and the eager limit; and reductions.
+    """Yield what every prediction rests on, for each path class that ranks of the spec use.
+
+    These are times at a few sizes, then the overhead of a message and the eager limit, and
+    reductions.
     """
     yield ProbePoint("call", "proc_null", 1, 0, (ProbeCandidate(),), 0.02, ppn=1)
     near, *far = _pair_per_distance(spec)
@@ -88,8 +90,9 @@ def essential_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
 
 
 def refinement_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
-    """Yield all sizes of each class of paths, then messages that meet others: what collectives
-    depend on most comes first.
+    """Yield all sizes of each path class, then concurrent messages.
+
+    What collectives depend on most comes first.
     """
     largest = max(spec.sizes)
     sizes = _sizes_up_to(PINGPONG_SIZES, largest)
@@ -123,7 +126,7 @@ def _pair_per_distance(spec: ProbeSpec) -> list[HostPair]:
 
 
 def _pair_params(spec: ProbeSpec, pair: HostPair) -> dict[str, int]:
-    """Return what says which hosts a series is of, where that matters."""
+    """Return the parameters that name the hosts of a series; empty without a topology."""
     return {} if spec.topology is None else {"first": pair[0], "second": pair[1]}
 
 
@@ -169,7 +172,7 @@ def _two_rank_point(
 
 
 def _pair_refinements(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[ProbePoint]:
-    """Yield what two ranks show beside the times of single messages."""
+    """Yield what two ranks show beyond the times of single messages."""
     pair = subject, nodes, ppn
     sizes = sorted({*EXCHANGE_SIZES, *ACKNOWLEDGED_SIZES})
     yield _two_rank_point(*pair, "exchange", 0, _size_candidates(_sizes_up_to(sizes, largest)), 2.0)
@@ -181,7 +184,7 @@ def _pair_refinements(subject: str, nodes: int, ppn: int, largest: int) -> Itera
 
 
 def _fan_out(spec: ProbeSpec, host: int) -> ProbePoint:
-    """From one host to several others at once: what its port does with them."""
+    """Return the point of fan-outs from one host to several others, to see how its port shares."""
     most = min(max(FAN_OUT_PEERS), spec.nodes - 1)
     hosts: tuple[int, ...] = ()
     if spec.topology is not None:
@@ -203,8 +206,10 @@ def _fan_out(spec: ProbeSpec, host: int) -> ProbePoint:
 def _all_host_exchanges(
     nodes: int, largest: int
 ) -> Iterator[tuple[int, tuple[ProbeCandidate, ...]]]:
-    """Exchanges of all hosts, or of all but one where pairs are meant: in pairs that take turns,
-    and in a ring."""
+    """Yield exchanges of all hosts in a ring, and of an even number of hosts in alternating pairs.
+
+    Each comes with its number of hosts.
+    """
     sizes = _sizes_up_to(EXCHANGE_SIZES, largest)
     pairs = (
         *_size_candidates(sizes, turns=1),
@@ -221,12 +226,12 @@ def _all_host_exchanges(
 
 
 def _sizes_up_to(sizes: Sequence[int], largest: int) -> list[int]:
-    """No message of a collective is larger than its buffer."""
+    """Return the sizes up to `largest`: no message of a collective is larger than its buffer."""
     return [size for size in sizes if size <= max(largest, MIN_LARGEST_BYTES)]
 
 
 def shared_resource_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
-    """k pairs at once through one adapter, through each kind of uplink, on one memory bus."""
+    """Yield k concurrent pairs through one adapter, each kind of uplink, and the memory bus."""
     arms = _size_candidates(SHARED_SIZES)
     for k in _doublings(spec.ppn) if spec.nodes > 1 else ():
         yield ProbePoint("pairs", "nic", 2 * k, 0, arms, k * estimate_seconds(arms), nodes=2, ppn=k)
@@ -251,7 +256,7 @@ def shared_resource_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
 
 
 def _pairs_per_uplink_kind(spec: ProbeSpec) -> list[list[HostPair]]:
-    """Pairs that share something: as the routes say, else of two halves of the hosts."""
+    """Return pairs that share a link: as the routes say, else between two halves of the hosts."""
     if spec.topology is not None:
         return ProbedHosts(spec.topology, spec.hosts.names).pairs_per_uplink_kind()
     half = spec.nodes // 2
@@ -259,12 +264,12 @@ def _pairs_per_uplink_kind(spec: ProbeSpec) -> list[list[HostPair]]:
 
 
 def _doublings(largest: int) -> list[int]:
-    """1, 2, 4, ... up to and always including `most`."""
+    """Return 1, 2, 4, ... up to and always including `largest`."""
     return sorted({2**n for n in range(largest.bit_length()) if 2**n <= largest} | {largest} - {0})
 
 
 def all_pairs_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
-    """Every host with every other."""
+    """Yield the sweep over all pairs of hosts."""
     arms = _size_candidates(ALL_PAIRS_SIZES)
     hosts = tuple(range(spec.nodes))
     weight = estimate_seconds(arms, 8.0 * min(spec.nodes, 32))

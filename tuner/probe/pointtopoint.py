@@ -1,4 +1,4 @@
-"""Messages between two ranks, and local reductions, as arms (rank side)."""
+"""Timed messages between two ranks, and timed local reductions (rank side)."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from tuner.probe.probe_plan import RECEIVER_DELAY_S, WARM_UP_REPETITIONS
 from tuner.probe.timing import TimedOperation
 from tuner.runtime.buffers import ByteArray
 
-Allocator = Callable[[int], ByteArray]  # makes memory that MPI takes, of the host or of a device
+Allocator = Callable[[int], ByteArray]  # allocates host or device memory that MPI accepts
 
 SHORT_BYTES, SHORT_CALLS_PER_SAMPLE = (
     16384,
     10,
 )  # calls below this many bytes are too short to time singly
 EAGER_TRIALS = 5
-EAGER_START_BYTES = 1024  # bytes, a power of two that the search for the eager limit begins with
-EAGER_PRECISION = 64  # parts of the eager limit, one of which does not matter
-# Messages of the search and of looking for messages sent ahead, roughly; bytes of the former.
+EAGER_START_BYTES = 1024  # bytes, a power of two; the search for the eager limit begins there
+EAGER_PRECISION = 64  # the eager limit is found to 1 / this of its value
+# Rough number of messages of the eager search and of the early-push test; bytes of the former.
 EAGER_MESSAGES, AHEAD_MESSAGES, EAGER_TYPICAL_BYTES = 80, 24, 32768
-ALL_PAIRS_SAMPLES = 5  # samples of each pair in a sweep
-LATE_RECEIVE_FACTOR = (
-    3.0  # times as long as it takes: when a receiver that comes late asks for a message
-)
-UNUSED_TAG = 1  # no message carries it
+ALL_PAIRS_SAMPLES = 5  # samples of each pair in an all-pairs sweep
+LATE_RECEIVE_FACTOR = 3.0  # multiple of a Recv's time by which a late receiver delays it further
+UNUSED_TAG = 1  # no message has it
 
 
 def zeros(nbytes: int) -> ByteArray:
-    """Memory of the host for messages."""
+    """Return zeroed host memory for messages."""
     return np.zeros(nbytes, np.uint8)
 
 
 def with_warm_up(call: Callable[[], object], nbytes: int) -> TimedOperation:
-    """An arm of a ladder: the other sizes have had the cache, so it first calls once untimed."""
+    """Return a timed call of a size series, which runs once untimed before each sample.
+
+    The other sizes have evicted its data from the cache meanwhile.
+    """
     return TimedOperation(
         call, warm_up=call, calls_per_sample=SHORT_CALLS_PER_SAMPLE if nbytes < SHORT_BYTES else 1
     )
@@ -46,10 +47,9 @@ def with_warm_up(call: Callable[[], object], nbytes: int) -> TimedOperation:
 def pingpong(
     comm: MPI.Comm, nbytes: int, allocate: Allocator = zeros, peer: int | None = None
 ) -> TimedOperation:
-    """There and back with a peer, else between ranks 2i and 2i+1, all pairs at once; the lower rank
-    begins, and the call is a round trip.
+    """Return a timed round trip with `peer`, or between ranks 2i and 2i+1, all pairs at once.
 
-    Half of it is the one-way time: `session.py` halves the samples.
+    The lower rank begins. Half of the time is the one-way time: `session.py` halves the samples.
     """
     buffer = allocate(nbytes)
     peer = comm.rank ^ 1 if peer is None else peer
@@ -66,8 +66,9 @@ def pingpong(
 
 
 def measure_one_way(comm: MPI.Comm, pair: tuple[int, int], nbytes: int) -> list[float]:
-    """Seconds between two ranks, on the first of which half of each round trip is taken: cheaply,
-    without an agreement on the start.
+    """Return one-way seconds between two ranks, half of each round trip on the first of them.
+
+    It is quick, as the ranks do not agree on a start.
     """
     first = comm.rank == pair[0]
     trip, taken = pingpong(comm, nbytes, peer=pair[1] if first else pair[0]), list[float]()
@@ -79,10 +80,11 @@ def measure_one_way(comm: MPI.Comm, pair: tuple[int, int], nbytes: int) -> list[
 
 
 def exchange(comm: MPI.Comm, nbytes: int, exchanges: int, ring: bool = False) -> TimedOperation:
-    """Every rank sends and receives at once, `rows` times in a row, with its `partners`.
+    """Return a timed exchange in which every rank sends and receives at once.
 
-    Large ones that follow one another at once need not take as long as single ones: ranks fall
-    out of step, and what they send and receive then waits for one another.
+    `exchanges` of them follow one another, with the partners of `exchange_partners`. Large ones
+    that follow one another at once may take longer than single ones: ranks get out of step, and
+    what they send and what they receive wait for one another.
     """
     given, taken = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     requests = [
@@ -101,15 +103,16 @@ def exchange(comm: MPI.Comm, nbytes: int, exchanges: int, ring: bool = False) ->
             meet(pair)
 
     one = with_warm_up(call, nbytes)
-    return replace(one, warm_up=lambda: meet(requests[0]))  # a row of five warms itself up
+    return replace(one, warm_up=lambda: meet(requests[0]))  # several exchanges warm themselves up
 
 
 def exchange_partners(rank: int, p: int, ring: bool, exchange_number: int = 0) -> tuple[int, int]:
-    """To whom a rank sends in a row of exchanges and from whom it receives.
+    """Return the rank to send to and the rank to receive from in a sequence of exchanges.
 
-    In a ring the next and the one before. Else each other: ranks 2i and 2i+1 and, in every second
-    row, i and i+2 of each four, as in recursive doubling. Two that meet again and again without
-    a third may keep in step, as ranks of a collective do not.
+    In a ring these are the next rank and the previous one. Otherwise partners exchange with each
+    other: ranks 2i and 2i+1 and, in every second exchange, i and i+2 of each four, as in recursive
+    doubling. Two ranks that only exchange with each other may stay in step, unlike ranks of a
+    collective.
     """
     if ring:
         return (rank + 1) % p, (rank - 1) % p
@@ -118,9 +121,9 @@ def exchange_partners(rank: int, p: int, ring: bool, exchange_number: int = 0) -
 
 
 def fan_out(comm: MPI.Comm, nbytes: int, peers: int, nth: int = 0) -> TimedOperation:
-    """Rank 0 sends to ranks 1 to `peers`, a message each, all posted together.
+    """Return a timed fan-out: rank 0 sends a message to each of ranks 1 to `peers`, all together.
 
-    nth     timed until the one that was posted as the nth has arrived; 0: until all have
+    nth     timed until the message that was posted as the nth has arrived; 0: until all have
     """
     buffer = np.zeros(nbytes, np.uint8)
     if comm.rank == 0:
@@ -143,14 +146,15 @@ def fan_out(comm: MPI.Comm, nbytes: int, peers: int, nth: int = 0) -> TimedOpera
     return TimedOperation(start, after=finish, warm_up=whole)
 
 
-OVERHEAD_MESSAGES = 8  # sent one after another to see how long the sender is busy with each
+OVERHEAD_MESSAGES = 8  # messages posted at once, to find the sender's overhead for each
 
 
 def send_overhead(comm: MPI.Comm, nbytes: int) -> TimedOperation:
-    """How long ranks 2i are busy with handing one message to the library; `session.py` divides.
+    """Return a timed post of messages by ranks 2i, to find the overhead of the sender.
 
-    Both sides complete the messages after the sample. Nothing may be left over when a sample is
-    called off between `warm_up` and `call`, so receives are posted after it, too.
+    `session.py` divides the time by the number of messages. Both sides complete them after the
+    sample. Nothing may be left over when a sample is cancelled between `warm_up` and `call`, so
+    receives are posted after it, too.
     """
     buffers = np.zeros((OVERHEAD_MESSAGES, max(nbytes, 1)), np.uint8)[:, :nbytes]
     sender, peer = comm.rank % 2 == 0, comm.rank ^ 1
@@ -174,12 +178,11 @@ def send_overhead(comm: MPI.Comm, nbytes: int) -> TimedOperation:
 def message_train(
     comm: MPI.Comm, nbytes: int, messages: int, allocate: Allocator = zeros
 ) -> TimedOperation:
-    """`messages` posted together, then one empty answer.
+    """Return a timed train of `messages` posted together, and one empty answer.
 
-    From rank 2i to rank 2i+1, all pairs at once.
-
-    Two lengths give the time per further message, free of latency and answer. Persistent requests
-    start all messages in one call, so the interpreter is not between them.
+    They go from rank 2i to rank 2i+1, all pairs at once. Two lengths give the time per further
+    message, without latency and answer. Persistent requests start all messages in one call, so that
+    the interpreter does not run in between.
     """
     buffers = allocate(messages * max(nbytes, 1)).reshape(messages, -1)[:, :nbytes]
     answer = np.zeros(0, np.uint8)
@@ -201,7 +204,7 @@ def message_train(
 
 
 def null_call(comm: MPI.Comm) -> TimedOperation:
-    """A Send and a Recv that go nowhere: what the interpreter and the library's entry cost."""
+    """Return a timed Send and Recv with PROC_NULL: the cost of interpreter and library entry."""
     buffer = np.zeros(0, np.uint8)
 
     def call() -> None:
@@ -212,7 +215,7 @@ def null_call(comm: MPI.Comm) -> TimedOperation:
 
 
 def local_reduction(nbytes: int) -> TimedOperation:
-    """The library's own local sum of float32."""
+    """Return a timed local sum of float32 by the library."""
     arriving, into = np.ones(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
     return with_warm_up(lambda: MPI.SUM.Reduce_local(arriving, into), nbytes)
 
@@ -220,13 +223,13 @@ def local_reduction(nbytes: int) -> TimedOperation:
 def measure_eager_limit(
     comm: MPI.Comm, largest: int, allocate: Allocator = zeros
 ) -> tuple[int, list[float]]:
-    """Return the smallest message whose sender waits for the receiver, to 1 / `EAGER_PRECISION` and
-    exactly if it is a power of two, and how long it waited (s).
+    """Return the smallest message whose sender waits for the receiver, and the waits in seconds.
 
-    Found by doubling, so that nothing much larger is sent, then by bisection, with a receiver that
-    is inside the library but asks for the message `RECEIVER_DELAY_S` late: an eager message is
-    taken in meanwhile, a rendezvous is not answered. Without any such message it is `largest`, and
-    the second value shows that nobody waited.
+    The size is found to 1 / `EAGER_PRECISION`, and exactly if it is a power of two: by doubling, so
+    that nothing much larger is sent, then by bisection. The receiver is inside the library but asks
+    for the message `RECEIVER_DELAY_S` late: an eager message is taken in meanwhile, a rendezvous is
+    not answered. If no sender waits, the size is `largest`, and the second value shows that nobody
+    waited.
     """
     eager, waits = 0, min(EAGER_START_BYTES, largest)
     blocked = _measure_blocked_sends(comm, allocate(waits))
@@ -254,10 +257,11 @@ def measure_message(comm: MPI.Comm, nbytes: int) -> float:
 
 
 def measure_late_receives(comm: MPI.Comm, nbytes: int, allocate: Allocator = zeros) -> list[float]:
-    """Seconds each Recv of rank 1 took that asked for a message after it could have been there.
+    """Return the seconds of each Recv that rank 1 posted after the message could have arrived.
 
-    Known to both ranks. Much less than the message takes: it was sent ahead, whether or not its
-    sender goes on before it is asked for. Meanwhile the receiver is inside the library.
+    Both ranks return them. If they are much shorter than the message takes, it was pushed before
+    the receive was posted, whether or not its sender waits for the receive. Until then the receiver
+    is inside the library.
     """
     buffer, taken, away = allocate(nbytes), list[float](), 0.0
     for trial in range(1 + EAGER_TRIALS):
@@ -280,7 +284,7 @@ def measure_late_receives(comm: MPI.Comm, nbytes: int, allocate: Allocator = zer
 
 
 def _measure_blocked_sends(comm: MPI.Comm, buffer: ByteArray) -> list[float]:
-    """Seconds each Send from rank 0 took while rank 1 stayed away; known to both ranks."""
+    """Return the seconds of each Send from rank 0 while rank 1 did not receive, on both ranks."""
     taken: list[float] = []
     for _ in range(EAGER_TRIALS):
         comm.Barrier()

@@ -1,4 +1,4 @@
-"""The measurements file of a probe from outside the ranks: resumed, continued, finished."""
+"""Manage the measurements file of a probe, outside the ranks: resume, extend and finish it."""
 
 from __future__ import annotations
 
@@ -31,35 +31,32 @@ from tuner.probe.sentinels import describe_instability
 BEGAN_KEY, SPENT_KEY = (
     "began",
     "spent",
-)  # of a run: seconds since the epoch; seconds taken before that
-UNFINISHED_KEYS = (
-    BEGAN_KEY,
-    SPENT_KEY,
-)  # what the first line of a file says until the run has ended
-TUNING_KEY = "tuning"  # the run of `tuner tune` that a file belongs to, until that has ended
+)  # of a run: its start, seconds since the epoch; seconds taken before
+UNFINISHED_KEYS = (BEGAN_KEY, SPENT_KEY)  # entries of the first line until the run has ended
+TUNING_KEY = "tuning"  # the run of `tuner tune` that a file belongs to, until it has ended
 OVERRIDING_KEYS = (
     DEFAULT_ALGORITHMS_KEY,
     REQUESTED_CALLS_KEY,
     BEGAN_KEY,
     TUNING_KEY,
-)  # what a run says anew, whatever earlier ones said
-MAX_SHOWN_POINTS = 6  # points that a sentence names
+)  # entries that replace those of earlier runs
+MAX_SHOWN_POINTS = 6  # points that a note names
 SKIPPED_NOTE_PREFIX = "left out for want of time: "
 
 
 class ProbeFile:
-    """Between two launches.
+    """The measurements file of a probe, between two launches.
 
-    about       provenance: what is known beforehand, with `plan`, `budget` (s) and, where chosen
-                points were added to a plan, `rounds`; where it was found out, `default_runs`
-    anew        whether the budget is that of this run alone, and then whether what earlier runs
-                left out is measured now; None: it is that of all runs together, and a larger one
-                measures what earlier runs left out
-    ended       nothing is left to measure
-    left_out    keys of points for which an earlier run had no time
-    lacking     keys of points of which it found that there is nothing to measure
-    seconds     of measuring to deal out over what is left
-    spent       seconds that earlier runs took of the budget
+    provenance      what is known beforehand, with `plan`, `budget` (s) and, if known,
+                    `default_runs`; also `rounds` if batches of chosen points were added to the plan
+    retry_skipped   whether what earlier runs left out is measured now; the budget is then that of
+                    this run alone. None: the budget is that of all runs together, and a larger one
+                    measures what earlier runs left out
+    is_finished     whether nothing is left to measure
+    skipped_keys    keys of points for which an earlier run had no time
+    unmeasurable_keys   keys of points that an earlier run found impossible to measure
+    remaining_seconds   seconds of measuring for what is left
+    spent_seconds   seconds of the budget that earlier runs took
     """
 
     def __init__(
@@ -83,16 +80,16 @@ class ProbeFile:
         self._interrupted_seconds = 0.0
 
     def check_same_probe(self) -> None:
-        """Raises InputError for a file of another probe; changes nothing."""
+        """Raise InputError for a file of another probe; change nothing."""
         header, series = self._read()
         if header is not None and (series or self.is_finished):
             self._require_same(header)
 
     def resume(self) -> ProbePlan:
-        """What is left to measure; an unfinished file then holds just its finished points.
+        """Return what is left to measure; reduce an unfinished file to its finished points.
 
         The first time the file is replaced even if nothing in it changes: ranks of a killed run
-        that are still there then notice, and no longer write.
+        that are still alive then notice, and stop writing.
         """
         header, series = self._read()
         whole = self.is_finished
@@ -111,7 +108,7 @@ class ProbeFile:
         return left
 
     def finish(self, monitor: ProbeMonitor) -> None:
-        """Write what is known now about the whole probe, and the last line."""
+        """Write what is now known about the whole probe, and the last line."""
         _, series, _ = read_partial(self.path)
         cluster = monitor.environment.pop("cluster", None)
         if cluster and self.plan.hosts:
@@ -139,7 +136,7 @@ class ProbeFile:
         self._write(series, ended=True)
 
     def _resume_from(self, before: dict[str, Any]) -> None:
-        """Go on with what `before` says of the file."""
+        """Continue the run that the provenance `before` of the file describes."""
         rounds = self.provenance.get("rounds", [])
         told = {name: self.provenance[name] for name in OVERRIDING_KEYS if name in self.provenance}
         added = rounds != before.get("rounds", [])
@@ -161,7 +158,7 @@ class ProbeFile:
         self.skipped_keys, self.unmeasurable_keys = [] if more else known, before.get("lacking", [])
         used = budget if more or added else before.get("budget", budget)
         self.provenance = {**before, **told, "budget": used, SPENT_KEY: self._interrupted_seconds}
-        if more:  # also for who resumes this run, should it be killed
+        if more:  # also if this run is killed and resumed
             self.provenance.pop("left_out", None)
         if rounds:
             self.provenance["rounds"] = rounds
@@ -210,7 +207,7 @@ class ProbeFile:
 
     def _require_same(self, header: dict[str, Any]) -> None:
         here, there = asdict(self.cluster), header["cluster"]
-        names = ("name", "nodes") if self.plan.hosts else tuple(here)  # who asks may run elsewhere
+        names = ("name", "nodes") if self.plan.hosts else tuple(here)  # may run on another host
         same = all(here[name] == there.get(name) for name in names)
         theirs = (header["library"], header["provenance"].get("plan"))
         if not same or theirs != (self.version, self.provenance["plan"]):
@@ -234,10 +231,10 @@ class ProbeFile:
 
 
 def interrupted_seconds(path: Path, run: Mapping[str, Any]) -> float:
-    """Return the seconds that a run took before it was interrupted, as far as they left anything in
-    the file: until its last point was written.
+    """Return the seconds that a run took until its last point was written before an interruption.
 
-    run     what the first line says of it: `BEGAN`, and the `SPENT` of what it went on with
+    run     provenance from the first line of the file, with `BEGAN_KEY` and the `SPENT_KEY` of the
+            run that it continued
     """
     until = path.stat().st_mtime
     began, spent = run.get(BEGAN_KEY, until), run.get(SPENT_KEY, 0.0)
@@ -246,7 +243,7 @@ def interrupted_seconds(path: Path, run: Mapping[str, Any]) -> float:
 
 
 def remove_provenance(path: Path, name: str) -> None:
-    """Take an entry out of the provenance in the first line of a file of measurements."""
+    """Remove an entry from the provenance in the first line of a measurements file."""
     first, end, rest = path.read_text(encoding="utf-8").partition("\n")
     header = json.loads(first)
     if header["provenance"].pop(name, None) is not None:
@@ -254,6 +251,6 @@ def remove_provenance(path: Path, name: str) -> None:
 
 
 def _parse_reasons(excluded: Sequence[str]) -> dict[str, str]:
-    """Point, or point and algorithm -> why there is nothing of it, from the sentences of a file."""
+    """Map each point, or point and algorithm, of a file's exclusions to its reason."""
     parts = map(parse_exclusion, excluded)
     return {f"{call}: {arm}" if arm else call: why for call, arm, why in parts}

@@ -1,4 +1,7 @@
-"""What a probe measures: points, their arms and their share of the time. Read by the ranks too."""
+"""The plan of a probe: its points, their candidates and their weights.
+
+The ranks read it too.
+"""
 
 from __future__ import annotations
 
@@ -14,35 +17,35 @@ from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
 from tuner.launch.rank_program import THREAD_SINGLE
 from tuner.mpi_libraries.capabilities import Capabilities
 
-# launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement where it is not
-# consecutive: files keep keys
+# launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement unless it is
+# block; these keys are stored in files
 PointKey = tuple[int | str, ...]
 RankSet = tuple[int, int, int, tuple[int, ...], str]  # nodes, ppn, first, hosts, manner
 
 RECEIVER_DELAY_S = (
-    2e-3  # seconds a receiver does not ask for a message, to see whether the sender waits
+    2e-3  # seconds before the receiver asks for a message, to see whether the sender waits
 )
-# Kinds with an arm for each size.
+# Kinds with a candidate for each size.
 SIZE_SERIES_KINDS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduction", "copy")
-# Manners of a place beside the placements, of which pairs of hosts are cyclic: two ranks of one
-# host on one socket if there are such; two on different ones.
+# How two ranks of one host are chosen: on one socket if possible; on different sockets. Pairs of
+# ranks on two hosts are placed cyclically.
 ON_ONE_SOCKET, ON_TWO_SOCKETS = "near", "apart"
-UNSIZED_KINDS = (*SIZE_SERIES_KINDS, "eager", "sweep")  # kinds whose points are of no single size
-COMMUNICATOR_KINDS = ("collective", "nccl", "reduction", "call")  # kinds that do not go by pairs
+UNSIZED_KINDS = (*SIZE_SERIES_KINDS, "eager", "sweep")  # kinds without a single size
+COMMUNICATOR_KINDS = ("collective", "nccl", "reduction", "call")  # kinds without pairs
 OUT_OF_TIME = "takes too long for the time that is left; a larger --budget has it, in another file"
-COLLECTIVE_KINDS = ("collective", "nccl")  # kinds whose arms are rivals, and checked
+COLLECTIVE_KINDS = ("collective", "nccl")  # kinds of competing, checked candidates
 WARM_UP_REPETITIONS = 3  # untimed repetitions: first use opens connections and touches pages
 MIN_REPETITIONS = 12  # repetitions of every point, even when its time is spent
-MAX_EAGER_BYTES = 2**20  # the search for the eager limit looks no higher
+MAX_EAGER_BYTES = 2**20  # upper end of the search for the eager limit
 
 
 @dataclass(frozen=True)
 class ProbeCandidate:
-    """One of the things compared at a point.
+    """An algorithm, message size or parameter set that is timed at a point beside others.
 
     settings    the library's variables that force the algorithm
-    via         who runs it, as `tuner.core.table.AlgorithmConfig` says
-    nbytes      of this arm alone, where a point is a ladder of sizes
+    via         who runs it, as in `tuner.core.table.AlgorithmConfig`
+    nbytes      size of this candidate alone, where the point is a series of sizes; else None
     """
 
     algorithm: str = ""
@@ -53,30 +56,32 @@ class ProbeCandidate:
 
     @property
     def config(self) -> AlgorithmConfig:
-        """The arm as a table would name it."""
+        """The algorithm config of the candidate, as a table names it."""
         return AlgorithmConfig(self.algorithm, self.params, self.via)
 
     @property
     def name(self) -> str:
-        """Among the arms of its point: the algorithm, of a ladder the size."""
+        """The name among the candidates of a point: its size in a size series, else its config."""
         return f"{self.nbytes} B" if self.nbytes is not None else str(self.config)
 
 
 @dataclass(frozen=True)
 class ProbePoint(PlacementMixin):
-    """What is measured together, its arms taken in turn. `weight` is its share of the time.
+    """Candidates that are timed together, in turn.
 
-    A collective of one size with an arm for each algorithm, or a ladder of sizes with an arm for
-    each size: so a drift of the machine cannot bend the ladder.
+    A point is either a collective at one size with a candidate for each algorithm, or a series of
+    sizes with a candidate for each size. As the candidates take turns, drift of the machine affects
+    all of them alike.
 
-    nodes, ppn  hosts that take part and ranks on each; ppn 0: all `p` ranks on one host
+    weight      share of the measurement time
+    nodes, ppn  number of hosts that take part and ranks on each; ppn 0: all `p` ranks on one host
     first       number of the first host; the others follow it
-    hosts       their numbers instead, where they do not follow one another
-    group       points of one group on other hosts are measured at the same time; 0: alone
-    number      tells apart points that are otherwise equal: the how-manieth sentinel, distance
-    apart       two ranks of a host that are on different sockets
-    memory      where the buffers are; what needs a GPU is left out where there is none
-    placement   of the ranks of a communicator; what goes by pairs has its own order
+    hosts       host numbers, where they are not consecutive
+    group       points of one group on different hosts are measured concurrently; 0: alone
+    number      distinguishes otherwise equal points, such as repeated sentinels or distances
+    apart       whether the two ranks of a host are on different sockets
+    memory      where the buffers are; points that need a GPU are left out where there is none
+    placement   of the ranks of a communicator; point-to-point kinds have an order of their own
     """
 
     kind: str
@@ -97,7 +102,7 @@ class ProbePoint(PlacementMixin):
     placement: str = BLOCK
 
     def drop_unsupported(self, capabilities: Capabilities) -> ProbePoint:
-        """Return the point less the algorithms that the library cannot be made to run."""
+        """Return the point without the algorithms that the library cannot be made to run."""
         if self.kind != "collective":
             return self
         return replace(
@@ -107,7 +112,7 @@ class ProbePoint(PlacementMixin):
 
     @property
     def key(self) -> PointKey:
-        """What identifies the point in its plan."""
+        """The key that identifies the point in its plan."""
         return (
             self.launch,
             self.kind,
@@ -123,7 +128,7 @@ class ProbePoint(PlacementMixin):
 
     @property
     def rank_set(self) -> RankSet:
-        """Which ranks take part, and in which manner they are found."""
+        """The ranks that take part, and how they are found on their hosts."""
         manner = self.placement if self.kind in COMMUNICATOR_KINDS else self._placement_kind
         return self.nodes, self.ppn or self.p, self.first, tuple(self.hosts), manner
 
@@ -132,16 +137,16 @@ class ProbePoint(PlacementMixin):
         if self.nodes > 1:
             return CYCLIC
         if self.memory != HOST:
-            return ""  # all ranks of the host: which two of them are meant, their GPUs decide
+            return ""  # all ranks of the host: their GPUs decide which two measure
         two = self.ppn in (0, 2) and self.p == 2
         return ON_TWO_SOCKETS if self.apart else ON_ONE_SOCKET if two else ""
 
     def nbytes_of(self, candidate: ProbeCandidate) -> int:
-        """Bytes of a message or buffer under `arm`."""
+        """Return the bytes of a message or buffer for `candidate`."""
         return self.nbytes if candidate.nbytes is None else candidate.nbytes
 
     def to_measurement(self, candidate: ProbeCandidate, samples: Sequence[float]) -> Measurement:
-        """The measurement of one arm."""
+        """Return the measurement of one candidate."""
         kind = SCHEDULE if candidate.via == SCHEDULE else self.kind
         return Measurement(
             kind=kind,
@@ -166,14 +171,18 @@ class ProbePoint(PlacementMixin):
 
 @dataclass(frozen=True)
 class ProbePlan:
-    """Everything the ranks need to know. `seed` decides the order of arms and the data.
+    """All that the ranks need to know for a probe.
 
+    ranks       ranks to start
+    cores       cores of the computer
+    target      relative half-width of a median's 95 % interval at which a point is done
     operators   `commutative`, or `any` to leave out algorithms that reorder operands
-    fewest      repetitions of every arm, even when the time of its point is spent
-    hosts       names, in the order of their numbers; none: this computer alone
-    ppn         ranks on each of the hosts
-    devices     GPUs are looked for and described, however few of their points are left
-    thread_level    with which MPI is initialised, as MPI_Init_thread calls it
+    seed        decides the order of candidates and the data
+    fewest      minimum repetitions of every candidate, even when the time of its point is spent
+    hosts       host names, in the order of their numbers; empty: this computer alone
+    ppn         ranks on each host
+    devices     whether GPUs are looked for and described, even if no point of theirs is left
+    thread_level    thread level that MPI is initialised with, named as for MPI_Init_thread
     """
 
     library: str
@@ -191,21 +200,21 @@ class ProbePlan:
 
     @property
     def total_weight(self) -> float:
-        """Of all points together."""
+        """The sum of the weights of all points."""
         return sum(point.weight for point in self.points)
 
     @property
     def fingerprint(self) -> str:
-        """Two plans measure the same things in the same way iff these are equal."""
+        """A hash that is equal for plans that measure the same things in the same way."""
         points = [omit_default_placement(asdict(point)) for point in self.points]
         record = {**asdict(replace(self, points=())), "points": points}
         return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
 
     def select_finished(self, series: Sequence[Measurement]) -> list[Measurement]:
-        """Those of `series`, in the order written, that belong to finished points.
+        """Return those of `series` that belong to finished points, in the order written.
 
-        The last point was cut off unless all its arms are there; an arm that lacks at an earlier
-        one was excluded.
+        The last point was interrupted unless all its candidates are there; a candidate that is
+        missing at an earlier point was excluded.
         """
         measured = {_candidate_key(found) for found in series}
         whole = {point.key for point in self.points if not _missing_candidates(point, measured)}
@@ -215,12 +224,13 @@ class ProbePlan:
     def list_exclusions(
         self, series: Sequence[Measurement], reasons: Mapping[str, str] | None = None
     ) -> list[str]:
-        """The points and arms that a finished probe lacks, by name, and the reason.
+        """Return a sentence for each point or candidate that a finished probe lacks.
 
-        why     point, or point and arm -> the reason; if it does not say (who knew was killed), of
-                what is checked a wrong result, of a message that it takes too long
+        reasons     point, or point and candidate -> the reason. Where it is missing (the run that
+                    knew it was killed) it is taken to be a wrong result for collectives, and lack
+                    of time for messages.
 
-        Points in a GPU's memory without any arm had no such GPU.
+        Points in GPU memory without any measured candidate are not listed: there was no such GPU.
         """
         measured, told = {_candidate_key(found) for found in series}, reasons or {}
         begun = {_point_key(one) for one in series}
@@ -236,10 +246,10 @@ class ProbePlan:
         return list(found)
 
     def for_launch(self, launch: int) -> ProbePlan:
-        """Return the part that one start of the ranks measures, on this computer by as many as it
-        needs.
+        """Return the part of the plan that one launch measures.
 
-        Where a message between GPUs is measured, nobody knows yet by which of the ranks.
+        On this computer no more ranks are started than its points need. Messages between GPUs need
+        all ranks, since it is not known yet which of them have the GPUs in question.
         """
         points = tuple(q for q in self.points if q.launch == launch)
         among_all = self.hosts or any(
@@ -249,28 +259,28 @@ class ProbePlan:
         return replace(self, points=points, ranks=self.ranks if among_all else max(needed, 2))
 
     def after_launch(self, launch: int) -> ProbePlan:
-        """The part that later starts of the ranks measure."""
+        """Return the part of the plan that later launches measure."""
         return replace(self, points=tuple(q for q in self.points if q.launch > launch))
 
     def drop_unsupported(self, capabilities: Capabilities) -> ProbePlan:
-        """Return the plan less the algorithms that the library cannot be made to run."""
+        """Return the plan without the algorithms that the library cannot be made to run."""
         return replace(
             self, points=tuple(point.drop_unsupported(capabilities) for point in self.points)
         )
 
     def drop_measured(self, series: Sequence[Measurement]) -> ProbePlan:
-        """The same plan less the points that `series` belong to."""
+        """Return the plan without the points that `series` belong to."""
         done = {_point_key(found) for found in series}
         return replace(self, points=tuple(q for q in self.points if q.key not in done))
 
     def drop_points(self, keys: Collection[Sequence[object]]) -> ProbePlan:
-        """The same plan less these points."""
+        """Return the plan without the points of these keys."""
         dropped = {tuple(key) for key in keys}
         return replace(self, points=tuple(q for q in self.points if q.key not in dropped))
 
 
 def _point_key(series: Measurement) -> PointKey:
-    """Which point of a plan a series belongs to."""
+    """Return the key of the plan's point that a series belongs to."""
     nbytes = 0 if series.kind in UNSIZED_KINDS else series.nbytes
     kind = "collective" if series.kind == SCHEDULE else series.kind
     return (
@@ -294,16 +304,17 @@ def _placement_suffix(placement: str) -> tuple[str, ...]:
 def _missing_candidates(
     point: ProbePoint, measured: Collection[tuple[object, ...]]
 ) -> list[ProbeCandidate]:
-    """Arms of a point that were not measured."""
+    """Return the candidates of a point that were not measured."""
     return [
         arm for arm in point.arms if _candidate_key(point.to_measurement(arm, ())) not in measured
     ]
 
 
 def _candidate_key(series: Measurement) -> tuple[object, ...]:
-    """Which arm of the plan a series belongs to.
+    """Return a key for the candidate of the plan that a series belongs to.
 
-    The eager limit is found, not planned; the pairs of a sweep follow from its hosts.
+    Without the size of an eager limit, which is found and not planned, and without the parameters
+    of an all-pairs sweep, whose pairs follow from its hosts.
     """
     size = 0 if series.kind == "eager" else series.nbytes
     params = {} if series.kind == "sweep" else series.params
@@ -311,12 +322,12 @@ def _candidate_key(series: Measurement) -> tuple[object, ...]:
 
 
 def write_plan(plan: ProbePlan, path: Path) -> None:
-    """JSON, for the ranks of one launch."""
+    """Write a plan as JSON, for the ranks of one launch."""
     path.write_text(json.dumps(asdict(plan)), encoding="utf-8")
 
 
 def read_plan(path: Path) -> ProbePlan:
-    """What `write_plan` wrote."""
+    """Read a plan written by `write_plan`."""
     record = json.loads(path.read_text(encoding="utf-8"))
     record["points"] = tuple(
         ProbePoint(

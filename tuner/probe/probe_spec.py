@@ -1,4 +1,4 @@
-"""What somebody wants to know about a cluster: which hosts, which communicators, what of them."""
+"""The specification of a cluster probe: which hosts, which communicators, what to measure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RADICES = (2, 4, 8)
 PARTS = ("messages", "shared", "sweep", "collectives", "devices")
 DEFAULT_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 ALL_SCHEDULES = "all"
-MULTI_HOST_MIN_REPETITIONS = 8  # repetitions: in one launch more of them teach little
+MULTI_HOST_MIN_REPETITIONS = 8  # repetitions; more of them in one launch add little
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ProbeShape(PlacementMixin):
 
     @property
     def ranks(self) -> int:
-        """Of the communicator."""
+        """The number of ranks of the communicator."""
         return self.nodes * self.ppn
 
     def __str__(self) -> str:
@@ -45,16 +45,20 @@ class ProbeShape(PlacementMixin):
 
 @dataclass(frozen=True)
 class ProbeSpec:
-    """What somebody wants to know about a cluster.
+    """What to measure on a cluster.
 
-    shapes      none: from two hosts to all, with one rank on each and with `ppn`
-    parts       of `PARTS`
-    fewest      repetitions of every arm at least
-    radices     of k-nomial trees; rules files of Open MPI know 4 alone
-    placements  in which each of them is measured
-    schedules   names of algorithms of ours that are measured beside the library's; `all` of them
-    thread_level    with which MPI is initialised, as MPI_Init_thread calls it
-    topology    of the hosts: which pairs stand for which paths; None: nothing is known of it
+    shapes          default: from two hosts to all, with one rank on each and with `ppn`
+    placements      placements in which each shape is measured
+    sizes           bytes of the collectives' buffers
+    parts           of `PARTS`
+    ci_half_width   relative half-width of a median's 95 % interval at which a point is done
+    min_repetitions minimum repetitions of every candidate
+    segments        segment sizes in bytes of segmented algorithms
+    radices         of k-nomial trees; rules files of Open MPI can only express 4
+    operators       `commutative`, or `any` to leave out algorithms that reorder operands
+    thread_level    thread level that MPI is initialised with, named as for MPI_Init_thread
+    schedules       names of our algorithms to measure beside the library's; `all` for all of them
+    topology        of the hosts, to choose pairs that represent paths; None: unknown
     """
 
     library: str
@@ -76,12 +80,15 @@ class ProbeSpec:
 
     @property
     def nodes(self) -> int:
-        """Hosts."""
+        """The number of hosts."""
         return len(self.hosts.names)
 
 
 def parse_shape(text: str) -> ProbeShape:
-    """`4x2`: two ranks on each of four hosts; raises InputError."""
+    """Return the shape that a text such as `4x2` (two ranks on each of four hosts) describes.
+
+    Raises InputError for other text.
+    """
     match = re.fullmatch(r"(\d{1,6})x(\d{1,4})", text.strip())
     if match is None or int(match[1]) < 1 or int(match[2]) < 1:
         raise InputError(f"{text!r} is no shape: write HOSTSxRANKS, such as 4x2")
@@ -89,7 +96,7 @@ def parse_shape(text: str) -> ProbeShape:
 
 
 def default_cluster_name(hosts: Hosts, environ: Mapping[str, str] = os.environ) -> str:
-    """What Slurm or LSF calls the cluster, else the letters that all host names begin with."""
+    """Return the cluster's name in Slurm or LSF, else the common prefix of all host names."""
     given = environ.get("SLURM_CLUSTER_NAME") or environ.get("LSF_CLUSTER_NAME")
     alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*hosts.names, strict=False))
     shared = "".join(letters[0] for letters in alike)
@@ -97,7 +104,7 @@ def default_cluster_name(hosts: Hosts, environ: Mapping[str, str] = os.environ) 
 
 
 def shapes_to_measure(spec: ProbeSpec) -> tuple[ProbeShape, ...]:
-    """Those asked for, or the usual ones by their number of ranks, in every placement."""
+    """Return the requested or the default shapes, in every placement."""
     found = spec.shapes or _default_shapes(spec)
     dealt = (replace(one, placement=kind) for one in found for kind in spec.placements)
     return tuple(dict.fromkeys(dealt))
@@ -111,14 +118,14 @@ def _default_shapes(spec: ProbeSpec) -> Sequence[ProbeShape]:
 
 
 def check_parts(parts: Collection[str]) -> None:
-    """Raises InputError for a part that there is not, and for none at all."""
+    """Raise InputError for an unknown part, and for none at all."""
     unknown = [part for part in parts if part not in PARTS]
     if unknown or not parts:
         raise InputError(f"there is no part {[*unknown, ''][0]!r}: choose from {', '.join(PARTS)}")
 
 
 def check_placements(placements: Collection[str]) -> None:
-    """Raises InputError for a placement that there is not, and for none at all."""
+    """Raise InputError for an unknown placement, and for none at all."""
     unknown = [kind for kind in placements if kind not in PLACEMENTS]
     if unknown or not placements:
         raise InputError(
@@ -127,7 +134,7 @@ def check_placements(placements: Collection[str]) -> None:
 
 
 def check_spec(spec: ProbeSpec) -> None:
-    """Raises InputError for what cannot be measured."""
+    """Raise InputError for a specification that cannot be measured."""
     if spec.nodes < 2 and spec.ppn < 2:
         raise InputError("one rank has nobody to talk to: ask for two hosts or --ppn 2")
     if spec.ppn < 1 or spec.min_repetitions < 1:
@@ -149,7 +156,7 @@ def check_spec(spec: ProbeSpec) -> None:
 
 
 def _check_collectives(spec: ProbeSpec) -> None:
-    """Of the library and of ours."""
+    """Raise InputError for collectives, schedules or operators that cannot be measured."""
     if not spec.collectives:
         raise InputError("there is nothing to measure without a collective: name one")
     for collective in spec.collectives:

@@ -1,5 +1,6 @@
-"""Which ranks run where, their first connections, and the communicators of the places that a plan
-names (rank side).
+"""Find which ranks run where, open connections, and make the communicators of a plan's rank sets.
+
+All of it runs inside the ranks.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from tuner.probe.probe_plan import ON_ONE_SOCKET, ON_TWO_SOCKETS, ProbePlan, Ran
 
 @dataclass(frozen=True)
 class RankLayout:
-    """Ranks of the world by host.
+    """The ranks of the world by host.
 
-    hosts       what each host calls itself, in the order of their lowest ranks
+    hosts       names that the hosts give themselves, in the order of their lowest ranks
     ranks       of each host, ascending
-    sockets     of each of these ranks the number; -1: it may use several; none: nobody asked
+    sockets     socket of each of these ranks, -1 if it may use several; empty if not detected
     """
 
     hosts: tuple[str, ...]
@@ -35,7 +36,7 @@ class RankLayout:
 
     @property
     def host_of_rank(self) -> list[int]:
-        """Host number of every rank."""
+        """The host number of every rank."""
         numbers = [0] * sum(map(len, self.ranks))
         for host, ranks in enumerate(self.ranks):
             for rank in ranks:
@@ -43,10 +44,10 @@ class RankLayout:
         return numbers
 
     def select_ranks(self, rank_set: RankSet) -> list[int]:
-        """The ranks of a place: host by host, or cyclic, local rank by local rank.
+        """Return the ranks of a rank set, host by host, or cyclically, local rank by local rank.
 
-        In the second order ranks 2i and 2i+1 are on hosts that follow one another. Empty where
-        two ranks on different sockets are meant and the host has none.
+        In cyclic order ranks 2i and 2i+1 are on consecutive hosts. Empty where two ranks on
+        different sockets are asked for and the host has none.
         """
         nodes, ppn, first, hosts, manner = rank_set
         numbers = hosts or range(first, first + nodes)
@@ -61,9 +62,12 @@ class RankLayout:
 
 
 def socket_pair(sockets: Sequence[int], cross_socket: bool) -> tuple[int, ...]:
-    """Two local ranks on one socket, the first two if there are none; or on different ones, if any.
+    """Return two local ranks on different sockets or on one socket.
 
-    sockets     of each local rank, -1 where it is not on a certain one
+    Without any on different sockets the result is empty; without any on one socket it is the first
+    two.
+
+    sockets     of each local rank, -1 where it is not bound to one
     """
     pairs = combinations(range(len(sockets)), 2)
     if cross_socket:
@@ -72,16 +76,16 @@ def socket_pair(sockets: Sequence[int], cross_socket: bool) -> tuple[int, ...]:
 
 
 def socket_of(cores: Collection[int], system: Path = Path("/sys/devices/system/cpu")) -> int:
-    """The socket that all these cores are on; -1 for several, or if the kernel does not say."""
+    """Return the socket of all these cores; -1 for several, or if the kernel does not say."""
     files = [system / f"cpu{core}" / "topology" / "physical_package_id" for core in cores]
     found = {file.read_text(encoding="ascii").strip() for file in files if file.is_file()}
     return int(found.pop()) if len(found) == 1 else -1
 
 
 def detect_layout(world: MPI.Intracomm, plan: ProbePlan) -> RankLayout:
-    """Who shares memory with whom; collective. Raises ProbeError when it is not what was planned.
+    """Return which ranks share memory; collective. Raise ProbeError if it differs from the plan.
 
-    A plan for this computer alone takes all ranks as ranks of one host.
+    For a plan of this computer alone all ranks are taken to be on one host.
     """
     if not plan.hosts:
         return RankLayout((MPI.Get_processor_name(),), (tuple(range(world.size)),))
@@ -118,11 +122,12 @@ def _describe_counts(sizes: list[int]) -> str:
 
 
 def open_connections(world: MPI.Intracomm) -> None:
-    """Let ranks open their first connections one way; to be called before all other communication.
+    """Open the first connections in one direction; to be called before all other communication.
 
-    Open MPI looks at its sockets whenever it waits, if it counts a connection, else every 10 ms. Of
-    two ranks that open one to each other at once one may count none (decision 0037). Distances are
-    powers of two: so every rank has a partner on another host, where hosts have equally many ranks.
+    Open MPI polls its sockets whenever it waits, if it counts a connection, else every 10 ms. If
+    two ranks connect to each other at once, one of them may count none (decision 0037). Distances
+    are powers of two: every rank then has a partner on another host, if hosts have equally many
+    ranks.
     """
     empty, distance = np.zeros(0, np.uint8), 1
     while distance < world.size:
@@ -134,7 +139,7 @@ def open_connections(world: MPI.Intracomm) -> None:
 
 
 def is_oversubscribed(comm: MPI.Intracomm) -> bool:
-    """Whether some computer has fewer cores than ranks of `comm`; collective."""
+    """Return whether some computer has fewer cores than ranks of `comm`; collective."""
     everyone = comm.allgather((clock_identity(), os.sched_getaffinity(0)))
     for name in {name for name, _ in everyone}:
         cores = [allowed for other, allowed in everyone if other == name]
@@ -146,9 +151,9 @@ def is_oversubscribed(comm: MPI.Intracomm) -> bool:
 def split_by_rank_group(
     world: MPI.Intracomm, rank_groups: list[list[int]]
 ) -> tuple[int, MPI.Intracomm]:
-    """The lane that this rank belongs to and its communicator, in the lane's order; collective.
+    """Return the number of this rank's group and the group's communicator; collective.
 
-    -1 and COMM_NULL for a rank of no lane. Lanes are lists of ranks that do not overlap.
+    Groups are lists of ranks that do not overlap. A rank of no group gets -1 and COMM_NULL.
     """
     mine = next((number for number, ranks in enumerate(rank_groups) if world.rank in ranks), -1)
     order = rank_groups[mine].index(world.rank) if mine >= 0 else 0
@@ -157,7 +162,7 @@ def split_by_rank_group(
 
 
 def measure_ring(comm: MPI.Intracomm, nbytes: int, calls: int) -> float:
-    """Least seconds in which every rank passes a message to the next; the slowest rank's."""
+    """Return the least seconds in which every rank passes a message to the next, slowest rank."""
     send, receive = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     taken = []
     for _ in range(calls + 2):

@@ -1,5 +1,8 @@
-"""Which hosts stand for others on a topology: a pair for each distance, pairs for each kind of link
-between switches that share one, and sets of hosts that lie to one another as the first ones do."""
+"""Choose hosts that represent others on a topology.
+
+There is a pair for each distance, there are pairs for each kind of link between switches that
+share one, and sets of hosts that are connected as the first ones are.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from tuner.base.units import plural
 from tuner.topology import HOST, Paths, Placement, Topology, find_paths
 from tuner.topology.hosts import node_indices
 
-MAX_PAIRS = 1 << 14  # of hosts, among which representatives are looked for
-MAX_DISTANCES = 8  # that are measured; those of most pairs
-MAX_UPLINK_KINDS = 4  # of uplinks that are measured; those that most pairs cross
-MAX_LINKS_PER_KIND = 4  # links of a kind, among which the one with most pairs is looked for
-MAX_UNEQUAL_SETS = 256  # sets of hosts that may lie otherwise before no more are looked for
-LATENCY_DECIMALS = 12  # decimals of a second in which two latencies are one
+MAX_PAIRS = 1 << 14  # pairs of hosts among which representatives are searched
+MAX_DISTANCES = 8  # distances that are measured: those of most pairs
+MAX_UPLINK_KINDS = 4  # kinds of uplinks that are measured: those that most pairs cross
+MAX_LINKS_PER_KIND = 4  # links of a kind among which the one with most pairs is searched
+MAX_UNEQUAL_SETS = 256  # unequal sets of hosts after which the search ends
+LATENCY_DECIMALS = 12  # decimals of a second to which latencies are compared
 
 HostPair = tuple[int, int]
 
@@ -29,7 +32,7 @@ HostPair = tuple[int, int]
 class ProbedHosts:
     """The hosts of a probe, by number, on a topology.
 
-    Raises InputError when the names of hosts are not those of its nodes, or it has too few nodes.
+    Raises InputError when the host names are not those of its nodes, or it has too few nodes.
     """
 
     topology: Topology
@@ -47,7 +50,7 @@ class ProbedHosts:
 
     @cached_property
     def _pairs(self) -> tuple[IntArray, IntArray]:
-        """All pairs in both directions, or some by chance, among them all with the first host."""
+        """All pairs in both directions, or a random subset with all pairs of the first host."""
         first, second = np.triu_indices(len(self.hosts), 1)
         if len(first) > MAX_PAIRS:
             others = np.flatnonzero(first > 0)
@@ -61,7 +64,10 @@ class ProbedHosts:
         return find_paths(Placement(self.topology, self._nodes), HOST, *self._pairs)
 
     def pair_per_distance(self) -> list[HostPair]:
-        """A pair for each of the distances that differ in links, latency or rate; nearest first."""
+        """Return a pair for each distance, nearest first.
+
+        Distances differ in links, latency or rate.
+        """
         found = self._paths
         latency = np.round(found.latency, LATENCY_DECIMALS)
         rows = np.stack([latency, found.hops, -found.bandwidth], axis=1)
@@ -70,9 +76,10 @@ class ProbedHosts:
         return [self._pair_at(first[0]), *(self._pair_at(first[k]) for k in kept)]
 
     def pairs_per_uplink_kind(self) -> list[list[HostPair]]:
-        """For each kind of link between switches, pairs of different hosts that all cross one.
+        """Return disjoint pairs of hosts that all cross one link, for each kind of uplink.
 
-        A kind is a rate between two levels of switches. Only kinds that several pairs can cross.
+        A kind is a rate between two levels of switches. Only kinds that several pairs can cross are
+        returned.
         """
         crossed = np.bincount(
             self._paths.links[self._paths.links >= 0], minlength=len(self.topology.links)
@@ -90,7 +97,7 @@ class ProbedHosts:
         return [pairs for pairs in found if len(pairs) > 1]
 
     def nearest_hosts(self, host: int, count: int) -> list[int]:
-        """The `count` hosts that are nearest to one, by latency, then by links and rate."""
+        """Return the `count` hosts nearest to `host`, by latency, then by links and rate."""
         others = np.array([n for n in range(len(self.hosts)) if n != host])
         ends = np.full_like(others, host)
         found = find_paths(Placement(self.topology, self._nodes), HOST, ends, others)
@@ -98,11 +105,11 @@ class ProbedHosts:
         return [int(n) for n in others[near[:count]]]
 
     def find_equivalent_sets(self, nodes: int) -> list[int]:
-        """First hosts of sets of `nodes` that follow one another, the first of them host 0.
+        """Return the first hosts of equivalent sets of `nodes` consecutive hosts, from host 0 on.
 
-        Hosts of each are alike and lie to one another as those of the first do, and the links
-        between them are links of no other set: what is measured in one of them is so in all, also
-        at once. `nodes` are at most all hosts.
+        Hosts of each set are alike and connected as those of the first set are, and the links
+        between them are in no other set: what is measured in one set holds for all, also at the
+        same time. `nodes` is at most the number of all hosts.
         """
         wanted, taken = self._describe_set(0, nodes)
         found, begin, unlike = [0], nodes, 0
@@ -117,10 +124,11 @@ class ProbedHosts:
         return found
 
     def _describe_set(self, begin: int, nodes: int) -> tuple[object, set[int]]:
-        """What says whether sets of hosts are alike, and the links between its hosts.
+        """Return a description by which sets of hosts can be compared, and the links between them.
 
-        Looked at are hosts 1, 2, 4, ... apart, round the set: with whom ranks of most algorithms
-        talk. Links are told by when they are first crossed, with their capacity.
+        Only hosts 1, 2, 4, ... apart, cyclically, are looked at, with which ranks of most
+        algorithms communicate. Links are numbered in the order in which they are first crossed, and
+        given with their capacity.
         """
         steps = np.array([1 << k for k in range((nodes - 1).bit_length())], dtype=np.int64)
         low = np.tile(np.arange(nodes), len(steps))
@@ -142,7 +150,7 @@ class ProbedHosts:
         return int(self._pairs[0][number]), int(self._pairs[1][number])
 
     def _disjoint_pairs(self, link: int) -> list[HostPair]:
-        """Pairs that cross a link, no host in two of them."""
+        """Return pairs that cross a link, with every host in at most one of them."""
         taken: set[int] = set()
         found = []
         for number in np.flatnonzero((self._paths.links == link).any(axis=1)):

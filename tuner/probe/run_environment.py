@@ -1,4 +1,4 @@
-"""Under which circumstances the ranks ran: gathered once, on their own hosts (rank side)."""
+"""Collect the circumstances of a run, once, on the hosts of the ranks (rank side)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ VARIABLE_PREFIXES = (
     "PBS_",
 )
 SECRET_PATTERN = re.compile(r"KEY|TOKEN|PASS|SECRET|CRED|AUTH|COOKIE", re.IGNORECASE)
-MAX_VALUE_CHARS = 500  # characters of a value
+MAX_VALUE_CHARS = 500  # characters kept of a value
 NVIDIA_VERSION_FILE = Path("/proc/driver/nvidia/version")
 
 
 def select_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """What of an environment bears on a library's speed, without what may be a secret."""
+    """Return the variables that affect a library's speed, without those that may be secrets."""
     return {
         name: value[:MAX_VALUE_CHARS]
         for name, value in sorted(environ.items())
@@ -49,7 +49,7 @@ def select_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def collect_environment(
     world: MPI.Intracomm, layout: RankLayout, clock: SharedClock
 ) -> dict[str, Any]:
-    """Provenance that only the ranks know; collective."""
+    """Return provenance that only the ranks know; collective."""
     cores = world.allgather(sorted(os.sched_getaffinity(0)))
     kernels = world.allgather(os.uname().release)
     return {
@@ -66,7 +66,7 @@ def collect_environment(
 
 
 def _drivers() -> dict[str, str]:
-    """Of network adapters and GPUs on rank 0's host, as far as the kernel tells."""
+    """Return the drivers of network adapters and GPUs on rank 0's host, if the kernel tells."""
     found = {}
     for device in sorted(Path("/sys/class/net").glob("*/device/driver")):
         found[device.parent.parent.name] = device.resolve().name

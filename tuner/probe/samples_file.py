@@ -1,4 +1,4 @@
-"""The file that a probe's samples go to, as rank 0 sees it (rank side)."""
+"""Write a probe's samples to its file, from rank 0 (rank side)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tuner.base.errors import ProbeError
 
 
 class SampleWriter:
-    """Appends finished points, each of them whole or not at all.
+    """A writer that appends finished points, each of them completely or not at all.
 
-    The file is opened once. When another run resumes the probe it puts a new file in this one's
-    place: ranks that have outlived their launcher then write where nobody reads, and end.
+    The file is opened once. When another run resumes the probe it replaces the file: ranks that
+    have outlived their launcher then notice, and end.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,9 +26,9 @@ class SampleWriter:
             ) from None
 
     def append(self, text: str) -> None:
-        """Append and see it on disk.
+        """Append text and flush it to disk.
 
-        Raises ProbeError when there is no room, and the file is as it was before, or when another
+        Raises ProbeError when there is no room, with the file as it was before, or when another
         run has taken the file over.
         """
         before = os.fstat(self._file)

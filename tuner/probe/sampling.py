@@ -1,4 +1,4 @@
-"""Which samples to take, and when there are enough of them. Pure functions; no MPI."""
+"""Decide which samples to take, and when there are enough of them, without MPI."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from tuner.base.arrays import FloatArray
 from tuner.base.statistics import median_interval, relative_half_width
 from tuner.probe.probe_plan import MIN_REPETITIONS
 
-MAX_REPETITIONS = 100  # repetitions in one launch after which another launch teaches more
-CONTENDER_FACTOR = (
-    1.15  # an arm is still in the running below this multiple of the best one's upper bound
-)
+MAX_REPETITIONS = 100  # repetitions in one launch, after which another launch adds more
+CONTENDER_FACTOR = 1.15  # a candidate may win below this multiple of the best one's upper bound
 
 
 def shuffled_order(seed: int, repetition: int, count: int) -> NDArray[np.intp]:
-    """The order of the arms in one repetition: random, and the same on every rank.
+    """Return the order of candidates in one repetition: random, and the same on every rank.
 
-    Each order is followed by its reverse, so that on average every arm runs as early and as late as
-    the others: the first of a repetition is a little slower (counterbalancing).
+    Each order is followed by its reverse, so that on average every candidate runs as early and as
+    late as the others: the first of a repetition is a little slower (counterbalancing).
     """
     drawn = np.random.default_rng([seed, repetition // 2]).permutation(count)
     return drawn[::-1] if repetition % 2 else drawn
@@ -31,14 +29,14 @@ def is_precise_enough(
     is_comparison: bool = True,
     min_repetitions: int = MIN_REPETITIONS,
 ) -> bool:
-    """Whether the medians are known well enough to choose between the arms.
+    """Return whether the medians are known well enough to choose between the candidates.
 
-    samples     (repetitions, arms) in seconds; arm 0 is the reference everything is compared with
-    target      relative half-width that the reference and every contender must reach
-    compete     the arms are rivals; else each of them must be precise
+    samples         seconds, shape (repetitions, candidates); candidate 0 is the reference
+    ci_half_width   relative half-width that the reference and every contender must reach
+    is_comparison   the candidates compete; else each of them must be precise
 
-    An arm whose whole interval lies beyond `CONTENDER_FACTOR` times the best arm's upper bound
-    cannot win; making it more precise would cost time and decide nothing.
+    A candidate whose whole interval lies beyond `CONTENDER_FACTOR` times the best candidate's upper
+    bound cannot win; making it more precise would cost time and decide nothing.
     """
     if len(samples) < min_repetitions:
         return False
@@ -53,25 +51,26 @@ def is_precise_enough(
 
 
 def next_check(repetitions: int, min_repetitions: int = MIN_REPETITIONS) -> int:
-    """After how many repetitions to ask `is_precise_enough` again: often at first, then ever more
-    rarely.
+    """Return the number of repetitions at which to ask `is_precise_enough` again.
+
+    The checks are frequent at first, and ever rarer later.
     """
     return max(min_repetitions, repetitions + 1, repetitions * 5 // 4)
 
 
 class TimeBudget:
-    """Deals out the seconds of a probe: what one point leaves unused goes to the later ones."""
+    """The seconds of a probe, of which what one point leaves unused goes to the later ones."""
 
     def __init__(self, budget: float, weights: list[float]) -> None:
         self._seconds = budget
         self._weight = sum(weights)
 
     def allot(self, weight: float) -> float:
-        """Seconds for the next point, its share of what is left."""
+        """Return the seconds for the next point, its share of what is left."""
         share = self._seconds * weight / self._weight if self._weight > 0 else 0.0
         self._weight -= weight
         return max(share, 0.0)
 
     def spend(self, seconds: float) -> None:
-        """What the point really took."""
+        """Record the seconds that a point really took."""
         self._seconds -= seconds

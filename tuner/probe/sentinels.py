@@ -1,4 +1,4 @@
-"""Reference points repeated through a probe: has the machine drifted, is it too noisy?"""
+"""Detect drift and noise of a machine from reference points repeated through a probe."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tuner.base.statistics import relative_half_width
 from tuner.base.units import format_size
 from tuner.core.measurement import Measurement
 
-MAX_DRIFT = 0.05  # relative change from the first to the last sentinels that is worth a word
-MAX_HALF_WIDTH = 0.10  # relative half-width of a median beyond which choices cannot be told apart
-MAX_DEVIATION = 0.25  # a sentinel so far from the median of all is an outlier
-MIN_SENTINELS_FOR_DRIFT = 3  # sentinels that say something about drift
+MAX_DRIFT = 0.05  # relative change from the first to the last sentinels that is reported
+MAX_HALF_WIDTH = 0.10  # relative half-width of a median beyond which configs cannot be compared
+MAX_DEVIATION = 0.25  # relative distance from the median beyond which a sentinel is an outlier
+MIN_SENTINELS_FOR_DRIFT = 3  # sentinels needed to detect drift
 
 
 def describe_instability(series: Sequence[Measurement]) -> list[str]:
-    """Sentences about drift, outlying moments and noise; none when all is well."""
+    """Return sentences about drift, outliers and noise; none when the machine is stable."""
     found = sorted(
         (one for one in series if one.kind == "sentinel"), key=lambda one: one.params.get("of", 0)
     )
@@ -30,7 +30,7 @@ def describe_instability(series: Sequence[Measurement]) -> list[str]:
 
 
 def _drift(medians: np.ndarray, subject: str) -> list[str]:
-    """By the medians of the first and the last third, so that no single sentinel decides."""
+    """Compare the medians of the first and the last third, so that no single sentinel decides."""
     if len(medians) < MIN_SENTINELS_FOR_DRIFT:
         return []
     third = max(len(medians) // 3, 1)

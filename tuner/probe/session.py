@@ -1,4 +1,4 @@
-"""The points that one set of ranks measures: checked, timed, written down (rank side)."""
+"""Check, time and write the points that one set of ranks measures (rank side)."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ ROUND_TRIP_KINDS = (
     "pairs",
     "sentinel",
 )  # a call there and back gives a one-way time
-MAX_SIZE_SERIES_FRACTION = 0.5  # of the time that is left, for one ladder of sizes at most
+MAX_SIZE_SERIES_FRACTION = 0.5  # largest share of the remaining time for one series of sizes
 
 
 def format_series(
     point: ProbePoint, candidates: Iterable[ProbeCandidate], samples: FloatArray
 ) -> str:
-    """One finished point as it is written: a line for each arm."""
+    """Return the lines of a measurements file for one finished point, one for each candidate."""
     series = (
         point.to_measurement(arm, column.tolist())
         for arm, column in zip(candidates, samples.T, strict=True)
@@ -60,11 +60,14 @@ def format_series(
 
 
 class ProbeSession:
-    """Every method is collective over the ranks of `comm`.
+    """A measurement of points on the ranks of `comm`; every method is collective.
 
-    report      tells about an arm that is left out: point, arm, why
-    note        tells why there is nothing of some kind
-    end         of everything, seconds as time.monotonic on rank 0 shows them
+    oversubscribed  whether there are more ranks than cores
+    clock           shared clock of ranks on several hosts; None: one host
+    keep_alive      called regularly, to show that the ranks are not stuck
+    on_excluded     called on rank 0 for each excluded candidate: point, candidate, reason
+    on_note         called with a sentence where a whole kind of measurement is impossible
+    deadline        end of all measurements, as time.monotonic() on rank 0 shows it
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class ProbeSession:
         self._deadline = deadline
         self._schedule_calls: dict[
             AlgorithmConfig, ScheduleCall
-        ] = {}  # our schedules at the present point
+        ] = {}  # our schedules at the current point
         self._algorithm_control = AlgorithmControl(plan.library, comm)
         self._device_probe: DeviceProbe | None = None
         self._oversubscribed, self._clock = oversubscribed, clock
@@ -95,9 +98,9 @@ class ProbeSession:
         )
 
     def measure(self, point: ProbePoint, seconds: float) -> str | None:
-        """One point: check, time; what is to be written down, on rank 0 of the session.
+        """Check and time one point; return its lines for the file, on rank 0 of the session.
 
-        None if it would not be done before the end of everything.
+        Returns None if the point would not be finished before the deadline.
         """
         if self._is_late():
             return None
@@ -158,7 +161,7 @@ class ProbeSession:
     def _measure_on_subset(
         self, members: list[int], point: ProbePoint, seconds: float
     ) -> str | None:
-        """Measured by some of the ranks, while the others sleep; nothing without members."""
+        """Measure a point on `members` while the other ranks sleep; return "" without members."""
         if not members:
             return ""
         mine = self._comm.rank in members
@@ -184,14 +187,14 @@ class ProbeSession:
         return known
 
     def _is_late(self) -> bool:
-        """Whether the end of everything has come; rank 0 says so to all."""
+        """Return whether the deadline has passed; rank 0 decides for all."""
         if self._deadline == math.inf:
             return False
         late: bool = self._control_comm.bcast(time.monotonic() > self._deadline)
         return late
 
     def _fits_before_deadline(self, point: ProbePoint) -> bool:
-        """Return whether the messages that show how senders wait fit before the end of all."""
+        """Return whether the messages that show how senders wait fit in before the deadline."""
         if self._deadline == math.inf:
             return True
         nbytes, messages = point.nbytes, pointtopoint.AHEAD_MESSAGES
@@ -202,7 +205,7 @@ class ProbeSession:
         return fits
 
     def _correct_candidates(self, point: ProbePoint) -> list[ProbeCandidate] | None:
-        """The arms whose result is right; the others are reported and not timed. None: too late."""
+        """Return the candidates with correct results, report the others; None if too late."""
         self._release_schedules()
         if point.kind not in COLLECTIVE_KINDS:
             return list(point.arms)
@@ -221,8 +224,10 @@ class ProbeSession:
     def _within_budget(
         self, point: ProbePoint, candidates: list[ProbeCandidate]
     ) -> list[ProbeCandidate] | None:
-        """Less the largest messages, where the ladder would take more than its part of the time
-        before the end of everything: all else hangs on the smaller ones. None: nothing fits.
+        """Drop the largest messages of a series of sizes that would take too long.
+
+        The series may take `MAX_SIZE_SERIES_FRACTION` of the time before the deadline, so that
+        other points are measured too. Returns None if nothing fits.
         """
         left = self._deadline - time.monotonic()
         count = self._stopwatch.count_within(
@@ -235,7 +240,7 @@ class ProbeSession:
         return candidates[:count] or None
 
     def _rejection_reason(self, point: ProbePoint, candidate: ProbeCandidate, seed: int) -> str:
-        """Why an arm is left out, the same on all ranks; empty if its result is right."""
+        """Return why a candidate is left out, the same on all ranks; "" if its result is right."""
         comm, before, after = self._configure(point, candidate)
         if isinstance(comm, Unavailable):
             return comm.reason
@@ -259,7 +264,7 @@ class ProbeSession:
     def _configure(
         self, point: ProbePoint, candidate: ProbeCandidate
     ) -> tuple[Any, Callable[[], object], Callable[[], object]]:
-        """What a collective is called on under the settings of an arm; what before and after."""
+        """Return the communicator to call for a candidate, and hooks to run before and after."""
         if point.kind == "nccl":
             return self._get_device_probe().nccl_variant(candidate.settings), *NO_HOOKS
         if candidate.via == SCHEDULE:
@@ -271,7 +276,7 @@ class ProbeSession:
         ), *self._algorithm_control.hooks(candidate.settings)
 
     def _schedule_communicator(self, collective: Collective, choice: AlgorithmConfig) -> Any:
-        """In place of a communicator: the collective is carried out by our schedule."""
+        """Return a communicator-like object that runs the collective by our schedule."""
         if choice not in self._schedule_calls:
             self._schedule_calls[choice] = ScheduleCall(
                 self._schedule_comm,
@@ -284,7 +289,7 @@ class ProbeSession:
         return SimpleNamespace(rank=self._comm.rank, size=self._comm.size, **call)
 
     def _release_schedules(self) -> None:
-        """Free what our schedules have bound."""
+        """Free the resources of our schedules."""
         for scheduled in self._schedule_calls.values():
             scheduled.release()
         self._schedule_calls.clear()
@@ -311,7 +316,7 @@ class ProbeSession:
     def _timed_operation(
         self, point: ProbePoint, candidate: ProbeCandidate
     ) -> timing.TimedOperation:
-        """A message, a reduction or an empty call."""
+        """Return a timed message, reduction or empty call in host memory."""
         nbytes = point.nbytes_of(candidate)
         if point.kind in ("pingpong", "pairs", "sentinel"):
             return pointtopoint.pingpong(self._comm, nbytes)
@@ -331,7 +336,7 @@ class ProbeSession:
         return pointtopoint.null_call(self._comm)
 
     def _measure_all_pairs(self, point: ProbePoint) -> str:
-        """Each pair of hosts by itself, disjoint pairs at the same time."""
+        """Measure each pair of hosts by itself, disjoint pairs concurrently."""
         mine: list[Measurement] = []
         for nbytes in sorted({point.nbytes_of(arm) for arm in point.arms}):
             for pairs in round_robin(self._comm.size):
@@ -346,12 +351,12 @@ class ProbeSession:
 
 
 def _refuse_library_call(*_arguments: object) -> None:
-    """Instead of the library, to which a call goes that a schedule does not fit."""
+    """Raise InputError: a call that a schedule does not fit would be passed on to the library."""
     raise InputError("the schedule does not fit this size or number of ranks")
 
 
 def _operations_per_call(point: ProbePoint) -> int:
-    """Into how many equal parts the time of one call is to be divided."""
+    """Return the number of equal parts that the time of one call is divided by."""
     if point.kind == "overhead":
         return pointtopoint.OVERHEAD_MESSAGES
     return 2 if point.kind in ROUND_TRIP_KINDS else 1

@@ -1,4 +1,4 @@
-"""Choosing what a probe measures on one computer, in which order and how long."""
+"""Choose what a probe of one computer measures, in which order and for how long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.probe.device_points import device_collective_points, device_points
 from tuner.probe.probe_plan import COLLECTIVE_KINDS, ProbeCandidate, ProbePlan, ProbePoint
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 
-# No powers of two: where libraries switch their algorithms says little of what lies between.
+# No powers of two: libraries switch algorithms there, so they are not typical of other sizes.
 COLLECTIVE_SIZES = (4, 64, *(1200 * 2**k for k in range(13)))
 PINGPONG_SIZES = (
     0,
@@ -41,13 +41,13 @@ MESSAGE_TRAIN_SIZES = (8, 1024, 8192)
 MESSAGE_TRAIN_LENGTHS = (1, 33)
 REDUCTION_SIZES = (0, 64, 1024, 4096, 16384, 65536, 2**18, 2**20, 2**22, 2**23)
 
-# Rough seconds, used for nothing but dealing out the time budget; measured times correct it.
+# Rough seconds, only used to distribute the time budget; measured times correct it.
 SECONDS_PER_SAMPLE, SECONDS_PER_MESSAGE, SECONDS_PER_BYTE = 5e-4, 2e-6, 5e-10
-MESSAGES_TIME_FRACTION = 0.12  # of the budget, all that is not a collective
+MESSAGES_TIME_FRACTION = 0.12  # share of the budget for everything but collectives
 
 
 def communicator_sizes(ranks: int) -> tuple[int, ...]:
-    """2, 3, 4, 6, 8, 12, 16, ... up to and always including `ranks`."""
+    """Return 2, 3, 4, 6, 8, 12, 16, ... up to and always including `ranks`."""
     sizes = {2**k * f // 2 for k in range(1, ranks.bit_length() + 1) for f in (2, 3)} | {ranks}
     return tuple(sorted(p for p in sizes if 2 <= p <= ranks))
 
@@ -69,11 +69,12 @@ def make_plan(
     parts: Collection[str],
     thread_level: str = THREAD_SINGLE,
 ) -> ProbePlan:
-    """Return a plan of `launches` rounds, each with a launch for every number of ranks.
+    """Return a plan of `launches` repetitions, each with a launch for every number of ranks.
 
-    So a communicator of p ranks is measured as a user has it: p ranks are started. What needs a GPU
-    comes first, as without one its time is left for the others, then messages and reductions, both
-    in the first round, then collectives, coarse sizes before those between.
+    A communicator of p ranks is thus measured as a user has it, with p ranks started. Points that
+    need a GPU come first, as without one their time is left for the others; then messages and
+    reductions. Both are in the first repetition only. Then come collectives, from coarse to fine
+    sizes.
     """
     once = tuple(_collective_points(ranks, sizes, candidates, settings))
     share = (
@@ -112,9 +113,9 @@ def make_plan(
 
 
 def _ranks_for(point: ProbePoint, started: Sequence[int]) -> int:
-    """Return how many ranks are started for a point: the fewest that it needs.
+    """Return the number of ranks to start for a point: the fewest that it needs.
 
-    Which two ranks lie on the GPUs that a message is about, all of them together find out.
+    Messages between GPUs need all ranks, which find out together which two of them have these GPUs.
     """
     if point.memory != HOST and point.kind not in COLLECTIVE_KINDS:
         return started[-1]
@@ -122,7 +123,7 @@ def _ranks_for(point: ProbePoint, started: Sequence[int]) -> int:
 
 
 def coarse_to_fine(sizes: Sequence[int]) -> list[int]:
-    """Return the sizes in an order whose every beginning spreads over all of them."""
+    """Return the sizes in an order of which every prefix is spread over all of them."""
     ordered, step = sorted(set(sizes)), 1
     while step < len(ordered):
         step *= 2
@@ -134,13 +135,13 @@ def coarse_to_fine(sizes: Sequence[int]) -> list[int]:
 
 
 def _with_total_weight(points: list[ProbePoint], weight: float) -> Iterator[ProbePoint]:
-    """Points of this weight altogether."""
+    """Return the points with their weights scaled to a sum of `weight`."""
     whole = sum(point.weight for point in points)
     return (replace(point, weight=weight * point.weight / whole) for point in points)
 
 
 def _message_points(ranks: int, cores: int) -> Iterator[ProbePoint]:
-    """Weights here are relative to one another."""
+    """Yield the points of messages and reductions, with weights relative to one another."""
     yield ProbePoint("call", "proc_null", 1, 0, (ProbeCandidate(),), 0.02)
     yield ProbePoint("reduction", "sum_float32", 1, 0, _size_candidates(REDUCTION_SIZES), 0.2)
     yield ProbePoint("eager", NODE, 2, 0, (ProbeCandidate(),), 0.1)

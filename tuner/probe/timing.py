@@ -1,10 +1,10 @@
-"""Timing of something that several ranks do together (rank side).
+"""Time operations that several ranks do together (rank side).
 
 Every sample starts at an instant that all ranks agreed on, and lasts until the last of them is
 done: the caller of a collective waits for its own part, a program waits for the slowest. On one
 host the ranks read one clock; on several, instants are converted by the measured offsets of their
-clocks (`format_clock.py`). What remains of skew is a rank that the scheduler held back, and that
-is part of the sample: how late the latest began is kept beside it.
+clocks (`clock.py`). The skew that remains is due to ranks held back by the scheduler. It is part
+of the sample, and the delay of the latest start is recorded beside it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tuner.probe.clock import SharedClock
 from tuner.probe.probe_plan import MIN_REPETITIONS, WARM_UP_REPETITIONS
 from tuner.probe.sampling import MAX_REPETITIONS, is_precise_enough, next_check, shuffled_order
 
-MIN_LEAD_CALLS = 15  # at least show whether ranks of several hosts are ready in time,
+MIN_LEAD_CALLS = 15  # minimum calls to check whether ranks of several hosts start in time,
 MAX_LEAD_TRIAL_S = 0.05  # unless fewer already take so long
-POLL_INTERVAL_S = 0.005  # seconds between two looks of a rank that must stay quiet
+POLL_INTERVAL_S = 0.005  # seconds between two polls of a rank that must stay idle
 
 
 def _nothing() -> None:
@@ -35,9 +35,10 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class TimedOperation:
-    """One of the things compared: `call` is timed.
+    """An operation to compare with others, of which `call` is timed.
 
-    Untimed: `before` and `after` right around it, `warm_up` ahead of the agreement on the start.
+    Not timed are `before` and `after`, which run right around it, and `warm_up`, which runs before
+    the ranks agree on the start.
     """
 
     call: Callable[[], object]
@@ -48,12 +49,12 @@ class TimedOperation:
 
 
 class Stopwatch:
-    """Times arms on the ranks of `comm`, which must not be a communicator under test.
+    """A stopwatch for operations on the ranks of `comm`, no communicator under test.
 
-    crowded     more ranks than cores: waiting ranks yield the core
-    clock       the shared time of ranks on several hosts; None: they are on one and read one clock
-    alive       called ahead of every sample, for who watches over the ranks
-    end         of everything, seconds as time.monotonic on rank 0 shows them
+    oversubscribed  more ranks than cores: waiting ranks yield the core
+    clock           shared clock of ranks on several hosts; None: all ranks read the same clock
+    keep_alive      called before every sample
+    deadline        end of all measurements, as time.monotonic() on rank 0 shows it
     """
 
     def __init__(
@@ -82,11 +83,11 @@ class Stopwatch:
         is_comparison: bool = True,
         min_repetitions: int = MIN_REPETITIONS,
     ) -> FloatArray:
-        """(repetitions, arms) seconds per call, the latest rank's.
+        """Return the seconds per call on the slowest rank, shape (repetitions, operations).
 
-        In each repetition every arm runs once, in random order, so a drift hits all alike. It ends
-        when rank 0 finds the medians `is_precise_enough`, or `seconds` spent; with fewer than
-        `fewest` repetitions if so many would not fit before the end of everything.
+        In each repetition every operation runs once, in random order, so that drift affects all
+        alike. Sampling ends when rank 0 finds the medians `is_precise_enough`, or `seconds` spent.
+        There are fewer than `min_repetitions` only if more would not fit before the deadline.
         """
         lap = self._warm_up(operations)
         if lap is None:
@@ -128,9 +129,10 @@ class Stopwatch:
         seconds: float,
         min_repetitions: int = MIN_REPETITIONS,
     ) -> int:
-        """How many of the arms, from the first on, could have `fewest` repetitions in so many
-        seconds, as rank 0 finds. The faster of two calls of each tells: the first one may open
-        connections.
+        """Return how many operations, from the first on, fit into `seconds`; rank 0 decides.
+
+        An operation fits if it can have `min_repetitions` there. The faster of two calls of each
+        counts, since the first one may open connections.
         """
         lap = 0.0
         for count, arm in enumerate(operations):
@@ -145,22 +147,24 @@ class Stopwatch:
         return len(operations)
 
     def _total_seconds_once(self, operation: TimedOperation) -> float:
-        """Seconds of a call with all that is done around it."""
+        """Return the seconds of one call with everything around it."""
         begin = time.monotonic()
         self._time_once(operation)
         return time.monotonic() - begin
 
     def _barrier_if_oversubscribed(self) -> None:
-        """Wait for the other ranks. One that is done early and went on to its books would hold up
-        those which share its core and are not: the last arm alone would look twice as slow.
+        """Wait for the other ranks if there are more ranks than cores.
+
+        A rank that is done early and begins its bookkeeping would slow down those that share its
+        core, and the last operation alone would look twice as slow.
         """
         if self._oversubscribed:
             self._comm.Barrier()
 
     def _warm_up(self, operations: Sequence[TimedOperation]) -> float | None:
-        """Seconds of a repetition, roughly; None if it is too late for as much as that.
+        """Warm up; return the rough seconds of a repetition, or None if it is too late for one.
 
-        The calls begin as soon as all are there, and show how long ranks then take to be ready.
+        The calls begin as soon as all ranks are there, and show how long ranks take to get ready.
         """
         self._lead_seconds, late = 0.0, list[float]()
         begin = time.monotonic()
@@ -177,10 +181,10 @@ class Stopwatch:
         return lap
 
     def _try_lead(self, operations: Sequence[TimedOperation]) -> None:
-        """Some calls more, which show whether the lead suffices among hosts.
+        """Make some more calls, to check whether the lead suffices between hosts.
 
-        It may not: right after a call the library may still have messages to finish, on which
-        others wait, and a rank that waits for the start does not look after them.
+        It may not: right after a call the library may still have messages to finish that other
+        ranks wait for, and a rank that waits for the start does not progress them.
         """
         end, late = time.monotonic() + MAX_LEAD_TRIAL_S, list[float]()
         for arm in islice(cycle(operations), max(MIN_LEAD_CALLS, len(operations))):
@@ -191,17 +195,17 @@ class Stopwatch:
         self._lengthen_lead(late)
 
     def _lengthen_lead(self, late: Sequence[float]) -> None:
-        """By twice what the rank is late that usually is ready last; not if it is in time."""
+        """Lengthen the lead by twice the median delay of the rank that is usually last, if any."""
         more = np.array([2 * max(float(np.median(late)), 0.0) if late else 0.0])
         self._comm.Allreduce(MPI.IN_PLACE, more, MPI.MAX)
         self._lead_seconds += float(more[0])
 
     def _would_be_late(self, needed: float = 0.0) -> bool:
-        """Whether something that takes so many seconds would end too late."""
+        """Return whether something that takes `needed` seconds would end after the deadline."""
         return time.monotonic() + needed > self._deadline
 
     def _max_over_ranks(self, rows: list[FloatArray], count: int) -> FloatArray:
-        """The rows with the latest rank's numbers; one exchange for all of them."""
+        """Return the maximum over ranks of all rows, with one exchange for all of them."""
         together = np.array(rows).reshape(-1, 2, count)
         self._comm.Allreduce(MPI.IN_PLACE, together, MPI.MAX)
         return together
@@ -209,8 +213,10 @@ class Stopwatch:
     def _time_once(
         self, operation: TimedOperation, stop: bool = False
     ) -> tuple[float, float, float] | None:
-        """Seconds of a call, by how many it began late here, and by how many this rank was ready
-        late (negative: in time); None when rank 0 says `stop`.
+        """Time one call; return None when rank 0 says `stop`.
+
+        Returns the seconds of the call, the seconds by which it began late on this rank, and those
+        by which this rank was ready late (negative: in time).
         """
         self._keep_alive()
         operation.warm_up()
@@ -229,21 +235,21 @@ class Stopwatch:
 
     def _wait_until(self, start: float) -> None:
         if self._oversubscribed and self._clock is not None:
-            # More ranks than cores and several hosts: only whoever sleeps lets the others be ready.
+            # More ranks than cores and several hosts: ranks must sleep so that others get ready.
             time.sleep(max(start - self._now(), 0.0))
         while self._now() < start:
             if self._oversubscribed:
                 os.sched_yield()
 
     def _agree_on_start(self, lead: float, stop: bool = False) -> float | None:
-        """An instant `lead` seconds after the last rank has come here; None: rank 0 says `stop`."""
+        """Return the instant `lead` seconds after the last rank's arrival; None if rank 0 stops."""
         agreed = np.array([self._now() + lead, float(stop and self._comm.rank == 0)])
         self._comm.Allreduce(MPI.IN_PLACE, agreed, MPI.MAX)
         return None if agreed[1] else float(agreed[0])
 
 
 def yielding_barrier(world: MPI.Comm, on_poll: Callable[[], object] = _nothing) -> None:
-    """Meet all other ranks without using a core meanwhile."""
+    """Wait for all other ranks without occupying a core."""
     request = world.Ibarrier()
     while not request.Test():
         on_poll()

@@ -1,4 +1,4 @@
-"""Finding where something that depends on a size changes, with few questions."""
+"""Find the sizes at which a result changes, with few evaluations."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PROBE_ELEMENT_BYTES = 4  # bytes; sizes are multiples of it
-SIZE_RATIO = 2**0.25  # of sizes looked at first: two nearer switches may be missed
+SIZE_RATIO = 2**0.25  # of sizes sampled first: two changes closer than this may be missed
 
 
 def find_change_points(decide: Callable[[int], T], max_bytes: int) -> list[tuple[int, T]]:
-    """The sizes up to `most`, multiples of 4, from which on `decide` says something else."""
+    """Return the sizes up to `max_bytes` from which on `decide` returns another value.
+
+    Sizes are multiples of 4 bytes. Each is returned with its value; the first is the smallest size.
+    """
     found: list[tuple[int, T]] = [(PROBE_ELEMENT_BYTES, decide(PROBE_ELEMENT_BYTES))]
     known = PROBE_ELEMENT_BYTES
     for size in _sampled_sizes(max_bytes):

@@ -1,10 +1,10 @@
-"""Time collectives in turn with another launch, where there is no C compiler (rank side).
+"""Time collectives in alternation with another launch, without a C compiler (rank side).
 
     collective_times TURN SIDE SECONDS CALLS
 
 It takes the same arguments and prints the same lines as tuner/validation/timing/collectives.c,
-where both are described; the conditions are in the same order. Fresh buffers are fewer here, and
-may still lie in a cache. What Python adds to every call is in the times of both launches.
+where both are described; the conditions are in the same order. It has fewer fresh buffers, which
+may still lie in a cache. The overhead of Python is part of the times of both launches.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ CALLS_IN_A_ROW, MIN_SAMPLES, MIN_ROW_SAMPLES, MAX_SAMPLES, WARM_UP_CALLS = 8, 10
 POOL_BYTES, MAX_BUFFER_PAIRS = (
     16 << 20,
     512,
-)  # bytes, and pairs of buffers, that fresh ones are taken from
+)  # total bytes, and pairs, of the pool of fresh buffers
 POLL_INTERVAL_S, TURN_TIMEOUT_S = (
     0.002,
     120.0,
-)  # seconds between two looks whose turn it is, and until that fails
-NUMBER_SLOT, STOP_SLOT, READY_SLOT = range(3)  # places in the file of turns (`struct turns`)
+)  # seconds between polls of the turn file, and until waiting fails
+NUMBER_SLOT, STOP_SLOT, READY_SLOT = range(3)  # indices in the turn file (`struct turns`)
 SEED = 7
 
 
 class TurnFile:
-    """The file that says which launch measures; without one, this launch always does."""
+    """A file that says which launch measures; without one, this launch always does."""
 
     def __init__(self, path: str, side: int, comm: MPI.Intracomm) -> None:
         host = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
@@ -63,7 +63,7 @@ class TurnFile:
         """Sleep until it is the turn of measurement `number`."""
         if self._values is not None:
             self._wait_for_value(NUMBER_SLOT, number)
-            self._spread_over_cores(number // 2)  # both sides alike
+            self._spread_over_cores(number // 2)  # the same for both sides
 
     def end(self) -> None:
         """Let the next measurement begin."""
@@ -72,7 +72,7 @@ class TurnFile:
             self._values[NUMBER_SLOT] += 1
 
     def _spread_over_cores(self, turn: int) -> None:
-        """Spread ranks that outnumber the cores that they may use, which they still may."""
+        """Shuffle ranks over their cores if they outnumber them; all cores stay allowed."""
         if len(self._sharing) <= len(self._cores):
             return
         order = self._sharing.copy()
@@ -100,7 +100,7 @@ class TurnFile:
 
 @dataclass(frozen=True)
 class TimedCollective:
-    """A collective with the buffers that it is called on."""
+    """A collective bound to the buffers that it is called on."""
 
     comm: MPI.Intracomm
     reused: Callable[[], object]
@@ -108,13 +108,13 @@ class TimedCollective:
 
     @classmethod
     def prepare(cls, comm: MPI.Intracomm, collective: Collective, nbytes: int) -> TimedCollective:
-        """Make the buffers of one call and of many."""
+        """Return a collective with one reused pair of buffers and a pool of fresh ones."""
         number = min(MAX_BUFFER_PAIRS, max(4, POOL_BYTES // max(nbytes, 1)))
         made = [CollectiveRun(collective, nbytes).make_calls([comm])[0] for _ in range(number)]
         return cls(comm, made[0], cycle(made))
 
     def measure(self, fresh: bool, times: int, seconds: float) -> float:
-        """Return the mean of the middle half, of each call the slowest rank's time."""
+        """Return the mean of the middle half of the times, each that of the slowest rank."""
         calls = self.fresh if fresh else cycle((self.reused,))
         self._run(calls, 3)
         self.comm.Barrier()
@@ -129,7 +129,7 @@ class TimedCollective:
 
     @staticmethod
     def _run(calls: cycle[Callable[[], object]], times: int) -> float:
-        """Return the seconds of each of `times` calls, one after the other."""
+        """Return the mean seconds of `times` calls, one after the other."""
         some = [next(calls) for _ in range(times)]
         begin = time.perf_counter()
         for call in some:
@@ -162,7 +162,7 @@ def main(turn: str, side: str, seconds: str, listed: str) -> None:
 
 
 def _warmed_up(timed: TimedCollective, call: CollectiveRun) -> bool:
-    """Return whether the result is right, after what a library does in its first calls only."""
+    """Make the first calls, in which a library sets up; return whether the result is right then."""
     for _ in range(WARM_UP_CALLS):
         timed.reused()
     return call.is_correct(timed.comm, SEED)

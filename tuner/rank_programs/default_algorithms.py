@@ -1,13 +1,13 @@
-"""The program of ranks that tell what Open MPI's default decides.
+"""Find what Open MPI runs by default (rank side).
 
 CALLS is a JSON list of {collective, nodes, ppn, placement, most}; the calls are those of the first
 `ppn` ranks on each of the first `nodes` hosts, in the order of the placement. Rank 0 prints a line
-for each: {call, steps}, and `steps` are [bytes, executed]: from so many bytes on, up to `most`, the
-watcher sees this call (`struct call` of tuner/validation/openmpi_trace.c). No step where a call
-does not end in just one call of coll/tuned on the same communicator.
+for each: {call, steps}, where `steps` are [bytes, executed]: from that size on, up to `most`, the
+watcher sees this call (`struct call` of tuner/validation/openmpi_trace.c). There are no steps where
+a call does not end in exactly one call of coll/tuned on the same communicator.
 
 Sizes are multiples of 4 bytes. The library decides by number of ranks and bytes, so every rank
-finds the same steps; calls run but once, and then return at once.
+finds the same steps; each call runs only once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Step = tuple[int, list[int]]
 
 
 def find_default_steps(comm: MPI.Comm, collective: str, max_bytes: int) -> list[Step]:
-    """What the default decides on a communicator."""
+    """Return the steps of the library's default algorithms on a communicator."""
     watch = ctypes.CDLL(None).tuner_watch
     handle = ctypes.c_void_p(MPI._handleof(comm))
 
@@ -46,7 +46,7 @@ def find_default_steps(comm: MPI.Comm, collective: str, max_bytes: int) -> list[
 
     watch_communicator(comm)
     watch(handle, 1)
-    seen(PROBE_ELEMENT_BYTES)  # what a communicator needs once belongs to no call
+    seen(PROBE_ELEMENT_BYTES)  # one-time setup of a communicator belongs to no call
     usual = all(comm.allgather(bool(seen(PROBE_ELEMENT_BYTES))))
     watch(handle, 0)
     found = find_change_points(seen, max_bytes) if usual else []
@@ -55,7 +55,7 @@ def find_default_steps(comm: MPI.Comm, collective: str, max_bytes: int) -> list[
 
 
 def main(path: str) -> None:
-    """Answer for every call, in the order given."""
+    """Find and print the steps of every call, in the order given."""
     require_no_override("openmpi")
     world, first = MPI.COMM_WORLD, MPI.COMM_WORLD.rank == 0
     host, local = host_and_local_rank(world)

@@ -1,4 +1,4 @@
-"""Program that tells which MPI an interpreter loads and what it can do, without starting MPI.
+"""Print which MPI an interpreter loads and what it can do, without starting MPI.
 
     python -m tuner.rank_programs.inspection
 
@@ -29,7 +29,7 @@ from tuner.runtime.control_variables import ControlVariables, loaded_library  # 
 
 
 def find_capabilities(version_text: str) -> Capabilities:
-    """Return what the loaded library can do; no variables of one that is not known here."""
+    """Return what the loaded library can do; empty for a library that is not supported."""
     try:
         known = mpi_libraries.library_module(identify(version_text).library)
     except InputError:
@@ -40,7 +40,7 @@ def find_capabilities(version_text: str) -> Capabilities:
 
 
 def inspect() -> dict[str, Any]:
-    """Return all of it."""
+    """Return the whole report."""
     said = MPI.Get_library_version().replace("\0", "").strip()
     return {
         "python": platform.python_version(),
@@ -56,7 +56,7 @@ def inspect() -> dict[str, Any]:
 
 
 def _numpy() -> str:
-    """Return numpy's version, "" where there is none."""
+    """Return numpy's version; "" if it is not installed."""
     if importlib.util.find_spec("numpy") is None:
         return ""
     import numpy

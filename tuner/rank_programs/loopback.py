@@ -1,9 +1,10 @@
-"""What the transport's software takes of a message: two ranks of one host that talk as if they were
-on two (rank side; `tuner.probe.multi_host` starts it in a launch of its own).
+"""Measure a transport's software cost of a message between two ranks of one host (rank side).
 
-Between two hosts a short message takes as long, and what the links take: their latency, and the
-frame at their rate. A rank that has waited for long may sleep, and getting up takes long, too: so
-the ranks also hold a message back before they answer, as long as one may be on its way.
+The ranks communicate as if they were on two hosts; `tuner.probe.multi_host` starts them in a launch
+of their own. Between two hosts a short message takes as long, plus the time of the links: their
+latency, and the frame at their rate. A rank that has waited for long may sleep, and waking up takes
+time, too. So the ranks also hold a message back before they answer, as long as one may be on its
+way.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FRAME_ROUND_TRIPS = 500
 
 
 def delayed_pingpong(comm: MPI.Comm, seconds: float) -> TimedOperation:
-    """There and back between ranks 0 and 1; each holds the message for `seconds`, wide awake."""
+    """Return a timed round trip of ranks 0 and 1, which hold the message, busy, for `seconds`."""
     buffer = np.zeros(MESSAGE_BYTES, np.uint8)
 
     def hold() -> None:
@@ -47,15 +48,17 @@ def delayed_pingpong(comm: MPI.Comm, seconds: float) -> TimedOperation:
 
 
 def interface_sent_bytes() -> int:
-    """What the interface `lo` has sent, headers included (proc_pid_net(5): the 9th number); 0 where
-    the system does not say."""
+    """Return the bytes that the interface `lo` has sent, headers included.
+
+    They are the 9th number of proc_pid_net(5); 0 where the system does not say.
+    """
     table = Path("/proc/net/dev")
     lines = table.read_text().splitlines() if table.exists() else []
     return sum(int(line.split()[9]) for line in lines if line.split()[0] == "lo:")
 
 
 def measure_frame_bytes(comm: MPI.Comm) -> float:
-    """Bytes on the wire of a short message; 0 where messages do not pass the interface `lo`."""
+    """Return the bytes on the wire of a short message; 0 if messages do not pass the interface."""
     trip = delayed_pingpong(comm, 0.0).call
     comm.Barrier()
     before = interface_sent_bytes()
@@ -65,7 +68,10 @@ def measure_frame_bytes(comm: MPI.Comm) -> float:
 
 
 def main() -> None:
-    """Rank 0 prints, as JSON, `frame` and [seconds held, one-way seconds besides] of `HELD`."""
+    """Print, as JSON, `frame` and `held`, on rank 0.
+
+    `held` has [seconds held, further one-way seconds] for each of `DELAYS_S`.
+    """
     comm = MPI.COMM_WORLD
     open_connections(comm)
     watch = Stopwatch(comm.Dup(), oversubscribed=False)
@@ -75,7 +81,7 @@ def main() -> None:
     )
     nbytes = measure_frame_bytes(comm)
     if comm.rank == 0:
-        besides = np.quantile(taken, 0.25, axis=0) / 2 - DELAYS_S  # what else goes on only adds
+        besides = np.quantile(taken, 0.25, axis=0) / 2 - DELAYS_S  # disturbances only add time
         pairs = [list(each) for each in zip(DELAYS_S, besides, strict=True)]
         print(json.dumps({"frame": nbytes, "held": pairs}), flush=True)
 

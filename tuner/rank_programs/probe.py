@@ -2,17 +2,17 @@
 
     python -m tuner.rank_programs.probe [END] PLAN RESULTS BUDGET LIMIT
 
-Imports numpy, mpi4py and the standard library only, so it runs in any environment that has an MPI.
+It imports numpy, mpi4py and the standard library only, so it runs in any environment with an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
-line: `collect_environment`, `begin`, `list_exclusions`, `lacking`, `left_out`, `alive`, `done`,
-`note`; on several hosts the lowest rank of each reports `host`.
+line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`; on several hosts
+the lowest rank of each reports `host`.
 
-BUDGET (seconds) is dealt out over the points. LIMIT (seconds) is when the ranks end, and so is END,
-a moment as `tuner.probe.deadline` tells it: what would end later is not begun or not kept.
+BUDGET (seconds) is distributed over the points. The ranks end after LIMIT (seconds), and at END,
+a deadline written by `tuner.probe.deadline`: what would end later is not begun or not kept.
 
-Points of one place follow one another; points of one group lie on disjoint hosts and are measured
-side by side, each place being a lane of its own, provided that its messages take no longer while
-the others send.
+Points of one rank set follow one another. Points of one group are on disjoint hosts and are
+measured concurrently, each rank set being a lane of its own, unless its messages take longer while
+the other lanes send.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from tuner.probe.session import ProbeSession
 from tuner.rank_programs import shm_cleanup
 from tuner.runtime.override_check import require_no_override
 
-STUCK_TIMEOUT_S = 45.0  # seconds beyond its time after which a point is given up as deadlocked
-KEEP_ALIVE_INTERVAL_S = 5.0  # seconds between signs of life
-MAX_INTERFERENCE_RATIO = 1.15  # lanes whose messages take so much longer together share something
-# Bytes, not more than what goes without a handshake, whose order is a matter of luck; calls.
+STUCK_TIMEOUT_S = 45.0  # seconds beyond its time after which a point counts as deadlocked
+KEEP_ALIVE_INTERVAL_S = 5.0  # seconds between reports of being alive
+MAX_INTERFERENCE_RATIO = 1.15  # lanes that slow one another down by more share a resource
+# Bytes, small enough to go without a handshake, whose order is random; calls.
 INTERFERENCE_BYTES, INTERFERENCE_CALLS = 48 * 1024, 10
 TAG = 11
 NO_SOCKET_PAIR = "no two ranks of a host are bound to different sockets"
 
 
 def report_event(event: str, **known: object) -> None:
-    """Tell the program that launched the ranks."""
+    """Report an event to the program that launched the ranks."""
     print(json.dumps({"event": event, **known}), flush=True)
 
 
@@ -59,7 +59,7 @@ PointsByRanks = dict[RankSet, list[ProbePoint]]
 
 
 def concurrent_points(plan: ProbePlan) -> Iterator[PointsByRanks]:
-    """What is measured at the same time: the places of one group, or one place alone."""
+    """Yield the points measured concurrently: the rank sets of one group, or one rank set alone."""
 
     def together(point: ProbePoint) -> object:
         return point.group or point.rank_set
@@ -72,7 +72,7 @@ def concurrent_points(plan: ProbePlan) -> Iterator[PointsByRanks]:
 
 
 class ProbeRank:
-    """All ranks of a launch, with what they share."""
+    """One rank of a probe's launch, with the state that it shares with the others."""
 
     def __init__(
         self,
@@ -92,15 +92,13 @@ class ProbeRank:
         self._oversubscribed = rank_layout.is_oversubscribed(self._world)
         shm_cleanup.unlink_shared_memory()
         self._sample_writer = SampleWriter(results) if self._is_first else None
-        # The first rank is on the computer that told the moment, if any is.
+        # Rank 0 is on the computer that set the deadline, if any rank is.
         time_limit = self._world.bcast(min(time_limit, max(deadline - time.monotonic(), 0.0)))
         self._time_budget = TimeBudget(
             min(budget, time_limit), [point.weight for point in plan.points]
         )
         self._done_points, self._last_keep_alive, self._stuck_timeout = 0, 0.0, STUCK_TIMEOUT_S
-        self._awaited_points = (
-            0  # points that other lanes have finished or will, and rank 0 has not got
-        )
+        self._awaited_points = 0  # points of other lanes that rank 0 has not received yet
         self._start_delays: list[float] = []
         self._has_gpus = False  # whether some rank has one
         self._send_requests: list[MPI.Request] = []
@@ -127,7 +125,7 @@ class ProbeRank:
     def _measure_concurrently(self, points_by_ranks: PointsByRanks) -> None:
         members = [self._layout.select_ranks(place) for place in points_by_ranks]
         points = list(points_by_ranks.values())
-        if not all(members):  # two ranks on different sockets, where there are none
+        if not all(members):  # the point needs ranks on different sockets, and there are none
             for point in points[0]:
                 self._skip(point, "lacking", why=NO_SOCKET_PAIR)
             return
@@ -170,7 +168,7 @@ class ProbeRank:
     def _measure_points(
         self, points: list[ProbePoint], comm: MPI.Intracomm, seconds: float, alone: bool
     ) -> None:
-        """Points of one place, one after another; `alone`: all other ranks sleep."""
+        """Measure the points of one rank set in turn; `alone`: all other ranks sleep."""
         crowded = rank_layout.is_oversubscribed(comm) if alone else self._oversubscribed
         session = ProbeSession(
             self._plan,
@@ -201,7 +199,7 @@ class ProbeRank:
         session.close()
 
     def _submit(self, text: str) -> None:
-        """Have a finished point written down by rank 0."""
+        """Have rank 0 write a finished point."""
         if self._sample_writer is not None:
             self._write(text)
             self._collect()
@@ -217,7 +215,7 @@ class ProbeRank:
         report_event("done", points=self._done_points)
 
     def _collect(self) -> None:
-        """Write down what other lanes have sent."""
+        """Write what other lanes have sent."""
         while self._results_comm.iprobe(MPI.ANY_SOURCE, TAG):
             self._write(self._results_comm.recv(source=MPI.ANY_SOURCE, tag=TAG))
             self._awaited_points -= 1
@@ -228,7 +226,7 @@ class ProbeRank:
             self._keep_alive()
 
     def _detect_interference(self, comm: MPI.Intracomm, mine: int, group_count: int) -> bool:
-        """Whether the lanes' messages take longer together than alone; the same on all ranks."""
+        """Return whether the lanes' messages take longer together than alone; same on all ranks."""
         alone = 0.0
         for lane in range(group_count):
             if lane == mine:
@@ -242,7 +240,7 @@ class ProbeRank:
         )
 
     def _keep_alive(self, reset: bool = False) -> None:
-        """Put off the moment at which this rank counts as stuck, and say so now and then."""
+        """Postpone the time at which this rank counts as stuck, and report regularly."""
         now = time.monotonic()
         if reset or now - self._last_keep_alive > KEEP_ALIVE_INTERVAL_S:
             self._last_keep_alive = now
@@ -251,13 +249,16 @@ class ProbeRank:
                 report_event("alive")
 
     def _start_heartbeats(self) -> None:
-        """After the facts: these are long, so that a launcher may mix others' lines into them."""
+        """Start the heartbeats of every host.
+
+        The facts are reported before: they are long, and a launcher might mix heartbeats into them.
+        """
         for host, ranks in zip(self._layout.hosts, self._layout.ranks, strict=True):
             if self._world.rank == ranks[0]:
                 heartbeat.start(host)
 
     def _report_begin(self, point: ProbePoint) -> None:
-        """Unless there is no GPU for it."""
+        """Report the begin of a point, unless it needs a GPU and there is none."""
         if point.memory == HOST or self._has_gpus:
             report_event("begin", point=str(point))
 
@@ -284,7 +285,7 @@ def _report_note(text: str) -> None:
 
 
 def main(*words: str) -> None:
-    """Read the plan, measure it."""
+    """Read the plan and measure it."""
     *told, plan_path, results, budget, limit = words
     plan = read_plan(Path(plan_path))
     require_no_override(plan.library)

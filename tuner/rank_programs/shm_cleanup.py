@@ -1,23 +1,22 @@
-"""What ranks that die would leave behind on their host."""
+"""Remove what ranks that are killed would leave behind on their host."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
 
-MAPS_FILE = Path(
-    "/proc/self/maps"
-)  # proc_pid_maps(5): the name of a file that is gone ends otherwise
+MAPS_FILE = Path("/proc/self/maps")  # proc_pid_maps(5); the name of a deleted file has a suffix
 MPICH_SHM_PREFIX = "/dev/shm/mpich_shm_"
 
 
 def unlink_shared_memory() -> None:
-    """Take the names from the shared memory that MPICH 5 gave this rank when it began.
+    """Unlink the names of the shared memory that MPICH 5 gave this rank at its start.
 
-    MPICH does so itself at the end, which ranks that are ended or abort never reach: each such
-    launch would leave megabytes of memory behind. What is mapped stays until its ranks are gone,
-    and nobody looks for it by name once all ranks of the host have begun: call this after the first
-    collective of all ranks. Nothing where another library, or another system, names it otherwise.
+    MPICH does so itself at the end, which ranks that are killed or abort never reach: each such
+    launch would leave megabytes of memory behind. Mapped memory stays until its ranks are gone, and
+    no rank looks for it by name once all ranks of the host have begun: call this after the first
+    collective of all ranks. It does nothing where another library, or another system, uses other
+    names.
     """
     with suppress(OSError):
         lines = MAPS_FILE.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,7 +1,7 @@
 """The program of a trial launch: `python -m tuner.rank_programs.trial`.
 
 Rank 0 prints one JSON object: how many ranks there are, the thread level that MPI provides, and of
-each rank its host, its versions and what it sees of this package.
+each rank its host, its versions and a hash of its copy of this file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ THREAD_LEVEL_NAMES = {
 
 
 def describe_rank() -> dict[str, Any]:
-    """Return what is to be the same on all hosts, beside the host's name."""
+    """Return the host's name, and what should be the same on all hosts."""
     import numpy
 
     source = Path(__file__)
@@ -44,7 +44,7 @@ def describe_rank() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Gather and print."""
+    """Gather the descriptions of all ranks and print them."""
     world = MPI.COMM_WORLD
     ranks = world.gather(describe_rank())
     if ranks is not None:

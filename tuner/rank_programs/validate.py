@@ -1,12 +1,12 @@
-"""The program of ranks that make given calls and tell what ran.
+"""Make given calls and report which algorithms ran (rank side).
 
 CALLS is a JSON list of {collective, nodes, ppn, nbytes, commutative}; a call is made by the first
-`ppn` ranks on each of the first `nodes` hosts. Rank 0 prints how many there are, {calls}, when the
-communicators are made, which itself takes calls of the library's own, and one line for each:
+`ppn` ranks on each of the first `nodes` hosts. When the communicators are made, which itself takes
+calls of the library, rank 0 prints the number of calls, {calls}. Then it prints one line for each:
 {call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
 `entered` are what a preloaded watcher saw on rank 0 (`struct call` of openmpi_trace.c and
-intelmpi_trace.c in tuner/validation), [] without it. What is watched is called twice: what a
-communicator needs once belongs to no call.
+intelmpi_trace.c in tuner/validation), [] without it. What is watched is called twice, so that the
+one-time setup of a communicator does not count as part of a call.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from mpi4py import MPI
 
 from tuner.rank_programs import shm_cleanup
 
-PROBE_ELEMENT_BYTES = 4  # bytes of an element where the size allows, else 1
+PROBE_ELEMENT_BYTES = 4  # bytes of an element if the size is a multiple of it, else 1
 INTS_PER_CALL, MAX_OBSERVED_CALLS = (
     7,
     32,
-)  # of a call, and different calls, that Open MPI's watcher tells of
+)  # per call, and maximum of different calls, that Open MPI's watcher reports
 HAS_FUNCTION_WATCHER = hasattr(ctypes.CDLL(None), "tuner_entered")
 HAS_CALL_WATCHER = hasattr(ctypes.CDLL(None), "tuner_executed")
 
 
 def take_arriving(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
-    """`inout = arriving`: an associative operator that does not commute."""
+    """Set `inout = arriving`: an associative operator that does not commute."""
     inout[:] = arriving[:]
 
 
 def observed_calls() -> list[list[int]]:
-    """The different calls that Open MPI's watcher saw; asking begins the next observation."""
+    """Return the different calls that Open MPI's watcher saw since the last time it was asked."""
     if not HAS_CALL_WATCHER:
         return []
     out = ((ctypes.c_int * INTS_PER_CALL) * MAX_OBSERVED_CALLS)()
@@ -53,7 +53,7 @@ def watch_communicator(comm: MPI.Comm) -> None:
 
 
 def entered_functions() -> list[str]:
-    """The functions that a call entered, in no order; asking begins the next observation."""
+    """Return the functions entered since the last time the watcher was asked, in no order."""
     if not HAS_FUNCTION_WATCHER:
         return []
     ask = ctypes.CFUNCTYPE(ctypes.c_char_p)(("tuner_entered", ctypes.CDLL(None)))
@@ -61,7 +61,7 @@ def entered_functions() -> list[str]:
 
 
 def make_call(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
-    """Make one call; returns the MPI error class."""
+    """Make one call and return the MPI error class."""
     name, nbytes = call["collective"], call["nbytes"]
     kind = np.int32 if nbytes % PROBE_ELEMENT_BYTES == 0 else np.int8
     data = np.zeros(nbytes // np.dtype(kind).itemsize, kind)
@@ -83,7 +83,7 @@ def make_call(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
 
 
 def observe_call(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> dict[str, Any]:
-    """What is to be said about a call."""
+    """Make a call and return its error and what the watchers saw."""
     if HAS_FUNCTION_WATCHER or HAS_CALL_WATCHER:
         make_call(comm, call, operator)
     watch_communicator(comm)
@@ -93,7 +93,10 @@ def observe_call(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> dict
 
 
 def host_and_local_rank(world: MPI.Comm) -> tuple[int, int]:
-    """The number of this rank's host and its own there; hosts count from that of rank 0 on."""
+    """Return the number of this rank's host and its local rank there.
+
+    Hosts are numbered from that of rank 0 on.
+    """
     names = world.allgather(MPI.Get_processor_name())
     mine = names[world.rank]
     return list(dict.fromkeys(names)).index(mine), names[: world.rank].count(mine)
