@@ -53,7 +53,7 @@ def read_generic_trees(libmpi: Path) -> GenericTrees:
 
 
 def _embedded_rules(libmpi: Path) -> dict[Layer, str]:
-    """Return the rules of each layer, stored in the library as C strings and told by their leaves."""
+    """Return the rules of each layer: C strings in the binary, told apart by their leaves."""
     try:
         binary = libmpi.read_bytes()
     except OSError as reason:

@@ -207,7 +207,7 @@ def _boundary_sizes(rule_list: tuple[Rule, ...], rows: list[CsvRule]) -> list[in
 
 
 def _calls(rows: list[CsvRule], call: PluginCall) -> list[PluginCall]:
-    """Return the call with every number of operations and kind of buffer that the file tells apart."""
+    """Return the call with every number of operations and kind of buffer that rows tell apart."""
     pipe_ops = {n for row in rows for n in (row.pipe_ops, row.pipe_ops + 1)} - {ANY} | {1}
     return [
         replace(call, pipe_ops=ops, registered=registered)
