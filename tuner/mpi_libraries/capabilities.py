@@ -11,8 +11,8 @@ from typing import Any
 class ControlVariable:
     """A control variable of the library.
 
-    settable    whether it can be set while a program runs; if not, it is read only at the start, from
-                the environment
+    settable    whether it can be set while a program runs; if not, it is read from the environment
+                at the start
     values      numbers of an enumeration by name; empty for other variables
     """
 

@@ -121,9 +121,10 @@ PROBE_ELEMENT_BYTES = 4  # size of the elements that a probe sends
 
 
 def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[int, int, int]:
-    """Return the algorithm number, fan-in/out and segment size (bytes, 0 = unsegmented) of a config.
+    """Return the algorithm number, fan-in/out and segment size of a config.
 
-    Raises InputError for an algorithm or parameter that Open MPI does not have.
+    The segment size is in bytes, 0 for an unsegmented algorithm. Raises InputError for an algorithm
+    or parameter that Open MPI does not have.
     """
     names = ALGORITHMS.get(collective)
     if choice.via != LIBRARY:

@@ -143,7 +143,7 @@ def halving_broadcast(p: int) -> Schedule:
 
 
 def doubling_allgather(p: int) -> Schedule:
-    """Return an allgather by recursive doubling for any p, as both libraries run it after a scatter.
+    """Return an allgather by recursive doubling for any p, as libraries run it after a scatter.
 
     A rank whose partner is missing gets the chunks from a rank of its own half that has them, and
     passes them on, half by half.
@@ -189,8 +189,9 @@ def _openmpi_tree(made: Schedule, nbytes: int) -> Schedule:
 def leaf_children_first(part: Schedule) -> Schedule:
     """Return a tree in which ranks serve leaf children first, from the second segment on.
 
-    A leaf answers the request to send at once; the answer of another child waits behind the segment
-    that it is forwarding. Measured: a tree takes longer by exactly the messages that come before it.
+    A leaf answers the request to send at once; the answer of another child waits behind the
+    segment that it is forwarding. Measured: a tree takes longer by exactly the messages that come
+    before it.
     """
 
     def make() -> Iterator[Round]:

@@ -1,9 +1,9 @@
 """Rings through the GPUs of one node: how many fit, and how fast each is.
 
 An NVLink of n bricks carries n rings in each direction. Rings on NVLink must not share a brick's
-direction, so their number is limited by how many Hamiltonian cycles can be packed. GPUs without such
-a ring get one over their shortest paths, PCIe and sockets included, which runs at the speed of its
-slowest hop.
+direction, so their number is limited by how many Hamiltonian cycles can be packed. GPUs without
+such a ring get one over their shortest paths, PCIe and sockets included, which runs at the speed of
+its slowest hop.
 
 As in NCCL's own search (search.cc) a ring takes a whole brick, or half of one where that gives more
 in all: four GPUs, each with a brick to each other one, do not have three rings of whole bricks (T.

@@ -31,8 +31,8 @@ def estimate_times(
 ) -> dict[AlgoProto, float]:
     """Return the estimated seconds per pair, for `nbytes` of the whole buffer.
 
-    fitted_models   fitted to this machine (`fitted.fit_all`): they replace what the version computes
-                    from its constants; its factors for size stay
+    fitted_models   models fitted to this machine (`fitted.fit_all`), which replace those computed
+                    from the version's constants; its factors for size stay
 
     Raises InputError for an unknown version, a collective that NCCL lacks, a single rank, or less
     than one byte.

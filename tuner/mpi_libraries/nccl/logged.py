@@ -29,9 +29,7 @@ PER_RANK_COLLECTIVES = (
     Collective.ALLGATHER,
     Collective.REDUCE_SCATTER,
 )  # sizes are of one rank's part
-UNKNOWN_ALGORITHM = (
-    "unknown"  # written by the Inspector where it does not know the algorithm
-)
+UNKNOWN_ALGORITHM = "unknown"  # written by the Inspector where it does not know the algorithm
 DATATYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by the number of an ncclDataType_t
 _NUMBERED = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
 _SPELLED = {name.replace("_", ""): name for name in _NUMBERED}

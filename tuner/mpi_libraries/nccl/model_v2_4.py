@@ -38,7 +38,10 @@ def tree_latency(nodes: int, ppn: int) -> float:
 
 
 def crossover_bytes(nodes: int, ppn: int, channels: int, nvlink: bool = True) -> float:
-    """Return the largest allreduce, in bytes, that takes the tree: 0 on one node, may be infinite."""
+    """Return the largest allreduce, in bytes, that takes the tree.
+
+    It is 0 on one node, and infinite where the tree always wins.
+    """
     if nodes == 1:
         return 0.0
     ring, tree = ring_bandwidth(channels, nvlink), tree_bandwidth(nodes, channels, nvlink)

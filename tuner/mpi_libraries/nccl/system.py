@@ -45,7 +45,11 @@ MIN_SPEED_RATIO = 0.49  # speeds are tried while above this fraction of the best
 
 @dataclass(frozen=True)
 class ChannelGraph:
-    """The channels of one kind, with the bandwidth of each (B/s) inside a node and between nodes."""
+    """The channels of one kind.
+
+    bw_intra    bandwidth of each channel inside a node, B/s
+    bw_inter    bandwidth of each channel between nodes, B/s
+    """
 
     channels: int
     bw_intra: float
@@ -153,8 +157,8 @@ def _rotate_to_first(order: tuple[int, ...]) -> tuple[int, ...]:
 def _nic_bandwidths(placement: Placement, node_topology: NodeTopology) -> list[float]:
     """Return the bandwidth (B/s) in NCCL's model of each NIC that the first node's ranks use.
 
-    A NIC counts with its line rate, derived from the capacity in the topology, but with no more than
-    the narrowest link between it and the GPU.
+    A NIC counts with its line rate, derived from the capacity in the topology, but with no more
+    than the narrowest link between it and the GPU.
     """
     topology = placement.topology
     out = dict.fromkeys(topology.ports, 0.0)
