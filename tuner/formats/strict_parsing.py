@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 
-INTEGER_PATTERN = "(?:0|[1-9][0-9]{0,19})"  # as a part of a regular expression
+INTEGER_PATTERN = "(?:0|[1-9][0-9]{0,19})"  # part of a regular expression
 MAX_UINT64 = 2**64 - 1
 
 

@@ -1,9 +1,9 @@
 """MPICH's names for the algorithms, and what it can do with them.
 
-Names and restrictions: src/mpi/coll/coll_algorithms.txt of MPICH 5.0. Algorithms of the library
-without a canonical name are not forced; the library may still decide for them. Algorithms are
-forced by name, because the numbers behind the names change between versions, and not every version
-has all of them (`tuner.mpi_libraries.capabilities`).
+Names and restrictions: src/mpi/coll/coll_algorithms.txt of MPICH 5.0. The library has more
+algorithms than have a canonical name here; the others can run only by the library's own decision.
+Algorithms are forced by name, because the numbers behind the names change between versions, and not
+every version has all of them (`tuner.mpi_libraries.capabilities`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ COLLECTIVE_IDS = {
     Collective.REDUCE: 11,
     Collective.SCATTER: 15,
 }
-ALGORITHMS = {  # an algorithm's position is its number; 0 leaves the choice to the library
+ALGORITHMS = {  # an algorithm's position is its number; 0 is the library default
     Collective.ALLGATHER: (
         DEFAULT,
         "linear",
@@ -85,10 +85,10 @@ WRONG_IN_PLACE = {Collective.ALLGATHER: ("sparbit",)}
 RADIX = 4  # radix of every k-nomial tree: one parameter of the whole program, not of a rule
 RADIX_VARIABLE = "coll_tuned_bcast_algorithm_knomial_radix"  # read at every call
 DEFAULT_CHAINS = 4  # coll_tuned_init_chain_fanout
-VARIABLE_PREFIX = "OMPI_MCA_"  # of parameters in the environment
+VARIABLE_PREFIX = "OMPI_MCA_"  # prefix of parameters in the environment
 # Matches NAME=VALUE of variables that override the library's decisions: a forced algorithm, another
 # radix, a file of rules, and a list of components without coll/tuned or with others before it.
-# `use_dynamic_rules` alone decides nothing, and without coll/han the library still decides.
+# `use_dynamic_rules` alone overrides nothing, nor does excluding coll/han.
 OVERRIDING_PATTERN = (
     rf"{VARIABLE_PREFIX}coll_tuned_({'|'.join(ALGORITHMS)})_algorithm=(?!0$|ignore$).+"
     rf"|{VARIABLE_PREFIX}{RADIX_VARIABLE}=(?!{RADIX}$).+"
@@ -104,7 +104,7 @@ OVERRIDING_VARIABLES = (
     RADIX_VARIABLE,
     *(f"coll_tuned_{collective}_algorithm" for collective in ALGORITHMS),
 )
-DYNAMIC_RULES_VARIABLE = "coll_tuned_use_dynamic_rules"  # nothing is forced without it
+DYNAMIC_RULES_VARIABLE = "coll_tuned_use_dynamic_rules"  # required to force an algorithm
 CONTROL_VARIABLES = (  # all that the tuner uses
     DYNAMIC_RULES_VARIABLE,
     "coll_tuned_dynamic_rules_filename",

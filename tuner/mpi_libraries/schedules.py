@@ -103,7 +103,7 @@ def _parts_of_message(nbytes: int, n_chunks: int) -> int:
 
 def _openmpi(made: Schedule, nbytes: int) -> Schedule | None:
     if made.collective is Collective.ALLREDUCE and made.algorithm == "nonoverlapping":
-        return None  # the reduce and the bcast that Open MPI would choose by itself
+        return None  # a reduce and a bcast whose algorithms Open MPI chooses by itself
     if made.collective is Collective.BCAST and made.algorithm in OPENMPI_TREES:
         return _openmpi_tree(made, nbytes)
     return made

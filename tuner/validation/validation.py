@@ -37,7 +37,7 @@ class CompletedLaunch(Protocol):
 
     @property
     def returncode(self) -> int:
-        """0 when every rank ended normally."""
+        """Return 0 when every rank ended normally."""
 
     @property
     def stderr(self) -> str:

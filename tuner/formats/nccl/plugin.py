@@ -20,7 +20,7 @@ from tuner.formats.nccl.csv_rules import MAX_ROWS
 from tuner.formats.nccl.emitter import emit_sparse
 
 SOURCE = Path(__file__).with_name("plugin.c")
-LIBRARY_FILE = "libnccl-tuner-tuner.so"  # of which NCCL_TUNER_PLUGIN=tuner is the short name
+LIBRARY_FILE = "libnccl-tuner-tuner.so"  # NCCL_TUNER_PLUGIN=tuner is short for this name
 RULES_FILE = "rules.csv"  # the same name as in plugin.c
 COMPILER_FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 MAX_PATH_BYTES = 254  # NCCL cuts longer values of NCCL_TUNER_PLUGIN (plugin_open.cc)

@@ -115,7 +115,7 @@ LATENCY_TABLES = {
     ),
 }
 
-# v2.30.7, GB/s on one, two and more nodes; all but LL per channel
+# v2.30.7: caps in GB/s on one, two and more nodes; per channel except for LL
 RING_LL128_CAP = {
     VOLTA: (20.0, 20.0, 20.0),
     AMPERE: (20.0, 20.0, 20.0),
@@ -148,10 +148,10 @@ LL_CAP = {
 }
 LL_CAP_ROW_OF_CPU = {AMD: AMPERE}  # row by the CPU's vendor on several nodes; Volta's for others
 NVLS_EFFICIENCY = {VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74}
-NET_OVERHEAD_S = {AMD: 2 * US}  # of posting one message; 1 us elsewhere; three times for Simple
-MAX_NVLS_RANKS = 32  # of one NVSwitch domain, for allgather and reduce-scatter
+NET_OVERHEAD_S = {AMD: 2 * US}  # to post one message; 1 us for others; three times for Simple
+MAX_NVLS_RANKS = 32  # in one NVSwitch domain, for allgather and reduce-scatter
 
-# v2.8.4: GB/s per channel of LL128 rings; of all of them in v2.5.6
+# Caps of LL128 rings in GB/s: per channel in v2.8.4, of all channels together in v2.5.6
 RING_LL128_284 = {
     "bcast": 18.8,
     "reduce": 12.0,
@@ -320,9 +320,9 @@ TREE_CORRECTION_284 = {
     ),
 }
 
-# topo.h; what it has for NVLink and PCIe is in tuner.topology.readers.node_builder
-NIC_BANDWIDTH_SHARE = 12 / 12.5  # of a NIC's nominal bandwidth: a 100 Gb/s one counts for 12 GB/s
-NIC_RATES_GBIT_S = (10, 25, 40, 56, 100, 200, 400, 800)  # Gb/s of the ports that are made
+# topo.h; its values for NVLink and PCIe are in tuner.topology.readers.node_builder
+NIC_BANDWIDTH_SHARE = 12 / 12.5  # of a NIC's nominal bandwidth: a 100 Gb/s NIC has 12 GB/s
+NIC_RATES_GBIT_S = (10, 25, 40, 56, 100, 200, 400, 800)  # line rates of ports on the market
 INTEL_PEER_SHARE = 5 / 6  # fraction of the path's bandwidth for GPUs behind an Intel CPU
 # Between two CPUs, by a part of the product's name, else by vendor; that E5 is Broadwell or older,
 # which NCCL does not distinguish, is our reading of Intel's names.

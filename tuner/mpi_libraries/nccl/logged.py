@@ -28,7 +28,7 @@ COLLECTIVES = {
 PER_RANK_COLLECTIVES = (
     Collective.ALLGATHER,
     Collective.REDUCE_SCATTER,
-)  # sizes are of one rank's part
+)  # their sizes are those of one rank's part
 UNKNOWN_ALGORITHM = "unknown"  # written by the Inspector where it does not know the algorithm
 DATATYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by the number of an ncclDataType_t
 _NUMBERED = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)

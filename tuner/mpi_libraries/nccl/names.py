@@ -30,7 +30,7 @@ ALGORITHMS = {
     Collective.ALLGATHER: _PER_RANK_ALGORITHMS,
     Collective.REDUCE_SCATTER: _PER_RANK_ALGORITHMS,
 }
-MULTI_PROTOCOL_ALGORITHMS = (RING, TREE)  # the others have Simple alone
+MULTI_PROTOCOL_ALGORITHMS = (RING, TREE)  # the others have only Simple
 MAX_CHANNELS = 64
 DEFAULT_CHANNELS = 0  # lets NCCL determine the number of channels
 
