@@ -1,1 +1,1 @@
-"""Tuning tables in each runtime's own format, and the proof of what that runtime then runs."""
+"""Tuning tables in the native file formats of the libraries."""

@@ -1,4 +1,4 @@
-"""Whether the rules of a table name algorithms that there are."""
+"""A check that the rules of a table name algorithms that exist."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tuner.mpi_libraries.products import base_of
 
 
 def require_known_algorithms(table: TuningTable) -> None:
-    """Raises InputError, naming the rule, for an algorithm that neither the library of the table
-    has nor our schedules are.
+    """Raise InputError, naming the rule, for an algorithm that is unknown.
 
-    Only of libraries that tables are made for here: what others have, and in which release, is
-    known well enough to write their files, and not to refuse somebody's table.
+    It must be one of the table's library or one of our schedules. Only libraries that tables are
+    made for here are checked: which algorithms the others have, and since which release, is known
+    well enough to write their files, but not to refuse a table.
     """
     for rule in table.rules:
         try:

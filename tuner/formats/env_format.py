@@ -1,11 +1,11 @@
-"""Ladders as environment variables, one per collective: what Intel MPI and MVAPICH2 have in common.
+"""Rules as environment variables, one per collective: what Intel MPI and MVAPICH2 have in common.
 
-The value is a list of entries, a number with the sizes that it is for. Both libraries look at the
-upper bounds alone: the first entry whose bound is not below the call counts, and the last one takes
-all that is left. They know neither the number of ranks nor the operator, so a file is for one
-number of ranks. Nor can they name the library's own decision: of a collective that the table leaves
-to it altogether the file unsets the variable, which another file may have set; beside other rules
-it needs a stand-in.
+A value is a list of entries, each an algorithm number with the sizes that it is for. Both libraries
+look at the upper bounds alone: the first entry whose bound is not below the message size applies,
+and the last entry takes all larger sizes. They know neither the number of ranks nor the operator,
+so a file is for one number of ranks. No number stands for the library default either. Where a
+table leaves all sizes of a collective to the library, the file unsets the variable, which another
+file may have set; a default rule beside other rules needs a fallback algorithm.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from tuner.formats.rules_by_ranks import (
     rules_by_rank_count,
 )
 
-MAX_BOUND_BYTES = 2**31 - 1  # bytes of a bound; the libraries keep them in an int
+MAX_BOUND_BYTES = 2**31 - 1  # largest bound in bytes; the libraries keep it in an int
 
 
 @dataclass(frozen=True)
 class EnvEntry:
-    """Calls of up to `last` bytes, None without bound, that no earlier entry took."""
+    """The algorithm number for calls of up to `max_bytes` that no earlier entry took.
+
+    max_bytes    None for no upper bound
+    """
 
     number: int
     max_bytes: int | None = None
@@ -41,15 +44,15 @@ EnvRules = Mapping[Collective, tuple[EnvEntry, ...]]
 
 @dataclass(frozen=True)
 class EnvDialect:
-    """How one library has it.
+    """The variables of one library and the syntax of their values.
 
-    library     as people call it
-    names       the variable of each collective
-    per_rank    collectives whose sizes are what one rank gives or gets
-    number_of   the number of a choice; raises InputError
-    choice_of   the choice of a number
-    write       the value that says some entries
-    read        the entries of a value, given its collective; raises InputError
+    library                 its name in messages
+    variable_names          the variable of each collective
+    per_rank_collectives    collectives whose sizes are those that one rank sends or receives
+    number_of               returns the number of an algorithm config; raises InputError
+    config_of               returns the algorithm config of a number
+    format_value            returns the value for a list of entries
+    parse_value             returns the entries of a value, given its collective; raises InputError
     """
 
     library: str
@@ -63,8 +66,10 @@ class EnvDialect:
     def decide(
         self, rule_lists: EnvRules, collective: Collective, p: int, nbytes: int
     ) -> AlgorithmConfig:
-        """What the library is told for a call of `nbytes` of the whole buffer; the default where
-        no variable speaks of the collective."""
+        """Return the config that the variables name for a call of `nbytes` of the whole buffer.
+
+        The answer is the library default where no variable is set for the collective.
+        """
         size = nbytes // self.compared_bytes_factor(collective, p)
         for entry in rule_lists.get(collective, ()):
             if entry.max_bytes is None or size <= entry.max_bytes:
@@ -72,11 +77,14 @@ class EnvDialect:
         return AlgorithmConfig()
 
     def compared_bytes_factor(self, collective: Collective, p: int) -> int:
-        """Bytes of the whole buffer for one byte that the library compares."""
+        """Return the bytes of the whole buffer per byte that the library compares."""
         return p if collective in self.per_rank_collectives else 1
 
     def parse(self, text: str) -> EnvRules:
-        """What a file of variables says; raises InputError naming what would be misread."""
+        """Return the entries of each collective in a file of variables.
+
+        Raises InputError naming what the library would misread.
+        """
         try:
             variables = shell_exports.parse(text)
             found = dict(self._parse_variable(name, value) for name, value in variables.items())
@@ -87,7 +95,7 @@ class EnvDialect:
     def _parse_variable(
         self, name: str, value: str | None
     ) -> tuple[Collective, tuple[EnvEntry, ...]]:
-        """What a variable says, nothing where it is unset."""
+        """Return the collective and the entries of a variable; no entries where it is unset."""
         collective = next((c for c, known in self.variable_names.items() if known == name), None)
         if collective is None:
             raise InputError(f"{name} is none of {', '.join(self.variable_names.values())}")
@@ -104,12 +112,13 @@ class EnvDialect:
         fallback: AlgorithmConfig | None = None,
         commutative_only: bool = False,
     ) -> str:
-        """The variables for communicators of `ranks` ranks; None: the only ones in the table.
+        """Return the variables for communicators of `ranks` ranks.
 
-        otherwise   what runs where a ladder with other rules leaves the choice to the library
+        ranks       None where the table has only one number of ranks
+        fallback    runs where a rule list with other rules leaves calls to the library default
 
         Raises InputError when a rule cannot be expressed, and for a number of ranks that the table
-        does not know.
+        does not have.
         """
         ladders = _rule_lists(table, ranks, commutative_only)
         variables = dict[str, str | None]()
@@ -131,8 +140,10 @@ class EnvDialect:
     def fallback_rule_count(
         self, table: TuningTable, ranks: int | None = None, *, commutative_only: bool = False
     ) -> int:
-        """How many rules for `ranks` ranks leave to the library what a stand-in decides in the
-        variables. Raises InputError as `emit` does."""
+        """Return how many default rules for `ranks` ranks the fallback algorithm replaces.
+
+        Raises InputError as `emit` does.
+        """
         ladders = _rule_lists(table, ranks, commutative_only).values()
         mixed = (own for own in ladders if not all(rule.choice.is_default for rule in own))
         return sum(rule.choice.is_default for ladder in mixed for rule in ladder)
@@ -140,14 +151,14 @@ class EnvDialect:
     def _entries(
         self, rule_list: tuple[Rule, ...], fallback: AlgorithmConfig | None
     ) -> Iterator[EnvEntry]:
-        """One per rule that some call falls under, the last without bound."""
+        """Yield an entry for each rule that some call falls under; the last one has no bound."""
         done = -1
         for rule in rule_list:
             number = self._algorithm_number(rule, fallback)
             if rule.hi == math.inf:
                 yield EnvEntry(number)
                 return
-            # The last size below `hi` that is a whole number of compared bytes.
+            # The last compared size whose whole buffer is below `hi`.
             last = (
                 -(-int(rule.hi) // self.compared_bytes_factor(rule.key.collective, rule.key.p)) - 1
             )
@@ -188,8 +199,10 @@ class EnvDialect:
         fallback: AlgorithmConfig | None = None,
         commutative_only: bool = False,
     ) -> list[str]:
-        """Every call on `ranks` ranks for which the file decides otherwise than the table, one
-        sentence each. Raises InputError when the library would not read the file as it stands."""
+        """Return one sentence for every call on `ranks` ranks that the file decides differently.
+
+        Raises InputError when the library would misread the file.
+        """
         found, differences = self.parse(text), list[str]()
         ladders = _rule_lists(table, ranks, commutative_only)
         p = next(iter(ladders.values()))[0].key.p
@@ -220,7 +233,7 @@ class EnvDialect:
         rule_list: tuple[Rule, ...],
         entries: Sequence[EnvEntry],
     ) -> list[int]:
-        """Whole buffers beside every bound; only those that can be divided where they are."""
+        """Return buffer sizes next to every bound, rounded to multiples of the compared factor."""
         scale = self.compared_bytes_factor(collective, p)
         edges = {(entry.max_bytes + 1) * scale for entry in entries if entry.max_bytes is not None}
         near = boundary_sizes(rule_list, edges)
@@ -228,7 +241,7 @@ class EnvDialect:
 
 
 def rank_counts(table: TuningTable) -> tuple[int, ...]:
-    """The numbers of ranks that the table knows, ascending."""
+    """Return the numbers of ranks in the table, ascending."""
     return tuple(sorted({key.p for key in table.keys}))
 
 

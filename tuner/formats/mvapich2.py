@@ -1,9 +1,9 @@
 """MVAPICH2 2.x: the variables MV2_INTER_BCAST_TUNING and MV2_INTER_ALLREDUCE_TUNING.
 
-`1:0-8191,5:8192-+` runs number 1 up to 8191 bytes and 5 beyond. A number that the library does not
-know runs its first algorithm, a word that it cannot match leaves the table half made, and more
-words than its table has places overrun it (`bcast_tuning.c`, `allreduce_tuning.c`): InputErrors
-here. The variables hold for every number of ranks of a program.
+`1:0-8191,5:8192-+` runs number 1 up to 8191 bytes and 5 beyond. An unknown number makes the library
+run its first algorithm, a word that it cannot parse leaves its table incomplete, and more words
+than its table has entries overflow it (`bcast_tuning.c`, `allreduce_tuning.c`); here they raise
+InputError. The variables apply to communicators of every size in a program.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tuner.formats.env_format import MAX_BOUND_BYTES, EnvDialect, EnvEntry
 from tuner.formats.rules_by_ranks import describe_rule, rules_by_rank_count
 from tuner.mpi_libraries.mvapich2 import ALGORITHMS, config_of, number_of, preserves_operand_order
 
-MAX_ENTRIES = 32  # places in the library's table
+MAX_ENTRIES = 32  # size of the library's table
 _ENTRY = re.compile(
     rf"({strict_parsing.INTEGER_PATTERN}):({strict_parsing.INTEGER_PATTERN})-({strict_parsing.INTEGER_PATTERN}|\+)"
 )
 
 
 def fallback_of(name: str) -> AlgorithmConfig | None:
-    """A stand-in for MVAPICH2's own decision, such as `binomial`; None of "".
+    """Return the fallback algorithm of this name, such as `binomial`; None for "".
 
     Raises InputError for a name that no collective has.
     """
@@ -37,7 +37,7 @@ def fallback_of(name: str) -> AlgorithmConfig | None:
 
 
 def require_operand_order(table: TuningTable) -> None:
-    """Raises InputError for a rule for any operator that may break some."""
+    """Raise InputError for a rule for any operator that may change the order of operands."""
     for ladders in rules_by_rank_count(table).values():
         for rule in (rule for ladder in ladders.values() for rule in ladder):
             if not preserves_operand_order(rule.key.collective, rule.choice):
@@ -49,7 +49,7 @@ def require_operand_order(table: TuningTable) -> None:
 
 
 def format_value(entries: Sequence[EnvEntry]) -> str:
-    """`1:0-8191,5:8192-+`; one number alone for a single entry."""
+    """Return `1:0-8191,5:8192-+`, or the number alone for a single entry."""
     if len(entries) == 1:
         return str(entries[0].number)
     if len(entries) > MAX_ENTRIES:
@@ -62,7 +62,7 @@ def format_value(entries: Sequence[EnvEntry]) -> str:
 
 
 def parse_value(collective: Collective, value: str) -> tuple[EnvEntry, ...]:
-    """The entries of a value; raises InputError for what MVAPICH2 would misread."""
+    """Return the entries of a value; raises InputError for what MVAPICH2 would misread."""
     known = ALGORITHMS[collective].values()
     alone = strict_parsing.parse_int(value)
     if alone is not None and alone in known:

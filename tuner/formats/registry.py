@@ -1,4 +1,4 @@
-"""Every runtime's own format by name: whose tables it holds, how it is written and compared."""
+"""The registry of native file formats: the libraries of each, how it is written and compared."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ def _no_generic(library: str, _layer: mpich.Layer) -> mpich.Tree:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What somebody who wants a file says besides the table.
+    """Options for writing or checking a file, besides the table.
 
     commutative_only    use the rules for commutative operators where a format cannot tell operators
                         apart
-    otherwise           what runs where the table leaves the choice to a runtime whose file cannot
-    ranks               of the communicators that a file is for which can be for one size alone
-    generic             the rules that MPICH or MVAPICH decides with by itself
+    otherwise           name of the fallback algorithm, for formats that cannot express the library
+                        default; "" for none
+    ranks               communicator size, for formats whose file holds the rules of one size only
+    generic             loads the built-in selection rules of MPICH or MVAPICH
     """
 
     commutative_only: bool = False
@@ -41,16 +42,19 @@ def _no_fallback_rules(_table: TuningTable, _options: ExportOptions) -> int:
 
 @dataclass(frozen=True)
 class Format:
-    """One format.
+    """One native file format.
 
-    libraries   names of the libraries whose tables it holds
-    asks        what of a wish it looks at
-    write       the file's content, and the rules that it cannot express, by name
-    compare     every call that a file decides otherwise than the table, one sentence each
-    mixes       its files decide for shapes of which a part of a table has no rules (`--ppn`), too
-    usage       how $PWD/FILE is given to the library, as Markdown
-    mark        what its files alone have among those of one library
-    replaced    how many rules leave to the library what a stand-in decides in the file
+    libraries               names of the libraries whose tables it can hold
+    used_options            names of the `ExportOptions` fields that it uses
+    write                   returns the file's content and the names of the rules that it cannot
+                            express
+    compare                 returns one sentence for every call that a file decides differently from
+                            the table
+    usage                   how $PWD/FILE is passed to the library, as Markdown
+    affects_other_shapes    whether a file of part of a table (`--ppn`) also decides calls of the
+                            shapes left out
+    signature               text found only in its files among the formats of one library
+    fallback_rule_count     returns how many default rules the fallback replaces in the file
     """
 
     name: str
@@ -70,36 +74,43 @@ class Format:
         return self.media_type.endswith("+json")
 
     def emit(self, table: TuningTable, options: ExportOptions) -> tuple[str, tuple[str, ...]]:
-        """`write`, of rules for consecutive ranks; raises InputError where it would be wrong."""
+        """Write the file from the rules for block placement, as `write` does.
+
+        Raises InputError where the file would be wrong.
+        """
         return self.write(table.with_block_placement(), options)
 
     def check(self, table: TuningTable, text: str, options: ExportOptions) -> list[str]:
-        """`compare`, with the rules for consecutive ranks; raises InputError for a damaged file."""
+        """Compare a file with the rules for block placement, as `compare` does.
+
+        Raises InputError for a damaged file.
+        """
         return self.compare(table.with_block_placement(), text, options)
 
     def usage_of(self, path: Path) -> str:
-        """`usage`, of the file in this place."""
+        """Return `usage` with the path of this file."""
         return _with_path(self.usage, path)
 
     def command_of(self, path: Path) -> str:
-        """Return the part of `usage_of` that is typed."""
+        """Return the command in `usage_of`, without the text after it."""
         return _with_path(self.usage.split("`", 2)[1], path)
 
     @property
     def usage_note(self) -> str:
-        """Return what `usage` says beside its command, "" where that is nothing."""
+        """The text after the command in `usage`; "" if there is none."""
         return self.usage.split("`", 2)[2].replace("`", "").lstrip(",; ")
 
     def export_command(self, path: Path) -> str:
-        """Return what to type where the ranks are not started by Open MPI's own mpirun, which alone
-        knows `--mca`; "" for other libraries.
+        """Return the export command for ranks that Open MPI's own mpirun does not start.
+
+        Only that mpirun knows `--mca`. The command is "" for other libraries.
         """
         words = self.command_of(path).split("--mca ")[1:]
         pairs = ("OMPI_MCA_" + "=".join(word.split(maxsplit=1)).rstrip() for word in words)
         return f"export {' '.join(pairs)}" if words else ""
 
     def require_library(self, table: TuningTable) -> None:
-        """Raises InputError for a table of another library."""
+        """Raise InputError for a table of another library."""
         if _library_name(table) not in self.libraries:
             raise InputError(
                 f"the table is for {table.library}: its rules mean nothing in the format of"
@@ -300,7 +311,10 @@ FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _F
 
 
 def detect_format(table: TuningTable, text: str) -> Format:
-    """The format that a file for this table is in, as it looks; raises InputError for none."""
+    """Return the format of a file for this table, judged by its content.
+
+    Raises InputError where no format of the table's library fits.
+    """
     library = _library_name(table)
     offered = [form for form in _FORMATS if library in form.libraries]
     if not offered:

@@ -1,4 +1,4 @@
-"""A table as the runtimes' own formats see it: ladders of rules by collective and ranks."""
+"""A table as the native formats see it: rule lists by collective and number of ranks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
 def rules_by_rank_count(
     table: TuningTable, operators: str = "any"
 ) -> dict[Collective, dict[int, tuple[Rule, ...]]]:
-    """collective -> p -> its ladder, both ascending.
+    """Return collective -> p -> rule list, collectives and p ascending.
 
-    operators   `any`, or `commutative`: then the ladder for commutative operators where there is
+    operators   `any`, or `commutative`: then the rule list for commutative operators where there is
                 one, else the one for any operator
 
     The formats know how many ranks a communicator has but not how they are spread over nodes:
@@ -31,8 +31,9 @@ def rules_by_rank_count(
 def rules_by_shape_and_ranks(
     table: TuningTable, operators: str = "any"
 ) -> dict[Collective, dict[int, dict[RuleKey, tuple[Rule, ...]]]]:
-    """collective -> p -> place -> its ladder, all ascending; operators as in
-    `rules_by_rank_count`.
+    """Return collective -> p -> key -> rule list, all ascending.
+
+    operators    as in `rules_by_rank_count`
     """
     found: dict[Collective, dict[int, dict[RuleKey, tuple[Rule, ...]]]] = {}
     places = {replace(key, operators="any") for key in table.keys}
@@ -44,14 +45,14 @@ def rules_by_shape_and_ranks(
 
 
 def all_rule_lists(table: TuningTable, operators: str = "any") -> Iterator[tuple[Rule, ...]]:
-    """Those that a file for such operators holds, of every shape; collectives, then ranks."""
+    """Yield the rule lists of every shape for these operators, by collective, then by ranks."""
     for sizes in rules_by_shape_and_ranks(table, operators).values():
         for places in sizes.values():
             yield from places.values()
 
 
 def _merge_identical(rule_lists: Mapping[RuleKey, tuple[Rule, ...]]) -> tuple[Rule, ...]:
-    """The one ladder of several places; raises InputError where they differ."""
+    """Return the one rule list of several keys; raises InputError where they differ."""
     first, *others = rule_lists
     for key in others:
         if _configs_by_size(rule_lists[first]) != _configs_by_size(rule_lists[key]):
@@ -64,8 +65,10 @@ def _merge_identical(rule_lists: Mapping[RuleKey, tuple[Rule, ...]]) -> tuple[Ru
 
 
 def shadowed_calls(table: TuningTable, part: TuningTable) -> list[str]:
-    """Calls of shapes that a part of a table lacks, for which a file of it decides all the same, by
-    the rules for as many ranks, as `allreduce on 4x1`.
+    """Return the calls missing from part of a table that a file of this part decides all the same.
+
+    The file applies the rules for the same number of ranks to them, though the table decides
+    otherwise. Each is given as `allreduce on 4x1`.
     """
     held = {(key.collective, key.p, key.memory, key.operators): key for key in part.keys}
     found = set[str]()
@@ -79,9 +82,10 @@ def shadowed_calls(table: TuningTable, part: TuningTable) -> list[str]:
 
 
 def rules_by_key(table: TuningTable) -> dict[RuleKey, tuple[Rule, ...]]:
-    """Key for any operator -> the ladder of its calls, ascending.
+    """Return each key for any operator with its rule list, ascending.
 
-    For runtimes all of whose operators commute: the ladder for these where there is one.
+    For libraries all of whose operators commute: the rule list for commutative operators is used
+    where there is one.
     """
     places = sorted(
         {replace(key, operators="any") for key in table.keys},
@@ -94,8 +98,10 @@ def rules_by_key(table: TuningTable) -> dict[RuleKey, tuple[Rule, ...]]:
 
 
 def boundary_sizes(rule_list: Sequence[Rule], others: Collection[int] = ()) -> list[int]:
-    """Sizes in bytes at which two encodings of a ladder could differ: bounds and neighbours, and
-    one far beyond, where bounds of another kind than bytes are passed.
+    """Return the sizes in bytes at which two encodings of a rule list could differ.
+
+    These are all bounds, one byte beside each, and one size far beyond, for bounds in another unit
+    than bytes.
 
     others      bounds of the other encoding
     """
@@ -104,12 +110,12 @@ def boundary_sizes(rule_list: Sequence[Rule], others: Collection[int] = ()) -> l
 
 
 def neighbours(bounds: Collection[int], minimum: int = 0) -> list[int]:
-    """The bounds and their neighbours, ascending."""
+    """Return the bounds and the integers next to them from `minimum` on, ascending."""
     return sorted({n for bound in bounds for n in (bound - 1, bound, bound + 1) if n >= minimum})
 
 
 def describe_rule(rule: Rule) -> str:
-    """`bcast on 4 ranks, [1024, 65536) bytes: 'binomial'`."""
+    """Return a rule as `bcast on 4 ranks, [1024, 65536) bytes: 'binomial'`."""
     hi = "inf" if rule.hi == math.inf else int(rule.hi)
     key = rule.key
     return (
@@ -121,10 +127,10 @@ def describe_rule(rule: Rule) -> str:
 def describe_default(
     fallback: AlgorithmConfig | None = None, *, is_fallback_missing: bool = False
 ) -> str:
-    """How a table says that the library decides.
+    """Return how a table says that the library decides.
 
-    stand_in    what runs there, in a format that cannot say it
-    unnamed     nobody named what runs there
+    fallback               runs there in a format that cannot express the library default
+    is_fallback_missing    whether the format needs a fallback and none was named
     """
     if fallback is not None:
         return f"leaves it to the library, for which {fallback} stands"

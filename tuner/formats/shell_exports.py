@@ -1,5 +1,7 @@
-"""Files of environment variables that a shell reads: `export NAME='VALUE'` or `unset NAME`, one a
-line."""
+"""Files of environment variables for a shell.
+
+Each line is `export NAME='VALUE'` or `unset NAME`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from collections.abc import Mapping
 from tuner.base.errors import InputError, shortened_repr
 
 _LINE = re.compile(r"export ([A-Z][A-Z0-9_]*)='([^'\\]*)'|unset ([A-Z][A-Z0-9_]*)")
-ShellVariables = Mapping[str, str | None]  # name -> value; None: the shell forgets it
-MAX_VARIABLE_BYTES = 128 * 1024  # bytes of one variable, the limit of Linux
+ShellVariables = Mapping[str, str | None]  # name -> value; None: unset
+MAX_VARIABLE_BYTES = 128 * 1024  # limit of Linux for NAME=VALUE and its final NUL
 
 
 def render(variables: ShellVariables, comment: str) -> str:
-    """The file. Raises InputError for a variable that no program can be started with."""
+    """Return the file; raises InputError for a variable that is too long for any process."""
     for name, value in variables.items():
         if len(name) + len(value or "") + 2 > MAX_VARIABLE_BYTES:
             raise InputError(
@@ -28,7 +30,7 @@ def render(variables: ShellVariables, comment: str) -> str:
 
 
 def parse(text: str) -> dict[str, str | None]:
-    """The variables; raises InputError naming the line for anything that is not of this form."""
+    """Return the variables; raises InputError naming the line for any other syntax."""
     found: dict[str, str | None] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line or line.startswith("#"):

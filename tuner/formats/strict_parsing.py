@@ -1,7 +1,7 @@
-"""Numbers and JSON as the runtimes read them, from files of which nothing is certain.
+"""Strict parsing of numbers and JSON in files for the libraries, whose content is not trusted.
 
-The runtimes are C and know ASCII digits alone; some read a leading zero as the sign of octal, and
-none holds more than 64 bits.
+The libraries are C programs that know ASCII digits alone; some read a leading zero as the sign of
+octal, and none holds more than 64 bits.
 """
 
 from __future__ import annotations
@@ -12,24 +12,29 @@ from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 
-INTEGER_PATTERN = "(?:0|[1-9][0-9]{0,19})"  # as a part of a regular expression
+INTEGER_PATTERN = "(?:0|[1-9][0-9]{0,19})"  # part of a regular expression
 MAX_UINT64 = 2**64 - 1
 
 
 def parse_int(text: str, maximum: int = MAX_UINT64) -> int | None:
-    """A plain decimal number of at most `most`; None for anything else."""
+    """Return a plain decimal number of at most `maximum`; None for anything else."""
     value = int(text) if re.fullmatch(INTEGER_PATTERN, text) else None
     return None if value is None or value > maximum else value
 
 
 def encoded_length(line: str) -> int:
-    """Bytes of a line, also of one that no file could hold."""
+    """Return the length of a line in UTF-8 bytes, even if it holds unpaired surrogates."""
     return len(line.encode("utf-8", "surrogatepass"))
 
 
 def parse_json(text: str, what: str) -> Any:
-    """What a JSON file holds; raises InputError, which begins with `what`, for a damaged one and
-    where a name is listed twice, as only one of the two would count."""
+    """Return the content of a JSON file.
+
+    what    begins the message of every InputError
+
+    Raises InputError for a damaged file and for a name that is listed twice in one object, as only
+    one of the two would count.
+    """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -43,7 +48,7 @@ def parse_json(text: str, what: str) -> Any:
         raise InputError(
             f"{what}: truncated or not JSON, line {reason.lineno}: give the whole file"
         ) from None
-    except ValueError:  # of Python, for numbers of thousands of digits
+    except ValueError:  # Python's limit: numbers of thousands of digits
         raise InputError(f"{what}: a number in it is longer than any library reads") from None
     except RecursionError:
         raise InputError(f"{what}: nested deeper than any library reads") from None

@@ -1,4 +1,4 @@
-"""MPI libraries: what each calls the algorithms, what it can do with them, how it is made to."""
+"""MPI libraries: their names for the algorithms, what they can do, and how they are configured."""
 
 from __future__ import annotations
 
@@ -63,10 +63,9 @@ def describe_missing_algorithms(library: str, capabilities: Capabilities) -> lis
 
 
 def require_no_override(pattern: str) -> None:
-    """Raises InputError for variables of the environment that would decide what is to be found out.
+    """Raise InputError where the environment forces decisions that are to be observed.
 
-    pattern     what matches NAME=VALUE of such variables: `OVERRIDING_PATTERN` of a library's
-                module
+    pattern     matches NAME=VALUE of such variables: `OVERRIDING_PATTERN` of a library's module
     """
     found = sorted(
         name for name, value in os.environ.items() if re.fullmatch(pattern, f"{name}={value}")

@@ -1,4 +1,4 @@
-"""What an MPI library, as one Python interpreter loads it, can be asked to do."""
+"""The capabilities of an MPI library as one Python interpreter loads it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 class ControlVariable:
     """A control variable of the library.
 
-    settable    while a program runs; else it is read from the environment at the start alone
+    settable    whether it can be set while a program runs; if not, it is read from the environment
+                at the start
     values      numbers of an enumeration by name; empty for other variables
     """
 
@@ -21,7 +22,7 @@ class ControlVariable:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Control variables that the library has, by name."""
+    """The control variables that the library has, by name."""
 
     variables: Mapping[str, ControlVariable]
 
@@ -38,17 +39,17 @@ class Capabilities:
         return ""
 
     def startup_only(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the variables that the environment alone can set."""
+        """Return the variables that can be set only through the environment."""
         return tuple(
             name for name in names if name in self.variables and not self.variables[name].settable
         )
 
 
 def capabilities_record(capabilities: Capabilities) -> dict[str, Any]:
-    """Return them as JSON writes them."""
+    """Return the capabilities as a JSON object."""
     return {"variables": {name: asdict(one) for name, one in capabilities.variables.items()}}
 
 
 def capabilities_from_record(record: Mapping[str, Any]) -> Capabilities:
-    """Return what `capabilities_record` wrote."""
+    """Return the capabilities in a record of `capabilities_record`."""
     return Capabilities({name: ControlVariable(**one) for name, one in record["variables"].items()})

@@ -1,7 +1,8 @@
-"""What a library's default runs: its own decisions, by shape and size.
+"""The library's default algorithms, by shape and message size.
 
-They depend on the shape and on bytes alone, so they are found out once, without moving any data
-(`decisions.py` of tuner/formats/openmpi and tuner/formats/mpich), and kept with the measurements.
+They depend on the shape and on bytes alone, so they are determined once, without moving any data
+(`tuner/validation/openmpi_default_algorithms.py` and `tuner/formats/mpich/default_algorithms.py`),
+and stored with the measurements.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from tuner.core.table import AlgorithmConfig
 from tuner.mpi_libraries import library_module
 
 DEFAULT_ALGORITHMS_KEY = "default_runs"  # in the provenance of measurements
-PlacedCollective = tuple[Collective, int, int, str]  # nodes, ppn, placement
-DefaultLookup = Callable[[PlacedCollective, int], AlgorithmConfig | None]  # of nbytes
+PlacedCollective = tuple[Collective, int, int, str]  # collective, nodes, ppn, placement
+DefaultLookup = Callable[[PlacedCollective, int], AlgorithmConfig | None]  # takes nbytes
 
 
 @dataclass(frozen=True)
 class DefaultAlgorithms(PlacementMixin):
-    """Of the default on nodes x ppn ranks, of calls of up to `most` bytes.
+    """The default's algorithms on nodes x ppn ranks, for calls of up to `most` bytes.
 
-    starts      bytes from which on it asks for the choice of the same position; ascending, none
-                where nothing is known of such calls
-    choices     None for a range of which nothing is known: of Open MPI another component than
-                coll/tuned answers, of MPICH the device layer, or no choice stands for the algorithm
+    starts      bytes from which on the config at the same position is used; ascending, empty where
+                nothing is known
+    choices     None for a range where the algorithm is unknown: in Open MPI another component than
+                coll/tuned runs it, in MPICH the device layer, or no config stands for it
     """
 
     collective: Collective
@@ -51,17 +52,17 @@ class DefaultAlgorithms(PlacementMixin):
 
     @property
     def placed_collective(self) -> PlacedCollective:
-        """What they are of."""
+        """The collective, shape and placement."""
         return self.collective, self.nodes, self.ppn, self.placement
 
     def config_at(self, nbytes: int) -> AlgorithmConfig | None:
-        """What it asks for in a call of so many bytes; None where that is not known."""
+        """Return the config that the default uses for `nbytes`; None where that is unknown."""
         place = bisect_right(self.starts, nbytes) - 1
         return self.choices[place] if place >= 0 and nbytes <= self.most else None
 
 
 def default_lookup(decisions: Iterable[DefaultAlgorithms], library: str) -> DefaultLookup:
-    """All of them as one function, of what is run in the end; None where nothing is known."""
+    """Return a function that looks up the algorithm finally run; it returns None if unknown."""
     known = {each.placed_collective: each for each in decisions}
 
     def choice(call: PlacedCollective, nbytes: int) -> AlgorithmConfig | None:
@@ -75,15 +76,16 @@ def default_lookup(decisions: Iterable[DefaultAlgorithms], library: str) -> Defa
 
 
 def default_algorithms_record(decisions: Iterable[DefaultAlgorithms]) -> list[dict[str, Any]]:
-    """As the header of measurements keeps them."""
+    """Return the decisions as stored in the header of measurements."""
     return [encode_infinities(omit_default_placement(asdict(each))) for each in decisions]
 
 
 def default_algorithms_from_provenance(
     provenance: Mapping[str, Any], library: str, name: str
 ) -> tuple[DefaultAlgorithms, ...]:
-    """What was kept of a library; none where nothing was. Raises InputError where it is damaged in
-    `name`.
+    """Return the stored decisions of a library; none where nothing was stored.
+
+    name    the file in the message of InputError, raised where the record is damaged
     """
     try:
         found = tuple(

@@ -1,4 +1,4 @@
-"""What Intel MPI has for each collective: presets by number, without names.
+"""The presets of Intel MPI for each collective, which have numbers but no names.
 
 `preset_5` of a table is number 5 of I_MPI_ADJUST_<COLLECTIVE>. Numbers: the largest that Intel MPI
 2021.18 takes. What a number stands for changes between releases and is not published.
@@ -28,7 +28,7 @@ _NAME = re.compile(r"preset_(0|[1-9]\d{0,2})")
 
 
 def preset_of(collective: Collective, choice: AlgorithmConfig) -> int:
-    """The number of a choice; raises InputError for what Intel MPI does not have."""
+    """Return the preset of a config; raises InputError for one that Intel MPI does not have."""
     largest = MAX_PRESETS.get(collective)
     match = _NAME.fullmatch(choice.algorithm)
     if largest is None:
@@ -44,5 +44,5 @@ def preset_of(collective: Collective, choice: AlgorithmConfig) -> int:
 
 
 def config_of(preset: int) -> AlgorithmConfig:
-    """The choice that `preset_of` turns into this number."""
+    """Return the config that `preset_of` turns into this number."""
     return AlgorithmConfig(f"preset_{preset}")

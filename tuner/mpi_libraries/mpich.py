@@ -1,9 +1,9 @@
-"""What MPICH calls each algorithm, and what it can do with it.
+"""MPICH's names for the algorithms, and what it can do with them.
 
 Names and restrictions: src/mpi/coll/coll_algorithms.txt of MPICH 5.0. The library has more
-algorithms than have a canonical name; those stay with the library's own decision. Algorithms are
-forced by name, because the numbers behind the names change between versions, and not every version
-has all of them (`tuner.mpi_libraries.capabilities`).
+algorithms than have a canonical name here; the others can run only by the library's own decision.
+Algorithms are forced by name, because the numbers behind the names change between versions, and not
+every version has all of them (`tuner.mpi_libraries.capabilities`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from tuner.mpi_libraries.capabilities import Capabilities
 class NativeAlgorithm:
     """One algorithm of the library.
 
-    name        in MPIR_CVAR_<COLLECTIVE>_INTRA_ALGORITHM
-    fixed       parameters that make it the canonical algorithm; a leaf must give every parameter
-    segment     the parameter that takes the segment size, "" when it has none
-    guards      conditions under which the library may run it at all
+    name                value of MPIR_CVAR_<COLLECTIVE>_INTRA_ALGORITHM
+    fixed_parameters    parameters that make it the canonical algorithm; a leaf must give every
+                        parameter
+    segment_parameter   the parameter that takes the segment size, "" when it has none
+    restrictions        conditions under which the library may run it at all
     """
 
     name: str
@@ -55,25 +56,25 @@ ALGORITHMS = {
         ),
     },
 }
-# The layer below (ch4: shared memory, network offload) answers a collective first where its own
+# The device layer (ch4: shared memory, network offload) answers a collective first where its own
 # variable MPIR_CVAR_<COLLECTIVE>_DEVICE_COLLECTIVE is 1, and every collective where this one is 0.
 DEVICE_COLLECTIVES, ALL_DEVICE_COLLECTIVES = "MPIR_CVAR_DEVICE_COLLECTIVES", 0
 VARIABLE_PREFIX = (
-    "MPI(R_CVAR|R_PARAM|CH)_"  # under any of which the library reads a control variable
+    "MPI(R_CVAR|R_PARAM|CH)_"  # the library reads control variables under all of these
 )
-# NAME=VALUE of those that decide before the library does: a forced algorithm or composition, a file
-# of rules, and which collectives the device layer answers.
+# Matches NAME=VALUE of variables that override the library's decisions: a forced algorithm or
+# composition, a file of rules, and which collectives the device layer answers.
 OVERRIDING_PATTERN = (
-    # I: of a collective that does not block
+    # I: a non-blocking collective
     rf"{VARIABLE_PREFIX}(?!I)\w+_INTRA_ALGORITHM=(?!auto$).+"
     rf"|{VARIABLE_PREFIX}(?!I)\w+_COMPOSITION=(?!0$).+"
     rf"|{VARIABLE_PREFIX}(CH4_(\w+_)?)?COLL_SELECTION_TUNING_JSON_FILE(_GPU)?=.+"
     rf"|{VARIABLE_PREFIX}DEVICE_COLLECTIVES=(?!percoll$).+"
     rf"|{VARIABLE_PREFIX}(?!I)\w+_DEVICE_COLLECTIVE=(0|no|false|off)"
 )
-OVERRIDING_VARIABLES = ()  # which parameter files may hold: there are none
-PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # bytes offered to a probe
-PROBE_ELEMENT_BYTES = 4  # bytes of the elements that a probe sends
+OVERRIDING_VARIABLES = ()  # those in parameter files, which MPICH does not have
+PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # segment sizes that are probed
+PROBE_ELEMENT_BYTES = 4  # size of the elements that a probe sends
 MAX_INT = 2**31 - 1  # parameters and bounds are ints in the library
 _PARAMETER_VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
     "k": ("TREE_KVAL", 2),
@@ -81,11 +82,11 @@ _PARAMETER_VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its d
     "chunk_size": ("TREE_PIPELINE_CHUNK_SIZE", 8192),
     "recv_pre_posted": ("RECV_PRE_POST", 0),
 }
-RULES_FILE_VARIABLE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"  # of rules
+RULES_FILE_VARIABLE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"
 DEVICE_RULES_FILE_VARIABLE = (
-    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE"  # of the device layer's, where it is
+    "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE"  # for libraries with a device layer
 )
-CONTROL_VARIABLES = (  # that matter here
+CONTROL_VARIABLES = (  # all that the tuner uses
     DEVICE_COLLECTIVES,
     RULES_FILE_VARIABLE,
     DEVICE_RULES_FILE_VARIABLE,
@@ -99,10 +100,10 @@ CONTROL_VARIABLES = (  # that matter here
 
 
 def native_algorithm(collective: Collective, choice: AlgorithmConfig) -> NativeAlgorithm:
-    """The library's algorithm for a choice other than the default.
+    """Return the library's algorithm for a config other than the default.
 
-    Raises InputError for an algorithm or parameter that MPICH does not have, and for a segment that
-    it would read as another one.
+    Raises InputError for an algorithm or parameter that MPICH does not have, and for a segment size
+    that it cannot hold.
     """
     known = ALGORITHMS.get(collective)
     if choice.via != LIBRARY:
@@ -162,13 +163,13 @@ def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int |
 
 
 def leaf_parameters(found: NativeAlgorithm, choice: AlgorithmConfig) -> dict[str, str | int]:
-    """Every parameter of the library's algorithm under `choice`."""
+    """Return every parameter of the library's algorithm under `choice`."""
     segment = {found.segment_parameter: choice.params["segment"]} if found.segment_parameter else {}
     return {**found.fixed_parameters, **segment}
 
 
 def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
-    """Whether non-commutative operators keep their result under `choice`.
+    """Return whether non-commutative operators keep their result under `choice`.
 
     Rabenseifner's algorithm aborts for an operator that is not built in, so it is not safe either.
     """
@@ -176,9 +177,7 @@ def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> 
 
 
 def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
-    """Whether a rule can say it: whatever the library runs itself, as `native_algorithm` knows
-    it.
-    """
+    """Return whether a rule can express this config, as `native_algorithm` tells."""
     if choice.is_default:
         return True
     try:
@@ -191,14 +190,14 @@ def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
 def substitution_reason(
     _collective: Collective, _choice: AlgorithmConfig, _p: int, _nbytes: int
 ) -> str:
-    """Why the library would silently run another algorithm: never."""
+    """Return ""; MPICH never silently runs another algorithm."""
     return ""
 
 
 def effective_algorithm(
     _collective: Collective, choice: AlgorithmConfig, _p: int, _nbytes: int
 ) -> AlgorithmConfig:
-    """What really runs where `choice` is asked for: just that."""
+    """Return `choice`, which MPICH runs as it is."""
     return choice
 
 
@@ -209,10 +208,12 @@ def candidates(
     segments: Sequence[int] = PROBE_SEGMENT_BYTES,
     radices: Sequence[int] = (),
 ) -> list[AlgorithmConfig]:
-    """Every algorithm worth timing for a call with 4-byte elements, the default first.
+    """Return every algorithm worth timing for a call with 4-byte elements, the default first.
 
-    What MPICH offers has no `radices`. Segmented arms only where the message is longer than a
-    segment. Raises InputError for other than bcast and allreduce.
+    segments    a segmented config is offered only where the message is longer than its segment
+    radices     ignored: no candidate of MPICH has a radix
+
+    Raises InputError for collectives other than bcast and allreduce.
     """
     if collective not in ALGORITHMS:
         known = " and ".join(ALGORITHMS)

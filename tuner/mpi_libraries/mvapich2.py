@@ -1,8 +1,8 @@
-"""What MVAPICH2 has for each collective, by the number that its variables take.
+"""The algorithms of MVAPICH2 for each collective, by the number that its variables take.
 
 Names: `bcast_tuning.c` and `allreduce_tuning.c` of MVAPICH2 2.x; the numbers that need multicast by
-the adapter are left out. An algorithm of two levels goes between the leaders of the nodes, and
-within a node through shared memory.
+the adapter are left out. A two-level algorithm runs between the leaders of the nodes, and within a
+node through shared memory.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ALGORITHMS = {
     },
     Collective.ALLREDUCE: {"recursive_doubling": 1, "rabenseifner": 2},
 }
-# Nobody has tried them with operators that do not commute.
+# Algorithms that were never tested with non-commutative operators.
 UNTESTED_OPERAND_ORDER = {Collective.ALLREDUCE: ("rabenseifner",)}
 
 
 def number_of(collective: Collective, choice: AlgorithmConfig) -> int:
-    """The number of a choice; raises InputError for what MVAPICH2 does not have."""
+    """Return the number of a config; raises InputError for one that MVAPICH2 does not have."""
     known = ALGORITHMS.get(collective)
     if known is None:
         raise InputError(f"MVAPICH2 rules for {collective} are not supported: drop these rules")
@@ -45,10 +45,10 @@ def number_of(collective: Collective, choice: AlgorithmConfig) -> int:
 
 
 def config_of(collective: Collective, number: int) -> AlgorithmConfig:
-    """The choice that `number_of` turns into this number."""
+    """Return the config that `number_of` turns into this number."""
     return AlgorithmConfig(next(name for name, n in ALGORITHMS[collective].items() if n == number))
 
 
 def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
-    """Whether non-commutative operators are known to keep their result under `choice`."""
+    """Return whether non-commutative operators are known to keep their result under `choice`."""
     return choice.algorithm not in UNTESTED_OPERAND_ORDER.get(collective, ())

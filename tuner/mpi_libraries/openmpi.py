@@ -1,4 +1,4 @@
-"""What Open MPI's `coll/tuned` component calls each algorithm, and what it can do with it.
+"""The names of the algorithms in Open MPI's `coll/tuned` component, and what it can do with them.
 
 Numbers: `ompi_info --param coll tuned --level 9` of Open MPI 5.0. Redirections inside an
 algorithm (too few elements, too large a segment): ompi/mca/coll/base/coll_base_bcast.c and
@@ -22,7 +22,7 @@ COLLECTIVE_IDS = {
     Collective.REDUCE: 11,
     Collective.SCATTER: 15,
 }
-ALGORITHMS = {  # an algorithm's position is its number; 0 leaves the choice to the library
+ALGORITHMS = {  # an algorithm's position is its number; 0 is the library default
     Collective.ALLGATHER: (
         DEFAULT,
         "linear",
@@ -73,22 +73,22 @@ SEGMENTED_ALGORITHMS = {
     Collective.REDUCE: ("chain", "pipeline", "binary", "binomial", "in_order_binary"),
     Collective.GATHER: ("linear_sync",),
 }
-# Only of operators that commute: all but `rabenseifner` change the order of operands, and that one
-# hands other operators to `linear`, which takes twice as long as the default and more
-# (coll_base_allreduce.c, coll_base_reduce.c; measured on four emulated hosts).
+# Algorithms for commutative operators only. All but `rabenseifner` change the order of operands;
+# `rabenseifner` hands non-commutative operators to `linear`, which takes at least twice as long as
+# the default (coll_base_allreduce.c, coll_base_reduce.c; measured on four emulated hosts).
 COMMUTATIVE_ONLY = {
     Collective.ALLREDUCE: ("ring", "segmented_ring", "rabenseifner"),
     Collective.REDUCE: ("chain", "pipeline", "binary", "binomial", "rabenseifner"),
 }
 # Measured with 5.0.11 on 2 to 8 ranks: with MPI_IN_PLACE every rank gets wrong data.
 WRONG_IN_PLACE = {Collective.ALLGATHER: ("sparbit",)}
-RADIX = 4  # of every k-nomial tree: one parameter of the whole program, not of a rule
-RADIX_VARIABLE = "coll_tuned_bcast_algorithm_knomial_radix"  # which is read at every call
+RADIX = 4  # radix of every k-nomial tree: one parameter of the whole program, not of a rule
+RADIX_VARIABLE = "coll_tuned_bcast_algorithm_knomial_radix"  # read at every call
 DEFAULT_CHAINS = 4  # coll_tuned_init_chain_fanout
-VARIABLE_PREFIX = "OMPI_MCA_"  # of parameters in the environment
-# NAME=VALUE of those that decide before the library does: a forced algorithm, another radix, a file
-# of rules, and a choice of components without coll/tuned or with others before it.
-# `use_dynamic_rules` alone decides nothing, and without coll/han the library still decides.
+VARIABLE_PREFIX = "OMPI_MCA_"  # prefix of parameters in the environment
+# Matches NAME=VALUE of variables that override the library's decisions: a forced algorithm, another
+# radix, a file of rules, and a list of components without coll/tuned or with others before it.
+# `use_dynamic_rules` alone overrides nothing, nor does excluding coll/han.
 OVERRIDING_PATTERN = (
     rf"{VARIABLE_PREFIX}coll_tuned_({'|'.join(ALGORITHMS)})_algorithm=(?!0$|ignore$).+"
     rf"|{VARIABLE_PREFIX}{RADIX_VARIABLE}=(?!{RADIX}$).+"
@@ -96,7 +96,7 @@ OVERRIDING_PATTERN = (
     rf"|{VARIABLE_PREFIX}coll_(tuned|han)_dynamic_rules_filename=.+"
     rf"|{VARIABLE_PREFIX}coll=(\^(\w+,)*tuned\b.*|(?!\^)(?!(\w+,)*tuned\b).+)"
 )
-# Parameters of that kind which parameter files may hold, too.
+# Such parameters that parameter files may set, too.
 OVERRIDING_VARIABLES = (
     "coll",
     "coll_tuned_dynamic_rules_filename",
@@ -104,8 +104,8 @@ OVERRIDING_VARIABLES = (
     RADIX_VARIABLE,
     *(f"coll_tuned_{collective}_algorithm" for collective in ALGORITHMS),
 )
-DYNAMIC_RULES_VARIABLE = "coll_tuned_use_dynamic_rules"  # nothing is forced without it
-CONTROL_VARIABLES = (  # that matter here
+DYNAMIC_RULES_VARIABLE = "coll_tuned_use_dynamic_rules"  # required to force an algorithm
+CONTROL_VARIABLES = (  # all that the tuner uses
     DYNAMIC_RULES_VARIABLE,
     "coll_tuned_dynamic_rules_filename",
     RADIX_VARIABLE,
@@ -115,15 +115,16 @@ CONTROL_VARIABLES = (  # that matter here
         for part in ("", "_segmentsize", "_chain_fanout")
     ),
 )
-PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # bytes offered to a probe
+PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # segment sizes that are probed
 PROBE_CHAINS = (2, 4)
-PROBE_ELEMENT_BYTES = 4  # bytes of the elements that a probe sends
+PROBE_ELEMENT_BYTES = 4  # size of the elements that a probe sends
 
 
 def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[int, int, int]:
-    """Algorithm number, fan-in/out and segment size (bytes, 0 = unsegmented) of a choice.
+    """Return the algorithm number, fan-in/out and segment size of a config.
 
-    Raises InputError for an algorithm or parameter that Open MPI does not have.
+    The segment size is in bytes, 0 for an unsegmented algorithm. Raises InputError for an algorithm
+    or parameter that Open MPI does not have.
     """
     names = ALGORITHMS.get(collective)
     if choice.via != LIBRARY:
@@ -156,8 +157,10 @@ def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[in
 
 
 def is_expressible(collective: Collective, choice: AlgorithmConfig) -> bool:
-    """Whether a rule can say it, as `parameters` tells: of names that files may hold not every one
-    is an algorithm, and one radix holds for all k-nomial trees of a program.
+    """Return whether a rule can express this config, as `rule_parameters` tells.
+
+    A file may name algorithms that the library lacks, and all k-nomial trees of a program have one
+    radix.
     """
     try:
         rule_parameters(collective, choice)
@@ -173,7 +176,7 @@ def _numbers(collective: Collective, choice: AlgorithmConfig) -> tuple[int, int,
 
 
 def config_of(collective: Collective, number: int, chains: int, segment: int) -> AlgorithmConfig:
-    """The choice that `parameters` turns into these numbers; unused ones are dropped."""
+    """Return the config that `rule_parameters` turns into these numbers, without unused ones."""
     name = ALGORITHMS[collective][number]
     known = _parameter_names(collective, name)
     values = {"segment": segment, "chains": chains or 1, "radix": RADIX}
@@ -181,7 +184,7 @@ def config_of(collective: Collective, number: int, chains: int, segment: int) ->
 
 
 def canonical_config(collective: Collective, choice: AlgorithmConfig) -> AlgorithmConfig:
-    """The choice with every parameter that matters written out; raises as `parameters` does."""
+    """Return the config with every relevant parameter; raises as `rule_parameters` does."""
     return config_of(collective, *rule_parameters(collective, choice))
 
 
@@ -223,12 +226,12 @@ def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int |
 
 
 def preserves_operand_order(collective: Collective, choice: AlgorithmConfig) -> bool:
-    """Whether `choice` is what runs for operators that do not commute, too, with their result."""
+    """Return whether non-commutative operators run `choice` itself and keep their result."""
     return choice.algorithm not in COMMUTATIVE_ONLY.get(collective, ())
 
 
 def unsupported_reason(collective: Collective, choice: AlgorithmConfig, p: int) -> str:
-    """Why calls on so many ranks would fail; "" when they do not."""
+    """Return why calls on `p` ranks would fail; "" when they do not."""
     if (collective, choice.algorithm) == (Collective.ALLGATHER, "two_proc") and p != 2:
         return f"{choice.algorithm} is refused by {p} ranks"
     return ""
@@ -241,9 +244,9 @@ def substitution_reason(
     nbytes: int,
     element_bytes: int = PROBE_ELEMENT_BYTES,
 ) -> str:
-    """Why the library would silently run another algorithm for such a call; "" when it does not.
+    """Return why the library would silently run another algorithm; "" when it does not.
 
-    item    bytes of one element
+    The reason may also be that the call would fail (`unsupported_reason`).
     """
     other, because = _substitution(collective, choice, p, nbytes, element_bytes)
     told = f"{choice.algorithm} runs as {other} because {because}" if other else ""
@@ -253,7 +256,7 @@ def substitution_reason(
 def effective_algorithm(
     collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int
 ) -> AlgorithmConfig:
-    """What really runs where `choice` is asked for, of 4-byte elements."""
+    """Return what really runs where `choice` is asked for, with 4-byte elements."""
     other, _ = _substitution(collective, choice, p, nbytes, PROBE_ELEMENT_BYTES)
     return config_of(collective, ALGORITHMS[collective].index(other), 0, 0) if other else choice
 
@@ -261,7 +264,7 @@ def effective_algorithm(
 def _substitution(
     collective: Collective, choice: AlgorithmConfig, p: int, nbytes: int, element_bytes: int
 ) -> tuple[str, str]:
-    """The algorithm that such a call is handed to, and why; two empty strings for none."""
+    """Return the algorithm that a call is handed to and why; two empty strings for none."""
     count, segment = nbytes // element_bytes, choice.params.get("segment", 0)
     name, few = choice.algorithm, f"{count} elements are fewer than {p} ranks"
     if collective is Collective.BCAST:
@@ -284,7 +287,7 @@ def _substitution(
 
 
 def _allgather_substitution(name: str, p: int) -> tuple[str, str]:
-    """coll_base_allgather.c"""
+    """Return the substitute for an allgather algorithm and why (coll_base_allgather.c)."""
     if name == "recursive_doubling" and p & (p - 1):
         return "bruck", f"{p} ranks are no power of two"
     if name == "neighbor_exchange" and p % 2:
@@ -299,12 +302,13 @@ def candidates(
     segments: Sequence[int] = PROBE_SEGMENT_BYTES,
     radices: Sequence[int] = (RADIX,),
 ) -> list[AlgorithmConfig]:
-    """Every algorithm worth timing for a call with 4-byte elements, the default first.
+    """Return every algorithm worth timing for a call with 4-byte elements, the default first.
 
-    Only what really runs under its own name at this size; a segmented arm only where the
-    message is longer than a segment, a radix only where another one is another tree. Rules can
-    say no radix but `RADIX`. Raises InputError for collectives of which the library's algorithms
-    are not known here.
+    segments    a segmented config is offered only where the message is longer than its segment
+    radices     a radix is offered only where it makes another tree; rules can express only `RADIX`
+
+    Configs that would run as another algorithm at this size are left out. Raises InputError for
+    collectives whose algorithms are not known here.
     """
     if collective not in ALGORITHMS:
         known = ", ".join(ALGORITHMS)

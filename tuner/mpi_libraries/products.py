@@ -1,7 +1,7 @@
-"""MPI libraries by what they say of themselves, and which library each is built on.
+"""MPI libraries by their version strings, and the library that each is built on.
 
-Version strings of libraries that cannot be run here are those of published job logs and of the
-tests of MPI.jl: Cray MPICH 8.1.28 and 8.1.33, MVAPICH2 2.3.5, Spectrum MPI 10.3.1.
+Version strings of libraries that cannot be run here are taken from published job logs and the tests
+of MPI.jl: Cray MPICH 8.1.28 and 8.1.33, MVAPICH2 2.3.5, Spectrum MPI 10.3.1.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ OPENMPI, MPICH, INTELMPI = "openmpi", "mpich", "intelmpi"
 class Product:
     """One MPI library as it is distributed.
 
-    name    first word of `openmpi 5.0.11`, the name in tables
-    title   the name in sentences
-    base    the library whose algorithms, variables and launcher it has
-    says    pattern of `MPI_Get_library_version`; the group is the version
+    name                first word of `openmpi 5.0.11`, the name in tables
+    title               the name in sentences
+    base                the library whose algorithms, variables and launcher it has
+    version_pattern     pattern of `MPI_Get_library_version`; the group is the version
     """
 
     name: str
@@ -39,14 +39,14 @@ class ProductVersion:
 
     @property
     def library(self) -> str:
-        """Return the name that tables have for it, such as `openmpi 5.0.11`."""
+        """The name that tables have for it, such as `openmpi 5.0.11`."""
         return f"{self.product.name} {self.version}"
 
     def __str__(self) -> str:
         return f"{self.product.title} {self.version}"
 
 
-# In the order in which they are tried: what is built on another library may name that one, too.
+# In the order in which they are tried: the string of a derived library may name its base, too.
 PRODUCTS = (
     Product(
         "intelmpi", "Intel MPI", INTELMPI, r"Intel\(R\) MPI Library (\d+(?:\.\d+)*(?: Update \d+)?)"
@@ -82,16 +82,15 @@ def identify(said: str) -> ProductVersion:
 
 
 def base_of(library: str) -> str:
-    """Return the library that a table's library is built on: `mpich` for `craympich
-    8.1.29`.
+    """Return the library that a table's library is built on: `mpich` for `craympich 8.1.29`.
 
-    Of an unknown one that is its own name.
+    An unknown library is its own base.
     """
     name = library.partition(" ")[0]
     return _BASES.get(name, name)
 
 
 def title_of(library: str) -> str:
-    """Return how people write `openmpi` or `openmpi 5.0.11`."""
+    """Return the name for people of `openmpi` or `openmpi 5.0.11`."""
     name, _, version = library.partition(" ")
     return f"{TITLES.get(name, name)} {version}".rstrip()

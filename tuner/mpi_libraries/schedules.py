@@ -1,7 +1,7 @@
-"""What an MPI library does when it runs one of its algorithms, as a schedule.
+"""The schedules by which MPI libraries run their algorithms.
 
-The schedules of `tuner.algorithms` are how we would run an algorithm. A library runs some of them
-otherwise: here, and nowhere else, it is said how.
+The schedules of `tuner.algorithms` are how we would run an algorithm. Where a library runs one
+differently, this module, and no other, describes how.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tuner.core.schedule import Round, Schedule, concat, make_schedule, rotate
 from tuner.core.table import LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries.products import MPICH, OPENMPI, base_of
 
-# Into how many parts Open MPI over TCP cuts messages of at least so many bytes that a rank posts
-# together, each receiver getting a part in turn. Shorter ones go out whole, one after the other.
-# Measured: of two of 512 KiB the first has arrived after the time of 1.9, of two of 1 MiB after
-# that of 1.79 of them.
+# (minimum bytes, parts): into how many parts Open MPI over TCP cuts messages that a rank posts
+# together; each receiver gets a part in turn. Shorter messages go out whole, one after the other.
+# Measured: of two messages of 512 KiB the first arrives after the time of 1.9 messages, of two of
+# 1 MiB after the time of 1.79.
 PARTS_BY_MIN_BYTES = ((768 * 1024, 5), (448 * 1024, 10), (0, 1))
 EAGER_LIMIT_BYTES = (
     64 * 1024
-)  # bytes; Open MPI asks the receiver before it sends as much as this over TCP
-CACHE_SIZE = 128  # schedules: of a few shapes
+)  # from this size on Open MPI over TCP asks the receiver before it sends
+CACHE_SIZE = 128  # schedules
 MPICH_PIPELINED = ("pipeline", "binary")
 OPENMPI_TREES = ("linear", "chain", "pipeline", "binary", "binomial", "knomial")
 
@@ -41,20 +41,21 @@ def schedule_of(
     nbytes: int,
     root: int = 0,
 ) -> Schedule | None:
-    """What `library` ("openmpi 5.0.11", "mpich", ...) does for a call of nbytes.
+    """Return the schedule by which `library` ("openmpi 5.0.11", "mpich", ...) runs a call.
 
-    It is to be priced, not run, and so not replayed. None where no schedule says it: the default,
-    algorithms that are the library's alone, and those that are made of other decisions of the
-    library. Choices that the library does not run itself are our own schedules.
+    It serves to estimate costs, not to be run, and is not verified by replay. None where no
+    schedule describes the call: the default, algorithms that only the library has, and those made
+    of other decisions of the library. Configs that the library does not run itself get our own
+    schedules.
 
-    Of calls that are not cut into segments, most sizes get the very same schedule.
+    Most sizes of an algorithm without segments share one cached schedule.
     """
     name = choice.algorithm
     if name not in algorithms.algorithm_names(collective, algorithms.REQUIREMENTS):
         return None
     if algorithms.is_segmented(collective, name, choice.params):
         return _build(library, collective, choice, p, nbytes, root)
-    # one chunk, of which no segment comes first: only turns depend on its size
+    # Without segments the schedule depends on the size only through the number of parts.
     alike = next((least for least, _ in PARTS_BY_MIN_BYTES if nbytes >= least), nbytes)
     return _cached_build(library, collective, choice, p, alike, root)
 
@@ -82,7 +83,10 @@ _cached_build = lru_cache(CACHE_SIZE)(_build)
 def max_message_parts(
     library: str, collective: Collective, choice: AlgorithmConfig, nbytes: int, n_chunks: int
 ) -> int:
-    """Into how many parts each message of a schedule of so many chunks may be cut; mostly 1."""
+    """Return into how many parts each message of a schedule may be cut; mostly 1.
+
+    n_chunks    number of chunks in the schedule
+    """
     tree = collective is Collective.BCAST and choice.algorithm in OPENMPI_TREES
     if choice.via == LIBRARY and _is_openmpi(library) and tree:
         return _parts_of_message(nbytes, n_chunks)
@@ -99,15 +103,17 @@ def _parts_of_message(nbytes: int, n_chunks: int) -> int:
 
 def _openmpi(made: Schedule, nbytes: int) -> Schedule | None:
     if made.collective is Collective.ALLREDUCE and made.algorithm == "nonoverlapping":
-        return None  # the reduce and the bcast that Open MPI would choose by itself
+        return None  # a reduce and a bcast whose algorithms Open MPI chooses by itself
     if made.collective is Collective.BCAST and made.algorithm in OPENMPI_TREES:
         return _openmpi_tree(made, nbytes)
     return made
 
 
 def _mpich(made: Schedule) -> Schedule:
-    """The binomial tree, which knows no segments, serves the farthest first
-    (bcast_intra_binomial.c of 5.0)."""
+    """Return the schedule in MPICH's variant.
+
+    An unsegmented binomial tree serves the farthest child first (bcast_intra_binomial.c of 5.0).
+    """
     tree = made.collective is Collective.BCAST and made.algorithm == "binomial"
     if tree and made.n_chunks == 1:
         return replace(made, make_rounds=rotate(halving_broadcast(made.p), made.root).make_rounds)
@@ -115,15 +121,19 @@ def _mpich(made: Schedule) -> Schedule:
 
 
 def _without_send_waits(made: Schedule) -> Schedule:
-    """Pipelined trees do not wait for what they sent (bcast_intra_pipelined_tree.c of MPICH)."""
+    """Return a pipelined tree that does not wait for its sends.
+
+    Source: bcast_intra_pipelined_tree.c of MPICH
+    """
     streams = made.collective is Collective.BCAST and made.algorithm in MPICH_PIPELINED
     return replace(made, fire_and_forget=True) if streams else made
 
 
 def halving_broadcast(p: int) -> Schedule:
-    """Broadcast of one chunk: who has it sends it to the middle of the ranks that it answers for.
+    """Return a broadcast of one chunk by halving.
 
-    A message crosses the halves of the ranks once, where doubling sends p/2 across.
+    A rank that has the chunk sends it to the middle of the range of ranks that it serves. One
+    message crosses the middle of the ranks, where doubling sends p/2 across.
     """
     rounds = []
     for distance in (1 << s for s in reversed(range((p - 1).bit_length()))):
@@ -133,10 +143,10 @@ def halving_broadcast(p: int) -> Schedule:
 
 
 def doubling_allgather(p: int) -> Schedule:
-    """Allgather by recursive doubling for any p, as both libraries do it after a scatter.
+    """Return an allgather by recursive doubling for any p, as libraries run it after a scatter.
 
-    Whom a missing partner leaves without chunks gets them from a rank of its own half that has
-    them, and passes them on, half by half.
+    A rank whose partner is missing gets the chunks from a rank of its own half that has them, and
+    passes them on, half by half.
 
     Source: bcast_intra_scatter_recursive_doubling_allgather.c of MPICH 5.0
     """
@@ -161,7 +171,9 @@ def _doubling(p: int) -> Iterator[Round]:
 
 
 def _openmpi_tree(made: Schedule, nbytes: int) -> Schedule:
-    """A rank posts a segment to all its children, waits, and goes on with the next segment.
+    """Return a tree in Open MPI's variant.
+
+    A rank posts a segment to all its children, waits, and goes on with the next segment.
 
     Posting: coll_base_bcast.c of Open MPI 5.0, bcast_intra_generic, for all trees; child order:
     coll_base_topo.c, in which the nearest child of a binomial tree comes first.
@@ -175,10 +187,11 @@ def _openmpi_tree(made: Schedule, nbytes: int) -> Schedule:
 
 
 def leaf_children_first(part: Schedule) -> Schedule:
-    """From the second segment on, a rank of a tree serves children that have none themselves first.
+    """Return a tree in which ranks serve leaf children first, from the second segment on.
 
-    Such a child answers at once when it is asked; another's answer stands behind the segment that
-    it is passing on. Measured: a tree takes longer by just the messages that so come before.
+    A leaf answers the request to send at once; the answer of another child waits behind the
+    segment that it is forwarding. Measured: a tree takes longer by exactly the messages that come
+    before it.
     """
 
     def make() -> Iterator[Round]:
@@ -192,9 +205,9 @@ def leaf_children_first(part: Schedule) -> Schedule:
 
 
 def interleave_parts(part: Schedule, n_parts: int) -> Schedule:
-    """The schedule with every message of a rank that sends several in a round cut into `steps`.
+    """Return the schedule with the messages of ranks that send several in a round cut into parts.
 
-    All its receivers get their first part, then all their second one, and so on.
+    All receivers of a rank get their first part, then all their second one, and so on.
     """
     if n_parts < 2:
         return part
@@ -208,7 +221,11 @@ def interleave_parts(part: Schedule, n_parts: int) -> Schedule:
 
 
 def _split_messages(r: Round, finer: int, turns: int) -> Round:
-    """A round on chunks that are `split_chunks` times as many, its messages in so many parts."""
+    """Return a round on finer chunks, with its messages cut into parts.
+
+    finer   number of new chunks for each old one
+    turns   number of parts of each message
+    """
     parts = np.repeat(np.arange(turns), len(r))
     src, dst, first, into, count, reduce = (np.tile(column, turns) for column in r.columns)
     count = count * (finer // turns)

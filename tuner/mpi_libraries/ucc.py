@@ -1,6 +1,6 @@
-"""What UCC's transport layer `ucp` calls each algorithm: the names that `ucc_info -A` prints.
+"""The names of the algorithms in UCC's transport layer `ucp`, as `ucc_info -A` prints them.
 
-A table of UCC names them as UCC does. Sources: UCC 1.2.0 and 1.8.0.
+A table for UCC uses the same names. Sources: UCC 1.2.0 and 1.8.0.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ ALGORITHMS = {  # an algorithm's position is its number
     Collective.ALLGATHER: ("knomial", "ring", "neighbor", "bruck", "sparbit", "linear", "batched"),
     Collective.REDUCE_SCATTER: ("ring", "knomial"),
 }
-ALGORITHMS_OF_1_2 = {  # what UCC 1.2 has already
+ALGORITHMS_OF_1_2 = {  # those that UCC 1.2 already has
     Collective.BCAST: ("knomial", "sag_knomial"),
     Collective.ALLREDUCE: ("knomial", "sra_knomial"),
 }
 CURRENT_RELEASE = (1, 8)  # the release whose names are all in ALGORITHMS
-# What is compared with the sizes of rules differs between calls in place and others.
+# UCC counts the bytes of calls in place differently, so rules for these must not split by size.
 UNSPLITTABLE_COLLECTIVES = (Collective.REDUCE_SCATTER,)
 
 
 def algorithm_names(library: str, collective: Collective) -> tuple[str, ...]:
-    """What `ucc 1.8.0` has certainly; of a release before 1.8 and of none, what 1.2 has."""
+    """Return the algorithms that `ucc 1.8.0` is known to have.
+
+    For a release before 1.8, or without one, these are the algorithms of 1.2.
+    """
     version = library.partition(" ")[2].split(".")
     known = tuple(int(part) for part in version[:2] if part.isdigit())
     return (ALGORITHMS if known >= CURRENT_RELEASE else ALGORITHMS_OF_1_2).get(collective, ())
 
 
 def require_expressible(library: str, collective: Collective, choice: AlgorithmConfig) -> None:
-    """Raises InputError for a choice that UCC's file cannot say."""
+    """Raise InputError for a config that UCC's file cannot express."""
     names = algorithm_names(library, collective)
     if not names:
         raise InputError(f"{library} rules for {collective} are not supported: drop these rules")

@@ -1,1 +1,1 @@
-"""Start the real library under a file, and see what it runs and what that gains."""
+"""Validation of tuning files in the real library: what it then runs, and what that gains."""

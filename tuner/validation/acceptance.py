@@ -1,9 +1,9 @@
-"""Which rules of a table stay: those that win in full, against the library as its user has it.
+"""Acceptance of a table's rules: those stay that win against the library as its user has it.
 
 A rule is timed at sizes all over its range, both ends included, in launches of a C program without
 and with the tuning file (`tuner.validation.timing`). It stays where the file makes a call
 significantly faster under every condition: after a barrier and several times in a row, on the same
-buffers and on others. What a file brings with it is in every comparison.
+buffers and on others. The overhead of the file itself is part of every comparison.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from tuner.validation.timing import (
 )
 from tuner.validation.timing import time_pairs as time_calls
 
-PROBE_ELEMENT_BYTES = 4  # bytes of the elements of timed calls
+PROBE_ELEMENT_BYTES = 4  # size of the elements in timed calls
 MAX_SIZE_RATIO = math.sqrt(
     2
-)  # from one tried size of a rule to the next, at most, up to MOST sizes
+)  # between consecutive sizes of a rule, unless that takes more than MAX_SIZES
 MAX_SIZES = 16
 EXTRAPOLATION_FACTOR = (
-    2.0  # times the largest probed size, up to which a rule without an upper bound is tried
+    2.0  # a rule without an upper bound is tried up to this multiple of its largest probed size
 )
-MIN_GAIN = 1.05  # the geometric mean over all conditions
+MIN_GAIN = 1.05  # geometric mean of the speedups under all conditions
 SCREENING_LAUNCHES, DECIDING_LAUNCHES = (
     3,
     7,
-)  # rounds that drop what does not look faster, and those that decide
+)  # rounds that drop calls which do not look faster, and rounds that decide
 
 
 @dataclass(frozen=True)
 class RuleCall:
-    """A call to time, and the rule that decides it, which may be the default's."""
+    """A call to time, and the rule that decides it, which may be a default rule."""
 
     rule: Rule
     nbytes: int
 
     @property
     def timed_call(self) -> TimedCall:
-        """Return what is timed."""
+        """The call to time."""
         key = self.rule.key
         return TimedCall(key.collective, key.nodes, key.ppn, self.nbytes)
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """What was found.
+    """The result of `accept_rules`.
 
-    trials      of rules other than the default
+    calls       calls of rules other than the default
     accepted    those of them that win
-    times       of all calls that reached the deciding rounds
+    times       of all calls that reached the deciding rounds; of the screening rounds if none did
     """
 
     calls: tuple[RuleCall, ...]
@@ -83,10 +83,10 @@ def accept_rules(
     progress: ProgressCallback = no_progress,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> Acceptance:
-    """Time the rules that hold for `operators` in a file, which `tuned` activates.
+    """Time the rules for `operators` in a file that `tuned` activates.
 
-    seconds     for each call, condition and side in a round
-    tell        of launches that failed and are repeated
+    seconds     measuring time of each call, condition and side in a round
+    on_message  called with a message about launches that failed and are repeated
 
     Raises ProbeError when the ranks fail again.
     """
@@ -127,8 +127,8 @@ def rule_calls(table: TuningTable, operators: str) -> Iterator[RuleCall]:
 def timed_sizes(rule: Rule) -> tuple[int, ...]:
     """Return the sizes at which a rule is tried, in bytes: its ends and evenly between them.
 
-    Sizes are whole elements, for every rank where buffers are divided; sizes inside a range are no
-    powers of two, at which libraries and caches behave as nowhere else.
+    Sizes are whole elements, for every rank where a collective has blocks. Sizes inside a range are
+    not powers of two, at which libraries and caches behave unlike elsewhere.
     """
     item = PROBE_ELEMENT_BYTES * (rule.key.p if rule.key.collective.has_blocks else 1)
     low = -(-max(rule.lo, 1) // item) * item
@@ -165,9 +165,9 @@ def _wins(times: PairedTimes, call: TimedCall) -> bool:
 def accepted_table(
     table: TuningTable, operators: str, found: Acceptance, indivisible: Collection[Collective] = ()
 ) -> TuningTable:
-    """Return the table with the accepted parts of its rules, the default instead of the others.
+    """Return the table with the accepted parts of its rules, and the default instead of the others.
 
-    whole   collectives of which a rule stays as it is or not at all
+    indivisible     collectives whose rules are kept as a whole or not at all
     """
     rules = list[Rule]()
     for key in table.keys:
@@ -215,8 +215,9 @@ def _accepted_parts(
 
 
 def _accepted_ranges(rule: Rule, own: Sequence[RuleCall], found: Acceptance) -> Iterator[Rule]:
-    """Yield a rule from the first to the last of neighbouring sizes that were accepted, and the
-    default before, between and after.
+    """Yield the rule for each run of neighbouring accepted sizes, and the default elsewhere.
+
+    A single accepted size among several does not count.
     """
     place = rule.lo
     for accepted, group in groupby(own, key=found.accepted.__contains__):
@@ -272,7 +273,7 @@ def _default_rule(
 
 
 def _merge_neighbours(rules: Iterator[Rule]) -> list[Rule]:
-    """Return the rules with neighbours of one choice as one."""
+    """Return the rules with neighbours of the same config merged."""
     return [_merge_rules(list(group)) for _, group in groupby(rules, key=lambda rule: rule.choice)]
 
 

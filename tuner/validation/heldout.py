@@ -1,11 +1,12 @@
-"""What a table gains at sizes that were used neither to make it nor to accept its rules.
+"""Held-out timing: what a table gains at sizes not used to make it or to accept its rules.
 
 Two launches of the real library take turns, one as its user has it and one with the tuning file and
-all that belongs to it (`tuner.validation.timing`). Calls that the table leaves alone are timed like
-those that it changes: they run the same code on both sides, but for what the file itself costs.
+all that belongs to it (`tuner.validation.timing`). Calls that the table leaves to the default are
+timed like those that it changes: they run the same code on both sides, apart from the overhead of
+the file itself.
 
-A machine may behave otherwise than it did when a rule was accepted: a rule that does not win again
-is withdrawn.
+A machine may behave differently from when a rule was accepted: a rule that does not win again is
+withdrawn.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from tuner.validation.timing import (
     time_pairs,
 )
 
-MAX_SIZES_PER_RULE = 3  # sizes at most of a rule
-MIN_CONTROL_SIZES = (
-    4  # sizes at least that are left to the library, of the ranks of one communicator
-)
-MIN_CONTROL_BYTES, MAX_CONTROL_BYTES = 16, 1 << 22  # bytes of these
-HELDOUT_LAUNCHES = 10  # of launches
+MAX_SIZES_PER_RULE = 3
+MIN_CONTROL_SIZES = 4  # smallest number of sizes left to the default that are timed in a rule list
+MIN_CONTROL_BYTES, MAX_CONTROL_BYTES = 16, 1 << 22  # range of these sizes
+HELDOUT_LAUNCHES = 10  # rounds of launches
 
 
 @dataclass(frozen=True)
 class ConditionResult:
-    """What was found under one condition. Times in seconds, typical ones.
+    """The result of one call under one condition. Times are typical ones, in seconds.
 
+    ratio       default_s / tuned_s
+    ci95        its 95 % interval
     slower      whether the call is significantly slower with the table, after Holm's correction
                 over all calls and conditions
     """
@@ -59,10 +60,10 @@ class ConditionResult:
 
 @dataclass(frozen=True)
 class HeldoutResult:
-    """What was found of one call. Times in seconds, typical ones.
+    """The result of one call. Times are typical ones, in seconds.
 
-    algorithm   what the table says there
-    default_s, tuned_s  geometric means over the conditions
+    algorithm   the table's config for the call
+    default_s   geometric mean over the conditions, as is `tuned_s`
     ratio       default_s / tuned_s: above 1 the table is faster
     ci95        its 95 % interval, over rounds of launches
     wrong       whether a result was wrong
@@ -83,12 +84,12 @@ class HeldoutResult:
 
     @property
     def timed_call(self) -> TimedCall:
-        """Return what was timed."""
+        """The call that was timed."""
         return TimedCall(self.collective, self.nodes, self.ppn, self.nbytes)
 
     @property
     def is_win(self) -> bool:
-        """Return whether it is significantly faster, and looks faster under each condition."""
+        """Whether it is significantly faster, and looks faster under each condition."""
         faster = self.ci95[0] > 1 and all(each.ratio > 1 for each in self.conditions)
         return faster and not self.wrong
 
@@ -102,9 +103,9 @@ def heldout_calls(
 ) -> list[RuleCall]:
     """Return the calls to compare: of each rule other than the default, and as many of the default.
 
-    operators   class of operators whose rules decide about sums in the table's file
-    used        calls that were compared before: others are taken
-    controls    compare calls of the default, too
+    operators   class of operators whose rules apply to sums in the table's file
+    used        calls that were compared before, whose sizes are avoided
+    controls    whether to compare calls of the default, too
     """
     found = list[RuleCall]()
     for ladder in all_rule_lists(table, operators):
@@ -120,7 +121,7 @@ def heldout_calls(
 
 
 def _heldout_calls_of(rule: Rule, number: int, used: Collection[TimedCall]) -> Iterator[RuleCall]:
-    """Yield calls of a rule, evenly between the sizes that speak for it."""
+    """Yield calls of a rule, spread evenly between the sizes already used."""
     least = rule if not rule.choice.is_default else _control_range(rule)
     before = {call.nbytes for call in used if RuleCall(rule, call.nbytes).timed_call == call}
     known = sorted({*timed_sizes(least), *rule.evidence.nbytes, *_bounds(least), *before})
@@ -146,7 +147,7 @@ def _bounds(rule: Rule) -> list[int]:
 
 
 def heldout_size(low: int, high: int, rule: Rule) -> int:
-    """Return a size between two others: whole elements, and no power of two where possible."""
+    """Return a size between two others: whole elements, if possible not a power of two."""
     item = PROBE_ELEMENT_BYTES * (rule.key.p if rule.key.collective.has_blocks else 1)
     size = int(math.sqrt(low * high)) // item * item
     return size + item if size & (size - 1) == 0 and size + item < high else size
@@ -166,11 +167,12 @@ def compare_heldout(
     progress: ProgressCallback = no_progress,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> list[HeldoutResult]:
-    """Compare tuned with default at every one of the `points`.
+    """Compare tuned with default times at every one of the `heldout_calls`.
 
-    tuned       what a launch needs to follow the table's file
-    seconds     for each call, condition and side in a round
-    tell        of launches that failed and are repeated
+    tuned       options of a launch that follows the table's file
+    operators   as in `heldout_calls`, like `used` and `controls`
+    seconds     measuring time of each call, condition and side in a round
+    on_message  called with a message about launches that failed and are repeated
 
     Raises ProbeError when the ranks fail again.
     """
@@ -196,7 +198,7 @@ def compare_heldout(
 
 
 def losing_rules(table: TuningTable, operators: str, found: Sequence[HeldoutResult]) -> list[Rule]:
-    """Return the rules other than the default of which a compared call does not win."""
+    """Return the rules other than the default with a compared call that does not win."""
     return [
         rule
         for ladder in all_rule_lists(table, operators)
@@ -206,7 +208,7 @@ def losing_rules(table: TuningTable, operators: str, found: Sequence[HeldoutResu
 
 
 def _results_of(rule: Rule, found: Sequence[HeldoutResult]) -> Iterator[HeldoutResult]:
-    """Yield what was found of a rule's calls."""
+    """Yield the results of a rule's calls."""
     return (
         one
         for one in found
@@ -248,7 +250,7 @@ def _typical(rounds: Sequence[float]) -> float:
 
 
 def heldout_record(found: HeldoutResult) -> dict[str, Any]:
-    """Return what a report keeps of a comparison."""
+    """Return the record of a comparison for a report."""
     made: Mapping[str, Any] = asdict(found)
     conditions = {each["name"]: {**each, "ci95": list(each["ci95"])} for each in made["conditions"]}
     for each in conditions.values():

@@ -1,16 +1,16 @@
-/* Watches which functions of Intel MPI's libmpi a collective enters, and with which numbers the
+/* Record which functions of Intel MPI's libmpi a collective enters, and with which numbers the
  * library chose them. Preloaded into every rank.
  *
  * The library's calls among its own functions cannot be interposed, but its symbol table names them
  * all. So the first byte of each algorithm's function becomes a breakpoint: entering it raises
- * SIGTRAP, whose handler notes the function, puts the byte back and lets it go on. Asking what was
- * entered sets all breakpoints again. x86-64 alone: a breakpoint is the one byte 0xCC there.
+ * SIGTRAP, whose handler records the function, restores the byte and resumes. Asking what was
+ * entered sets all breakpoints again. This is for x86-64 only, where a breakpoint is the byte 0xCC.
  *
- * Several presets enter the same functions, yet with other numbers. Those pass through three
- * functions that choose: for a call as a whole, then for what is done inside a node and between
- * nodes. Each is given the call, which begins with the number of its collective, and a choice: the
- * number of an algorithm and four parameters (disassembled: 2021.18). They begin with a one-byte
- * instruction that the handler carries out itself, so their breakpoints stay and no choice is missed.
+ * Several presets enter the same functions, but with other numbers. The numbers pass through three
+ * functions that choose: for a call as a whole, then for its parts inside a node and between nodes.
+ * Each takes the call, which begins with the number of its collective, and a choice: the number of
+ * an algorithm and four parameters (disassembled: 2021.18). These functions begin with a one-byte
+ * instruction that the handler executes itself, so their breakpoints stay and no choice is missed.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -34,14 +34,14 @@ enum { MOST = 4096, LONGEST = 1 << 16, LONGEST_CHOICE = 256, PAGE = 4096 };
 
 static struct {
     unsigned char *at;      /* the first byte of the function */
-    unsigned char byte;     /* what is there without a breakpoint */
+    unsigned char byte;     /* the original first byte */
     const char *name;
     char chooses;
     volatile char armed, entered;
 } functions[MOST];
-static int known = -1; /* functions found; -1: nobody has looked yet */
+static int known = -1; /* number of functions found; -1: not searched yet */
 static char said[LONGEST], choices[LONGEST];
-static size_t chosen; /* characters of `choices` */
+static size_t chosen; /* length of `choices` */
 
 static int ends_with(const char *name, const char *end)
 {
@@ -49,8 +49,8 @@ static int ends_with(const char *name, const char *end)
     return all >= part && strcmp(name + all - part, end) == 0;
 }
 
-/* Algorithms are `..._intra_<name>`, or of the shared-memory collectives; what only asks whether
- * one may run, or counts, tells nothing. */
+/* Return whether a function is an algorithm: `..._intra_<name>`, or one of the shared-memory
+ * collectives. Functions that only check whether one may run, or count, are not. */
 static int is_algorithm(const char *name)
 {
     if (strncmp(name, "MPIDI_SHMGR_Gather", 18) == 0 || strncmp(name, "MPIDI_SHMGR_Release", 19) == 0)
@@ -68,8 +68,8 @@ static int is_choosing(const char *name)
         || strcmp(name, "MPIDI_OFI_coll_select") == 0;
 }
 
-/* `<name>(<collective>:<algorithm>,<four parameters>)`, without the latter where nothing was chosen
- * beforehand. */
+/* Append `<name>(<collective>:<algorithm>,<four parameters>)` to `choices`, without the algorithm
+ * and the parameters where nothing was chosen beforehand. */
 static void note_choice(const char *name, const int *call, const int *choice)
 {
     char *end = choices + chosen;
@@ -109,7 +109,7 @@ static void enter(int signal, siginfo_t *info, void *context)
         }
 }
 
-/* Every watched function that the symbol table of a file names, loaded at `base`. */
+/* Add every traced function in the symbol table of a file that is loaded at `base`. */
 static void read_symbols(const char *file, size_t size, ElfW(Addr) base)
 {
     const Elf64_Ehdr *head = (const void *)file;
@@ -157,7 +157,7 @@ static int find_library(struct dl_phdr_info *library, size_t size, void *data)
     int file = open(library->dlpi_name, O_RDONLY);
     if (file < 0 || fstat(file, &about) != 0)
         return 0;
-    /* stays mapped: the names are in it */
+    /* stays mapped, since it holds the names */
     const char *content = mmap(NULL, about.st_size, PROT_READ, MAP_PRIVATE, file, 0);
     close(file);
     if (content == MAP_FAILED)
@@ -167,8 +167,8 @@ static int find_library(struct dl_phdr_info *library, size_t size, void *data)
     return 1;
 }
 
-/* The functions entered and the choices made since the last question, each followed by a space;
- * forgets them. */
+/* Return the functions entered and the choices made since the last call, each followed by a space,
+ * and clear them. */
 const char *tuner_entered(void)
 {
     size_t used = 0;

@@ -1,15 +1,15 @@
-"""Which algorithm each collective of a program ran, as NCCL's log or Inspector plugin tells it.
+"""The algorithm of each collective of a program, from NCCL's log or its Inspector plugin.
 
     n1:47:47 [0] NCCL INFO comm 0x55ac rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 0
     n1:47:47 [0] NCCL INFO AllGather: opCount 1a sendbuff 0x7f00 recvbuff 0x7f80 count 4096
         datatype 7 op 0 root 0 comm 0x55ac [nranks=8] stream 0x55ad
     n1:47:47 [0] NCCL INFO AllGather: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..3}
 
-The first line is of the subsystem INIT, the second of COLL, the third of TUNING, which rank 0 alone
-writes. It names no communicator: where a process is rank 0 of communicators of several shapes, the
-line of COLL before it tells which one it was. Bytes are those of one rank's part (allgather,
-reduce-scatter), but of the whole buffer in older lines, which end in `time`. The oldest do not name
-the collective: the line of COLL before them does.
+The first line belongs to the subsystem INIT, the second to COLL, the third to TUNING, which only
+rank 0 writes. The third does not name a communicator: where a process is rank 0 of communicators of
+several shapes, the line of COLL before it tells which one it was. Bytes are those of one rank's
+part (allgather, reduce-scatter), but of the whole buffer in older lines, which end in `time`. The
+oldest do not name the collective either, which the line of COLL before them does.
 
 Source: `src/init.cc`, `src/enqueue.cc`, `src/scheduler` of NVIDIA/nccl 2.18 to 2.31.
 """
@@ -34,8 +34,8 @@ from tuner.mpi_libraries.nccl.logged import (
 from tuner.validation.nccl_processes import CommunicatorShape, LoggedProcess, TooManyCallsError
 
 CHANNELS_PARAMETER = "channels"
-MAX_CALLS = 1_000_000  # different ones, and what is remembered of communicators and processes
-MAX_LINE_BYTES = 4096  # bytes; NCCL's own are shorter
+MAX_CALLS = 1_000_000  # different calls, and entries of communicators and processes
+MAX_LINE_BYTES = 4096  # NCCL's own lines are shorter
 UNKNOWN_NODES = 0
 _RANKS, _NUMBER = rb"[0-9]{1,9}", rb"[0-9]{1,19}"
 _PREFIX = (
@@ -79,13 +79,14 @@ _VERSION = re.compile(rb"\b([NR]CCL) version ([0-9]{1,9}(?:\.[0-9]{1,9}){1,4})")
 
 _CallKey = tuple[
     Collective, CommunicatorShape, int, str, int
-]  # ..., bytes, algorithm, channels or 0
+]  # collective, shape, bytes, algorithm, channels or 0
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutedCollective:
-    """A collective that ran, with `nbytes` of the whole buffer; its choice names the channels where
-    they are known.
+    """A collective that ran, with `nbytes` of the whole buffer.
+
+    choice  the algorithm, with its channels where these are known
     """
 
     collective: Collective
@@ -97,17 +98,17 @@ class ExecutedCollective:
 
 @dataclass
 class LoggedCalls:
-    """What ran, counted, and how many calls could not be told.
+    """The calls that ran, counted, and the number of those that could not be identified.
 
-    shape       of communicators of which the log does not say it
-    versions    of the libraries that wrote the logs, such as `nccl 2.29.7`
-    lines       that tell of a call
-    nameless    of these, without a word on the collective, the size or the algorithm
-    shapeless   of these, without a word on which communicator's call it was
-    damaged     of these, not to be read
-    unread      files that were not read to their end, and why
-    digests     of the rules that our plugin followed
-    left        what it said instead where it left all calls to NCCL
+    default_shape           shape of communicators for which the log does not give it
+    versions                versions of the libraries that wrote the logs, such as `nccl 2.29.7`
+    call_lines              lines that describe a call
+    incomplete_lines        call lines without the collective, the size or the algorithm
+    lines_without_shape     call lines whose communicator is not known
+    damaged_lines           call lines that could not be parsed
+    unread_files            files that were not read to their end, and why
+    rule_digests            digests of the rules that our plugin followed
+    declining_messages      messages of our plugin where it left all calls to NCCL
     """
 
     default_shape: CommunicatorShape | None = None
@@ -121,22 +122,22 @@ class LoggedCalls:
     declining_messages: set[str] = field(default_factory=set)
     _processes: dict[tuple[bytes, bytes], LoggedProcess] = field(default_factory=dict, repr=False)
     _awaiting: set[tuple[bytes, bytes]] = field(default_factory=set, repr=False)
-    _entries: int = field(default=0, repr=False)  # of all processes
+    _entries: int = field(default=0, repr=False)  # sum of `n_entries` over all processes
     _counts: Counter[_CallKey] = field(default_factory=Counter, repr=False)
 
     @property
     def has_plugin_messages(self) -> bool:
-        """Return whether our plugin wrote a word."""
+        """Whether our plugin wrote any message."""
         return bool(self.rule_digests or self.declining_messages)
 
     def executed_calls(self) -> Iterator[tuple[ExecutedCollective, int]]:
-        """Yield what ran and how often it was told; the Inspector tells a call once per rank."""
+        """Yield each call that ran and how often it was logged; the Inspector logs it per rank."""
         for (collective, (p, nodes), nbytes, algorithm, channels), times in self._counts.items():
             choice = AlgorithmConfig(algorithm, {CHANNELS_PARAMETER: channels} if channels else {})
             yield ExecutedCollective(collective, nodes, p, nbytes, choice), times
 
     def read_log(self, lines: Iterable[RawLine]) -> None:
-        """Take in a log. Raises TooManyCallsError for more than any program makes."""
+        """Read a log; raises TooManyCallsError for more calls than any program makes."""
         for line in lines:
             content = line.content
             if b" Bytes -> " in content:
@@ -154,7 +155,7 @@ class LoggedCalls:
             self._require_within_limit()
 
     def read_record(self, record: InspectorRecord) -> None:
-        """Take in what the Inspector recorded of a call on one rank."""
+        """Read the Inspector's record of a call on one rank."""
         collective, communicator = COLLECTIVES.get(record.function), record.communicator
         if collective is None or communicator.p == 1:
             return
@@ -167,7 +168,7 @@ class LoggedCalls:
         self._require_within_limit()
 
     def _require_within_limit(self) -> None:
-        """Refuse to remember more than any program needs; raise TooManyCallsError."""
+        """Raise TooManyCallsError for more entries than any program needs."""
         held = self._entries + len(self._processes) + len(self._counts) + len(self.versions)
         held += len(self.rule_digests) + len(self.declining_messages)
         if held > MAX_CALLS:
@@ -177,7 +178,7 @@ class LoggedCalls:
             )
 
     def _note_plugin_message(self, found: re.Match[bytes]) -> None:
-        """Note what our plugin says of a communicator."""
+        """Record our plugin's message about a communicator."""
         if found["digest"]:
             self.rule_digests.add(found["digest"].decode())
         else:
@@ -206,7 +207,7 @@ class LoggedCalls:
 
     def _read_call_line(self, line: bytes) -> None:
         found = _search(_CALL_LINE, line)
-        if found is None:  # damaged: of which call the next line tells is not known any more
+        if found is None:  # damaged: the call of the next tuning line is no longer known
             for name in self._awaiting:
                 self._entries -= len(self._processes[name].pending_calls)
                 self._processes[name].pending_calls.clear()
@@ -217,7 +218,7 @@ class LoggedCalls:
             return
         process, p = self._process(found), int(found["p"])
         rank, shape = process.communicators.get(found["comm"], (0, (p, UNKNOWN_NODES)))
-        if rank == 0 and p > 1:  # of other ranks no line tells what ran
+        if rank == 0 and p > 1:  # other ranks have no tuning lines
             nbytes = int(found["count"]) * DATATYPE_BYTES[int(found["type"])]
             before = process.n_entries
             process.add_call(collective, nbytes, shape)
@@ -232,7 +233,7 @@ class LoggedCalls:
                 found, found["time"] is None, algo_proto_name(*words), max(channels, 0)
             )
         elif found := _search(_NON_TUNED_LINE, line):
-            together = found["calls"] not in (None, b"1")  # then no size is that of one call
+            together = found["calls"] not in (None, b"1")  # the size is then not that of one call
             name = found["by"].decode().lower().replace(" ", "_")
             self._count_call(found, True, name, together=together)
         else:
@@ -247,10 +248,10 @@ class LoggedCalls:
         channels: int = 0,
         together: bool = False,
     ) -> None:
-        """Count a call as far as it is told which one it was.
+        """Count a call as far as it can be identified.
 
         per_rank    whether the bytes are those of one rank's part
-        together    whether the line tells of several calls
+        together    whether the line describes several calls
         """
         function = found["function"].decode() if found["function"] else ""
         if function and function not in COLLECTIVES:
@@ -276,7 +277,7 @@ class LoggedCalls:
         self._counts[collective, shape, whole, algorithm, channels] += 1
 
     def _with_nodes(self, shape: CommunicatorShape) -> CommunicatorShape | None:
-        """Return a shape with its nodes, None where nobody says how many these are."""
+        """Return a shape with its nodes, None where their number is not known."""
         if shape[1] != UNKNOWN_NODES:
             return shape
         return (
@@ -287,5 +288,5 @@ class LoggedCalls:
 
 
 def _search(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes] | None:
-    """Return where a line matches; None for one that is longer than any of NCCL's."""
+    """Return the match in a line; None for a line longer than any of NCCL's."""
     return pattern.search(line) if len(line) <= MAX_LINE_BYTES else None

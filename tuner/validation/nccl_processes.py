@@ -1,4 +1,4 @@
-"""What NCCL's log told of a process: its communicators, and calls that are yet to be explained."""
+"""The state of one process in NCCL's log: its communicators and calls not yet attributed."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl.logged import PER_RANK_COLLECTIVES
 
-MAX_SHAPES = 1000  # of the communicators of one process
-CommunicatorShape = tuple[int, int]  # ranks and nodes
+MAX_SHAPES = 1000  # shapes of the communicators of one process
+CommunicatorShape = tuple[int, int]  # ranks, nodes
 
 
 class TooManyCallsError(InputError):
-    """More different calls and communicators than any program has."""
+    """An error raised for more different calls and communicators than any program has."""
 
 
 @dataclass
 class LoggedProcess:
-    """The communicators of a process, and its calls of which no line has told yet what ran.
+    """The communicators of a process, and its calls whose algorithm no line has given yet.
 
-    known       rank and shape by the address that the log prints
-    leading     how many of these have a shape, of those with several ranks where it is rank 0
-    called      these calls, by collective, bytes as the log tells them, and shape
-    shapes      all that any call had
+    communicators   rank and shape by the address that the log prints
+    rank0_shapes    number of communicators by shape, of those with several ranks where the process
+                    is rank 0
+    pending_calls   number of these calls by collective, bytes as logged, and shape
+    call_shapes     shapes of all calls so far
     """
 
     communicators: dict[bytes, tuple[int, CommunicatorShape]] = field(default_factory=dict)
@@ -37,11 +38,11 @@ class LoggedProcess:
 
     @property
     def n_entries(self) -> int:
-        """How much is remembered."""
+        """The number of entries kept."""
         return len(self.communicators) + len(self.pending_calls) + len(self.call_shapes)
 
     def add_communicator(self, comm: bytes, rank: int, shape: CommunicatorShape) -> None:
-        """Note a communicator that begins."""
+        """Record a new communicator."""
         self.remove_communicator(comm)
         self.communicators[comm] = (rank, shape)
         if rank == 0 and shape[0] > 1:
@@ -49,7 +50,7 @@ class LoggedProcess:
             _require_within_limit(self.rank0_shapes)
 
     def remove_communicator(self, comm: bytes) -> None:
-        """Note that a communicator has ended."""
+        """Record the end of a communicator."""
         rank, shape = self.communicators.pop(comm, (0, (0, 0)))
         if shape in self.rank0_shapes and rank == 0:
             self.rank0_shapes[shape] -= 1
@@ -57,7 +58,7 @@ class LoggedProcess:
                 del self.rank0_shapes[shape]
 
     def add_call(self, collective: Collective, nbytes: int, shape: CommunicatorShape) -> None:
-        """Note a call of which a line will tell what ran."""
+        """Record a call whose algorithm a later line will give."""
         self.pending_calls[collective, nbytes, shape] += 1
         self.call_shapes.add(shape)
         _require_within_limit(self.call_shapes)
@@ -65,7 +66,10 @@ class LoggedProcess:
     def take_shapes(
         self, collective: Collective, nbytes: int, per_rank: bool
     ) -> set[CommunicatorShape]:
-        """Return the shapes that a call may have had of which a line tells what ran."""
+        """Return the possible shapes of a call whose algorithm a line gives.
+
+        Where such calls were recorded, one for each of these shapes is removed.
+        """
         if not self.call_shapes:
             return set(self.rank0_shapes)
         found = set[CommunicatorShape]()
@@ -79,7 +83,7 @@ class LoggedProcess:
 
 
 def _require_within_limit(shapes: Collection[CommunicatorShape]) -> None:
-    """Refuse to look for a call among more than any program has; raise TooManyCallsError."""
+    """Raise TooManyCallsError for more shapes than any program has."""
     if len(shapes) > MAX_SHAPES:
         raise TooManyCallsError(
             f"a process has communicators of more than {MAX_SHAPES} shapes: no program has"

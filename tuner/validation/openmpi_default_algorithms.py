@@ -1,4 +1,4 @@
-"""Finding out what Open MPI's default runs, shape by shape, without moving data."""
+"""Find out what Open MPI's default runs, shape by shape, without moving data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, exe
 from tuner.validation.validation import Observation, RankStarter
 
 PROGRAM = rank_arguments("tuner.rank_programs.default_algorithms")
-TIMEOUT_S = 60.0  # seconds of a launch that takes a few
+TIMEOUT_S = 60.0  # for a launch that takes a few seconds
 
 
 def find_default_algorithms(
     starter: RankStarter, calls: Sequence[PlacedCollective], most: int, directory: Path
 ) -> tuple[DefaultAlgorithms, ...]:
-    """The default's decisions up to `most` bytes; no starts where they cannot be seen.
+    """Return the default's decisions up to `most` bytes; no starts where they cannot be seen.
 
-    directory   where watcher and calls go; all hosts see it
+    directory   for the tracer and the list of calls; all hosts see it
 
     Raises InputError without a C compiler, ProbeError when the ranks fail.
     """

@@ -1,16 +1,17 @@
-/* Watches which collective algorithm Open MPI runs. Preloaded into every rank.
+/* Record which collective algorithm Open MPI runs. Preloaded into every rank.
  *
- * `ompi_coll_tuned_<collective>_intra_do_this` is told an algorithm by number;
+ * `ompi_coll_tuned_<collective>_intra_do_this` takes an algorithm by number;
  * `ompi_coll_base_<collective>_intra_<algorithm>` is that algorithm. An algorithm that does not
  * suit a call hands it to another one of the same collective, so the last one that is entered
- * counts. Calls inside a call (an allreduce made of a reduce and a bcast) are not recorded; what a
- * component before `tuned` makes of a call on communicators of its own is, and is told apart.
+ * counts. Calls inside a call (an allreduce made of a reduce and a bcast) are not recorded. Calls
+ * into which a component before `tuned` divides a call, on communicators of its own, are recorded
+ * and marked as such.
  *
- * `tuner_watch` narrows this down to the calls of one communicator, which on request are recorded
- * alone and succeed without having run: what the library decides is then known at once.
+ * `tuner_watch` limits this to the calls of one communicator. On request they are only recorded and
+ * succeed without running, which shows the library's decisions without moving data.
  *
  * Counts are an int up to Open MPI 5 and a size_t from 6 on; both travel in one register, so all
- * integers in registers are declared size_t here and passed on as they came.
+ * integers in registers are declared size_t here and passed on unchanged.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,35 +23,35 @@
 
 enum { NONE = -1, ALLREDUCE = 2, BCAST = 7 }; /* the library's collective numbers */
 
-/* One call: whether it is of the communicator that `tuner_expect` named, what it was told, the
- * algorithm that was entered last, and the radix or the number of chains that this one got. */
+/* One call: whether it is on the communicator given to `tuner_expect`, its arguments, the algorithm
+ * that was entered last, and the radix or the number of chains of that algorithm. */
 struct call {
     int own, collective, asked, faninout, segsize, ran, shape;
 };
-enum { MOST = 32 }; /* different calls that are kept */
+enum { MOST = 32 }; /* largest number of different calls kept */
 
 static struct call seen[MOST], record;
-static int calls;         /* how many of `seen` there are */
+static int calls;         /* number of calls in `seen` */
 static int inside = NONE; /* the collective that is being recorded */
 static void *expected;    /* the communicator that calls are expected on */
-static void *watched;     /* the communicator whose calls are recorded; NULL: of all */
-static int dry;           /* whether these are not run */
+static void *watched;     /* the communicator whose calls are recorded; NULL: all */
+static int dry;           /* whether these calls are only recorded, not run */
 
-/* Tell the calls of this communicator from others. */
+/* Mark the calls on this communicator in the records. */
 void tuner_expect(void *comm)
 {
     expected = comm;
 }
 
-/* Record the calls of this communicator alone, NULL: of all; run them, or do not. All ranks of it
- * have to say the same. */
+/* Record only the calls on this communicator (NULL: all), and run them or not. All its ranks must
+ * pass the same `run`. */
 void tuner_watch(void *comm, int run)
 {
     watched = comm;
     dry = comm && !run;
 }
 
-/* The function behind a name: in libmpi, or in the component where that is a file of its own. */
+/* Return the library's function of this name: in libmpi, or in the component's own file. */
 static void *original(const char *name)
 {
     static const char *const files[] = {"libmpi.so.40", "mca_coll_tuned.so"};
@@ -64,8 +65,8 @@ static void *original(const char *name)
     abort();
 }
 
-/* The different calls since the last question, at most 32 of them; returns how many there are and
- * forgets them. */
+/* Copy the different calls since the last request, at most 32, to `out`; return their number and
+ * clear them. */
 int tuner_executed(struct call *out)
 {
     int number = calls;

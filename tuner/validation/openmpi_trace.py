@@ -1,4 +1,4 @@
-"""What a preloaded watcher sees of calls in Open MPI (openmpi_trace.c)."""
+"""Evaluate what a preloaded tracer (openmpi_trace.c) sees of calls in Open MPI."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, config_of
 from tuner.validation.validation import Observation
 
 SOURCE = Path(__file__).with_name("openmpi_trace.c")
-TRACED_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)  # what the watcher stands before
+TRACED_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)  # those the tracer interposes
 
 
 def build_tracer(directory: Path) -> Path | None:
-    """The compiled library to preload; None without a working C compiler."""
+    """Return the compiled library to preload; None without a working C compiler."""
     return c_compiler.compile_shared_library(SOURCE, directory)
 
 
 def executed_algorithm(collective: Collective, observation: Observation) -> AlgorithmConfig | None:
-    """The algorithm that a call ended in; None where it was not one call of `coll/tuned` on its own
-    communicator.
+    """Return the algorithm that a call ended in.
+
+    None where it was not exactly one call of `coll/tuned` on its own communicator.
     """
     own = [call for call in observation.traced_calls if call[0]]
     if len(own) != 1 or own[0][1] != COLLECTIVE_IDS[collective]:
@@ -32,14 +33,14 @@ def executed_algorithm(collective: Collective, observation: Observation) -> Algo
 
 
 def why_unknown(observation: Observation) -> str:
-    """Why there is no algorithm that a call ended in."""
+    """Return why `executed_algorithm` is None."""
     if any(call[0] for call in observation.traced_calls):
         return "more than one call of coll/tuned answered the call"
     return "another component than coll/tuned answered the call"
 
 
 def _entered_algorithm(call: Sequence[int]) -> AlgorithmConfig:
-    """The algorithm that was entered last, with the parameters that it got."""
+    """Return the algorithm that was entered last, with its parameters."""
     _, number, asked, faninout, segment, ran, shape = call
     collective = next(c for c, known in COLLECTIVE_IDS.items() if known == number)
     if ran not in (asked, -1):
@@ -51,7 +52,7 @@ def _entered_algorithm(call: Sequence[int]) -> AlgorithmConfig:
 
 
 def nested_calls(observation: Observation) -> set[str]:
-    """What ran on other communicators: parts of a call that `han` divided."""
+    """Return what ran on other communicators: parts of a call that `han` divided."""
     names = {number: name for name, number in COLLECTIVE_IDS.items()}
     return {
         f"{names[call[1]]} {_entered_algorithm(call)}"

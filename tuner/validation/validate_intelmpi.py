@@ -1,10 +1,10 @@
-"""Proving I_MPI_ADJUST variables in a real Intel MPI.
+"""Validate I_MPI_ADJUST variables in a real Intel MPI.
 
-The library says nothing of what it runs, and what a preset stands for is not published. So a
-watcher notes which functions each call enters, and with which numbers the library chose them: with
-the variables, with each preset of theirs alone for all sizes, and without variables. A rule is
-confirmed when all its calls enter what they enter under its preset, and neither under another one
-of the variables nor by the library's own decision.
+The library does not report what it runs, and what a preset stands for is not published. So a tracer
+records which functions each call enters, and with which numbers the library chose them: with the
+variables, with each of their presets alone for all sizes, and without variables. A rule is
+confirmed when all its calls enter what they enter under its preset, and neither under another
+preset of the variables nor by the library's own decision.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tuner.validation.validation import (
 )
 
 SOURCE = Path(__file__).with_name("intelmpi_trace.c")
-LIBRARY_DEFAULT = None  # in the place of a preset: the library's own decision
+LIBRARY_DEFAULT = None  # stands for the library's own decision instead of a preset
 _Observations = Mapping[tuple[Rule, int], Observation]
 
 
 def activation(file: Path) -> dict[str, str]:
-    """The variables that a file sets."""
+    """Return the variables that a file sets."""
     variables = shell_exports.parse(file.read_text(encoding="utf-8"))
     return {name: value for name, value in variables.items() if value is not None}
 
@@ -57,7 +57,7 @@ def validate(
     """Run every rule for `ranks` ranks that the file holds in the real library.
 
     Raises InputError when the file is not that of the table, ProbeError when the ranks fail or
-    cannot be watched.
+    cannot be traced.
     """
     differences = DIALECT.check(
         table,
@@ -88,7 +88,7 @@ def _rules(table: TuningTable, ranks: int | None, commutative_only: bool) -> lis
 
 
 class _Launches:
-    """Launches of the same calls under several settings."""
+    """Runs the same calls under several settings."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class _Launches:
     def validate(
         self, rules: Sequence[Rule], fallback: AlgorithmConfig | None
     ) -> list[RuleValidation]:
-        """With the variables, without them, and with each preset of theirs alone."""
+        """Validate the rules with the variables, without them, and with each preset alone."""
         meant = {rule: self._expected_preset(rule, fallback) for rule in rules}
         presets = sorted(
             {
@@ -129,7 +129,7 @@ class _Launches:
         ]
 
     def _expected_preset(self, rule: Rule, fallback: AlgorithmConfig | None) -> int | None:
-        """The preset that the variables have for a rule; OWN where they leave it alone."""
+        """Return the preset of the variables for a rule; LIBRARY_DEFAULT where none is set."""
         collective = rule.key.collective
         if DIALECT.variable_names.get(collective) not in self._variables:
             return LIBRARY_DEFAULT
@@ -159,8 +159,13 @@ class _Launches:
 def _validate_rule(
     rule: Rule, meant: int | None, ran: _Observations, alone: Mapping[int | None, _Observations]
 ) -> RuleValidation:
-    """alone: what calls enter by the library's own decision, and under each preset that the
-    variables have for the collective."""
+    """Return the validation of a rule.
+
+    meant   its preset
+    ran     observations with the variables
+    alone   observations by the library's own decision, and under each preset that the variables
+            have for the collective
+    """
     sizes, doubts = validation_sizes(rule), dict[str, list[str]]()
     for nbytes in sizes:
         under = {preset: entered[rule, nbytes] for preset, entered in alone.items()}
@@ -177,7 +182,7 @@ def _validate_rule(
 def _mismatch_reason(
     observation: Observation, meant: int | None, under: Mapping[int | None, Observation]
 ) -> str:
-    """Why a call does not show that what was meant ran; "" where it does."""
+    """Return why a call does not show that the rule's preset ran; "" where it does."""
     if observation.error_class:
         return f"the call failed with MPI error {observation.error_class}"
     if not observation.entered_functions:
@@ -206,7 +211,7 @@ def _describe_preset(preset: int | None) -> str:
 
 
 def describe_functions(observation: Observation) -> str:
-    """`Bcast_binomial + Reduce_binomial`: the functions without what all names have in common."""
+    """Return the functions without their common parts, as `Bcast_binomial + Reduce_binomial`."""
     words = sorted(
         name.removeprefix("MPIR_").removeprefix("MPIDI_").replace("_intra_", "_")
         for name in observation.entered_functions

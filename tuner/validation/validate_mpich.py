@@ -1,11 +1,11 @@
-"""Proving collective selection files in a real MPICH, by poisoned leaves.
+"""Validate collective selection files in a real MPICH, by fault injection.
 
-The prebuilt library shows nothing of what it runs. But a leaf that names another collective's
-algorithm aborts the program and says so, so one launch per rule shows that exactly its calls reach
-its leaf. A rule's leaf is in the MPIR layer's file. Where the device layer has a file, too, what is
-left to the default is poisoned there, since that layer answers it first. Ranks die for other
-reasons, too, which prove nothing: one launch before these shows that all calls succeed under the
-files themselves.
+The prebuilt library does not report what it runs. But a leaf that names another collective's
+algorithm aborts the program with a message, so one launch per rule shows that exactly its calls
+reach its leaf. A rule's leaf is in the MPIR layer's file. Where the device layer has a file, too,
+faults for default rules are injected there, since that layer answers them first. Ranks may also die
+for other reasons, which would prove nothing: one launch before these shows that all calls succeed
+under the files themselves.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from tuner.validation.validation import (
     validation_sizes,
 )
 
-# What every rank writes that is led to an algorithm of another collective (mpir_coll.c of 5.0.2,
-# the collective's own file in 3.4), or to such a composition (ch4_coll.h of both).
+# The message of a rank that reaches an algorithm of another collective (mpir_coll.c of 5.0.2,
+# the collective's own file in 3.4), or a composition of one (ch4_coll.h of both).
 FAULT_MESSAGE = re.compile(
     r"Assertion failed in file \S*src/(mpi/coll/\S+\.c|mpid/ch4/src/ch4_coll\.h) at line \d+: 0\b"
 )
-# How many calls on a communicator the device layer waits for before it uses shared memory. Until
-# then it sends its own calls through the MPIR layer, where they would meet a poison although nobody
-# handed them on. Setting up shared memory takes calls of the library's own, which ask the device
-# layer, too.
+# Number of calls on a communicator before the device layer uses shared memory. Until then it sends
+# its own calls through the MPIR layer, where they would reach a faulty leaf although no rule handed
+# them on. Setting up shared memory takes calls of the library's own, which also ask the device
+# layer.
 SHARED_MEMORY_THRESHOLD_VARIABLE = "MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD"
 NO_THRESHOLD, MAX_THRESHOLD = "0", "2147483647"
 UNEXPLAINED = (
     "the ranks ended or fell silent, and MPICH did not say that it was at an impossible leaf"
 )
-MAX_LAUNCHES = 3  # how many may be made to see two that end alike
-LARGE_CALL_BYTES = 4096  # bytes: what MPICH itself sends while it makes a communicator is less
+MAX_LAUNCHES = 3  # to get two with the same outcome
+LARGE_CALL_BYTES = 4096  # more than MPICH itself sends while it creates a communicator
 INCONSISTENT = "three launches under the same file ended differently"
 FAILED_IN_SETUP = "the ranks end while their communicator is made, before the rule's own call"
 
@@ -63,8 +63,8 @@ FAILED_IN_SETUP = "the ranks end while their communicator is made, before the ru
 def activation(tuning_file: Path, device_file: Path | None = None) -> dict[str, str]:
     """Return the control variables under which MPICH follows the MPIR layer's file.
 
-    device_file     that of the device layer; None where the library has none: then that layer,
-                    which would answer first, is switched off, if there is one
+    device_file     file of the device layer; None where the library reads none: the device layer,
+                    which would answer first, is then switched off
     """
     first = (
         {DEVICE_COLLECTIVES: "none"}
@@ -84,17 +84,18 @@ def validate(
     device_file: Path | None = None,
     progress: ProgressCallback = no_progress,
 ) -> list[RuleValidation]:
-    """Run every rule of the table in the real library: one launch under the files themselves, then
-    one for each rule, on one of the shapes that have as many ranks and so share a leaf.
+    """Run every rule of the table in the real library.
 
     trees           the library's own
-    device_file     that of the device layer; None: it is switched off
+    device_file     file of the device layer; None: that layer is switched off
 
-    Each launch has its own limit of time (`run_calls`, `run_until_crash`). Where ranks answer
-    nothing that no poison explains, the rules that remain are not confirmed, and say so.
+    There is one launch under the files themselves, then one for each rule, on one of the shapes
+    that have the same number of ranks and so share a leaf. Each launch has its own timeout
+    (`run_calls`, `run_until_crash`). Where ranks fail for a reason other than the injected fault,
+    the remaining rules are not confirmed, and say so.
 
-    Raises InputError when a file is not that of the table or a variable comes before it,
-    ProbeError when the ranks do not outlive the files themselves.
+    Raises InputError when a file is not that of the table or a variable overrides it, ProbeError
+    when the ranks do not survive the files themselves.
     """
     require_no_override(OVERRIDING_PATTERN)
     if device_file is None:
@@ -141,7 +142,7 @@ def _require_same_file(
 
 
 def _all_calls(table: TuningTable) -> list[ValidationCall]:
-    """Calls for the rules of every key, with an operator that each ladder is for."""
+    """Return calls for the rules of every key, with an operator that each rule list is for."""
     commutative = list(all_rule_lists(table, "commutative"))
     return [
         ValidationCall(rule, nbytes, ladder in commutative)
@@ -152,12 +153,12 @@ def _all_calls(table: TuningTable) -> list[ValidationCall]:
 
 
 def _all_rule_lists(table: TuningTable) -> list[tuple[Rule, ...]]:
-    """Of every key."""
+    """Return the rule lists for both classes of operators, without duplicates."""
     return list(dict.fromkeys([*all_rule_lists(table), *all_rule_lists(table, "commutative")]))
 
 
 def _same_leaf(rule: Rule, rules: Iterable[Rule]) -> list[Rule]:
-    """Those of shapes with as many ranks, which the file does not tell apart."""
+    """Return the rules for the same number of ranks, which the file does not tell apart."""
 
     def place(one: Rule) -> tuple[object, ...]:
         return one.key.collective, one.key.p, one.key.operators, one.lo
@@ -166,14 +167,17 @@ def _same_leaf(rule: Rule, rules: Iterable[Rule]) -> list[Rule]:
 
 
 def _representative_call(rule: Rule, all_calls: Sequence[ValidationCall]) -> ValidationCall:
-    """A call that the rule applies to: below a minimum count its guards leave calls alone."""
+    """Return a call that the rule applies to.
+
+    The rule's restrictions may leave calls of small counts to the library.
+    """
     mine = [t for t in all_calls if t.rule == rule]
     calls = ((t, CselCall(rule.key.p, t.nbytes, element_bytes_of(t.nbytes))) for t in mine)
     return next((t for t, call in calls if not is_restricted(rule, call)), mine[0])
 
 
 def _enlarge(own: ValidationCall) -> ValidationCall:
-    """The same call with more bytes than the library's own calls have, if the rule has them."""
+    """Return the call with more bytes than the library's own calls have, if the rule allows it."""
     rule, large = own.rule, int(min(own.rule.hi - 1, LARGE_CALL_BYTES))
     call = CselCall(rule.key.p, large, element_bytes_of(large))
     return own if large < own.nbytes or is_restricted(rule, call) else replace(own, nbytes=large)
@@ -181,8 +185,12 @@ def _enlarge(own: ValidationCall) -> ValidationCall:
 
 @dataclass(frozen=True)
 class _FaultOutcome:
-    """How a launch ended: whether its communicators were made (`begun`), with `done` of so many
-    `calls` answered, and whether MPICH was `fault_reported` by its own word.
+    """The outcome of a launch with faults.
+
+    has_started     whether its communicators were made
+    n_observed      number of calls that were answered
+    n_calls         number of calls that were to be made
+    fault_reported  whether MPICH reported that it reached a faulty leaf
     """
 
     has_started: bool
@@ -192,26 +200,26 @@ class _FaultOutcome:
 
     @property
     def is_unexplained(self) -> bool:
-        """Whether it ended early for a reason that nobody gave."""
+        """Whether it ended early for an unknown reason."""
         return self.n_observed < self.n_calls and not self.fault_reported
 
     @property
     def failed_in_setup(self) -> bool:
-        """Whether the library met the poison in a call of its own, making a communicator."""
+        """Whether a call of the library's own, while creating a communicator, reached the fault."""
         return self.fault_reported and not self.has_started
 
     @property
     def is_early(self) -> bool:
-        """Whether a call before the last one met the poison."""
+        """Whether a call before the last one reached the fault."""
         return self.fault_reported and self.has_started and self.n_observed < self.n_calls - 1
 
 
 @dataclass(frozen=True)
 class _FaultInjector:
-    """Launches under the files, and under these with poisoned leaves.
+    """Starts launches under the files as they are, and with faults injected.
 
-    The library calls collectives on all ranks while it starts: a spare rank keeps these from having
-    the number of ranks that a rule is for.
+    The library calls collectives on all ranks while it starts. A spare rank makes their number
+    differ from that of the rules.
     """
 
     table: TuningTable
@@ -222,8 +230,9 @@ class _FaultInjector:
     directory: Path
 
     def failing_rules(self, calls: Sequence[ValidationCall]) -> Mapping[Rule, RuleValidation]:
-        """The rules whose calls fail under the files themselves; raises ProbeError where ranks
-        die.
+        """Return the rules whose calls fail under the files themselves.
+
+        Raises ProbeError where ranks die.
         """
         settings = activation(self.tuning_file, self.device_file)
         answers = run_calls(self.starter, calls, self.directory, settings=settings, spare_ranks=1)
@@ -246,9 +255,10 @@ class _FaultInjector:
         calls: Sequence[ValidationCall],
         only_bytes: int | None = None,
     ) -> _FaultOutcome:
-        """How ranks end that make these calls.
+        """Return the outcome of a launch with these calls.
 
-        only    bytes of the calls for which these rules are poisoned, None for all of their own
+        faulty      rules into which the fault is injected
+        only_bytes  size of the calls for which it is injected; None for all sizes of the rules
         """
         table = self.table
         if only_bytes is not None:
@@ -264,7 +274,7 @@ class _FaultInjector:
         return _FaultOutcome(met.has_started, met.n_observed, len(calls), said)
 
     def _inject_faults(self, table: TuningTable, faulty: Collection[Rule]) -> dict[str, str]:
-        """Settings under which the library follows files in which these rules are poisoned."""
+        """Write files with faults in these rules; return the settings that activate them."""
         path, own = self.directory / "poisoned.json", self.trees.device
         left = [rule for rule in faulty if own is not None and rule.choice.is_default]
         named = [rule for rule in faulty if rule not in left]
@@ -288,7 +298,7 @@ def _with_fault(leaf_of: RuleToLeaf, fault: Leaf, faulty: Collection[Rule]) -> R
 
 
 def _split_at(rule: Rule, nbytes: int) -> list[Rule]:
-    """The rule in pieces, one of which is for just so many bytes."""
+    """Return the rule in pieces, one of which is for exactly `nbytes`."""
     edges = sorted({rule.lo, nbytes, nbytes + 1, rule.hi})
     return [replace(rule, lo=int(lo), hi=hi) for lo, hi in pairwise(edges)]
 
@@ -306,8 +316,8 @@ def _validate_rule(
     if ended is None:
         return RuleValidation.skipped(rule, INCONSISTENT)
     if ended.failed_in_setup or (ended.is_early and injector.trees.device is not None):
-        # Making a communicator calls this rule, too, or setting up its shared memory: poison it for
-        # the size of its own call alone.
+        # Creating a communicator or setting up its shared memory reaches this rule, too: inject the
+        # fault only for the size of the rule's own call.
         own = _enlarge(own)
         calls = [*neighbours, own]
         ended = _reproducible_outcome(
@@ -318,7 +328,7 @@ def _validate_rule(
     if ended.failed_in_setup:
         return RuleValidation.skipped(rule, FAILED_IN_SETUP)
     if ended.is_unexplained:
-        injector.failing_rules([own])  # which says what is wrong if it is not the file
+        injector.failing_rules([own])  # raises ProbeError if the file is not the reason
         return RuleValidation.skipped(rule, UNEXPLAINED)
     reason = _misrouted_call(ended, neighbours, own)
     executed = AlgorithmConfig() if reason else rule.choice
@@ -328,9 +338,10 @@ def _validate_rule(
 def _reproducible_outcome(
     expected: _FaultOutcome, launch: Callable[[], _FaultOutcome]
 ) -> _FaultOutcome | None:
-    """Return how a launch ends as expected, or how two of three end; None where no two agree.
+    """Return the expected outcome once it occurs, else the first that occurs twice.
 
-    A host that was lost, or a busy one, ends a launch early, too, but not twice alike.
+    None if no outcome does. A lost or busy host ends a launch early, too, but rarely twice in the
+    same way.
     """
     seen: list[_FaultOutcome] = []
     while len(seen) < MAX_LAUNCHES:
@@ -344,7 +355,7 @@ def _reproducible_outcome(
 def _misrouted_call(
     ended: _FaultOutcome, neighbours: Sequence[ValidationCall], own: ValidationCall
 ) -> str:
-    """Which call did not go where it should under the rule's poison."""
+    """Return which call did not go where it should under the rule's fault; "" if all did."""
     if ended.n_observed > len(neighbours):
         return f"a call of {own.nbytes} bytes does not reach this rule"
     if ended.n_observed < len(neighbours):

@@ -1,10 +1,10 @@
-"""Rules of a table for NCCL against what programs that followed it ran, by logs and the Inspector.
+"""Compare the rules of a table for NCCL with what programs ran, by logs and the Inspector.
 
-A rule is confirmed at the sizes at which it was seen at work, and at no others. One seen to run
-something else, even once, is refuted; one of which no call was seen is neither. Rules that leave
-the choice to NCCL are passed over: no log tells whether it was NCCL that chose. So are rules for
-any operator where the table has others for commutative ones, which stand in NCCL's file instead. A
-number of channels is the most that NCCL may use, so that fewer confirm a rule, too.
+A rule is confirmed only at the sizes at which it was observed. A rule that was seen to run
+something else, even once, is refuted; one without observed calls is neither. Rules that leave the
+decision to NCCL are skipped, since no log tells whether NCCL decided. So are rules for any operator
+where the table has others for commutative ones, which NCCL's file contains instead. A number of
+channels is an upper limit for NCCL, so fewer channels also confirm a rule.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def read_logs(
     progress: ProgressCallback = no_progress,
     discovered: Collection[Path] = (),
 ) -> LoggedCalls:
-    """Return what logs of NCCL and files of its Inspector tell.
+    """Return the calls in logs of NCCL and files of its Inspector.
 
-    shape       ranks and nodes of communicators of which a log does not say it
-    progress    in bytes
-    found       those of the files that nobody named: where one is no log, or a damaged one, its
-                rest is passed over and `unread_files` of the evidence says why
+    shape       ranks and nodes of communicators for which a log does not give them
+    progress    called with bytes
+    discovered  the files that the user did not name: where one of them is not a log, or is damaged,
+                its rest is skipped and `unread_files` of the result says why
 
-    Raises InputError for what cannot be read, and where nothing tells of any call.
+    Raises InputError for what cannot be read, and where no line describes a call.
     """
     evidence = LoggedCalls(shape)
     for path, begin, lines in iter_files(files, progress):
@@ -66,7 +66,7 @@ def read_logs(
 
 
 def validate(table: TuningTable, logged_calls: LoggedCalls) -> list[RuleValidation]:
-    """Return what is known of each rule in NCCL's file, which are those that name an algorithm."""
+    """Return the validation of each rule in NCCL's file that names an algorithm."""
     seen: dict[Rule, list[tuple[ExecutedCollective, int]]] = defaultdict(list)
     ladders: dict[tuple[str, int, int], list[tuple[Rule, ...]]] = defaultdict(list)
     for key, ladder in rules_by_key(table).items():
@@ -83,7 +83,7 @@ def validate(table: TuningTable, logged_calls: LoggedCalls) -> list[RuleValidati
 
 
 def superseded_rules(table: TuningTable) -> list[RuleValidation]:
-    """Return those rules in whose place NCCL's file has rules for commutative operators."""
+    """Return the rules that NCCL's file lacks because it has those for commutative operators."""
     held = set(_rules_in_file(table))
     return [RuleValidation.skipped(rule, SUPERSEDED) for rule in table.rules if rule not in held]
 
@@ -112,7 +112,7 @@ def _validate_rule(rule: Rule, calls: Sequence[tuple[ExecutedCollective, int]]) 
 
 
 def _matches_rule(wanted: AlgorithmConfig, ran: AlgorithmConfig) -> bool | None:
-    """Return whether a call ran as wanted, None where that cannot be told."""
+    """Return whether a call ran as its rule says, None where that cannot be told."""
     if wanted.algorithm != ran.algorithm:
         return False
     bound = wanted.params.get(CHANNELS_PARAMETER, 0)

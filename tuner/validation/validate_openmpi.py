@@ -1,4 +1,4 @@
-"""Proving a rules file in a real Open MPI."""
+"""Validate a rules file in a real Open MPI."""
 
 from __future__ import annotations
 
@@ -42,12 +42,15 @@ from tuner.validation.validation import (
 
 KEPT_BY_HAN = "han keeps these calls, and nothing here sees what it runs"
 IMPOSSIBLE_ALGORITHM = (
-    99  # an algorithm number that Open MPI reads, but refuses when a call reaches it
+    99  # Open MPI reads this algorithm number, but refuses it when a call reaches it
 )
 
 
 def activation(rules_file: Path, han_file: Path | None = None) -> dict[str, str]:
-    """MCA parameters under which Open MPI follows the file; on several nodes with han's file."""
+    """Return the MCA parameters under which Open MPI follows the file.
+
+    han_file    the file of `han`, needed for calls on several nodes
+    """
     settings = {
         "coll_tuned_use_dynamic_rules": "1",
         "coll_tuned_dynamic_rules_filename": str(rules_file.resolve()),
@@ -71,11 +74,11 @@ def validate(
 ) -> list[RuleValidation]:
     """Run every rule that the file holds in the real library, in the order of the table.
 
-    directory   where the watcher and the list of calls go; all hosts see it
-    han_file    what gives calls on several nodes to the rules
-    watch       False: use poisoned rows even where a watcher could be compiled
+    directory   for the tracer and the list of calls; all hosts see it
+    han_file    makes `han` hand calls on several nodes to the rules
+    trace       False: inject faults even where a tracer could be compiled
 
-    Collectives that the watcher does not know are tried by poisoned rows.
+    Rules for collectives that the tracer does not know are tried by fault injection.
 
     Raises InputError when the file is not that of the table, ProbeError when the ranks fail.
     """
@@ -155,7 +158,7 @@ def _validate_by_tracing(
 
 
 def _calls_of_rule(rule: Rule) -> list[ValidationCall]:
-    """Calls of a rule, of both kinds of operators where it is for both."""
+    """Return the calls of a rule, with both kinds of operators where it is for both."""
     both = rule.key.collective.is_reduction and rule.key.operators == "any"
     return [
         ValidationCall(rule, nbytes, commutative)
@@ -165,7 +168,7 @@ def _calls_of_rule(rule: Rule) -> list[ValidationCall]:
 
 
 def _without_files(follow: Mapping[str, str]) -> dict[str, str]:
-    """No file at all, whatever the environment or a file of parameters says."""
+    """Return settings without any file, whatever the environment or parameter files say."""
     return {name: "0" for name, switch in follow.items() if switch == "1"}
 
 
@@ -201,7 +204,7 @@ def _validate_rule(
 def _differences_without_file(
     where: str, call: ValidationCall, observation: Observation, without: Observation
 ) -> Iterator[str]:
-    """In what a call that is left to the library differs from one without any file."""
+    """Yield how a call that is left to the library differs from one without any file."""
     ran, wanted = (
         executed_algorithm(call.collective, observation),
         executed_algorithm(call.collective, without),
@@ -227,8 +230,9 @@ def _substitution_reason(call: ValidationCall) -> str:
 def _failure_reasons(
     rules: Sequence[Rule], follow: Mapping[str, str], starter: RankStarter, directory: Path
 ) -> dict[Rule, list[str]]:
-    """What is wrong with calls of the rules under the file itself: errors, and what the library
-    makes of them in silence.
+    """Return what is wrong with calls of the rules under the file itself.
+
+    These are errors, and algorithms that the library silently replaces.
     """
     trials = [trial for rule in rules for trial in _calls_of_rule(rule)]
     answers = run_calls(starter, trials, directory, settings=follow, spare_ranks=1)
@@ -244,7 +248,7 @@ def _failure_reasons(
 
 
 def _unless_failing(validation: RuleValidation, reasons: Sequence[str]) -> RuleValidation:
-    """A rule that is reached is not proved yet where its calls fail or run something else."""
+    """Return the validation, not confirmed where calls fail or run something else."""
     if not validation.confirmed or not reasons:
         return validation
     return replace(validation, confirmed=False, reason="; ".join(dict.fromkeys(reasons)))
@@ -258,9 +262,10 @@ def _validate_by_faults(
     han_file: Path | None,
     progress: ProgressCallback,
 ) -> list[RuleValidation]:
-    """One launch for the n-th rules of all communicator sizes of a collective.
+    """Validate rules with one launch for the n-th rules of all communicator sizes of a collective.
 
-    Making a communicator calls collectives of all ranks: a spare one keeps them from the rules.
+    Creating a communicator calls collectives on all ranks. A spare rank makes their number differ
+    from that of the rules.
     """
     proofs: dict[Rule, RuleValidation] = {}
     for collective in sorted({rule.key.collective for rule in rules}):
@@ -301,7 +306,10 @@ def _position(rule: Rule, rules: Sequence[Rule]) -> int:
 
 
 def _with_faults(text: str, collective: Collective, starts: Mapping[int, int]) -> str:
-    """The file with impossible rows that start where, by number of ranks."""
+    """Return the file with an impossible algorithm in some lines.
+
+    starts  first bytes of the line to change, by number of ranks
+    """
     rules, number = parse(text), COLLECTIVE_IDS[collective]
     entries = tuple(
         (

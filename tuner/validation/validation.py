@@ -1,9 +1,10 @@
-"""Showing which algorithm really runs under an emitted file, rule by rule.
+"""Observe which algorithm really runs under an emitted file, rule by rule.
 
-Open MPI: a preloaded watcher reports what each call is told and which algorithm it enters; without
-a C compiler, and for MPICH whose algorithms cannot be watched, a rule is poisoned instead (given
-an impossible algorithm), so that exactly the calls which reach that rule fail. Intel MPI: a watcher
-reports the functions that each call enters, which a launch with the preset alone must enter, too.
+Open MPI: a preloaded tracer reports the arguments of each call and the algorithm that it enters.
+Without a C compiler, and for MPICH, whose algorithms cannot be traced, a fault is injected into a
+rule instead (an impossible algorithm), so that exactly the calls which reach that rule fail. Intel
+MPI: a tracer reports the functions that each call enters, which must be the same as in a launch
+with only the preset.
 """
 
 from __future__ import annotations
@@ -22,33 +23,31 @@ from tuner.core.table import AlgorithmConfig, Rule
 from tuner.launch.rank_program import rank_arguments
 
 VALIDATION_PROGRAM = rank_arguments("tuner.rank_programs.validate")
-PROBE_ELEMENT_BYTES = 4  # bytes of the elements it sends where the size allows, else 1
-MAX_CALL_BYTES = 1 << 25  # bytes of the largest call of a proof
-LAUNCH_TIMEOUT_S, CALL_TIMEOUT_S = (
-    300.0,
-    2.0,
-)  # seconds of one launch, and more of them for each call
-STARTUP_TIMEOUT_S = 60.0  # likewise, where ranks may die: to the first word
-OBSERVATION_TIMEOUT_S = 10.0  # likewise, from one answer of theirs to the next
-_STARTED_PREFIX, _OBSERVATION_PREFIX = '{"calls"', '{"call"'  # how the lines of PROVER begin
-NO_CALL_SIZE = "no call has a size in this range"  # why a rule cannot be tried
+PROBE_ELEMENT_BYTES = 4  # size of the elements where that divides the message size, else 1
+MAX_CALL_BYTES = 1 << 25  # largest call of a validation
+LAUNCH_TIMEOUT_S, CALL_TIMEOUT_S = (300.0, 2.0)  # for one launch, plus the second for each call
+STARTUP_TIMEOUT_S = 60.0  # where ranks may die: until the first line
+OBSERVATION_TIMEOUT_S = 10.0  # where ranks may die: from one observation to the next
+_STARTED_PREFIX, _OBSERVATION_PREFIX = '{"calls"', '{"call"'  # lines of VALIDATION_PROGRAM
+NO_CALL_SIZE = "no call has a size in this range"  # reason why a rule cannot be tried
 
 
 class CompletedLaunch(Protocol):
-    """What is left of a launch."""
+    """The result of a launch."""
 
     @property
     def returncode(self) -> int:
-        """0 when every rank ended well."""
+        """Return 0 when every rank ended normally."""
 
     @property
     def stderr(self) -> str:
-        """What the ranks and their launcher wrote there."""
+        """The standard error of the ranks and their launcher."""
 
 
 class RankStarter(Protocol):
-    """Starts ranks of a real MPI library; `Launcher` and `MultiHostLauncher` of `tuner.launch`
-    do.
+    """Starts ranks of a real MPI library, as the launchers of `tuner.launch` do.
+
+    These are `Launcher` and `MultiHostLauncher`.
     """
 
     @property
@@ -67,18 +66,18 @@ class RankStarter(Protocol):
         silence_timeout: float | None = None,
         check: bool = True,
     ) -> CompletedLaunch:
-        """Run `python ARGUMENTS` on that many ranks."""
+        """Run `python ARGUMENTS` on `ranks` ranks."""
 
 
 @dataclass(frozen=True)
 class RuleValidation:
-    """What the library did with one rule; `executed[i]` at `sizes[i]` bytes.
+    """What the library did with one rule.
 
-    confirmed   at every size the rule's algorithm ran; for a default rule: the same as without
-                the file
-    reason      why not
-
-    A rule without sizes was not tried.
+    sizes       message sizes tried, in bytes; empty where the rule was not tried
+    executed    the algorithm that ran at each of them
+    confirmed   whether the rule's algorithm ran at every size; for a default rule, whether the same
+                ran as without the file
+    reason      why the rule is not confirmed
     """
 
     rule: Rule
@@ -89,7 +88,7 @@ class RuleValidation:
 
     @classmethod
     def skipped(cls, rule: Rule, reason: str) -> RuleValidation:
-        """Of a rule that nothing is known about, and why."""
+        """Return the validation of a rule that was not tried, with the reason."""
         return cls(rule, (), (), False, reason)
 
 
@@ -109,10 +108,11 @@ class ValidationCall:
 
 @dataclass(frozen=True)
 class Observation:
-    """What the ranks said about a trial: MPI error class, and what a watcher saw.
+    """The ranks' report on one call.
 
-    executed    the calls that Open MPI's watcher saw (`struct call` of openmpi_trace.c)
-    entered     the functions that Intel MPI's watcher saw, by name
+    error_class         MPI error class, 0 for success
+    traced_calls        the calls that Open MPI's tracer saw (`struct call` of openmpi_trace.c)
+    entered_functions   the functions that Intel MPI's tracer saw, by name
     """
 
     error_class: int
@@ -122,11 +122,11 @@ class Observation:
 
 @dataclass(frozen=True)
 class CrashedRun:
-    """How far ranks came that may die on the way.
+    """How far ranks that may die came.
 
-    begun       whether their communicators were made
-    done        calls that were answered
-    stderr      what was written there
+    has_started     whether their communicators were made
+    n_observed      number of calls that were answered
+    stderr          their standard error
     """
 
     has_started: bool
@@ -135,23 +135,24 @@ class CrashedRun:
 
 
 def validation_sizes(rule: Rule) -> tuple[int, ...]:
-    """Bytes at which a rule is tried: its bounds and the probed sizes within.
+    """Return the bytes at which a rule is tried: its bounds and the probed sizes within.
 
-    Buffers that are divided have as many bytes for each rank; a rule may hold for none of them.
+    Sizes of collectives with a block for each rank are multiples of the number of ranks; a rule's
+    range may contain none.
     """
     p = rule.key.p if rule.key.collective.has_blocks else 1
     probed = [n for n in rule.evidence.nbytes if rule.lo <= n < rule.hi]
     last = [int(rule.hi) - 1] if rule.hi <= MAX_CALL_BYTES else []
     fallback = int(
         max(rule.lo, min(PROBE_ELEMENT_BYTES, rule.hi - 1))
-    )  # a call without data runs nothing
+    )  # at least one byte: a call without data runs no algorithm
     near = {m for n in (fallback, *probed, *last) for m in (n // p * p, -(-n // p) * p)}
     within = {n for n in near if rule.lo <= n < rule.hi}
     return tuple(sorted({n for n in within if 0 < n <= MAX_CALL_BYTES} or within - {0}))
 
 
 def element_bytes_of(nbytes: int) -> int:
-    """Bytes of the elements that a call of this size is made of."""
+    """Return the size of the elements in a call of this many bytes."""
     return PROBE_ELEMENT_BYTES if nbytes % PROBE_ELEMENT_BYTES == 0 else 1
 
 
@@ -165,12 +166,11 @@ def run_calls(
     progress: ProgressCallback = no_progress,
     spare_ranks: int = 0,
 ) -> dict[int, Observation]:
-    """Let real ranks make the calls, all in one launch; answers by position in `calls`. No calls
-    start no ranks.
+    """Run the calls on real ranks, all in one launch; without calls no ranks are started.
 
-    spare       ranks that take part in no call
+    spare_ranks     number of extra ranks that take part in no call
 
-    Raises ProbeError where a call has no answer.
+    Returns observations by position in `calls`. Raises ProbeError where a call has none.
     """
     answers: dict[int, Observation] = {}
 
@@ -208,12 +208,12 @@ def run_until_crash(
     settings: Mapping[str, str],
     spare_ranks: int = 0,
 ) -> CrashedRun:
-    """Let real ranks make the calls, which may die on the way.
+    """Run the calls on real ranks, which may die on the way.
 
-    spare       as in `run_calls`
+    spare_ranks     as in `run_calls`
 
-    Not every such launch ends: MPICH's mpiexec waits for ever after some deaths on several hosts,
-    so it is ended when no answer comes any more.
+    Some of these launches never end: MPICH's mpiexec waits forever after some crashes on several
+    hosts, so a launch is ended when no more observations come.
     """
     begun, answered = list[str](), list[str]()
 

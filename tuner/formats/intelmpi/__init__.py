@@ -1,4 +1,4 @@
-"""Intel MPI: the variables I_MPI_ADJUST_<COLLECTIVE>."""
+"""The environment variables I_MPI_ADJUST_<COLLECTIVE> of Intel MPI."""
 
 from tuner.formats.intelmpi.adjust import DIALECT, fallback_of
 

@@ -1,10 +1,10 @@
-"""The value of I_MPI_ADJUST_<COLLECTIVE>: writing it, and reading it strictly.
+"""Write the value of I_MPI_ADJUST_<COLLECTIVE>, and read it strictly.
 
 `5:0-1023;16:1024-4095;1` runs preset 5 up to 1023 bytes, 16 up to 4095, and 1 beyond. Measured with
-2021.18: a number with a unit is read as far as its digits go, an unknown preset runs something
-else, a value in error is left out; the library speaks of the latter two with I_MPI_DEBUG=2 alone.
-All of that is an InputError here. Allgather, gather and scatter compare the bytes that one rank
-gives or gets, the others the whole; preset 0 is not the library's own decision.
+2021.18: a number with a unit is read only up to its last digit, an unknown preset runs something
+else, and a malformed value is ignored; the library reports the latter two only with I_MPI_DEBUG=2.
+All of them raise InputError here. Allgather, gather and scatter compare the bytes that one rank
+sends or receives, the others the whole buffer. Preset 0 is not the library's own decision.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENTRY = re.compile(
 
 
 def fallback_of(name: str) -> AlgorithmConfig | None:
-    """A stand-in for Intel MPI's own decision, such as `preset_1`; None of "".
+    """Return the fallback algorithm of this name, such as `preset_1`; None for "".
 
     Raises InputError for another name.
     """
@@ -38,7 +38,7 @@ def fallback_of(name: str) -> AlgorithmConfig | None:
 
 
 def format_value(entries: Sequence[EnvEntry]) -> str:
-    """`5:0-1023;1` of entries, the last of which has no bound."""
+    """Return entries as `5:0-1023;1`; the last one has no bound."""
     words, first = list[str](), 0
     for entry in entries:
         if entry.max_bytes is None:
@@ -50,7 +50,7 @@ def format_value(entries: Sequence[EnvEntry]) -> str:
 
 
 def parse_value(collective: Collective, value: str) -> tuple[EnvEntry, ...]:
-    """The entries of a value; raises InputError for what Intel MPI would misread or leave out."""
+    """Return the entries of a value; raises InputError for what Intel MPI misreads or ignores."""
     entries, words = list[EnvEntry](), value.split(";")
     if len(words) > MAX_ENTRIES:
         raise InputError(f"more than {MAX_ENTRIES} entries")

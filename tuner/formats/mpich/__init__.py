@@ -1,4 +1,4 @@
-"""MPICH 3.4 and later: the JSON files by which its layers select collectives (csel)."""
+"""The JSON files by which the layers of MPICH 3.4 and later select collectives (csel)."""
 
 from tuner.formats.mpich import device
 from tuner.formats.mpich.emitter import check, drop_inexpressible, emit, leaf_for_rule

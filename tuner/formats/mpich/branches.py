@@ -1,8 +1,8 @@
-"""A table's branches, grown into the tree that a layer decides with by itself.
+"""Merge the rules of a table into the tree that a layer decides with by itself.
 
-The library wants every collective in a file, so its own tree is the start: only the branches of
-communicator sizes in the table are replaced, and within them a default rule, an operator outside a
-rule's guards or a count below its minimum leads back to the library's own branch.
+The library requires every collective in a file, so its own tree is the start. Only the branches for
+communicator sizes in the table are replaced. Within them a default rule, an operator outside a
+rule's restrictions or a count below its minimum leads back to the library's own branch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RulesByRanks = Mapping[int, Sequence[Rule]]
 
 
 def restrictions_of(rule: Rule) -> tuple[str, ...]:
-    """Conditions under which the library may run the rule's algorithm."""
+    """Return the conditions under which the library may run the rule's algorithm."""
     return (
         ()
         if rule.choice.is_default
@@ -34,7 +34,7 @@ def restrictions_of(rule: Rule) -> tuple[str, ...]:
 
 
 def is_restricted(rule: Rule, call: CselCall) -> bool:
-    """Whether the rule's guards leave this call of its range to the library."""
+    """Return whether the rule's restrictions leave this call to the library."""
     guards = restrictions_of(rule)
     foreign = "is_op_built_in=yes" in guards and not call.built_in
     return foreign or ("count>=pow2" in guards and matches("count<pow2", call))
@@ -43,9 +43,10 @@ def is_restricted(rule: Rule, call: CselCall) -> bool:
 def merge_into_generic(table: TuningTable, generic: Tree, leaf_of: RuleToLeaf) -> Tree:
     """Return the library's own tree with the branches of the table.
 
-    leaf_of     where each rule leads
+    generic     the library's own tree
+    leaf_of     returns the leaf of a rule; None for the library's own branch
 
-    Raises InputError when the library's own tree is not laid out as expected.
+    Raises InputError when the library's own tree has an unexpected structure.
     """
     tree = dict(generic)
     everyone = rules_by_rank_count(table)
@@ -63,16 +64,21 @@ def merge_into_generic(table: TuningTable, generic: Tree, leaf_of: RuleToLeaf) -
 def hierarchical_rank_counts(table: TuningTable, collective: Collective) -> set[int]:
     """Return the numbers of ranks for which all rules are for several ranks on each node.
 
-    The library calls a communicator with several ranks on a node a parent. It makes others of it,
-    which its own collectives call: of the ranks of a node, and of one rank on each node. With as
-    many ranks as a parent has, these are other shapes than the rules are for.
+    The library calls a communicator with several ranks on a node a parent. From it the library
+    makes communicators for its own collectives: of the ranks of a node, and of one rank on each
+    node. One of these may have as many ranks as a parent in the table, but not the shape that the
+    rules are for.
     """
     shapes = rules_by_shape_and_ranks(table, "commutative").get(collective, {})
     return {p for p, places in shapes.items() if all(key.ppn > 1 for key in places)}
 
 
 def _replace_below_communicator(node: Tree, p: int, rule_list: Callable[[Tree], Tree]) -> Tree:
-    """`ladder(subtree)` for each subtree below the communicator conditions that fit p ranks.
+    """Return the node with every subtree below its communicator conditions replaced.
+
+    Only branches whose conditions fit `p` ranks are kept.
+
+    rule_list   returns the new subtree, given the library's own one
 
     Conditions on the communicator must stay above those on the message: the library evaluates
     some of them differently below.
@@ -91,10 +97,12 @@ def _replace_below_communicator(node: Tree, p: int, rule_list: Callable[[Tree], 
 
 @dataclass(frozen=True)
 class _TreeBuilder:
-    """What grows below one collective: p -> ladder, for any operator, if there is one, and for
-    commutative ones.
+    """A builder of the branches of one collective.
 
-    parents     p of rules that hold for parents alone
+    any_operator    p -> rule list for any operator, where there is one
+    commutative     p -> rule list for commutative operators
+    hierarchical    values of p whose rules apply to parent communicators only
+    leaf_of         returns the leaf of a rule; None for the library's own branch
     """
 
     any_operator: _RulesByRanks
@@ -114,7 +122,10 @@ class _TreeBuilder:
         return {**branches, "comm_size=any": own}
 
     def _split_by_operator(self, p: int, own: Tree) -> Tree:
-        """Sizes first, and operators only where they matter: each condition costs every call."""
+        """Return branches by size, split by operator only where that matters.
+
+        Each condition costs time in every call.
+        """
         for_any, commutative = self.any_operator.get(p, ()), self.commutative[p]
         starts = sorted({0, *(rule.lo for rule in (*for_any, *commutative))})
         steps: list[tuple[float, Tree]] = []
@@ -153,7 +164,10 @@ def _rule_for_size(rule_list: Sequence[Rule], nbytes: int) -> Rule | None:
 
 
 def _split_by_message_size(steps: Sequence[tuple[float, Tree]]) -> Tree:
-    """Branches by the bytes below which each ends, ascending; the last one has no end."""
+    """Return branches by message size.
+
+    steps   (bytes below which the branch applies, branch), ascending; the last bound is infinite
+    """
     within = [(hi, branch) for hi, branch in steps if hi <= MAX_INT]
     _, last = steps[len(within)]
     branches = {f"avg_msg_size<={int(hi) - 1}": branch for hi, branch in within}

@@ -1,4 +1,4 @@
-"""Comparing the file of a layer with its table."""
+"""Compare the file of a layer with its table."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from tuner.mpi_libraries.mpich import PROBE_ELEMENT_BYTES
 def compare(
     table: TuningTable, text: str, generic: Tree, layer: Layer, leaf_of: RuleToLeaf
 ) -> list[str]:
-    """Return every call for which a layer's file decides otherwise than the table, a sentence each.
+    """Return one sentence for every call that a layer's file decides differently from the table.
 
     generic     the layer's own tree
-    leaf_of     where each rule leads in this layer
+    leaf_of     returns the leaf of a rule in this layer
 
-    Looks at each bound of each rule and one byte beside it, with as many elements as any bound on
-    them has, for every communicator size and its neighbours, be they the table's or the file's, for
-    every kind of communicator that is told apart and for operators of every kind. Raises InputError
-    when the library would not accept the file.
+    Each bound of each rule and one byte beside it are checked, with as many elements as any bound
+    on their number has, for every communicator size of the table or the file and its neighbours,
+    for every kind of communicator that a tree tells apart, and for operators of every kind. Raises
+    InputError when the library would not accept the file.
     """
     tree = parse(text, table.library, layer)
     known = {operators: rules_by_rank_count(table, operators) for operators in OPERATORS}
-    changed = known["commutative"]  # all that have rules: those for any operator stand in
+    changed = known["commutative"]  # all with rules: falls back to those for any operator
     differences = _unexpected_changes(tree, generic, {f"collective={name}" for name in changed})
     differences += _unknown_leaves(
         tree, {*leaves(generic), *filter(None, map(leaf_of, table.rules))}
@@ -71,7 +71,7 @@ def compare(
 def _calls(
     trees: Sequence[Tree], p: int, rule_list: Sequence[Rule], operators: str
 ) -> Iterator[tuple[Rule | None, CselCall]]:
-    """Calls of `p` ranks on each side of every bound that they meet, and the rule of each."""
+    """Yield calls of `p` ranks on each side of every bound in the trees, with the rule of each."""
     sizes, densities, counts = (
         {n for tree in trees for n in condition_bounds(tree, quantity)}
         for quantity in ("avg_msg_size", "comm_avg_ppn", "count")
@@ -88,8 +88,10 @@ def _calls(
 
 
 def _element_sizes(sizes: Sequence[int], counts: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Bytes of an element, and of all of them: of each size, and from each size on of as many
-    elements as bounds on their number have, and one more and less.
+    """Yield the bytes of an element and of the whole buffer.
+
+    Each size comes with elements of the probes' size, and then, rounded up, with as many elements
+    as each bound on their number, and one more and one less.
     """
     for nbytes in sizes:
         yield PROBE_ELEMENT_BYTES, nbytes
@@ -99,7 +101,7 @@ def _element_sizes(sizes: Sequence[int], counts: Collection[int]) -> Iterator[tu
 
 
 def _unexpected_changes(tree: Tree, generic: Tree, changed: Collection[str]) -> list[str]:
-    """Collectives without rules in the table that are not as the library itself has them."""
+    """Return collectives without rules in the table that differ from the library's own tree."""
     return [
         shortened_repr(name) + (" is missing" if name not in tree else " is not the library's own")
         for name in {**generic, **tree}
@@ -108,8 +110,10 @@ def _unexpected_changes(tree: Tree, generic: Tree, changed: Collection[str]) -> 
 
 
 def _unknown_leaves(tree: Tree, known: Collection[Leaf]) -> list[str]:
-    """Leaves anywhere in the tree that are none of those known, or not with these parameters: an
-    unknown name or a missing parameter ends the program."""
+    """Return a sentence for every leaf in the tree that is unknown or has other parameters.
+
+    An unknown name or a missing parameter ends the program.
+    """
     strange = sorted({str(leaf) for leaf in leaves(tree) if leaf not in known})
     return [f"the file has {leaf}, which neither table nor library has" for leaf in strange]
 

@@ -1,7 +1,7 @@
-"""What MPICH's default runs, by the rules that its library holds: no rank has to be asked.
+"""What MPICH's default runs, derived from the rules in its library without running any ranks.
 
-The device layer is asked first. What it does itself has no name among the MPIR layer's algorithms,
-so it is not known; neither is what it makes of parts of a call.
+The device layer is asked first. The algorithms that it runs itself have no name in the MPIR layer,
+so they are reported as unknown, and so is what it composes from parts of a call.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def find_default_algorithms(
     """Return the default's decisions up to `most` bytes, with commutative built-in operators.
 
     trees           the library's own, from `read_generic_trees`
-    thread_level    with which MPI is initialised: shared memory is for programs of one thread
+    thread_level    level at which MPI is initialised; shared memory needs one below the highest
 
-    No starts where a tree asks for more than shape and size.
+    A call has no starts where a tree's decision depends on more than its shape and size.
     """
     threaded = thread_level == THREAD_LEVELS[-1]
     return tuple(_default_algorithms(trees, call, most, threaded) for call in calls)
@@ -58,10 +58,10 @@ def _default_algorithms(
 def _size_ranges(
     trees: GenericTrees, call: Shaped, most: int, threaded: bool
 ) -> Iterator[tuple[int, AlgorithmConfig | None]]:
-    """The sizes at which another algorithm begins, and that algorithm.
+    """Yield the sizes at which another algorithm begins, and that algorithm.
 
-    A communicator has a hierarchy of nodes where some of its nodes have several ranks, be it the
-    only one (MPIR_Comm_commit of src/mpi/comm/commutil.c; 5.0.2 meets `parent` there).
+    A communicator has a hierarchy of nodes where some of its nodes have several ranks, even if it
+    has one node only (MPIR_Comm_commit of src/mpi/comm/commutil.c; 5.0.2 takes `parent` there).
     """
     collective, nodes, ppn, _ = call
     layered = "parent" if ppn > 1 else "flat"
@@ -82,7 +82,7 @@ def _size_ranges(
 
 
 def _leaf(trees: GenericTrees, collective: Collective, call: CselCall) -> Leaf | None:
-    """What the MPIR layer runs; None where it does not get the whole call for certain."""
+    """Return what the MPIR layer runs; None where it may not get the whole call."""
     if trees.device is not None and not _is_delegated(trees.device, trees, collective, call):
         return None
     return decide(trees.mpir, collective, call)
@@ -91,7 +91,7 @@ def _leaf(trees: GenericTrees, collective: Collective, call: CselCall) -> Leaf |
 def _is_delegated(
     device: Tree, trees: GenericTrees, collective: Collective, call: CselCall
 ) -> bool:
-    """Whether the MPIR layer gets the whole call."""
+    """Return whether the MPIR layer gets the whole call."""
     try:
         leaf = decide(device, collective, call)
         if trees.shared_memory is not None and leaf == SHARED_MEMORY_LEAVES.get(collective):
@@ -102,7 +102,7 @@ def _is_delegated(
 
 
 def _boundary_sizes(trees: GenericTrees, collective: Collective, p: int) -> list[int]:
-    """Wherever anything may change, in whole elements: at both sides of every bound."""
+    """Return the sizes at both sides of every bound, in whole elements."""
     name = f"collective={collective}"
     branches = [tree.get(name, {}) for tree in (trees.mpir, trees.device) if tree is not None]
     limits, counts = (
@@ -119,7 +119,7 @@ def _boundary_sizes(trees: GenericTrees, collective: Collective, p: int) -> list
 
 
 def _config_of_leaf(collective: Collective, leaf: Leaf) -> AlgorithmConfig | None:
-    """What asks for that algorithm; None where no choice does, or not without parameters."""
+    """Return the config that forces this algorithm; None where it needs parameters or none does."""
     plain = (
         AlgorithmConfig(name)
         for name, known in ALGORITHMS[collective].items()

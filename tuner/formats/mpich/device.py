@@ -23,18 +23,19 @@ DELEGATING_LEAVES = {
     Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_beta", kind="composition"),
     Collective.REDUCE: Leaf("MPIDI_Reduce_intra_composition_gamma", kind="composition"),
 }
-# Likewise to the shared memory layer, where all ranks are on one node.
+# The compositions that hand the whole call to the shared memory layer, where all ranks are on one
+# node.
 SHARED_MEMORY_LEAVES = {
     Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_gamma", kind="composition")
 }
-# No other collective can run it.
+# A leaf that no collective but barrier can run.
 FAULT_LEAF = Leaf("MPIDI_Barrier_intra_composition_alpha", kind="composition")
 
 
 def leaf_for_rule(rule: Rule) -> Leaf | None:
     """Return the composition that hands a rule's calls on, None for the default.
 
-    Raises InputError, naming the rule, for one that the MPIR layer's file cannot hold.
+    Raises InputError, naming the rule, where the MPIR layer's file cannot hold it.
     """
     return DELEGATING_LEAVES[rule.key.collective] if emitter.leaf_for_rule(rule) else None
 
@@ -50,12 +51,13 @@ def emit(table: TuningTable, generic: Tree) -> str:
 
 
 def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
-    """Return where the file decides otherwise than the table, as `compare` does."""
+    """Return the calls that the file decides differently from the table, as `compare` does."""
     return compare(table, text, generic, DEVICE, leaf_for_rule)
 
 
 def device_file_path(tuning_file: Path) -> Path:
-    """Return where the device layer's file lies: beside that of the MPIR layer, `m-device.json`
-    beside `m.is_json`.
+    """Return the path of the device layer's file, next to that of the MPIR layer.
+
+    It is `m-device.json` for `m.json`.
     """
     return tuning_file.with_name(f"{tuning_file.stem}-device{tuning_file.suffix}")

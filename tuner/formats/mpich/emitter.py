@@ -16,13 +16,11 @@ from tuner.formats.mpich.selection import Leaf, Tree
 from tuner.formats.rules_by_ranks import describe_rule
 from tuner.mpi_libraries.mpich import leaf_parameters, native_algorithm, preserves_operand_order
 
-FAULT_LEAF = Leaf("MPIR_Barrier_intra_smp")  # no other collective can run it
+FAULT_LEAF = Leaf("MPIR_Barrier_intra_smp")  # no collective but barrier can run it
 
 
 def drop_inexpressible(table: TuningTable) -> tuple[TuningTable, tuple[str, ...]]:
-    """Return the table with the default wherever `emit` would refuse a rule, and those rules by
-    name.
-    """
+    """Return the table with the default for rules that `emit` would refuse, and their names."""
     kept, lost = [], []
     for rule in table.rules:
         try:
@@ -35,7 +33,7 @@ def drop_inexpressible(table: TuningTable) -> tuple[TuningTable, tuple[str, ...]
 
 
 def leaf_for_rule(rule: Rule) -> Leaf | None:
-    """The leaf that a rule asks for, None for the default; raises InputError, naming the rule."""
+    """Return the leaf of a rule, None for the default; raises InputError, naming the rule."""
     if rule.choice.is_default:
         return None
     key = rule.key
@@ -51,7 +49,7 @@ def leaf_for_rule(rule: Rule) -> Leaf | None:
 
 
 def leaf_for_config(collective: Collective, choice: AlgorithmConfig) -> Leaf:
-    """The leaf of a choice other than the default; raises InputError as `native_algorithm` does."""
+    """Return the leaf of a config other than the default; raises as `native_algorithm` does."""
     found = native_algorithm(collective, choice)
     parameters = leaf_parameters(found, choice)
     return Leaf(
@@ -72,12 +70,12 @@ def emit(table: TuningTable, generic: Tree) -> str:
 
 
 def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
-    """Return where the file decides otherwise than the table, as `compare` does."""
+    """Return the calls that the file decides differently from the table, as `compare` does."""
     return compare(table, text, generic, MPIR, leaf_for_rule)
 
 
 def emit_layer(table: TuningTable, generic: Tree, layer: Layer, leaf_of: RuleToLeaf) -> str:
-    """Return the file of a layer in which each rule leads to `leaf_of(rule)`; raises as `emit`."""
+    """Return the file of a layer in which `leaf_of` gives each rule's leaf; raises as `emit`."""
     for rule in table.rules:
         require_expressible(rule, table.library)
     text = json.dumps(merge_into_generic(table, generic, leaf_of), indent=1) + "\n"
@@ -88,7 +86,7 @@ def emit_layer(table: TuningTable, generic: Tree, layer: Layer, leaf_of: RuleToL
 
 
 def require_expressible(rule: Rule, library: str) -> None:
-    """Raise InputError, naming the rule, for one that no file for this library can hold."""
+    """Raise InputError, naming the rule, where no file for this library can hold it."""
     leaf = leaf_for_rule(rule)
     since = introduced_after(library, leaf.key) if leaf else ""
     if since:

@@ -1,4 +1,4 @@
-"""The rules that an MPICH library decides with by itself, found in its binary."""
+"""The selection rules that an MPICH library decides with by itself, read from its binary."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def read_generic_tree(libmpi: Path, layer: Layer = MPIR) -> Tree:
 
 
 def read_generic_trees(libmpi: Path) -> GenericTrees:
-    """Return the trees of all layers that a library has; raises InputError as
-    `read_generic_tree`.
+    """Return the trees of all layers that a library has.
+
+    Raises InputError as `read_generic_tree` does.
     """
     known = _embedded_rules(libmpi)
     device, shared_memory = (
@@ -52,7 +53,7 @@ def read_generic_trees(libmpi: Path) -> GenericTrees:
 
 
 def _embedded_rules(libmpi: Path) -> dict[Layer, str]:
-    """The rules of each layer as the library holds them: C strings, told apart by their leaves."""
+    """Return the rules of each layer: C strings in the binary, told apart by their leaves."""
     try:
         binary = libmpi.read_bytes()
     except OSError as reason:

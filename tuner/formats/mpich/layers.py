@@ -1,4 +1,4 @@
-"""The layers of MPICH that select algorithms of collectives, each by a file of its own.
+"""The layers of MPICH that select algorithms of collectives, each with a file of its own.
 
 The device layer (src/mpid/ch4) is asked first. Its compositions hand a call, or parts of it, to the
 network module, which calls the MPIR layer (src/mpi/coll), or to the shared memory layer
@@ -16,10 +16,10 @@ from tuner.mpi_libraries.mpich import DEVICE_RULES_FILE_VARIABLE, RULES_FILE_VAR
 class Layer:
     """One layer.
 
-    name        what messages call it
-    variable    control variable that names its file
-    prefix      how the leaves of a collective begin, as the rules spell it (`bcast`) or with a
-                capital (`Bcast`)
+    name            its name in messages
+    variable        control variable that names its file
+    leaf_template   how the leaves of a collective begin; `plain` is the collective as the rules
+                    spell it (`bcast`), `capital` the same with a capital (`Bcast`)
     """
 
     name: str
@@ -28,7 +28,7 @@ class Layer:
 
     @property
     def leaf_prefix(self) -> str:
-        """How the leaves of all collectives begin, which those of no other layer do."""
+        """How the leaves of all collectives of this layer, and of no other, begin."""
         return self.leaf_template.partition("{")[0]
 
     def has_algorithm(self, key: str, collective: str) -> bool:
@@ -48,5 +48,5 @@ LAYERS = (MPIR, DEVICE, SHARED_MEMORY)
 
 
 def layer_of(key: str) -> Layer | None:
-    """Return the layer that a leaf is of, None for one of no known layer."""
+    """Return the layer of a leaf; None if it is of no known layer."""
     return next((layer for layer in LAYERS if key.startswith(layer.leaf_prefix)), None)

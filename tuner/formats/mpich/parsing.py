@@ -1,4 +1,4 @@
-"""Reading the files of MPICH's layers, and refusing what the library would abort on or misread."""
+"""Read the files of MPICH's layers, and refuse what the library would abort on or misread."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tuner.formats.mpich.layers import MPIR, Layer, layer_of
 from tuner.formats.mpich.selection import LEAF_KEY, NUMERIC_CONDITION, Tree, conditions
 from tuner.mpi_libraries.mpich import MAX_INT
 
-# What the library asks of a call only in these collectives and their non-blocking forms; elsewhere
-# a condition on it ends the program (csel.c). All others of them take total_msg_size.
+# Conditions that the library knows only in these collectives and their non-blocking forms;
+# elsewhere they end the program (csel.c). Collectives without avg_msg_size take total_msg_size.
 CONDITION_COLLECTIVES = {
     "avg_msg_size": ("bcast", "allreduce", "reduce", "alltoall"),
     "is_commutative": (
@@ -34,7 +34,7 @@ OTHER_CONDITION = re.compile(
     r"|(is_node_consecutive|is_multi_threaded|is_commutative|is_op_built_in|is_sendbuf_inplace"
     r"|is_block_regular)=(yes|no)"
 )
-INTRODUCED_IN = (  # what no MPICH before these releases has for certain
+INTRODUCED_IN = (  # keys that MPICH before these releases is known to lack
     (
         (4, 1),
         re.compile(
@@ -139,7 +139,7 @@ def _require_parameters(algorithm: str, below: Any) -> None:
 
 
 def _require_known_conditions(node: Tree, collective: str, layer: Layer) -> None:
-    """Raises InputError for what the library does not know of this collective in this layer."""
+    """Raise InputError for a key that the library does not know for this collective and layer."""
     plain = collective.removeprefix("i")
     for key, below in node.items():
         if LEAF_KEY.fullmatch(key):

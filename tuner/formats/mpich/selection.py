@@ -1,9 +1,9 @@
-"""MPICH's collective selection tree: deciding with it as the library does.
+"""MPICH's collective selection tree, evaluated as the library does.
 
 A tree is nested objects whose keys are conditions. Siblings are tried in file order and the first
 that holds is followed, down to a leaf that names an algorithm with all its parameters. Sizes are
-inclusive upper bounds (src/mpi/coll/src/csel.c of MPICH 5.0). MVAPICH 3 and 4 are made of MPICH
-and read the same, with algorithms of their own; MPICH 4.1 knows fewer conditions.
+inclusive upper bounds (src/mpi/coll/src/csel.c of MPICH 5.0). MVAPICH 3 and 4 are based on MPICH
+and read the same files, with algorithms of their own; MPICH 4.1 knows fewer conditions.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tuner.formats import strict_parsing
 from tuner.formats.mpich.layers import Layer
 
 Tree = Mapping[str, Any]
-# The rules that a layer of a library decides with by itself; the library is `mpich` or
+# Returns the rules that a layer of a library decides with by itself; the library is `mpich` or
 # `mvapich`.
 GenericTreeLoader = Callable[[str, Layer], Tree]
 LEAF_KEY = re.compile(r"(algorithm|composition)=\w+", re.ASCII)
-# What the library decides for each communicator when that is made. What stands below any other
-# condition is left to each call, and there its comm_size<N reads as <=N (csel.c).
+# Conditions that the library evaluates once for each communicator, when it is created. Those below
+# any other condition are evaluated at each call, and there comm_size<N is taken as <=N (csel.c).
 COMMUNICATOR_CONDITIONS = (
     "comm_type",
     "comm_size",
@@ -41,7 +41,7 @@ _COMPARE = {"<=": operator.le, "<": operator.lt}
 
 
 class NoMatchingBranchError(InputError):
-    """No branch of a tree holds for a call."""
+    """An error raised where no branch of a tree holds for a call."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class CselCall:
 
 @dataclass(frozen=True)
 class Leaf:
-    """What the library runs, with its parameters written `name=value`.
+    """An algorithm that the library runs, with its parameters written `name=value`.
 
     kind    `algorithm`, or `composition` in the device layer
     """
@@ -81,7 +81,7 @@ class Leaf:
 
     @property
     def key(self) -> str:
-        """How a file names it."""
+        """The leaf's name in a file."""
         return f"{self.kind}={self.name}"
 
     def __str__(self) -> str:
@@ -90,14 +90,14 @@ class Leaf:
 
 
 def conditions(node: Tree) -> Iterator[str]:
-    """Every key of a tree, algorithms included."""
+    """Yield every key of a tree, algorithms included."""
     for key, below in node.items():
         yield key
         yield from conditions(below)
 
 
 def leaves(node: Tree) -> Iterator[Leaf]:
-    """Every leaf below a node."""
+    """Yield every leaf below a node."""
     for key, below in node.items():
         if LEAF_KEY.fullmatch(key):
             yield Leaf.from_key(key, below)
@@ -106,9 +106,11 @@ def leaves(node: Tree) -> Iterator[Leaf]:
 
 
 def matches(condition: str, call: CselCall, late: bool = False) -> bool:
-    """Whether a condition is met; raises InputError for one that depends on more than the call.
+    """Return whether a condition holds for a call.
 
-    late    it stands below a condition that is none of COMMUNICATOR
+    late    whether a condition not in COMMUNICATOR_CONDITIONS stands above it
+
+    Raises InputError for a condition that depends on more than the call.
     """
     numeric = NUMERIC_CONDITION.fullmatch(condition)
     if numeric and numeric[1] in ("comm_size", "comm_avg_ppn", "avg_msg_size", "count"):
@@ -149,7 +151,7 @@ def _quantity(name: str, call: CselCall) -> int:
 
 
 def collective_subtree(tree: Tree, collective: Collective) -> Tree:
-    """What a tree holds for a collective; raises InputError where that is nothing."""
+    """Return the subtree of a collective; raises InputError where the tree has none."""
     try:
         return cast(Tree, tree[f"collective={collective}"])
     except KeyError:
@@ -161,8 +163,9 @@ def collective_subtree(tree: Tree, collective: Collective) -> Tree:
 def decide(tree: Tree, collective: Collective, call: CselCall) -> Leaf:
     """Return the leaf that a blocking call reaches.
 
-    Raises UnmatchedError where no branch holds, which ends a program in the MPIR layer and is left
-    to that layer by the others; InputError where more than the call decides.
+    Raises NoMatchingBranchError where no branch holds: the MPIR layer then ends the program, the
+    other layers leave the call to it. Raises InputError where the decision depends on more than the
+    call.
     """
     node, late = collective_subtree(tree, collective), False
     while True:
@@ -179,7 +182,7 @@ def decide(tree: Tree, collective: Collective, call: CselCall) -> Leaf:
 
 
 def specialise(node: Tree, p: int, late: bool = False) -> Tree:
-    """What is left of a tree for communicators of `p` ranks: their number decides nothing more.
+    """Return the tree for communicators of `p` ranks, with conditions on their number resolved.
 
     late    as in `matches`
     """
@@ -197,7 +200,7 @@ def specialise(node: Tree, p: int, late: bool = False) -> Tree:
 
 
 def condition_bounds(node: Tree, quantity: str) -> set[int]:
-    """The numbers that conditions on `quantity` compare with, anywhere below `node`."""
+    """Return the numbers that conditions on `quantity` compare with, anywhere below `node`."""
     found = set[int]()
     for condition, below in node.items():
         numeric = NUMERIC_CONDITION.fullmatch(condition)
@@ -208,6 +211,6 @@ def condition_bounds(node: Tree, quantity: str) -> set[int]:
 
 
 def comm_hierarchies(node: Tree) -> set[str]:
-    """The kinds of communicators that conditions below `node` name, `flat` where they say any."""
+    """Return the kinds of communicators in conditions below `node`, with `flat` for `any`."""
     named = (key.partition("comm_hierarchy=")[2] for key in conditions(node))
     return {"flat" if name == "any" else name for name in named if name}

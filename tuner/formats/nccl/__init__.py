@@ -1,4 +1,4 @@
-"""NCCL 2.21 and later, and RCCL: the CSV that tuner plugins read, and a plugin of our own."""
+"""The CSV that tuner plugins of NCCL 2.21 and later and RCCL read, and our own plugin."""
 
 from tuner.formats.nccl.csv_rules import CsvRule, PluginCall, decide, parse
 from tuner.formats.nccl.emitter import check, emit, emit_sparse, fallback_of, fallback_rule_count

@@ -1,12 +1,12 @@
-"""The CSV of NCCL's example tuner plugin: reading it strictly, and deciding with it as NCCL does.
+"""The CSV of NCCL's example tuner plugin: read it strictly, and decide with it as NCCL does.
 
 A row is `collective,first,last,algorithm,protocol,channels,nodes,ranks[,pipe_ops[,registered]]`;
-sizes are inclusive and those of the whole buffer, -1 stands for any, and the first row that fits
-counts (plugins/tuner/example of NVIDIA/nccl 2.30.7, ext-tuner/example of ROCm/rccl). The plugin
-drops or misreads without a word whatever is an InputError here.
+sizes are inclusive and those of the whole buffer, -1 stands for any, and the first row that matches
+applies (plugins/tuner/example of NVIDIA/nccl 2.30.7, ext-tuner/example of ROCm/rccl). Whatever the
+plugin would silently drop or misread raises InputError here.
 
-What it does with channels: NVIDIA's plugin answers 1 where a row says -1 and where no row fits,
-AMD's leaves the number to RCCL; a row that says 0 leaves it to either.
+Channels: where a row says -1 or no row matches, NVIDIA's plugin sets 1 channel and AMD's leaves the
+number to RCCL; where a row says 0, both leave it to the library.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ COLLECTIVES = {
 }
 COLLECTIVE_NAMES = {collective: name for name, collective in COLLECTIVES.items()}
 ANY = -1
-MAX_SIZE_BYTES = 2**64 - 1  # bytes; 2^32 - 1, as the plugin's own sample has it, ends at 4 GiB
-MAX_LINE_BYTES = 254  # characters of a line; C versions of the plugin break longer ones in two
+MAX_SIZE_BYTES = 2**64 - 1  # the plugin's own sample has 2^32 - 1, which ends at 4 GiB
+MAX_LINE_BYTES = 254  # C versions of the plugin break longer lines in two
 MAX_ROWS = 100_000
 FIELD_COUNTS = (8, 9, 10)
 _Conditions = tuple[int, int, int, int]
@@ -42,9 +42,11 @@ _Conditions = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class PluginCall:
-    """One call as the plugin sees it; `nbytes` of the whole buffer.
+    """One call as the plugin sees it.
 
-    pipe_ops    calls that NCCL does in one go; `registered`: the buffers are (1) or not (0)
+    nbytes      bytes of the whole buffer
+    pipe_ops    number of calls that NCCL runs in one operation
+    registered  whether the buffers are registered (1) or not (0)
     """
 
     collective: Collective
@@ -71,11 +73,11 @@ class CsvRule:
 
     @property
     def conditions(self) -> _Conditions:
-        """What a call must be besides its collective and size."""
+        """The conditions on a call besides its collective and size."""
         return self.nodes, self.ranks, self.pipe_ops, self.registered
 
     def matches(self, call: PluginCall) -> bool:
-        """Whether the row decides such a call, unless an earlier one does."""
+        """Return whether the row decides this call, unless an earlier one does."""
         told = (call.nodes, call.p, call.pipe_ops, call.registered)
         return (
             self.collective is call.collective
@@ -84,7 +86,7 @@ class CsvRule:
         )
 
     def __str__(self) -> str:
-        """As it stands in the file."""
+        """Return the row as written in the file."""
         way = f"{self.algo_proto.algorithm},{self.algo_proto.protocol.lower()}"
         name = COLLECTIVE_NAMES[self.collective]
         text = f"{name},{self.min_bytes},{self.max_bytes},{way},{self.channels}"
@@ -92,14 +94,16 @@ class CsvRule:
 
 
 def decide(rows: Sequence[CsvRule], call: PluginCall) -> AlgorithmConfig | None:
-    """What the plugin makes NCCL do; None where no row fits: NCCL's own choice, on one channel
-    under NVIDIA's plugin."""
+    """Return the config that the plugin makes NCCL run; None where no row matches.
+
+    NCCL then chooses itself, limited to one channel under NVIDIA's plugin.
+    """
     row = next((row for row in rows if row.matches(call)), None)
     return config_of(row.algo_proto, max(row.channels, 0)) if row else None
 
 
 def parse(text: str, family: str = NCCL) -> tuple[CsvRule, ...]:
-    """The rows of a file for `nccl` or `rccl`; raises InputError naming the line."""
+    """Return the rows of a file for `nccl` or `rccl`; raises InputError naming the line."""
     rows, numbers = list[CsvRule](), list[int]()
     for number, line in enumerate(text.split("\n"), start=1):
         if not line or line.startswith("#"):
@@ -176,8 +180,10 @@ def _parse_number(field: str) -> int:
 
 
 def _require_reachable(rows: Sequence[CsvRule], numbers: Sequence[int]) -> None:
-    """Raises InputError for a row of which earlier rows take calls away that it was written for:
-    the same calls twice, or all calls of the row by a more general one."""
+    """Raise InputError for a row that loses calls meant for it to an earlier row.
+
+    These are overlapping rows with the same conditions, and rows that a more general one covers.
+    """
     earlier: dict[tuple[Collective, _Conditions], list[tuple[int, int, int]]] = {}
     for row, number in zip(rows, numbers, strict=True):
         for conditions in _generalisations(row.conditions):
@@ -198,6 +204,6 @@ def _require_reachable(rows: Sequence[CsvRule], numbers: Sequence[int]) -> None:
 
 
 def _generalisations(conditions: _Conditions) -> Iterator[_Conditions]:
-    """The conditions themselves and those with some of them left open."""
+    """Return the conditions and all versions of them with some replaced by ANY."""
     nodes, ranks, pipe_ops, registered = ({one, ANY} for one in conditions)
     return itertools.product(nodes, ranks, pipe_ops, registered)

@@ -1,8 +1,8 @@
 """Write the CSV that tuner plugins of NCCL and RCCL read, and compare a file with its table.
 
-The example plugin of NVIDIA cannot leave a call to NCCL: where no row fits it answers one channel.
-So every size of every communicator gets a row, and what the table leaves to NCCL needs a stand-in.
-RCCL itself, its example and our own plugin leave alone what no row is for.
+NVIDIA's example plugin cannot leave a call to NCCL: where no row matches it sets one channel. So
+every size of every communicator gets a row, and calls that the table leaves to NCCL need a fallback
+algorithm. RCCL itself, its example and our own plugin do not touch calls without a row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DEFAULT_FALLBACK = AlgoProto(RING, SIMPLE)  # which every collective has
 
 
 def fallback_of(name: str) -> AlgorithmConfig | None:
-    """A stand-in for NCCL's own choice by name, such as `ring_simple`; None of "".
+    """Return the fallback algorithm of this name, such as `ring_simple`; None for "".
 
     Raises InputError for another name.
     """
@@ -62,12 +62,12 @@ def fallback_of(name: str) -> AlgorithmConfig | None:
 
 
 def emit(table: TuningTable, fallback: AlgorithmConfig | None = None) -> str:
-    """The file of a table for `nccl` or `rccl`.
+    """Return the file of a table for `nccl` or `rccl`.
 
-    otherwise   what runs where the table leaves the choice to NCCL and for calls it says nothing
-                about; collectives that do not have it run ring_simple there. RCCL needs none.
+    fallback    runs where the table leaves calls to NCCL and for calls without rules; collectives
+                that lack it run ring_simple there. RCCL needs none.
 
-    Raises InputError when a rule cannot be expressed, and for a default rule without a stand-in.
+    Raises InputError when a rule cannot be expressed, and for a default rule without a fallback.
     """
     if _family(table) != NCCL:
         return emit_sparse(table)
@@ -86,9 +86,9 @@ def emit(table: TuningTable, fallback: AlgorithmConfig | None = None) -> str:
 
 
 def emit_sparse(table: TuningTable) -> str:
-    """Return the file with rows for the rules alone, none where the library decides.
+    """Return the file with rows only for rules that name an algorithm.
 
-    RCCL reads it, and our own plugin. Raises InputError when a rule cannot be expressed.
+    RCCL and our own plugin read it. Raises InputError when a rule cannot be expressed.
     """
     rows = (
         replace(row, channels=ANY) if row.channels == DEFAULT_CHANNELS else row
@@ -106,7 +106,7 @@ def _require_equal(differences: list[str]) -> None:
 
 
 def fallback_rule_count(table: TuningTable) -> int:
-    """How many rules leave to the library what a stand-in decides in the file."""
+    """Return how many default rules the fallback algorithm replaces in the file."""
     if _family(table) != NCCL:
         return 0
     return sum(rule.choice.is_default for ladder in rules_by_key(table).values() for rule in ladder)
@@ -128,7 +128,10 @@ def _rows(
     rule_list: tuple[Rule, ...],
     default: Callable[[Rule], tuple[AlgoProto, int] | None],
 ) -> Iterator[CsvRule]:
-    """Yield the rows of one ladder; `default`: what runs under a default rule, None for no row."""
+    """Yield the rows of one rule list.
+
+    default     returns what runs under a default rule, None for no row
+    """
     for rule in rule_list:
         if key.memory == "host":
             raise InputError(f"{describe_rule(rule)}: NCCL has no collectives of host memory")
@@ -157,13 +160,12 @@ def _require_fallback(rule: Rule, fallback: AlgorithmConfig | None) -> tuple[Alg
 
 
 def check(table: TuningTable, text: str, fallback: AlgorithmConfig | None = None) -> list[str]:
-    """Every call for which the file decides otherwise than the table, one sentence each.
+    """Return one sentence for every call that the file decides differently from the table.
 
-    otherwise   as for `emit`; without it no row may decide what a rule leaves to NCCL
+    fallback    as for `emit`; without it no row may decide what a rule leaves to NCCL
 
-    Looks at each bound of each rule and row and one byte beside it, on the table's communicators,
-    those of the file and others. Raises InputError when the plugin would not read the file as it
-    stands.
+    Each bound of each rule and row and one byte beside it are checked, on the communicators of the
+    table, those of the file and others. Raises InputError when the plugin would misread the file.
     """
     return _differences(table, text, fallback, _family(table))
 
@@ -190,7 +192,7 @@ def _differences(
 
 
 def _communicators(rows: list[CsvRule], known: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Communicators (nodes, ranks): the known ones, those that rows are for, and another one."""
+    """Return the (nodes, ranks) of the table and of rows, and one that neither has."""
     told = [*known, *((row.nodes, row.ranks) for row in rows)]
     other = max(1, *(n for pair in told for n in pair)) + 1 if told else 1
     found = {tuple(other if n == ANY else n for n in pair) for pair in told}
@@ -205,7 +207,7 @@ def _boundary_sizes(rule_list: tuple[Rule, ...], rows: list[CsvRule]) -> list[in
 
 
 def _calls(rows: list[CsvRule], call: PluginCall) -> list[PluginCall]:
-    """The call with every number of operations and kind of buffer that the file tells apart."""
+    """Return the call with every number of operations and kind of buffer that rows tell apart."""
     pipe_ops = {n for row in rows for n in (row.pipe_ops, row.pipe_ops + 1)} - {ANY} | {1}
     return [
         replace(call, pipe_ops=ops, registered=registered)
@@ -220,7 +222,7 @@ def _expected_config(
     fallback: AlgorithmConfig | None,
     family: str,
 ) -> tuple[AlgorithmConfig | None, str]:
-    """What a file has to decide, None for NCCL itself, and how the table says it."""
+    """Return the config that a file must name, None for NCCL itself, and a phrase for it."""
     rule = next((r for r in rule_list if r.lo <= nbytes < r.hi), None)
     if rule is not None and not rule.choice.is_default:
         choice = config_of(*algo_proto_and_channels(collective, rule.choice))

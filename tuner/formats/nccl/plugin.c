@@ -1,13 +1,14 @@
 /* A tuner plugin for NCCL and RCCL that follows the rules of a tuning table.
  *
  * NCCL_TUNER_PLUGIN names the compiled library; the rules are in the file rules.csv beside it,
- * which `tuner nccl install` writes. Where no rule is for a call, NCCL decides as it does without a
- * plugin. So it does on every doubt: the plugin loads always, never fails and never ends a program.
+ * which `tuner nccl install` writes. Where no rule matches a call, NCCL decides as it does without
+ * a plugin. The same holds in any case of doubt: the plugin always loads, never fails and never ends
+ * a program.
  *
- * The structures below are those that NCCL looks up. Facts from src/include/plugin/tuner/tuner_v2.h
+ * The structures below are those that NCCL looks up. Source: src/include/plugin/tuner/tuner_v2.h
  * to tuner_v6.h of NVIDIA/nccl 2.30 (v2 came with NCCL 2.21, v3 2.22, v4 2.24, v5 2.28, v6 2.30);
- * RCCL has the same. Version 1 (NCCL 2.19) has no communicator in its calls, and is left out.
- * Releases that know a version 7 ask for 6 after it.
+ * RCCL has the same. Version 1 (NCCL 2.19) has no communicator in its calls, and is not supported.
+ * Releases that know a version 7 fall back to 6.
  */
 #define _GNU_SOURCE /* dladdr */
 #include <dlfcn.h>
@@ -93,7 +94,7 @@ static const char *const ALGORITHM_NAMES[ALGORITHMS] = {
     "tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"};
 static const char *const PROTOCOL_NAMES[PROTOCOLS] = {"ll", "ll128", "simple"};
 
-/* Which algorithms NCCL has for a collective, a bit each. */
+/* The algorithms that NCCL has for each collective, one bit each. */
 static const unsigned OFFERED[COLLECTIVES] = {
     [BROADCAST] = 1u << RING,
     [REDUCE] = 1u << RING,
@@ -102,7 +103,7 @@ static const unsigned OFFERED[COLLECTIVES] = {
     [ALLREDUCE] = (1u << ALGORITHMS) - 1 - (1u << PAT),
 };
 
-/* Calls from `first` to `last` bytes of the whole buffer; no channels: as many as NCCL takes. */
+/* Calls from `first` to `last` bytes of the whole buffer; 0 channels: NCCL's own number. */
 struct rule {
     uint64_t first, last;
     int8_t algorithm, protocol;
@@ -114,9 +115,9 @@ struct rules { /* ascending, without overlap */
     size_t count, room;
 };
 
-struct communicator { /* what NCCL keeps for us as the context of a communicator */
+struct communicator { /* the context of a communicator, which NCCL keeps for us */
     uint64_t ranks, nodes;
-    bool blind; /* under version 2 NCCL does not say which algorithms there are */
+    bool blind; /* version 2, where NCCL does not say which algorithms are available */
     struct rules rules[COLLECTIVES];
 };
 
@@ -126,7 +127,7 @@ struct row { /* one line of the file */
     struct rule rule;
 };
 
-struct text { /* what is left to be read of the file, and what is wrong with it */
+struct text { /* the unread rest of the file, and what is wrong with it */
     const char *at, *end;
     const char *flaw;
     unsigned long line;
@@ -142,7 +143,7 @@ static void say(logger_t log, int level, const char *format, ...) {
     log(level, LOG_INIT | LOG_TUNING | LOG_ENV, "plugin.c", 0, "TUNER/tuner: %s", message);
 }
 
-/* Return whether nothing was said before in this process: one sentence is enough. */
+/* Return whether this process has not logged a message yet: one is enough. */
 static bool first_to_speak(void) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     return !atomic_flag_test_and_set(&said);
@@ -158,7 +159,7 @@ static bool take(struct text *text, const char *expected) {
     return true;
 }
 
-/* Read a plain number of at most `most`, of this base. */
+/* Read a plain number of at most `most` in this base. */
 static bool take_number(struct text *text, unsigned base, uint64_t most, uint64_t *value) {
     static const char digits[] = "0123456789abcdef";
     const char *begin = text->at;
@@ -174,7 +175,7 @@ static bool take_number(struct text *text, unsigned base, uint64_t most, uint64_
     return text->at > begin;
 }
 
-/* Read one of some names with the comma behind it; return its index, -1 for another word. */
+/* Read one of `names` and the comma after it; return its index, -1 for another word. */
 static int take_name(struct text *text, const char *const *names, int count) {
     for (int i = 0; i < count; i++) {
         const size_t length = strlen(names[i]);
@@ -216,14 +217,14 @@ static bool is_offered(const struct row *row) {
            (any_protocol || row->rule.protocol == SIMPLE);
 }
 
-/* NCCL limits channels to those that a communicator has, but not where CollNet runs, which NVLS on
- * several nodes rests on (scheduleCollTasksToPlan in src/enqueue.cc). */
+/* Return whether a rule may set channels. NCCL limits them to those that a communicator has, but not
+ * for CollNet, which NVLS on several nodes uses (scheduleCollTasksToPlan in src/enqueue.cc). */
 static bool may_say_channels(const struct communicator *own, int algorithm) {
     return algorithm != COLLNET_DIRECT && algorithm != COLLNET_CHAIN &&
            (algorithm != NVLS || own->nodes == 1);
 }
 
-/* Version 2 obeys without a check, so only what every communicator has may be asked for. */
+/* Return whether every communicator has this algorithm: version 2 obeys without checking. */
 static bool is_always_there(const struct rule *rule) {
     return (rule->algorithm == RING || rule->algorithm == TREE) && rule->protocol != LL128;
 }
@@ -296,7 +297,7 @@ static bool take_rules(struct text *text, struct communicator *own, uint64_t *ro
     return seen == *rows;
 }
 
-/* Return the file's content, NULL with a reason. A pipe is not waited for: it has no size. */
+/* Return the file's content, NULL with a reason. A pipe has no size, and is not waited for. */
 static char *read_file(const char *path, size_t *length, const char **flaw) {
     struct stat found;
     char *content = NULL;
@@ -315,7 +316,7 @@ static char *read_file(const char *path, size_t *length, const char **flaw) {
     return content;
 }
 
-/* Write the path of the rules, which lie beside this library. */
+/* Write the path of the rules, which are beside this library, to `path`. */
 static bool find_file(char *path, size_t room) {
     Dl_info own;
     if (dladdr((const void *)&HEADER, &own) == 0 || own.dli_fname == NULL) return false;
@@ -363,7 +364,7 @@ static bool load(const char *path, struct communicator *own, logger_t log) {
             kept, rows, digest, own->ranks, own->nodes,
             own->blind ? ", of those for ring and tree in ll and simple, without channels" : "");
     else if (first_to_speak()) {
-        char place[32] = ""; /* none for a file of which no line was read */
+        char place[32] = ""; /* empty where no line was read */
         if (text.line > 0) snprintf(place, sizeof place, ":%lu", text.line);
         say(log, LOG_WARN, "%s%s %s: NCCL decides itself on this rank", path, place, text.flaw);
     }
@@ -399,7 +400,7 @@ static const struct rule *find(const struct communicator *own, int collective, u
     const struct rule *rule = own->rules[collective].rule;
     size_t left = own->rules[collective].count;
     if (left == 0) return NULL;
-    while (left > 1) { /* the rule wanted is one of `left` from `rule` on */
+    while (left > 1) { /* the rule is one of `left` from `rule` on */
         const size_t half = left / 2;
         rule += rule[half].first <= nbytes ? half : 0;
         left -= half;
@@ -429,7 +430,7 @@ static int init_v5(void **context, uint64_t communicator, size_t ranks, size_t n
     return NCCL_SUCCESS;
 }
 
-/* Channels are left to NCCL, which would not limit them either. */
+/* Channels are not set: NCCL would not limit them to those available. */
 static int decide_v2(void *context, int collective, size_t nbytes, int collnet, int nvls,
                      int pipelined, int *algorithm, int *protocol, int *channels) {
     (void)collnet, (void)nvls, (void)pipelined, (void)channels;
@@ -441,8 +442,8 @@ static int decide_v2(void *context, int collective, size_t nbytes, int collnet, 
     return NCCL_SUCCESS;
 }
 
-/* `costs` is an array of `algorithms` times `protocols` times in microseconds; what cannot run is
- * below zero there, and stays so. */
+/* `costs` is an array of `algorithms` x `protocols` times in microseconds. Negative entries cannot
+ * run and are left unchanged. */
 static int decide_v5(void *context, int collective, size_t nbytes, int pipelined, float **costs,
                      int algorithms, int protocols, int registered, int *channels) {
     (void)pipelined, (void)registered;

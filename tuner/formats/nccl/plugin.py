@@ -1,4 +1,4 @@
-"""Our own tuner plugin: compiling it, writing the rules beside it, and trying what was made."""
+"""Our own tuner plugin: compile it, write the rules beside it, and test the result."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from tuner.formats.nccl.csv_rules import MAX_ROWS
 from tuner.formats.nccl.emitter import emit_sparse
 
 SOURCE = Path(__file__).with_name("plugin.c")
-LIBRARY_FILE = "libnccl-tuner-tuner.so"  # of which NCCL_TUNER_PLUGIN=tuner is the short name
-RULES_FILE = "rules.csv"  # plugin.c has this name, too
+LIBRARY_FILE = "libnccl-tuner-tuner.so"  # NCCL_TUNER_PLUGIN=tuner is short for this name
+RULES_FILE = "rules.csv"  # the same name as in plugin.c
 COMPILER_FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
-MAX_PATH_BYTES = 254  # bytes: NCCL cuts longer values of NCCL_TUNER_PLUGIN (plugin_open.cc)
-TIMEOUT_S = 120  # seconds for the compiler, and for the trial
-FORCING_VARIABLES = ("NCCL_ALGO", "NCCL_PROTO")  # before which the plugin steps aside
+MAX_PATH_BYTES = 254  # NCCL cuts longer values of NCCL_TUNER_PLUGIN (plugin_open.cc)
+TIMEOUT_S = 120  # for the compiler, and for the trial
+FORCING_VARIABLES = ("NCCL_ALGO", "NCCL_PROTO")  # the plugin does nothing where these are set
 _FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
 @dataclass(frozen=True)
 class Installed:
-    """What `install` made.
+    """The result of `install`.
 
     digest      of the rules, as the plugin logs it on every rank
-    checked     calls that the compiled plugin decided as the rules say
+    rows        number of rules
+    checked     number of calls that the compiled plugin decided as the rules say
     """
 
     library: Path
@@ -53,7 +54,7 @@ def fnv1a(data: bytes) -> str:
 
 
 def with_digest_header(rows: str) -> str:
-    """Return rows under the header by which the plugin knows that none is lost or changed."""
+    """Return rows under the header by which the plugin detects lost or changed rows."""
     number = sum(not line.startswith("#") for line in rows.splitlines())
     if number > MAX_ROWS:
         raise InputError(f"the table has {number} rules for NCCL: the plugin takes {MAX_ROWS}")
@@ -63,8 +64,8 @@ def with_digest_header(rows: str) -> str:
 def install(table: TuningTable, folder: Path) -> Installed:
     """Compile the plugin into `folder`, write the rules beside it and try both in a child process.
 
-    Raises InputError when a rule cannot be expressed, for a folder that holds other rules, without
-    a C compiler and where the plugin does not do what the rules say; the folder then is as before.
+    Raises InputError when a rule cannot be expressed, the folder holds other rules, there is no
+    C compiler, or the plugin does not follow the rules; the folder is then left unchanged.
     """
     text = with_digest_header(emit_sparse(table))
     library, rules = folder.absolute() / LIBRARY_FILE, folder.absolute() / RULES_FILE
@@ -82,7 +83,7 @@ def install(table: TuningTable, folder: Path) -> Installed:
 
 
 def _require_installable(library: Path, rules: Path, text: str) -> None:
-    """Raise InputError for a folder that cannot be written or has other rules already."""
+    """Raise InputError for a folder that cannot be written or already has other rules."""
     require_writable_dir(library.parent)
     if len(os.fsencode(library)) > MAX_PATH_BYTES:
         raise InputError(
@@ -104,13 +105,13 @@ def _require_installable(library: Path, rules: Path, text: str) -> None:
 
 
 def _has_valid_digest(content: bytes) -> bool:
-    """Return whether the plugin would take rules for whole: by the digest in the first line."""
+    """Return whether the rules match the digest in their first line."""
     header, _, rows = content.partition(b"\n")
     return header.split()[-1:] == [fnv1a(rows).encode()]
 
 
 def _read_if_exists(rules: Path) -> bytes | None:
-    """Return what the folder has for rules, None for nothing; raises InputError."""
+    """Return the content of the rules file, None if there is none; raises InputError."""
     try:
         return rules.read_bytes()
     except FileNotFoundError:
@@ -120,12 +121,12 @@ def _read_if_exists(rules: Path) -> bytes | None:
 
 
 def _existing_ancestor(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that is there."""
+    """Return the folder, or its nearest ancestor that exists."""
     return next(place for place in (folder, *folder.parents) if place.is_dir())
 
 
 def compiler_command() -> list[str]:
-    """Return the command of the C compiler: that of CC, else the first one found.
+    """Return the C compiler's command: that of CC, else the first compiler found.
 
     Raises InputError where there is none.
     """
@@ -142,7 +143,7 @@ def compiler_command() -> list[str]:
 
 
 def compile_plugin(target: Path) -> None:
-    """Compile the plugin; raises InputError with the compiler's words where that fails."""
+    """Compile the plugin; raises InputError with the compiler's message where that fails."""
     command = [*compiler_command(), *COMPILER_FLAGS, "-o", str(target), str(SOURCE), "-ldl"]
     try:
         done = subprocess.run(
@@ -164,7 +165,7 @@ def compile_plugin(target: Path) -> None:
 def _run_trial(library: Path) -> int:
     """Return how many calls the compiled plugin decides as the rules beside it say.
 
-    In a child process, which a bad compilation may end. Raises InputError for another decision.
+    It runs in a child process, which a bad build may crash. Raises InputError for another decision.
     """
     environment = {
         name: value for name, value in os.environ.items() if name not in FORCING_VARIABLES

@@ -1,8 +1,8 @@
 """Load a compiled tuner plugin as NCCL 2.28 does, and ask it for the bounds of every rule.
 
-Run as a program with the path of the library; the rules are beside it. Prints how many calls were
-asked; ends with one sentence on standard error and status 1 at the first call that is decided
-otherwise than the rules say.
+Run it as a program with the path of the library; the rules are beside that. It prints the number of
+calls that were tried. At the first call that is decided differently from the rules it ends with one
+sentence on standard error and status 1.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ COLLECTIVES = (
     Collective.ALLREDUCE,
 )
 ALGORITHMS = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
-IMPOSSIBLE_SIZES = {-1, MAX_SIZE_BYTES + 1}  # sizes that no call has
-UNCHANGED_CHANNELS = -2  # channels that no plugin asks for
+IMPOSSIBLE_SIZES = {-1, MAX_SIZE_BYTES + 1}
+UNCHANGED_CHANNELS = -2  # a number of channels that no plugin sets
 _COSTS = c.c_float * (len(ALGORITHMS) * len(PROTOCOLS))
 
 
 class Plugin(c.Structure):
-    """Version 5 of what NCCL looks up (tuner_v5.h of NVIDIA/nccl)."""
+    """Version 5 of the structure that NCCL looks up (tuner_v5.h of NVIDIA/nccl)."""
 
     _fields_ = (
         ("name", c.c_char_p),
@@ -78,7 +78,7 @@ class Plugin(c.Structure):
 
 
 def boundary_sizes(rows: Sequence[CsvRule]) -> Iterator[tuple[int, CsvRule | None]]:
-    """Yield both bounds of each row and one byte beside them, with the row that is for each.
+    """Yield both bounds of each row and one byte beside them, with the row for each size.
 
     rows    of one collective, ascending
     """
@@ -97,8 +97,7 @@ PluginDecision = tuple[list[int], int]
 def plugin_decision(
     plugin: Plugin, context: c.c_void_p, collective: Collective, nbytes: int
 ) -> PluginDecision:
-    """Return the entries of the cost table that the plugin prefers for a call, and the channels
-    that it asks for."""
+    """Return the entries of the cost table that the plugin prefers for a call, and its channels."""
     costs, channels = _COSTS(*[1.0] * len(_COSTS())), c.c_int(UNCHANGED_CHANNELS)
     plugin.decide(
         context,
@@ -130,8 +129,10 @@ def expected_decision(row: CsvRule | None) -> PluginDecision:
 
 
 def check_rules(plugin: Plugin, rows: Sequence[CsvRule]) -> int:
-    """Return how many calls on the rows' communicator were tried; raises ValueError for one that
-    is decided otherwise than they say."""
+    """Return how many calls on the rows' communicator were tried.
+
+    Raises ValueError for a call that is decided differently from the rows.
+    """
     context, calls = c.c_void_p(), 0
     plugin.init(c.byref(context), 0, rows[0].ranks, rows[0].nodes, None, None, None)
     for collective, mine in groupby(rows, lambda row: row.collective):
@@ -144,7 +145,7 @@ def check_rules(plugin: Plugin, rows: Sequence[CsvRule]) -> int:
 
 
 def main(library: Path) -> int:
-    """Return the exit status."""
+    """Check the plugin against the rules beside it and return the exit status."""
     rows = parse((library.parent / "rules.csv").read_text(), RCCL)
     plugin = Plugin.in_dll(c.CDLL(str(library)), "ncclTunerPlugin_v5")
     shapes = groupby(sorted(rows, key=shape_of), shape_of)

@@ -1,4 +1,4 @@
-"""Open MPI: its classic rules file for 4.1 and 5.x, its JSON rules from 6.0 on."""
+"""Open MPI's classic rules file for 4.1 and 5.x, and its JSON rules from 6.0 on."""
 
 from tuner.formats.openmpi import han
 from tuner.formats.openmpi.emitter import check, check_json, emit, emit_json

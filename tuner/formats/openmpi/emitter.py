@@ -1,9 +1,9 @@
-"""Writing Open MPI's rules, classic or as JSON, and comparing a file with its table.
+"""Write Open MPI's rules, classic or as JSON, and compare a file with its table.
 
-In the classic file whatever was not measured is fenced in with rows of algorithm 0, the library's
-own decision: below the first communicator size, between two sizes and above the last. A collective
-without any other row is left out: looking for a row takes 10 ns of each of its calls (4 % of a
-broadcast of 12 bytes on two ranks), and for one that is not in the file nothing is looked up.
+In the classic file, lines of algorithm 0, the library's own decision, enclose whatever was not
+measured: below the first communicator size, between two sizes and above the last. A collective
+without any other line is left out: looking for a line takes 10 ns of each of its calls (4 % of a
+broadcast of 12 bytes on two ranks), and nothing is looked up for a collective that is not listed.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from tuner.mpi_libraries.openmpi import (
 
 DEFAULT_LINES = (RuleLine(0, 0),)
 SUPPORTED_MAJOR_VERSIONS = ("4", "5")  # major versions that read a classic file as `decide` does
-# Their ranks may see different message sizes in one call (MPI_IN_PLACE, counts that only the root
-# gives): rules that split by size make them disagree and hang.
+# Ranks may see different message sizes in one call of these (MPI_IN_PLACE, counts that only the
+# root gives), so rules that depend on the size make ranks disagree and hang.
 UNSPLITTABLE_COLLECTIVES = (Collective.GATHER, Collective.SCATTER)
 
 
 def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
-    """The rules file of a table.
+    """Return the classic rules file of a table.
 
     commutative_only    use the rules for commutative operators; programs that reduce with any
                         other operator then get wrong results, the format cannot tell them apart
 
     Raises InputError when a rule cannot be expressed, is unsafe for some operators, when keys that
     share a communicator size disagree (the format knows no nodes and no memory), or when the
-    table is for a version that reads such a file otherwise.
+    table is for a version that reads classic files differently.
     """
     _require_readable(table)
     _require_all_expressible(table, commutative_only)
@@ -74,7 +74,7 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
 
 
 def emit_json(table: TuningTable, *, commutative_only: bool = False) -> str:
-    """The JSON rules of a table for Open MPI 6.0 or later; else as `emit`."""
+    """Return the JSON rules of a table for Open MPI 6.0 or later, as `emit` does."""
     name, _, version = table.library.partition(" ")
     major = version.partition(".")[0]
     if name == "openmpi" and major.isdigit() and int(major) < json_rules.FIRST_MAJOR_VERSION:
@@ -91,7 +91,7 @@ def emit_json(table: TuningTable, *, commutative_only: bool = False) -> str:
 
 
 def check_json(table: TuningTable, text: str, *, commutative_only: bool = False) -> list[str]:
-    """As `check`, of JSON rules."""
+    """Compare JSON rules with their table, as `check` does."""
     operators = "commutative" if commutative_only else "any"
     return list(json_rules.differences(table, json_rules.parse(text), operators))
 
@@ -163,11 +163,11 @@ def _with_default_lines(
 
 
 def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> list[str]:
-    """Every call for which the file decides otherwise than the table, one sentence each.
+    """Return one sentence for every call that the file decides differently from the table.
 
-    Looks at each bound of each rule and one byte beside it, for every communicator size and its
-    neighbours, be they the table's or the file's. Raises InputError when the library would not
-    accept the file.
+    Each bound of each rule and one byte beside it are checked, for every communicator size of the
+    table or the file and its neighbours. Raises InputError when the library would not accept the
+    file.
     """
     rules = parse(text)
     ladders_of = rules_by_rank_count(table, "commutative" if commutative_only else "any")

@@ -1,11 +1,12 @@
-"""What stands before the rules on several nodes of Open MPI 5.x: the component `han`, and its file.
+"""The rules file of `han`, which comes before `tuned` on several nodes in Open MPI 5.x.
 
 `han` takes a call on several nodes before `tuned`, whose rules then never see it. Without `han`
-(`--mca coll ^han`) they do, but what a table leaves to the library would no longer be the library's
-own decision either. So a second file tells `han` which calls to hand on to `tuned`, the rest it
-keeps. It lists collectives, in each levels of the topology (here the communicator as a whole),
-ascending numbers of ranks, and ascending bytes with the component; all are lower bounds, the first
-of each is the least there is (coll_han_dynamic_file.h). A file in error is dropped without a word.
+(`--mca coll ^han`) they do, but then a call that a table leaves to the library would not get the
+library default either. So a second file tells `han` which calls to hand on to `tuned`; it keeps the
+rest. The file lists collectives; for each the levels of the topology (here only the whole
+communicator), ascending numbers of ranks, and ascending bytes with the component. All of them are
+lower bounds, and the first of each is the minimum (coll_han_dynamic_file.h). A file with an error
+is dropped without a message.
 """
 
 from __future__ import annotations
@@ -23,26 +24,30 @@ from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS
 
 HAN, TUNED = COMPONENTS = ("han", "tuned")
 TOPOLOGY_LEVEL = "global_communicator"
-# It counts what one rank gives or gets; `tuned` counts the whole.
+# For these `han` counts the bytes that one rank sends or receives, `tuned` the whole buffer.
 PER_RANK_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)
 SUPPORTED_MAJOR_VERSIONS = (
     "5",
-)  # major versions in which it comes first and knows components by name
+)  # major versions in which `han` comes first and knows components by name
 ComponentsBySize = tuple[tuple[int, str], ...]
 HanRules = Mapping[Collective, tuple[tuple[int, ComponentsBySize], ...]]
 
 
 def is_needed(table: TuningTable) -> bool:
-    """Return whether rules of this table are reached only with such a file: whether some are for
-    several nodes, in a version in which `han` comes first.
+    """Return whether rules of this table take effect only with this file.
+
+    They do where some are for several nodes, in a version in which `han` comes first.
     """
     version = table.library.partition(" ")[2].partition(".")[0]
     return version in SUPPORTED_MAJOR_VERSIONS and any(key.nodes > 1 for key in table.keys)
 
 
 def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
-    """The file of a table. Raises InputError for another version of Open MPI, and where there are
-    no rules for several nodes."""
+    """Return the file of a table.
+
+    Raises InputError for another version of Open MPI, and where there are no rules for several
+    nodes.
+    """
     version = table.library.partition(" ")[2]
     if version.partition(".")[0] not in SUPPORTED_MAJOR_VERSIONS:
         raise InputError(
@@ -64,7 +69,7 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
 def _multi_node_rules(
     table: TuningTable, commutative_only: bool
 ) -> dict[Collective, dict[int, tuple[Rule, ...]]]:
-    """Of the numbers of ranks that several nodes have."""
+    """Return the rules for the numbers of ranks that the table has on several nodes."""
     spread = {(key.collective, key.p) for key in table.keys if key.nodes > 1}
     found = rules_by_rank_count(table, "commutative" if commutative_only else "any")
     kept = {
@@ -98,7 +103,7 @@ def _compared_bytes_factor(collective: Collective, p: int) -> int:
 
 
 def render(rules: HanRules) -> str:
-    """The file, one entry a line."""
+    """Return the text of the file, one entry per line."""
     lines = [f"{len(rules)} # collectives"]
     for collective, entries in rules.items():
         lines += [f"{COLLECTIVE_IDS[collective]} # {collective}", "1 # level", TOPOLOGY_LEVEL]
@@ -110,7 +115,7 @@ def render(rules: HanRules) -> str:
 
 
 def parse(text: str) -> HanRules:
-    """The rules in a file; raises InputError naming the line that the library would not take."""
+    """Return the rules in a file; raises InputError naming the line that the library refuses."""
     lines = ((n, line.partition("#")[0].split()) for n, line in enumerate(text.split("\n"), 1))
     reader = _Reader((n, words) for n, words in lines if words)
     numbers = {number: collective for collective, number in COLLECTIVE_IDS.items()}
@@ -127,7 +132,7 @@ def parse(text: str) -> HanRules:
 
 
 class _Reader:
-    """Line by line: what is counted must be there, and nothing else."""
+    """A line reader that raises InputError where lines and the counts before them disagree."""
 
     def __init__(self, lines: Iterator[tuple[int, list[str]]]) -> None:
         self._lines = list(lines)
@@ -176,7 +181,7 @@ class _Reader:
 
 
 def decide(rules: HanRules, collective: Collective, p: int, nbytes: int) -> str:
-    """The component that answers a call of `nbytes` of the whole buffer on several nodes."""
+    """Return the component that serves a call of `nbytes` of the whole buffer on several nodes."""
     entries = rules.get(collective)
     if not entries:
         return HAN
@@ -186,9 +191,11 @@ def decide(rules: HanRules, collective: Collective, p: int, nbytes: int) -> str:
 
 
 def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> list[str]:
-    """Every call on several nodes that the file gives to another component than the table asks for,
-    one sentence each; at each bound and one byte beside it, as far as ranks can share them. Raises
-    InputError when the library would not accept the file."""
+    """Return one sentence for every call on several nodes that the wrong component would serve.
+
+    Each bound and one byte beside it are checked, rounded to multiples of the ranks where `han`
+    counts bytes per rank. Raises InputError when the library would not accept the file.
+    """
     rules, ladders_of = parse(text), _multi_node_rules(table, commutative_only)
     differences = list[str]()
     for collective in sorted({*rules, *ladders_of}):

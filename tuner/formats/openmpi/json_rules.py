@@ -1,10 +1,10 @@
-"""Open MPI 6.0 and later: its rules as JSON.
+"""The JSON rules of Open MPI 6.0 and later.
 
-Per collective a list of communicator rules, in each a list of message rules; the first that fits
-counts, bounds are inclusive, and a call that none fits gets the library's own decision (coll/tuned
-of the v6.0.x branch). Errors are reported at `coll_base_verbose` 1 alone: an unknown collective or
-a size with a unit drops the file, an unknown algorithm its rule. The library also reads classic
-files here, whose communicator sizes it shifts by one entry.
+Each collective has a list of communicator rules, each of these a list of message rules. The first
+that matches applies, bounds are inclusive, and a call that none matches gets the library's own
+decision (coll/tuned of the v6.0.x branch). Errors are reported only at `coll_base_verbose` 1: an
+unknown collective or a size with a unit drops the file, an unknown algorithm its rule. The library
+also reads classic files here, but shifts their communicator sizes by one entry.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tuner.formats.rules_by_ranks import (
 from tuner.importers.algorithm_names import algorithm_name
 from tuner.mpi_libraries.openmpi import ALGORITHMS, config_of, rule_parameters
 
-FIRST_MAJOR_VERSION = 6  # the major version that reads it
+FIRST_MAJOR_VERSION = 6  # first major version that reads JSON rules
 ANY_DISTRIBUTION, SINGLE_NODE, ONE_PER_NODE = DISTRIBUTIONS = ("any", "single-node", "one-per-node")
-# In 6.0 this number is a Bruck algorithm whose radix is the fan-out.
+# In 6.0 the number of `bruck` runs a Bruck algorithm whose radix is the fan-out.
 REDEFINED_ALGORITHMS = {Collective.ALLGATHER: ("bruck",)}
 MAX_INT = 2**31 - 1
 _ROOT = {"rule_file_version": 3, "module": "tuned"}
@@ -39,7 +39,7 @@ _ROOT = {"rule_file_version": 3, "module": "tuned"}
 
 @dataclass(frozen=True)
 class MessageRule:
-    """Calls of first to last bytes of the whole buffer, both included."""
+    """The config for calls of `min_bytes` to `max_bytes` of the whole buffer, both included."""
 
     min_bytes: int
     max_bytes: float
@@ -48,7 +48,10 @@ class MessageRule:
 
 @dataclass(frozen=True)
 class CommunicatorRule:
-    """Communicators of `min_ranks` to `most` ranks that are spread as `distribution` says."""
+    """The message rules for communicators of `min_ranks` to `max_ranks` ranks.
+
+    distribution    how the ranks must be spread over nodes, one of DISTRIBUTIONS
+    """
 
     min_ranks: int
     max_ranks: float
@@ -56,7 +59,7 @@ class CommunicatorRule:
     messages: tuple[MessageRule, ...]
 
     def matches(self, nodes: int, ppn: int) -> bool:
-        """Whether it is for a communicator of this shape."""
+        """Return whether it applies to a communicator of this shape."""
         spread = {ANY_DISTRIBUTION: True, SINGLE_NODE: nodes == 1, ONE_PER_NODE: ppn == 1}[
             self.distribution
         ]
@@ -69,7 +72,7 @@ JsonRules = Mapping[Collective, tuple[CommunicatorRule, ...]]
 def decide(
     rules: JsonRules, collective: Collective, nodes: int, ppn: int, nbytes: int
 ) -> AlgorithmConfig:
-    """What Open MPI 6.0 takes from the file for a call of `nbytes` of the whole buffer."""
+    """Return what Open MPI 6.0 takes from the file for a call of `nbytes` of the whole buffer."""
     for communicators in rules.get(collective, ()):
         if communicators.matches(nodes, ppn):
             found = (m for m in communicators.messages if m.min_bytes <= nbytes <= m.max_bytes)
@@ -79,7 +82,7 @@ def decide(
 
 
 def render(table: TuningTable, operators: str) -> str:
-    """The file of a table whose rules can be expressed. Raises InputError for others."""
+    """Return the file of a table; raises InputError where it cannot express a rule."""
     collectives: dict[str, list[dict[str, Any]]] = {}
     for collective, sizes in rules_by_shape_and_ranks(table, operators).items():
         for p, ladders in sizes.items():
@@ -103,8 +106,10 @@ def render(table: TuningTable, operators: str) -> str:
 def _rules_by_distribution(
     rule_lists: Mapping[RuleKey, tuple[Rule, ...]],
 ) -> list[tuple[str, tuple[Rule, ...]]]:
-    """One ladder for each shape that the format tells apart. What holds for all other shapes comes
-    last, after entries for both extremes: where the table knows none of these, of no rules.
+    """Return one rule list for each distribution that the format tells apart.
+
+    The rule list for all other shapes comes last, after entries for one node and for one rank per
+    node; these are empty where the table has no such shape.
     """
     told = {_distribution(key): ladder for key, ladder in rule_lists.items()}
     others = {
@@ -144,7 +149,7 @@ def _message_record(rule: Rule) -> dict[str, Any]:
 
 
 def parse(text: str) -> JsonRules:
-    """The rules in a file; raises InputError for what Open MPI would drop or misread."""
+    """Return the rules in a file; raises InputError for what Open MPI would drop or misread."""
     root = strict_parsing.parse_json(text, "JSON rules")
     if (
         not isinstance(root, dict)
@@ -240,7 +245,7 @@ def _parse_int(where: str, name: str, value: Any, most: int) -> int:
 
 
 def differences(table: TuningTable, rules: JsonRules, operators: str) -> Iterator[str]:
-    """Every call for which the file decides otherwise than the table, one sentence each."""
+    """Yield one sentence for every call that the file decides differently from the table."""
     known = rules_by_shape_and_ranks(table, operators)
     for collective in sorted({*known, *rules}):
         entries = rules.get(collective, ())
@@ -265,7 +270,10 @@ def differences(table: TuningTable, rules: JsonRules, operators: str) -> Iterato
 def _shapes(
     p: int, rule_lists: Mapping[RuleKey, tuple[Rule, ...]]
 ) -> Iterator[tuple[int, int, tuple[Rule, ...]]]:
-    """The table's shapes of so many ranks, and those of both extremes that it does not know."""
+    """Yield nodes, ppn and rule list of the table's shapes of `p` ranks.
+
+    The shapes of one node and of one rank per node follow without rules where the table lacks them.
+    """
     for key, ladder in rule_lists.items():
         yield key.nodes, key.ppn, ladder
     known = {(key.nodes, key.ppn) for key in rule_lists}

@@ -1,7 +1,7 @@
-"""Reading a classic rules file as strictly as possible.
+"""A strict parser for classic rules files.
 
-Open MPI skips whatever is no number, reads 010 as octal, and drops a file that does not add up
-without a word. Everything it would misread or drop is an InputError here.
+Open MPI skips whatever is not a number, reads 010 as octal, and drops an inconsistent file without
+a message. Everything that it would misread or drop raises InputError here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class _Reader:
         self._next = 0
 
     def number(self, what: str, largest: int = MAX_INT) -> _Token:
-        """The next number; raises InputError at the end of the file or when it is too large."""
+        """Return the next number.
+
+        Raises InputError at the end of the file and for a number above `largest`.
+        """
         if self._next == len(self._tokens):
             raise InputError(f"rules file: it ends where {what} should follow: it is truncated")
         token = self._tokens[self._next]
@@ -86,7 +89,7 @@ class _Reader:
 
 
 def parse(text: str) -> ClassicRules:
-    """The rules in a classic file, version 1 or 2; raises InputError naming the line."""
+    """Return the rules in a classic file, version 1 or 2; raises InputError naming the line."""
     header = _HEADER.match(text)
     version = int(header[1]) if header else 1
     if version not in (1, 2):

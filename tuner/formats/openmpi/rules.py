@@ -1,12 +1,12 @@
-"""Open MPI's classic rules file for versions 4.1 and 5.x: what it holds and how it decides.
+"""Open MPI's classic rules file for versions 4.1 and 5.x: its content and how it decides.
 
-A file lists collectives, per collective ascending communicator sizes, per communicator size
-ascending message sizes, each with an algorithm. All sizes are lower bounds: the last one that a
-call reaches counts, and a communicator below the first entry gets the first entry.
+A file lists collectives, for each ascending communicator sizes, for each of these ascending message
+sizes with an algorithm. All sizes are lower bounds: the last one that a call reaches applies, and a
+communicator smaller than the first entry gets the first entry.
 
-What is compared with them are the bytes of the whole buffer: for allgather, gather and scatter the
-library multiplies what one rank gives or gets by the number of ranks. An allgather in place counts
-no bytes at all, whatever it moves, so in a file of ours no rule speaks for 0 bytes of it.
+Message sizes are compared with the bytes of the whole buffer: for allgather, gather and scatter the
+library multiplies what one rank sends or receives by the number of ranks. An allgather in place
+counts 0 bytes, whatever it moves, so our files have no rule for an allgather of 0 bytes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Rule
 from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS, canonical_config, config_of
 
-# Their calls in place are taken for calls of 0 bytes: measured with 5.0.11.
+# Calls of these in place are taken for calls of 0 bytes: measured with 5.0.11.
 ZERO_BYTES_IN_PLACE = (Collective.ALLGATHER,)
 
 
 @dataclass(frozen=True)
 class RuleLine:
-    """From `size` bytes on (as the library counts): the numbers that the library is given."""
+    """The numbers that the library is given from `min_bytes` on, counted as the library does."""
 
     min_bytes: int
     algorithm: int
@@ -35,13 +35,13 @@ class RuleLine:
 
 @dataclass(frozen=True)
 class ClassicRules:
-    """collective number -> ascending (communicator size, rows in ascending size)."""
+    """The rules of each collective number, as (communicator size, lines), both ascending."""
 
     collectives: Mapping[int, tuple[tuple[int, tuple[RuleLine, ...]], ...]]
 
 
 def decide(rules: ClassicRules, collective: Collective, p: int, nbytes: int) -> AlgorithmConfig:
-    """What Open MPI 5.x takes from the file for a call of `nbytes` of the whole buffer."""
+    """Return what Open MPI 5.x takes from the file for a call of `nbytes` of the whole buffer."""
     entries = rules.collectives.get(COLLECTIVE_IDS[collective])
     if not entries:
         return AlgorithmConfig()
@@ -52,26 +52,26 @@ def decide(rules: ClassicRules, collective: Collective, p: int, nbytes: int) -> 
 
 
 def decision_bounds(rules: ClassicRules, collective: Collective) -> tuple[set[int], set[int]]:
-    """Where decisions on `collective` may change: numbers of ranks, and bytes."""
+    """Return where decisions on `collective` may change: numbers of ranks, and bytes."""
     entries = rules.collectives.get(COLLECTIVE_IDS[collective], ())
     return {ranks for ranks, _ in entries}, {row.min_bytes for _, rows in entries for row in rows}
 
 
 def min_decided_bytes(rule: Rule) -> int:
-    """The least bytes of the calls that a table's rule decides in a file."""
+    """Return the smallest message size in bytes that a table's rule decides in a file."""
     return max(rule.lo, 1) if rule.key.collective in ZERO_BYTES_IN_PLACE else rule.lo
 
 
 def expected_config(
     collective: Collective, rule_list: Sequence[Rule], nbytes: int
 ) -> AlgorithmConfig:
-    """What a file has to say of a call for which the table has this ladder."""
+    """Return what a file must name for a call, given the table's rule list."""
     rule = next((r for r in rule_list if min_decided_bytes(r) <= nbytes < r.hi), None)
     return canonical_config(collective, rule.choice) if rule else AlgorithmConfig()
 
 
 def render(rules: ClassicRules) -> str:
-    """The file, one entry a line, with comments that say what the numbers mean."""
+    """Return the file, one entry per line, with comments that explain the numbers."""
     left = "" if rules.collectives else ": all calls are left to the library"
     lines = [f"{len(rules.collectives)} # collectives{left}"]
     for number, entries in rules.collectives.items():

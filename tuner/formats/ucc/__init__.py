@@ -1,4 +1,4 @@
-"""UCC: its `ucc.conf`, and the TUNE strings in it."""
+"""UCC's configuration file `ucc.conf`, and the TUNE strings in it."""
 
 from tuner.formats.ucc.emitter import check, emit
 from tuner.formats.ucc.file import Section, Team, UccConfig, decide, parse

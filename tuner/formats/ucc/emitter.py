@@ -1,7 +1,7 @@
-"""Writing `ucc.conf`, and comparing a file with its table.
+"""Write `ucc.conf`, and compare a file with its table.
 
-One section per shape of team; what the table leaves to UCC, and other teams, have no token. The
-score makes the named algorithm win over other transport layers, as it did when it was measured.
+Each team shape has a section. Calls that the table leaves to UCC, and other teams, have no token.
+The score makes the named algorithm win over other transport layers, as it did when it was measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RulesByKey = Mapping[RuleKey, tuple[Rule, ...]]
 
 
 def emit(table: TuningTable) -> str:
-    """The file of a table. Raises InputError when a rule cannot be expressed."""
+    """Return the file of a table; raises InputError when a rule cannot be expressed."""
     ladders = rules_by_key(table)
     lines = list[str]()
     for team in _teams(ladders):
@@ -87,10 +87,10 @@ def _require_expressible(library: str, rule: Rule) -> None:
 
 
 def check(table: TuningTable, text: str) -> list[str]:
-    """Every call for which the file decides otherwise than the table, one sentence each.
+    """Return one sentence for every call that the file decides differently from the table.
 
-    Looks at each bound of each rule and token and one byte beside it, on the table's teams, those
-    of the file and others. Raises InputError when UCC would not read the file as it stands.
+    Each bound of each rule and token and one byte beside it are checked, on the teams of the table,
+    those of the file and others. Raises InputError when UCC would misread the file.
     """
     conf, ladders = parse(text), rules_by_key(table)
     differences = [
@@ -115,7 +115,7 @@ def check(table: TuningTable, text: str) -> list[str]:
 
 
 def _probed_teams(conf: UccConfig, known: list[Team]) -> list[Team]:
-    """The known teams, the corners of every section, and teams beside them."""
+    """Return the known teams, the corners of every section, and the teams next to them."""
     shapes = {(team.nodes, team.ppn) for team in known}
     for limits in (section.ranges for section in conf.sections):
         p, ppn, nodes = (limits.get(name, (1, 1)) for name in ("team_size", "ppn", "nnodes"))

@@ -1,9 +1,9 @@
 """`ucc.conf`: sections of variables for teams of a shape, read as UCC reads them.
 
-A section such as `[team_size=16 ppn=8 nnodes=2]` holds for teams that meet all of it; where several
-do, which of them wins is left to chance. Its TUNE string replaces the one outside all sections, and
-an environment variable replaces either (ucc_parser.c, ini.c and ini.h of UCC 1.8). A line that is
-in error makes UCC drop the file.
+A section such as `[team_size=16 ppn=8 nnodes=2]` applies to teams that meet all its conditions;
+where several apply, which one wins is undefined. Its TUNE string replaces the one outside all
+sections, and an environment variable replaces either (ucc_parser.c, ini.c and ini.h of UCC 1.8).
+UCC drops a file with a malformed line.
 """
 
 from __future__ import annotations
@@ -22,33 +22,36 @@ from tuner.formats.ucc.tune import IntRange, TuneToken, parse_tune
 TUNE_VARIABLE = "UCC_TL_UCP_TUNE"
 RANGE_CONDITIONS = ("team_size", "ppn", "sock", "nnodes")  # inclusive
 CPU_CONDITIONS = ("vendor", "model")
-MAX_LINE_BYTES = 8189  # bytes of a line; longer ones are broken in two
+MAX_LINE_BYTES = 8189  # UCC breaks longer lines in two
 MAX_SECTION_NAME_LENGTH = 127
 MAX_SECTIONS = 1000
-MAX_COUNT = 10**9 - 1  # of a number of ranks or nodes
+MAX_COUNT = 10**9 - 1  # largest number of ranks or nodes
 _RANGE = re.compile(rf"({strict_parsing.INTEGER_PATTERN})(?:-({strict_parsing.INTEGER_PATTERN}))?")
 _NAME = re.compile(r"(\w+_)?UCC_\w+", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Team:
-    """The ranks of a call: so many on each of `nodes` nodes."""
+    """The shape of a team: `ppn` ranks on each of `nodes` nodes."""
 
     nodes: int
     ppn: int
 
     @property
     def p(self) -> int:
-        """All of them."""
+        """The number of ranks."""
         return self.nodes * self.ppn
 
 
 @dataclass(frozen=True)
 class Section:
-    """What holds for some teams.
+    """The variables that apply to some teams.
 
-    limits      inclusive ranges by name, of RANGES
-    cpus        conditions on the processor, of CPUS: whether they hold the file does not tell
+    ranges      inclusive ranges by condition, of RANGE_CONDITIONS
+    cpus        conditions on the processor, of CPU_CONDITIONS; the file alone does not tell whether
+                they are met
+    variables   values by name
+    tokens      parsed TUNE string
     """
 
     ranges: Mapping[str, IntRange]
@@ -57,7 +60,7 @@ class Section:
     tokens: tuple[TuneToken, ...]
 
     def matches(self, team: Team) -> bool:
-        """Whether it is for such a team on the right processor."""
+        """Return whether it applies to this team, if the processor conditions are met."""
         told = {"team_size": team.p, "ppn": team.ppn, "nnodes": team.nodes}
         return all(
             first <= told[name] <= last
@@ -66,7 +69,7 @@ class Section:
         )
 
     def overlaps(self, other: Section) -> bool:
-        """Whether both may be for one team."""
+        """Return whether both sections may apply to one team."""
         for name in self.ranges.keys() & other.ranges.keys():
             (a, b), (c, d) = self.ranges[name], other.ranges[name]
             if a > d or c > b:
@@ -76,7 +79,7 @@ class Section:
 
 @dataclass(frozen=True)
 class UccConfig:
-    """A file: what holds for every team that no section is for, and the sections."""
+    """The content of a file: the variables outside all sections, and the sections."""
 
     default_section: Section
     sections: tuple[Section, ...]
@@ -85,7 +88,7 @@ class UccConfig:
 def decide(
     conf: UccConfig, collective: Collective, team: Team, memory: str, nbytes: int
 ) -> AlgorithmConfig:
-    """What `tl/ucp` is told for a call of `nbytes` of the whole buffer."""
+    """Return the config that `tl/ucp` is given for a call of `nbytes` of the whole buffer."""
     found = (s for s in conf.sections if TUNE_VARIABLE in s.variables and s.matches(team))
     section = next(found, conf.default_section)
     for token in section.tokens:
@@ -95,7 +98,7 @@ def decide(
 
 
 def parse(text: str) -> UccConfig:
-    """The content of a file; raises InputError naming the line."""
+    """Return the content of a file; raises InputError naming the line."""
     found: dict[str, dict[str, str]] = {"": {}}
     named = ""
     for number, line in enumerate(text.split("\n"), start=1):

@@ -2,8 +2,8 @@
 
 Tokens are joined by #, the qualifiers of a token by colons. Sizes are half-open ranges in bytes,
 or in k, m, g and t of 1024; a range without a score keeps that of the transport layer, inf makes
-it win (ucc_coll_score.c of UCC 1.8). A string that UCC cannot read is reported in its log and left
-out as a whole, so everything doubtful is an InputError here.
+it win (ucc_coll_score.c of UCC 1.8). UCC reports a string that it cannot read in its log and
+ignores it as a whole, so everything doubtful raises InputError here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tuner.mpi_libraries.ucc import ALGORITHMS
 
 COLLECTIVES = {str(collective): collective for collective in ALGORITHMS}
 MEMORIES = ("host", "cuda", "cuda_managed", "rocm", "rocm_managed")
-INFINITE_BYTES = 2**64 - 1  # what UCC takes `inf` for
+INFINITE_BYTES = 2**64 - 1  # the number that UCC reads `inf` as
 INFINITE_SCORE = "inf"  # the score that wins over every other transport layer
 MAX_RANKS = 2**32 - 1
 ANY_TEAM_SIZE = ((0, MAX_RANKS),)
@@ -35,9 +35,12 @@ IntRange = tuple[int, int]
 
 @dataclass(frozen=True)
 class TuneToken:
-    """One token: calls of [lo, hi) bytes in `size_ranges`, on buffers in one of `memories`.
+    """One token: the algorithm for some calls of a collective.
 
-    teams       inclusive ranges of the number of ranks
+    size_ranges    half-open ranges of the message size in bytes
+    memories       kinds of memory of the buffers
+    team_sizes     inclusive ranges of the number of ranks
+    score          priority of the algorithm; "" for that of the transport layer
     """
 
     collective: Collective
@@ -48,7 +51,7 @@ class TuneToken:
     score: str = ""
 
     def matches(self, p: int, memory: str, nbytes: int) -> bool:
-        """Whether it decides such a call."""
+        """Return whether it decides this call."""
         return (
             memory in self.memories
             and any(lo <= nbytes < hi for lo, hi in self.size_ranges)
@@ -56,7 +59,7 @@ class TuneToken:
         )
 
     def overlaps(self, other: TuneToken) -> bool:
-        """Whether some call fits both."""
+        """Return whether some call matches both tokens."""
         return (
             self.collective is other.collective
             and not set(self.memories).isdisjoint(other.memories)
@@ -65,7 +68,7 @@ class TuneToken:
         )
 
     def __str__(self) -> str:
-        """As it stands in the string."""
+        """Return the token as written in a TUNE string."""
         sizes = ",".join(
             f"{lo}-{'inf' if hi == INFINITE_BYTES else hi}" for lo, hi in self.size_ranges
         )
@@ -75,7 +78,7 @@ class TuneToken:
 
 
 def parse_tune(text: str) -> tuple[TuneToken, ...]:
-    """The tokens of a string; raises InputError naming the token that UCC would not take."""
+    """Return the tokens of a string; raises InputError naming the token that UCC would refuse."""
     words = text.split("#")
     if len(words) > MAX_TOKENS:
         raise InputError(f"more than {MAX_TOKENS} tokens")
@@ -87,7 +90,7 @@ def parse_tune(text: str) -> tuple[TuneToken, ...]:
 
 
 def _parse_tokens(word: str) -> Iterator[TuneToken]:
-    """One per collective that the word is for."""
+    """Yield one token for each collective that the word names."""
     told: dict[str, str] = {}
     for field in word.split(":"):
         kind = _qualifier_kind(field)
@@ -119,7 +122,7 @@ def _parse_tokens(word: str) -> Iterator[TuneToken]:
 
 
 def _qualifier_kind(field: str) -> str | None:
-    """Which qualifier a field is, in the order in which UCC tries."""
+    """Return which qualifier a field is, tested in UCC's order; None for none."""
     parts = field.split(",")
     if all(part in COLLECTIVES for part in parts):
         return "collectives"
@@ -182,5 +185,5 @@ def _parse_algorithm(collective: Collective, field: str) -> str:
 
 
 def join_tokens(tokens: Sequence[TuneToken]) -> str:
-    """The string."""
+    """Return the TUNE string of these tokens."""
     return "#".join(map(str, tokens))

@@ -1,4 +1,4 @@
-"""NCCL: its channels, what it expects of its algorithms and protocols, and what it chooses."""
+"""NCCL: its channels, its estimates for algorithms and protocols, and its default choice."""
 
 from tuner.mpi_libraries.nccl.channels import Rings, find_rings
 from tuner.mpi_libraries.nccl.constants import PROTOCOLS, AlgoProto

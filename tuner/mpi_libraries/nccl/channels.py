@@ -1,13 +1,13 @@
-"""Rings through the GPUs of one node: how many there are room for, and how fast each is.
+"""Rings through the GPUs of one node: how many fit, and how fast each is.
 
 An NVLink of n bricks carries n rings in each direction. Rings on NVLink must not share a brick's
-direction, so that their number is what the packing of Hamiltonian cycles allows. GPUs without such
-a ring are served by one over their shortest paths, PCIe and sockets included, and all of it runs at
-the pace of its worst hop.
+direction, so their number is limited by how many Hamiltonian cycles can be packed. GPUs without
+such a ring get one over their shortest paths, PCIe and sockets included, which runs at the speed of
+its slowest hop.
 
 As in NCCL's own search (search.cc) a ring takes a whole brick, or half of one where that gives more
-in all: four GPUs, each with a brick to each other one, have no three rings of whole bricks (T. W.
-Tillson, J. Combin. Theory B 29, 1980) but six of halves.
+in all: four GPUs, each with a brick to each other one, do not have three rings of whole bricks (T.
+W. Tillson, J. Combin. Theory B 29, 1980) but six of halves.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tuner.mpi_libraries.nccl.constants import (
 from tuner.topology import CPU, GPU, SWITCH, Link, NodeTopology
 from tuner.topology.readers.node_builder import nvlink_bandwidth
 
-MAX_SEARCH_STEPS = 200_000  # of partial rings: a bound on the time a search takes
+MAX_SEARCH_STEPS = 200_000  # extensions of partial rings, to limit the time of a search
 COMPUTE_CAPABILITIES = {
     "K80": 37,
     "P100": 60,
@@ -54,7 +54,7 @@ CPU_VENDORS = {"EPYC": AMD, "AMD": AMD, "POWER": POWER, "Grace": ARM, "Neoverse"
 
 @dataclass(frozen=True)
 class Rings:
-    """Ring orders, as tuples of places in the list of GPUs, and bytes per second of each."""
+    """Ring orders, as tuples of positions in the list of GPUs, and the bandwidth (B/s) of each."""
 
     gpu_orders: tuple[tuple[int, ...], ...]
     bandwidth: float
@@ -62,12 +62,15 @@ class Rings:
 
     @property
     def total_bandwidth(self) -> float:
-        """Bytes per second that all of them carry together."""
+        """Bytes per second that all rings carry together."""
         return len(self.gpu_orders) * self.bandwidth
 
 
 def compute_capability(node_topology: NodeTopology) -> int:
-    """Compute capability of the node's first GPU; raises InputError for an unknown product."""
+    """Return the compute capability of the node's first GPU.
+
+    Raises InputError for an unknown product.
+    """
     gpus = node_topology.device_indices(GPU)
     product = node_topology.devices[int(gpus[0])].product if len(gpus) else "no GPU"
     found = [number for name, number in COMPUTE_CAPABILITIES.items() if name in product]
@@ -81,19 +84,19 @@ def compute_capability(node_topology: NodeTopology) -> int:
 
 
 def cpu_vendor(node_topology: NodeTopology) -> str:
-    """Who made the node's CPU; Intel unless the product says otherwise."""
+    """Return the vendor of the node's CPU; Intel unless the product says otherwise."""
     cpus = node_topology.device_indices(CPU)
     product = node_topology.devices[int(cpus[0])].product if len(cpus) else ""
     return next((v for name, v in CPU_VENDORS.items() if name.lower() in product.lower()), INTEL)
 
 
 def nvlink_brick_bandwidth(node_topology: NodeTopology) -> float:
-    """Bytes per second that NCCL reckons with per NVLink brick."""
+    """Return the bandwidth (B/s) of an NVLink brick in NCCL's model."""
     return nvlink_bandwidth(compute_capability(node_topology))
 
 
 def nvswitch_bricks(node_topology: NodeTopology, gpus: Sequence[str]) -> int:
-    """NVLink bricks from each of these GPUs to NVSwitches, the fewest of any; 0 without."""
+    """Return the smallest number of NVLink bricks from one of these GPUs to NVSwitches."""
     switches = {d.name for d in node_topology.devices if d.kind == SWITCH}
     return min(
         sum(
@@ -106,10 +109,10 @@ def nvswitch_bricks(node_topology: NodeTopology, gpus: Sequence[str]) -> int:
 
 
 def find_rings(node_topology: NodeTopology, gpus: Sequence[str]) -> Rings:
-    """The rings through these GPUs, by name.
+    """Return the rings through these GPUs, given by name.
 
     Raises InputError for fewer than two GPUs or an unknown GPU. The search tries at most
-    MOST_EXTENSIONS extensions of partial rings and keeps the most rings it has met.
+    MAX_SEARCH_STEPS extensions of partial rings and keeps the largest packing found.
     """
     names = {device.name for device in node_topology.devices if device.kind == GPU}
     unknown = [gpu for gpu in gpus if gpu not in names]
@@ -137,7 +140,7 @@ def find_rings(node_topology: NodeTopology, gpus: Sequence[str]) -> Rings:
 
 
 def _bricks(node_topology: NodeTopology, gpus: Sequence[str]) -> IntArray:
-    """NVLink bricks from GPU to GPU, shape (GPUs, GPUs)."""
+    """Return the number of NVLink bricks from GPU to GPU, shape (GPUs, GPUs)."""
     place = {gpu: i for i, gpu in enumerate(gpus)}
     bricks = np.zeros((len(gpus), len(gpus)), dtype=np.int64)
     for link in node_topology.links:
@@ -147,7 +150,7 @@ def _bricks(node_topology: NodeTopology, gpus: Sequence[str]) -> IntArray:
 
 
 class _RingSearch:
-    """Depth-first packing of Hamiltonian cycles into unit arcs, within a budget."""
+    """A depth-first packing of Hamiltonian cycles into unit arcs, within a budget of steps."""
 
     def __init__(self, bricks: IntArray) -> None:
         self.free_arcs: list[list[int]] = bricks.tolist()
@@ -157,7 +160,7 @@ class _RingSearch:
         self.best: list[tuple[int, ...]] = []
 
     def cycles(self, path: list[int]) -> Iterator[tuple[int, ...]]:
-        """All ways to complete a path from vertex 0 over free arcs."""
+        """Yield every completion of a path from vertex 0 over free arcs."""
         here = path[-1]
         if len(path) == self.vertices:
             if self.free_arcs[here][0]:
@@ -169,7 +172,7 @@ class _RingSearch:
                 yield from self.cycles([*path, there])
 
     def extend(self, chosen: list[tuple[int, ...]]) -> None:
-        """Every packing that begins with `measure_chosen` and goes on in lexicographic order."""
+        """Try every packing that begins with `chosen` and goes on in lexicographic order."""
         if len(chosen) > len(self.best):
             self.best = list(chosen)
         if len(self.best) == self.bound or self.budget <= 0:
@@ -189,14 +192,14 @@ class _RingSearch:
 
 
 def pack_rings(bricks: IntArray) -> tuple[tuple[int, ...], ...]:
-    """The most rings through all vertices that share no arc more often than it has bricks."""
+    """Return a largest set of rings through all vertices that uses no arc beyond its bricks."""
     search = _RingSearch(bricks)
     search.extend([])
     return tuple(search.best)
 
 
 def _shortest_path_ring_bandwidth(node_topology: NodeTopology, gpus: Sequence[str]) -> float:
-    """Bytes per second of one ring over the shortest paths: its hops share links."""
+    """Return the bandwidth (B/s) of one ring over the shortest paths, whose hops share links."""
     number = {device.name: i for i, device in enumerate(node_topology.devices)}
     hops = [
         [int(link) for link in node_topology.routes[number[a], number[b]] if link >= 0]
@@ -220,7 +223,7 @@ def _shortest_path_ring_bandwidth(node_topology: NodeTopology, gpus: Sequence[st
 
 
 def _link_bandwidth(node_topology: NodeTopology, link: Link) -> float:
-    """What NCCL reckons with where it has a number of its own, else the link's capacity."""
+    """Return NCCL's own bandwidth for a link (B/s) where it has one, else the link's capacity."""
     if link.kind == "nvlink":
         return nvlink_brick_bandwidth(node_topology) * link.count
     if link.kind != "socket":

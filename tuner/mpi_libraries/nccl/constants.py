@@ -1,9 +1,9 @@
-"""The numbers of NCCL's tuning tables, by version, in seconds and bytes per second.
+"""The constants of NCCL's tuning tables, by version, in seconds and bytes per second.
 
 Source: `src/graph/tuning.cc` (from 2.30 `src/tuning/`), `search.cc` and `topo.h` of NVIDIA/nccl
 (which write microseconds and GB/s). Latencies and the caps of 2.30.7 are of the releases named; the
 tables of corrections, the caps of 2.8.4 and the speeds that the search tries were read in copies of
-these files next to those releases. Every row lists LL, LL128 and Simple; a row of one number is of
+these files next to those releases. Every row lists LL, LL128 and Simple; a row of one number is for
 an algorithm that has Simple alone.
 """
 
@@ -24,7 +24,7 @@ AMD, INTEL, POWER, ARM = "amd", "intel", "power", "arm"
 
 @dataclass(frozen=True)
 class AlgoProto:
-    """One of the things NCCL chooses between: an algorithm in a protocol."""
+    """An algorithm with a protocol, the pair that NCCL chooses."""
 
     algorithm: str
     protocol: str
@@ -46,7 +46,7 @@ def _latencies(rows: Mapping[str, tuple[float, ...]]) -> Latencies:
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """Latencies of one version: a call's base, and one hop on NVLink, PCIe and the network."""
+    """Latencies of one version: the base of a call, and one hop on NVLink, PCIe and the network."""
 
     base: Latencies
     nvlink: Latencies
@@ -115,7 +115,7 @@ LATENCY_TABLES = {
     ),
 }
 
-# v2.30.7, GB/s on one, two and more nodes; all but LL per channel
+# v2.30.7: caps in GB/s on one, two and more nodes; per channel except for LL
 RING_LL128_CAP = {
     VOLTA: (20.0, 20.0, 20.0),
     AMPERE: (20.0, 20.0, 20.0),
@@ -146,12 +146,12 @@ LL_CAP = {
     HOPPER: (141.0, 45.0, 35.0),
     BLACKWELL: (282.0, 90.0, 70.0),
 }
-LL_CAP_ROW_OF_CPU = {AMD: AMPERE}  # on several nodes the CPU's vendor chooses the row, else Volta's
+LL_CAP_ROW_OF_CPU = {AMD: AMPERE}  # row by the CPU's vendor on several nodes; Volta's for others
 NVLS_EFFICIENCY = {VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74}
-NET_OVERHEAD_S = {AMD: 2 * US}  # of posting one message; 1 us elsewhere; three times for Simple
-MAX_NVLS_RANKS = 32  # of one NVSwitch domain, for allgather and reduce-scatter
+NET_OVERHEAD_S = {AMD: 2 * US}  # to post one message; 1 us for others; three times for Simple
+MAX_NVLS_RANKS = 32  # in one NVSwitch domain, for allgather and reduce-scatter
 
-# v2.8.4: GB/s per channel of LL128 rings; of all of them in v2.5.6
+# Caps of LL128 rings in GB/s: per channel in v2.8.4, of all channels together in v2.5.6
 RING_LL128_284 = {
     "bcast": 18.8,
     "reduce": 12.0,
@@ -167,7 +167,7 @@ RING_LL128_256 = {
     "allreduce": 100.0,
 }
 
-# What is left of a tree's bandwidth in a message of 64 B, 128 B, 256 B, ...: powers of two.
+# Fraction of a tree's bandwidth that a message of 64 B, 128 B, 256 B, ... reaches: powers of two.
 TREE_CORRECTION_2307 = {
     LL: (
         1,
@@ -320,12 +320,12 @@ TREE_CORRECTION_284 = {
     ),
 }
 
-# topo.h; what it has for NVLink and PCIe is in tuner.topology.readers.node_builder
-NIC_BANDWIDTH_SHARE = 12 / 12.5  # of a NIC's nominal bandwidth: a 100 Gb/s one counts for 12 GB/s
-NIC_RATES_GBIT_S = (10, 25, 40, 56, 100, 200, 400, 800)  # Gb/s of the ports that are made
-INTEL_PEER_SHARE = 5 / 6  # what GPUs behind an Intel CPU get of the way between them
+# topo.h; its values for NVLink and PCIe are in tuner.topology.readers.node_builder
+NIC_BANDWIDTH_SHARE = 12 / 12.5  # of a NIC's nominal bandwidth: a 100 Gb/s NIC has 12 GB/s
+NIC_RATES_GBIT_S = (10, 25, 40, 56, 100, 200, 400, 800)  # line rates of ports on the market
+INTEL_PEER_SHARE = 5 / 6  # fraction of the path's bandwidth for GPUs behind an Intel CPU
 # Between two CPUs, by a part of the product's name, else by vendor; that E5 is Broadwell or older,
-# for NCCL one and the same, is our reading of Intel's names.
+# which NCCL does not distinguish, is our reading of Intel's names.
 SOCKET_BANDWIDTH_GB_S = {
     "E5-": 6.0,
     "Broadwell": 6.0,
@@ -405,10 +405,10 @@ INTER_NODE_SPEEDS_GB_S = {
         0.12,
     ),
 }
-MAX_SEARCH_CHANNELS = 32  # that the search looks for; each is doubled afterwards
+MAX_SEARCH_CHANNELS = 32  # largest number of channels searched; each is doubled afterwards
 
 
 def table_row(table: Mapping[int, tuple[float, ...]], compute_capability: int) -> tuple[float, ...]:
-    """The row of a table for a compute capability: the last that begins at or below it."""
+    """Return the row of a table for a compute capability: the last that begins at or below it."""
     fitting = [first for first in table if first <= compute_capability]
     return table[max(fitting) if fitting else min(table)]

@@ -1,4 +1,4 @@
-"""What NCCL expects of each of its ways to do a call, and which one it takes: the incumbent."""
+"""NCCL's estimates for each algorithm and protocol, and the pair that it chooses by default."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ def estimate_times(
     version: str = CURRENT_VERSION,
     fitted_models: Mapping[AlgoProto, LatencyBandwidth] | None = None,
 ) -> dict[AlgoProto, float]:
-    """Seconds per way, for `nbytes` of the whole buffer.
+    """Return the estimated seconds per pair, for `nbytes` of the whole buffer.
 
-    measured    lines fitted to this machine (`measured.calibrate`): they replace what the version
-                computes from its constants; its factors for size stay
+    fitted_models   models fitted to this machine (`fitted.fit_all`), which replace those computed
+                    from the version's constants; its factors for size stay
 
-    Raises InputError for an unknown version, a collective that NCCL has not, or a single rank.
+    Raises InputError for an unknown version, a collective that NCCL lacks, a single rank, or less
+    than one byte.
     """
     if version not in VERSIONS:
         raise InputError(f"NCCL's choice is known of {', '.join(VERSIONS)}, not of {version!r}")
@@ -59,7 +60,7 @@ def estimate_times(
 def _cost_models(
     system: NcclSystem, collective: Collective, version: str
 ) -> dict[AlgoProto, LatencyBandwidth]:
-    """Every way that the version has here, by its own constants."""
+    """Return a model, from the version's own constants, for every pair available here."""
     if version == CURRENT_VERSION:
         ways = model_v2_30.available_algo_protos(system, collective)
         return {way: model_v2_30.cost_model(system, collective, way) for way in ways}
@@ -76,7 +77,7 @@ def size_factors(
     nbytes: int,
     version: str = CURRENT_VERSION,
 ) -> tuple[float, float]:
-    """What a version multiplies latency and bandwidth of a way by at a size."""
+    """Return the factors of latency and bandwidth in a version at a size."""
     if version == CURRENT_VERSION:
         return model_v2_30.size_factors(system, collective, algo_proto, nbytes)
     if version in model_v2_5.RELEASES:
@@ -91,7 +92,10 @@ def default_algo_proto(
     version: str = CURRENT_VERSION,
     fitted_models: Mapping[AlgoProto, LatencyBandwidth] | None = None,
 ) -> AlgoProto:
-    """What NCCL takes when left alone: the way it expects to be fastest. Raises as `times`."""
+    """Return NCCL's default: the pair that it expects to be fastest.
+
+    Raises as `estimate_times`.
+    """
     if version == EARLIEST_VERSION and collective is Collective.ALLREDUCE and not fitted_models:
         limit = model_v2_4.crossover_bytes(
             system.nodes, system.ppn, system.ring.channels, system.has_nvlink

@@ -1,4 +1,4 @@
-"""Latency and bandwidth of NCCL's ways from times that were measured, instead of the constants."""
+"""Latency and bandwidth of NCCL's algorithms and protocols, fitted to measured times."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TimedSize = tuple[int, float]  # bytes of the whole buffer, seconds
 def fit_latency_bandwidth(
     samples: Iterable[TimedSize], factors: Callable[[int], tuple[float, float]] | None = None
 ) -> LatencyBandwidth:
-    """The line closest to the samples in relative error, with no negative latency.
+    """Return the model closest to the samples in relative error, with no negative latency.
 
-    factors     what latency and bandwidth are multiplied by at a size; 1 without
+    factors     returns the factors of latency and bandwidth at a size; None: both are 1
 
     Samples of one size count once, by their median. Raises InputError for fewer than two sizes, for
-    a time or size that is not positive, and when no bandwidth follows because times do not grow.
+    a time or size that is not positive, and where the times do not grow with the size.
     """
     by_size: dict[int, list[float]] = {}
     for nbytes, seconds in samples:
@@ -49,9 +49,9 @@ def fit_latency_bandwidth(
 def fit_all(
     system: NcclSystem, collective: Collective, samples: Mapping[AlgoProto, Sequence[TimedSize]]
 ) -> dict[AlgoProto, LatencyBandwidth]:
-    """One line per way, for `choice.times(..., measured=...)`, whose factors for size it respects.
+    """Return a fitted model for each pair, for `fitted_models` of `estimate_times`.
 
-    Raises as `fit_line`.
+    The fit takes NCCL's factors for size into account. Raises as `fit_latency_bandwidth`.
     """
     return {
         way: fit_latency_bandwidth(
@@ -64,7 +64,7 @@ def fit_all(
 def attribute_samples(
     system: NcclSystem, collective: Collective, samples: Mapping[str, Iterable[TimedSize]]
 ) -> dict[AlgoProto, list[TimedSize]]:
-    """Samples of forced algorithms, by name, as samples of ways.
+    """Return samples of forced algorithms as samples of algorithm and protocol pairs.
 
     nccl-tests with NCCL_ALGO set leaves the protocol to NCCL, so each sample counts for the one
     that NCCL 2.30.7 expects to be fastest at its size. Raises InputError for an algorithm that the
@@ -83,7 +83,7 @@ def attribute_samples(
 
 
 def seconds_from_busbw(busbw: float, nbytes: int, share: float) -> float:
-    """Seconds behind a bus bandwidth (B/s) of nccl-tests.
+    """Return the time in seconds that corresponds to a bus bandwidth (B/s) of nccl-tests.
 
     share   bytes on the bus per byte of the buffer: 2(p-1)/p of allreduce, (p-1)/p of allgather and
             reduce-scatter, 1 of broadcast and reduce

@@ -1,4 +1,4 @@
-"""How NCCL and its plugins name collectives, algorithms, protocols and types in what they write.
+"""The names that NCCL and its plugins write for collectives, algorithms, protocols and types.
 
 Source: `src/enqueue.cc`, `src/init.cc` (until 2.23 algorithms and protocols by number) and
 `nccl.h` of NVIDIA/nccl.
@@ -28,24 +28,26 @@ COLLECTIVES = {
 PER_RANK_COLLECTIVES = (
     Collective.ALLGATHER,
     Collective.REDUCE_SCATTER,
-)  # sizes are of one rank's part
-UNKNOWN_ALGORITHM = (
-    "unknown"  # the Inspector's word for a collective whose algorithm it was not told
-)
+)  # their sizes are those of one rank's part
+UNKNOWN_ALGORITHM = "unknown"  # written by the Inspector where it does not know the algorithm
 DATATYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by the number of an ncclDataType_t
 _NUMBERED = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
 _SPELLED = {name.replace("_", ""): name for name in _NUMBERED}
 
 
 def buffer_bytes(collective: Collective, per_rank: int, p: int) -> int:
-    """Return the bytes of the whole buffer of a call on `p` ranks that NCCL calls so large."""
+    """Return the bytes of the whole buffer of a call on `p` ranks.
+
+    per_rank    bytes that NCCL writes: of one rank's part for PER_RANK_COLLECTIVES, else of the
+                whole buffer
+    """
     return per_rank * p if collective in PER_RANK_COLLECTIVES else per_rank
 
 
 def algo_proto_name(algorithm: str, protocol: str) -> str:
-    """Return `ring_ll128` of `NETWORK_RING` and `LL128`, of `Ring` and `LL128`, and of `1` and `1`.
+    """Return `ring_ll128` for `NETWORK_RING` and `LL128`, `Ring` and `LL128`, or `1` and `1`.
 
-    Names that are not known stay, in lower case.
+    Unknown names are kept, in lower case.
     """
     if algorithm.isdecimal() and int(algorithm) < len(_NUMBERED):
         name = _NUMBERED[int(algorithm)]

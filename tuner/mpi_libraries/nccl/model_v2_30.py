@@ -1,4 +1,4 @@
-"""NCCL 2.30.7's estimate of a call: latency + bytes / bandwidth, and what it corrects for size.
+"""NCCL 2.30.7's estimate of a call: latency + bytes / bandwidth, corrected for the size.
 
 Source: `src/tuning/` of NCCL 2.30.7, before that `src/graph/tuning.cc`.
 """
@@ -19,25 +19,28 @@ PER_RANK_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCE_SCATTER)
 
 @dataclass(frozen=True)
 class LatencyBandwidth:
-    """Seconds of a call: latency + bytes / bandwidth; bytes of the whole buffer, as in NCCL."""
+    """A model of a call's seconds: latency + bytes / bandwidth, for bytes of the whole buffer."""
 
     latency: float
     bandwidth: float
 
     def seconds(self, nbytes: float, factors: tuple[float, float] = (1.0, 1.0)) -> float:
-        """With what latency and bandwidth are multiplied by at this size."""
+        """Return the seconds of a call.
+
+        factors     of latency and bandwidth at this size
+        """
         return self.latency * factors[0] + nbytes / (self.bandwidth * factors[1])
 
 
 def ring_hops(collective: Collective, p: int) -> int:
-    """Hops of a ring, one after another."""
+    """Return the number of consecutive hops of a ring."""
     if collective is Collective.ALLREDUCE:
         return 2 * (p - 1)
     return p - 1 if collective in PER_RANK_COLLECTIVES else p
 
 
 def available_algo_protos(system: NcclSystem, collective: Collective) -> list[AlgoProto]:
-    """What NCCL chooses between on this machine for this collective."""
+    """Return the pairs that NCCL chooses between on this machine for this collective."""
     several, reduces = system.nodes > 1, collective is Collective.ALLREDUCE
     found = [of.RING]
     if reduces:
@@ -63,7 +66,10 @@ def available_algo_protos(system: NcclSystem, collective: Collective) -> list[Al
 
 
 def _has_ll128(system: NcclSystem) -> bool:
-    """LL128 relies on stores of 128 bytes arriving whole: Volta on, NVLink, NICs near the GPU."""
+    """Return whether LL128 is available: it relies on stores of 128 bytes arriving whole.
+
+    They do from Volta on, over NVLink, with NICs near the GPU.
+    """
     return (
         system.compute_capability >= of.VOLTA
         and system.rings_on_nvlink
@@ -74,7 +80,7 @@ def _has_ll128(system: NcclSystem) -> bool:
 def cost_model(
     system: NcclSystem, collective: Collective, algo_proto: AlgoProto
 ) -> LatencyBandwidth:
-    """Latency and bandwidth of one of the `ways`."""
+    """Return latency and bandwidth of one of the available pairs."""
     return LatencyBandwidth(
         _latency(system, collective, algo_proto), _bandwidth(system, collective, algo_proto)
     )
@@ -83,7 +89,7 @@ def cost_model(
 def size_factors(
     system: NcclSystem, collective: Collective, algo_proto: AlgoProto, nbytes: int
 ) -> tuple[float, float]:
-    """What NCCL multiplies latency and bandwidth by at a size."""
+    """Return NCCL's factors of latency and bandwidth at a size."""
     if algo_proto.algorithm == of.TREE:
         return 1.0, correction_factor(of.TREE_CORRECTION_2307[algo_proto.protocol], nbytes)
     filled = nbytes // (system.ring.channels * system.p) >= 64
@@ -93,13 +99,13 @@ def size_factors(
 
 
 def correction_factor(factors: tuple[float, ...], nbytes: int) -> float:
-    """The factor for a size: one per power of two from 64 bytes on, 1 outside."""
+    """Return the factor for a size: one per power of two from 64 bytes on, 1 outside."""
     place = (nbytes >> 6).bit_length() - 1
     return factors[place] if 0 <= place < len(factors) else 1.0
 
 
 def _has_plateau(system: NcclSystem, collective: Collective) -> bool:
-    """Where rings in Simple take longer than their latency says once messages fill the channels."""
+    """Return whether rings in Simple have a higher latency once messages fill the channels."""
     if system.nodes > 1:
         return collective is Collective.ALLREDUCE
     return (
@@ -119,7 +125,7 @@ def _graph_of_algorithm(system: NcclSystem, algorithm: str) -> ChannelGraph:
 
 
 def _cap(table: Mapping[int, tuple[float, ...]], system: NcclSystem) -> float:
-    """B/s: the row of the GPU generation, the column of one, two or more nodes."""
+    """Return the cap (B/s) for the compute capability on one, two or more nodes."""
     return of.table_row(table, system.compute_capability)[min(system.nodes, 3) - 1] * GB
 
 
@@ -133,7 +139,7 @@ def _ll_cap(system: NcclSystem) -> float:
 
 
 def _bandwidth(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
-    """Bytes of the user's buffer per second."""
+    """Return the bandwidth in bytes of the user's buffer per second."""
     graph = _graph_of_algorithm(system, algo_proto.algorithm)
     if algo_proto.algorithm == of.RING:
         carried = _ring_bandwidth(system, graph, algo_proto.protocol)
@@ -157,7 +163,7 @@ def _bandwidth(system: NcclSystem, collective: Collective, algo_proto: AlgoProto
 
 
 def _speed_between_nodes(system: NcclSystem, graph: ChannelGraph) -> float:
-    """Up to two nodes NCCL reckons with what the channel carries inside them."""
+    """Return a channel's bandwidth; on up to two nodes NCCL takes that inside a node."""
     return graph.bw_intra if system.nodes <= 2 else graph.bw_inter
 
 
@@ -232,7 +238,7 @@ def _latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) 
 def _ring_latency(
     system: NcclSystem, collective: Collective, protocol: str, inside: float, across: float
 ) -> float:
-    """Seconds of all hops.
+    """Return the seconds of all hops.
 
     Rooted collectives: one hop where all channels take one order; else every hop, which in Simple
     counts as a tree's, for the chunks that it holds.

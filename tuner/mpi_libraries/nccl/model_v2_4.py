@@ -10,32 +10,38 @@ from tuner.mpi_libraries.nccl.constants import RING, SIMPLE, TREE, US, AlgoProto
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
 from tuner.mpi_libraries.nccl.system import NcclSystem
 
-CHANNEL_BANDWIDTH = 5000 / US  # B/s that a ring's channel is taken to carry
+CHANNEL_BANDWIDTH = 5000 / US  # assumed bandwidth of a ring's channel, B/s
 
 
 def ring_bandwidth(channels: int, nvlink: bool) -> float:
-    """B/s of all rings; without NVLink the number of channels does not count."""
+    """Return the bandwidth (B/s) of all rings; without NVLink channels do not add up."""
     return CHANNEL_BANDWIDTH * (channels if nvlink else 1)
 
 
 def tree_bandwidth(nodes: int, channels: int, nvlink: bool) -> float:
-    """B/s of the trees: three quarters of the rings', two thirds without NVLink."""
+    """Return the bandwidth (B/s) of the trees, as a share of that of the rings.
+
+    The share is 3/4, 3/2 on two nodes, and 2/3 without NVLink.
+    """
     share = (1.5 if nodes == 2 else 0.75) if nvlink else 2 / 3
     return share * ring_bandwidth(channels, nvlink)
 
 
 def ring_latency(p: int) -> float:
-    """Seconds."""
+    """Return the latency of a ring in seconds."""
     return 6 * US * (p - 1)
 
 
 def tree_latency(nodes: int, ppn: int) -> float:
-    """Seconds: levels between nodes, then the chain inside each."""
+    """Return the latency of a tree in seconds: levels between nodes, then the chain in each."""
     return (15 * (nodes.bit_length() - 1) + 4 * (ppn - 1)) * US
 
 
 def crossover_bytes(nodes: int, ppn: int, channels: int, nvlink: bool = True) -> float:
-    """The largest allreduce, in bytes, that takes the tree: 0 on one node, possibly infinite."""
+    """Return the largest allreduce, in bytes, that takes the tree.
+
+    It is 0 on one node, and infinite where the tree always wins.
+    """
     if nodes == 1:
         return 0.0
     ring, tree = ring_bandwidth(channels, nvlink), tree_bandwidth(nodes, channels, nvlink)
@@ -46,9 +52,9 @@ def crossover_bytes(nodes: int, ppn: int, channels: int, nvlink: bool = True) ->
 
 
 def cost_models(system: NcclSystem, collective: Collective) -> dict[AlgoProto, LatencyBandwidth]:
-    """Ring and, for allreduces between nodes, tree: the two lines that meet at the threshold.
+    """Return models of the ring and, for allreduces between nodes, of the tree.
 
-    2.4.8 compares sizes, not times; these are what its threshold is made of.
+    2.4.8 compares sizes, not times; these two models cross at its threshold.
     """
     ring = ring_bandwidth(system.ring.channels, system.has_nvlink)
     found = {AlgoProto(RING, SIMPLE): LatencyBandwidth(ring_latency(system.p), ring)}

@@ -1,7 +1,7 @@
 """The estimates of NCCL 2.5.6 and 2.8.4: rings and trees, LL, LL128 and Simple.
 
 Constants of `src/graph/tuning.cc` of these releases; the rules of 2.8.4 are those that this file
-has throughout 2.8. 2.5.6 is taken to correct nothing for size.
+has throughout 2.8. 2.5.6 is assumed not to correct for size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RELEASES = ("2.5.6", "2.8.4")
 def available_algo_protos(
     system: NcclSystem, collective: Collective, release: str
 ) -> list[AlgoProto]:
-    """What these releases choose between: trees are for allreduce alone."""
+    """Return the pairs that these releases choose between; trees are for allreduce only."""
     algorithms = [of.RING, of.TREE] if collective is Collective.ALLREDUCE else [of.RING]
     known = (of.VOLTA,) if release == "2.5.6" else (of.VOLTA, of.AMPERE)
     has_ll128 = (
@@ -31,7 +31,7 @@ def available_algo_protos(
 def size_factors(
     system: NcclSystem, collective: Collective, algo_proto: AlgoProto, nbytes: int, release: str
 ) -> tuple[float, float]:
-    """What the release multiplies latency and bandwidth by at a size."""
+    """Return the release's factors of latency and bandwidth at a size."""
     if release == "2.8.4" and algo_proto.algorithm == of.TREE:
         return 1.0, correction_factor(of.TREE_CORRECTION_284[algo_proto.protocol], nbytes)
     plateau = release == "2.8.4" and system.nodes > 1 and collective is Collective.ALLREDUCE
@@ -43,7 +43,7 @@ def size_factors(
 def cost_model(
     system: NcclSystem, collective: Collective, algo_proto: AlgoProto, release: str
 ) -> LatencyBandwidth:
-    """Latency and bandwidth of one of the `ways`."""
+    """Return latency and bandwidth of one of the available pairs."""
     rule = _bandwidth_2_5_6 if release == "2.5.6" else _bandwidth_2_8_4
     carried = rule(system, collective, algo_proto)
     share = system.p / ring_hops(collective, system.p) if algo_proto.algorithm == of.RING else 0.5
@@ -56,7 +56,7 @@ def _channel_bandwidth(system: NcclSystem, algo_proto: AlgoProto) -> float:
 
 
 def _bandwidth_2_5_6(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
-    """Bytes per second on the links in 2.5.6."""
+    """Return the bandwidth on the links (B/s) in 2.5.6."""
     carried = _channel_bandwidth(system, algo_proto)
     if algo_proto.algorithm == of.RING:
         if algo_proto.protocol == of.LL:
@@ -69,7 +69,7 @@ def _bandwidth_2_5_6(system: NcclSystem, collective: Collective, algo_proto: Alg
 
 
 def _bandwidth_2_8_4(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
-    """Bytes per second on the links in 2.8.4."""
+    """Return the bandwidth on the links (B/s) in 2.8.4."""
     ampere = system.compute_capability == of.AMPERE
     carried = (
         min(_channel_bandwidth(system, algo_proto), 235 * GB)

@@ -1,7 +1,7 @@
-"""NCCL's ways as a table names them, `ring_ll128` or `nvls_simple`, and which exist at all.
+"""NCCL's algorithm and protocol pairs as a table names them, `ring_ll128` or `nvls_simple`.
 
-Legal combinations: `src/tuning/` of NCCL 2.30.7. Whether one is there on a given machine (NVLS,
-CollNet, LL128) NCCL decides when it starts; a way that is not there is passed over.
+Legal combinations: `src/tuning/` of NCCL 2.30.7. Whether one is available on a machine (NVLS,
+CollNet, LL128) NCCL decides when it starts; a pair that is not available is skipped.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ALGORITHMS = {
     Collective.ALLGATHER: _PER_RANK_ALGORITHMS,
     Collective.REDUCE_SCATTER: _PER_RANK_ALGORITHMS,
 }
-MULTI_PROTOCOL_ALGORITHMS = (RING, TREE)  # the others have Simple alone
+MULTI_PROTOCOL_ALGORITHMS = (RING, TREE)  # the others have only Simple
 MAX_CHANNELS = 64
-DEFAULT_CHANNELS = 0  # what a tuner answers where NCCL shall count its channels itself
+DEFAULT_CHANNELS = 0  # lets NCCL determine the number of channels
 
 
 def algo_protos_of(collective: Collective) -> tuple[AlgoProto, ...]:
-    """Every way that NCCL may have for a collective; none where it has no such collective."""
+    """Return every pair that NCCL may have for a collective; none for an unknown collective."""
     return tuple(
         AlgoProto(algorithm, protocol)
         for algorithm in ALGORITHMS.get(collective, ())
@@ -46,16 +46,16 @@ def algo_protos_of(collective: Collective) -> tuple[AlgoProto, ...]:
 
 
 def name_of(algo_proto: AlgoProto) -> str:
-    """`ring_ll128`."""
+    """Return the pair as `ring_ll128`."""
     return f"{algo_proto.algorithm}_{algo_proto.protocol.lower()}"
 
 
 def algo_proto_and_channels(
     collective: Collective, choice: AlgorithmConfig
 ) -> tuple[AlgoProto, int]:
-    """The way and the channels of a choice; `DEFAULT_CHANNELS` where it names none.
+    """Return the pair and the channels of a config; `DEFAULT_CHANNELS` where it names none.
 
-    Raises InputError for what NCCL does not have.
+    Raises InputError for a config that NCCL does not have.
     """
     named = {name_of(way): way for way in algo_protos_of(collective)}
     if not named:
@@ -76,7 +76,7 @@ def algo_proto_and_channels(
 
 
 def config_of(algo_proto: AlgoProto, channels: int) -> AlgorithmConfig:
-    """The choice that `way_of` turns into these."""
+    """Return the config that `algo_proto_and_channels` turns into these."""
     return AlgorithmConfig(
         name_of(algo_proto), {"channels": channels} if channels != DEFAULT_CHANNELS else {}
     )

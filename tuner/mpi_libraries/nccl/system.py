@@ -1,5 +1,4 @@
-"""What NCCL's cost formulas need to know of a machine, a `NcclSystem`, and how a placement gives
-it.
+"""The machine as NCCL's cost formulas see it (`NcclSystem`), derived from a placement.
 
 NCCL looks for channels (src/graph/search.cc): it tries bandwidths per channel from a table, fastest
 first, and keeps the one at which most bytes per second fit into NVLinks and NICs. Here the same
@@ -41,12 +40,16 @@ from tuner.topology import (
     Placement,
 )
 
-MIN_SPEED_RATIO = 0.49  # a slower channel is tried while it has more than this of the one found
+MIN_SPEED_RATIO = 0.49  # speeds are tried while above this fraction of the best one found
 
 
 @dataclass(frozen=True)
 class ChannelGraph:
-    """Channels of one kind; bytes per second of each inside a node and between nodes."""
+    """The channels of one kind.
+
+    bw_intra    bandwidth of each channel inside a node, B/s
+    bw_inter    bandwidth of each channel between nodes, B/s
+    """
 
     channels: int
     bw_intra: float
@@ -55,17 +58,18 @@ class ChannelGraph:
 
 @dataclass(frozen=True)
 class NcclSystem:
-    """GPUs as NCCL sees them.
+    """The GPUs of a placement as NCCL sees them.
 
-    generation          compute capability of the GPUs: 60 Pascal, 70 Volta, ..., 100 Blackwell
-    ring, tree          channels of rings, and of trees and chains
-    heads               channels with a head GPU each, through an NVSwitch: NVLS, CollNetDirect
-    nvlink              the rings run on NVLink alone
-    same_channels       all rings take the GPUs in one order, as they can behind an NVSwitch
-    near_nics           each GPU reaches its NIC without passing a CPU
-    has_nvlink          GPUs have NVLinks, wherever these lead
+    compute_capability  60 Pascal, 70 Volta, ..., 100 Blackwell
+    ring                channels of rings
+    tree                channels of trees and chains
+    head_channels       channels with a head GPU each, through an NVSwitch: NVLS, CollNetDirect
+    rings_on_nvlink     the rings run on NVLink alone
+    same_ring_order     all rings visit the GPUs in one order, as they can behind an NVSwitch
+    nics_are_local      each GPU reaches its NIC without passing a CPU
+    has_nvlink          GPUs have NVLinks, to whatever device
     nvswitch_reduction  NVSwitches reduce (NVLink SHARP)
-    switch_reduction    the network's switches reduce (SHARP), and NCCL was told to let them
+    switch_reduction    the network's switches reduce (SHARP), and NCCL may use them
     """
 
     nodes: int
@@ -84,21 +88,21 @@ class NcclSystem:
 
     @property
     def p(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
         return self.nodes * self.ppn
 
 
 def nccl_system_of(
     placement: Placement, collnet: bool = False, coupled: bool = False
 ) -> NcclSystem:
-    """What NCCL would see of these ranks, one GPU each.
+    """Return what NCCL would see of these ranks, one GPU each.
 
     collnet     let it use switches that reduce, where there are any (NCCL_COLLNET_ENABLE=1 and
                 SHARP's plugin; NCCL does not by itself)
     coupled     channels with a head begin with one speed inside and between nodes
 
     Raises InputError where a node has no GPUs, more ranks than GPUs, or GPUs of an unknown kind,
-    and for ranks that are not spread evenly over the nodes.
+    for a single rank, and for ranks that are not spread evenly over the nodes.
     """
     nodes, ranks = np.unique(placement.node_of, return_counts=True)
     interior, ppn = placement.topology.nodes[int(nodes[0])].node_topology, int(ranks[0])
@@ -140,21 +144,21 @@ def nccl_system_of(
 
 
 def _format_range(numbers: Sequence[int]) -> str:
-    """Such as `4`, or `1 to 4`."""
+    """Return the range of some numbers as `4` or `1 to 4`."""
     return " to ".join(map(str, sorted({min(numbers), max(numbers)})))
 
 
 def _rotate_to_first(order: tuple[int, ...]) -> tuple[int, ...]:
-    """The ring as it looks from the first GPU."""
+    """Return the ring order rotated to begin at the first GPU."""
     start = order.index(0)
     return (*order[start:], *order[:start])
 
 
 def _nic_bandwidths(placement: Placement, node_topology: NodeTopology) -> list[float]:
-    """Bytes per second that NCCL reckons with of each NIC the first node's ranks use.
+    """Return the bandwidth (B/s) in NCCL's model of each NIC that the first node's ranks use.
 
-    A NIC counts for its line rate, of which a topology may hold what arrives; and for no more than
-    the narrowest link between it and the GPU.
+    A NIC counts with its line rate, derived from the capacity in the topology, but with no more
+    than the narrowest link between it and the GPU.
     """
     topology = placement.topology
     out = dict.fromkeys(topology.ports, 0.0)
@@ -169,7 +173,7 @@ def _nic_bandwidths(placement: Placement, node_topology: NodeTopology) -> list[f
 
 
 def nominal_nic_rate(capacity: float) -> float:
-    """The line rate (B/s) of a NIC through which `capacity` arrives: the next one in the table."""
+    """Return the line rate (B/s) of a NIC of this capacity: the next one in the table."""
     rates = [rate / 8 * GB for rate in NIC_RATES_GBIT_S]
     return next((rate for rate in rates if rate >= capacity), capacity)
 
@@ -177,7 +181,7 @@ def nominal_nic_rate(capacity: float) -> float:
 def _nic_routes(
     placement: Placement, node_topology: NodeTopology
 ) -> Iterator[tuple[int, list[int]]]:
-    """For each rank of the first node its port and its links to the NIC there."""
+    """Yield the port of each rank of the first node, and its links to the NIC there."""
     places, nics = placement.rank_devices(CUDA), node_topology.device_indices(NIC)
     first = int(placement.topology.first_port[placement.node_of[0]])
     for rank in np.flatnonzero(placement.node_of == placement.node_of[0]):
@@ -189,7 +193,7 @@ def _nic_routes(
 def _nics_are_local(
     placement: Placement, node_topology: NodeTopology, compute_capability: int
 ) -> bool:
-    """Whether GPUs reach their NICs without a CPU, or from Hopper on with one that has NVLink."""
+    """Return whether GPUs reach NICs without a CPU, or from Hopper on through one with NVLink."""
     cpus = {device.name for device in node_topology.devices if device.kind == CPU}
     chip_to_chip = compute_capability >= HOPPER
     return all(
@@ -203,7 +207,7 @@ def _nics_are_local(
 def _ring_and_tree_graphs(
     inside: channels.Rings | None, to_switch: int, nics: Sequence[float], compute_capability: int
 ) -> tuple[ChannelGraph, ChannelGraph]:
-    """Channels of rings and of trees."""
+    """Return the channels of rings and of trees."""
     if not nics:
         assert inside is not None
         return (_single_node_graph(inside, to_switch, compute_capability),) * 2
@@ -224,7 +228,7 @@ def _ring_and_tree_graphs(
 def _single_node_graph(
     inside: channels.Rings, to_switch: int, compute_capability: int
 ) -> ChannelGraph:
-    """Channels of one node: rings found one by one, or cut from an NVSwitch's bandwidth."""
+    """Return the channels of one node: rings found one by one, or a share of an NVSwitch."""
     if not inside.on_nvlink or not to_switch:
         return ChannelGraph(len(inside.gpu_orders), inside.bandwidth, inside.bandwidth)
     number, speed = best_channels(
@@ -239,9 +243,11 @@ def _single_node_graph(
 def best_channels(
     speeds: Sequence[float], carried: float, most: int, nics: Sequence[float] = ()
 ) -> tuple[int, float]:
-    """Number and bandwidth (B/s) of the channels that carry most, of the speeds (GB/s) tried.
+    """Return number and bandwidth (B/s) of the channels with the largest total bandwidth.
 
+    speeds      bandwidths of a channel to try (GB/s), descending
     carried     bytes per second of all channels together inside a node
+    most        largest number of channels
     nics        bytes per second of each NIC; none: one node
     """
     number, found = 0, 0.0
@@ -256,7 +262,7 @@ def best_channels(
 
 
 def double_channels(number: int, speed: float, compute_capability: int) -> tuple[int, float]:
-    """Fast channels are cut in two: the same bytes per second on twice as many."""
+    """Return fast channels cut in two: the same bytes per second on twice the number."""
     enough = compute_capability > 80 and speed < 50 * GB and number > 4
     if speed < 25 * GB or enough:
         return number, speed
@@ -271,7 +277,10 @@ def _head_channels(
     compute_capability: int,
     coupled: bool,
 ) -> ChannelGraph | None:
-    """One channel per head GPU. A head's own channel takes twice the room of another's."""
+    """Return one channel per head GPU; None without an NVSwitch.
+
+    A head's own channel takes twice the bandwidth of another's.
+    """
     to_switch = channels.nvswitch_bricks(node_topology, gpus)
     if not to_switch or len(gpus) < 2:
         return None
@@ -289,7 +298,7 @@ def _head_channels(
 def _fastest_speed(
     table: Mapping[int, tuple[float, ...]], compute_capability: int, room: float
 ) -> float:
-    """The fastest speed tried (B/s) for which there is room; all of the room if there is none."""
+    """Return the fastest speed tried (B/s) that fits into `room`; all of `room` if none does."""
     return max(
         (s * GB for s in table_row(table, compute_capability) if s * GB <= room), default=room
     )

@@ -1,4 +1,4 @@
-"""What calls take in two launches of the real library, without and with a tuning file."""
+"""Times of calls in two launches of the real library, without and with a tuning file."""
 
 from tuner.validation.timing.paired import (
     CONDITIONS,

@@ -9,15 +9,15 @@
    condition.
 
    Two launches (SIDE 0 and 1) share the file TURN on every host and measure one after the other, call
-   by call, so that whatever the machine does meanwhile hits both alike. FIRST is the side that begins.
-   The ranks of the side that waits sleep. Where they outnumber the cores that they may use, they wake
-   up evenly spread, others together each time: a running program is spread like this, but ranks that
-   wake up at the same time are not, and the kernel would take longer than a turn to mend that. With
-   TURN "-" the program runs by itself.
+   by call, so that changes of the machine meanwhile affect both alike. FIRST is the side that begins.
+   The ranks of the waiting side sleep. Where they outnumber the cores that they may use, they wake up
+   evenly spread over these, in a new grouping each time: the ranks of a running program are spread
+   evenly, but ranks that wake up at the same time are not, and the kernel would need longer than a
+   turn to balance them. With TURN "-" the program runs by itself.
 
    Rank 0 prints "library: " and its version, then a line "CALL CONDITION SECONDS" for each measurement:
-   the mean of the middle half of the calls, of each call the time of the slowest rank. A call that
-   gives a wrong result has a line "CALL wrong 0" instead. */
+   the mean of the middle half of the calls, each with the time of the slowest rank. A call that gives
+   a wrong result has an additional line "CALL wrong 0". */
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -37,7 +37,7 @@
 enum { IN_A_ROW = 8, FEWEST = 10, FEWEST_ROWS = 4, MOST = 4000, WARM_UP = 16 };
 enum { PAGE = 4096, LINE = 64 };
 static const size_t MOST_FRESH = 64 << 20; /* bytes */
-static const double PATIENCE = 120.0; /* seconds that a launch waits for its turn */
+static const double PATIENCE = 120.0; /* how long a launch waits for its turn, seconds */
 
 struct call {
     char name[32];
@@ -47,9 +47,9 @@ struct call {
 
 struct buffers {
     char *send, *receive;
-    size_t stride, room; /* bytes from one buffer to the next, and of all of them */
-    size_t next;         /* offset of the next fresh one; goes on from call to call, since what
-                            was used lately is still in a cache */
+    size_t stride, room; /* bytes from one buffer to the next, and in total */
+    size_t next;         /* offset of the next fresh buffer; it is not reset between calls, since
+                            recently used buffers are still in a cache */
 };
 
 static int rank, ranks;
@@ -69,18 +69,18 @@ static void give_up(const char *why)
 
 /* Turns */
 
-/* In memory that both launches share on a host; NULL without another launch. */
+/* Shared by both launches on a host; NULL without another launch. */
 static struct turns {
-    int number;   /* of the measurement that is under way */
+    int number;   /* number of the current measurement */
     int stop;     /* not 0: both launches end */
     int ready[2]; /* whether each launch has started */
 } *turns;
 static int leads_on_host; /* whether this rank ends the turns of its launch on its host */
 static cpu_set_t allowed; /* cores that this rank may use */
-static int sharing;       /* ranks of this host that may use the same ones */
-static int place;         /* of this rank among them, from 0 on */
-static uint64_t seed;     /* of these two launches */
-static int on_host;       /* ranks of this launch on this host */
+static int sharing;       /* number of ranks on this host that may use the same cores */
+static int place;         /* position of this rank among them, from 0 on */
+static uint64_t seed;     /* the same in both launches */
+static int on_host;       /* number of ranks of this launch on this host */
 
 static void sleep_while(const int *value, int seen)
 {
@@ -100,7 +100,7 @@ static void find_sharing(MPI_Comm host, int local)
     if (!all)
         give_up("out of memory");
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        CPU_ZERO(&allowed); /* more cores than a set holds */
+        CPU_ZERO(&allowed); /* more cores than fit into a set */
     MPI_Allgather(&allowed, sizeof allowed, MPI_BYTE, all, sizeof allowed, MPI_BYTE, host);
     for (int i = 0; i < on_host; i++)
         if (CPU_EQUAL(&allowed, &all[i])) {
@@ -110,7 +110,7 @@ static void find_sharing(MPI_Comm host, int local)
     free(all);
 }
 
-/* The next number of the generator SplitMix64. */
+/* Return the next number of the generator SplitMix64. */
 static uint64_t drawn(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -119,8 +119,8 @@ static uint64_t drawn(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* The place of this rank after a shuffle (Fisher and Yates), the same one on all ranks of both
-   launches. */
+/* Return the position of this rank after a shuffle (Fisher and Yates), the same one on all ranks of
+   both launches. */
 static int shuffled(int turn)
 {
     uint64_t state = seed + (uint64_t)turn;
@@ -132,7 +132,7 @@ static int shuffled(int turn)
     return mine;
 }
 
-/* To the core of this turn; the rank may still use all that it might before. */
+/* Move this rank to its core of this turn; afterwards it may use all its cores as before. */
 static void move(int turn)
 {
     const int cores = CPU_COUNT(&allowed);
@@ -192,7 +192,7 @@ static void wait_for_turn(int number)
     if (!turns)
         return;
     wait_until(&turns->number, number);
-    move(number / 2); /* both sides alike */
+    move(number / 2); /* the same on both sides */
 }
 
 static void end_turn(void)
@@ -240,7 +240,7 @@ static int is_right(const struct call *call, float *send, float *receive)
     }
     perform(call, (char *)send, (char *)receive);
     if (!strcmp(call->name, "bcast") ? rank == 0 : rank && !everyone && !scatters)
-        return 1; /* has nothing to receive */
+        return 1; /* this rank receives nothing */
     int wrong = 0;
     for (int i = 0; i < (scatters ? share : gathers ? share * ranks : count); i++) {
         const int place = (scatters ? rank * share : 0) + i;
@@ -275,7 +275,7 @@ static size_t fresh_buffer(struct buffers *given)
     return at;
 }
 
-/* Seconds of each of `times` calls, one after the other. */
+/* Return the seconds per call of `times` calls, one after the other. */
 static double run(const struct call *call, struct buffers *given, int fresh, int times)
 {
     const double begin = now();
@@ -305,8 +305,8 @@ static double measure(
     return middle_half(taken, count);
 }
 
-/* Bytes that fresh buffers are taken from, in turn: all that the last-level cache holds, but at most
-   MOST_FRESH, and of all ranks of both launches no more than an eighth of the memory. */
+/* Return the bytes from which fresh buffers are taken in turn: the size of the last-level cache, but
+   at most MOST_FRESH, and in all ranks of both launches together an eighth of the memory. */
 static size_t pool(void)
 {
     long kib = 0;
@@ -322,8 +322,8 @@ static size_t pool(void)
     return cache < most ? cache : most;
 }
 
-/* Memory for `nbytes`-byte buffers; it is kept, and replaced only where more is needed. A line is
-   added to the pages of each: else all would be in the same sets of a cache. */
+/* Return memory for `nbytes`-byte buffers; it is kept, and replaced only where more is needed. The
+   stride is whole pages and a cache line, so that buffers do not fall into the same cache sets. */
 static struct buffers *buffers_for(size_t nbytes)
 {
     static struct buffers kept;
@@ -376,10 +376,10 @@ static void time_calls(FILE *calls, int side, double seconds)
     int number = 0;
     for (; fscanf(calls, "%31s %zu %d", call.name, &call.nbytes, &call.first) == 3; number++)
         time_call(number, &call, side, seconds);
-    wait_for_turn(2 * 4 * number); /* not to end while the other launch measures */
+    wait_for_turn(2 * 4 * number); /* do not end while the other launch measures */
 }
 
-/* As a program with this thread level does. */
+/* Initialise MPI at the thread level in the arguments. */
 static void start(int argc, char **argv)
 {
     static const struct { const char *name; int level; } levels[] = {

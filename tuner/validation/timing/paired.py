@@ -1,8 +1,9 @@
-"""Timing the same calls in two launches that take turns, call by call.
+"""Time the same calls in two launches that take turns, call by call.
 
 One launch is as a user starts it today, the other has the tuning file with everything that belongs
-to it. They differ in nothing else, and since they measure in turn, a machine that changes meanwhile
-changes for both. Rounds with new launches show what settles when ranks start, such as addresses.
+to it. They do not differ in anything else, and since they measure in turn, changes of the machine
+meanwhile affect both. Rounds with new launches vary what is fixed when ranks start, such as
+addresses.
 """
 
 from __future__ import annotations
@@ -30,11 +31,9 @@ from tuner.validation.timing.program import TimingProgram
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
 WRONG_RESULT = "wrong"
-STOP, STOP_OFFSET = struct.pack("=i", 1), 4  # in the file of turns (`struct turns`)
-LINE_TIMEOUT_S = (
-    300.0  # seconds from one line of a launch to the next; the other one measures meanwhile
-)
-VERSION_PREFIX = "library: "  # what a launch begins with
+STOP, STOP_OFFSET = struct.pack("=i", 1), 4  # of `stop` in the shared file (`struct turns`)
+LINE_TIMEOUT_S = 300.0  # from one line of a launch to the next; the other launch measures meanwhile
+VERSION_PREFIX = "library: "  # begins the first line of a launch
 SEED = 20261122
 
 
@@ -48,20 +47,21 @@ class TimedCall:
     nbytes: int
 
     def __str__(self) -> str:
-        """Return `allreduce 2x4 64KiB`."""
+        """Return the call as `allreduce 2x4 64KiB`."""
         return f"{self.collective} {self.nodes}x{self.ppn} {format_size(self.nbytes)}"
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return nodes and ranks on each."""
+        """The nodes and the ranks on each."""
         return self.nodes, self.ppn
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """What a launch is started with beside the program.
+    """The options of a launch beside the program.
 
-    settings    parameters of the library, as its launcher takes them
+    settings        parameters of the library, as its launcher takes them
+    environment     environment variables
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class LaunchOptions:
 
 
 class ShapeStarter(Protocol):
-    """Starts ranks of a shape; `ShapeLauncher` of `tuner.launch` does."""
+    """Starts ranks of a shape, as `ShapeLauncher` of `tuner.launch` does."""
 
     @property
     def is_local(self) -> bool:
@@ -87,9 +87,10 @@ class ShapeStarter(Protocol):
         on_line: Callable[[str], float],
         silence_timeout: float,
     ) -> object:
-        """Run the program to its end; raises FailedError when a rank fails.
+        """Run the program to its end; raises LaunchFailedError when a rank fails.
 
-        patience    seconds that the first line may take; `on_line` returns how many the next may
+        on_line             takes a line and returns the timeout of the next one in seconds
+        silence_timeout     timeout of the first line in seconds
         """
 
 
@@ -98,9 +99,11 @@ SecondsByCondition = dict[tuple[TimedCall, str], list[float]]
 
 @dataclass
 class PairedTimes:
-    """Seconds of every call and condition, one for each round.
+    """The seconds of every call and condition, one value for each round.
 
-    wrong       calls whose result was wrong in one of the launches
+    default         times without the tuning file
+    tuned           times with it
+    wrong_calls     calls whose result was wrong in one of the launches
     """
 
     default: SecondsByCondition = field(default_factory=dict)
@@ -108,7 +111,7 @@ class PairedTimes:
     wrong_calls: set[TimedCall] = field(default_factory=set)
 
     def add(self, others: PairedTimes) -> None:
-        """Add the rounds of others to these."""
+        """Add the rounds of `others` to these."""
         for mine, more in (self.default, others.default), (self.tuned, others.tuned):
             for place, seconds in more.items():
                 mine.setdefault(place, []).extend(seconds)
@@ -129,7 +132,7 @@ class PairedTimes:
         return not_slower_p_value(self.default[call, condition], self.tuned[call, condition])
 
     def mean_speedup(self, call: TimedCall) -> tuple[float, float, float]:
-        """Return the geometric mean of the gains under all conditions, with its interval."""
+        """Return the geometric mean of the speedups under all conditions, with its interval."""
         return paired_speedup(
             _as_launches(self.geometric_means(call, False)),
             _as_launches(self.geometric_means(call, True)),
@@ -159,12 +162,13 @@ def time_pairs(
     progress: ProgressCallback = no_progress,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> PairedTimes:
-    """Time all calls without and with what `tuned` brings, in `rounds` rounds of new launches.
+    """Time all calls without and with the `tuned` options, in new launches for every round.
 
-    library     and its version, as a table names it
-    seconds     for each call, condition and side in a round
-    directory   that all hosts see
-    tell        of launches that failed and are repeated
+    library     name and version as in a table
+    launches    number of rounds
+    seconds     measuring time of each call, condition and side in a round
+    directory   seen by all hosts
+    on_message  called with a message about launches that failed and are repeated
 
     Raises ProbeError when the same ranks fail again, and when they have another library.
     """
@@ -190,7 +194,7 @@ def time_pairs(
 
 @dataclass(frozen=True)
 class _PairedLaunch:
-    """Two launches on one shape."""
+    """A pair of launches on one shape."""
 
     starter: ShapeStarter
     program: TimingProgram
@@ -202,7 +206,7 @@ class _PairedLaunch:
     count: Callable[[int], None]
 
     def times(self, first: Sequence[int], on_message: Callable[[str], None]) -> PairedTimes:
-        """Return what both found, at a second start where ranks failed at the first.
+        """Return the times of both launches, repeating them once where ranks fail.
 
         first   which side begins with each call
         """
@@ -218,11 +222,11 @@ class _PairedLaunch:
 
     @property
     def ranks(self) -> int:
-        """Return how many ranks each launch has."""
+        """The number of ranks in each launch."""
         return math.prod(self.calls[0].shape)
 
     def _run(self, first: Sequence[int], times: PairedTimes) -> None:
-        """Start both and add what they say; raises FailedError where that is not all."""
+        """Start both launches and add their times; raises LaunchFailedError unless all arrive."""
         name = f"turns-{uuid.uuid4().hex}"
         turns = (self.directory if self.starter.is_local else Path("/dev/shm")) / name
         listed = self.directory / "calls.txt"
@@ -271,7 +275,7 @@ class _PairedLaunch:
 
 @dataclass
 class _OutputReader:
-    """Reads what one of the two launches prints."""
+    """Reads the output of one of the two launches."""
 
     pair: _PairedLaunch
     times: PairedTimes
@@ -280,7 +284,7 @@ class _OutputReader:
     measured: int = 0
 
     def __call__(self, line: str) -> float:
-        """Take a line; return how many seconds the next one may take."""
+        """Read a line; return the timeout of the next one in seconds."""
         number, _, rest = line.partition(" ")
         condition, _, seconds = rest.rpartition(" ")
         if line.startswith(VERSION_PREFIX):
@@ -295,7 +299,7 @@ class _OutputReader:
         return LINE_TIMEOUT_S
 
     def with_location(self, reason: BaseException) -> BaseException:
-        """Return why the ranks failed, with the launch and the call that they were at."""
+        """Return the error of the ranks with the launch and the call at which they failed."""
         if not isinstance(reason, LaunchFailedError):
             return reason
         side = "with the table" if self.target is self.times.tuned else "without the table"
@@ -304,7 +308,7 @@ class _OutputReader:
         return LaunchFailedError(f"{reason} ({side}, {place if self.version else 'at the start'})")
 
     def _begin(self, version: str) -> None:
-        """Raise ProbeError for a library other than the table's, and for ranks that are alone."""
+        """Raise ProbeError for a library other than the table's, and for unconnected ranks."""
         library = self.pair.library
         if self.version and self.pair.ranks > 1:
             raise ProbeError(
@@ -320,7 +324,7 @@ class _OutputReader:
 
 
 def _stop(turns: Path) -> None:
-    """Let ranks that wait for their turn end."""
+    """Make ranks that wait for their turn end."""
     descriptor = os.open(turns, os.O_RDWR | os.O_CREAT, 0o600)
     os.pwrite(descriptor, STOP, STOP_OFFSET)
     os.close(descriptor)

@@ -12,19 +12,17 @@ SOURCE = Path(__file__).with_name("collectives.c")
 PYTHON_PROGRAM = (
     "tuner.rank_programs.collective_times"  # takes the same arguments, prints the same lines
 )
-TIMEOUT_S = 60.0  # seconds for the compiler
-USAGE_STATUS = (
-    2  # status of the program where it is given no arguments; it needs no launcher for that
-)
+TIMEOUT_S = 60.0  # for the compiler
+USAGE_STATUS = 2  # exit status of the program without arguments, for which it needs no launcher
 
 
 @dataclass(frozen=True)
 class TimingProgram:
-    """What every rank runs.
+    """The program that every rank runs.
 
-    program         compiled program; None: the interpreter of the ranks
-    thread_level    with which MPI is initialised
-    reason          why it is not a C program; "" when it is
+    program             compiled program; None for the ranks' Python interpreter
+    thread_level        level at which MPI is initialised
+    fallback_reason     why it is not the C program; "" when it is
     """
 
     program: Path | None
@@ -33,11 +31,11 @@ class TimingProgram:
 
     @property
     def description(self) -> str:
-        """Return the kind of program, for people."""
+        """The kind of program, for people."""
         return "mpi4py program" if self.fallback_reason else "C program"
 
     def arguments(self, *own: str) -> list[str]:
-        """Return the words after the program's name that run it with these arguments."""
+        """Return the command-line arguments for the program's interpreter, if any, and `own`."""
         if self.program is None:
             return [*rank_arguments(PYTHON_PROGRAM, self.thread_level), *own]
         return [*own, self.thread_level]
@@ -49,9 +47,10 @@ def build_program(
     """Compile the program into `directory`, which all hosts see.
 
     compiler        the MPI library's own `mpicc`; None where there is none
-    thread_level    of MPI_Init_thread, that of the programs which a table is for
+    thread_level    for MPI_Init_thread: that of the programs which a table is for
 
-    Without a compiler, or where what it makes cannot start here, the program is the Python one.
+    Without a compiler, or where the compiled program does not start here, the Python program is
+    used.
     """
     target = directory.resolve() / "collectives"
     reason = "no mpicc was found" if compiler is None else _build_failure(compiler, target)
@@ -59,7 +58,7 @@ def build_program(
 
 
 def _build_failure(compiler: Path, target: Path) -> str:
-    """Return why a compiler cannot make the program; "" where it has."""
+    """Return why a compiler cannot make the program; "" on success."""
     try:
         built = _run(str(compiler), "-O2", "-o", str(target), str(SOURCE))
         if built.returncode != 0:
