@@ -76,8 +76,8 @@ class TokenCache:
     async def authenticate(self, token: str) -> Client:
         """Return the client of a token.
 
-        Raises Problem: 401 for an unknown, revoked or expired token, 503 where the database does not
-        answer.
+        Raises Problem: 401 for an unknown, revoked or expired token, 503 where the database does
+        not answer.
         """
         client = self.cached(token)
         if client is None:

@@ -62,8 +62,8 @@ def negotiate_format(
     named       the name of the format in the query
     otherwise   the fallback algorithm
 
-    Options that the format does not use get their defaults, so that equal representations have equal
-    keys. Raises Problem 406 where the Accept header allows no format.
+    Options that the format does not use get their defaults, so that equal representations have
+    equal keys. Raises Problem 406 where the Accept header allows no format.
     """
     form = RequestedFormat(
         _MEDIA_TYPE_BY_FORMAT[named] if named else _best_media_type(accept or "*/*")

@@ -149,8 +149,8 @@ class PublishedTables:
     def refresh(self) -> None:
         """Update from the database; on UnavailableError, which is raised, keep the current state.
 
-        The current table of a cluster and library is also kept where this program cannot read the new
-        one.
+        The current table of a cluster and library is also kept where this program cannot read the
+        new one.
         """
         with self._refreshing, db.read_session(self._engine) as session:
             newest = db.newest_publication_id(session)

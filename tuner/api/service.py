@@ -64,11 +64,14 @@ class Service:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """Return the metrics; workers have none, as the process that uses them counts their requests."""
+        """Return the metrics; workers have none, as the main process counts their requests."""
         return Metrics(self.engine)
 
     def refresh_published(self) -> None:
-        """Update the published tables; a failure is logged, as the publication itself has succeeded."""
+        """Update the published tables.
+
+        A failure is only logged, as the publication itself has succeeded.
+        """
         try:
             self.published_tables.refresh()
         except InputError as reason:

@@ -29,7 +29,7 @@ def content_digest(content: object) -> str:
 def insert_if_absent(
     session: Session, key: InstrumentedAttribute[int], values: Mapping[str, Any], *unique: str
 ) -> InsertResult:
-    """Insert `values` unless a row has the same values in its `unique` columns; return the row's id.
+    """Insert `values` unless a row is equal in its `unique` columns; return the row's id.
 
     key     the mapped primary key, such as ClusterRow.id
 

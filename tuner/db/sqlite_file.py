@@ -17,7 +17,7 @@ _SUFFIXES = ("", "-wal", "-shm")
 
 
 def create_private_file(url: URL) -> None:
-    """Create the file of a new SQLite database with mode 0600, which SQLite copies to -wal and -shm.
+    """Create the file of a new SQLite database with mode 0600, which -wal and -shm inherit.
 
     Errors are ignored here, as SQLite reports them when it opens the file.
     """
@@ -37,7 +37,8 @@ def require_file(url: URL) -> None:
 def exposed_modes(engine: Engine) -> dict[str, int]:
     """Return the modes of the database's files that other users may read or write.
 
-    The keys are the suffixes "", "-wal" and "-shm". PostgreSQL and in-memory databases have no files.
+    The keys are the suffixes "", "-wal" and "-shm". PostgreSQL and in-memory databases have no
+    files.
     """
     path = _path(engine.url)
     if path is None:
