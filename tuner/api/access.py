@@ -47,7 +47,10 @@ class Client:
 
 
 def required_scope(method: str, path: str) -> str | None:
-    """Return the scope that a request needs, or None for public paths; unknown paths need one too."""
+    """Return the scope that a request needs, or None for public paths.
+
+    Unknown paths need one too.
+    """
     if path in PUBLIC_PATHS:
         return None
     if method in ("GET", "HEAD") or path in READ_ONLY_POST_PATHS:
@@ -62,7 +65,7 @@ def client_of(scope: Scope) -> Client:
 
 
 class TokenCache:
-    """A cache of tokens; each is looked up in the database at most every `TOKEN_CACHE_S` seconds."""
+    """A cache of tokens, which looks each up at most every `TOKEN_CACHE_S` seconds."""
 
     def __init__(self, engine: db.Engine) -> None:
         self._engine = engine

@@ -53,7 +53,7 @@ class Metrics:
         self.registry.register(_JobCollector(engine))
 
     def text(self) -> bytes:
-        """Return the exposition format; raise UnavailableError where the database does not answer."""
+        """Return the exposition format; raise UnavailableError if the database does not answer."""
         return generate_latest(self.registry)
 
 

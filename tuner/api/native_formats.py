@@ -32,7 +32,7 @@ class RequestedFormat:
 
     media_type          one of the keys of FORMAT_BY_MEDIA_TYPE
     operators           "commutative" for `commutative_only` of `ExportOptions`, else "any"
-    fallback_algorithm  as in `ExportOptions`
+    fallback_algorithm  `otherwise` of `ExportOptions`
     ranks               as in `ExportOptions`
     """
 
@@ -79,7 +79,10 @@ def negotiate_format(
 
 @lru_cache(maxsize=256)
 def _best_media_type(accept: str) -> str:
-    """Return the media type of the highest quality, the first of equals (RFC 9110, section 12.5.1)."""
+    """Return the media type of the highest quality (RFC 9110, section 12.5.1).
+
+    Of equals it is the first one. Raises Problem 406 where the header allows none.
+    """
     ranges = [_parse_media_range(part) for part in accept.split(",")]
     likings = {offer: _quality(offer, ranges) for offer in FORMAT_BY_MEDIA_TYPE}
     best = max(likings, key=lambda offer: likings[offer])

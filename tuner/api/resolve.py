@@ -18,8 +18,9 @@ Found = TypeVar("Found")
 
 
 def complete_record(topology: db.StoredTopology) -> Any:
-    """A topology that says everything: a preset as it was uploaded, for it brings its costs, which
-    no record of a topology has.
+    """Return the record of a topology with its costs.
+
+    For a preset that is the uploaded text's, because the record of a topology has no costs.
     """
     preset = find_preset(topology.source) if topology.format == "yaml" else None
     return topology.record if preset is None else preset

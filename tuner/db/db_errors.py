@@ -30,7 +30,7 @@ class QueueFullError(InputError):
 
 
 class UnavailableError(InputError):
-    """The error where the database does not answer, is busy or broken; the request itself is valid."""
+    """The error where the database does not answer, is busy or broken; the request is valid."""
 
 
 class NewerVersionError(UnavailableError):

@@ -90,7 +90,7 @@ def store_feedback(session: Session, version: int, report: Mapping[str, Any]) ->
 def list_feedback(
     session: Session, version: int, *, after: int = 0, limit: int = PAGE_SIZE
 ) -> Page[StoredFeedback]:
-    """Return a page of reports in the order received; raise NotFoundError for an unknown version."""
+    """Return a page of reports in the order received; raise NotFoundError if no such version."""
     describe_table(session, version)
     query = select(*_COLUMNS).where(FeedbackRow.version == version)
     return fetch_page(session, query, FeedbackRow.id, StoredFeedback, after, limit)

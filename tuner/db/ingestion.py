@@ -211,7 +211,7 @@ def _renew_claim(session: Session, claim: _Claim, count: int) -> None:
 
 
 def _discard(engine: Engine, claim: _Claim) -> None:
-    """Delete the stored series, last first, so that an interrupted deletion can still be resumed."""
+    """Delete the stored series, last first, so that an interrupted upload can still be resumed."""
     with read_session(engine) as session:
         row = session.get(ProbeRow, claim.probe_id)
         count = 0 if row is None else row.series_count

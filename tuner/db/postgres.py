@@ -30,7 +30,10 @@ class TimeoutConnection(Connection[Any]):
         return super().wait(self._with_timeout(gen), *how, **more)
 
     def _with_timeout(self, gen: PQGen[RV]) -> Generator[Any, Any, RV]:
-        """Pass on what `gen` waits for until the timeout; psycopg polls it several times a second."""
+        """Pass on what `gen` waits for, until the timeout.
+
+        psycopg resumes this several times a second while nothing arrives.
+        """
         heard = time.monotonic()
         try:
             wanted = next(gen)

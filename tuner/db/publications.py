@@ -31,7 +31,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Publication:
-    """An entry of the log; `restores` is the id of the entry that a rollback restored, else None."""
+    """An entry of the log; `restores` is the id of the entry that a rollback restored, or None."""
 
     id: int
     version: int

@@ -90,7 +90,7 @@ def _prune_jobs(engine: Engine, retention: Retention) -> tuple[int, ...]:
 
 
 def _prune_version(engine: Engine, retention: Retention, version: int) -> bool:
-    """Delete a version with all its records, unless it must be kept by now; return whether it was."""
+    """Delete a version with all its records and return True, unless it must be kept by now."""
     with transaction(engine) as session:
         advisory_lock(session.connection(), "publications")
         session.get(TableRow, version, with_for_update=True)  # nobody can add records about it

@@ -1,4 +1,4 @@
-"""Access tokens and their scopes; only digests are stored, which cannot be turned back into tokens."""
+"""Access tokens and their scopes; only digests are stored, from which no token can be recovered."""
 
 from __future__ import annotations
 

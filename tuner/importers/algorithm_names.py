@@ -91,7 +91,9 @@ def _is_same_algorithm(one: str, other: str) -> bool:
 
 
 def _core(text: str) -> str:
-    """Return a name with all its signs but without the library's, or the common one of its synonyms.
+    """Return a name without the library's, but with all its signs.
+
+    For a name with known synonyms return the common one.
     """
     name, plain = algorithm_name(text), _words(_normalised(text))
     if name in _SYNONYMS.values() and re.fullmatch(r"[\w\s'-]*", plain):

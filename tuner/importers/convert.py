@@ -40,8 +40,8 @@ def as_measurements(
     cores       cores per node; by default the most ranks that any node had
 
     Results of one call and algorithm in one run are the samples of one series; every run is a
-    launch. Excluded results are counted in `provenance["excluded"]`. Raises InputError where nothing
-    remains, and where the library or the cluster is ambiguous or unknown.
+    launch. Excluded results are counted in `provenance["excluded"]`. Raises InputError where
+    nothing remains, and where the library or the cluster is ambiguous or unknown.
     """
     chosen = list(readings)
     chosen, place = _select_one(chosen, lambda r: r.cluster, cluster, "cluster")

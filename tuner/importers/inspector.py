@@ -39,7 +39,7 @@ from tuner.mpi_libraries.nccl.logged import (
 FIRST_LINE = re.compile(rb'\s*\{\s*"(?:header|coll_perf|p2p_perf|proxy_trace)"\s*:')
 FORMAT_MAJOR = 4  # major version that is supported
 NEWEST_KNOWN_VERSION = (4, 4)  # newest version whose format is known
-FIRST_BATCHED_VERSION = (4, 3)  # first version in which only the first line of a batch has the header
+FIRST_BATCHED_VERSION = (4, 3)  # first version with one header per batch
 _VERSION = re.compile(r"v([0-9]{1,3})\.([0-9]{1,3})")
 _RECORD_COUNTERS = {
     "coll_perf": "coll_records",

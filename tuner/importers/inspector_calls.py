@@ -28,7 +28,8 @@ MAX_RECORDS = 100_000_000  # records of 20 bytes, which are copied during the me
 MAX_GROUPS = 100_000  # different calls on different communicators
 MAX_SAMPLES_PER_CALL = 1000  # samples kept per call, evenly spread
 Floats = npt.NDArray[np.float64]
-_Call = tuple[str, str, RankCounts, int | None, str, str]  # run, function, rank counts, bytes, algorithm, exclusion reason
+# run, function, rank counts, bytes, algorithm, exclusion reason
+_Call = tuple[str, str, RankCounts, int | None, str, str]
 
 
 @dataclass

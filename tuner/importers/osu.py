@@ -38,9 +38,7 @@ from tuner.topology import HOST
 TITLE = re.compile(r"\s*#\s*OSU (\S+) (.{1,80}) Test\b")
 PAIRS = re.compile(r"\[ pairs: ([1-9][0-9]{0,8}) \](?: \[ window size: ([0-9]{1,9}|varied) \])?")
 ON_HOST = re.compile(r"Send Buffer on HOST .*Receive Buffer on HOST")
-WINDOW_MESSAGES = (
-    64  # messages posted together, unless set by option -W of these benchmarks
-)
+WINDOW_MESSAGES = 64  # messages posted together, unless set by option -W of these benchmarks
 
 _COLLECTIVES = {
     "Allreduce Latency": (Collective.ALLREDUCE, False),
@@ -71,8 +69,7 @@ _RATES = ("bandwidth(mb/s)", "mb/s")
 
 @dataclass(kw_only=True)
 class _Table(BenchmarkTable):
-    """A table with what its title and comments say about the rows; `window` is 0 where it varies.
-    """
+    """A table with what its title and comments say about the rows; `window` is 0 where it varies."""
 
     benchmark: Benchmark
     memory: str
@@ -157,7 +154,9 @@ def _shape(line: int, table: _Table, metadata: UserMetadata) -> RankCounts:
 def _seconds(
     line: int, row: dict[str, str], size: int, table: _Table, shape: RankCounts
 ) -> tuple[float | None, str]:
-    """Return the seconds of a call, a message or, for a rate, a window of messages; and the statistic.
+    """Return the seconds and their statistic.
+
+    They are those of a call or message or, where the file has a rate, of a window of messages.
     """
     for column, statistic in _TIMES.items():
         if column in row:

@@ -30,8 +30,8 @@ class Benchmark:
     name        as the program calls it
     kind        as of a `Measurement`; "" for what a `Measurement` cannot represent
     subject     the collective; "" for messages, whose path class follows from the nodes
-    per_rank    whether the sizes are those that one rank sends to or receives from one rank, so that
-                the whole buffer is p times as large
+    per_rank    whether the sizes are those that one rank sends to or receives from one rank, so
+                that the whole buffer is p times as large
     """
 
     name: str

@@ -27,7 +27,10 @@ PROGRESS_INTERVAL_S = 0.1  # seconds
 
 
 def main() -> int:
-    """Run the job and return the exit status; 0 means that the job has ended, successfully or not."""
+    """Run the job and return the exit status.
+
+    0 means that the job has ended in the database, successfully or not.
+    """
     order = json.loads(sys.stdin.readline())
     claim = db.Claim(**order["claim"])
     try:
