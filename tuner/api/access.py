@@ -30,7 +30,7 @@ PUBLIC_PATHS = (
     "/v1/health",
     "/v1/ready",
     "/openapi.json",
-)  # for probes and for whoever writes a client
+)  # for health checks and authors of clients
 PUBLISH_PATHS = ("/v1/tables", "/v1/publications", "/v1/publications/rollback")
 READ_ONLY_POST_PATHS = ("/v1/select",)  # a POST that does not change anything
 TOKEN_CACHE_S = 2.0  # seconds for which a revoked token may still work

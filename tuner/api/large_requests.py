@@ -115,9 +115,7 @@ def _answer_in_worker(settings: Settings, scope: Scope, path: Path) -> _WorkerRe
 
 @cache
 def _application(settings: Settings) -> FastAPI:
-    from tuner.api.app import (
-        build_app,
-    )  # imported here because it imports this module through the routes
+    from tuner.api.app import build_app  # avoids an import cycle
 
     gc.set_threshold(GC_THRESHOLD)
     app = build_app(Service.from_settings(settings, workers=None))

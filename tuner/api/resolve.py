@@ -65,7 +65,5 @@ class DatabaseResolver:
             )
         try:
             return load(self._session, int(name))
-        except (
-            db.NotFoundError
-        ) as reason:  # the id is in the body, not in the URL, so the status is not 404
+        except db.NotFoundError as reason:  # not 404, as the id is not in the URL
             raise InputError(str(reason)) from None

@@ -36,7 +36,7 @@ def as_measurements(
 
     library     the library to choose where the results are of several, or its name where the files
                 do not say
-    cluster     likewise the cluster
+    cluster     the cluster, to choose or to name in the same way
     cores       cores per node; by default the most ranks that any node had
 
     Results of one call and algorithm in one run are the samples of one series; every run is a

@@ -53,8 +53,8 @@ class BenchmarkResult:
                             does not say
     samples                 all samples, or one that summarizes them, as `statistic` describes
     min_seconds             minimum of the samples that were summarized; None where unknown
-    max_seconds             likewise the maximum
-    bytes_per_second        where the file has a rate
+    max_seconds             maximum of these samples; None where unknown
+    bytes_per_second        the rate of a CSV row whose metric is a bandwidth; None otherwise
     rank_counts             None only for results that are not measurements
     original_algorithm      the algorithm as the file calls it; "" where it does not
     run                     names the launch; results of one run were measured in one launch
@@ -152,7 +152,10 @@ class UserMetadata:
         return RankCounts(p, nodes, ppn)
 
     def pair_counts(self, line: int) -> RankCounts:
-        """Return the counts of a benchmark on two ranks, for which --p does not count."""
+        """Return the counts of a benchmark that always runs on two ranks, whatever --p says.
+
+        Raises InputError where the user does not give the number of nodes.
+        """
         if self.nodes is None:
             raise InputError(
                 f"line {line}: the file does not say whether its two ranks were on one"
