@@ -170,7 +170,7 @@ def find_header(lines: Sequence[str]) -> CsvHeader | None:
 
 
 def missing_time_error(lines: Sequence[str]) -> str:
-    """Return the error for a table whose header has no column of times or a column twice, else ""."""
+    """Return the error for a table without a column of times or with a column twice, else ""."""
     for line, content in enumerate(lines, 1):
         names = _names(content)
         known = {word for word, names_of in COLUMN_ALIASES.items() if {*names} & {*names_of}}

@@ -153,7 +153,7 @@ def _reading(
 
 
 def _shape(line: int, p: int, idle: int, metadata: UserMetadata) -> RankCounts:
-    """Return the counts of a table that uses the first `p` of all ranks, while `idle` others wait."""
+    """Return the counts for a table of the first `p` of all ranks, while `idle` others wait."""
     started = p + idle
     if metadata.p not in (None, started):
         raise InputError(

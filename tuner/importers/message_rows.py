@@ -38,7 +38,10 @@ _CENTRAL_STATISTICS, _OTHER_STATISTICS = ("median", "mean"), ("std", "min", "max
 def message_result(
     source: str, line: int, row: Mapping[str, str], memory: str, metadata: UserMetadata
 ) -> BenchmarkResult:
-    """Return the result of a row with `metric` and `value`; raise InputError with the line number."""
+    """Return the result of a row with `metric` and `value`.
+
+    Raises InputError with the line number.
+    """
     name = row["metric"].lower()
     kind = next((kind for pattern, kind in _KINDS if pattern.search(name)), "")
     if not kind:

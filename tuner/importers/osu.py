@@ -69,7 +69,7 @@ _RATES = ("bandwidth(mb/s)", "mb/s")
 
 @dataclass(kw_only=True)
 class _Table(BenchmarkTable):
-    """A table with what its title and comments say about the rows; `window` is 0 where it varies."""
+    """A table with what its title and comments say; `window` is 0 where it varies."""
 
     benchmark: Benchmark
     memory: str

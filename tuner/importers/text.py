@@ -24,7 +24,7 @@ _NUMERIC = re.compile(r"[+-]?\.?[0-9]")
 
 @dataclass(frozen=True)
 class TextLines:
-    """The lines of a text; `truncated` where the last line has no line break and may be incomplete."""
+    """The lines of a text; `truncated` where the last one has no line break and may be incomplete."""
 
     source: str
     lines: Sequence[str]
@@ -60,7 +60,10 @@ def split_lines(text: str, source: str) -> TextLines:
 
 
 def read_lines(path: Path) -> TextLines:
-    """Return the lines of a file; raise InputError where it is unreadable, too large or not text."""
+    """Return the lines of a file.
+
+    Raises InputError where it cannot be read, is too large or is not text.
+    """
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder: name the files in it")
