@@ -24,7 +24,7 @@ _NUMERIC = re.compile(r"[+-]?\.?[0-9]")
 
 @dataclass(frozen=True)
 class TextLines:
-    """The lines of a text; `truncated` where the last one has no line break and may be incomplete."""
+    """The lines of a text; `truncated` where the last one has no line break."""
 
     source: str
     lines: Sequence[str]
