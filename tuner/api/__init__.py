@@ -1,1 +1,1 @@
-"""The service: everything the database holds over HTTP, and what is published, fast."""
+"""The HTTP service for the contents of the database, with a fast path for published tables."""

@@ -1,9 +1,10 @@
-"""Who may ask for what.
+"""Authentication and authorization of requests.
 
-Reading needs the scope `read`, sending `submit`, tables and their publication `publish`. Where the
-service is open (on loopback, unless tokens are required or it is behind a proxy) everybody has all
-scopes; then nothing but the names in the Host and Origin headers tells the user's own programs from
-a web page that the user's browser has open, so those must be names of this computer.
+Reading needs the scope `read`, sending data `submit`, tables and their publication `publish`.
+Where the service is open (on loopback, unless tokens are required or it is behind a proxy),
+everybody has all scopes. Then only the names in the Host and Origin headers distinguish the
+user's own programs from a web page in the user's browser, so those must be names of this
+computer.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ PUBLIC_PATHS = (
     "/v1/health",
     "/v1/ready",
     "/openapi.json",
-)  # for probes and for whoever writes a client
+)  # for health checks and authors of clients
 PUBLISH_PATHS = ("/v1/tables", "/v1/publications", "/v1/publications/rollback")
-READ_ONLY_POST_PATHS = ("/v1/select",)  # a POST that changes nothing
-TOKEN_CACHE_S = 2.0  # seconds until a revoked token is noticed
+READ_ONLY_POST_PATHS = ("/v1/select",)  # a POST that does not change anything
+TOKEN_CACHE_S = 2.0  # seconds for which a revoked token may still work
 MAX_CACHED_TOKENS = 10_000  # tokens
 
 
 @dataclass(frozen=True)
 class Client:
-    """Who asks: the name of the token, or the address of somebody without one."""
+    """The sender of a request: the name of its token, or its address where it sent none."""
 
     name: str
     scopes: frozenset[str]
@@ -46,7 +47,10 @@ class Client:
 
 
 def required_scope(method: str, path: str) -> str | None:
-    """The scope for a request, None where everybody may; unknown paths need one too."""
+    """Return the scope that a request needs, or None for public paths.
+
+    Unknown paths need one too.
+    """
     if path in PUBLIC_PATHS:
         return None
     if method in ("GET", "HEAD") or path in READ_ONLY_POST_PATHS:
@@ -55,25 +59,29 @@ def required_scope(method: str, path: str) -> str | None:
 
 
 def client_of(scope: Scope) -> Client:
-    """Who sent a request that was let in."""
+    """Return the client of an authorized request."""
     client: Client = scope["state"]["client"]
     return client
 
 
 class TokenCache:
-    """What tokens may do, asked of the database at most every two seconds per token."""
+    """A cache of tokens, which looks each up at most every `TOKEN_CACHE_S` seconds."""
 
     def __init__(self, engine: db.Engine) -> None:
         self._engine = engine
-        self._cache: dict[str, tuple[Client, float]] = {}  # token -> (who, until when)
+        self._cache: dict[str, tuple[Client, float]] = {}  # token -> (client, valid until)
 
     def cached(self, token: str) -> Client | None:
-        """The client of a token that was good a moment ago."""
+        """Return the client of a token that was valid recently, or None."""
         known = self._cache.get(token)
         return known[0] if known and time.monotonic() < known[1] else None
 
     async def authenticate(self, token: str) -> Client:
-        """Raises Problem: 401 for an unknown or revoked token, 503 while nobody can tell."""
+        """Return the client of a token.
+
+        Raises Problem: 401 for an unknown, revoked or expired token, 503 where the database does
+        not answer.
+        """
         client = self.cached(token)
         if client is None:
             try:
@@ -96,14 +104,14 @@ class TokenCache:
 
 
 def _cache_seconds(expires_at: datetime | None) -> float:
-    """Return for how many seconds a token that is good now need not be looked up again."""
+    """Return for how many seconds a valid token need not be looked up again."""
     if expires_at is None:
         return TOKEN_CACHE_S
     return min(TOKEN_CACHE_S, (expires_at - datetime.now(UTC)).total_seconds())
 
 
 class AccessMiddleware:
-    """Lets a request in, with its client, or answers it with the reason why not."""
+    """Middleware that adds the client to a request, or refuses the request with the reason."""
 
     def __init__(self, app: ASGIApp, settings: Settings, tokens: TokenCache) -> None:
         self.app = app
@@ -112,7 +120,7 @@ class AccessMiddleware:
         self.tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request as an ASGI application."""
         if scope["type"] == "http":
             try:
                 scope.setdefault("state", {})["client"] = await self._authorize(scope)
@@ -138,7 +146,10 @@ class AccessMiddleware:
         return client
 
     async def _identify_client(self, scope: Scope, authorization: bytes | None) -> Client:
-        """Counts the request for the token, or for the address until the token is known."""
+        """Return the client, and count the request for its rate limit.
+
+        The request counts for the address until the token is known, then for the token.
+        """
         address = (scope.get("client") or ("",))[0]
         if authorization is None:
             self.rate_limiter.consume(address)

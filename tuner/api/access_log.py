@@ -23,16 +23,17 @@ from tuner.db.tokens import TOKEN_PREFIX
 
 log = logging.getLogger(__name__)
 STDERR = "-"
-MAX_PATH_CHARACTERS = 2000  # characters that are logged
+MAX_PATH_CHARACTERS = 2000  # characters of a path that are logged
 REQUEST_ID_HEADER = b"x-request-id"
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}[A-Za-z0-9_-]{{20,}}")
 
 
 class AccessLogMiddleware:
-    """Log every request when its answer is complete, under an id that the client gets, too.
+    """Middleware that logs every request when its response is complete, with an id.
 
-    An id that the client, or a proxy, has sent as X-Request-Id is kept unless it contains a token.
+    The response has the id in X-Request-Id. An id that the client or a proxy has sent there is kept
+    unless it contains a token.
     """
 
     def __init__(self, app: ASGIApp, described: FastAPI, logger: logging.Logger) -> None:
@@ -41,7 +42,7 @@ class AccessLogMiddleware:
         self._logger = logger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request as an ASGI application."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -58,14 +59,14 @@ class AccessLogMiddleware:
 
 
 class _Request:
-    """One request and what was answered so far."""
+    """A request and the part of its response that was sent so far."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.time = datetime.now(UTC)
         self.begun = time.perf_counter()
         self.id = _request_id(scope)
-        self.status = 500  # unless something else is sent: then the server itself answers so
+        self.status = 500  # what the server answers where the application sends nothing
         self.nbytes = 0
         scope.setdefault("state", {})["request_id"] = self.id
 
@@ -92,7 +93,7 @@ class _Request:
 
 
 class _LogFile(WatchedFileHandler):
-    """A file that is opened again when it was moved away; a full disk fails no request."""
+    """A log file that is reopened when it was moved; a full disk does not make requests fail."""
 
     _is_failing = False
 
@@ -103,16 +104,16 @@ class _LogFile(WatchedFileHandler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, logging's name
-        """Say once that lines are lost."""
+        """Log once that lines are lost."""
         if not self._is_failing:
             self._is_failing = True
             log.warning("the access log cannot be written: %s", sys.exc_info()[1])
 
 
 def access_logger(target: str) -> logging.Logger:
-    """Return a logger of its own, which no other settings of logging reach.
+    """Return a separate logger, which other logging settings do not affect.
 
-    Raises InputError where it cannot write.
+    Raises InputError where the file cannot be opened.
     """
     logger = logging.Logger("tuner.access", logging.INFO)
     logger.addHandler(
@@ -141,8 +142,10 @@ def _request_id(scope: Scope) -> str:
 
 
 def _redacted_path(scope: Scope, parameters: frozenset[str]) -> str:
-    """Return path and query without what may be secret: values of parameters that the API does not
-    have, and whatever looks like a token.
+    """Return path and query without what may be secret.
+
+    Replaced are parameters that the API does not have, with their values, and anything that looks
+    like a token.
     """
     path: str = scope["path"]
     query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -153,7 +156,7 @@ def _redacted_path(scope: Scope, parameters: frozenset[str]) -> str:
 
 
 def _query_parameters(document: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of all parameters of queries that the API has."""
+    """Return the names of all query parameters of the API."""
     return frozenset(
         parameter["name"]
         for operations in document["paths"].values()

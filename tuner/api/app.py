@@ -1,4 +1,4 @@
-"""The application: routes, and what every request passes before it reaches one."""
+"""The application: its routes and middleware."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Allocations between two garbage collections, and how many there are for each of the next older
-# generation. Full ones are rare: with a large table they take 0.2 s, and tables hold no cycles.
+# Allocations between two garbage collections, and how many of these precede one of the next older
+# generation. Full collections are rare: with a large table they take 0.2 s, and tables have no
+# reference cycles.
 GC_THRESHOLDS = (20_000, 10, 1000)
-MAX_SMALL_BODY_BYTES = 256 << 10  # bytes, of what never is larger and is parsed by the event loop
+MAX_SMALL_BODY_BYTES = 256 << 10  # bytes of a body that the event loop parses itself
 SMALL_BODY_PREFIXES = tuple(
     router.prefix
     for router in (clusters.router, jobs.router, predictions.router, publications.router)
@@ -37,7 +38,7 @@ SMALL_BODY_PREFIXES = tuple(
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Open the database and make the application; raises InputError when that fails."""
+    """Open the database and create the application; raise InputError where that fails."""
     service = Service.from_settings(settings, WorkerPool())
     service.published_tables.refresh()
     app = build_app(
@@ -58,7 +59,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def build_app(service: Service, *middleware: Middleware) -> FastAPI:
-    """Make the application alone, as workers need it, or with what comes before it."""
+    """Create the application without middleware, as workers need it, or with the given one."""
     app = DescribedApp(
         lifespan=_lifespan, openapi_url=None, redirect_slashes=False, middleware=middleware
     )
@@ -80,7 +81,7 @@ def build_app(service: Service, *middleware: Middleware) -> FastAPI:
 
 
 def _openapi_document(request: Request) -> JSONResponse:
-    """Itself not described."""
+    """Return the OpenAPI document, in which this path is not described."""
     return JSONResponse(request.app.openapi())
 
 
@@ -91,9 +92,9 @@ def _metrics(service: ServiceDep) -> Response:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Keeps what is published up to date while the application runs."""
+    """Follow publications while the application runs, and release its resources at the end."""
     watching = asyncio.create_task(app.state.service.watch_publications())
-    gc.freeze()  # what is there now stays: no collection need look at it again
+    gc.freeze()  # excludes all current objects from further collections
     gc.set_threshold(*GC_THRESHOLDS)
     yield
     watching.cancel()

@@ -1,4 +1,4 @@
-"""Request bodies that are files: taken as bytes, read outside the event loop."""
+"""Request bodies that are files: received as bytes and parsed outside the event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ RawBody = Annotated[bytes, Depends(_read_body)]
 
 
 def request_body_docs(examples: Mapping[str, Any]) -> dict[str, Any]:
-    """The OpenAPI description of such a body: media type -> an example, or None."""
+    """Return the OpenAPI description of a body.
+
+    examples    media type -> an example, or None
+    """
     return {
         "requestBody": {
             "required": True,
@@ -38,7 +41,7 @@ def request_body_docs(examples: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode_body(body: bytes) -> str:
-    """Raises InputError for what is no text."""
+    """Return the text of a body; raise InputError where it is not UTF-8 or contains NUL."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as reason:
@@ -49,8 +52,9 @@ def decode_body(body: bytes) -> str:
 
 
 def parse_json_body(body: bytes) -> Any:
-    """The JSON value of a body; raises InputError for anything else, and for what no database can
-    hold.
+    """Return the JSON value of a body.
+
+    Raises InputError where it is not JSON or contains values that the database cannot store.
     """
     try:
         return check_storable(json.loads(decode_body(body)))

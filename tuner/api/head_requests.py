@@ -1,4 +1,4 @@
-"""HEAD: the head of what GET answers (RFC 9110, section 9.3.2)."""
+"""Responses to HEAD: the headers of the response to GET (RFC 9110, section 9.3.2)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadMiddleware:
-    """Asks the application as if for GET and leaves the body out."""
+    """Middleware that answers HEAD with the response to GET without its body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request as an ASGI application."""
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self.app(scope, receive, send)
             return
@@ -20,7 +20,7 @@ class HeadMiddleware:
         answered = False
 
         async def headed(message: Message) -> None:
-            """A stream ends after its head: nobody listens any more."""
+            """Send the head and an empty body; the rest of a stream is discarded."""
             nonlocal answered
             if message["type"] == "http.response.start":
                 scope["route"] = asked.get("route")

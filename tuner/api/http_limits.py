@@ -1,4 +1,4 @@
-"""How much one client may ask for: bytes of a body and time to send it, requests per second."""
+"""Limits per client: size of a body, time to send it, and requests per second."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.api.problems import Problem
 from tuner.base.units import format_size
 
-MAX_CLIENTS = 10_000  # that are remembered; with more, those that have been idle are forgotten
-MAX_CONTENT_LENGTH_DIGITS = 18  # of a Content-Length; a longer one is refused unread
-BURST_S = 2.0  # seconds of the rate that a client may save up
-TIMEOUT_S = 30.0  # seconds of waiting for the next PIECE of a body, or for its end
-MIN_BYTES_PER_TIMEOUT = 64 << 10  # bytes: a line of 20 kbit/s brings so many in time
+MAX_CLIENTS = 10_000  # clients with a bucket; beyond that, idle ones are dropped
+MAX_CONTENT_LENGTH_DIGITS = 18  # digits of a Content-Length; longer ones are refused
+BURST_S = 2.0  # seconds of the rate that a bucket holds
+TIMEOUT_S = 30.0  # seconds to receive MIN_BYTES_PER_TIMEOUT of a body, or its end
+MIN_BYTES_PER_TIMEOUT = 64 << 10  # bytes; 20 kbit/s suffice
 
 LimitForPath = Callable[[str], int]  # path -> bytes
 
 
 class RateLimiter:
-    """A token bucket per client: `rate` requests per second, `BURST_S` seconds of them at once."""
+    """A token bucket per client: `rate` requests per second, with bursts of `BURST_S` seconds."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate = rate
         self._capacity = max(1.0, rate * BURST_S)
         self._clock = clock
-        self._tokens: dict[str, tuple[float, float]] = {}  # client -> (requests left, when)
+        self._tokens: dict[str, tuple[float, float]] = {}  # client -> (requests left, time)
 
     def consume(self, client: str) -> None:
-        """Count one request; raises Problem 429 when the client has none left."""
+        """Count one request; raise Problem 429 where the client has none left."""
         if not self.rate:
             return
         now = self._clock()
@@ -48,7 +48,10 @@ class RateLimiter:
         self._tokens[client] = (left - 1, now)
 
     def _drop_full_buckets(self, now: float) -> None:
-        """Whoever was idle for long enough has a full bucket, like a client never seen."""
+        """Drop the buckets that are full, which do not differ from those of new clients.
+
+        If too many are left, all are dropped.
+        """
         self._tokens = {
             client: (left, when)
             for client, (left, when) in self._tokens.items()
@@ -59,16 +62,14 @@ class RateLimiter:
 
 
 class BodyLimitMiddleware:
-    """Refuses a body that is announced, or turns out, to be longer than its path allows, and one
-    that hardly moves.
-    """
+    """Middleware that refuses a body that is longer than its path allows, or too slow."""
 
     def __init__(self, app: ASGIApp, limit_of: LimitForPath) -> None:
         self.app = app
         self.limit_for_path = limit_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request as an ASGI application."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self.app(scope, receive, send)
             return
@@ -84,19 +85,19 @@ class BodyLimitMiddleware:
 
 
 class _LimitedReceive:
-    """Receives one body. Only waiting for the client counts, not what the service does between."""
+    """A limited receiver of one body; only the time spent waiting for the client counts."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive = receive
         self._limit = limit
         self._received_bytes = 0
-        self._bytes_since_reset = 0  # bytes of the present one that are here
+        self._bytes_since_reset = 0  # bytes received since the timeout was last reset
         self._seconds_left: float | None = (
-            TIMEOUT_S  # seconds for the rest of it; None after the body
+            TIMEOUT_S  # seconds until the timeout; None after the body
         )
 
     async def __call__(self) -> Message:
-        """ASGI; raises Problem."""
+        """Receive an ASGI message; raise Problem 408 or 413 where a limit is exceeded."""
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._seconds_left):

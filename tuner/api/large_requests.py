@@ -1,6 +1,6 @@
-"""Requests with large bodies, answered by the same application in a worker process.
+"""Requests with large bodies, which the same application handles in a worker process.
 
-Parsing and checking 15 MB of JSON takes seconds, most of them with the interpreter lock held.
+Parsing and checking 15 MB of JSON takes seconds, mostly with the interpreter lock held.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tuner.api.uploads import body_on_disk
 
 log = logging.getLogger(__name__)
 MAX_INLINE_BODY_BYTES = 256 << 10  # bytes; less is parsed in a few milliseconds
-GC_THRESHOLD = 200_000  # between two garbage collections of a worker: records are large, not cyclic
+GC_THRESHOLD = 200_000  # allocations between collections; records are large but acyclic
 _FORWARDED_SCOPE_KEYS = (
     "type",
     "http_version",
@@ -44,7 +44,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class LargeBodyRoute(APIRoute):
-    """A route whose requests with large bodies are answered by a worker."""
+    """A route whose requests with large bodies are handled by a worker."""
 
     def get_route_handler(self) -> Handler:
         """Return the handler that FastAPI calls for each request."""
@@ -72,7 +72,7 @@ class LargeBodyRoute(APIRoute):
 
 @dataclass(frozen=True)
 class _WorkerResponse:
-    """What the application in the worker sent."""
+    """The response that the application in the worker sent."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -85,14 +85,14 @@ class _WorkerResponse:
 
 
 def _is_small(request: Request) -> bool:
-    """Return whether the body is known to be small, as one that comes in chunks never is."""
+    """Return whether the body is known to be small, which a chunked one never is."""
     if request.method in ("GET", "HEAD") or "transfer-encoding" not in request.headers:
         return int(request.headers.get("content-length", 0)) <= MAX_INLINE_BODY_BYTES
     return False
 
 
 def _with_body(request: Request, body: bytes) -> Request:
-    """Return the request with a body that was received before."""
+    """Return the request with a body that was already received."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -106,7 +106,7 @@ def _forwarded_scope(request: Request) -> Scope:
 
 
 def _answer_in_worker(settings: Settings, scope: Scope, path: Path) -> _WorkerResponse:
-    """Run in a worker: answer one request, whose body is in a file."""
+    """Answer one request, whose body is in a file; this runs in a worker."""
     app = _application(settings)
     if scope["path"] in READ_ONLY_POST_PATHS:
         app.state.service.refresh_published()
@@ -115,7 +115,7 @@ def _answer_in_worker(settings: Settings, scope: Scope, path: Path) -> _WorkerRe
 
 @cache
 def _application(settings: Settings) -> FastAPI:
-    from tuner.api.app import build_app  # which imports the routes, and they this module
+    from tuner.api.app import build_app  # avoids an import cycle
 
     gc.set_threshold(GC_THRESHOLD)
     app = build_app(Service.from_settings(settings, workers=None))
@@ -135,7 +135,7 @@ async def _call_app(app: FastAPI, scope: Scope, path: Path) -> _WorkerResponse:
 
     try:
         await app(scope, receive, send)
-    except Exception:  # of which the application has sent that it failed
+    except Exception:  # the application has already sent a response with status 500
         log.exception("%s %s", scope["method"], scope["path"])
     start = next(message for message in sent if message["type"] == "http.response.start")
     pieces = [message.get("body", b"") for message in sent if message is not start]

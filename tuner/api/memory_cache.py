@@ -1,7 +1,7 @@
-"""The two most frequent questions, answered without the way through the framework.
+"""Responses from memory to the two most frequent requests, without the framework's overhead.
 
-Each answer is that of the route of the same path. Whatever is not simply an answer from memory,
-errors included, takes the ordinary way and is answered by the route itself.
+Each response equals that of the route with the same path. Every request that cannot be answered
+from memory, errors included, is passed on to the route.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CACHE_HANDLERS: Mapping[str, CacheHandler] = {
 
 @dataclass(frozen=True)
 class _Route:
-    """What the counters call a request that no route of the framework saw."""
+    """The route of a request that the framework did not route, as the metrics see it."""
 
     path: str
 
@@ -35,14 +35,14 @@ _ROUTES = {path: _Route(path) for path in CACHE_HANDLERS}
 
 
 class CachedResponseMiddleware:
-    """Tries to answer; leaves everything else to the application."""
+    """Middleware that answers from memory where possible and passes on all other requests."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app = app
         self.service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request as an ASGI application."""
         response = self._cached_response(scope) if scope["type"] == "http" else None
         await (response or self.app)(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""What Prometheus sees of the service."""
+"""Metrics of the service for Prometheus."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner import db
 
 MULTIPROCESS_DIR_VARIABLE = (
-    "PROMETHEUS_MULTIPROC_DIR"  # where several processes of one service keep their counts
+    "PROMETHEUS_MULTIPROC_DIR"  # the folder where the processes of a service share their metrics
 )
 LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)  # s
-UNMATCHED_ROUTE = "unmatched"  # the route of a path that nothing answers to
+UNMATCHED_ROUTE = "unmatched"  # the route of a path that does not exist
 COUNTED_METHODS = frozenset({"GET", "HEAD", "POST"})
 
 
 class Metrics:
-    """The counters of this process, or of all processes of the service where they share them."""
+    """The metrics of this process, or of all processes of the service where they share a folder."""
 
     def __init__(self, engine: db.Engine) -> None:
         disable_created_metrics()
@@ -53,7 +53,7 @@ class Metrics:
         self.registry.register(_JobCollector(engine))
 
     def text(self) -> bytes:
-        """The exposition format; raises UnavailableError when the database does not answer."""
+        """Return the exposition format; raise UnavailableError if the database does not answer."""
         return generate_latest(self.registry)
 
 
@@ -62,11 +62,11 @@ class _JobCollector(Collector):
     engine: db.Engine
 
     def describe(self) -> list[Any]:
-        """Nothing in advance: registering must not ask the database."""
+        """Return no descriptions, so that registering does not query the database."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One gauge per state."""
+        """Yield the number of jobs in each state as one gauge with a label."""
         family = GaugeMetricFamily("tuner_jobs", "Jobs by state.", labels=["state"])
         with db.read_session(self.engine) as session:
             for state, number in db.count_jobs(session).items():
@@ -75,7 +75,10 @@ class _JobCollector(Collector):
 
 
 class MetricsMiddleware:
-    """Counts every request with the template of its route, which is never what a client chose."""
+    """Middleware that counts every request under the path template of its route.
+
+    The template, unlike the path, cannot be chosen by a client.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app = app
@@ -84,7 +87,7 @@ class MetricsMiddleware:
         self._histograms: dict[str, Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request as an ASGI application."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -100,7 +103,7 @@ class MetricsMiddleware:
         try:
             await self.app(scope, receive, counting)
         finally:
-            if not answered:  # whoever is around this application answers with 500
+            if not answered:  # the server answers with status 500
                 self._count(scope, 500, time.perf_counter() - begun)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:

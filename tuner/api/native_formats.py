@@ -1,4 +1,4 @@
-"""Tables in the libraries' own formats, and how a client asks for one."""
+"""Tables in the libraries' native formats, and content negotiation for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.launch import Launcher
 
 TUNER_FORMAT = "tuner"
-FORMAT_BY_MEDIA_TYPE: Mapping[str, str] = {  # what may be asked for -> the format that it means
+FORMAT_BY_MEDIA_TYPE: Mapping[str, str] = {  # media type -> name of the format
     "application/json": TUNER_FORMAT,
     "application/vnd.tuner.table+json": TUNER_FORMAT,
     **{form.media_type: name for name, form in FORMATS.items()},
@@ -28,7 +28,13 @@ _MEDIA_TYPE_BY_FORMAT = {TUNER_FORMAT: "application/json"} | {
 
 @dataclass(frozen=True)
 class RequestedFormat:
-    """A form of a table: one of MEDIA_TYPES, and what `ExportOptions` says where that matters."""
+    """A requested format of a table.
+
+    media_type          one of the keys of FORMAT_BY_MEDIA_TYPE
+    operators           "commutative" for `commutative_only` of `ExportOptions`, else "any"
+    fallback_algorithm  `otherwise` of `ExportOptions`
+    ranks               as in `ExportOptions`
+    """
 
     media_type: str = "application/json"
     operators: str = "any"
@@ -37,11 +43,11 @@ class RequestedFormat:
 
     @property
     def format(self) -> str:
-        """`tuner`, or one of FORMATS."""
+        """Return `tuner`, or one of FORMATS."""
         return FORMAT_BY_MEDIA_TYPE[self.media_type]
 
     def export_options(self, generic: mpich.GenericTreeLoader) -> ExportOptions:
-        """What is wanted besides the table."""
+        """Return the options for the export of a table in this format."""
         return ExportOptions(
             self.operators == "commutative", self.fallback_algorithm, self.ranks, generic
         )
@@ -50,10 +56,14 @@ class RequestedFormat:
 def negotiate_format(
     accept: str | None, named: str | None, operators: str, otherwise: str, ranks: int | None
 ) -> RequestedFormat:
-    """The form that `?format=`, else the Accept header asks for; what it does not look at is left
-    out, so that one form has one name.
+    """Return the format that is requested by name, else by the Accept header.
 
-    Raises Problem 406 for an Accept header that allows none.
+    accept      the Accept header
+    named       the name of the format in the query
+    otherwise   the fallback algorithm
+
+    Options that the format does not use get their defaults, so that equal representations have
+    equal keys. Raises Problem 406 where the Accept header allows no format.
     """
     form = RequestedFormat(
         _MEDIA_TYPE_BY_FORMAT[named] if named else _best_media_type(accept or "*/*")
@@ -69,7 +79,10 @@ def negotiate_format(
 
 @lru_cache(maxsize=256)
 def _best_media_type(accept: str) -> str:
-    """The offer that the header likes best, the first of equals (RFC 9110, section 12.5.1)."""
+    """Return the media type of the highest quality (RFC 9110, section 12.5.1).
+
+    Of equals it is the first one. Raises Problem 406 where the header allows none.
+    """
     ranges = [_parse_media_range(part) for part in accept.split(",")]
     likings = {offer: _quality(offer, ranges) for offer in FORMAT_BY_MEDIA_TYPE}
     best = max(likings, key=lambda offer: likings[offer])
@@ -79,7 +92,7 @@ def _best_media_type(accept: str) -> str:
 
 
 def _parse_media_range(part: str) -> tuple[str, float]:
-    """`application/*;q=0.5` as a media range and its quality."""
+    """Return a media range and its quality from text such as `application/*;q=0.5`."""
     media, *parameters = (word.strip().lower() for word in part.split(";"))
     quality = next((word[2:] for word in parameters if word.startswith("q=")), "1")
     try:
@@ -89,7 +102,7 @@ def _parse_media_range(part: str) -> tuple[str, float]:
 
 
 def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
-    """The quality of the most specific range that the offer falls into."""
+    """Return the quality of the most specific range that contains the media type `offer`."""
     kind = offer.partition("/")[0]
     for pattern in (offer, f"{kind}/*", "*/*"):
         found = [quality for media, quality in ranges if media == pattern]
@@ -99,7 +112,7 @@ def _quality(offer: str, ranges: list[tuple[str, float]]) -> float:
 
 
 def render(table: TuningTable, form: RequestedFormat, generic: mpich.GenericTreeLoader) -> bytes:
-    """The table in this form. Raises InputError where the form cannot say what the table says."""
+    """Return the table in this format; raise InputError where the format cannot express it."""
     if form.format == TUNER_FORMAT:
         return "".join(_json_chunks(table)).encode()
     native = FORMATS[form.format]
@@ -109,7 +122,7 @@ def render(table: TuningTable, form: RequestedFormat, generic: mpich.GenericTree
 
 
 def _json_chunks(table: TuningTable) -> Iterator[str]:
-    """Yield the JSON of a table rule by rule: other threads get their turn in between."""
+    """Yield the JSON of a table rule by rule, so that other threads can run in between."""
     about = table_record(TuningTable(table.cluster, table.library, (), table.provenance))
     opened = json.dumps(about, allow_nan=False).removesuffix("]}")
     yield opened
@@ -120,7 +133,10 @@ def _json_chunks(table: TuningTable) -> Iterator[str]:
 
 
 def generic_rules_loader(python: Path | None) -> mpich.GenericTreeLoader:
-    """The rules of the MPICH in the environment of this interpreter, read when first needed."""
+    """Return a loader of the generic selection rules of the MPICH in the environment of `python`.
+
+    They are read when first needed. The loader raises Problem 501 where there is no usable MPICH.
+    """
 
     @cache
     def generic(library: str, layer: mpich.Layer) -> mpich.Tree:

@@ -1,4 +1,4 @@
-"""The description of the service for programs, `/openapi.json`."""
+"""The OpenAPI description of the service, `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ operation names."""
 
 
 class DescribedApp(FastAPI):
-    """An application whose description also has problems and scopes."""
+    """An application whose OpenAPI description includes problem details and scopes."""
 
     def openapi(self) -> dict[str, Any]:
-        """Made once."""
+        """Return the OpenAPI document, which is created once."""
         if self.openapi_schema is None:
             document = get_openapi(
                 title=TITLE, version=__version__, description=DESCRIPTION, routes=self.routes
@@ -42,7 +42,7 @@ def _add_problems_and_scopes(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inline_definitions(schema: type[ProblemDetails]) -> dict[str, Any]:
-    """The schema with its parts written out where they are used."""
+    """Return the JSON schema with its definitions inlined."""
     made = schema.model_json_schema()
     parts = made.pop("$defs")
     made["properties"]["errors"]["items"] = parts["FieldError"]
@@ -50,7 +50,7 @@ def _inline_definitions(schema: type[ProblemDetails]) -> dict[str, Any]:
 
 
 def _document_scope(operation: dict[str, Any], scope: str | None) -> None:
-    """Say which scope an operation needs; none where everybody may ask."""
+    """Add the scope that an operation needs, or None for a public one, to its description."""
     if scope is None:
         operation["security"] = []
         return

@@ -1,4 +1,4 @@
-"""Everything that goes wrong, as problem details (RFC 9457)."""
+"""Errors as problem details (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.base.errors import InputError
 
 log = logging.getLogger(__name__)
 PROBLEM_MEDIA_TYPE = "application/problem+json"
-COMMON_STATUSES = (400, 401, 403, 408, 413, 422, 429, 500, 503)  # what any request may meet
+COMMON_STATUSES = (400, 401, 403, 408, 413, 422, 429, 500, 503)  # that any request may return
 STATUS_BY_ERROR: Mapping[type[InputError], int] = {
     db.NotFoundError: 404,
     db.ConflictError: 409,
@@ -41,7 +41,7 @@ HEADERS_BY_STATUS = {
     429: {"Retry-After": "10"},
     503: {"Retry-After": "1"},
 }
-MAX_ECHOED_CHARACTERS = 200  # characters of a place or reason that are repeated to the client
+MAX_ECHOED_CHARACTERS = 200  # characters of a location or message that are sent back
 
 
 class FieldError(BaseModel):
@@ -63,10 +63,10 @@ class ProblemDetails(BaseModel):
 
 
 class Problem(HTTPException):
-    """Ends a request with a status and one sentence that says what to do."""
+    """An error that ends a request with a status and one sentence that says what to do."""
 
     def response(self, instance: str) -> Response:
-        """`instance` is the path that was asked for."""
+        """Return the response; `instance` is the requested path."""
         return problem_response(self.status_code, self.detail, instance, self.headers)
 
 
@@ -77,7 +77,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
     errors: list[dict[str, str]] | None = None,
 ) -> Response:
-    """The response for one problem."""
+    """Return the response with problem details."""
     content: dict[str, Any] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -98,9 +98,9 @@ def problem_response(
 def problem_responses(
     *statuses: int, extra_responses: Mapping[int | str, dict[str, Any]] | None = None
 ) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI descriptions of these problems and of those that any request may meet.
+    """Return the OpenAPI descriptions of these problems and of those that any request may return.
 
-    also    descriptions of answers that are no problems
+    extra_responses     descriptions of other responses
     """
     problems: dict[int | str, dict[str, Any]] = {
         status: {
@@ -115,12 +115,12 @@ def problem_responses(
 
 
 def text_response_docs(media_type: str) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI description of an answer that is no JSON."""
+    """Return the OpenAPI description of a text response."""
     return {200: {"content": {media_type: {"schema": {"type": "string"}}}}}
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Answer every error of the application with problem details."""
+    """Install handlers that answer every error of the application with problem details."""
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(InputError, _input_error)
@@ -131,7 +131,7 @@ def install_handlers(app: FastAPI) -> None:
 
 
 async def _http_error(request: Request, reason: Exception) -> Response:
-    """The framework's own words say nothing that the status does not."""
+    """Answer with our own text, since the framework's says nothing beyond the status."""
     problem = cast(HTTPException, reason)
     said = DETAIL_BY_STATUS.get(problem.status_code) if not isinstance(reason, Problem) else None
     detail = said or str(problem.detail)
@@ -139,9 +139,9 @@ async def _http_error(request: Request, reason: Exception) -> Response:
 
 
 async def _validation_error(request: Request, reason: Exception) -> Response:
-    """The faults without the values that were sent, which may be large or secret."""
+    """Answer with the faults but not the values that were sent, which may be large or secret."""
     invalid = cast(RequestValidationError, reason)
-    if isinstance(invalid.body, bytes):  # the framework leaves as it is what is not called JSON
+    if isinstance(invalid.body, bytes):  # the framework does not parse a body without the JSON type
         return problem_response(422, NOT_JSON_DETAIL, request.url.path)
     faults = [_field_error(fault) for fault in invalid.errors()]
     detail = f"{faults[0]['where']}: {faults[0]['what']}"
@@ -164,7 +164,7 @@ async def _input_error(request: Request, reason: Exception) -> Response:
 
 
 async def _database_unavailable(request: Request, reason: Exception) -> Response:
-    """Where the database is, and what it said, is for the operator alone."""
+    """Log the reason and hide it from the client, unless the service is open."""
     if request.app.state.service.settings.is_open:
         return await _input_error(request, reason)
     log.warning("%s: %s", request.url.path, reason)
@@ -174,14 +174,14 @@ async def _database_unavailable(request: Request, reason: Exception) -> Response
 
 
 async def _client_disconnected(request: Request, _reason: Exception) -> Response:
-    """Nobody reads this, but it is counted as what it is."""
+    """Return a response that is never sent, but that the metrics count."""
     return problem_response(
         400, "the request broke off before its body was whole", request.url.path
     )
 
 
 async def _internal_error(request: Request, _reason: Exception) -> Response:
-    """The log has the traceback; the client learns nothing about the inside."""
+    """Answer without internal details; the traceback is in the log."""
     request_id = getattr(request.state, "request_id", None)
     headers = {"X-Request-Id": request_id} if request_id else {}
     return problem_response(500, "the service failed; its log says why", request.url.path, headers)

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP/1.1 protocol with a limit on header size, a timeout for slow headers and for
-bodies that nobody reads, and connections that are closed in stages.
+"""uvicorn's HTTP/1.1 protocol with limits on header size, slow headers and unread bodies.
 
-uvicorn bounds none of them with this parser, and asks for no token before it has read a head.
+With this parser uvicorn limits none of them, and tokens are checked only after the headers were
+read. Connections are closed in stages (see `_StagedTransport`).
 """
 
 from __future__ import annotations
@@ -16,37 +16,40 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from tuner.api.problems import problem_response
 from tuner.base.units import format_size
 
-MAX_HEAD_BYTES = 1 << 16  # bytes, give or take what comes with its end
-TIMEOUT_S = 30.0  # seconds for a head, from the first byte or the connection on, or a body's rest
-LINGER_S = 1.0  # seconds to take in what is still sent: a reset would destroy the answer
+MAX_HEAD_BYTES = 1 << 16  # bytes of request line and headers, approximately
+TIMEOUT_S = 30.0  # seconds to receive the headers, or the rest of a body after the response
+LINGER_S = 1.0  # seconds to discard input before closing, as a reset would lose the response
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Answers with problem details what never becomes a request."""
+    """A protocol that answers invalid or oversized request heads with problem details."""
 
     _reading_head = True
     _reading_body = False
-    _head_bytes = 0  # bytes of it that have arrived in pieces
+    _head_bytes = 0  # bytes of an incomplete head
     _read_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_between_requests(self) -> bool:
-        """Return whether all of a request was received, and nothing of the next one."""
+        """Return whether a request was received completely, and nothing of the next one."""
         return not self._reading_body and not (self._reading_head and self._head_bytes)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Of the event loop."""
+        """Start the timer for the first head; the event loop calls this."""
         self._socket = _StagedTransport(self, cast(asyncio.Transport, transport))
         super().connection_made(cast(asyncio.Transport, self._socket))
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Of the event loop."""
+        """Cancel the timer; the event loop calls this."""
         self._cancel_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Of the event loop. Most heads arrive whole, and cost nothing here."""
+        """Parse data and limit the size of an incomplete head; the event loop calls this.
+
+        Most heads arrive whole and cost nothing here.
+        """
         if self._socket.lingering:
             return
         super().data_received(data)
@@ -60,30 +63,30 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._start_timer()
 
     def on_message_begin(self) -> None:
-        """Of the parser."""
+        """Begin to read a head; the parser calls this."""
         self._reading_head, self._head_bytes = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Of the parser."""
+        """Begin to read a body and cancel the timer; the parser calls this."""
         self._reading_head, self._reading_body = False, True
         self._cancel_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Of the parser."""
+        """Note the end of a body and cancel the timer; the parser calls this."""
         self._reading_body = False
         self._cancel_timer()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Of uvicorn."""
+        """Start the timer where the body is still incomplete; uvicorn calls this."""
         super().on_response_complete()
         if self._reading_body and self.cycle.response_complete and not self.transport.is_closing():
             self._start_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """For what the parser cannot read."""
+        """Refuse a request that the parser cannot read."""
         self._refuse(400, "this is no HTTP request")
 
     def _start_timer(self) -> None:
@@ -104,8 +107,8 @@ class BoundedProtocol(HttpToolsProtocol):
 class _StagedTransport:
     """A transport that is closed in stages while the client still sends (RFC 9112, section 9.6).
 
-    Closed at once, with bytes that nobody has read, it would be reset, and the client would lose
-    the answer. So first our side is closed, and what still comes is discarded for a moment.
+    Closing at once, with unread bytes, would reset the connection, and the client would lose the
+    response. So the sending side is closed first, and input is discarded for a moment.
     """
 
     def __init__(self, protocol: BoundedProtocol, transport: asyncio.Transport) -> None:
@@ -118,11 +121,11 @@ class _StagedTransport:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """Return whether nothing may be written any more."""
+        """Return whether nothing more may be written."""
         return self.lingering or self._transport.is_closing()
 
     def close(self) -> None:
-        """Close at once, or where the client is in the middle of a request after a moment."""
+        """Close at once, or after a moment where the client is in the middle of a request."""
         if self._protocol.is_between_requests:
             self.close_now()
         elif not self.is_closing():

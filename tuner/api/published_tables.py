@@ -1,6 +1,6 @@
-"""The published tables, in memory: what the two most frequent questions are answered from.
+"""The published tables, kept in memory to answer the two most frequent requests.
 
-A version of a table never changes, so its bodies and answers are made once. Which versions are
+A version never changes, so its representations and answers are made once. Which versions are
 published is looked up several times a second, and at once when this process publishes one.
 """
 
@@ -23,26 +23,28 @@ from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTab
 from tuner.formats import mpich
 
 log = logging.getLogger(__name__)
-REFRESH_INTERVAL_S = 0.25  # seconds between two looks at the database
-ETAG_DIGEST_DIGITS = 12  # of the digest in an ETag
-_AnswersBySize = tuple[list[int], list[bytes]]  # lower bounds, the answer from each of them on
+REFRESH_INTERVAL_S = 0.25  # seconds between two queries of the database
+ETAG_DIGEST_DIGITS = 12  # digits of the digest in an ETag
+_AnswersBySize = tuple[list[int], list[bytes]]  # lower bounds and the answer from each of them on
 
 
 @dataclass(frozen=True)
 class Representation:
-    """A table in one form. Its ETag is that of the very bytes: what a library reads also depends on
-    the program that wrote it, and for MPICH on the library that is here.
+    """A table in one format.
+
+    The ETag is derived from the bytes, because a native format also depends on the program that
+    wrote it and, for MPICH, on the installed library.
     """
 
     body: bytes
     media_type: str
     etag: str
-    immutable: bool  # whether the same version will always be these bytes
+    immutable: bool  # whether this version always has these bytes
 
 
 @dataclass(frozen=True)
 class TableVersion:
-    """One version of a table, ready to be asked."""
+    """A version of a table with its precomputed answers."""
 
     version: int
     table: TuningTable
@@ -51,14 +53,17 @@ class TableVersion:
 
     @classmethod
     def load(cls, session: db.Session, version: int) -> TableVersion:
-        """Raises NotFoundError, NewerError."""
+        """Load a version; raise NotFoundError or NewerVersionError."""
         table = db.load_table(session, version)
         return cls(version, table, _answers_by_key(version, table))
 
     def representation(
         self, form: RequestedFormat, generic: mpich.GenericTreeLoader
     ) -> Representation:
-        """Made at the first demand. Raises InputError where the form cannot say the table."""
+        """Return the table in this format, rendered on first use.
+
+        Raises InputError where the format cannot express the table.
+        """
         if form not in self.representations:
             body = render(self.table, form, generic)
             etag = f'"{self.version}-{hashlib.sha256(body).hexdigest()[:ETAG_DIGEST_DIGITS]}"'
@@ -68,7 +73,7 @@ class TableVersion:
         return self.representations[form]
 
     def answer_call(self, key: RuleKey, nbytes: int) -> bytes:
-        """What the table says about a call, as JSON; where it says nothing, the default."""
+        """Return the answer for a call as JSON; the library default where the table has no rule."""
         lows, answers = self.answers.get(key) or _answers_by_size(
             self.version, [_default_rule(key)]
         )
@@ -76,7 +81,7 @@ class TableVersion:
 
 
 def _answers_by_key(version: int, table: TuningTable) -> dict[RuleKey, _AnswersBySize]:
-    """A commutative operator falls back to the rules for any."""
+    """Return the answers per key; commutative operators fall back to the rules for any operator."""
     ladders = {key: _answers_by_size(version, table.rules_for(key)) for key in table.keys}
     for key in table.keys:
         ladders.setdefault(replace(key, operators="commutative"), ladders[key])
@@ -94,24 +99,27 @@ def _rule_json(version: int, rule: Rule) -> bytes:
 
 
 def _default_rule(key: RuleKey) -> Rule:
-    """What a table without rules for these calls says of them."""
+    """Return the rule for calls for which the table has none."""
     return Rule(key, 0, math.inf, AlgorithmConfig(), Evidence("none"))
 
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """What was published at one moment; replaced whole, so that no question sees two moments."""
+    """The publications at one moment, replaced as a whole so that each lookup is consistent."""
 
     newest_publication_id: int = -1  # id of the newest publication
     tables: Mapping[tuple[str, str], TableVersion] = field(
         default_factory=dict
-    )  # (cluster, library) ->
+    )  # by (cluster, library)
     cache: dict[tuple[str | None, str], TableVersion] = field(
         default_factory=dict
-    )  # questions answered
+    )  # by the arguments of `find`
 
     def find(self, cluster: str | None, library: str) -> TableVersion:
-        """An exact library goes before one whose version was left out."""
+        """Return the table for a cluster and library.
+
+        An exact match of the library precedes one whose version was left out.
+        """
         own = {key: entry for key, entry in self.tables.items() if cluster in (None, key[0])}
         fitting = {key: entry for key, entry in own.items() if key[1] == library} or {
             key: entry for key, entry in own.items() if key[1].partition(" ")[0] == library
@@ -131,7 +139,7 @@ class _Snapshot:
 
 
 class PublishedTables:
-    """Which table is published for each (cluster, library)."""
+    """The published table for each (cluster, library)."""
 
     def __init__(self, engine: db.Engine) -> None:
         self._engine = engine
@@ -139,9 +147,10 @@ class PublishedTables:
         self._refreshing = threading.Lock()
 
     def refresh(self) -> None:
-        """Look at the database; raises UnavailableError, and then keeps what it has.
+        """Update from the database; on UnavailableError, which is raised, keep the current state.
 
-        So it does for a cluster and library whose new table this program cannot read.
+        The current table of a cluster and library is also kept where this program cannot read the
+        new one.
         """
         with self._refreshing, db.read_session(self._engine) as session:
             newest = db.newest_publication_id(session)
@@ -161,9 +170,12 @@ class PublishedTables:
             self._snapshot = _Snapshot(newest, entries)
 
     def find(self, cluster: str | None, library: str) -> TableVersion:
-        """The published table. `library` may lack its version, `cluster` be left out.
+        """Return the published table.
 
-        Raises Problem: 404 when there is none, 409 when several answer to what was given.
+        cluster     name of the cluster; None if there is only one for the library
+        library     name of the library, with or without its version
+
+        Raises Problem: 404 where there is none, 409 where several match.
         """
         snapshot = self._snapshot
         entry = snapshot.cache.get((cluster, library))

@@ -1,4 +1,4 @@
-"""What requests name by id: topologies, calibrations and tables that the database holds."""
+"""Resolution of the topologies, calibrations and tables that requests name by id."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ Found = TypeVar("Found")
 
 
 def complete_record(topology: db.StoredTopology) -> Any:
-    """A topology that says everything: a preset as it was uploaded, for it brings its costs, which
-    no record of a topology has.
+    """Return the record of a topology with its costs.
+
+    For a preset that is the uploaded text's, because the record of a topology has no costs.
     """
     preset = find_preset(topology.source) if topology.format == "yaml" else None
     return topology.record if preset is None else preset
 
 
 def resolve_topology(engine: db.Engine, name: str) -> Topology:
-    """`preset:NAME`, or a topology by id; raises InputError."""
+    """Return the topology `preset:NAME` or that of an id; raise InputError if there is none."""
     with db.read_session(engine) as session:
         return DatabaseResolver(session).machine(name).topology
 
 
 class DatabaseResolver:
-    """What the body of a request names by id; each raises InputError for what is not there."""
+    """A resolver of ids in request bodies; each method raises InputError for an unknown id."""
 
     def __init__(self, session: db.Session) -> None:
         self._session = session
 
     def complete_record(self, name: str) -> Any:
-        """A topology by id, as a study holds it."""
+        """Return the complete record of the topology of an id, for a study."""
         return complete_record(self._load(db.load_topology, name))
 
     def machine(self, name: str) -> Machine:
-        """`preset:NAME`, or a topology by id."""
+        """Return the machine `preset:NAME` or that of the topology of an id."""
         return (
             load_machine(name)
             if name.startswith(PRESET)
@@ -50,11 +51,11 @@ class DatabaseResolver:
         )
 
     def calibration(self, name: str) -> Calibration:
-        """By id."""
+        """Return the calibration of an id."""
         return self._load(db.load_calibration, name)
 
     def table(self, name: str) -> TuningTable:
-        """By version."""
+        """Return the table of a version."""
         return self._load(db.load_table, name)
 
     def _load(self, load: Callable[[db.Session, int], Found], name: str) -> Found:
@@ -64,5 +65,5 @@ class DatabaseResolver:
             )
         try:
             return load(self._session, int(name))
-        except db.NotFoundError as reason:  # not what the URL names, but what the body does
+        except db.NotFoundError as reason:  # not 404, as the id is not in the URL
             raise InputError(str(reason)) from None

@@ -1,4 +1,4 @@
-"""What several resources' requests and answers have in common."""
+"""Parts that the requests and responses of several resources share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 API_PREFIX = "/v1"
 MAX_INT32 = 2**31 - 1  # ids and counts
-MAX_SAFE_INTEGER = 2**53  # bytes; larger whole numbers do not survive JSON everywhere
+MAX_SAFE_INTEGER = 2**53  # bytes; some JSON parsers round larger integers
 MAX_NESTING_DEPTH = 50  # levels of a record
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # characters that databases refuse
 
@@ -30,8 +30,10 @@ AlgorithmParams = dict[Identifier, Annotated[int, Field(ge=0, le=MAX_SAFE_INTEGE
 
 
 def check_storable(value: Any, depth: int = 0) -> Any:
-    """A JSON value that every database can hold: no NUL, no half of a character, no number beyond
-    64 bits, not too deep. Raises ValueError.
+    """Return a JSON value that every database can store; raise ValueError for any other.
+
+    Such a value has no NUL and no unpaired surrogates, no integer beyond 64 bits, no infinity or
+    NaN, and at most MAX_NESTING_DEPTH levels.
     """
     if depth > MAX_NESTING_DEPTH:
         raise ValueError(f"nested deeper than {MAX_NESTING_DEPTH} levels")
@@ -57,7 +59,7 @@ EXAMPLE_TIMESTAMP = "2026-03-01T12:00:00Z"
 
 
 def example_config(**fields: Any) -> ConfigDict:
-    """What the description shows of an answer."""
+    """Return the configuration of a model with an example for the OpenAPI description."""
     return ConfigDict(json_schema_extra={"examples": [fields]})
 
 

@@ -1,4 +1,4 @@
-"""Running the service: one process or several on one port, and the runner of jobs beside them."""
+"""The processes of the service: one or several on one port, and background threads for jobs."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ from tuner.jobs.runner import Runner
 
 log = logging.getLogger(__name__)
 BACKLOG = 2048  # connections that may wait to be accepted
-GRACEFUL_SHUTDOWN_S = 5  # seconds that requests have to finish when the service ends
+GRACEFUL_SHUTDOWN_S = 5  # seconds for requests to finish when the service stops
 KEEP_ALIVE_S = 75  # seconds that an idle connection stays open
-POLL_INTERVAL_S = 1.0  # seconds between two looks for signals, and for processes that died
+POLL_INTERVAL_S = 1.0  # seconds between two checks for signals and dead processes
 THREAD_SWITCH_INTERVAL_S = (
-    0.0005  # seconds after which the thread that answers takes its turn from one that computes
+    0.0005  # seconds until a thread that answers can interrupt one that computes
 )
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
-    """Answer requests until SIGINT or SIGTERM. `announce` gets the address.
+    """Answer requests until SIGINT or SIGTERM.
 
-    Raises InputError: port in use, no such address, database unusable, no tokens where the service
-    needs some.
+    announce    called with the address
+
+    Raises InputError where the port is in use, the address does not exist, the database cannot be
+    used, or the service needs tokens and there are none.
     """
     _check_database(settings)
     with _open_listener(settings) as listener, _shutdown_on_signal() as stopping:
@@ -56,9 +58,9 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
 
 def run_jobs(settings: Settings, announce: Callable[[], None]) -> None:
-    """Carry out jobs, without answering requests, until SIGINT or SIGTERM.
+    """Run jobs, without answering requests, until SIGINT or SIGTERM.
 
-    announce    called once the database is open and a signal ends this in order
+    announce    called once the database is open and the signals are handled
     """
     engine = db.open_database(settings.database)
     _warn_if_exposed(engine)
@@ -70,9 +72,9 @@ def run_jobs(settings: Settings, announce: Callable[[], None]) -> None:
 
 
 def _check_database(settings: Settings) -> None:
-    """Migrates the database, so that no two processes do."""
+    """Migrate the database before several processes open it, and check the log and the tokens."""
     if settings.access_log is not None:
-        access_logger(settings.access_log)  # what is wrong with it is said at once, and only once
+        access_logger(settings.access_log)  # reports an unusable file at once, and only once
     engine = db.open_database(settings.database)
     _warn_if_exposed(engine)
     with db.read_session(engine) as session:
@@ -82,7 +84,7 @@ def _check_database(settings: Settings) -> None:
 
 
 def _missing_token_message(settings: Settings) -> str:
-    """Return why a service needs a token, and what to do."""
+    """Return why the service needs a token, and what to do."""
     if not is_loopback(settings.host):
         why = f"whoever can reach {settings.host} could change tables"
         other = "serve on 127.0.0.1"
@@ -96,7 +98,7 @@ def _missing_token_message(settings: Settings) -> str:
 
 
 def _warn_if_exposed(engine: db.Engine) -> None:
-    """Say where other users of this computer can read what is stored."""
+    """Warn where other users of this computer can read the database."""
     exposed = db.exposed_modes(engine)
     if exposed:
         modes = ", ".join(f"{mode:o}" for mode in sorted(set(exposed.values())))
@@ -130,12 +132,12 @@ def _service_url(host: str, port: int) -> str:
 
 
 class _Shutdown:
-    """Tells whether SIGINT or SIGTERM came. uvicorn listens for them itself, but only once it runs,
-    and passes them on when it has finished.
+    """A flag that SIGINT and SIGTERM set.
 
-    A signal may come while this thread begins to wait and has the lock of what it waits for. An
-    Event would then wait for itself; a SimpleQueue is made for that. One that comes just before the
-    thread sleeps is seen after `timeout`.
+    uvicorn handles these signals itself, but only while it runs, and passes them on when it has
+    finished. A signal may arrive while this thread starts to wait and holds the lock of the object
+    it waits for: an Event would deadlock, while a SimpleQueue is reentrant. A signal that arrives
+    just before the thread sleeps is seen after `timeout`.
     """
 
     def __init__(self) -> None:
@@ -148,11 +150,11 @@ class _Shutdown:
             self.server.should_exit = True
 
     def is_set(self) -> bool:
-        """Return whether a signal came that nobody has waited for."""
+        """Return whether a signal arrived that `wait` has not consumed."""
         return not self._signals.empty()
 
     def wait(self, timeout: float) -> bool:
-        """Wait so many seconds for a signal; return whether one came."""
+        """Wait up to `timeout` seconds for a signal; return whether one arrived."""
         try:
             self._signals.get(timeout=timeout)
         except Empty:
@@ -174,7 +176,7 @@ def _shutdown_on_signal() -> Iterator[_Shutdown]:
 
 @contextmanager
 def _background_threads(settings: Settings) -> Iterator[None]:
-    """Do what a service does besides answering, in threads which only watch and wait."""
+    """Run the job runner and the pruner in threads, where the settings ask for them."""
     running: list[Runner | Pruner] = []
     if settings.runs_jobs:
         running.append(Runner(settings.database))
@@ -193,8 +195,8 @@ def _background_threads(settings: Settings) -> Iterator[None]:
 
 
 def _serve_requests(settings: Settings, listener: socket.socket, stopping: _Shutdown) -> None:
-    """One process's share of the requests."""
-    from tuner.api.app import create_app  # who only looks after processes or jobs begins without
+    """Serve the requests of one process."""
+    from tuner.api.app import create_app  # not needed by processes that only supervise or run jobs
 
     sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
     stopping.server = server = uvicorn.Server(
@@ -217,7 +219,7 @@ def _serve_requests(settings: Settings, listener: socket.socket, stopping: _Shut
 
 
 def _supervise(settings: Settings, listener: socket.socket, stopping: _Shutdown) -> None:
-    """Keep as many processes as wanted, which take turns in accepting connections."""
+    """Keep `settings.processes` processes running, which take turns in accepting connections."""
     with tempfile.TemporaryDirectory(prefix="tuner-metrics-") as shared:
         os.environ[MULTIPROCESS_DIR_VARIABLE] = shared
         processes = [_start_process(settings, listener) for _ in range(settings.processes)]
@@ -241,7 +243,7 @@ def _start_process(settings: Settings, listener: socket.socket) -> SpawnProcess:
 
 
 def _serve_as_child(settings: Settings, listener: socket.socket) -> None:
-    """In a process of its own, which ends when its parent does."""
+    """Serve requests in a child process, which ends when its parent does."""
     exit_with_parent()
     with _shutdown_on_signal() as stopping:
         _serve_requests(settings, listener, stopping)

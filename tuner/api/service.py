@@ -1,4 +1,4 @@
-"""What the routes work with: one service, and who asks it."""
+"""The service object that the routes use, and the dependencies for it and the client."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tuner.formats import mpich
 
 log = logging.getLogger(__name__)
 MAX_CONCURRENT_UPLOADS = (
-    4  # measurements files stored at the same time; others wait, and hold up nobody else
+    4  # measurements files stored at the same time; others wait without blocking requests
 )
 MAX_CONCURRENT_LARGE_BODIES = (
-    2  # likewise other large bodies, each of which may take half a gigabyte of memory
+    2  # other large bodies at the same time; each may take half a gigabyte of memory
 )
 
 
@@ -42,11 +42,14 @@ class Service:
     workers: WorkerPool | None  # None in a worker itself
     upload_limiter: CapacityLimiter
     large_body_limiter: CapacityLimiter
-    open_streams: set[object] = field(default_factory=set)  # of events, that are open
+    open_streams: set[object] = field(default_factory=set)  # open event streams
 
     @classmethod
     def from_settings(cls, settings: Settings, workers: WorkerPool | None) -> Service:
-        """Open the database; raises InputError when that fails. Nothing published is loaded yet."""
+        """Open the database and create the service; raise InputError where that fails.
+
+        Published tables are not loaded yet.
+        """
         engine = db.open_database(settings.database)
         return cls(
             settings,
@@ -61,18 +64,21 @@ class Service:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """Return the counters; workers have none: the process that asks counts what they do."""
+        """Return the metrics; workers have none, as the main process counts their requests."""
         return Metrics(self.engine)
 
     def refresh_published(self) -> None:
-        """Follow what was just published. It is, even when it cannot be read again at once."""
+        """Update the published tables.
+
+        A failure is only logged, as the publication itself has succeeded.
+        """
         try:
             self.published_tables.refresh()
         except InputError as reason:
             log.warning("what is published may be out of date: %s", reason)
 
     async def watch_publications(self) -> None:
-        """Notice what other processes publish, until cancelled."""
+        """Follow the publications of other processes until cancelled."""
         while True:
             await asyncio.sleep(REFRESH_INTERVAL_S)
             await to_thread.run_sync(self.refresh_published)

@@ -1,4 +1,4 @@
-"""What an operator decides about the service."""
+"""Settings of the service."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from tuner.db import KEEP_ALL, Retention
 
 MEASUREMENTS_LIMIT_BYTES = 1 << 30  # bytes of one upload of measurements
 BODY_LIMIT_BYTES = 16 << 20  # bytes of any other request body
-MAX_QUEUED_JOBS = 100  # of one client
+MAX_QUEUED_JOBS = 100  # queued jobs per client
 RATE_LIMIT_PER_S = (
-    200.0  # requests per second and client, where the service can be reached from outside
+    200.0  # requests per second and client, where other computers can reach the service
 )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One service; picklable, as every process of it gets a copy.
+    """Settings of one service; picklable, as each of its processes gets a copy.
 
-    require_tokens      also on loopback, for a service behind a proxy
-    rate_limit          requests per second and client in each process, 0 for no limit; None: none
-                        on loopback, RATE elsewhere
-    queued_jobs         jobs that one token, or one address without a token, may have queued; 0 for
-                        any number
-    trusted_proxies     addresses and networks whose X-Forwarded-For header is believed
+    require_tokens      whether tokens are required even on loopback
+    rate_limit          requests per second and client in each process, 0 for no limit; None for no
+                        limit on loopback and RATE_LIMIT_PER_S elsewhere
+    max_queued_jobs     queued jobs per token, or per address without a token; 0 for no limit
+    trusted_proxies     addresses and networks whose X-Forwarded-For header is trusted
     access_log          a file, or `-` for standard error; None for none
     retention           which jobs and tables are kept
     mpich_python        interpreter of an environment with MPICH, whose own rules complete the
@@ -49,24 +48,24 @@ class Settings:
 
     @property
     def is_local(self) -> bool:
-        """Nobody outside this computer can ask anything, as no proxy passes it on."""
+        """Return whether only this computer can reach the service, directly or through a proxy."""
         return is_loopback(self.host) and not self.trusted_proxies
 
     @property
     def is_open(self) -> bool:
-        """Whoever can connect may do everything."""
+        """Return whether everybody who can connect has all scopes."""
         return self.is_local and not self.require_tokens
 
     @property
     def rate(self) -> float:
-        """Requests per second and client, 0 for no limit."""
+        """Return the requests per second and client, 0 for no limit."""
         if self.rate_limit is not None:
             return self.rate_limit
         return 0.0 if self.is_local else RATE_LIMIT_PER_S
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address, in brackets or not, can only mean this computer."""
+    """Return whether a host name or address, in brackets or not, always means this computer."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Request bodies kept on disk, and measurements stored from there."""
+"""Request bodies in temporary files, and storage of measurements from there."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tuner.api.problems import Problem
 from tuner.api.workers import WorkerPool
 
 log = logging.getLogger(__name__)
-MAX_INLINE_INGEST_BYTES = 1 << 20  # bytes that are stored before a worker would have started
+MAX_INLINE_INGEST_BYTES = 1 << 20  # bytes that take less time to store than starting a worker
 
 
 @asynccontextmanager
 async def body_on_disk(request: Request) -> AsyncIterator[Path]:
-    """Keep the body of a request in a temporary file; raises Problem 503 when the disk is full."""
+    """Store the body of a request in a temporary file; raise Problem 503 where the disk is full."""
     received = False
     try:
         with tempfile.NamedTemporaryFile(prefix="tuner-upload-") as file:
@@ -37,7 +37,7 @@ async def body_on_disk(request: Request) -> AsyncIterator[Path]:
 
 
 def ingest_file(engine: db.Engine, path: Path, workers: WorkerPool) -> db.InsertResult:
-    """Store measurements as `db.ingest` does, in a worker if that takes long."""
+    """Store measurements as `db.ingest` does, in a worker for a large file."""
     if path.stat().st_size <= MAX_INLINE_INGEST_BYTES:
         return db.ingest(engine, path)
     return workers.run(_ingest, engine.url.render_as_string(hide_password=False), path)

@@ -1,5 +1,6 @@
-"""Worker processes for requests that compute much: beside a thread that computes, every other
-answer of this process would wait for its turn at the interpreter lock.
+"""Worker processes for requests that need much computation.
+
+A computing thread would delay all other responses of the process by holding the interpreter lock.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from tuner.db import UnavailableError
 
 Result = TypeVar("Result")
 
-NICENESS = 5  # the process that answers goes before its workers
-IDLE_SECONDS = 60.0  # after which a worker without work ends and returns its memory
-_MARGIN_SECONDS = 5.0  # before its end an idle worker gets no more work
+NICENESS = 5  # the process that answers has priority over its workers
+IDLE_SECONDS = 60.0  # after which an idle worker exits and frees its memory
+_MARGIN_SECONDS = 5.0  # an idle worker gets no more work this long before its end
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
@@ -42,7 +43,7 @@ class _Worker:
 
     @property
     def expired(self) -> bool:
-        """Return whether it has ended, or may end before it gets its next function."""
+        """Return whether the worker has ended, or may end before it receives its next function."""
         idle_seconds = time.monotonic() - self.idle_since
         return idle_seconds > IDLE_SECONDS - _MARGIN_SECONDS or not self.process.is_alive()
 
@@ -54,9 +55,9 @@ class _Worker:
 
 @dataclass
 class WorkerPool:
-    """Processes that each run one function at a time; started when needed, ended when idle.
+    """A pool of processes that each run one function at a time; started on demand, ended when idle.
 
-    How many there are is up to the callers: each call that runs has one.
+    The number of processes is not limited: each concurrent call of `run` has one.
     """
 
     _idle: list[_Worker] = field(default_factory=list)
@@ -64,9 +65,9 @@ class WorkerPool:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Return what `function`, importable by its name, returns in a worker.
+        """Run `function`, which must be importable by name, in a worker and return its result.
 
-        Raises the InputError that it raised, and UnavailableError when the worker died.
+        Raises the InputError that it raised, and UnavailableError where the worker died.
         """
         try:
             worker = self._take()
@@ -87,7 +88,7 @@ class WorkerPool:
         return result
 
     def close(self) -> None:
-        """End all workers, also those that are at work."""
+        """End all workers, including those that are running."""
         with self._lock:
             idle, self._idle = self._idle, []
             for worker in self._busy:
@@ -118,7 +119,7 @@ class WorkerPool:
 
 
 def exit_with_parent() -> None:
-    """Have this process ended when the one that started it has ended."""
+    """Make this process exit when its parent has exited."""
     threading.Thread(target=_exit_after_parent, daemon=True).start()
 
 

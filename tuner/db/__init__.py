@@ -1,5 +1,6 @@
-"""The database: everything that is measured, derived, decided and reported, and the jobs and tokens
-of the service. SQLite and PostgreSQL alike.
+"""The database of measurements, calibrations, tables and feedback, and of jobs and tokens.
+
+SQLite and PostgreSQL are supported alike.
 """
 
 from sqlalchemy import Engine

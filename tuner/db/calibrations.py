@@ -1,4 +1,4 @@
-"""Calibrations."""
+"""Stored calibrations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
 
 @dataclass(frozen=True)
 class StoredCalibration:
-    """What a list says of a calibration."""
+    """The metadata of a stored calibration."""
 
     id: int
     measurements_id: int | None
@@ -42,9 +42,9 @@ _SUMMARY = (
 def store_calibration(
     session: Session, calibration: Calibration, measurements_id: int | None = None
 ) -> InsertResult:
-    """A calibration that was made from these measurements; stored once per content.
+    """Store a calibration that was fitted to these measurements, once per content.
 
-    Raises NotFoundError when there are no such measurements.
+    Raises NotFoundError where there are no such measurements.
     """
     require_measurements(session, measurements_id)
     content = encode_infinities(calibration_record(calibration))
@@ -59,7 +59,7 @@ def store_calibration(
 
 
 def load_calibration(session: Session, calibration_id: int) -> Calibration:
-    """Raises NotFoundError."""
+    """Return a calibration by its id; raise NotFoundError if there is none."""
     row = session.get(CalibrationRow, calibration_id)
     if row is None:
         raise NotFoundError(f"the database has no calibration {calibration_id}")
@@ -74,7 +74,11 @@ def list_calibrations(
     after: int = 0,
     limit: int = PAGE_SIZE,
 ) -> Page[StoredCalibration]:
-    """In the order stored; of one cluster (by name) or one library, if asked for."""
+    """Return a page of calibrations in the order stored.
+
+    cluster     only those of this cluster, by name
+    library     only those of this library
+    """
     query = select(*_SUMMARY).where(
         *equals_if_given(CalibrationRow.cluster, cluster),
         *equals_if_given(CalibrationRow.library, library),

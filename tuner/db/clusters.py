@@ -1,4 +1,4 @@
-"""Clusters."""
+"""Stored clusters."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class StoredCluster:
 
 
 def store_cluster(session: Session, cluster: Cluster) -> InsertResult:
-    """Equal clusters have one id."""
+    """Store a cluster; equal clusters share one id."""
     values = asdict(cluster)
     return insert_if_absent(session, ClusterRow.id, values, *values)
 
 
 def load_cluster(session: Session, cluster_id: int) -> Cluster:
-    """Raises NotFoundError."""
+    """Return a cluster by its id; raise NotFoundError if there is none."""
     row = session.get(ClusterRow, cluster_id)
     if row is None:
         raise NotFoundError(f"the database has no cluster {cluster_id}")
@@ -39,13 +39,13 @@ def load_cluster(session: Session, cluster_id: int) -> Cluster:
 def list_clusters(
     session: Session, *, after: int = 0, limit: int = PAGE_SIZE
 ) -> Page[StoredCluster]:
-    """In the order stored."""
+    """Return a page of clusters in the order stored."""
     query = select(ClusterRow.id, ClusterRow)
     return fetch_page(session, query, ClusterRow.id, _stored_cluster, after, limit)
 
 
 def cluster_from_row(row: ClusterRow) -> Cluster:
-    """What the row says."""
+    """Return the cluster of a row."""
     return Cluster(row.name, row.nodes, row.cores, row.cpu, row.memory)
 
 

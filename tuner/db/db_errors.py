@@ -1,6 +1,6 @@
-"""Errors of a database, as one sentence that says what to do.
+"""Errors of the database as one sentence each that says what to do.
 
-No message has any part of the database's URL: messages end up in answers and in logs.
+No message contains any part of the database's URL, since messages are sent to clients and logged.
 """
 
 from __future__ import annotations
@@ -18,27 +18,30 @@ from tuner.base.errors import InputError, TunerError
 
 
 class NotFoundError(InputError):
-    """The database has nothing of that number or name."""
+    """The error where the database has no object of that id or name."""
 
 
 class ConflictError(InputError):
-    """It cannot be done in the present state of what is stored."""
+    """The error where the current state of the stored objects does not allow a request."""
 
 
 class QueueFullError(InputError):
-    """This client has as many queued jobs as it may have."""
+    """The error where a client has reached its limit of queued jobs."""
 
 
 class UnavailableError(InputError):
-    """The database does not answer, is busy or broken: nothing is wrong with what was asked."""
+    """The error where the database does not answer, is busy or broken; the request is valid."""
 
 
 class NewerVersionError(UnavailableError):
-    """A newer program has written what this one cannot read; it never will."""
+    """The error where a newer version of the program stored content that this version cannot read.
+
+    Trying again does not help.
+    """
 
 
 class LostLeaseError(TunerError):
-    """The job is not, or no longer, this runner's: drop the work."""
+    """The error where a job does not, or no longer, belong to this runner, which must drop it."""
 
 
 _ENCODE = JSONEncoder(allow_nan=False).encode
@@ -47,7 +50,7 @@ _NO_HOST = "is on a host whose name cannot be resolved; check the URL"
 _FULL = "cannot grow, the disk is full; free some space"
 _NO_CONNECTION = "has no connection left; try again, or let the server have more"
 _GONE = "went away; try again when it is back"
-_REMEDIES = {  # what the database says -> what is wrong with it; SQLite's first, then PostgreSQL's
+_REMEDIES = {  # part of the driver's message -> the explanation; SQLite first, then PostgreSQL
     "file is not a database": "is not an SQLite file; give another file",
     "malformed": "is damaged; restore it from a backup or start a new file",
     "locked": "is in use by another program; try again when that has ended",
@@ -80,11 +83,14 @@ _REMEDIES = {  # what the database says -> what is wrong with it; SQLite's first
 
 
 class _NotJSONError(ValueError):
-    """A value that JSON has no word for."""
+    """The error for a value that JSON cannot represent."""
 
 
 def encode_json(value: Any) -> str:
-    """For JSON columns. PostgreSQL takes neither NaN nor Infinity, so SQLite gets none either."""
+    """Return the text of a value for a JSON column.
+
+    NaN and infinity are refused: PostgreSQL cannot store them, so SQLite must not either.
+    """
     try:
         return _ENCODE(value)
     except (ValueError, TypeError, RecursionError) as reason:
@@ -93,7 +99,7 @@ def encode_json(value: Any) -> str:
 
 @contextmanager
 def translate_errors(engine: Engine) -> Iterator[None]:
-    """Inside, whatever the database refuses becomes an InputError of one sentence."""
+    """Return a context in which database errors become an InputError of one sentence."""
     try:
         yield
     except DBAPIError as reason:
@@ -110,7 +116,7 @@ def translate_errors(engine: Engine) -> Iterator[None]:
 
 def _translate(engine: Engine, reason: DBAPIError) -> InputError:
     said = " ".join(str(reason.orig).split())
-    if isinstance(reason, DataError | IntegrityError):  # all else has nothing to do with the values
+    if isinstance(reason, DataError | IntegrityError):  # other errors do not depend on the values
         return InputError(f"the database refused: {said}")
     if said.endswith("does not exist"):
         if 'FATAL: database "' in said:
@@ -124,7 +130,10 @@ def _translate(engine: Engine, reason: DBAPIError) -> InputError:
 
 
 def _message_without_url(engine: Engine, reason: DBAPIError) -> str:
-    """Return what the database said. Why it lets nobody connect is for its own log."""
+    """Return the message of the database without any part of its URL.
+
+    Where PostgreSQL sends no diagnosis, as for a failed connection, refer to the log of the server.
+    """
     said = str(reason.orig)
     if engine.dialect.name == "postgresql":
         diagnosis: Any = getattr(reason.orig, "diag", None)

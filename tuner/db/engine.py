@@ -1,4 +1,4 @@
-"""Opening a database: SQLite by default with no set-up, PostgreSQL by URL."""
+"""Opening of databases: SQLite by default without set-up, PostgreSQL by URL."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from tuner.db.migrate import migrate
 from tuner.db.sqlite_file import create_private_file, require_file
 from tuner.db.transactions import begin_sqlite
 
-LOCK_TIMEOUT_S = 10.0  # seconds; whoever writes much does so in transactions of well under one
+LOCK_TIMEOUT_S = 10.0  # seconds; every transaction takes well under one
 RETRY_INTERVAL_S = 0.01  # seconds between tries
-CONNECT_TIMEOUT_S = 10  # seconds, whole ones, as libpq counts them
+CONNECT_TIMEOUT_S = 10  # whole seconds, as libpq requires
 CACHE_BYTES = 32 << 20  # bytes of SQLite's page cache, per connection
 
 
 def open_database(url: str, must_exist: bool = False) -> Engine:
-    """Connect (`sqlite:///tuner.db`, `postgresql://user:password@host/name`) and migrate to the
-    newest schema, which any number of processes may do at once.
+    """Connect to a database and migrate it to the newest schema; return its engine.
 
-    existing    whether the file of an SQLite database must exist; by default it is created
+    url         `sqlite:///tuner.db` or `postgresql://user:password@host/name`
+    must_exist  whether the file of an SQLite database must exist; by default it is created
 
-    SQLite runs in WAL mode with foreign keys enforced. Raises InputError: no such driver or file,
-    or written by a newer version of the program; UnavailableError: unreadable, refused, locked, or
-    the server does not answer.
+    Any number of processes may do this at once. SQLite runs in WAL mode with foreign keys enforced.
+    Raises InputError where there is no such driver or file, or where a newer version of the
+    program wrote the database, and UnavailableError where the database is unreadable, refuses the
+    connection, is locked or does not answer.
     """
     try:
         engine = _make_engine(make_url(url))
@@ -50,14 +51,14 @@ def open_database(url: str, must_exist: bool = False) -> Engine:
     except InputError:
         engine.dispose()
         raise
-    except (TypeError, ValueError):  # of drivers, about parameters in the URL
+    except (TypeError, ValueError):  # raised by drivers for parameters in the URL
         engine.dispose()
         raise _unusable_url() from None
     return engine
 
 
 def _unusable_url() -> InputError:
-    """Return the error without the URL, which may have a password in any place."""
+    """Return the error without the URL, which may contain a password anywhere."""
     return InputError(
         "the URL of the database cannot be used: write it like sqlite:///tuner.db or"
         " postgresql://user:password@host/name"
@@ -67,7 +68,7 @@ def _unusable_url() -> InputError:
 def _make_engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
         with catch_warnings():
-            simplefilter("error", SAWarning)  # of parameters that would be ignored
+            simplefilter("error", SAWarning)  # parameters that would be ignored are errors
             engine = create_engine(url, json_serializer=encode_json)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", begin_sqlite)
@@ -80,7 +81,10 @@ def _make_engine(url: URL) -> Engine:
 
 
 def _with_timeouts(engine: Engine) -> Engine:
-    """Imports the driver, which an SQLite database does without."""
+    """Add response timeouts to a PostgreSQL engine.
+
+    The driver is imported here because SQLite does not need it.
+    """
     from tuner.db.postgres import ConnectionFactory
 
     event.listen(engine, "do_connect", ConnectionFactory().connect)
@@ -95,7 +99,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _enable_wal(connection: Any) -> None:
-    """WAL mode, which SQLite refuses at once while others open the same new database."""
+    """Enable WAL mode, retrying while others open the same new database."""
     patience = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:

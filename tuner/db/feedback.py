@@ -1,4 +1,4 @@
-"""What running programs saw while they followed a version of a table, and whether it has aged."""
+"""Timings that running programs reported for a version of a table, and whether it is stale."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tuner.db.tables import describe_table, load_table
 STALE_ABOVE_RATIO, STALE_BELOW_RATIO = (
     1.25,
     0.8,
-)  # times as long as measured: from there on the table is stale
-MAX_REPORTS = 1000  # reports that are looked at
+)  # of reported over measured time; beyond them the table is stale
+MAX_REPORTS = 1000  # newest reports that are evaluated
 
 
 @dataclass(frozen=True)
 class StoredFeedback:
-    """One program's report."""
+    """A stored report of one program."""
 
     id: int
     version: int
@@ -43,11 +43,12 @@ class StoredFeedback:
 
 @dataclass(frozen=True)
 class Staleness:
-    """Whether calls take as long as when the table was measured.
+    """The result of comparing reported times with those measured for the table.
 
-    reports, items      how many there are; those that could be compared may be fewer
-    ratio               reported over measured time, geometric mean over reports; None for none
-    low, high           its 95 % interval; None for fewer than two reports
+    reports, items      how many were reported; fewer may have been comparable
+    ratio               reported over measured time, geometric mean over reports, or None if none
+                        was comparable
+    low, high           its 95 % confidence interval, or None for fewer than two reports
     """
 
     reports: int
@@ -71,10 +72,11 @@ _COLUMNS = (
 
 
 def store_feedback(session: Session, version: int, report: Mapping[str, Any]) -> InsertResult:
-    """A report: cluster, library, ranks, and items of collective, nodes, ppn, memory, operators,
-    placement, algorithm, nbytes, calls, median_s and max_s (seconds). Sent twice it is stored once.
+    """Store a report, once per content.
 
-    Raises NotFoundError when there is no such version.
+    A report has cluster, library, ranks, and items of collective, nodes, ppn, memory, operators,
+    placement, algorithm, nbytes, calls, median_s and max_s (seconds). Raises NotFoundError where
+    there is no such version.
     """
     describe_table(session, version)
     told = {name: report[name] for name in ("cluster", "library", "ranks")}
@@ -88,19 +90,18 @@ def store_feedback(session: Session, version: int, report: Mapping[str, Any]) ->
 def list_feedback(
     session: Session, version: int, *, after: int = 0, limit: int = PAGE_SIZE
 ) -> Page[StoredFeedback]:
-    """In the order received. Raises NotFoundError when there is no such version."""
+    """Return a page of reports in the order received; raise NotFoundError if no such version."""
     describe_table(session, version)
     query = select(*_COLUMNS).where(FeedbackRow.version == version)
     return fetch_page(session, query, FeedbackRow.id, StoredFeedback, after, limit)
 
 
 def assess_staleness(session: Session, version: int) -> Staleness:
-    """Compares the reports with the evidence of the rules that were followed.
+    """Compare the reports with the evidence of the rules that the programs followed.
 
-    Only rules that were measured count, between the sizes that were probed, and only calls that ran
-    the rule's algorithm. A program's report is one number, as one launch is in
-    `tuner.core.speedup`: the geometric mean of its items. Raises NotFoundError when there is no
-    such version.
+    Only measured rules count, between the probed sizes, and only calls that ran the rule's
+    algorithm. Each report counts as one number, as one launch does in `tuner.core.speedup`: the
+    geometric mean of its items. Raises NotFoundError where there is no such version.
     """
     table = load_table(session, version)
     of_version = FeedbackRow.version == version
@@ -135,7 +136,7 @@ def _assess(reports: int, items: int, ratios: list[float]) -> Staleness:
 
 
 def _log_ratios(table: TuningTable, items: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Logarithms of reported over expected time, of the items for which one is expected."""
+    """Return the logarithms of reported over expected time of the items with an expected time."""
     logs = []
     for item in items:
         rule = _followed_rule(table, item)
@@ -148,7 +149,10 @@ def _log_ratios(table: TuningTable, items: Sequence[Mapping[str, Any]]) -> list[
 
 
 def _followed_rule(table: TuningTable, item: Mapping[str, Any]) -> Rule | None:
-    """The rule that the call followed; one for every operator where there is none of its own."""
+    """Return the rule that the call followed.
+
+    Where no rule has the call's operators, the one for any operator applies.
+    """
     key = RuleKey(
         Collective(item["collective"]),
         item["nodes"],
@@ -162,7 +166,10 @@ def _followed_rule(table: TuningTable, item: Mapping[str, Any]) -> Rule | None:
 
 
 def _expected_seconds(evidence: Evidence, nbytes: int) -> float | None:
-    """Seconds, on the straight line between the two nearest probed sizes in log-log."""
+    """Return the expected time, interpolated in log-log between the nearest probed sizes.
+
+    The result is in seconds, and None outside the probed sizes or where the rule was not measured.
+    """
     points = sorted(zip(evidence.nbytes, evidence.chosen_s, strict=False))
     known = [(size, time) for size, time in points if size > 0 and time > 0]
     if evidence.basis != "measured" or not known or not known[0][0] <= nbytes <= known[-1][0]:

@@ -1,8 +1,8 @@
-"""Storing a large measurements file in many small transactions, so that others get their turn.
+"""Storage of a large measurements file in many small transactions, so that others can write too.
 
-Until the last of them the probe has an author and is seen by nobody. Each of them renews the
-author's claim. When an author stops renewing it (killed, as a rule), whoever sends the same
-content again takes over, and goes on after the last series that was stored.
+Until the last transaction the probe has an author and is invisible. Each transaction renews the
+author's claim. Where an author stops renewing it (usually because it was killed), the next upload
+of the same content takes over and continues after the last stored series.
 """
 
 from __future__ import annotations
@@ -31,22 +31,20 @@ from tuner.db.measurements import series_columns
 from tuner.db.models import Base, ProbeRow, SeriesRow
 from tuner.db.transactions import database_now, read_session, transaction
 
-MAX_SERIES_PER_TRANSACTION = 10_000  # series per transaction, well under a second's worth
+MAX_SERIES_PER_TRANSACTION = 10_000  # series per transaction, which takes well under a second
 MAX_SAMPLES_PER_TRANSACTION = 200_000  # per transaction, where series are long
 MAX_LINE_CHARACTERS = 1 << 20  # characters of a line
-LEASE_DURATION = timedelta(
-    seconds=15
-)  # an author that stored nothing for so long is taken for dead
-TIMEOUT_S = 20.0  # seconds to wait for another author, longer than a dead one's lease
+LEASE_DURATION = timedelta(seconds=15)  # an author that stored nothing for this long counts as dead
+TIMEOUT_S = 20.0  # seconds to wait for another author, longer than the lease
 POLL_INTERVAL_S = 0.25  # seconds
-ABANDONED_AFTER = timedelta(days=7)  # nobody will resume an upload after so long
+ABANDONED_AFTER = timedelta(days=7)  # older incomplete uploads are deleted
 
 _SERIES = Base.metadata.tables[SeriesRow.__tablename__]
 
 
 @dataclass(frozen=True)
 class _Claim:
-    """The right to store the series of this probe, of which `done` are there already."""
+    """The right to store the series of a probe, of which `stored_series` are stored already."""
 
     probe_id: int
     author: str
@@ -54,19 +52,19 @@ class _Claim:
 
 
 class _TakenOverError(UnavailableError):
-    """Another author is at it."""
+    """The error where another author has taken over the upload."""
 
 
 def ingest(engine: Engine, source: Path | BinaryIO, name: str = "the upload") -> InsertResult:
     """Store a measurements file (see `tuner.core.measurement`), once per content, by its SHA-256.
 
     source      a file, or a binary stream, which is first copied into a temporary file
-    name        what errors call it
+    name        the name of the source in error messages
 
-    When this returns, everything is stored and committed; when it raises InputError, nothing is.
-    Killed or cut off in between, nobody sees any of it, and the same call resumes.
-    Raises InputError for what is no complete measurements file, UnavailableError while the same
-    content is being stored by somebody else.
+    When this returns, everything is committed; when it raises InputError, nothing is stored.
+    After an interruption nothing is visible, and the same call resumes. Raises InputError where
+    the source is not a complete measurements file, UnavailableError while another upload stores
+    the same content.
     """
     with _on_disk(source) as path:
         try:
@@ -92,7 +90,7 @@ def _on_disk(source: Path | BinaryIO) -> Iterator[Path]:
 
 
 def _limit_line_length(lines: TextIO, name: str) -> Iterator[str]:
-    """The lines; none is read whole that could fill the memory."""
+    """Yield the lines; raise InputError for one that is too long before it is read completely."""
     for number, line in enumerate(
         iter(lambda: lines.readline(MAX_LINE_CHARACTERS + 1), ""), start=1
     ):
@@ -124,7 +122,7 @@ def _store(engine: Engine, reader: MeasurementReader, digest: str) -> InsertResu
 def _wait_for_claim(
     engine: Engine, reader: MeasurementReader, digest: str
 ) -> _Claim | InsertResult:
-    """The right to store, or where the content is already."""
+    """Return the right to store, or the id of the content where it is stored already."""
     author, deadline = secrets.token_hex(8), time.monotonic() + TIMEOUT_S
     while True:
         with transaction(engine) as session:
@@ -141,7 +139,7 @@ def _wait_for_claim(
 def _claim(
     session: Session, reader: MeasurementReader, digest: str, author: str
 ) -> _Claim | InsertResult | None:
-    """None while another author is at it."""
+    """Return the claim or the stored id, or None while another author stores the content."""
     about, now = reader.metadata, database_now(session)
     values = {
         "cluster_id": store_cluster(session, about.cluster).id,
@@ -184,7 +182,7 @@ def _store_series(engine: Engine, reader: MeasurementReader, claim: _Claim) -> N
 
 
 def _chunk_series(reader: MeasurementReader, probe_id: int) -> Iterator[list[dict[str, Any]]]:
-    """The series of a file, as many at a time as one transaction may store."""
+    """Yield the rows of the series in chunks that fit in one transaction."""
     piece: list[dict[str, Any]] = []
     samples = 0
     for ordinal, series in enumerate(reader.series()):
@@ -198,7 +196,10 @@ def _chunk_series(reader: MeasurementReader, probe_id: int) -> Iterator[list[dic
 
 
 def _renew_claim(session: Session, claim: _Claim, count: int) -> None:
-    """From here to the end of the transaction nobody else can take over."""
+    """Renew the claim, which nobody else can take over until the end of the transaction.
+
+    Raises _TakenOverError where another author has taken over.
+    """
     renewed = session.scalar(
         update(ProbeRow)
         .where(ProbeRow.id == claim.probe_id, ProbeRow.author == claim.author)
@@ -210,7 +211,7 @@ def _renew_claim(session: Session, claim: _Claim, count: int) -> None:
 
 
 def _discard(engine: Engine, claim: _Claim) -> None:
-    """Undo what was stored, the last series first: cut off here, it could still be resumed."""
+    """Delete the stored series, last first, so that an interrupted upload can still be resumed."""
     with read_session(engine) as session:
         row = session.get(ProbeRow, claim.probe_id)
         count = 0 if row is None else row.series_count

@@ -1,7 +1,7 @@
-"""Jobs as those see them who ask for them: put in, looked at, cancelled.
+"""Jobs as clients see them: enqueued, listed and cancelled.
 
-queued -> running -> done | failed | cancelled; a queued one can be cancelled at once, a running one
-is asked to stop. How runners get and keep them is in `queue`.
+The states are queued -> running -> done | failed | cancelled. A queued job is cancelled at once,
+a running one is asked to stop. How runners claim and keep jobs is in `queue`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
 
 @dataclass(frozen=True)
 class JobSummary:
-    """What a list says of a job; `attempts` counts how often it was begun."""
+    """The metadata of a job; `attempts` counts how often it was started."""
 
     id: int
     kind: str
@@ -43,13 +43,13 @@ class JobSummary:
 
     @property
     def has_ended(self) -> bool:
-        """Nothing will change any more."""
+        """Return whether the job is in a final state."""
         return self.state in (DONE, FAILED, CANCELLED)
 
 
 @dataclass(frozen=True)
 class Job(JobSummary):
-    """With what was asked for, but without its result: both may be large."""
+    """A job with its parameters in `spec`, but without its result; both may be large."""
 
     spec: Mapping[str, Any]
 
@@ -74,10 +74,10 @@ _ALL_COLUMNS = (*_SUMMARY, JobRow.spec)
 def enqueue_job(
     session: Session, kind: str, spec: Mapping[str, Any], by: str = "", limit: int = 0
 ) -> int:
-    """Return the id of a new job, which a runner gets once this transaction is committed.
+    """Add a job and return its id; runners can claim it once this transaction is committed.
 
     by          the client that asks for it
-    limit       jobs that this client may have queued, this one included; 0 for any number
+    limit       jobs that this client may have queued, this one included; 0 for no limit
 
     Raises QueueFullError.
     """
@@ -90,24 +90,24 @@ def enqueue_job(
 
 
 def describe_job(session: Session, job_id: int) -> JobSummary:
-    """Return what a list says of a job; raises NotFoundError."""
+    """Return the metadata of a job; raise NotFoundError if there is none."""
     return JobSummary(*_load_columns(session, _SUMMARY, job_id))
 
 
 def load_job(session: Session, job_id: int) -> Job:
-    """Return a job with what was asked for; raises NotFoundError."""
+    """Return a job with its parameters; raise NotFoundError if there is none."""
     return Job(*_load_columns(session, _ALL_COLUMNS, job_id))
 
 
 def load_result(session: Session, job_id: int) -> Any | None:
-    """What a job that is done produced; None before that. Raises NotFoundError."""
+    """Return the result of a job, or None before it is done; raise NotFoundError if no such job."""
     return _load_columns(session, (JobRow.result,), job_id)[0]
 
 
 def load_job_json(session: Session, job_id: int) -> tuple[str, str]:
-    """Return what was asked for and the result as JSON texts, `null` for no result yet.
+    """Return the parameters and the result of a job as JSON texts, `null` for no result yet.
 
-    Both may be megabytes, which nobody parses who only passes them on. Raises NotFoundError.
+    Both may be megabytes, and need not be parsed to be passed on. Raises NotFoundError.
     """
     spec, result = _load_columns(
         session, (cast(JobRow.spec, Text), cast(JobRow.result, Text)), job_id
@@ -123,7 +123,7 @@ def list_jobs(
     after: int = 0,
     limit: int = PAGE_SIZE,
 ) -> Page[JobSummary]:
-    """In the order in which they were asked for; in one state or of one kind, if asked for."""
+    """Return a page of jobs in the order enqueued, optionally in one state or of one kind."""
     query = select(*_SUMMARY).where(
         *equals_if_given(JobRow.state, state), *equals_if_given(JobRow.kind, kind)
     )
@@ -131,18 +131,18 @@ def list_jobs(
 
 
 def count_jobs(session: Session) -> dict[str, int]:
-    """How many there are in every state."""
+    """Return the number of jobs in every state."""
     found = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
     return dict.fromkeys(STATES, 0) | {row[0]: row[1] for row in found}
 
 
 def cancel_job(session: Session, job_id: int) -> JobSummary:
-    """A queued job is cancelled, a running one is asked to stop, a cancelled one stays so.
+    """Cancel a queued job, or ask a running one to stop; a cancelled one stays cancelled.
 
     Raises NotFoundError, and ConflictError for a job that is done or failed.
     """
     queued = JobRow.state == QUEUED
-    session.execute(  # one statement: between two the job could pass from one state to the other
+    session.execute(  # one statement, since the state could change between two
         update(JobRow)
         .where(JobRow.id == job_id, JobRow.state.in_((QUEUED, RUNNING)))
         .values(
@@ -158,7 +158,10 @@ def cancel_job(session: Session, job_id: int) -> JobSummary:
 
 
 def _check_queue_limit(session: Session, by: str, limit: int) -> None:
-    """Raise QueueFullError where a client has no room; others of its requests wait meanwhile."""
+    """Raise QueueFullError where a client has reached its limit.
+
+    Its other requests wait until the end of this transaction.
+    """
     advisory_lock(session.connection(), f"queue of {by}")
     own = (JobRow.state == QUEUED, JobRow.asked_by == by)
     if (session.scalar(select(func.count()).where(*own)) or 0) >= limit:

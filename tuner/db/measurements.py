@@ -1,4 +1,4 @@
-"""Measurements: what comes out equals what went in, and unfinished ones are seen by nobody."""
+"""Stored measurements, which are loaded exactly as stored and are invisible until complete."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _POINT = (SeriesRow.subject, SeriesRow.p, SeriesRow.nbytes, SeriesRow.algorithm,
 
 @dataclass(frozen=True)
 class StoredMeasurements:
-    """What a list says of measurements; `series` counts them."""
+    """The metadata of stored measurements; `series` counts their series."""
 
     id: int
     digest: str
@@ -66,9 +66,9 @@ class StoredMeasurements:
 
 
 def store_measurements(session: Session, measurements: Measurements) -> InsertResult:
-    """All in this transaction; for large files there is `ingest`.
+    """Store measurements in this transaction, once per content; for large files use `ingest`.
 
-    The same content is stored once. Raises UnavailableError while somebody else stores it.
+    Raises UnavailableError while another upload stores the same content.
     """
     digest = hashlib.sha256()
     for line in _file_lines(measurements):
@@ -90,7 +90,7 @@ def store_measurements(session: Session, measurements: Measurements) -> InsertRe
 
 
 def load_measurements(session: Session, measurements_id: int) -> Measurements:
-    """Raises NotFoundError."""
+    """Return measurements by their id; raise NotFoundError if there are none."""
     row = _load_complete(session, measurements_id)
     query = select(*_SERIES).where(SeriesRow.probe_id == row.id).order_by(SeriesRow.ordinal)
     series = tuple(_measurement(*each) for each in session.execute(query))
@@ -98,7 +98,7 @@ def load_measurements(session: Session, measurements_id: int) -> Measurements:
 
 
 def measurement_lines(engine: Engine, measurements_id: int) -> Iterator[str]:
-    """The lines of the measurements file, each with its newline, in many short reads.
+    """Yield the lines of the measurements file with their newlines, in many short reads.
 
     Raises NotFoundError at the first line.
     """
@@ -120,7 +120,7 @@ def measurement_lines(engine: Engine, measurements_id: int) -> Iterator[str]:
 
 
 def describe_measurements(session: Session, measurements_id: int) -> StoredMeasurements:
-    """Raises NotFoundError."""
+    """Return the metadata of measurements; raise NotFoundError if there are none."""
     found = session.execute(_summaries().where(ProbeRow.id == measurements_id)).one_or_none()
     if found is None:
         raise _not_found(measurements_id)
@@ -135,7 +135,11 @@ def list_measurements(
     after: int = 0,
     limit: int = PAGE_SIZE,
 ) -> Page[StoredMeasurements]:
-    """In the order in which storing began; of one cluster (by name) or library, if asked for."""
+    """Return a page of measurements in the order in which their storage began.
+
+    cluster     only those of this cluster, by name
+    library     only those of this library
+    """
     query = _summaries().where(
         *equals_if_given(ClusterRow.name, cluster), *equals_if_given(ProbeRow.library, library)
     )
@@ -153,9 +157,9 @@ def list_series(
     after: int = 0,
     limit: int = PAGE_SIZE,
 ) -> Page[Measurement]:
-    """Series by subject, p, nbytes and algorithm, which is the order of the index.
+    """Return a page of series, ordered by subject, p, nbytes, algorithm and place as in the index.
 
-    after       place in the file, from 1, of the last series that is not wanted any more
+    after       place in the file, from 1, of the last series of the previous page
 
     Raises NotFoundError.
     """
@@ -179,13 +183,13 @@ def list_series(
 
 
 def require_measurements(session: Session, measurements_id: int | None) -> None:
-    """Raises NotFoundError unless they are there, or None."""
+    """Raise NotFoundError unless the id is None or that of complete measurements."""
     if measurements_id is not None:
         _load_complete(session, measurements_id)
 
 
 def series_columns(probe_id: int, ordinal: int, series: Measurement) -> dict[str, Any]:
-    """The columns of a series: they are called as its fields are."""
+    """Return the columns of a series, which have the names of its fields."""
     return {**vars(series), "params": dict(series.params), "probe_id": probe_id, "ordinal": ordinal}
 
 
@@ -218,7 +222,7 @@ def _measurement(
 
 
 def _file_lines(measurements: Measurements) -> Iterator[str]:
-    """What the measurements file holds, in pieces."""
+    """Yield the lines of the measurements file."""
     about = (measurements.cluster, measurements.library, measurements.provenance)
     yield header_line(*about) + "\n"
     for series in measurements.series:

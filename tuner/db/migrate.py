@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema, by one process at a time."""
+"""Migration of a database to the newest schema, by one process at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.db.transactions import READ_ONLY_OPTIONS, advisory_lock, without_time
 
 
 def migrate(engine: Engine) -> None:
-    """Upgrade unless it is at the newest schema. Others that open it meanwhile wait, then see it.
+    """Upgrade a database to the newest schema; other processes that open it meanwhile wait.
 
     Raises InputError for a schema that is newer than the program.
     """
@@ -39,7 +39,7 @@ def migrate(engine: Engine) -> None:
 
 
 def check_ready(engine: Engine) -> None:
-    """Raises UnavailableError unless the database answers and has the newest schema."""
+    """Raise UnavailableError unless the database answers and has the newest schema."""
     newest = _all_revisions(resources.data_directory("db"))[0]
     with (
         translate_errors(engine),
@@ -54,7 +54,7 @@ def check_ready(engine: Engine) -> None:
 
 
 def migration_settings(connection: Connection) -> Config:
-    """What Alembic's commands need to work on this open connection."""
+    """Return the settings that make Alembic's commands use this open connection."""
     settings = Config()
     settings.set_main_option(
         "script_location", str(resources.data_directory("db")).replace("%", "%%")
@@ -69,6 +69,6 @@ def _current_revision(connection: Connection) -> str | None:
 
 @cache
 def _all_revisions(scripts: Path) -> tuple[str, ...]:
-    """Every revision, the newest first."""
+    """Return all revisions, newest first."""
     walk = ScriptDirectory(str(scripts)).walk_revisions()
     return tuple(script.revision for script in walk)

@@ -1,4 +1,4 @@
-"""Lists are read in pages, each of which says where the next one starts."""
+"""Paginated lists."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sqlalchemy import Select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 T = TypeVar("T")
-PAGE_SIZE = 100  # entries, unless asked for otherwise
+PAGE_SIZE = 100  # entries by default
 
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """Some entries of a list; `next` is the `after` of the following page, None at the end."""
+    """A page of a list; `next` is the `after` of the following page, or None at the end."""
 
     items: list[T]
     next: int | None
@@ -29,9 +29,9 @@ def fetch_page(
     after: int,
     limit: int,
 ) -> Page[T]:
-    """The rows of `query` whose `key` is above `after`, in its order.
+    """Return the rows of `query` whose `key` is above `after`, ordered by it, as a page.
 
-    The first column of the query is the key; `made` turns a row's columns into an entry.
+    The first column of the query is the key; `make_item` turns a row's columns into an entry.
     """
     rows = session.execute(query.where(key > after).order_by(key).limit(limit + 1)).all()
     following = rows[limit - 1][0] if len(rows) > limit else None
@@ -39,5 +39,5 @@ def fetch_page(
 
 
 def equals_if_given(column: Any, value: object) -> list[Any]:
-    """Conditions that a column has this value; none for None, which asks for everything."""
+    """Return the condition that a column has this value as a list, which is empty for None."""
     return [] if value is None else [column == value]

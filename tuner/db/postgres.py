@@ -1,7 +1,7 @@
-"""PostgreSQL whose answers are not waited for without end.
+"""PostgreSQL connections with a timeout for responses.
 
-A server that was stopped, or hangs, still takes in what is sent to it: no time limit of TCP, and
-none that the server itself keeps, would ever end the wait for its answer.
+A server that is stopped or hangs still accepts what is sent to it, so that neither a timeout of
+TCP nor one that the server itself enforces would end the wait for its response.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from psycopg.abc import RV, PQGen
 from psycopg.errors import ConnectionTimeout
 
 RESPONSE_TIMEOUT_S = 20.0  # seconds of silence; statements of the service take well under one
-RECONNECT_DELAY_S = (
-    1.0  # seconds in which nobody tries again to connect to a server that did not answer
-)
+RECONNECT_DELAY_S = 1.0  # seconds without a new attempt after the server did not answer
 
 
 class TimeoutConnection(Connection[Any]):
-    """Closes itself when the server is silent for longer than `patience` seconds."""
+    """A connection that closes after `response_timeout_s` seconds of silence from the server."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.response_timeout_s = RESPONSE_TIMEOUT_S
 
     def wait(self, gen: PQGen[RV], *how: Any, **more: Any) -> RV:
-        """Of psycopg: everything that waits for the server goes through it."""
+        """Wait for the server with a timeout; psycopg calls this for every response."""
         return super().wait(self._with_timeout(gen), *how, **more)
 
     def _with_timeout(self, gen: PQGen[RV]) -> Generator[Any, Any, RV]:
-        """The same conversation; psycopg says several times a second when there is no news."""
+        """Pass on what `gen` waits for, until the timeout.
+
+        psycopg resumes this several times a second while nothing arrives.
+        """
         heard = time.monotonic()
         try:
             wanted = next(gen)
@@ -52,8 +53,9 @@ class TimeoutConnection(Connection[Any]):
 
 
 class ConnectionFactory:
-    """Where connections are made. It stays shut for a moment after the server did not answer: those
-    that queue up meanwhile are refused at once, and do not wait one after the other.
+    """A factory of connections that fails at once for a moment after the server did not answer.
+
+    Callers that queue up meanwhile are refused immediately instead of waiting one after the other.
     """
 
     def __init__(self) -> None:
@@ -62,7 +64,7 @@ class ConnectionFactory:
     def connect(
         self, _dialect: object, _record: object, given: Any, named: Any
     ) -> TimeoutConnection:
-        """Of SQLAlchemy. Raises OperationalError."""
+        """Return a new connection; SQLAlchemy calls this. Raises OperationalError."""
         if time.monotonic() < self._closed_until:
             raise ConnectionTimeout("connection timeout a moment ago")
         try:

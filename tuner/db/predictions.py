@@ -1,4 +1,4 @@
-"""Predictions: simulated times, each question answered once."""
+"""Stored predictions, which are simulated times; each question is answered once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.db.pagination import PAGE_SIZE, Page, fetch_page
 
 @dataclass(frozen=True)
 class PredictionSummary:
-    """What a list says of a prediction: what was asked."""
+    """The metadata of a prediction with its question."""
 
     id: int
     question: Mapping[str, Any]
@@ -27,7 +27,7 @@ class PredictionSummary:
 
 @dataclass(frozen=True)
 class StoredPrediction(PredictionSummary):
-    """With the answer."""
+    """A prediction with its answer in `items`."""
 
     items: Sequence[Mapping[str, Any]]
 
@@ -38,9 +38,10 @@ _SUMMARY = (PredictionRow.id, PredictionRow.question, PredictionRow.stored_at)
 def store_prediction(
     session: Session, question: Mapping[str, Any], items: Sequence[Mapping[str, Any]]
 ) -> InsertResult:
-    """The answer to a question, which names `topology` and `calibration` (or None) by id.
+    """Store the answer to a question, which names `topology` and `calibration` (or None) by id.
 
-    The first answer stays. Raises InputError when one of the two is not there.
+    An answer that is stored already is kept. Raises InputError where one of the two ids does not
+    exist.
     """
     values = {
         "topology_id": question["topology"],
@@ -53,12 +54,12 @@ def store_prediction(
 
 
 def find_prediction(session: Session, question: Mapping[str, Any]) -> StoredPrediction | None:
-    """The answer, if this very question was asked before."""
+    """Return the stored answer to this question, or None."""
     return _load(session, PredictionRow.digest == content_digest(question))
 
 
 def load_prediction(session: Session, prediction_id: int) -> StoredPrediction:
-    """Raises NotFoundError."""
+    """Return a prediction by its id; raise NotFoundError if there is none."""
     found = _load(session, PredictionRow.id == prediction_id)
     if found is None:
         raise NotFoundError(f"the database has no prediction {prediction_id}")
@@ -68,7 +69,7 @@ def load_prediction(session: Session, prediction_id: int) -> StoredPrediction:
 def list_predictions(
     session: Session, *, after: int = 0, limit: int = PAGE_SIZE
 ) -> Page[PredictionSummary]:
-    """In the order stored."""
+    """Return a page of predictions in the order stored."""
     return fetch_page(session, select(*_SUMMARY), PredictionRow.id, PredictionSummary, after, limit)
 
 

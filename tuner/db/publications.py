@@ -1,7 +1,7 @@
-"""Which version is in force: an append-only log, whose last entry for a cluster and library counts.
+"""Publications: an append-only log whose last entry for a cluster and library is in force.
 
-Rolling back appends an entry as well. It remembers which earlier entry it restores, so that rolling
-back again goes one further, and not to and fro.
+A rollback appends an entry too, which records the earlier entry that it restores, so that a
+second rollback goes one entry further back instead of undoing the first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Publication:
-    """An entry of the log; `restores` is the entry that it rolled back to, if it did."""
+    """An entry of the log; `restores` is the id of the entry that a rollback restored, or None."""
 
     id: int
     version: int
@@ -43,9 +43,9 @@ class Publication:
 
 
 def publish(session: Session, version: int, by: str = "") -> Publication:
-    """Put a version in force for its cluster and library; once it is, nothing more is appended.
+    """Put a version in force for its cluster and library; do nothing if it is already.
 
-    Raises NotFoundError when there is no such version.
+    Raises NotFoundError where there is no such version.
     """
     advisory_lock(session.connection(), "publications")
     table = describe_table(session, version)
@@ -56,9 +56,9 @@ def publish(session: Session, version: int, by: str = "") -> Publication:
 
 
 def roll_back(session: Session, cluster: str, library: str, by: str = "") -> Publication:
-    """Put the version in force that was so before the present one.
+    """Put the version in force that preceded the current one.
 
-    Raises ConflictError when there is none.
+    Raises ConflictError where there is none.
     """
     advisory_lock(session.connection(), "publications")
     current = current_publication(session, cluster, library)
@@ -75,12 +75,12 @@ def roll_back(session: Session, cluster: str, library: str, by: str = "") -> Pub
 
 
 def current_publication(session: Session, cluster: str, library: str) -> Publication | None:
-    """What is in force; None before anything was published."""
+    """Return the publication in force, or None before the first one."""
     return _last(session, _of(cluster, library))
 
 
 def current_publications(session: Session) -> list[Publication]:
-    """What is in force for every cluster and library."""
+    """Return the publications in force for every cluster and library."""
     newest = select(func.max(PublicationRow.id)).group_by(
         PublicationRow.cluster, PublicationRow.library
     )
@@ -89,7 +89,7 @@ def current_publications(session: Session) -> list[Publication]:
 
 
 def newest_publication_id(session: Session) -> int:
-    """The greatest id, 0 for none: it changes whenever anything is published."""
+    """Return the greatest id, or 0; it changes with every publication."""
     return session.scalar(select(func.max(PublicationRow.id))) or 0
 
 
@@ -101,7 +101,7 @@ def list_publications(
     after: int = 0,
     limit: int = PAGE_SIZE,
 ) -> Page[Publication]:
-    """The log, the oldest entry first."""
+    """Return a page of the log, oldest entry first."""
     query = select(*_COLUMNS).where(
         *equals_if_given(PublicationRow.cluster, cluster),
         *equals_if_given(PublicationRow.library, library),

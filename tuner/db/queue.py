@@ -1,9 +1,9 @@
-"""Jobs as runners see them: claimed, kept by heartbeats, ended once.
+"""Jobs as runners see them: claimed, kept by heartbeats and ended once.
 
-Whoever claims a job gets it for `JOB_LEASE_S` seconds and renews that with every heartbeat. A
-runner that stays silent for longer counts as dead, and its job is given out once more; when that
-runner dies too, the job failed. Every write names the attempt that it belongs to, so a runner that
-was taken for dead and is not cannot write any more: no job has two results.
+A claim holds for `JOB_LEASE_S` seconds, and every heartbeat renews it. A runner that is silent
+for longer counts as dead, and its job is given to another one; when that one dies too, the job
+has failed. Every write names its attempt, so a runner that was wrongly taken for dead can no
+longer write, and a job never has two results.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tuner.db.models import JobRow
 from tuner.db.transactions import database_now, read_session, transaction
 
 JOB_LEASE_S = 30.0  # seconds
-MAX_LOST_RUNNERS = 2  # runners that may die on a job, including the one that fails it
+MAX_LOST_RUNNERS = 2  # a job fails when this many of its runners have died
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to run a job, and the number by which its writes are recognised."""
+    """The right to run a job; id and attempt identify the writes of its runner."""
 
     id: int
     attempt: int
@@ -35,9 +35,9 @@ class Claim:
 
 
 def claim_job(engine: Engine, runner: str, kinds: Collection[str]) -> Claim | None:
-    """The oldest job of these kinds that nobody runs; None when there is none.
+    """Claim the oldest job of these kinds that is not running; return None if there is none.
 
-    `runner` is who asks, for people who look at the database.
+    runner      the name of the runner, for people who look at the database
     """
     with read_session(engine) as session:
         due = _is_due(kinds, database_now(session))
@@ -50,9 +50,12 @@ def claim_job(engine: Engine, runner: str, kinds: Collection[str]) -> Claim | No
 def heartbeat(
     session: Session, claim: Claim, progress: float | None = None, text: str | None = None
 ) -> bool:
-    """Renew the lease and say how far the job is (0 to 1, and in words).
+    """Renew the lease, store the progress and return whether the job is to be cancelled.
 
-    True when somebody asked for the job to be cancelled. Raises LostLeaseError.
+    progress    fraction done, 0 to 1
+    text        what the job is doing
+
+    Raises LostLeaseError.
     """
     said = {"progress": progress, "text": text}
     values = {name: value for name, value in said.items() if value is not None}
@@ -60,23 +63,24 @@ def heartbeat(
 
 
 def finish_job(session: Session, claim: Claim, result: Mapping[str, Any]) -> None:
-    """Done, in the very transaction that stores what it produced. Raises LostLeaseError."""
+    """Mark the job done in the transaction that stores what it produced; raise LostLeaseError."""
     _end_job(session, claim, state=DONE, result=dict(result), progress=1.0)
 
 
 def fail_job(session: Session, claim: Claim, error: str) -> None:
-    """It cannot be done, for a reason in one sentence. Raises LostLeaseError."""
+    """Mark the job failed, with the reason in one sentence; raise LostLeaseError."""
     _end_job(session, claim, state=FAILED, error=error)
 
 
 def mark_job_cancelled(session: Session, claim: Claim) -> None:
-    """It was stopped because somebody asked for that. Raises LostLeaseError."""
+    """Mark the job cancelled after it was stopped; raise LostLeaseError."""
     _end_job(session, claim, state=CANCELLED)
 
 
 def requeue_job(session: Session, claim: Claim) -> None:
-    """The runner ends in good order and the job did nothing wrong: the next one may have it, unless
-    somebody asked for it to be cancelled. Raises LostLeaseError.
+    """Put the job back into the queue, or cancel it if that was requested; raise LostLeaseError.
+
+    This is for a runner that stops in an orderly way: it does not count as a failure of the job.
     """
     _update_claimed(
         session,
@@ -91,8 +95,10 @@ def requeue_job(session: Session, claim: Claim) -> None:
 
 
 def retry_job(session: Session, claim: Claim, error: str) -> None:
-    """It ended before its time: queued once more, but failed with `error` when that was its second
-    time, and cancelled when somebody asked for that. Raises LostLeaseError.
+    """Put a job that ended prematurely back into the queue.
+
+    If this was its last permitted attempt it fails with `error`; if cancellation was requested it
+    is cancelled. Raises LostLeaseError.
     """
     again = and_(~JobRow.cancel_requested, JobRow.lost + 1 < MAX_LOST_RUNNERS)
     ended = case((JobRow.cancel_requested, CANCELLED), else_=FAILED)
@@ -137,7 +143,7 @@ def _claim(session: Session, runner: str, kinds: Collection[str]) -> Claim | Non
 
 
 def _end_lost_jobs(session: Session, kinds: Collection[str], now: datetime) -> None:
-    """Jobs whose last runner died."""
+    """End the jobs whose last permitted runner died or whose cancellation was requested."""
     lost_once_more = JobRow.lost + 1
     session.execute(
         update(JobRow)
@@ -172,7 +178,10 @@ def _end_job(session: Session, claim: Claim, **values: Any) -> None:
 
 
 def _update_claimed(session: Session, claim: Claim, **values: Any) -> bool:
-    """Whether the job is to be cancelled; LostLeaseError unless this attempt still runs."""
+    """Update a claimed job and return whether it is to be cancelled.
+
+    Raises LostLeaseError unless this attempt still runs.
+    """
     asked = session.scalar(
         update(JobRow)
         .where(JobRow.id == claim.id, JobRow.attempt == claim.attempt, JobRow.state == RUNNING)

@@ -1,9 +1,9 @@
-"""Deleting what nobody needs any more: ended jobs and versions of tables.
+"""Deletion of expired jobs and versions of tables.
 
-Always kept are versions that were ever published, since the log of publications names them and
-rolling back goes through all of them; versions that programs have reported on lately; and the
-newest version of each cluster and library and the newest job: SQLite would give their numbers to
-others, which caches and clients would take for them.
+The following are never deleted: versions that were ever published, since the log of publications
+names them and a rollback may return to them; versions that programs have reported on recently;
+and the newest version of each cluster and library and the newest job, because SQLite would reuse
+their ids, which caches and clients would take for the old ones.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from tuner.db.models import (
 )
 from tuner.db.transactions import advisory_lock, database_now, read_session, transaction
 
-JOBS_PER_TRANSACTION = 50  # per transaction; each may have megabytes of results
-IN_USE_PERIOD = timedelta(days=30)  # for which a version is kept after a program has reported on it
+JOBS_PER_TRANSACTION = 50  # jobs deleted per transaction; each may have megabytes of results
+IN_USE_PERIOD = timedelta(days=30)  # how long a version is kept after a report
 
 
 @dataclass(frozen=True)
 class Retention:
-    """What is kept: of each kind the newest ones, and none that is older; None for no limit.
+    """Limits on how many ended jobs and versions are kept, and for how long; None means no limit.
 
-    jobs, jobs_for          ended jobs, counted together; the time since they ended
-    tables, tables_for      versions, counted for each cluster and library; since they were stored
+    max_jobs        newest ended jobs that are kept, of all kinds together
+    max_job_age     time since a job ended
+    max_tables      newest versions that are kept for each cluster and library
+    max_table_age   time since a version was stored
     """
 
     max_jobs: int | None = None
@@ -57,20 +59,20 @@ KEEP_ALL = Retention()
 
 @dataclass(frozen=True)
 class Prunable:
-    """What is to be deleted, or was: ids of jobs and versions of tables."""
+    """The ids of jobs and versions of tables that are to be deleted, or were."""
 
     jobs: tuple[int, ...] = ()
     tables: tuple[int, ...] = ()
 
 
 def find_prunable(session: Session, retention: Retention) -> Prunable:
-    """Return all that is not to be kept."""
+    """Return everything that these limits delete."""
     jobs = session.scalars(_prunable_jobs(session, retention)).all()
     return Prunable(tuple(jobs), tuple(session.scalars(_prunable_versions(session, retention))))
 
 
 def prune(engine: Engine, retention: Retention) -> Iterator[Prunable]:
-    """Delete what is not to be kept; yield what each of many short transactions has deleted."""
+    """Delete what exceeds the limits; yield what each of many short transactions has deleted."""
     while jobs := _prune_jobs(engine, retention):
         yield Prunable(jobs=jobs)
     with read_session(engine) as session:
@@ -88,10 +90,10 @@ def _prune_jobs(engine: Engine, retention: Retention) -> tuple[int, ...]:
 
 
 def _prune_version(engine: Engine, retention: Retention, version: int) -> bool:
-    """Delete a version with all that is about it, unless it is to be kept by now."""
+    """Delete a version with all its records and return True, unless it must be kept by now."""
     with transaction(engine) as session:
         advisory_lock(session.connection(), "publications")
-        session.get(TableRow, version, with_for_update=True)  # nothing more is said about it
+        session.get(TableRow, version, with_for_update=True)  # nobody can add records about it
         still = _prunable_versions(session, retention).where(TableRow.version == version)
         if session.scalar(still) is None:
             return False
@@ -104,7 +106,7 @@ def _prune_version(engine: Engine, retention: Retention, version: int) -> bool:
 
 
 def _prunable_jobs(session: Session, retention: Retention) -> Any:
-    """Return the query for ids of jobs, the oldest first."""
+    """Return the query for ids of jobs, oldest first."""
     ended = JobRow.state.in_((DONE, FAILED, CANCELLED))
     excess: list[ColumnElement[bool]] = [false()]
     if retention.max_jobs is not None:
@@ -117,7 +119,7 @@ def _prunable_jobs(session: Session, retention: Retention) -> Any:
 
 
 def _prunable_versions(session: Session, retention: Retention) -> Any:
-    """Return the query for versions, the oldest first."""
+    """Return the query for versions, oldest first."""
     now = database_now(session)
     newer = (
         func.row_number()

@@ -1,4 +1,4 @@
-"""Permissions of SQLite's files: what a service stores is for its own user alone."""
+"""Permissions of SQLite's files, which only the user of the service may read and write."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SUFFIXES = ("", "-wal", "-shm")
 
 
 def create_private_file(url: URL) -> None:
-    """Create the file of a new SQLite database with mode 0600; SQLite gives it to -wal and -shm.
+    """Create the file of a new SQLite database with mode 0600, which -wal and -shm inherit.
 
-    What cannot be created is left to SQLite, which says why.
+    Errors are ignored here, as SQLite reports them when it opens the file.
     """
     path = _path(url)
     if path is not None and url.query.get("mode", "rwc") == "rwc":
@@ -35,9 +35,10 @@ def require_file(url: URL) -> None:
 
 
 def exposed_modes(engine: Engine) -> dict[str, int]:
-    """Return the modes of the database's files that other users than the owner may read or write.
+    """Return the modes of the database's files that other users may read or write.
 
-    The files are called "", "-wal" and "-shm"; PostgreSQL and databases in memory have none.
+    The keys are the suffixes "", "-wal" and "-shm". PostgreSQL and in-memory databases have no
+    files.
     """
     path = _path(engine.url)
     if path is None:
@@ -50,7 +51,7 @@ def exposed_modes(engine: Engine) -> dict[str, int]:
 
 
 def _path(url: URL) -> Path | None:
-    """Return where an SQLite database is, None for one in memory and for other databases."""
+    """Return the path of an SQLite database, or None for in-memory and other databases."""
     name = url.database or ""
     if url.get_backend_name() != "sqlite" or name in ("", ":memory:"):
         return None

@@ -1,4 +1,4 @@
-"""Tuning tables: immutable versions, one per content."""
+"""Stored tuning tables: immutable versions, one per content."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _RULE = (
     RuleRow.via,
     RuleRow.evidence,
 )
-_RULES_PER_FETCH = 1000  # that are fetched; other threads get their turn in between
+_RULES_PER_FETCH = 1000  # rules per fetch; other threads can run between fetches
 
 
 @dataclass(frozen=True)
 class StoredTable:
-    """What a list says of a version; `rules` counts them."""
+    """The metadata of a version; `rules` counts its rules."""
 
     version: int
     digest: str
@@ -60,9 +60,11 @@ def store_table(
     measurements_id: int | None = None,
     calibration_id: int | None = None,
 ) -> InsertResult:
-    """The version of a table that was made from these; the same content has one version.
+    """Store a table and return its version; the same content has one version.
 
-    Raises NotFoundError when what it was made from is not there.
+    measurements_id, calibration_id     what the table was made from
+
+    Raises NotFoundError where one of these does not exist.
     """
     require_measurements(session, measurements_id)
     if calibration_id is not None and session.get(CalibrationRow, calibration_id) is None:
@@ -88,7 +90,10 @@ def store_table(
 
 
 def load_table(session: Session, version: int) -> TuningTable:
-    """Raises NotFoundError, NewerError."""
+    """Return the table of a version.
+
+    Raises NotFoundError, and NewerVersionError where this program cannot read its rules.
+    """
     row = session.get(TableRow, version)
     if row is None:
         raise _not_found(version)
@@ -106,7 +111,7 @@ def load_table(session: Session, version: int) -> TuningTable:
 
 
 def describe_table(session: Session, version: int) -> StoredTable:
-    """Raises NotFoundError."""
+    """Return the metadata of a version; raise NotFoundError if there is none."""
     found = session.execute(_summaries().where(TableRow.version == version)).one_or_none()
     if found is None:
         raise _not_found(version)
@@ -121,7 +126,11 @@ def list_tables(
     after: int = 0,
     limit: int = PAGE_SIZE,
 ) -> Page[StoredTable]:
-    """In the order stored; of one cluster (by name) or one library, if asked for."""
+    """Return a page of versions in the order stored.
+
+    cluster     only those of this cluster, by name
+    library     only those of this library
+    """
     query = _summaries().where(
         *equals_if_given(ClusterRow.name, cluster), *equals_if_given(TableRow.library, library)
     )
@@ -148,7 +157,7 @@ def _not_found(version: int) -> NotFoundError:
 
 
 def _rule_values(version: int, ordinal: int, rule: Rule, evidence: Any) -> dict[str, Any]:
-    """Return the columns of a rule, whose evidence is as its record has it."""
+    """Return the columns of a rule; `evidence` is as in the record of the rule."""
     return {
         "version": version,
         "ordinal": ordinal,

@@ -1,4 +1,4 @@
-"""Tokens: who may do what. What is stored cannot be turned back into a token."""
+"""Access tokens and their scopes; only digests are stored, from which no token can be recovered."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ from tuner.db.transactions import database_now, read_session, transaction
 
 SCOPES = ("read", "submit", "publish")
 ENTROPY_BYTES = 32  # bytes
-TOKEN_PREFIX = "tuner_"  # by which people, and programs that look for leaked secrets, recognise one
-_LAST_USED_PRECISION = timedelta(
-    minutes=1
-)  # the last use is known to this; not every request writes
+TOKEN_PREFIX = "tuner_"  # lets people and secret scanners recognise a token
+_LAST_USED_PRECISION = timedelta(minutes=1)  # of the last use, so that not every request writes
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a token."""
+    """The metadata of a token."""
 
     name: str
     scopes: frozenset[str]
@@ -53,9 +51,9 @@ _COLUMNS = (
 def create_token(
     session: Session, name: str, scopes: Collection[str], expires_at: datetime | None = None
 ) -> str:
-    """Return a new token; this is the only time that anybody sees it.
+    """Create a token and return it; it is not shown again.
 
-    expires_at  from when on it is refused, a time with its zone; None for never
+    expires_at  time with time zone from which on it is refused; None for never
 
     Raises ConflictError for a name that was used before, InputError for scopes that do not exist
     and for a time that has passed.
@@ -77,10 +75,9 @@ def create_token(
 
 
 def check_token(engine: Engine, token: str) -> Token | None:
-    """Return what is known of a token, also of one that has expired; None for one that was never
-    given out or is revoked.
+    """Return the metadata of a token, even if it has expired; None if it is unknown or revoked.
 
-    Notes the use of a valid one, unless others keep the database from writing.
+    Stores the time of use of a valid token, unless the database is unavailable for writing.
     """
     known = (TokenRow.digest == _digest(token), TokenRow.revoked_at.is_(None))
     with read_session(engine) as session:
@@ -97,7 +94,7 @@ def check_token(engine: Engine, token: str) -> Token | None:
 
 
 def revoke_token(session: Session, name: str) -> None:
-    """From the end of this transaction on it opens nothing. Raises NotFoundError."""
+    """Revoke a token at the end of this transaction; raise NotFoundError if there is none."""
     row = session.scalar(select(TokenRow).where(TokenRow.name == name))
     if row is None:
         raise NotFoundError(f"there is no token {name}")
@@ -105,13 +102,13 @@ def revoke_token(session: Session, name: str) -> None:
 
 
 def list_tokens(session: Session) -> list[Token]:
-    """Return all, also revoked and expired ones, in the order in which they were made."""
+    """Return all tokens, including revoked and expired ones, in the order of creation."""
     now = database_now(session)
     return [_token(row, now) for row in session.execute(select(*_COLUMNS).order_by(TokenRow.id))]
 
 
 def has_tokens(session: Session) -> bool:
-    """Return whether anybody could get in with one."""
+    """Return whether there is a valid token."""
     valid = and_(
         TokenRow.revoked_at.is_(None),
         or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > database_now(session)),

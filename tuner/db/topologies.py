@@ -1,4 +1,4 @@
-"""Topologies: the text that somebody uploaded and what was read from it."""
+"""Stored topologies: the uploaded text and the record that was read from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.db.pagination import PAGE_SIZE, Page, fetch_page
 
 @dataclass(frozen=True)
 class TopologySummary:
-    """What a list says of a topology."""
+    """The metadata of a stored topology."""
 
     id: int
     name: str
@@ -29,7 +29,7 @@ class TopologySummary:
 
 @dataclass(frozen=True)
 class StoredTopology(TopologySummary):
-    """With the uploaded text and the record that was read from it."""
+    """A topology with the uploaded text and the record that was read from it."""
 
     source: str
     record: Mapping[str, Any]
@@ -47,7 +47,7 @@ _SUMMARY = (
 def store_topology(
     session: Session, name: str, format_name: str, source: str, record: Mapping[str, Any]
 ) -> InsertResult:
-    """The same text in the same format under the same name is stored once."""
+    """Store a topology, once per name, format and text."""
     values = {
         "name": name,
         "format": format_name,
@@ -59,7 +59,7 @@ def store_topology(
 
 
 def load_topology(session: Session, topology_id: int) -> StoredTopology:
-    """Raises NotFoundError."""
+    """Return a topology by its id; raise NotFoundError if there is none."""
     query = select(*_SUMMARY, TopologyRow.source, TopologyRow.record)
     found = session.execute(query.where(TopologyRow.id == topology_id)).one_or_none()
     if found is None:
@@ -70,5 +70,5 @@ def load_topology(session: Session, topology_id: int) -> StoredTopology:
 def list_topologies(
     session: Session, *, after: int = 0, limit: int = PAGE_SIZE
 ) -> Page[TopologySummary]:
-    """In the order stored."""
+    """Return a page of topologies in the order stored."""
     return fetch_page(session, select(*_SUMMARY), TopologyRow.id, TopologySummary, after, limit)

@@ -1,4 +1,4 @@
-"""Transactions that succeed or leave no trace, and reads that wait for nobody."""
+"""Transactions, which are atomic, and read sessions, which never wait for writers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ READ_ONLY_OPTIONS: dict[str, Any] = {"reading": True, "postgresql_readonly": Tru
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Session]:
-    """A session that commits at the end, or stores nothing when anything inside fails.
+    """Return a session that commits at the end, or rolls back when anything inside fails.
 
-    Raises InputError for what the database refuses, UnavailableError when it is locked, full or
+    Raises InputError for what the database refuses, UnavailableError where it is locked, full or
     does not answer.
     """
     with translate_errors(engine), Session(engine) as session, session.begin():
@@ -31,7 +31,7 @@ def transaction(engine: Engine) -> Iterator[Session]:
 
 @contextmanager
 def read_session(engine: Engine) -> Iterator[Session]:
-    """A session that only reads: it never waits for those that write. Raises like `transaction`."""
+    """Return a read-only session, which never waits for writers; it raises like `transaction`."""
     with (
         translate_errors(engine),
         engine.connect().execution_options(**READ_ONLY_OPTIONS) as connection,
@@ -41,23 +41,27 @@ def read_session(engine: Engine) -> Iterator[Session]:
 
 
 def begin_sqlite(connection: Connection) -> None:
-    """The driver would not begin a transaction for CREATE TABLE, and a failed migration must be
-    undone whole. IMMEDIATE: one that reads and then writes would fail, not wait, beside a writer.
+    """Begin a transaction explicitly.
+
+    The driver would not begin one for CREATE TABLE, and a failed migration must be undone as a
+    whole. It is IMMEDIATE because a transaction that reads and then writes would fail beside a
+    writer instead of waiting for it.
     """
     reads = connection.get_execution_options().get("reading", False)
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
 def advisory_lock(connection: Connection, name: str) -> None:
-    """Until this transaction ends nobody else can hold that name. SQLite has one writer anyway."""
+    """Lock a name until the end of this transaction; SQLite needs no lock as it has one writer."""
     if connection.dialect.name == "postgresql":
         number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
         connection.execute(select(func.pg_advisory_xact_lock(number)))
 
 
 def without_timeout(connection: Connection) -> None:
-    """For what may take longer than any request: on this connection, which nobody gets afterwards,
-    the server's answers are waited for without end.
+    """Remove the response timeout of this connection and detach it from the pool.
+
+    This is for statements that may take longer than those of any request.
     """
     if connection.dialect.name == "postgresql":
         bounded: Any = connection.connection.driver_connection
@@ -66,7 +70,7 @@ def without_timeout(connection: Connection) -> None:
 
 
 def database_now(session: Session) -> datetime:
-    """The time by the clock that all users of this database share."""
+    """Return the time by the clock that all users of this database share."""
     if session.get_bind().dialect.name == "postgresql":
         time: datetime = session.execute(select(func.clock_timestamp())).scalar_one()
         return time.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""How a version of a table fared: what really ran, and what it gained."""
+"""Results of validation and of held-out timing for a version of a table."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _HELDOUT_FIELDS = ("collective", "p", "nbytes", "algorithm", "default_s", "tuned
 def store_validations(
     session: Session, version: int, validations: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Records of collective, p, nbytes, expected, executed, confirmed (bool) and reason.
+    """Store the validations of a version, replacing earlier ones.
 
-    They replace what an earlier proof of this version said.
+    Each record has collective, p, nbytes, expected, executed, confirmed (bool) and reason.
     """
     session.execute(delete(ValidationRow).where(ValidationRow.version == version))
     for proof in validations:
@@ -30,7 +30,7 @@ def store_validations(
 
 
 def load_validations(session: Session, version: int) -> list[dict[str, Any]]:
-    """In the order stored; empty when nothing was proved."""
+    """Return the validations in the order stored; empty if nothing was validated."""
     rows = session.scalars(
         select(ValidationRow).where(ValidationRow.version == version).order_by(ValidationRow.id)
     )
@@ -38,8 +38,10 @@ def load_validations(session: Session, version: int) -> list[dict[str, Any]]:
 
 
 def store_heldout(session: Session, version: int, results: Sequence[Mapping[str, Any]]) -> None:
-    """The `heldout` records of a report: collective, p, nbytes, algorithm, default_s, tuned_s
-    (seconds), ratio and ci95 (a pair). They replace an earlier comparison of this version.
+    """Store the held-out timings of a version, replacing earlier ones.
+
+    Each record has collective, p, nbytes, algorithm, default_s and tuned_s (seconds), ratio and
+    ci95 (a pair), as the `heldout` records of a report.
     """
     session.execute(delete(HeldoutRow).where(HeldoutRow.version == version))
     for result in results:
@@ -50,7 +52,7 @@ def store_heldout(session: Session, version: int, results: Sequence[Mapping[str,
 
 
 def load_heldout(session: Session, version: int) -> list[dict[str, Any]]:
-    """In the order stored; empty when nothing was compared."""
+    """Return the held-out timings in the order stored; empty if nothing was compared."""
     rows = session.scalars(
         select(HeldoutRow).where(HeldoutRow.version == version).order_by(HeldoutRow.id)
     )

@@ -1,4 +1,4 @@
-"""Results that other programs wrote: one module per form."""
+"""Importers of results that other programs wrote, one module per format."""
 
 from tuner.importers.convert import as_measurements, write_measurements
 from tuner.importers.detect import AUTO, RESULT_FORMATS, parse_results, read_all, read_results

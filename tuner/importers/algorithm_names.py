@@ -1,4 +1,4 @@
-"""One name for one algorithm, whatever a file calls it."""
+"""Normalization of the names of algorithms and libraries in files of results."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ _NUMBER = re.compile(r"([0-9]+)\.\s*")
 
 
 def algorithm_name(text: str) -> str:
-    """`2. chain`, `chain_ompi` and `default-chain` are `chain`; `default_mpich` is `default`.
+    """Return the normalized name of an algorithm.
 
-    Numbers before a name, and the library it is of behind it, go. What is no algorithm of the
-    library, such as `ring_over`, stays apart. Letters of any script stay, and so does a name that
-    has none.
+    `2. chain`, `chain_ompi` and `default-chain` are `chain`; `default_mpich` is `default`. A number
+    before the name and the library after it are removed. What is not an algorithm of the library,
+    such as `ring_over`, keeps its own name. Letters of any script are kept, and a name without
+    letters is returned unchanged.
     """
     plain = _normalised(text)
     name = _words("".join(letter if _is_letter(letter) else " " for letter in plain))
@@ -46,8 +47,10 @@ def algorithm_name(text: str) -> str:
 
 
 def check_algorithm_names(readings: Iterable[BenchmarkResult]) -> None:
-    """Raises InputError for a name of signs alone, and where two that a file tells apart are one
-    here: the samples of two algorithms would be those of one.
+    """Raise InputError for ambiguous algorithm names.
+
+    These are a name without letters and digits, and two names that a file distinguishes but that
+    are normalized to the same name, so that the samples of two algorithms would be mixed.
     """
     spelled: dict[tuple[str, ...], dict[str, BenchmarkResult]] = defaultdict(dict)
     for reading in readings:
@@ -65,7 +68,7 @@ def check_algorithm_names(readings: Iterable[BenchmarkResult]) -> None:
 
 
 def _original_name(reading: BenchmarkResult) -> str:
-    """As the file calls it, or what stands for it where it does not."""
+    """Return the name as in the file, or the normalized one where the file has none."""
     return reading.original_algorithm or reading.algorithm
 
 
@@ -82,13 +85,16 @@ def _check_same_algorithm(reading: BenchmarkResult, other: BenchmarkResult) -> N
 
 
 def _is_same_algorithm(one: str, other: str) -> bool:
-    """Whether both mean one algorithm: but for what is known to mean nothing they are the same."""
+    """Return whether two names mean one algorithm: they differ only in parts without meaning."""
     numbers = {found[1] for text in (one, other) if (found := _NUMBER.match(text.strip()))}
     return len(numbers) < 2 and _core(one) == _core(other)
 
 
 def _core(text: str) -> str:
-    """A name without the library's, with all its signs; of one known by several names that one."""
+    """Return a name without the library's, but with all its signs.
+
+    For a name with known synonyms return the common one.
+    """
     name, plain = algorithm_name(text), _words(_normalised(text))
     if name in _SYNONYMS.values() and re.fullmatch(r"[\w\s'-]*", plain):
         return name
@@ -97,7 +103,7 @@ def _core(text: str) -> str:
 
 
 def _normalised(text: str) -> str:
-    """In lower case, without a number before it."""
+    """Return the text in lower case without a leading number."""
     return _NUMBER.sub("", unicodedata.normalize("NFC", text).strip().lower(), count=1)
 
 
@@ -106,12 +112,15 @@ def _words(text: str) -> str:
 
 
 def _is_letter(letter: str) -> bool:
-    """Also a digit, and a mark that changes the letter before it."""
+    """Return whether a character is a letter, a digit or a combining mark."""
     return unicodedata.category(letter)[0] in "LMN"
 
 
 def library_name(name: str, version: str = "") -> str:
-    """`openmpi 4.1.6` of `OMPI` and `4.1.6`, and of `openmpi-4.1.6`; "" of nothing."""
+    """Return the normalized name and version of a library, or "" for an empty name.
+
+    It is `openmpi 4.1.6` for `OMPI` and `4.1.6`, and for `openmpi-4.1.6`.
+    """
     joined = None if version else _NAME_AND_VERSION.fullmatch(name.strip())
     words = " ".join(joined.groups() if joined else (name, version)).split()
     if words[:2] == ["Open", "MPI"]:

@@ -1,4 +1,4 @@
-"""Readings as a `Measurements` file, for everything that reads what a probe wrote."""
+"""Conversion of imported results to `Measurements`, as a probe writes them."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ def as_measurements(
     cluster: str = "",
     cores: int | None = None,
 ) -> Measurements:
-    """What of the readings a probe could have measured, as series.
+    """Return the results that a probe could have measured as series.
 
-    library, cluster    of which, where the readings are of several; what they are called, where the
-                        files do not say
-    cores               per node; else the most ranks that any node had
+    library     the library to choose where the results are of several, or its name where the files
+                do not say
+    cluster     the cluster, to choose or to name in the same way
+    cores       cores per node; by default the most ranks that any node had
 
-    Readings of one call and algorithm in one run are the samples of one series; every run is a
-    launch. What is left out is counted in `provenance["excluded"]`. Raises InputError when nothing
-    remains, and for several libraries or clusters of which none is named.
+    Results of one call and algorithm in one run are the samples of one series; every run is a
+    launch. Excluded results are counted in `provenance["excluded"]`. Raises InputError where
+    nothing remains, and where the library or the cluster is ambiguous or unknown.
     """
     chosen = list(readings)
     chosen, place = _select_one(chosen, lambda r: r.cluster, cluster, "cluster")
@@ -67,7 +68,7 @@ def as_measurements(
 
 
 def write_measurements(measurements: Measurements, path: Path) -> None:
-    """As a finished probe leaves it. Raises InputError when it cannot be written."""
+    """Write a complete measurements file; raise InputError where that is not possible."""
     header = header_line(measurements.cluster, measurements.library, measurements.provenance)
     lines = [header, *map(series_line, measurements.series), end_line(len(measurements.series))]
     write_atomically(path, "\n".join([*lines, ""]))
@@ -79,7 +80,7 @@ def _select_one(
     wanted: str,
     what: str,
 ) -> tuple[list[BenchmarkResult], str]:
-    """The readings of the library or cluster that is wanted, and its name."""
+    """Return the results of the requested library or cluster, and its name."""
     named = sorted({of(reading) for reading in readings} - {""})
     options = ", ".join(map(shortened_repr, named[:8])) + (" ..." if len(named) > 8 else "")
     if not wanted and len(named) != 1:
@@ -96,7 +97,7 @@ def _select_one(
 
 
 def _exclusion_reason(reading: BenchmarkResult) -> str:
-    """Why no series holds it; "" when one does."""
+    """Return why a result cannot be in a series, or "" where it can."""
     name, shape = reading.benchmark.name, reading.rank_counts
     if reading.exclusion_reason:
         return f"{name}: {reading.exclusion_reason}"
@@ -117,10 +118,9 @@ def _exclusion_reason(reading: BenchmarkResult) -> str:
 
 
 def _series(readings: Sequence[BenchmarkResult]) -> tuple[Measurement, ...]:
-    """One per call, algorithm and run, in the order in which they first occur.
+    """Return one series per call, algorithm and run, in the order in which they first occur.
 
-    A run has the same number wherever it occurs: what was measured in one is held against what was
-    measured in the same one.
+    A run has the same launch number in all its series, because times are compared within a launch.
     """
     samples: dict[SeriesKey, dict[int, list[float]]] = {}
     first: dict[SeriesKey, BenchmarkResult] = {}
@@ -151,7 +151,7 @@ def _series_key(reading: BenchmarkResult) -> SeriesKey:
 
 
 def _algorithm(reading: BenchmarkResult) -> str:
-    """Messages of pairs have none, whatever the file says."""
+    """Return the algorithm of a collective; point-to-point messages have none."""
     return (reading.algorithm or DEFAULT) if reading.benchmark.kind == COLLECTIVE else ""
 
 

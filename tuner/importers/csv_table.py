@@ -1,12 +1,13 @@
-"""Tables with one row per result (CSV), whose columns say what they are.
+"""CSV tables with one result per row, whose columns are identified by name.
 
     collective,nodes,ppn,library,algorithm,size_bytes,median_us
     allreduce,8,1,openmpi 4.1.6,ring,65536,412.7
 
-A time has its unit in its name (`time_us`, `median_ms`, `mean_s`); of several the median is taken,
-and one time in two units is refused. Sizes are those of the whole buffer. `value` is what `metric`
-or `expression` names: a latency or a bandwidth of messages. Comma, semicolon or tab; lines before
-the header, and those with #, are not read.
+A column of times has its unit in its name (`time_us`, `median_ms`, `mean_s`). Of several the
+median is used, and one time in two units is refused. Sizes are those of the whole buffer. `value`
+is the quantity that `metric` or `expression` names: a latency or a bandwidth of messages. The
+delimiter is comma, semicolon or tab. Lines before the header and lines that begin with # are
+ignored.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ TIME_COLUMN_STEMS = (
     "avg",
     "latency",
     "out_of_place",
-)  # of times, best first
+)  # stems of columns of times, best first
 COLUMN_ALIASES = {
     "collective": ("collective", "collective_type", "test"),
     "nodes": ("nodes", "nnodes"),
@@ -86,13 +87,13 @@ _COLLECTIVE_ALIASES = {
 
 @dataclass(frozen=True)
 class CsvHeader:
-    """Which column is what.
+    """The header of a table.
 
-    line        the header's
-    names       of all columns
-    own         our word -> the column's name
-    time        the column of the time taken, and how many of its unit make a second; None where
-                there is a `value` instead
+    line            number of the header line
+    column_names    of all columns
+    column_of       key of COLUMN_ALIASES -> name of the column
+    time_column     the column of times and how many of its units make a second; None where there is
+                    a `value` instead
     """
 
     line: int
@@ -102,7 +103,10 @@ class CsvHeader:
     time_column: tuple[str, float] | None
 
     def seconds(self, row: Mapping[str, str], stems: Sequence[str], line: int) -> float | None:
-        """Of the first such column in the unit of the time; None without one, or when empty."""
+        """Return the seconds in the first column with one of these stems and the unit of the times.
+
+        Returns None where there is no such column or it is empty.
+        """
         if self.time_column is None:
             return None
         suffix = re.sub(r".*?(_us|_ms|_ns|_s|)$", r"\1", self.time_column[0])
@@ -113,7 +117,7 @@ class CsvHeader:
 
 
 def parse_csv(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
-    """One reading per row. Raises InputError naming the line."""
+    """Yield one result per row; raise InputError with the line number."""
     header = find_header(lines.lines)
     if header is None:
         raise InputError(
@@ -148,7 +152,7 @@ def _check_single_unit(header: CsvHeader) -> None:
 
 
 def find_header(lines: Sequence[str]) -> CsvHeader | None:
-    """The first line that names a column of times or values, and something else."""
+    """Return the first line that names a column of times or values and another column."""
     for line, content in enumerate(lines, 1):
         names = _names(content)
         if len(names) < 2 or len(set(names)) < len(names):
@@ -166,9 +170,7 @@ def find_header(lines: Sequence[str]) -> CsvHeader | None:
 
 
 def missing_time_error(lines: Sequence[str]) -> str:
-    """What is to be said of a table whose header has no column of times, or one column twice; "" of
-    everything else.
-    """
+    """Return the error for a table without a column of times or with a column twice, else ""."""
     for line, content in enumerate(lines, 1):
         names = _names(content)
         known = {word for word, names_of in COLUMN_ALIASES.items() if {*names} & {*names_of}}
@@ -184,7 +186,7 @@ def missing_time_error(lines: Sequence[str]) -> str:
 
 
 def _names(content: str) -> tuple[str, ...]:
-    """Of the columns, if a line is a header."""
+    """Return the names of the columns if the line is a header."""
     return tuple(name.strip().strip('"').lower() for name in content.split(_delimiter(content)))
 
 
@@ -193,7 +195,7 @@ def _delimiter(line: str) -> str:
 
 
 def is_pico(names: Sequence[str]) -> bool:
-    """Whether the columns are those of PICO's summary, whose times are nanoseconds."""
+    """Return whether the columns are those of PICO's summary, whose times are in nanoseconds."""
     return {"algo_name", "array_dim", "collective_type"} <= set(names)
 
 
@@ -206,7 +208,7 @@ def _time_column(names: Sequence[str]) -> tuple[str, float] | None:
 
 
 def _rows(lines: TextLines, header: CsvHeader) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of what is below the header."""
+    """Yield line number and fields of each row below the header."""
     below = ("" if line.startswith("#") else line for line in lines.lines[header.line :])
     reader = csv.reader(below, delimiter=header.delimiter, strict=True)
     while True:
@@ -300,5 +302,5 @@ def _library(header: CsvHeader, row: Mapping[str, str]) -> str:
 
 
 def _run(row: Mapping[str, str]) -> str:
-    """Every pair of nodes is a run of its own."""
+    """Return the run, which includes the nodes of a pair, so that every pair is its own run."""
     return " ".join(row[word] for word in ("run", "first", "second") if row.get(word))

@@ -1,4 +1,4 @@
-"""Every form in which results can come, told apart by what is in the text."""
+"""Reading of results in any supported format, which is detected from the content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuner.importers.reading import ALLTOALL, BenchmarkResult, UserMetadata
 from tuner.importers.text import TextLines, read_lines, split_lines
 
 AUTO, INSPECTOR = "auto", "inspector"
-MAX_ROWS = 250_000  # of one file; seconds to read
+MAX_ROWS = 250_000  # rows per file, which take seconds to read
 
 ResultParser = Callable[[TextLines, UserMetadata], Iterator[BenchmarkResult]]
 
@@ -41,12 +41,12 @@ RESULT_FORMATS: dict[str, ResultParser] = {
     "csv": csv_table.parse_csv,
     INSPECTOR: parse_inspector,
 }
-# A line that only this form has.
+# Lines that occur in one format only.
 _FORMAT_PATTERNS = {"osu": osu.TITLE, "imb": imb.TITLE, "nccl-tests": nccl_tests.HEADER}
 _TRUNCATED_RUN_PATTERNS = {
     "imb": re.compile(r"#\s*Intel\(R\) MPI Benchmarks"),
     "nccl-tests": nccl_tests.RUN_START,
-}  # also of a run that was cut off before its first table
+}  # these also match a run that was cut off before its first table
 
 
 def read_all(
@@ -55,13 +55,13 @@ def read_all(
     metadata: UserMetadata | None = None,
     progress: ProgressCallback = no_progress,
 ) -> tuple[list[BenchmarkResult], list[str]]:
-    """Return all readings of files and folders, and sentences on what the files lack.
+    """Return the results in files and folders, and sentences on what is missing in the files.
 
     paths       a folder stands for the files of NCCL's Inspector in it
-    progress    of reading these, in bytes
+    progress    called with the bytes of these files read so far, and in all
 
-    Raises InputError that names the file and mostly the line: for what is not in one of `FORMS`, is
-    damaged or cut off, or leaves open what `told` does not say.
+    Raises InputError with the file and usually the line where a file is not in one of
+    RESULT_FORMATS, is damaged or truncated, or lacks information that `metadata` does not give.
     """
     job, others = list[Path](), list[Path]()
     for path in paths:
@@ -86,7 +86,7 @@ def read_all(
 def read_results(
     path: Path, format_name: str = AUTO, metadata: UserMetadata | None = None
 ) -> list[BenchmarkResult]:
-    """Return all readings of a file, in its order, or of a folder. Raises as `read_all` does."""
+    """Return the results of a file in its order, or of a folder; raises as `read_all` does."""
     return read_all([path], format_name, metadata)[0]
 
 
@@ -96,7 +96,10 @@ def parse_results(
     metadata: UserMetadata | None = None,
     source: str = "results",
 ) -> list[BenchmarkResult]:
-    """As `read_results`, of a text that errors call `source`."""
+    """Return the results of a text, as `read_results` does of a file.
+
+    source      the name of the text in error messages
+    """
     return _parse_lines(split_lines(content, source), format_name, metadata)
 
 
@@ -133,7 +136,7 @@ def _is_json(lines: TextLines) -> bool:
 
 
 def _detect_format(lines: TextLines) -> str:
-    """Raises InputError for what is in none of the forms."""
+    """Return the name of the format; raise InputError where the text is in none of them."""
     if not any(line.strip() for line in lines.lines):
         raise InputError("line 1: the file is empty: measure again")
     if is_inspector_head(text_head(lines)):

@@ -1,4 +1,4 @@
-"""Output of the Intel MPI Benchmarks, part MPI-1.
+"""Output of the Intel MPI Benchmarks, component MPI-1.
 
     # Benchmarking Bcast
     # #processes = 2
@@ -6,10 +6,11 @@
            #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]
                16           20         1.11         1.52         1.32
 
-Sizes are of what one rank gives or gets: allgather, gather, scatter, all-to-all and
-reduce-scatter-block have buffers of p times that. The time taken is t_max, that of the slowest
-rank. A table of fewer ranks than were started is that of the first ones, taken to fill nodes in
-turn. The root of rooted collectives goes round, so times are not those of OSU's.
+Sizes are those that one rank sends or receives: the buffers of allgather, gather, scatter,
+all-to-all and reduce-scatter-block are p times as large. The time used is t_max, that of the
+slowest rank. A table with fewer ranks than were started is taken to use the first ranks, with
+nodes filled one after the other. The root of rooted collectives rotates, so their times differ
+from those of OSU.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ WAITING = re.compile(r"\( ([0-9]{1,9}) additional process(?:es)? waiting")
 GROUPS = re.compile(r"\( [0-9]+ groups of [0-9]+ processes each running simultaneous")
 RUN_START = re.compile(r"#\s+Intel\(R\) MPI Benchmarks|#\s*List of Benchmarks to run")
 RUN_END = re.compile(r"#\s*All processes entering MPI_Finalize")
-NOT_RUN = ("out-of-mem", "int-overflow", "time-out")  # instead of a time
+NOT_RUN = ("out-of-mem", "int-overflow", "time-out")  # in place of a time
 
 _COLLECTIVES = {
     "bcast": (Collective.BCAST, False),
@@ -59,7 +60,7 @@ _TIMES = {"t_max[usec]": "slowest rank", "t[usec]": "mean"}
 
 @dataclass(kw_only=True)
 class _Table(BenchmarkTable):
-    """What is said between `Benchmarking` and the rows."""
+    """A table with what its title and comments say about the rows."""
 
     name: str
     p: int | None = None
@@ -67,7 +68,7 @@ class _Table(BenchmarkTable):
     has_groups: bool = False
 
     def read_comment(self, line: str) -> None:
-        """Take in a line that begins with #."""
+        """Read a line that begins with #."""
         if processes := PROCESSES.search(line):
             self.p = int(processes[1])
         elif waiting := WAITING.search(line):
@@ -79,7 +80,7 @@ class _Table(BenchmarkTable):
 
     @property
     def benchmark(self) -> Benchmark:
-        """Exchanges of more than two ranks are a ring, which is no pair."""
+        """Return the benchmark; exchanges of more than two ranks form a ring and have no kind."""
         name, lower = f"IMB {self.name}", self.name.lower()
         if lower in _COLLECTIVES:
             return Benchmark(name, COLLECTIVE, *_COLLECTIVES[lower])
@@ -89,7 +90,7 @@ class _Table(BenchmarkTable):
 
 
 def parse_imb(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
-    """One reading per row. Raises InputError naming the line."""
+    """Yield one result per row; raise InputError with the line number."""
     for table, number, words in iter_rows(lines, _begin, "# Benchmarking Allreduce"):
         yield _reading(lines.source, number, words, table, metadata)
     begun = any(RUN_START.match(line) for line in lines.lines)
@@ -152,7 +153,7 @@ def _reading(
 
 
 def _shape(line: int, p: int, idle: int, metadata: UserMetadata) -> RankCounts:
-    """Of a table: the first `p` of all ranks that were started, of which `idle_ranks` wait."""
+    """Return the counts for a table of the first `p` of all ranks, while `idle` others wait."""
     started = p + idle
     if metadata.p not in (None, started):
         raise InputError(

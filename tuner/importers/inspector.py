@@ -1,14 +1,14 @@
-"""What NCCL's Inspector plugin writes about a job: a line of JSON per collective of each rank.
+"""Output of NCCL's Inspector plugin: a line of JSON per collective of each rank.
 
     {"header": {"id": "0x7f8c", "rank": 2, "n_ranks": 8, "nnodes": 1},
      "metadata": {"inspector_output_format_version": "v4.0", "hostname": "node1", "pid": 163, ...},
      "coll_perf": {"coll": "AllReduce", "coll_sn": 1407, "coll_msg_size_bytes": 1048576,
                    "coll_exec_time_us": 61, "coll_timing_source": "kernel_gpu", ...}}
 
-From v4.1 on a line with `dump_stats` begins each batch and counts its lines; from v4.2 on
-`coll_algo` and `coll_proto` say what ran; from v4.3 on the line that begins a batch alone has the
-header. Sizes of allgather and reduce-scatter are those of one rank's part. Every process writes a
-file, and one that was killed leaves its last line or batch cut off.
+From v4.1 on, a line with `dump_stats` begins each batch and counts its lines; from v4.2 on,
+`coll_algo` and `coll_proto` name the algorithm that ran; from v4.3 on, only the line that begins a
+batch has the header. Sizes of allgather and reduce-scatter are those of one rank's part. Every
+process writes a file, and one that was killed leaves its last line or batch truncated.
 
 Source: plugins/profiler/inspector of NVIDIA/nccl, earlier ext-profiler/inspector.
 """
@@ -37,9 +37,9 @@ from tuner.mpi_libraries.nccl.logged import (
 )
 
 FIRST_LINE = re.compile(rb'\s*\{\s*"(?:header|coll_perf|p2p_perf|proxy_trace)"\s*:')
-FORMAT_MAJOR = 4  # of the versions that are read
-NEWEST_KNOWN_VERSION = (4, 4)  # version whose lines are known
-FIRST_BATCHED_VERSION = (4, 3)  # first version whose lines rely on the line that begins their batch
+FORMAT_MAJOR = 4  # major version that is supported
+NEWEST_KNOWN_VERSION = (4, 4)  # newest version whose format is known
+FIRST_BATCHED_VERSION = (4, 3)  # first version with one header per batch
 _VERSION = re.compile(r"v([0-9]{1,3})\.([0-9]{1,3})")
 _RECORD_COUNTERS = {
     "coll_perf": "coll_records",
@@ -47,13 +47,13 @@ _RECORD_COUNTERS = {
     "proxy_trace": "proxy_records",
 }
 _CPU_TIMED = "timed by the CPU"
-_MAX_COMMUNICATORS = 10_000  # communicators that records share
+_MAX_COMMUNICATORS = 10_000  # communicators that are kept to be shared by records
 _MAX_ID_CHARACTERS = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """The ranks that a collective ran on."""
+    """The communicator of a collective."""
 
     comm_id: str
     p: int
@@ -62,15 +62,15 @@ class Communicator:
 
 @dataclass(frozen=True, slots=True)
 class InspectorRecord:
-    """One collective as one rank saw it.
+    """A collective as recorded by one rank.
 
-    line        in its file
-    function    the collective as NCCL calls it
-    sequence    number of the call among those of this collective on this communicator
-    nbytes      of the whole buffer; None for a type that the plugin did not know
-    seconds     0 where no time was taken
-    algorithm   such as `ring_ll128`; "" where the file does not say
-    left_out    why this is no measurement; "" where it is one
+    line                number of the line in its file
+    function            the collective as NCCL calls it
+    sequence_number     of the call among those of this collective on this communicator
+    nbytes              of the whole buffer; None for a type that the plugin did not know
+    seconds             0 where no time was recorded
+    algorithm           such as `ring_ll128`; "" where the file does not say
+    exclusion_reason    why this is not a measurement; "" where it is
     """
 
     line: int
@@ -86,7 +86,7 @@ class InspectorRecord:
 
 @dataclass
 class _Batch:
-    """What a line with `dump_stats` said about the lines after it."""
+    """A batch of lines as announced by its line with `dump_stats`."""
 
     line: int
     header: Mapping[str, Any]
@@ -96,11 +96,12 @@ class _Batch:
 
 @dataclass
 class InspectorFile:
-    """The records of one file, and what was noticed while they were read.
+    """A reader of the records of one file, and what it noticed in the file.
 
-    lost        collectives that the plugin itself dropped before it could write them
-    cut         why the end of the file is missing; "" for a whole file
-    newer       version of its format, such as `v4.7`, if later than any known; "" otherwise
+    dropped_collectives     collectives that the plugin dropped before it could write them
+    truncation_reason       why the end of the file is missing; "" for a complete file
+    unknown_version         version of the format, such as `v4.7`, if later than the newest known;
+                            "" otherwise
     """
 
     dropped_collectives: int = 0
@@ -110,7 +111,7 @@ class InspectorFile:
     _communicators: dict[tuple[Any, ...], Communicator] = field(default_factory=dict, repr=False)
 
     def records(self, lines: Iterable[RawLine]) -> Iterator[InspectorRecord]:
-        """Yield each collective. Raises InputError naming the line for what is damaged."""
+        """Yield each collective; raise InputError with the line number for damaged lines."""
         for line in lines:
             if not line.content.strip():
                 continue
@@ -139,7 +140,7 @@ class InspectorFile:
         return _collective(number, communicator, rank, call)
 
     def _begin(self, number: int, content: Mapping[str, Any]) -> None:
-        """Note the batch that begins here."""
+        """Start the batch that this line announces."""
         self._require_complete(number)
         stats = _mapping(content, "dump_stats", number)
         counts = {
@@ -157,7 +158,7 @@ class InspectorFile:
         )
 
     def _header(self, number: int, kind: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the header of a line: its own, or that of its batch."""
+        """Return the header of a line, or that of its batch where the line has none."""
         if not kind:
             raise InputError(
                 f"line {number}: none of {', '.join(_RECORD_COUNTERS)} and dump_stats is in"
@@ -178,7 +179,7 @@ class InspectorFile:
         return batch.header
 
     def _version(self, number: int, content: Mapping[str, Any]) -> tuple[int, int]:
-        """Return (4, 3) of `v4.3`. Raises InputError for another major version."""
+        """Return (4, 3) for `v4.3`; raise InputError for another major version."""
         written = _mapping(content, "metadata", number).get("inspector_output_format_version")
         found = _VERSION.fullmatch(written) if type(written) is str else None
         if found is None or int(found[1]) != FORMAT_MAJOR:
@@ -212,14 +213,14 @@ class InspectorFile:
         return known, rank
 
     def _require_complete(self, number: int) -> None:
-        """Refuse a batch that begins before the last one is complete; raise InputError."""
+        """Raise InputError where a batch begins before the previous one is complete."""
         if missing := self._missing():
             raise InputError(f"line {number}: {missing}: give the file as the plugin wrote it")
 
     def _missing(self) -> str:
-        """Return what lacks of the last batch, "" where nothing does.
+        """Return what is missing in the last batch, or "" where it is complete.
 
-        Before v4.3 every line has a header, so that lines may be picked out of a file.
+        Before v4.3 every line has a header, so that lines may be removed from a file.
         """
         batch = self._batch
         if batch is None or not batch.strict or not batch.remaining.total():
@@ -271,7 +272,7 @@ def _collective(
 
 
 def _exclusion_reason(communicator: Communicator, per_rank: int, call: Mapping[str, Any]) -> str:
-    """Return why a collective is no measurement; "" where it is one."""
+    """Return why a collective is not a measurement, or "" where it is."""
     source = call.get("coll_timing_source", "kernel_gpu")
     if communicator.p == 1:
         return "on one rank"
@@ -296,7 +297,7 @@ def _mapping(content: Mapping[str, Any], name: str, number: int) -> Mapping[str,
 
 
 def _whole(value: Any, name: str, number: int, minimum: int = 0, end: int = INT64_LIMIT) -> int:
-    """Return a whole number from `min_ranks` to below `end`."""
+    """Return an integer from `minimum` to below `end`; raise InputError for any other value."""
     if type(value) is not int or not minimum <= value < end:
         raise InputError(f"line {number}: {name} cannot be {shortened_repr(value)}")
     return value

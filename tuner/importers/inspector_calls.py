@@ -1,12 +1,12 @@
-"""One time per call of a job, out of what its ranks recorded, and the calls as readings.
+"""The calls of a job, merged from what its ranks recorded, as results with one time per call.
 
-A kernel of NCCL runs on a rank from the moment that rank arrives, and waits there for the others.
-No rank can leave an allreduce, allgather or reduce-scatter before the last one has arrived: the
-time of the call is that of the rank that arrived last, the shortest. A broadcast's root and the
-leaves of a reduce may leave early: there the longest time is taken, which includes waiting.
+A kernel of NCCL starts on a rank when that rank arrives, and waits there for the others. No rank
+can leave an allreduce, allgather or reduce-scatter before the last one has arrived, so the time of
+the call is that of the last rank to arrive, which is the shortest. The root of a broadcast and the
+leaves of a reduce may leave early: for these the longest time is used, which includes waiting.
 
-Ranks' records of one call have the same sequence number. Calls that were recorded by all ranks are
-taken alone where there are any: of others the last rank may be missing.
+The records of one call on all ranks have the same sequence number. Only calls that all ranks
+recorded are used, if there are any: in other calls the last rank may be missing.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from tuner.importers.reading import COLLECTIVE, Benchmark, BenchmarkResult, Rank
 from tuner.mpi_libraries.nccl.logged import COLLECTIVES
 from tuner.topology import CUDA
 
-MAX_RECORDS = 100_000_000  # of 20 bytes, which are copied while they are merged
-MAX_GROUPS = 100_000  # different calls of a job on its communicators
-MAX_SAMPLES_PER_CALL = 1000  # that are kept of a call, evenly spread over those that were made
+MAX_RECORDS = 100_000_000  # records of 20 bytes, which are copied during the merge
+MAX_GROUPS = 100_000  # different calls on different communicators
+MAX_SAMPLES_PER_CALL = 1000  # samples kept per call, evenly spread
 Floats = npt.NDArray[np.float64]
-_Call = tuple[str, str, RankCounts, int | None, str, str]  # run, function, shape, ..., left_out
+# run, function, rank counts, bytes, algorithm, exclusion reason
+_Call = tuple[str, str, RankCounts, int | None, str, str]
 
 
 @dataclass
 class _RankTimes:
-    """What the ranks of one communicator recorded of equal calls, a row each."""
+    """The times that the ranks of one communicator recorded for equal calls, as parallel arrays."""
 
     first: InspectorRecord
     source: str
@@ -45,7 +46,7 @@ class _RankTimes:
 class InspectorCalls:
     """The calls of one or more jobs, collected record by record and merged at the end.
 
-    partial     calls that not all of their ranks recorded, and that are taken nevertheless
+    partial_calls   calls that not all of their ranks recorded, and that are used nevertheless
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class InspectorCalls:
         self._groups = self._records = 0
 
     def add(self, record: InspectorRecord, source: str, run: str) -> None:
-        """Take in a record of a file. Raises InputError for more calls than can be held.
+        """Add a record of a file; raise InputError where there are too many.
 
         run     names the job; calls of several jobs are not merged
         """
@@ -90,11 +91,11 @@ class InspectorCalls:
         times.seconds.append(record.seconds)
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Return whether there are any calls."""
         return bool(self._times)
 
     def results(self, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
-        """Yield one reading per call and algorithm of a job."""
+        """Yield one result per call and algorithm of a job."""
         for call, group in self._times.items():
             yield self._reading(call, list(group.values()), metadata)
 
@@ -124,9 +125,9 @@ class InspectorCalls:
         )
 
     def _samples(self, function: str, p: int, group: list[_RankTimes]) -> list[float]:
-        """Return seconds of the calls in the order in which they were made, on each communicator.
+        """Return the seconds of the calls on each communicator, in the order of the calls.
 
-        Those that all ranks recorded, or, where there are none, all.
+        Only calls that all ranks recorded are used, or all calls where there are none.
         """
         collective = COLLECTIVES.get(function)
         longest = collective is not None and collective.is_rooted
@@ -139,9 +140,9 @@ class InspectorCalls:
 
 
 def _merge_ranks(times: _RankTimes, p: int, longest: bool) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Return the time of each call, in the order of their numbers, and how many ranks recorded it.
+    """Return the times of the calls, by sequence number, and how many ranks recorded each.
 
-    A record that occurs twice, as in a file and its copy, counts once; one without a time does not.
+    Duplicate records, as in a file and its copy, count once; records without a time do not count.
     """
     seconds = np.frombuffer(times.seconds, dtype=np.float64)
     timed = seconds > 0
@@ -160,7 +161,7 @@ def _merge_ranks(times: _RankTimes, p: int, longest: bool) -> tuple[Floats, npt.
 
 
 def _thin_evenly(samples: Sequence[float]) -> Sequence[float]:
-    """Return at most `MAX_SAMPLES_PER_CALL` of them, evenly spread."""
+    """Return at most `MAX_SAMPLES_PER_CALL` samples, evenly spread."""
     if len(samples) <= MAX_SAMPLES_PER_CALL:
         return samples
     return [samples[i * len(samples) // MAX_SAMPLES_PER_CALL] for i in range(MAX_SAMPLES_PER_CALL)]

@@ -1,4 +1,4 @@
-"""The files that NCCL's Inspector plugin left of a job: found, streamed and read together."""
+"""Discovery and reading of the files that NCCL's Inspector plugin wrote for a job."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tuner.importers.reading import BenchmarkResult, UserMetadata
 from tuner.importers.streaming import HEAD_BYTES, RawLine, iter_files, read_head
 from tuner.importers.text import TextLines
 
-_HEAD_LINES = 100  # lines of a text that tell whose it is
+_HEAD_LINES = 100  # lines of a text that are used to detect its format
 _NO_COLLECTIVE = "line 1: there is no collective in it"
 
 
 def parse_inspector(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
-    """Yield a reading per call of one file. Raises InputError naming the line."""
+    """Yield a result per call of one file; raise InputError with the line number."""
     calls = InspectorCalls()
     reader = select_reader(text_head(lines))
     last = len(lines.lines)
@@ -38,7 +38,7 @@ def parse_inspector(lines: TextLines, metadata: UserMetadata) -> Iterator[Benchm
 
 
 def is_inspector_file(path: Path) -> bool:
-    """Return whether a file begins as one of the plugin's; False for what cannot be read."""
+    """Return whether a file begins like those of the plugin; False where it cannot be read."""
     try:
         return path.is_file() and is_inspector_head(read_head(path))
     except InputError:
@@ -46,18 +46,18 @@ def is_inspector_file(path: Path) -> bool:
 
 
 def text_head(lines: TextLines) -> bytes:
-    """Return the first bytes of a text."""
+    """Return the first bytes of a text without leading white space."""
     begin = "\n".join(line[:HEAD_BYTES] for line in lines.lines[:_HEAD_LINES])
     return begin[:HEAD_BYTES].encode("utf-8", "replace").lstrip()
 
 
 def is_inspector_head(head: bytes) -> bool:
-    """Return whether these are the first bytes of a file of the plugin's."""
+    """Return whether these are the first bytes of a file of the plugin."""
     return bool(inspector.FIRST_LINE.match(head)) or _is_metrics(head)
 
 
 def find_inspector_files(folder: Path) -> list[Path]:
-    """Return the plugin's files in a folder, by name. Raises InputError where there are none."""
+    """Return the plugin's files in a folder by name; raise InputError where there are none."""
     try:
         found = [path for path in sorted(folder.iterdir()) if is_inspector_file(path)]
     except OSError as reason:
@@ -72,12 +72,12 @@ def find_inspector_files(folder: Path) -> list[Path]:
 def read_job(
     paths: Sequence[Path], metadata: UserMetadata, progress: ProgressCallback = no_progress
 ) -> tuple[list[BenchmarkResult], list[str]]:
-    """Return the calls that files of the plugin tell of, and sentences on what these files lack.
+    """Return the calls in files of the plugin, and sentences on what is missing in these files.
 
-    paths       files of one folder are of one job: what its ranks recorded of a call is merged
-    progress    in bytes
+    paths       files in one folder are of one job: the records of a call on its ranks are merged
+    progress    called with the bytes read so far, and in all
 
-    Raises InputError that names file and line for what is damaged.
+    Raises InputError with file and line where a file is damaged.
     """
     calls = InspectorCalls()
     cut, lost, newer = list[str](), 0, ""
@@ -98,9 +98,9 @@ def read_job(
 def iter_records(
     paths: Sequence[Path], progress: ProgressCallback = no_progress
 ) -> Iterator[tuple[InspectorRecord | None, InspectorFile | MetricsFile, Path]]:
-    """Yield each collective with its file, and None at the end of a file.
+    """Yield each collective with the reader and path of its file, and None at the end of a file.
 
-    A file that is named twice is read once. Raises InputError that names file and line.
+    A file that is named twice is read once. Raises InputError with file and line.
     """
     for path, begin, lines in iter_files(paths, progress):
         reader = select_reader(begin)
@@ -113,7 +113,7 @@ def iter_records(
 
 
 def select_reader(head: bytes) -> InspectorFile | MetricsFile:
-    """Return what reads a file of the plugin's that begins so."""
+    """Return a reader for a file of the plugin with these first bytes."""
     return MetricsFile() if _is_metrics(head) else InspectorFile()
 
 
@@ -122,7 +122,7 @@ def _is_metrics(begin: bytes) -> bool:
 
 
 def _check_no_overrides(metadata: UserMetadata) -> None:
-    """Refuse options that would contradict what the files say of every call; raise InputError."""
+    """Raise InputError for options that could contradict what the files say about every call."""
     said = [f"--{name}" for name in ("p", "nodes", "ppn", "collective") if getattr(metadata, name)]
     if said:
         raise InputError(

@@ -1,11 +1,11 @@
-"""What NCCL's Inspector plugin writes for Prometheus: the last calls of each GPU, as metrics.
+"""Prometheus metrics that NCCL's Inspector plugin writes about the last calls of each GPU.
 
     nccl_collective_exec_time_microseconds{comm_id="0xd152",rank="4",nranks="8",n_nodes="1",
         collective="AllReduce",coll_sn="228",message_size="2.00MB",...} 61
 
-The first versions name call, rank and size, the size to three digits. From v5.1 on a line is the
-mean over all calls of a range of sizes (`message_size="4-5GB"`), which is no measurement of a call:
-it is read, and left out. Source: inspector_prom.cc beside it.
+The first versions name call, rank and size, the size to three digits. From v5.1 on, a line is the
+mean over all calls in a range of sizes (`message_size="4-5GB"`), which is not a measurement of a
+call: it is read and excluded. Source: inspector_prom.cc in the plugin's folder.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 
 @dataclass
 class MetricsFile:
-    """The records of one file, and what was noticed while they were read.
+    """A reader of the records of one file, and what it noticed in the file.
 
-    lost        0: a file of metrics does not say what was dropped
-    cut         why the end of the file is missing; "" for a whole file
-    newer       "": metrics do not say the version of their format
+    dropped_collectives     always 0: metrics do not say what was dropped
+    truncation_reason       why the end of the file is missing; "" for a complete file
+    unknown_version         always "": metrics do not have the version of their format
     """
 
     dropped_collectives: int = 0
@@ -56,7 +56,7 @@ class MetricsFile:
     unknown_version: str = ""
 
     def records(self, lines: Iterable[RawLine]) -> Iterator[InspectorRecord]:
-        """Yield each collective. Raises InputError naming the line for what is damaged."""
+        """Yield each collective; raise InputError with the line number for damaged lines."""
         for line in lines:
             words = line.content.decode("utf-8", "replace")
             if not words.startswith(TIME_METRIC):
@@ -110,7 +110,7 @@ def _record(number: int, labels: Mapping[str, str], value: str) -> InspectorReco
 
 
 def _label(number: int, labels: Mapping[str, str], minimum: int, *names: str) -> int:
-    """Return the whole number of the first of these labels that is there."""
+    """Return the integer value of the first of these labels that is present."""
     name = next((name for name in names if name in labels), names[0])
     value = text.parse_int(labels.get(name, ""), f"the label {name}", number, minimum)
     if value >= RANK_LIMIT:
@@ -121,7 +121,7 @@ def _label(number: int, labels: Mapping[str, str], minimum: int, *names: str) ->
 
 
 def _nbytes(number: int, function: str, size: str, p: int) -> int:
-    """Return the bytes of the whole buffer, as far as three digits tell them."""
+    """Return the bytes of the whole buffer, to the three digits of the label."""
     found = _SIZE.fullmatch(size)
     if found is None:
         raise InputError(f"line {number}: the label message_size cannot be {shortened_repr(size)}")
@@ -131,7 +131,7 @@ def _nbytes(number: int, function: str, size: str, p: int) -> int:
 
 
 def _algorithm(words: str) -> str:
-    """Return `ring_ll` of `Ring_ll`; "" of what is not told."""
+    """Return `ring_ll` for `Ring_ll`, or "" where the algorithm is unknown."""
     algorithm, _, protocol = words.rpartition("_")
     if (
         not re.fullmatch(r"[A-Za-z0-9_]{1,80}", words)

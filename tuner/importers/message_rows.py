@@ -1,4 +1,4 @@
-"""Rows of a table that name what they tell: a latency or a bandwidth of messages."""
+"""Rows of a table with a named metric: a latency or a bandwidth of messages."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ _DEFAULT_UNITS = {
     PINGPONG: "us",
     BURST: "mb/s",
     EXCHANGE: "mb/s",
-}  # where no unit is told, as of OSU
+}  # units of OSU, where none is given
 _CENTRAL_STATISTICS, _OTHER_STATISTICS = ("median", "mean"), ("std", "min", "max")
 
 
 def message_result(
     source: str, line: int, row: Mapping[str, str], memory: str, metadata: UserMetadata
 ) -> BenchmarkResult:
-    """Of a row with `metric` and `value`. Raises InputError naming the line."""
+    """Return the result of a row with `metric` and `value`.
+
+    Raises InputError with the line number.
+    """
     name = row["metric"].lower()
     kind = next((kind for pattern, kind in _KINDS if pattern.search(name)), "")
     if not kind:
@@ -100,7 +103,11 @@ def _statistic(row: Mapping[str, str], name: str) -> str:
 
 
 def _library(row: Mapping[str, str], name: str) -> str:
-    """Its own column, or that of the other names, or within the brackets of stats(lat_NAME)."""
+    """Return the library of a row.
+
+    It is in its own column, in `column` unless that is a statistic, or in the parentheses of
+    stats(lat_NAME).
+    """
     column = row.get("column", "")
     if row.get("library") or (
         column and column.lower() not in (*_CENTRAL_STATISTICS, *_OTHER_STATISTICS)
@@ -117,6 +124,6 @@ def _shape(line: int, row: Mapping[str, str], name: str, metadata: UserMetadata)
 
 
 def _window_seconds(kind: str, nbytes: int, rate: float, shape: RankCounts) -> tuple[float, ...]:
-    """Seconds of a window of messages at a rate, in bytes per second, of all pairs together."""
+    """Return the seconds of a window of messages of all pairs at a rate in bytes per second."""
     directions = 2 if kind == EXCHANGE else 1
     return (WINDOW_MESSAGES * directions * nbytes * (shape.p // 2) / rate,) if rate else ()

@@ -1,6 +1,6 @@
-"""JSON of nccl-tests (option -J): what `nccl_tests` reads as text, and each iteration if told.
+"""JSON output of nccl-tests (option -J), with the times of single iterations where they are given.
 
-Written on one line as a rule; then every error is of line 1, and says which result.
+It is usually written on one line; then every error is on line 1 and names the result.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tuner.importers.nccl_tests import PROGRAM, NcclTestsRun, format_version, ma
 from tuner.importers.reading import BenchmarkResult, UserMetadata
 from tuner.importers.text import INT64_LIMIT, TextLines
 
-RESULT_START = re.compile(r'"size"\s*:')  # what begins a result, and occurs nowhere else
+RESULT_START = re.compile(r'"size"\s*:')  # begins a result and occurs nowhere else
 MAX_MICROSECONDS = 1e6 * MAX_SAMPLE_S
 BUFFER_MODES = ("out_of_place", "in_place")
 FORCED_ALGORITHM = re.compile(r"NCCL_ALGO=([A-Za-z]{1,20})")
 
 
 def parse_json(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
-    """One reading per result. Raises InputError naming the line, and the result."""
+    """Yield one result per JSON result; raise InputError with the line and the result."""
     content = "\n".join(lines.lines)
     record = _load_json(content)
     if record.get("kind") == "table":
@@ -65,7 +65,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _run(record: Mapping[str, Any]) -> NcclTestsRun:
-    """The program, its library and its ranks, as far as the record tells them."""
+    """Return the program, its library and its ranks, as far as the record has them."""
     arguments, version = record.get("args"), record.get("nccl_version")
     called = str(arguments[0])[:4096] if isinstance(arguments, list) and arguments else ""
     program = PROGRAM.search(called)
@@ -88,7 +88,7 @@ def _run(record: Mapping[str, Any]) -> NcclTestsRun:
 
 
 def _algorithm(record: Mapping[str, Any]) -> str:
-    """The one algorithm that the environment allowed; "" for NCCL's own choice."""
+    """Return the one algorithm that the environment allowed, or "" for NCCL's own selection."""
     environment = record.get("env")
     for variable in environment if isinstance(environment, list) else ():
         if isinstance(variable, str) and (forced := FORCED_ALGORITHM.fullmatch(variable)):
@@ -114,7 +114,10 @@ def _reading(
 def _samples_and_check(
     result: Mapping[str, Any], place: str, where: str, run: NcclTestsRun
 ) -> tuple[tuple[float, ...], bool]:
-    """Samples in seconds, and whether the result was wrong; the single iterations if they are."""
+    """Return the samples in seconds, and whether the result of the collective was wrong.
+
+    The samples are those of the single iterations where they are given.
+    """
     about, single = result.get(place), result.get(f"{place}_per_iter")
     if about is None:
         return (), False
@@ -131,7 +134,7 @@ def _samples_and_check(
 
 
 def _seconds(value: Any, what: str) -> tuple[float, ...]:
-    """Of microseconds; nothing of "nan" and null."""
+    """Return a time in microseconds as seconds in a tuple, which is empty for "nan" and null."""
     if value is None or value == "nan":
         return ()
     if type(value) not in (int, float) or not 0 <= value <= MAX_MICROSECONDS:

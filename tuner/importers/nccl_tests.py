@@ -1,4 +1,4 @@
-"""Output of nccl-tests, as text and as JSON (option -J).
+"""Text output of nccl-tests, and what its JSON output shares with it.
 
     # nThread 1 nGpus 4 minBytes 8 maxBytes 128M step: 2(factor) warmup iters: 5 iters: 20
     #  Rank  0 Group  0 Pid   6899 on node1 device  0 [0000:04:00] NVIDIA H100 80GB HBM3
@@ -6,8 +6,8 @@
         33554432       8388608  float    sum    -1   412.2  81.40  142.5      0   410.9  81.66  ...
     # Avg bus bandwidth    : 142.9
 
-Sizes are those of the whole buffer. Times are microseconds; the first group of columns is out of
-place and is taken, unless it has no number: then the second, in place.
+Sizes are those of the whole buffer, times are in microseconds. The first group of columns (out of
+place) is used, or the second one (in place) where the first has no number.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ _OPTIONAL_COLUMNS = ("redop", "root")  # columns that some versions leave blank
 
 @dataclass
 class NcclTestsRun:
-    """What one start of a program says before its rows.
+    """A run of a program as described before its rows.
 
-    hosts       of the ranks of group 0, by rank
+    hosts           host of each rank of group 0
+    is_cpu_time     whether the times are those of the CPU alone
     """
 
     program: str = ""
@@ -69,7 +70,10 @@ class NcclTestsRun:
     is_cpu_time: bool = False
 
     def benchmark(self, line: int, metadata: UserMetadata) -> Benchmark:
-        """Raises InputError where neither the file nor the user names the collective."""
+        """Return the benchmark.
+
+        Raises InputError where neither the file nor the user names the collective.
+        """
         if not self.program and not metadata.collective:
             raise InputError(
                 f"line {line}: the file does not say which collective was measured:"
@@ -82,7 +86,7 @@ class NcclTestsRun:
         return Benchmark(name, COLLECTIVE, subject) if subject else Benchmark(name)
 
     def rank_counts(self, line: int, metadata: UserMetadata) -> RankCounts:
-        """Of the ranks that are listed, else of what the user says."""
+        """Return the counts of the listed ranks, or those of the user where none are listed."""
         if not self.hosts:
             return metadata.rank_counts(line)
         each = Counter(self.hosts.values())
@@ -91,20 +95,20 @@ class NcclTestsRun:
         return metadata.rank_counts(line, len(self.hosts), len(each), len(self.hosts) // len(each))
 
     def add_rank(self, rank: int, group: int, host: str) -> None:
-        """Of several groups, which run side by side, the first stands for all."""
+        """Add a rank of group 0; other groups run at the same time and are alike."""
         if group == 0:
             self.hosts[rank] = host
 
 
 def format_version(code: int, library: str = "nccl") -> str:
-    """`nccl 2.29.7` of 22907, as NCCL numbers its versions since 2.9 (before: 2804 is 2.8.4)."""
+    """Return `nccl 2.29.7` for 22907, NCCL's code since 2.9 (before: 2804 is 2.8.4)."""
     if code < 10000:
         return f"{library} {code // 1000}.{code // 100 % 10}.{code % 100}"
     return f"{library} {code // 10000}.{code // 100 % 100}.{code % 100}"
 
 
 def parse_text(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
-    """One reading per row. Raises InputError naming the line."""
+    """Yield one result per row; raise InputError with the line number."""
     run, columns = NcclTestsRun(), list[str]()
     begun = rows = 0
     for number, line in lines.numbered():
@@ -179,7 +183,10 @@ def make_result(
     run: NcclTestsRun,
     metadata: UserMetadata,
 ) -> BenchmarkResult:
-    """Of the first of (samples, whether the result was wrong) that has samples."""
+    """Return the result with the first of `values` that has samples.
+
+    values      samples in seconds, and whether the result of the collective was wrong
+    """
     benchmark = run.benchmark(line, metadata)
     if not benchmark.kind:
         return BenchmarkResult(source, line, benchmark, nbytes, library=run.library)

@@ -4,11 +4,11 @@
     # Size         Avg Latency(us)     Min Latency(us)     Max Latency(us)  Iterations
     4                        19.05               18.11               20.33        1000
 
-Sizes are of what one rank gives or gets: allgather, gather, scatter and all-to-all have buffers of
-p times that; reduce-scatter divides the buffer of the size that is told. Latencies are one way,
-microseconds; rates are in units of 10^6 bytes per second. Where a collective's latency is told as
-average and maximum over the ranks, the maximum is taken: a collective ends with its last rank. The
-average alone flatters those in which the root leaves early.
+Sizes are those that one rank sends or receives: the buffers of allgather, gather, scatter and
+all-to-all are p times as large; reduce-scatter divides a buffer of the given size. Latencies are
+one-way, in microseconds; rates are in 10^6 bytes per second. Of the average and the maximum latency
+of a collective over the ranks, the maximum is used, since a collective ends with its last rank. The
+average favours collectives in which the root leaves early.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ from tuner.topology import HOST
 TITLE = re.compile(r"\s*#\s*OSU (\S+) (.{1,80}) Test\b")
 PAIRS = re.compile(r"\[ pairs: ([1-9][0-9]{0,8}) \](?: \[ window size: ([0-9]{1,9}|varied) \])?")
 ON_HOST = re.compile(r"Send Buffer on HOST .*Receive Buffer on HOST")
-WINDOW_MESSAGES = (
-    64  # messages posted together, unless option -W of these benchmarks says otherwise
-)
+WINDOW_MESSAGES = 64  # messages posted together, unless set by option -W of these benchmarks
 
 _COLLECTIVES = {
     "Allreduce Latency": (Collective.ALLREDUCE, False),
@@ -61,7 +59,7 @@ _POINT_TO_POINT = {
     "Multiple Bandwidth / Message Rate": BURST,
 }
 _SEVERAL_PAIRS = ("Multi Latency", "Multiple Bandwidth / Message Rate")
-_TIMES = {  # column -> what its numbers are, best first
+_TIMES = {  # column -> its statistic, best first
     "maxlatency(us)": "slowest rank",
     "avglatency(us)": "mean over ranks",
     "latency(us)": "mean",
@@ -71,7 +69,7 @@ _RATES = ("bandwidth(mb/s)", "mb/s")
 
 @dataclass(kw_only=True)
 class _Table(BenchmarkTable):
-    """What a title and the remarks below it say of the rows that follow; window 0: varied."""
+    """A table with what its title and comments say; `window` is 0 where it varies."""
 
     benchmark: Benchmark
     memory: str
@@ -79,7 +77,7 @@ class _Table(BenchmarkTable):
     window: int = WINDOW_MESSAGES
 
     def read_comment(self, line: str) -> None:
-        """Take in a line that begins with #."""
+        """Read a line that begins with #."""
         if pairs := PAIRS.search(line):
             self.pairs = int(pairs[1])
             self.window = 0 if pairs[2] == "varied" else int(pairs[2] or WINDOW_MESSAGES)
@@ -91,7 +89,7 @@ class _Table(BenchmarkTable):
 
 
 def parse_osu(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
-    """One reading per row. Raises InputError naming the line."""
+    """Yield one result per row; raise InputError with the line number."""
     for table, number, words in iter_rows(lines, _begin, "# OSU MPI Allreduce Latency Test v7.3"):
         yield _reading(lines.source, number, words, table, metadata)
 
@@ -156,7 +154,10 @@ def _shape(line: int, table: _Table, metadata: UserMetadata) -> RankCounts:
 def _seconds(
     line: int, row: dict[str, str], size: int, table: _Table, shape: RankCounts
 ) -> tuple[float | None, str]:
-    """Of one call or message, or of a window of them where the file tells a rate."""
+    """Return the seconds and their statistic.
+
+    They are those of a call or message or, where the file has a rate, of a window of messages.
+    """
     for column, statistic in _TIMES.items():
         if column in row:
             return text.parse_microseconds(row[column], "the latency", line), statistic

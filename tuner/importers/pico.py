@@ -1,11 +1,11 @@
-"""What PICO writes: a file per count and algorithm, and the summary of many.
+"""Output of PICO: a file per count and algorithm, or a summary of many.
 
     highest,rank0,rank1         of each iteration, nanoseconds; `highest` is the slowest rank
     29604,28809,29604
 
-The file is called COUNT_ALGORITHM_DTYPE.csv; neither it nor its name says which collective it is
-of. The first fifth of the iterations is warm-up, as in PICO's own summaries. Sizes are those of the
-whole buffer.
+The file is called COUNT_ALGORITHM_DTYPE.csv; neither its content nor its name says which collective
+was measured. The first fifth of the iterations is warm-up, as in PICO's own summaries. Sizes are
+those of the whole buffer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuner.topology import HOST
 
 FILE_NAME = re.compile(r"([0-9]{1,15})_(.{1,100})_([a-z0-9]{1,20})\.csv")
 SLOWEST_COLUMN = "highest"
-WARMUP_DIVISOR = 5  # one of so many iterations
+WARMUP_DIVISOR = 5  # the first 1 / WARMUP_DIVISOR of the iterations is warm-up
 DTYPE_BYTES = {
     "int8": 1,
     "char": 1,
@@ -39,7 +39,7 @@ DTYPE_BYTES = {
 
 
 def parse_pico(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkResult]:
-    """One reading of all iterations, or one per row of a summary. Raises InputError."""
+    """Yield one result of all iterations, or one per row of a summary; raise InputError."""
     begin = header_line_number(lines)
     if begin is None:
         yield from parse_csv(lines, metadata)
@@ -77,7 +77,7 @@ def parse_pico(lines: TextLines, metadata: UserMetadata) -> Iterator[BenchmarkRe
 
 
 def header_line_number(lines: TextLines) -> int | None:
-    """The line of the header of a file of iterations; None when this is none."""
+    """Return the line of the header of a file of iterations, or None where there is none."""
     return next(
         (
             number
@@ -89,7 +89,7 @@ def header_line_number(lines: TextLines) -> int | None:
 
 
 def _samples(lines: TextLines, begin: int, names: list[str]) -> list[float]:
-    """Seconds."""
+    """Return the seconds of the slowest rank in each iteration."""
     samples = []
     for number in range(begin + 1, len(lines.lines) + 1):
         fields = lines.lines[number - 1].split(",")

@@ -1,4 +1,4 @@
-"""What a file of results says, row by row, and what its user has to add to it."""
+"""Imported results, row by row, and the metadata that the user adds to them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tuner.base.errors import InputError
 from tuner.topology import HOST, NETWORK, NODE
 
 COLLECTIVE, PINGPONG, BURST, EXCHANGE = "collective", "pingpong", "burst", "exchange"
-ALLTOALL = "alltoall"  # read like every collective, although none that is tuned here
-NO_COLUMN_NAMES: Mapping[str, str] = {}  # of a file that calls things as they are called here
-RANK_LIMIT = 2**31  # a measurement holds fewer
+ALLTOALL = "alltoall"  # is read like the other collectives but not tuned
+NO_COLUMN_NAMES: Mapping[str, str] = {}  # for a file whose columns have our names
+RANK_LIMIT = 2**31  # ranks of a measurement are fewer
 
 
 @dataclass(frozen=True, slots=True)
 class RankCounts:
-    """Where the ranks were; `ppn` is 0 where nodes had unequal numbers of them."""
+    """The numbers of ranks, nodes and ranks per node; `ppn` is 0 where it differs between nodes."""
 
     p: int
     nodes: int
@@ -25,13 +25,13 @@ class RankCounts:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What a program measures.
+    """A benchmark.
 
     name        as the program calls it
-    kind        as of a `Measurement`; "" for what no measurement says
-    subject     the collective; of messages "", their path class follows from the nodes
-    per_rank    the program's sizes are those of what one rank has for one rank or gets from it; of
-                the p-fold consists the whole buffer
+    kind        as of a `Measurement`; "" for what a `Measurement` cannot represent
+    subject     the collective; "" for messages, whose path class follows from the nodes
+    per_rank    whether the sizes are those that one rank sends to or receives from one rank, so
+                that the whole buffer is p times as large
     """
 
     name: str
@@ -40,23 +40,25 @@ class Benchmark:
     per_rank: bool = False
 
     def subject_for(self, rank_counts: RankCounts) -> str:
-        """The collective, or the path class of messages between ranks that are so placed."""
+        """Return the collective, or the path class of messages between ranks on these nodes."""
         return self.subject or (NODE if rank_counts.nodes == 1 else NETWORK)
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
-    """One row of a file. Seconds, bytes, bytes per second.
+    """A row of a file; times are in seconds, sizes in bytes, rates in bytes per second.
 
-    line        of the file that `source` names
-    nbytes      of one rank's whole buffer, as of a `Measurement`; None where the file does not say
-    samples     all that were taken, or the one that stands for them, which `statistic` explains
-    low, high   least and most of what the one sample stands for; None where the file does not say
-    rate        where the file has nothing but a rate without a size
-    shape       None only for what no measurement says
-    written     the algorithm as the file calls it; "" where it does not
-    run         readings of one run were taken by one start of the ranks
-    left_out    why this is no measurement; "" where it is one
+    line                    number of the line in the file `source`
+    nbytes                  of one rank's whole buffer, as of a `Measurement`; None where the file
+                            does not say
+    samples                 all samples, or one that summarizes them, as `statistic` describes
+    min_seconds             minimum of the samples that were summarized; None where unknown
+    max_seconds             maximum of these samples; None where unknown
+    bytes_per_second        the rate of a CSV row whose metric is a bandwidth; None otherwise
+    rank_counts             None only for results that are not measurements
+    original_algorithm      the algorithm as the file calls it; "" where it does not
+    run                     names the launch; results of one run were measured in one launch
+    exclusion_reason        why this is not a measurement; "" where it is
     """
 
     source: str
@@ -81,7 +83,7 @@ class BenchmarkResult:
 
     @property
     def seconds(self) -> float | None:
-        """The one sample, or the median of all; None without any."""
+        """Return the median of the samples, or None where there are none."""
         ordered = sorted(self.samples)
         middle = len(ordered) // 2
         if not ordered:
@@ -91,9 +93,9 @@ class BenchmarkResult:
 
 @dataclass(frozen=True)
 class UserMetadata:
-    """What the user says about files that do not say it; None and "" where nothing is said.
+    """Metadata that the user gives for files that lack it; None and "" where it is not given.
 
-    options     whether there are options to say more with
+    has_options     whether the command has options for it, which errors then suggest
     """
 
     p: int | None = None
@@ -118,11 +120,12 @@ class UserMetadata:
         ppn: int | None = None,
         columns: Mapping[str, str] = NO_COLUMN_NAMES,
     ) -> RankCounts:
-        """Of what the file says at a line and of what it leaves open.
+        """Return the counts from the file at a line and from the user.
 
-        columns     what the file calls p, nodes and ppn, where it calls them otherwise
+        columns     what the file calls p, nodes and ppn, where its names differ
 
-        Raises InputError for what neither says and for what both say differently.
+        Raises InputError where a count is unknown and where the file and the user contradict each
+        other.
         """
         said = {"p": p, "nodes": nodes, "ppn": ppn}
         p = merge_check(line, "p", p, self.p)
@@ -149,7 +152,10 @@ class UserMetadata:
         return RankCounts(p, nodes, ppn)
 
     def pair_counts(self, line: int) -> RankCounts:
-        """Of a benchmark that runs on two ranks, however many --p says for others."""
+        """Return the counts of a benchmark that always runs on two ranks, whatever --p says.
+
+        Raises InputError where the user does not give the number of nodes.
+        """
         if self.nodes is None:
             raise InputError(
                 f"line {line}: the file does not say whether its two ranks were on one"
@@ -158,7 +164,7 @@ class UserMetadata:
         return RankCounts(2, 1, 2) if self.nodes == 1 else RankCounts(2, 2, 1)
 
     def missing_hint(self, *names: str) -> str:
-        """How a sentence on what is not said ends: what to do about it."""
+        """Return the end of an error message on missing metadata, which says what to do."""
         options = " and ".join(f"--{name}" for name in names)
         if self.has_options:
             return f"add {options}"
@@ -166,7 +172,7 @@ class UserMetadata:
         return f"add {columns}, or read it by `tuner import-results` with {options}"
 
     def _sources(self, columns: Sequence[str]) -> str:
-        """Where the numbers of ranks and nodes stand."""
+        """Return where the numbers of ranks and nodes come from."""
         rows = f"{' or '.join(columns)} in that row" if columns else ""
         told = [f"--{name}" for name in ("p", "nodes", "ppn") if getattr(self, name) is not None]
         return " or ".join(filter(None, [rows, *told]))
@@ -180,7 +186,7 @@ class UserMetadata:
 
 
 def merge_check(line: int, name: str, file_value: int | None, user_value: int | None) -> int | None:
-    """Return the value that a file or its user gives. Raises InputError where they differ."""
+    """Return the value of the file or the user; raise InputError where they differ."""
     if file_value is not None and user_value is not None and file_value != user_value:
         raise InputError(
             f"line {line}: the file says that {name} is {file_value}, but --{name} says"

@@ -1,4 +1,4 @@
-"""Large files line by line, packed by gzip or not, in the memory of one line."""
+"""Large files, compressed by gzip or not, read line by line in the memory of one line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tuner.base.errors import InputError
 from tuner.base.progress import ProgressCallback, no_progress
 from tuner.importers.text import MAX_LINE_CHARACTERS
 
-HEAD_BYTES = 1 << 16  # bytes of a file that tell whose it is
+HEAD_BYTES = 1 << 16  # bytes of a file that are used to detect its format
 _GZIP = b"\x1f\x8b"
 _PROGRESS_LINES = 1 << 14  # lines between two reports of progress
 
 
 @dataclass(frozen=True, slots=True)
 class RawLine:
-    """One line of a file; `ended` is False for a last line without a line break."""
+    """A line of a file; `is_complete` is False for a last line without a line break."""
 
     number: int
     content: bytes
@@ -30,12 +30,12 @@ class RawLine:
 def iter_files(
     paths: Sequence[Path], progress: ProgressCallback = no_progress
 ) -> Iterator[tuple[Path, bytes, Iterator[RawLine]]]:
-    """Yield each file with its first bytes and its lines; one that is named twice comes once.
+    """Yield each file with its first bytes and its lines; a file that is named twice comes once.
 
-    progress    in bytes
+    progress    called with the bytes read so far, and in all
 
-    Raises InputError that names the file for what cannot be opened; reading the lines raises one
-    that does not, for a line that is too long as well.
+    Raises InputError with the file where it cannot be opened. Reading the lines raises InputError
+    without the file, also for a line that is too long.
     """
     different = list({path.resolve(): path for path in paths}.values())
     sizes = [file_size(path) for path in different]
@@ -54,7 +54,7 @@ def iter_files(
 
 
 def file_size(path: Path) -> int:
-    """Return the bytes of a file. Raises InputError where there is none, or nobody may ask."""
+    """Return the size of a file in bytes; raise InputError where there is none or no permission."""
     try:
         if not path.is_file():
             raise InputError(f"there is no file {path}")
@@ -64,7 +64,7 @@ def file_size(path: Path) -> int:
 
 
 def read_head(path: Path) -> bytes:
-    """Return the first bytes of a file. Raises InputError for what cannot be read."""
+    """Return the first bytes of a file; raise InputError where it cannot be read."""
     try:
         with path.open("rb") as raw, _decompressed(raw) as file:
             return file.read(HEAD_BYTES)

@@ -1,4 +1,4 @@
-"""Text from strangers, in bounded time and memory: its lines, their fields, and numbers in them."""
+"""Parsing of untrusted text in bounded time and memory: lines, fields and numbers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tuner.core.measurement import MAX_SAMPLE_S
 MAX_FILE_BYTES = 64 << 20
 MAX_LINES = 1 << 20
 MAX_LINE_CHARACTERS = 1 << 20  # characters
-MAX_NUMBER_CHARACTERS = 40  # characters; a number of a million digits takes minutes
-INT64_LIMIT = 2**63  # what a measurement cannot hold
-# What `mpirun --tag-output` and `srun --label` put before each line.
+MAX_NUMBER_CHARACTERS = 40  # characters; parsing a million digits takes minutes
+INT64_LIMIT = 2**63  # integers of a measurement are smaller
+# The prefix that `mpirun --tag-output` and `srun --label` add to each line.
 _LABEL = re.compile(r"\[[0-9]{1,9},[0-9]{1,9}\]<std(?:out|err)>: ?|[ \t]*[0-9]{1,9}: ")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _WHOLE = re.compile(r"[0-9]+(?:\.0*)?")
@@ -24,18 +24,18 @@ _NUMERIC = re.compile(r"[+-]?\.?[0-9]")
 
 @dataclass(frozen=True)
 class TextLines:
-    """A text. `cut`: its last line does not end, so nobody knows what more it would have said."""
+    """The lines of a text; `truncated` where the last one has no line break."""
 
     source: str
     lines: Sequence[str]
     truncated: bool = False
 
     def numbered(self) -> Iterator[tuple[int, str]]:
-        """Each with its number, from 1."""
+        """Return the lines with their numbers, from 1."""
         return enumerate(self.lines, 1)
 
     def check_complete(self, number: int) -> None:
-        """Raises InputError for the row at this line when it is cut off."""
+        """Raise InputError where the row at this line is truncated."""
         if self.truncated and number == len(self.lines):
             raise InputError(
                 f"line {number}: cut off, the line does not end: measure again, or delete the line"
@@ -43,7 +43,7 @@ class TextLines:
 
 
 def split_lines(text: str, source: str) -> TextLines:
-    """The lines of a text. Raises InputError for one that is too long."""
+    """Return the lines of a text; raise InputError where one is too long."""
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     cut = lines[-1] != ""
     lines = lines if cut else lines[:-1]
@@ -60,7 +60,10 @@ def split_lines(text: str, source: str) -> TextLines:
 
 
 def read_lines(path: Path) -> TextLines:
-    """A file as text. Raises InputError for what cannot be read, is too large, or is no text."""
+    """Return the lines of a file.
+
+    Raises InputError where it cannot be read, is too large or is not text.
+    """
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder: name the files in it")
@@ -93,7 +96,7 @@ def _decoded(data: bytes) -> str:
 
 
 def parse_float(text: str, what: str, line: int) -> float:
-    """A finite number of at least 0. Raises InputError for anything else."""
+    """Return a finite number of at least 0; raise InputError for anything else."""
     value = float(text) if len(text) <= MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text) else -1.0
     if not 0 <= value < float("inf"):
         raise InputError(f"line {line}: {what} cannot be {shortened_repr(text)}")
@@ -101,7 +104,7 @@ def parse_float(text: str, what: str, line: int) -> float:
 
 
 def parse_int(text: str, what: str, line: int, minimum: int = 0) -> int:
-    """A whole number, also where it is written 64.0. Raises InputError for anything else."""
+    """Return an integer, which may be written as 64.0; raise InputError for anything else."""
     matched = len(text) <= MAX_NUMBER_CHARACTERS and _WHOLE.fullmatch(text)
     value = int(text.partition(".")[0]) if matched else -1
     if not minimum <= value < INT64_LIMIT:
@@ -110,14 +113,17 @@ def parse_int(text: str, what: str, line: int, minimum: int = 0) -> int:
 
 
 def parse_microseconds(text: str, what: str, line: int) -> float:
-    """Seconds."""
+    """Return a time in microseconds as seconds; raises as `parse_seconds` does."""
     return parse_seconds(text, what, line, 1e6)
 
 
 def parse_seconds(text: str, what: str, line: int, units_per_second: float) -> float:
-    """Of a time in a unit of which so many make a second. Raises InputError for what no call takes.
+    """Return a time in seconds.
 
-    Whoever writes such a number means another unit, or something else than a time.
+    units_per_second    how many units of the text make a second
+
+    Raises InputError for a time that is too long for a call, which indicates a wrong unit or a
+    number that is not a time.
     """
     value = parse_float(text, what, line) / units_per_second
     if value > MAX_SAMPLE_S:
@@ -129,10 +135,10 @@ def parse_seconds(text: str, what: str, line: int, units_per_second: float) -> f
 
 
 def is_row(words: Sequence[str], columns: int) -> bool:
-    """Whether a line within a table is meant as one of its rows, be it damaged.
+    """Return whether a line within a table is one of its rows, even if damaged.
 
-    What begins with a number is, and what has as many fields of which a later one begins with one.
-    Everything else is what launchers and libraries print in between.
+    A line is a row if it begins with a number, or if it has as many fields as the table and a later
+    field begins with a number. All other lines are output of launchers and libraries.
     """
     if _NUMERIC.match(words[0]):
         return True
@@ -140,7 +146,7 @@ def is_row(words: Sequence[str], columns: int) -> bool:
 
 
 def require_fields(words: Sequence[str], columns: int, line: int) -> None:
-    """Raises InputError unless the row has one field per column."""
+    """Raise InputError unless the row has one field per column."""
     if len(words) != columns:
         raise InputError(
             f"line {line}: {len(words)} fields where the header names {columns}: it is"

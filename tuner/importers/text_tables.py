@@ -1,4 +1,4 @@
-"""Tables in the output of benchmarks: a title, remarks behind #, a header, rows."""
+"""Tables in the output of benchmarks: a title, comments that begin with #, a header and rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ T = TypeVar("T")
 
 @dataclass
 class BenchmarkTable(ABC):
-    """What a title and the remarks below it say of the rows that follow.
+    """A table with what its title and comments say about the rows.
 
-    line, title     of the title, and how a sentence calls it
-    columns         of the header; none until it has come
+    line        number of the title's line
+    title       the title as errors quote it
+    columns     names in the header; empty until it was read
+    n_rows      rows read so far
     """
 
     line: int
@@ -29,10 +31,10 @@ class BenchmarkTable(ABC):
 
     @abstractmethod
     def read_comment(self, line: str) -> None:
-        """Take in a line that begins with #, the header among them."""
+        """Read a line that begins with #, such as the header."""
 
     def check_not_empty(self) -> None:
-        """Raises InputError for a table that ended before its first row."""
+        """Raise InputError for a table without rows."""
         if not self.n_rows:
             raise InputError(
                 f"line {self.line}: no row follows {self.title}: the run did not"
@@ -46,12 +48,12 @@ Titled = TypeVar("Titled", bound=BenchmarkTable)
 def iter_rows(
     lines: TextLines, begin: Callable[[int, str], Titled | None], missing: str
 ) -> Iterator[tuple[Titled, int, list[str]]]:
-    """Each row as its table, the number of its line and its words; all else passes by.
+    """Yield each row as its table, the number of its line and its words; skip other lines.
 
-    begin       the table whose title a line is, if it is one
-    missing     such a title, which a text without any lacks
+    begin       returns the table whose title a line is, or None
+    missing     an example of a title, for the error where a text has none
 
-    Raises InputError for a text without titles, a table without rows and a row that is cut off.
+    Raises InputError for a text without titles, a table without rows and a truncated row.
     """
     table: Titled | None = None
     for number, line in lines.numbered():
@@ -75,5 +77,5 @@ def iter_rows(
 def parse_optional(
     row: Mapping[str, str], column: str, read: Callable[[str, str, int], T], line: int
 ) -> T | None:
-    """What a row says in a column that not every file has."""
+    """Return the parsed value of a column, or None where the file does not have it."""
     return read(row[column], column, line) if column in row else None

@@ -1,1 +1,1 @@
-"""Long work: claimed from the database, carried out in a process of its own, exactly once."""
+"""Background jobs, which are claimed from the database and run in a process of their own."""

@@ -1,7 +1,8 @@
-"""Where the process of a job begins: `python -m tuner.jobs`, started by the runner alone.
+"""The entry point of a job process, `python -m tuner.jobs`, which only the runner starts.
 
-Processes that a study or a table starts load the program of the one that started them, unless it is
-that of a package, as here: they price calls, and need nothing of the database.
+Processes that a study or a tuning job starts import the main module of the process that started
+them, unless it is the `__main__` of a package, as here: they simulate calls and do not need the
+database.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Fit a calibration to measurements."""
+"""The job that fits a calibration to measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tuner.jobs.kinds import FractionCallback, JobSpec, StoreResult
 
 
 def work(engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:
-    """`spec` names the measurements, and the topology; the result the calibration."""
+    """Fit a calibration to the measurements and the topology that `spec` names.
+
+    The result of the job is the id of the calibration.
+    """
     tell(0.0, "fitting")
     calibration = calibrate(*load_inputs(engine, spec))
 

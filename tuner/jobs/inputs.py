@@ -1,4 +1,4 @@
-"""What jobs about a cluster begin with."""
+"""The inputs that jobs about a cluster load from the database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.topology.readers import topology_from_record
 
 
 def load_inputs(engine: db.Engine, spec: JobSpec) -> tuple[Measurements, Topology | None]:
-    """The measurements that `spec` names, and the topology of their cluster if it names one.
+    """Return the measurements that `spec` names, and the topology of their cluster if it names one.
 
     Raises NotFoundError.
     """

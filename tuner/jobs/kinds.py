@@ -1,7 +1,7 @@
-"""What kinds of jobs there are: one module each, imported when one is carried out.
+"""The kinds of jobs: one module each, which is imported when a job of its kind runs.
 
-A kind computes first and then stores: what its `work` returns is run inside the transaction that
-also ends the job, so that a result is stored exactly when its job is done.
+A job first computes and then stores: the function that its `work` returns runs inside the
+transaction that also ends the job, so that a result is stored exactly when its job is done.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from tuner.base.progress import ProgressCallback
 
 JOB_KINDS = ("calibrate", "tune", "study")
 FractionCallback = Callable[[float, str], None]  # (fraction done, what is happening)
-JobSpec = Mapping[str, Any]  # what was asked for
-StoreResult = Callable[[db.Session], dict[str, Any]]  # gives the result of the job
+JobSpec = Mapping[str, Any]  # the parameters of a job
+StoreResult = Callable[[db.Session], dict[str, Any]]  # stores and returns the result of the job
 JobFunction = Callable[[db.Engine, JobSpec, FractionCallback], StoreResult]
 
 
 def load_job_function(kind: str) -> JobFunction:
-    """How jobs of this kind are carried out."""
+    """Return the function that runs jobs of this kind."""
     found: JobFunction = importlib.import_module(f"tuner.jobs.{kind}").work
     return found
 
 
 def counting_callback(tell: FractionCallback, text: str) -> ProgressCallback:
-    """A callback (done, of how many) that tells."""
+    """Return a callback (done, total) that reports the fraction done and `text` to `tell`."""
 
     def progress(done: int, total: int) -> None:
         tell(done / total if total else 1.0, text)

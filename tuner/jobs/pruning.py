@@ -1,4 +1,4 @@
-"""Deletes, in the background of a service, what is not to be kept."""
+"""Deletion of expired jobs and tables in the background of a service."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tuner.base.errors import InputError
 
 log = logging.getLogger(__name__)
 INTERVAL_SECONDS = 3600.0
-PAUSE_SECONDS = 0.05  # between two transactions, in which others get their turn
+PAUSE_SECONDS = 0.05  # between two transactions, so that others can write
 
 
 class Pruner:
-    """Prunes a database at once and then every hour, until it is told to stop."""
+    """A loop that prunes a database at once and then every hour, until `stop` is called."""
 
     def __init__(self, database: str, retention: db.Retention) -> None:
         self.database = database
@@ -22,11 +22,11 @@ class Pruner:
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Return from `run` after the present transaction."""
+        """Make `run` return after the current transaction."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Prune until `stop`; what fails is tried again the next time."""
+        """Prune until `stop` is called; what fails is retried the next time."""
         while not self._stopping.is_set():
             try:
                 self._prune()

@@ -1,7 +1,7 @@
-"""Takes jobs from the database one at a time and sees each of them through.
+"""The runner, which claims jobs from the database one at a time and supervises each of them.
 
-Several runners may share a database: a job belongs to whoever claimed it for as long as heartbeats
-arrive, and whatever a runner that lost its claim still writes is refused.
+Several runners may share a database: a job belongs to the runner that claimed it for as long as
+its heartbeats arrive, and any write of a runner that lost its claim is refused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tuner.jobs.kinds import JOB_KINDS
 from tuner.jobs.worker import encode_job, parse_progress
 
 log = logging.getLogger(__name__)
-POLL_INTERVAL_S = 0.25  # seconds between two looks for a job
+POLL_INTERVAL_S = 0.25  # seconds between two attempts to claim a job
 HEARTBEAT_INTERVAL_S = 0.5  # seconds between two heartbeats
 SOURCE_ROOT = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
 
 
 class Runner:
-    """Carries out jobs until it is told to stop."""
+    """A loop that runs the jobs of a database until `stop` is called."""
 
     def __init__(self, database: str) -> None:
         self.database = database
@@ -36,11 +36,14 @@ class Runner:
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Give the present job back and return from `run` soon."""
+        """Put the current job back into the queue and make `run` return soon."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Until `stop`. A database that is away is waited for, and so is room for a process."""
+        """Run jobs until `stop` is called.
+
+        While the database is unavailable or no process can be started, it waits and tries again.
+        """
         while not self._stopping.is_set():
             try:
                 engine = db.open_database(self.database)
@@ -62,7 +65,7 @@ class Runner:
 
 
 class _Execution:
-    """One claimed job and the process that works on it."""
+    """A claimed job and the process that runs it."""
 
     def __init__(self, engine: db.Engine, database: str, claim: db.Claim) -> None:
         self.engine = engine
@@ -73,7 +76,7 @@ class _Execution:
         self.listener.start()
 
     def supervise(self, stopping: threading.Event) -> None:
-        """Until the job ended, was cancelled or lost, or the runner is stopping."""
+        """Wait until the job ended, was cancelled or lost, or the runner is stopping."""
         try:
             while not self._wait_for_child():
                 cancelled = self._send_heartbeat()
@@ -95,7 +98,7 @@ class _Execution:
         return True
 
     def _send_heartbeat(self) -> bool:
-        """Whether somebody wants the job cancelled. A database that is away is waited for."""
+        """Return whether the job is to be cancelled; False while the database is unavailable."""
         try:
             with db.transaction(self.engine) as session:
                 return db.heartbeat(session, self.claim, *self.progress)
@@ -108,7 +111,7 @@ class _Execution:
             (db.mark_job_cancelled if cancelled else db.requeue_job)(session, self.claim)
 
     def _retry_if_crashed(self) -> None:
-        """A child that ended without ending its job died; the job is tried once more."""
+        """Try the job once more if its process died without ending it."""
         if self.child.returncode != 0:
             how = _exit_cause(self.child.returncode)
             with db.transaction(self.engine) as session:
@@ -130,7 +133,10 @@ class _Execution:
 
 
 def _start_worker(first_line: str) -> subprocess.Popen[str]:
-    """A child in a session of its own: Ctrl-C is for the runner, which then ends the child."""
+    """Start a job process in its own session.
+
+    Ctrl-C therefore reaches only the runner, which then ends the process.
+    """
     paths = [str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
         [sys.executable, "-m", "tuner.jobs"],
@@ -141,7 +147,7 @@ def _start_worker(first_line: str) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )
     assert child.stdin is not None
-    with suppress(BrokenPipeError):  # it died at once; its exit status says how
+    with suppress(BrokenPipeError):  # it died at once; its exit status says why
         child.stdin.write(first_line)
         child.stdin.flush()
     return child

@@ -1,4 +1,4 @@
-"""Answer a what-if study."""
+"""The job that runs a what-if study."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tuner.whatif import make_parallel_executor, result_record, run_study, study
 
 
 def work(_engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:
-    """`spec` is the record of the study, the result that of its answer."""
+    """Run the study whose record is `spec`.
+
+    The result of the job is the record of the study's result.
+    """
     result = result_record(
         run_study(study_from_record(spec, _NoResources()), tell, executor=make_parallel_executor())
     )
@@ -22,10 +25,10 @@ def work(_engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResu
 
 
 class _NoResources:
-    """What the record of a study refers to: it holds everything itself."""
+    """Resources for the record of a study, which contains all it needs except machine presets."""
 
     def machine(self, name: str) -> Machine:
-        """Presets are everywhere."""
+        """Return a machine preset; raise InputError for any other name."""
         if not name.startswith(PRESET_PREFIX):
             raise InputError(f"there is no topology {name} here")
         return load_machine(name)

@@ -1,4 +1,4 @@
-"""Make a table of measurements, and publish it if that was asked for."""
+"""The job that makes a tuning table from measurements and optionally publishes it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from tuner.sim.process_pool import available_cores
 
 
 def work(engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:
-    """`spec` names the measurements, the topology, the `wishes` if there are any, `publish` and
-    `by` whom; the result calibration and table."""
+    """Make a table from the measurements that `spec` names.
+
+    `spec` has the keys of `load_inputs`, optionally `wishes` (the options of the constraints),
+    `publish` and, for a table to be published, `by` (who publishes it). The result of the job is
+    the id of the calibration, the version of the table and whether it was published.
+    """
     tell(0.0, "fitting")
     measurements, topology = load_inputs(engine, spec)
     calibration = calibrate(measurements, topology)

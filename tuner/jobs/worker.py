@@ -1,8 +1,8 @@
-"""The process that carries out one job. Started by the runner alone.
+"""The process that runs one job, which only the runner starts.
 
-The first line on standard input says which job; after that the runner keeps the pipe open, and
-its end means that the runner is gone: then this process puts the job back into the queue and goes
-too, whatever it is doing. Progress goes to standard output, one JSON pair a line.
+The first line on standard input describes the job. The runner then keeps the pipe open; its end
+means that the runner has died, and this process puts the job back into the queue and exits at
+once. Progress goes to standard output, one JSON array [fraction, text] per line.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from tuner import db
 from tuner.base.errors import TunerError
 from tuner.jobs.kinds import FractionCallback, load_job_function
 
-EXIT_REQUEUED = 1  # exit status of a child whose job the runner tries again or leaves to another
-EXIT_ORPHANED = 3  # exit status of a child whose runner ended
-NICENESS = 5  # requests go before jobs
+EXIT_REQUEUED = 1  # exit status: the runner tries the job again or leaves it to another runner
+EXIT_ORPHANED = 3  # exit status: the runner has died
+NICENESS = 5  # requests have priority over jobs
 PROGRESS_INTERVAL_S = 0.1  # seconds
 
 
 def main() -> int:
-    """Return the exit status; 0: the job is ended in the database, well or with a reason."""
+    """Run the job and return the exit status.
+
+    0 means that the job has ended in the database, successfully or not.
+    """
     order = json.loads(sys.stdin.readline())
     claim = db.Claim(**order["claim"])
     try:
@@ -56,18 +59,21 @@ def _run_job(database: str, claim: db.Claim) -> None:
 
 
 def encode_job(database: str, claim: db.Claim) -> str:
-    """The line that tells a child what to do."""
+    """Return the line that describes a job to its process."""
     return json.dumps({"database": database, "claim": asdict(claim)}) + "\n"
 
 
 def parse_progress(line: str) -> tuple[float, str]:
-    """What a line of progress says."""
+    """Return the fraction done and the text of a line of progress."""
     fraction, text = json.loads(line)
     return fraction, text
 
 
 def _exit_with_runner(engine: db.Engine, claim: db.Claim) -> None:
-    """Reads the pipe itself: a thread inside `sys.stdin` would hold its lock at exit."""
+    """Wait for the end of the runner, then put the job back and exit.
+
+    It reads the pipe without `sys.stdin`: a thread inside that would hold its lock at exit.
+    """
     while os.read(sys.stdin.fileno(), 1):
         pass
     with suppress(TunerError), db.transaction(engine) as session:
@@ -76,7 +82,7 @@ def _exit_with_runner(engine: db.Engine, claim: db.Claim) -> None:
 
 
 def _redirect_stdout() -> TextIO:
-    """Standard output for progress alone; what libraries print goes to the log."""
+    """Return a stream on standard output for progress; send other output to standard error."""
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return stream

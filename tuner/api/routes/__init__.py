@@ -1,4 +1,4 @@
-"""The resources of version 1, one module each."""
+"""The resources of version 1 of the API, one module each."""
 
 from fastapi import APIRouter
 

@@ -1,4 +1,4 @@
-"""Calibrations: the records that `tuner calibrate` writes."""
+"""Calibrations, as the records that `tuner calibrate` writes."""
 
 from __future__ import annotations
 

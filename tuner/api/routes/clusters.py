@@ -1,4 +1,4 @@
-"""Clusters: the machines that everything else belongs to."""
+"""Clusters, to which all other resources belong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feedback: what programs that used a table saw, and whether the table still fits."""
+"""Feedback of programs that used a table, and whether the table is stale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the service is alive, and whether it can do its work."""
+"""Health and readiness of the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: work that takes longer than a request may."""
+"""Jobs, for work that takes too long for one request."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from tuner.select.constraints import constraints_from_options
 
 router = APIRouter(prefix=f"{API_PREFIX}/jobs", tags=["jobs"], responses=problem_responses())
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
-MAX_STREAMS = 200  # of events, in each process: each looks at the database again and again
+MAX_STREAMS = 200  # event streams per process; each polls the database
 END_STATES = ("done", "failed", "cancelled")
 POLL_INTERVAL_S = 0.25  # seconds
 MAX_FORBIDDEN_ALGORITHMS = 1000
 JSON_MEDIA_TYPE = "application/json"
 AlgorithmName = Annotated[str, Field(max_length=100, pattern=r"^([a-z_]+:)?[A-Za-z0-9_.-]+$")]
-EVENT_SCHEMA = {  # of a stream of them; `data` is the job as JSON
+EVENT_SCHEMA = {  # of an event stream; `data` is the job as JSON
     "type": "object",
     "required": ["id", "event", "data"],
     "properties": {
@@ -161,7 +161,7 @@ def create_job(service: ServiceDep, wanted: NewJob, client: ClientDep) -> Respon
         raise Problem(403, f"the token {client.name} lacks the scope {PUBLISH}")
     if wanted.kind != "tune" and wanted.wishes != TableConstraints():
         raise Problem(422, f"wishes are for a table, and {wanted.kind} makes none: leave them out")
-    constraints_from_options(wanted.wishes.model_dump())  # what cannot be met is refused at once
+    constraints_from_options(wanted.wishes.model_dump())  # refuses invalid constraints at once
     spec = wanted.model_dump(exclude={"kind"}) | {"by": client.name}
     with db.transaction(service.engine) as session:
         db.describe_measurements(session, wanted.measurements)
@@ -198,14 +198,14 @@ def get_job(service: ServiceDep, job_id: PathId) -> Response:
 
 
 def load_summary(session: db.Session, job_id: int) -> JobSummary:
-    """Return the job as lists show it; raises NotFoundError."""
+    """Return the metadata of a job; raise NotFoundError if there is none."""
     return JobSummary.model_construct(**vars(db.describe_job(session, job_id)))
 
 
 def job_json(session: db.Session, job_id: int) -> str:
-    """Return the JSON of a `Job`; raises NotFoundError.
+    """Return the JSON of a `Job`; raise NotFoundError if there is none.
 
-    What was asked for and the result are passed on as they are stored, since they may be large.
+    Its parameters and result are passed on as they are stored, since they may be large.
     """
     spec, result = db.load_job_json(session, job_id)
     shown = load_summary(session, job_id).model_dump_json()
@@ -253,7 +253,12 @@ async def stream_events(
 
 @dataclass(frozen=True)
 class _JobEvent:
-    """A job as an event; `id` is the same for as long as there is no news, and no `data` then."""
+    """The state of a job as an event.
+
+    id          the same for as long as the state does not change
+    data        the job as JSON; empty where the client has this state already
+    is_last     whether the job has ended
+    """
 
     id: str
     data: str
@@ -276,16 +281,18 @@ async def _events(
             try:
                 news = await to_thread.run_sync(_poll_job, service, job_id, last_event_id)
             except db.UnavailableError:
-                continue  # the next look may succeed
+                continue  # the next poll may succeed
             except db.NotFoundError:
-                return  # it has ended and was deleted since
+                return  # it ended and was then deleted
     finally:
         service.open_streams.discard(stream)
 
 
 def _poll_job(service: Service, job_id: int, last_event_id: str | None) -> _JobEvent:
-    """Return what there is to say of a job, all in a thread. What was asked for never changes, and
-    the result comes with the state.
+    """Return the state of a job as an event; this runs in a thread.
+
+    The id depends on the metadata alone, since the parameters never change and the result is stored
+    together with the state.
     """
     with db.read_session(service.engine) as session:
         job = load_summary(session, job_id)

@@ -1,4 +1,4 @@
-"""Measurements: probes as `tuner probe` writes them, in bulk and only once."""
+"""Measurements, as the files that `tuner probe` writes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ router = APIRouter(
     prefix=f"{API_PREFIX}/measurements", tags=["measurements"], responses=problem_responses()
 )
 NDJSON_MEDIA_TYPE = "application/x-ndjson"
-LINES_PER_CHUNK = 500  # lines that are sent together
+LINES_PER_CHUNK = 500  # lines per chunk of a response
 EXAMPLE = (
     '{"kind": "probe", "version": 1, "cluster": {"name": "one", "nodes": 1, "cores": 4, "cpu": "",'
     ' "memory": 0}, "library": "openmpi 5.0.11", "provenance": {}}\n'
@@ -131,7 +131,7 @@ async def create_measurements(service: ServiceDep, request: Request, response: R
 
 
 def _ingest(service: Service, path: Path) -> tuple[db.InsertResult, db.StoredMeasurements]:
-    assert service.workers is not None  # this route passes nothing on to workers itself
+    assert service.workers is not None  # None only in a worker, where this route does not run
     stored = ingest_file(service.engine, path, service.workers)
     with db.read_session(service.engine) as session:
         described = db.describe_measurements(session, stored.id)
@@ -185,6 +185,6 @@ def get_file(service: ServiceDep, measurements_id: PathId) -> StreamingResponse:
 
 
 def _join_lines(lines: Iterator[str]) -> Iterator[str]:
-    """Many lines at once: each piece of a stream costs a change of threads."""
+    """Yield many lines at once, as each chunk of a stream costs a change of threads."""
     while piece := "".join(islice(lines, LINES_PER_CHUNK)):
         yield piece

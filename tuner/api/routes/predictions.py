@@ -1,4 +1,4 @@
-"""Predictions: simulated times of one collective, answered at once and remembered."""
+"""Predictions: simulated times of a collective, which are computed at once and stored."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ router = APIRouter(
     prefix=f"{API_PREFIX}/predictions", tags=["predictions"], responses=problem_responses()
 )
 MAX_RANKS = 512
-MAX_TRANSFERS = 200_000  # of all schedules of one request: a second or two
+MAX_TRANSFERS = 200_000  # in all schedules of one request, which takes a second or two
 
 
 class PredictionRequest(RequestBody):
@@ -149,7 +149,10 @@ def _simulate_all(
 def _build_schedule(
     wanted: PredictionRequest, name: str, nbytes: int, p: int, library: str
 ) -> Schedule | None:
-    """What is simulated; None for an algorithm that nobody named and the library alone knows."""
+    """Return the schedule to simulate.
+
+    Returns None where only the library can run the algorithm and the request did not name it.
+    """
     choice = AlgorithmConfig(name, wanted.params, wanted.via)
     made = schedule_of(library, wanted.collective, choice, p, nbytes, wanted.root)
     if made is None and wanted.algorithms:
@@ -168,8 +171,10 @@ def _simulate_one(
     placement: Placement,
     calibration: Calibration,
 ) -> float | None:
-    """None for an algorithm that nobody named and that goes through hosts whose messages have no
-    price.
+    """Return the simulated seconds.
+
+    Returns None where the schedule stages messages through hosts whose cost is unknown and the
+    request did not name the algorithm.
     """
     try:
         return simulate(made, placement, calibration, nbytes, wanted.itemsize, memory=wanted.memory)
@@ -182,7 +187,7 @@ def _simulate_one(
 def _check_effort(
     wanted: PredictionRequest, placement: Placement, library: str, names: Sequence[str]
 ) -> None:
-    """Raises Problem 422 for what takes longer than a request should."""
+    """Raise Problem 422 for a simulation that takes too long for a request."""
     work = 0.0
     for name in names if placement.p <= MAX_RANKS else ():
         known = algorithms.describe(wanted.collective, name).params

@@ -1,4 +1,4 @@
-"""Publications: which version of a table is in force, and which ones were."""
+"""Publications: which version of a table is in force, and which versions were before."""
 
 from __future__ import annotations
 

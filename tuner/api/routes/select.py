@@ -1,4 +1,4 @@
-"""What the published table decides for a call."""
+"""Selection of an algorithm for a call from the published table."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def select_algorithm(service: ServiceDep, query: Annotated[SelectQuery, Query()]
 
 
 def answer_from_cache(service: Service, request: Request) -> Response | None:
-    """`one` without the way through the framework; None where the query is not sound."""
+    """Answer `select_algorithm` without the framework; return None for an invalid query."""
     try:
         query = _QUERY.validate_strings(dict(request.query_params))
     except ValidationError:

@@ -1,4 +1,4 @@
-"""Studies: what if the machine were another one."""
+"""What-if studies on other machines."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ def create_study(service: ServiceDep, body: RawBody, client: ClientDep) -> Study
 
 
 def _resolve_topology(spec: Any, references: DatabaseResolver) -> Any:
-    """The study with what its topology stands for; `study_record` knows no costs of presets."""
+    """Return the study with the record of a topology that it names by id.
+
+    `study_record` would leave out the costs of a preset.
+    """
     topology = spec.get("topology") if isinstance(spec, dict) else None
     if not isinstance(topology, str) or topology.startswith(PRESET):
         return spec

@@ -1,4 +1,4 @@
-"""Tables: immutable versions, in the formats of the libraries that read them."""
+"""Tables: immutable versions, in the native formats of the libraries."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class FormatQuery(QueryParameters):
     )
 
     def requested_format(self, accept: str | None) -> RequestedFormat:
-        """The form that is asked for; raises Problem 406."""
+        """Return the requested format; raise Problem 406 where the header allows none."""
         return negotiate_format(
             accept, self.format, self.operators, self.otherwise or "", self.ranks
         )
@@ -220,7 +220,7 @@ def get_published_table(
 
 
 def answer_from_cache(service: Service, request: Request) -> Response | None:
-    """`published`, where the whole answer is in memory already; None elsewhere."""
+    """Answer `get_published_table` from memory; return None where that is not possible."""
     headers = request.headers
     try:
         query = _QUERY.validate_strings(dict(request.query_params))
@@ -257,7 +257,7 @@ def get_table(
 def table_response(
     rendition: Representation, if_none_match: str | None, cache: str = "no-cache"
 ) -> Response:
-    """The rendition, or 304 when the client has it."""
+    """Return the representation, or status 304 where the client has it already."""
     headers = {"ETag": rendition.etag, "Cache-Control": cache, "Vary": "Accept"}
     if if_none_match is not None and _etag_matches(if_none_match, rendition.etag):
         return Response(status_code=304, headers=headers)
@@ -265,7 +265,7 @@ def table_response(
 
 
 def _etag_matches(if_none_match: str, etag: str) -> bool:
-    """Weak comparison (RFC 9110, section 13.1.2): proxies that compress weaken ETags."""
+    """Compare weakly (RFC 9110, section 13.1.2), as proxies that compress weaken ETags."""
     if if_none_match == etag:
         return True
     known = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]

@@ -1,4 +1,4 @@
-"""Topologies: uploaded in any format that can be read, and kept as uploaded."""
+"""Topologies, which are uploaded in any supported format and stored as uploaded."""
 
 from __future__ import annotations
 

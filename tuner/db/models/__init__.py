@@ -1,6 +1,6 @@
-"""The tables of the database, as SQLAlchemy classes. Times in seconds, sizes in bytes.
+"""The tables of the database as SQLAlchemy classes; times are in seconds, sizes in bytes.
 
-The schema itself is made by the migrations in `db/versions`; a test holds the two equal.
+The schema itself is created by the migrations in `db/versions`; a test checks that the two agree.
 """
 
 from tuner.db.models.base import Base, utc_now

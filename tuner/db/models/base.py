@@ -1,4 +1,4 @@
-"""What all tables of the database share."""
+"""The base class and the types that all tables of the database share."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sqlalchemy.types import TypeDecorator
 
 
 class UTCDateTime(TypeDecorator[datetime]):
-    """A time with its zone, always UTC; SQLite keeps no zones."""
+    """A time with time zone UTC; SQLite does not store time zones."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """UTC, whatever the server's or the session's zone is."""
+        """Return the time in UTC, whatever the time zone of the server or the session."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class Base(DeclarativeBase):
-    """Named constraints, so that a later migration can drop one on any database."""
+    """The base class of all tables; constraints are named so that a migration can drop them."""
 
     metadata = MetaData(
         naming_convention={
@@ -45,5 +45,5 @@ class Base(DeclarativeBase):
 
 
 def utc_now() -> datetime:
-    """The present, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)

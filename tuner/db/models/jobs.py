@@ -1,4 +1,4 @@
-"""What the service needs beside the data: jobs and tokens."""
+"""The tables of jobs and tokens."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tuner.db.models.base import Base, utc_now
 
 
 class JobRow(Base):
-    """Work that outlasts a request.
+    """A job.
 
-    attempt     how often it was given out; only who knows the present number may write
+    attempt     how often it was claimed; only writes that name the current attempt are accepted
     lost        how many of its runners died
-    leased_to   when a runner that stays silent counts as dead
+    leased_to   when a silent runner counts as dead
     """
 
     __tablename__ = "jobs"
@@ -42,7 +42,7 @@ class JobRow(Base):
 
 
 class TokenRow(Base):
-    """Who may do what; of the token itself only the SHA-256 is kept.
+    """An access token, of which only the SHA-256 is stored.
 
     expires_at  from when on the token is refused; NULL for never
     """

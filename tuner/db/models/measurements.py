@@ -1,4 +1,7 @@
-"""Clusters, topologies, what was measured on them and what was derived. Seconds and bytes."""
+"""The tables of clusters, topologies, measurements and what is derived from them.
+
+Times are in seconds, sizes in bytes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tuner.db.models.base import Base, utc_now
 
 
 class ClusterRow(Base):
-    """One machine; equal in every column means the same cluster."""
+    """A cluster; rows that are equal in every column but the id are the same cluster."""
 
     __tablename__ = "clusters"
     __table_args__ = (UniqueConstraint("name", "nodes", "cores", "cpu", "memory"),)
@@ -27,7 +30,7 @@ class ClusterRow(Base):
 
 
 class TopologyRow(Base):
-    """A topology: the text that was uploaded, and the record that was read from it."""
+    """A topology: the uploaded text, and the record that was read from it."""
 
     __tablename__ = "topologies"
 
@@ -41,11 +44,11 @@ class TopologyRow(Base):
 
 
 class ProbeRow(Base):
-    """One probe; `digest` is the SHA-256 of the measurements file.
+    """A probe; `digest` is the SHA-256 of the measurements file.
 
-    series_count    series stored so far, in the end all of them
-    author          who is storing it; NULL once it is complete, and only then anybody sees it
-    written_at      when its author last stored some; NULL for one that was stored at once
+    series_count    series stored so far
+    author          who is storing it; NULL once it is complete, before which it is invisible
+    written_at      when its author last stored series; NULL if stored in one transaction
     """
 
     __tablename__ = "probes"
@@ -64,7 +67,7 @@ class ProbeRow(Base):
 
 
 class SeriesRow(Base):
-    """One measured series of a probe; `ordinal` is its place in the file, from 0."""
+    """A measured series of a probe; `ordinal` is its place in the file, from 0."""
 
     __tablename__ = "series"
     __table_args__ = (
@@ -91,7 +94,7 @@ class SeriesRow(Base):
 
 
 class CalibrationRow(Base):
-    """One calibration; `content` is the record that a calibration file holds."""
+    """A calibration; `content` is the record of a calibration file."""
 
     __tablename__ = "calibrations"
 
@@ -105,7 +108,7 @@ class CalibrationRow(Base):
 
 
 class PredictionRow(Base):
-    """Simulated times; `digest` is that of the question, so each is answered once."""
+    """Simulated times; `digest` is that of the question, so that each is answered once."""
 
     __tablename__ = "predictions"
 

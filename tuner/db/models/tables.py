@@ -1,4 +1,4 @@
-"""Versions of tuning tables, which of them are published, and how each fared."""
+"""The tables of versions, publications, validations, held-out timings and feedback."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tuner.db.models.measurements import ClusterRow
 
 
 class TableRow(Base):
-    """One version of a tuning table and what it was made from. Never changed once stored.
+    """A version of a tuning table, which never changes once stored.
 
-    digest      SHA-256 of the record that a table file holds
-    copy        0; more only in databases that once gave equal tables versions of their own
+    digest      SHA-256 of the record of a table file
+    copy        0, except in databases that once stored equal tables as several versions
     """
 
     __tablename__ = "tuning_tables"
@@ -38,7 +38,7 @@ class TableRow(Base):
 
 
 class RuleRow(Base):
-    """One rule of a table: [lo, hi) bytes, `hi` NULL for infinity."""
+    """A rule of a table for sizes in [lo, hi) bytes; `hi` is NULL for infinity."""
 
     __tablename__ = "rules"
     __table_args__ = (UniqueConstraint("version", "ordinal"),)
@@ -61,7 +61,7 @@ class RuleRow(Base):
 
 
 class ValidationRow(Base):
-    """Which algorithm the library ran where a rule of this table applied."""
+    """The algorithm that the library executed where a rule of this table applied."""
 
     __tablename__ = "proofs"
 
@@ -77,7 +77,7 @@ class ValidationRow(Base):
 
 
 class HeldoutRow(Base):
-    """The table against the library's default at a size that was used for nothing else."""
+    """A comparison of the table with the library default at a held-out size."""
 
     __tablename__ = "heldout"
 
@@ -97,7 +97,7 @@ class HeldoutRow(Base):
 class PublicationRow(Base):
     """An entry of the log of publications; the last one of a cluster and library is in force.
 
-    restores    NULL, or the earlier entry that rolling back returned to
+    restores    the earlier entry that a rollback restored, or NULL
     """
 
     __tablename__ = "publications"
@@ -113,7 +113,7 @@ class PublicationRow(Base):
 
 
 class FeedbackRow(Base):
-    """What the ranks of one program saw while they followed this version."""
+    """A report of one program whose ranks followed this version."""
 
     __tablename__ = "feedback"
 
