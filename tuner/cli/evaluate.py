@@ -205,7 +205,7 @@ def _warn_of_own(table: TuningTable, options: argparse.Namespace) -> None:
 
 
 def _nothing_learned(cases: Sequence[EvaluationCase], protocol: str) -> str:
-    """Return why only the table can be scored, and what to do."""
+    """Return why selectors that learn are not scored, and what to do."""
     others = [
         other
         for other in (LEAVE_NODE_COUNT_OUT, LEAVE_SIZE_OUT)

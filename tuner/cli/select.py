@@ -136,6 +136,7 @@ def run(options: argparse.Namespace) -> None:
 def resolve_shape(p: int | None, nodes: int | None, ppn: int | None) -> tuple[int, int]:
     """Return the number of nodes and of ranks per node, given two of the three numbers.
 
+    A missing `nodes` counts as 1 unless both `p` and `ppn` are given.
     Raises InputError where they do not suffice, or contradict each other.
     """
     if p is None and ppn is None:

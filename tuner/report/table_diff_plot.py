@@ -69,7 +69,10 @@ def _weight(change: RuleChange) -> float:
 
 
 def save_table_diff(path: Path, old: TuningTable, new: TuningTable, found: TableDiff) -> list[Path]:
-    """Draw the changes and write them to files by the suffix of `path`; return the files."""
+    """Draw the changes and write them to files by the suffix of `path`; return the files.
+
+    Raises InputError where a file cannot be written.
+    """
     drawn = select_changes(old, new, found)
     return save_figure(path, WIDTH_IN, drawn.height, partial(draw_table_diff, drawn=drawn))
 

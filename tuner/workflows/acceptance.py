@@ -46,7 +46,7 @@ def accept_winning_rules(
     hosts: Hosts = LOCAL_HOST,
     on_warning: Callable[[str], None] = LOG.warning,
 ) -> TuningTable:
-    """Return the table with only the rules that win against the library's default setup.
+    """Return the table with only the rules that win against the library as its user has it.
 
     hosts       hosts on which ranks are started
     on_warning  called with whatever makes the times less certain

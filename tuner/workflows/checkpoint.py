@@ -17,7 +17,7 @@ CHECKPOINT_FILE = "stages.json"
 class StageCheckpoint:
     """A record, in `out/stages.json`, of the inputs that each finished stage had.
 
-    Raises InputError when `out/stages.json` cannot be read.
+    Raises InputError when the file cannot be read or written.
     """
 
     def __init__(self, out: Path) -> None:

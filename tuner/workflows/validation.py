@@ -215,7 +215,7 @@ def validate_exported(
     Raises InputError for a library that cannot be validated.
     """
     library = table.library.partition(" ")[0]
-    if library == "mpich":  # which is started for its own rules before the proof
+    if library == "mpich":  # started before the validation, to read its own rules
         require_no_override(library_module(library).OVERRIDING_PATTERN)
     if library == "intelmpi" and not hosts.is_local:
         raise InputError("Intel MPI is proved on this computer alone: leave out --hosts")
