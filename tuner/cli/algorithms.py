@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print every algorithm, or those of one collective."""
+    """Print all algorithms, or those of one collective."""
     wanted = [options.collective] if options.collective else list(Collective)
     found = [
         describe(owner, name) for owner in wanted for name in algorithm_names(owner, REQUIREMENTS)

@@ -8,30 +8,30 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import parse_size
 from tuner.core.collective import Collective
 
-MAX_FRACTION = 10.0  # times the whole; who writes 20 means 20 %
+MAX_FRACTION = 10.0  # as a share; larger numbers were meant as percent
 
 
 def positive_int(text: str) -> int:
-    """How many of something; raises InputError for less than one."""
+    """Parse an integer of at least 1; raise InputError for anything else."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise InputError(f"{shortened_repr(text)} is no whole number from 1 on")
     return int(text)
 
 
 def non_negative_int(text: str) -> int:
-    """How many of something, also none; raises InputError."""
+    """Parse an integer of at least 0; raise InputError for anything else."""
     if not text.isascii() or not text.isdigit():
         raise InputError(f"expected a whole number, got {shortened_repr(text)}")
     return int(text)
 
 
 def size_list(text: str) -> tuple[int, ...]:
-    """Bytes of a comma list such as `1KiB,64KiB`; raises InputError."""
+    """Parse a comma list of sizes such as `1KiB,64KiB` to bytes; raise InputError."""
     return tuple(parse_size(part) for part in text.split(","))
 
 
 def fraction(text: str) -> float:
-    """`2%` or `0.02`; raises InputError."""
+    """Parse a positive share such as `2%` or `0.02`; raise InputError for anything else."""
     number, percent, rest = text.strip().partition("%")
     try:
         value = float(number) / (100 if percent else 1)
@@ -43,8 +43,9 @@ def fraction(text: str) -> float:
 
 
 def require_image_suffix(path: Path, option: str, allow_both: bool = False) -> None:
-    """Raises InputError for a name that no picture has; `both`: kinds, of one
-    without a suffix.
+    """Raise InputError for a file name that does not end in .svg or .png.
+
+    allow_both      whether a name without suffix is allowed, too, for both kinds
     """
     if path.suffix in (".svg", ".png") or (allow_both and not path.suffix):
         return
@@ -53,12 +54,12 @@ def require_image_suffix(path: Path, option: str, allow_both: bool = False) -> N
 
 
 def name_list(text: str) -> tuple[str, ...]:
-    """A comma list of words."""
+    """Parse a comma list of names."""
     return tuple(part.strip() for part in text.split(","))
 
 
 def collective(text: str) -> Collective:
-    """Raises InputError naming the known collectives."""
+    """Parse the name of a collective; raise InputError with the known ones for another name."""
     try:
         return Collective(text)
     except ValueError:
@@ -67,7 +68,7 @@ def collective(text: str) -> Collective:
 
 
 def parameter(text: str) -> tuple[str, int]:
-    """`segment=64KiB` or `radix=4`; raises InputError."""
+    """Parse a parameter such as `segment=64KiB` or `radix=4`; raise InputError."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise InputError(f"{text!r} is not a parameter: write it like segment=64KiB or radix=4")

@@ -85,7 +85,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fit, write, draw, print; or compare."""
+    """Fit, write, plot and print a calibration, or compare two."""
     if options.files[0] == COMPARE:
         _compare(options)
         return
@@ -130,13 +130,13 @@ def _refine(
 
 
 def _can_tune(measurements: Measurements) -> bool:
-    """Whether a table can be made of them."""
+    """Return whether a table can be made of the measurements."""
     measured = any(one.kind == "collective" for one in measurements.series)
     return measured and measurements.library.partition(" ")[0] in LIBRARY_MODULES
 
 
 def _tune_command(options: argparse.Namespace) -> str:
-    """The command that makes a table."""
+    """Return the command that makes a table with this calibration."""
     topology = ["--topology", str(options.topology)] if options.topology else []
     return shlex.join(
         [

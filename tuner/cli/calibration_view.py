@@ -17,12 +17,12 @@ from tuner.topology import HOST, NETWORK, NETWORK_BIDIRECTIONAL, NETWORK_RING
 MAX_SHOWN_GAPS = 12
 INTERVAL_COLUMNS = ("95 % of alpha", "95 % of 1/beta")
 COLUMNS = ("path", "sizes", "alpha", INTERVAL_COLUMNS[0], "1/beta", INTERVAL_COLUMNS[1], "lag")
-_SPAN = re.compile(r" \[(\w+), (\w+)\)")  # as a comparison of calibrations names segments
+_SPAN = re.compile(r" \[(\w+), (\w+)\)")  # names of segments in a comparison of calibrations
 RATE_PARAMETERS = ("beta", "gamma")  # seconds per byte, shown as rates
 
 
 def format_estimate(parameter: str, estimate: Estimate | None) -> str:
-    """As people write it, by what the parameter is."""
+    """Return an estimate for people, in the unit of its parameter."""
     if estimate is None:
         return "none"
     if parameter.endswith(RATE_PARAMETERS):
@@ -37,7 +37,7 @@ def format_estimate(parameter: str, estimate: Estimate | None) -> str:
 
 
 def parameter_label(parameter: str) -> str:
-    """Return what its figure is of: `network, 64KiB to 1MiB: 1/beta`."""
+    """Return the label of a parameter's figure, such as `network, 64KiB to 1MiB: 1/beta`."""
     text = _SPAN.sub(lambda found: f", {format_range(*map(_bound, found.groups()))}", parameter)
     found = re.fullmatch(rf"(.*: )({'|'.join(RATE_PARAMETERS)})", text)
     return f"{found[1]}1/{found[2]}" if found else text
@@ -48,7 +48,7 @@ def _bound(text: str) -> float:
 
 
 def format_ratio(parameter: str, ratio: float | None) -> str:
-    """Of the figures that are shown."""
+    """Return the ratio of the figures that are shown, inverted for parameters shown as rates."""
     if ratio is None or (ratio == 0 and parameter.endswith(RATE_PARAMETERS)):
         return ""
     return f"{1 / ratio if parameter.endswith(RATE_PARAMETERS) else ratio:.3f}"
@@ -60,7 +60,7 @@ def _machine(calibration: Calibration) -> str:
 
 
 def _senders(cost: PathCost | None) -> Iterator[str]:
-    """What senders between hosts wait for, where it is not the usual."""
+    """Yield sentences on what senders between hosts wait for, where it is unusual."""
     if cost is None:
         return
     if cost.acknowledged_from < math.inf:
@@ -77,7 +77,7 @@ def _senders(cost: PathCost | None) -> Iterator[str]:
 
 
 def print_calibration(calibration: Calibration) -> None:
-    """Paths, reductions and capacities with their intervals, and what is not determined."""
+    """Print paths, reductions and capacities with their intervals, and what is not determined."""
     rows = [
         (
             _path(path, memory),
@@ -135,7 +135,7 @@ def print_calibration(calibration: Calibration) -> None:
 
 
 def _far_off(calibration: Calibration) -> Iterator[str]:
-    """Of each path the sizes that hardly count."""
+    """Yield a sentence for each path with outliers, which have little weight in its fit."""
     sizes: dict[str, list[int]] = {}
     for line in calibration.provenance.get("fit", []):
         name = _path(line["path"], line["memory"])
@@ -147,7 +147,7 @@ def _far_off(calibration: Calibration) -> Iterator[str]:
 
 
 def _links(calibration: Calibration) -> Iterator[tuple[str, str, str]]:
-    """What those between hosts take by themselves, without software at their ends."""
+    """Yield name, latency and rate of the links between hosts, without software at their ends."""
     for path, found in calibration.provenance.get("links", {}).items():
         if path == NETWORK or path not in (*PATH_CLASSES, NETWORK_BIDIRECTIONAL, NETWORK_RING):
             latency, rate = Estimate(*found["latency"]), found["bytes_per_second"]
@@ -155,7 +155,7 @@ def _links(calibration: Calibration) -> Iterator[tuple[str, str, str]]:
 
 
 def _named(path: str) -> str:
-    """With the rates in its name as people write them."""
+    """Return the name of a path with the rates in it as people write them."""
     return re.sub(r"([\d.]+e[+]?\d+)B/s", lambda found: f"{float(found[1]) / 1e6:g} MB/s", path)
 
 
@@ -168,7 +168,7 @@ def _whole(size: float) -> float:
 
 
 def _split_interval(figure: str) -> tuple[str, str]:
-    """Return `5us` and `4us to 6us` of `5us (4us to 6us)`."""
+    """Split `5us (4us to 6us)` into `5us` and `4us to 6us`."""
     value, _, interval = figure.partition(" (")
     return value, interval.removesuffix(")")
 
@@ -179,7 +179,7 @@ def _time(estimate: Estimate) -> str:
 
 
 def _lag(estimate: Estimate) -> str:
-    """Empty where the ports are busy with all that a message takes for more bytes."""
+    """Return a lag for people, or "" where it is zero: the ports are then busy all the time."""
     if estimate.value == 0.0:
         return ""
     low, value, high = (
@@ -189,7 +189,7 @@ def _lag(estimate: Estimate) -> str:
 
 
 def _rate(estimate: Estimate) -> str:
-    """Bytes per second of seconds per byte; the interval turns round."""
+    """Return bytes per second for an estimate in seconds per byte, with its interval inverted."""
     low, value, high = (
         1 / beta if beta > 0 else math.inf for beta in (estimate.high, estimate.value, estimate.low)
     )
@@ -197,12 +197,12 @@ def _rate(estimate: Estimate) -> str:
 
 
 def _speed(value: float, low: float, high: float) -> str:
-    """In the unit that suits the value."""
+    """Return a rate with its interval, in the unit that suits the value."""
     scale, unit = (1e9, "GB/s") if value >= 1e8 else (1e6, "MB/s")
     shown, least, most = (_digits(rate / scale) for rate in (value, low, high))
     return f"{shown} {unit} ({least} to {most})"
 
 
 def _digits(value: float) -> str:
-    """Three that count, without an exponent."""
+    """Return a number with three significant digits, without an exponent."""
     return format(Decimal(f"{value:.3g}"), "f") if math.isfinite(value) else str(value)

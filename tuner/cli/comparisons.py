@@ -93,7 +93,7 @@ def run_accept(options: argparse.Namespace) -> None:
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    """Print tuned against default; status 1 when a call is slower."""
+    """Print tuned against default; return 1 when a call is slower or wrong."""
     table, launcher, there = _opened(options)
     with Display(console(error=True)).stage(f"timing {table.library}") as report:
         records = acceptance.compare_with_default(table, launcher, report, there, warn)
@@ -110,7 +110,7 @@ def run_compare(options: argparse.Namespace) -> int:
 
 
 def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
-    """Return the table, what starts its ranks, and where."""
+    """Return the table, the launcher of its ranks, and the hosts."""
     asked = native_options.read_table_part(options.table, options)
     table = asked.with_block_placement()
     library = table.library.partition(" ")[0]
@@ -131,7 +131,7 @@ def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
 
 
 def print_comparison(library: str, heldout: Sequence[Mapping[str, Any]]) -> None:
-    """Print the calls that a table changes, and a line on those that it leaves alone."""
+    """Print the calls that a table changes; if there are none, the control."""
     changed, control = split_control(heldout)
     rows = (
         (

@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Yield the arguments of all verbs and of their actions."""
+    """Yield the arguments of all commands and of their actions."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for own in action.choices.values():
@@ -88,7 +88,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _describe(action: argparse.Action, file: Any, folder: Any) -> None:
-    """Say what completes an argument, in the attributes that shtab looks at."""
+    """Set what completes an argument, in the attributes that shtab reads."""
     described: Any = action
     if action.choices:
         return
@@ -105,7 +105,7 @@ def _describe(action: argparse.Action, file: Any, folder: Any) -> None:
 
 
 def _algorithms() -> list[str]:
-    """Return the names of our own and of the libraries' algorithms."""
+    """Return the names of tuner's own and of the libraries' algorithms."""
     own = [
         name
         for one in Collective
@@ -150,7 +150,7 @@ def _comma_list(title: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _machines() -> dict[str, Any]:
-    """Return how each shell completes a topology: a file, or a machine known by name."""
+    """Return how each shell completes a topology: a file, or the name of a preset."""
     names = " ".join(f"{PRESET_PREFIX}{name}" for name in PRESETS)
     bash = f"""
 _tuner_file_or_machine() {{

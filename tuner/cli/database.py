@@ -24,7 +24,7 @@ def add_database_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_retention_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that say what is kept."""
+    """Declare the options that limit what is kept."""
     group = parser.add_argument_group(
         "retention",
         "What is deleted, if anything: what exceeds one of the limits that are given. Versions that"
@@ -57,17 +57,17 @@ def add_retention_options(parser: argparse.ArgumentParser) -> None:
 
 
 def retention_of(options: argparse.Namespace) -> db.Retention:
-    """Return what the options say."""
+    """Return the retention limits of the options."""
     return db.Retention(
         options.keep_jobs, options.keep_jobs_for, options.keep_tables, options.keep_tables_for
     )
 
 
 def parse_age(text: str) -> timedelta:
-    """Return the duration of `90d` or `12h`; raises InputError for anything else."""
+    """Return the duration of `90d` or `12h`; raise InputError for anything else."""
     try:
         found = timedelta(seconds=parse_duration(text))
-        datetime.now(UTC) - found  # what is older is deleted: there must be such a moment
+        datetime.now(UTC) - found  # raises OverflowError before year 1
         return found
     except OverflowError:
         raise InputError(f"{text} is longer than any calendar: write it like 90d") from None

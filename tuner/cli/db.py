@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_prune(options: argparse.Namespace) -> None:
-    """Print what was deleted, or would be."""
+    """Delete what exceeds the limits, unless this is a dry run, and print it."""
     retention = retention_of(options)
     if retention.keeps_all:
         raise InputError("nothing to delete: say what to keep, such as --keep-jobs-for 90d")
@@ -55,7 +55,7 @@ def _sum(steps: Sequence[db.Prunable]) -> db.Prunable:
 
 
 def _listed(found: db.Prunable) -> str:
-    """Return `2 jobs (3, 4) and 1 version of tables (7)`."""
+    """Return the deleted records for people, such as `2 jobs (3, 4) and 1 table version (7)`."""
     jobs = plural(len(found.jobs), "job") + _numbers(found.jobs)
     return f"{jobs} and {plural(len(found.tables), 'table version')}{_numbers(found.tables)}"
 

@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine, print, and tell by the status whether something can be measured."""
+    """Diagnose and print; return 0 if something can be measured, else 1."""
     python = find_interpreter(options.library or "", options.python)
     there = host_options.resolve_hosts(options)
     diagnosis = diagnose(python, there, options.launch or template.batch_template())
@@ -54,7 +54,7 @@ def _print(diagnosis: Diagnosis) -> None:
 
 
 def format_report(diagnosis: Diagnosis, width: int) -> Iterator[str]:
-    """Yield the lines of the report, for a terminal of so many columns."""
+    """Yield the lines of the report for a terminal of `width` columns."""
     for finding in diagnosis.findings:
         yield from _finding(finding, width)
     yield ""
@@ -64,7 +64,7 @@ def format_report(diagnosis: Diagnosis, width: int) -> Iterator[str]:
 
 
 def _finding(finding: Finding, width: int) -> Iterator[str]:
-    """Yield a topic beside what was found, or above it where a word of that needs the room."""
+    """Yield a topic beside its findings, or above them if a word of them needs the room."""
     name, indent = f"{finding.topic:{TOPIC_WIDTH}}", " " * TOPIC_WIDTH
     words = " ".join(finding.lines).split()
     if max(map(display_width, words), default=0) > width - TOPIC_WIDTH:
@@ -86,7 +86,7 @@ def _problem(number: int, problem: Problem, width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, first: str, others: str, width: int) -> list[str]:
-    """Break a text between words; where its first word has no room beside `first`, it is below."""
+    """Break a text between words; if its first word does not fit beside `first`, begin below it."""
     lines = textwrap.wrap(
         text,
         width,

@@ -68,11 +68,8 @@ NOTHING_TO_CHOOSE = (
     "nothing to choose from: every call was measured with one algorithm alone, as far as the files"
     " name algorithms; to choose among the libraries in a file: --libraries together"
 )
-MIN_NOTABLE_REGRET = 0.005  # of mean regret; less is no difference to speak of
-MEAN_COLUMN_PREFIXES = (
-    "mean_",
-    "avg_",
-)  # with a unit: columns of a table, whose writer had the choice
+MIN_NOTABLE_REGRET = 0.005  # smallest difference of mean regrets that is reported
+MEAN_COLUMN_PREFIXES = ("mean_", "avg_")  # a table with units can state medians instead
 EXAMPLES = """examples:
   tuner evaluate results.csv
   tuner evaluate results.csv --baselines nearest,forest --leave-out ignore
@@ -126,7 +123,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
-    """Declare what was measured and how it is read."""
+    """Declare the options for input files and how to read them."""
     parser.add_argument(
         "files",
         type=Path,
@@ -151,7 +148,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read all files, score every set of comparable cases."""
+    """Read all files, and score every set of comparable cases."""
     unknown = set(options.baselines) - set(BASELINES)
     if unknown:
         raise InputError(
@@ -196,7 +193,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _warn_of_own(table: TuningTable, options: argparse.Namespace) -> None:
-    """Of files that it was made of."""
+    """Warn of input files that the table was made of."""
     for path in options.files:
         if path.suffix != ".ndjson":
             continue
@@ -208,7 +205,7 @@ def _warn_of_own(table: TuningTable, options: argparse.Namespace) -> None:
 
 
 def _nothing_learned(cases: Sequence[EvaluationCase], protocol: str) -> str:
-    """Why only what learns nothing is scored, and what to do."""
+    """Return why selectors that learn are not scored, and what to do."""
     others = [
         other
         for other in (LEAVE_NODE_COUNT_OUT, LEAVE_SIZE_OUT)
@@ -231,7 +228,7 @@ def _simulate(calibration: Path | None, topology: Path | None) -> SimulateFuncti
 
 
 def read_cases(options: argparse.Namespace, simulate: SimulateFunction) -> list[EvaluationCase]:
-    """What files of any known form have measured, read as the options say."""
+    """Read the cases of files in any known format, as the options say."""
     probed = [path for path in options.files if path.suffix == ".ndjson"]
     others = [path for path in options.files if path not in probed]
     read = [
@@ -247,7 +244,7 @@ def read_cases(options: argparse.Namespace, simulate: SimulateFunction) -> list[
 
 
 def _readings(path: Path, form: str) -> Sequence[BenchmarkResult]:
-    """Of a file that another program wrote; what is odd about it is said."""
+    """Read a file that another program wrote, and warn of anything unusual in it."""
     readings, notes = read_all([path], form, UserMetadata(has_options=False))
     for note in notes:
         warn(note)
@@ -267,8 +264,9 @@ def _readings(path: Path, form: str) -> Sequence[BenchmarkResult]:
 
 
 def _table_pick(table: TuningTable, cases: Sequence[EvaluationCase], path: Path) -> SelectFunction:
-    """What a table says; it leaves to the default what it is silent about, and that is said. Raises
-    InputError where the results are of other libraries.
+    """Return a function that chooses as a table does, with the default where it has no rule.
+
+    Warns of calls without a rule. Raises InputError where the results are of other libraries.
     """
     of = {word for case in cases for word in case.group.split() if word in LIBRARIES}
     if of and table.library.partition(" ")[0] not in of:
@@ -299,7 +297,7 @@ def _table_pick(table: TuningTable, cases: Sequence[EvaluationCase], path: Path)
 def _warn_of_unmeasured(
     path: Path, pick: SelectFunction, own_sets: Iterable[Sequence[EvaluationCase]]
 ) -> None:
-    """Of calls at which nothing tells how good the table is."""
+    """Warn of calls where the table's choice was not measured."""
     calls = [case for own in own_sets for case in with_alternatives(own)]
     lost = sum(pick(case.point, case.observations) not in case.observations for case in calls)
     if lost:

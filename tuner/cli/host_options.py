@@ -25,7 +25,7 @@ from tuner.topology import Topology
 
 
 def add_measurement_options(group: argparse._ArgumentGroup) -> None:
-    """Declare the options."""
+    """Declare the options of a measurement on hosts."""
     add_host_options(group)
     group.add_argument(
         "--ppn",
@@ -82,7 +82,7 @@ def add_measurement_options(group: argparse._ArgumentGroup) -> None:
 
 
 def add_host_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
-    """Declare where ranks are started, and how."""
+    """Declare the options that say where and how ranks are started."""
     where = group.add_mutually_exclusive_group()
     where.add_argument("--hosts", type=hosts.parse_hosts, help="such as node1,node2:4 or n[0-511]")
     where.add_argument(
@@ -115,7 +115,7 @@ def _collectives(text: str) -> tuple[Collective, ...]:
 
 
 def given_hosts(options: argparse.Namespace) -> Hosts:
-    """Those named; without any, this computer. Raises InputError for a file that lists none."""
+    """Return the hosts of the options, or this computer; raise InputError for an empty hostfile."""
     if options.hostfile is not None:
         return hosts.read_hosts(options.hostfile)
     named: Hosts = options.hosts or LOCAL_HOST
@@ -123,7 +123,7 @@ def given_hosts(options: argparse.Namespace) -> Hosts:
 
 
 def resolve_hosts(options: argparse.Namespace) -> Hosts:
-    """Those given, else those of the job; without any, this computer."""
+    """Return the hosts of the options, else those of the job, else this computer."""
     there = given_hosts(options)
     if not there.is_local:
         return there
@@ -132,13 +132,13 @@ def resolve_hosts(options: argparse.Namespace) -> Hosts:
 
 
 def find_launcher(options: argparse.Namespace, python: Path) -> Launcher:
-    """What starts ranks on them; raises ProbeError if it is not there."""
+    """Return the launcher of the options; raise ProbeError if it is not installed."""
     template = options.launch or default_template(options.library)
     return Launcher.find(options.library, python, template)
 
 
 def build_request(options: argparse.Namespace, there: Hosts) -> probe_spec.ProbeSpec:
-    """Raises InputError for a topology that cannot be read."""
+    """Return the probe that the options describe; raise InputError for an unreadable topology."""
     given = {"sizes": options.sizes} if options.sizes is not None else {}
     topology = load_topology(options.topology) if options.topology else None
     return probe_spec.ProbeSpec(
@@ -159,8 +159,9 @@ def build_request(options: argparse.Namespace, there: Hosts) -> probe_spec.Probe
 
 
 def read_with_topology(path: Path, topology: Path | None) -> tuple[Measurements, Topology | None]:
-    """Measurements, and the topology of their cluster if one is given; says where that changes
-    little. Raises InputError for what cannot be read.
+    """Read measurements, and the topology of their cluster if one is given.
+
+    Warns where the topology has little effect. Raises InputError for files that cannot be read.
     """
     found = load_topology(topology) if topology else None
     measurements = read_measurements(path)

@@ -109,7 +109,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that names the form of the files."""
+    """Declare the option that names the format of the files."""
     parser.add_argument(
         "--form",
         choices=(AUTO, *RESULT_FORMATS),
@@ -121,7 +121,7 @@ def add_format_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read all files, write one."""
+    """Read all files, and write their results to one."""
     told = UserMetadata(
         options.p,
         options.nodes,
@@ -141,7 +141,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _read(options: argparse.Namespace, told: UserMetadata) -> list[BenchmarkResult]:
-    """Read all files; what they lack is said, and how far large ones were read."""
+    """Read all files; warn of what they lack, and show the progress of large ones."""
     if _bytes(options.files) < LARGE_INPUT_BYTES:
         readings, notes = read_all(options.files, options.form, told)
     else:
@@ -161,7 +161,7 @@ def _read(options: argparse.Namespace, told: UserMetadata) -> list[BenchmarkResu
 
 
 def _bytes(paths: Sequence[Path]) -> int:
-    """Return the size of all files, as far as it can be known."""
+    """Return the size of all files in bytes, without those that cannot be examined."""
     total = 0
     for path in paths:
         with suppress(OSError):
@@ -171,7 +171,7 @@ def _bytes(paths: Sequence[Path]) -> int:
 
 
 def _require_version(library: str, readings: Sequence[BenchmarkResult]) -> None:
-    """Of a library that no file names."""
+    """Raise InputError for a library without a version, if no file names one."""
     if library and " " not in library and not any(reading.library for reading in readings):
         raise InputError(
             f'--library says no version of {library}: add it, as in --library "{library} 5.0.11"'

@@ -13,7 +13,7 @@ LIBRARIES = ("openmpi", "mpich")
 
 
 def add_library_options(parser: argparse.ArgumentParser) -> None:
-    """The options that choose a library and its interpreter."""
+    """Declare the options that choose a library and its interpreter."""
     parser.add_argument(
         "--library", choices=LIBRARIES, help="MPI library (default: the one that --python has)"
     )
@@ -39,6 +39,6 @@ def add_thread_level_option(parser: argparse.ArgumentParser) -> None:
 
 
 def resolve_library(options: argparse.Namespace) -> None:
-    """Set `library` to what the interpreter has, where no library is named; raises ProbeError."""
+    """Set `library` to what the interpreter has if none is named; raise ProbeError."""
     if options.library is None:
         options.library = inspect_interpreter(find_interpreter("", options.python)).base

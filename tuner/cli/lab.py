@@ -42,7 +42,7 @@ DASHES_HINT = "write the command after --: tuner lab run FILE -- mpirun -n 8 ./p
 
 
 class _Parser(Parser):
-    """Says where a command begins when it misses one."""
+    """A parser whose error for a missing command says where it begins."""
 
     def error(self, message: str) -> NoReturn:
         super().error(f"{message}: {DASHES_HINT}" if message.endswith("COMMAND") else message)
@@ -87,7 +87,7 @@ def _action(
 
 
 def run_up(options: argparse.Namespace) -> None:
-    """Bring it up; say so too when it was."""
+    """Bring the lab up, and print whether it was up already."""
     lab = _lab(options)
     made = _up(lab)
     record = {"prefix": lab.cluster_id, "made": made, "hosts": list(lab.network.hosts)}
@@ -99,7 +99,7 @@ def run_up(options: argparse.Namespace) -> None:
 
 
 def run_down(options: argparse.Namespace) -> None:
-    """Take it down, whatever the file by now says; say so too when it was not there."""
+    """Take the lab down, whatever its file says by now, and print whether it was up."""
     prefix = _emulation_id(options)
     removed = take_down(prefix)
     record = {"prefix": prefix, "removed": removed}
@@ -111,7 +111,7 @@ def run_down(options: argparse.Namespace) -> None:
 
 
 def run_status(options: argparse.Namespace) -> None:
-    """One line per link."""
+    """Print one line per link."""
     lab = _lab(options)
     status = lab.status()
     record = {"prefix": lab.cluster_id, "hosts": list(lab.network.hosts), **asdict(status)}
@@ -119,7 +119,7 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    """The exit status is that of the command."""
+    """Run a command on the first host, and return its exit status."""
     lab = _lab(options)
     signal.signal(signal.SIGHUP, signal.default_int_handler)  # as Ctrl-C: nothing may stay behind
     made = _up(lab)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-COLUMN_GAP = 2  # blanks between two columns of a table
-HANGING_INDENT = 2  # further blanks before the second line of an indented one
-MIN_PROSE_WIDTH = 16  # characters that a column of sentences gets, where they are as long
-LINE_CONTINUATION = " \\"  # how a shell reads that a command goes on in the next line
+COLUMN_GAP = 2  # spaces between two columns of a table
+HANGING_INDENT = 2  # further spaces before the second line of an indented one
+MIN_PROSE_WIDTH = 16  # least width of a column of sentences, where they are as long
+LINE_CONTINUATION = " \\"  # how a command of the shell continues in the next line
 ELLIPSIS = " ..."
 PROGRAMS = ("tuner", "mpirun", "mpiexec", "srun", "curl", "pip", "make", "mkdir")
 TextRow = tuple[str, ...]
@@ -24,7 +24,7 @@ def display_width(text: str) -> int:
 
 
 def wrap(text: str, width: int) -> str:
-    """Return the text with its lines broken at blanks; a longer word has a line of its own."""
+    """Return the text with its lines broken at spaces; a longer word has a line of its own."""
     return "\n".join(part for line in text.split("\n") for part in _wrapped(line, width))
 
 
@@ -50,7 +50,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def fold_command(line: str, width: int) -> str:
-    """Return a command of the shell in as many lines as it needs; options keep their values."""
+    """Return a shell command broken into as many lines as needed; options keep their values."""
     indent = len(line) - len(line.lstrip(" "))
     lines = [" " * indent]
     for part in _arguments(line, width - indent - HANGING_INDENT - len(LINE_CONTINUATION)):
@@ -63,7 +63,7 @@ def fold_command(line: str, width: int) -> str:
 
 
 def _arguments(line: str, width: int) -> Iterator[str]:
-    """Words of a command, an option together with what follows it if that fits."""
+    """Yield the words of a command, an option together with its value if that fits."""
     together = ""
     for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+", line):
         both = f"{together} {word}"
@@ -77,7 +77,7 @@ def _arguments(line: str, width: int) -> Iterator[str]:
 
 
 def reflow(text: str, width: int) -> str:
-    """Return a help text for a terminal: paragraphs filled again, commands folded, the rest kept.
+    """Return a help text for a terminal: paragraphs filled again, commands folded.
 
     Lines of a paragraph begin at the margin; commands and the content of files are indented.
     """
@@ -94,7 +94,7 @@ def reflow(text: str, width: int) -> str:
 
 
 def _example(line: str, width: int) -> str:
-    """Return a line of a file or a command; where it is too long its remark comes above it."""
+    """Return an indented line; if it is too long, its comment comes above it."""
     content, mark, remark = line.partition("  # ")
     if display_width(line) <= width:
         return line
@@ -105,7 +105,7 @@ def _example(line: str, width: int) -> str:
 
 
 def without_empty_columns(cells: Sequence[TextRow]) -> list[TextRow]:
-    """Return a table, whose first row has the titles, without the columns that say nothing."""
+    """Return a table, whose first row has the titles, without its empty columns."""
     if len(cells) == 1:
         return list(cells)
     columns = [column for column in zip(*cells, strict=True) if any(column[1:])]
@@ -113,10 +113,10 @@ def without_empty_columns(cells: Sequence[TextRow]) -> list[TextRow]:
 
 
 class TableLayout:
-    """What of a table is shown where it has at most `width` columns of text.
+    """The part of a table that is shown within `width` columns of text.
 
-    left_out    names of the columns that have no room
-    widths      columns of text of each column; None: even so there is no room
+    omitted_columns     names of the columns that there is no room for
+    widths              columns of text of each column; None: there is still no room
     """
 
     def __init__(
@@ -133,7 +133,10 @@ class TableLayout:
                 self.omitted_columns.append(name)
 
     def _fitted(self, width: int) -> list[int] | None:
-        """What each column needs, and then as much more as sentences and titles can use."""
+        """Return the width each column needs, widened as far as sentences and titles can use it.
+
+        Return None if the columns need more than `width`.
+        """
         widths = [self._least(column) for column in zip(*self.cells, strict=True)]
         rest = width - sum(widths) - COLUMN_GAP * (len(widths) - 1)
         if rest < 0:

@@ -44,7 +44,7 @@ _SHAPE = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})")
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the options for logs."""
     parser.add_argument(
         "--log",
         type=Path,
@@ -64,7 +64,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _shape(text: str) -> CommunicatorShape:
-    """Return the ranks and nodes of `2x8`."""
+    """Parse `2x8` to the number of ranks and of nodes."""
     found = _SHAPE.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r}: write it as NODESxPPN, such as 2x8")
@@ -72,7 +72,7 @@ def _shape(text: str) -> CommunicatorShape:
 
 
 def check_log_options(options: argparse.Namespace, library: str) -> None:
-    """Refuse logs of another library, and options that start ranks; raise InputError for them."""
+    """Raise InputError for logs of another library, and for options that start ranks."""
     if library not in LIBRARIES:
         raise InputError(
             f"--log is for tables for NCCL and RCCL: rules for {library} are proved in the library"
@@ -87,8 +87,10 @@ def check_log_options(options: argparse.Namespace, library: str) -> None:
 def validate_from_logs(
     table: TuningTable, options: argparse.Namespace
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return a record per rule of NCCL's file that names an algorithm, and per rule that is not in
-    it; what the logs leave open is said.
+    """Validate the rules of a table for NCCL with logs of programs.
+
+    Warns of what the logs leave open. Return a record per rule of NCCL's file that names an
+    algorithm, and one per rule that the file does not hold.
     """
     if all(rule.choice.is_default for rule in table.rules):
         raise InputError("no rule of the table names an algorithm, so no log can tell of any")
@@ -122,7 +124,7 @@ def validate_from_logs(
 
 
 def _doubts(table: TuningTable, evidence: LoggedCalls) -> Iterator[str]:
-    """Yield sentences on whether the rules were at work, by what tuner's plugin logged."""
+    """Yield sentences on whether the rules were followed, by what tuner's plugin logged."""
     own = fnv1a(emit_sparse(table).encode())
     if not evidence.has_plugin_messages:
         yield (
@@ -136,7 +138,7 @@ def _doubts(table: TuningTable, evidence: LoggedCalls) -> Iterator[str]:
 
 
 def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the files that are named, and those that may be logs in the folders that are named.
+    """Return the named files, and those in named folders that may be logs.
 
     Raises InputError for what cannot be read, and for a folder without any log.
     """
@@ -159,7 +161,7 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def _may_be_log(file: Path) -> bool:
-    """Return whether a file begins as text, packed by gzip or not."""
+    """Return whether a file begins as text, compressed by gzip or not."""
     try:
         return b"\0" not in read_head(file)
     except InputError:

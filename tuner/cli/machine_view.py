@@ -21,7 +21,7 @@ TextRow = tuple[str, ...]
 
 
 def machine_record(machine: Machine) -> dict[str, Any]:
-    """All of it for programs; the network's links summed up by kind and rate."""
+    """Return everything about a machine; network links are summed up by rate and latency."""
     topology, known = machine.topology, machine.spec
     interior = topology.nodes[0].node_topology
     return dict(
@@ -58,7 +58,7 @@ def machine_record(machine: Machine) -> dict[str, Any]:
 
 
 def _summed(links: Iterable[Link]) -> list[dict[str, Any]]:
-    """Cables by their rate and latency; the two directions of a link are the same cables."""
+    """Return the cables by rate and latency; both directions of a link are the same cables."""
     joined = {frozenset((link.source, link.target)): link for link in links}
     cables: Counter[tuple[float, float]] = Counter()
     for link in joined.values():
@@ -79,13 +79,13 @@ def _sourced_links(interior: NodeTopology, known: MachineSpec | None) -> list[di
 
 
 def _rates(known: MachineSpec | None) -> dict[frozenset[str], SourcedValue]:
-    """The rate of one cable, by the devices that it joins."""
+    """Return the rate of one cable, by the devices that it joins."""
     edges = known.node_spec.device_links if known else ()
     return {frozenset((edge.a, edge.b)): edge.link_type.rate for edge in edges}
 
 
 def print_machine(machine: Machine) -> None:
-    """For people."""
+    """Print a machine: its network, devices, links and costs."""
     topology, known = machine.topology, machine.spec
     print_text(f"{machine.name}: {known.title}" if known else machine.name, style="bold")
     if known:
@@ -144,7 +144,7 @@ def _print_devices(interior: NodeTopology) -> None:
 
 
 def _print_links(interior: NodeTopology, known: MachineSpec | None) -> None:
-    """Both directions of a link as one, links alike as one row."""
+    """Print both directions of a link as one, and equal links as one row."""
     rates = _rates(known)
     joined = {frozenset((link.source, link.target)): link for link in interior.links}
     alike: dict[TextRow, list[str]] = {}
@@ -174,7 +174,7 @@ def _abbreviate(names: list[str], most: int = 4) -> str:
 
 
 def _print_paths(known: MachineSpec) -> None:
-    """Line by line of every path class: from so many bytes, alpha and rate."""
+    """Print the cost of every path class by segment: first size, alpha and rate."""
     rows = []
     for (path_class, memory), costs in known.paths.items():
         for line in costs.segments:
@@ -200,7 +200,7 @@ def _print_paths(known: MachineSpec) -> None:
 
 
 def _print_numbers(known: MachineSpec) -> None:
-    """What the tables above left out."""
+    """Print the numbers that the tables above leave out."""
     eager = {
         name: number
         for name, number in known.path_values().items()

@@ -44,12 +44,12 @@ COMMANDS = {
 RESUME_HINT = "the same command{} resumes; what is finished is kept"
 NO_PARTIAL_OUTPUT = "nothing was written that is not whole"
 EXIT_FAILURE = 1
-EXIT_INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
+EXIT_INTERRUPTED = 130  # exit status that shells report for a command that Ctrl-C ended
 OUTPUT_ERRNOS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser; only the verb that is asked for is imported, so that help is instant."""
+    """Return the parser; only the command in `words` is imported, so that help is instant."""
     parser = Parser(
         prog="tuner",
         description="Finds the fastest collective algorithm for every MPI call, and proves it.",
@@ -68,8 +68,11 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 2 words that cannot be read, 130 interrupted, 1 all else that the user
-    can act on."""
+    """Run a command and return its exit status.
+
+    The status is 0 for success, 2 for a command line that cannot be parsed, 130 for an
+    interruption, and 1 for every other error that the user can act on.
+    """
     begun = time.monotonic() - (process_age() if words is None else 0.0)
     words = sys.argv[1:] if words is None else words
     status, arguments = EXIT_USAGE, argparse.Namespace()
@@ -96,7 +99,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    """Ends the program with status 2 for what it cannot read; an action may say what is meant."""
+    """Parse the command line; exit with status 2 if it cannot be parsed.
+
+    The action may add to the message for unknown arguments what to do.
+    """
     parser = build_parser(words)
     arguments, unknown = parser.parse_known_args(words)
     if unknown:
@@ -107,10 +113,10 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """Batch systems send SIGTERM when the time is over."""
+    """Treat SIGTERM, which batch systems send when the time is over, like Ctrl-C."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     usual = (signal.default_int_handler, signal.SIG_DFL)
-    # Somebody who calls us from Python has own ideas.
+    # A program that calls this from Python may have installed handlers of its own.
     changed = {number: handler for number, handler in before.items() if handler in usual}
     for number in changed:
         signal.signal(number, DEFERRED_INTERRUPT.handler)
@@ -122,7 +128,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 
 def _stdout_failed(error: OSError) -> int:
-    """Exit status when standard output takes no more; other errors are raised again."""
+    """Return the exit status when standard output cannot be written; reraise other errors."""
     if error.filename is not None or error.errno not in OUTPUT_ERRNOS:
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

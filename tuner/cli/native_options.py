@@ -14,7 +14,7 @@ from tuner.workflows.native_files import generic_rules_loader
 
 
 def add_export_options(parser: argparse.ArgumentParser) -> None:
-    """Declare what may be said about a file besides its table."""
+    """Declare the options for a native file besides its table."""
     parser.add_argument(
         "--commutative-only",
         action="store_true",
@@ -54,7 +54,7 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_ppn_option(parser: argparse.ArgumentParser) -> None:
-    """Declare which part of a table is meant."""
+    """Declare the option that selects a part of a table."""
     parser.add_argument(
         "--ppn",
         type=argument_types.positive_int,
@@ -65,13 +65,13 @@ def add_ppn_option(parser: argparse.ArgumentParser) -> None:
 
 
 def read_table_part(path: Path, options: argparse.Namespace) -> TuningTable:
-    """A table, or what was asked for of it; raises InputError."""
+    """Read a table, or the part that the options ask for; raise InputError."""
     table = read_table(path)
     return table if options.ppn is None else table.with_ppn(options.ppn)
 
 
 def export_options(options: argparse.Namespace, form: Format) -> ExportOptions:
-    """What was said; raises InputError for what a file of this format has no use for."""
+    """Return the export options; raise InputError for one that this format does not use."""
     for name in sorted({field.name for field in fields(ExportOptions)} - form.used_options):
         if getattr(options, name):
             raise _unused_option_error(f"--{name.replace('_', '-')}", name, form)
@@ -80,13 +80,13 @@ def export_options(options: argparse.Namespace, form: Format) -> ExportOptions:
 
 
 def check_python_option(options: argparse.Namespace, form: Format) -> None:
-    """Raises InputError for an interpreter where no rules of the library's own are read with it."""
+    """Raise InputError for an interpreter that this format does not read rules with."""
     if options.python is not None and "generic" not in form.used_options:
         raise _unused_option_error("--python", "generic", form)
 
 
 def _unused_option_error(option: str, asked: str, form: Format) -> InputError:
-    """Of an option for the formats that ask for this."""
+    """Return the error for an option that only formats with option `asked` use."""
     users = ", ".join(own.name for own in FORMATS.values() if asked in own.used_options)
     return InputError(
         f"{option} is for files of {users}; {form.name} has no use for it: leave it out"

@@ -34,13 +34,13 @@ from tuner.workflows.native_files import omitted_rules_note
 FIRST_PLUGIN_VERSION = (
     2,
     21,
-)  # release of NCCL that loads the plugin; it takes what it is told unchecked
+)  # first NCCL that loads the plugin; it does not check what the plugin returns
 FIRST_VERSION_ALGORITHMS = (
     "ring_ll",
     "ring_simple",
     "tree_ll",
     "tree_simple",
-)  # that it is therefore told
+)  # algorithms that the plugin therefore returns to it
 EXAMPLES = """examples:
   tuner nccl install table.json --out ~/tuner-nccl
   tuner nccl install --service http://head:8000 --library "nccl 2.30.7" --out ~/tuner-nccl
@@ -188,7 +188,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def _table(options: argparse.Namespace) -> TuningTable:
-    """Return the table of the file or the service; raises InputError."""
+    """Return the table of the file or the service; raise InputError."""
     if (options.table is None) == (options.service is None):
         raise InputError("give either a table or --service")
     if options.table is not None:
@@ -204,7 +204,7 @@ def _table(options: argparse.Namespace) -> TuningTable:
 
 
 def run_estimate(options: argparse.Namespace) -> None:
-    """Print the choice per size, or everything it was chosen from."""
+    """Print the algorithm that NCCL is expected to choose per size, or all with their costs."""
     topology = load_machine(options.topology).topology
     interior = topology.nodes[0].node_topology
     gpus = len(interior.device_indices(GPU)) if interior else 0

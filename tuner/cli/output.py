@@ -29,7 +29,7 @@ OMITTED_COLUMNS_NOTE = "no room for {}: widen the terminal, or use --json"
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """The option every verb has."""
+    """Declare the option for JSON output, which every command has."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -40,7 +40,7 @@ def add_subcommand(
     examples: str,
     run: object,
 ) -> argparse.ArgumentParser:
-    """One of the actions of a verb, which `run` carries out."""
+    """Add an action to a command, which `run` carries out."""
     action = actions.add_parser(name, help=summary, description=summary, epilog=examples)
     add_json_option(action)
     action.set_defaults(run=run)
@@ -48,13 +48,13 @@ def add_subcommand(
 
 
 def console(*, error: bool = False) -> Console:
-    """Return standard output (or error); colour and width only where a terminal reads it."""
+    """Return a console on standard output or error; colour and width only on a terminal."""
     stream = sys.stderr if error else sys.stdout
     return Console(file=stream, width=None if stream.isatty() else UNLIMITED_WIDTH, highlight=False)
 
 
 def print_text(text: str, *, style: str = "", error: bool = False) -> None:
-    """Print sentences; on a terminal their lines break between words, elsewhere nowhere."""
+    """Print text; lines are broken between words on a terminal only."""
     screen = console(error=error)
     screen.print(Text(wrap(text, screen.width), style), soft_wrap=True)
 
@@ -70,7 +70,7 @@ def print_command(purpose: str, command: str) -> None:
 
 
 def print_result(arguments: argparse.Namespace, record: Any, text: Callable[[], None]) -> None:
-    """Print `record` as JSON when asked to, else let `text` print what a person reads."""
+    """Print `record` as JSON if asked to, else call `text` to print it for people."""
     if arguments.json:
         print(json.dumps(record, indent=1))
     else:
@@ -78,13 +78,13 @@ def print_result(arguments: argparse.Namespace, record: Any, text: Callable[[], 
 
 
 def warn(sentence: str) -> None:
-    """Print one line beside the output, unless there is nothing to say."""
+    """Print one sentence to standard error, unless it is empty."""
     if sentence:
         print_text(f"tuner: {sentence}", style=CAUTION_STYLE, error=True)
 
 
 def print_cautions(sentences: Iterable[str]) -> None:
-    """Print what a reader must know before the result, so that it is seen."""
+    """Print, highlighted, what a reader must know before the result."""
     for sentence in sentences:
         print_text(f"caution: {sentence}", style=CAUTION_STYLE)
 
@@ -97,13 +97,13 @@ def print_table(
     droppable: Iterable[str] = (),
     wrappable: Iterable[str] = (),
 ) -> None:
-    """Print text cells as a table; brackets are text like any other.
+    """Print text cells as a table; brackets are printed as they are.
 
-    right   columns that are aligned on their last digit
-    spare   columns that a narrow terminal leaves out as far as needed, in this order
-    prose   columns whose cells may take several lines there, broken at blanks
+    right       columns that are aligned to the right
+    droppable   columns that a narrow terminal leaves out as far as needed, in this order
+    wrappable   columns whose cells may take several lines there, broken at spaces
 
-    What is still too wide for the terminal becomes a block of lines for each row. Without a
+    A table that is still too wide for the terminal becomes a block of lines for each row. Without a
     terminal each row is one line.
     """
     screen = console()

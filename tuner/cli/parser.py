@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 
 from tuner.cli.layout import reflow, wrap
 
-EXIT_USAGE = 2  # exit status of a command line that cannot be read
+EXIT_USAGE = 2  # exit status for a command line that cannot be parsed
 NARROW_WIDTH = 72  # columns below which options are explained below their names, not beside them
 
 
 class Formatter(argparse.HelpFormatter):
-    """Fill paragraphs, fold examples, and break lines between words alone."""
+    """A help formatter that fills paragraphs, folds examples, and breaks lines between words."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
@@ -31,7 +31,7 @@ class Formatter(argparse.HelpFormatter):
         groups: Iterable[argparse._MutuallyExclusiveGroup],
         prefix: str | None,
     ) -> str:
-        """Return the usage; on a narrow terminal without the options, which are listed anyway."""
+        """Return the usage, on a narrow terminal without the options, which are listed anyway."""
         if usage is None and prefix is None and self._narrow:
             names = [self._format_args(a, a.dest) for a in actions if not a.option_strings]
             return wrap(" ".join(["usage:", self._prog, "[OPTIONS]", *names]), self._width) + "\n\n"
@@ -45,7 +45,7 @@ class Formatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` with this formatter; the parsers of its actions have it, too."""
+    """An `ArgumentParser` with `Formatter`, which the parsers of its actions have, too."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{"formatter_class": Formatter, **options})

@@ -112,7 +112,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Plan, probe or merge."""
+    """Plan a probe, run one, or merge files."""
     if options.action != "merge" and options.files:
         raise InputError(f"{options.files[0]}: only `tuner probe merge` reads files")
     if options.action != "plan" and options.out is None:
@@ -135,7 +135,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _hosts(options: argparse.Namespace) -> Hosts:
-    """Whoever writes neither `run` nor `plan` means this computer unless hosts are given."""
+    """Return the hosts: those of the job only count with the word `run` or `plan`."""
     return (
         host_options.resolve_hosts(options) if options.action else host_options.given_hosts(options)
     )
@@ -185,7 +185,7 @@ def _probe(options: argparse.Namespace, there: Hosts, report: StageCallback) -> 
 
 
 def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display) -> None:
-    """Say what an earlier run left, and that other programs keep this computer busy."""
+    """Report what an earlier run left, and whether other programs keep this computer busy."""
     plan = _plan(options, there)
     if not there.names and not has_driver():
         plan = _of_host_memory(plan)
@@ -202,7 +202,7 @@ def _budget(options: argparse.Namespace, there: Hosts) -> float:
 
 
 def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
-    fingerprint = plan.fingerprint  # the file's, whatever of the plan there is here
+    fingerprint = plan.fingerprint  # of the whole plan, as in the file
     if not plan.hosts and not has_driver():
         plan = _without_gpus(plan)
     seconds = _budget(options, Hosts(plan.hosts)) / plan.total_weight
@@ -233,7 +233,7 @@ def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
 
 
 def _without_gpus(plan: ProbePlan) -> ProbePlan:
-    """What is left of it on this computer, said beside the plan; raises InputError for nothing."""
+    """Return the plan without its GPU points, with a warning; raise InputError if it is empty."""
     own = _of_host_memory(plan)
     if not own.points:
         raise InputError("no NVIDIA driver on this computer: of GPUs nothing can be measured")
@@ -250,9 +250,9 @@ def _of_host_memory(plan: ProbePlan) -> ProbePlan:
 
 
 def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
-    """What every computer has, and then what only GPUs have, in the order of measuring.
+    """Print the points in host memory, then those that only GPUs have, in the order of measuring.
 
-    all_listed  whether what hosts may have is listed, too: somebody chose what is measured
+    all_listed      whether to list the points of GPUs, too, since the user chose the parts
     """
     own = [row for row in record["points"] if row["memory"] == HOST]
     of_gpus = [row for row in record["points"] if row["memory"] != HOST]
@@ -303,7 +303,7 @@ def _show(options: argparse.Namespace, measurements: Measurements) -> None:
 
 
 def summarise_probe(measurements: Measurements) -> dict[str, Any]:
-    """What a probe yielded, in numbers."""
+    """Return the result of a probe in numbers."""
     kinds = [series.kind for series in measurements.series]
     return {
         "cluster": measurements.cluster.name,

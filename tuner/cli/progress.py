@@ -20,20 +20,23 @@ from tuner.base.progress import StageCallback
 from tuner.base.units import humanize
 from tuner.cli.layout import display_width, shorten, wrap
 
-REFRESHES_PER_S = 2  # times per second; more would steal time from the ranks being measured
+REFRESHES_PER_S = 2  # times per second; more would take time from the ranks being measured
 LINE_INTERVAL_S = 5.0  # seconds between lines where no bar can be redrawn
 BAR_WIDTH = 16  # columns of text
 
 
 def format_clock(seconds: float) -> str:
-    """`2:05`."""
+    """Return minutes and seconds, such as `2:05`."""
     whole = max(0, round(seconds))
     return f"{whole // 60}:{whole % 60:02d}"
 
 
 @dataclass
 class Display:
-    """Stages one after the other; `later` is how long the stages after the present one take."""
+    """A display of stages, one after the other.
+
+    remaining_after     expected seconds of the stages after the present one
+    """
 
     console: Console
     remaining_after: float = 0.0
@@ -41,14 +44,14 @@ class Display:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the first stage began."""
+        """The seconds since the first stage began."""
         return time.monotonic() - self._begun
 
     @contextmanager
     def stage(self, title: str, expected: float = 0.0) -> Iterator[StageCallback]:
         """Announce a stage, show what it reports, and say how long it took.
 
-        expected    seconds it will take, counted off `later` (which includes it)
+        expected    seconds it will take, subtracted from `remaining_after` (which includes it)
         """
         self.remaining_after = max(0.0, self.remaining_after - expected)
         begun = time.monotonic()
@@ -64,11 +67,11 @@ class Display:
         self.console.print(done, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.console.print(Text(wrap(humanize(text), self.console.width)), soft_wrap=True)
 
     def _left(self, left: float | None) -> str:
-        """Of this stage, and of everything where there is more to come."""
+        """Return the time left of this stage, and in all if other stages follow."""
         if left is None:
             return "just begun"
         return f"{format_clock(left)} left{self._whole(left) if self.remaining_after else ''}"
@@ -91,7 +94,7 @@ class Display:
             yield report
 
     def line_report(self, title: str) -> StageCallback:
-        """Of what need not be announced: nothing is said while it is quick."""
+        """Return a callback that prints a line every few seconds, and nothing for a quick stage."""
         last = time.monotonic()
 
         def report(fraction: float, left: float | None, text: str) -> None:
@@ -105,8 +108,10 @@ class Display:
 
 @dataclass
 class _Line:
-    """A line that is redrawn. What has no room is left out: what is happening, then the bar, then
-    the time left in all, then the end of the title.
+    """A line that is redrawn.
+
+    If it is too long, parts are left out in this order: what is happening, the bar, the time left
+    in all, the end of the title.
     """
 
     title: str

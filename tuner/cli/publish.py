@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Store the table, then publish its version; either may be repeated without harm."""
+    """Store the table, then publish its version; both are safe to repeat."""
     table = read_table(options.table)
     try:
         require_known_algorithms(table)

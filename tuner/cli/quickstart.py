@@ -44,7 +44,7 @@ EXAMPLES = """examples:
 
 Interrupted, the same command without --fresh resumes. Afterwards open tuner-out/report.html."""
 
-REPORT_SECONDS = 4.0  # writing the database and the plots, for the estimate
+REPORT_SECONDS = 4.0  # seconds for writing the database and the plots, for the estimate
 DEFAULT_BUDGET_S = 85.0  # seconds of probing Open MPI: with everything else well under six minutes
 MPICH_BUDGET_DIVISOR = (
     3.0  # MPICH has fewer algorithms, and comparing has fewer points, by this factor
@@ -95,7 +95,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the loop for each library, store, report."""
+    """Run all stages for each library, store the tables, and write the report."""
     if options.ranks == 1:
         raise InputError("one rank has nobody to talk to: --ranks is at least 2")
     require_writable_dir(options.out)
@@ -135,7 +135,7 @@ def _remove(out: Path) -> None:
 
 
 def _pythons(options: argparse.Namespace, display: Display) -> dict[str, Path]:
-    """Return the interpreter of each library to tune; raises ProbeError where one cannot be."""
+    """Return the interpreter of each library to tune; raise ProbeError if one cannot be tuned."""
     if options.libraries is not None:
         named = {name: _python_of(name, options) for name in _libraries(options.libraries)}
         for name in named:
@@ -169,7 +169,7 @@ def _python_of(name: str, options: argparse.Namespace) -> Path:
 
 
 def _mpich_beside(options: argparse.Namespace, display: Display) -> Path | None:
-    """Return the interpreter of MPICH that is tuned beside the own one; None without any."""
+    """Return the interpreter of MPICH to tune as well, or None."""
     if options.mpich_python is None and options.python is not None:
         return None
     python = find_interpreter("mpich", options.mpich_python)
@@ -180,7 +180,7 @@ def _mpich_beside(options: argparse.Namespace, display: Display) -> Path | None:
 
 
 def _check_installation(python: Path, display: Display) -> None:
-    """Say what is wrong with the MPI of an interpreter; raises ProbeError for what is fatal."""
+    """Report problems of an interpreter's MPI; raise ProbeError for a fatal one."""
     for problem in diagnose(python).problems:
         if problem.fatal:
             raise ProbeError(str(problem))
@@ -210,7 +210,7 @@ def _pipelines(
 
 
 def _store(stages: StageCheckpoint, loop: LibraryPipeline, result: LibraryResult) -> None:
-    """Publish the table in the database, as a new version unless an equal one is in it."""
+    """Publish the table in the database, as a new version unless it has an equal one."""
     database = stages.out / "tuner.sqlite"
 
     def store() -> None:

@@ -31,7 +31,7 @@ def print_results(out: Path, results: Sequence[LibraryResult], record: Mapping[s
 
 
 def _print_outcome(figures: Mapping[str, Any]) -> None:
-    """Cautions are seen first; without any the gain is."""
+    """Print cautions first; without any, print the gain in bold."""
     print_cautions(figures["cautions"])
     for rule in figures["rules_unconfirmed"]:
         print_text(f"  not confirmed: {rule['rule']}: {humanize(rule['reason'])}")

@@ -108,7 +108,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Look the call up."""
+    """Look up one call in a table, or ask a trained selector."""
     nodes, ppn = resolve_shape(options.p, options.nodes, options.ppn)
     if options.table.is_dir():
         if options.placement != BLOCK:
@@ -134,9 +134,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def resolve_shape(p: int | None, nodes: int | None, ppn: int | None) -> tuple[int, int]:
-    """Return the number of nodes and of ranks per node, which two of the three tell.
+    """Return the number of nodes and of ranks per node, given two of the three numbers.
 
-    Raises InputError where they are not enough, or contradict each other.
+    A missing `nodes` counts as 1 unless both `p` and `ppn` are given.
+    Raises InputError where they do not suffice, or contradict each other.
     """
     if p is None and ppn is None:
         raise InputError("the number of ranks is missing: give --p, or --nodes and --ppn")
@@ -164,8 +165,9 @@ def resolve_shape(p: int | None, nodes: int | None, ppn: int | None) -> tuple[in
 
 
 def _alternative_hint(table: TuningTable, key: RuleKey, placement: str) -> str:
-    """How to ask for as many ranks where the table has them on other numbers of nodes, or for
-    operators that commute.
+    """Return what to add to the command so that the table has a rule, or "".
+
+    The rule may be for another number of nodes, or for operators that commute.
     """
     asked = {
         replace(key, nodes=one.nodes, ppn=one.ppn, placement=placement, operators=operators)
@@ -182,7 +184,7 @@ def _alternative_hint(table: TuningTable, key: RuleKey, placement: str) -> str:
 
 
 def _query_selector(options: argparse.Namespace, point: CallPoint) -> None:
-    """A trained selector, which looks for the least regret and for a gain that is sure."""
+    """Print the choice of a trained selector with the least regret, and its significant choice."""
     selector = read_selector(options.table)[0].train_selector(no_simulation, options.like)
     known = selector.candidates(point)
     believed = {str(choice): selector.predict_seconds(point, choice) for choice in known}
@@ -227,7 +229,7 @@ def _print_asked(record: dict[str, Any], point: CallPoint) -> None:
 
 
 def _why_another(chosen: str) -> str:
-    """Than the one whose expected time is the shortest."""
+    """Return why the choice is not the algorithm with the shortest expected time."""
     if chosen == str(AlgorithmConfig()):
         return (
             "the default stays unless another is expected to be faster by more than"

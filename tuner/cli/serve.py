@@ -107,7 +107,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_networks(text: str) -> tuple[str, ...]:
-    """Return the addresses and networks of a comma list; raises InputError for anything else."""
+    """Parse a comma list of addresses and networks; raise InputError for anything else."""
     listed = argument_types.name_list(text)
     for each in listed:
         try:

@@ -43,7 +43,7 @@ The shortest topology file, one switch with 64 nodes:
   latency: 2us
   bandwidth: 12.5GB/s"""
 
-TimedSchedule = tuple[float, Schedule]  # seconds
+TimedSchedule = tuple[float, Schedule]  # seconds, schedule
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,7 +162,7 @@ def _require_one(options: argparse.Namespace) -> None:
 def _predictions(
     options: argparse.Namespace, placement: Placement, calibration: Calibration
 ) -> Iterator[dict[str, Any]]:
-    """Of each algorithm the fastest variant at each size, the fastest algorithm first."""
+    """Yield the fastest variant of each algorithm at each size, the fastest algorithm first."""
     known = _names(options, placement)
     tell = with_eta(Display(console(error=True)).line_report("simulating"))
     whole, large = len(options.sizes) * len(known), list[str]()
@@ -192,7 +192,10 @@ def _predictions(
 
 
 def _names(options: argparse.Namespace, placement: Placement) -> Sequence[str]:
-    """All that the machine can do with such buffers, or those named, which it must be able to."""
+    """Return the named algorithms, or all that the machine supports with such buffers.
+
+    Raises an error for a named algorithm that the machine does not support.
+    """
     topology = placement.topology
     here = available_capabilities(topology.offers, options.memory == CUDA, *placement.shape)
     for name in options.algorithm or ():
@@ -202,9 +205,10 @@ def _names(options: argparse.Namespace, placement: Placement) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class _Predictor:
-    """Of one size: what each schedule takes.
+    """A predictor of the times of schedules for one message size.
 
-    large       gets the variants of algorithms nobody named that are too large to be simulated
+    too_large   receives the variants that are too large to be simulated, of algorithms that
+                were not named
     """
 
     options: argparse.Namespace
@@ -216,11 +220,14 @@ class _Predictor:
     def simulation_arguments(
         self, made: Schedule
     ) -> tuple[Schedule, Placement, Calibration, int, int]:
-        """What the simulator is asked."""
+        """Return the arguments of the simulator for a schedule."""
         return made, self.placement, self.calibration, self.nbytes, self.options.itemsize
 
     def variants(self, name: str) -> list[Candidate]:
-        """As the parameters say, or all worth trying; a named algorithm has at least one."""
+        """Return the variant with the given parameters, or all worth trying.
+
+        A named algorithm has at least one variant.
+        """
         options = self.options
         if options.param:
             return [Candidate(name, dict(options.param))]
@@ -228,8 +235,10 @@ class _Predictor:
         return list(found) or ([Candidate(name, {})] if options.algorithm else [])
 
     def runs(self, name: str) -> Iterator[TimedSchedule]:
-        """All variants of an algorithm; where it is not named, less those that are too large, and
-        none where it goes through hosts whose messages have no price.
+        """Yield time and schedule of all variants of an algorithm.
+
+        For an algorithm that is not named, variants are left out that are too large, or staged
+        through host memory with unknown costs.
         """
         options = self.options
         for one in self.variants(name):
@@ -293,7 +302,7 @@ def _print(topology: str, records: list[dict[str, Any]]) -> None:
 
 
 def _row(record: Mapping[str, Any], explained: Sequence[str]) -> list[str]:
-    """The cells of a prediction; parts of the time as its share."""
+    """Return the cells of a prediction; parts of the time as its share."""
     params = _params(record["params"])
     cells = [
         f"{record['algorithm']} ({params})" if params else record["algorithm"],
@@ -305,7 +314,7 @@ def _row(record: Mapping[str, Any], explained: Sequence[str]) -> list[str]:
 
 
 def _params(params: Mapping[str, int]) -> str:
-    """`segment=64KiB, chains=4`; an unsegmented algorithm has no segment size to tell."""
+    """Return parameters such as `segment=64KiB, chains=4`, without a segment size of 0."""
     return ", ".join(
         f"{name}={format_size(value) if name == 'segment' else value}"
         for name, value in params.items()

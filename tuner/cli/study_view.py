@@ -20,14 +20,14 @@ PointRange = list[whatif.StudyPoint]  # neighbouring sizes with the same best al
 
 
 def print_study(result: whatif.StudyResult) -> None:
-    """Best algorithms, where they change, and what a table would cost."""
+    """Print the best algorithms, their crossovers, and what keeping a table would cost."""
     same = _print_ranges(result)
     _print_crossovers(result, same)
     _print_table_regret(result)
 
 
 def _print_table_regret(result: whatif.StudyResult) -> None:
-    """What the table's choices cost, and where nobody knows."""
+    """Print what the table's choices cost on average and at worst, if that is known."""
     kept = [point.kept for point in result.points if point.kept is not None]
     if not kept:
         return
@@ -49,13 +49,13 @@ def _print_table_regret(result: whatif.StudyResult) -> None:
 
 
 def best_ranges(result: whatif.StudyResult) -> Iterator[PointRange]:
-    """The points of each machine and collective, cut where the best algorithm changes."""
+    """Yield the points of each machine and collective, split where the best algorithm changes."""
     for _, points in groupby(result.points, key=lambda p: (p.at, p.collective, p.best.algorithm)):
         yield list(points)
 
 
 def _print_ranges(result: whatif.StudyResult) -> set[str]:
-    """The axes that change nothing."""
+    """Print the best algorithms by ranges of sizes; return the axes that change nothing."""
     axes = _varying(result)
     kept = ("table's cost",) if result.points[0].kept else ()
     found, same = merge_rows(
@@ -89,9 +89,10 @@ def _print_ranges(result: whatif.StudyResult) -> set[str]:
 def merge_rows(
     rows: list[list[str]], axes: Sequence[Sequence[str]]
 ) -> tuple[list[list[str]], list[int]]:
-    """Rows that differ in the value of one axis alone as one; the axes are their first cells.
+    """Merge rows that differ in the value of one axis alone; the axes are the first cells.
 
-    Also the numbers of the axes of which no value makes a difference anywhere: without their cells.
+    Return the rows without the cells of axes whose values make no difference anywhere, and the
+    indices of these axes.
     """
     for at in range(len(axes)):
         alike: dict[tuple[str, ...], list[str]] = {}
@@ -108,7 +109,7 @@ def _varying(result: whatif.StudyResult) -> tuple[str, ...]:
 
 
 def _row(run: PointRange, axes: tuple[str, ...]) -> list[str]:
-    """The cells of a run of sizes."""
+    """Return the cells of a range of sizes."""
     cells = [AXIS_FORMATTERS[axis](run[0].at[axis]) for axis in axes]
     cells += [run[0].collective, _range([format_size(point.nbytes) for point in run])]
     choices = list(dict.fromkeys(str(point.best) for point in run))
@@ -127,7 +128,7 @@ def _range(texts: list[str]) -> str:
 
 
 def _runner_up(run: PointRange) -> list[str]:
-    """The closest one with another algorithm, by how much it is slower at least, and where."""
+    """Return the closest other algorithm, and by how much it is slower at least and where."""
     others = [
         (other.seconds / point.best.seconds - 1, other.algorithm, point.nbytes)
         for point in run
@@ -141,7 +142,7 @@ def _runner_up(run: PointRange) -> list[str]:
 
 
 def _print_crossovers(result: whatif.StudyResult, same: set[str]) -> None:
-    """Changes of the algorithm itself; those of parameters alone are in the JSON."""
+    """Print where the algorithm itself changes; changes of parameters alone are in the JSON."""
     changed = [
         one
         for one in result.switches
@@ -164,7 +165,7 @@ def _print_crossovers(result: whatif.StudyResult, same: set[str]) -> None:
 
 
 def thin_evenly(alike: Sequence[list[whatif.Crossover]], most: int) -> list[list[whatif.Crossover]]:
-    """At most so many, of every axis alike many as far as it has them, in the order given."""
+    """Return at most `most` groups in the order given, spread evenly over the axes."""
     turns: Counter[str] = Counter()
     order = []
     for at, group in enumerate(alike):
@@ -174,14 +175,14 @@ def thin_evenly(alike: Sequence[list[whatif.Crossover]], most: int) -> list[list
 
 
 def _key_without_size(switch: whatif.Crossover) -> tuple[object, ...]:
-    """The same for changes that differ in the message size alone."""
+    """Return a key that is equal for crossovers that differ in the message size alone."""
     others = tuple((axis, value) for axis, value in switch.at.items() if axis != SIZE_AXIS)
     ends = (switch.before.algorithm, switch.after.algorithm)
     return (switch.collective, switch.axis, switch.below, switch.above, others, ends)
 
 
 def _change(alike: list[whatif.Crossover], fixed: set[str]) -> list[str]:
-    """The cells of switches at neighbouring sizes; axes of one value go without saying."""
+    """Return the cells of crossovers at neighbouring sizes, without the `fixed` axes."""
     first, last = alike[0], alike[-1]
     shown = AXIS_FORMATTERS[first.axis]
     where = [
@@ -203,7 +204,7 @@ def _title(axis: str) -> str:
 
 
 def csv_text(result: whatif.StudyResult) -> str:
-    """One line per point and candidate; latencies in seconds, bandwidths in bytes per second."""
+    """Return CSV with a line per point and candidate, in seconds and bytes per second."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow([*result.axes, "collective", "nbytes", "algorithm", "params", "seconds", "best"])

@@ -124,7 +124,7 @@ def run_show(options: argparse.Namespace) -> None:
 
 
 def run_diff(options: argparse.Namespace) -> None:
-    """Compare two tables."""
+    """Compare two tables, and draw the differences if asked to."""
     if options.plot is not None:
         require_image_suffix(options.plot, "--plot", allow_both=True)
         require_writable_file(options.plot, options.old, options.new)
@@ -189,7 +189,7 @@ def _rules_text(held: TuningTable, options: argparse.Namespace) -> str:
 
 
 def _commutative_note(held: TuningTable, options: argparse.Namespace) -> str:
-    """Rules for operators that the file does not know."""
+    """Return a note on the rules for commutative operators that the file lacks, or ""."""
     number = _commutative(held, options)
     if not number:
         return ""
@@ -197,7 +197,7 @@ def _commutative_note(held: TuningTable, options: argparse.Namespace) -> str:
 
 
 def _han_note(held: TuningTable, to: str) -> str:
-    """Return a sentence on the file without which this one is not reached, "" where none is."""
+    """Return a sentence on the second file that this one needs to have an effect, or ""."""
     if to != "openmpi" or not openmpi.han.is_needed(held):
         return ""
     return (
@@ -207,7 +207,7 @@ def _han_note(held: TuningTable, to: str) -> str:
 
 
 def _fallback_note(number: int, wish: ExportOptions) -> str:
-    """Rules that the file does not say."""
+    """Return a note on the rules that the file replaces by the fallback algorithm, or ""."""
     if not number:
         return ""
     leave = "rule leaves" if number == 1 else "rules leave"
@@ -218,7 +218,7 @@ def _fallback_note(number: int, wish: ExportOptions) -> str:
 
 
 def _overridden_note(table: TuningTable, part: TuningTable) -> str:
-    """Where a file of rules for some ranks per node (--ppn) decides for others, too."""
+    """Return a note on rules outside of --ppn that the file overrides, or ""."""
     calls = shadowed_calls(table.with_block_placement(), part.with_block_placement())
     return (
         (
@@ -231,14 +231,14 @@ def _overridden_note(table: TuningTable, part: TuningTable) -> str:
 
 
 def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
-    """Rules that a file which knows no operators does not have."""
+    """Return the number of rules that a file without operator classes leaves out."""
     if options.commutative_only or "commutative_only" not in FORMATS[options.to].used_options:
         return 0
     return sum(rule.key.operators == "commutative" for rule in table.rules)
 
 
 def run_check(options: argparse.Namespace) -> int:
-    """Compare a file with a table; status 1 when they differ."""
+    """Compare a file with a table; return 1 when they differ."""
     table = native_options.read_table_part(options.table, options)
     text = native_files.read_text(options.file)
     form = FORMATS[options.to] if options.to else detect_format(table, text)
@@ -268,8 +268,10 @@ def _counted(differences: Sequence[str]) -> str:
 
 
 def run_validate(options: argparse.Namespace) -> int:
-    """Run the real library; status 1 when it did otherwise than a rule of the file says, or when
-    one could not be tried."""
+    """Validate a table in the real library, or with logs.
+
+    Return 1 when the library did not follow a rule of the file, or when a rule could not be tried.
+    """
     table = native_options.read_table_part(options.table, options)
     library = table.library.partition(" ")[0]
     if options.runtime not in (None, library):
@@ -301,7 +303,7 @@ def run_validate(options: argparse.Namespace) -> int:
 
 
 def _validate_logged(table: TuningTable, options: argparse.Namespace) -> int:
-    """Hold rules against logs; status 1 unless each that names an algorithm was seen at work."""
+    """Validate rules with logs; return 1 unless each that names an algorithm was seen."""
     logged_validation.check_log_options(options, table.library.partition(" ")[0])
     held = table.with_block_placement()
     proofs, replaced = logged_validation.validate_from_logs(held, options)
@@ -329,12 +331,12 @@ def _print_validations(
     left: str = "not in the file that was proved: there the library decides.",
     droppable: Sequence[str] = ("tried at", "executed"),
 ) -> None:
-    """Print what is known of each rule.
+    """Print the result of each rule's validation.
 
-    every       those that were not proved, too
-    unknown     what is said of rules without a trial
-    left        what is said of rules that were not proved
-    spare       columns that a narrow terminal leaves out
+    every       records of all rules, those not validated included
+    unknown     text on rules without a trial
+    left        text on rules that were not validated
+    droppable   columns that a narrow terminal leaves out
     """
     print_table(
         "",

@@ -13,7 +13,7 @@ from tuner.select.table_diff import TableDiff
 
 
 def print_rules(table: TuningTable) -> None:
-    """One line per rule with the evidence for it."""
+    """Print one line per rule with the evidence for it."""
     rows = [_row(key, rule) for key in table.keys for rule in table.rules_for(key)]
     print_text(f"{table.library} on {table.cluster}: {format_rule_count(table)}")
     print_table(
@@ -39,15 +39,17 @@ def print_rules(table: TuningTable) -> None:
 
 
 def format_rule_count(table: TuningTable) -> str:
-    """A rule is one choice for one range of sizes of one call and class of operators, the default
-    among the choices: a line of `tuner table show`, and what `--rules` limits.
+    """Return the number of rules of a table for people.
+
+    A rule is one config, the default included, for one range of sizes of one call and operator
+    class: a line of `tuner table show`, and what `--rules` limits.
     """
     number = len(table.rules)
     return "1 rule" if number == 1 else f"{number} rules"
 
 
 def print_changes(old: TuningTable, new: TuningTable, found: TableDiff) -> None:
-    """A sentence on everything, then one line per change with what speaks for it."""
+    """Print a summary, then one line per change with the evidence for it."""
     if (old.library, old.cluster.name) != (new.library, new.cluster.name):
         print_text(
             f"{old.library} on {old.cluster.name} against {new.library} on {new.cluster.name}"
@@ -146,6 +148,6 @@ def _evidence(rule: Rule) -> tuple[str, str, str, str]:
 
 
 def _span(seconds: tuple[float, ...]) -> str:
-    """Times at the smallest and the largest probed size of a rule."""
+    """Return the times at the smallest and the largest probed size of a rule."""
     first, last = format_time(seconds[0]), format_time(seconds[-1])
     return first if len(seconds) == 1 else f"{first} .. {last}"

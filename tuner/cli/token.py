@@ -60,7 +60,7 @@ def _action(
 
 
 def run_create(options: argparse.Namespace) -> None:
-    """Print the token."""
+    """Create a token and print it."""
     unknown = sorted(set(options.scope) - set(db.SCOPES))
     if unknown:
         raise InputError(f"there is no scope {unknown[0]!r}; known: {', '.join(db.SCOPES)}")
@@ -72,7 +72,7 @@ def run_create(options: argparse.Namespace) -> None:
 
 
 def parse_expiry(text: str) -> datetime:
-    """Return the time that `90d`, a date or a time in ISO 8601 means; raises InputError."""
+    """Parse `90d`, a date or a time in ISO 8601 to a time; raise InputError."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -90,7 +90,7 @@ def _after(duration: str) -> datetime:
 
 
 def run_list(options: argparse.Namespace) -> None:
-    """Print what is known about every token; not the tokens, which nobody knows."""
+    """Print what is known about every token, but not the tokens, which are not stored."""
     engine = db.open_database(options.db)
     with db.read_session(engine) as session:
         tokens = db.list_tokens(session)
@@ -126,7 +126,7 @@ def _written(moment: datetime | None) -> str | None:
 
 
 def run_revoke(options: argparse.Namespace) -> None:
-    """Revoke; services notice within seconds."""
+    """Revoke a token; services notice within seconds."""
     engine = db.open_database(options.db)
     with db.transaction(engine) as session:
         db.revoke_token(session, options.name)

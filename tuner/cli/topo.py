@@ -61,7 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_list(options: argparse.Namespace) -> None:
-    """One line per preset."""
+    """Print one line per preset."""
     records = [_listed(preset_spec(name)) for name in PRESETS]
     columns = ("name", "gpus", "nodes", "nics", "fabric", "source")
     print_result(
@@ -98,14 +98,14 @@ def _listed(known: MachineSpec) -> dict[str, Any]:
 
 
 def run_show(options: argparse.Namespace) -> None:
-    """Everything that is known about one machine."""
+    """Print everything that is known about one machine."""
     machine = _machine(options)
     warn(missing_latency_warning(machine))
     print_result(options, machine_record(machine), lambda: print_machine(machine))
 
 
 def run_draw(options: argparse.Namespace) -> None:
-    """Write one picture."""
+    """Write a picture of a node or the fabric."""
     from tuner.report.drawing import render_image  # matplotlib takes a second to load
     from tuner.report.fabric_diagram import draw_fabric
     from tuner.report.node_diagram import draw_node
@@ -130,7 +130,7 @@ def run_draw(options: argparse.Namespace) -> None:
 
 
 def _machine(options: argparse.Namespace) -> Machine:
-    """By name, or from a file, which has as many nodes as it says."""
+    """Return the machine of a preset's name, with `--nodes` nodes if given, or of a file."""
     name, known = options.machine, ", ".join(PRESETS)
     if name in PRESETS:
         found = load_machine(f"{PRESET_PREFIX}{name}", node_topology=options.node)

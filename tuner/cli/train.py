@@ -74,7 +74,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read, train, hold out, write."""
+    """Read cases, train a selector, evaluate it on held-out calls, and write it."""
     for name in (SELECTOR_FILE, MANIFEST_FILE, MODEL_CARD_FILE):
         require_writable_file(options.out / name, *options.files)
     known = package_versions()
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _hashes(files: Iterable[Path]) -> dict[str, str]:
-    """By name, which says nothing of this computer, or by path where a name is not enough."""
+    """Return the SHA-256 of each file by its name, or by its path if names are not unique."""
     named = Counter(path.name for path in set(files))
     return {
         path.name if named[path.name] == 1 else str(path): sha256(path.read_bytes()).hexdigest()
@@ -107,7 +107,7 @@ def _hashes(files: Iterable[Path]) -> dict[str, str]:
 
 
 def _held_out(cases: Sequence[EvaluationCase], report: StageCallback) -> dict[str, dict[str, Any]]:
-    """The regrets of every set that leaves something to choose and to learn from."""
+    """Return the regrets of every set that leaves something to choose and to learn from."""
     asked = [(name, own, _protocol(own)) for name, own in group_cases(cases).items()]
     asked += [
         (f"{name}, all machines", own, NEW_MACHINE)
@@ -138,7 +138,7 @@ COLUMNS = ("calls of", "left out", "calls", *SHOWN_SELECTORS)
 
 
 def _rows(held_out: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """Mean and 95th percentile of the regret of each, in percent."""
+    """Yield the cells of each set: name, what was held out, calls, and regrets in percent."""
     for name, told in held_out.items():
         calls = str(told[TUNER]["points"])
         means = [_percent(told[each]) if each in told else "" for each in SHOWN_SELECTORS]
@@ -167,7 +167,10 @@ def _print(held_out: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def model_card(trained: TrainingTable, manifest: Manifest) -> str:
-    """What a person should know before asking it, as Markdown."""
+    """Return what a person should know before using the selector, as Markdown.
+
+    Raises InputError if nothing could be held out.
+    """
     if not manifest.held_out:
         raise InputError("nothing could be left out: measure two sizes or node counts at least")
     made = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())

@@ -43,7 +43,7 @@ from tuner.workflows.time_limit import TimeLimit, read_scheduling_times, slowdow
 
 DEFAULT_BUDGET_S = 600.0  # seconds
 DEFAULT_TARGET_REGRET = 0.02  # mean regret
-MAX_SHOWN_NAMES = 6  # names
+MAX_SHOWN_NAMES = 6  # names of unknown algorithms
 EXAMPLES = """examples:
   tuner tune --measurements measurements.ndjson --calibration calibration.json --out table.json
   tuner tune --measurements measurements.ndjson --calibration calibration.json \\
@@ -144,7 +144,7 @@ def _add_constraint_options(group: argparse._ArgumentGroup) -> None:
 
 
 def constraints_of(options: argparse.Namespace) -> Constraints:
-    """What the options say; raises InputError for what cannot be met by any table."""
+    """Return the constraints of the options; raise InputError for what no table can meet."""
     return constraints_from_options(vars(options))
 
 
@@ -208,7 +208,7 @@ def _require_no_measuring(options: argparse.Namespace) -> None:
 
 
 def _make_table(options: argparse.Namespace) -> tuple[TuningTable, list[str]]:
-    """Return the table, and cautions for its reader."""
+    """Make a table of existing measurements; return it and cautions for its reader."""
     others = filter(None, [options.calibration, options.topology])
     require_writable_file(options.out, options.measurements, *others)
     measurements, topology = host_options.read_with_topology(options.measurements, options.topology)
@@ -233,7 +233,7 @@ def _make_table(options: argparse.Namespace) -> tuple[TuningTable, list[str]]:
 
 
 def launch_count_cautions(rows: Sequence[Observation]) -> list[str]:
-    """Return a sentence on gains that are not beyond doubt for want of launches alone."""
+    """Return a sentence on gains that would be significant with more launches."""
     contests = compare_all_with_default(rows)
     short = [one.point for one in contests if needs_more_launches(one)]
     if not short:
@@ -247,7 +247,7 @@ def launch_count_cautions(rows: Sequence[Observation]) -> list[str]:
 
 
 def _unknown_algorithm_cautions(measurements: Measurements) -> list[str]:
-    """Return a sentence on algorithms that no rule can say, such as those of other programs."""
+    """Return a sentence on algorithms that no rule can name, such as those of other programs."""
     known = mpi_libraries.library_module(measurements.library).ALGORITHMS
     named = {
         (point.collective, choice.algorithm)
@@ -271,7 +271,7 @@ def _unknown_algorithm_cautions(measurements: Measurements) -> list[str]:
 
 
 def _measure_and_tune(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, list[str]]:
-    """Return the table, and cautions for its reader."""
+    """Measure on hosts and make a table; return it and cautions for its reader."""
     written = [options.measurements, *filter(None, [options.calibration])]
     require_writable_file(options.out, *written, *filter(None, [options.topology]))
     if options.calibration is not None:
@@ -318,7 +318,7 @@ def _missed_target_cautions(bound: RegretBound | None, target: float) -> list[st
 
 
 def _write_calibration(found: TuningResult, topology: Topology | None, path: Path) -> None:
-    """Write the calibration, which a table of few measured calls was made without."""
+    """Write the calibration; fit it now if the table was made without one."""
     try:
         write_calibration(found.calibration or calibrate(found.measurements, topology), path)
     except InputError as reason:

@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _require_targets(options: argparse.Namespace, answers: Path) -> None:
-    """Before any work: what is to be written can be, and is nothing that was read."""
+    """Raise InputError before any work for outputs that cannot be written or are inputs."""
     if options.csv:
         require_writable_file(options.csv, options.study, answers, *_named_files(options.study))
     if options.plots:
@@ -115,13 +115,13 @@ def _require_targets(options: argparse.Namespace, answers: Path) -> None:
 
 
 def _named_files(path: Path) -> list[Path]:
-    """The files that the study names."""
+    """Return the files that the study names."""
     written = parse_yaml(path.read_text(encoding="utf-8"))
     return [path.parent / text for name in FILE_KEYS if isinstance(text := written.get(name), str)]
 
 
 def _reporting_resume(keep: OpenCheckpoint, display: Display) -> OpenCheckpoint:
-    """Likewise, and say how much is there already."""
+    """Wrap a function that opens a checkpoint, to report how much is done already."""
 
     def kept(asked: whatif.Study, tasks: Sequence[StudyTask]) -> Checkpoint:
         answers = keep(asked, tasks)

@@ -1,4 +1,4 @@
-"""What was gained or lost, in numbers, words and pictures."""
+"""Reports of what was gained or lost, in numbers, words and pictures."""
 
 from tuner.report.page import render_page
 from tuner.report.summary import LibraryResult, geometric_mean_speedup, split_control, summarise

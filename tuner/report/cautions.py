@@ -1,4 +1,4 @@
-"""What a reader must know before the gain: losses, noise, and rules that nobody saw at work."""
+"""Cautions that precede the gain in a report: losses, noise and rules that were not confirmed."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from tuner.core.table import TuningTable
 
 Record = Mapping[str, Any]
 MAX_CONTROL_DEPARTURE = (
-    0.05  # typical departure of the control from 1 above which the comparison is in doubt
+    0.05  # typical departure of the control from 1 above which the comparison is doubtful
 )
 MAX_CI_HALF_WIDTH = (
-    0.10  # typical half-width of a ratio's 95 % interval above which little can be told apart
+    0.10  # typical half-width of a ratio's 95 % interval above which little can be seen
 )
-MIN_LAUNCHES = 3  # fewer show only gains that hardly vary from launch to launch
+MIN_LAUNCHES = 3  # with fewer, only gains that hardly vary from launch to launch are seen
 
 
 def comparison_cautions(changed: Sequence[Record], control: Sequence[Record]) -> list[str]:
-    """Return sentences on wrong and slower calls, and on how far the comparison is trusted."""
+    """Return sentences on wrong and slower calls, and on how far to trust the comparison."""
     compared = [*changed, *control]
     costs = _control_losses(control)
     return [*_wrong(compared), *_losses(changed), *costs, *_departures(control), *_noise(compared)]
 
 
 def is_slower(record: Record) -> bool:
-    """Return whether a call is significantly slower under one of the conditions, or on the whole
-    where it was timed under one condition alone.
+    """Return whether a call is significantly slower under one of the conditions.
+
+    A record without conditions is slower if its whole 95 % interval lies below 1.
     """
     conditions = record.get("conditions")
     if not conditions:
@@ -61,7 +62,7 @@ def _losses(changed: Sequence[Record]) -> list[str]:
 
 
 def _smallest_ratio(record: Record) -> float:
-    """Return the smallest ratio of those that make a call slower."""
+    """Return the smallest of the ratios that make a call slower."""
     conditions = record.get("conditions", {}).values()
     return min(float(one["ratio"]) for one in conditions or (record,) if one.get("slower", True))
 
@@ -103,7 +104,7 @@ def _control_losses(control: Sequence[Record]) -> list[str]:
 
 
 def control_departure(control: Sequence[Record]) -> float:
-    """How far calls of the same code typically seem to differ: root mean square of ln(ratio)."""
+    """Return how far calls of the same code typically differ: the root mean square of ln(ratio)."""
     if not control:
         return 0.0
     return math.sqrt(sum(math.log(record["ratio"]) ** 2 for record in control) / len(control))
@@ -132,7 +133,7 @@ def _noise(compared: Sequence[Record]) -> list[str]:
 
 
 def validation_cautions(proofs: Sequence[Record]) -> list[str]:
-    """Return a sentence on rules that were not seen at work."""
+    """Return a sentence on rules that were not confirmed, if there are any."""
     missing = sum(not proof["confirmed"] for proof in proofs)
     if not missing:
         return []

@@ -16,12 +16,12 @@ Curve = list[tuple[int, float]]  # (bytes, seconds), ascending
 
 
 def measured_collectives(series: Iterable[Measurement]) -> list[tuple[str, int]]:
-    """The (collective, p) that were measured, in reading order."""
+    """Return the measured (collective, p) in sorted order."""
     return sorted({(s.subject, s.p) for s in series if s.kind == "collective"})
 
 
 def measured_curves(series: Iterable[Measurement], collective: str, p: int) -> dict[str, Curve]:
-    """Per algorithm the typical time at each size, with its best parameters."""
+    """Return, per algorithm, the typical time at each size with the best parameters."""
     launches: dict[tuple[AlgorithmConfig, int], list[tuple[float, ...]]] = defaultdict(list)
     for s in series:
         if s.kind == "collective" and (s.subject, s.p) == (collective, p):
@@ -35,7 +35,10 @@ def measured_curves(series: Iterable[Measurement], collective: str, p: int) -> d
 def predicted_curves(
     predictions: Sequence[Mapping[str, Any]], collective: str, p: int
 ) -> dict[str, Curve]:
-    """The same for predictions, as `tuner simulate` prints them."""
+    """Return, per algorithm, the predicted time at each size with the best parameters.
+
+    predictions     records as `tuner simulate` prints them
+    """
     return _best(
         (record["algorithm"], record["nbytes"], record["seconds"])
         for record in predictions
@@ -44,8 +47,9 @@ def predicted_curves(
 
 
 def prediction_error(measured: Mapping[str, Curve], predicted: Mapping[str, Curve]) -> float | None:
-    """The factor by which a prediction is off, upwards or downwards, in the median; None without
-    any.
+    """Return the median factor by which a prediction is off, upwards or downwards.
+
+    Return None without a prediction for any measured size.
     """
     errors = [
         abs(math.log(dict(predicted[name])[nbytes] / seconds))

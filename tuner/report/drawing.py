@@ -1,7 +1,7 @@
-"""Pictures of machines: what is inside a node, and the network between nodes.
+"""Drawing primitives and colours of the pictures of nodes and networks.
 
-Both are drawn from the `Topology` alone, so that imported machines have pictures too. What repeats
-many times is drawn a few times, with a count.
+The pictures are drawn from the `Topology` alone, so that imported machines have pictures too. What
+repeats many times is drawn a few times, with a count.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LINK_NAMES = {
 
 
 def render_image(figure: Figure, form: str) -> bytes:
-    """The picture as `svg` or `png`; the same picture gives the same bytes."""
+    """Return the picture as `svg` or `png`; the same picture gives the same bytes."""
     buffer = io.BytesIO()
     with mpl.rc_context(DIAGRAM_STYLE):
         figure.savefig(
@@ -68,7 +68,7 @@ def render_image(figure: Figure, form: str) -> bytes:
 
 
 def new_canvas(width: float, height: float, title: str, subtitle: str) -> tuple[Figure, Axes]:
-    """A figure in inches with one unit per inch, y upwards."""
+    """Return a figure of this size in inches with one data unit per inch, y upwards."""
     with mpl.rc_context(DIAGRAM_STYLE):
         figure = Figure(figsize=(width, height))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
@@ -90,7 +90,7 @@ def draw_box(
     text: str,
     fontsize: float = 8.0,
 ) -> None:
-    """A rounded box round (x, y)."""
+    """Draw a rounded box with its centre at (x, y)."""
     fill, edge = BOX_COLOURS[kind]
     axes.add_patch(
         FancyBboxPatch(
@@ -120,22 +120,22 @@ def draw_box(
 def draw_line(
     axes: Axes, x: Sequence[float], y: Sequence[float], colour: str, width: float
 ) -> None:
-    """A line through the points, below the boxes."""
+    """Draw a line through the points, below the boxes."""
     axes.plot(x, y, color=colour, linewidth=width, zorder=1, solid_capstyle="round")
 
 
 def draw_ellipsis(axes: Axes, x: float, y: float) -> None:
-    """What is left out."""
+    """Draw an ellipsis for what is left out."""
     axes.text(x, y, "\u22ef", ha="center", va="center", fontsize=16, color=MUTED_COLOUR, zorder=4)
 
 
 def line_width(link: Link) -> float:
-    """Points; more for more cables."""
+    """Return the width of a link's line in points, which grows with the number of cables."""
     return 1.0 + 0.75 * min(link.count - 1, 4)
 
 
 def format_bandwidth(bandwidth: float) -> str:
-    """`12.5 GB/s`, `1.2 TB/s`."""
+    """Return a bandwidth for people, such as `12.5 GB/s` or `1.2 TB/s`."""
     for unit, scale in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6)):
         if bandwidth >= scale:
             return f"{bandwidth / scale:.3g} {unit}"
@@ -143,13 +143,13 @@ def format_bandwidth(bandwidth: float) -> str:
 
 
 def link_label(link: Link) -> str:
-    """`NVLink, 2 x 21.7 GB/s`."""
+    """Return the label of a link, such as `NVLink, 2 x 21.7 GB/s`."""
     many = f"{link.count} \u00d7 " if link.count > 1 else ""
     return f"{LINK_NAMES[link.kind]}, {many}{format_bandwidth(link.capacity / link.count)}"
 
 
 def draw_legend(axes: Axes, links: Iterable[Link], **place: Any) -> None:
-    """One line per kind of link that is drawn."""
+    """Draw a legend with one line per kind of link."""
     seen = {(link_label(link), LINK_COLOURS[link.kind], line_width(link)): None for link in links}
     handles = [
         Line2D([], [], color=colour, linewidth=width, label=text)
@@ -159,6 +159,6 @@ def draw_legend(axes: Axes, links: Iterable[Link], **place: Any) -> None:
 
 
 def device_label(name: str) -> str:
-    """`gpu12` as `GPU 12`, `cpu0` as `CPU 0`; other names as they are."""
+    """Return `GPU 12` for `gpu12`, `CPU 0` for `cpu0`, and other names as they are."""
     match = re.fullmatch(r"(gpu|cpu|nic)(\d+)", name)
     return f"{match[1].upper()} {match[2]}" if match else name

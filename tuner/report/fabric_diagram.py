@@ -23,31 +23,36 @@ from tuner.report.drawing import (
 from tuner.report.router_diagram import draw_routers
 from tuner.topology import Link, Topology
 
-MAX_BOXES = 9  # in a row; of more, the first and the last ones are drawn
+MAX_BOXES = 9  # in a row; with more, the first and the last ones are drawn
 WIDTH_IN, ROW_HEIGHT_IN, BOTTOM_IN, BOX_HEIGHT_IN = (
     9.6,
     1.45,
     0.85,
     0.42,
-)  # inches; boxes are so high
+)  # inches; the last is the height of a box
 
 
 @dataclass(frozen=True)
 class FabricLevel:
-    """One row of boxes; each stands for the names in it, one without names for what is left out."""
+    """One row of boxes.
+
+    names   all names of the level, drawn or not
+    noun    word for one of them
+    boxes   names that each box stands for; an empty tuple is drawn as an ellipsis
+    """
 
     names: Sequence[str]
     noun: str
     boxes: Sequence[tuple[str, ...]]
 
     def x_positions(self) -> list[float]:
-        """Where the boxes are."""
+        """Return the x coordinates of the boxes' centres in inches."""
         room = WIDTH_IN - 3.1
         return [0.6 + room * (place + 0.5) / len(self.boxes) for place in range(len(self.boxes))]
 
 
 def draw_fabric(topology: Topology, title: str, subtitle: str) -> Figure:
-    """All nodes and switches; raises nothing for any topology."""
+    """Draw all nodes and switches; every valid topology can be drawn."""
     levels = topology.switch_levels
     beside = any(
         level and level == levels.get(link.target)
@@ -80,7 +85,7 @@ def _draw_tree(topology: Topology, levels: dict[str, int], title: str, subtitle:
 
 
 def _rows(topology: Topology, levels: dict[str, int]) -> list[FabricLevel]:
-    """Nodes, leaves, ... spines; nodes of which leaves are drawn come first."""
+    """Return the rows from bottom to top: nodes, leaf switches, ..., spine switches."""
     by_level: dict[int, list[str]] = {}
     for name in topology.switches:
         by_level.setdefault(levels.get(name, 1), []).append(name)
@@ -98,7 +103,7 @@ def _rows(topology: Topology, levels: dict[str, int]) -> list[FabricLevel]:
 
 
 def _node_row(topology: Topology, leaves: Sequence[FabricLevel]) -> FabricLevel:
-    """All nodes, or together those that hang on the same ones of the drawn leaves."""
+    """Return the row of nodes; if they are many, one box for all nodes below a drawn leaf."""
     names = [node.name for node in topology.nodes]
     if len(names) <= MAX_BOXES or not leaves or len(leaves[0].names) == 1:
         return FabricLevel(names, "node", _boxes_of(names))
@@ -116,7 +121,7 @@ def _node_row(topology: Topology, leaves: Sequence[FabricLevel]) -> FabricLevel:
 
 
 def _boxes_of(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """A box for each, or for the first and the last ones."""
+    """Return one box for each name, or for the first and the last ones if they are many."""
     if len(names) <= MAX_BOXES:
         return [(name,) for name in names]
     first, last = names[: MAX_BOXES - 4], names[-2:]
@@ -124,12 +129,15 @@ def _boxes_of(names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _node_of_port(topology: Topology) -> dict[str, str]:
-    """The node of each port."""
+    """Return the name of the node of each port."""
     return {port: node.name for node in topology.nodes for port in node.ports}
 
 
 def _tree_links(axes: Axes, topology: Topology, at: dict[str, tuple[float, float]]) -> list[Link]:
-    """From edge to edge of the boxes, behind no other one; what lies on one another once."""
+    """Draw the links between rows, from edge to edge of the boxes, and return those drawn.
+
+    Links that lie on one another are drawn once.
+    """
     owner = _node_of_port(topology)
     drawn: dict[tuple[float, ...], Link] = {}
     for link in topology.links:
@@ -156,7 +164,7 @@ def _draw_row(axes: Axes, level: FabricLevel, y: float, kind: str) -> None:
 
 
 def _box_text(names: list[str], number: dict[str, int]) -> str:
-    """The one, from the first to the last, or how many where others are between those."""
+    """Return the text of a box: a name, a range of names, or their number if others lie between."""
     if len(names) == 1:
         return _short(names[0])
     names.sort(key=lambda name: number[name])
@@ -189,7 +197,7 @@ def _draw_counts(axes: Axes, level: FabricLevel, y: float, notes: Sequence[str])
 
 
 def _notes(topology: Topology, level: FabricLevel, at: dict[str, tuple[float, float]]) -> list[str]:
-    """What the boxes of the nodes do not show."""
+    """Return notes on what the boxes of the nodes do not show."""
     notes = []
     ports = Counter(len(node.ports) for node in topology.nodes).most_common(1)[0][0]
     if ports > 1:
@@ -213,7 +221,7 @@ def _short(name: str) -> str:
 def _draw_taper(
     axes: Axes, topology: Topology, rows: Sequence[FabricLevel], heights: dict[int, float]
 ) -> None:
-    """What all links between two rows carry together in one direction."""
+    """Write between two rows what all their links carry together in one direction."""
     row_of = {name: n for n, level in enumerate(rows) for name in level.names}
     owner = _node_of_port(topology)
     total: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""The plots of the report, as SVG text. Axes carry the units that people use."""
+"""The plots of the report, as SVG text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.core.table import DEFAULT, Rule
 from tuner.report.curves import Curve
 
 # Paul Tol's "muted" scheme, distinguishable with every common kind of colour blindness
-# (personal.sron.nl/~pault, 2021); the markers tell the curves apart without any colour.
+# (personal.sron.nl/~pault, 2021); the markers distinguish the curves without any colour.
 COLOURS = (
     "#332288",
     "#CC6677",
@@ -56,7 +56,7 @@ def _svg(figure: Figure) -> str:
 def curves_svg(
     measured: Mapping[str, Curve], predicted: Mapping[str, Curve], ladder: Sequence[Rule]
 ) -> str:
-    """Time over size per algorithm, measured beside predicted, above the table's decisions."""
+    """Plot time over size per algorithm, measured beside predicted, above the table's rules."""
     with mpl.rc_context(FIGURE_STYLE):
         figure = Figure(figsize=(10.4, 4.6))
         grid = figure.add_gridspec(2, 2, height_ratios=(14, 1), hspace=0.08, wspace=0.06)
@@ -125,7 +125,7 @@ def _label_axes(axes: Axes, curves: Mapping[str, Curve]) -> None:
 
 
 def powers_of_two(smallest: int, largest: int) -> list[int]:
-    """At most eight powers of two between two sizes, evenly spaced."""
+    """Return at most eight powers of two between two sizes, evenly spaced."""
     first, last = math.ceil(math.log2(smallest)), math.floor(math.log2(largest))
     stride = max(1, math.ceil((last - first + 1) / 8))
     return [2**exponent for exponent in range(first, last + 1, stride)]
@@ -137,7 +137,7 @@ def _draw_rules(
     look: Mapping[str, dict[str, Any]],
     limits: tuple[float, float],
 ) -> None:
-    """Which algorithm the table takes at which size, as a coloured strip."""
+    """Draw which algorithm the table takes at which size, as a coloured strip."""
     for rule in ladder:
         lo, hi = max(rule.lo, limits[0]), min(rule.hi, limits[1])
         if lo < hi:
@@ -153,7 +153,7 @@ def _draw_rules(
 
 
 def heldout_svg(heldout: Sequence[Mapping[str, Any]]) -> str:
-    """Default over tuned time at sizes that were used for nothing else, with 95 % intervals."""
+    """Plot the ratio of default to tuned time at the held-out sizes, with 95 % intervals."""
     rows = sorted(heldout, key=lambda r: (r["collective"], r["p"], r["nbytes"]))
     with mpl.rc_context(FIGURE_STYLE):
         figure = Figure(figsize=(9, 0.8 + 0.2 * len(rows)))

@@ -1,4 +1,4 @@
-"""How well the lines of a calibration describe what was measured: one picture for each path."""
+"""Plots of how well a calibration's lines describe the measurements, one for each path."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ from tuner.report.study_plots import save_figure
 
 POINT_COLOUR, LINE_COLOUR, OUTLIER_COLOUR, BREAK_COLOUR = "#4477aa", "#222222", "#cc6677", "#999933"
 REFINED_COLOUR = "#aa3377"
-MIN_RESIDUAL_RANGE = 0.05  # relative residuals that the lower strip shows at least
+MIN_RESIDUAL_RANGE = 0.05  # smallest range of relative residuals in the lower strip
 
 
 def save_fit_plots(
     fit: CalibrationFit, folder: Path, refined: Calibration | None = None
 ) -> list[Path]:
-    """Of every path that has ping-pongs: times, lines and breaks, and below them the residuals.
+    """Plot times, lines and breaks of every path with ping-pongs, and their residuals below.
 
-    refined     what became of the calibration: the lines that it stands for are drawn beside
+    fit         fitted calibration
+    folder      directory for the files
+    refined     calibration after refinement, whose lines are drawn beside those of the fit
+
+    Return the files written.
     """
     files: list[Path] = []
     for (path, memory), ladder in fit.latency_curves.items():
@@ -49,7 +53,7 @@ def _draw(
         2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1], "hspace": 0.06}
     )
     far = np.isin(ladder.sizes, ladder.outlier_sizes())
-    shown = np.maximum(ladder.sizes, 1)  # a message without bytes at the left edge
+    shown = np.maximum(ladder.sizes, 1)  # an empty message is drawn at the left edge
     times, off = ladder.times[0], ladder.relative_residuals()
     low, high = np.quantile(ladder.times[1:], [0.025, 0.975], axis=0)
     bars = [np.maximum(times - low, 0), np.maximum(high - times, 0)]
@@ -110,10 +114,10 @@ def _draw(
 def _draw_lines(
     axes: Axes, ladder: LatencyCurve, shown: FloatArray, cost: PathCost, after: PathCost | None
 ) -> None:
-    """Those of the ping-pongs, and what a refinement made of them.
+    """Draw the lines fitted to the ping-pongs, and the refined ones.
 
-    Measured times may hold latencies of links that the calibration leaves to the topology, so what
-    is drawn is by how much the path's cost changed.
+    Measured times may include latencies of links that the calibration leaves to the topology.
+    A refined line is therefore the fitted one, shifted by the change of the path's cost.
     """
     for number, line in enumerate(ladder.lines):
         at = np.geomspace(shown[line.first], shown[line.last - 1], 60)

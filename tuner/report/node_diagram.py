@@ -22,15 +22,20 @@ from tuner.report.drawing import (
 )
 from tuner.topology import CPU, GPU, NIC, SWITCH, Device, Link, NodeTopology
 
-MAX_LEAVES = 26  # GPUs and NICs; of more, the first and the last branches are drawn
+MAX_LEAVES = 26  # GPUs and NICs; with more, the first branches and the last one are drawn
 LEAF_SPACING_IN, ROW_HEIGHT_IN = 0.82, 0.95  # inches from leaf to leaf, from row to row
-BOX_HEIGHT_IN, BOX_WIDTH_IN = 0.42, 0.7  # size of a box
+BOX_HEIGHT_IN, BOX_WIDTH_IN = 0.42, 0.7  # size of a box in inches
 ARC_CURVATURE = 0.45  # of an arc between GPUs: twice its depth over its width
 
 
 @dataclass
 class DeviceTree:
-    """A device with what hangs on it, away from the CPUs; `x` and `depth` are where it is drawn."""
+    """A device with the devices below it, away from the CPUs.
+
+    uplink      link to the parent; None for a root
+    x           horizontal position in the picture, inches
+    depth       row in which it is drawn, 0 at the top
+    """
 
     device: Device
     uplink: Link | None = None
@@ -39,18 +44,18 @@ class DeviceTree:
     depth: int = 0
 
     def iter_subtree(self) -> Iterable[DeviceTree]:
-        """Itself and everything below."""
+        """Yield this tree and everything below it."""
         yield self
         for child in self.children:
             yield from child.iter_subtree()
 
     def leaves(self) -> list[DeviceTree]:
-        """Its ends, in the order in which they are drawn."""
+        """Return the leaves in the order in which they are drawn."""
         return [branch for branch in self.iter_subtree() if not branch.children]
 
 
 def draw_node(interior: NodeTopology, title: str) -> Figure:
-    """The inside of one node; raises nothing for any interior."""
+    """Draw the inside of one node; every valid interior can be drawn."""
     hubs = nvlink_hubs(interior)
     shown, left_out = _choose_branches(_device_trees(interior, hubs))
     width = _position_branches(shown, left_out)
@@ -84,7 +89,7 @@ def draw_node(interior: NodeTopology, title: str) -> Figure:
 
 
 def nvlink_hubs(interior: NodeTopology) -> list[Device]:
-    """Switches that NVLink leads to: drawn below the GPUs."""
+    """Return the switches that NVLink leads to; they are drawn below the GPUs."""
     joined = {link.target for link in interior.links if link.kind == "nvlink"}
     return [d for d in interior.devices if d.kind == SWITCH and d.name in joined]
 
@@ -101,7 +106,7 @@ def _subtitle(interior: NodeTopology) -> str:
 
 
 def _device_trees(interior: NodeTopology, hubs: Sequence[Device]) -> list[DeviceTree]:
-    """A tree below each CPU, breadth first; without CPUs, below the first devices found."""
+    """Return a tree below each CPU, found breadth first; without CPUs, below the first device."""
     devices = {device.name: device for device in interior.devices}
     skip = {hub.name for hub in hubs}
     roots = [d.name for d in interior.devices if d.kind == CPU] or [interior.devices[0].name]
@@ -124,7 +129,7 @@ def _device_trees(interior: NodeTopology, hubs: Sequence[Device]) -> list[Device
 
 
 def _choose_branches(roots: list[DeviceTree]) -> tuple[list[DeviceTree], int]:
-    """The branches that are drawn, and how many are left out between the last two."""
+    """Return the trees to draw, and how many are left out between the last two."""
     leaves = [len(root.leaves()) for root in roots]
     if sum(leaves) <= MAX_LEAVES or len(roots) <= 3:
         return roots, 0
@@ -135,7 +140,7 @@ def _choose_branches(roots: list[DeviceTree]) -> tuple[list[DeviceTree], int]:
 
 
 def _position_branches(roots: Sequence[DeviceTree], left_out: int) -> float:
-    """Gives every branch its x, and all ends the same depth; the width of the picture."""
+    """Place every branch and put GPUs and NICs into the same row; return the picture's width."""
     x = 0.65
     deepest = max(branch.depth for root in roots for branch in root.iter_subtree())
     for number, root in enumerate(roots):
@@ -154,7 +159,7 @@ def _position_branches(roots: Sequence[DeviceTree], left_out: int) -> float:
 def _room_below(
     interior: NodeTopology, placed: dict[str, DeviceTree], hubs: Sequence[Device]
 ) -> tuple[float, list[Link]]:
-    """Inches below the GPUs, and the links between GPUs that are drawn there, each once."""
+    """Return the inches needed below the GPUs, and the links between GPUs, each once."""
     arcs, seen = [], set()
     for link in interior.links:
         ends = frozenset((link.source, link.target))
@@ -168,7 +173,10 @@ def _room_below(
 
 
 def _draw_branch(axes: Axes, root: DeviceTree, rows: dict[int, float]) -> list[Link]:
-    """Its boxes and links; several kinds of links leave a box beside one another."""
+    """Draw the boxes and links of a tree, and return the links.
+
+    Different kinds of links leave a box side by side.
+    """
     links = []
     for branch in root.iter_subtree():
         device, y = branch.device, rows[branch.depth]
@@ -201,7 +209,7 @@ def _label(device: Device) -> str:
 def _draw_cpu_links(
     axes: Axes, interior: NodeTopology, roots: Sequence[DeviceTree], y: float
 ) -> list[Link]:
-    """Between neighbouring CPUs."""
+    """Draw the links between CPUs and return them."""
     at = {root.device.name: root.x for root in roots}
     drawn = []
     for link in interior.links:
@@ -247,7 +255,7 @@ def _draw_nvswitches(
     y: float,
     width: float,
 ) -> list[Link]:
-    """One bar for each NVSwitch, with a line from every GPU that it serves."""
+    """Draw one bar for each NVSwitch, with a line from every GPU attached to it."""
     drawn = []
     for number, hub in enumerate(hubs):
         low = y - 0.95 - 0.5 * number

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else."""
+"""The report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ th { font-weight: 600; border-bottom: 1px solid #999; }
 
 
 def render_page(results: Sequence[LibraryResult]) -> str:
-    """HTML with all plots inside."""
+    """Return the report as HTML with all plots inside."""
     record = summarise(results)
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>Tuning report</title>",
@@ -84,7 +84,7 @@ def _heldout(result: LibraryResult) -> str:
 
 
 def _compared(result: LibraryResult) -> str:
-    """Return how the two sides were started, as a paragraph."""
+    """Return a paragraph on how the two sides were started."""
     how = result.table.provenance.get("acceptance")
     if not how or not result.launch_settings:
         return ""
@@ -124,7 +124,7 @@ def _times(result: LibraryResult) -> str:
 
 
 def _accuracy(factor: float | None) -> str:
-    """What a reader should make of two panels that differ."""
+    """Return a paragraph on how accurate the predictions are."""
     if factor is None:
         return ""
     return (

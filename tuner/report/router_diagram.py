@@ -1,4 +1,4 @@
-"""A picture of routers that are joined directly: a grid by their coordinates, or rings with chords.
+"""A picture of directly joined routers: a grid by their coordinates, or rings with chords.
 
 Routers called `group3.1` are grouped by the name before the dot: one ring shows the groups, another
 one the inside of the first.
@@ -29,12 +29,15 @@ WIDTH_IN, HEIGHT_IN = 9.6, 6.0  # inches
 MAX_GRID_ROUTERS = 400
 MAX_LABELLED_ROUTERS = 16  # in a ring
 CHORD_COLOURS = ("#cc6677", "#332288", "#117733", "#aa7722", "#882255")  # Paul Tol's "muted"
-MAX_CHORDS = 5000  # of more, every second, third, ... is drawn
+MAX_CHORDS = 5000  # with more, every second, third, ... is drawn
 Positions = Mapping[str, tuple[float, float]]
 
 
 def draw_routers(topology: Topology, title: str, subtitle: str) -> Figure:
-    """A grid where names tell coordinates, else one ring, or two where they tell groups."""
+    """Draw the routers as a grid, as two rings, or as one ring.
+
+    Routers whose names are coordinates form a grid; routers in several groups form two rings.
+    """
     figure, axes = new_canvas(WIDTH_IN, HEIGHT_IN, title, subtitle)
     between = [
         link for link in topology.links if {link.source, link.target} <= {*topology.switches}
@@ -67,7 +70,10 @@ def draw_routers(topology: Topology, title: str, subtitle: str) -> Figure:
 
 
 def _grid(names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Coordinates of routers called router1.0.2; none when any has no more than three."""
+    """Return the coordinates of routers called router1.0.2, of at most three parts.
+
+    Return nothing if any router has another name, or if there are more than `MAX_GRID_ROUTERS`.
+    """
     found = {}
     for name in names if len(names) <= MAX_GRID_ROUTERS else ():
         match = re.fullmatch(r"router(\d+(?:\.\d+){0,2})", name)
@@ -83,7 +89,7 @@ def _draw_grid(
     grid: Mapping[str, tuple[int, ...]],
     colours: Mapping[float, str],
 ) -> list[Link]:
-    """Neighbours joined by lines, the way round the end by a short stub at both sides."""
+    """Draw neighbours joined by lines, and wrap-around links as a short stub at both ends."""
     flat = {name: _projected(place) for name, place in grid.items()}
     wide, high = (max(at[axis] for at in flat.values()) or 1.0 for axis in (0, 1))
     scale = min((WIDTH_IN - 2.4) / wide, (HEIGHT_IN - 2.6) / high, 1.1)
@@ -116,7 +122,7 @@ def _draw_grid(
 
 
 def _projected(place: tuple[int, ...]) -> tuple[float, float]:
-    """Up to three coordinates on paper; the third goes back and to the right."""
+    """Return up to three coordinates projected on paper; the third goes back and to the right."""
     x, y, z = (*place, 0, 0)[:3]
     return x + 0.32 * z, y + 0.24 * z
 
@@ -159,7 +165,7 @@ def _two_rings(
 def _ring(
     names: Sequence[str], x: float, y: float, radius: float
 ) -> dict[str, tuple[float, float]]:
-    """Clockwise from the top."""
+    """Return the positions of names on a circle, clockwise from the top."""
     angles = [math.tau * i / len(names) for i in range(len(names))]
     return {
         name: (x + radius * math.sin(angle), y + radius * math.cos(angle))
@@ -170,7 +176,12 @@ def _ring(
 def _chords(
     axes: Axes, links: Iterable[Link], places: Positions, colours: Mapping[float, str]
 ) -> list[Link]:
-    """One line per pair; of very many, some. `colours`: of links so wide."""
+    """Draw one line per pair of routers, and return the links drawn.
+
+    With more than `MAX_CHORDS` pairs, every second, third, ... is drawn.
+
+    colours     colour by the capacity of a link
+    """
     pairs = {frozenset((link.source, link.target)): link for link in links}
     kept = list(pairs.values())[:: max(1, math.ceil(len(pairs) / MAX_CHORDS))]
     for width in {link.capacity for link in kept}:
@@ -206,7 +217,10 @@ def _legend(axes: Axes, links: Iterable[Link], colours: Mapping[float, str]) -> 
 
 
 def _dots(axes: Axes, places: Positions, centre: tuple[float, float] | None) -> None:
-    """The routers; named, outside the ring, when there are few."""
+    """Draw the routers; if they are few, write their names outside the ring.
+
+    centre      centre of the ring; None: no names are written
+    """
     size = 9 if len(places) <= MAX_LABELLED_ROUTERS else 5
     fill, edge = BOX_COLOURS["network"]
     axes.plot(

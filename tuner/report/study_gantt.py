@@ -21,15 +21,15 @@ from tuner.sim.reference_engine import TransferSpan
 
 SEND_COLOUR, RECEIVE_COLOUR, COMPUTE_COLOUR = COLOURS[0], COLOURS[3], COLOURS[8]
 CRITICAL_PATH_COLOUR = "#CC3311"
-LABEL_HEIGHT_IN = 0.5  # inches for what is written below the axis
+LABEL_HEIGHT_IN = 0.5  # inches for the text below the axis
 MAX_RANKS = 128
 MAX_TRANSFERS = 20_000
-# Rows are one high, counted downwards: sends lie above receives.
+# Rows have height 1 and are counted downwards: sends lie above receives.
 SEND_LANE, RECEIVE_LANE, COMPUTE_LANE = (-0.4, -0.02), (0.02, 0.4), (-0.1, 0.1)
 
 
 def require_drawable(ranks: int, transfers: int) -> None:
-    """Raises InputError for what nobody could see anything in."""
+    """Raise InputError for more ranks or transfers than a picture can show."""
     if ranks > MAX_RANKS or transfers > MAX_TRANSFERS:
         raise InputError(
             f"a Gantt chart of {ranks} ranks and {transfers} transfers shows nothing: at most"
@@ -44,7 +44,7 @@ def draw_gantt(
     visits: RankTimeline,
     path: Sequence[PathSegment],
 ) -> None:
-    """Fill an empty figure."""
+    """Draw the chart into an empty figure."""
     axes = figure.add_subplot()
     ranks = int(visits.rank.max(initial=0)) + 1
     flowing = np.array([[bar.started, bar.released] for bar in bars]).reshape(-1, 2)
@@ -88,7 +88,7 @@ def _boxes(
 def _critical_path_lines(
     path: Sequence[PathSegment], bars: Sequence[TransferSpan]
 ) -> list[list[tuple[float, float]]]:
-    """Along each span's row, and across to the row of the next one."""
+    """Return lines along each segment's row, and across to the row of the next one."""
     lines: list[list[tuple[float, float]]] = []
     for span in path:
         row = span.rank + _height_in_row(span, bars)
@@ -99,7 +99,7 @@ def _critical_path_lines(
 
 
 def _height_in_row(span: PathSegment, bars: Sequence[TransferSpan]) -> float:
-    """The height of a span within its row."""
+    """Return the vertical position of a segment within its row."""
     if span.transfer == NO_TRANSFER:
         return 0.0
     return sum(SEND_LANE if span.rank == bars[span.transfer].src else RECEIVE_LANE) / 2

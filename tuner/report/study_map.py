@@ -23,17 +23,21 @@ from tuner.report.figures import COLOURS, TEXT_COLOUR
 from tuner.whatif import StudyPoint, StudyResult
 from tuner.whatif.axes import AXIS_FORMATTERS
 
-HATCHES = ("", "///", "...", "xxx")  # beyond the colours the next ones are hatched
+HATCHES = ("", "///", "...", "xxx")  # for algorithms beyond the number of colours
 FillStyle = tuple[str, str]  # colour, hatch
-LETTER_WIDTH, LINE_HEIGHT = 0.0125, 0.042  # of the width and the height of the axes
+LETTER_WIDTH, LINE_HEIGHT = 0.0125, 0.042  # fractions of the width and the height of the axes
 MAX_LABELLED_ROWS, MAX_LABELLED_COLUMNS = 24, 12
 
 
 @dataclass(frozen=True)
 class CrossoverMap:
-    """One figure: the best algorithm, shape (ranks, sizes), "" where nothing was simulated."""
+    """One figure: the best algorithm over message size and number of ranks.
 
-    name: str  # of the file
+    name        name of the file without suffix
+    best        algorithm by [ranks, size]; "" where nothing was simulated
+    """
+
+    name: str
     collective: Collective
     title: str
     ranks: tuple[int, ...]
@@ -42,7 +46,7 @@ class CrossoverMap:
 
 
 def crossover_maps(result: StudyResult) -> Iterator[CrossoverMap]:
-    """One for each collective and each combination of the axes that are not rows of it."""
+    """Yield a map for each collective and each combination of the axes that are not its rows."""
     rows = "nodes" if len(result.axes["nodes"]) > 1 else "ppn"
     groups: dict[tuple[object, ...], list[StudyPoint]] = {}
     for point in result.points:
@@ -74,7 +78,10 @@ def _ranks(point: StudyPoint) -> int:
 
 
 def fill_styles(points: Iterable[StudyPoint]) -> dict[str, FillStyle]:
-    """The same for an algorithm in all figures of a collective; the commonest get plain colours."""
+    """Return colour and hatch of each algorithm; the most frequent get plain colours.
+
+    All figures of a collective use the same ones.
+    """
     number = Counter(point.best.algorithm for point in points)
     return {
         name: (COLOURS[i % len(COLOURS)], HATCHES[i // len(COLOURS) % len(HATCHES)])
@@ -83,7 +90,7 @@ def fill_styles(points: Iterable[StudyPoint]) -> dict[str, FillStyle]:
 
 
 def draw_map(figure: Figure, drawn: CrossoverMap, look: Mapping[str, FillStyle]) -> None:
-    """Fill an empty figure: one cell for each simulated size and number of ranks, all alike."""
+    """Draw a map into an empty figure, with one cell for each size and number of ranks."""
     axes = figure.add_subplot()
     rows, columns = drawn.best.shape
     x, y = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
@@ -119,7 +126,7 @@ def draw_map(figure: Figure, drawn: CrossoverMap, look: Mapping[str, FillStyle])
 
 
 def _boundaries(best: NDArray[np.str_]) -> list[list[tuple[float, float]]]:
-    """Lines between neighbouring cells of different algorithms."""
+    """Return the lines between neighbouring cells of different algorithms."""
     lines = [
         [(j + 0.5, i - 0.5), (j + 0.5, i + 0.5)]
         for i, j in np.argwhere(best[:, 1:] != best[:, :-1])
@@ -131,7 +138,7 @@ def _boundaries(best: NDArray[np.str_]) -> list[list[tuple[float, float]]]:
 
 
 def _write_inside(axes: Axes, inside: BoolArray, name: str) -> None:
-    """The name where its region is widest, on several lines if need be, if there is room."""
+    """Write the name where its region is widest, on several lines if needed, if there is room."""
     rows, columns = inside.shape
     wide = np.array([_run_lengths(row) for row in inside])
     row = int(wide.max(axis=1).argmax())
@@ -156,7 +163,7 @@ def _write_inside(axes: Axes, inside: BoolArray, name: str) -> None:
 
 
 def _folded(name: str, letters: int) -> str:
-    """Cut after `_`, with at most so many letters on a line where the parts allow it."""
+    """Cut a name after `_`, with at most `letters` letters on a line where the parts allow it."""
     lines = [""]
     for part in re.findall(r"[^_]*_?", name):
         if lines[-1] and len(lines[-1]) + len(part) > letters:
@@ -166,7 +173,7 @@ def _folded(name: str, letters: int) -> str:
 
 
 def _run_lengths(cells: BoolArray) -> IntArray:
-    """Of each cell how long the run of true ones is that it belongs to."""
+    """Return for each cell the length of the run of true cells that it belongs to, 0 if false."""
     lengths = np.zeros(len(cells), dtype=np.int64)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], cells.astype(np.int8), [0]])))
     for begin, end in edges.reshape(-1, 2):
@@ -190,5 +197,5 @@ def _label(axes: Axes, drawn: CrossoverMap) -> None:
 
 
 def _labelled_positions(values: Sequence[int], most: int) -> range:
-    """Which of them have a label: all where they are few, else every second, third ... one."""
+    """Return the indices of the values that get a label: evenly spaced, at most `most`."""
     return range(0, len(values), -(-len(values) // most))

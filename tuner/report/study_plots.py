@@ -1,4 +1,4 @@
-"""Plots as files: each as SVG, which can be enlarged, and as PNG, which can be shown anywhere."""
+"""Plots as files, as SVG to be enlarged or as PNG to be shown anywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuner.whatif.study_candidates import build_schedule, estimate_transfers
 
 MAX_FIGURES = 64
 MAX_BARS = 10  # bars of a figure
-MAX_TRACED_TRANSFERS = 20_000  # transfers of one bar: seconds
+MAX_TRACED_TRANSFERS = 20_000  # transfers of one bar; simulating them takes seconds
 GANTT_ROW_HEIGHT_IN, MIN_GANTT_HEIGHT_IN, MAX_GANTT_HEIGHT_IN = 0.22, 2.5, 18.0  # inches
 FractionCallback = Callable[[float, str], None]
 
@@ -32,7 +32,13 @@ FractionCallback = Callable[[float, str], None]
 def save_figure(
     path: Path, width: float, height: float, draw: Callable[[Figure], None]
 ) -> list[Path]:
-    """Draw once, write what the suffix of `path` says, both kinds without one; inches."""
+    """Draw a figure and write it in the format of the suffix of `path`, or both without one.
+
+    width       inches
+    height      inches
+
+    Return the files written.
+    """
     with mpl.rc_context({**FIGURE_STYLE, "hatch.linewidth": 0.7}):
         figure = Figure(figsize=(width, height))
         draw(figure)
@@ -48,7 +54,10 @@ def _write_image(figure: Figure, path: Path, kind: str) -> Path:
 
 
 def save_gantt(path: Path, title: str, run: Explanation) -> list[Path]:
-    """Raises InputError for so much that nothing could be seen."""
+    """Write a Gantt chart of one run, and return the files.
+
+    Raises InputError for more ranks or transfers than a picture can show.
+    """
     ranks = int(run.timeline.rank.max(initial=0)) + 1
     require_drawable(ranks, len(run.transfers))
     height = min(MAX_GANTT_HEIGHT_IN, max(MIN_GANTT_HEIGHT_IN, GANTT_ROW_HEIGHT_IN * ranks + 1.2))
@@ -58,7 +67,7 @@ def save_gantt(path: Path, title: str, run: Explanation) -> list[Path]:
 
 @dataclass(frozen=True)
 class SavedPlots:
-    """Files that were written, and sentences on what those show that do not show everything."""
+    """The files that were written, and notes on those that do not show everything."""
 
     files: tuple[Path, ...]
     notes: tuple[str, ...]
@@ -67,9 +76,9 @@ class SavedPlots:
 def save_study_plots(
     study: Study, result: StudyResult, folder: Path, progress: FractionCallback
 ) -> SavedPlots:
-    """Crossover maps of all collectives, and where the time of the best algorithms goes.
+    """Write crossover maps of all collectives, and where the time of the best algorithms goes.
 
-    Raises InputError for more than MOST_FIGURES of them.
+    Raises InputError for more than `MAX_FIGURES` maps.
     """
     maps = list(crossover_maps(result))
     points = {c: [p for p in result.points if p.collective is c] for c in study.collectives}
@@ -98,7 +107,11 @@ def save_study_plots(
 
 
 def _traced_points(points: Sequence[StudyPoint]) -> list[StudyPoint]:
-    """On the last machine whose runs are short enough to be traced; none where no run is."""
+    """Return the points of the last machine whose runs are short enough to be traced.
+
+    At most `MAX_BARS` sizes are kept, the largest among them. Return nothing where no run is short
+    enough.
+    """
     by_place: dict[tuple[object, ...], list[StudyPoint]] = {}
     for point in points:
         if _traceable(point):
@@ -108,14 +121,14 @@ def _traced_points(points: Sequence[StudyPoint]) -> list[StudyPoint]:
     most = max(map(len, by_place.values()))
     chosen = [own for own in by_place.values() if 2 * len(own) >= most][-1]
     stride = -(-len(chosen) // MAX_BARS)
-    return chosen[::-1][::stride][::-1]  # with the largest size
+    return chosen[::-1][::stride][::-1]  # including the largest size
 
 
 def _save_breakdown(study: Study, chosen: Sequence[StudyPoint], folder: Path) -> list[Path]:
     collective = chosen[0].collective
     where = (
         _describe_point(chosen[0]).replace(" ", "\u00a0").replace(",\u00a0", ", ")
-    )  # an axis is one word
+    )  # no line break within an axis
     title = f"where the time goes: {collective} on {study.topology.name}, {where}"
     bills = [_time_breakdown(study, point) for point in chosen]
     draw = partial(draw_breakdown, title=title, bills=bills)
@@ -123,7 +136,7 @@ def _save_breakdown(study: Study, chosen: Sequence[StudyPoint], folder: Path) ->
 
 
 def _describe_point(point: StudyPoint) -> str:
-    """Every axis, also those of one value."""
+    """Return the values of all axes, also of those with one value."""
     return ", ".join(
         f"{axis.replace('_', ' ')} {AXIS_FORMATTERS[axis](value)}"
         for axis, value in point.at.items()

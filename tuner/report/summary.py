@@ -1,4 +1,4 @@
-"""The figures and the verdict of report.json. Times in seconds, sizes in bytes."""
+"""The figures and the verdict of report.json, with times in seconds and sizes in bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.report.cautions import control_departure, is_slower
 
 Record = Mapping[str, Any]
 NOT_IN_VALIDATED_FILE = "the file that was proved does not hold it"
-# what tells rules apart in a proof
+# Fields of a validation record that identify its rule.
 _RULE_KEY = ("collective", "nodes", "ppn", "p", "operators", "lo")
 
 
@@ -25,13 +25,13 @@ class LibraryResult:
     """Everything known about one MPI library at the end of a run.
 
     predictions     records of collective, algorithm, params, p, nbytes, seconds
-    proofs          records of collective, p, operators, lo, nbytes, expected, executed, confirmed,
+    validations     records of collective, p, operators, lo, nbytes, expected, executed, confirmed,
                     reason
     heldout         records of collective, p, nbytes, algorithm, default_s, tuned_s, ratio, ci95;
                     ratio is default over tuned time: above 1 is faster than the default; the same
                     by condition under `conditions`
-    use             how a program is started with the file: `command` up to the program's name, and
-                    `environment`
+    launch_settings how to start a program with the file: `command` has the words before the
+                    program's name, `environment` the variables
     """
 
     name: str  # openmpi, mpich
@@ -44,7 +44,7 @@ class LibraryResult:
 
 
 def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
-    """The content of report.json: all libraries together, then each by itself."""
+    """Return the content of report.json: all libraries together, then each by itself."""
     noticed = {
         r.name: [*cautions.table_cautions(r.table), *cautions.measurement_cautions(r.measurements)]
         for r in results
@@ -74,8 +74,9 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
 def validations_per_rule(
     table: TuningTable, proofs: Sequence[Record], reason: str = NOT_IN_VALIDATED_FILE
 ) -> list[Record]:
-    """Return one for each rule of a table: those that were proved, and then the others, which were
-    not for this reason.
+    """Return one record for each rule of a table.
+
+    Rules without a validation come last; they are not confirmed, for this reason.
     """
     proved = {tuple(proof[name] for name in _RULE_KEY) for proof in proofs}
     others: list[Record] = [
@@ -139,9 +140,7 @@ def _figures(
 
 
 def describe_confirmed_rules(figures: Record) -> str:
-    """Return in words how many rules of a library ran, from its figures, and how many of them only
-    say that the default stays.
-    """
+    """Return in words how many rules were confirmed and how many leave calls to the default."""
     total, default = figures["rules_total"], figures["rules_default"]
     leaves = "rule leaves" if default == 1 else "rules leave"
     return (
@@ -151,8 +150,10 @@ def describe_confirmed_rules(figures: Record) -> str:
 
 
 def split_control(heldout: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """Calls in which the table departs from the default, and the control: calls it leaves alone,
-    which ran the same code on both sides, so that any difference in them is noise.
+    """Split records into calls that the table changes, and the control.
+
+    The control are calls that the table leaves to the default. They ran the same code on both
+    sides, so that any difference in them is noise.
     """
     changed = [record for record in heldout if record["algorithm"] != DEFAULT]
     return changed, [record for record in heldout if record["algorithm"] == DEFAULT]
@@ -172,7 +173,7 @@ def _slower(heldout: Sequence[Record]) -> list[Record]:
 
 
 def rule_name(proof: Record) -> str:
-    """Return `bcast on 4 ranks at 64KiB: binomial (segment=8KiB)`."""
+    """Return the name of a rule, such as `bcast on 4 ranks at 64KiB: binomial (segment=8KiB)`."""
     return (
         f"{proof['collective']} on {proof['p']} ranks at {format_size(proof['nbytes'])}:"
         f" {humanize(proof['expected'])}"
@@ -180,7 +181,7 @@ def rule_name(proof: Record) -> str:
 
 
 def geometric_mean_speedup(heldout: Sequence[Record]) -> tuple[float, float, float]:
-    """Of the ratios, with its 95 % interval; (1, 1, 1) when there is none.
+    """Return the geometric mean of the ratios and its 95 % interval; (1, 1, 1) without records.
 
     All calls were timed in the same few launches, and what one choice of cores favours goes
     through all of them: errors do not average out, so the bounds are averaged like the ratios.

@@ -1,4 +1,4 @@
-"""A picture of what changed from one table to another: the rules of each call before and after."""
+"""A picture of the differences between two tables: the rules of each call before and after."""
 
 from __future__ import annotations
 
@@ -25,19 +25,23 @@ WIDTH_IN, ROW_HEIGHT_IN, MARGIN_IN, TITLE_HEIGHT_IN = (
     0.62,
     1.9,
     0.6,
-)  # inches; the last of a lone title
+)  # inches; the last is the height of a figure with nothing but a title
 MAX_ROWS = 40
-LANE_HEIGHT = 0.34  # of a row
+LANE_HEIGHT = 0.34  # share of a row's height
 DEFAULT_COLOUR = "#dddddd"
-HATCHES = ("", "///", "...", "xxx")  # beyond the colours the next ones are hatched
-LETTER_WIDTH_IN = 0.105  # inches of a label's letter
+HATCHES = ("", "///", "...", "xxx")  # for configs beyond the number of colours
+LETTER_WIDTH_IN = 0.105  # width of a letter of a label
 
 FillStyle = tuple[str, str]  # colour, hatch
 
 
 @dataclass(frozen=True)
 class TableDiffFigure:
-    """What is to be drawn; `left_out` counts the calls that there was no room for."""
+    """The content of a figure.
+
+    changes         changed rules by call
+    omitted_calls   number of calls that there was no room for
+    """
 
     old: TuningTable
     new: TuningTable
@@ -46,12 +50,12 @@ class TableDiffFigure:
 
     @property
     def height(self) -> float:
-        """Inches."""
+        """The height of the figure in inches."""
         return MARGIN_IN + ROW_HEIGHT_IN * len(self.changes) if self.changes else TITLE_HEIGHT_IN
 
 
 def select_changes(old: TuningTable, new: TuningTable, found: TableDiff) -> TableDiffFigure:
-    """The calls that changed, those of the largest gain or loss first where they are too many."""
+    """Return the changed calls to draw: at most `MAX_ROWS`, those of the largest gain or loss."""
     changes: dict[RuleKey, list[RuleChange]] = {}
     for change in found.changes:
         changes.setdefault(change.key, []).append(change)
@@ -65,13 +69,16 @@ def _weight(change: RuleChange) -> float:
 
 
 def save_table_diff(path: Path, old: TuningTable, new: TuningTable, found: TableDiff) -> list[Path]:
-    """The picture as files, by the suffix of `path`; raises InputError where it cannot be."""
+    """Draw the changes and write them to files by the suffix of `path`; return the files.
+
+    Raises InputError where a file cannot be written.
+    """
     drawn = select_changes(old, new, found)
     return save_figure(path, WIDTH_IN, drawn.height, partial(draw_table_diff, drawn=drawn))
 
 
 def draw_table_diff(figure: Figure, drawn: TableDiffFigure) -> None:
-    """Two lanes for each call, before above after; what changed is framed, with what it gains."""
+    """Draw two lanes for each call, before above after, with changes framed and their gain."""
     axes = figure.add_subplot()
     axes.set_title(_title(drawn))
     if not drawn.changes:
@@ -96,7 +103,7 @@ def draw_table_diff(figure: Figure, drawn: TableDiffFigure) -> None:
 
 
 def fill_styles(rules: Iterable[Rule]) -> dict[str, FillStyle]:
-    """By choice: grey for the default, plain colours for the commonest."""
+    """Return colour and hatch of each config: grey for the default, plain for the most frequent."""
     number = Counter(str(rule.choice) for rule in rules)
     names = [name for name, _ in number.most_common() if name != "default"]
     found = {
@@ -107,7 +114,7 @@ def fill_styles(rules: Iterable[Rule]) -> dict[str, FillStyle]:
 
 
 def _limits(rules: Iterable[Rule]) -> tuple[float, float]:
-    """All switches and all sizes that were probed, with some room."""
+    """Return the limits of the size axis, which include all rule starts and all probed sizes."""
     sizes = {n for rule in rules for n in (rule.lo, *rule.evidence.nbytes) if n > 0} or {1}
     return min(sizes) / 2, max(sizes) * 2
 
@@ -153,7 +160,7 @@ def _draw_lane(
     look: Mapping[str, FillStyle],
     limits: tuple[float, float],
 ) -> None:
-    """The rules, and a dot at each size that speaks for one."""
+    """Draw the rules, and a dot at each size that a rule is based on."""
     for rule in ladder:
         lo, hi = max(rule.lo, limits[0]), min(rule.hi, limits[1])
         colour, hatch = look[str(rule.choice)]

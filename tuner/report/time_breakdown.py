@@ -1,4 +1,4 @@
-"""Where the time of a call goes: the parts of its critical path over the message size."""
+"""Bar charts of where the time of a call goes: the parts of its critical path by message size."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ PART_STYLES = dict(
 )
 
 MIN_WIDTH_IN = 4.5  # inches
-AXES_SHARE = 0.775  # of the width of a figure
-LETTERS_PER_INCH = 12.5  # of a title
-MAX_LABEL_CHARACTERS = 13  # that fit below a bar
-LABEL_LINE_HEIGHT = 0.045  # height of a line of them, of the bars' height
+AXES_SHARE = 0.775  # share of a figure's width
+LETTERS_PER_INCH = 12.5  # letters of a title per inch
+MAX_LABEL_CHARACTERS = 13  # characters of a line below a bar
+LABEL_LINE_HEIGHT = 0.045  # height of such a line, as a share of the bars' height
 
 
 @dataclass(frozen=True)
 class TimeBreakdown:
-    """One run: what was run, at which size, and the seconds of each part."""
+    """The time of one run: its algorithm, message size, and the seconds of each part."""
 
     algorithm: str
     nbytes: int
@@ -45,17 +45,17 @@ class TimeBreakdown:
 
     @property
     def seconds(self) -> float:
-        """All together."""
+        """Return the sum of all parts in seconds."""
         return sum(self.parts.values())
 
 
 def figure_width(number: int) -> float:
-    """Inches of a figure with so many bars, and with room for its title."""
+    """Return the width in inches of a figure with this number of bars."""
     return max(MIN_WIDTH_IN, 1.5 + 0.85 * number)
 
 
 def draw_breakdown(figure: Figure, title: str, bills: Sequence[TimeBreakdown]) -> None:
-    """One bar of height 100 % for each bill; fills an empty figure."""
+    """Draw one bar of height 100 % for each breakdown into an empty figure."""
     axes = figure.add_subplot()
     for at, bill in enumerate(bills):
         bottom = 0.0
@@ -93,5 +93,5 @@ def draw_breakdown(figure: Figure, title: str, bills: Sequence[TimeBreakdown]) -
 
 
 def _folded(name: str) -> str:
-    """Long names of algorithms over several lines."""
+    """Return a long name of an algorithm wrapped over several lines."""
     return "\n".join(wrap(name.replace("_", " "), MAX_LABEL_CHARACTERS))

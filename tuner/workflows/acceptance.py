@@ -1,4 +1,4 @@
-"""Timing the real library under a table's file: which of its rules stay, and what they gain."""
+"""Time the real library with a table's file: which rules to keep, and what they gain."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from tuner.validation.timing import (
 )
 from tuner.workflows import following, native_files
 
-LIBRARIES = "openmpi", "mpich"  # whose own launchers and files are tried
-CALL_BUDGET_S = 0.004  # for each call, condition and side in a round
+LIBRARIES = "openmpi", "mpich"  # libraries whose launchers and native files are supported here
+CALL_BUDGET_S = 0.004  # seconds for each call, condition and side in a round
 LOG = logging.getLogger("tuner")
-SHARED_DIRECTORY = Path.home() / ".cache" / "tuner"  # which all hosts see
+SHARED_DIRECTORY = Path.home() / ".cache" / "tuner"  # in the home directory, which all hosts see
 
 
 def accept_winning_rules(
@@ -46,13 +46,13 @@ def accept_winning_rules(
     hosts: Hosts = LOCAL_HOST,
     on_warning: Callable[[str], None] = LOG.warning,
 ) -> TuningTable:
-    """Return the table with the rules that win against the library as its user has it.
+    """Return the table with only the rules that win against the library as its user has it.
 
-    there   hosts to start ranks on
-    tell    of what makes the times less certain
+    hosts       hosts on which ranks are started
+    on_warning  called with whatever makes the times less certain
 
-    Raises InputError where the environment decides in the library's place, ProbeError when the
-    ranks fail.
+    Raises InputError where the environment overrides the library's choice of algorithms, and
+    ProbeError when the ranks fail.
     """
     mpi_libraries.require_no_override(
         mpi_libraries.library_module(launcher.library).OVERRIDING_PATTERN
@@ -87,12 +87,14 @@ def withdraw_losing_rules(
     hosts: Hosts = LOCAL_HOST,
     on_note: Callable[[str], None] = LOG.warning,
 ) -> tuple[TuningTable, list[dict[str, Any]]]:
-    """Return the table with the rules that win at other sizes and another time, too, and what the
-    library gains by it at sizes that decided nothing, a record per call.
+    """Withdraw the rules that lose in a new comparison, and return the table and what it gains.
 
-    tell    of rules that are withdrawn, and of what makes the times less certain
+    The comparison uses other message sizes than the acceptance, and takes place at another time.
+    The gains, one record per call, are measured at sizes that decided nothing.
 
-    Raises errors like `compare`.
+    on_note     called with the rules that are withdrawn, and whatever makes the times less certain
+
+    Raises the same errors as `compare_with_default`.
     """
     found, used, lost = list[HeldoutResult](), set[TimedCall](), list[Rule]()
     with _comparison(table, launcher, report, hosts, on_note) as compared:
@@ -121,10 +123,10 @@ def compare_with_default(
     hosts: Hosts = LOCAL_HOST,
     on_warning: Callable[[str], None] = LOG.warning,
 ) -> list[dict[str, Any]]:
-    """Return tuned against default at sizes that were used for nothing else, a record per call.
+    """Compare tuned with default at sizes that were used for nothing else, one record per call.
 
-    Raises InputError where the environment decides in the library's place, ProbeError when the
-    ranks fail.
+    Raises InputError where the environment overrides the library's choice of algorithms, and
+    ProbeError when the ranks fail.
     """
     decided = table.provenance.get("comparison", {}).get("used", [])
     used = {TimedCall(Collective(name), *rest) for name, *rest in decided}
@@ -144,8 +146,10 @@ def _comparison(
     there: Hosts,
     tell: Callable[[str], None],
 ) -> Iterator[Callable[[TuningTable, Collection[TimedCall], bool], list[HeldoutResult]]]:
-    """Give what compares a table like this one, at other sizes than those that were used, with
-    calls of the default or without.
+    """Yield a function that compares a table with the library's default.
+
+    It takes the table, the calls that were used before and must not be used again, and whether to
+    include calls that the table leaves to the default (controls).
     """
     mpi_libraries.require_no_override(
         mpi_libraries.library_module(launcher.library).OVERRIDING_PATTERN
@@ -175,9 +179,10 @@ def _comparison(
 
 
 def _sum_operators(launcher: Launcher) -> str:
-    """Return the class of operators whose rules decide about sums.
+    """Return the operator class whose rules decide about sums.
 
-    MPICH's file tells operators apart, Open MPI's cannot: there every operator gets safe rules.
+    MPICH's file distinguishes operators; Open MPI's cannot, so that every operator gets the rules
+    that are safe for any.
     """
     return "any" if launcher.library == "openmpi" else "commutative"
 
@@ -204,7 +209,7 @@ def thread_level_of(table: TuningTable) -> str:
 def prepare_side(
     table: TuningTable, operators: str, launcher: Launcher, workdir: Path
 ) -> LaunchOptions:
-    """Write the table's files into `place`; return what a launch needs to follow them."""
+    """Write the table's files into `workdir`; return the launch options that activate them."""
     wish = ExportOptions(
         commutative_only=operators != OPERATORS[0] and launcher.library == "openmpi",
         generic=native_files.generic_rules_loader(launcher.python),
@@ -220,7 +225,7 @@ def prepare_side(
 
 
 def _write_han_file(table: TuningTable, wish: ExportOptions, place: Path) -> Path | None:
-    """Write the file that gives calls on several nodes to the rules, where one is needed."""
+    """Write the rules file of Open MPI's han for calls on several nodes, if one is needed."""
     if not openmpi.han.is_needed(table):
         return None
     file = place / "han.rules"
@@ -231,7 +236,10 @@ def _write_han_file(table: TuningTable, wish: ExportOptions, place: Path) -> Pat
 
 @contextmanager
 def _shared_workdir(there: Hosts) -> Iterator[Path]:
-    """Give a directory for what launches read: other hosts see the home directory, not /tmp."""
+    """Yield a directory for files that launches read.
+
+    With remote hosts it is in the home directory, since they do not see /tmp of this one.
+    """
     if not there.is_local:
         SHARED_DIRECTORY.mkdir(parents=True, exist_ok=True)
     shelf = None if there.is_local else SHARED_DIRECTORY
@@ -240,13 +248,13 @@ def _shared_workdir(there: Hosts) -> Iterator[Path]:
 
 
 def _operator_classes(table: TuningTable) -> list[str]:
-    """Return the classes of operators for which the table has rules of their own."""
+    """Return the operator classes for which the table has separate rules."""
     own = {key.operators for key in table.keys}
     return [operators for operators in OPERATORS if operators in own]
 
 
 def _rules_for_operators(table: TuningTable, operators: str) -> TuningTable:
-    """Return the part of a table by which a file decides about these operators alone."""
+    """Return the part of a table that a file for this operator class contains."""
     if operators != OPERATORS[0]:
         return table
     rules = tuple(rule for rule in table.rules if rule.key.operators == operators)
@@ -254,7 +262,7 @@ def _rules_for_operators(table: TuningTable, operators: str) -> TuningTable:
 
 
 def _replace_rules(table: TuningTable, part: TuningTable) -> TuningTable:
-    """Return the table with the rules of a part instead of its own for the same calls."""
+    """Return the table with its rules for the calls of `part` replaced by those of `part`."""
     rest = tuple(rule for rule in table.rules if rule.key not in part.keys)
     return TuningTable(table.cluster, table.library, (*rest, *part.rules), table.provenance)
 
@@ -269,7 +277,7 @@ def _conditions(program: TimingProgram) -> dict[str, Any]:
 
 
 def _record(operators: str, found: Acceptance) -> dict[str, Any]:
-    """Return what is kept of an acceptance: what was tried and what was dropped."""
+    """Return the record of an acceptance: what was tried, accepted, wrong and dropped."""
     dropped = dict[Rule, list[int]]()
     for trial in found.calls:
         if trial not in found.accepted:

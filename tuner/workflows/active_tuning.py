@@ -1,6 +1,6 @@
 """Tune a cluster with few probes within a time limit.
 
-Messages are measured first, then rounds of collective calls. Each round is chosen from the results
+Messages are measured first, then batches of collective calls. Each batch is chosen from the results
 so far, until the table is good enough or the budget is spent.
 """
 
@@ -62,22 +62,28 @@ from tuner.workflows.launches import MIN_MEASURING_S, START_S, TABLE_S, ProbeLau
 from tuner.workflows.tables import TableBuilder, has_collectives
 from tuner.workflows.time_limit import BUSY_SLOWDOWN, TimeLimit, busy_message
 
-MAX_COMPILE_SHARE = 0.25  # of the time that is left at most, once for each installation
-MAX_DISCOVERY_SHARE = 0.15  # of it at most, for what the library's default runs
+MAX_COMPILE_SHARE = 0.25  # share of the time left for compiling, once for each installation
+MAX_DISCOVERY_SHARE = 0.15  # largest share of the time left for finding out the default algorithms
 MIN_SIMULATION_S = (
-    20.0  # s on an idle computer: with less left, messages and simulations do not pay
+    20.0  # seconds on an idle computer; with less, messages and simulations do not pay off
 )
 DIRECT_BATCH_CALLS, DIRECT_MAX_BYTES = (
     24,
     2**17,
-)  # calls of a launch, and bytes of them, without simulations
-BUDGET_STEP_S = 5.0  # seconds to which a sentence rounds up
+)  # calls of a launch, and largest message size, without simulations
+BUDGET_STEP_S = 5.0  # seconds; a suggested budget is rounded up to a multiple of this
 
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """When to stop: `budget` seconds are spent, or with 95 % certainty the mean regret is below
-    `regret`."""
+    """The condition under which a tuning run stops.
+
+    It stops when the budget is spent, or when the mean regret is below the target with 95 %
+    certainty.
+
+    budget          seconds
+    target_regret   mean relative regret, such as 0.02
+    """
 
     budget: float
     target_regret: float
@@ -85,10 +91,10 @@ class StoppingRule:
 
 @dataclass(frozen=True)
 class TuningResult:
-    """Result of a tuning run.
+    """The result of a tuning run.
 
     calibration     None if no messages were measured and no topology states their cost
-    bound           of the regret; None if nothing was simulated
+    regret_bound    bound of the mean regret; None if nothing was simulated
     """
 
     measurements: Measurements
@@ -99,10 +105,10 @@ class TuningResult:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions that a tuning run calls to report its course.
+    """Functions that a tuning run calls to report its progress.
 
     on_progress     receives the present step and the time left
-    on_round        receives the bound of the regret and the seconds spent, after each round
+    on_batch        receives the regret bound and the seconds spent, after each batch
     on_note         receives a sentence about anything that was noticed or left out
     """
 
@@ -127,7 +133,7 @@ def run_active_tuning(
 ) -> TuningResult:
     """Measure into `out` and make a table for all shapes and sizes of `request`.
 
-    limit       of the wall-clock time; by default `stopping_rule.budget` seconds from now
+    limit       wall-clock limit; by default `stopping_rule.budget` seconds from now
 
     The same call resumes an interrupted run with the rest of its budget, and adds another budget to
     a finished one. There is a table for every budget: if no call was measured, it leaves all calls
@@ -143,7 +149,7 @@ def run_active_tuning(
 
 @dataclass
 class _ActiveTuning:
-    """State of one tuning run."""
+    """The state of one tuning run."""
 
     out: Path
     request: ProbeSpec
@@ -159,7 +165,7 @@ class _ActiveTuning:
 
     def __post_init__(self) -> None:
         parts = tuple(part for part in self.request.parts if part != "collectives")
-        asked = replace(self.request, parts=parts)  # collectives are chosen on the way
+        asked = replace(self.request, parts=parts)  # collective calls are chosen during the run
         self.full_request = replace(self.request, shapes=all_shapes(self.request))
         self.provenance: dict[str, Any] = {}
         self.has_reported_busy = False
@@ -177,7 +183,7 @@ class _ActiveTuning:
         )
 
     def run(self) -> TuningResult:
-        """Measure, and make the table."""
+        """Measure, make the table and return the result."""
         self._check()
         earlier = self._resume()
         self._require_time(earlier)
@@ -187,7 +193,7 @@ class _ActiveTuning:
         return self._finish(earlier)
 
     def _check(self) -> None:
-        """Raise InputError for whatever needs no ranks to be known."""
+        """Raise InputError for every error that can be found without starting ranks."""
         check_probe(self.out, self.launches.request, self.launcher, name=self.name)
         choices = ((one, AlgorithmConfig()) for one in self.request.collectives)
         self.constraints.check_excluded_names(self.request.library, choices)
@@ -202,7 +208,7 @@ class _ActiveTuning:
             )
 
     def _resume(self) -> EarlierRun:
-        """Read what an earlier run left, and report it."""
+        """Read and report the results of an earlier run."""
         record = read_provenance(self.out).get(TUNING_KEY)
         spent = interrupted_seconds(self.out, record) if isinstance(record, dict) else 0.0
         self.is_new_run = record is None
@@ -251,9 +257,10 @@ class _ActiveTuning:
         self.callbacks.on_progress(ProbeProgress(0, 0, self.limit.seconds - left, left, text))
 
     def _measure_by_simulation(self, earlier: EarlierRun) -> bool:
-        """Measure messages, then the calls that a design chooses from simulations.
+        """Measure messages, then the calls that an experiment design chooses from simulations.
 
-        Return whether any call was measured so, now or earlier.
+        Return whether there are measurements of calls from this run or an earlier one, and a
+        simulator.
         """
         if not self._can_simulate(earlier):
             return False
@@ -272,10 +279,10 @@ class _ActiveTuning:
         return self.tables.simulator is not None and has_collectives(self.measurements)
 
     def _can_simulate(self, earlier: EarlierRun) -> bool:
-        """Return whether there is time for messages, and the simulation is compiled."""
+        """Compile the simulation; return whether there is time for messages and it is compiled."""
         measured = (
             earlier.measured_calls and earlier.measured_points
-        )  # only the table may be left to be made
+        )  # then perhaps only the table is left to be made
         left, needed = (
             (self.limit.remaining_this_run, 2 * TABLE_S)
             if measured
@@ -306,7 +313,7 @@ class _ActiveTuning:
         decisions: Sequence[DefaultAlgorithms],
         simulator: Simulator,
     ) -> None:
-        """Measure round by round until the table is good enough or the time is spent."""
+        """Measure batch by batch until the table is good enough or the time is spent."""
         assert self.measurements is not None
         offered = CandidateGenerator(self.full_request, self.constraints, decisions)
         rounds = MeasurementBatches(
@@ -321,17 +328,18 @@ class _ActiveTuning:
         for measurements, bound in rounds.iter_results(points, self.measurements):
             self.measurements, self.regret_bound = _without_run_record(measurements), bound
             self._report_if_busy()
-            if not has_collectives(measurements):  # the bound says that nothing is known
+            if not has_collectives(measurements):  # the bound is not informative
                 continue
             self.callbacks.on_batch(bound, self.limit.elapsed)
             if rounds.covers_all_points and bound.upper <= self.stopping_rule.target_regret:
                 break
-            if self.tables.table is None:  # shows how long it takes, and remains if time runs out
+            if self.tables.table is None:  # times this step, and remains if time runs out
                 self.tables.build(self.measurements)
 
     def _measure_directly(self) -> None:
-        """Measure calls spread over all shapes and sizes, each with every algorithm, while there is
-        time.
+        """Measure calls without simulations while there is time.
+
+        The calls are spread over all shapes and sizes; each is measured with every candidate.
         """
         offered = CandidateGenerator(replace(self.full_request, segments=()), self.constraints)
         points = self._unmeasured_points()
@@ -344,7 +352,7 @@ class _ActiveTuning:
             self.measurements = _without_run_record(found)
 
     def _unmeasured_points(self) -> Sequence[CallPoint]:
-        """Return the calls of no long messages that the file lacks, in coarse-to-fine order."""
+        """Return the calls of small messages that the file lacks, in coarse-to-fine order."""
         points = candidate_points(self.full_request)
         largest = max(DIRECT_MAX_BYTES, min(point.nbytes for point in points))
         kept = read_partial(self.out)[1] if self.out.exists() else []

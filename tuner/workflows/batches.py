@@ -1,4 +1,4 @@
-"""Measure the rounds of a tuning run: in each, a launch measures calls that a design chose."""
+"""Measure the batches of a tuning run: each launch measures calls that a design chose."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tuner.workflows.launches import MIN_MEASURING_S, ProbeLaunches
 from tuner.workflows.time_limit import TimeLimit
 
 MAX_BATCH_SHARE = (
-    0.1  # share of the budget that a round may take, so that results soon guide the next one
+    0.1  # share of the budget for one batch; small, so that results soon guide the next one
 )
-MAX_OVERRUN_RATIO = 2.0  # times its expected seconds after which a round is ended
-MAX_SIMULATION_SHARE = 0.2  # share of the time left that simulations before a round may take
-SYNCHRONISATION_S = 5e-3  # s beside the call itself, for agreeing on a common start
+MAX_OVERRUN_RATIO = 2.0  # a batch is ended after this multiple of its expected seconds
+MAX_SIMULATION_SHARE = 0.2  # share of the time left that simulations before a batch may take
+SYNCHRONISATION_S = 5e-3  # seconds beside the call itself, for agreeing on a common start
 MIN_PACE, MAX_PACE = 0.5, 8.0  # bounds of the pace
 
 CandidateGrid = dict[CallPoint, tuple[AlgorithmConfig, ...]]
@@ -36,13 +36,13 @@ CandidateGrid = dict[CallPoint, tuple[AlgorithmConfig, ...]]
 
 @dataclass
 class MeasurementBatches:
-    """The rounds of one run.
+    """The measurement batches of one tuning run.
 
-    fewest      repetitions of every measured call
-    on_note     reports what there was no time for
-    tell        reports the present step
-    pace        measured over expected seconds of the rounds so far
-    whole       whether all points were simulated, so that the bound is of all of them
+    min_repetitions     repetitions of every measured call
+    on_note             called with what there was no time for
+    on_step             called with the present step
+    pace                ratio of measured to expected seconds of the batches so far
+    covers_all_points   whether all points were simulated, so that the bound holds for all of them
     """
 
     generate_candidates: CandidateGenerator
@@ -58,8 +58,10 @@ class MeasurementBatches:
     def iter_results(
         self, points: Sequence[CallPoint], measurements: Measurements
     ) -> Iterator[tuple[Measurements, RegretBound]]:
-        """Yield all measurements so far and the bound of a table's regret, before the first round
-        and after each one, until there is nothing or no time left to measure.
+        """Yield all measurements so far and the regret bound of a table made from them.
+
+        Yields before the first batch and after each one, until nothing is left to measure or no
+        time is left.
         """
         grid = self._simulate_candidates(points)
         design = ExperimentDesign(
@@ -100,8 +102,9 @@ class MeasurementBatches:
         return grid
 
     def _limit_simulations(self) -> None:
-        """Allow simulations to take their share of the time left; what they do not reach then
-        counts as unknown.
+        """Give simulations their share of the time left, as a deadline.
+
+        Calls that are not simulated by then count as unknown.
         """
         self.simulator.deadline = time.monotonic() + MAX_SIMULATION_SHARE * max(
             self.limit.remaining, 0.0
@@ -110,7 +113,7 @@ class MeasurementBatches:
     def _update_design(
         self, design: ExperimentDesign, grid: CandidateGrid, measurements: Measurements
     ) -> None:
-        """Pass the measurements to the design, and add sizes between two different choices."""
+        """Pass the measurements to the design, and add sizes between two different configs."""
         rows = build_observations(measurements, self.simulator)
         design.update(rows, incorrect_algorithms(measurements))
         added = {
@@ -121,9 +124,9 @@ class MeasurementBatches:
             grid.update(added)
 
     def _measurement_cost(self, seconds: float) -> float:
-        """Return the seconds of measuring one choice, warm-up calls included.
+        """Return the seconds of measuring one config, warm-up calls included.
 
-        seconds     of one call
+        seconds     duration of one call
         """
         return (
             self.pace * (self.min_repetitions + WARM_UP_REPETITIONS) * (seconds + SYNCHRONISATION_S)
@@ -138,7 +141,7 @@ class MeasurementBatches:
         return design.next_batch(min(room, usual), room)
 
     def _measure_batch(self, tasks: Sequence[Experiment], before: Measurements) -> Measurements:
-        """Measure a round, and update the pace."""
+        """Measure a batch, and update the pace."""
         expected = sum(task.seconds for task in tasks)
         most = MAX_OVERRUN_RATIO * max(expected, MAX_BATCH_SHARE * self.limit.seconds)
         begun = time.monotonic()

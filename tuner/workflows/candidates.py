@@ -22,17 +22,17 @@ from tuner.select.experiment_design import ExperimentDesign
 from tuner.topology import HOST
 from tuner.workflows.default_algorithms import with_default_thresholds
 
-MAX_HOSTS = 16  # of which every number is a candidate to be measured and gets rules
-MIN_SIZE_RATIO = 4.0  # sizes by so much leave room for a size between that is half as far from both
+MAX_HOSTS = 16  # largest cluster of which every number of hosts is a candidate shape and gets rules
+MIN_SIZE_RATIO = 4.0  # smallest ratio of two sizes that leaves room for one between
 
 
 def candidate_points(
     request: ProbeSpec, default_algorithms: Sequence[DefaultAlgorithms] = ()
 ) -> list[CallPoint]:
-    """Every shape and size, and where the default is known to switch between sizes; where every
-    rank has a share, whole shares.
+    """Return all shapes and sizes, and the sizes at which the default switches algorithms.
 
-    Raises InputError if no size suffices for a share.
+    Where every rank has a share of the buffer, sizes are rounded down to whole shares. Raises
+    InputError if no size suffices for a share.
     """
     found = {
         CallPoint(
@@ -55,8 +55,10 @@ def candidate_points(
 
 @dataclass(frozen=True)
 class CandidateGenerator:
-    """What may be measured at a point: every algorithm that the library's own rules can ask for
-    there, less what the default is known to run itself.
+    """A generator of the configs that may be measured at a point.
+
+    These are all that the library's own rules can express there, except the one that the default
+    is known to run itself.
     """
 
     request: ProbeSpec
@@ -64,7 +66,7 @@ class CandidateGenerator:
     default_algorithms: Sequence[DefaultAlgorithms] = ()
 
     def __call__(self, point: CallPoint) -> tuple[AlgorithmConfig, ...]:
-        """The choices beside the default."""
+        """Return the candidate configs of a point, without the default."""
         request, collective = self.request, Collective(point.collective)
         library = mpi_libraries.library_module(request.library)
         call = (collective, point.nodes, point.ppn, point.placement)
@@ -83,7 +85,7 @@ class CandidateGenerator:
 def order_points(points: Collection[CallPoint]) -> list[CallPoint]:
     """Return the points in coarse-to-fine order, so that any first few are spread over all.
 
-    The largest shape and the middle size come first, then what lies half way between.
+    The largest shape and the middle size come first, then those half way between.
     """
     every = sorted({_shape_key(point) for point in points})
     sizes = sorted({point.nbytes for point in points})
@@ -116,9 +118,11 @@ def _bisection_depths(count: int) -> list[int]:
 def bisection_points(
     design: ExperimentDesign, points: Collection[CallPoint], rows: Iterable[Observation]
 ) -> list[CallPoint]:
-    """Beside `points`: between two of them that were measured, are `APART` and of which a table
-    would say another choice each. Where it should change, only measuring tells, since the default
-    may do worse there than on either side.
+    """Return new points half way between measured ones with different winners.
+
+    The two points differ in size alone, by a factor of `MIN_SIZE_RATIO` at least, and a table would
+    choose another config for each. Only a measurement tells where it should change, since the
+    default may be slower in between than on either side.
     """
     measured = {row.point for row in rows}
     found = [
@@ -132,12 +136,12 @@ def bisection_points(
 
 
 def _sort_key(point: CallPoint) -> tuple[object, ...]:
-    """Points of one call follow one another."""
+    """Return a sort key by which the sizes of one call follow one another."""
     return point.placement, point
 
 
 def _middle_point(low: CallPoint, high: CallPoint) -> CallPoint:
-    """As many times larger than the one as smaller than the other."""
+    """Return the point of the geometric mean of two sizes, rounded down to a valid size."""
     size = round(math.sqrt(low.nbytes * high.nbytes)) // PROBE_ELEMENT_BYTES * PROBE_ELEMENT_BYTES
     return low.with_size(
         round_down_to_multiple(Collective(low.collective), size, ProbeShape(low.nodes, low.ppn))
@@ -145,7 +149,7 @@ def _middle_point(low: CallPoint, high: CallPoint) -> CallPoint:
 
 
 def chosen_calls(tasks: Sequence[Experiment]) -> list[ExperimentRequest]:
-    """Return tasks of a design as a probe takes them."""
+    """Return the experiments of a design as requests to a probe."""
     return [
         ExperimentRequest(
             Collective(point.collective),
@@ -161,7 +165,10 @@ def chosen_calls(tasks: Sequence[Experiment]) -> list[ExperimentRequest]:
 
 
 def all_shapes(request: ProbeSpec) -> tuple[ProbeShape, ...]:
-    """Those that were asked for; else of small clusters every number of hosts."""
+    """Return the shapes of the request; if none are given, those of every number of hosts.
+
+    Clusters of more than `MAX_HOSTS` hosts get the shapes of a probe instead.
+    """
     if request.shapes or request.nodes > MAX_HOSTS:
         return shapes_to_measure(request)
     each = {1, request.ppn}

@@ -1,4 +1,4 @@
-"""Stages whose inputs are unchanged are not repeated: an interrupted run goes on where it was."""
+"""Skip stages whose inputs are unchanged, so that an interrupted run continues where it stopped."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CHECKPOINT_FILE = "stages.json"
 
 
 class StageCheckpoint:
-    """Remembers, in `out/stages.json`, which inputs each finished stage had.
+    """A record, in `out/stages.json`, of the inputs that each finished stage had.
 
-    Raises InputError when `out` cannot be written.
+    Raises InputError when the file cannot be read or written.
     """
 
     def __init__(self, out: Path) -> None:
@@ -27,7 +27,7 @@ class StageCheckpoint:
         self._write()
 
     def is_done(self, name: str, inputs: Sequence[Path | str], outputs: Sequence[Path]) -> bool:
-        """This stage has run with these inputs, and what it wrote is still there."""
+        """Return whether the stage ran with these inputs and all its outputs still exist."""
         same = self._input_digests.get(name) == self._digest(inputs)
         return same and all(path.is_file() for path in outputs)
 
@@ -38,7 +38,7 @@ class StageCheckpoint:
         outputs: Sequence[Path],
         make: Callable[[], None],
     ) -> bool:
-        """Run `make` unless the stage is finished; true when it ran."""
+        """Run `make` unless the stage is done; return whether it ran."""
         if self.is_done(name, inputs, outputs):
             return False
         make()

@@ -1,4 +1,4 @@
-"""What the library's default runs on a cluster, found out once and then read from its file."""
+"""Find out which algorithms the library's default runs on a cluster, or read them from its file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from tuner.probe.probe_spec import ProbeSpec, shapes_to_measure
 from tuner.validation import openmpi_default_algorithms as openmpi_decisions
 from tuner.workflows.validation import shared_workdir
 
-NEARBY_SIZE_RATIO = (
-    1.2  # a switch within that factor of a size that is a candidate needs no size of its own
-)
+NEARBY_SIZE_RATIO = 1.2  # a switch within this factor of a candidate size gets no size of its own
 DISCOVERY_FAILED = "nothing is known of what the library's default runs between sizes: "
 
 
@@ -36,12 +34,15 @@ def discover_defaults(
     on_note: Callable[[str], None],
     timeout_s: float = math.inf,
 ) -> tuple[DefaultAlgorithms, ...]:
-    """For all shapes and sizes of `request`: what `out` keeps of them, else what can be found out.
+    """Return the default's algorithms for all shapes and sizes of `request`.
 
-    on_note     told why nothing is known of the default's
-    seconds     that ranks may take to tell
+    They are read from `out` where it has them (Open MPI), and otherwise found out. The result is
+    empty if that fails.
 
-    Raises InputError for a file that is damaged.
+    on_note     called with the reason why nothing is known
+    timeout_s   seconds that the ranks may take
+
+    Raises InputError for a damaged file.
     """
     calls = [
         (one, each.nodes, each.ppn, each.placement)
@@ -64,14 +65,14 @@ def discover_defaults(
 
 @dataclass(frozen=True)
 class _TimeLimitedLauncher(MultiHostLauncher):
-    """Starts ranks and ends them after `seconds`."""
+    """A launcher that ends its ranks after `timeout_s` seconds."""
 
     timeout_s: float = math.inf
 
     def run(
         self, ranks: int, arguments: Sequence[str], *, timeout: float | None = None, **known: Any
     ) -> CompletedRun:
-        """As `MultiHostLauncher.run`."""
+        """Start ranks as `MultiHostLauncher.run` does, with the shorter of both timeouts."""
         least = min(self.timeout_s, math.inf if timeout is None else timeout)
         return super().run(ranks, arguments, timeout=None if least == math.inf else least, **known)
 
@@ -83,7 +84,7 @@ def _discover_openmpi(
     most: int,
     seconds: float,
 ) -> tuple[DefaultAlgorithms, ...]:
-    """Of Open MPI: its ranks tell."""
+    """Find out the default algorithms of Open MPI by asking its ranks."""
     starter = _TimeLimitedLauncher(launcher, request.hosts, request.ppn, seconds)
     with shared_workdir(starter) as place:
         return openmpi_decisions.find_default_algorithms(starter, calls, most, Path(place))
@@ -96,7 +97,7 @@ def _discover_mpich(
     most: int,
     _seconds: float,
 ) -> tuple[DefaultAlgorithms, ...]:
-    """Of MPICH: its library holds its rules."""
+    """Read the default algorithms of MPICH from the rules in its library."""
     trees = mpich.read_generic_trees(loaded_libmpi(request.library, launcher.python))
     return mpich_decisions.find_default_algorithms(trees, calls, most)
 
@@ -114,7 +115,10 @@ def _covers_calls(
 def with_default_thresholds(
     known: Iterable[DefaultAlgorithms], call: PlacedCollective, sizes: Iterable[int]
 ) -> tuple[int, ...]:
-    """The sizes within these at which the default starts to run something else, far from them."""
+    """Return the sizes and the thresholds between them at which the default switches.
+
+    Thresholds within a factor of `NEARBY_SIZE_RATIO` of another size are left out.
+    """
     found = sorted(sizes)
     for start in sorted(
         start for each in known if each.placed_collective == call for start in each.starts

@@ -1,6 +1,6 @@
-"""How a program is started so that its MPI library follows a table: the files, and what names them.
+"""Write the files with which an MPI library follows a table, and the settings that activate them.
 
-MPICH's layers read a file each. What its device layer reads lies beside what its MPIR layer reads.
+MPICH's MPIR layer and its device layer each read a file; the two files lie side by side.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ DEVICE_LAYER_DISABLED = (
 
 
 def launch_settings(library: str, file: Path) -> dict[str, Any]:
-    """Return how a program is started under a file (and the one beside it, for MPICH).
+    """Return how to start a program under a file (and the one beside it, for MPICH).
 
-    `command` has the words up to the program's name, `environment` the variables.
+    `command` has the words before the program's name, `environment` the variables.
     """
     if library == "mpich":
         return {"command": ["mpiexec"], "environment": mpich_environment(file)}
@@ -49,7 +49,7 @@ def mpich_environment(file: Path) -> dict[str, str]:
 
 
 def device_file(file: Path) -> Path | None:
-    """Return the file of MPICH's device layer beside that of its MPIR layer, None where none is."""
+    """Return the file of MPICH's device layer beside that of its MPIR layer, or None."""
     beside = mpich.device.device_file_path(file)
     return beside if beside.is_file() else None
 
@@ -57,7 +57,7 @@ def device_file(file: Path) -> Path | None:
 def write_device_file(table: TuningTable, python: Path, file: Path) -> None:
     """Write the file of the device layer beside `file`, where MPICH has that layer.
 
-    Where it has none, such a file of another library is removed.
+    Where it has none, a file that is left from another library is removed.
     """
     own = mpich.read_generic_trees(loaded_libmpi("mpich", python)).device
     beside = mpich.device.device_file_path(file)
@@ -69,9 +69,7 @@ def write_device_file(table: TuningTable, python: Path, file: Path) -> None:
 
 
 def known_limitation(library: str, python: Path) -> str:
-    """Return a sentence on what following a table costs in this library, "" where it costs nothing
-    that is known beforehand.
-    """
+    """Return a sentence on a known disadvantage of following a table in this library, or ""."""
     if (
         library != "mpich"
         or mpich.read_generic_trees(loaded_libmpi(library, python)).device is not None

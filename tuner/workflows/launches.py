@@ -23,10 +23,10 @@ START_S, TABLE_S, MIN_MEASURING_S = (
     3.0,
     2.0,
     1.0,
-)  # s on an idle computer: start ranks, a table, measure
-SLACK_S = 1.0  # s beside what is expected
+)  # seconds on an idle computer: starting ranks, making a table, shortest measuring
+SLACK_S = 1.0  # seconds beside what is expected
 TARGET_CI_HALF_WIDTH = (
-    1.0  # relative half-width of a call; the design asks again where it needs a narrower one
+    1.0  # relative half-width of a call's confidence interval; the design may ask again
 )
 
 
@@ -34,9 +34,9 @@ TARGET_CI_HALF_WIDTH = (
 class ProbeLaunches:
     """Starts ranks that measure into `out` within the time left.
 
-    request     of the messages; collective calls are chosen during the run
-    about       provenance of the run
-    on_progress receives what is being measured
+    request     probe of the messages; collective calls are chosen during the run
+    provenance  provenance of the run
+    on_progress called with what is being measured
     has_started whether ranks were started
     """
 
@@ -66,7 +66,8 @@ class ProbeLaunches:
     ) -> Measurements:
         """Measure messages while there is time; return all measurements of the file.
 
-        anew    whether to measure now what an earlier run left out for lack of time
+        decisions       what the library's default runs
+        retry_skipped   whether to measure what an earlier run left out for lack of time
         """
         most = MAX_FIRST_LAUNCH_SHARE * self.limit.remaining - self.start_seconds
         seconds = max(min(MAX_MESSAGES_SHARE * self.limit.seconds, most), 0.0)
@@ -136,7 +137,7 @@ class ProbeLaunches:
         self.on_progress(progress)
 
     def _record_start_time(self, found: Measurements) -> Measurements:
-        """Record how long the ranks took to start, unless that is known of an earlier run alone."""
+        """Record how long the ranks took to start, if this run started any."""
         if self.has_started and STARTUP_SECONDS_KEY in found.provenance:
             self.limit.record_step("start", float(found.provenance[STARTUP_SECONDS_KEY]))
         return found

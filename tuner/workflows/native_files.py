@@ -1,4 +1,4 @@
-"""Tables in the runtimes' own formats, with the rules of an installed library where needed."""
+"""Read and write tables in the libraries' native formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.launch.interpreters import find_interpreter, loaded_libmpi
 
 
 def omitted_rules_note(table: TuningTable) -> str:
-    """Return what is said of rules that no file has; "" for a table without any."""
+    """Return a note on the rules that no native file can hold, or "" if there are none."""
     number = len(table.rules) - len(table.with_block_placement().rules)
     left = plural(number, "rule")
     return f"; {left} for cyclic ranks left out: no file tells placements" if number else ""
@@ -22,7 +22,7 @@ def omitted_rules_note(table: TuningTable) -> str:
 def export_table(
     table: TuningTable, format_name: str, python: Path | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """The file's content, and the rules that this library cannot express, by name.
+    """Return the file's content, and the descriptions of the rules it cannot express.
 
     python      interpreter of the MPICH environment; its library's own rules go into the file
     """
@@ -30,8 +30,14 @@ def export_table(
 
 
 def generic_rules_loader(python: Path | None, file: Path | None = None) -> mpich.GenericTreeLoader:
-    """The rules that a library decides with by itself, read when they are needed: from a file, else
-    from the MPICH of an environment. Raises InputError where there are none."""
+    """Return a function that reads a library's built-in rules when they are needed.
+
+    It reads them from `file`, or else from the MPICH of an environment, and raises InputError where
+    there are none.
+
+    python      interpreter of that environment
+    file        rules of the library as JSON
+    """
 
     def generic(library: str, layer: mpich.Layer) -> mpich.Tree:
         if file is not None:
@@ -52,7 +58,7 @@ def generic_rules_loader(python: Path | None, file: Path | None = None) -> mpich
 
 
 def read_text(path: Path) -> str:
-    """A file's content; raises InputError."""
+    """Return a file's text; raise InputError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as reason:

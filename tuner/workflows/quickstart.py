@@ -1,4 +1,4 @@
-"""The loop for one MPI library: probe, calibrate, select, accept, export, compare, prove."""
+"""Run all stages for one library: probe, calibrate, select, accept, compare, export, validate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STAGE_SECONDS = {  # on two cores, for the estimate
     "compare": 35,
     "prove": 4,
 }
-STAGE_FILES = {  # that a stage reads, and that it writes
+STAGE_FILES = {  # files that a stage reads, and files that it writes
     "calibrate": (("measurements.ndjson",), ("calibration.json",)),
     "tune": (("measurements.ndjson", "calibration.json"), ("simulated.json", "candidates.json")),
     "accept": (("candidates.json",), ("accepted.json",)),
@@ -46,12 +46,12 @@ STAGE_FILES = {  # that a stage reads, and that it writes
 
 @dataclass(frozen=True)
 class LibraryPipeline:
-    """Everything about one library lives in `stages.out / name`.
+    """The stages of one library, whose files are in `stages.out / name`.
 
-    ranks       None: as many as the probe takes by itself
-    sizes       bytes of the collectives' buffers; None: the probe's own ladder
-    budget      seconds of measuring in the probe
-    thread_level    with which the programs initialise MPI
+    ranks           number of ranks; None: as the probe decides
+    sizes           bytes of the collectives' buffers; None: the sizes of the probe
+    budget          seconds of measuring in the probe
+    thread_level    thread level with which the programs initialise MPI
     """
 
     name: str
@@ -65,9 +65,7 @@ class LibraryPipeline:
 
     @property
     def expected_seconds(self) -> float:
-        """Return the seconds that the loop of this library still takes: all of it, or the stages
-        that an earlier run has not finished.
-        """
+        """Return the expected seconds of the stages that are not finished yet."""
         rest = dropwhile(self._is_done, STAGE_FILES)
         return self._probe_seconds + sum(STAGE_SECONDS[name] for name in rest)
 
@@ -78,37 +76,37 @@ class LibraryPipeline:
 
     @property
     def title(self) -> str:
-        """How people write the library's name."""
+        """The name of the library as people write it."""
         return title_of(self.name)
 
     def path_of(self, name: str) -> Path:
-        """A file of this library."""
+        """Return the path of a file of this library."""
         return self.stages.out / self.name / name
 
     @property
     def native_file(self) -> Path:
-        """What the library itself reads."""
+        """The file that the library itself reads."""
         return self.path_of(following.TUNING_FILES[self.name])
 
     @cached_property
     def measurements(self) -> Measurements:
-        """Read once the probe is complete."""
+        """The measurements of the probe, read once it is complete."""
         return read_measurements(self.path_of("measurements.ndjson"))
 
     @cached_property
     def table(self) -> TuningTable:
-        """Read once it was made."""
+        """The table, read once it is made."""
         return read_table(self.path_of("table.json"))
 
     def make_accepted_table(self) -> None:
-        """Measure, and make a table; stages that are finished are left out."""
+        """Measure, and make a table of rules that win; finished stages are skipped."""
         self._probe()
         self._calibrate()
         self._tune()
         self._accept()
 
     def compare_and_validate(self) -> LibraryResult:
-        """Compare, which withdraws rules, and prove what is left.
+        """Compare with the default, which withdraws rules, and validate the others.
 
         The longer after `make_accepted_table`, the better: a machine does not always behave alike.
         """
@@ -224,7 +222,7 @@ class LibraryPipeline:
         write_atomically(self.path_of(name), json.dumps(records, indent=1) + "\n")
 
     def read_records(self, name: str) -> list[dict[str, Any]]:
-        """What an earlier stage wrote; raises InputError when that is damaged."""
+        """Return what an earlier stage wrote; raise InputError if that is damaged."""
         try:
             return list(json.loads(self.path_of(name).read_text(encoding="utf-8")))
         except (OSError, TypeError, ValueError) as reason:

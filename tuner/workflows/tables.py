@@ -26,10 +26,11 @@ MAX_LATE_SHARE = 0.05  # share of the budget by which the last table may be late
 class TableBuilder:
     """Makes the tables of one run, each from everything that was measured so far.
 
-    tell            reports the present step
-    note            reports what there was no time for
-    simulator       of the calls; None if nothing is simulated
-    calibration     of the latest table
+    on_step         called with the present step
+    on_note         called with what cannot be simulated, and why
+    simulator       simulator of the calls; None if nothing is simulated
+    calibration     calibration of the latest table
+    table           latest table
     """
 
     topology: Topology | None
@@ -46,8 +47,8 @@ class TableBuilder:
     ) -> None:
         """Make the simulator from the measured messages and borrowed costs.
 
-        Without a topology file the cluster is described from the messages. If there can be no
-        simulator, report why.
+        Without a topology file the cluster is described from the messages. If no simulator can be
+        made, report why.
         """
         first = tuple(one for one in measurements.series if one.launch == 0)
         self.on_step("calibrating")

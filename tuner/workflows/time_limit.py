@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BUSY_SLOWDOWN = 1.5  # slowdown from which on the machine counts as busy
-MIN_CPU_TIME_NS = 2e8  # ns of processor time from which on a slowdown can be told
-DURATION_MARGIN = 1.5  # by how much longer than the last time a step may take
+MIN_CPU_TIME_NS = 2e8  # ns of processor time from which on a slowdown can be estimated
+DURATION_MARGIN = 1.5  # factor by which a step may take longer than the last time
 MAX_START_S = 10.0  # s that Python and imports take at most before the command counts its time
 
 
 class TimeLimit:
-    """Counts down the wall-clock seconds of a command.
+    """A countdown of the wall-clock seconds of a command.
 
-    seconds     budget of the whole command
-    begun       time.monotonic() at which the command began; by default now
-    spent       seconds of the budget that the interrupted run took which this one resumes
-    slowdown    time that computing takes over the time on an idle computer
+    seconds         budget of the whole command
+    begun           time.monotonic() at which the command began; by default now
+    slowdown        time that computing takes over the time on an idle computer
+    spent_before    seconds of the budget that the interrupted run took which this one resumes
     """
 
     def __init__(self, seconds: float, begun: float | None = None, slowdown: float = 1.0) -> None:
@@ -58,15 +58,14 @@ class TimeLimit:
         self._durations[step] = seconds
 
     def latest_duration(self, step: str, idle: float = 0.0) -> float:
-        """Return the seconds that a step took the last time; before the first time, `idle_ranks`
-        times the slowdown.
+        """Return the seconds that a step took the last time, or `idle` times the slowdown.
 
-        idle    seconds that the step takes on an idle computer
+        idle    seconds that the step takes on an idle computer, used before the first time
         """
         return self._durations.get(step, self.slowdown * idle)
 
     def expected_duration(self, step: str, idle: float = 0.0) -> float:
-        """Return the seconds to reserve for a step: `latest` with a margin."""
+        """Return the seconds to reserve for a step: the latest duration with a margin."""
         return (
             DURATION_MARGIN * self.latest_duration(step, idle)
             if step in self._durations
@@ -80,11 +79,10 @@ def busy_message(slowdown: float) -> str:
 
 
 def process_age() -> float:
-    """Return the seconds since this process was started, but at most `MAX_START_S`; 0 if the
-    system does not report it.
+    """Return the seconds since this process was started, but at most `MAX_START_S`.
 
-    A shell replaces itself with the last command of its list, which then counts as old as the shell
-    is: what ran before in it is no time of this command.
+    Return 0 if the system does not report it. A shell replaces itself with the last command of its
+    list, whose process is then as old as the shell; the limit keeps most of that time out.
     """
     stat = Path("/proc/self/stat")
     if not stat.exists():
@@ -96,10 +94,10 @@ def process_age() -> float:
 
 @dataclass(frozen=True)
 class SchedulingTimes:
-    """Times of this process in ns.
+    """The scheduling times of this process in ns.
 
-    ran         on a processor
-    waited      in the run queue, ready to run
+    running_ns      time on a processor
+    waiting_ns      time in the run queue, ready to run
     """
 
     running_ns: int = 0
@@ -110,8 +108,9 @@ NO_SCHEDULING_TIMES = SchedulingTimes()
 
 
 def read_scheduling_times() -> SchedulingTimes:
-    """Return the times since the process was started; zeros if the system does not report them
-    (Linux does, by schedstats).
+    """Return the scheduling times since the process was started.
+
+    They are zero if the system does not report them (Linux does, by schedstats).
     """
     try:
         ran, waited, _ = map(int, Path("/proc/self/schedstat").read_text(encoding="ascii").split())
@@ -121,6 +120,6 @@ def read_scheduling_times() -> SchedulingTimes:
 
 
 def slowdown_between(now: SchedulingTimes, before: SchedulingTimes = NO_SCHEDULING_TIMES) -> float:
-    """Return by which factor waiting for a processor slowed this process between two moments."""
+    """Return the factor by which waiting for a processor slowed this process down."""
     ran, waited = now.running_ns - before.running_ns, now.waiting_ns - before.waiting_ns
     return 1.0 + waited / ran if ran > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Running the real library under a table: what it executes, and what that gains."""
+"""Run the real library under a table's file, and check which algorithms it executes."""
 
 from __future__ import annotations
 
@@ -65,11 +65,13 @@ def validate_file(
     starter: Launcher | MultiHostLauncher | None = None,
     commutative_only: bool = False,
 ) -> list[dict[str, Any]]:
-    """One record per rule that the file holds, for Open MPI or MPICH. Open MPI's file is for one
-    class of operators: those for commutative ones alone are proved in a file of their own.
+    """Validate the rules of a file for Open MPI or MPICH, and return one record per rule.
 
-    starter             of ranks on several hosts; None: on this computer
-    commutative_only    the file has the rules for commutative operators (Open MPI)
+    Open MPI's file is for one operator class: rules for commutative operators alone are validated
+    in a second file.
+
+    starter             launcher of ranks on several hosts; None: on this computer
+    commutative_only    whether the file has the rules for commutative operators (Open MPI)
 
     Raises InputError for a table of another computer or library.
     """
@@ -97,7 +99,7 @@ def validate_file(
                 device_file=device_file(native_file),
                 progress=progress,
             )
-            proofs = [proof for proof in made if proof.rule in table.rules]  # not what was lost
+            proofs = [proof for proof in made if proof.rule in table.rules]  # not the dropped
     return [validation_record(proof) for proof in proofs]
 
 
@@ -121,12 +123,15 @@ def _validate_openmpi(
 
 
 def _rules_in_second_file(table: TuningTable) -> Iterator[Rule]:
-    """The rules that a file for any operator lacks."""
+    """Return the rules that a file for any operator lacks."""
     return (rule for rule in table.rules if rule.key.operators != OPERATORS[0])
 
 
 def shared_workdir(starter: Launcher | MultiHostLauncher) -> tempfile.TemporaryDirectory[str]:
-    """Other hosts see the home directory, not this computer's /tmp."""
+    """Return a temporary directory that all hosts of a launcher see.
+
+    With remote hosts it is in the home directory, since they do not see /tmp of this computer.
+    """
     folder = Path.home() / ".cache" / "tuner" if isinstance(starter, MultiHostLauncher) else None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +139,7 @@ def shared_workdir(starter: Launcher | MultiHostLauncher) -> tempfile.TemporaryD
 
 
 def _write_han_file(table: TuningTable, place: Path, commutative_only: bool) -> Path | None:
-    """The file that gives calls on several nodes to the rules; None where none is needed."""
+    """Write the rules file of Open MPI's han for calls on several nodes; None if none is needed."""
     if not openmpi.han.is_needed(table):
         return None
     file = place / "han.rules"
@@ -146,7 +151,10 @@ def _write_han_file(table: TuningTable, place: Path, commutative_only: bool) -> 
 def _validate_intelmpi(
     table: TuningTable, python: Path, wish: ExportOptions, report: StageCallback
 ) -> list[dict[str, Any]]:
-    """One record per rule; variables are for one number of ranks, so each has its own file."""
+    """Validate the rules for Intel MPI, and return one record per rule.
+
+    Its variables are for one number of ranks, so that each number has its own file.
+    """
     starter, otherwise = local_launcher(table, python), intelmpi.fallback_of(wish.otherwise)
     proofs = list[RuleValidation]()
     with tempfile.TemporaryDirectory(prefix="tuner-prove-") as place:
@@ -171,8 +179,9 @@ def _validate_intelmpi(
 
 
 def format_for_library(library: str) -> Format:
-    """The format in which tables of a library are proved; raises InputError for a library that
-    cannot be started.
+    """Return the format in which tables of a library are validated.
+
+    Raises InputError for a library that cannot be started.
     """
     if library not in VALIDATED_LIBRARIES:
         raise InputError(NOT_VALIDATED_REASONS.get(library, f"{library} cannot be started here"))
@@ -180,7 +189,7 @@ def format_for_library(library: str) -> Format:
 
 
 def require_supported_version(table: TuningTable) -> None:
-    """Raises InputError for a version of Open MPI that reads other files than those proved."""
+    """Raise InputError for a version of Open MPI whose files cannot be validated."""
     name, _, version = table.library.partition(" ")
     if name == "openmpi" and version.partition(".")[0] not in SUPPORTED_MAJOR_VERSIONS:
         raise InputError(
@@ -199,12 +208,14 @@ def validate_exported(
     hosts: Hosts = LOCAL_HOST,
     template: LauncherTemplate | None = None,
 ) -> list[dict[str, Any]]:
-    """Export to a temporary file and prove that. Raises InputError for a library that cannot be.
+    """Export to a temporary file and validate that; return one record per rule.
 
-    there       hosts to start ranks on, by this template
+    hosts       hosts on which ranks are started, with `template`
+
+    Raises InputError for a library that cannot be validated.
     """
     library = table.library.partition(" ")[0]
-    if library == "mpich":  # which is started for its own rules before the proof
+    if library == "mpich":  # started before the validation, to read its own rules
         require_no_override(library_module(library).OVERRIDING_PATTERN)
     if library == "intelmpi" and not hosts.is_local:
         raise InputError("Intel MPI is proved on this computer alone: leave out --hosts")
@@ -227,8 +238,10 @@ def validate_exported(
 def multi_host_launcher(
     table: TuningTable, python: Path, hosts: Hosts, template: LauncherTemplate | None
 ) -> MultiHostLauncher:
-    """As many ranks on each host as a rule is for; raises InputError where hosts are too few, and
-    for a table of another library."""
+    """Return a launcher with as many ranks per host as the largest rule is for.
+
+    Raises InputError where there are too few hosts, and for a table of another library.
+    """
     library = base_of(table.library)
     starter = Launcher.find(library, python, template or default_template(library))
     _require_version(table, starter)
@@ -242,7 +255,10 @@ def multi_host_launcher(
 
 
 def local_launcher(table: TuningTable, python: Path) -> Launcher:
-    """For the library of the table; raises InputError when this is not where it was made."""
+    """Return a launcher for the library of the table on this computer.
+
+    Raises InputError for a table of another computer or another version of the library.
+    """
     starter = Launcher.find(base_of(table.library), python)
     here = local_cluster()
     if table.cluster != here:
@@ -268,7 +284,7 @@ def _name(cluster: Cluster) -> str:
 
 
 def validation_record(proof: RuleValidation) -> dict[str, Any]:
-    """Return what is known of a rule as reports and databases hold it."""
+    """Return the record of a rule's validation, as reports and databases hold it."""
     rule = proof.rule
     return {
         "collective": rule.key.collective.value,
@@ -288,7 +304,7 @@ def validation_record(proof: RuleValidation) -> dict[str, Any]:
 
 
 def validation_rows(proofs: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
-    """Table rows for people."""
+    """Return one table row per record, in the order of `VALIDATION_COLUMNS`."""
     return [
         (
             proof["collective"],
