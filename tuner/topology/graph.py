@@ -107,8 +107,8 @@ class RouteGraph:
 
         is_endpoint     vertices that begin and end routes but never forward, shape (vertices,)
 
-        The routes are link numbers of shape (vertices, vertices, most links), -1 where there is none.
-        The lengths have shape (vertices, vertices) and are infinite where there is no route.
+        Routes are link numbers of shape (vertices, vertices, most links), -1 where there is none.
+        Lengths have shape (vertices, vertices) and are infinite where there is no route.
         """
         n = self.n_vertices
         distance, found = np.full((n, n), np.inf), []
