@@ -125,8 +125,8 @@ def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:
     rails       number of cables that each cable of the fabric stands for
 
     NICs are matched by name if both sides have the same names, else in order. Raises InputError
-    when the number of NICs or cables of a node on the fabric differs from the number of NICs inside,
-    and when the second topology does not have exactly one node.
+    when the number of NICs or cables of a node on the fabric differs from that of NICs inside, and
+    when the second topology does not have exactly one node.
     """
     if len(node.nodes) != 1:
         raise InputError(
