@@ -85,8 +85,8 @@ def split_binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """Send, in round s, from every rank that has the message to the rank 2^s away.
 
-    With segments, they are pipelined down the same tree and a rank sends to all its children at
-    once.
+    A rank serves one child after the other. With segments, they are pipelined down the same tree
+    and a rank sends to all its children at once.
 
     Cost: ceil(log2 p) (alpha + m beta) unsegmented
     Source: Open MPI coll_base_bcast.c, binomial (MPICH's serves the farthest ranks first)

@@ -75,9 +75,8 @@ def _ring_rounds(p: int, group: int, channels: int, begin: int, reduce: int) -> 
     owned = [RotatedColumn(order * channels + channel) for channel, order in enumerate(orders)]
     for t in range(p - 1):  # all ports serve the channels in one order
         parts = [chunk.at(begin - t) for chunk in owned]
-        first = (
-            column(np.concatenate(parts)) if len(parts) > 1 else parts[0]
-        )  # a single part is not copied
+        # a single part is not copied
+        first = column(np.concatenate(parts)) if len(parts) > 1 else parts[0]
         yield Round(src, dst, first, first, count, kind)
 
 

@@ -1,4 +1,4 @@
-"""Reduce: the root gets the combined vector. Most algorithms are reversed broadcasts."""
+"""Reduce: the root gets the combined vector. Trees are reversed broadcast trees."""
 
 import numpy as np
 

@@ -48,10 +48,10 @@ def allgather_rounds(p: int, chunks_per_rank: int, first_chunk: int = 0) -> Iter
 
 
 def reduce_scatter_rounds(p: int, chunks_per_rank: int, first_chunk: int = 0) -> Iterator[Round]:
-    """Yield (p - 1) chunks_per_rank rounds: the j-th chunks of all ranks go round after the others.
+    """Yield (p - 1) chunks_per_rank rounds that pass every chunk once round the ring.
 
-    A chunk starts at its owner's successor and is reduced at each rank until it reaches its owner.
-    Parameters are as in `allgather_rounds`.
+    The first chunks of all ranks go round, then their second ones, and so on. A chunk starts at its
+    owner's successor and is reduced at each rank until it reaches its owner. Parameters are as in `allgather_rounds`.
     """
     src, dst, _, fold = ring(p)
     count = column(1, p)

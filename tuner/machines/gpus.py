@@ -8,7 +8,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.machines.provenance import SourcedReduction, SourcedValue, gigabytes_per_s, microseconds
 
 NCCL_SOURCE = "NCCL 2.30.7, src/graph/topo.h and tuning.cc: effective rate of a link"
-MEMORY_PASSES = 3  # dst = dst op received reads two values and writes one
+MEMORY_PASSES = 3  # a reduction reads two values and writes one
 MEMORY_EFFICIENCY = 0.8  # share of the memory's nominal rate that this kernel reaches
 KERNEL_LAUNCH = microseconds(
     3.0, "null kernels on recent hardware, NVIDIA developer forum, thread 233645", "published"

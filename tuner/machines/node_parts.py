@@ -40,7 +40,7 @@ class DeviceLink:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """The specification of an `NodeTopology`."""
+    """The specification of a `NodeTopology`."""
 
     devices: tuple[Device, ...]
     device_links: tuple[DeviceLink, ...]

@@ -116,12 +116,13 @@ def single_segment(
 def interpolated_segments(
     small: SourcedValue, large_from: float, large: SourcedSegment
 ) -> tuple[SourcedSegment, ...]:
-    """Return a segment from the measured time of the smallest message up to the large segment.
+    """Return a segment for small messages and the fitted one for large messages.
 
     small       measured time of the smallest message
     large_from  bytes from which `large` holds
+    large       fitted segment
 
-    Nothing was fitted between the two; a straight line joins them.
+    Nothing was fitted below `large_from`; a straight line joins the two.
     """
     rate = large_from / (large.seconds(large_from) - small.value)
     between = SourcedValue(

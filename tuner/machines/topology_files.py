@@ -24,9 +24,7 @@ from tuner.topology.readers.slurm import parse_slurm
 MAX_CHARACTERS = 1 << 25  # of line-based formats: a fabric of 50,000 hosts; the others allow less
 
 
-TopologyLoader = Callable[
-    [str], Topology
-]  # returns the topology that a combination refers to by name
+TopologyLoader = Callable[[str], Topology]  # returns the topology of a name in a combination
 
 
 def _parse_yaml(text: str, loader: TopologyLoader | None = None) -> Topology:

@@ -182,7 +182,7 @@ class RouteGraph:
 
     @cached_property
     def _reversed_matrix(self) -> csr_array:
-        """Lengths of the links that no attached port ends, as a matrix (target, source)."""
+        """Lengths of the links between unattached vertices as a matrix (target, source)."""
         up = self._leaf_attachments[1]
         between = np.flatnonzero((up[self.source] < 0) & (up[self.target] < 0))
         return self._matrix(between).T.tocsr()

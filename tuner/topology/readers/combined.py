@@ -35,9 +35,8 @@ from tuner.topology.readers.yaml_topology import parse_local_costs
 COMBINE_KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers"}
 MAX_RAILS = 64
 
-PortMap = dict[
-    tuple[str, str], list[str]
-]  # (port, other end of the link) -> the new ports of its cables
+# (port, other end of the link) -> the new ports of its cables
+PortMap = dict[tuple[str, str], list[str]]
 
 
 def combine_from_yaml(record: Mapping[str, Any], load: Callable[[str], Topology]) -> Topology:

@@ -88,7 +88,7 @@ class Dragonfly:
         wires = self.local_cables or (self.node_cable,) * len(self.group_shape)
         places = list(
             product(*map(range, reversed(self.group_shape)))
-        )  # the first dimension varies fastest
+        )  # the first dimension fastest
         number = {place: index for index, place in enumerate(places)}
         for place in places:
             for dimension, (width, wire) in enumerate(zip(self.group_shape, wires, strict=True)):

@@ -17,9 +17,8 @@ from tuner.topology import Device, Link, Node, NodeTopology, Topology
 from tuner.topology.readers.yaml_fields import MAX_DEVICES, MAX_NODES
 
 FORMAT_VERSION = 2
-MAX_DEVICE_PAIRS = (
-    2 * MAX_DEVICES**2
-)  # in all interiors together; finding their routes takes seconds
+# in all interiors together; finding their routes takes seconds
+MAX_DEVICE_PAIRS = 2 * MAX_DEVICES**2
 
 
 @dataclass(frozen=True)
