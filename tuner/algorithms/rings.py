@@ -51,7 +51,8 @@ def reduce_scatter_rounds(p: int, chunks_per_rank: int, first_chunk: int = 0) ->
     """Yield (p - 1) chunks_per_rank rounds that pass every chunk once round the ring.
 
     The first chunks of all ranks go round, then their second ones, and so on. A chunk starts at its
-    owner's successor and is reduced at each rank until it reaches its owner. Parameters are as in `allgather_rounds`.
+    owner's successor and is reduced at each rank until it reaches its owner. Parameters are
+    as in `allgather_rounds`.
     """
     src, dst, _, fold = ring(p)
     count = column(1, p)
