@@ -1,4 +1,4 @@
-"""Algorithms as schedules: one file per collective, one registry."""
+"""Algorithms as schedules: one module per collective or family, and their registry."""
 
 from tuner.algorithms import (
     allgather,

@@ -17,7 +17,7 @@ ALLGATHER = Collective.ALLGATHER
 
 @algorithm(ALLGATHER, "ring")
 def ring(p: int) -> Schedule:
-    """Every rank passes on to its neighbour what it got from the other one.
+    """Pass on to the next rank of a ring, in every round, the chunk received in the round before.
 
     Cost: (p-1) alpha + (p-1)/p m beta, m the whole buffer
     Source: MPICH allgather_intra_ring.c
@@ -27,7 +27,7 @@ def ring(p: int) -> Schedule:
 
 @algorithm(ALLGATHER, "recursive_doubling")
 def recursive_doubling(p: int) -> Schedule:
-    """Partners 1, 2, 4, ... apart exchange all they have; extra ranks join through a neighbour.
+    """Exchange all that is held with partners 1, 2, 4, ... apart; extra ranks join a neighbour.
 
     Cost: log2 p alpha + (p-1)/p m beta, p a power of two, m the whole buffer
     Source: MPICH allgather_intra_recursive_doubling.c; the pairs: tuner.algorithms.power_of_two
@@ -39,7 +39,11 @@ def recursive_doubling(p: int) -> Schedule:
 
 
 def butterfly_allgather(groups: FoldedRanks, butterfly: Butterfly) -> Schedule:
-    """Every chunk goes to the leader who starts with it, all double, the others get everything."""
+    """Return an allgather over a butterfly of the leaders.
+
+    Every chunk first goes to the leader that starts with it; leaders double what they have, then
+    give everything to their partners.
+    """
     holder, chunk = butterfly.misplaced_chunks(groups.bounds)
     rounds = [Round.of(chunk, holder, chunk), *butterfly.doubling(groups.bounds)]
     return make_schedule(ALLGATHER, groups.p, groups.p, [*rounds, groups.fold_out(groups.p)])
@@ -47,9 +51,9 @@ def butterfly_allgather(groups: FoldedRanks, butterfly: Butterfly) -> Schedule:
 
 @algorithm(ALLGATHER, "bruck")
 def bruck(p: int) -> Schedule:
-    """Every rank passes on all it has to the ranks 1, 2, 4, ... below it, for any number of ranks.
+    """Send everything held so far to the ranks 1, 2, 4, ... below, for any number of ranks.
 
-    Chunks stay at their place; a run that goes round the end of the buffer is sent in two parts.
+    Chunks stay at their place; a run that wraps round the end of the buffer is sent in two parts.
 
     Cost: ceil(log2 p) alpha + (p-1)/p m beta, m the whole buffer
     Source: J. Bruck et al., IEEE TPDS 8(11), 1997; MPICH allgather_intra_brucks.c
@@ -68,9 +72,9 @@ def bruck(p: int) -> Schedule:
 
 @algorithm(ALLGATHER, "neighbor_exchange")
 def neighbor_exchange(p: int) -> Schedule:
-    """Neighbours swap what they got last, two chunks at a time, by turns to the left and right.
+    """Exchange the chunks received last, two at a time, with the left and right neighbour in turn.
 
-    An odd number of ranks takes the ring instead, as in Open MPI.
+    An odd number of ranks uses the ring instead, as in Open MPI.
 
     Cost: p/2 alpha + (p-1)/p m beta, p even, m the whole buffer
     Source: J. Chen et al., HPC Asia 2005; Open MPI coll_base_allgather.c, neighborexchange
@@ -81,9 +85,10 @@ def neighbor_exchange(p: int) -> Schedule:
 
 
 def _neighbor_exchange_rounds(p: int) -> Iterator[Round]:
-    """Pairs of chunks move away from their owners, up with even ranks and down with odd ones.
+    """Yield rounds in which pairs of chunks move away from their owners.
 
-    Rows are even ranks upwards and odd ones downwards by turns: the chunks of all then turn alike.
+    Pairs move up at even ranks and down at odd ones. Rows alternate between even ranks upwards and
+    odd ranks downwards, so that the chunks of all rows rotate in the same direction.
     """
     even = np.arange(0, p, 2)
     rank = np.stack([even, even[::-1] + 1], axis=1)

@@ -1,4 +1,4 @@
-"""Allreduce: the combined vector ends at every rank."""
+"""Allreduce: every rank gets the combined vector."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ ALLREDUCE = Collective.ALLREDUCE
 
 @algorithm(ALLREDUCE, "linear")
 def linear(p: int) -> Schedule:
-    """Linear reduce to rank 0, then linear broadcast.
+    """Reduce linearly to rank 0, then broadcast linearly.
 
     Cost: 2 alpha + (p-1) m (2 beta + gamma)
     Source: Open MPI coll_base_allreduce.c, basic_linear
@@ -27,7 +27,7 @@ def linear(p: int) -> Schedule:
 
 @algorithm(ALLREDUCE, "nonoverlapping")
 def nonoverlapping(p: int) -> Schedule:
-    """Binomial reduce to rank 0, then binomial broadcast.
+    """Reduce to rank 0 over a binomial tree, then broadcast over the same tree.
 
     Cost: L (2 alpha + 2 m beta) + L (L+1)/2 m gamma, L = log2 p, p a power of two
     Source: Open MPI coll_base_allreduce.c, nonoverlapping (there the tuned reduce and broadcast)
@@ -37,7 +37,7 @@ def nonoverlapping(p: int) -> Schedule:
 
 @algorithm(ALLREDUCE, "recursive_doubling")
 def recursive_doubling(p: int) -> Schedule:
-    """Partners 1, 2, 4, ... apart exchange the whole vector; extra ranks fold into a neighbour.
+    """Exchange the whole vector with partners 1, 2, 4, ... apart; extra ranks join a neighbour.
 
     Cost: log2 p (alpha + m (beta + gamma)), p a power of two
     Source: MPICH allreduce_intra_recursive_doubling.c
@@ -49,14 +49,14 @@ def recursive_doubling(p: int) -> Schedule:
 
 
 def butterfly_allreduce(groups: FoldedRanks, butterfly: Butterfly) -> Schedule:
-    """Leaders exchange whole vectors."""
+    """Return an allreduce in which leaders exchange whole vectors over a butterfly."""
     rounds = [groups.fold_in(1), *butterfly.exchange(1), groups.fold_out(1)]
     return make_schedule(ALLREDUCE, groups.p, 1, rounds)
 
 
 @algorithm(ALLREDUCE, "ring")
 def ring(p: int) -> Schedule:
-    """Reduce-scatter round a ring, then allgather round the same ring.
+    """Reduce-scatter over a ring, then allgather over the same ring.
 
     Cost: 2 (p-1) alpha + (p-1)/p m (2 beta + gamma)
     Source: baidu-allreduce; Open MPI coll_base_allreduce.c, ring
@@ -66,7 +66,7 @@ def ring(p: int) -> Schedule:
 
 @algorithm(ALLREDUCE, "segmented_ring")
 def segmented_ring(p: int, nbytes: int, segment: int = 1 << 20) -> Schedule:
-    """A ring whose reduce-scatter takes one segment of each rank's share at a time.
+    """Run the ring with a reduce-scatter of one segment of each rank's share at a time.
 
     Cost: (S + 1) (p-1) alpha + (p-1)/p m (2 beta + gamma), S segments per share
     Source: Open MPI coll_base_allreduce.c, ring_segmented
@@ -97,7 +97,7 @@ def rabenseifner(p: int) -> Schedule:
 
 
 def halving_doubling_allreduce(groups: FoldedRanks, butterfly: Butterfly) -> Schedule:
-    """Leaders halve the vector, then double what is left."""
+    """Return an allreduce in which leaders halve the vector, then double what is left."""
     q = groups.n_groups
     bounds = np.arange(q + 1)
     inside = [*butterfly.halving(bounds), *butterfly.doubling(bounds)]
@@ -106,9 +106,9 @@ def halving_doubling_allreduce(groups: FoldedRanks, butterfly: Butterfly) -> Sch
 
 @algorithm(ALLREDUCE, "binary_blocks")
 def binary_blocks(p: int) -> Schedule:
-    """Rabenseifner's algorithm in runs of 2^i ranks, each adding to the next larger one's result.
+    """Run Rabenseifner's algorithm in blocks of 2^i ranks, each added to the next larger one.
 
-    No rank beyond a power of two idles; small runs send long messages.
+    No rank beyond a power of two idles; small blocks send long messages.
 
     Cost: at most 2 log2 Q alpha + m (2 beta + gamma), and for any two successive runs of b < B
     ranks 2 alpha + m (2 beta/b + gamma/B), Q ranks in the largest

@@ -14,7 +14,7 @@ BCAST = Collective.BCAST
 
 @algorithm(BCAST, "linear")
 def linear(p: int, root: int) -> Schedule:
-    """The root sends the whole message to every other rank, all at once.
+    """Send the whole message from the root to every other rank, all at once.
 
     Cost: alpha + (p-1) m beta
     Source: Open MPI coll_base_bcast.c, basic_linear
@@ -24,7 +24,7 @@ def linear(p: int, root: int) -> Schedule:
 
 @algorithm(BCAST, "chain")
 def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> Schedule:
-    """Segments flow down several lines of ranks that all start at the root.
+    """Pass segments down several chains of ranks that all start at the root.
 
     Cost: at most (ceil((p-1)/chains) + S - 1) (alpha + chains m/S beta)
     Source: Open MPI coll_base_bcast.c, chain
@@ -34,7 +34,7 @@ def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> 
 
 @algorithm(BCAST, "pipeline")
 def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
-    """Segments flow down one line of ranks.
+    """Pass segments down one chain of ranks.
 
     Cost: (S + p - 2) (alpha + m/S beta)
     Source: standard; the pipelined chain of MVAPICH2-GDR (arXiv 1707.09414)
@@ -44,7 +44,7 @@ def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 
 @algorithm(BCAST, "binary")
 def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
-    """Segments flow down a complete binary tree.
+    """Pass segments down a complete binary tree.
 
     Cost: at most (floor(log2 p) + S - 1) (alpha + 2 m/S beta)
     Source: Open MPI coll_base_bcast.c, bintree
@@ -54,17 +54,17 @@ def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 
 @algorithm(BCAST, "split_binary")
 def split_binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
-    """One half of the message flows down each subtree of a binary tree, then halves are swapped.
+    """Send one half of the message down each subtree of a binary tree, then swap the halves.
 
     Cost: at most (floor(log2 p) + S/2 - 1) (alpha + 2 m/S beta) + alpha + m/2 beta
     Source: Open MPI coll_base_bcast.c, split_bintree
     """
     half = count_segments(-(-nbytes // 2), segment)
     down = trees.broadcast(trees.binary(p), half)
-    left_half_ranks = np.arange(p) % 2 == 1  # the root's left subtree holds the odd ranks
+    left_half_ranks = np.arange(p) % 2 == 1  # the odd ranks are the root's left subtree
 
     def halved(r: Round) -> Round:
-        """Every transfer carries the segment of the half that its receiver's subtree gets."""
+        """Return the round with the segments of the half that each receiver's subtree gets."""
         return Round.of(r.src, r.dst, r.src_chunk + np.where(left_half_ranks[r.dst], 0, half))
 
     rounds = [halved(r) for r in down.rounds()]
@@ -83,10 +83,10 @@ def split_binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 
 @algorithm(BCAST, "binomial")
 def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
-    """In the s-th round every holder serves the rank 2^s away, one child after the other.
+    """Send, in round s, from every rank that has the message to the rank 2^s away.
 
-    Segmented, the segments are pipelined down the same tree and a rank serves all its children at
-    once.
+    A rank serves one child after the other. With segments, they are pipelined down the same tree
+    and a rank sends to all its children at once.
 
     Cost: ceil(log2 p) (alpha + m beta) unsegmented
     Source: Open MPI coll_base_bcast.c, binomial (MPICH's serves the farthest ranks first)
@@ -100,7 +100,7 @@ def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 
 @algorithm(BCAST, "knomial")
 def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) -> Schedule:
-    """Every holder serves radix - 1 new ranks per hop.
+    """Send from every rank that has the message to radix - 1 new ranks per hop.
 
     Cost: at most ceil(log_k p) (alpha + (k-1) m beta), unsegmented, k the radix
     Source: Open MPI coll_base_bcast.c, knomial
@@ -110,7 +110,7 @@ def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) ->
 
 @algorithm(BCAST, "scatter_allgather")
 def scatter_allgather(p: int, root: int) -> Schedule:
-    """Binomial scatter of p pieces, then allgather by recursive doubling (van de Geijn).
+    """Scatter p pieces over a binomial tree, then allgather by recursive doubling (van de Geijn).
 
     Cost: 2 log2 p alpha + 2 (p-1)/p m beta, p a power of two
     Source: MPICH bcast_intra_scatter_recursive_doubling_allgather.c
@@ -120,7 +120,7 @@ def scatter_allgather(p: int, root: int) -> Schedule:
 
 @algorithm(BCAST, "scatter_allgather_ring")
 def scatter_allgather_ring(p: int, root: int) -> Schedule:
-    """Binomial scatter of p pieces, then allgather round a ring.
+    """Scatter p pieces over a binomial tree, then allgather over a ring.
 
     Cost: (log2 p + p - 1) alpha + 2 (p-1)/p m beta
     Source: MPICH bcast_intra_scatter_ring_allgather.c

@@ -1,4 +1,4 @@
-"""Runs of 2^i ranks, one for every bit of p, the largest first: nobody beyond a power of two."""
+"""Binary blocks: a block of 2^i ranks for every set bit of p, the largest first; no rank idles."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tuner.core.schedule import DST_OP_ARRIVING, NO_REDUCTION, Round
 
 @dataclass(frozen=True)
 class BinaryBlocks:
-    """One butterfly for every run, the largest first."""
+    """A butterfly for each block, the largest block first."""
 
     blocks: tuple[Butterfly, ...]
 
     @classmethod
     def of(cls, p: int) -> BinaryBlocks:
-        """The runs of ranks 0..p-1."""
+        """Return the blocks of ranks 0..p-1."""
         sizes = [1 << bit for bit in reversed(range(p.bit_length())) if p >> bit & 1]
         starts = np.cumsum([0, *sizes[:-1]])
         return cls(
@@ -33,13 +33,14 @@ class BinaryBlocks:
 
     @property
     def max_block_size(self) -> int:
-        """Ranks in the largest run: also the places that the vector is cut into."""
+        """Number of ranks in the largest block, and of places in the vector."""
         return len(self.blocks[0].ranks)
 
     def halving(self, bounds: IntArray) -> list[Round]:
-        """Each run halves; then the smallest adds its result to the next larger one, and so on.
+        """Return rounds that reduce-scatter the vector to the largest block.
 
-        The largest run has the result, place i chunks from bounds[i] to bounds[i + 1].
+        Each block halves; then the smallest adds its result to the next larger one, and so on.
+        Place i of the result is chunks bounds[i] .. bounds[i + 1] - 1.
         """
         inside = [part.halving(self._block_bounds(part, bounds)) for part in self.blocks]
         upward = [
@@ -49,7 +50,7 @@ class BinaryBlocks:
         return [*_merge_independent(inside), *upward]
 
     def doubling(self, bounds: IntArray) -> list[Round]:
-        """Halving turned round: everybody gets what the largest run has."""
+        """Return the rounds of `halving` reversed: every rank gets what the largest block has."""
         inside = [part.doubling(self._block_bounds(part, bounds))[::-1] for part in self.blocks]
         downward = [
             self._exchange_blocks(small, large, bounds, folds=False)
@@ -63,7 +64,10 @@ class BinaryBlocks:
     def _exchange_blocks(
         self, small: Butterfly, large: Butterfly, bounds: IntArray, folds: bool
     ) -> Round:
-        """Each rank of the larger run meets the one of the smaller that has its places."""
+        """Return a round between each rank of the larger block and the one that has its places.
+
+        folds   whether the smaller block sends and the larger one reduces; else the larger sends
+        """
         bounds = self._block_bounds(large, bounds)
         place = np.arange(len(large.ranks))
         upper = large.ranks[np.argsort(large.block_index)]
@@ -76,5 +80,5 @@ class BinaryBlocks:
 
 
 def _merge_independent(parts: list[list[Round]]) -> list[Round]:
-    """Rounds of ranks that have nothing to do with one another."""
+    """Return rounds that merge those of blocks that do not exchange anything."""
     return [merge_rounds([r for r in rounds if r is not None]) for rounds in zip_longest(*parts)]

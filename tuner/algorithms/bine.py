@@ -1,4 +1,4 @@
-"""Bine trees: binomial trees and butterflies in negabinary numbers, so that partners are nearer.
+"""Bine trees: binomial trees and butterflies in negabinary numbers, with nearer partners.
 
 Distances are those of Swing, (1 - (-2)^s) / 3 instead of 2^s: up to a third less traffic between
 distant parts of a network. Ranks beyond a power of two join through a neighbour.
@@ -32,7 +32,10 @@ BCAST, SCATTER = Collective.BCAST, Collective.SCATTER
 
 
 def bine_tree_edges(q: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """Who serves whom in each round, q a power of two: the furthest first (distance halving)."""
+    """Yield (senders, receivers) of each round, the farthest first (distance halving).
+
+    q   number of ranks, a power of two
+    """
     holders = np.zeros(1, dtype=np.int64)
     for partner in reversed(swing_partners(q)):
         yield holders, partner[holders]
@@ -40,7 +43,7 @@ def bine_tree_edges(q: int) -> Iterator[tuple[IntArray, IntArray]]:
 
 
 def bine_butterfly(groups: FoldedRanks) -> Butterfly:
-    """The nearest partners first."""
+    """Return the butterfly with the nearest partners first."""
     return Butterfly(groups.leaders, swing_partners(groups.n_groups))
 
 
@@ -55,7 +58,7 @@ def _broadcast(p: int) -> Schedule:
 
 @algorithm(BCAST, "bine")
 def broadcast(p: int, root: int) -> Schedule:
-    """Down a Bine tree, whose edges grow shorter; every holder serves one new rank per round.
+    """Broadcast down a Bine tree with ever shorter edges; every holder sends once per round.
 
     Cost: ceil(log2 p) (alpha + m beta)
     Source: Bine trees (arXiv 2508.17311), distance-halving tree
@@ -79,7 +82,7 @@ def scatter_allgather(p: int, root: int) -> Schedule:
 
 @algorithm(Collective.REDUCE, "bine")
 def reduce(p: int, root: int) -> Schedule:
-    """Up a Bine tree, whose edges grow longer.
+    """Reduce up a Bine tree with ever longer edges.
 
     Cost: ceil(log2 p) (alpha + m (beta + gamma))
     Source: Bine trees (arXiv 2508.17311), distance-halving tree
@@ -88,7 +91,10 @@ def reduce(p: int, root: int) -> Schedule:
 
 
 def _scatter(p: int) -> Schedule:
-    """The subtree below each rank but the root's is a run of groups."""
+    """Return the scatter from rank 0.
+
+    The subtree below every other rank is a run of consecutive groups.
+    """
     groups = FoldedRanks.of(p)
     bounds, ranks = groups.bounds, groups.leaders
     lowest, edges = np.arange(groups.n_groups), list(bine_tree_edges(groups.n_groups))
@@ -102,7 +108,7 @@ def _scatter(p: int) -> Schedule:
 
 @algorithm(SCATTER, "bine")
 def scatter(p: int, root: int) -> Schedule:
-    """Halves of halves down a Bine tree.
+    """Pass ever smaller halves of the buffer down a Bine tree.
 
     Cost: log2 p alpha + (p-1)/p m beta, p a power of two, m the whole buffer
     Source: Bine trees (arXiv 2508.17311), scatter
@@ -112,7 +118,7 @@ def scatter(p: int, root: int) -> Schedule:
 
 @algorithm(Collective.GATHER, "bine")
 def gather(p: int, root: int) -> Schedule:
-    """Runs of chunks double in length on their way up a Bine tree.
+    """Pass runs of chunks, which double in length, up a Bine tree.
 
     Cost: log2 p alpha + (p-1)/p m beta, p a power of two, m the whole buffer
     Source: Bine trees (arXiv 2508.17311), gather
@@ -122,7 +128,7 @@ def gather(p: int, root: int) -> Schedule:
 
 @algorithm(Collective.ALLGATHER, "bine")
 def allgather(p: int) -> Schedule:
-    """Chunks go to where the Bine butterfly needs them, then partners exchange all they have.
+    """Send chunks to where the Bine butterfly needs them, then exchange everything with partners.
 
     Cost: (log2 p + 1) alpha + m beta, p a power of two, m the whole buffer
     Source: Bine trees (arXiv 2508.17311), allgather, chunks sent to their place; as in Swing
@@ -133,7 +139,7 @@ def allgather(p: int) -> Schedule:
 
 @algorithm(Collective.REDUCE_SCATTER, "bine")
 def reduce_scatter(p: int) -> Schedule:
-    """Partners of the Bine butterfly exchange halves of what is left; at last chunks go home.
+    """Exchange halves of what is left over the Bine butterfly, then send chunks to their owners.
 
     Cost: (log2 p + 1) alpha + m beta + (p-1)/p m gamma, p a power of two, m the whole vector
     Source: Bine trees (arXiv 2508.17311), reduce-scatter, chunks sent to their place; as in Swing
@@ -144,7 +150,7 @@ def reduce_scatter(p: int) -> Schedule:
 
 @algorithm(Collective.ALLREDUCE, "bine")
 def allreduce(p: int) -> Schedule:
-    """Reduce-scatter over the Bine butterfly, the nearest partners first, then back.
+    """Reduce-scatter over the Bine butterfly, the nearest partners first, then allgather back.
 
     Cost: 2 log2 p alpha + (p-1)/p m (2 beta + gamma), p a power of two
     Source: Bine trees (arXiv 2508.17311), allreduce of large vectors

@@ -1,7 +1,7 @@
-"""Pairwise exchange in log2 q rounds among q = 2^F players: recursive halving and doubling.
+"""Butterflies: pairwise exchange in log2 q rounds among q = 2^k players (halving and doubling).
 
-Algorithms differ in who meets whom when. From that follows which run of the vector each player
-keeps, so that every message is one run of consecutive chunks.
+Algorithms differ in which players are partners in each round. This determines which run of the
+vector each player keeps, so that every message is one run of consecutive chunks.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from tuner.core.schedule import Round
 
 @dataclass(frozen=True, eq=False)
 class Butterfly:
-    """Player i is rank `ranks[i]`; in round s it meets player `partners[s][i]`.
+    """A pairwise exchange: player i is rank `ranks[i]`, its partner in round s is `partners[s][i]`.
 
-    Whom two players meet after they have met must be disjoint: nobody hears anything twice.
+    The players that two partners exchange with, directly or indirectly, in later rounds must be
+    disjoint, so that no player receives anything twice.
     """
 
     ranks: IntArray
@@ -31,8 +32,8 @@ class Butterfly:
     def block_index(self) -> IntArray:
         """The place in the vector, 0..q-1, that each player keeps after halving, shape (q,).
 
-        Of two partners, the one that will meet the lowest player keeps the lower half. All whom a
-        player will still meet, and itself, share one run of places.
+        Of two partners, the one that will exchange with the lowest player keeps the lower half. A
+        player and all that it will still exchange with keep one run of places.
         """
         lowest = np.arange(len(self.ranks))
         place = np.zeros_like(lowest)
@@ -42,15 +43,20 @@ class Butterfly:
         return place
 
     def halving(self, bounds: IntArray) -> list[Round]:
-        """Partners fold the half of what is left that they keep; place i is chunks from bounds[i]
-        to bounds[i + 1]."""
+        """Return rounds in which partners reduce the half of what is left that they keep.
+
+        bounds  place i is chunks bounds[i] .. bounds[i + 1] - 1
+        """
         return [
             self._round(s, partner, bounds, self.block_index[partner], reduces=True)
             for s, partner in enumerate(self.partners)
         ]
 
     def doubling(self, bounds: IntArray) -> list[Round]:
-        """In opposite order, partners exchange all they have, at first their own place."""
+        """Return rounds, in opposite order, in which partners exchange all they have.
+
+        At first that is their own place. `bounds` are as in `halving`.
+        """
         return [
             self._round(s, partner, bounds, self.block_index, reduces=False)
             for s, partner in enumerate(self.partners)
@@ -59,7 +65,10 @@ class Butterfly:
     def _round(
         self, s: int, partner: IntArray, bounds: IntArray, place: IntArray, reduces: bool
     ) -> Round:
-        """Everybody sends the run of places, as long as in round s, that has this place."""
+        """Return round s, in which every player sends the run of places that contains `place`.
+
+        The run has as many places as a player keeps after round s of halving.
+        """
         length = len(self.ranks) >> (s + 1)
         low = place // length * length
         to = self.ranks[partner]
@@ -72,7 +81,7 @@ class Butterfly:
         )
 
     def exchange(self, n_chunks: int) -> list[Round]:
-        """Partners combine their whole vectors."""
+        """Return rounds in which partners combine their whole vectors."""
         return [
             Round.of(
                 self.ranks, to, 0, count=n_chunks, reduce=rank_ordered_reduction(self.ranks, to)
@@ -81,7 +90,10 @@ class Butterfly:
         ]
 
     def scatter(self, bounds: IntArray) -> list[Round]:
-        """Player 0 and, after it, whoever has something gives the partner the run that it keeps."""
+        """Return rounds that scatter from player 0.
+
+        Every player that has data sends its partner the run that the partner keeps.
+        """
         rounds, holders = [], np.zeros(1, dtype=np.int64)
         for s, partner in enumerate(self.partners):
             whole = self._round(s, partner, bounds, self.block_index[partner], reduces=False)
@@ -90,7 +102,10 @@ class Butterfly:
         return rounds
 
     def misplaced_chunks(self, bounds: IntArray) -> tuple[IntArray, IntArray]:
-        """Who has chunk c after halving, and c, for each chunk that rank c does not have itself."""
+        """Return (rank, chunk) for each chunk that another rank than its owner has after halving.
+
+        Chunk c belongs to rank c.
+        """
         chunk = np.arange(bounds[-1])
         holder = self.ranks[np.argsort(self.block_index)]
         holder = np.repeat(holder, np.diff(bounds))
@@ -99,15 +114,16 @@ class Butterfly:
 
 
 def distance_doubling_partners(q: int) -> list[IntArray]:
-    """Partners 1, 2, 4, ... q/2 apart: runs of players double."""
+    """Return partners 1, 2, 4, ..., q/2 apart."""
     return [np.arange(q) ^ (1 << bit) for bit in range(q.bit_length() - 1)]
 
 
 def swing_partners(q: int, direction: int = 1) -> list[IntArray]:
-    """Partners +-1, -+1, +-3, -+5, ... apart on a ring: even players go one way, odd the other.
+    """Return partners +-1, -+1, +-3, -+5, ... apart on a ring.
 
-    rho(s) = (1 - (-2)^(s+1)) / 3 (Swing, arXiv 2401.09356; the butterfly of Bine trees, arXiv
-    2508.17311). Direction -1 is the mirror image.
+    Even players go in one direction, odd players in the other: rho(s) = (1 - (-2)^(s+1)) / 3
+    (Swing, arXiv 2401.09356; the butterfly of Bine trees, arXiv 2508.17311). Direction -1 is the
+    mirror image.
     """
     player = np.arange(q)
     sign = direction * np.where(player % 2 == 0, 1, -1)

@@ -1,5 +1,7 @@
-"""Two binary trees at once, each for one half of the message; who is inside one is a leaf of the
-other, so that all ports are busy in both directions."""
+"""Double binary trees: each of two trees carries one half of the message.
+
+Inner nodes of one tree are leaves of the other, so that all ports are busy in both directions.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,20 @@ BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLRE
 
 
 def _down(p: int, half: int) -> trees.Hops:
-    """Rank 0 above two trees of all others, the second one shifted by one place.
+    """Return hops down two in-order trees of all ranks but 0, which is above both.
 
-    The second half of the chunks takes the second tree. A rank sends one message and receives one
-    per round: a hop follows the one above it in the next round of its own parity.
+    The second tree is shifted by one place; the second half of the chunks uses it. A rank sends at
+    most one message and receives at most one per round: a hop follows the one above it in the next
+    round of its own parity.
+
+    half    number of chunks of one half
     """
     pair = [trees.in_order_tree(p), trees.in_order_tree(p, shift=1)]
     hops = trees.concat_hops(
         *(trees.broadcast_hops(tree).with_chunk_offset(i * half) for i, tree in enumerate(pair))
     )
     turn, delay = _alternate_rounds(hops), np.empty_like(hops.delay)
-    ready = np.zeros((2, p), dtype=np.int64)  # from when on a rank can pass on what it got
+    ready = np.zeros((2, p), dtype=np.int64)  # first round in which a rank can pass data on
     half_of = (hops.first_chunk > 0).astype(np.int64)
     for level in range(hops.n_rounds):
         now = np.flatnonzero(hops.delay == level)
@@ -37,16 +42,16 @@ def _down(p: int, half: int) -> trees.Hops:
 
 
 def _up(p: int, half: int) -> trees.Hops:
-    """The same turned round."""
+    """Return the hops of `_down` reversed, with reduction."""
     down = _down(p, half)
     return down.time_reversed(rank_ordered_reduction(down.dst, down.src))
 
 
 def _alternate_rounds(hops: trees.Hops) -> IntArray:
-    """0 or 1 for each hop, so that no rank sends two or receives two with the same number.
+    """Return 0 or 1 for each hop, so that no rank sends or receives two with the same number.
 
-    Every rank has at most two of each, so hops that share a port form lines and even circles: the
-    numbers alternate along them.
+    Every rank sends at most two and receives at most two, so hops that share a port form lines and
+    even cycles, along which the numbers alternate.
     """
     neighbours: list[list[int]] = [[] for _ in hops.src]
     for rank in (hops.src, hops.dst):
@@ -66,13 +71,13 @@ def _alternate_rounds(hops: trees.Hops) -> IntArray:
 
 
 def _segments_per_half(nbytes: int, segment: int) -> int:
-    """Segments of one half of the message."""
+    """Return the number of segments of one half of the message."""
     return count_segments(-(-nbytes // 2), segment)
 
 
 @algorithm(BCAST, "double_tree")
 def broadcast(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
-    """The segments of each half flow down their own tree.
+    """Pass the segments of each half down a tree of their own.
 
     Cost: at most (2 ceil(log2 p) + S) (alpha + m/S beta), S the segments of both halves
     Source: P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009
@@ -83,7 +88,7 @@ def broadcast(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 
 @algorithm(REDUCE, "double_tree")
 def reduce(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
-    """The segments of each half flow up their own tree and are reduced at each stop.
+    """Pass the segments of each half up a tree of their own and reduce them at each rank.
 
     Cost: at most (2 ceil(log2 p) + S) (alpha + m/S (beta + gamma)), S the segments of both halves
     Source: P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009
@@ -94,7 +99,7 @@ def reduce(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 
 @algorithm(ALLREDUCE, "double_tree")
 def allreduce(p: int, nbytes: int, segment: int = 0) -> Schedule:
-    """The segments of each half flow up their own tree, then down again.
+    """Reduce the segments of each half up a tree of their own, then broadcast them down again.
 
     Cost: at most (2 ceil(log2 p) + S) (2 alpha + m/S (2 beta + gamma)), S the segments of both
     Source: P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009; NCCL 2.4's tree

@@ -1,4 +1,4 @@
-"""Gather: rank r's chunk reaches the root. Each algorithm is a scatter turned round."""
+"""Gather: the root gets every rank's chunk. Each algorithm is a reversed scatter."""
 
 from tuner.algorithms import scatter
 from tuner.algorithms.registry import algorithm
@@ -10,7 +10,7 @@ GATHER = Collective.GATHER
 
 @algorithm(GATHER, "linear")
 def linear(p: int, root: int) -> Schedule:
-    """Every rank sends its chunk to the root, all at once.
+    """Send every rank's chunk to the root, all at once.
 
     Cost: alpha + (p-1)/p m beta, m the whole buffer
     Source: Open MPI coll_base_gather.c, basic_linear
@@ -20,7 +20,7 @@ def linear(p: int, root: int) -> Schedule:
 
 @algorithm(GATHER, "binomial")
 def binomial(p: int, root: int) -> Schedule:
-    """Runs of chunks double in length on their way up a binomial tree.
+    """Pass runs of chunks, which double in length, up a binomial tree.
 
     Cost: log2 p alpha + (p-1)/p m beta, m the whole buffer
     Source: MPICH gather_intra_binomial.c

@@ -1,6 +1,7 @@
-"""Two levels with one leader per group: a node's network port carries each byte once.
+"""Two-level algorithms with one leader per group.
 
-Messages between nodes pass between leaders alone, however many ranks a node hosts.
+Only leaders exchange messages between nodes, so that a node's network port carries each byte once,
+however many ranks the node has.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 
 @algorithm(BCAST, "hierarchical")
 def broadcast(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
-    """Binomial over the leaders of groups of consecutive ranks, then binomial inside each group.
+    """Broadcast binomially to the leaders of groups of consecutive ranks, then inside each group.
 
-    Segmented, segments flow down a line of leaders, and a leader hands one on inside its group
+    With segments, they flow down a chain of leaders, and a leader passes one on inside its group
     while the next one arrives.
 
     Cost: at most (ceil(log2 G) + ceil(log2 g)) (alpha + m beta) unsegmented,
@@ -44,11 +45,11 @@ def broadcast(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) 
 def broadcast_ring(
     p: int, root: int, nbytes: int, group: int = 4, radix: int = 1, segment: int = 0
 ) -> Schedule:
-    """A line of leaders, or a k-nomial tree of them, and a line round the ring of each group.
+    """Broadcast along a chain or k-nomial tree of leaders, and along a chain inside each group.
 
-    The NCCL-augmented broadcast: segments cross the network between the leaders; each goes round
-    the GPUs of a node, as in a ring broadcast of NCCL, while the next one arrives there. Radix 1
-    is the line of leaders.
+    The NCCL-augmented broadcast: segments cross the network between the leaders; each is passed
+    along the GPUs of a node, as in a ring broadcast of NCCL, while the next one arrives there.
+    Radix 1 is the chain of leaders.
 
     Cost: at most (S + H + g - 2) (alpha + (d + 1) m/S beta), with groups of g ranks, G of them, and
     of the tree of leaders H the height, d the most children: G - 1 and 1 for the line,
@@ -67,10 +68,10 @@ def broadcast_ring(
 
 @algorithm(ALLREDUCE, "hierarchical")
 def hierarchical_allreduce(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
-    """Binomial reduce to the leader of each group, recursive doubling of leaders, binomial bcast.
+    """Reduce binomially to each group's leader, double recursively over leaders, then broadcast.
 
-    Segmented, a segment is reduced inside the groups while the one before it travels between the
-    leaders, and so on.
+    With segments, a segment is reduced inside the groups while the one before it travels between
+    the leaders, and so on.
 
     Cost: (2 log2 g + log2 G) (alpha + m beta) + (log2 g (log2 g + 1)/2 + log2 G) m gamma,
     unsegmented, groups of g ranks, G of them, both powers of two

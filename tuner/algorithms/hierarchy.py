@@ -2,8 +2,8 @@
 
 The last group may be smaller. A root leads its own group.
 
-Ranks are numbered by role here: the groups one after the other from the root's on, each with its
-leader first; `relabel` gives the roles to the real ranks in the end.
+Schedules here number ranks by role: group after group, beginning with the root's, each with its
+leader first. `relabel` maps the roles to the real ranks in the end.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.core.schedule import Round, Schedule, relabel
 
-MAX_ROUND_TRANSFERS = 1 << 22  # transfers of one round, which is held in memory
+MAX_ROUND_TRANSFERS = 1 << 22  # in one round, which is held in memory
 
 
 @dataclass(frozen=True, eq=False)
 class Hierarchy:
     """The roles of p ranks in groups.
 
-    start, size     first role (the leader) and number of roles of each group, shape (groups,)
-    rank_of         the rank that plays each role, shape (p,)
+    leader_roles    first role of each group, which is its leader, shape (groups,)
+    group_sizes     number of ranks of each group, shape (groups,)
+    rank_of_role    rank that has each role, shape (p,)
     """
 
     leader_roles: IntArray
@@ -40,7 +41,10 @@ class Hierarchy:
 
     @classmethod
     def of(cls, p: int, group: int, root: int = 0) -> Hierarchy:
-        """Groups of `group` ranks, or one of all; the root's, the first, begins with the root."""
+        """Return groups of `group` ranks; the root's group is first and begins with the root.
+
+        If p is at most `group`, all ranks form one group.
+        """
         bounds = np.append(np.arange(0, p, min(group, p)), p)
         home = root // group
         ranks = np.arange(p)
@@ -62,11 +66,11 @@ class Hierarchy:
 
     @property
     def max_group_size(self) -> int:
-        """Ranks of the largest group."""
+        """Number of ranks in the largest group."""
         return int(self.group_sizes.max())
 
     def check_round_size(self, parts: int) -> None:
-        """InputError when rounds in which every rank exchanges `parts` parts are too long."""
+        """Raise InputError when rounds in which all ranks exchange `parts` parts are too large."""
         if self.p * parts > MAX_ROUND_TRANSFERS:
             raise InputError(
                 f"{self.p} ranks in groups of {self.max_group_size} would exchange {self.p * parts}"
@@ -74,19 +78,19 @@ class Hierarchy:
             )
 
     def group_of(self, role: ArrayLike) -> IntArray:
-        """The number of the group that a role belongs to."""
+        """Return the number of the group that each role belongs to."""
         group: IntArray = np.searchsorted(self.leader_roles, role, side="right") - 1
         return group
 
     def among_leaders(self, part: Schedule) -> Schedule:
-        """One level up: `part` runs on the leaders."""
+        """Return a schedule that runs `part` on the leaders."""
         return relabel(part, self.leader_roles, p=self.p)
 
     def in_each_group(self, part: Schedule) -> Schedule:
-        """One level down: all groups at once do what `part` says for the largest of them.
+        """Return a schedule that runs `part`, made for the largest group, in all groups at once.
 
-        A smaller group leaves out the ranks that it lacks, which are the highest: no rank may hang
-        on a higher one. In chains and binomial trees none does.
+        A smaller group leaves out the ranks that it lacks, which are the highest, so no rank may
+        depend on a higher one. This holds in chains and binomial trees.
         """
 
         def make() -> Iterator[Round]:
@@ -98,16 +102,17 @@ class Hierarchy:
         return Schedule(part.collective, self.p, part.n_chunks, make)
 
     def pipeline_segments(self, whole: Schedule, n_segments: int) -> Schedule:
-        """`whole` for `number` equal segments, each one round behind the segment before it.
+        """Return `whole` repeated for equal segments, each one round behind the one before it.
 
-        Messages between groups go before others: who waits for a port waits for the network.
+        In each round, messages between groups go before others, so that a port that is waited for
+        does not delay the network.
         """
         if n_segments == 1:
             return whole
 
         def make() -> Iterator[Round]:
             source = enumerate(whole.rounds())
-            under_way: deque[tuple[int, Round]] = deque()  # with the number of each round
+            under_way: deque[tuple[int, Round]] = deque()  # with round numbers in `whole`
             made, of_round = Round.of([], [], []), -1
             for t in count():
                 come = list(islice(source, 1))
@@ -136,7 +141,11 @@ class Hierarchy:
     def _overlap_rounds(
         self, under_way: Reversible[tuple[int, Round]], t: int, n_segments: int, n_chunks: int
     ) -> Round:
-        """Round s of the only segment becomes that of segment t - s of several, for all s."""
+        """Return round t of several segments: round s of `whole` for segment t - s, for all s.
+
+        under_way   (s, round s) of the rounds that overlap
+        n_chunks    number of chunks of one segment
+        """
         rounds = [*reversed(under_way)]
         both = merge_rounds([r for _, r in rounds])
         inside = self.group_of(both.src) == self.group_of(both.dst)
@@ -149,9 +158,10 @@ class Hierarchy:
         return made.select(np.argsort(inside, kind="stable"))
 
     def tree(self, leaders: trees.Tree, inside: Callable[[int], trees.Tree]) -> trees.Tree:
-        """The tree `leaders` of leaders; each serves its children there first, then its group.
+        """Return a tree of all roles.
 
-        inside      the tree of a group of so many ranks
+        leaders     tree of the leaders; each serves its children in it first, then its group
+        inside      returns the tree of a group of a given size
         """
         tree_of = cache(inside)
         children: list[list[int]] = []
@@ -163,7 +173,7 @@ class Hierarchy:
 
 
 def split_chunks(part: Schedule, pieces_per_chunk: int) -> Schedule:
-    """The same with every chunk cut into `pieces`, which travel together."""
+    """Return the schedule with every chunk split into pieces, which travel together."""
 
     def make() -> Iterator[Round]:
         for r in part.rounds():
@@ -180,7 +190,7 @@ def split_chunks(part: Schedule, pieces_per_chunk: int) -> Schedule:
 
 
 def _shift_chunks(r: Round, chunks: int) -> Round:
-    """The same with chunks so many further on; the columns that stay are the very same ones."""
+    """Return the round with its chunks moved by `chunks`; unchanged columns are not copied."""
     if not chunks:
         return r
     further = np.int64(chunks)

@@ -1,8 +1,8 @@
-"""Rings within rings: groups of consecutive ranks, whose members pass chunks round.
+"""Nested rings: groups of consecutive ranks, whose members pass chunks round.
 
-One round carries a chunk per rank on to the next group; then the group passes these round, and so
-on: p - 1 rounds like a ring's, but few between groups, and none that all groups must wait for.
-Groups have as many ranks as asked for, or the largest divisor of p below it.
+One round passes a chunk per rank on to the next group; then the group passes these round, and so
+on: p - 1 rounds as in a ring, but few between groups, and none that all groups must wait for.
+Groups have as many ranks as requested, or the largest divisor of p below that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
 
 
 class KRing:
-    """p ranks as a table of groups by members."""
+    """The p ranks as a table of groups by members, with the columns that rounds share."""
 
     def __init__(self, p: int, group: int) -> None:
         self.group_size = max(k for k in range(1, min(group, p) + 1) if p % k == 0)
@@ -37,30 +37,33 @@ class KRing:
         ]
 
     def steps(self) -> list[tuple[int, int]]:
-        """Per round: how many groups and members the chunks are from home. Member 0: onward."""
+        """Return (group, member) per round: how far the chunks are from their owners.
+
+        Member 0 means that chunks go on to the next group.
+        """
         return [
             (group, member) for group in range(self.n_groups) for member in range(self.group_size)
         ][1:]
 
     def target_and_chunk(self, step: tuple[int, int]) -> tuple[Int32Array, Int32Array]:
-        """To whom every rank gives in this turn, and which chunk."""
+        """Return to which rank every rank sends in a round, and which chunk."""
         group, member = step
         if member == 0:
             return self.next_group, self._chunk(group - 1, 0)
         return self.next_in_group, self._chunk(group, member - 1)
 
     def _chunk(self, group: int, member: int) -> Int32Array:
-        """The chunk that is this far from home, per rank."""
+        """Return for each rank the chunk that is this far from its owner."""
         return self._chunks[member].at(-group * self.group_size)
 
     def allgather_rounds(self) -> Iterator[Round]:
-        """Every chunk reaches everybody."""
+        """Yield rounds in which every chunk reaches all ranks."""
         for turn in self.steps():
             dst, chunk = self.target_and_chunk(turn)
             yield Round(self.ranks, dst, chunk, chunk, self.chunk_count, self.no_reduction)
 
     def reduce_scatter_rounds(self) -> Iterator[Round]:
-        """Gathering turned round: every chunk collects contributions on its way home."""
+        """Yield the rounds of the allgather reversed, with reduction."""
         for turn in reversed(self.steps()):
             src, chunk = self.target_and_chunk(turn)
             yield Round(src, self.ranks, chunk, chunk, self.chunk_count, self.reduction)
@@ -68,7 +71,7 @@ class KRing:
 
 @algorithm(ALLGATHER, "k_ring")
 def allgather(p: int, group: int = 4) -> Schedule:
-    """A ring of groups of ranks, each of which is a ring itself.
+    """Pass chunks round a ring of groups, each of which is a ring itself.
 
     Cost: (p-1) alpha + (p-1)/p m beta, m the whole buffer; p/group - 1 rounds between groups
     Source: the k-ring of "Generalized Collective Algorithms for the Exascale Era" (CLUSTER 2023)
@@ -78,7 +81,7 @@ def allgather(p: int, group: int = 4) -> Schedule:
 
 @algorithm(REDUCE_SCATTER, "k_ring")
 def reduce_scatter(p: int, group: int = 4) -> Schedule:
-    """The k-ring allgather turned round, with a reduction at each stop.
+    """Run the k-ring allgather in reverse, with a reduction at each rank.
 
     Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
     Source: the k-ring of "Generalized Collective Algorithms for the Exascale Era" (CLUSTER 2023)
@@ -88,7 +91,7 @@ def reduce_scatter(p: int, group: int = 4) -> Schedule:
 
 @algorithm(Collective.ALLREDUCE, "k_ring")
 def allreduce(p: int, group: int = 4) -> Schedule:
-    """Reduce-scatter, then allgather, both over a ring of rings.
+    """Reduce-scatter, then allgather, both over the k-ring.
 
     Cost: 2 (p-1) alpha + (p-1)/p m (2 beta + gamma)
     Source: the k-ring of "Generalized Collective Algorithms for the Exascale Era" (CLUSTER 2023)

@@ -1,7 +1,7 @@
-"""Two levels with several leaders per group: the vector is cut into parts, each led by one rank.
+"""Two levels with several leaders per group: the vector is cut into parts with one leader each.
 
 Inside a group every part is reduced at its leader; leaders of the same part in all groups combine
-theirs between the nodes; then they give it back to their groups.
+theirs between the nodes; then they give the result back to their groups.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tuner.core.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, NO_REDUCTION, 
 
 @dataclass(frozen=True, eq=False)
 class MultiLeader:
-    """`parts` parts of `chunks_per_part` chunks each.
+    """The leaders of `n_parts` parts of `chunks_per_part` chunks each.
 
-    A group leads part l with its rank l size // parts: leaders lie spread over the group, and a
-    group with fewer ranks than there are parts leads several with one.
+    Part l is led by rank l * size // n_parts of its group: leaders are spread over the group, and
+    in a group with fewer ranks than parts a rank leads several of them.
     """
 
     hierarchy: Hierarchy
@@ -32,7 +32,7 @@ class MultiLeader:
 
     @property
     def n_chunks(self) -> int:
-        """Chunks of the whole vector."""
+        """Number of chunks of the whole vector."""
         return self.n_parts * self.chunks_per_part
 
     @cached_property
@@ -46,9 +46,9 @@ class MultiLeader:
         return leader
 
     def reduce_to_leaders(self) -> Round:
-        """In each group every rank gives each part to its leader, all at once.
+        """Return a round in which all ranks send each part to its leader in their group.
 
-        The next rank is served first, then the one after it: nobody's port is crowded.
+        The next rank is served first, then the one after it, so that no port is congested.
         """
         member, leader, part = self._pairs
         nearest = np.argsort(self._distance(member, leader), kind="stable")
@@ -57,36 +57,40 @@ class MultiLeader:
         )
 
     def broadcast_from_leaders(self) -> Round:
-        """In each group the leaders give their parts to every rank, all at once."""
+        """Return a round in which leaders send their parts to all ranks of their group."""
         member, leader, part = self._pairs
         nearest = np.argsort(self._distance(leader, member), kind="stable")
         return self._transfer_parts(leader[nearest], member[nearest], part[nearest])
 
     def gather_from_leaders(self) -> Round:
-        """In each group the first rank gets all parts from their leaders."""
+        """Return a round in which each group's first rank gets all parts from their leaders."""
         leader, part = self._remote_parts
         return self._transfer_parts(leader, self._first_of_group(leader), part)
 
     def scatter_to_leaders(self) -> Round:
-        """In each group the first rank gives all parts to their leaders."""
+        """Return a round in which each group's first rank sends all parts to their leaders."""
         leader, part = self._remote_parts
         return self._transfer_parts(self._first_of_group(leader), leader, part)
 
     def ring_reduce_scatter(self) -> Iterator[Round]:
-        """Parts travel round the ring of their group, are reduced on the way and end at home.
+        """Yield rounds in which parts travel round the ring of their group to their leaders.
 
-        Only for as many parts as the largest group has ranks, so that every rank leads some.
+        They are reduced on the way. There must be as many parts as the largest group has ranks, so
+        that every rank leads some.
         """
         for t in range(self.hierarchy.max_group_size - 1):
             yield self._round_of_rings(-1 - t, t, ARRIVING_OP_DST)
 
     def ring_allgather(self) -> Iterator[Round]:
-        """Every rank passes on to its neighbour the parts that it got last; they were its own."""
+        """Yield rounds in which every rank passes on the parts it got last, its own first."""
         for t in range(self.hierarchy.max_group_size - 1):
             yield self._round_of_rings(-t, t, NO_REDUCTION)
 
     def among_leaders(self, whole: Schedule) -> Iterator[Round]:
-        """`whole`, for as many ranks as groups, among the leaders of every part at once."""
+        """Yield the rounds of `whole` among the leaders of every part at once.
+
+        whole   schedule for as many ranks as there are groups
+        """
         part = np.arange(self.n_parts) * self.chunks_per_part
         before: Round | None = None
         for r in whole.rounds():
@@ -104,7 +108,7 @@ class MultiLeader:
 
     @cached_property
     def _pairs(self) -> tuple[IntArray, IntArray, IntArray]:
-        """(member, leader, part) for every rank and every part that another one leads.
+        """(member, leader, part) for every rank and every part that another rank leads.
 
         Raises InputError for groups whose ranks cannot all exchange at once.
         """
@@ -117,7 +121,7 @@ class MultiLeader:
 
     @property
     def _remote_parts(self) -> tuple[IntArray, IntArray]:
-        """(leader, part) for every part that a group's first rank does not lead."""
+        """(leader, part) for every part that the first rank of a group does not lead."""
         group, part = np.nonzero(self.leaders != self.hierarchy.leader_roles[:, None])
         return self.leaders[group, part], part
 
@@ -126,7 +130,7 @@ class MultiLeader:
         return first
 
     def _distance(self, src: IntArray, dst: IntArray) -> IntArray:
-        """Ranks from `src` down to `dst`, round its group."""
+        """Return the number of ranks from `src` down to `dst`, round its group."""
         distance: IntArray = (src - dst) % self.hierarchy.group_sizes[self.hierarchy.group_of(src)]
         return distance
 
@@ -138,7 +142,10 @@ class MultiLeader:
         )
 
     def _round_of_rings(self, shift: int, t: int, reduce: int) -> Round:
-        """In groups of more than t + 1 ranks, rank i sends on what rank i + shift leads."""
+        """Return a round in which, in groups of more than t + 1 ranks, each rank sends to the next.
+
+        Rank i sends the parts that rank i + shift leads.
+        """
         role = np.flatnonzero(
             np.repeat(self.hierarchy.group_sizes, self.hierarchy.group_sizes) > t + 1
         )

@@ -1,7 +1,8 @@
-"""Broadcast over a network that replicates a message on its way to many receivers.
+"""Broadcast over a network that replicates a message for many receivers.
 
-The root sends once, however many nodes there are; a node's ranks hand it on among themselves.
-Formulas leave out what lost messages cost: multicast is unreliable, and libraries send again.
+The root sends once, however many nodes there are; the ranks of a node pass the message on among
+themselves. Formulas leave out the cost of lost messages: multicast is unreliable, and libraries
+send again.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ BCAST = Collective.BCAST
 
 @algorithm(BCAST, "multicast", requires="multicast")
 def multicast(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
-    """One message to the leaders of all groups, then a binomial tree inside each group.
+    """Multicast one message to the leaders of all groups, then broadcast binomially inside groups.
 
-    Segmented, a segment spreads inside the groups while the next one is multicast.
+    With segments, a segment spreads inside the groups while the next one is multicast.
 
     Cost: (1 + ceil(log2 g)) (alpha + m beta) unsegmented, at most
     (S + ceil(log2 g)) (alpha + (1 + ceil(log2 g)) m/S beta) segmented, with groups of g ranks
@@ -34,10 +35,10 @@ def multicast(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) 
 
 @algorithm(BCAST, "multicast_staged", requires="multicast")
 def multicast_staged(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
-    """Copied to the host, multicast to the leaders' hosts, copied to devices, on inside the groups.
+    """Copy to the host, multicast to the leaders' hosts, copy to devices, broadcast inside groups.
 
-    Where the network cannot read or write device memory. h is the time of one copy of the whole
-    message between device and host.
+    This is for networks that cannot read or write device memory. h is the time of one copy of the
+    whole message between device and host.
 
     Cost: 2 h + (1 + ceil(log2 g)) (alpha + m beta) unsegmented, with groups of g ranks
     Source: C.-H. Chu et al., TPDS 30(3) 2019; formula derived in docs/cost-formulas.md
@@ -51,7 +52,10 @@ def multicast_staged(p: int, root: int, nbytes: int, group: int = 4, segment: in
 
 
 def _multicast_then_binomial(levels: Hierarchy, sent: list[Round], number: int) -> Schedule:
-    """`sent`, which brings one chunk to all leaders, then on inside the groups."""
+    """Return a broadcast of `number` segments: multicast, then binomial inside the groups.
+
+    sent    rounds that bring one chunk from the root to all leaders
+    """
     staged = any(r.src_chunk.max(initial=0) > 0 for r in sent)
     to_leaders = replace(make_schedule(BCAST, levels.p, 1, sent), staged=staged, in_network=True)
     inside = levels.in_each_group(bcast.binomial(levels.max_group_size, 0, 0))

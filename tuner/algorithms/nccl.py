@@ -1,10 +1,10 @@
-"""NCCL's rings and trees: several channels, each with its part of the buffer and its own way.
+"""NCCL's rings and trees: several channels, each with its part of the buffer and its own order.
 
-Ranks are GPUs, `group` of them per node and consecutive. Channel c enters a node at its GPU c, so
-that with as many channels as NICs every NIC serves one of them. Rings pass every second node the
-other way round: a channel then goes from node to node between GPUs of the same number (its rail).
-Inside a node a ring takes the GPUs in order, as it may behind an NVSwitch; where NVLinks join some
-of them only, `tuner.mpi_libraries.nccl.find_rings` finds the orders that exist.
+Ranks are GPUs, `group` consecutive ones per node. Channel c enters a node at its GPU c, so that
+with as many channels as NICs every NIC serves one of them. Rings traverse every second node in the
+opposite direction: a channel then goes from node to node between GPUs of the same number (its
+rail). Inside a node a ring takes the GPUs in order, which is possible behind an NVSwitch; where
+NVLinks join only some of them, `tuner.mpi_libraries.nccl.find_rings` finds the possible orders.
 
 Source of all: NCCL, src/graph/connect.cc and src/device/*.h; arXiv 2507.04786.
 """
@@ -37,11 +37,11 @@ from tuner.core.schedule import (
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
 MAX_MESSAGES = 1 << 22
-SLOT_BYTES = 1 << 19  # bytes: what one slot of NCCL's buffers holds in Simple
+SLOT_BYTES = 1 << 19  # what one slot of NCCL's buffers holds in protocol Simple
 
 
 def ring_order(levels: Hierarchy, channel: int) -> IntArray:
-    """The ranks in the order of a channel's ring."""
+    """Return the ranks in the order of a channel's ring."""
     start, size = levels.leader_roles, levels.group_sizes
     node = np.repeat(np.arange(len(start)), size)
     place = np.arange(levels.p) - start[node]
@@ -51,13 +51,16 @@ def ring_order(levels: Hierarchy, channel: int) -> IntArray:
 
 
 def _ring_orders(p: int, group: int, channels: int) -> IntArray:
-    """One ring per channel, shape (channels, p)."""
+    """Return one ring per channel, shape (channels, p)."""
     levels = Hierarchy.of(p, group)
     return np.stack([ring_order(levels, channel) for channel in range(channels)])
 
 
 def _check_message_count(p: int, channels: int) -> None:
-    """InputError for more messages of several channels than an engine can hold; one repeats."""
+    """Raise InputError for more messages of several channels than an engine can hold.
+
+    The messages of a single channel repeat and are not limited.
+    """
     if channels > 1 and p * p * channels > MAX_MESSAGES:
         raise InputError(
             f"{channels} rings of {p} ranks are {p * p * channels} messages: use one channel"
@@ -65,20 +68,21 @@ def _check_message_count(p: int, channels: int) -> None:
 
 
 def _ring_rounds(p: int, group: int, channels: int, begin: int, reduce: int) -> Iterator[Round]:
-    """p - 1 rounds: in round t place i of a ring passes on what place i + begin - t owns."""
+    """Yield p - 1 rounds; in round t place i of a ring sends what place i + begin - t owns."""
     orders = _ring_orders(p, group, channels)
     src, dst = column(orders.ravel()), column(np.roll(orders, -1, axis=1).ravel())
     count, kind = column(1, len(src)), column(reduce, len(src))
     owned = [RotatedColumn(order * channels + channel) for channel, order in enumerate(orders)]
-    for t in range(p - 1):  # channel by channel: all ports then serve the channels in one order
+    for t in range(p - 1):  # all ports serve the channels in one order
         parts = [chunk.at(begin - t) for chunk in owned]
-        first = column(np.concatenate(parts)) if len(parts) > 1 else parts[0]  # no copy of one
+        # a single part is not copied
+        first = column(np.concatenate(parts)) if len(parts) > 1 else parts[0]
         yield Round(src, dst, first, first, count, kind)
 
 
 @algorithm(ALLGATHER, "nccl_ring", requires="gpu")
 def ring_allgather(p: int, group: int = 8, channels: int = 1) -> Schedule:
-    """NCCL's ring: every rank passes on what it got, shares cut over several rings.
+    """Pass on what was received last, round NCCL's rings, with the shares cut over several rings.
 
     Cost: (p-1) alpha + (p-1)/p m beta, m the whole buffer
     Source: NCCL, src/device/all_gather.h
@@ -90,7 +94,7 @@ def ring_allgather(p: int, group: int = 8, channels: int = 1) -> Schedule:
 
 @algorithm(REDUCE_SCATTER, "nccl_ring", requires="gpu")
 def ring_reduce_scatter(p: int, group: int = 8, channels: int = 1) -> Schedule:
-    """NCCL's ring: shares, cut over several rings, travel round and are reduced at each stop.
+    """Pass shares, cut over several rings, round NCCL's rings and reduce them at each rank.
 
     Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
     Source: NCCL, src/device/reduce_scatter.h
@@ -102,7 +106,7 @@ def ring_reduce_scatter(p: int, group: int = 8, channels: int = 1) -> Schedule:
 
 @algorithm(ALLREDUCE, "nccl_ring", requires="gpu")
 def ring_allreduce(p: int, group: int = 8, channels: int = 1) -> Schedule:
-    """NCCL's ring: reduce-scatter, then allgather, the buffer cut over several rings.
+    """Reduce-scatter, then allgather, over NCCL's rings, with the buffer cut over several rings.
 
     Cost: 2 (p-1) alpha + (p-1)/p m (2 beta + gamma)
     Source: NCCL, src/device/all_reduce.h
@@ -115,13 +119,13 @@ def ring_allreduce(p: int, group: int = 8, channels: int = 1) -> Schedule:
 def single_chunk_hops(
     src: IntArray, dst: IntArray, delay: IntArray | int, reduce: int = NO_REDUCTION
 ) -> Hops:
-    """Hops of chunk 0."""
+    """Return hops of chunk 0."""
     none = np.zeros(len(src), dtype=np.int64)
     return Hops(src, dst, none + reduce, none + delay, none)
 
 
 def _chain_hops(orders: IntArray, number: int, reduce: int) -> Hops:
-    """Along each order from its first rank to its last, `number` chunks per order."""
+    """Return hops along each order from its first rank to its last, `number` chunks per order."""
     channels, length = len(orders), orders.shape[1] - 1
     delay = np.tile(np.arange(length), channels)
     first = np.repeat(np.arange(channels) * number, length)
@@ -130,7 +134,7 @@ def _chain_hops(orders: IntArray, number: int, reduce: int) -> Hops:
 
 
 def _rotated_to(orders: IntArray, rank: int) -> IntArray:
-    """The same rings, each written from one rank on."""
+    """Return the same rings, each beginning at one rank."""
     return np.stack([np.roll(order, -int(np.flatnonzero(order == rank)[0])) for order in orders])
 
 
@@ -138,7 +142,7 @@ def _rotated_to(orders: IntArray, rank: int) -> IntArray:
 def ring_broadcast(
     p: int, root: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT_BYTES
 ) -> Schedule:
-    """NCCL's ring: segments flow from the root round several rings.
+    """Pass segments from the root round several of NCCL's rings.
 
     Cost: (S + p - 2) (alpha + m/S beta) in one node, where all channels go round alike, S segments
     per channel
@@ -153,7 +157,7 @@ def ring_broadcast(
 def ring_reduce(
     p: int, root: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT_BYTES
 ) -> Schedule:
-    """NCCL's ring: segments flow round several rings to the root and are reduced at each stop.
+    """Pass segments round several of NCCL's rings to the root and reduce them at each rank.
 
     Cost: (S + p - 2) (alpha + m/S (beta + gamma)) in one node, where all channels go round alike,
     S segments per channel
@@ -169,9 +173,9 @@ def ring_reduce(
 def tree_allreduce(
     p: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT_BYTES
 ) -> Schedule:
-    """NCCL's tree: up a double binary tree of nodes and down again, a chain inside each node.
+    """Reduce up NCCL's double binary tree of nodes and broadcast down, with a chain inside nodes.
 
-    Even channels use one of the two trees, odd ones the other: who forwards in one is a leaf in the
+    Even channels use one of the two trees, odd ones the other: inner nodes of one are leaves of the
     other. Segments on their way down share the links with later ones on their way up.
 
     Cost: at most (S + 2 D) (2 alpha + 2 m/S (2 beta + gamma)), S segments per channel, D hops from
@@ -198,7 +202,7 @@ def tree_allreduce(
 
 
 def rank_of_role_on_channel(levels: Hierarchy, channel: int) -> IntArray:
-    """The rank in each role when a channel's leaders are the GPUs number `channel` of the nodes."""
+    """Return the rank of each role when GPU number `channel` of each node leads it."""
     start, size = (
         np.repeat(part, levels.group_sizes) for part in (levels.leader_roles, levels.group_sizes)
     )

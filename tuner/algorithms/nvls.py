@@ -1,12 +1,12 @@
-"""Reductions on the way: NVSwitches inside nodes (NVLink SHARP), switches of the network (SHARP).
+"""Reductions in switches: NVSwitches inside nodes (NVLink SHARP), network switches (SHARP).
 
-The buffer is cut into one part per GPU of a node; part i is led by the node's GPU i, which gets it
-reduced from its node, combines it with the other nodes' over its own NIC, and spreads it. Segments
-follow one another through all of this.
+The buffer is cut into one part per GPU of a node; part i is led by GPU i of every node, which gets
+it reduced from its node, combines it with the other nodes' over its own NIC, and spreads it.
+Segments follow one another through these steps.
 
 Schedules are `in_network`: what reaches one slot in one round arrives as one message, and what one
-rank sends to several in one round leaves as one. So a round holds together only what the switches
-in question do combine or replicate; everything else is one round apart.
+rank sends to several ranks in one round leaves as one. A round therefore only contains what the
+switches in question do combine or replicate; everything else is one round apart.
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ from tuner.core.collective import Collective
 from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, make_schedule
 
 ALLREDUCE = Collective.ALLREDUCE
-CHUNK_BYTES = 1 << 17  # bytes: NCCL's chunk for NVLS
+CHUNK_BYTES = 1 << 17  # NCCL's chunk for NVLS
 
 
 def group_multicast(levels: Hierarchy) -> Hops:
-    """From each leader to its whole group: one message that the NVSwitch replicates."""
+    """Return hops from each leader to its whole group: one message that the NVSwitch replicates."""
     others = np.setdiff1d(np.arange(levels.p), levels.leader_roles)
     return single_chunk_hops(levels.leader_roles[levels.group_of(others)], others, 0)
 
 
 def group_sequential(levels: Hierarchy) -> Hops:
-    """From each leader to its group, one rank after the other."""
+    """Return hops from each leader to its group, one rank after the other."""
     found = group_multicast(levels)
     return found._replace(delay=found.dst - found.src - 1)
 
 
 def group_chain(levels: Hierarchy) -> Hops:
-    """From each leader along the chain of its group."""
+    """Return hops from each leader along the chain of its group."""
     found = group_multicast(levels)
     return found._replace(src=found.dst - 1, delay=found.dst - found.src - 1)
 
 
 def leader_double_tree(levels: Hierarchy, part: int) -> Hops:
-    """Between leaders down one of two binary trees, one child after the other."""
+    """Return hops between leaders down one of two binary trees, one child after the other.
+
+    part    number of the part; its parity selects the tree
+    """
     between = trees.in_order_tree(len(levels.leader_roles), part % 2)
     ready, edges = {0: 0}, []
     for node in _root_first_order(between):
@@ -60,7 +63,7 @@ def leader_double_tree(levels: Hierarchy, part: int) -> Hops:
 
 
 def _root_first_order(tree: trees.Tree) -> list[int]:
-    """The vertices, each after its parent."""
+    """Return the vertices of a tree, each after its parent."""
     order = [0]
     for vertex in order:
         order.extend(tree[vertex])
@@ -68,7 +71,7 @@ def _root_first_order(tree: trees.Tree) -> list[int]:
 
 
 def leader_multicast(levels: Hierarchy, part: int) -> Hops:
-    """From one leader to all others: one message that the network replicates."""
+    """Return hops from one leader to all others: one message that the network replicates."""
     root = part % len(levels.leader_roles)
     others = np.delete(levels.leader_roles, root)
     return single_chunk_hops(np.full_like(others, levels.leader_roles[root]), others, 0)
@@ -82,7 +85,14 @@ def _reduce_then_broadcast(
     inside: Callable[[Hierarchy], Hops],
     between_leaders: Callable[[Hierarchy, int], Hops],
 ) -> Schedule:
-    """Reduced inside the nodes, between them, and given back the same ways; all parts at once."""
+    """Return an allreduce inside the nodes, between them, and back, with all parts at once.
+
+    segment             bytes of a segment; 0 for unsegmented
+    inside              returns the hops from leaders to their groups
+    between_leaders     returns the hops of one part between leaders
+
+    Hops are used backwards for the reduction.
+    """
     levels = Hierarchy.of(p, group)
     levels.check_round_size(levels.max_group_size)
     number = count_segments(-(-nbytes // levels.max_group_size), segment)
@@ -113,9 +123,9 @@ def _reduce_then_broadcast(
 
 @algorithm(ALLREDUCE, "nvls", requires="gpu nvswitch_reduction one_node")
 def nvls_allreduce(p: int, nbytes: int, segment: int = CHUNK_BYTES) -> Schedule:
-    """NCCL's NVLS: each rank gets its part reduced by the NVSwitch and multicasts the result.
+    """Reduce each rank's part in the NVSwitch and multicast the result (NCCL's NVLS).
 
-    For ranks behind one NVSwitch. Segments on their way out overlap with the next ones' way in.
+    For ranks behind one NVSwitch. Results of a segment are multicast while the next one is reduced.
 
     Cost: (S + 1) (alpha + m/S (beta + gamma/p)), S segments per part
     Source: NCCL, src/device/all_reduce.h (NVLS)
@@ -124,7 +134,7 @@ def nvls_allreduce(p: int, nbytes: int, segment: int = CHUNK_BYTES) -> Schedule:
 
 
 def _all_pairs(p: int) -> tuple[IntArray, IntArray]:
-    """Everybody with everybody else."""
+    """Return all ordered pairs of different ranks; raise InputError for too many."""
     Hierarchy.of(p, p).check_round_size(p)
     src, dst = np.nonzero(~np.eye(p, dtype=bool))
     return src, dst
@@ -132,7 +142,7 @@ def _all_pairs(p: int) -> tuple[IntArray, IntArray]:
 
 @algorithm(Collective.ALLGATHER, "nvls", requires="gpu nvswitch_reduction one_node")
 def nvls_allgather(p: int) -> Schedule:
-    """NCCL's NVLS: each rank multicasts its share through the NVSwitch.
+    """Multicast each rank's share through the NVSwitch (NCCL's NVLS).
 
     Cost: alpha + (p-1)/p m beta, m the whole buffer
     Source: NCCL, src/device/all_gather.h (NVLS)
@@ -144,7 +154,7 @@ def nvls_allgather(p: int) -> Schedule:
 
 @algorithm(Collective.REDUCE_SCATTER, "nvls", requires="gpu nvswitch_reduction one_node")
 def nvls_reduce_scatter(p: int) -> Schedule:
-    """NCCL's NVLS: each rank gets its share from the NVSwitch, reduced on the way.
+    """Reduce each rank's share in the NVSwitch (NCCL's NVLS).
 
     Cost: alpha + (p-1)/p m beta + m/p gamma, m the whole vector
     Source: NCCL, src/device/reduce_scatter.h (NVLS)
@@ -156,7 +166,7 @@ def nvls_reduce_scatter(p: int) -> Schedule:
 
 @algorithm(ALLREDUCE, "nvls_tree", requires="gpu nvswitch_reduction two_levels")
 def nvls_tree(p: int, nbytes: int, group: int = 8, segment: int = CHUNK_BYTES) -> Schedule:
-    """NCCL's NVLSTree: NVSwitches reduce and spread inside nodes, a double binary tree between.
+    """Reduce and multicast in NVSwitches, with a double tree between nodes (NCCL's NVLSTree).
 
     Cost: at most (S + 4 log2 G + 1) (2 alpha + (1 + 3/g) m/S (beta + gamma)), S segments per part,
     G nodes of g ranks
@@ -167,7 +177,7 @@ def nvls_tree(p: int, nbytes: int, group: int = 8, segment: int = CHUNK_BYTES) -
 
 @algorithm(ALLREDUCE, "collnet_direct", requires="gpu switch_reduction two_levels")
 def collnet_direct(p: int, nbytes: int, group: int = 8, segment: int = CHUNK_BYTES) -> Schedule:
-    """NCCL's CollNetDirect: parts go straight to their leaders, the network's switches reduce them.
+    """Send parts directly to their leaders and reduce in network switches (NCCL's CollNetDirect).
 
     Cost: at most (S + 2 g) (2 alpha + 2 m/S (beta + gamma)), S segments per part, nodes of g ranks
     Source: NCCL, src/device/all_reduce.h (COLLNET_DIRECT)
@@ -177,7 +187,7 @@ def collnet_direct(p: int, nbytes: int, group: int = 8, segment: int = CHUNK_BYT
 
 @algorithm(ALLREDUCE, "collnet_chain", requires="gpu switch_reduction two_levels")
 def collnet_chain(p: int, nbytes: int, group: int = 8, segment: int = CHUNK_BYTES) -> Schedule:
-    """NCCL's CollNetChain: up a chain inside each node, the network's switches reduce, and back.
+    """Reduce up a chain inside each node, then in network switches, and back (NCCL's CollNetChain).
 
     Cost: at most (S + 2 g) (2 alpha + 2 m/S (beta + gamma)), S segments per part, nodes of g ranks
     Source: NCCL, src/device/all_reduce.h (COLLNET_CHAIN)

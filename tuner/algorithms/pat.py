@@ -1,9 +1,9 @@
 """PAT, parallel aggregated trees: NCCL's allgather and reduce-scatter with logarithmic latency.
 
-Every rank's share spreads down a binomial tree of its own, far hops first while it is one share,
-near ones last; all trees run at once, turned by a rank each. What a rank sends to one partner in
-one round is at most `aggregate` shares: when there are more, the near part of the trees is gone
-through group by group, so that the shares under way, and the buffers for them, stay few.
+Every rank's share spreads down a binomial tree of its own, with the longest hops first; all trees
+run at once, each rotated by one rank. A rank sends at most `aggregate` shares to one partner in one
+round: if there are more, the near part of the trees is processed group by group, so that few shares
+are in flight at a time and buffers stay small.
 
 Source: S. Jeaugey, arXiv 2506.20252.
 """
@@ -23,7 +23,11 @@ from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
 
 
 def aggregated_tree_rounds(p: int, aggregate: int) -> list[tuple[int, IntArray]]:
-    """(distance, offsets) per round: shares `offset` ranks from home go `distances` ranks on."""
+    """Return (distance, offsets) per round.
+
+    In a round every rank sends the shares of the ranks `offsets` below it to the rank `distance`
+    above it.
+    """
     rounds: list[tuple[int, IntArray]] = []
 
     def go_on(offsets: IntArray, distance: int) -> None:
@@ -43,10 +47,11 @@ def aggregated_tree_rounds(p: int, aggregate: int) -> list[tuple[int, IntArray]]
 def _aggregated_rounds(
     p: int, hops: Iterable[tuple[int, IntArray]], reduce: int
 ) -> Iterator[Round]:
-    """One per hop: every rank sends all its shares. With a reduction, receivers send instead.
+    """Yield one round per hop, in which every rank sends all its shares of that hop.
 
-    Hops of the same distance share ranks; with the same offsets from the first one on, they share
-    shares, too, which turn.
+    With a reduction, the receivers of the hop send instead. Hops of the same distance and number of
+    shares reuse the columns of ranks; hops with the same differences between offsets reuse the
+    column of shares, rotated.
     """
     rank = np.arange(p)[:, None]
     ends: dict[tuple[int, int], tuple[Int32Array, ...]] = {}
@@ -75,7 +80,7 @@ def _reduce_scatter_rounds(p: int, aggregate: int) -> Iterator[Round]:
 
 @algorithm(Collective.ALLGATHER, "pat", requires="gpu")
 def pat_allgather(p: int, aggregate: int = 8) -> Schedule:
-    """NCCL's PAT: binomial trees of all shares at once, at most `aggregate` shares per round.
+    """Spread all shares down binomial trees at once, at most `aggregate` per round (NCCL's PAT).
 
     Cost: ceil(log2 p) alpha + (p-1)/p m beta with an aggregate of p/2, m the whole buffer; at most
     (log2 a + p/a) alpha + (p-1)/p m beta with an aggregate of a
@@ -86,7 +91,7 @@ def pat_allgather(p: int, aggregate: int = 8) -> Schedule:
 
 @algorithm(Collective.REDUCE_SCATTER, "pat", requires="gpu")
 def pat_reduce_scatter(p: int, aggregate: int = 8) -> Schedule:
-    """NCCL's PAT: the trees of the allgather backwards, reducing.
+    """Run the allgather's trees in reverse, with reduction (NCCL's PAT).
 
     Cost: ceil(log2 p) alpha + (p-1)/p m (beta + gamma) with an aggregate of p/2, m the whole
     vector; at most (log2 a + p/a) alpha + (p-1)/p m (beta + gamma) with an aggregate of a

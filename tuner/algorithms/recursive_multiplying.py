@@ -1,7 +1,7 @@
 """Recursive multiplying: in each round every rank exchanges with radix - 1 others.
 
-The groups are as many as a power of the radix times a smaller factor allows; extra ranks join
-through a neighbour.
+The number of groups is a power of the radix times a smaller factor; extra ranks join through a
+neighbour.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 
 @dataclass(frozen=True)
 class RadixFactors:
-    """The radices of the rounds, the asked one first, and the groups that they multiply to."""
+    """The radices of the rounds, in order, and the groups, whose number is their product."""
 
     radices: tuple[int, ...]
     groups: FoldedRanks
 
     @classmethod
     def of(cls, p: int, radix: int) -> RadixFactors:
-        """Those of p ranks; the last radix may be smaller."""
+        """Return the radices and groups for p ranks; the last radix may be smaller than `radix`."""
         radices, q = [], 1
         while q * radix <= p:
             radices.append(radix)
@@ -38,9 +38,10 @@ class RadixFactors:
         return cls((*radices, *([rest] if rest > 1 else [])), FoldedRanks(p, q * rest))
 
     def exchanges(self) -> Iterator[tuple[int, IntArray, IntArray]]:
-        """Per round: how far partners are apart, who sends, to whom; each partner in its turn.
+        """Yield (distance, senders, receivers) per round, partner after partner.
 
-        In a turn everybody sends one message and gets one, so that no port is fought for.
+        For each partner every player sends one message and gets one, so that ports are not
+        congested.
         """
         player, distance = np.arange(self.groups.n_groups), 1
         for radix in self.radices:
@@ -54,7 +55,7 @@ class RadixFactors:
 
 @algorithm(ALLREDUCE, "recursive_multiplying")
 def allreduce(p: int, radix: int = 4) -> Schedule:
-    """Every rank exchanges the whole vector with radix - 1 others at a time.
+    """Exchange the whole vector with radix - 1 other ranks at a time.
 
     Cost: log_k p (alpha + (k-1) m (beta + gamma)), p a power of the radix k
     Source: M. Ruefenacht, M. Bull, S. Booth, Parallel Computing 69, 2017; MPICH recexch
@@ -69,7 +70,7 @@ def allreduce(p: int, radix: int = 4) -> Schedule:
 
 @algorithm(ALLGATHER, "recursive_multiplying")
 def allgather(p: int, radix: int = 4) -> Schedule:
-    """Every rank exchanges all it has with radix - 1 others at a time.
+    """Exchange everything held so far with radix - 1 other ranks at a time.
 
     Cost: log_k p alpha + (p-1)/p m beta, p a power of the radix k, m the whole buffer
     Source: MPICH allgather, recexch with doubling distances

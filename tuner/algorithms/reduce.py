@@ -1,4 +1,4 @@
-"""Reduce: the combined vector ends at the root. Each tree is a broadcast tree turned round."""
+"""Reduce: the root gets the combined vector. Trees are reversed broadcast trees."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ REDUCE = Collective.REDUCE
 
 @algorithm(REDUCE, "linear")
 def linear(p: int, root: int) -> Schedule:
-    """Every rank sends its vector to the root, which folds them in rank order.
+    """Send every rank's vector to the root, which reduces them in rank order.
 
     Cost: alpha + (p-1) m (beta + gamma)
     Source: Open MPI coll_base_reduce.c, basic_linear
@@ -36,7 +36,7 @@ def linear(p: int, root: int) -> Schedule:
 
 @algorithm(REDUCE, "chain")
 def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> Schedule:
-    """Segments flow up several lines of ranks and are reduced at each stop.
+    """Pass segments up several chains of ranks and reduce them at each rank.
 
     Cost: at most (ceil((p-1)/chains) + S - 1) (alpha + chains m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, chain; the chunked chain of S-Caffe (PPoPP'17)
@@ -46,7 +46,7 @@ def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> 
 
 @algorithm(REDUCE, "pipeline")
 def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
-    """Segments flow up one line of ranks and are reduced at each stop.
+    """Pass segments up one chain of ranks and reduce them at each rank.
 
     Cost: (S + p - 2) (alpha + m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, pipeline
@@ -56,7 +56,7 @@ def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 
 @algorithm(REDUCE, "binary")
 def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
-    """Segments flow up a complete binary tree.
+    """Pass segments up a complete binary tree and reduce them at each rank.
 
     Cost: at most (floor(log2 p) + S - 1) (alpha + 2 m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, binary
@@ -66,9 +66,10 @@ def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 
 @algorithm(REDUCE, "binomial")
 def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
-    """Up a binomial tree whose subtrees are runs of consecutive ranks.
+    """Reduce up a binomial tree whose subtrees are runs of consecutive ranks.
 
-    A rank folds when all its arrivals are there, so the i-th of L = log2 p levels costs i m gamma.
+    A rank reduces when all its messages have arrived, so the i-th of L = log2 p levels costs i m
+    gamma.
 
     Cost: L (alpha + m beta) + L (L+1)/2 m gamma, unsegmented, L = log2 p, p a power of two
     Source: Open MPI coll_base_reduce.c, binomial (in-order tree)

@@ -1,4 +1,4 @@
-"""Reduce-scatter: chunk r of the combined vector ends at rank r (equal counts)."""
+"""Reduce-scatter: rank r gets chunk r of the combined vector (equal counts)."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ REDUCE_SCATTER = Collective.REDUCE_SCATTER
 
 @algorithm(REDUCE_SCATTER, "ring")
 def ring(p: int) -> Schedule:
-    """Every chunk travels once round the ring and is reduced at each stop.
+    """Pass every chunk once round a ring and reduce it at each rank.
 
     Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
     Source: Open MPI coll_base_reduce_scatter.c, ring
@@ -28,7 +28,7 @@ def ring(p: int) -> Schedule:
 
 @algorithm(REDUCE_SCATTER, "recursive_halving")
 def recursive_halving(p: int) -> Schedule:
-    """Partners ..., 4, 2, 1 apart exchange half of what is left; extra ranks join via a neighbour.
+    """Exchange half of what is left with partners ..., 4, 2, 1 apart; extra ranks use a neighbour.
 
     Cost: log2 p alpha + (p-1)/p m (beta + gamma), p a power of two, m the whole vector
     Source: Open MPI coll_base_reduce_scatter.c, recursivehalving; tuner.algorithms.power_of_two
@@ -40,7 +40,10 @@ def recursive_halving(p: int) -> Schedule:
 
 
 def butterfly_reduce_scatter(groups: FoldedRanks, butterfly: Butterfly) -> Schedule:
-    """Leaders fold their partners' vectors in, halve, and send every chunk home."""
+    """Return a reduce-scatter over a butterfly of the leaders.
+
+    Leaders reduce their partners' vectors, halve, and send every chunk to its owner.
+    """
     holder, chunk = butterfly.misplaced_chunks(groups.bounds)
     rounds = [groups.fold_in(groups.p), *butterfly.halving(groups.bounds)]
     home = Round.of(holder, chunk, chunk)
@@ -49,7 +52,7 @@ def butterfly_reduce_scatter(groups: FoldedRanks, butterfly: Butterfly) -> Sched
 
 @algorithm(REDUCE_SCATTER, "pairwise")
 def pairwise(p: int) -> Schedule:
-    """In the t-th round every rank gives the rank t above it that rank's chunk.
+    """Send, in round t, to the rank t above its chunk of the vector.
 
     Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
     Source: MPICH reduce_scatter_intra_pairwise.c
@@ -67,9 +70,9 @@ def _pairwise_rounds(p: int) -> Iterator[Round]:
 
 @algorithm(REDUCE_SCATTER, "binary_blocks")
 def binary_blocks(p: int) -> Schedule:
-    """Runs of 2^i ranks halve by themselves; then each run adds its result to the next larger one.
+    """Halve in blocks of 2^i ranks; then each block adds its result to the next larger one.
 
-    The largest run sends every chunk home.
+    The largest block sends every chunk to its owner.
 
     Cost: at most (log2 Q + 1) alpha + m (beta + gamma) + 2/Q m beta, and for any two successive
     runs of b < B ranks alpha + m (beta/b + gamma/B), Q ranks in the largest

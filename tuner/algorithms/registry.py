@@ -1,4 +1,4 @@
-"""Every algorithm by name, and how a call becomes its schedule."""
+"""Registry of all algorithms by name, and the construction of their schedules."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tuner.core.schedule import Schedule
 from tuner.core.verify import ScheduleProperties, verify
 
 Builder = Callable[..., Schedule]
-MAX_SEGMENTS = 1 << 20  # a longer pipeline is a slip of the pen, and would fill the memory
-MAX_VERIFIED_SLOTS = 1 << 16  # p * n_chunks up to which every schedule is verified when it is built
-REQUIREMENTS: Mapping[str, str] = {  # what some algorithms need of a machine and of the call
+MAX_SEGMENTS = 1 << 20  # a longer pipeline is likely a mistake, and would fill the memory
+MAX_VERIFIED_SLOTS = 1 << 16  # p * n_chunks up to which schedules are verified when built
+REQUIREMENTS: Mapping[str, str] = {  # what algorithms may require of the machine and the call
     "gpu": "buffers in GPU memory",
     "multicast": "a network that replicates messages",
     "switch_reduction": "network switches that reduce",
@@ -26,7 +26,7 @@ REQUIREMENTS: Mapping[str, str] = {  # what some algorithms need of a machine an
     "one_node": "all ranks on one node",
     "two_levels": "several ranks on each of several nodes",
 }
-REQUIREMENT_HINTS: Mapping[str, str] = {  # where that is said
+REQUIREMENT_HINTS: Mapping[str, str] = {  # how to meet a requirement
     "gpu": "ask for memory cuda, on a machine with GPUs",
     "one_node": "take one node, or another algorithm",
     "two_levels": "take more nodes and ranks per node, or another algorithm",
@@ -35,13 +35,13 @@ REQUIREMENT_HINTS: Mapping[str, str] = {  # where that is said
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One way to carry out one collective.
+    """An algorithm for one collective.
 
     params      parameter name -> default; `segment` is in bytes, 0 for unsegmented
     formula     predicted seconds, or a bound of them ("at most"), with alpha (s), beta (s/byte),
                 gamma (s/byte), m bytes, p ranks, S segments (of m/S bytes)
     source      where algorithm and formula are described
-    needs       keys of NEEDS, all of them needed; none for any machine
+    requires    keys of `REQUIREMENTS`, all of which must be met; empty for any machine
     """
 
     collective: Collective
@@ -62,11 +62,12 @@ _BUILT_SCHEDULES: WeakSet[Schedule] = WeakSet()
 def algorithm(
     collective: Collective, name: str, requires: str = ""
 ) -> Callable[[Builder], Builder]:
-    """Register a builder under its canonical name; `requires` are keys of NEEDS with blanks
-    between.
+    """Return a decorator that registers a builder under its canonical name.
 
-    It takes p, of root and nbytes what it needs, and its parameters, which have defaults. Its
-    docstring is the description: summary, then a `Cost:` and a `Source:` line.
+    requires    keys of `REQUIREMENTS`, separated by spaces
+
+    A builder takes p, root and nbytes if it needs them, and its parameters, which have defaults.
+    Its docstring is the description: a summary, then a `Cost:` and a `Source:` line.
     """
 
     def register(builder: Builder) -> Builder:
@@ -87,7 +88,7 @@ def algorithm(
 
 
 def algorithm_names(collective: Collective, capabilities: Collection[str] = ()) -> tuple[str, ...]:
-    """The canonical names of a collective's algorithms where there is this of NEEDS."""
+    """Return the names of the algorithms whose requirements are met by `capabilities`."""
     return tuple(
         name
         for (owner, name), entry in _REGISTRY.items()
@@ -98,9 +99,11 @@ def algorithm_names(collective: Collective, capabilities: Collection[str] = ()) 
 def available_capabilities(
     network_capabilities: Collection[str], on_gpus: bool, nodes: int, ppn: int
 ) -> frozenset[str]:
-    """What there is of NEEDS for a call on a machine that `offers` something itself.
+    """Return the requirements that are met for a call on a machine.
 
-    `on_gpus`: its buffers are in GPU memory; `nodes` that its ranks are on, `ppn` ranks on each.
+    network_capabilities    what the machine's network offers
+    on_gpus                 whether the buffers are in GPU memory
+    nodes, ppn              number of nodes, and of ranks on each
     """
     of_the_call = {"gpu": on_gpus, "one_node": nodes == 1, "two_levels": min(nodes, ppn) > 1}
     return frozenset(network_capabilities) | {need for need, there in of_the_call.items() if there}
@@ -109,7 +112,11 @@ def available_capabilities(
 def check_requirements(
     collective: Collective, name: str, capabilities: Collection[str], machine: str
 ) -> None:
-    """InputError that says what the algorithm needs and `machine` lacks; also for unknown names."""
+    """Raise InputError for an unknown algorithm, and for one whose requirements are not met.
+
+    capabilities    requirements that are met
+    machine         name of the machine, for the message
+    """
     for need in describe(collective, name).requires:
         if need not in capabilities:
             remedy = REQUIREMENT_HINTS.get(
@@ -119,7 +126,7 @@ def check_requirements(
 
 
 def describe(collective: Collective, name: str) -> Algorithm:
-    """Raises InputError for an unknown name, naming the known ones."""
+    """Return an algorithm by name; raise InputError with the known names for an unknown one."""
     try:
         return _REGISTRY[collective, name]
     except KeyError:
@@ -139,12 +146,15 @@ def build(
     params: Mapping[str, int] | None = None,
     verify_schedule: bool = True,
 ) -> Schedule:
-    """The schedule of one call shape, verified when p * n_chunks <= VERIFIED_SLOTS.
+    """Return the schedule of an algorithm, verified if p * n_chunks <= `MAX_VERIFIED_SLOTS`.
 
-    Larger ones come from the same builders and are too long to replay at every build. So are those
-    that are made by the thousand to be priced and never run: `replayed=False` leaves it out.
-    Raises InputError for an unknown algorithm or parameter, p < 1, a root outside 0..p-1 or
-    negative values; ScheduleError when verification fails.
+    nbytes              message size in bytes
+    params              parameters that differ from the defaults
+    verify_schedule     False for schedules that are made by the thousand only to compute their cost
+
+    Larger schedules come from the same builders and take too long to verify at every build. Raises
+    InputError for an unknown algorithm or parameter, p < 1, a root outside 0..p-1 or negative
+    values; ScheduleError when verification fails.
     """
     entry = describe(collective, name)
     if p < 1 or not 0 <= root < p or nbytes < 0:
@@ -165,7 +175,7 @@ def build(
 
 @cache
 def _parameter_names(builder: Callable[..., Schedule]) -> frozenset[str]:
-    """The names of its parameters."""
+    """Return the names of the builder's parameters."""
     return frozenset(inspect.signature(builder).parameters)
 
 
@@ -186,7 +196,7 @@ def _resolve_params(entry: Algorithm, params: Mapping[str, int]) -> dict[str, An
 
 
 def schedule_properties(made: Schedule) -> ScheduleProperties:
-    """The facts of any schedule; of those that `build` made, each shape is verified once."""
+    """Return the properties of a schedule; each shape that `build` made is verified only once."""
     if made not in _BUILT_SCHEDULES:
         return verify(made)
     shape = (
@@ -203,14 +213,14 @@ def schedule_properties(made: Schedule) -> ScheduleProperties:
 
 
 def is_segmented(collective: Collective, name: str, params: Mapping[str, int]) -> bool:
-    """Whether messages are cut into segments: otherwise one schedule is that of every size."""
+    """Return whether messages are segmented; if not, one schedule serves all message sizes."""
     return {**describe(collective, name).params, **params}.get("segment", 0) > 0
 
 
 def count_segments(nbytes: int, segment_bytes: int) -> int:
-    """How many chunks a segment size of `segment` bytes makes of a message; 0 is unsegmented.
+    """Return how many segments of `segment_bytes` bytes a message has; 0 means unsegmented.
 
-    Raises InputError for more than MOST_SEGMENTS.
+    Raises InputError for more than `MAX_SEGMENTS`.
     """
     number = 1 if segment_bytes == 0 else max(1, -(-nbytes // segment_bytes))
     if number > MAX_SEGMENTS:

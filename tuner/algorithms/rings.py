@@ -1,4 +1,4 @@
-"""Round a ring: every rank talks to its successor only, and all rounds have the same pairs."""
+"""Rounds of a ring: every rank sends to its successor only, so all rounds have the same pairs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ring(NamedTuple):
 
 @lru_cache(maxsize=8)
 def ring(p: int) -> Ring:
-    """The ring of p ranks."""
+    """Return the ring of p ranks."""
     rank = np.arange(p)
     return Ring(
         column(rank), column(np.roll(rank, -1)), column(NO_REDUCTION, p), column(ARRIVING_OP_DST, p)
@@ -32,9 +32,10 @@ def ring(p: int) -> Ring:
 
 
 def allgather_rounds(p: int, chunks_per_rank: int, first_chunk: int = 0) -> Iterator[Round]:
-    """p - 1 rounds in which rank r passes on the `share` chunks it got last; they were its own.
+    """Yield p - 1 rounds in which each rank passes on the chunks it got last, its own first.
 
-    Chunks are counted from `begin` on.
+    chunks_per_rank     number of consecutive chunks that each rank owns
+    first_chunk         number of the first chunk of rank 0
     """
     src, dst, plain, _ = ring(p)
     chunk, count = (
@@ -47,10 +48,11 @@ def allgather_rounds(p: int, chunks_per_rank: int, first_chunk: int = 0) -> Iter
 
 
 def reduce_scatter_rounds(p: int, chunks_per_rank: int, first_chunk: int = 0) -> Iterator[Round]:
-    """(p - 1) share rounds; the j-th of a rank's `share` chunks makes the j-th journey.
+    """Yield (p - 1) chunks_per_rank rounds that pass every chunk once round the ring.
 
-    A chunk starts at its owner's successor and collects contributions until it is home. Chunks are
-    counted from `begin` on.
+    The first chunks of all ranks go round, then their second ones, and so on. A chunk starts at its
+    owner's successor and is reduced at each rank until it reaches its owner. Parameters are
+    as in `allgather_rounds`.
     """
     src, dst, _, fold = ring(p)
     count = column(1, p)

@@ -1,4 +1,4 @@
-"""Scatter: chunk r of the root's buffer reaches rank r."""
+"""Scatter: rank r gets chunk r of the root's buffer."""
 
 import numpy as np
 
@@ -10,9 +10,10 @@ SCATTER = Collective.SCATTER
 
 
 def binomial_scatter(p: int) -> Schedule:
-    """Root 0 keeps the lower half and hands on the upper one; every receiver does the same.
+    """Return the binomial scatter from rank 0.
 
-    Blocking sends: a rank serves its next child when the previous one has everything.
+    A rank keeps the lower half of its chunks and sends the upper one; every receiver does the same.
+    Sends are blocking: a rank serves its next child when the previous one has everything.
     """
     rounds = []
     for s in reversed(range((p - 1).bit_length())):
@@ -25,7 +26,7 @@ def binomial_scatter(p: int) -> Schedule:
 
 @algorithm(SCATTER, "linear")
 def linear(p: int, root: int) -> Schedule:
-    """The root sends every rank its chunk, all at once.
+    """Send every rank its chunk from the root, all at once.
 
     Cost: alpha + (p-1)/p m beta, m the whole buffer
     Source: Open MPI coll_base_scatter.c, basic_linear
@@ -36,7 +37,7 @@ def linear(p: int, root: int) -> Schedule:
 
 @algorithm(SCATTER, "binomial")
 def binomial(p: int, root: int) -> Schedule:
-    """Halves of halves down a binomial tree.
+    """Pass ever smaller halves of the buffer down a binomial tree.
 
     Cost: log2 p alpha + (p-1)/p m beta, m the whole buffer
     Source: MPICH scatter_intra_binomial.c

@@ -1,4 +1,4 @@
-"""Chains of a few ranks, segment by segment, and above their heads a tree or one more chain.
+"""Segmented chains of a few ranks, and a tree or another chain of their heads.
 
 A chain moves a large message at the rate of one link, whatever its length, but takes a hop per rank
 to fill; short chains fill quickly, and few heads are left for the level above.
@@ -26,9 +26,9 @@ BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLRE
 
 
 def binomial_reduce(p: int) -> Schedule:
-    """Reduce to rank 0: in round s every multiple of 2^(s+1) takes over the rank 2^s above it.
+    """Return the reduce to rank 0: in round s every multiple of 2^(s+1) receives from 2^s above it.
 
-    Each arrival is folded before the next one is awaited; operands keep their order.
+    Each message is reduced before the next one is waited for; operands keep their order.
     """
     rounds = []
     for s in range((p - 1).bit_length()):
@@ -41,8 +41,7 @@ def binomial_reduce(p: int) -> Schedule:
 def chain_binomial(
     p: int, root: int, nbytes: int, length: int = 8, segment: int = 1 << 20
 ) -> Schedule:
-    """Segments are reduced along chains of `encoded_length` ranks, then whole vectors up a
-    binomial tree.
+    """Reduce segments along chains of `length` ranks, then whole vectors up a binomial tree.
 
     Cost: (S + k - 2) (alpha + m/S (beta + gamma)) + ceil(log2(p/k)) (alpha + m (beta + gamma)),
     k the length of the chains, which divides p
@@ -62,8 +61,7 @@ def chain_binomial(
 def chain_of_chains(
     p: int, root: int, nbytes: int, length: int = 8, segment: int = 1 << 20
 ) -> Schedule:
-    """Segments are reduced along chains of `encoded_length` ranks and go on along the chain of
-    their heads.
+    """Reduce segments along chains of `length` ranks and on along the chain of their heads.
 
     Cost: at most (S + p/k + k - 3) (alpha + 2 m/S (beta + gamma)), k the length of the chains
     Source: CC-k of S-Caffe (A. A. Awan et al., PPoPP 2017), both levels overlapped;
@@ -78,7 +76,7 @@ def chain_of_chains(
 def chain_binomial_allreduce(
     p: int, nbytes: int, length: int = 8, segment: int = 1 << 20
 ) -> Schedule:
-    """The reduction along chains and up a binomial tree, then the same way back as a broadcast.
+    """Reduce along chains and up a binomial tree, then broadcast back the same way.
 
     Cost: (S + k - 2) (2 alpha + m/S (2 beta + gamma)) + ceil(log2(p/k)) (2 alpha + m (2 beta +
     gamma)), k the length of the chains, which divides p
@@ -100,7 +98,7 @@ def chain_binomial_allreduce(
 def chain_of_chains_allreduce(
     p: int, nbytes: int, length: int = 8, segment: int = 1 << 20
 ) -> Schedule:
-    """The reduction along chains of chains, then the same way back as a broadcast.
+    """Reduce along chains of chains, then broadcast back the same way.
 
     Cost: at most (S + p/k + k - 3) (2 alpha + 2 m/S (2 beta + gamma)), k the length of the chains
     Source: CC-k of S-Caffe (A. A. Awan et al., PPoPP 2017), both levels overlapped;

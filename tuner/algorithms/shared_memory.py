@@ -1,7 +1,7 @@
 """Reductions in a shared address space: every rank of a node reads its peers' buffers directly.
 
-A transfer stands for one rank's reading of another's buffer, or writing to it; what the kernel
-needs to map the buffers (XPMEM) is done once and kept, and not part of the schedule.
+A transfer is one rank's read of another's buffer, or a write to it; mapping the buffers in the
+kernel (XPMEM) is done once and is not part of the schedule.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REDUCE, ALLREDUCE = Collective.REDUCE, Collective.ALLREDUCE
 
 @algorithm(REDUCE, "shared_memory")
 def shared_memory_reduce(p: int, root: int, group: int = 4) -> Schedule:
-    """Every rank of a group reduces its share of all its peers' buffers; leaders go on binomially.
+    """Reduce in each rank a share of the buffers of its group, then binomially over the leaders.
 
     Cost: 2 alpha + (g-1)/g m (2 beta + gamma) + log2 G (alpha + m (beta + gamma)), G groups of g
     ranks, G a power of two
@@ -36,10 +36,10 @@ def shared_memory_reduce(p: int, root: int, group: int = 4) -> Schedule:
 
 @algorithm(ALLREDUCE, "shared_memory")
 def shared_memory_allreduce(p: int, group: int = 4) -> Schedule:
-    """Every rank of a group reduces its share of all its peers' buffers and reads their shares.
+    """Reduce in each rank a share of the buffers of its group, then read the shares of the others.
 
     With several groups the shares are collected at the leaders, which combine them by halving and
-    doubling and hand them out again.
+    doubling and distribute them again.
 
     Cost: 2 alpha + (g-1)/g m (2 beta + gamma) for one group of g ranks; for G groups, G a power of
     two, at least 2 (1 + log2 G) alpha + 2 (g-1)/g m beta + (G-1)/G m (2 beta + gamma) more

@@ -1,8 +1,8 @@
 """Algorithms for device buffers that travel through host memory.
 
-Scratch lies in host memory: a local row between buffer and scratch is a copy between device and
-host, and messages go from scratch to scratch. In the formulas h is the time of one such copy of the
-whole message, in seconds.
+Scratch is in host memory: a local row between buffer and scratch is a copy between device and host,
+and messages go from scratch to scratch. In the formulas h is the time of one such copy of the whole
+message, in seconds.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 
 @algorithm(BCAST, "knomial_staged", requires="gpu")
 def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) -> Schedule:
-    """Copied to the host, down a k-nomial tree of host copies, copied to each device.
+    """Copy to the host, broadcast down a k-nomial tree of host buffers, copy to each device.
 
-    A rank copies to its device what it passes on. Segmented, the root copies a segment, the tree
-    moves the one before it, and ranks copy the one before that, all at once.
+    A rank copies to its device while it passes the data on. With segments, the root copies a
+    segment, the tree moves the one before it, and ranks copy the one before that, all at once.
 
     Cost: at most 2 h + ceil(log_k p) (alpha + (k-1) m beta), unsegmented, k the radix
     Source: A. A. Awan et al., MVAPICH2-GDR (arXiv 1707.09414); docs/cost-formulas.md
@@ -41,9 +41,9 @@ def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) ->
 
 @algorithm(ALLREDUCE, "recursive_doubling_staged", requires="gpu")
 def recursive_doubling(p: int, copies: int = 1) -> Schedule:
-    """Copied to the host, recursive doubling there, the result copied to the device.
+    """Copy to the host, run recursive doubling there, copy the result to the device.
 
-    With 2 copies, as libraries do that copy send and receive buffer, though one holds nothing yet.
+    Two copies model libraries that copy both the send and the (still empty) receive buffer.
 
     Cost: (1 + c) h + log2 p (alpha + m (beta + gamma)), c copies, p a power of two
     Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
@@ -53,9 +53,9 @@ def recursive_doubling(p: int, copies: int = 1) -> Schedule:
 
 @algorithm(ALLREDUCE, "rabenseifner_staged", requires="gpu")
 def rabenseifner(p: int, copies: int = 1) -> Schedule:
-    """Copied to the host, recursive halving and doubling there, the result copied to the device.
+    """Copy to the host, run recursive halving and doubling there, copy the result to the device.
 
-    With 2 copies, as libraries do that copy send and receive buffer, though one holds nothing yet.
+    Two copies model libraries that copy both the send and the (still empty) receive buffer.
 
     Cost: (1 + c) h + 2 log2 p alpha + (p-1)/p m (2 beta + gamma), c copies, p a power of two
     Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
@@ -65,9 +65,9 @@ def rabenseifner(p: int, copies: int = 1) -> Schedule:
 
 @algorithm(ALLREDUCE, "ring_staged", requires="gpu")
 def ring(p: int, copies: int = 1) -> Schedule:
-    """Copied to the host, a ring there, the result copied to the device.
+    """Copy to the host, run a ring there, copy the result to the device.
 
-    With 2 copies, as libraries do that copy send and receive buffer, though one holds nothing yet.
+    Two copies model libraries that copy both the send and the (still empty) receive buffer.
 
     Cost: (1 + c) h + 2 (p-1) alpha + (p-1)/p m (2 beta + gamma), c copies
     Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
@@ -82,10 +82,10 @@ def ring(p: int, copies: int = 1) -> Schedule:
 
 @algorithm(ALLREDUCE, "central_staged", requires="gpu")
 def linear_reduce_bcast(p: int) -> Schedule:
-    """Copied to the host, gathered and combined at rank 0, broadcast binomially, copied back.
+    """Copy to the host, combine at rank 0, broadcast binomially, copy to the device.
 
-    What a training program without collectives on devices does with its gradients; the division
-    by p, for the average, is the program's.
+    This is how a training program without collectives on devices sums its gradients; dividing by p,
+    for the average, is left to the program.
 
     Cost: 2 h + alpha + (p-1) m (beta + gamma) + ceil(log2 p) (alpha + m beta)
     Source: SHM-Learn-Dist; formula derived in docs/cost-formulas.md
@@ -95,9 +95,9 @@ def linear_reduce_bcast(p: int) -> Schedule:
 
 
 def stage_through_host(part: Schedule, copies: int) -> Schedule:
-    """`part`, an allreduce that uses no scratch, on host copies of everybody's buffer.
+    """Return an allreduce that runs `part`, which uses no scratch, on host copies of all buffers.
 
-    copies      how often a buffer is copied to the host; all but one of them are of no use
+    copies      how often a buffer is copied to the host; all but one copy are useless
     """
     n = part.n_chunks
     inside = replace(part, make_rounds=lambda: (_shift_to_scratch(r, n) for r in part.rounds()))
@@ -105,7 +105,7 @@ def stage_through_host(part: Schedule, copies: int) -> Schedule:
 
 
 def _with_host_copies(part: Schedule, copies: int) -> Schedule:
-    """`part`, which works in scratch, between copies of everybody's buffer to it and from it."""
+    """Return `part`, which works in scratch, between copies of all buffers to it and from it."""
     if part.p == 1:
         return part
     rank, n = np.arange(part.p), part.n_chunks
@@ -120,7 +120,7 @@ def _with_host_copies(part: Schedule, copies: int) -> Schedule:
 
 
 def _staged_broadcast(tree: trees.Tree) -> Schedule:
-    """One chunk from rank 0's buffer to all buffers, through scratch.
+    """Return a broadcast of one chunk from rank 0's buffer to all buffers, through scratch.
 
     A rank copies what has arrived to its buffer in the round in which it passes it on.
     """

@@ -1,4 +1,4 @@
-"""Swing: partners by turns on either side of a ring, ever further, but nearer than 2^s."""
+"""Swing: partners alternate between both sides of a ring, at distances that grow less than 2^s."""
 
 import numpy as np
 
@@ -15,10 +15,10 @@ ALLREDUCE = Collective.ALLREDUCE
 
 @algorithm(ALLREDUCE, "swing")
 def swing(p: int) -> Schedule:
-    """Halving and doubling with partners 1, 1, 3, 5, 11, ... apart on a ring, both ways at once.
+    """Halve and double with partners 1, 1, 3, 5, 11, ... apart on a ring, in both directions.
 
-    One half of the vector swings to the right first, the other to the left. Ranks beyond a power
-    of two fold into a neighbour.
+    One half of the vector goes to the right first, the other to the left. Ranks beyond a power of
+    two fold into a neighbour.
 
     Cost: 2 log2 p alpha + (p-1)/p m (2 beta + gamma), p a power of two
     Source: Swing (arXiv 2401.09356), bandwidth-optimal, on a ring with two ports
@@ -37,7 +37,7 @@ def swing(p: int) -> Schedule:
 
 @algorithm(ALLREDUCE, "swing_latency")
 def swing_latency(p: int) -> Schedule:
-    """Partners 1, 1, 3, 5, 11, ... apart on a ring exchange the whole vector.
+    """Exchange the whole vector with partners 1, 1, 3, 5, 11, ... apart on a ring.
 
     Cost: log2 p (alpha + m (beta + gamma)), p a power of two
     Source: Swing (arXiv 2401.09356), latency-optimal

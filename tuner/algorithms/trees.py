@@ -1,4 +1,4 @@
-"""Index arithmetic of broadcast trees, and pipelines along any of them.
+"""Broadcast trees, and pipelines of segments along them.
 
 A tree is `children[v]`, the children of rank v in the order in which v serves them; the root is
 rank 0. A reduction tree is the same tree used backwards.
@@ -22,12 +22,12 @@ Tree = Sequence[Sequence[int]]
 
 
 def linear(p: int) -> Tree:
-    """The root serves everybody."""
+    """Return the tree in which the root serves all other ranks."""
     return [range(1, p), *([] for _ in range(1, p))]
 
 
 def chain(p: int, chains: int) -> Tree:
-    """The root heads `chains` lines of consecutive ranks, as equal in length as they can be."""
+    """Return the tree of `chains` lines of consecutive ranks below the root, of similar length."""
     children: list[list[int]] = [[] for _ in range(p)]
     heads = np.array_split(np.arange(1, p), max(1, min(chains, p - 1)))
     for line in heads:
@@ -39,7 +39,7 @@ def chain(p: int, chains: int) -> Tree:
 
 
 def binary(p: int) -> Tree:
-    """Complete binary tree: odd ranks fill the root's left subtree, even ones the right.
+    """Return a complete binary tree: odd ranks in the root's left subtree, even ones in the right.
 
     Rank v of level l (2^l - 1 <= v < 2^(l+1) - 1) serves v + 2^l and v + 2^(l+1), as in Open MPI
     (coll_base_topo.c, ompi_coll_base_topo_build_tree with fan-out 2).
@@ -52,7 +52,7 @@ def binary(p: int) -> Tree:
 
 
 def binomial(p: int) -> Tree:
-    """Rank v serves v + 2^s for every 2^s > v, the largest subtree first."""
+    """Return the binomial tree: v serves v + 2^s for every 2^s > v, the largest subtree first."""
     return [
         [v + (1 << s) for s in range(v.bit_length(), p.bit_length()) if v + (1 << s) < p]
         for v in range(p)
@@ -60,9 +60,10 @@ def binomial(p: int) -> Tree:
 
 
 def knomial(p: int, radix: int) -> Tree:
-    """Rank v serves v + j radix^s below its lowest non-zero digit, the largest subtree first.
+    """Return the k-nomial tree, with the largest subtrees served first.
 
-    Every subtree is a run of consecutive ranks.
+    Rank v serves v + j radix^s below its lowest non-zero digit. Every subtree is a run of
+    consecutive ranks.
     """
     children: list[list[int]] = [[] for _ in range(p)]
     for v in range(p):
@@ -80,7 +81,7 @@ def knomial(p: int, radix: int) -> Tree:
 
 
 def in_order_tree(p: int, shift: int = 0) -> Tree:
-    """Rank 0 above a binary tree of the others, numbered from left to right.
+    """Return a tree of rank 0 above a binary tree of the others, numbered from left to right.
 
     Rank v has place v + shift. Odd places are leaves; the parent of a place is the nearest one
     with one more trailing zero, on the side where there is one. A subtree is a run of ranks.
@@ -98,7 +99,7 @@ def in_order_tree(p: int, shift: int = 0) -> Tree:
 
 
 def depths(children: Tree) -> list[int]:
-    """Hops from the root, per rank."""
+    """Return the number of hops from the root to each rank."""
     depth = [0] * len(children)
     frontier = [0]
     while frontier:
@@ -110,11 +111,11 @@ def depths(children: Tree) -> list[int]:
 
 
 class Hops(NamedTuple):
-    """The transfers that each of some segments makes.
+    """The transfers that each segment of a pipeline makes.
 
     src, dst, reduce    as in a round
-    delay               the round in which segment 0 makes it
-    first               the chunk that is segment 0
+    delay               round in which segment 0 makes the transfer
+    first_chunk         chunk that is segment 0
     """
 
     src: IntArray
@@ -125,30 +126,30 @@ class Hops(NamedTuple):
 
     @property
     def n_rounds(self) -> int:
-        """How many rounds one segment takes."""
+        """Number of rounds that one segment takes."""
         return int(self.delay.max(initial=-1)) + 1
 
     def delayed(self, rounds: int) -> Hops:
-        """The same after a number of rounds."""
+        """Return the hops delayed by a number of rounds."""
         return self._replace(delay=self.delay + rounds)
 
     def time_reversed(self, reduce: IntArray | int) -> Hops:
-        """The same turned round in time and direction, with this reduction."""
+        """Return the hops reversed in time and direction, with this reduction."""
         kinds = np.zeros_like(self.reduce) + reduce
         return Hops(self.dst, self.src, kinds, self.n_rounds - 1 - self.delay, self.first_chunk)
 
     def with_chunk_offset(self, first: int) -> Hops:
-        """The same with segment 0 in another chunk."""
+        """Return the hops with all chunks moved by `first`."""
         return self._replace(first_chunk=self.first_chunk + first)
 
 
 def concat_hops(*parts: Hops) -> Hops:
-    """All of them at once."""
+    """Return the hops of all parts."""
     return Hops(*(np.concatenate(same) for same in zip(*parts, strict=True)))
 
 
 def broadcast_hops(children: Tree) -> Hops:
-    """From the root to the leaves; a rank serves its children in the tree's order."""
+    """Return the hops from the root to the leaves, with children in the tree's order."""
     depth = np.array(depths(children))
     parent = np.array([v for v, served in enumerate(children) for _ in served], dtype=int)
     child = np.array([c for served in children for c in served], dtype=int)
@@ -157,9 +158,9 @@ def broadcast_hops(children: Tree) -> Hops:
 
 
 def reduction_hops(children: Tree) -> Hops:
-    """From the leaves to the root; a rank takes its arrivals in ascending rank order.
+    """Return the hops from the leaves to the root; a rank receives in ascending rank order.
 
-    So a tree whose subtrees are runs of consecutive ranks keeps the order of the operands.
+    A tree whose subtrees are runs of consecutive ranks therefore keeps the order of the operands.
     """
     down = broadcast_hops(children)
     parent, child, _, depth, none = (part[np.argsort(down.dst)] for part in down)
@@ -177,9 +178,13 @@ def pipelined_schedule(
     root: int = 0,
     period: int = 1,
 ) -> Schedule:
-    """Segment j makes every hop j `period` rounds after segment 0; rank r plays r - root.
+    """Return a schedule in which segment j makes every hop j * period rounds after segment 0.
 
-    In a round, hops are in order of delay. Rounds: period (segments - 1) + hops.rounds.
+    n_chunks    number of chunks of the schedule
+    hops        transfers of one segment, for root 0; rank r takes the place of rank r - root
+
+    In a round, hops are in order of delay. There are period (n_segments - 1) + hops.n_rounds
+    rounds.
     """
     hops = hops._replace(src=(hops.src + root) % p, dst=(hops.dst + root) % p)
     lanes = []
@@ -196,7 +201,7 @@ def pipelined_schedule(
 
 
 def _pipeline_rounds(hops: Hops, n_segments: int) -> Iterator[Round]:
-    """The rounds of a pipeline in which segments are one round apart."""
+    """Yield the rounds of a pipeline in which segments are one round apart."""
     hops = Hops(*(part[np.argsort(hops.delay, kind="stable")] for part in hops))
     src, dst, reduce, one = (column(part) for part in (*hops[:3], np.ones_like(hops.src)))
     chunk = hops.first_chunk - hops.delay
@@ -211,7 +216,7 @@ def _pipeline_rounds(hops: Hops, n_segments: int) -> Iterator[Round]:
 
 
 def broadcast(children: Tree, n_segments: int, root: int = 0) -> Schedule:
-    """The root sends `segments` chunks down the tree, pipelined: rounds segments + height - 1."""
+    """Return a pipelined broadcast of `n_segments` chunks in n_segments + height - 1 rounds."""
     p = len(children)
     return pipelined_schedule(
         Collective.BCAST, p, n_segments, broadcast_hops(children), n_segments, root
@@ -219,7 +224,7 @@ def broadcast(children: Tree, n_segments: int, root: int = 0) -> Schedule:
 
 
 def reduction(children: Tree, n_segments: int, root: int = 0) -> Schedule:
-    """`segments` chunks flow up the tree, pipelined, and are reduced at each stop."""
+    """Return a pipelined reduction of `n_segments` chunks up the tree."""
     p = len(children)
     return pipelined_schedule(
         Collective.REDUCE, p, n_segments, reduction_hops(children), n_segments, root

@@ -1,4 +1,4 @@
-"""Allreduce in which all, or several, ranks of a node talk to other nodes at once."""
+"""Two-level allreduce in which several or all ranks of a node exchange with other nodes at once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ALLREDUCE = Collective.ALLREDUCE
 
 @algorithm(ALLREDUCE, "two_level_ring")
 def ring(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
-    """Ring reduce-scatter inside groups, a ring per share between them, ring allgather inside.
+    """Reduce-scatter over a ring inside groups, run a ring per share between groups, allgather.
 
-    Ranks of the same place in their group combine their share. Segmented, a segment is reduced
+    Ranks of the same place in their groups combine their share. With segments, a segment is reduced
     inside the groups while the one before it is on the network.
 
     Cost: 2 (g+G-2) alpha + (1 - 1/p) m (2 beta + gamma) unsegmented, p = g G, groups of g ranks
@@ -38,9 +38,9 @@ def ring(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
 
 @algorithm(ALLREDUCE, "two_level_recursive_doubling")
 def recursive_doubling(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
-    """Direct reduce-scatter inside groups, recursive doubling of shares, direct allgather inside.
+    """Reduce-scatter directly inside groups, double recursively per share, allgather directly.
 
-    Inside a group everybody sends to everybody at once, as NVSwitch lets them.
+    Inside a group all ranks send to all others at once, as an NVSwitch allows.
 
     Cost: (2 + log2 G) alpha + (g-1)/g m (2 beta + gamma) + log2 G m/g (beta + gamma), unsegmented,
     G groups of g ranks, G a power of two
@@ -57,7 +57,7 @@ def recursive_doubling(p: int, nbytes: int, group: int = 4, segment: int = 0) ->
 
 @algorithm(ALLREDUCE, "two_level_rabenseifner")
 def rabenseifner(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
-    """Direct reduce-scatter inside groups, halving and doubling of shares, direct allgather inside.
+    """Reduce-scatter directly inside groups, halve and double per share, allgather directly.
 
     Cost: 2 (1 + log2 G) alpha + (1 - 1/p) m (2 beta + gamma) unsegmented, p = g G, groups of g
     ranks, G a power of two
@@ -76,7 +76,7 @@ def rabenseifner(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Sched
 def multi_leader(
     p: int, nbytes: int, group: int = 4, leaders: int = 2, segment: int = 1 << 18
 ) -> Schedule:
-    """A segment is reduced at the leaders of each group while the one before it is on the network.
+    """Reduce a segment at several leaders of each group while the one before it is on the network.
 
     Each leader has its part of a segment, reduces it with the leaders of the same part by
     halving and doubling, and gives it to its group.
@@ -96,7 +96,10 @@ def multi_leader(
 def _multi_leader_allreduce(
     levels: Hierarchy, n_parts: int, between: Schedule, n_segments: int
 ) -> Schedule:
-    """`number` segments of `parts` parts, which `between` combines between the groups."""
+    """Return an allreduce of `n_segments` segments of `n_parts` parts.
+
+    between     allreduce of one part between the groups
+    """
     shares = MultiLeader(levels, n_parts, between.n_chunks)
     reduced, given_back = shares.reduce_to_leaders(), shares.broadcast_from_leaders()
 

@@ -1,4 +1,4 @@
-"""Machines by name, each number with its source. What a preset says is in its `Design`."""
+"""Machines by name, with a source for every number; a `MachineSpec` holds what a preset states."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ PRESETS = tuple(_DESIGNS)
 
 
 def preset_spec(name: str) -> MachineSpec:
-    """What a preset says. Raises InputError for an unknown name."""
+    """Return the specification of a preset; raise InputError for an unknown name."""
     if name not in _DESIGNS:
         raise InputError(f"there is no preset {shortened_repr(name)}; known: {', '.join(PRESETS)}")
     return _DESIGNS[name]()
 
 
 def preset(name: str, nodes: int | None = None) -> Machine:
-    """A machine by name, with as many nodes as it really has or with so many.
+    """Return a preset machine with its real number of nodes, or with `nodes` nodes.
 
-    Raises InputError for an unknown name and for a number of nodes below 1 or above MOST_NODES.
+    Raises InputError for an unknown name and for a number of nodes below 1 or above
+    `MAX_MACHINE_NODES`.
     """
     return build_machine(preset_spec(name), nodes)
 

@@ -52,7 +52,12 @@ MEMORY_BANDWIDTH = gigabytes_per_s(340.0, "eight DDR4 channels per socket", "rem
 
 
 def _node_spec(per_socket: int, brick: SourcedValue, bricks: int) -> NodeSpec:
-    """GPUs of one socket joined with one another and with their CPU by so many bricks."""
+    """Return a node whose GPUs on one socket are linked to each other and to their CPU.
+
+    per_socket  number of GPUs on each of the two sockets
+    brick       bandwidth of one NVLink
+    bricks      number of NVLinks of each such link
+    """
     nvlink = LinkType("nvlink", brick)
     power9 = Device("", CPU, "POWER9", 22)
     found = pcie_tree(
@@ -82,7 +87,14 @@ def _node_spec(per_socket: int, brick: SourcedValue, bricks: int) -> NodeSpec:
 def _fit(
     library: str, small: float, start: int, alpha: float, rate: float
 ) -> tuple[SourcedSegment, ...]:
-    """Microseconds and GB/s as fitted: constant for small messages, a line from `start` bytes."""
+    """Return a fit: constant for the smallest messages, a line from `start` bytes on.
+
+    library     MPI library that was measured
+    small       microseconds of the smallest message
+    start       bytes from which the fitted line holds; below it a straight line joins the two
+    alpha       microseconds of the fitted line
+    rate        GB/s of the fitted line
+    """
     told = f"{FITS_SOURCE}, {library}"
     large = SourcedSegment(
         start, microseconds(alpha, told, "computed"), gigabytes_per_s(rate, told, "computed")
@@ -109,11 +121,17 @@ def _paths(
 
 
 def _summit_host_costs() -> dict[PathKey, SourcedPathCost]:
-    """Host messages within a node, between cores of different pairs and between sockets."""
+    """Return the costs of host messages within a node: on one socket and between sockets.
+
+    Messages on one socket are between cores of different pairs.
+    """
     told = "medians of ping-pongs of the BenchPress study, Spectrum MPI on Summit"
 
     def measured(small: float, below: float, points: dict[int, float]) -> SourcedPathCost:
-        """Microseconds of the smallest message, GB/s below 16 KiB, seconds from there on."""
+        """Return costs from microseconds of the smallest message and GB/s below 16 KiB.
+
+        points    seconds by message size, from 16 KiB on
+        """
         first = SourcedSegment(
             0.0, microseconds(small, told, "verified"), gigabytes_per_s(below, told, "computed")
         )
@@ -127,9 +145,9 @@ def _summit_host_costs() -> dict[PathKey, SourcedPathCost]:
 
 
 def summit() -> MachineSpec:
-    """Summit, Oak Ridge: 6 GPUs per node, Spectrum MPI."""
+    """Return Summit (Oak Ridge): 6 GPUs per node, Spectrum MPI."""
     library = "Spectrum MPI on Summit"
-    flat = ((17.4, 16.6, 51.0), (18.8, 18.0, 46.0))  # NVLink and cross socket
+    flat = ((17.4, 16.6, 51.0), (18.8, 18.0, 46.0))  # first NVLink, then across sockets
     told = f"{FITS_SOURCE}, {library}"
     near, cross = (
         SourcedPathCost(
@@ -191,12 +209,17 @@ def summit() -> MachineSpec:
 
 
 def sierra() -> MachineSpec:
-    """Sierra, Livermore: 4 GPUs per node, MVAPICH2-GDR as measured on Lassen."""
+    """Return Sierra (Livermore): 4 GPUs per node, MVAPICH2-GDR as measured on Lassen."""
     library = "MVAPICH2-GDR on Lassen"
     told = f"{FITS_SOURCE}, {library}"
 
     def ipc(small: float, below: float, why: str, alpha: float, rate: float) -> SourcedPathCost:
-        """Two protocols, the second from 256 KiB, where this build switches to CUDA IPC."""
+        """Return the costs of two protocols; this build switches to CUDA IPC at 256 KiB.
+
+        small, below    microseconds and GB/s below 256 KiB
+        why             source of `below`
+        alpha, rate     microseconds and GB/s from 256 KiB on
+        """
         return SourcedPathCost(
             (
                 SourcedSegment(

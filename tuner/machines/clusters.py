@@ -1,4 +1,4 @@
-"""Clusters without NVLink: RI2, KESCH, Piz Daint, Comet. Hardly anything was measured on them."""
+"""Clusters without NVLink (RI2, KESCH, Piz Daint, Comet); few of their costs were measured."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _paths(product: str, port: SourcedValue, sockets: int = 2) -> dict[PathKey, 
 
 
 def _multi_gpu_paths(product: str, port: SourcedValue) -> dict[PathKey, SourcedPathCost]:
-    """Several GPUs: under one socket, and across."""
+    """Return the costs of paths with several GPUs on one socket and on different sockets."""
     near = single_segment(
         microseconds(9.7, PEER_SOURCE, "assumed"),
         gigabytes_per_s(10.0, PCIE_OVERHEAD_SOURCE, "computed"),
@@ -72,7 +72,7 @@ def _multi_gpu_paths(product: str, port: SourcedValue) -> dict[PathKey, SourcedP
 
 
 def ri2() -> MachineSpec:
-    """RI2, Ohio State University: one K80 card per node, EDR."""
+    """Return RI2 (Ohio State University): one K80 card per node, EDR."""
     broadwell = Device("", CPU, "Xeon E5-2680 v4", 14)
     inside = pcie_tree(
         "K80",
@@ -116,7 +116,7 @@ def ri2() -> MachineSpec:
 
 
 def kesch() -> MachineSpec:
-    """KESCH, MeteoSwiss: 8 K80 cards (16 GPUs) per node, two FDR ports."""
+    """Return KESCH (MeteoSwiss): 8 K80 cards (16 GPUs) per node, two FDR ports."""
     cpu = Device("", CPU, "Xeon E5-2690 v3", 12)
     inside = pcie_tree(
         "K80",
@@ -158,7 +158,7 @@ def kesch() -> MachineSpec:
 
 
 def piz_daint() -> MachineSpec:
-    """Piz Daint, CSCS, the XC50 nodes: one P100 each, Cray Aries."""
+    """Return the XC50 nodes of Piz Daint (CSCS): one P100 each, Cray Aries."""
     port = gigabytes_per_s(10.0, "injection of an Aries NIC", "remembered")
     lanes = "links of three lanes, NeSI description of the XC50 network"
     green = gigabytes_per_s(5.25, f"{lanes}: 14 Gb/s per lane, 15 links in a chassis", "computed")
@@ -217,7 +217,7 @@ def piz_daint() -> MachineSpec:
 
 
 def comet() -> MachineSpec:
-    """Comet, San Diego: the GPU nodes with four P100, FDR."""
+    """Return the GPU nodes of Comet (San Diego) with four P100, FDR."""
     inside = pcie_tree(
         "P100",
         4,

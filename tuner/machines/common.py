@@ -52,17 +52,20 @@ QPI_LINK = LinkType("socket", gigabytes_per_s(19.2, "QPI at 9.6 GT/s, nominal", 
 
 
 def gpu_pcie_link(product: str) -> LinkType:
-    """The PCIe connection of a GPU."""
+    """Return the PCIe link of a GPU."""
     return LinkType("pcie", GPUS[product].pcie_rate)
 
 
 def gpu_nvlink(product: str) -> LinkType:
-    """One NVLink brick."""
+    """Return one NVLink of a GPU."""
     return LinkType("nvlink", GPUS[product].nvlink_rate)
 
 
 def host_path_costs(network: SourcedPathCost, sockets: int = 2) -> dict[PathKey, SourcedPathCost]:
-    """Messages between CPUs: shared memory inside the node, as nobody measured it there."""
+    """Return the costs of messages between CPUs.
+
+    Costs inside the node are assumed values for shared memory, since no measurement was found.
+    """
     why = f"{NOT_MEASURED}; shared-memory copies on servers of this kind"
     near = single_segment(microseconds(0.5, why, "assumed"), gigabytes_per_s(10.0, why, "assumed"))
     far = single_segment(microseconds(0.8, why, "assumed"), gigabytes_per_s(8.0, why, "assumed"))
@@ -83,7 +86,13 @@ def host_path_costs(network: SourcedPathCost, sockets: int = 2) -> dict[PathKey,
 def device_path_costs(
     gpu: GpuSpec, alpha: SourcedValue, network: SourcedPathCost, staging: SourcedPathCost
 ) -> dict[PathKey, SourcedPathCost]:
-    """Copies on one GPU, between GPU and host, and between the GPUs of nodes."""
+    """Return the costs of copies on one GPU, between GPU and host, and between GPUs of two nodes.
+
+    gpu         product of the GPUs
+    alpha       latency of a message between two ranks on one GPU
+    network     cost of messages between nodes
+    staging     cost of copies between GPU and host
+    """
     rate = SourcedValue(
         gpu.memory_rate.value * 0.8 / 2,
         "B/s",
@@ -99,14 +108,17 @@ def device_path_costs(
 
 
 def memcpy_costs(rate: SourcedValue) -> SourcedPathCost:
-    """cudaMemcpy between device and pinned host memory."""
+    """Return the cost of cudaMemcpy between device and pinned host memory."""
     return single_segment(
         microseconds(6.5, f"{GDRCOPY_SOURCE}: cudaMemcpy costs 6 to 7 us", "published"), rate
     )
 
 
 def reduction_costs(gpu: GpuSpec) -> dict[str, SourcedReduction]:
-    """On one core; by a kernel; by the CPU through a window onto device memory."""
+    """Return the costs of reductions by one CPU core, by a GPU kernel, and by a CPU on GPU memory.
+
+    "cuda_by_cpu" is a CPU that accesses device memory through a mapped window.
+    """
     core = f"{NOT_MEASURED}; one core that adds floats from memory"
     return {
         "host": SourcedReduction(
@@ -124,7 +136,7 @@ EAGER_LIMIT = SourcedValue(16.0 * KIB, "B", "where the measured lines change", "
 
 
 def edr_host_costs(rate: SourcedValue) -> SourcedPathCost:
-    """Host memory over InfiniBand, latencies as on Summit."""
+    """Return the cost of host messages over InfiniBand, with the latencies of Summit."""
     why = "as measured on Summit, an EDR machine; not measured here"
     return SourcedPathCost(
         interpolated_segments(
@@ -137,7 +149,7 @@ def edr_host_costs(rate: SourcedValue) -> SourcedPathCost:
 
 
 def gpudirect_then_staged_costs(rate: SourcedValue) -> SourcedPathCost:
-    """GPUDirect for small messages, a pipeline through host memory for the others."""
+    """Return the cost of GPUDirect for small messages, and of staging through the host above it."""
     direct = "GPUDirect RDMA of 1 B on JUWELS Booster (A100), 4.27 us; not measured here"
     slow = "1 B without GPUDirect on JUWELS Booster (A100), 24.56 us; not measured here"
     told = "JUWELS Booster: 16,400 MiB/s staged against 24,000 direct"

@@ -1,4 +1,4 @@
-"""NVIDIA's own servers with NVLink meshes: DGX-1 with P100 and with V100."""
+"""NVIDIA's servers with NVLink meshes: DGX-1 with P100 and with V100."""
 
 from __future__ import annotations
 
@@ -64,7 +64,11 @@ BROADWELL = Device("", CPU, "Xeon E5-2698 v4", 20)
 
 
 def cube_mesh(product: str, ring_nvlinks: int) -> NodeSpec:
-    """Two sockets, four PCIe switches with two GPUs and a NIC each; `double` bricks on the ring."""
+    """Return a DGX-1 node: two sockets, four PCIe switches with two GPUs and a NIC each.
+
+    product         product of the GPUs
+    ring_nvlinks    number of NVLinks of each edge on the ring of eight
+    """
     inside = pcie_tree(
         product,
         8,
@@ -131,7 +135,7 @@ def _dgx1(
 
 
 def dgx_1p() -> MachineSpec:
-    """DGX-1 with P100: one brick per adjacent pair."""
+    """Return DGX-1 with P100: one NVLink per adjacent pair."""
     near = single_segment(
         microseconds(9.7, f"{TARTAN_SOURCE}: adjacent pair, 9.1 to 10.3 us", "verified"),
         gigabytes_per_s(18.41, f"{TARTAN_SOURCE}: adjacent pair", "verified"),
@@ -150,7 +154,7 @@ def dgx_1p() -> MachineSpec:
 
 
 def dgx_1v() -> MachineSpec:
-    """DGX-1 with V100: two bricks on a ring of eight, one on the other edges."""
+    """Return DGX-1 with V100: two NVLinks on a ring of eight, one on the other edges."""
     near = single_segment(
         microseconds(0.3, f"{TACCL_SOURCE}: 0.3 us at the scale of 1 MB", "verified"),
         gigabytes_per_s(43.5, f"{TACCL_SOURCE}: 23 us per MB on a double link", "verified"),

@@ -1,4 +1,4 @@
-"""GPU generations: what changes in a machine when its GPUs are replaced."""
+"""GPU products: the numbers that change in a machine when its GPUs are replaced."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.machines.provenance import SourcedReduction, SourcedValue, gigabytes_per_s, microseconds
 
 NCCL_SOURCE = "NCCL 2.30.7, src/graph/topo.h and tuning.cc: effective rate of a link"
-MEMORY_PASSES = 3  # dst = dst op arriving reads two values and writes one
-MEMORY_EFFICIENCY = 0.8  # share of the memory's nominal rate that such a kernel reaches
+MEMORY_PASSES = 3  # a reduction reads two values and writes one
+MEMORY_EFFICIENCY = 0.8  # share of the memory's nominal rate that this kernel reaches
 KERNEL_LAUNCH = microseconds(
     3.0, "null kernels on recent hardware, NVIDIA developer forum, thread 233645", "published"
 )
@@ -20,13 +20,13 @@ PCIE3_KERNEL_LAUNCH = microseconds(
 
 @dataclass(frozen=True)
 class GpuSpec:
-    """One product. Rates per direction, as messages see them (not the nominal ones).
+    """A GPU product; rates are per direction and effective (not nominal), except `memory_rate`.
 
-    bricks      NVLink connections of one GPU; 0 without NVLink
-    brick       rate of one of them
-    pcie        rate of its PCIe connection
-    memory      nominal rate of its memory
-    launch      a kernel, launch to completion
+    nvlinks         number of NVLinks of one GPU; 0 without NVLink
+    nvlink_rate     rate of one NVLink
+    pcie_rate       rate of its PCIe connection
+    memory_rate     nominal rate of its memory
+    kernel_launch   time of an empty kernel, from launch to completion
     """
 
     product: str
@@ -38,7 +38,7 @@ class GpuSpec:
 
     @property
     def reduction(self) -> SourcedReduction:
-        """A kernel that folds arriving bytes in."""
+        """Cost of a kernel that reduces received data into a buffer."""
         rate = SourcedValue(
             self.memory_rate.value * MEMORY_EFFICIENCY / MEMORY_PASSES,
             "B/s",
@@ -120,7 +120,7 @@ GPUS = {
 
 
 def find_gpu(product: str) -> GpuSpec:
-    """Raises InputError for a product that is not known."""
+    """Return a GPU product by name; raise InputError for an unknown one."""
     if product not in GPUS:
         raise InputError(f"there is no GPU {shortened_repr(product)}; known: {', '.join(GPUS)}")
     return GPUS[product]

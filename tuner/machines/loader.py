@@ -1,4 +1,4 @@
-"""A machine by what somebody writes for it: the name of a preset, or of a topology file."""
+"""Loads a machine from a preset's name or from a topology file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from tuner.topology.readers.serialization import topology_from_record
 def load_machine(
     reference: str | Path, base_dir: Path = Path(), node_topology: Path | None = None
 ) -> Machine:
-    """From `preset:NAME`, `preset:NAME:NODES`, or a topology file of any format.
+    """Return the machine of `preset:NAME`, `preset:NAME:NODES` or a topology file of any format.
 
-    Names of files are relative to `beside`; `node` is a second file that describes the inside of
-    every node. A preset, also one that a YAML file names, brings its calibration; everything else
-    costs what the topology says. Raises InputError that names file, place and remedy.
+    reference       the preset or the file
+    base_dir        directory that file names are relative to
+    node_topology   second file that describes the interior of every node
+
+    A preset, also one in a YAML file, has its own calibration; other machines have the nominal
+    costs of their topology. Raises InputError that names file, place and remedy.
     """
     if str(reference).startswith(PRESET_PREFIX):
         if node_topology is not None:
@@ -44,14 +47,14 @@ def load_machine(
 
 
 def machine_from_record(record: Any) -> Machine:
-    """From the record of a topology, or what a YAML file in short form says; raises InputError."""
+    """Return the machine of a topology record or a parsed YAML topology; raise InputError."""
     if isinstance(record, dict) and "kind" in record:
         return _nominal_machine(topology_from_record(record))
     return machine_from_yaml(record)
 
 
 def find_preset(text: str) -> dict[str, Any] | None:
-    """What a YAML text that names a preset says; None for every other topology file."""
+    """Return the parsed YAML of a text that names a preset, None for any other topology file."""
     if "preset" not in text or detect_topology_format(text) != "yaml":
         return None
     record = parse_yaml(text)
@@ -59,12 +62,12 @@ def find_preset(text: str) -> dict[str, Any] | None:
 
 
 def _nominal_machine(topology: Topology) -> Machine:
-    """The machine whose messages cost what its topology says."""
+    """Return a machine with the nominal costs of its topology."""
     return Machine(topology.name, topology, nominal_calibration(topology))
 
 
 def missing_latency_warning(machine: Machine) -> str:
-    """A sentence for who reads times of a machine whose links have no latency; "" for others."""
+    """Return a warning if no link of a machine has a latency, "" otherwise."""
     topology = machine.topology
     links = topology.links or [
         link for inside, _ in topology.node_topologies for link in inside.links
@@ -79,9 +82,7 @@ def missing_latency_warning(machine: Machine) -> str:
 
 
 def missing_overhead_warning(machine: Machine) -> str:
-    """A sentence for who reads times of a machine none of whose messages keeps a port busy beyond
-    its bytes; "" for others.
-    """
+    """Return a warning if no message of a machine has an overhead, "" otherwise."""
     if any(cost.overhead.value > 0 for cost in machine.calibration.paths.values()):
         return ""
     return (

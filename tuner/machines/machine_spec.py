@@ -1,4 +1,4 @@
-"""From the plan of a machine to the topology and the calibration that a simulation needs."""
+"""Machine specifications, and the topologies and calibrations that are built from them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from tuner.topology import Node, Topology
 from tuner.topology.readers.fabrics import Fabric, fabric_topology
 
 MAX_MACHINE_NODES = 1 << 16
-PathKey = tuple[str, str]  # path class, kind of memory
+PathKey = tuple[str, str]  # (path class, kind of memory)
 
 
 @dataclass(frozen=True)
 class MachineSpec:
-    """Everything a preset says, with sources; `machine` builds it for any number of nodes.
+    """The specification of a machine, with sources; `build_machine` builds any number of nodes.
 
-    nodes       how many there are in reality
-    product     of the GPUs
-    fabric      with the values of `port` and `switch_latency`, which carry their sources
-    shape       where the shape of the fabric comes from: (source, certainty)
-    port        bytes per second of one NIC in each direction
-    hop         seconds of one switch crossing
-    offers      what the network can do besides -> (source, certainty)
-    wires       links between switches, where they are not like the ports
+    nodes               real number of nodes
+    product             product of the GPUs
+    node_spec           interior of a node
+    fabric              network; its numbers are those of `nic_rate`, `switch_latency` and
+                        `switch_link_rates`, which hold the sources
+    fabric_source       (source, certainty) of the shape of the fabric
+    nic_rate            bytes per second of one NIC in each direction
+    switch_latency      seconds of one switch crossing
+    paths               cost of messages by path class and memory
+    reduction           cost of reductions by device
+    stripe_from         bytes from which a message is striped over all NICs
+    pointer_query       seconds of finding out which memory a pointer belongs to
+    library             library whose costs these are
+    capabilities        what the network can do besides moving messages -> (source, certainty)
+    switch_link_rates   rates of links between switches, where they differ from the NICs'
     """
 
     name: str
@@ -51,15 +58,15 @@ class MachineSpec:
 
     @property
     def cores(self) -> int:
-        """Cores of a node."""
+        """Number of cores of a node."""
         return sum(device.cores for device in self.node_spec.devices)
 
     def sourced_values(self) -> dict[str, SourcedValue]:
-        """Every number of the machine by name, with its source."""
+        """Return every number of the machine by name, with its source."""
         return self.general_values() | self.link_values() | self.path_values()
 
     def general_values(self) -> dict[str, SourcedValue]:
-        """All that belongs to no single link or path class."""
+        """Return the numbers that do not belong to a single link or path class."""
         found = {
             "nodes": self.nodes,
             "NIC port": self.nic_rate,
@@ -77,7 +84,7 @@ class MachineSpec:
         return found
 
     def link_values(self) -> dict[str, SourcedValue]:
-        """Of the links inside a node."""
+        """Return the numbers of the links inside a node."""
         found = {}
         for edge in self.node_spec.device_links:
             name = f"{edge.a} - {edge.b}, {edge.link_type.kind} x {edge.count}"
@@ -86,7 +93,7 @@ class MachineSpec:
         return found
 
     def path_values(self) -> dict[str, SourcedValue]:
-        """Of the costs of messages."""
+        """Return the numbers of the costs of messages."""
         return {
             f"{path_class} ({memory}): {name}": number
             for (path_class, memory), costs in self.paths.items()
@@ -96,9 +103,9 @@ class MachineSpec:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where ranks live and what their messages cost there.
+    """A machine: its topology and the costs of messages on it.
 
-    `design` is what a preset was built from; None for a machine that came from a file.
+    `spec` is what a preset was built from; None for a machine from a file.
     """
 
     name: str
@@ -108,9 +115,9 @@ class Machine:
 
 
 def build_machine(spec: MachineSpec, nodes: int | None = None) -> Machine:
-    """The machine with so many nodes, all of those it really has without a number.
+    """Return the machine with `nodes` nodes; None for the real number.
 
-    Raises InputError for a number that is not from 1 to MOST_NODES.
+    Raises InputError unless the number is from 1 to `MAX_MACHINE_NODES`.
     """
     number = int(spec.nodes.value) if nodes is None else nodes
     if not 1 <= number <= MAX_MACHINE_NODES:
@@ -128,8 +135,8 @@ def build_machine(spec: MachineSpec, nodes: int | None = None) -> Machine:
 
 
 def build_calibration(spec: MachineSpec) -> Calibration:
-    """The costs alone; their sources are in the provenance."""
-    return Calibration(  # GPUs and CPUs copy inside the node, NICs by themselves to the others
+    """Return the costs of a machine, with their sources as provenance."""
+    return Calibration(  # GPUs and CPUs copy inside the node; NICs send to other nodes on their own
         spec.name,
         spec.library,
         {key: costs.to_path_cost() for key, costs in spec.paths.items()},

@@ -1,4 +1,4 @@
-"""What nodes are made of: devices, and cables between them that know their source."""
+"""Parts of a node's specification: devices, and links whose numbers have a source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NVSWITCH = "nvswitch"
 
 @dataclass(frozen=True)
 class LinkType:
-    """A kind of link: bytes per second of one cable and direction."""
+    """A kind of link: bytes per second of one cable in one direction, and seconds."""
 
     kind: str
     rate: SourcedValue
@@ -22,7 +22,7 @@ class LinkType:
 
 @dataclass(frozen=True)
 class DeviceLink:
-    """`count` cables side by side between two devices, in both directions."""
+    """`count` parallel cables between two devices, in both directions."""
 
     a: str
     b: str
@@ -30,7 +30,7 @@ class DeviceLink:
     count: int = 1
 
     def links(self) -> tuple[Link, Link]:
-        """One link per direction."""
+        """Return one link per direction."""
         capacity, latency = self.link_type.rate.value * self.count, self.link_type.latency.value
         return (
             Link(self.a, self.b, capacity, latency, self.link_type.kind, self.count),
@@ -40,25 +40,25 @@ class DeviceLink:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """The plan of an `NodeTopology`."""
+    """The specification of a `NodeTopology`."""
 
     devices: tuple[Device, ...]
     device_links: tuple[DeviceLink, ...]
 
     def to_node_topology(self) -> NodeTopology:
-        """What a `Node` holds."""
+        """Return the interior of a node."""
         return NodeTopology(
             self.devices, tuple(link for edge in self.device_links for link in edge.links())
         )
 
     def device_names(self, kind: str) -> list[str]:
-        """The names of the devices of one kind."""
+        """Return the names of the devices of one kind."""
         return [device.name for device in self.devices if device.kind == kind]
 
     def with_links(
         self, device_links: Iterable[DeviceLink], devices: Iterable[Device] = ()
     ) -> NodeSpec:
-        """The same with more in it."""
+        """Return a copy with further links and devices."""
         return NodeSpec((*self.devices, *devices), (*self.device_links, *device_links))
 
 
@@ -77,12 +77,18 @@ def pcie_tree(
     switch_fanout: Sequence[int] = (),
     nic_level: int = 0,
 ) -> NodeSpec:
-    """CPUs, levels of PCIe switches below them, GPUs below these, NICs at one of the levels.
+    """Return CPUs, levels of PCIe switches below them, GPUs below these, and NICs at one level.
 
-    fan         how many GPUs share a switch of the lowest level, how many of these share one of the
-                next, ...; the topmost hang on the CPUs, and without any level the GPUs do
-    nics_at     the level whose switches have the NICs, lowest first; beyond the last: the CPUs
-    cpu         what each socket is; its name is replaced
+    product         product of the GPUs
+    cpu             device of each socket; its name is replaced
+    gpu_link        link above each GPU
+    pcie            link above each PCIe switch
+    nic_link        link above each NIC
+    socket          link between CPUs
+    socket_links    number of cables of each such link
+    switch_fanout   number of GPUs per switch of the lowest level, of these switches per switch of
+                    the next level, ...; the topmost are attached to the CPUs; empty: the GPUs are
+    nic_level       level whose switches have the NICs, lowest first; beyond the last: the CPUs
     """
     cpus = [Device(f"cpu{i}", CPU, cpu.product, cpu.cores) for i in range(sockets)]
     below = [f"gpu{i}" for i in range(gpus)]
@@ -106,14 +112,14 @@ def pcie_tree(
 
 
 def distribute(what: Sequence[str], places: Sequence[str], cable: LinkType) -> list[DeviceLink]:
-    """Each of `what` on one of the places, in order and evenly."""
+    """Return links that attach each of `what` to one of the places, in order and evenly."""
     return [
         DeviceLink(name, places[i * len(places) // len(what)], cable) for i, name in enumerate(what)
     ]
 
 
 def with_nics_at(node_spec: NodeSpec, places: Sequence[str], nics: int, link: LinkType) -> NodeSpec:
-    """The same with so many NICs dealt to the places, and no others."""
+    """Return a copy with `nics` NICs distributed over the places, in place of all NICs it has."""
     kept = tuple(device for device in node_spec.devices if device.kind != NIC)
     known = {device.name for device in kept}
     edges = tuple(edge for edge in node_spec.device_links if {edge.a, edge.b} <= known)
@@ -126,7 +132,10 @@ def with_nics_at(node_spec: NodeSpec, places: Sequence[str], nics: int, link: Li
 def with_nvlink_mesh(
     node_spec: NodeSpec, nvlink_counts: Mapping[tuple[int, int], int], cable: LinkType
 ) -> NodeSpec:
-    """GPUs joined directly: pair -> bricks."""
+    """Return a copy with direct links between GPUs.
+
+    nvlink_counts   pair of GPU numbers -> number of NVLinks
+    """
     return node_spec.with_links(
         DeviceLink(f"gpu{a}", f"gpu{b}", cable, count) for (a, b), count in nvlink_counts.items()
     )
@@ -135,10 +144,10 @@ def with_nvlink_mesh(
 def with_nvswitch(
     node_spec: NodeSpec, nvlinks_per_gpu: int, cable: LinkType, product: str = "NVSwitch"
 ) -> NodeSpec:
-    """All GPUs at one NVSwitch device.
+    """Return a copy with all GPUs connected to one NVSwitch device.
 
-    The bricks of a GPU go to different chips, over which its traffic is spread evenly: together
-    they behave as one.
+    The NVLinks of a GPU go to different chips, over which its traffic is spread evenly: together
+    they behave like one switch.
     """
     return node_spec.with_links(
         [

@@ -1,4 +1,4 @@
-"""GB200 NVL72: one rack is one NVLink domain, and one node of the topology."""
+"""GB200 NVL72: one rack is one NVLink domain and one node of the topology."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ EXTENDED_MEMORY_SOURCE = "Grace memory reached through the GPUs over NVLink (ext
 
 
 def _rack_spec() -> NodeSpec:
-    """18 trays of two Grace CPUs, each with two B200 and two NICs; rail by rail the NICs."""
+    """Return a rack of 18 trays with two Grace CPUs, each of which has two B200 and two NICs.
+
+    The NICs are listed rail by rail.
+    """
     cpus, gpus = [f"cpu{i}" for i in range(2 * N_TRAYS)], [f"gpu{i}" for i in range(4 * N_TRAYS)]
     nics = [f"nic{i}" for i in range(4 * N_TRAYS)]
     rails = [nics[i] for rail in range(4) for i in range(rail, len(nics), 4)]
@@ -65,7 +68,7 @@ def _rack_spec() -> NodeSpec:
 
 
 def gb200_nvl72() -> MachineSpec:
-    """Racks of 72 B200 and 36 Grace; eight make a SuperPOD unit."""
+    """Return racks of 72 B200 and 36 Grace; eight of them make a SuperPOD unit."""
     b200 = GPUS["B200"]
     near = single_segment(
         NVSWITCH_ALPHA.as_assumed(),

@@ -1,4 +1,4 @@
-"""Numbers that know where they come from, and costs made of them."""
+"""Numbers with their sources, and costs made of them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from itertools import pairwise
 
 from tuner.core.calibration import CostSegment, Estimate, PathCost, ReductionCost
 
-# How sure a number is: read in raw data, source code or a configuration; stated by a maker, an
-# operator or a paper; worked out from such numbers; common knowledge that nobody looked up; chosen
-# here because no source gives it, with the reason as its source.
+# How certain a number is:
+# verified    read in raw data, source code or a configuration
+# published   stated by a maker, an operator or a paper
+# computed    derived from such numbers
+# remembered  common knowledge that was not looked up
+# assumed     chosen here because no source gives it, with the reason as its source
 CERTAINTIES = ("verified", "published", "computed", "remembered", "assumed")
 MICRO, GIGA = 1e-6, 1e9
 
 
 @dataclass(frozen=True)
 class SourcedValue:
-    """A value with its unit (`s`, `B/s`, `s/B`, `B`), its source and how sure it is."""
+    """A value with its unit (`s`, `B/s`, `s/B`, `B`), its source and its certainty."""
 
     value: float
     unit: str
@@ -26,17 +29,17 @@ class SourcedValue:
     certainty: str
 
     def as_assumed(self) -> SourcedValue:
-        """The same, taken for a machine on which nobody measured it."""
+        """Return a copy for a machine on which the value was not measured."""
         return replace(self, source=f"{self.source}; not measured here", certainty="assumed")
 
 
 def microseconds(value: float, source: str, certainty: str) -> SourcedValue:
-    """A time given in microseconds."""
+    """Return a time given in microseconds."""
     return SourcedValue(value * MICRO, "s", source, certainty)
 
 
 def gigabytes_per_s(value: float, source: str, certainty: str) -> SourcedValue:
-    """A rate given in GB/s (10^9 bytes)."""
+    """Return a rate given in GB/s (10^9 bytes)."""
     return SourcedValue(value * GIGA, "B/s", source, certainty)
 
 
@@ -45,7 +48,7 @@ INCLUDED_LATENCY = SourcedValue(0.0, "s", "contained in the alpha of the path cl
 
 @dataclass(frozen=True)
 class SourcedSegment:
-    """Messages of `lo` bytes and more take alpha + bytes / rate."""
+    """A cost line: messages of `min_bytes` and more take alpha + bytes / rate."""
 
     min_bytes: float
     alpha: SourcedValue
@@ -53,13 +56,13 @@ class SourcedSegment:
     staged: bool = False
 
     def seconds(self, nbytes: float) -> float:
-        """An undisturbed message."""
+        """Return the time of a message without contention."""
         return self.alpha.value + nbytes / self.rate.value
 
 
 @dataclass(frozen=True)
 class SourcedPathCost:
-    """One path class in one kind of memory; lines in ascending order, the first from 0."""
+    """The cost of one path class in one kind of memory; segments ascend from 0 bytes."""
 
     segments: tuple[SourcedSegment, ...]
     eager_limit: SourcedValue = SourcedValue(
@@ -68,7 +71,7 @@ class SourcedPathCost:
     overhead: SourcedValue = SourcedValue(0.0, "s", "contained in alpha", "computed")
 
     def as_assumed(self) -> SourcedPathCost:
-        """The same lines, taken for a machine on which nobody measured them."""
+        """Return a copy for a machine on which the segments were not measured."""
         lines = tuple(
             replace(line, alpha=line.alpha.as_assumed(), rate=line.rate.as_assumed())
             for line in self.segments
@@ -76,7 +79,7 @@ class SourcedPathCost:
         return replace(self, segments=lines)
 
     def to_path_cost(self) -> PathCost:
-        """What a calibration holds."""
+        """Return the cost for a calibration."""
         ends = [*(line.min_bytes for line in self.segments[1:]), math.inf]
         return PathCost(
             tuple(
@@ -94,7 +97,7 @@ class SourcedPathCost:
         )
 
     def sourced_values(self) -> dict[str, SourcedValue]:
-        """Every number by name."""
+        """Return every number by name."""
         found = {}
         for line in self.segments:
             found[f"alpha from {line.min_bytes:g} B"] = line.alpha
@@ -105,7 +108,7 @@ class SourcedPathCost:
 def single_segment(
     alpha: SourcedValue, rate: SourcedValue, eager_limit: SourcedValue | None = None
 ) -> SourcedPathCost:
-    """One line for all sizes."""
+    """Return a cost of one segment for all sizes."""
     lines = (SourcedSegment(0.0, alpha, rate),)
     return SourcedPathCost(lines) if eager_limit is None else SourcedPathCost(lines, eager_limit)
 
@@ -113,9 +116,13 @@ def single_segment(
 def interpolated_segments(
     small: SourcedValue, large_from: float, large: SourcedSegment
 ) -> tuple[SourcedSegment, ...]:
-    """Small messages: from the measured time of the smallest up to where the large line begins.
+    """Return a segment for small messages and the fitted one for large messages.
 
-    Between the two nothing was fitted: the straight line that joins them.
+    small       measured time of the smallest message
+    large_from  bytes from which `large` holds
+    large       fitted segment
+
+    Nothing was fitted below `large_from`; a straight line joins the two.
     """
     rate = large_from / (large.seconds(large_from) - small.value)
     between = SourcedValue(
@@ -130,9 +137,12 @@ def interpolated_segments(
 def segments_through_points(
     points: Mapping[int, float], source: str, certainty: str, *, staged_from: float = math.inf
 ) -> tuple[SourcedSegment, ...]:
-    """Lines from point to point of measured times: bytes -> seconds, ascending, not falling.
+    """Return straight lines between measured times.
 
-    The last line goes on with the slope that it has between the last two points.
+    points      bytes -> seconds, ascending in both
+    staged_from bytes from which messages are staged through the host
+
+    The last line continues beyond the last point.
     """
     sizes = list(points)
     lines = []
@@ -152,17 +162,17 @@ def segments_through_points(
 
 @dataclass(frozen=True)
 class SourcedReduction:
-    """Launch time and the rate at which arriving bytes are folded in."""
+    """The cost of a reduction: launch time, and the rate at which received bytes are reduced."""
 
     launch: SourcedValue
     rate: SourcedValue
 
     def to_reduction_cost(self) -> ReductionCost:
-        """What a calibration holds."""
+        """Return the cost for a calibration."""
         return ReductionCost(
             Estimate.exact(self.launch.value), Estimate.exact(1.0 / self.rate.value)
         )
 
     def sourced_values(self) -> dict[str, SourcedValue]:
-        """Both numbers by name."""
+        """Return both numbers by name."""
         return {"launch": self.launch, "rate": self.rate}

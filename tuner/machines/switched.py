@@ -1,4 +1,4 @@
-"""Servers whose GPUs meet in NVSwitches: DGX-2, DGX A100, DGX H100, HGX H200."""
+"""Servers whose GPUs are connected by NVSwitches: DGX-2, DGX A100, DGX H100, HGX H200."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SUPERPOD_SOURCE = "DGX SuperPOD reference architecture"
 NVSWITCH_ALPHA = microseconds(
     1.8725, "ASTRA-sim's validated HGX-H100: 936.25 ns per half link", "verified"
 )
-# osu_multi_lat of one pair, microseconds per bytes, medians
+# osu_multi_lat with one pair: medians in microseconds by message size in bytes
 HOST_TIMES_US = {0: 1.47, 8192: 4.24, 16384: 6.21, 65536: 9.62, 1048576: 28.94, 4194304: 97.56}
 DEVICE_TIMES_US = {0: 3.29, 8192: 4.88, 16384: 7.61, 65536: 10.67, 1048576: 74.45, 4194304: 280.76}
 
@@ -64,7 +64,10 @@ def _seconds(points: Mapping[int, float]) -> dict[int, float]:
 
 
 def ndr_device_costs() -> SourcedPathCost:
-    """Device memory over NDR: the rate of later machines, the latencies of an A100 machine."""
+    """Return the cost of device memory over NDR.
+
+    The rate is of later machines, the latencies are of an A100 machine.
+    """
     why = f"{ABCI_SOURCE}; not measured on newer NICs"
     large = SourcedSegment(
         16 * KIB, microseconds(6.9, "as MVAPICH2-GDR on Lassen; not measured", "assumed"), NDR_RATE
@@ -77,7 +80,7 @@ def ndr_device_costs() -> SourcedPathCost:
 def _eight_gpu_node(
     product: str, cpu: Device, pcie: SourcedValue, socket: LinkType, links: int, fan: int
 ) -> NodeSpec:
-    """Two sockets; PCIe switches with `fan_out` GPUs and as many NICs each."""
+    """Return a node with 8 GPUs on two sockets; each PCIe switch has `fan` GPUs and NICs."""
     cable = LinkType("pcie", pcie)
     inside = pcie_tree(
         product,
@@ -96,7 +99,7 @@ def _eight_gpu_node(
 
 
 def dgx_2() -> MachineSpec:
-    """DGX-2: 16 V100 on NVSwitches of the first generation."""
+    """Return DGX-2: 16 V100 on first-generation NVSwitches."""
     v100 = GPUS["V100"]
     brick = LinkType(
         "nvlink", gigabytes_per_s(125 / 6, f"{TACCL_SOURCE}: 8 us per MB over 6 bricks", "verified")
@@ -156,7 +159,10 @@ def dgx_2() -> MachineSpec:
 
 
 def dgx_a100() -> MachineSpec:
-    """DGX A100; costs from ABCI, whose nodes have the same GPUs and half of the NICs."""
+    """Return DGX A100, with costs from ABCI.
+
+    ABCI has nodes with the same GPUs and half of the NICs.
+    """
     a100 = GPUS["A100"]
     xgmi = LinkType(
         "socket",
@@ -265,14 +271,17 @@ def _hopper(
 
 
 def dgx_h100() -> MachineSpec:
-    """DGX H100: third generation of NVSwitch, which reduces."""
+    """Return DGX H100, whose third-generation NVSwitches can reduce."""
     nodes = SourcedValue(128, "", f"{SUPERPOD_SOURCE}: 4 units of 32 nodes", "published")
     source = f"{SUPERPOD_SOURCE}; {NCCL_SOURCE}; ASTRA-sim"
     return _hopper("dgx-h100", "NVIDIA DGX H100", "H100", nodes, source, NVSWITCH_ALPHA)
 
 
 def hgx_h200() -> MachineSpec:
-    """HGX H200 on the fabric of DGX H100; NVIDIA's MLPerf entry has two further NICs per node."""
+    """Return HGX H200 on the fabric of DGX H100.
+
+    NVIDIA's MLPerf entry has two further NICs per node.
+    """
     nodes = SourcedValue(
         128, "", f"{SUPERPOD_SOURCE}: 4 units of 32 nodes, as with H100", "assumed"
     )

@@ -1,4 +1,4 @@
-"""Every format in which a topology can come, told apart by what is in the text."""
+"""Reads topology files in any known format, which is detected from the text."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from tuner.topology.readers.nccl_xml import parse_nccl_xml
 from tuner.topology.readers.nvidia_smi import parse_nvidia_smi
 from tuner.topology.readers.slurm import parse_slurm
 
-MAX_CHARACTERS = 1 << 25  # of formats in lines: the fabric of 50,000 hosts; the others allow less
+MAX_CHARACTERS = 1 << 25  # of line-based formats: a fabric of 50,000 hosts; the others allow less
 
 
-TopologyLoader = Callable[[str], Topology]  # finds a topology by what a combination calls it
+TopologyLoader = Callable[[str], Topology]  # returns the topology of a name in a combination
 
 
 def _parse_yaml(text: str, loader: TopologyLoader | None = None) -> Topology:
-    """A text alone may come from anywhere, so it names no file of this computer."""
+    """Return the topology of a YAML text.
+
+    Without a loader, a text that names files is refused, because it may come from anywhere.
+    """
     record = safe_yaml.parse_yaml(text)
     if not (isinstance(record, dict) and "combine" in record):
         return machine_from_yaml(record).topology
@@ -49,7 +52,7 @@ TOPOLOGY_FORMATS: dict[str, Callable[[str], Topology]] = {
     "slurm": parse_slurm,
 }
 
-# A line that only this format has. XML begins with a tag, and YAML with neither.
+# A line that only this format has; text without one is XML if it begins with a tag, else YAML.
 FORMAT_PATTERNS = {
     "nvidia-smi": re.compile(r"^GPU[0-9]+[ \t]+(X|NV[0-9]|PIX|PXB|PHB|NODE|SYS|SOC)\b", re.M),
     "ibnetdiscover": re.compile(r'^(Switch|Ca|Rt)[ \t]+[0-9]+[ \t]+"[SHR]-', re.M),
@@ -61,12 +64,13 @@ XML_PROLOGUE = re.compile(r"[\s\ufeff]*(<\?[^>]*>|<!--.*?-->|<![A-Z][^>\[]*>)", 
 def parse_topology(
     text: str, format_name: str | None = None, loader: TopologyLoader | None = None
 ) -> tuple[str, Topology]:
-    """The name of the format, found out from the text unless it is known, and the topology.
+    """Return the name of the format and the topology.
 
-    named   finds those that a YAML text with `combine` names; without it such a text is refused
+    format_name     format of the text; None: detect it
+    loader          returns the topologies that a YAML text with `combine` names; without it such a
+                    text is refused
 
-    Raises InputError for an unknown format and for whatever that format refuses, naming line or
-    element.
+    Raises InputError for an unknown format and for invalid text, naming line or element.
     """
     name = detect_topology_format(text) if format_name is None else format_name
     if name not in TOPOLOGY_FORMATS:
@@ -80,10 +84,10 @@ def parse_topology(
 
 
 def load_topology(path: Path, node_topology: Path | None = None) -> Topology:
-    """A topology from a file, the inside of its nodes from a second one if that is given.
+    """Return the topology of a file, with the interior of its nodes from a second file if given.
 
-    `preset:NAME` and `preset:NAME:NODES` stand for files too. Raises InputError that names file,
-    place and remedy.
+    `preset:NAME` and `preset:NAME:NODES` are accepted in place of files. Raises InputError that
+    names file, place and remedy.
     """
     fabric = _load(path, allow_combine=True)
     if node_topology is None:
@@ -96,7 +100,10 @@ def load_topology(path: Path, node_topology: Path | None = None) -> Topology:
 
 
 def read_text(path: Path) -> str:
-    """A file, as far as any format reads. Raises InputError that names it."""
+    """Return the text of a file, up to one character more than any format allows.
+
+    Raises InputError that names the file.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             return file.read(MAX_CHARACTERS + 1)
@@ -109,7 +116,7 @@ def read_text(path: Path) -> str:
 
 
 def _load(path: Path, allow_combine: bool) -> Topology:
-    """Combinations within combinations would have no end."""
+    """Return the topology of a file or preset; nested combinations are not allowed."""
     if str(path).startswith(PRESET_PREFIX):
         return machine_from_preset_reference(str(path)).topology
     text = read_text(path)
@@ -124,7 +131,7 @@ def _load(path: Path, allow_combine: bool) -> Topology:
 
 
 def detect_topology_format(text: str) -> str:
-    """The name of the format that a text is in, as it looks."""
+    """Return the name of the format that a text appears to be in."""
     at = 0
     while (prologue := XML_PROLOGUE.match(text, at)) is not None:
         at = prologue.end()

@@ -15,17 +15,23 @@ from tuner.topology import CUDA, NIC, NVLINK, NVSWITCH_REDUCTION, PCIE, SAME_GPU
 from tuner.topology import GPU as GPU_KIND
 from tuner.topology.readers.fabrics import FatTree
 
-GPUS_WITH_NVLINK_SHARP = ("H100", "H200", "B200")  # whose NVSwitches reduce
+GPUS_WITH_NVLINK_SHARP = ("H100", "H200", "B200")  # their NVSwitches can reduce
 MAX_NICS = 128
 
 
 def with_nodes(machine_: Machine, nodes: int) -> Machine:
-    """So many nodes; the fabric grows or shrinks with them. Raises InputError as all here do."""
+    """Return the machine with another number of nodes; the fabric adapts to it.
+
+    Raises InputError, as all functions here do, for a machine from a file or an invalid value.
+    """
     return build_machine(_require_spec(machine_), nodes)
 
 
 def with_taper(machine_: Machine, ratio: float) -> Machine:
-    """Uplinks of the leaves = ports below / ratio; 1 is a full bisection. Fat trees alone."""
+    """Return the machine with another taper: leaf uplinks = ports below / ratio.
+
+    A ratio of 1 is full bisection bandwidth. Only fat trees have a taper.
+    """
     design = _require_spec(machine_)
     if not isinstance(design.fabric, FatTree):
         raise InputError(
@@ -42,7 +48,7 @@ def with_taper(machine_: Machine, ratio: float) -> Machine:
 
 
 def with_nics(machine_: Machine, nics: int) -> Machine:
-    """So many NICs per node, dealt to the places where the NICs were."""
+    """Return the machine with `nics` NICs per node, distributed over the places of the old NICs."""
     design = _require_spec(machine_)
     if not 1 <= nics <= MAX_NICS:
         raise InputError(f"a node has 1 to {MAX_NICS} NICs, not {nics}")
@@ -54,10 +60,10 @@ def with_nics(machine_: Machine, nics: int) -> Machine:
 
 
 def with_gpu(machine_: Machine, product: str) -> Machine:
-    """Another generation of GPUs in the same places.
+    """Return the machine with other GPUs in the same places.
 
-    Each has the new product's NVLink bricks, shared out as the old ones were, its PCIe rate and its
-    memory. Measured rates that end at a GPU grow with these; latencies stay.
+    Each has the new product's NVLinks, distributed as the old ones were, its PCIe rate and its
+    memory. Measured rates that end at a GPU are scaled accordingly; latencies stay.
     """
     design = _require_spec(machine_)
     new, old = find_gpu(product), GPUS[design.product]
@@ -119,7 +125,7 @@ def _link(edge: DeviceLink, gpus: set[str], old: GpuSpec, new: GpuSpec) -> Devic
 def _scale_paths(
     paths: Mapping[PathKey, SourcedPathCost], old: GpuSpec, new: GpuSpec
 ) -> dict[PathKey, SourcedPathCost]:
-    """The rates of paths that end at GPUs, by what limits them."""
+    """Return the costs with the rates of paths that end at GPUs scaled by what limits them."""
     pcie = new.pcie_rate.value / old.pcie_rate.value
     nvlink = (
         new.nvlinks * new.nvlink_rate.value / (old.nvlinks * old.nvlink_rate.value)

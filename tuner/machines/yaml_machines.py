@@ -1,4 +1,4 @@
-"""Machines written in YAML: a preset, perhaps with changes, or a topology that says its costs."""
+"""Machines in YAML: a preset, possibly with changes, or a topology with nominal costs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PRESET_KEYS = {"name", "preset", "nodes", "gpu", "nics", "taper"}
 
 
 def machine_from_yaml(record: Any) -> Machine:
-    """Return the machine of parsed YAML or JSON. Raises InputError for what is none.
+    """Return the machine of parsed YAML or JSON; raise InputError for an invalid record.
 
-    A preset brings its own costs; every other topology costs what it says.
+    A preset has its own costs; every other topology has nominal costs.
     """
     if isinstance(record, dict) and "preset" in record:
         return _changed_preset(record)

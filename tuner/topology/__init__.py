@@ -1,7 +1,8 @@
-"""Where ranks live and what lies between them.
+"""Model of a machine: nodes, switches, links, placements of ranks and the paths between them.
 
-A `Topology` is nodes, switches and directed links, with the devices and links inside a node where
-they are known; a `Placement` maps ranks to nodes and devices; `paths` says what messages cross.
+A `Topology` holds nodes, switches and directed links, with the devices and links inside a node
+where they are known. A `Placement` maps ranks to nodes and devices. `find_paths` says which links
+a message crosses and of which path class it is.
 """
 
 from tuner.core.path_classes import (

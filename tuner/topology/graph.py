@@ -1,7 +1,7 @@
 """Shortest routes in a graph of named vertices and directed links.
 
-Length is in links; of equally long routes the one with the smaller latency is shorter, and which of
-those that are still equal is taken is said by the routing.
+The length of a route is its number of links; among routes with equally many links, the one with
+the smaller latency is shorter. The routing decides among routes that are still equal.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.base.signals import DEFERRED_INTERRUPT
 
-LENGTH_TOLERANCE = 1e-12  # lengths closer than this are equal
-MAX_DISTANCES_AT_ONCE = 1 << 24  # that are known at a time: 128 megabytes
+LENGTH_TOLERANCE = 1e-12  # lengths that differ by less are equal
+MAX_DISTANCES_AT_ONCE = 1 << 24  # distances held in memory at once: 128 MiB
 
 
 class _SignalBlocker(event.Listener):
-    """While numba compiles or loads what it compiled, signals wait: LLVM hands its code over in
-    callbacks, where an exception would be lost and the code with it.
+    """Listener that defers signals while numba holds its compiler lock.
+
+    LLVM hands over compiled code in callbacks, where an exception would be lost together with the
+    code.
     """
 
     def on_start(self, _event: event.Event) -> None:
-        """Its lock is taken."""
+        """Defer signals when the compiler lock is taken."""
         DEFERRED_INTERRUPT.enter_critical_section()
 
     def on_end(self, _event: event.Event) -> None:
-        """It is given back."""
+        """Deliver signals again when the compiler lock is released."""
         DEFERRED_INTERRUPT.leave_critical_section()
 
 
@@ -41,23 +43,32 @@ event.register("numba:compiler_lock", _SignalBlocker())
 
 
 class Edge(Protocol):
-    """What a graph needs to know of a link."""
+    """Interface of a link in a `RouteGraph`."""
 
     @property
     def source(self) -> str:
-        """The vertex where it begins."""
+        """Name of the vertex where the link begins."""
 
     @property
     def target(self) -> str:
-        """The vertex where it ends."""
+        """Name of the vertex where the link ends."""
 
     @property
     def latency(self) -> float:
-        """Seconds."""
+        """Latency in seconds."""
 
 
 class RouteGraph:
-    """Vertices [0, ends) are where routes begin and end; most of them hang on one other vertex."""
+    """Directed graph of named vertices with shortest routes between its ports.
+
+    Routes begin and end at the ports, the vertices [0, n_ports); most ports have a link to one
+    other vertex only.
+
+    names       names of the vertices, ports first
+    links       directed links between them
+    n_ports     number of ports
+    routing     "spread" to choose among equal routes by destination, else the first one is taken
+    """
 
     def __init__(
         self, names: Sequence[str], links: Sequence[Edge], n_ports: int = 0, routing: str = "spread"
@@ -71,30 +82,33 @@ class RouteGraph:
         self.source = np.array([number[link.source] for link in links], dtype=np.int64)
         self.target = np.array([number[link.target] for link in links], dtype=np.int64)
         latency = np.array([link.latency for link in links])
-        # latencies together are less than one link
+        # all latencies together count for less than one link
         self.lengths = 1.0 + 0.5 * latency / (latency.sum() or 1.0)
 
     def _matrix(self, links: IntArray) -> csr_array:
-        """The lengths of the links as a sparse matrix (source, target)."""
+        """Return the lengths of the links as a sparse matrix (source, target)."""
         ends = (self.source[links], self.target[links])
         return csr_array((self.lengths[links], ends), shape=(self.n_vertices, self.n_vertices))
 
     @cached_property
     def components(self) -> IntArray:
-        """The part of each vertex: vertices of one part can reach one another."""
+        """Strongly connected component of each vertex, shape (vertices,)."""
         matrix = self._matrix(np.arange(len(self.source)))
         part = connected_components(matrix, directed=True, connection="strong")[1]
         return np.asarray(part, dtype=np.int64)
 
     def is_reachable(self, a: int, b: int) -> bool:
-        """Whether there is a way from a to b."""
+        """Return whether a route leads from vertex a to vertex b."""
         distance = dijkstra(self._matrix(np.arange(len(self.source))), indices=a, unweighted=True)
         return bool(np.isfinite(distance[b]))
 
     def all_routes(self, is_endpoint: BoolArray) -> tuple[IntArray, FloatArray]:
-        """Routes and lengths between all vertices; the `ending` ones never forward.
+        """Return routes and lengths between all vertices.
 
-        Link numbers of shape (vertices, vertices, most links), -1 where there is none, and lengths.
+        is_endpoint     vertices that begin and end routes but never forward, shape (vertices,)
+
+        Routes are link numbers of shape (vertices, vertices, most links), -1 where there is none.
+        Lengths have shape (vertices, vertices) and are infinite where there is no route.
         """
         n = self.n_vertices
         distance, found = np.full((n, n), np.inf), []
@@ -115,9 +129,11 @@ class RouteGraph:
 
     @cached_property
     def _leaf_attachments(self) -> tuple[IntArray, IntArray, IntArray]:
-        """For each vertex the one it hangs on, and the links up and down; itself and -1 if several.
+        """The vertex that each port is attached to, and the links up to it and down from it.
 
-        Only ends hang: a route through one of them does not exist.
+        Only ports with exactly one link out and one link in, both to the same vertex that is not a
+        port, are attached; other vertices have themselves and -1. No route leads through an
+        attached port.
         """
         on, up, down = np.arange(self.n_vertices), *np.full((2, self.n_vertices), -1)
         out = np.bincount(self.source, minlength=self.n_vertices)
@@ -134,16 +150,18 @@ class RouteGraph:
 
     @cached_property
     def _port_ranks(self) -> IntArray:
-        """Ends counted switch by switch: what a destination spreads by."""
+        """Number of each port, counted switch by switch; destinations are spread by it."""
         order = np.argsort(self._leaf_attachments[0][: self.n_ports], kind="stable")
         rank = np.empty(self.n_ports, np.int64)
         rank[order] = np.arange(self.n_ports)
         return rank
 
     def routes(self, source: IntArray, target: IntArray) -> IntArray:
-        """Link numbers of the routes between ends, shape (k, most links), -1 where there is none.
+        """Return the routes between ports as link numbers.
 
-        Between ends of one part alone.
+        source, target      port numbers, shape (k,); both ports of a pair must be in one component
+
+        The result has shape (k, most links), -1 where there is no link.
         """
         on, up, down = self._leaf_attachments
         targets, column = np.unique(on[target], return_inverse=True)
@@ -164,22 +182,30 @@ class RouteGraph:
 
     @cached_property
     def _reversed_matrix(self) -> csr_array:
-        """The lengths of the links that do not end at hanging vertices, by (target, source)."""
+        """Lengths of the links between unattached vertices as a matrix (target, source)."""
         up = self._leaf_attachments[1]
         between = np.flatnonzero((up[self.source] < 0) & (up[self.target] < 0))
         return self._matrix(between).T.tocsr()
 
     @cached_property
     def _outgoing_links(self) -> tuple[IntArray, IntArray]:
-        """Where the links out of each vertex begin in the second, shape (vertices + 1,); those."""
+        """Links ordered by source, as (offsets, links).
+
+        The links out of vertex v are links[offsets[v]:offsets[v + 1]]; offsets has shape
+        (vertices + 1,).
+        """
         order = np.argsort(self.source, kind="stable")
         return np.searchsorted(self.source[order], np.arange(self.n_vertices + 1)), order
 
     def _trace_routes(
         self, near: IntArray, target: IntArray, column: IntArray, distance: FloatArray
     ) -> IntArray:
-        """Links from `correlation` to what the targets hang on, to which row `column` has
-        distances.
+        """Return the links from each vertex `near` to the vertex that its target is attached to.
+
+        near        vertex numbers, shape (k,)
+        target      port numbers, shape (k,)
+        column      row of `distance` that belongs to each target, shape (k,)
+        distance    distances to the targets, shape (targets, vertices)
         """
         first, order = self._outgoing_links
         found = np.full((len(near), int(distance[column, near].max(initial=0.0))), -1)
@@ -223,10 +249,10 @@ def _trace_links(
     spread: bool,
     found: IntArray,
 ) -> None:
-    """Follow a shortest route link by link; `found` takes the links.
+    """Follow shortest routes link by link and write their links to `found`.
 
-    Where n links lead on equally well the destination's number chooses: its remainder by n at the
-    first such place, the remainder of what is left at the next one, and so on.
+    Where n links lead on equally well, the number of the destination decides: its remainder modulo
+    n at the first such vertex, the quotient's remainder at the next one, and so on.
     """
     for i in range(len(near)):
         at, to_go, hop = near[i], rank[i], 0

@@ -1,4 +1,4 @@
-"""Hosts by the names that a probe knows, as nodes of a topology."""
+"""Match the host names of a probe with the nodes of a topology."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from tuner.topology.machine import Topology
 
 
 def node_indices(topology: Topology, hosts: Sequence[str]) -> list[int]:
-    """Number i of a probe is the node of that name, or node i if no host's name is known there.
+    """Return the node number of each host.
 
-    Raises InputError when some names of hosts are those of nodes and others are not.
+    Hosts are matched by name; if no host has the name of a node, host i is node i. Raises
+    InputError when only some of the hosts have names of nodes.
     """
     at = {node.name: number for number, node in enumerate(topology.nodes)}
     if not set(hosts) & set(at):

@@ -1,4 +1,4 @@
-"""Nodes with what is inside them, switches, and the links between all of these: `Topology`."""
+"""The model of a machine: nodes with their devices, switches, and the links between them."""
 
 from __future__ import annotations
 
@@ -24,29 +24,32 @@ ROUTINGS = ("spread", "first")
 
 @dataclass(frozen=True)
 class Link:
-    """One directed link; parallel cables are one link with their joint capacity."""
+    """A directed link; parallel cables form one link with their total capacity."""
 
     source: str
     target: str
-    capacity: float  # bytes per second, all cables together
+    capacity: float  # bytes per second of all cables together
     latency: float  # seconds
     kind: str = "network"
-    count: int = 1  # cables
+    count: int = 1  # number of cables
 
 
 @dataclass(frozen=True)
 class Device:
-    """A part of a node: a GPU, a CPU (a socket with its memory), a NIC, a PCIe or NVLink switch."""
+    """A device of a node: a GPU, a CPU (one socket with its memory), a NIC, or a switch.
+
+    Switches are PCIe or NVLink switches.
+    """
 
     name: str
     kind: str
     product: str = ""
-    cores: int = 0  # of a CPU
+    cores: int = 0  # nonzero for CPUs only
 
 
 @dataclass(frozen=True)
 class NodeTopology:
-    """What is inside a node. GPUs and NICs end routes and never forward.
+    """The devices inside a node and the links between them; GPUs and NICs never forward messages.
 
     Raises InputError for a link to an unknown device and for devices that cannot reach each other.
     """
@@ -67,7 +70,7 @@ class NodeTopology:
             raise InputError(f"inside a node {b} cannot be reached from {a}; add the missing link")
 
     def device_indices(self, kind: str) -> IntArray:
-        """The devices of one kind, by number."""
+        """Return the numbers of the devices of one kind."""
         return np.array([i for i, d in enumerate(self.devices) if d.kind == kind], dtype=np.int64)
 
     @cached_property
@@ -78,18 +81,25 @@ class NodeTopology:
 
     @property
     def routes(self) -> IntArray:
-        """Link numbers from device to device, shape (devices, devices, most links), -1: none."""
+        """Link numbers from device to device, shape (devices, devices, most links), -1 for none."""
         return self._routes[0]
 
     @property
     def distances(self) -> FloatArray:
-        """Links from device to device and, below one, their latencies; shape (devices, devices)."""
+        """Length of the route from device to device, shape (devices, devices).
+
+        It is the number of links plus a fraction that grows with their latencies.
+        """
         return self._routes[1]
 
 
 @dataclass(frozen=True)
 class Node:
-    """A host: `cores` bound how many ranks run undisturbed; nodes alike share their interior."""
+    """A host.
+
+    cores           number of ranks that run without sharing a core
+    node_topology   its interior, None where unknown; identical nodes share one object
+    """
 
     name: str
     cores: int = 1
@@ -97,7 +107,7 @@ class Node:
 
     @cached_property
     def ports(self) -> tuple[str, ...]:
-        """Where links of the network end: the node itself, or each of its several NICs."""
+        """Names of the ends of network links: the node's own, or one per NIC if it has several."""
         if self.node_topology is None:
             return (self.name,)
         nics = [d.name for d in self.node_topology.devices if d.kind == NIC]
@@ -106,15 +116,18 @@ class Node:
 
 @dataclass(frozen=True)
 class Topology:
-    """Raises InputError when a node cannot reach another one.
+    """A machine: nodes, switches and the links of the network between them.
 
-    Inside a node without a known interior: `local_latency` and `local_bandwidth` of one message
-    (None: not known). `memory_bandwidth`: what all messages in one node's host memory share.
+    Raises InputError when a node cannot reach another one.
 
-    routing     which of equally short routes is taken: "spread" chooses by destination (D-mod-k:
-                E. Zahavi, D-Mod-K routing, Technion CCIT 776, 2010), "first" the first in the order
-                of links (dimension order in a torus whose links are so ordered)
-    offers      what the network can do besides moving messages, of `NETWORK_CAPABILITIES`
+    local_latency       seconds of one message inside a node without a known interior; None: unknown
+    local_bandwidth     bytes per second of one such message; None: unknown
+    memory_bandwidth    bytes per second that all messages in the host memory of one node share
+    routing             how one of several shortest routes is chosen: "spread" by destination
+                        (D-mod-k: E. Zahavi, D-Mod-K routing, Technion CCIT 776, 2010), "first" the
+                        first one in the order of links (dimension order in a torus whose links are
+                        ordered by dimension)
+    offers              what the network can do besides moving messages, from `NETWORK_CAPABILITIES`
     """
 
     name: str
@@ -141,27 +154,30 @@ class Topology:
 
     @cached_property
     def ports(self) -> tuple[str, ...]:
-        """All ends of the network at nodes, node after node."""
+        """Names of the network ports of all nodes, node after node."""
         return tuple(port for node in self.nodes for port in node.ports)
 
     @cached_property
     def first_port(self) -> IntArray:
-        """Node n has ports first_port[n] .. first_port[n + 1] - 1."""
+        """Offsets of the nodes' ports: node n has ports first_port[n] .. first_port[n + 1] - 1."""
         return cumulative_offsets([len(node.ports) for node in self.nodes])
 
     @cached_property
     def port_counts(self) -> IntArray:
-        """How many ports each node has, shape (nodes,)."""
+        """Number of ports of each node, shape (nodes,)."""
         return np.diff(self.first_port)
 
     @cached_property
     def graph(self) -> RouteGraph:
-        """The network: its vertices are the ports, then the switches."""
+        """The graph of the network; its vertices are the ports, then the switches."""
         return RouteGraph([*self.ports, *self.switches], self.links, len(self.ports), self.routing)
 
     @cached_property
     def switch_levels(self) -> dict[str, int]:
-        """Each switch's distance from the nearest node, in links; none of those that nodes lack."""
+        """Distance of each switch from the nearest node, in links.
+
+        Switches that no node can reach are left out.
+        """
         above: dict[str, list[str]] = {}
         for link in self.links:
             above.setdefault(link.source, []).append(link.target)
@@ -175,12 +191,12 @@ class Topology:
 
     @property
     def cores_per_node(self) -> IntArray:
-        """Cores per node, shape (nodes,)."""
+        """Number of cores of each node, shape (nodes,)."""
         return np.array([node.cores for node in self.nodes])
 
     @cached_property
     def node_topologies(self) -> tuple[tuple[NodeTopology, IntArray], ...]:
-        """Each distinct interior and the nodes, by number, that have it."""
+        """Each distinct node interior with the numbers of the nodes that have it."""
         found: dict[int, tuple[NodeTopology, list[int]]] = {}
         for number, node in enumerate(self.nodes):
             if node.node_topology is not None:
@@ -189,7 +205,7 @@ class Topology:
 
     @property
     def has_gpus(self) -> bool:
-        """Every node has one or more."""
+        """Whether every node has at least one GPU."""
         return all(
             n.node_topology is not None and len(n.node_topology.device_indices(GPU))
             for n in self.nodes
@@ -197,19 +213,22 @@ class Topology:
 
     @cached_property
     def first_node_link(self) -> IntArray:
-        """Links inside node n have the numbers first_inner_link[n] .. first_inner_link[n + 1] - 1;
-        those of the network come before."""
+        """Offsets of the links inside nodes.
+
+        Node n has the links first_node_link[n] .. first_node_link[n + 1] - 1; the links of the
+        network come before the first of them.
+        """
         inside = [len(node.node_topology.links) if node.node_topology else 0 for node in self.nodes]
         return len(self.links) + cumulative_offsets(inside)
 
     @cached_property
     def capacity(self) -> FloatArray:
-        """Bytes per second of every link, the network's and the nodes'."""
+        """Capacity of every link in bytes per second, first of the network, then of the nodes."""
         return np.array([link.capacity for link in self._all_links()])
 
     @cached_property
     def latency(self) -> FloatArray:
-        """Seconds of every link, the network's and the nodes'."""
+        """Latency of every link in seconds, first of the network, then of the nodes."""
         return np.array([link.latency for link in self._all_links()])
 
     def _all_links(self) -> Iterator[Link]:
@@ -218,7 +237,10 @@ class Topology:
             yield from node.node_topology.links if node.node_topology else ()
 
     def _require_connected(self) -> None:
-        """Every node has a port in each of the parts (rails) that the first node is on."""
+        """Raise InputError unless every node has a port on each rail of the first node.
+
+        A rail is a strongly connected component of the network.
+        """
         part = self.graph.components[: len(self.ports)]
         wanted = set(part[: self.first_port[1]].tolist())
         for number, node in enumerate(self.nodes):
@@ -232,12 +254,15 @@ class Topology:
 
 
 def cumulative_offsets(sizes: Sequence[int]) -> IntArray:
-    """Where each of consecutive runs begins, and where the last one ends."""
+    """Return where each of consecutive runs of these sizes begins, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 def validate_links(where: str, links: Sequence[Link], names: Sequence[str]) -> None:
-    """InputError unless the names differ and every link joins two of them, once."""
+    """Raise InputError unless the names differ and every link joins two of them, once.
+
+    where       what contains the links, for the message
+    """
     known = set(names)
     if len(known) < len(names):
         raise InputError(f"{where}: two parts have the same name")

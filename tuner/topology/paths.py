@@ -1,4 +1,4 @@
-"""What messages between ranks cross: links in order, and the class of the path."""
+"""The paths of messages between ranks: the links they cross and their path class."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ PATH_CLASS_INDEX = {name: number for number, name in enumerate(PATH_CLASSES)}
 
 @dataclass(frozen=True)
 class Paths:
-    """k paths.
+    """k paths between pairs of ranks.
 
-    links       resource numbers, shape (k, most links), -1 where there is none: links of the
-                topology, and after them one memory bus for each node
-    use         bytes that cross each of them for one byte sent, same shape: 1, or a stripe's share
-    latency     seconds, shape (k,): sum over the links, the longest of a message's stripes
-    bandwidth   bytes per second, shape (k,): what the narrowest resource lets through
-    hops        links, shape (k,), of the longest stripe
-    path_class  numbers of `PATH_CLASSES`, shape (k,)
+    links           resource numbers, shape (k, most links), -1 where there is none: links of the
+                    topology, and after them one memory bus for each node
+    load_factor     bytes that cross each of them for one byte sent, same shape: 1, or the share of
+                    a stripe
+    latency         seconds, shape (k,): sum over the links; of several stripes, the largest
+    bandwidth       bytes per second, shape (k,): of the resource that limits the path
+    hops            number of links, shape (k,); of several stripes, the largest
+    path_class      indices into `PATH_CLASSES`, shape (k,)
     """
 
     links: IntArray
@@ -56,12 +57,14 @@ def find_paths(
     staged: bool = False,
     striped: bool = False,
 ) -> Paths:
-    """Paths between the buffers of ranks, shapes (k,), source != target.
+    """Return the paths between the buffers of ranks.
 
-    staged      through the host memory of both ends
-    striped     between nodes: over all NICs of both at once, in equal parts
+    source, target  ranks, shape (k,), different in every pair
+    memory          kind of memory that holds the buffers
+    staged          send through the host memory of both ends
+    striped         between nodes, send equal parts over all NICs of both at once
 
-    Raises InputError as `Placement.places` does.
+    Raises InputError as `Placement.rank_devices` does.
     """
     routes = _RouteFinder(placement, memory, source, target)
     stripes = routes.striped_routes() if striped else [routes.single_routes(staged)]
@@ -71,14 +74,14 @@ def find_paths(
     hops = _elementwise_max([_is_link(topology, links).sum(axis=1) for links in stripes])
     links = _pack_links(np.hstack(stripes))
     use = np.where(links >= 0, 1.0 / np.maximum(1, number)[:, None], 0.0)
-    if staged or striped:  # it may cross a link more than once, in stripes or there and back
+    if staged or striped:  # stripes or staging may cross a link more than once
         links, use = _merge_links(links, use)
     width = _bottleneck_bandwidth(topology, links, use)
     return Paths(links, use, latency, width, hops, routes.path_class())
 
 
 class _RouteFinder:
-    """The parts that paths are put together from."""
+    """Finds the routes that paths between given ranks consist of."""
 
     def __init__(
         self, placement: Placement, memory: str, source: IntArray, target: IntArray
@@ -95,7 +98,7 @@ class _RouteFinder:
         self.is_oversubscribed = crowded[self.node[source]]
 
     def single_routes(self, staged: bool) -> IntArray:
-        """One route per pair, through the host memory of both ends or straight."""
+        """Return one route per pair, direct or through the host memory of both ends."""
         at, places = (self.source, self.target), self.rank_devices
         first, last = (places.device[rank] for rank in at)
         if not staged:
@@ -110,7 +113,7 @@ class _RouteFinder:
         )
 
     def striped_routes(self) -> list[IntArray]:
-        """One route over each of the NICs that both nodes have; one only within a node."""
+        """Return one array of routes per NIC that both nodes have; pairs within a node use one."""
         first, ports = (
             of[self.node] for of in (self.topology.first_port, self.topology.port_counts)
         )
@@ -122,7 +125,11 @@ class _RouteFinder:
         ]
 
     def _route(self, first: IntArray, last: IntArray, port: IntArray) -> IntArray:
-        """From device to device, between nodes over the given port of each rank."""
+        """Return the routes between devices; between nodes over the given port of each rank.
+
+        first, last     devices of the sender and the receiver, shape (k,)
+        port            network port of every rank, shape (p,)
+        """
         a, b = self.node[self.source], self.node[self.target]
         local = self.is_local
         out, back = port[self.source], self._same_rail(port)
@@ -143,7 +150,7 @@ class _RouteFinder:
         return between
 
     def _same_rail(self, port: IntArray) -> IntArray:
-        """The receiver's port, on the sender's rail where rails are not joined."""
+        """Return the receiver's port, or one on the sender's rail if rails are separate."""
         part, nodes = self.topology.graph.components, np.arange(len(self.topology.nodes))
         out, back = part[port[self.source]], part[port[self.target]]
         node = np.repeat(nodes, self.topology.port_counts)
@@ -152,7 +159,7 @@ class _RouteFinder:
         return np.where(out == back, port[self.target], first[same])
 
     def _nic(self, node: IntArray, port: IntArray) -> IntArray:
-        """The device that a port is; -1 in a node that has none."""
+        """Return the device number of the NIC at each port; -1 in a node without NICs."""
         device = np.full(len(node), -1)
         for interior, nodes in self.topology.node_topologies:
             nics = interior.device_indices("nic")
@@ -162,7 +169,7 @@ class _RouteFinder:
         return device
 
     def _within_node(self, node: IntArray, first: IntArray, last: IntArray) -> IntArray:
-        """Links between two devices of a node."""
+        """Return the links between two devices of a node, as numbers of `Topology` links."""
         width = max((i.routes.shape[2] for i, _ in self.topology.node_topologies), default=0)
         found = np.full((len(node), width), -1)
         for interior, nodes in self.topology.node_topologies:
@@ -173,7 +180,7 @@ class _RouteFinder:
         return found
 
     def path_class(self) -> IntArray:
-        """Numbers of `PATH_CLASSES`."""
+        """Return the path class of each pair, as indices into `PATH_CLASSES`."""
         first, last = (self.rank_devices.device[rank] for rank in (self.source, self.target))
         same = first == last
         if self.memory != CUDA:
@@ -189,7 +196,11 @@ class _RouteFinder:
         return np.where(self.is_local, inside, PATH_CLASS_INDEX[NETWORK])
 
     def _kind_of_links(self, first: IntArray, last: IntArray) -> IntArray:
-        """Of device pairs within a node: NVLink alone, over the CPUs' bus, or else."""
+        """Return the class of each pair of GPUs within a node.
+
+        The class is NVLINK if the route consists of NVLinks, CROSS_SOCKET if it crosses the bus
+        between CPUs, and PCIE otherwise.
+        """
         node = self.node[self.source]
         found = np.full(len(node), PATH_CLASS_INDEX[PCIE])
         for interior, nodes in self.topology.node_topologies:
@@ -211,12 +222,12 @@ def _where_or_none(links: IntArray, where: BoolArray) -> IntArray:
 
 
 def _is_link(topology: Topology, links: IntArray) -> BoolArray:
-    """Without memory buses, which are no links."""
+    """Return which resources are links; memory buses are not."""
     return (links >= 0) & (links < len(topology.capacity))
 
 
 def _total_latency(latency: FloatArray, links: IntArray) -> FloatArray:
-    """The sum over each route; memory buses have no latency."""
+    """Return the total latency of each route; memory buses have no latency."""
     number = np.where(links < len(latency), links, -1)
     total: FloatArray = np.append(latency, 0.0)[number].sum(axis=1)
     return total
@@ -227,14 +238,14 @@ def _elementwise_max(stripes: list[NDArray[np.generic]]) -> Any:
 
 
 def _pack_links(links: IntArray) -> IntArray:
-    """The same with the links first and no column without any."""
+    """Return the routes with their links moved to the front and empty columns removed."""
     order = np.argsort(links < 0, axis=1, kind="stable")
     packed = np.take_along_axis(links, order, axis=1)
     return packed[:, : max(1, int((links >= 0).sum(axis=1).max(initial=0)))]
 
 
 def _merge_links(links: IntArray, load_factor: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Every link once, with all that crosses it."""
+    """Return each link of a route once, with the sum of its load factors."""
     same = links[:, :, None] == links[:, None, :]
     load = np.where(same, load_factor[:, None, :], 0.0).sum(axis=2)
     before = np.tri(links.shape[1], k=-1, dtype=bool)

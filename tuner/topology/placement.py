@@ -1,4 +1,4 @@
-"""Which rank runs where: on which node, on which devices of it."""
+"""Placement of ranks on nodes and on the devices of a node."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ MAX_SIMULATED_RANKS = 1 << 20
 
 @dataclass(frozen=True)
 class RankDevices:
-    """Where the buffers of ranks lie, by number of the device; 0 in nodes without an interior.
+    """The devices that ranks use, each array of shape (p,).
 
-    device      the GPU, or the CPU, shape (p,)
-    cpu         the CPU next to it
-    nic         the port (of those of all nodes) next to the device; ranks that share a device take
-                turns among equally near ones
-    cpu_nic     the port next to the CPU
+    Devices are numbered within the node; 0 in nodes without a known interior.
+
+    device      the GPU or CPU whose memory holds the buffers
+    cpu         the nearest CPU
+    nic         the network port (numbered over all nodes) nearest to the device; ranks that share a
+                device take turns among equally near ones
+    cpu_nic     the network port nearest to the CPU
     """
 
     device: IntArray
@@ -34,25 +36,34 @@ class RankDevices:
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """`node_of[r]` is the index of the node that rank r runs on."""
+    """A mapping of ranks to nodes: `node_of[r]` is the index of the node that rank r runs on."""
 
     topology: Topology
     node_of: IntArray
 
     @classmethod
     def block(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
-        """Ranks 0..ppn-1 on the first node, and so on. Raises InputError when they do not fit."""
+        """Return the placement that fills node after node with `ppn` ranks each.
+
+        Raises InputError when the p ranks (default: `ppn` on every node) do not fit.
+        """
         return cls(topology, np.arange(_checked_rank_count(topology, ppn, p)) // ppn)
 
     @classmethod
     def cyclic(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
-        """Ranks dealt to the nodes one by one. Raises InputError when they do not fit."""
+        """Return the placement that deals ranks to the nodes one by one, at most `ppn` to each.
+
+        Raises InputError when the p ranks (default: `ppn` on every node) do not fit.
+        """
         ranks = _checked_rank_count(topology, ppn, p)
         return cls(topology, np.arange(ranks) % max(1, -(-ranks // ppn)))
 
     @classmethod
     def from_name(cls, name: str, topology: Topology, ppn: int, p: int | None = None) -> Placement:
-        """That of the kind `placement`. Raises InputError when the ranks do not fit."""
+        """Return the placement of this name, BLOCK or CYCLIC.
+
+        Raises InputError when the ranks do not fit.
+        """
         deal = {BLOCK: cls.block, CYCLIC: cls.cyclic}[name]
         return deal(topology, ppn, p)
 
@@ -63,17 +74,22 @@ class Placement:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Nodes with ranks, and the most ranks on one of them."""
+        """Number of nodes with ranks, and the largest number of ranks on one of them."""
         ranks = np.bincount(self.node_of)
         return int(np.count_nonzero(ranks)), int(ranks.max())
 
     @cached_property
     def local_ranks(self) -> IntArray:
-        """The number of each rank among those of its node, shape (p,)."""
+        """Number of each rank among those of its node, shape (p,)."""
         return _occurrence_index(self.node_of)
 
     def rank_devices(self, memory: str) -> RankDevices:
-        """Raises InputError for device memory on a node without GPUs, and for unknown memory."""
+        """Return the devices of all ranks.
+
+        memory      where the buffers are: HOST or CUDA
+
+        Raises InputError for CUDA on a node without GPUs, and for other kinds of memory.
+        """
         if memory not in (HOST, CUDA):
             raise InputError(f"memory is {HOST} or {CUDA}, not {memory!r}")
         if memory not in self._rank_devices_by_memory:
@@ -109,7 +125,10 @@ class Placement:
     def _devices(
         self, interior: NodeTopology, ranks: IntArray, memory: str
     ) -> tuple[IntArray, IntArray]:
-        """The device and the CPU of each of the ranks; local rank i is on GPU i mod GPUs."""
+        """Return the device and the CPU of each of these ranks.
+
+        Local rank i uses GPU i modulo the number of GPUs.
+        """
         gpus, cpus, local = (
             interior.device_indices(GPU),
             interior.device_indices(CPU),
@@ -127,7 +146,11 @@ class Placement:
 
 
 def _nearest(interior: NodeTopology, device: IntArray, node: IntArray) -> IntArray:
-    """The NIC next to each device, as a number among the node's NICs."""
+    """Return the NIC nearest to each device, as a number among the node's NICs.
+
+    device      device of each rank, shape (k,)
+    node        node of each rank, shape (k,); ranks of a node take turns among equally near NICs
+    """
     nics = interior.device_indices(NIC)
     if len(nics) < 2:
         return np.zeros_like(device)
@@ -143,7 +166,7 @@ def _nearest(interior: NodeTopology, device: IntArray, node: IntArray) -> IntArr
 
 
 def _occurrence_index(values: IntArray) -> IntArray:
-    """How many equal values there are before each one."""
+    """Return how many equal values precede each value."""
     order = np.argsort(values, kind="stable")
     turn = np.empty(len(values), dtype=np.int64)
     turn[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])

@@ -1,4 +1,4 @@
-"""Topologies from files: one module per source."""
+"""Readers of topologies from files, one module per format."""
 
 from tuner.topology.readers.combined import combine
 from tuner.topology.readers.probed_topology import (

@@ -1,4 +1,4 @@
-"""What every fabric is made of: cables, and what connecting them gives."""
+"""Cables of a network, limits on its size, and the switches and links that a fabric consists of."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from tuner.base.errors import InputError
 from tuner.topology import NIC, Link, Node
 
-MAX_PORTS = 1 << 19  # of all nodes together; more would take gigabytes
-MAX_LINKS = 1 << 20  # both directions counted
+MAX_PORTS = 1 << 19  # of all nodes together; more would take gigabytes of memory
+MAX_LINKS = 1 << 20  # counting both directions
 MAX_NODE_LINKS = 1 << 22  # of all nodes together
-NodePorts = Sequence[Sequence[str]]  # per node
+NodePorts = Sequence[Sequence[str]]  # the port names of each node
 
 
 @dataclass(frozen=True)
 class NetworkCable:
-    """One cable, the same in both directions: bytes per second, seconds."""
+    """A full-duplex network cable: capacity in bytes per second, latency in seconds."""
 
     capacity: float
     latency: float = 0.0
 
     def links_between(self, a: str, b: str, count: int = 1) -> tuple[Link, Link]:
-        """`count` such cables side by side, one link per direction."""
+        """Return the two links that `count` of these cables between a and b form."""
         there = Link(a, b, self.capacity * count, self.latency, "network", count)
         return there, Link(b, a, there.capacity, self.latency, "network", count)
 
 
 @dataclass(frozen=True)
 class Cabling:
-    """What a fabric adds to the nodes; `routing` as in `Topology`."""
+    """The switches and links that a fabric adds to the nodes; `routing` as in `Topology`."""
 
     switches: tuple[str, ...]
     links: tuple[Link, ...]
@@ -38,7 +38,11 @@ class Cabling:
 
 
 def ports_of_nodes(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
-    """Where cables meet each node. InputError, before anything grows, for more than can be held."""
+    """Return the port names of each node.
+
+    Raises InputError, before large structures are built, for more ports or links than can be
+    simulated.
+    """
     number, inner = 0, 0
     interiors = {id(node.node_topology): node.node_topology for node in nodes}
     for key, alike in Counter(id(node.node_topology) for node in nodes).items():
@@ -56,12 +60,12 @@ def ports_of_nodes(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
 
 
 def flatten_names(ends: NodePorts) -> list[str]:
-    """All ends, node after node."""
+    """Return the ports of all nodes, node after node."""
     return [end for of_node in ends for end in of_node]
 
 
 def check_fabric_size(ports: int, links: int) -> None:
-    """InputError for more than can be simulated."""
+    """Raise InputError for more ports or links than can be simulated."""
     if ports > MAX_PORTS or links > MAX_LINKS:
         raise InputError(
             f"a fabric for {ports} ends needs {links} links: at most {MAX_PORTS} ends and"

@@ -1,17 +1,22 @@
-"""Two descriptions as one machine: the fabric from one, the inside of its nodes from the other.
+"""Combines two descriptions into one machine: the fabric of one, the node interior of another.
 
-In a YAML file, where names of files are relative to it:
+In a YAML file, with file names relative to it:
 
     combine: {fabric: ibnetdiscover.txt, node: nccl-topology.xml}
 
-The service reads the same, with the ids of topologies that it holds instead of names of files.
-`rails: 4` says that each cable of the fabric stands for four, one to each NIC: Slurm's files and
-one-switch files know of one. `latency` and `bandwidth` are those of every cable of the network,
-where the fabric's file does not know them, and `offers` what the network can do besides moving
-messages. `nodes: "gpu*"` leaves all nodes out that are called otherwise, such as those of storage,
-and the switches that no node is left below. Without `node` nothing is known of the inside. Beside
-`combine`, `name` is the machine's, and `local: {latency, bandwidth, memory_bandwidth}` says what a
-message between host memories of one node costs.
+The service reads the same format with ids of stored topologies in place of file names.
+
+rails       number of cables that each cable of the fabric stands for, one per NIC; Slurm's files
+            and single-switch files describe only one
+latency     latency of every cable of the network, where the fabric's file does not say it
+bandwidth   bandwidth of every cable of the network, where the fabric's file does not say it
+offers      what the network can do besides moving messages
+nodes       pattern such as "gpu*"; nodes with other names, such as storage nodes, are left out,
+            and so are the switches that have no node below them any more
+
+Without `node` the interior of the nodes is unknown. Beside `combine`, `name` is the name of the
+machine, and `local: {latency, bandwidth, memory_bandwidth}` is the cost of a message between host
+memories of one node.
 """
 
 from __future__ import annotations
@@ -30,13 +35,17 @@ from tuner.topology.readers.yaml_topology import parse_local_costs
 COMBINE_KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers"}
 MAX_RAILS = 64
 
-PortMap = dict[
-    tuple[str, str], list[str]
-]  # port, where the link goes -> the new ports of its cables
+# (port, other end of the link) -> the new ports of its cables
+PortMap = dict[tuple[str, str], list[str]]
 
 
 def combine_from_yaml(record: Mapping[str, Any], load: Callable[[str], Topology]) -> Topology:
-    """What a YAML file with `combine` stands for; `load` reads a named file. Raises InputError."""
+    """Return the topology that a YAML record with `combine` describes.
+
+    load    reads a topology by file name or id
+
+    Raises InputError for an invalid record.
+    """
     require_keys("the topology", record, {"combine", "name", "local"}, {"combine"})
     told = record["combine"]
     require_keys(
@@ -53,14 +62,14 @@ def combine_from_yaml(record: Mapping[str, Any], load: Callable[[str], Topology]
 
 
 def _name(key: str, value: Any) -> str:
-    """A name may be a number alone, as those of the service are."""
+    """Return a file name or id as text; the service's ids may be plain numbers."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise InputError(f"combine: {key} must be the name of a file, not {shortened_repr(value)}")
     return str(value)
 
 
 def _with_overrides(fabric: Topology, overrides: Mapping[str, Any]) -> Topology:
-    """The fabric with the latency and the bandwidth of a cable that the record says."""
+    """Return the fabric with the cable latency, bandwidth and capabilities of the record."""
     links = fabric.links
     if "latency" in overrides:
         latency = parse_time(overrides["latency"])
@@ -73,7 +82,7 @@ def _with_overrides(fabric: Topology, overrides: Mapping[str, Any]) -> Topology:
 
 
 def _select_nodes(fabric: Topology, pattern: str) -> Topology:
-    """The fabric with the nodes that a pattern of the shell names."""
+    """Return the fabric with only the nodes that match a shell pattern."""
     nodes = tuple(node for node in fabric.nodes if fnmatchcase(node.name, pattern))
     if not nodes:
         raise InputError(
@@ -89,9 +98,9 @@ def _select_nodes(fabric: Topology, pattern: str) -> Topology:
 
 
 def _idle_switches(fabric: Topology, removed: set[str]) -> set[str]:
-    """The switches below which nothing is left without the ports that are gone.
+    """Return the switches that have nothing below them once the removed ports are gone.
 
-    Switches beside one another, as on a torus, stay: messages of others cross them.
+    Neighbouring switches of one level, as on a torus, stay: messages of other nodes cross them.
     """
     below: dict[str, set[str]] = {name: set() for name in fabric.switches}
     for link in fabric.links:
@@ -108,11 +117,15 @@ def _idle_switches(fabric: Topology, removed: set[str]) -> set[str]:
 
 
 def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:
-    """Every node of the fabric gets the cores and the inside of the one node.
+    """Return the fabric with the cores and the interior of a single node in each of its nodes.
 
-    NICs called the same in both are the same; else they are taken in order. Raises InputError when
-    a node has not as many NICs or cables on the fabric as NICs inside, and when the second topology
-    is no single node.
+    fabric      topology of the network
+    node        topology of one node
+    rails       number of cables that each cable of the fabric stands for
+
+    NICs are matched by name if both sides have the same names, else in order. Raises InputError
+    when the number of NICs or cables of a node on the fabric differs from that of NICs inside, and
+    when the second topology does not have exactly one node.
     """
     if len(node.nodes) != 1:
         raise InputError(
@@ -144,7 +157,7 @@ def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:
 
 
 def _map_ports(fabric: Topology, links: Sequence[Link], nodes: Sequence[Node]) -> PortMap:
-    """Which NIC each cable of each node ends at; nothing for nodes that keep their one port."""
+    """Return the NIC that each cable of each node ends at, except for nodes that keep one port."""
     leaving: dict[str, list[Link]] = {}
     for link in links:
         leaving.setdefault(link.source, []).append(link)
@@ -160,7 +173,7 @@ def _map_ports(fabric: Topology, links: Sequence[Link], nodes: Sequence[Node]) -
 
 
 def _map_nics(old: Node, new: Node, out: Sequence[Link]) -> PortMap:
-    """NIC by NIC."""
+    """Map the links of each NIC to the NIC of the same name, or of the same position."""
     _check_port_count(old, new, len(old.ports), "NICs")
     mine, theirs = _products(old), _products(new)
     by_name = len(set(mine)) == len(mine) and set(mine) == set(theirs)
@@ -172,7 +185,7 @@ def _map_nics(old: Node, new: Node, out: Sequence[Link]) -> PortMap:
 
 
 def _map_cables_to_nics(old: Node, new: Node, out: Sequence[Link]) -> PortMap:
-    """A node without known NICs has one for each cable, in the order of its links."""
+    """Map the cables of a node without known NICs to the NICs in the order of its links."""
     _check_port_count(old, new, sum(link.count for link in out), "cables")
     ports = iter(new.ports)
     return {(link.source, link.target): [next(ports) for _ in range(link.count)] for link in out}
@@ -193,7 +206,7 @@ def _check_port_count(old: Node, new: Node, number: int, what: str) -> None:
 
 
 def _reconnect(link: Link, port_map: PortMap) -> Iterator[Link]:
-    """The link between its new ends; cables that go to different NICs become links of their own."""
+    """Yield the link between its new ends, one link per pair of NICs that its cables join."""
     sources = port_map.get((link.source, link.target), [link.source] * link.count)
     targets = port_map.get((link.target, link.source), [link.target] * link.count)
     if len(sources) != len(targets):

@@ -1,4 +1,4 @@
-"""Networks whose nodes hang on routers that are joined without a level above: dragonfly, torus."""
+"""Direct networks, whose nodes are attached to routers of one level: dragonfly and torus."""
 
 from __future__ import annotations
 
@@ -20,33 +20,39 @@ from tuner.topology.readers.cabling import (
 
 @dataclass(frozen=True)
 class Dragonfly:
-    """Groups of routers, all groups linked with one another (Kim et al., ISCA 2008).
+    """Groups of routers, with links between all pairs of groups (Kim et al., ISCA 2008).
 
-    Inside a group of `group_shape` = (a,) all routers are neighbours: at most 3 links between
-    routers.
-    With (a, b), as on Cray Aries, they form a grid whose rows and columns are complete (a
-    flattened butterfly): at most 5. Each router has `global_ports` cables to other groups, which
-    are dealt out evenly to the other groups, router by router.
+    In a group of shape (a,) all routers are neighbours: a route has at most 3 links between
+    routers. With (a, b), as on Cray Aries, they form a grid whose rows and columns are complete (a
+    flattened butterfly): at most 5 links. Each router has `global_ports` cables to other groups,
+    which are distributed evenly over the other groups, router by router.
+
+    group_shape         number of routers of a group along each dimension
+    nodes_per_router    number of nodes attached to each router
+    local_cables        cables within a group, one per dimension; empty: as `node_cable`
+    global_cable        cable between groups; None: as `node_cable`
+    groups              number of groups; None: as many as the nodes need
     """
 
     node_cable: NetworkCable
     group_shape: tuple[int, ...] = (4,)
-    nodes_per_router: int = 2  # nodes
+    nodes_per_router: int = 2
     global_ports: int = 2
-    local_cables: tuple[
-        NetworkCable, ...
-    ] = ()  # one per dimension of `group_shape`; like `port` when empty
-    global_cable: NetworkCable | None = None  # between groups; like `port` when None
-    groups: int | None = None  # as many as the nodes need when None
+    local_cables: tuple[NetworkCable, ...] = ()
+    global_cable: NetworkCable | None = None
+    groups: int | None = None
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """Description in one line."""
         shape = " x ".join(map(str, self.group_shape))
         return f"dragonfly, groups of {shape} routers, {self.nodes_per_router} nodes per router"
 
     def cabling(self, ports: NodePorts) -> Cabling:
-        """Raises InputError for more groups than cables between them reach."""
+        """Return the routers and links.
+
+        Raises InputError for more groups than their cables can join, and for too few.
+        """
         size = math.prod(self.group_shape)
         needed = math.ceil(len(ports) / (size * self.nodes_per_router))
         groups = needed if self.groups is None else self.groups
@@ -78,7 +84,7 @@ class Dragonfly:
             )
 
     def _local_links(self, group: list[str]) -> Iterator[Link]:
-        """Complete rows, complete columns, ..."""
+        """Yield the links within a group: complete rows, complete columns, and so on."""
         wires = self.local_cables or (self.node_cable,) * len(self.group_shape)
         places = list(
             product(*map(range, reversed(self.group_shape)))
@@ -92,7 +98,7 @@ class Dragonfly:
                     yield from wire.links_between(group[number[place]], group[number[there]])
 
     def _global_links(self, names: list[list[str]]) -> Iterator[Link]:
-        """The cables of a group to each other one, on routers that take turns."""
+        """Yield the cables between each pair of groups, distributed over the routers in turn."""
         groups, size = len(names), len(names[0])
         cables = size * self.global_ports // max(groups - 1, 1)
         cables = min(cables, size)  # at most one per router and pair
@@ -107,20 +113,25 @@ class Dragonfly:
 
 @dataclass(frozen=True)
 class Torus:
-    """A grid of routers that closes in every dimension; routes go dimension by dimension."""
+    """A grid of routers with wrap-around links and dimension-ordered routing.
+
+    shape               number of routers along each dimension
+    nodes_per_router    number of nodes attached to each router
+    router_cable        cable between routers; None: as `node_cable`
+    """
 
     node_cable: NetworkCable
     shape: tuple[int, ...] = (4, 4, 4)
-    nodes_per_router: int = 1  # nodes
-    router_cable: NetworkCable | None = None  # between routers; like `port` when None
+    nodes_per_router: int = 1
+    router_cable: NetworkCable | None = None
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """Description in one line."""
         return f"torus {' x '.join(map(str, self.shape))}"
 
     def cabling(self, ports: NodePorts) -> Cabling:
-        """Raises InputError for more nodes than the shape has room for."""
+        """Return the routers and links; raise InputError for more nodes than the torus holds."""
         room = math.prod(self.shape) * self.nodes_per_router
         if len(ports) > room:
             raise InputError(f"{len(ports)} nodes do not fit on a {self.summary}: it has {room}")
@@ -146,5 +157,5 @@ class Torus:
 
 
 def _next_on_axis(place: tuple[int, ...], axis: int, width: int) -> tuple[int, ...]:
-    """The next place along one axis, round the end."""
+    """Return the next place along one axis, with wrap-around."""
     return (*place[:axis], (place[axis] + 1) % width, *place[axis + 1 :])

@@ -1,8 +1,9 @@
-"""Networks between nodes, grown to any number of them: switches, links, and how messages turn.
+"""Networks between nodes that are generated from a shape: switches, links and routing.
 
-Every fabric is a frozen record of its shape with a method `wiring(ends)`. An end is where a cable
-of the fabric meets a node: `node3`, or `node3.nic1` where a node has several NICs. A link between
-two switches has the latency of one switch crossing: a message that meets one switch only has none.
+Every fabric is a frozen record of its shape with a method `cabling(ports)`. A port is where a cable
+of the fabric is attached to a node: `node3`, or `node3.nic1` where a node has several NICs. A link
+between two switches has the latency of one switch crossing, so that a message through one switch
+only has none.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
 
 
 class Fabric(Protocol):
-    """What all fabrics can do."""
+    """Interface of all fabrics."""
 
     @property
     def node_cable(self) -> NetworkCable:
@@ -45,18 +46,21 @@ class Fabric(Protocol):
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """Description in one line."""
 
     def cabling(self, ports: NodePorts) -> Cabling:
-        """Raises InputError when the ends do not fit."""
+        """Return the switches and links for these ports; raise InputError when they do not fit."""
 
 
 def fabric_topology(
     name: str, nodes: int | Sequence[Node], fabric: Fabric, **fields: Any
 ) -> Topology:
-    """Nodes, or so many of them called node0, node1, ..., on a fabric.
+    """Return a topology of nodes on a fabric.
 
-    `fields` are further ones of `Topology`. Raises InputError when they do not fit.
+    nodes       the nodes, or their number; then they are called node0, node1, ...
+    fields      further fields of `Topology`
+
+    Raises InputError when the nodes do not fit on the fabric.
     """
     if isinstance(nodes, int):
         nodes = [Node(f"node{number}") for number in range(nodes)]
@@ -68,17 +72,17 @@ def fabric_topology(
 
 @dataclass(frozen=True)
 class OneSwitch:
-    """All ends at one switch that never is the bottleneck."""
+    """All ports on one switch that is never the bottleneck."""
 
     node_cable: NetworkCable
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """Description in one line."""
         return "one switch"
 
     def cabling(self, ports: NodePorts) -> Cabling:
-        """Raises InputError for too many ends."""
+        """Return one switch with a link pair per port; raise InputError for too many ports."""
         names = flatten_names(ports)
         check_fabric_size(len(names), 2 * len(names))
         links = [link for end in names for link in self.node_cable.links_between(end, "switch")]
@@ -87,38 +91,40 @@ class OneSwitch:
 
 @dataclass(frozen=True)
 class FatTree:
-    """Levels of switches; `down[0]` ends and `up[0]` uplinks at each leaf.
+    """A tree of switches with `down[0]` ports and `up[0]` uplinks at each leaf.
 
     With one entry each, every uplink of a leaf goes to a spine of its own. With two, a switch of
     the second level has `down[1]` leaves below it and `up[1]` uplinks, and so on: an extended
-    generalised fat tree (Oehring et al., IPPS 1995). The taper of a level is down / up; where the
-    number of uplinks is not whole the next whole number of thinner cables makes the same capacity.
+    generalised fat tree (Oehring et al., IPPS 1995). The taper of a level is down / up; a
+    fractional number of uplinks is rounded up, with cables of less capacity, so that the total
+    capacity stays the same.
 
-    With `rails` the NICs of a node go to different leaves: the first NICs of `down[0]` nodes share
-    one, the second NICs the next.
+    rails           connect the NICs of a node to different leaves: the first NICs of `down[0]`
+                    nodes share one leaf, the second NICs the next
+    uplink_cable    cable between switches; None: as `node_cable`
     """
 
     node_cable: NetworkCable
     down: tuple[int, ...] = (16,)
     up: tuple[float, ...] = (16.0,)
     rails: bool = False
-    uplink_cable: NetworkCable | None = None  # between switches; like `port` when None
+    uplink_cable: NetworkCable | None = None
 
     @property
     def taper(self) -> float:
-        """How many times more capacity enters a leaf from below than leaves it upwards."""
+        """Capacity into a leaf from below divided by its capacity upwards."""
         return self.down[0] / self.up[0]
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """Description in one line."""
         taper = "non-blocking" if self.taper <= 1 else f"{self.taper:g}:1 above the leaves"
         rails = ", one rail per NIC" if self.rails else ""
         levels = f"{len(self.down) + 1} levels, {self.down[0]} ports per leaf"
         return f"fat tree of {levels}{rails}, {taper}"
 
     def cabling(self, ports: NodePorts) -> Cabling:
-        """Only as many switches as the ends need; D-mod-k chooses among the uplinks."""
+        """Return only as many switches as the ports need, with their links."""
         leaves = list(self._leaves(ports))
         names = [f"leaf{number}" for number in range(len(leaves))]
         check_fabric_size(sum(map(len, leaves)), 2 * self._size(sum(map(len, leaves)), len(leaves)))
@@ -131,7 +137,7 @@ class FatTree:
                 for link in self.node_cable.links_between(end, name)
             ],
         )
-        pods = [[name] for name in names]  # one per lowest subtree: its topmost switches
+        pods = [[name] for name in names]  # the topmost switches of each subtree
         for level, up in enumerate(self.up, start=1):
             width = self.down[level] if level < len(self.down) else len(pods)
             if len(pods) == 1:
@@ -141,7 +147,7 @@ class FatTree:
         return Cabling(tuple(switches), tuple(links))
 
     def _leaves(self, ends: NodePorts) -> Iterator[list[str]]:
-        """The ends below each leaf."""
+        """Yield the ports below each leaf."""
         if not self.rails:
             names = flatten_names(ends)
             for first in range(0, len(names), self.down[0]):
@@ -153,7 +159,7 @@ class FatTree:
                 yield [of_node[rail] for of_node in unit if rail < len(of_node)]
 
     def _size(self, ends: int, leaves: int) -> int:
-        """Cables, from below estimated."""
+        """Return a lower bound on the number of cables."""
         cables, switches = ends, leaves
         for level, up in enumerate(self.up, start=1):
             cables += switches * math.ceil(up)
@@ -164,7 +170,13 @@ class FatTree:
     def _add_level(
         self, pods: list[list[str]], width: int, level: int, up: float, links: list[Link]
     ) -> tuple[list[list[str]], list[str]]:
-        """Join `width` subtrees each under a new level; the new subtrees and the new switches."""
+        """Join each `width` subtrees under a new level; return the new subtrees and switches.
+
+        pods    topmost switches of each subtree
+        level   number of the new level, 1 above the leaves
+        up      uplinks per switch below; may be fractional
+        links   list that the new links are appended to
+        """
         whole = math.ceil(up)
         trunk = self.uplink_cable or self.node_cable
         cable = NetworkCable(trunk.capacity * up / whole, trunk.latency)

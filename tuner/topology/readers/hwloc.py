@@ -1,11 +1,12 @@
-"""One computer as hwloc describes it: `lstopo --of xml`, versions 2.x and 3.0 of the format.
+"""Reads one computer from hwloc: `lstopo --of xml`, versions 2.x and 3.0 of the format.
 
 Packages, NUMA nodes, caches, cores, bridges and PCI devices are nested `<object type="...">`
-elements; matrices between them follow. A package becomes a CPU, with its cores; GPUs and NICs hang
-below it as the PCI bridges do, with the speed that each link had when the file was written (an idle
-GPU may have slowed its link down). `NVLinkBandwidth` and `XGMIBandwidth` matrices become links.
+elements; matrices between them follow. A package becomes a CPU with its cores. GPUs and NICs are
+attached to it as the PCI bridges are, with the link speed at the time when the file was written (an
+idle GPU may have slowed its link down). `NVLinkBandwidth` and `XGMIBandwidth` matrices become
+links.
 
-NICs are the devices that speak verbs; where there is none, the Ethernet adapters.
+NICs are the devices that support verbs; where there is none, the Ethernet adapters.
 """
 
 from __future__ import annotations
@@ -28,18 +29,21 @@ from tuner.topology.readers.safe_xml import XmlElement, parse_xml
 
 VERSIONS = ("2.", "3.")
 NVIDIA, AMD = "10de", "1002"
-GPU_CLASSES = ("0300", "0302", "0380", "1200")  # the last two are AMD's accelerators
+GPU_CLASSES = ("0300", "0302", "0380", "1200")  # the last two: AMD accelerators
 INFINIBAND, ETHERNET = "0207", "0200"
 PCI_TREE_TYPES = ("Bridge", "PCIDev")
 GPU_NAME = re.compile(r"(?:nvml|cuda|rsmi)([0-9]{1,6})")
 PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):[0-9a-f]{4}\]")
 LINK_MATRICES = ("NVLinkBandwidth", "XGMIBandwidth")  # MB/s, 0 where there is no link
-SELF_BANDWIDTH = 1_000_000  # what such a matrix says of an object and itself, or 0
-MAX_MATRIX_OBJECTS = 500  # of a matrix
+SELF_BANDWIDTH = 1_000_000  # entries of an object with itself are this or 0
+MAX_MATRIX_OBJECTS = 500  # objects in one matrix
 
 
 def parse_hwloc(text: str) -> Topology:
-    """A topology of one node, named after the host. Raises InputError with line and element."""
+    """Return a topology of one node, named after the host.
+
+    Raises InputError naming line and element.
+    """
     root = parse_xml(text)
     _require_version(root)
     machine = _machine(root)
@@ -81,7 +85,7 @@ def _type(element: XmlElement) -> str:
 
 
 def _cores(element: XmlElement) -> int:
-    """Cores inside an object; processing units where a virtual machine hides the cores."""
+    """Return the number of cores in an object, or of PUs if a virtual machine hides the cores."""
     kinds = [_type(inner) for inner in element.walk()]
     return kinds.count("Core") or kinds.count("PU")
 
@@ -92,7 +96,7 @@ def _host(root: XmlElement) -> str:
 
 
 def _infos(element: XmlElement, name: str) -> Iterator[str]:
-    """What the element itself is told under a name."""
+    """Yield the values of the element's own <info> children of this name."""
     for child in element.children:
         told = child.attributes
         if child.name == "info" and told.get("name") == name and "value" in told:
@@ -101,7 +105,7 @@ def _infos(element: XmlElement, name: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _PciDevices:
-    """The devices of a file, told apart once for all."""
+    """The PCI elements of a file that are GPUs and those that are NICs."""
 
     gpus: list[XmlElement]
     nics: list[XmlElement]
@@ -124,13 +128,13 @@ class _PciDevices:
 
 
 def _pci(element: XmlElement) -> tuple[str, str]:
-    """Class and vendor of a PCI device, as four hexadecimal digits each."""
+    """Return class and vendor of a PCI device, as four hexadecimal digits each."""
     match = PCI_TYPE.match(element.attributes.get("pci_type", ""))
     return (match[1], match[2]) if match else ("", "")
 
 
 def _gpu_number(element: XmlElement) -> int | None:
-    """The number that the driver of a GPU gave it."""
+    """Return the number that the driver gave to a GPU, None for other devices."""
     names = [child.attributes.get("name", "") for child in element.children]
     matches = sorted((name[:4] != "nvml", name) for name in names if GPU_NAME.fullmatch(name))
     found = GPU_NAME.fullmatch(matches[0][1]) if matches else None
@@ -138,7 +142,7 @@ def _gpu_number(element: XmlElement) -> int | None:
 
 
 def _osdev(element: XmlElement, kind: str) -> str:
-    """The operating system's name for a device of this kind, or ""."""
+    """Return the operating system's name for a device of this kind, or "" if it has none."""
     named = (
         child.attributes.get("name", "")
         for child in element.children
@@ -149,7 +153,7 @@ def _osdev(element: XmlElement, kind: str) -> str:
 
 @dataclass
 class _NodeGraph:
-    """The plan so far, and which object of the file became which device: type:gp_index -> name."""
+    """The node under construction, and the device name of each object, keyed by `_object_key`."""
 
     builder: NodeBuilder
     device_names: dict[str, str] = field(default_factory=dict)
@@ -178,7 +182,7 @@ class _NodeGraph:
         return drawn
 
     def register_device(self, element: XmlElement, name: str) -> None:
-        """Remember the device of an object and of what the operating system sees in it."""
+        """Remember the device name of an object and of its operating system devices."""
         for each in (element, *element.children):
             if each is element or _type(each) == "OSDev":
                 if _object_key(each) in self.device_names:
@@ -186,9 +190,10 @@ class _NodeGraph:
                 self.device_names[_object_key(each)] = name
 
     def attach(self, element: XmlElement, cpu: str) -> str:
-        """Every PCI tree below the package in which it is, else below the first one beside it.
+        """Attach every PCI tree to the CPU of the package that contains it and return that CPU.
 
-        Gives that package's CPU, "" without one; `cpu` stands in.
+        Trees outside packages go to the first package beside them, or to `cpu` where there is none;
+        then "" is returned.
         """
         first = self.device_names[_object_key(element)] if _type(element) == "Package" else ""
         for child in element.children:
@@ -201,7 +206,10 @@ class _NodeGraph:
         return first
 
     def pci_branches(self, element: XmlElement) -> list[PciBranch]:
-        """A bridge or device with its link; a host bridge is the CPU's own and has none."""
+        """Return a device or bridge with the link above it.
+
+        A host bridge, which has no such link, is replaced by what is below it.
+        """
         if _type(element) == "PCIDev":
             name = self.device_names.get(_object_key(element), "")
             return [PciBranch(_link_speed(element), name)] if name else []
@@ -212,7 +220,7 @@ class _NodeGraph:
 
 
 def _object_key(element: XmlElement) -> str:
-    """How matrices refer to an object."""
+    """Return the key by which matrices refer to an object."""
     return f"{_type(element)}:{element.attributes.get('gp_index', f'none, {id(element)}')}"
 
 
@@ -224,7 +232,10 @@ def _product(element: XmlElement, kind: str) -> str:
 
 
 def _link_speed(element: XmlElement) -> float:
-    """Bytes per second of the link above a PCI function; what hwloc could not see is assumed."""
+    """Return the bandwidth of the link above a PCI function in bytes per second.
+
+    A speed that hwloc could not read is `DEFAULT_PCIE_BANDWIDTH`.
+    """
     text = element.attributes.get("pci_link_speed", "0")
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,20})?", text):
         raise InputError(f"{element}: pci_link_speed must be in GB/s, not {shortened_repr(text)}")
@@ -238,7 +249,10 @@ def _connect_matrices(root: XmlElement, drawn: _NodeGraph) -> None:
 
 
 def _connect_matrix(element: XmlElement, drawn: _NodeGraph) -> None:
-    """Links of GPUs with each other, with CPUs, and with NVSwitches: the PCI devices left."""
+    """Add the links of a matrix between GPUs, CPUs and NVSwitches.
+
+    PCI devices that are neither GPU nor NIC are taken as NVSwitches.
+    """
     objects, rates = _matrix(element)
     switches: dict[str, dict[str, float]] = {}
     for (a, b), rate in rates.items():
@@ -251,9 +265,10 @@ def _connect_matrix(element: XmlElement, drawn: _NodeGraph) -> None:
 
 
 def _connect_nvswitches(plan: NodeBuilder, switches: list[dict[str, float]]) -> None:
-    """NVSwitches with the same GPUs are one; what carries messages between two boards is not told.
+    """Add the NVSwitches, those with the same GPUs as one device.
 
-    A DGX-2 joins its boards by as much as the GPUs of one send (NVIDIA NVSwitch white paper, 2018).
+    The file does not describe links between two boards. They are assumed to carry as much as the
+    GPUs of one board send, as in a DGX-2 (NVIDIA NVSwitch white paper, 2018).
     """
     boards: dict[frozenset[str], dict[str, float]] = {}
     for gpus in switches:
@@ -272,7 +287,7 @@ def _connect_nvswitches(plan: NodeBuilder, switches: list[dict[str, float]]) -> 
 
 
 def _matrix(element: XmlElement) -> tuple[list[str], dict[tuple[int, int], float]]:
-    """The objects of a matrix, and bytes per second of each pair that is linked."""
+    """Return the objects of a matrix and the bandwidth of each linked pair in bytes per second."""
     written = {
         name: [
             word

@@ -1,15 +1,15 @@
-"""An InfiniBand fabric as `ibnetdiscover` prints it.
+"""Reads an InfiniBand fabric as `ibnetdiscover` prints it.
 
     Switch  65 "S-2c5eab0300b87b40"         # "leaf 4" enhanced port 0 lid 73 lmc 0
     [1]     "H-e09d7303007a4bd8"[1](e09d7303007a4bd8)       # "host7 mlx5_5" lid 647 4xNDR
 
-Every node of the fabric is a paragraph with a line per port that is up, so that every cable is
-there twice; a node without such a line is down and left out. Adapters whose descriptions say `HOST
-DEVICE` are the NICs of that host. An adapter that was never given a host's name is a host of its
-own, called by its GUID, and so are adapters that say the same. What is behind a NIC is not told: it
-is taken to be as wide as the NIC. Latencies are 0.
+Every node of the fabric is a paragraph with one line per active port, so that every cable appears
+twice; a node without port lines is down and left out. Adapters whose descriptions say `HOST DEVICE`
+are the NICs of that host. An adapter without a host name, or with the same description as another
+one, becomes a host of its own, named by its GUID. The file does not describe what is behind a NIC;
+the link to it is assumed to have the bandwidth of the NIC. Latencies are 0.
 
-Aggregation nodes are no hosts: they say that a switch reduces.
+Aggregation nodes are not hosts: they show that a switch can reduce.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tuner.topology import (
 )
 from tuner.topology.readers.yaml_fields import MAX_NODES
 
-# Bytes per second of one lane, as a link of four is named: data rates of the InfiniBand
+# Bytes per second of one lane by speed name: data rates of the InfiniBand
 # Architecture Specification, volume 1 (8b/10b up to QDR, then 64b/66b; PAM4 with FEC from HDR on).
 LANE_BANDWIDTHS = {
     "SDR": 2e9 / 8,
@@ -54,12 +54,12 @@ IGNORED_LINE = re.compile(r"\s*(#|$|(vend|dev|(sysimg|switch|ca|rt)gu)id=|DR pat
 AGGREGATION_NODE = "Aggregation Node"  # the switch's own adapter for SHARP
 HOST_AND_DEVICE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?: ([A-Za-z0-9._:/-]+))?")
 
-PortId = tuple[str, int]  # a node of the fabric by its GUID, and the number of a port
+PortId = tuple[str, int]  # GUID of a node of the fabric, and port number
 
 
 @dataclass(frozen=True)
 class _Port:
-    """A port that is up: where its cable leads, bytes per second (None: not told), the line."""
+    """An active port: the other end of its cable, bytes per second (None: unknown), line number."""
 
     peer: PortId
     rate: float | None
@@ -68,7 +68,7 @@ class _Port:
 
 @dataclass
 class _FabricNode:
-    """A node of the fabric, with its ports by number."""
+    """A node of the fabric, with its active ports by number."""
 
     kind: str
     description: str
@@ -77,7 +77,7 @@ class _FabricNode:
 
 
 def parse_ibnetdiscover(text: str) -> Topology:
-    """A topology of hosts and switches. Raises InputError naming the line."""
+    """Return a topology of hosts and switches; raise InputError naming the line."""
     members = _parse_fabric_nodes(text)
     cables = _cables(members)
     up = {guid: member for guid, member in members.items() if member.ports}
@@ -109,7 +109,7 @@ def parse_ibnetdiscover(text: str) -> Topology:
 
 
 def _parse_fabric_nodes(text: str) -> dict[str, _FabricNode]:
-    """By GUID, in the order of the file."""
+    """Return the nodes of the fabric by GUID, in the order of the file."""
     members: dict[str, _FabricNode] = {}
     current: _FabricNode | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -149,7 +149,10 @@ def _rate(line: str, number: int) -> float | None:
 
 
 def _cables(members: dict[str, _FabricNode]) -> dict[tuple[PortId, PortId], float]:
-    """Bytes per second of every cable, in both directions, as both of its ends say."""
+    """Return the bandwidth of every cable in bytes per second, keyed by both directions.
+
+    Raises InputError when the two ends of a cable contradict each other.
+    """
     cables: dict[tuple[PortId, PortId], float] = {}
     for guid, member in members.items():
         for number, port in member.ports.items():
@@ -175,7 +178,7 @@ def _cables(members: dict[str, _FabricNode]) -> dict[tuple[PortId, PortId], floa
 
 
 def _switch_names(members: dict[str, _FabricNode]) -> dict[str, str]:
-    """What switches say they are called, or their GUID where another one says the same."""
+    """Return the names of switches by GUID: their descriptions if unique, else their GUIDs."""
     switches = {guid: member for guid, member in members.items() if member.kind == "Switch"}
     uses = Counter(member.description for member in switches.values())
     return {
@@ -185,7 +188,7 @@ def _switch_names(members: dict[str, _FabricNode]) -> dict[str, str]:
 
 
 def _hosts(adapters: dict[str, _FabricNode]) -> dict[str, dict[str, str]]:
-    """Host -> GUID of its adapters -> what the host calls them; both in natural order."""
+    """Return for each host its adapters: GUID -> device name, both in natural order."""
     uses = Counter(member.description for member in adapters.values())
     hosts: dict[str, dict[str, str]] = {}
     for guid, member in adapters.items():
@@ -201,7 +204,7 @@ def _hosts(adapters: dict[str, _FabricNode]) -> dict[str, dict[str, str]]:
 
 
 def _natural_sort_key(name: str) -> list[tuple[int, str]]:
-    """n9 before n10."""
+    """Return a sort key that orders numbers by value: n9 before n10."""
     return [
         (int(part[:18]), "") if part.isdecimal() else (-1, part)
         for part in re.split(r"([0-9]+)", name)
@@ -211,7 +214,10 @@ def _natural_sort_key(name: str) -> list[tuple[int, str]]:
 def _nodes(
     hosts: dict[str, dict[str, str]], cables: dict[tuple[PortId, PortId], float], taken: set[str]
 ) -> tuple[list[Node], dict[str, str]]:
-    """The nodes, those alike with one interior, and the end of the network at each adapter."""
+    """Return the nodes and the port name of each adapter.
+
+    Nodes with the same NICs share one interior. `taken` holds the names that switches have.
+    """
     rate = defaultdict[str, float](float)
     for (end, _), width in cables.items():
         rate[end[0]] += width
@@ -228,7 +234,7 @@ def _nodes(
 
 
 def _node_topology(nics: tuple[tuple[str, float], ...]) -> NodeTopology:
-    """One CPU with the NICs, each joined to it by as much as its own ports carry."""
+    """Return one CPU with NICs, each linked to it by the bandwidth of its own ports."""
     devices = [Device("cpu0", CPU)]
     links = []
     for number, (product, rate) in enumerate(nics):
@@ -241,7 +247,7 @@ def _node_topology(nics: tuple[tuple[str, float], ...]) -> NodeTopology:
 
 
 def _links(cables: dict[tuple[PortId, PortId], float], name: dict[str, str]) -> tuple[Link, ...]:
-    """Cables between the same two are one link; those to what is no part of the topology go."""
+    """Return one link per pair of vertices; cables to what is not in the topology are left out."""
     capacity: dict[tuple[str, str], list[float]] = {}
     for ((a, _), (b, _)), rate in cables.items():
         if a in name and b in name and name[a] != name[b]:
@@ -254,7 +260,10 @@ def _links(cables: dict[tuple[PortId, PortId], float], name: dict[str, str]) -> 
 def _capabilities(
     members: dict[str, _FabricNode], cables: dict[tuple[PortId, PortId], float]
 ) -> frozenset[str]:
-    """Every switch copies messages; they reduce when each one next to a host can."""
+    """Return what the switches can do.
+
+    All of them support multicast; they reduce if each one next to a host has an aggregation node.
+    """
     near: dict[bool, set[str]] = {True: set(), False: set()}
     for (guid, _), (peer, _) in cables:
         if members[guid].kind == "Ca" and members[peer].kind == "Switch":

@@ -1,8 +1,8 @@
-"""One computer as NCCL or RCCL describes it: NCCL_TOPO_DUMP_FILE, or a cloud's NCCL_TOPO_FILE.
+"""Reads one computer from NCCL or RCCL: NCCL_TOPO_DUMP_FILE, or a cloud's NCCL_TOPO_FILE.
 
-`<system>` holds a `<cpu>` per NUMA node; below it `<pci>` functions are nested as they hang; a
-`<gpu>` or `<nic>` inside says what a function is, and `<nvlink>`, `<xgmi>` and `<c2c>` inside a GPU
-to what it is linked besides. Files written by hand leave these out: there the PCI class decides,
+`<system>` holds one `<cpu>` per NUMA node; below it, `<pci>` functions are nested as they are
+connected. A `<gpu>` or `<nic>` inside says what a function is; `<nvlink>`, `<xgmi>` and `<c2c>`
+inside a GPU are its other links. Files written by hand leave these out: then the PCI class decides,
 and links between GPUs stay unknown. The class codes are those of NCCL's src/graph/topo.cc.
 """
 
@@ -29,13 +29,13 @@ from tuner.topology.readers.safe_xml import XmlElement, parse_xml
 
 VERSIONS = ("1", "2")  # the second is RCCL's
 GPU_CLASSES = ("0x03", "0x12")  # displays and accelerators
-NIC_CLASS, NVSWITCH_CLASS, POWER_CLASS = "0x02", "0x0680", "0x068001"  # the last: a POWER9 itself
-MAX_LANES, MAX_LINK_COUNT, MAX_BANDWIDTH_MB_S = 32, 64, 10_000_000  # the last in MB/s
+NIC_CLASS, NVSWITCH_CLASS, POWER_CLASS = "0x02", "0x0680", "0x068001"  # the last one: a POWER9 CPU
+MAX_LANES, MAX_LINK_COUNT, MAX_BANDWIDTH_MB_S = 32, 64, 10_000_000  # the last one in MB/s
 LINK_SPEED = re.compile(r"([0-9]+(?:\.[0-9])?) GT/s(?: PCIe)?")
 
 
 def parse_nccl_xml(text: str) -> Topology:
-    """A topology of one node. Raises InputError with line and element."""
+    """Return a topology of one node; raise InputError naming line and element."""
     root = parse_xml(text)
     cpus = _cpus(root)
     drawn = _NodeGraph.from_xml(root, cpus)
@@ -48,7 +48,7 @@ def parse_nccl_xml(text: str) -> Topology:
 
 
 def _cpus(root: XmlElement) -> list[XmlElement]:
-    """The CPUs of a document that is what it claims."""
+    """Return the <cpu> elements; raise InputError for a document that is not NCCL's."""
     if root.name != "system":
         raise InputError(f"{root}: NCCL's XML begins with <system>")
     if root.attributes.get("version", "none") not in VERSIONS:
@@ -71,19 +71,27 @@ def _cpus(root: XmlElement) -> list[XmlElement]:
 
 @dataclass
 class _NodeGraph:
-    """The plan so far; `gpus`: the PCI element of each GPU -> its device, CPU and address."""
+    """The node under construction.
+
+    gpus                    PCI elements of the GPUs
+    device_names            id of an element -> its device
+    cpu_of                  a GPU -> the CPU it is attached to
+    gpu_at_address          PCI address -> GPU
+    link_counts             number of links from one GPU to another
+    link_rates              bytes per second of one such link
+    link_elements           XML element of these links, for messages
+    nvswitch_link_counts    a GPU -> its number of links to NVSwitches
+    """
 
     builder: NodeBuilder
-    device_names: dict[int, str] = field(default_factory=dict)  # id of an element -> its device
+    device_names: dict[int, str] = field(default_factory=dict)
     gpus: list[XmlElement] = field(default_factory=list)
-    cpu_of: dict[str, str] = field(default_factory=dict)  # a GPU -> the CPU it hangs below
-    gpu_at_address: dict[str, str] = field(default_factory=dict)  # PCI address -> GPU
-    link_counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # links of GPU pairs
-    link_rates: dict[tuple[str, str], float] = field(default_factory=dict)  # of one such link
-    link_elements: dict[tuple[str, str], XmlElement] = field(default_factory=dict)  # where
-    nvswitch_link_counts: Counter[str] = field(
-        default_factory=Counter
-    )  # a GPU -> its links to NVSwitches
+    cpu_of: dict[str, str] = field(default_factory=dict)
+    gpu_at_address: dict[str, str] = field(default_factory=dict)
+    link_counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    link_rates: dict[tuple[str, str], float] = field(default_factory=dict)
+    link_elements: dict[tuple[str, str], XmlElement] = field(default_factory=dict)
+    nvswitch_link_counts: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def from_xml(cls, root: XmlElement, cpus: list[XmlElement]) -> _NodeGraph:
@@ -107,7 +115,7 @@ class _NodeGraph:
         return drawn
 
     def attach(self, cpu: XmlElement) -> None:
-        """Everything below one CPU."""
+        """Attach everything below one CPU."""
         name = self.device_names[id(cpu)]
         for element in cpu.walk():
             self.cpu_of[self.device_names.get(id(element), "")] = name
@@ -116,7 +124,7 @@ class _NodeGraph:
                 self.builder.attach(name, branch)
 
     def pci_branches(self, element: XmlElement) -> list[PciBranch]:
-        """A device, or a bridge above devices, with the link above it."""
+        """Return a device, or a bridge above devices, with the link above it."""
         name = self.device_names.get(id(element), "")
         below = (
             []
@@ -126,7 +134,10 @@ class _NodeGraph:
         return [PciBranch(_link_bandwidth(element), name, below)] if name or below else []
 
     def count_links(self, gpu: XmlElement) -> None:
-        """Count what a GPU is linked to besides PCIe; a target outside the file is no news."""
+        """Count the links of a GPU other than PCIe and connect those that lead to its CPU.
+
+        Targets outside the file are ignored later.
+        """
         name = self.device_names[id(gpu)]
         for link in (child for inner in _gpus_in(gpu) for child in inner.children):
             kind, count = (
@@ -147,12 +158,12 @@ class _NodeGraph:
                 self.link_rates[pair], self.link_elements[pair] = _link_rate(gpu, link), link
 
     def connect_to_cpu(self, gpu: str, rate: float, count: int) -> None:
-        """A link with the CPU that the GPU hangs below."""
+        """Add a link between a GPU and the CPU it is attached to."""
         if rate > 0 and count > 0:
             self.builder.connect(gpu, self.cpu_of[gpu], rate * count, "nvlink", count)
 
     def connect_gpus(self) -> None:
-        """The links between GPUs, direct or through switches."""
+        """Add the links between GPUs, direct or through NVSwitches."""
         for (a, b), count in self.link_counts.items():
             if b and count != self.link_counts[b, a]:
                 raise InputError(
@@ -169,9 +180,10 @@ class _NodeGraph:
 
 
 def _devices(root: XmlElement) -> tuple[list[XmlElement], list[XmlElement]]:
-    """The PCI elements that are GPUs, by their CUDA number, and those that are NICs.
+    """Return the PCI elements that are GPUs, by their CUDA number, and those that are NICs.
 
-    A network device that hangs on no PCI function, such as a virtual one, is its own element.
+    A network device without a PCI function, such as a virtual one, is represented by its own
+    element.
     """
     functions = [element for element in root.walk() if element.name == "pci"]
     told = [element for element in functions if _gpus_in(element)]
@@ -195,7 +207,7 @@ def _gpus_in(element: XmlElement) -> list[XmlElement]:
 
 
 def _first_net(element: XmlElement) -> dict[str, str]:
-    """The attributes of the first network device of a PCI function, {} when it has none."""
+    """Return the attributes of the first network device of a PCI function, {} if it has none."""
     nics = [element] if element.name == "nic" else element.children
     nets = (
         dict(net.attributes)
@@ -208,7 +220,7 @@ def _first_net(element: XmlElement) -> dict[str, str]:
 
 
 def _net_number(element: XmlElement) -> int:
-    """NCCL's number of a network device; 0 where there is none."""
+    """Return NCCL's number of a network device, 0 if it has none."""
     number = _first_net(element).get("dev", "")
     return int(number) if re.fullmatch("[0-9]{1,9}", number) else 0
 
@@ -220,7 +232,7 @@ def _address(element: XmlElement, key: str = "busid") -> str:
 
 
 def _product(gpu: XmlElement) -> str:
-    """What NCCL knows of it: `sm80`, `gfx942`, or nothing."""
+    """Return NCCL's name of the architecture, `sm80` or `gfx942`, or "" if the file has none."""
     told = next((inner.attributes for inner in _gpus_in(gpu)), {})
     if "gcn" in told:
         return f"gfx{told['gcn'].removeprefix('gfx')}"
@@ -228,7 +240,7 @@ def _product(gpu: XmlElement) -> str:
 
 
 def _link_rate(gpu: XmlElement, link: XmlElement) -> float:
-    """Bytes per second of one link of this GPU."""
+    """Return the bandwidth of one link of this GPU in bytes per second."""
     inner = _gpus_in(gpu)[0]
     if link.name == "xgmi":
         return XGMI_BANDWIDTHS.get(
@@ -242,7 +254,7 @@ def _processor_name(cpu: XmlElement) -> str:
 
 
 def _threads(cpu: XmlElement) -> int:
-    """Hardware threads of a CPU: words of 32 bits in hexadecimal. Cores are not in the file."""
+    """Return the hardware threads of a CPU from its affinity mask; the file has no cores."""
     text = cpu.attributes.get("affinity", "")
     if not re.fullmatch(r"([0-9a-f]{1,8},){0,500}[0-9a-f]{0,8}", text):
         raise InputError(
@@ -252,7 +264,10 @@ def _threads(cpu: XmlElement) -> int:
 
 
 def _link_bandwidth(element: XmlElement) -> float:
-    """Bytes per second of the link above a PCI function; what is not told is as NCCL takes it."""
+    """Return the bandwidth of the link above a PCI function in bytes per second.
+
+    A missing width or speed is 16 lanes or 8 GT/s, as in NCCL.
+    """
     lanes = element.int_attribute("link_width", 0, MAX_LANES) or 16
     match = LINK_SPEED.fullmatch(element.attributes.get("link_speed", "").strip())
     transfers = float(match[1]) if match else 8.0

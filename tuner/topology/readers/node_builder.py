@@ -1,7 +1,7 @@
-"""The inside of a node in the making: what every importer of one computer's description shares.
+"""Builder for the interior of a node, and link bandwidths; used by all readers of one computer.
 
-A rate that a file states is taken as it is. For links of which it tells only kind and number, the
-rates are those that messages see, as NCCL and RCCL reckon. Latencies are 0: no format holds any.
+A rate that a file states is kept. Where a file only gives kind and number of links, the rates are
+the effective ones that NCCL and RCCL assume. Latencies are 0, as no format contains any.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tuner.base.errors import InputError
 from tuner.topology import GPU, NVSWITCH_REDUCTION, SWITCH, Device, Link, NodeTopology
 from tuner.topology.readers.yaml_fields import MAX_DEVICES
 
-UNNAMED_NODE = "computer"  # a node whose file does not say what it is called
-NVSWITCH_PRODUCT = "NVSwitch"  # the product
+UNNAMED_NODE = "computer"  # name of a node whose file has no name
+NVSWITCH_PRODUCT = "NVSwitch"
 
 # Bytes per second and direction, from src/graph/topo.h and topo.cc of NCCL 2.30 and of RCCL:
 # PCIe by gigatransfers per second of a lane, NVLink by compute capability, xGMI by gfx number.
@@ -27,25 +27,28 @@ PCIE_LANE_BANDWIDTHS = {
     32.0: 240e9 / 80,
     64.0: 480e9 / 80,
 }
-DEFAULT_PCIE_BANDWIDTH = 16 * PCIE_LANE_BANDWIDTHS[8.0]  # a link that nobody described
+DEFAULT_PCIE_BANDWIDTH = 16 * PCIE_LANE_BANDWIDTHS[8.0]  # of a link without a stated speed
 NVLINK_BANDWIDTHS = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 87: 20e9, 90: 20.6e9, 100: 40.1e9}
 XGMI_BANDWIDTHS = {"90a": 36e9, "940": 48e9, "941": 48e9, "942": 48e9, "950": 48e9}
 DEFAULT_XGMI_BANDWIDTH = 24e9
-MIN_SHARP_LINKS = 18  # of a GPU: the NVSwitches that take so many, since H100, also reduce
+MIN_SHARP_LINKS = 18  # per GPU: NVSwitches with this many (since H100) also reduce
 
 # The bus between CPUs: two UPI links of 10.4 GT/s, three xGMI-2 links of 16 lanes at 16 GT/s, the
-# X-bus of POWER9; nominal, and how many links a board has is in no file.
+# X-bus of POWER9. These are nominal values; no file says how many links a board has.
 SOCKET_BANDWIDTH, SOCKET_BANDWIDTH_AMD, SOCKET_BANDWIDTH_POWER = 41.6e9, 96e9, 64e9
 
 
 def nvlink_bandwidth(capability: int) -> float:
-    """Of one NVLink of a GPU with this CUDA compute capability, 80 for 8.0."""
+    """Return bytes per second of one NVLink for a CUDA compute capability (80 for 8.0)."""
     known = [version for version in NVLINK_BANDWIDTHS if version <= capability]
     return NVLINK_BANDWIDTHS[max(known, default=60)]
 
 
 def socket_bandwidth(processor: str) -> float:
-    """Of the bus between two CPUs, by what a file calls architecture, vendor or product."""
+    """Return bytes per second of the bus between two CPUs.
+
+    processor   what a file says of architecture, vendor or product
+    """
     if "AMD" in processor:
         return SOCKET_BANDWIDTH_AMD
     return (
@@ -54,16 +57,19 @@ def socket_bandwidth(processor: str) -> float:
 
 
 def nvlink_count(capacity: float) -> int:
-    """How many NVLinks make up a capacity in bytes per second; 1 when no known rate divides it."""
+    """Return how many NVLinks make up a capacity in bytes per second.
+
+    Returns 1 if no known rate divides it.
+    """
     fits = (round(capacity / rate) for rate in (25e9, 20e9) if capacity % rate == 0)
     return max(1, next(fits, 1))
 
 
 @dataclass(frozen=True)
 class PciBranch:
-    """One PCI function: the bandwidth of the link above it, and what is below.
+    """A PCI function: the bandwidth of the link above it, its device name, and what is below.
 
-    `name` is the device's; a bridge has none.
+    The name of a bridge is empty.
     """
 
     bandwidth: float
@@ -72,14 +78,14 @@ class PciBranch:
 
 
 class NodeBuilder:
-    """Devices, named by kind and number, and links in both directions."""
+    """Collects devices, named by kind and number, and links in both directions."""
 
     def __init__(self) -> None:
         self.devices: list[Device] = []
         self.links: dict[tuple[str, str], Link] = {}
 
     def add_device(self, kind: str, product: str = "", cores: int = 0) -> str:
-        """The name of a new device. Raises InputError when there are too many."""
+        """Add a device and return its name; raise InputError when there are too many."""
         if len(self.devices) == MAX_DEVICES:
             raise InputError(f"more than {MAX_DEVICES} GPUs, NICs, CPUs and switches in one node")
         name = f"{kind}{sum(device.kind == kind for device in self.devices)}"
@@ -87,22 +93,22 @@ class NodeBuilder:
         return name
 
     def connect(self, a: str, b: str, capacity: float, kind: str, count: int = 1) -> None:
-        """Links both ways; of several joins of the same two devices the widest one counts."""
+        """Link two devices in both directions; of several links between them the widest is kept."""
         if (a, b) not in self.links or self.links[a, b].capacity < capacity:
             self.links[a, b] = Link(a, b, capacity, 0.0, kind, count)
             self.links[b, a] = Link(b, a, capacity, 0.0, kind, count)
 
     def connect_cpus(self, cpus: Sequence[str], capacity: float) -> None:
-        """Each CPU with each other one."""
+        """Link each pair of CPUs."""
         for number, a in enumerate(cpus):
             for b in cpus[:number]:
                 self.connect(b, a, capacity, "socket")
 
     def attach(self, above: str, branch: PciBranch, bottleneck: float = inf) -> None:
-        """A tree of PCI functions below a device.
+        """Attach a tree of PCI functions to a device.
 
-        A chain of bridges is one link, as narrow as its narrowest; a bridge above several devices
-        is a PCIe switch.
+        A chain of bridges becomes one link with the smallest bandwidth in the chain; a bridge above
+        several devices becomes a PCIe switch.
         """
         width = min(bottleneck, branch.bandwidth)
         if branch.name:
@@ -116,9 +122,13 @@ class NodeBuilder:
                 self.attach(switch, each)
 
     def add_nvswitch(self, capacity: Mapping[str, float], count: Mapping[str, int]) -> str:
-        """The NVSwitches that these GPUs share, as one device; capacity and links of each GPU.
+        """Add the NVSwitches that these GPUs share as one device and return its name.
 
-        One, because a message of the hardware uses all of them at once and a route only one.
+        They are one device because the hardware sends a message over all of them at once, while a
+        route uses only one.
+
+        capacity    bytes per second between each GPU and the NVSwitches
+        count       number of links of each GPU
         """
         name = self.add_device(SWITCH, NVSWITCH_PRODUCT)
         for gpu in capacity:
@@ -126,7 +136,7 @@ class NodeBuilder:
         return name
 
     def build(self) -> NodeTopology:
-        """Raises InputError when a device cannot reach another."""
+        """Return the interior; raise InputError when a device cannot reach another."""
         return NodeTopology(tuple(self.devices), tuple(self.links.values()))
 
     @property

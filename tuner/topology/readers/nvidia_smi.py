@@ -1,13 +1,13 @@
-"""One computer as `nvidia-smi topo -m` prints it: how each GPU and NIC is joined to each other one.
+"""Reads one computer from `nvidia-smi topo -m`: how each pair of GPUs and NICs is connected.
 
-    NV#   so many NVLinks          PIX   one PCIe bridge        PXB   several PCIe bridges
+    NV#   number of NVLinks        PIX   one PCIe bridge        PXB   several PCIe bridges
     PHB   the PCIe host bridge     NODE  a CPU's own buses      SYS   the bus between CPUs
 
-(SOC is an older SYS.) PCIe switches and CPUs are inferred: devices joined by PIX hang on one
-switch, switches and devices joined by PXB on one above, and what PHB, NODE or the same CPU affinity
-joins hangs on one CPU. The matrix must be symmetric and free of contradictions. It holds no
-bandwidth: unless told else an NVLink has 20 GB/s (what messages see on V100 and A100; P100 18, H100
-20.6, B200 40), a PCIe link 12.
+(SOC is an older name of SYS.) PCIe switches and CPUs are inferred: devices joined by PIX are on one
+switch, switches and devices joined by PXB are on one switch above, and what PHB, NODE or the same
+CPU affinity joins is on one CPU. The matrix must be symmetric and free of contradictions. It
+contains no bandwidths: by default an NVLink has 20 GB/s (the effective rate on V100 and A100; P100
+18, H100 20.6, B200 40) and a PCIe link 12 GB/s.
 """
 
 from __future__ import annotations
@@ -36,12 +36,19 @@ CELL = re.compile(r"\s*(NV[0-9]{1,3}(?![0-9])|PIX|PXB|PHB|NODE|SYS|SOC|X)")
 CPU_LIST = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?){0,500}")
 PATH_TYPES_NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 MAX_COLUMNS = 200
-MAX_NVLINKS_PER_GPU = 18  # of one GPU, up to B200
+MAX_NVLINKS_PER_GPU = 18  # up to B200
 
 
 @dataclass(frozen=True)
 class _Matrix:
-    """What the text says: `cells[a][b]` of devices a and b, the CPUs next to each, and lines."""
+    """The parsed text.
+
+    names           device of each row and column
+    cells           cells[a][b] is how devices a and b are connected
+    affinity        CPU affinity of each device
+    line_numbers    line of each row
+    legend          NIC names by their column names
+    """
 
     names: list[str]
     cells: list[list[str]]
@@ -50,7 +57,7 @@ class _Matrix:
     legend: Mapping[str, str]
 
     def cell_location(self, a: int, b: int) -> str:
-        """A cell as an error names it."""
+        """Return the position of a cell for an error message."""
         return f"line {self.line_numbers[a]}, row {self.names[a]}, column {self.names[b]}"
 
 
@@ -59,9 +66,13 @@ def parse_nvidia_smi(
     nvlink_bandwidth: float = NVLINK_BANDWIDTHS[80],
     pcie_bandwidth: float = DEFAULT_PCIE_BANDWIDTH,
 ) -> Topology:
-    """A topology of one node; bandwidths in bytes per second of one NVLink and one PCIe link.
+    """Return a topology of one node.
 
-    Its cores are the hardware threads of the affinities. Raises InputError naming row and column.
+    nvlink_bandwidth    bytes per second of one NVLink
+    pcie_bandwidth      bytes per second of one PCIe link
+
+    The node has as many cores as the CPU affinities have hardware threads. Raises InputError naming
+    row and column.
     """
     matrix = _matrix(text)
     _require_symmetry(matrix)
@@ -115,14 +126,17 @@ def _matrix(text: str) -> _Matrix:
 
 
 def _columns(line: str) -> list[str]:
-    """The devices that a line names as columns; none when it is not that line."""
+    """Return the devices that a header line names, [] for other lines."""
     names = re.split(r"\s(?=CPU Affinity|NUMA|GPU NUMA)", line, maxsplit=1)[0].split()
     fitting = names and GPU_NAME.fullmatch(names[0]) and all(map(DEVICE_NAME.fullmatch, names))
     return names if fitting and not {"X", *PATH_TYPES_NEAREST_FIRST} & set(names) else []
 
 
 def _row(name: str, line: str, columns: Sequence[str], number: int) -> tuple[list[str], str]:
-    """The cells of a row, also where pasting lost the tabs between them, and the CPU affinity."""
+    """Return the cells of a row and its CPU affinity.
+
+    Cells are recognised even where copying lost the tabs between them.
+    """
     cells, at = [], 0
     for column in columns:
         match = CELL.match(line, at)
@@ -158,7 +172,7 @@ def _require_symmetry(matrix: _Matrix) -> None:
 
 
 def _devices(matrix: _Matrix) -> tuple[list[str], NodeBuilder]:
-    """The plan with all GPUs and NICs, and what they are called there."""
+    """Return the names of all GPUs and NICs in a new builder, and that builder."""
     plan = NodeBuilder()
     names = [
         plan.add_device(GPU)
@@ -170,7 +184,7 @@ def _devices(matrix: _Matrix) -> tuple[list[str], NodeBuilder]:
 
 
 def _connected_groups(members: Sequence[int], joined: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """The members, those together that pairs join; in order."""
+    """Return the connected components of the members under the pairs in `joined`, in order."""
     first = {member: member for member in members}
 
     def root(member: int) -> int:
@@ -189,7 +203,10 @@ def _connected_groups(members: Sequence[int], joined: Sequence[tuple[int, int]])
 
 
 def _groups_within(matrix: _Matrix, members: Sequence[int], farthest: str) -> list[list[int]]:
-    """Groups of devices that PCIe joins at most so far apart, checked against what else is said."""
+    """Return the groups of devices that are connected by PCIe paths of at most a type.
+
+    Raises InputError when another cell contradicts a group.
+    """
     near = PATH_TYPES_NEAREST_FIRST[: PATH_TYPES_NEAREST_FIRST.index(farthest) + 1]
     pairs = [(a, b) for a, b in combinations(members, 2) if matrix.cells[a][b] in near]
     groups = _connected_groups(members, pairs)
@@ -205,7 +222,10 @@ def _groups_within(matrix: _Matrix, members: Sequence[int], farthest: str) -> li
 
 
 def _sockets(matrix: _Matrix) -> list[list[int]]:
-    """The devices of each CPU: NVLinks hide how GPUs are joined else, so affinity counts too."""
+    """Return the devices of each CPU.
+
+    CPU affinity counts too, because NVLink cells hide how GPUs are connected otherwise.
+    """
     devices = range(len(matrix.names))
     groups = _groups_within(matrix, devices, "NODE")
     joined = [(group[0], device) for group in groups for device in group]
@@ -228,7 +248,10 @@ def _sockets(matrix: _Matrix) -> list[list[int]]:
 def _branches(
     matrix: _Matrix, names: Sequence[str], socket: Sequence[int], pcie: float
 ) -> list[PciBranch]:
-    """The PCIe trees of one CPU: switches of PIX, and switches of PXB above them."""
+    """Return the PCIe trees of one CPU: a switch per PIX group, and a switch per PXB group above.
+
+    pcie    bytes per second of one PCIe link
+    """
     branches = []
     for upper in _groups_within(matrix, socket, "PXB"):
         lower = [
@@ -244,15 +267,15 @@ def _joined_by_switch(branches: list[PciBranch], pcie: float) -> PciBranch:
 
 
 def _threads(affinities: set[str]) -> int:
-    """Hardware threads in lists such as 0-19,40-59."""
+    """Return the number of hardware threads in lists such as 0-19,40-59."""
     ends = [part.split("-") for text in affinities if text for part in text.split(",")]
     return sum(max(0, int(last[-1]) - int(last[0]) + 1) for last in ends)
 
 
 def _connect_nvlinks(matrix: _Matrix, plan: NodeBuilder, names: Sequence[str], rate: float) -> None:
-    """NVLinks between pairs, or through NVSwitches where a GPU would need too many for that.
+    """Add NVLinks between pairs, or NVSwitches where pairwise links would exceed a GPU's number.
 
-    Behind NVSwitches the number in every cell is that of all links of a GPU.
+    With NVSwitches every cell contains the number of all links of a GPU.
     """
     links = {
         (a, b): int(matrix.cells[a][b][2:])

@@ -11,7 +11,7 @@ SWITCH = "switch"
 
 
 def single_node_topology(cluster: Cluster, calibration: Calibration) -> Topology:
-    """The one computer that was calibrated: its ranks share the measured memory bus."""
+    """Return the one computer that was calibrated; its ranks share the measured memory bus."""
     bus = calibration.capacities.get(MEMORY_BUS)
     return Topology(
         cluster.name,
@@ -23,11 +23,11 @@ def single_node_topology(cluster: Cluster, calibration: Calibration) -> Topology
 
 
 def single_switch_topology(cluster: Cluster, calibration: Calibration) -> Topology:
-    """What is known of a cluster without its topology: hosts at one switch.
+    """Return the calibrated hosts connected to one switch, for a cluster of unknown topology.
 
-    Messages cost what was measured between two of them, and a host's link moves what one message
-    moves. Raises InputError when the calibration leaves the latency of links to a topology, or
-    lacks messages between hosts.
+    Messages cost what was measured between two hosts, and a host's link has the bandwidth of one
+    message. Raises InputError when the calibration was made with a topology, whose links then hold
+    the latency, or has no messages between hosts.
     """
     if cluster.nodes == 1:
         return single_node_topology(cluster, calibration)
@@ -56,11 +56,10 @@ def single_switch_topology(cluster: Cluster, calibration: Calibration) -> Topolo
 
 
 def topology_for(cluster: Cluster, calibration: Calibration, topology: Topology | None) -> Topology:
-    """`topology`, which the calibration was made with, else `single_switch_topology`, with what
-    that raises.
+    """Return `topology`, or `single_switch_topology` where it is None.
 
-    Raises InputError for several hosts on another topology than the calibration's: the latencies
-    of links would count twice, or not at all.
+    Raises InputError for several hosts on another topology than the calibration's, because the
+    latencies of links would count twice or not at all, and as `single_switch_topology` does.
     """
     if topology is None:
         return single_switch_topology(cluster, calibration)
@@ -75,5 +74,8 @@ def topology_for(cluster: Cluster, calibration: Calibration, topology: Topology 
 
 
 def nominal_calibration(topology: Topology) -> Calibration:
-    """Costs exactly as the topology states them: rendezvous, FIFO ports, no overheads."""
+    """Return a calibration with no costs of its own, so that the topology's are used as stated.
+
+    Sends are rendezvous, ports are FIFO, and there are no overheads.
+    """
     return Calibration(topology.name, "none", {}, given=True)

@@ -1,9 +1,8 @@
-"""XML from strangers, in bounded time and memory.
+"""XML parser for untrusted text, with bounded time and memory.
 
-Refused: documents longer than `MAX_CHARACTERS`, more than `MAX_ELEMENTS` elements, nesting deeper
-than `DEEPEST`, and every declaration of an entity or of attributes (with which a page of text
-stands for gigabytes, or for a file of this computer). A document type may be named; nothing is ever
-loaded for it.
+It refuses documents longer than `MAX_CHARACTERS`, more than `MAX_ELEMENTS` elements, nesting deeper
+than `MAX_DEPTH`, and every declaration of an entity or of attributes (which could expand a page of
+text to gigabytes, or include a local file). A document type may be named; it is never loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MAX_DEPTH = 100
 
 @dataclass(frozen=True)
 class XmlElement:
-    """An element; `pieces` are its own text, without that of its children."""
+    """An XML element; `text_pieces` are its own text, without that of its children."""
 
     name: str
     attributes: Mapping[str, str]
@@ -33,7 +32,7 @@ class XmlElement:
         return f"line {self.line}, element <{self.name[:80]}>"
 
     def walk(self) -> Iterator[XmlElement]:
-        """This element and everything inside it, in the order of the document."""
+        """Yield this element and everything inside it, in document order."""
         waiting = [self]
         while waiting:
             element = waiting.pop()
@@ -41,7 +40,10 @@ class XmlElement:
             waiting.extend(reversed(element.children))
 
     def int_attribute(self, key: str, default: int, maximum: int) -> int:
-        """An attribute as a whole number in [0, most]; raises InputError naming the element."""
+        """Return an attribute as an integer in [0, maximum].
+
+        Raises InputError naming the element.
+        """
         text = self.attributes.get(key, str(default)).strip()
         if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= maximum):
             raise InputError(f"{self}: {key} must be 0 to {maximum}, not {shortened_repr(text)}")
@@ -49,7 +51,7 @@ class XmlElement:
 
 
 class _Document:
-    """What the parser reports, kept as a tree."""
+    """Builds the tree of elements from the events of the parser."""
 
     def __init__(self) -> None:
         self.top = XmlElement("", {}, 0)
@@ -95,7 +97,10 @@ class _Document:
 
 
 def parse_xml(text: str) -> XmlElement:
-    """The root element. Raises InputError naming line or element of what is wrong or refused."""
+    """Return the root element.
+
+    Raises InputError naming line or element of what is malformed or refused.
+    """
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"{len(text)} characters of XML are too many: at most {MAX_CHARACTERS}")
     document = _Document()

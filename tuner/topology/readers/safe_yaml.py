@@ -1,9 +1,9 @@
-"""YAML from strangers, in bounded time and memory.
+"""YAML parser for untrusted text, with bounded time and memory.
 
-Refused before anything grows: documents longer than `MAX_CHARACTERS` or of more than `MAX_VALUES`
-values (seconds to read), nesting deeper than `DEEPEST`, aliases (with which a page of text stands
-for gigabytes), tags (`!!int x` is no number, whatever it says), and values longer than
-`LONGEST_VALUE` (a number of a million digits takes minutes).
+It refuses, before building anything large, documents longer than `MAX_CHARACTERS` or of more than
+`MAX_VALUES` values (seconds to read), nesting deeper than `MAX_DEPTH`, aliases (which could expand
+a page of text to gigabytes), tags (such as `!!int x`), and values longer than
+`MAX_VALUE_CHARACTERS` (a number of a million digits takes minutes).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from yaml.constructor import ConstructorError
 from tuner.base.errors import InputError
 
 MAX_CHARACTERS = 1 << 20
-MAX_VALUES = 100_000  # keys and lists counted too: some 10,000 links of a topology
+MAX_VALUES = 100_000  # including keys and lists: about 10,000 links of a topology
 MAX_DEPTH = 20
 MAX_VALUE_CHARACTERS = 1000
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values, lists and mappings, each written out where it stands and named once."""
+    """A loader of plain values, lists and mappings without aliases, tags or repeated keys."""
 
     depth = 0
     values = 0
@@ -40,7 +40,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def refusal_reason(self, event: yaml.Event) -> str:
-        """Why the value that begins with this event is not read; "" when it is."""
+        """Return why the value that begins with this event is refused, "" if it is accepted."""
         if isinstance(event, yaml.AliasEvent):
             return "aliases (*name) are not read: write the value out"
         if getattr(event, "tag", None) is not None:
@@ -64,9 +64,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> Any:
-    """Plain values, lists and mappings. JSON is YAML too.
+    """Return the plain values, lists and mappings of YAML (or JSON) text.
 
-    Raises InputError naming the line of what is no YAML or of what is refused.
+    Raises InputError naming the line of what is malformed or refused.
     """
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"{len(text)} characters of YAML are too many: at most {MAX_CHARACTERS}")

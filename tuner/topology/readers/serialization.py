@@ -1,7 +1,7 @@
-"""A topology as JSON holds it, complete and exact.
+"""Topologies as JSON records, complete and exact.
 
-Version 2: nodes have an `interior` by its number in a list, null without; links have a kind and a
-number of cables; `routing` and `offers` are said. Version 1, without all of these, is still read.
+Version 2: nodes refer to an `interior` by its index in a list, null for none; links have a kind and
+a number of cables; `routing` and `offers` are included. Version 1, without these, is still read.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from tuner.topology import Device, Link, Node, NodeTopology, Topology
 from tuner.topology.readers.yaml_fields import MAX_DEVICES, MAX_NODES
 
 FORMAT_VERSION = 2
-MAX_DEVICE_PAIRS = (
-    2 * MAX_DEVICES**2
-)  # of devices in all interiors: their routes take seconds to find
+# in all interiors together; finding their routes takes seconds
+MAX_DEVICE_PAIRS = 2 * MAX_DEVICES**2
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class _NodeRecord:
 
 @dataclass(frozen=True)
 class _NodeTopologyRecord:
-    """As written: not yet checked, and no routes found."""
+    """The interior of a node as written: not validated, without routes."""
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
@@ -39,7 +38,7 @@ class _NodeTopologyRecord:
 
 @dataclass(frozen=True)
 class _TopologyRecord:
-    """The fields of `Topology` as JSON has them; those that version 1 lacks have a default."""
+    """The fields of `Topology` in JSON; those that version 1 lacks have defaults."""
 
     name: str
     nodes: tuple[_NodeRecord, ...]
@@ -54,7 +53,7 @@ class _TopologyRecord:
 
 
 def topology_to_record(topology: Topology) -> dict[str, Any]:
-    """Every field of `Topology`; null where it is not known, "inf" for no limit."""
+    """Return every field of `Topology`, null where it is unknown and "inf" for no limit."""
     number = {id(interior): i for i, (interior, _) in enumerate(topology.node_topologies)}
     nodes = tuple(
         _NodeRecord(node.name, node.cores, number.get(id(node.node_topology)))
@@ -80,7 +79,7 @@ def topology_to_record(topology: Topology) -> dict[str, Any]:
 
 
 def topology_from_record(record: Any) -> Topology:
-    """The reverse. Raises InputError for anything else."""
+    """Return the topology of a record; raise InputError for an invalid record."""
     try:
         _require_size(record)
         if record.get("kind") != "topology" or record.get("version") not in (1, FORMAT_VERSION):
@@ -109,7 +108,10 @@ def topology_from_record(record: Any) -> Topology:
 
 
 def _require_size(record: Any) -> None:
-    """Before anything grows, and before a topology checks itself, which needs a node."""
+    """Raise ValueError unless the record has 1 to `MAX_NODES` nodes.
+
+    This runs before anything large is built.
+    """
     if not isinstance(record, dict) or not isinstance(record.get("nodes"), list):
         raise ValueError("it must be a mapping with a list of nodes")
     if not 1 <= len(record["nodes"]) <= MAX_NODES:
@@ -117,7 +119,7 @@ def _require_size(record: Any) -> None:
 
 
 def _validate_record(record: _TopologyRecord) -> None:
-    """What the short form cannot even say."""
+    """Raise InputError for values that `Topology` does not check itself."""
     where = f"topology {record.name}"
     sizes = [len(inside.devices) for inside in record.interiors]
     if min(sizes, default=1) < 1 or sum(size**2 for size in sizes) > MAX_DEVICE_PAIRS:

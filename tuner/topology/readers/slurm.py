@@ -1,12 +1,12 @@
-"""A fabric as Slurm's `topology.conf` tells it: which nodes and switches hang below each switch.
+"""Reads a fabric from Slurm's `topology.conf`: the nodes and switches below each switch.
 
     SwitchName=leaf1 Nodes=n[001-018]
     SwitchName=top   Switches=leaf[1-4]
 
-The file knows no cables, rates or latencies (LinkSpeed means nothing to Slurm either). Taken here:
-a node has one cable of 100 Gb/s, and as many cables lead up from a switch as nodes are below it,
-shared out evenly among the switches above. Lines of the topology/block plugin, `BlockName=b1
-Nodes=...`, are leaves below one switch more.
+The file has no cables, rates or latencies (LinkSpeed has no effect in Slurm either). They are
+assumed: a node has one cable of 100 Gb/s, and a switch has as many cables upwards as nodes below
+it, divided evenly among the switches above. Lines of the topology/block plugin, `BlockName=b1
+Nodes=...`, become leaves below one additional switch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK_ROOT_SWITCH = "all"  # the switch above the leaves of topology/block
 
 @dataclass
 class _Switch:
-    """One line: what hangs below, and above, by name."""
+    """A switch of the file, with the names of what is below and above it."""
 
     name: str
     line: int
@@ -38,7 +38,7 @@ class _Switch:
 
 
 def parse_slurm(text: str) -> Topology:
-    """A topology of nodes and switches. Raises InputError naming the line."""
+    """Return a topology of nodes and switches; raise InputError naming the line."""
     switches = {switch.name: switch for switch in _switches(text)}
     nodes = [name for switch in switches.values() for name in switch.nodes]
     if not nodes:
@@ -68,7 +68,10 @@ def _links_both_ways(lower: str, upper: str, cables: int) -> list[Link]:
 
 
 def _switches(text: str) -> list[_Switch]:
-    """One per line, their names and those of their nodes all different."""
+    """Return one switch per line.
+
+    Raises InputError unless the names of all switches and nodes differ.
+    """
     switches: list[_Switch] = []
     seen: dict[str, int] = {}
     leaves: list[str] = []
@@ -89,7 +92,7 @@ def _switches(text: str) -> list[_Switch]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number, and keys in small letters with their values; a backslash goes on."""
+    """Yield line numbers and keys (in lower case) with values; a backslash continues a line."""
     held: list[str] = []
     begun = 0
     for number, line in enumerate([*text.splitlines(), ""], 1):
@@ -113,9 +116,10 @@ def _parse_pairs(line: int, text: str) -> dict[str, str]:
 
 
 def _switch(line: int, words: dict[str, str]) -> _Switch:
-    """The switch that a line describes.
+    """Return the switch that a line describes.
 
-    Where Slurm itself prints the levels, the nodes of an upper one sum up those below.
+    Where Slurm itself printed the levels, the nodes of an upper switch repeat those below and are
+    left out.
     """
     for key in sorted(words.keys() - KNOWN_KEYS):
         raise InputError(
@@ -144,7 +148,7 @@ def _check_unique(switch: _Switch, seen: dict[str, int]) -> None:
 
 
 def _connect_switches(switches: dict[str, _Switch]) -> None:
-    """Tell each switch what is above it."""
+    """Set the parents of each switch."""
     for switch in switches.values():
         for name in switch.switches:
             if name not in switches:
@@ -158,7 +162,11 @@ def _connect_switches(switches: dict[str, _Switch]) -> None:
 
 
 def _cables_up(switches: dict[str, _Switch]) -> dict[str, int]:
-    """To each of the switches above: together as many as come from below, rounded up."""
+    """Return the number of cables from each switch to each of its parents.
+
+    Together they are as many as come from below, rounded up. Raises InputError for a switch below
+    itself.
+    """
     cables: dict[str, int] = {}
     missing = {name: len(switch.switches) for name, switch in switches.items()}
     ready = [name for name, number in missing.items() if number == 0]

@@ -1,6 +1,6 @@
-"""The parts of a topology written by hand: links, the inside of a node, a fabric by its shape.
+"""Parts of a topology in YAML: links, the interior of a node, and fabrics given by their shape.
 
-The inside of a node; `count` makes gpu0, gpu1, ... of one line, and links name two devices:
+The interior of a node; `count` expands a line to gpu0, gpu1, ..., and links name two devices:
 
     interior:
       devices:
@@ -11,7 +11,7 @@ The inside of a node; `count` makes gpu0, gpu1, ... of one line, and links name 
         - {between: [gpu0, gpu1], bandwidth: 23GB/s, latency: 0us, kind: nvlink, count: 4}
 
 The kinds of fabrics; `latency` and `bandwidth` are those of a cable between a node and its switch,
-and of all others unless these are given:
+and of all other cables unless given:
 
     {kind: switch}
     {kind: fat_tree, per_leaf: 16, uplinks: 8, rails: true, trunk: {latency: 1us, bandwidth: 5GB/s}}
@@ -38,8 +38,8 @@ from tuner.topology.readers.fabrics import (
     Torus,
 )
 
-MAX_NODES = 1 << 16  # more would take gigabytes, however short the text
-MAX_DEVICES = 256  # inside a node; the time to find all routes grows with the cube
+MAX_NODES = 1 << 16  # more would take gigabytes of memory
+MAX_DEVICES = 256  # inside a node; the time to find all routes is cubic
 MAX_DIMENSIONS = 8
 LINK_KEYS = {"between", "from", "to", "latency", "bandwidth", "count"}
 CABLE_KEYS = {"latency", "bandwidth"}
@@ -47,7 +47,10 @@ DEVICE_KEYS = {"name", "kind", "product", "cores", "count"}
 
 
 def require_keys(what: str, record: Any, known: Set[str], required: Set[str]) -> None:
-    """InputError unless `record` is a mapping with all `is_needed` and only `known` keys."""
+    """Raise InputError unless `record` is a mapping with all `required` and only `known` keys.
+
+    what    name of the record, for the message
+    """
     if not isinstance(record, dict):
         raise InputError(f"{what} must be a mapping with {', '.join(sorted(required or known))}")
     for key in record:
@@ -62,7 +65,7 @@ def require_keys(what: str, record: Any, known: Set[str], required: Set[str]) ->
 
 
 def parse_int(what: str, value: Any, maximum: int = MAX_NODES) -> int:
-    """A whole number from 1; raises InputError."""
+    """Return an integer from 1 to `maximum`; raise InputError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
         raise InputError(
             f"{what} must be a whole number from 1 to {maximum}, not {shortened_repr(value)}"
@@ -71,28 +74,34 @@ def parse_int(what: str, value: Any, maximum: int = MAX_NODES) -> int:
 
 
 def parse_positive_float(what: str, value: Any) -> float:
-    """A number above 0; raises InputError."""
+    """Return a finite number above 0; raise InputError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise InputError(f"{what} must be a number above 0, not {shortened_repr(value)}")
     return float(value)
 
 
 def parse_name(what: str, value: Any) -> str:
-    """YAML reads a bare `no` as false; a name like that must be quoted."""
+    """Return a name; raise InputError otherwise.
+
+    YAML reads a bare `no` as false, so such a name must be quoted.
+    """
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise InputError(f"{what} must be a name, not {shortened_repr(value)}; put quotes round it")
     return str(value)
 
 
 def parse_names(what: str, value: Any) -> list[str]:
-    """A list of names; raises InputError."""
+    """Return a list of names; raise InputError otherwise."""
     if not isinstance(value, list):
         raise InputError(f"{what} must be a list of names, not {shortened_repr(value)}")
     return [parse_name(f"each of {what}", name) for name in value]
 
 
 def parse_links(value: Any, keys: Set[str]) -> list[Link]:
-    """Links by the names of their ends; raises InputError naming the entry."""
+    """Return the links of a list; raise InputError naming the entry.
+
+    keys    keys that an entry may have
+    """
     if not isinstance(value, list):
         raise InputError("links must be a list")
     return [
@@ -127,7 +136,7 @@ def _directions(what: str, entry: dict[str, Any], keys: Set[str]) -> list[list[s
 
 
 def parse_node_topology(value: Any) -> NodeTopology:
-    """What is inside every node; raises InputError."""
+    """Return the interior of a node; raise InputError for an invalid one."""
     require_keys("interior", value, {"devices", "links"}, {"devices", "links"})
     if not isinstance(value["devices"], list) or not value["devices"]:
         raise InputError("interior: devices must be a list of at least one device")
@@ -155,7 +164,7 @@ def _devices(what: str, entry: Any) -> list[Device]:
 
 
 def parse_fabric(value: Any) -> Fabric:
-    """A fabric by its shape; raises InputError."""
+    """Return a fabric given by its shape; raise InputError for an invalid one."""
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind not in _FABRICS:
         raise InputError(
@@ -180,7 +189,7 @@ def _parse_optional_cable(value: dict[str, Any], key: str) -> NetworkCable | Non
 
 
 def _parse_ints(value: dict[str, Any], key: str, default: Any = None) -> tuple[int, ...]:
-    """A whole number or a list of them."""
+    """Return one integer or a list of integers as a tuple; raise InputError otherwise."""
     given = value.get(key, default)
     listed = given if isinstance(given, list) else [given]
     if not 1 <= len(listed) <= MAX_DIMENSIONS:

@@ -1,6 +1,6 @@
-"""Topologies written by hand in YAML.
+"""Topologies in YAML.
 
-One switch, full duplex, the latency end to end:
+One full-duplex switch, with the end-to-end latency:
 
     name: flat64
     nodes: 64
@@ -16,20 +16,20 @@ Nodes, switches and links by name; `between` is both directions, `from`/`to` one
       - {between: [a, s], latency: 1us, bandwidth: 12.5GB/s, count: 2}
       - {between: [b, s], latency: 1us, bandwidth: 12.5GB/s}
 
-A fabric as large as its nodes ask for (see `written`), latency and bandwidth those of one cable:
+A fabric sized for its nodes (see `yaml_fields`), with latency and bandwidth of one cable:
 
     name: tree
     nodes: 256
     fabric: {kind: fat_tree, per_leaf: 16, taper: 2, latency: 1us, bandwidth: 12.5GB/s}
 
-A machine that is known by name, as large as wanted, with other GPUs, NICs or taper:
+A predefined machine of any size, with other GPUs, NICs or taper:
 
     preset: dgx-h100
     nodes: 64
     gpu: H200
 
 All but the last may add `cores` per node, `local: {latency, bandwidth, memory_bandwidth}` inside a
-node, `offers` of the network and the `interior` of every node (see `written`).
+node, `offers` of the network and the `interior` of every node (see `yaml_fields`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LOCAL_KEYS = {"latency", "bandwidth", "memory_bandwidth"}
 
 
 def topology_from_yaml(record: Any) -> Topology:
-    """Return the topology of parsed YAML or JSON. Raises InputError for what is no topology."""
+    """Return the topology of parsed YAML or JSON; raise InputError for an invalid record."""
     known, needed = _keys(record)
     require_keys("the topology", record, known, needed)
     name = parse_name("name", record["name"])
@@ -73,7 +73,7 @@ def topology_from_yaml(record: Any) -> Topology:
     if "fabric" in record:
         return fabric_topology(name, nodes, parse_fabric(record["fabric"]), **fields)
     if "links" in record:
-        ports_of_nodes(nodes)  # not too many
+        ports_of_nodes(nodes)  # raises InputError for too many
         switches = parse_names("switches", record.get("switches", []))
         links = parse_links(record["links"], LINK_KEYS)
     else:
@@ -83,7 +83,7 @@ def topology_from_yaml(record: Any) -> Topology:
 
 
 def _keys(record: Any) -> tuple[set[str], set[str]]:
-    """Which keys this form has, and which it needs."""
+    """Return the keys that this form of record may have, and those it must have."""
     has = record if isinstance(record, dict) else {}
     if "links" in has:
         return LINKED_KEYS, {"name", "nodes"}
@@ -93,7 +93,7 @@ def _keys(record: Any) -> tuple[set[str], set[str]]:
 
 
 def _cores(record: dict[str, Any], interior: NodeTopology | None) -> int:
-    """As written, else those of the CPUs."""
+    """Return the stated number of cores per node, else that of the interior's CPUs, at least 1."""
     told = sum(device.cores for device in interior.devices) if interior else 0
     return parse_int("cores", record.get("cores", told or 1))
 
@@ -105,7 +105,7 @@ def _nodes(value: Any, cores: int, interior: NodeTopology | None) -> list[Node]:
 
 
 def parse_local_costs(local: Any) -> dict[str, Any]:
-    """What a topology says of messages inside a node, as fields of it; raises InputError."""
+    """Return the fields of `Topology` on messages inside a node; raise InputError."""
     require_keys("local", local, LOCAL_KEYS, set())
     bus = local.get("memory_bandwidth")
     return {
@@ -120,7 +120,7 @@ def _capabilities(value: Any) -> frozenset[str]:
 
 
 def _star(nodes: list[Node], latency: float, bandwidth: float) -> list[Link]:
-    """Half of the end-to-end latency on the way to the switch, half on the way from it."""
+    """Return links to and from one switch, each with half of the end-to-end latency."""
     ports = flatten_names(ports_of_nodes(nodes))
     up = [Link(port, "switch", bandwidth, latency / 2) for port in ports]
     down = [Link("switch", port, bandwidth, latency / 2) for port in ports]
