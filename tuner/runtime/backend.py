@@ -76,9 +76,7 @@ class Backend:
         self._private_comm: MPI.Intracomm | None = None
         self._algorithm_control: AlgorithmControl | None = None
         self._nccl: NcclComm | Unavailable | None = None
-        self._releases: list[
-            Callable[[], None]
-        ] = []  # of all resources, also those before `discard_comms`
+        self._releases: list[Callable[[], None]] = []  # kept by `discard_comms`
 
     @cached_property
     def device_memory(self) -> DeviceMemory:
