@@ -225,7 +225,7 @@ def parse_buffer(spec: Any, writable: bool) -> ParsedBuffer | None:
         if _has_no_memory(spec):
             return None
         return _parse_fields(spec, None, None, None, writable)
-    except Exception:  # noqa: BLE001 - what an object raises here, it raises in mpi4py as well
+    except Exception:  # noqa: BLE001 - the object raises the same in mpi4py
         return None
 
 
@@ -291,7 +291,7 @@ def _datatype_of_items(buffer: Any) -> MPI.Datatype:
     """Return the datatype of one item, from the protocols that mpi4py tries, in the same order."""
     try:
         written = memoryview(buffer).format
-    except Exception:  # noqa: BLE001 - whatever it is, mpi4py looks further
+    except Exception:  # noqa: BLE001 - after any error mpi4py tries the next protocol
         written = ""
     if written:
         return datatype_of_format(written)
