@@ -151,7 +151,7 @@ def _check_copy(
 
 
 def _digest(table: TuningTable) -> str:
-    """Return the SHA-256 of the parsed table, which shows versions of tuner that parse differently."""
+    """Return the SHA-256 of the parsed table, which other versions of tuner may parse otherwise."""
     return sha256_hex(json.dumps(table_record(table), sort_keys=True))
 
 

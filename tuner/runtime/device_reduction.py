@@ -166,7 +166,7 @@ def threshold_from_gains(sizes: tuple[int, ...], gains: list[float]) -> float:
 
 
 def threshold_from_costs(host: ReductionCost, kernel: ReductionCost) -> float:
-    """Return the bytes from which launch + gamma * bytes is smaller for the kernel; inf if never."""
+    """Return the bytes from which launch + gamma * bytes is less for the kernel; inf if never."""
     more_to_start = kernel.launch.value - host.launch.value
     saved_per_byte = host.gamma.value - kernel.gamma.value
     if more_to_start < 0.0:

@@ -15,10 +15,7 @@ import numpy as np
 HOST_DEVICE_TYPES = (1, 3, 11)  # CPU, and CPU memory registered with CUDA and ROCm
 _CPU = HOST_DEVICE_TYPES[0]
 _VERSION = (1, 0)
-_HEADER_BYTES = {
-    b"dltensor": 0,
-    b"dltensor_versioned": 32,
-}  # bytes before the tensor, by capsule name
+_HEADER_BYTES = {b"dltensor": 0, b"dltensor_versioned": 32}  # bytes before the tensor
 _DTYPE_OFFSET = 20  # offset in a tensor of code, bits and lanes
 _KIND_BY_CODE = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # numpy's kind by DLPack's code
 _MULTI_LANE_CODE = "B"

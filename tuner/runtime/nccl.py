@@ -55,9 +55,7 @@ _OPAQUE_DATATYPES = (MPI.BYTE, MPI.PACKED)  # MPI defines no arithmetic for them
 _MAX_BCAST_BYTES = 1 << 30  # of one broadcast: older CuPy counts in 32 bits
 _DEFAULT_TIMEOUT = "60s"  # for all ranks to connect; TUNER_NCCL_TIMEOUT overrides it
 _SPIN_S = 0.001  # polling without pauses at first
-_CUDA_ERROR_NOT_READY = (
-    600  # cudaErrorNotReady in driver_types.h: the event is not complete
-)
+_CUDA_ERROR_NOT_READY = 600  # cudaErrorNotReady in driver_types.h: the event is not complete
 _POLL_INTERVAL_S = 5e-5  # afterwards
 _SHARING_VARIABLE, _MIN_SHARING_VERSION = (
     "NCCL_MULTI_RANK_GPU_ENABLE",
@@ -274,7 +272,7 @@ class NcclComm:
                     time.sleep(_POLL_INTERVAL_S)
             event.synchronize()  # raises any other error
         except Exception:
-            attempt(self.abort)  # else the call that waits for other ranks blocks the stream for ever
+            attempt(self.abort)  # else the pending call blocks the stream for ever
             raise
 
     def _read(self, spec: Any, view: BufferView) -> DeviceArray:

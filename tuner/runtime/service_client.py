@@ -37,7 +37,7 @@ _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
 
 class UnreachableError(InputError):
-    """A failure that may be temporary; `retry_after_s` is 0 or the wait that the service asks for."""
+    """A failure that may be temporary; `retry_after_s` is the requested wait, 0 for none."""
 
     def __init__(self, reason: str, retry_after_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -105,7 +105,7 @@ def _fetch(request: TableRequest, cached: FetchedTable | None, deadline: Deadlin
 
 
 def _parse_response(request: TableRequest, response: ServiceResponse) -> FetchedTable:
-    """Return the table in the response; raises InputError naming the service for other responses."""
+    """Return the table in the response; raises InputError naming the service for any other."""
     if response.status != OK:
         raise InputError(f"{request.service}: {_status_message(response)}")
     try:
