@@ -21,7 +21,8 @@ def find_interpreter(library: str, requested: Path | None = None) -> Path:
     """Return the interpreter for the ranks of a library.
 
     This is the requested one, else that of the environment that `make venv` creates for the
-    library, else this one if it has the library.
+    library, else this one if it has the library. Without any of them it is the path that the
+    environment would have. Libraries without an environment of their own use this interpreter.
     """
     if requested is not None:
         return requested.absolute()

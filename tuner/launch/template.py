@@ -117,7 +117,7 @@ TEMPLATES = {
 }
 
 
-# The option for ssh in launchers that use it, which else waits for minutes for a silent host. It is
+# An option for launchers that use ssh, which otherwise waits for minutes for a silent host. It is
 # one word, so that programs that replace ssh can recognise it as an option.
 SSH_TIMEOUT_OPTION = "-oConnectTimeout=20"
 # Prefixes of variables that show that something other than ssh may start the ranks.

@@ -41,7 +41,7 @@ _JOINED_NAMES = (  # names of MPICH 3.4 and 4.0; a name follows those that are a
 
 
 class _SymbolInfo(ctypes.Structure):
-    """`Dl_info` of dlfcn.h."""
+    """The struct `Dl_info` of dlfcn.h."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),

@@ -34,7 +34,7 @@ MESSAGES_ONLY = (
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 _MAX_POINTERS = 1024
 
-DeviceArray = Any  # cupy.ndarray: CuPy ships no types
+DeviceArray = Any  # cupy.ndarray: CuPy has no type hints
 Kernel = Callable[[DeviceArray, DeviceArray], None]  # (first, second): second = first op second
 
 
@@ -163,7 +163,7 @@ class Device(Protocol):
         """
 
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
-        """Return an element-wise kernel for MPI's operator; None where there is none."""
+        """Return an element-wise kernel with exactly the host's result; None without one."""
 
 
 def buffer_of(spec: Any) -> Any:
@@ -220,7 +220,7 @@ def cuda_array_interface_of(buffer: Any) -> Any:
 
 def _pointer_and_nbytes(buffer: Any) -> tuple[int, int] | None:
     """Return pointer and bytes of an object with CUDA's array interface; None for others."""
-    if type(buffer).__module__ == "cupy":  # the interface would be a new dictionary every time
+    if type(buffer).__module__ == "cupy":  # faster: the interface is a new dictionary every time
         return buffer.data.ptr, buffer.nbytes
     interface = cuda_array_interface_of(buffer)
     if interface is None:

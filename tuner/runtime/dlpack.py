@@ -57,5 +57,5 @@ def _capsule(tensor: Any) -> Any:
     named = {} if tensor.__dlpack_device__()[0] == _CPU else {"stream": _NO_STREAM}
     try:
         return tensor.__dlpack__(**named, max_version=_VERSION, copy=False)
-    except TypeError:  # from before version 1.0
+    except TypeError:  # tensors of DLPack before version 1.0
         return tensor.__dlpack__(**named)

@@ -150,7 +150,7 @@ class PersistentSchedule:
     def _bind_rounds(self) -> list[BoundRound]:
         """Bind all rounds, and add a final one that waits for sends and reductions."""
         self._receives: list[MPI.Prequest] = []
-        self._pending_ranges = [ALL_MEMORY]  # the program may have begun something before a run
+        self._pending_ranges = [ALL_MEMORY]  # the program may have started copies before a run
         plays, sent = list[BoundRound](), list[PendingSend]()
         for number, rows in enumerate(self._rank_schedule.rounds):
             written = [

@@ -56,7 +56,7 @@ _MAX_BCAST_BYTES = 1 << 30  # of one broadcast: older CuPy counts in 32 bits
 _DEFAULT_TIMEOUT = "60s"  # for all ranks to connect; TUNER_NCCL_TIMEOUT overrides it
 _SPIN_S = 0.001  # polling without pauses at first
 _CUDA_ERROR_NOT_READY = 600  # cudaErrorNotReady in driver_types.h: the event is not complete
-_POLL_INTERVAL_S = 5e-5  # afterwards
+_POLL_INTERVAL_S = 5e-5  # after _SPIN_S
 _SHARING_VARIABLE, _MIN_SHARING_VERSION = (
     "NCCL_MULTI_RANK_GPU_ENABLE",
     (2, 32),

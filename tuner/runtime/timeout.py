@@ -56,7 +56,7 @@ class Deadline:
         try:
             threading.Thread(target=attend, daemon=True).start()
             answer = answers.get(timeout=self.remaining_s)
-        except RuntimeError as reason:  # the system gives no more threads
+        except RuntimeError as reason:  # no more threads can be started
             raise InputError(f"{subject}: {reason}") from None
         except queue.Empty:
             raise DeadlineExceededError(
