@@ -24,19 +24,19 @@ from typing import NoReturn
 DYNAMIC_RULES_VARIABLE = "OMPI_MCA_coll_tuned_use_dynamic_rules"
 FORCING_VARIABLES_PATTERN = re.compile(
     "OMPI_MCA_coll_tuned_.*(_algorithm|_rules_filename)"
-)  # inert without it
+)  # without effect unless DYNAMIC_RULES_VARIABLE is set
 
 
 class _Parser(argparse.ArgumentParser):
-    """Every rank prints what is wrong, so that is one sentence and not the whole usage."""
+    """A parser that reports errors in one line without the usage, since every rank prints it."""
 
     def error(self, message: str) -> NoReturn:
-        """End with status 2."""
+        """Print the error and exit with status 2."""
         self.exit(2, f"{self.prog}: {message}: see {self.prog} --help\n")
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Options first; the program or -m takes all that follows."""
+    """Return the parser: options come first, the program or -m takes all further arguments."""
     made = _Parser(
         prog="python -m tuner.run",
         description=__doc__,
@@ -57,7 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Exits with status 2 for wrong arguments, else as the program does."""
+    """Run the program; exits with status 2 for invalid arguments, else as the program does."""
     reader = make_parser()
     options = reader.parse_args(argv)
     program = options.program if options.module is None else options.module
@@ -69,10 +69,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif not _is_module(program[0]):
         reader.error(f"there is no module {program[0]}")
     with enable_dynamic_rules():
-        from tuner.runtime.script import run  # MPI starts here, so not for a wrong argument
+        from tuner.runtime.script import run  # starts MPI, so only after the arguments are checked
 
     command = program if options.module is None else ["-m", *program]
-    feedback = options.feedback or None  # else the environment decides
+    feedback = options.feedback or None  # None: the environment decides
     run(
         command,
         options.table,
@@ -85,19 +85,20 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def enable_dynamic_rules() -> Iterator[None]:
-    """Start MPI so that Open MPI's algorithms can be forced: up to 4.1.4 it looks for that in the
-    environment alone. Its own choice stays what it is.
+    """Set the variable that lets Open MPI's algorithms be forced while MPI starts.
+
+    Open MPI up to 4.1.4 reads it only from the environment. The library default does not change.
     """
     if DYNAMIC_RULES_VARIABLE in os.environ or any(
         map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)
-    ):  # what is off stays off
+    ):  # keep the user's settings
         yield
         return
     os.environ[DYNAMIC_RULES_VARIABLE] = "1"
     try:
         yield
     finally:
-        del os.environ[DYNAMIC_RULES_VARIABLE]  # what the program starts is not concerned
+        del os.environ[DYNAMIC_RULES_VARIABLE]  # not for processes that the program starts
 
 
 def _is_module(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Starting ranks, on this computer or on many, and watching them to their end."""
+"""The start and supervision of ranks, on this computer or on several hosts."""
 
 from tuner.launch.failures import CompletedRun
 from tuner.launch.hosts import LOCAL_HOST, Hosts, hosts_from_environment

@@ -1,4 +1,4 @@
-"""The launcher that belongs to an MPI library: of the same library and version."""
+"""The search for the launcher of an MPI library, of the same product and version."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ LAUNCHER_NAMES: Mapping[str, tuple[str, ...]] = {  # in the order in which they 
     "mpich": ("mpiexec", "mpirun", "mpiexec.mpich", "mpirun.mpich", "mpiexec.hydra"),
     "intelmpi": ("mpiexec", "mpirun", "mpiexec.hydra"),
 }
-VERSION_PATTERNS = {  # what they print for --version
+VERSION_PATTERNS = {  # in the output of --version
     "openmpi": re.compile(r"\((?:Open MPI|IBM Spectrum MPI)\)\s+(\S+)|\(OpenRTE\)\s+(\S+)"),
     "mpich": re.compile(r"HYDRA build details:\s+Version:\s+(\S+)"),
     "intelmpi": re.compile(r"Intel\(R\) MPI Library .*, Version (\d\S*)"),
 }
-SRUN = "srun"  # starts ranks of every library that Slurm was built for, in a job of Slurm
-HYDRA_SUFFIX = ".hydra"  # the end of a launcher's name that mpicc does not have
+SRUN = "srun"  # starts ranks of every library that Slurm was built for, in a Slurm job
+HYDRA_SUFFIX = ".hydra"  # suffix of a launcher's name that mpicc does not have
 MAX_PREFIX_LEVELS = 4  # directories above a library's file that may be its prefix
-VERSION_TIMEOUT_S = 10.0  # seconds for a launcher to tell its version
+VERSION_TIMEOUT_S = 10.0  # for --version
 
 
 @dataclass(frozen=True)
 class LauncherExecutable:
-    """A launcher that was found, and the version that it tells; "" where it tells none."""
+    """A launcher that was found, with its version; "" where it is unknown."""
 
     path: Path
     version: str
@@ -40,8 +40,8 @@ class LauncherExecutable:
 def find_launcher_executable(installation: Installation) -> Path:
     """Return the launcher of an installation.
 
-    Looked for beside the interpreter, in the prefix of its MPI library and on PATH, under all names
-    that distributions give it. Raises ProbeError where none is of the same library and version.
+    It is searched beside the interpreter, in the prefix of its MPI library and on PATH, under all
+    names that distributions give it. Raises ProbeError where none has the same library and version.
     """
     others = list[LauncherExecutable]()
     for one in find_executables(installation):
@@ -52,9 +52,9 @@ def find_launcher_executable(installation: Installation) -> Path:
 
 
 def find_mpicc(launcher: Path) -> Path | None:
-    """Return the `mpicc` of a launcher's library: `mpicc.openmpi` beside `mpirun.openmpi`.
+    """Return the `mpicc` beside a launcher, such as `mpicc.openmpi` beside `mpirun.openmpi`.
 
-    None where there is none beside it.
+    None where there is none.
     """
     suffix = launcher.suffix if launcher.suffix != HYDRA_SUFFIX else ""
     beside = launcher.with_name(f"mpicc{suffix}")
@@ -62,7 +62,7 @@ def find_mpicc(launcher: Path) -> Path | None:
 
 
 def find_executables(installation: Installation) -> Iterator[LauncherExecutable]:
-    """Yield every launcher of the library, whatever its version, then srun in a job of Slurm."""
+    """Yield every launcher of the library, of any version, then srun in a Slurm job."""
     seen = set[Path]()
     for directory in _directories(installation):
         for name in LAUNCHER_NAMES[installation.base]:
@@ -106,10 +106,10 @@ def _directories(installation: Installation) -> Iterator[Path]:
 
 
 def _is_same_version(version: str, installation: Installation) -> bool:
-    """Whether a launcher of this version starts ranks of the library.
+    """Return whether a launcher of this version starts ranks of the installed library.
 
-    What is built on another library has versions of its own, and Intel's launcher leaves out the
-    last part of them.
+    Products built on another library have their own versions, which match any launcher. Only the
+    parts that both versions have are compared, since Intel's launcher omits the last one.
     """
     product = installation.identity.product
     if product.name != product.base or not version:

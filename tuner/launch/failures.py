@@ -1,4 +1,4 @@
-"""Why a launch failed, in one sentence, from what the launcher and the ranks printed."""
+"""The explanation of a failed launch in one sentence, from the output of launcher and ranks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CompletedRun:
-    """What a launch left behind."""
+    """The exit code and the output of a launch."""
 
     returncode: int
     stdout: str
     stderr: str
 
 
-FAILURE_MESSAGES = (  # what the launchers print, and what to say instead
+FAILURE_MESSAGES = (  # pattern in the output of the launchers, and our message
     (
         "attempt to run as root",
         "mpirun refuses to run as root: run as another user or set OMPI_ALLOW_RUN_AS_ROOT=1 and"
@@ -61,7 +61,7 @@ FAILURE_MESSAGES = (  # what the launchers print, and what to say instead
         " with mpi4py and {library}",
     ),
     (
-        r"Timeout \(\d+:\d\d:\d\d",  # what faulthandler prints for a rank that watches itself
+        r"Timeout \(\d+:\d\d:\d\d",  # printed by faulthandler in a rank that watches itself
         "the ranks stopped answering one another: {advice} and run it again",
     ),
     (r"\bcollectives: (.+?)(?= -{5}| MPI_ABORT| Abort\(| Primary job|$)", "{detail}"),
@@ -71,8 +71,8 @@ FAILURE_MESSAGES = (  # what the launchers print, and what to say instead
         " smaller sizes",
     ),
 )
-SSH_FAILURE_EXIT_CODE = 255  # what ssh fails with, and MPICH's mpiexec where it was
-DEADLOCK_ADVICE = {  # when ranks wait for one another in vain, on one computer and on several
+SSH_FAILURE_EXIT_CODE = 255  # of ssh, and of MPICH's mpiexec when ssh has failed
+DEADLOCK_ADVICE = {  # when ranks no longer answer, by whether they are on several hosts
     False: "end other programs on this machine",
     True: "look whether every host of the list still runs and is reached",
 }
@@ -81,14 +81,18 @@ DEADLOCK_ADVICE = {  # when ranks wait for one another in vain, on one computer 
 def explain_failure(
     run: CompletedRun, *, executable: str, python: str, library: str, ranks: int, multi_host: bool
 ) -> str:
-    """What happened and what to do about it. `format_hosts`: the ranks ran on more than one
-    host.
+    """Return one sentence on why a launch failed and what to do.
+
+    executable  the launcher
+    python      interpreter of the ranks
+    library     pip package of the MPI library
+    multi_host  whether the ranks ran on other hosts
     """
     text = run.stderr + run.stdout
     own = re.findall(r"tuner\.base\.errors\.\w+: (.+)$", text, re.MULTILINE)
     if own:
         return str(own[-1])
-    flat = " ".join(text.split())  # launchers wrap their sentences
+    flat = " ".join(text.split())  # launchers break lines inside sentences
     for symptom, message in FAILURE_MESSAGES:
         match = re.search(symptom, flat)
         if match:

@@ -1,4 +1,4 @@
-"""The hosts that ranks may run on: from a list, from the batch system, or this computer alone."""
+"""The hosts that ranks may run on: from a list, from the batch system, or only this computer."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import plural
 
 MAX_HOSTS = 100_000
-MAX_SHOWN_HOSTS = 8  # of many
+MAX_SHOWN_HOSTS = 8  # in messages
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Hosts:
-    """Where ranks may run.
+    """The hosts on which ranks may run.
 
-    names   in the order in which they are filled; none: this computer, whatever it is called
-    slots   ranks that every one of them takes; 0: nobody said
+    names   names in the order in which they are filled; empty for this computer
+    slots   ranks that each host takes; 0 if unknown
     """
 
     names: tuple[str, ...] = ()
     slots: int = 0
 
     def __str__(self) -> str:
-        """The first of them, as a sentence names them."""
+        """Return the names for a sentence, shortened if there are many."""
         return format_hosts(self.names) if self.names else "this computer"
 
     @property
     def is_local(self) -> bool:
-        """Whether there is nothing but this computer."""
+        """Whether ranks run on this computer only."""
         return not self.names
 
     def first(self, count: int) -> Hosts:
-        """The first `count` of them; raises InputError when there are fewer."""
+        """Return the first `count` hosts; raises InputError when there are fewer."""
         if not 1 <= count <= len(self.names):
             raise InputError(
                 f"{plural(count, 'host')} asked for, {len(self.names)} there: name more"
@@ -51,7 +51,7 @@ LOCAL_HOST = Hosts()
 
 
 def format_hosts(names: Sequence[str]) -> str:
-    """`a, b` in a sentence; of very many the first ones and how many more there are."""
+    """Return names such as `a, b` for a sentence; after MAX_SHOWN_HOSTS only how many more."""
     more = f" and {len(names) - MAX_SHOWN_HOSTS} more" if len(names) > MAX_SHOWN_HOSTS else ""
     return ", ".join(names[:MAX_SHOWN_HOSTS]) + more
 
@@ -59,7 +59,7 @@ def format_hosts(names: Sequence[str]) -> str:
 def parse_hosts(text: str) -> Hosts:
     """Read `node1,node2:4` or `n[0-511]:4` from a command line.
 
-    Raises InputError for what is no such list, and for a name given twice.
+    Raises InputError for an invalid list and for a name given twice.
     """
     try:
         entries = [
@@ -89,9 +89,10 @@ def _split_slots(word: str) -> tuple[str, int]:
 
 
 def read_hosts(path: Path | str) -> Hosts:
-    """A host list: one host a line, as `node1`, `node1:4` or `node1 slots=4`; # begins a comment.
+    """Read a host file with lines such as `node1`, `node1:4` or `node1 slots=4`.
 
-    A host that is listed k times without a number takes k ranks. Raises InputError naming the line.
+    # begins a comment. Where hosts are repeated, a host that is listed k times without a number
+    takes k ranks. Raises InputError naming the line.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -110,10 +111,10 @@ def read_hosts(path: Path | str) -> Hosts:
 
 
 def hosts_from_environment(environ: Mapping[str, str] = os.environ) -> Hosts:
-    """What Slurm, LSF or PBS gave to this job; `LOCAL` outside of any job.
+    """Return the hosts that Slurm, LSF or PBS gave to this job; `LOCAL_HOST` outside of a job.
 
     Slurm: SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE; LSF: LSB_MCPU_HOSTS, LSB_HOSTS; PBS and its
-    kin: PBS_NODEFILE. Raises InputError for a variable that says nothing sensible.
+    variants: PBS_NODEFILE. Raises InputError for an invalid variable.
     """
     if names := environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST"):
         per_node = environ.get("SLURM_NTASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE", "0")
@@ -131,7 +132,7 @@ def hosts_from_environment(environ: Mapping[str, str] = os.environ) -> Hosts:
 
 
 def expand_host_list(text: str) -> tuple[str, ...]:
-    """The names of a Slurm host list such as `node[01-03,7],login`; raises InputError."""
+    """Return the names of a Slurm host list such as `node[01-03,7],login`; raises InputError."""
     try:
         names = hostlist.expand_hostlist(text, MAX_HOSTS)
     except InputError as reason:
@@ -141,7 +142,7 @@ def expand_host_list(text: str) -> tuple[str, ...]:
 
 
 def _parse_counts(text: str) -> list[int]:
-    """`4(x2),3` is 4 and 3."""
+    """Return the distinct counts of Slurm's notation: 4 and 3 for `4(x2),3`."""
     return [_parse_count(part.partition("(")[0]) for part in text.split(",")]
 
 
@@ -152,7 +153,10 @@ def _parse_count(text: str) -> int:
 
 
 def _without_batch_host(pairs: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """LSF lists the host that runs the job's script first, with one slot; ranks go elsewhere."""
+    """Return LSF's hosts without the first one if it only runs the job's script.
+
+    LSF lists that host first, with one slot; ranks do not run there.
+    """
     rest = [slots for _, slots in pairs[1:]]
     return pairs[1:] if rest and pairs[0][1] == 1 < min(rest) else pairs
 

@@ -1,4 +1,4 @@
-"""The MPI that a Python interpreter loads: found by asking the interpreter itself."""
+"""The MPI that a Python interpreter loads, determined by running the interpreter."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ INSPECTION_TIMEOUT_S = 20.0  # seconds after which an interpreter counts as hung
 
 @dataclass(frozen=True)
 class Installation:
-    """What one interpreter has. Versions are as the packages write them, "" for none.
+    """The MPI library, mpi4py and numpy of one interpreter.
 
-    libmpi      file of the library that mpi4py uses
-    says        what the library says of itself (`MPI_Get_library_version`)
-    extension   name of the file of mpi4py's extension module
+    Versions are as the packages write them, "" for none.
+
+    identity        product and version of the MPI library
+    libmpi          file of the library that mpi4py uses
+    version_text    the library's own version text (`MPI_Get_library_version`)
+    extension_name  file name of mpi4py's extension module
     """
 
     python: Path
@@ -40,19 +43,17 @@ class Installation:
 
     @property
     def base(self) -> str:
-        """Return the library whose algorithms and launcher it has: `openmpi`, `mpich`
-        ...
-        """
+        """The library whose algorithms and launcher it has, such as `openmpi` or `mpich`."""
         return self.identity.product.base
 
     @property
     def library(self) -> str:
-        """Return the library's name in tables, such as `openmpi 5.0.11`."""
+        """The library's name in tables, such as `openmpi 5.0.11`."""
         return self.identity.library
 
 
 def inspect_interpreter(python: Path) -> Installation:
-    """Ask an interpreter; raises ProbeError with what to do when it has no usable MPI."""
+    """Run an interpreter to inspect its MPI; raises ProbeError when it has no usable one."""
     if not (python.is_file() and os.access(python, os.X_OK)):
         raise ProbeError(
             f"{python}: no Python interpreter there; create the environment with `make venv`, or"
@@ -80,7 +81,7 @@ def _run_inspection(python: Path, environment: tuple[tuple[str, str], ...]) -> I
             ) from None
     if run.returncode != 0:
         raise ProbeError(_failure(python, run.stderr))
-    try:  # the last line is ours: what an interpreter runs at its start may print others
+    try:  # the last line is ours: start-up code of the interpreter may print others
         record = json.loads(run.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         raise ProbeError(f"{python} did not say which MPI it has: run `tuner doctor`") from None
@@ -108,7 +109,7 @@ def _decode(python: Path, record: dict[str, object]) -> Installation:
 
 
 def _failure(python: Path, stderr: str) -> str:
-    """Return one sentence about an interpreter that could not answer."""
+    """Return one sentence about an interpreter whose inspection failed."""
     if re.search(r"No module named '?mpi4py", stderr):
         return (
             f"{python} lacks mpi4py: run `make venv`, or"

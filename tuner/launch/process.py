@@ -1,4 +1,4 @@
-"""A launcher as a process: its lines while it runs, its end with all its children."""
+"""The process of a launcher: reading its output while it runs, ending it with its children."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from tuner.base import processes
 from tuner.base.errors import LaunchTimeoutError, ProbeError
 from tuner.launch.failures import CompletedRun
 
-LAUNCH_VARIABLE = "TUNER_LAUNCH"  # the variable by which what a launcher started is found
-POLL_INTERVAL_S = 0.5  # seconds between two looks whether it has been ended
-TERMINATION_GRACE_S = 5.0  # seconds between asking a launcher to end and killing it
+LAUNCH_VARIABLE = "TUNER_LAUNCH"  # variable that marks the processes of one launch
+POLL_INTERVAL_S = 0.5  # between two checks whether the launcher has been ended
+TERMINATION_GRACE_S = 5.0  # between SIGTERM and SIGKILL
 
 
 class Watchdog:
-    """Ends a process group that nobody has fed for a while. Feeding may prolong or cut the wait."""
+    """A timer that ends a process group unless it is reset in time.
+
+    seconds     time until then; None: no limit
+    """
 
     def __init__(self, process: subprocess.Popen[str], seconds: float | None) -> None:
         self.has_expired = False
@@ -31,7 +34,7 @@ class Watchdog:
         self.reset(seconds)
 
     def reset(self, seconds: float | None) -> None:
-        """From now on the process may stay silent for `seconds`; None: for ever."""
+        """Restart the timer with `seconds`; None: no limit."""
         self.stop()
         if seconds is not None:
             self._timer = threading.Timer(seconds, self._expire)
@@ -39,7 +42,7 @@ class Watchdog:
             self._timer.start()
 
     def stop(self) -> None:
-        """It may do what it likes."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -56,14 +59,16 @@ def run_streaming(
     silence_timeout: float | None,
     host_names: str,
 ) -> CompletedRun:
-    """Run a launcher to its end, every line of its standard output handed to `on_line`.
+    """Run a launcher to its end and pass every line of its standard output to `on_line`.
 
-    where       the hosts, in sentences
+    on_line             takes a line; may return the seconds allowed until the next one
+    timeout             seconds for the whole run; None: no limit
+    silence_timeout     seconds for the first line; None: no limit
+    host_names          the hosts, for messages
 
-    The first line may take `patience` seconds, and what `on_line` returns, if anything, is how many
-    it may take to the next one. The launcher leads a process group of its own: what it started ends
-    with it. Where it failed or was late, so does what has left the group, as its connections to
-    other hosts do. Raises UnendedError when it is late.
+    The launcher leads a process group of its own, whose processes are ended with it. Where it
+    failed or was late, processes that have left the group, such as its connections to other hosts,
+    are ended, too. Raises LaunchTimeoutError when it is late, ProbeError when it cannot be started.
     """
     mark = uuid.uuid4().hex
     process = _start(command, {**environment, LAUNCH_VARIABLE: mark})
@@ -120,7 +125,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 
 def _read_lines(pipe: int, is_given_up: Callable[[], bool]) -> Iterator[str]:
-    """Lines as they come, until the end or until `given_up`.
+    """Yield lines as they arrive, until the end or until `is_given_up()`.
 
     Daemons that have left the process group may hold the pipe open long after their launcher.
     """
@@ -139,9 +144,10 @@ def _read_lines(pipe: int, is_given_up: Callable[[], bool]) -> Iterator[str]:
 
 
 def terminate_tree(process: subprocess.Popen[str]) -> None:
-    """Ask a launcher and its children to end; insist after `GRACE` seconds.
+    """Terminate a launcher and its children; kill them after TERMINATION_GRACE_S seconds.
 
-    A child may outlive the launcher (a daemon that has lost it), so the whole group is told.
+    A child may outlive the launcher (a daemon that has lost it), so the whole group gets the
+    signal.
     """
     if process.poll() is None:
         _send_signal(process, signal.SIGTERM)

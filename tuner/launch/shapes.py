@@ -1,4 +1,4 @@
-"""Ranks of a launcher on as many hosts, and as many on each, as a call wants."""
+"""A launcher of ranks by shape: a number of nodes and of ranks per node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.launch.launcher import Launcher
 
 @dataclass(frozen=True)
 class ShapeLauncher:
-    """Starts `ppn` ranks on each of the first `nodes` hosts, and no others."""
+    """A launcher that starts `ppn` ranks on each of the first `nodes` hosts."""
 
     launcher: Launcher
     hosts: Hosts = LOCAL_HOST

@@ -1,12 +1,12 @@
-"""How the command of each launcher is written: words with braces that are filled in at a launch.
+"""Templates of launcher commands: words with fields in braces that are filled in at a launch.
 
-    {n} {ppn} {nodes}     ranks in all, ranks per host, hosts
+    {n} {ppn} {nodes}     total number of ranks, ranks per host, number of hosts
     {hosts}               host1,host2       {slots}  host1:4,host2:4 for four ranks on each
-    {program}             the program of the ranks, with all its words and its environment
+    {program}             the program of the ranks, with its arguments and its environment
 
 The program's environment is part of the program: `env NAME=VALUE python ...`. So it reaches every
-host whatever the launcher forwards by itself, and the library's settings, which are environment
-variables too (`OMPI_MCA_...`, `MPIR_CVAR_...`), go the same way.
+host, whatever the launcher forwards by itself. The library's settings are environment variables,
+too (`OMPI_MCA_...`, `MPIR_CVAR_...`), and are passed in the same way.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ TEMPLATE_FIELDS = ("n", "ppn", "nodes", "hosts", "slots", "program")
 
 @dataclass(frozen=True)
 class LauncherTemplate:
-    """The command of a launcher, one word each."""
+    """The command template of a launcher, as a list of words."""
 
     words: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> LauncherTemplate:
-        """A user's own words or the name of a known launcher; raises InputError naming the flaw."""
+        """Parse a user's command, or return the template of a known launcher by name.
+
+        Raises InputError for an invalid command.
+        """
         if text in TEMPLATES:
             return TEMPLATES[text]
         try:
@@ -56,13 +59,13 @@ class LauncherTemplate:
 
     @property
     def names_hosts(self) -> bool:
-        """Whether the command says which hosts to use; else the launcher must know."""
+        """Whether the command names the hosts; else the launcher must know them."""
         return any(f"{{{name}}}" in word for word in self.words for name in ("hosts", "slots"))
 
     def command(
         self, program: Sequence[str], environment: Mapping[str, str], hosts: Hosts, ppn: int
     ) -> list[str]:
-        """The words of one launch of `ppn` ranks on each of `hosts`."""
+        """Return the words of the command that starts `ppn` ranks on each of `hosts`."""
         fields = {
             "nodes": str(len(hosts.names)),
             "ppn": str(ppn),
@@ -114,10 +117,10 @@ TEMPLATES = {
 }
 
 
-# What ssh is given by the launchers that use it. Else it waits for minutes for a host that is
-# silent. In one word, so that programs in its place can tell that it is an option.
+# An option for launchers that use ssh, which otherwise waits for minutes for a silent host. It is
+# one word, so that programs that replace ssh can recognise it as an option.
 SSH_TIMEOUT_OPTION = "-oConnectTimeout=20"
-# beginnings of variables by which something else than ssh may start the ranks
+# Prefixes of variables that show that something other than ssh may start the ranks.
 OTHER_LAUNCHER_PREFIXES = (
     "SLURM_JOB",
     "LSB_",
@@ -130,9 +133,9 @@ OTHER_LAUNCHER_PREFIXES = (
 
 
 def connection_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what makes Open MPI's and MPICH's launchers give up a host that cannot be reached.
+    """Return variables that make Open MPI's and MPICH's launchers give up on unreachable hosts.
 
-    In a job of Slurm: what lets two launches that take turns share the job's cores.
+    In a Slurm job, return the variable that lets two alternating launches share the job's cores.
     """
     if environ.get("SLURM_JOB_ID"):
         return {"SLURM_OVERLAP": "1"}
@@ -145,18 +148,18 @@ def connection_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def settings_environment(library: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The library's settings as environment variables."""
+    """Return the library's settings as environment variables."""
     prefix = "OMPI_MCA_" if library == "openmpi" else ""
     return {prefix + name: str(value) for name, value in settings.items()}
 
 
 def default_template(library: str, environment: Mapping[str, str] = environ) -> LauncherTemplate:
-    """The batch system's launcher inside its jobs, where there is one; else the library's own."""
+    """Return the batch system's launcher inside its jobs; else the library's own."""
     return batch_template(environment) or LauncherTemplate.parse(library)
 
 
 def batch_template(environment: Mapping[str, str] = environ) -> LauncherTemplate | None:
-    """Return the batch system's launcher inside its jobs; None where there is none."""
+    """Return the batch system's launcher inside its jobs; None outside or without one."""
     for variable, name in (("SLURM_JOB_ID", "srun"), ("LSB_JOBID", "jsrun")):
         if environment.get(variable) and shutil.which(name):
             return LauncherTemplate.parse(name)

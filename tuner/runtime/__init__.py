@@ -1,4 +1,4 @@
-"""What runs inside MPI programs: numpy and mpi4py are all it loads.
+"""The part of tuner that runs inside MPI programs; it needs only numpy and mpi4py.
 
 from tuner.runtime import tune
 """
@@ -9,7 +9,7 @@ __all__ = ["tune"]
 
 
 def __getattr__(name: str) -> Any:
-    """`tune` brings mpi4py in, which starts MPI; who only launches ranks does without."""
+    """Import `tune` on first use, since it imports mpi4py, which starts MPI."""
     if name != "tune":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tuner.runtime.entry import tune

@@ -1,4 +1,4 @@
-"""What a collective call does with its buffer arguments on one rank."""
+"""The access of a collective call to its buffer arguments on one rank: read, write or none."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from tuner.runtime.buffers import is_in_place
 from tuner.runtime.mpi_arguments import root_rank
 from tuner.runtime.staging import READ, UNUSED, WRITE, BufferAccess
 
-AccessedBuffer = tuple[Any, BufferAccess]  # a buffer argument, and what is done with it
+AccessedBuffer = tuple[Any, BufferAccess]  # a buffer argument and its access
 
 
 def accessed_buffers(
     collective: Collective, rank: int, arguments: tuple[Any, ...]
 ) -> tuple[AccessedBuffer, ...]:
-    """Return the buffers of a call, which are the first of its arguments; the root is the last."""
+    """Return the buffers of a call with their access on this rank.
+
+    arguments   buffers first; the root, if any, last
+    """
     at_root = rank == root_rank(arguments[-1])
     if collective == Collective.BCAST:
         return ((arguments[0], READ if at_root else WRITE),)
@@ -28,9 +31,9 @@ def accessed_buffers(
 def accessed_send_recv(
     send: Any, receive: Any, *, has_result: bool = True
 ) -> tuple[AccessedBuffer, AccessedBuffer]:
-    """Return send and receive buffer; in place, the receive buffer is read as well.
+    """Return send and receive buffer with their access; in place, the receive buffer is also read.
 
-    takes   this rank gets a result; the receive buffer of others may be anything
+    has_result  whether this rank gets a result; else its receive buffer may be anything
     """
     written = READ | WRITE if is_in_place(send) else WRITE
     return (send, READ), (receive, written if has_result else UNUSED)

@@ -1,8 +1,8 @@
-"""All ranks get the same table, or none: rank 0 obtains it once, everybody looks at a copy.
+"""The agreement of all ranks on one table: rank 0 obtains it, and every rank checks a copy.
 
-A rank that has a reason against the table (it was asked for another one, it runs another library,
-it cannot read what it got, anything fails) says so in one reduction; then no rank uses it, so no
-two ranks can ever choose differently for one call.
+A rank that objects to the table (its request names another one, it runs another library, it cannot
+parse the copy, anything fails) says so in one reduction. Then no rank uses the table, so no two
+ranks can choose different algorithms for one call.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tuner.runtime.timeout import Deadline
 
 @dataclass(frozen=True)
 class TableAgreement:
-    """What the ranks of a communicator agreed on; but for `request` the same on each of them.
+    """The table that the ranks of a communicator agreed on; all but `request` is the same on each.
 
-    table       None: the library's own collectives
-    origin      where the table came from, "" for none
-    reason      why there is none; "" when nobody asked for one
+    table       None for the library's own collectives
+    origin      where the table came from, "" without a table
+    reason      why there is no table; "" with a table, and where none was requested
     version     the service's number for the table; None for one from a file or the program
-    request     what this rank was asked for; None when that could not be made out
+    request     this rank's request; None where it could not be resolved
     """
 
     table: TuningTable | None
@@ -47,7 +47,7 @@ NO_TABLE = TableAgreement(None, "", "", None, None)
 
 @dataclass(frozen=True)
 class _RootResult:
-    """What rank 0 sends to the others: what it was asked for and got."""
+    """The request of rank 0 and its result, as sent to the other ranks."""
 
     name: str
     fetched: FetchedTable | None
@@ -56,11 +56,11 @@ class _RootResult:
 
 def library_name() -> str:
     """Return the MPI library of this process, named as in tables: `openmpi 5.0.11`."""
-    from tuner.mpi_libraries.products import identify  # not what `import tuner.runtime` may take
+    from tuner.mpi_libraries.products import identify  # slow to import
 
     try:
         return identify(MPI.Get_library_version()).library
-    except InputError:  # one for which there are no tables
+    except InputError:  # a library for which there are no tables
         vendor, version = MPI.get_vendor()
         return f"{vendor.lower().replace(' ', '')} {'.'.join(map(str, version))}"
 
@@ -68,9 +68,9 @@ def library_name() -> str:
 def agree_on_table(
     consensus: Consensus, make_request: Callable[[], TableRequest]
 ) -> TableAgreement:
-    """Return what all ranks agree on; collective.
+    """Return the table that all ranks agree on; collective.
 
-    ask     makes the request of this rank; raises InputError where it cannot be made out
+    make_request    makes the request of this rank; raises InputError where it cannot be resolved
     """
     comm = consensus.comm
     request, doubt = attempt(make_request)
@@ -94,7 +94,7 @@ def agree_on_table(
 
 
 def _load_at_root(request: TableRequest | None, objection: str) -> tuple[_RootResult, str]:
-    """Rank 0: get the table, or know why not."""
+    """Load the table on rank 0; return the result to send and an objection ("" for none)."""
     if request is None or not request.name:
         return _RootResult("", None, ""), objection
     fetched, reason = attempt(_load, request)
@@ -111,13 +111,13 @@ def _load(request: TableRequest) -> FetchedTable:
         return FetchedTable(request.table_json, "the program")
     if request.path is not None:
         return Deadline(request.timeout_s).run(partial(_read, request, request.path), request.name)
-    from tuner.runtime import service_client  # urllib, which nobody else has to wait for
+    from tuner.runtime import service_client  # urllib is slow to import
 
     return service_client.fetch_table(request)
 
 
 def _read(request: TableRequest, path: Path) -> FetchedTable:
-    """The text of a table file; raises InputError."""
+    """Read a table file; raises InputError where it is unreadable or not for this request."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_TABLE_BYTES + 1)
@@ -134,7 +134,7 @@ def _read(request: TableRequest, path: Path) -> FetchedTable:
 def _check_copy(
     request: TableRequest | None, root_result: _RootResult, objection: str
 ) -> tuple[TuningTable | None, str]:
-    """A rank's own copy of the table, and what it has against it ("" for nothing)."""
+    """Return a rank's own copy of the table and its objection to it ("" for none)."""
     if objection or request is None:
         return None, objection
     if request.name not in ("", root_result.name):
@@ -151,12 +151,12 @@ def _check_copy(
 
 
 def _digest(table: TuningTable) -> str:
-    """SHA-256 of what was understood, which another version of this program may do otherwise."""
+    """Return the SHA-256 of the parsed table, which other versions of tuner may parse otherwise."""
     return sha256_hex(json.dumps(table_record(table), sort_keys=True))
 
 
 def _log_outcome(reason: str, root_result: _RootResult) -> None:
-    """Write one line in the log, when there is anything to say."""
+    """Log in one line why there is no table, or the note that came with it."""
     if reason:
         warn(f"tuner: the library's own collectives are used: {reason}")
     elif root_result.fetched is None:

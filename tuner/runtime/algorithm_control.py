@@ -1,8 +1,8 @@
-"""Making the MPI library run a given algorithm while the program runs (rank side).
+"""Forcing the MPI library to run a given algorithm while the program runs (rank side).
 
-Open MPI reads its forcing variables when a communicator is created, so every choice gets a
-communicator of its own, all but `READ_AT_CALL`; those, and all of MPICH's, are read at every call,
-so they are written around the call.
+Open MPI reads its forcing variables when a communicator is created, so every algorithm config gets
+a communicator of its own. The variables in `READ_AT_CALL`, and all of MPICH's, are read at every
+call, so they are written before the call and reset after it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from tuner.runtime.control_variables import ControlVariables
 
 Settings = Mapping[str, int | str]
 CallHooks = tuple[Callable[[], object], Callable[[], object]]
-# Over several nodes Open MPI's hierarchical component would come before the forced algorithm.
 # Measured over 8 hosts by the bytes that each sends: the value at the creation has no effect.
 READ_AT_CALL = frozenset({"coll_tuned_bcast_algorithm_knomial_radix"})
+# On several nodes Open MPI's hierarchical component would take precedence over the algorithm.
 WITHOUT_HAN = {"ompi_comm_coll_preference": "^han"}
 
 
-HOOKS_COST_S = (
-    2e-6  # seconds that writing variables around a call may take: tests/bench/overhead.py
-)
+HOOKS_COST_S = 2e-6  # upper bound of writing variables around a call: tests/bench/overhead.py
 
 
 class AlgorithmControl:
-    """Gives the ranks of one communicator ways to call it under the settings of a choice."""
+    """The control of the library's algorithms for calls on one communicator.
+
+    library     `openmpi`, `mpich` or `intelmpi`
+    comm        communicator that is duplicated where settings are read at its creation
+    """
 
     def __init__(self, library: str, comm: MPI.Intracomm) -> None:
         self._per_call = library == "mpich"
@@ -45,10 +47,10 @@ class AlgorithmControl:
     def communicator(
         self, settings: Settings, check: Callable[[str], object] | None = None
     ) -> MPI.Intracomm:
-        """Return the communicator whose collectives obey `settings`; made once, then reused.
+        """Return the communicator whose collectives obey `settings`; created once, then reused.
 
-        check       raises an error on all ranks where it is given an objection on one of them; the
-                    only way in which ranks hear of one another's failures
+        check       raises an error on all ranks where one of them passes an objection; by default
+                    each rank raises its own
 
         Collective. Raises InputError naming the variable and the value when the library refuses
         one.
@@ -62,8 +64,8 @@ class AlgorithmControl:
         return self._comms[key]
 
     def _duplicate(self, settings: Settings, check: Callable[[str], object]) -> MPI.Intracomm:
-        """A duplicate that is made while the variables have these values."""
-        check("")  # all ranks have come that far: `alone` is collective
+        """Return a duplicate that is created while the variables have these values."""
+        check("")  # all ranks must get here: `collective_lock` is collective
         with collective_lock(self._comm):
             before, objection = attempt(self._write_variables, _with_dynamic_rules(settings))
             try:
@@ -81,9 +83,10 @@ class AlgorithmControl:
         return duplicate
 
     def hooks(self, settings: Settings) -> CallHooks:
-        """What to do right before and right after each call under `settings`, or `NOTHING`.
+        """Return functions to call right before and right after each call, or `NO_HOOKS`.
 
-        Only what differs from the present values is written: every write is paid for at each call.
+        They write only values that differ from the present ones, since each write costs time at
+        every call.
         """
         read = [name for name in settings if self._per_call or name in READ_AT_CALL]
         usual = {name: self._variables.read(name) for name in read}
@@ -95,29 +98,29 @@ class AlgorithmControl:
         return partial(_call_all, before), partial(_call_all, after)
 
     def check_settings(self, settings: Settings) -> None:
-        """Raises InputError when the library lacks a variable or refuses a value.
+        """Raise InputError when the library lacks a variable or refuses a value.
 
-        Local; to be called with the lock on `VARIABLES`.
+        Local; to be called while holding `VARIABLES_LOCK`.
         """
         self._write_variables(
             self._write_variables(settings if self._per_call else _with_dynamic_rules(settings))
         )
 
     def release(self) -> None:
-        """Free the communicators made so far; collective over each of them."""
+        """Free the communicators created so far; collective over each of them."""
         for comm in self._comms.values():
             comm.Free()
         self._comms.clear()
 
     def read_variable(self, name: str) -> int | str:
-        """The value of one variable of the library."""
+        """Return the value of one variable of the library."""
         return self._variables.read(name)
 
     def _write_variables(self, settings: Settings) -> dict[str, int | str]:
-        """Write all; returns what was there before. Writes nothing when one is refused.
+        """Write all settings and return the previous values; restore all if one is refused.
 
-        What has the value already is not written: the environment may have set what nothing else
-        can set.
+        A variable that already has the value is not written: some can only be set in the
+        environment.
         """
         before: dict[str, int | str] = {}
         try:
@@ -135,7 +138,7 @@ class AlgorithmControl:
 
 @cache
 def _variables() -> ControlVariables:
-    """The library's, which are the whole process's."""
+    """Return the library's variables, which exist once per process."""
     return ControlVariables()
 
 
@@ -149,7 +152,7 @@ def _with_dynamic_rules(settings: Settings) -> Settings:
 
 
 def _duplicate(comm: MPI.Intracomm, settings: Settings) -> MPI.Intracomm:
-    """Duplicate a communicator; the library's own choice keeps its hierarchical component."""
+    """Duplicate a communicator, without the hierarchical component if an algorithm is forced."""
     if not any(value for name, value in settings.items() if name.endswith("_algorithm")):
         return comm.Dup()
     hints = make_info(WITHOUT_HAN)

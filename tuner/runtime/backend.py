@@ -1,8 +1,8 @@
-"""What carries out the choices of a table, for one communicator at a time.
+"""The resources that run the algorithm configs of a table, for one communicator at a time.
 
 A backend has private communicators of the ranks of a group, schedules that are bound to buffers,
-and the memory they need. It knows no rules. Communicators of the same group can use it one after
-the other (see `pool.py`).
+and the memory they need. It does not know the rules. Communicators of the same group can use it one
+after the other (see `dispatch_pool.py`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ MAX_IDLE_SCRATCH_BYTES = 1 << 20  # bytes that stay allocated between two commun
 
 
 class AlgorithmActions(NamedTuple):
-    """How calls under one choice are made.
+    """The functions that make calls with one algorithm config.
 
-    on_host     makes a call with buffers of the host
-    on_device   makes one with buffers of a device; None where these go through the host
-    prepare     for either kind: does all of a call that can fail on one rank alone, and returns
-                what moves the data; None where the arguments are the library's affair
+    on_host     makes a call with host buffers
+    on_device   makes a call with device buffers; None where these go through the host
+    prepare     for host and for device buffers: a function that does the part of a call that can
+                fail on one rank alone, and returns a function that moves the data, or None where
+                the library must make the call
     """
 
     on_host: Action
@@ -52,14 +53,15 @@ class AlgorithmActions(NamedTuple):
 
 
 class Backend:
-    """The private part of one communicator at a time.
+    """The private communicators, schedules and memory behind one communicator at a time.
 
-    comm        the communicator that uses it, plain
-    shared      other communicators will use it afterwards
-    runners     of choices that all ranks have agreed to carry out; None where they agreed to leave
-                them to the library
-    failed      whether a call has failed on this rank, so that messages of it may still arrive
-    tally       counts calls, where anybody wants to know
+    comm                the plain communicator that uses it
+    shared              whether other communicators will use it afterwards
+    algorithm_actions   the actions of each algorithm config that all ranks have set up; None for
+                        one that they agreed to leave to the library
+    failed              whether a call has failed on this rank, so that messages of it may still
+                        arrive
+    tally               counts the calls; None where they are not counted
     """
 
     def __init__(
@@ -74,24 +76,24 @@ class Backend:
         self._private_comm: MPI.Intracomm | None = None
         self._algorithm_control: AlgorithmControl | None = None
         self._nccl: NcclComm | Unavailable | None = None
-        self._releases: list[Callable[[], None]] = []  # of all that was made, also before `forget`
+        self._releases: list[Callable[[], None]] = []  # kept by `discard_comms`
 
     @cached_property
     def device_memory(self) -> DeviceMemory:
-        """Return what calls of this backend need on a device."""
+        """The device memory for calls of this backend."""
         return DeviceMemory()
 
     @cached_property
     def _spaces(self) -> tuple[ScratchPool, ScratchPool]:
-        """Return those of the host and of a device."""
+        """The scratch pools of the host and of the device."""
         return ScratchPool(HOST_MEMORY), ScratchPool(self.device_memory)
 
     def set_up_algorithm(
         self, consensus: Consensus, collective: Collective, choice: AlgorithmConfig
     ) -> AlgorithmActions:
-        """Make what a choice needs and return how it runs; collective.
+        """Set up an algorithm config and return its actions; collective.
 
-        Raises an error where that is not possible: on all ranks, or on this one alone.
+        Raises an error, on all ranks or on this one alone, where that is not possible.
         """
         if choice.via == NCCL:
             return self._set_up_nccl(consensus, collective, choice)
@@ -109,7 +111,7 @@ class Backend:
         return AlgorithmActions(forced.call, direct, (forced.prepare, forced.prepare))
 
     def connect_nccl(self, consensus: Consensus) -> NcclComm | Unavailable:
-        """Return NCCL's communicator, or why there is none; collective."""
+        """Return NCCL's communicator, or the reason why there is none; collective."""
         if self._nccl is None:
             private = self._ensure_private_comm(consensus)
             consensus.check()
@@ -119,7 +121,10 @@ class Backend:
         return self._nccl
 
     def run_noting_failure(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Make a call; if it fails, messages of it may still be on their way to this rank."""
+        """Run `action` and set `failed` where it raises.
+
+        Messages of a failed call may still arrive at this rank.
+        """
         try:
             action(*arguments)
         except BaseException:
@@ -127,11 +132,11 @@ class Backend:
             raise
 
     def prepare_for_reuse(self) -> bool:
-        """Make ready for another communicator: give up large memory, try once more what failed.
+        """Prepare for another communicator: free large memory, allow one retry of failed configs.
 
-        Returns whether there is anything to try once more.
+        Returns whether there is a config to retry.
         """
-        for spaces in self.__dict__.get("_spaces", ()):  # where there are any
+        for spaces in self.__dict__.get("_spaces", ()):  # empty where no schedule was set up
             if spaces.nbytes > MAX_IDLE_SCRATCH_BYTES:
                 spaces.release()
         if None not in self.algorithm_actions.values():
@@ -145,7 +150,7 @@ class Backend:
     def release(self) -> None:
         """Free requests, their memory and communicators; collective.
 
-        Raises TunerError where some of that failed, after all else is freed.
+        Raises TunerError where a release failed, after all others are done.
         """
         memory = [spaces.release for spaces in self._spaces]
         failure = attempt_all([*memory, *reversed(self._releases)])
@@ -156,16 +161,17 @@ class Backend:
             raise TunerError(failure)
 
     def discard_comms(self) -> None:
-        """Make communicators anew for the next choice.
+        """Discard the private communicators, so that the next set-up creates new ones.
 
-        To be called on all ranks after a step that failed: some of them may have got further than
-        others, and what only these have cannot be used. Choices that run keep what they have.
+        It is called on all ranks after a step that failed: communicators that only some ranks
+        created cannot be used. Algorithm configs that are set up keep their communicators.
         """
         self._private_comm = self._algorithm_control = self._nccl = None
 
     def stage_if_needed(self, collective: Collective, library: Action) -> Action:
-        """Return what makes a call of the library with buffers of a device: through the host where
-        it takes only that.
+        """Return an action that calls the library with device buffers.
+
+        It stages them through the host where the library does not take device memory.
         """
         if is_cuda_aware():
             return library
@@ -193,7 +199,7 @@ class Backend:
             ScheduleCall(private, way, collective, choice, spaces)
             for way, spaces in zip(ways, self._spaces, strict=True)
         )
-        # Staged algorithms go through the host on purpose, also where MPI takes device buffers.
+        # Staged algorithms go through the host on purpose, even where MPI takes device buffers.
         direct = device.call if has_cuda_messages() and not staged else None
         return AlgorithmActions(host.call, direct, (host.prepare, device.prepare))
 
@@ -209,7 +215,7 @@ class Backend:
     def _call_library(
         self, collective: Collective, choice: AlgorithmConfig, *arguments: Any
     ) -> None:
-        """Make a call that the choice cannot make, as the communicator that uses this would."""
+        """Make a call that the algorithm config cannot make with the library's method."""
         if self.tally is not None:
             self.tally.count_as_library(collective, choice)
         getattr(self.comm, METHODS[collective])(*arguments)

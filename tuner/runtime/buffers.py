@@ -1,14 +1,14 @@
-"""What mpi4py takes as a buffer argument, as the memory and the datatype it stands for.
+"""The parsing of mpi4py's buffer arguments into memory, count and datatype.
 
 A buffer argument is an object with memory (buffer protocol, DLPack), a list `[buffer, count]`,
 `[buffer, datatype]`, `[buffer, count, datatype]`, `[buffer, count, displacement, datatype]`, where
-`(count, displacement)` may stand for a count, or one of MPI's names for no memory of its own.
-Counts and displacements are numbers of elements. A displacement must not lead out of the memory;
-counts are not compared with its length, neither by mpi4py nor here.
+`(count, displacement)` may stand for a count, or one of MPI's constants without memory (None,
+MPI.BOTTOM, MPI.IN_PLACE). Counts and displacements are numbers of elements. A displacement must
+stay inside the memory; counts are not compared with its length, neither by mpi4py nor here.
 
 Ranks of one call may describe their part differently, as long as count x datatype has the same
-signature. So what all ranks must agree on is derived from the signature's bytes alone, and a
-refusal here means that mpi4py itself refuses the argument on this rank.
+signature. So everything that all ranks must agree on is derived from the signature's bytes alone,
+and a refusal here means that mpi4py itself refuses the argument on this rank.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ ByteArray = NDArray[np.uint8]
 class BufferView:
     """The elements of a buffer argument in the caller's memory.
 
-    array       (count,) of the datatype's numpy dtype, or (count, extent) of uint8 where numpy has
-                none: pairs for MINLOC and MAXLOC, contiguous derived datatypes
-    nbytes      of the type signature: count times the datatype's size
+    array       shape (count,) of the datatype's numpy dtype, or (count, extent) of uint8 where
+                numpy has none: pairs for MINLOC and MAXLOC, contiguous derived datatypes
+    nbytes      bytes of the type signature: count times the datatype's size
     """
 
     array: AnyArray
@@ -57,13 +57,13 @@ class BufferView:
 
     @property
     def flat(self) -> ByteArray:
-        """The same memory as bytes; for elements without padding they are the signature's."""
+        """The same memory as bytes; without padding they are the bytes of the signature."""
         return self.array.reshape(-1).view(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedBuffer:
-    """A buffer argument taken apart; `memory` is None where an address alone is given."""
+    """The fields of a buffer argument; `memory` is None where only an address is given."""
 
     memory: Any
     address: int
@@ -72,12 +72,12 @@ class ParsedBuffer:
 
 
 def datatype_of(dtype: np.dtype[Any]) -> MPI.Datatype:
-    """The predefined datatype of a numpy number; raises KeyError where MPI has none."""
+    """Return the predefined datatype of a numpy dtype; raises KeyError where MPI has none."""
     return DATATYPES[dtype.char]
 
 
 def is_plain_array(spec: Any) -> bool:
-    """Whether `spec` is numpy's own array of numbers, in one run: what mpi4py takes as it is."""
+    """Return whether `spec` is a contiguous numpy array of numbers, which mpi4py takes as it is."""
     if type(spec) is not np.ndarray:
         return False
     dtype: np.dtype[Any] = spec.dtype
@@ -85,12 +85,12 @@ def is_plain_array(spec: Any) -> bool:
 
 
 def nbytes_of(spec: Any, blocks: int = 1, multiplier: int = 1) -> int | None:
-    """Bytes of the type signature; None for what mpi4py refuses as data.
+    """Return the bytes of the type signature; None for an argument that mpi4py refuses.
 
-    parts   of how many ranks it is the data; it must be as many elements of each
-    times   how many ranks have as much
+    blocks      number of ranks whose data it holds, equally many elements of each
+    multiplier  factor of the result: the number of ranks that have as much
 
-    A plain array's elements are not looked at: one that mpi4py refuses for them has a size.
+    The dtype of a numpy array is not checked, so an array that mpi4py refuses for it has a size.
     """
     if type(spec) is np.ndarray:
         return spec.nbytes * multiplier if blocks == 1 or spec.size % blocks == 0 else None
@@ -103,11 +103,11 @@ def nbytes_of(spec: Any, blocks: int = 1, multiplier: int = 1) -> int | None:
 
 
 def contiguous_view(spec: Any, *, writable: bool, allow_padding: bool = False) -> BufferView | None:
-    """The elements of `spec`; None where mpi4py refuses it or they are not one run of memory.
+    """Return the elements of `spec`; None where mpi4py refuses it or they are not contiguous.
 
-    writable    the call writes there: read-only memory is refused
-    padded      admits pairs with padding behind them (DOUBLE_INT): a reduction treats them as
-                elements, but their memory is not the signature's bytes
+    writable        whether the call writes there, so that read-only memory is refused
+    allow_padding   admit pairs with padding (DOUBLE_INT): a reduction treats them as elements, but
+                    their memory is not the bytes of the signature
     """
     if is_plain_array(spec):
         return _view_of_array(spec, writable)
@@ -118,7 +118,7 @@ def contiguous_view(spec: Any, *, writable: bool, allow_padding: bool = False) -
 
 
 def elements_of(memory: ByteArray, count: int, datatype: MPI.Datatype) -> AnyArray:
-    """The elements that fill `memory`, as an array like a View's."""
+    """Return `memory` as an array of elements, shaped as in a `BufferView`."""
     dtype = np.dtype(typecode_of(datatype) if datatype.is_predefined else OPAQUE_CODE)
     if dtype.kind not in _NUMERIC_KINDS or dtype.itemsize != datatype.extent:
         return memory.reshape(count, datatype.extent)
@@ -126,20 +126,21 @@ def elements_of(memory: ByteArray, count: int, datatype: MPI.Datatype) -> AnyArr
 
 
 def address_of(content: ByteArray) -> int:
-    """Where it begins, on whatever kind of memory."""
+    """Return the address of an array of bytes, on host or device."""
     address: int = content.__array_interface__["data"][0]
     return address
 
 
 def is_in_place(spec: Any) -> bool:
-    """Whether what mpi4py finds here means MPI_IN_PLACE, where MPI allows that."""
+    """Return whether mpi4py takes this argument for MPI_IN_PLACE, where MPI allows it."""
     return spec is None or spec is MPI.IN_PLACE
 
 
 def spec_of_all_ranks(spec: Any, p: int) -> Any:
-    """The argument for the data of all `p` ranks: there MPI counts the elements of one rank.
+    """Return the argument with its count multiplied by `p`.
 
-    What mpi4py refuses stays as it is.
+    In arguments for the data of all `p` ranks, MPI counts the elements of one rank. An argument
+    that mpi4py refuses is returned as it is.
     """
     if not isinstance(spec, list | tuple):
         return spec
@@ -151,7 +152,7 @@ def spec_of_all_ranks(spec: Any, p: int) -> Any:
 
 
 def underlying_bytes(spec: Any, *, writable: bool) -> ByteArray:
-    """Return all memory of the buffer in an argument, as bytes at its address; wherever it lies.
+    """Return all memory of the buffer in an argument, as bytes at its address, host or device.
 
     Raises BufferError where mpi4py does: for gaps, and for read-only memory that is to be written.
     """
@@ -161,7 +162,7 @@ def underlying_bytes(spec: Any, *, writable: bool) -> ByteArray:
 
 
 def replace_memory(spec: Any, memory: ByteArray) -> Any:
-    """Return the same argument with a copy of all its memory in the place of that.
+    """Return the same argument with `memory`, a copy of all its memory, in place of the buffer.
 
     Raises an exception where mpi4py does.
     """
@@ -174,7 +175,7 @@ def replace_memory(spec: Any, memory: ByteArray) -> Any:
 
 
 def _view_of_array(array: AnyArray, writable: bool) -> BufferView | None:
-    """A plain array, the common case: no list to take apart."""
+    """Return the view of a plain array, the common case; None for unwritable memory."""
     if writable and not array.flags.writeable:
         return None
     flat = array if array.ndim == 1 else array.reshape(-1, order="A")
@@ -190,19 +191,19 @@ def _view_of_parsed(parsed: ParsedBuffer) -> BufferView:
 
 
 def _element_memory(parsed: ParsedBuffer, nbytes: int) -> memoryview:
-    """What the elements occupy, kept alive by the buffer's owner where it is the host's."""
+    """Return the memory of the elements; host memory is kept alive through the buffer's owner."""
     memory = parsed.memory
     if memory is not None:
         start = parsed.address - memory.address
-        with suppress(BufferError):  # a device's memory: an address, into which nobody looks here
+        with suppress(BufferError):  # device memory: only its address is used here
             if start + nbytes <= memory.nbytes:
                 return memoryview(memory).cast("B")[start : start + nbytes]
-    # Beyond the buffer's end the caller says that there is memory, and MPI believes it.
+    # A count beyond the buffer's end is not checked, as in MPI.
     return memoryview(Buffer.fromaddress(parsed.address, nbytes)).cast("B")
 
 
 def _is_contiguous(datatype: MPI.Datatype, allow_padding: bool) -> bool:
-    """Elements follow one another in memory, and so do the parts of an element, in order."""
+    """Return whether elements, and the parts of each in order, are adjacent in memory."""
     dense = datatype.extent == datatype.Get_size()
     if datatype.is_predefined:
         return allow_padding or dense
@@ -217,19 +218,19 @@ def _is_contiguous(datatype: MPI.Datatype, allow_padding: bool) -> bool:
 
 
 def parse_buffer(spec: Any, writable: bool) -> ParsedBuffer | None:
-    """None for no memory of its own and for what mpi4py refuses."""
+    """Parse a buffer argument; None for one without memory and for one that mpi4py refuses."""
     try:
         if isinstance(spec, list | tuple):
             return _parse_fields(*_split_spec(spec), writable)
         if _has_no_memory(spec):
             return None
         return _parse_fields(spec, None, None, None, writable)
-    except Exception:  # noqa: BLE001 - what an object raises here, it raises in mpi4py as well
+    except Exception:  # noqa: BLE001 - the object raises the same in mpi4py
         return None
 
 
 def _split_spec(spec: list[Any] | tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
-    """Buffer, count, displacement, datatype: None for what is not said."""
+    """Split a list into buffer, count, displacement and datatype; None for those not given."""
     if len(spec) == 4:
         return spec[0], spec[1], spec[2], spec[3]
     if len(spec) not in (2, 3):
@@ -246,7 +247,7 @@ def _split_spec(spec: list[Any] | tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
 def _parse_fields(
     buffer: Any, count: Any, displacement: Any, datatype: Any, writable: bool
 ) -> ParsedBuffer:
-    """Raises an exception where mpi4py does."""
+    """Compute address, count and datatype; raises an exception where mpi4py does."""
     memory = None if _has_no_memory(buffer) else Buffer.frombuffer(buffer, not writable)
     kind = _datatype(datatype, buffer)
     extent, first = kind.Get_extent()[1], 0 if displacement is None else count_of(displacement)
@@ -269,12 +270,12 @@ def _parse_fields(
 
 
 def _has_no_memory(buffer: Any) -> bool:
-    # By identity, as mpi4py does: up to 3.1 its names for no memory are numbers.
+    # By identity, as in mpi4py: up to 3.1 these constants are numbers.
     return any(buffer is name for name in (None, MPI.BOTTOM, MPI.IN_PLACE))
 
 
 def _datatype(datatype: Any, buffer: Any) -> MPI.Datatype:
-    """The datatype that was said, by name or as such, else that of the buffer's items."""
+    """Return the datatype, given as an object or by name, else that of the buffer's items."""
     if isinstance(datatype, MPI.Datatype):
         if datatype == MPI.DATATYPE_NULL:
             raise ValueError("no datatype")
@@ -287,10 +288,10 @@ def _datatype(datatype: Any, buffer: Any) -> MPI.Datatype:
 
 
 def _datatype_of_items(buffer: Any) -> MPI.Datatype:
-    """One item's datatype, from where mpi4py looks for it, in the same order."""
+    """Return the datatype of one item, from the protocols that mpi4py tries, in the same order."""
     try:
         written = memoryview(buffer).format
-    except Exception:  # noqa: BLE001 - whatever it is, mpi4py looks further
+    except Exception:  # noqa: BLE001 - after any error mpi4py tries the next protocol
         written = ""
     if written:
         return datatype_of_format(written)

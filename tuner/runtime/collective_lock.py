@@ -1,8 +1,8 @@
-"""One thread at a time where the library's variables are written, or a communicator is made.
+"""A collective lock for writing the library's variables and for creating communicators.
 
-Variables are the whole process's, and Open MPI reads its own when a communicator is made: what one
-thread forces would go into the communicators that other threads make meanwhile, on some ranks and
-not on others.
+Variables belong to the whole process, and Open MPI reads its own when a communicator is created.
+Without the lock, settings that one thread writes would apply to communicators that other threads
+create meanwhile, on some ranks and not on others.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from threading import Lock
 import numpy as np
 from mpi4py import MPI
 
-MIN_PAUSE_S, MAX_PAUSE_S = 1e-3, 0.25  # seconds that a pause may take, where threads have met
-VARIABLES_LOCK = Lock()  # held where they are not what the program set
+MIN_PAUSE_S, MAX_PAUSE_S = 1e-3, 0.25  # between attempts to take the lock
+VARIABLES_LOCK = Lock()  # held while variables may differ from the program's values
 
 
 @contextmanager
 def collective_lock(comm: MPI.Intracomm) -> Iterator[None]:
-    """While no other thread of these ranks holds `VARIABLES`; collective over `comm`.
+    """Hold `VARIABLES_LOCK` on all ranks of `comm`; collective.
 
     A thread that has the lock on one rank must not wait for a rank where another thread has it,
-    which waits for this one in turn. So nobody waits for the lock: either all ranks get it, or they
-    give it back and try again. No rank tries before all are here, so none holds it for long.
+    which waits for this one in turn. So no thread blocks on the lock: either all ranks get it, or
+    they release it and try again. No rank tries before all have arrived, so none holds it for long.
     """
     comm.Barrier()
     longest = MIN_PAUSE_S
@@ -39,7 +39,7 @@ def collective_lock(comm: MPI.Intracomm) -> Iterator[None]:
 
 
 def _try_lock(comm: MPI.Intracomm) -> bool:
-    """Whether all ranks have the lock; else this one does not keep it."""
+    """Take the lock if all ranks can; return whether they could. Collective."""
     mine, everywhere = VARIABLES_LOCK.acquire(blocking=False), np.array([False])
     try:
         comm.Allreduce(np.array([mine]), everywhere, MPI.LAND)
@@ -50,13 +50,15 @@ def _try_lock(comm: MPI.Intracomm) -> bool:
 
 
 def _random_pause(comm: MPI.Intracomm, max_pause_s: float) -> float:
-    """A random pause, the same on all ranks: if each took its own, two threads would share the
-    ranks out between them again and again, the surer the more ranks there are.
+    """Return a random pause in seconds, the same on all ranks; collective.
+
+    If each rank drew its own, two competing threads would each get the lock on some of the ranks
+    again and again, the more likely the more ranks there are.
     """
-    from random import SystemRandom  # not among what a first call may take time for
+    from random import SystemRandom  # slow to import
 
     drawn = np.array(
         [SystemRandom().uniform(0.0, max_pause_s)]
-    )  # the program's own draws stay its own
+    )  # does not change the state of the program's generator
     comm.Bcast(drawn)
     return float(drawn[0])

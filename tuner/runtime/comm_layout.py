@@ -1,4 +1,4 @@
-"""How the ranks of a communicator lie on nodes."""
+"""The layout of the ranks of a communicator on nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.runtime.private_comm import create_collectively
 
 
 class CommLayout(NamedTuple):
-    """As many ranks on every node, dealt to them as the placement says."""
+    """A layout of `ppn` ranks on each of `nodes` nodes, in the order of the placement."""
 
     nodes: int
     ppn: int
@@ -22,9 +22,9 @@ class CommLayout(NamedTuple):
 
 
 def node_ids_of(consensus: Consensus) -> IntArray:
-    """Return a number for the node of each rank, equal for ranks on the same one; collective.
+    """Return the node of each rank as its lowest rank there, shape (ranks,); collective.
 
-    Raises ObjectionError where the library makes no more communicators.
+    Raises ObjectionError where the library can create no more communicators.
     """
     comm = consensus.comm
     node = MPI.Intracomm(
@@ -40,9 +40,9 @@ def node_ids_of(consensus: Consensus) -> IntArray:
 
 
 def node_ids_within(comm: MPI.Intracomm, subcomm: MPI.Intracomm, node_ids: IntArray) -> IntArray:
-    """Return the numbers for the ranks of `part`, all of which are in `comm`, from those of `comm`.
+    """Return the nodes of the ranks of `subcomm`, all of which are in `comm`; local.
 
-    Local: no rank waits for another.
+    node_ids    nodes of the ranks of `comm`
     """
     group, smaller = comm.Get_group(), subcomm.Get_group()
     places = MPI.Group.Translate_ranks(smaller, list(range(subcomm.size)), group)
@@ -52,14 +52,17 @@ def node_ids_within(comm: MPI.Intracomm, subcomm: MPI.Intracomm, node_ids: IntAr
 
 
 def layout_on_nodes(node_ids: IntArray) -> CommLayout | None:
-    """Return the layout of ranks on these nodes."""
+    """Return the layout of ranks on these nodes; None for an irregular one."""
     _, first, place = np.unique(node_ids, return_index=True, return_inverse=True)
     return regular_layout(first[place])
 
 
 def regular_layout(firsts: IntArray) -> CommLayout | None:
-    """Of the lowest rank on the node of every rank; None for any other placement. Where two are
-    the same it is the first of `tuner.core.path_classes.PLACEMENTS`.
+    """Return the layout of a known placement; None for any other.
+
+    firsts  lowest rank on the node of each rank
+
+    Where placements coincide it is the first one of `tuner.core.path_classes.PLACEMENTS`.
     """
     ranks, nodes = np.arange(len(firsts)), len(np.unique(firsts))
     ppn, left = divmod(len(ranks), nodes)

@@ -1,4 +1,4 @@
-"""Objects of mpi4py for one communicator, and programs' own classes of them."""
+"""Several mpi4py objects for one communicator, also of classes that programs derive."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, cast
 from mpi4py import MPI
 
 _CONSTANTS = (MPI.COMM_WORLD, MPI.COMM_SELF)
-_BASES: dict[type[Any], type[Any]] = {}  # of a class, the first of mpi4py's that it derives from
-_NULL, _SIZE = MPI._addressof(MPI.COMM_NULL), MPI._sizeof(MPI.COMM_NULL)  # where, and bytes
+_BASES: dict[type[Any], type[Any]] = {}  # by class: the first class of mpi4py that it derives from
+_NULL, _SIZE = MPI._addressof(MPI.COMM_NULL), MPI._sizeof(MPI.COMM_NULL)  # address and bytes
 
 
 def cast_comm(comm_class: type[Any], comm: MPI.Comm) -> Any:
-    """Return the same communicator as an object of `kind`, without calling a program's `__new__`.
+    """Return the same communicator as an object of `comm_class`, without the class's `__new__`.
 
     It has the attributes that the program gave to `comm`.
     """
@@ -34,30 +34,30 @@ def is_constant(comm: MPI.Comm) -> bool:
 
 
 def set_to_comm_null(comm: MPI.Comm) -> None:
-    """Make the object the null communicator, after another object for the same was freed."""
+    """Turn an object into the null communicator, after another object of it was freed."""
     ctypes.memmove(MPI._addressof(comm), _NULL, _SIZE)
 
 
 class CommAlias:
-    """A second object for a communicator of the program; mixed into mpi4py's own class.
+    """A mixin for a second object of a communicator of the program.
 
-    The object that the program gave is the one that is freed, since the program may have kept
-    methods of it; then both are the null communicator.
+    Freeing this object frees the program's own, since the program may have kept methods of it; then
+    both are the null communicator.
     """
 
-    plain: MPI.Intracomm  # the object that the program gave
+    plain: MPI.Intracomm  # the program's object
     _kind: type[MPI.Intracomm]  # its class
 
     def Free(self) -> None:
-        """As `Comm.Free`."""
+        """Free the communicator as `Comm.Free` does."""
         self._end("Free")
 
     def Disconnect(self) -> None:
-        """As `Comm.Disconnect`."""
+        """Disconnect the communicator as `Comm.Disconnect` does."""
         self._end("Disconnect")
 
     def free(self) -> None:
-        """As `Comm.free`: nothing happens to MPI's constants."""
+        """Free the communicator as `Comm.free` does: MPI's constants are left alone."""
         if not is_constant(self.plain):
             self._end("free")
 
@@ -66,16 +66,16 @@ class CommAlias:
         set_to_comm_null(cast(MPI.Comm, self))
 
     def __reduce__(self) -> Any:
-        """Travel as the plain communicator, which only MPI's constants can."""
+        """Pickle as the plain communicator, which works for MPI's constants only."""
         reduced = self.plain.__reduce__()
         if isinstance(reduced, str) and getattr(MPI, reduced) is not self:
             return type(self.plain), (self.plain,)
         return reduced
 
     def __getattr__(self, name: str) -> Any:
-        """Make the plain object of a communicator that mpi4py made of our class.
+        """Create the plain object of a communicator that mpi4py created with our class.
 
-        `Idup` does so, and `type(comm)(comm)`.
+        `Idup` and `type(comm)(comm)` create such objects.
         """
         if name == "plain":
             self.plain = cast_comm(self._kind, cast(MPI.Comm, self))

@@ -1,4 +1,4 @@
-"""What mpi4py 3.1 and 4 do differently, and datatypes that not every MPI has."""
+"""Wrappers for what differs between mpi4py 3.1 and 4, and datatypes that not every MPI has."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from mpi4py import MPI
 
 MPI4PY_3 = not hasattr(MPI.Datatype, "fromcode")
-TYPE_CODES = "?bBhHiIlLqQpPefdgFDG"  # numpy's, of elements that are numbers
-OPAQUE_CODE = "V"  # numpy's code for elements that are bytes to it
+TYPE_CODES = "?bBhHiIlLqQpPefdgFDG"  # numpy's codes of numbers
+OPAQUE_CODE = "V"  # numpy's code of opaque bytes
 _NATIVE_PREFIXES = "|@=<" if np.little_endian else "|@=>!"
-_NATIVE_BYTE_ORDERS = "|<" if np.little_endian else "|>"  # of bytes, in an array interface
-_NUMERIC_KINDS = "biufc"  # kinds of items there
+_NATIVE_BYTE_ORDERS = "|<" if np.little_endian else "|>"  # in an array interface
+_NUMERIC_KINDS = "biufc"  # kinds of items in an array interface
 _COMPLEX32 = "c4"
 
 Buffer: Any = MPI.memory if MPI4PY_3 else MPI.buffer
@@ -30,9 +30,9 @@ def make_info(pairs: Mapping[str, str]) -> MPI.Info:
 
 
 def count_of(value: Any) -> int:
-    """Return a count or displacement of a buffer argument; raises TypeError for other things.
+    """Convert a count or displacement of a buffer argument; raises TypeError where mpi4py does.
 
-    mpi4py 4 takes integers, mpi4py 3.1 whatever C makes one of: it cuts 4.7 off.
+    mpi4py 4 takes integers only; mpi4py 3.1 converts other numbers as C does and truncates 4.7.
     """
     if not MPI4PY_3:
         return index(value)
@@ -42,7 +42,7 @@ def count_of(value: Any) -> int:
 
 
 def datatype_of_code(code: str) -> MPI.Datatype:
-    """Return the predefined datatype that a program names by a code such as `d` or `f8`.
+    """Return the predefined datatype with a code such as `d` or `f8`.
 
     Raises KeyError or ValueError where mpi4py or MPI has none.
     """
@@ -53,16 +53,15 @@ def datatype_of_code(code: str) -> MPI.Datatype:
 
 
 def datatype_of_format(format_code: str) -> MPI.Datatype:
-    """Return the datatype of items that the buffer protocol describes so; raises as above."""
+    """Return the datatype for a format of the buffer protocol; raises as `datatype_of_code`."""
     return datatype_of_code(format_code if MPI4PY_3 else format_code.lstrip(_NATIVE_PREFIXES))
 
 
 def datatype_of_interface(typestr: str) -> MPI.Datatype:
-    """Return the datatype of items of an array interface such as `<f8`.
+    """Return the datatype for a `typestr` of an array interface, such as `<f8`.
 
-    What is no number, such as bfloat16 (`<V2`), is bytes to mpi4py. mpi4py 3.1 does not look at the
-    order of bytes. Raises KeyError where MPI has no datatype, BufferError for another order of
-    bytes.
+    mpi4py treats items that are not numbers, such as bfloat16 (`<V2`), as bytes. mpi4py 3.1 ignores
+    the byte order. Raises KeyError where MPI has no datatype, BufferError for a foreign byte order.
     """
     if not MPI4PY_3 and typestr[0] not in _NATIVE_BYTE_ORDERS:
         raise BufferError(f"{typestr}: another order of bytes")
@@ -73,7 +72,7 @@ def datatype_of_interface(typestr: str) -> MPI.Datatype:
 
 
 def typecode_of(datatype: MPI.Datatype) -> str:
-    """Return numpy's code of a predefined datatype's elements, `NO_NUMBER` where it has none."""
+    """Return numpy's code of a predefined datatype, OPAQUE_CODE where it has none."""
     if not MPI4PY_3:
         return datatype.typechar or OPAQUE_CODE
     return _code_of_dtype(MPI._typecode(datatype) or OPAQUE_CODE)

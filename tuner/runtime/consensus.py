@@ -1,9 +1,9 @@
-"""Steps that all ranks of a communicator take together, or none of them.
+"""Steps that succeed on all ranks of a communicator or on none of them.
 
 `run_together` runs a function on every rank. Before the ranks exchange anything in that function,
-they call `Consensus.check`, which takes one reduction of one number. A rank in which anything is
-raised leaves the function and takes part in the next check of the others instead, whichever that
-is. So all ranks learn of it, and none of them waits for a rank that does not come.
+they call `Consensus.check`, which takes one reduction of one number. A rank on which an exception
+is raised leaves the function and takes part in the next check of the others instead. So all ranks
+learn of the failure, and none of them waits for a rank that does not come.
 
 This holds as long as nothing can fail between a check and the exchange that follows it.
 """
@@ -20,22 +20,22 @@ from mpi4py import MPI
 from tuner.base.errors import TunerError
 
 T = TypeVar("T")
-_MAX_CHARACTERS = 300  # of what an exception of Python says
+_MAX_CHARACTERS = 300  # of the text of an exception that is not ours
 
 
 class ObjectionError(Exception):
-    """A rank objected in a check. It is raised by that check on every rank, with the same text."""
+    """An objection of one rank, raised by the check on every rank with the same text."""
 
 
 class AbandonedError(Exception):
-    """A rank failed and has left. It is raised by the next check of all other ranks."""
+    """A failure of one rank that has left, raised by the next check of all other ranks."""
 
 
 class Consensus:
-    """Checks over the ranks of one communicator.
+    """A series of checks over the ranks of one communicator.
 
-    comm        where the ranks exchange what they think; nobody else uses it meanwhile. Of mpi4py's
-                class, whatever the program's object is
+    comm        communicator for the checks, which nothing else uses meanwhile; an object of
+                mpi4py's class, whatever class the program's object has
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -43,22 +43,32 @@ class Consensus:
         self._rank, self._size = comm.rank, comm.size
 
     def check(self, objection: str = "") -> None:
-        """Raise ObjectionError on all ranks where one of them objects; collective."""
+        """Raise ObjectionError on all ranks if one of them objects; collective.
+
+        Raises AbandonedError if a rank has left after a failure.
+        """
         reason = self._lowest_reason(objection, self._rank)
         if reason:
             raise ObjectionError(reason)
 
     def leave(self, failure: str) -> None:
-        """Take part in the last check, or with a failure in the next one of the others."""
+        """Take part in the final check, or report a failure in the next check of the others.
+
+        failure     why this rank failed, "" where it did not
+
+        Raises AbandonedError where any rank failed.
+        """
         reason = self._lowest_reason(failure, self._rank - self._size)
         if reason:
             raise AbandonedError(reason)
 
     def _lowest_reason(self, reason: str, priority: int) -> str:
-        """Return the reason of the rank with the lowest place, "" where no rank has one.
+        """Return the reason of the rank with the lowest priority number, "" where no rank has one.
 
-        place       of this rank; those that leave come before those that object, since no check
-                    can be trusted to be the same one on all ranks after one has left
+        priority    of this rank. Ranks that leave come before those that object: once a rank has
+                    left, the ranks need not be at the same check
+
+        Raises AbandonedError where the first rank is one that leaves.
         """
         lowest = array("i", [priority if reason else self._size])
         self.comm.Allreduce(MPI.IN_PLACE, [lowest, 1, MPI.INT], MPI.MIN)
@@ -73,13 +83,12 @@ class Consensus:
 
 
 def run_together(comm: MPI.Intracomm, function: Callable[[Consensus], T]) -> tuple[T | None, str]:
-    """Run `act` on all ranks of `comm`; collective.
+    """Run `function` on all ranks of `comm`; collective.
 
-    Returns what it returned and "", or None and why it failed on the lowest of the ranks on which
-    it did. Whether it is the one or the other is the same on all ranks. What ends a program from
-    outside (KeyboardInterrupt, SystemExit) is not caught.
+    Returns its result and "", or None and the failure of the lowest rank on which it failed; which
+    of the two is the same on all ranks. KeyboardInterrupt and SystemExit are not caught.
     """
-    own = MPI.Intracomm(comm)  # what a program's class makes of its methods is for its own calls
+    own = MPI.Intracomm(comm)  # without the methods of the program's class
     try:
         with _errors_raised(own):
             return _run(Consensus(own), function)
@@ -103,7 +112,10 @@ def _run(consensus: Consensus, function: Callable[[Consensus], T]) -> tuple[T | 
 
 
 def attempt(function: Callable[..., T], *arguments: object) -> tuple[T | None, str]:
-    """Return what `act` returns and "", or None and why it failed; `act` exchanges nothing."""
+    """Return the result of `function` and "", or None and why it failed.
+
+    `function` must not communicate with other ranks.
+    """
     try:
         return function(*arguments), ""
     except Exception as failure:  # noqa: BLE001 - no failure of ours ends a program
@@ -111,13 +123,13 @@ def attempt(function: Callable[..., T], *arguments: object) -> tuple[T | None, s
 
 
 def attempt_all(functions: Iterable[Callable[[], object]]) -> str:
-    """Do all of these, whatever fails; return why the first one did that failed, or ""."""
+    """Call all functions, even after a failure; return the first failure, or ""."""
     failures = [failure for act in functions if (failure := attempt(act)[1])]
     return failures[0] if failures else ""
 
 
 def error_message(failure: BaseException) -> str:
-    """Return what an exception says, in one short line."""
+    """Return the text of an exception as one short line."""
     if isinstance(failure, MPI.Exception):
         return MPI.Get_error_string(failure.Get_error_class()).strip()
     said = " ".join(str(failure).split())
@@ -129,7 +141,7 @@ def error_message(failure: BaseException) -> str:
 
 @contextmanager
 def _errors_raised(comm: MPI.Intracomm) -> Iterator[None]:
-    """Have errors of MPI raised here, although the program may want them to end all ranks."""
+    """Raise errors of MPI as exceptions here, whatever error handler the program has set."""
     usual = comm.Get_errhandler()
     comm.Set_errhandler(MPI.ERRORS_RETURN)
     try:

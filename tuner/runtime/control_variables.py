@@ -1,7 +1,7 @@
-"""The MPI library's own settings, read and written while the program runs (MPI_T).
+"""Control variables of the MPI library, read and written while the program runs (MPI_T).
 
-Functions are looked up as mpi4py's extension module finds them, so the variables are those of the
-library that serves its communicators, whatever the file of that library is called.
+Functions are looked up through mpi4py's extension module, so the variables are those of the library
+that mpi4py uses, whatever its file is called.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tuner.mpi_libraries.capabilities import ControlVariable
 
 _INTEGER_TYPES: dict[int, type[ctypes.c_int8 | ctypes.c_int32 | ctypes.c_int64]] = {
-    1: ctypes.c_int8,  # C's bool; a string has the same item size but a count above one
+    1: ctypes.c_int8,  # C's bool; a string has the same item size but a count greater than one
     4: ctypes.c_int32,
     8: ctypes.c_int64,
 }
 MAX_TEXT_BYTES = 4096  # bytes of a name or a description
 ERR_CVAR_SET_NEVER = 64  # MPI_T_ERR_CVAR_SET_NEVER of Open MPI
-_ENUM_LINE = r"(\w+)[ \t]+-[ \t]"  # `name - what it stands for`
-_JOINED_NAMES = (  # names of MPICH 3.4 and 4.0, those that end like another one after it
+_ENUM_LINE = r"(\w+)[ \t]+-[ \t]"  # `name - description`
+_JOINED_NAMES = (  # names of MPICH 3.4 and 4.0; a name follows those that are a suffix of it
     "auto",
     "binomial",
     "nb",
@@ -41,7 +41,7 @@ _JOINED_NAMES = (  # names of MPICH 3.4 and 4.0, those that end like another one
 
 
 class _SymbolInfo(ctypes.Structure):
-    """`Dl_info` of dlfcn.h."""
+    """The struct `Dl_info` of dlfcn.h."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),
@@ -59,7 +59,7 @@ def library_functions() -> ctypes.CDLL:
 
 @cache
 def loaded_library() -> Path:
-    """Return the file of the MPI library that mpi4py uses; raises InputError if it is not known."""
+    """Return the file of the MPI library that mpi4py uses; raises InputError if not found."""
     function = ctypes.cast(library_functions().MPI_Get_library_version, ctypes.c_void_p)
     info = _SymbolInfo()
     if not ctypes.CDLL(None).dladdr(function, ctypes.byref(info)) or not info.file:
@@ -68,12 +68,12 @@ def loaded_library() -> Path:
 
 
 class ControlVariables:
-    """Reads and writes control variables by name.
+    """An interface to the library's control variables by name.
 
-    When a written value takes effect is the library's affair: Open MPI reads its `coll_tuned_*`
+    When a written value takes effect depends on the library: Open MPI reads its `coll_tuned_*`
     variables when a communicator is created, MPICH reads its CVARs at every call. A variable is
-    opened once and stays open: some are written around every call. Values can be read and written
-    once MPI is initialised; `about` answers before that, too.
+    opened once and stays open, since some are written around every call. Values can be read and
+    written once MPI is initialised; `describe` works before that, too.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class ControlVariables:
         level = ctypes.c_int(MPI.THREAD_SINGLE)
         if MPI.Is_initialized():
             self._mpi.MPI_Query_thread(ctypes.byref(level))
-        # Open MPI takes what is asked for here for the level of the whole program from now on.
+        # Open MPI applies this level to the whole program.
         code = self._mpi.MPI_T_init_thread(level, ctypes.byref(ctypes.c_int()))
         if code != 0:
             raise InputError(f"the MPI tool interface cannot be initialised (error {code})")
@@ -96,14 +96,14 @@ class ControlVariables:
         return content.decode() if isinstance(content, bytes) else int(content)
 
     def write(self, name: str, value: int | str) -> None:
-        """Raises InputError for an unknown variable, and for a value the library refuses."""
+        """Write a value; raises InputError for an unknown variable and for a refused value."""
         self._check(self.writer(name, value)(), name, f"set to {value!r}")
 
     def writer(self, name: str, value: int | str) -> Callable[[], int]:
         """Return a function that writes this value and returns the MPI error code, 0 for success.
 
-        A text for an enumeration is the name of its number. Raises InputError for an unknown
-        variable or name and for a value of the wrong kind.
+        For an enumeration, a string is the name of a value. Raises InputError for an unknown
+        variable or name and for a value of the wrong type.
         """
         handle, size, count = self._open(name)
         text = size == 1 and count > 1
@@ -114,12 +114,12 @@ class ControlVariables:
         return partial(self._mpi.MPI_T_cvar_write, handle, ctypes.byref(buffer))
 
     def describe(self, name: str) -> ControlVariable | None:
-        """Return what can be done with a variable; None where the library has none of that name.
+        """Describe a variable; None where the library does not have it.
 
         Its present value is written back to it to see whether it can be set at run time.
         """
         from tuner.mpi_libraries.capabilities import (
-            ControlVariable,  # not what every program may wait for
+            ControlVariable,  # slow to import
         )
 
         index = ctypes.c_int()
@@ -134,7 +134,7 @@ class ControlVariables:
         return ControlVariable(settable, self._enum_values(name))
 
     def _enum_number(self, name: str, value: str) -> int:
-        """Return the number of an enumeration's value; raises InputError where it has none."""
+        """Return the number of an enumeration's value; raises InputError for an unknown one."""
         values = self._enum_values(name)
         if not values:
             raise InputError(f"control variable {name} takes a number, not {value!r}")
@@ -223,9 +223,9 @@ class ControlVariables:
 def parse_enum_values(description: str) -> dict[str, int]:
     """Return the numbers of an enumeration of MPICH by name, from its description.
 
-    There is one line for each value, in the order of their numbers. MPICH up to 4.0 has joined the
-    lines (`...Force Binomial Treenb   - Force nonblocking`): there only the names in `_JOINED` are
-    recognised.
+    It has one line for each value, in the order of their numbers. MPICH up to 4.0 joins the lines
+    (`...Force Binomial Treenb   - Force nonblocking`); there the names are recognised by
+    `_JOINED_NAMES`.
     """
     found = re.findall(_ENUM_LINE, description)
     if "\n" not in description:
@@ -242,7 +242,7 @@ def _buffer(size: int, count: int) -> Any:
 
 
 def _content(name: str, value: int | str, capacity: int, text: bool) -> int | bytes:
-    """What goes into the buffer; raises InputError when the kind or the length does not fit."""
+    """Return the buffer's content; raises InputError for a wrong type or a value too long."""
     if text != isinstance(value, str):
         raise InputError(
             f"control variable {name} takes {'a text' if text else 'a number'}, not {value!r}"

@@ -1,6 +1,6 @@
-"""CUDA through CuPy: the only file, with nccl.py, that speaks to a GPU.
+"""The CUDA device through CuPy; only this module and nccl.py use a GPU.
 
-Everything runs on CuPy's current device and stream, which are the program's to set.
+Everything runs on CuPy's current device and stream, which the program sets.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tuner.runtime.device_protocol import (
 from tuner.runtime.nvidia import driver_version, has_nvlink
 
 _INTEGERS, _FLOATS, _COMPLEX, _BOOLEAN = "iu", "f", "c", "b"  # kinds of numpy's dtypes
-# What MPI defines for each kind of element. The complex product is left out: the compiler fuses
-# its multiplications and additions, and the last bit would differ from the host's.
+# The kinds of elements for which MPI defines each operator. The complex product is left out: the
+# compiler fuses its multiplications and additions, so the last bit would differ from the host's.
 EXPRESSIONS = {
     handle_of(MPI.SUM): ("first + second", _INTEGERS + _FLOATS + _COMPLEX),
     handle_of(MPI.PROD): ("first * second", _INTEGERS + _FLOATS),
@@ -45,12 +45,12 @@ EXPRESSIONS = {
     handle_of(MPI.LOR): ("first || second", _INTEGERS + _BOOLEAN),
     handle_of(MPI.LXOR): ("!first != !second", _INTEGERS + _BOOLEAN),
 }
-_FIRST_VERSION_WITH_STREAM = 3  # the version of CUDA's array interface from which on it does
-_MAX_ITEM_BYTES = {"f": 8, "c": 16}  # bytes; wider ones exist on the host alone
+_FIRST_VERSION_WITH_STREAM = 3  # of CUDA's array interface
+_MAX_ITEM_BYTES = {"f": 8, "c": 16}  # bytes; wider types exist only on the host
 
 
 class CupyDevice:
-    """The device that is current when this is made. Raises InputError when there is none."""
+    """The CUDA device of this process, see Device; raises InputError where there is none."""
 
     def __init__(self) -> None:
         try:
@@ -78,8 +78,8 @@ class CupyDevice:
     def nccl_version(self) -> str:
         """See Device."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # CuPy's, where the library is not installed
-            from cupy.cuda import nccl  # no attribute of cupy.cuda before it is imported
+            warnings.simplefilter("ignore")  # CuPy warns where the library is not installed
+            from cupy.cuda import nccl  # not an attribute of cupy.cuda before it is imported
         return _nccl_version(nccl.get_version()) if nccl.available else ""
 
     def has_nvlink(self, one: str, other: str) -> bool:
@@ -109,7 +109,7 @@ class CupyDevice:
         return np.asarray(_AddressOnly(cupy.empty(nbytes, np.uint8)))
 
     def allocate_shared(self, nbytes: int) -> tuple[ByteArray, bytes]:
-        """See Device. Past the pool, whose parts have no handles of their own."""
+        """See Device; allocates outside CuPy's pool, whose blocks have no handles of their own."""
         memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(nbytes), 0)
         array = np.asarray(_AddressOnly(cupy.ndarray((nbytes,), np.uint8, memory)))
         try:
@@ -125,7 +125,7 @@ class CupyDevice:
             raise InputError(f"memory of another rank cannot be opened: {reason}") from None
         address = _AddressOnly(_wrap(pointer, (nbytes,), np.dtype(np.uint8), None))
         end = weakref.finalize(address, cupy.cuda.runtime.ipcCloseMemHandle, pointer)
-        end.atexit = False  # the driver may have gone before, and closes everything itself
+        end.atexit = False  # the driver closes it and may be unloaded by then
         return np.asarray(address)
 
     def empty_like(self, like: DeviceArray) -> DeviceArray:
@@ -148,7 +148,7 @@ class CupyDevice:
         source.data.copy_to_host(target.ctypes.data, source.nbytes)
 
     def allocate_pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        """See Device. Past CuPy's own pool, which keeps all it ever had."""
+        """See Device; allocates outside CuPy's pool, which never frees memory."""
         memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
         return np.frombuffer(memory, np.uint8, nbytes)
 
@@ -165,7 +165,7 @@ class CupyDevice:
         cupy.cuda.get_current_stream().synchronize()
 
     def synchronise_buffers(self, *buffers: Any) -> None:
-        """See Device. CuPy fills its own on the current stream."""
+        """See Device; CuPy's own arrays are written on the current stream."""
         self.synchronise()
         for buffer in buffers:
             number = device_of(buffer, self.pointer_cache)
@@ -190,7 +190,7 @@ class CupyDevice:
 
 
 class _AddressOnly:
-    """What numpy takes for memory; it only ever hands the address on."""
+    """An object with numpy's array interface for a device address; numpy only passes it on."""
 
     def __init__(self, array: Any) -> None:
         self.owner = array
@@ -203,19 +203,19 @@ class _AddressOnly:
 
 
 def _cuda_version(number: int) -> str:
-    """12.4 of 12040."""
+    """Return the version for CUDA's number, 12.4 for 12040."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _nccl_version(number: int) -> str:
-    """2.29.7 of 22907."""
+    """Return the version for NCCL's number, 2.29.7 for 22907."""
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def _wait_for_producer(buffer: Any) -> None:
-    """Wait for the stream that another library names; without a name (PyTorch), for all streams.
+    """Wait for the stream that another library names; without one (PyTorch), for all streams.
 
-    From version 3 on the interface names it, or says that nobody need wait.
+    From version 3 on the array interface names the stream, or None where no wait is needed.
     """
     interface = cuda_array_interface_of(buffer) or {}
     if interface.get("version", 0) < _FIRST_VERSION_WITH_STREAM:
@@ -226,16 +226,19 @@ def _wait_for_producer(buffer: Any) -> None:
 
 @cache
 def _create_context(_device: int) -> None:
-    """Make that of the current device, without which the driver knows no pointer. Only now: some
-    hundred MB go with it, and whoever selects another device never needs it.
+    """Create the context of the current device, without which the driver knows no pointer.
+
+    It is created late: it takes some hundred MB, which a process that selects another device does
+    not need.
     """
     cupy.cuda.runtime.memGetInfo()
 
 
 def _device_at(pointer: int) -> int:
-    """The driver's answer. Managed memory is the device's; registered host memory is not.
+    """Return the number of the device of a pointer, NO_DEVICE for the host, from the driver.
 
-    What the driver does not know lies where its owner says: on the device.
+    Managed memory counts as device memory, registered host memory does not. A pointer that the
+    driver does not know counts as the current device's, as its owner says.
     """
     runtime = cupy.cuda.runtime
     try:
@@ -248,10 +251,10 @@ def _device_at(pointer: int) -> int:
 
 
 def _wrap(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: Any) -> DeviceArray:
-    """Elements at a device address that stay valid as long as their owner lives."""
+    """Return a device array at an address, which is valid as long as its owner lives."""
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes == 0:
         return cupy.empty(shape, dtype)
-    # With the device, else CuPy would ask the driver.
+    # Pass the device, else CuPy would query the driver.
     memory = cupy.cuda.UnownedMemory(pointer, nbytes, owner, cupy.cuda.device.get_device_id())
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))

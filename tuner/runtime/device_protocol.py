@@ -1,7 +1,7 @@
-"""Where a buffer lives, and what a device must be able to do.
+"""The location of buffers, host or device, and the interface of a device.
 
-CUDA is reached through CuPy, which is imported when the first device buffer is seen: programs
-without one never load it.
+CUDA is used through CuPy, which is imported when the first device buffer is seen: programs without
+device buffers never load it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,27 @@ from tuner.runtime.control_variables import library_functions
 from tuner.runtime.dlpack import HOST_DEVICE_TYPES
 from tuner.runtime.nvidia import is_gpu_possible
 
-NO_DEVICE = -1  # the number of the device of host memory
+NO_DEVICE = -1  # device number that stands for host memory
 MESSAGES_ONLY = (
     "messages"  # TUNER_CUDA_AWARE of a library whose collectives do not take device memory
 )
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 _MAX_POINTERS = 1024
 
-DeviceArray = Any  # cupy.ndarray: CuPy ships no types
+DeviceArray = Any  # cupy.ndarray: CuPy has no type hints
 Kernel = Callable[[DeviceArray, DeviceArray], None]  # (first, second): second = first op second
 
 
 class PointerCache:
-    """Answers the driver has given about pointers, so that it is asked once.
+    """A cache of the driver's answers about pointers.
 
-    An answer, kept under (pointer, nbytes), holds as long as the object that owned the memory
-    lives. CuPy's pool and every other allocator give memory back to the driver only after its
-    owner has died; so whatever comes to lie at the same address later has another owner, and the
-    driver is asked again. The oldest answer goes when there are too many.
+    query           asks the driver for the device number of a pointer
+    max_pointers    number of cached answers; the oldest are dropped
+
+    An answer, cached under (pointer, nbytes), is valid while the object that owned the memory
+    lives. CuPy's pool and every other allocator return memory to the driver only after its owner
+    has died. So other memory at the same address later has another owner, and the driver is asked
+    again.
     """
 
     def __init__(self, query: Callable[[int], int], max_pointers: int = _MAX_POINTERS) -> None:
@@ -53,7 +56,7 @@ class PointerCache:
         self._lock = Lock()  # all communicators share the cache, and threads may call on each
 
     def device(self, pointer: int, nbytes: int, owner: object) -> int:
-        """Return the number of the device whose memory this is; NO_DEVICE for the host's."""
+        """Return the number of the device that has this memory; NO_DEVICE for host memory."""
         known = self._answers.get((pointer, nbytes))
         if known is not None and known[0]() is owner:
             return known[1]
@@ -67,107 +70,118 @@ class PointerCache:
 
 
 class Device(Protocol):
-    """Memory that only CUDA-aware MPI may be given, and what computes there.
+    """An interface to a device: its memory, copies and reduction kernels.
 
-    Copies and kernels are started in order and not waited for; `synchronise` waits for all.
+    Copies and kernels are started in order and run asynchronously; `synchronise` waits for all.
     """
 
     pointer_cache: PointerCache
 
     @property
     def number(self) -> int:
-        """Return the number of the host's GPU that is current in this process."""
+        """The number of the host's GPU that is current in this process."""
 
     def select(self, number: int) -> None:
-        """Make this GPU of the host this process's own; numbers go round."""
+        """Make a GPU of the host current; the number is taken modulo the number of GPUs."""
 
     @property
     def pci_bus_id(self) -> str:
-        """The address of this process's GPU on its host's bus."""
+        """The PCI bus address of this process's GPU on its host."""
 
     @property
     def nccl_version(self) -> str:
-        """NCCL's version; empty where there is none."""
+        """The version of NCCL; empty where it is not available."""
 
     def has_nvlink(self, one: str, other: str) -> bool:
-        """Whether NVLink joins the GPUs at two addresses of this host, as far as is known."""
+        """Return whether NVLink connects the GPUs at two bus addresses of this host.
+
+        False where it is not known.
+        """
 
     def provenance(self) -> dict[str, str]:
-        """What the GPU is and what drives it, for provenance: names and versions."""
+        """Return names and versions of the GPU, its driver and libraries, for provenance."""
 
     def device_array(self, elements: AnyArray) -> DeviceArray:
-        """The device's array for a host array that holds but an address of the device."""
+        """Return the device array for a numpy array that holds only a device address."""
 
     def allocate(self, nbytes: int) -> ByteArray:
-        """Uninitialised device memory, to be given to `device_array`; it lives as long as the
-        array.
+        """Return uninitialised device memory for `device_array`.
+
+        It lives as long as the array.
         """
 
     def allocate_shared(self, nbytes: int) -> tuple[ByteArray, bytes]:
-        """Scratch memory, and what another process on this host opens it with.
+        """Return device memory and the handle by which another process on this host opens it.
 
         Raises InputError where processes cannot share memory of the device.
         """
 
     def open_shared(self, handle: bytes, nbytes: int) -> ByteArray:
-        """Another process's shareable memory, which must not go before this array does.
+        """Open another process's shared memory, which must outlive the returned array.
 
         Raises InputError as `allocate_shared` does.
         """
 
     def empty_like(self, like: DeviceArray) -> DeviceArray:
-        """Uninitialised elements, as many and of the kind of `with_calibration`."""
+        """Return an uninitialised device array with the shape and dtype of `like`."""
 
     def copy_async(self, source: DeviceArray, target: DeviceArray) -> None:
-        """Start copying all of `source` to as many bytes elsewhere on the device."""
+        """Start copying all of `source` to `target` on the device, which has as many bytes."""
 
     def upload(self, array: AnyArray) -> DeviceArray:
-        """A new device array with the contents of a host array; waits for the copy."""
+        """Copy a host array to a new device array and wait for the copy."""
 
     def download(self, source: DeviceArray, target: AnyArray) -> None:
-        """Copy all of `source` to as many bytes of any host memory; waits for the copy."""
+        """Copy all of `source` to any host memory of as many bytes and wait for the copy."""
 
     def allocate_pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        """Host memory that the device copies from and to at full speed."""
+        """Return pinned host memory, which the device copies from and to at full speed."""
 
     def copy_to_host_async(self, source: DeviceArray, target: AnyArray) -> None:
-        """Start copying all of `source` to as many bytes of the host.
+        """Start copying all of `source` to as many bytes of host memory.
 
-        To memory that is not pinned it is slower, and may have ended when this returns.
+        To memory that is not pinned the copy is slower and may be synchronous.
         """
 
     def copy_to_device_async(self, source: AnyArray, target: DeviceArray) -> None:
-        """Start copying all of `source` to as many bytes of the device; pinned as for
-        `copy_to_host_async`.
+        """Start copying all of `source` to as many bytes of device memory.
+
+        From memory that is not pinned the copy is slower and may be synchronous.
         """
 
     def synchronise(self) -> None:
-        """Wait for what was started, by the program too: before MPI or the host looks."""
+        """Wait for all work on the current stream, including the program's.
+
+        It is called before MPI or the host accesses device memory.
+        """
 
     def synchronise_buffers(self, *buffers: object) -> None:
-        """The same, and wait for all that may still fill these: on the streams that other libraries
-        name, and on all of a device where they name none, or where it is another one.
+        """Call `synchronise` and wait for all work that may still write to these buffers.
+
+        It waits for the stream that another library names for its buffer, and for the whole device
+        where it names none or the buffer is on another device.
         """
 
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
-        """An element-wise kernel with exactly the host's result; None where there is none."""
+        """Return an element-wise kernel with exactly the host's result; None without one."""
 
 
 def buffer_of(spec: Any) -> Any:
-    """What has the memory in a buffer argument, which may be a list that says more of it."""
+    """Return the object with the memory in a buffer argument: itself or its first item."""
     return spec[0] if isinstance(spec, list | tuple) and spec else spec
 
 
 def memory_kind_of(spec: Any, pointers: PointerCache | None = None) -> str:
-    """Where the memory of a buffer argument is: HOST or CUDA; see `device_of`."""
+    """Return the kind of memory of a buffer argument, HOST or CUDA; see `device_of`."""
     return HOST if device_of(spec, pointers) == NO_DEVICE else CUDA
 
 
 def device_of(spec: Any, pointers: PointerCache | None = None) -> int:
     """Return the number of the device in whose memory a buffer is; NO_DEVICE for the host.
 
-    pointers    whose answers to use, by default those of `cuda()`; without one nobody can be
-                asked, and what shows CUDA's array interface is taken at its word where a GPU can be
+    pointers    cache of the driver's answers, by default that of `cuda_device()`. Without a CUDA
+                device here, an object with CUDA's array interface counts as memory of device 0
+                where the process can have a GPU at all
     """
     buffer = buffer_of(spec)
     if type(buffer) is np.ndarray:
@@ -175,7 +189,7 @@ def device_of(spec: Any, pointers: PointerCache | None = None) -> int:
     place = _pointer_and_nbytes(buffer)
     if place is not None:
         pointer, nbytes = place
-        if nbytes == 0:  # lies nowhere, and the driver rejects its pointer
+        if nbytes == 0:  # without memory: the driver rejects its pointer
             return NO_DEVICE
         base = getattr(buffer, "base", None)
         owner = buffer if base is None else base
@@ -193,10 +207,10 @@ def device_of(spec: Any, pointers: PointerCache | None = None) -> int:
 
 
 def cuda_array_interface_of(buffer: Any) -> Any:
-    """Return CUDA's array interface of an object; None where it shows none.
+    """Return CUDA's array interface of an object; None where it has none.
 
-    PyTorch's raises for elements that it cannot name, and for tensors that need a gradient: mpi4py
-    takes the former by DLPack, and refuses the latter itself.
+    PyTorch's raises for elements that it cannot describe and for tensors that require a gradient:
+    mpi4py takes the former by DLPack, and refuses the latter itself.
     """
     try:
         return getattr(buffer, "__cuda_array_interface__", None)
@@ -205,8 +219,8 @@ def cuda_array_interface_of(buffer: Any) -> Any:
 
 
 def _pointer_and_nbytes(buffer: Any) -> tuple[int, int] | None:
-    """Pointer and bytes of what shows CUDA's array interface."""
-    if type(buffer).__module__ == "cupy":  # the interface would be a new dictionary every time
+    """Return pointer and bytes of an object with CUDA's array interface; None for others."""
+    if type(buffer).__module__ == "cupy":  # faster: the interface is a new dictionary every time
         return buffer.data.ptr, buffer.nbytes
     interface = cuda_array_interface_of(buffer)
     if interface is None:
@@ -217,7 +231,7 @@ def _pointer_and_nbytes(buffer: Any) -> tuple[int, int] | None:
 
 @cache
 def cuda_device() -> Device:
-    """This process's CUDA device, the one current in CuPy; raises InputError without one."""
+    """Return this process's CUDA device, current in CuPy; raises InputError without one."""
     try:
         from tuner.runtime.cuda import CupyDevice
     except ImportError as reason:
@@ -230,7 +244,7 @@ def cuda_device() -> Device:
 
 @cache
 def cuda_device_or_none() -> Device | None:
-    """The same; None without one."""
+    """Return this process's CUDA device; None without one."""
     try:
         return cuda_device()
     except InputError:
@@ -239,11 +253,11 @@ def cuda_device_or_none() -> Device | None:
 
 @cache
 def is_cuda_aware() -> bool:
-    """Whether the loaded MPI library takes device pointers; MPI must be initialised.
+    """Return whether the loaded MPI library takes device pointers; MPI must be initialised.
 
-    Open MPI and MPICH each have a function that tells. Where there is none, the answer is no, but
-    for a user who knows better: TUNER_CUDA_AWARE=1, or 0, is believed instead; `messages` says that
-    messages take them and collectives do not (Open MPI without CUDA over a UCX with it).
+    Open MPI and MPICH each have a function that tells; without it the answer is no. The variable
+    TUNER_CUDA_AWARE overrides it: 1 for yes, 0 for no, and `messages` where messages take device
+    pointers and collectives do not (Open MPI without CUDA over a UCX with it).
     """
     said = os.environ.get("TUNER_CUDA_AWARE", "")
     if said:
@@ -260,7 +274,5 @@ def is_cuda_aware() -> bool:
 
 @cache
 def has_cuda_messages() -> bool:
-    """Return whether the library's messages take device pointers, which is all that our schedules
-    need.
-    """
+    """Return whether the library's messages take device pointers, as our schedules need."""
     return is_cuda_aware() or os.environ.get("TUNER_CUDA_AWARE") == MESSAGES_ONLY

@@ -1,11 +1,11 @@
 """Reductions of device arrays: a kernel for large ones, the host for small ones.
 
-Which is faster where is found out once per operator and datatype by timing both, or computed from
-a calibration. It is a decision of one rank about its own memory: no message depends on it, and the
-results are the same, bit for bit: where the library computes otherwise than the kernel, the host
-folds everything. (Open MPI 5.0 saturates sums of 8 and 16 bits where the processor has AVX. Minima
-and maxima of NaNs, and of zeros of both signs, are what MPI leaves open, and libraries differ there
-even from themselves.)
+The threshold is determined once per operator and datatype by timing both, or computed from a
+calibration. Each rank decides alone about its own memory: no message depends on it, and the results
+are the same, bit for bit. Where the library's results differ from the kernel's, the host reduces
+everything. (Open MPI 5.0 saturates sums of 8 and 16 bits where the processor has AVX. MPI does not
+define minima and maxima of NaNs and of zeros of both signs, and one library may give different
+results there.)
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ from tuner.runtime.staging import READ, WRITE, Staging
 
 TIMED_SIZES = tuple(1 << exponent for exponent in range(8, 23, 2))  # bytes at which both are timed
 REPETITIONS = 5
-COMPARED_ELEMENTS = (
-    4099  # elements: more than the widest vector instructions take, and some that are left
-)
+COMPARED_ELEMENTS = 4099  # elements: several of the widest vector instructions and a remainder
 
 
 class DeviceReducer:
-    """Folds device arrays with MPI's operators.
+    """A reducer of device arrays with MPI's operators.
 
-    cost    of reductions by memory kind (a calibration's `reduction`): with entries for both
-            "host" and "cuda" nothing is timed. The host's entry must include its copies from and
-            to the device.
+    staging     staging for reductions on the host
+    cost        cost of reductions by memory kind (a calibration's `reduction`): with entries for
+                both "host" and "cuda" nothing is timed. The host's entry must include its copies
+                from and to the device
     """
 
     def __init__(self, staging: Staging, cost: Mapping[str, ReductionCost] | None = None) -> None:
@@ -54,12 +53,12 @@ class DeviceReducer:
     def reduce(
         self, op: MPI.Op, datatype: MPI.Datatype, first: DeviceArray, second: DeviceArray
     ) -> None:
-        """`second = first op second`, as `op.Reduce_local`; started, not waited for.
+        """Start `second = first op second`, as computed by `op.Reduce_local`.
 
         first, second   equally many consecutive elements of `datatype`
 
-        Operators that the program defined, pairs and derived datatypes are folded on the host.
-        Raises MPI's error for an operator that the datatype does not have.
+        Operators that the program defined, pairs and derived datatypes are reduced on the host.
+        Raises MPI's error for an operator that is not defined for the datatype.
         """
         kernel = self._kernel(op, datatype, first)
         if kernel and first.nbytes >= self.kernel_threshold(op, datatype, first):
@@ -68,11 +67,11 @@ class DeviceReducer:
             self._reduce_on_host(op, datatype, first, second)
 
     def kernel_threshold(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> float:
-        """Bytes from which the kernel is faster than the host; infinite where it never is."""
+        """Return the bytes from which the kernel is faster than the host; inf where it never is."""
         key = handle_of(op), handle_of(datatype)
         if key not in self._thresholds:
             item = np.ones(1, like.dtype)
-            op.Reduce_local([item, 1, datatype], [item.copy(), 1, datatype])  # MPI's objections
+            op.Reduce_local([item, 1, datatype], [item.copy(), 1, datatype])  # raises MPI's errors
             given, found = self._threshold_from_costs, math.inf
             if given != math.inf and self._matches_library(op, datatype, like):
                 found = self._measure_threshold(op, datatype, like) if given is None else given
@@ -82,8 +81,7 @@ class DeviceReducer:
     def _matches_library(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> bool:
         """Return whether kernel and library give the same bits, also for extreme elements.
 
-        A kernel that cannot be compiled here, for want of NVRTC, gives none: what the device then
-        cannot do, the host does.
+        False where the kernel cannot be compiled, for lack of NVRTC: then the host reduces.
         """
         device, kernel = self._staging.device, self._kernel(op, datatype, like)
         assert kernel is not None
@@ -115,7 +113,7 @@ class DeviceReducer:
         )
 
     def _measure_threshold(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> float:
-        """Both ways at rising sizes, on scratch memory."""
+        """Time kernel and host at increasing sizes on temporary memory; return the threshold."""
         device, kernel = self._staging.device, self._kernel(op, datatype, like)
         assert kernel is not None
         ones = np.ones(TIMED_SIZES[-1] // like.dtype.itemsize, like.dtype)
@@ -132,7 +130,7 @@ class DeviceReducer:
         return threshold_from_gains(TIMED_SIZES, gains)
 
     def _best_seconds(self, run: Callable[[], None]) -> float:
-        """The shortest of several runs; the first, which compiles, does not count."""
+        """Return the shortest of several runs in seconds, without the first, which compiles."""
         times = []
         for _ in range(REPETITIONS + 1):
             begun = time.perf_counter()
@@ -143,7 +141,7 @@ class DeviceReducer:
 
 
 def _test_operands(dtype: np.dtype[Any]) -> tuple[AnyArray, AnyArray]:
-    """Return operands that pair the largest, the smallest and some other elements with all."""
+    """Return operands with all pairs of the largest, the smallest and some other elements."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         chosen = [limits.min, limits.max, 1, 2, limits.max // 2 + 1]
@@ -155,7 +153,7 @@ def _test_operands(dtype: np.dtype[Any]) -> tuple[AnyArray, AnyArray]:
 
 
 def threshold_from_gains(sizes: tuple[int, ...], gains: list[float]) -> float:
-    """The smallest size from which on every gain is positive; infinite without one.
+    """Return the smallest size from which on every gain is positive; inf without one.
 
     gains   seconds that the kernel saves at each size
     """
@@ -168,11 +166,11 @@ def threshold_from_gains(sizes: tuple[int, ...], gains: list[float]) -> float:
 
 
 def threshold_from_costs(host: ReductionCost, kernel: ReductionCost) -> float:
-    """Bytes from which launch + gamma * bytes is smaller for the kernel; infinite if never."""
+    """Return the bytes from which launch + gamma * bytes is less for the kernel; inf if never."""
     more_to_start = kernel.launch.value - host.launch.value
     saved_per_byte = host.gamma.value - kernel.gamma.value
     if more_to_start < 0.0:
-        # A kernel that also starts sooner wins everywhere; one that is slower per byte is taken
-        # for small sizes only by a table with two bounds, which no machine has asked for.
+        # A kernel that also launches sooner wins everywhere. One that is slower per byte would win
+        # for small sizes only, which needs an upper bound; no machine measured so far has this.
         return 0.0 if saved_per_byte >= 0.0 else math.inf
     return more_to_start / saved_per_byte if saved_per_byte > 0.0 else math.inf

@@ -1,4 +1,4 @@
-"""What one communicator does with its calls under the rules that its ranks follow."""
+"""The dispatch of one communicator's collective calls by the rules that its ranks follow."""
 
 from __future__ import annotations
 
@@ -39,13 +39,15 @@ DEFAULT_RULES = SizeRules([0], [AlgorithmConfig()], [0], ())
 
 
 class Dispatch:
-    """Ladders of one communicator, made when they are asked for.
+    """The dispatch tables of one communicator, built on first use.
 
-    comm        plain, the user's: its own methods are the library's collectives
-    backend     what carries out choices
-    ring        for the times of calls, and
-    tally       for their numbers, where anybody wants these
-    lent        communicators of the same ranks use it one after the other, with its backend
+    comm        the user's plain communicator, whose methods are the library's collectives
+    rules       the rules that all its ranks follow
+    backend     runs the algorithm configs of the rules
+    ring        records the time of each call; None where times are not recorded
+    tally       counts the calls; None where they are not counted
+    pooled      whether communicators of the same ranks use this dispatch, and its backend, one
+                after the other
     """
 
     def __init__(
@@ -62,15 +64,18 @@ class Dispatch:
         self._ring, self._tally = ring, tally
         self._tables: dict[tuple[Collective, str], _BuiltTable] = {}
         self._indirect_methods: dict[str, Action] | None = {} if pooled else None
-        self._n_set_up = 0  # runners of the backend when the communicator last changed
+        self._n_set_up = 0  # algorithm actions of the backend when the communicator last changed
 
     @cached_property
     def staging(self) -> Staging:
-        """For buffers that must go through the host."""
+        """The staging for buffers that must go through the host."""
         return self.backend.device_memory.staging
 
     def table_for(self, collective: Collective, operators: str = "any") -> DispatchTable:
-        """Return the rules for these calls; where there are none, the library decides."""
+        """Return the dispatch table for these calls; without rules it calls the library.
+
+        operators   `commutative` for calls with commutative operators, else `any`
+        """
         key = collective, operators
         if key not in self._tables:
             steps = self.rules.rules_for(collective, operators) or DEFAULT_RULES
@@ -78,25 +83,25 @@ class Dispatch:
         return self._tables[key].table
 
     def attach(self, comm: MPI.Intracomm) -> None:
-        """Make the calls of another communicator of the same ranks from now on."""
+        """Make the calls on another communicator of the same ranks from now on."""
         self._comm = self.backend.comm = comm
 
     def prepare_for_reuse(self) -> None:
-        """Make ready for another communicator."""
+        """Prepare the backend and the tables for another communicator."""
         again = self.backend.prepare_for_reuse()
         if again or len(self.backend.algorithm_actions) != self._n_set_up:
-            self._tables.clear()  # calls may go elsewhere by now than these say
+            self._tables.clear()  # their actions may be out of date
             self._n_set_up = len(self.backend.algorithm_actions)
 
     def library_method(self, method: str) -> Action:
-        """Return what makes a call of this method as the library would by itself."""
+        """Return an action that calls this method of the library's own communicator."""
         if self._indirect_methods is None:
             own: Action = getattr(self._comm, method)
             return own
         return self._indirect_methods.setdefault(method, partial(self._call_current, method))
 
     def release(self) -> None:
-        """Leave all calls to the library, for programs that have kept a method."""
+        """Make all tables call the library, for programs that have kept a method."""
         for (collective, _), made in self._tables.items():
             made.table.detach(*self._library_actions(collective))
 
@@ -119,7 +124,7 @@ class Dispatch:
     def _actions(
         self, collective: Collective, choice: AlgorithmConfig
     ) -> tuple[Action, Action | None]:
-        """What a choice means for buffers of the host, and for buffers of a device."""
+        """Return the actions of an algorithm config for host buffers and for device buffers."""
         if choice.is_default:
             return self._library_actions(collective)
         if (collective, choice) in self.backend.algorithm_actions:
@@ -139,7 +144,7 @@ class Dispatch:
         return method, method if is_cuda_aware() else None
 
     def _call_current(self, method: str, *arguments: Any) -> None:
-        """Make a call of the communicator that uses this at the time."""
+        """Call a method of the communicator that uses this dispatch at the time."""
         getattr(self._comm, method)(*arguments)
 
     def _actions_of(
@@ -157,9 +162,11 @@ class Dispatch:
     def _first_call(
         self, collective: Collective, choice: AlgorithmConfig, memory_index: int, *arguments: Any
     ) -> None:
-        """Make a call under a choice that nobody has followed yet, if all ranks can.
+        """Set up an algorithm config and make its first call; collective.
 
-        kind        of this rank's buffers: 0 for the host's, 1 for a device's
+        The library makes the call where some rank cannot set up the config or run this call.
+
+        memory_index    0 where this rank's buffers are on the host, 1 where they are on a device
         """
         backend, library = self.backend, self._library_actions(collective)[0]
         if memory_index:
@@ -200,7 +207,7 @@ class Dispatch:
             raise TunerError(f"{collective} {choice}: {error_message(failure)}") from failure
 
     def _install(self, collective: Collective, choice: AlgorithmConfig) -> None:
-        """From now on calls under a choice take the direct way."""
+        """Put the final actions of an algorithm config into all tables that use it."""
         host, device = self._actions(collective, choice)
         left = self.backend.algorithm_actions[collective, choice] is None
         for (other, _), (ladder, steps, entries) in self._tables.items():
@@ -214,7 +221,7 @@ class Dispatch:
 
 
 class _BuiltTable(NamedTuple):
-    """A ladder, the rules that it was made of, and the counts of its calls where they are kept."""
+    """A dispatch table, its rules, and the counters of its calls (None if not counted)."""
 
     table: DispatchTable
     rules: SizeRules

@@ -1,10 +1,10 @@
-"""Dispatches that the duplicates of a communicator use one after the other.
+"""A pool of dispatches that the duplicates of a communicator use one after the other.
 
-Making a backend takes milliseconds, and the ladders of a dispatch as long as a small call or two,
-so programs that duplicate a communicator again and again would wait for little else. Which backend
-a duplicate gets must be the same on all ranks, although ranks need not free duplicates in the same
-order or at the same time. So all ranks exchange which ones are free, at a duplication, and then
-give out those that are free on all of them, in order, without another word until none is left.
+Creating a backend takes milliseconds, and building dispatch tables as long as a small call or two,
+which would dominate programs that duplicate a communicator again and again. A duplicate must get
+the same backend on all ranks, although ranks need not free duplicates in the same order or at the
+same time. So at a duplication all ranks exchange which dispatches are free, and then hand out those
+that are free on all ranks, in order, without another exchange until none is left.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tuner.runtime.feedback import CallRing
 from tuner.runtime.table_binding import AgreedRules
 from tuner.runtime.tally import CallTally
 
-MAX_DISPATCHES = 8  # dispatches for one communicator's duplicates
-MAX_SKIPPED_EXCHANGES = 64  # duplications without an exchange, where none was free for long
+MAX_DISPATCHES = 8  # for the duplicates of one communicator
+MAX_SKIPPED_EXCHANGES = 64  # duplications without an exchange after several that found none free
 
 
 class DispatchPool:
-    """Those of the duplicates of one communicator.
+    """A pool of dispatches for the duplicates of one communicator.
 
-    comm        plain; its duplications come in the same order on all ranks
+    comm        plain communicator; its duplications come in the same order on all ranks
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class DispatchPool:
         ring: CallRing | None,
         tally: CallTally | None,
     ) -> None:
-        self._comm = MPI.Intracomm(comm)  # not by a program's own methods
+        self._comm = MPI.Intracomm(comm)  # without the methods of a program's class
         self._rules, self._ring, self._tally = rules, ring, tally
         self._dispatches: list[Dispatch] = []
-        self._in_use: set[int] = set()  # on this rank, by their numbers in `_call_all`
-        self._free = deque[int]()  # on all ranks
-        self._unusable: set[int] = set()  # of those in use: their duplicates are freed on this rank
+        self._in_use: set[int] = set()  # on this rank, indices into `_dispatches`
+        self._free = deque[int]()  # on all ranks, indices into `_dispatches`
+        self._unusable: set[int] = set()  # put back on this rank after a failure; stay in `_in_use`
         self._pause = self._next_pause = 0
         self._closed = False
 
@@ -63,19 +63,22 @@ class DispatchPool:
         return self._dispatches[number]
 
     def put_back(self, dispatch: Dispatch) -> None:
-        """Note that its communicator was freed on this rank."""
+        """Take back a dispatch whose communicator was freed on this rank."""
         if self._closed:
             dispatch.backend.release()
             return
         number = self._dispatches.index(dispatch)
-        if dispatch.backend.failed:  # what was sent to this rank may belong to a call that failed
+        if dispatch.backend.failed:  # messages of the failed call may still arrive
             self._unusable.add(number)
         else:
             self._in_use.discard(number)
             dispatch.prepare_for_reuse()
 
     def close(self) -> None:
-        """Release what no duplicate uses now, and the rest when they are freed; collective."""
+        """Release the dispatches that no duplicate uses; collective.
+
+        The others are released when they are put back. Raises TunerError where a release failed.
+        """
         self._closed = True
         failure = attempt_all(
             dispatch.backend.release
@@ -86,7 +89,7 @@ class DispatchPool:
             raise TunerError(failure)
 
     def _exchange(self) -> None:
-        """Find out what is free on all ranks, and add one while there are few."""
+        """Exchange which dispatches are free; add one while there are few. Collective."""
         if self._pause:
             self._pause -= 1
             return

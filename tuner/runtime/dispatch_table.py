@@ -1,8 +1,9 @@
-"""A table turned into what one communicator does with its calls.
+"""The lookup of the action for a call by its size in bytes.
 
-A `Ladder` holds the rules of one key as bounds and actions; an action takes the arguments of the
-communicator's method and makes the call. Which rules can be followed here is found out once, and
-all ranks follow the same ones: a rule that one rank cannot follow is left to the library by all.
+A `DispatchTable` holds the rules of one key as bounds and actions; an action takes the arguments
+of the communicator's method and makes the call. The rules that can be followed are determined
+once, and all ranks follow the same ones: a rule that one rank cannot follow is left to the library
+by all.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ METHODS = {
 
 
 class DispatchTable:
-    """Rules of one key, ready to be followed.
+    """The actions for the rules of one key, by size.
 
-    bounds      where each rule begins, bytes, ascending from 0
-    actions     what each rule does
-    on_device   what it does with buffers on a device; None where it takes the host's alone. Where
-                both are the same action, it takes host and device buffers in one call
+    bounds          first size of each rule, bytes, ascending from 0
+    actions         action of each rule for host buffers
+    device_actions  action of each rule for device buffers; None where it takes host buffers only.
+                    Where it is the same as in `actions`, it takes host and device buffers in one
+                    call
 
-    The lists may change while the ladder is in use, and others may look at the same lists.
+    The lists may change while the table is in use, and other tables may share them.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class DispatchTable:
         self.bounds, self.actions, self.device_actions = bounds, actions, device_actions
 
     def action(self, nbytes: int) -> Action:
-        """What to do with a call of `nbytes`, by bisection."""
+        """Return the action for a call of `nbytes`, by bisection."""
         return self.actions[bisect_right(self.bounds, nbytes) - 1]
 
     def uses_library(self, nbytes: int, library: Action) -> bool:
@@ -52,23 +54,23 @@ class DispatchTable:
         return self.actions[bisect_right(self.bounds, nbytes) - 1] == library
 
     def device_action(self, nbytes: int, *, mixed: bool) -> Action | None:
-        """The same for buffers on a device; None where they must go through the host.
+        """Return the action for device buffers; None where they must go through the host.
 
-        mixed       some of the buffers are the host's
+        mixed       whether some of the buffers are on the host
         """
         place = bisect_right(self.bounds, nbytes) - 1
         act = self.device_actions[place]
         return None if mixed and act is not self.actions[place] else act
 
     def detach(self, library: Action, device_library: Action | None) -> None:
-        """The library decides from now on, for a program that has kept a method and calls it."""
+        """Call the library from now on, for a program that has kept a method."""
         self.bounds[:], self.actions[:], self.device_actions[:] = [0], [library], [device_library]
 
 
 class CountingDispatchTable(DispatchTable):
-    """The same, with every call counted.
+    """A dispatch table that counts every call.
 
-    entries     of the rules in a `CallTally`; they may be replaced
+    counters    counters of the rules in a `CallTally`; they may be replaced
     """
 
     def __init__(self, table: DispatchTable, counters: list[list[int]]) -> None:
@@ -76,13 +78,16 @@ class CountingDispatchTable(DispatchTable):
         self.counters = counters
 
     def action(self, nbytes: int) -> Action:
-        """What to do with a call of `nbytes`, which is counted."""
+        """Count a call of `nbytes` and return its action."""
         place = bisect_right(self.bounds, nbytes) - 1
         self.counters[place][0] += 1
         return self.actions[place]
 
     def device_action(self, nbytes: int, *, mixed: bool) -> Action | None:
-        """The same for buffers on a device; what goes through the host is counted there."""
+        """Return the action for device buffers and count the call if there is one.
+
+        A call that must go through the host is counted by `action`.
+        """
         act = super().device_action(nbytes, mixed=mixed)
         if act is not None:
             self.counters[bisect_right(self.bounds, nbytes) - 1][0] += 1
@@ -90,7 +95,7 @@ class CountingDispatchTable(DispatchTable):
 
 
 class RecordingDispatchTable(DispatchTable):
-    """The same, with the time of every call kept in a ring."""
+    """A dispatch table that records the time of every call in a ring."""
 
     def __init__(self, table: DispatchTable, rules: Sequence[Rule], ring: CallRing) -> None:
         super().__init__(table.bounds, table.actions, table.device_actions)
@@ -99,11 +104,11 @@ class RecordingDispatchTable(DispatchTable):
         self._kind_numbers: dict[int, int] = {}
 
     def action(self, nbytes: int) -> Action:
-        """What to do with a call of `nbytes`, and note how long it takes."""
+        """Return the action for a call of `nbytes`, which records how long it takes."""
         return self._timed(nbytes, self._table.action(nbytes))
 
     def device_action(self, nbytes: int, *, mixed: bool) -> Action | None:
-        """The same for buffers on a device."""
+        """Return the action for device buffers, which records how long it takes, or None."""
         act = self._table.device_action(nbytes, mixed=mixed)
         return None if act is None else self._timed(nbytes, act)
 

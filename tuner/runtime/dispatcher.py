@@ -1,8 +1,8 @@
 """The communicator whose collectives follow a tuning table.
 
-It is a communicator of mpi4py like the one it was made from, and every method that is not named
-here is mpi4py's own. All ranks have the same table, so all choose alike; where the table says
-nothing, and wherever anything is in doubt, the library's own collective runs.
+It is an mpi4py communicator of the class that it was made from, and inherits every method that is
+not defined here. All ranks have the same table, so all choose the same algorithm. Where the table
+has no rule, or a step fails, the library's own collective runs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tuner.runtime.table_binding import NO_RULES, AgreedRules, agree_on_rules, l
 from tuner.runtime.table_source import TableRequest, resolve_request, working_directory
 from tuner.runtime.tally import CallTally
 
-DERIVING_METHODS = (  # what makes a communicator of this one; it follows the same table
+DERIVING_METHODS = (  # methods that derive a communicator, which follows the same table
     "Dup",
     "Dup_with_info",
     "Clone",
@@ -54,11 +54,13 @@ DERIVING_METHODS = (  # what makes a communicator of this one; it follows the sa
 
 @dataclass(frozen=True)
 class TuningContext:
-    """What a tuned communicator hands on to those that are derived from it.
+    """The settings that a tuned communicator shares with those derived from it.
 
-    source      asks for the table again
-    ring        for the times of calls; None where nobody wants them
-    tally       for their numbers, likewise
+    make_request    makes the request for the table; None where there is nothing to refresh
+    agreement       the table that the ranks agreed on
+    memory          kind of memory whose rules are followed, `host` or `cuda`
+    ring            records the time of each call; None where times are not recorded
+    tally           counts the calls; None where they are not counted
     """
 
     make_request: Callable[[], TableRequest] | None = None
@@ -85,9 +87,9 @@ def make_tuned_comm(
 ) -> Any:
     """Return the tuned communicator that `tuner.runtime.tune` describes; collective.
 
-    plain       the object that the program gave
+    plain       the communicator that the program passed
 
-    An InputError is returned where rank 0 wants an unknown kind of memory.
+    Returns an InputError, and does not raise it, where rank 0 asks for an unknown kind of memory.
     """
     directory = working_directory()
 
@@ -113,35 +115,35 @@ def make_tuned_comm(
 
 
 class TunedComm(CollectiveMethods, CommAlias):
-    """What a tuned communicator does differently; mixed into mpi4py's own class."""
+    """A mixin that makes a communicator class of mpi4py follow a tuning table."""
 
     _terms = NO_TUNING
-    _policy: AgreedRules | None = None  # None until all ranks have looked at the rules
-    _nodes: IntArray | None = None  # of the ranks, where they are known
+    _policy: AgreedRules | None = None  # None until all ranks have agreed on the rules
+    _nodes: IntArray | None = None  # node of each rank; None where it is not known
     _backend: Backend | None = None
     _pool: DispatchPool | None = None  # for the duplicates of this communicator
     _lender: DispatchPool | None = None  # where `_lent` and its backend came from
     _lent: Dispatch | None = None
     _dispatch: Dispatch | None = None
-    _installed: tuple[str, ...] = ()  # attributes that stand for ladders and methods
+    _installed: tuple[str, ...] = ()  # attributes that hold dispatch tables and methods
 
     @property
     def table(self) -> TuningTable | None:
-        """The table that is followed; None when every call is the library's own."""
+        """The table that is followed; None when the library makes every call."""
         return self._terms.agreement.table
 
     def follow(self) -> Dispatch:
-        """Look at the rules again and make everything ready for calls; collective."""
+        """Agree on the rules again and prepare for calls; collective."""
         self._release_all()
         self._policy = None
         self._run_and_install(self.agree_on_rules)
         return self._dispatch or self._start_dispatch()
 
     def refresh(self) -> None:
-        """Get the table again and follow what is found; collective.
+        """Get the table again and follow its present version; collective.
 
-        Communicators that were derived from this one before keep what they have. What was
-        recorded is posted when there is another table.
+        Communicators that were derived from this one before keep their table. Recorded times are
+        posted when the version has changed.
         """
         self._release_all()
         if not self._run_and_install(
@@ -150,7 +152,7 @@ class TunedComm(CollectiveMethods, CommAlias):
             self._terms = replace(self._terms, agreement=NO_TABLE)
 
     def _run_and_install(self, step: Callable[[Consensus], None]) -> bool:
-        """Take a step after which calls are ready; return whether all ranks could. Collective."""
+        """Run `step` and `install`; return whether both succeeded on all ranks. Collective."""
 
         def act(consensus: Consensus) -> None:
             step(consensus)
@@ -160,11 +162,11 @@ class TunedComm(CollectiveMethods, CommAlias):
         self._log_failure(failure)
         if failure:
             self._reset_after_failure()
-            attempt(self.install)  # else calls make what they need
+            attempt(self.install)  # if it fails, the first call builds its table
         return not failure
 
     def _reset_after_failure(self) -> None:
-        """Forget what the ranks may know differently after a step that failed on one of them."""
+        """Discard state that may differ between ranks after a step that failed on one of them."""
         self._uninstall()
         self._policy, self._nodes, self._dispatch = NO_RULES, None, None
         if self._backend is not None:
@@ -176,19 +178,17 @@ class TunedComm(CollectiveMethods, CommAlias):
             return
         agreed, ring = agree_on_table(consensus, terms.make_request), terms.ring
         if ring is not None and agreed.version != terms.agreement.version:
-            post_feedback(
-                consensus, ring, terms.agreement
-            )  # those times say nothing of another table
+            post_feedback(consensus, ring, terms.agreement)  # the times belong to the old table
             ring = CallRing()
         self._terms = replace(terms, agreement=agreed, ring=ring)
         self.agree_on_rules(consensus)
         self.log_status()
 
     def finalize(self) -> None:
-        """Post what was recorded and leave all further calls to the library; collective.
+        """Post recorded times and leave all further calls to the library; collective.
 
-        What these ranks recorded on communicators that one was derived from the other is posted by
-        whichever is finalized first, and so are the numbers of calls logged.
+        Communicators derived from one another share one record of times and one count of calls:
+        the first one that is finalized posts and logs them.
         """
         terms = self._terms
         if terms.ring is not None:
@@ -199,10 +199,10 @@ class TunedComm(CollectiveMethods, CommAlias):
         self.report()
         self._release_all()
         self._terms, self._policy = NO_TUNING, NO_RULES
-        attempt(self.install)  # else calls make what they need
+        attempt(self.install)  # if it fails, the first call builds its table
 
     def report(self) -> None:
-        """Write how many calls followed which rule, and begin to count anew; not collective."""
+        """Log how many calls followed which rule and reset the counts; not collective."""
         if self._terms.tally is not None:
             self._terms.tally.report()
 
@@ -212,7 +212,7 @@ class TunedComm(CollectiveMethods, CommAlias):
         self._terms, self._policy = NO_TUNING, NO_RULES
 
     def agree_on_rules(self, consensus: Consensus) -> None:
-        """Find out which rules all ranks can follow; collective."""
+        """Determine which rules all ranks can follow; collective."""
         comm, table = self.plain, self._terms.agreement.table
         if table is not None and self._nodes is None:
             self._nodes = node_ids_of(consensus)
@@ -222,11 +222,11 @@ class TunedComm(CollectiveMethods, CommAlias):
         )
 
     def log_status(self) -> None:
-        """Write in the log of rank 0 whether there are rules; not for derived communicators."""
+        """Log on rank 0 whether there are rules; not called for derived communicators."""
         log_status(self._policy or NO_RULES, self.table, self.plain)
 
     def _agreed_rules(self) -> AgreedRules:
-        """The rules that are followed; collective for the first time."""
+        """Return the rules that are followed; the first call is collective."""
         if self._policy is None and self.table is not None:
             _, failure = run_together(self.plain, self.agree_on_rules)
             self._log_failure(failure)
@@ -237,26 +237,26 @@ class TunedComm(CollectiveMethods, CommAlias):
         return self._policy
 
     def install(self) -> Dispatch:
-        """Make all ladders, and the short ways to them where there are any."""
-        own = self._dispatch is not self._lent  # others will use what was lent to it
+        """Build all dispatch tables, and the fast methods where they can be used."""
+        own = self._dispatch is not self._lent  # a lent dispatch goes back to its pool
         dispatch = self._dispatch if self._dispatch and own else self._start_dispatch()
         ladders = {(c, op): dispatch.table_for(c, op) for c in METHODS for op in OPERATORS}
         found: dict[str, Any] = {_table_attribute(*key): ladder for key, ladder in ladders.items()}
         if self._simple:
             general = partial(TunedComm.Bcast, self), partial(TunedComm.Allreduce, self)
             short, _ = attempt(fast_path.fast_methods, self.plain, ladders, *general)
-            found |= short or {}  # without them calls take a little longer
+            found |= short or {}  # calls are slightly slower without them
         self._put(found)
         return dispatch
 
     @property
     def _simple(self) -> bool:
-        """Return whether nobody looks at the calls, and the class is mpi4py's own."""
+        """Whether calls are neither timed nor counted, and no program derived from the class."""
         observed = self._terms.ring is not None or self._terms.tally is not None
         return not observed and type(self) is _CLASSES.get(self._kind)
 
     def _put(self, found: dict[str, Any]) -> None:
-        """Have attributes of this communicator stand for ladders and methods."""
+        """Store dispatch tables and methods as attributes of this communicator."""
         self.__dict__.update(found)
         self._installed = tuple(found)
 
@@ -268,10 +268,10 @@ class TunedComm(CollectiveMethods, CommAlias):
         return self._dispatch
 
     def tune_derived(self, made: MPI.Intracomm) -> Any:
-        """Return a communicator that was made of this one as one that follows the same table.
+        """Return a tuned communicator for one that was derived from this one.
 
-        Collective over this one. Where the ranks are the same, in the same order, the rules are
-        those that were agreed on here.
+        Collective over this one. It follows the same table; where it has the same ranks in the
+        same order, it also takes over the rules agreed on here.
         """
         comm = _make_comm(made, self._terms)
         if self.table is None:
@@ -287,7 +287,7 @@ class TunedComm(CollectiveMethods, CommAlias):
         return comm
 
     def _lend(self, comm: Any, made: MPI.Intracomm) -> None:
-        """Give a duplicate what an earlier one has left; collective."""
+        """Give a duplicate a dispatch from the pool, if one is free; collective."""
         if self._pool is None:
             terms = self._terms
             self._pool = DispatchPool(self.plain, self._agreed_rules(), terms.ring, terms.tally)
@@ -306,7 +306,10 @@ class TunedComm(CollectiveMethods, CommAlias):
         self._dispatch = self._backend = self._lender = self._lent = self._pool = None
 
     def _releases(self) -> Iterator[Callable[[], None]]:
-        """Yield what gives back all that calls needed; each is collective where that is."""
+        """Yield the functions that release the resources of this communicator's calls.
+
+        They are collective where the release of the resource is.
+        """
         if self._dispatch is not None and self._dispatch is not self._lent:
             yield self._dispatch.release
         if self._lender is not None:
@@ -317,14 +320,15 @@ class TunedComm(CollectiveMethods, CommAlias):
             yield self._pool.close
 
     def _log_failure(self, failure: str) -> None:
-        """Write in the log of rank 0 why the library's own collectives run."""
+        """Log on rank 0 why the library's own collectives run."""
         if failure and self.plain.rank == 0:
             log.warn_once(f"tuner: the library's own collectives are used: {failure}")
 
     def __getattr__(self, name: str) -> Any:
-        """Return the ladders of a derived communicator, which its first calls ask for.
+        """Return a dispatch table of a derived communicator, built on demand.
 
-        The first call takes what it needs alone: many communicators see no other.
+        The first call builds only the table that it needs, since many communicators make only one
+        call; the second call builds all tables.
         """
         if name not in _TABLE_KEYS:
             return super().__getattr__(name)
@@ -348,7 +352,7 @@ _TABLE_KEYS = {
 
 
 def _tuned_class(kind: type[MPI.Intracomm]) -> type[Any]:
-    """`kind` of communicator with our methods before its own; made once."""
+    """Return the tuned subclass of a communicator class; created once per class."""
     if kind not in _CLASSES:
         derive = {name: _deriving_method(name) for name in DERIVING_METHODS if hasattr(kind, name)}
         body = {"__doc__": TunedComm.__doc__, "_kind": kind, **derive}

@@ -1,7 +1,7 @@
-"""What the elements of a tensor are that shows DLPack and nothing else, wherever it lies.
+"""The element type of tensors that support only DLPack, on host or device.
 
-numpy reads the host's alone, and only elements that it knows. Offsets are those of `DLTensor` and
-`DLManagedTensorVersioned` in dlpack.h, version 1.0.
+numpy reads only tensors on the host, and only elements that it knows. Offsets are those of
+`DLTensor` and `DLManagedTensorVersioned` in dlpack.h, version 1.0.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-HOST_DEVICE_TYPES = (1, 3, 11)  # device types: CPU, and what CUDA and ROCm have registered of it
+HOST_DEVICE_TYPES = (1, 3, 11)  # CPU, and CPU memory registered with CUDA and ROCm
 _CPU = HOST_DEVICE_TYPES[0]
 _VERSION = (1, 0)
-_HEADER_BYTES = {b"dltensor": 0, b"dltensor_versioned": 32}  # bytes before the tensor, by capsule
-_DTYPE_OFFSET = 20  # where in a tensor: code, bits and lanes
-_KIND_BY_CODE = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # numpy's, by code
+_HEADER_BYTES = {b"dltensor": 0, b"dltensor_versioned": 32}  # bytes before the tensor
+_DTYPE_OFFSET = 20  # offset in a tensor of code, bits and lanes
+_KIND_BY_CODE = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # numpy's kind by DLPack's code
 _MULTI_LANE_CODE = "B"
-_NO_STREAM = -1  # nothing is waited for: nobody looks at the elements themselves
+_NO_STREAM = -1  # do not synchronise: the elements are not accessed
 
 _capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
     ("PyCapsule_GetName", ctypes.pythonapi)
@@ -30,11 +30,11 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 
 
 def dlpack_typecode(tensor: Any) -> str:
-    """Return the code of one element's datatype, as mpi4py understands it.
+    """Return the code of one element's datatype, as mpi4py interprets it.
 
-    It is "" for elements that MPI has no datatype for (bfloat16), which are MPI.BYTE to mpi4py.
-    Elements of several numbers are numbers of one byte to it. Raises ValueError for what mpi4py
-    refuses, and whatever the tensor raises.
+    It is "" for elements without MPI datatype (bfloat16), which mpi4py treats as MPI.BYTE; mpi4py
+    treats elements of several lanes as numbers of one byte. Raises ValueError for elements that
+    mpi4py refuses, and any exception of the tensor.
     """
     capsule = _capsule(tensor)
     name = _capsule_name(capsule)
@@ -57,5 +57,5 @@ def _capsule(tensor: Any) -> Any:
     named = {} if tensor.__dlpack_device__()[0] == _CPU else {"stream": _NO_STREAM}
     try:
         return tensor.__dlpack__(**named, max_version=_VERSION, copy=False)
-    except TypeError:  # from before version 1.0
+    except TypeError:  # tensors of DLPack before version 1.0
         return tensor.__dlpack__(**named)

@@ -1,7 +1,7 @@
-"""`tune`: never the end of a program, whatever fails in it or in what it imports.
+"""The function `tune`, which does not end a program, whatever fails in it or in its imports.
 
-This module needs mpi4py alone. All else is imported by `tune`, and a rank on which that fails tells
-the others, so that all ranks go on with the library's own collectives.
+This module needs only mpi4py. All other modules are imported by `tune`, and a rank on which that
+fails tells the others, so that all ranks continue with the library's own collectives.
 """
 
 from __future__ import annotations
@@ -34,19 +34,22 @@ def tune(
 ) -> Any:
     """Return a communicator like `comm` that follows a table; collective over `comm`.
 
-    table       or its file; without it TUNER_TABLE
-    service     base URL, cluster and token of a service to ask; without them TUNER_SERVICE,
-                TUNER_CLUSTER and TUNER_TOKEN
-    memory      `host`, or `cuda` to follow the rules for device buffers; rank 0's counts
-    feedback    whether `finalize` tells the service how long calls took (TUNER_FEEDBACK=1)
+    table       a table or its file; by default TUNER_TABLE
+    service     base URL of a service; by default TUNER_SERVICE
+    cluster     name of the cluster at the service; by default TUNER_CLUSTER
+    token       access token of the service; by default TUNER_TOKEN
+    memory      `host`, or `cuda` to follow the rules for device buffers; the value of rank 0 is
+                used on all ranks
+    feedback    whether `finalize` sends the times of calls to the service; by default
+                TUNER_FEEDBACK, and the value of rank 0 is used on all ranks
     verbose     whether `finalize` prints on standard error of rank 0 how many calls followed which
-                rule. Counting costs some tenths of a microsecond for each call. The log has the
-                same line, also without `verbose` where it takes lines of level INFO by now
+                rule. Counting costs some tenths of a microsecond per call. The log gets the same
+                line, even without `verbose` if level INFO is enabled when `tune` is called
 
-    An intercommunicator is returned as it is: its collectives are the library's. No table, one that
-    some rank cannot use, and any failure in here on any rank leave every call to the library on all
-    ranks, said in one line of the log. Raises InputError for what is no communicator, and on all
-    ranks for an unknown kind of memory.
+    An intercommunicator is returned as it is: its collectives are the library's. Without a table,
+    with a table that some rank cannot use, and after any failure in here on any rank, all ranks
+    leave every call to the library and rank 0 logs one line. Raises InputError if `comm` is not a
+    communicator, and on all ranks for an unknown kind of memory.
     """
     if not isinstance(comm, MPI.Comm):
         raise InputError(f"tune() takes a communicator, not {shortened_repr(comm)}")
@@ -86,23 +89,23 @@ class UntunedComm(CommAlias):
     table = None
 
     def follow(self) -> None:
-        """Do nothing: there is nothing to follow."""
+        """Do nothing: there are no rules."""
 
     def refresh(self) -> None:
-        """Do nothing: what failed is not tried again."""
+        """Do nothing: a failed set-up is not tried again."""
 
     def report(self) -> None:
-        """Do nothing: nothing was counted."""
+        """Do nothing: calls are not counted."""
 
     def finalize(self) -> None:
-        """Do nothing: nothing was recorded."""
+        """Do nothing: calls are not recorded."""
 
 
 _CLASSES: dict[type[MPI.Intracomm], type[Any]] = {}
 
 
 def make_untuned_comm(plain: MPI.Intracomm) -> Any:
-    """Return another object for a communicator, of a class derived from the program's."""
+    """Return an untuned object for a communicator, of a class derived from the program's."""
     kind = type(plain)
     if kind not in _CLASSES:
         _CLASSES[kind] = type(f"Untuned{kind.__name__}", (UntunedComm, kind), {"_kind": kind})

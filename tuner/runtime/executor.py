@@ -1,7 +1,7 @@
-"""A schedule carried out by real ranks over point-to-point messages.
+"""The execution of schedules by real ranks over point-to-point messages.
 
-A `Bound` is a rank's part on memory at fixed addresses, with a persistent request for every
-message, to be run any number of times.
+A `PersistentSchedule` is a rank's part of a schedule bound to memory at fixed addresses, with a
+persistent request for every message. It can be run any number of times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ MAX_ROUNDS_AHEAD = 8  # rounds that a send may last before its rank waits for it
 
 
 class LocalReduction(NamedTuple):
-    """`source`, local or arrived once `request` is complete, is folded into `target`."""
+    """A reduction of `source` into `target`.
+
+    elements    number of elements
+    reduce      code of the reduction, or NO_REDUCTION for a copy
+    request     receive that fills `source`, to be complete first; None where `source` is local
+    """
 
     source: ByteArray
     target: ByteArray
@@ -37,15 +42,17 @@ class LocalReduction(NamedTuple):
 
 
 class BoundRound(NamedTuple):
-    """One round, bound.
+    """One round of a schedule, bound to memory.
 
-    begin       what to do first: wait for sends of earlier rounds whose source is written now, copy
-                local sources that a fold of the round writes to, wait for copies and folds in
-                memory that messages of the round read or write
-    requests    all of the round, started together
-    before      sends that must be complete before the first fold, which writes to what they send
-    folds       in row order
-    after       receives to complete at last
+    first_actions           functions to call first: they wait for sends of earlier rounds whose
+                            source is written now, copy local sources that a reduction of the round
+                            overwrites, and wait for copies and reductions in memory that messages
+                            of the round read or write
+    requests                all requests of the round, started together
+    sends_before_reductions sends that must be complete before the first reduction, because a
+                            reduction overwrites their source
+    reductions              in the order of the transfers
+    final_receives          receives that complete last
     """
 
     first_actions: list[Callable[[], object]]
@@ -56,7 +63,7 @@ class BoundRound(NamedTuple):
 
 
 class PendingSend(NamedTuple):
-    """A send that need not be complete yet, and the round in which it began."""
+    """A send that may still be in progress, and the round in which it started."""
 
     request: MPI.Prequest
     transfer: RankTransfer
@@ -64,13 +71,15 @@ class PendingSend(NamedTuple):
 
 
 class PersistentSchedule:
-    """A part on one buffer.
+    """A rank's part of a schedule, bound to one buffer by persistent requests.
 
-    buffer      the user's, shape (count * itemsize,); requests refer to it by its address and do
-                not keep it alive
-    spare       `part.beyond` elements, which others may use between two runs
-    messages    how many it sends and receives, copies within the rank counted as well
-    memory      the kind that both are
+    rank_schedule   transfers of this rank, in elements
+    buffer          the user's buffer, shape (count * itemsize,); requests refer to its address and
+                    do not keep it alive
+    scratch         `rank_schedule.extra_elements` elements, which others may use between two runs
+    itemsize        bytes of one element
+    memory          kind of memory of both
+    n_messages      transfers of this rank, including copies within the rank
     """
 
     def __init__(
@@ -96,11 +105,12 @@ class PersistentSchedule:
         self._rounds = self._bind_rounds()
 
     def run(self, op: MPI.Op = MPI.SUM, datatype: MPI.Datatype = MPI.BYTE) -> None:
-        """Start all transfers of a round, fold arrivals in row order, wait for the rest.
+        """Run all rounds: start the transfers, reduce arrivals in order, wait for the rest.
 
-        An arrival is folded while later ones are on their way, unless it goes where something is
-        sent from: that is the value from the start of the round. What a rank sends may be under way
-        for a few rounds more, as long as nothing is written there: pipelines flow.
+        An arrival is reduced while later ones are in transit, unless its target is the source of a
+        send of the round, which must send the value from the start of the round. A send may take
+        up to MAX_ROUNDS_AHEAD further rounds as long as its source is not written, which keeps
+        pipelines flowing.
         """
         memory, complete = self._memory, False
         try:
@@ -129,18 +139,18 @@ class PersistentSchedule:
                 request.Free()
 
     def _reset_after_failure(self) -> None:
-        """After a run that failed: nothing arrives any more, and no request stays active."""
+        """Cancel all receives after a failed run and create new requests."""
         for request in self._receives:
             if not request.Get_status():
                 request.Cancel()
                 request.Wait()
-        self.free()  # a send that is under way may complete: MPI keeps it until then
+        self.free()  # MPI keeps an active send until it completes
         self._rounds = self._bind_rounds()
 
     def _bind_rounds(self) -> list[BoundRound]:
-        """All rounds, and at last a wait for what is under way and for what was folded."""
+        """Bind all rounds, and add a final one that waits for sends and reductions."""
         self._receives: list[MPI.Prequest] = []
-        self._pending_ranges = [ALL_MEMORY]  # the program may have begun something before a run
+        self._pending_ranges = [ALL_MEMORY]  # the program may have started copies before a run
         plays, sent = list[BoundRound](), list[PendingSend]()
         for number, rows in enumerate(self._rank_schedule.rounds):
             written = [
@@ -166,7 +176,7 @@ class PersistentSchedule:
     def _bind_round(
         self, bound_round: BoundRound, transfers: tuple[RankTransfer, ...], round_number: int
     ) -> list[PendingSend]:
-        """Fill a round; returns its sends that may take longer."""
+        """Fill `bound_round`; return its sends that may complete in later rounds."""
         rank, sent, copied, moved = (
             self._rank_schedule.rank,
             list[PendingSend](),
@@ -215,10 +225,10 @@ class PersistentSchedule:
     def _wait_before(
         self, bound_round: BoundRound, copied: list[ByteArray], moved: list[ByteArray]
     ) -> None:
-        """Have a round wait for copies and folds in memory that its messages read or write.
+        """Make a round wait for copies and reductions in memory that its messages access.
 
-        copied      what is copied before they start
-        moved       what they read and write
+        copied      memory that is read and written by copies before the messages start
+        moved       memory that the messages read and write
         """
         self._pending_ranges += map(address_range, copied)
         if any(
@@ -242,20 +252,24 @@ class PersistentSchedule:
 
 
 def address_range(memory: ByteArray) -> AddressRange:
-    """Return where it begins and ends, on whatever kind of memory."""
+    """Return the first address of the memory and the one after its end, on host or device."""
     begin = address_of(memory)
     return begin, begin + len(memory)
 
 
 def overlaps(one: AddressRange, other: AddressRange) -> bool:
-    """Return whether two spans have a byte in common."""
+    """Return whether two address ranges have a byte in common."""
     return one[0] < other[1] and other[0] < one[1]
 
 
 def reduce_local(
     reduction: LocalReduction, memory: Memory, op: MPI.Op, datatype: MPI.Datatype
 ) -> None:
-    """MPI's Reduce_local computes `second = first op second`."""
+    """Reduce or copy `source` into `target`.
+
+    Where the target is the first operand of an operator that does not commute, the result is
+    computed in temporary memory, since MPI's Reduce_local computes `second = first op second`.
+    """
     source, target, elements, reduce, _ = reduction
     if reduce == NO_REDUCTION:
         memory.copy(source, target)
@@ -275,12 +289,12 @@ def execute(
     op: MPI.Op = MPI.SUM,
     datatype: MPI.Datatype | None = None,
 ) -> None:
-    """Every rank of `comm` takes its part in `schedule`, once, in place on its `buffer`.
+    """Run this rank's part of `schedule` once, in place on `buffer`; collective over `comm`.
 
-    buffer      contiguous, shape (count, ...): its first axis counts elements. It holds what the
-                rank contributes and, afterwards, what the collective gives it; chunks that are
-                neither are overwritten at will.
-    datatype    of one element where numpy's own does not say (operators on derived datatypes)
+    buffer      contiguous, shape (count, ...): its first axis counts elements. It holds the rank's
+                contribution and, afterwards, its result; other chunks may be overwritten
+    datatype    datatype of one element where it is not that of numpy's dtype (operators on derived
+                datatypes)
 
     Raises ScheduleError when comm's size is not the schedule's p, or the count is not divisible
     as the schedule needs.

@@ -1,10 +1,10 @@
-"""Calls with as little before them as Python allows.
+"""Methods of a tuned communicator with as little overhead per call as Python allows.
 
 A small message takes two microseconds, so every tenth of one counts. A collective for which the
-table changes nothing is the library's own method, and costs nothing. For the two most frequent
-others, what the class's own methods look up at each call is looked up once here, and calls of plain
-arrays below the first size at which the table departs from the library's choice go straight to the
-library. Everything that is not a plain array takes the way of the class.
+table changes nothing is the library's own method, without overhead. For Bcast and Allreduce, what
+the class's methods look up at each call is looked up once here, and calls with plain arrays below
+the first size that the table tunes go straight to the library. Calls with other buffers go to the
+class's methods.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ def fast_methods(
     general_bcast: Action,
     general_allreduce: Action,
 ) -> dict[str, Action]:
-    """What stands for methods of a tuned communicator, by name.
+    """Return replacements for methods of a tuned communicator, by name.
 
-    plain       whose methods are the library's collectives
-    ladders     of every collective, for any operator and for commutative ones
-    general     the class's own methods, which do all calls
+    plain               communicator whose methods are the library's collectives
+    tables              dispatch tables of every collective, for any and for commutative operators
+    general_bcast       the class's own method, which takes all arguments
+    general_allreduce   the class's own method, which takes all arguments
     """
     strict, free = (tables[Collective.ALLREDUCE, operators] for operators in OPERATORS)
     found = {
@@ -47,7 +48,7 @@ def fast_methods(
         "Allreduce": make_allreduce(plain.Allreduce, strict, free, general_allreduce),
     }
     if has_driver():
-        return found  # a buffer may be on a device, whatever the table says
+        return found  # a buffer may be on a device, which the library's method may not take
     for collective, method in METHODS.items():
         library = getattr(plain, method)
         if uses_only_library([tables[collective, operators] for operators in OPERATORS], library):
@@ -56,15 +57,17 @@ def fast_methods(
 
 
 def library_methods(plain: MPI.Intracomm) -> dict[str, Action]:
-    """Return the library's methods, by name, for communicators without other choices."""
+    """Return the library's methods, by name, for communicators without tuned rules."""
     if has_driver():
         return {}  # a buffer may be on a device that the library cannot reach
     return {method: getattr(plain, method) for method in METHODS.values()}
 
 
 def make_bcast(library: Action, table: DispatchTable, general: Action) -> Action:
-    """`Bcast` under a ladder; `library` is the plain communicator's, `general_values` the
-    class's.
+    """Return a `Bcast` that follows a dispatch table.
+
+    library     method of the plain communicator
+    general     method of the class, for buffers that are not plain arrays
     """
     bounds, actions, departs = table.bounds, table.actions, _first_tuned_bytes(table, library)
 
@@ -82,7 +85,13 @@ def make_bcast(library: Action, table: DispatchTable, general: Action) -> Action
 def make_allreduce(
     library: Action, ordered_table: DispatchTable, commutative_table: DispatchTable, general: Action
 ) -> Action:
-    """`Allreduce` under the ladders for any operator and for commutative ones."""
+    """Return an `Allreduce` that follows two dispatch tables.
+
+    library             method of the plain communicator
+    ordered_table       table for any operator
+    commutative_table   table for commutative operators
+    general             method of the class, for all other arguments
+    """
     departs = min(
         _first_tuned_bytes(ordered_table, library), _first_tuned_bytes(commutative_table, library)
     )
@@ -103,11 +112,11 @@ def make_allreduce(
 
 
 def uses_only_library(tables: Iterable[DispatchTable], library: Action) -> bool:
-    """Whether these never ask for anything else than the library's own choice."""
+    """Return whether all actions of these tables are the library's own method."""
     return all(_first_tuned_bytes(ladder, library) == math.inf for ladder in tables)
 
 
 def _first_tuned_bytes(table: DispatchTable, library: Action) -> float:
-    """Bytes from which on something else than the library's own choice may be asked for."""
+    """Return the smallest size, bytes, whose action is not the library's; inf without one."""
     rungs = zip(table.bounds, table.actions, strict=True)
     return next((low for low, action in rungs if action != library), math.inf)

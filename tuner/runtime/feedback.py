@@ -1,7 +1,7 @@
-"""What really happened: how long the calls took, so that the service sees when a table goes stale.
+"""Recorded times of calls, by which the service sees when a table is out of date.
 
 Each rank keeps its last calls in a ring of fixed size; nothing is sent before the end of the job.
-A time is what the call took on this rank, so it holds waiting for ranks that came late: compare
+A time is the duration of the call on this rank, so it includes waiting for late ranks: compare
 medians, not single calls.
 """
 
@@ -20,14 +20,14 @@ from tuner.runtime.log import warn
 if TYPE_CHECKING:
     from tuner.runtime.agreement import TableAgreement
 
-MAX_CALLS = 16384  # calls
-MAX_CALL_KINDS = 4096  # different ones; what comes after them is not recorded
-MAX_SUMMARIES = 1000  # of one report: the shapes with the most calls
+MAX_CALLS = 16384  # in the ring
+MAX_CALL_KINDS = 4096  # calls of further kinds are not recorded
+MAX_SUMMARIES = 1000  # per report: the kinds with the most calls
 UNRECORDED = -1
 
 
 class CallKind(NamedTuple):
-    """A kind of call: the key of its rules, its size in bytes, and what was chosen for it."""
+    """A kind of call: the key of its rules, its size in bytes, and the algorithm used."""
 
     collective: str
     nodes: int
@@ -41,7 +41,7 @@ class CallKind(NamedTuple):
 
 @dataclass(frozen=True)
 class CallSummary:
-    """The calls of one shape: how many, and seconds of the median and of the longest."""
+    """The number of calls of one kind, with the median and maximum of their times in seconds."""
 
     kind: CallKind
     calls: int
@@ -49,7 +49,7 @@ class CallSummary:
     max_s: float
 
     def record(self) -> dict[str, object]:
-        """As the service takes it."""
+        """Return the record that is sent to the service."""
         return {
             **omit_default_placement(self.kind._asdict()),
             "calls": self.calls,
@@ -59,7 +59,7 @@ class CallSummary:
 
 
 class CallRing:
-    """The last `capacity` calls of one rank; the oldest are overwritten."""
+    """A ring buffer of the last `capacity` calls of one rank; the oldest are overwritten."""
 
     def __init__(self, capacity: int = MAX_CALLS) -> None:
         self._kinds: dict[CallKind, int] = {}
@@ -68,7 +68,10 @@ class CallRing:
         self._next, self._capacity = 0, capacity
 
     def kind_number(self, kind: CallKind) -> int:
-        """The number under which calls of this shape are recorded; ask once, not at every call."""
+        """Return the number of a kind of call for `record`, UNRECORDED if there are too many.
+
+        Callers keep the number instead of asking at every call.
+        """
         known = self._kinds.get(kind)
         if known is not None:
             return known
@@ -78,7 +81,7 @@ class CallRing:
         return self._kinds[kind]
 
     def record(self, kind_number: int, seconds: float) -> None:
-        """One call. This is inside every collective, and takes a fraction of a microsecond."""
+        """Record one call; this runs in every collective and takes a fraction of a microsecond."""
         at = self._next
         self._kind_numbers[at] = kind_number
         self._seconds[at] = seconds
@@ -86,12 +89,12 @@ class CallRing:
         self._next = at if at < self._capacity else 0
 
     def clear(self) -> None:
-        """Forget all calls. Shapes keep their numbers."""
+        """Forget all calls; kinds of calls keep their numbers."""
         self._kind_numbers.fill(UNRECORDED)
         self._next = 0
 
     def summaries(self) -> list[CallSummary]:
-        """Calls, median and maximum of every shape that is in the ring."""
+        """Return the summary of each kind of call in the ring, most calls first."""
         items = []
         for shape, number in self._kinds.items():
             seconds = self._seconds[self._kind_numbers == number]
@@ -102,7 +105,7 @@ class CallRing:
 
 
 def merge_summaries(ranks: Iterable[list[CallSummary]]) -> list[CallSummary]:
-    """One item per shape: a collective took as long as on the rank where it took longest."""
+    """Merge the summaries of all ranks, with the maximum over the ranks for each kind of call."""
     merged: dict[CallKind, CallSummary] = {}
     for item in (item for items in ranks for item in items):
         known = merged.setdefault(item.kind, item)
@@ -116,11 +119,11 @@ def merge_summaries(ranks: Iterable[list[CallSummary]]) -> list[CallSummary]:
 
 
 def post_feedback(consensus: Consensus, ring: CallRing, agreed: TableAgreement) -> None:
-    """Send what all ranks recorded to the service that the table came from; collective.
+    """Send the records of all ranks to the service that the table came from; collective.
 
     The ring, which communicators derived from one another share, is empty afterwards. Nothing
-    happens when the table came from elsewhere. A service that does not take it in time costs one
-    line in the log of rank 0, and the ring stays as it is.
+    happens when the table did not come from a service. When the service does not accept the records
+    in time, rank 0 logs one line and the ring stays as it is.
     """
     if agreed.table is None or agreed.version is None:
         return
@@ -134,7 +137,7 @@ def post_feedback(consensus: Consensus, ring: CallRing, agreed: TableAgreement) 
 
 
 def _send(items: list[CallSummary], ranks: int, agreement: TableAgreement) -> bool:
-    """Whether the service took what rank 0 has to say."""
+    """Post the summaries from rank 0; return whether the service accepted them."""
     if agreement.request is None or agreement.table is None or not items:
         return False
     record = {
@@ -144,7 +147,7 @@ def _send(items: list[CallSummary], ranks: int, agreement: TableAgreement) -> bo
         "ranks": ranks,
         "items": [item.record() for item in items],
     }
-    from tuner.runtime import service_client  # urllib, which nobody else has to wait for
+    from tuner.runtime import service_client  # urllib is slow to import
 
     _, failure = attempt(service_client.post_record, agreement.request, "/v1/feedback", record)
     if failure:

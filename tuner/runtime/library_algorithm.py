@@ -1,9 +1,9 @@
-"""Calls of the communicator carried out by the library's own algorithm, which a rule forces.
+"""Calls of the communicator that run an algorithm of the library, which a rule forces.
 
-What moves without being reduced is handed over as bytes. Ranks may describe one signature by
-different datatypes, and Open MPI's algorithms cut the data at whole elements of each rank's own
-(COLL_BASE_COMPUTED_SEGCOUNT in coll_base_util.h): forced on such ranks they hang, or give wrong
-bytes, where the library's own choice is right.
+Data that is moved but not reduced is passed as bytes. Ranks may describe one signature by
+different datatypes, and Open MPI's algorithms divide the data at whole elements of each rank's
+datatype (COLL_BASE_COMPUTED_SEGCOUNT in coll_base_util.h). When they are forced on such ranks they
+hang or give wrong bytes, where the library default is correct.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from tuner.runtime.mpi_arguments import root_rank
 from tuner.runtime.packing import do_nothing, pack_buffer
 
 Move = Callable[[], None]
-ConvertedBuffer = tuple[Any, Move]  # a buffer argument in bytes, and what puts them in place
-ConvertedArguments = tuple[tuple[Any, ...], Move]  # all arguments, and the same
+ConvertedBuffer = tuple[Any, Move]  # a buffer argument as bytes, and its unpack function
+ConvertedArguments = tuple[tuple[Any, ...], Move]  # all arguments, and the unpack function
 
 
 class LibraryCall:
-    """One algorithm of the library.
+    """One algorithm of the library on one communicator.
 
-    comm        whose collectives run it
-    around      what to do right before and right after each call
+    comm        communicator whose collectives run it
+    hooks       functions to call right before and right after each call
 
-    call        makes a call, as the communicator's method
-    prepare     does all of a call that can fail on one rank alone, and returns what moves the data
+    call        makes a call; takes the arguments of the communicator's method
     """
 
     def __init__(self, comm: MPI.Intracomm, hooks: CallHooks, collective: Collective) -> None:
@@ -44,7 +43,7 @@ class LibraryCall:
         self.call: Action = act if hooks is NO_HOOKS else partial(_run_with_hooks, *hooks, act)
 
     def prepare(self, *arguments: Any) -> Move:
-        """See Forced."""
+        """Do the part of a call that can fail on one rank alone; return what moves the data."""
         move: Move = partial(self._method, *arguments)
         if self._converter is not None:
             given, finish = self._converter.convert(*arguments)
@@ -59,9 +58,9 @@ class LibraryCall:
 
 
 class ByteConverter:
-    """Arguments of a collective, the buffers among them described as bytes.
+    """A converter of a collective's arguments that describes the buffers as bytes.
 
-    What mpi4py refuses stays as it is, for mpi4py to refuse.
+    Arguments that mpi4py refuses stay as they are, so that mpi4py raises the error.
     """
 
     def __init__(self, comm: MPI.Intracomm, collective: Collective) -> None:
@@ -69,23 +68,23 @@ class ByteConverter:
         self.convert: Callable[..., ConvertedArguments] = getattr(self, collective.value)
 
     def bcast(self, buf: Any, root: int = 0) -> ConvertedArguments:
-        """Describe the arguments of `Comm.Bcast`."""
+        """Convert the arguments of `Comm.Bcast`."""
         content, unpack = self._convert_buffer(buf, is_source=self._rank == root_rank(root))
         return (content, root), unpack
 
     def allgather(self, sendbuf: Any, recvbuf: Any) -> ConvertedArguments:
-        """Describe the arguments of `Comm.Allgather`."""
+        """Convert the arguments of `Comm.Allgather`."""
         return self._convert_gather(sendbuf, recvbuf)
 
     def gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> ConvertedArguments:
-        """Describe the arguments of `Comm.Gather`."""
+        """Convert the arguments of `Comm.Gather`."""
         if self._rank == root_rank(root):
             return self._convert_gather(sendbuf, recvbuf, root)
         given, _ = self._convert_buffer(sendbuf, is_source=True)
         return (given, recvbuf, root), do_nothing
 
     def scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> ConvertedArguments:
-        """Describe the arguments of `Comm.Scatter`."""
+        """Convert the arguments of `Comm.Scatter`."""
         given, at_root = sendbuf, self._rank == root_rank(root)
         if at_root:
             given, _ = self._convert_buffer(sendbuf, is_source=True, blocks=self._size)
@@ -95,19 +94,19 @@ class ByteConverter:
         return (given, into, root), unpack
 
     def _convert_gather(self, sendbuf: Any, recvbuf: Any, *root: int) -> ConvertedArguments:
-        """What every rank of an allgather does, and the root of a gather."""
+        """Convert the arguments of every rank of an allgather and of the root of a gather."""
         given, (into, unpack) = (
             sendbuf,
             self._convert_buffer(recvbuf, is_source=False, blocks=self._size),
         )
         if not is_in_place(sendbuf):
             given, _ = self._convert_buffer(sendbuf, is_source=True)
-        elif unpack is not do_nothing:  # a copy, which lacks this rank's share
+        elif unpack is not do_nothing:  # packed: fill in this rank's own block
             into[0][...] = self._convert_buffer(recvbuf, is_source=True, blocks=self._size)[0][0]
         return (given, into, *root), unpack
 
     def _convert_buffer(self, spec: Any, *, is_source: bool, blocks: int = 1) -> ConvertedBuffer:
-        """See `pack_buffer`; a plain array, the common case, is taken as it is."""
+        """Convert one buffer; a plain array, the common case, needs no packing."""
         if is_plain_array(spec) and spec.size % blocks == 0:
             return [spec, MPI.BYTE], do_nothing
         content = pack_buffer(spec, self._comm, is_source=is_source, blocks=blocks)

@@ -1,7 +1,7 @@
 """Lines in the log `tuner`.
 
-They are written inside other people's programs, so nothing that goes wrong here is raised: not even
-what a handler of the program raises.
+They are written inside users' programs, so no exception is raised here, not even one from a handler
+of the program.
 """
 
 from contextlib import suppress
@@ -15,7 +15,10 @@ def warn(line: str) -> None:
 
 
 def warn_once(line: str) -> None:
-    """Write a warning the first time: a program may make thousands of similar communicators."""
+    """Write a warning unless it was written before.
+
+    A program may create thousands of similar communicators.
+    """
     if line not in _WARNED:
         _WARNED.add(line)
         warn(line)
@@ -37,6 +40,6 @@ def is_info_enabled() -> bool:
 
 def _write(level: str, line: str) -> None:
     with suppress(Exception):
-        import logging  # takes too long to be imported together with `tuner.runtime`
+        import logging  # slow to import
 
         logging.getLogger("tuner").log(getattr(logging, level), "%s", line)

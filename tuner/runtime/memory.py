@@ -1,7 +1,7 @@
-"""The two kinds of memory that a schedule runs on, and all that differs between them.
+"""The two kinds of memory that a schedule runs on, host and device, and their operations.
 
-Memory is handed around as arrays of bytes. A device's hold an address and a length alone: MPI, when
-it is CUDA-aware, takes them like the host's, and nobody but this module looks into either.
+Memory is passed as arrays of bytes. Arrays of device memory hold only an address and a length:
+CUDA-aware MPI takes them like host memory, and only this module accesses their contents.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 class Memory(Protocol):
-    """Makes, copies and reduces memory of its kind.
+    """An interface that allocates, copies and reduces memory of one kind.
 
-    Copies and reductions happen in the order of the calls, but on a device not at once.
+    Copies and reductions run in the order of the calls; on a device they are asynchronous.
     """
 
     @property
     def wait_functions(self) -> tuple[Callable[[], None], ...]:
-        """What to call before MPI or the program looks at what was copied or reduced."""
+        """Functions to call before MPI or the program accesses copied or reduced memory."""
 
     def empty(self, nbytes: int) -> ByteArray:
-        """Uninitialised memory, which lives as long as the array."""
+        """Return uninitialised memory, which lives as long as the array."""
 
     def copy(self, source: ByteArray, target: ByteArray) -> None:
-        """Copy all of `source` to `target`, which is as long."""
+        """Copy all of `source` to `target`, which has the same length."""
 
     def reduce(
         self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: ByteArray, second: ByteArray
     ) -> None:
-        """`second = first op second` for `count` elements, as MPI's Reduce_local computes it."""
+        """Compute `second = first op second` for `count` elements as MPI's Reduce_local does."""
 
 
 class HostMemory:
-    """See Memory."""
+    """The memory of the host; see Memory."""
 
     wait_functions = ()
 
@@ -64,17 +64,17 @@ class HostMemory:
 
 
 class DeviceMemory:
-    """See Memory. The device is asked for by the first use."""
+    """The memory of this process's device, which is looked up on first use; see Memory."""
 
     @cached_property
     def staging(self) -> Staging:
-        """For whatever must go through the host; raises InputError where there is no device."""
+        """The staging of buffers through the host; raises InputError without a device."""
         return Staging(cuda_device())
 
     @cached_property
     def _reducer(self) -> DeviceReducer:
         from tuner.runtime.device_reduction import (
-            DeviceReducer,  # costs, which programs of the host do without
+            DeviceReducer,  # takes time to import: only for devices
         )
 
         return DeviceReducer(self.staging)
@@ -96,7 +96,7 @@ class DeviceMemory:
     def reduce(
         self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: ByteArray, second: ByteArray
     ) -> None:
-        """See Memory; by a kernel or on the host, whichever is faster."""
+        """See Memory; runs a kernel or reduces on the host, whichever is faster."""
         over = self.staging.device.device_array
         one, two = (over(elements_of(part, count, datatype)) for part in (first, second))
         self._reducer.reduce(op, datatype, one, two)

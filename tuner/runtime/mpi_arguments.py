@@ -1,4 +1,4 @@
-"""What mpi4py takes for a root and for an operator, and what it says of anything else."""
+"""Conversion of root and operator arguments as mpi4py does it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def root_rank(root: Any) -> int | None:
-    """The rank that a root argument names: whatever is a number, cut off; None for the rest.
+    """Convert a root argument to a rank, truncating numbers; None for other arguments.
 
-    mpi4py converts it like C would, so 1.9, a 0-dimensional array and a bool are ranks. Nobody
-    looks here whether the communicator has such a rank.
+    mpi4py converts it as C does, so 1.9, a 0-dimensional array and a bool are ranks. Whether the
+    communicator has this rank is not checked.
     """
     if type(root) is int:
         return root
@@ -20,7 +20,7 @@ def root_rank(root: Any) -> int | None:
 
 
 def is_commutative(op: Any) -> bool:
-    """Whether operands may change places; TypeError for what is no operator, as mpi4py says."""
+    """Return whether an operator is commutative; raises mpi4py's TypeError for other objects."""
     try:
         return bool(op.is_commutative)
     except AttributeError:

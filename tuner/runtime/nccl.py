@@ -1,7 +1,7 @@
-"""NCCL beside MPI: a communicator of the same ranks, one GPU each.
+"""NCCL beside MPI: a communicator of the same ranks with one GPU per rank.
 
-Whether it can be had is agreed by all ranks when it is made, and whether it can do a call follows
-from arguments that are equal on all ranks. So no rank finds out alone that it cannot.
+All ranks agree whether it is available when it is created, and whether it supports a call follows
+from arguments that are equal on all ranks. So no rank finds out alone that it cannot be used.
 """
 
 from __future__ import annotations
@@ -50,15 +50,13 @@ _TYPES = {
 _ADDITIVE_OPERATORS = (
     handle_of(MPI.SUM),
     handle_of(MPI.PROD),
-)  # of one byte MPI may saturate: NCCL wraps
-_OPAQUE_DATATYPES = (MPI.BYTE, MPI.PACKED)  # have a number's size, but MPI reduces them with no SUM
+)  # with one-byte elements MPI may saturate, while NCCL wraps
+_OPAQUE_DATATYPES = (MPI.BYTE, MPI.PACKED)  # MPI defines no arithmetic for them
 _MAX_BCAST_BYTES = 1 << 30  # of one broadcast: older CuPy counts in 32 bits
-_DEFAULT_TIMEOUT = "60s"  # for all ranks to find one another; TUNER_NCCL_TIMEOUT says otherwise
-_SPIN_S = 0.001  # seconds for which the end of a call is awaited without a pause
-_CUDA_ERROR_NOT_READY = (
-    600  # cudaErrorNotReady in driver_types.h: what an event answers that is not over
-)
-_POLL_INTERVAL_S = 5e-5  # seconds from one look to the next afterwards
+_DEFAULT_TIMEOUT = "60s"  # for all ranks to connect; TUNER_NCCL_TIMEOUT overrides it
+_SPIN_S = 0.001  # polling without pauses at first
+_CUDA_ERROR_NOT_READY = 600  # cudaErrorNotReady in driver_types.h: the event is not complete
+_POLL_INTERVAL_S = 5e-5  # after _SPIN_S
 _SHARING_VARIABLE, _MIN_SHARING_VERSION = (
     "NCCL_MULTI_RANK_GPU_ENABLE",
     (2, 32),
@@ -67,16 +65,16 @@ _SHARING_VARIABLE, _MIN_SHARING_VERSION = (
 
 @dataclass(frozen=True)
 class Unavailable:
-    """Why there is no NCCL communicator, one sentence, the same on all ranks."""
+    """The reason why NCCL is unavailable, in one sentence."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class RankGpu:
-    """A rank's GPU: its node and its address on the bus there; and its NCCL.
+    """A rank's GPU: its node, its PCI bus address there, and the version of NCCL.
 
-    shares  whether NCCL may be given a GPU for several ranks
+    allows_sharing  whether NCCL lets several ranks share one GPU
     """
 
     node: str
@@ -86,9 +84,9 @@ class RankGpu:
 
 
 def connect(comm: MPI.Intracomm) -> NcclComm | Unavailable:
-    """Return NCCL's communicator over the ranks of `comm`; collective, the same kind for all.
+    """Return NCCL's communicator over the ranks of `comm`, or Unavailable on all ranks; collective.
 
-    comm    stays in use for agreement and packing until `release`: not the user's own
+    comm    a private communicator, which stays in use for packing until `release`
     """
     offer, failure = attempt(_local_gpu)
     objection = unavailable_reason(comm.allgather(offer or Unavailable(failure)))
@@ -108,7 +106,7 @@ def connect(comm: MPI.Intracomm) -> NcclComm | Unavailable:
 
 
 def unavailable_reason(gpus: Sequence[RankGpu | Unavailable]) -> str:
-    """Why ranks with these offers cannot form an NCCL communicator; empty if they can."""
+    """Return why ranks with these GPUs cannot form an NCCL communicator; "" if they can."""
     for rank, offer in enumerate(gpus):
         if isinstance(offer, Unavailable):
             return f"rank {rank}: {offer.reason}"
@@ -130,8 +128,8 @@ def unavailable_reason(gpus: Sequence[RankGpu | Unavailable]) -> str:
 def _local_gpu() -> RankGpu | Unavailable:
     """Return this rank's GPU, if NCCL works there; raises InputError without a GPU.
 
-    A communicator of this rank alone shows that: where it fails only once others wait, they do so
-    for long.
+    This is tested with a communicator of this rank alone: a failure in the common one would leave
+    the other ranks waiting for long.
     """
     device = cuda_device()
     if not device.nccl_version:
@@ -151,7 +149,7 @@ def _check_single_rank(device: int, timeout_s: float) -> None:
 
 
 def _timeout_s() -> float:
-    """Return the seconds that ranks have to meet; raise InputError for what is no such time."""
+    """Return the seconds for all ranks to connect; raises InputError for an invalid setting."""
     given = os.environ.get("TUNER_NCCL_TIMEOUT") or _DEFAULT_TIMEOUT
     try:
         limit = parse_duration(given)
@@ -165,14 +163,14 @@ def _timeout_s() -> float:
 
 
 def _unique_id() -> object:
-    """Return what the ranks need to find one another; raises RuntimeError without a network."""
+    """Return the identifier by which ranks connect; raises RuntimeError without a network."""
     from cupy.cuda import nccl
 
     return nccl.get_unique_id()
 
 
 def _communicator(device: int, size: int, identity: object, rank: int) -> Any:
-    """Return NCCL's communicator, in whatever thread; blocks until all ranks have called it."""
+    """Create NCCL's communicator in any thread; blocks until all ranks have called it."""
     import cupy
     from cupy.cuda import nccl
 
@@ -181,10 +179,10 @@ def _communicator(device: int, size: int, identity: object, rank: int) -> Any:
 
 
 class NcclComm:
-    """Collectives of NCCL with mpi4py's arguments, on CuPy's current device and stream.
+    """A communicator of NCCL with mpi4py's arguments, on CuPy's current device and stream.
 
-    Calls wait for the result. Host memory, and device memory with gaps, travels through scratch
-    memory of the device, so a rank that brings it takes its part like the others.
+    Calls wait for the result. Host memory, and device memory with gaps, is copied through temporary
+    memory, so ranks with such buffers take part like the others.
     """
 
     def __init__(self, comm: MPI.Intracomm, identity: object) -> None:
@@ -192,18 +190,18 @@ class NcclComm:
 
         self._comm, self._nccl, self._device = comm, nccl, cuda_device()
         self.size: int = comm.size
-        self.staging = Staging(self._device)  # for calls that NCCL does not have
+        self.staging = Staging(self._device)  # for gaps and for calls that NCCL does not support
         join = partial(_communicator, self._device.number, comm.size, identity, comm.rank)
         self._communicator = Deadline(_timeout_s()).run(join, "the first meeting of the ranks")
 
     def supports(self, collective: Collective, op: MPI.Op, datatype: MPI.Datatype) -> bool:
-        """Whether NCCL has this call; `op` and `datatype` matter where something is reduced."""
+        """Return whether NCCL supports a call; `op` and `datatype` matter for reductions only."""
         if collective == Collective.ALLREDUCE:
             return is_reducible(op, datatype)
         return collective == Collective.BCAST
 
     def bcast(self, spec: Any, root: int) -> None:
-        """As `comm.Bcast`. Raises BufferError for what is no buffer."""
+        """Broadcast as `Comm.Bcast` does; raises BufferError for an invalid buffer."""
         is_root = self._comm.rank == root
         if memory_kind_of(spec) == CUDA:
             view = contiguous_view(spec, writable=not is_root)
@@ -231,9 +229,9 @@ class NcclComm:
         self._wait()
 
     def allreduce(self, send: Any, recv: Any, op: MPI.Op) -> None:
-        """As `comm.Allreduce` where `supports` says yes; `send` may be MPI.IN_PLACE.
+        """Reduce as `Comm.Allreduce` does, where `supports` is true; `send` may be MPI.IN_PLACE.
 
-        Raises ValueError where the two buffers are none, or do not describe equally much.
+        Raises ValueError where a buffer is invalid or the two differ in size.
         """
         target = contiguous_view(recv, writable=True)
         source = target if send is MPI.IN_PLACE else contiguous_view(send, writable=False)
@@ -257,8 +255,10 @@ class NcclComm:
             self._device.download(second, target.array)
 
     def _wait(self) -> None:
-        """Wait for what was begun; raise NCCL's error when it learns that a rank is lost, and the
-        driver's for what failed on this rank. No call is possible afterwards.
+        """Wait for the calls on the current stream.
+
+        Raises NCCL's error when it finds that a rank is lost, and the driver's for a failure on
+        this rank; afterwards the communicator is aborted and no call is possible.
         """
         import cupy
 
@@ -270,13 +270,13 @@ class NcclComm:
                 self._communicator.check_async_error()
                 if time.monotonic() - begun > _SPIN_S:
                     time.sleep(_POLL_INTERVAL_S)
-            event.synchronize()  # raises what else ended it
+            event.synchronize()  # raises any other error
         except Exception:
-            attempt(self.abort)  # else what waits for the other ranks keeps the stream for ever
+            attempt(self.abort)  # else the pending call blocks the stream for ever
             raise
 
     def _read(self, spec: Any, view: BufferView) -> DeviceArray:
-        """The elements of a buffer argument, on the device."""
+        """Return the elements of a buffer argument as a device array."""
         if memory_kind_of(spec) == CUDA:
             return self._device.device_array(view.array)
         return self._device.upload(view.array)
@@ -286,25 +286,25 @@ class NcclComm:
         self._communicator.destroy()
 
     def abort(self) -> None:
-        """Free them although other ranks never got theirs."""
+        """Free NCCL's resources without the other ranks."""
         self._communicator.abort()
 
 
 def unsupported_reason(nccl: NcclComm | Unavailable | None, collective: Collective) -> str:
-    """Why a rule for NCCL cannot be followed; "" when it can."""
+    """Return why a rule for NCCL cannot be followed; "" when it can."""
     if isinstance(nccl, NcclComm):
         return "" if nccl.supports(collective, MPI.SUM, MPI.FLOAT) else f"NCCL has no {collective}"
     return nccl.reason if nccl else "NCCL was not asked"
 
 
 def nccl_action(nccl: NcclComm, collective: Collective, library: Action) -> Action:
-    """What makes a call through NCCL; `library` is the communicator's own method."""
+    """Return an action that calls NCCL; `library` is the communicator's own method."""
     made = make_bcast if collective == Collective.BCAST else make_allreduce
     return made(nccl, library)
 
 
 def make_bcast(nccl: NcclComm, library: Action) -> Action:
-    """NCCL's; what mpi4py refuses, it refuses itself."""
+    """Return a `Bcast` by NCCL; arguments that mpi4py refuses go to the library's method."""
 
     def bcast(buf: Any, root: int) -> None:
         giver = root_rank(root)
@@ -319,7 +319,11 @@ def make_bcast(nccl: NcclComm, library: Action) -> Action:
 
 
 def make_allreduce(nccl: NcclComm, library: Action) -> Action:
-    """NCCL's, but for operators and datatypes that it does not have; else as `make_bcast`."""
+    """Return an `Allreduce` by NCCL.
+
+    Operators and datatypes that NCCL does not support, and arguments that mpi4py refuses, go to the
+    library's method.
+    """
 
     def allreduce(sendbuf: Any, recvbuf: Any, op: MPI.Op) -> None:
         described = parse_buffer(recvbuf, writable=True)
@@ -340,7 +344,7 @@ def make_allreduce(nccl: NcclComm, library: Action) -> Action:
 
 
 def is_reducible(op: MPI.Op, datatype: MPI.Datatype) -> bool:
-    """Whether NCCL reduces elements of `datatype` with `op`."""
+    """Return whether NCCL reduces elements of `datatype` with `op`, with MPI's results."""
     if (
         handle_of(op) not in _OPERATORS
         or not datatype.is_predefined
@@ -353,7 +357,7 @@ def is_reducible(op: MPI.Op, datatype: MPI.Datatype) -> bool:
 
 
 def _element(datatype: MPI.Datatype) -> str:
-    """Return numpy's kind and the bytes of an element, such as `f4`."""
+    """Return the kind and the bytes of an element in numpy's notation, such as `f4`."""
     return np.dtype(typecode_of(datatype)).str[1:]
 
 

@@ -1,7 +1,4 @@
-"""What NVIDIA's driver says and CuPy does not.
-
-Whether it is there, its version, and which GPUs NVLink joins.
-"""
+"""Queries of NVIDIA's driver that CuPy lacks: its presence, its version and NVLink between GPUs."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-CUDA_LIBRARY = "libcuda.so.1"  # the driver's own, which whatever uses a GPU loads
-AMD_DEVICE = Path("/dev/kfd")  # of whose GPUs arrays show CUDA's interface, too
+CUDA_LIBRARY = "libcuda.so.1"  # the driver's library, loaded by every program that uses a GPU
+AMD_DEVICE = Path("/dev/kfd")  # arrays on AMD's GPUs have CUDA's array interface, too
 DRIVER_VERSION_FILE = Path("/proc/driver/nvidia/version")
 NVML_LIBRARY = "libnvidia-ml.so.1"  # NVML, part of the driver
 NVML_SUCCESS = 0  # NVML_SUCCESS, and NVML_P2P_STATUS_OK
@@ -20,7 +17,7 @@ NVML_P2P_NVLINK = 2  # NVML_P2P_CAPS_INDEX_NVLINK
 
 @cache
 def has_driver(library: str = CUDA_LIBRARY) -> bool:
-    """Whether this process can have NVIDIA's driver: without it no buffer lies on a GPU."""
+    """Return whether NVIDIA's driver can be loaded; without it no buffer is on a GPU."""
     try:
         ctypes.CDLL(library)
     except OSError:
@@ -29,21 +26,21 @@ def has_driver(library: str = CUDA_LIBRARY) -> bool:
 
 
 def is_gpu_possible() -> bool:
-    """Return whether this process can have memory on any GPU whose arrays show CUDA's interface."""
+    """Return whether this process can use a GPU whose arrays have CUDA's array interface."""
     return has_driver() or AMD_DEVICE.exists()
 
 
 def driver_version(path: Path = DRIVER_VERSION_FILE) -> str:
-    """Such as 550.54.15; `unknown` where the kernel does not say it."""
+    """Return the driver's version, such as 550.54.15; `unknown` where the kernel has none."""
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     found = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", text)
     return found[1] if found else "unknown"
 
 
 def has_nvlink(one: str, other: str, library: str = NVML_LIBRARY) -> bool:
-    """Whether NVLink, or a switch of it, joins the GPUs at two addresses of the bus.
+    """Return whether NVLink, or an NVLink switch, connects the GPUs at two PCI bus addresses.
 
-    No, where NVML is not there or does not see them.
+    False where NVML is missing or does not know them.
     """
     try:
         nvml = ctypes.CDLL(library)

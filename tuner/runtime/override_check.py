@@ -1,4 +1,4 @@
-"""Whether the MPI library itself decides which algorithm its collectives run (rank side)."""
+"""A check for parameter files of the MPI library that override its choice (rank side)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tuner.runtime.control_variables import ControlVariables
 
 
 def require_no_override(library: str) -> None:
-    """Raises InputError where one of the library's parameter files decides instead.
+    """Raise InputError where a parameter file of the library forces an algorithm.
 
-    Local; before anything is forced. What the environment says shows here as well.
+    Local; to be called before an algorithm is forced. Settings in the environment are found as
+    well.
     """
     known, variables = mpi_libraries.library_module(library), ControlVariables()
     for name in known.OVERRIDING_VARIABLES:
@@ -27,7 +28,7 @@ def require_no_override(library: str) -> None:
 
 
 def _value(variables: ControlVariables, name: str) -> int | str:
-    """Nothing where its component is not in use."""
+    """Return the value of a variable; "" where its component is not in use."""
     try:
         return variables.read(name)
     except InputError:

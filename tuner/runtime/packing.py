@@ -1,6 +1,6 @@
-"""The bytes of a buffer argument's type signature, for what moves without being reduced.
+"""Packing of buffer arguments into the bytes of their type signature, for data that is not reduced.
 
-Ranks may describe one signature by different datatypes; its bytes are the same on all of them.
+Ranks may describe one signature by different datatypes; its bytes are the same on all ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tuner.runtime.compatibility import Buffer
 class PackedBuffer:
     """The bytes of a type signature, shape (nbytes,): the caller's own memory where it is dense.
 
-    `unpack()` puts them where the buffer argument wants them; it does nothing for own memory.
+    `unpack()` copies them to the buffer argument; it does nothing where they are its own memory.
     """
 
     array: ByteArray
@@ -43,12 +43,12 @@ def pack_buffer(
     blocks: int = 1,
     allocate: Callable[[int], ByteArray] | None = None,
 ) -> PackedBuffer | None:
-    """The bytes to move; None where mpi4py or MPI refuses `spec`.
+    """Return the bytes to move; None where mpi4py or MPI refuses `spec`.
 
-    root    the bytes are read from `spec`; elsewhere they are to be filled in, then unpacked
-    comm    where they travel
-    parts   of how many ranks it is the data; it must be as many elements of each
-    empty   makes memory for what is not dense; the host's by default
+    comm        communicator of the messages
+    is_source   whether the bytes are read from `spec`; else they are to be filled in and unpacked
+    blocks      number of ranks whose data it holds, equally many elements of each
+    allocate    allocates memory for data that is not dense; by default on the host
     """
     argument = spec if blocks == 1 else spec_of_all_ranks(spec, blocks)
     view = contiguous_view(argument, writable=not is_source)
@@ -68,11 +68,11 @@ def pack_buffer(
 
 
 def do_nothing() -> None:
-    """There is nothing to unpack."""
+    """Do nothing: the `unpack` of bytes that need none."""
 
 
 def _is_committed(datatype: MPI.Datatype, comm: MPI.Intracomm) -> bool:
-    """MPI refuses to move elements of any other, which a request that is never started shows."""
+    """Return whether MPI accepts a datatype in messages, tried with a request that never starts."""
     if datatype.is_predefined:
         return True
     try:
@@ -91,10 +91,11 @@ def _unpack(parsed: ParsedBuffer, array: ByteArray, comm: MPI.Intracomm) -> None
 
 
 def _apply_to_memory(parsed: ParsedBuffer, function: Callable[[MPI.Datatype, Any], object]) -> None:
-    """`act` on a datatype and memory of which mpi4py's Pack and Unpack take all elements.
+    """Call `function` with a datatype and memory such that Pack and Unpack take all elements.
 
-    They divide its length by the extent. Where that is not their number (addresses without memory,
-    extents of 0 and below) all become one element, found from a byte of ours.
+    mpi4py divides the length of the memory by the extent. Where the result is not the count
+    (addresses without memory, extents of 0 and below), all elements become one element of a derived
+    datatype relative to a byte of ours.
     """
     datatype, count, address = parsed.datatype, parsed.count, parsed.address
     if parsed.memory is not None and datatype.extent > 0:

@@ -1,7 +1,7 @@
-"""Communicators of our own beside the program's.
+"""Private communicators beside the program's.
 
-A library has only so many: MPICH about 2046 for each rank, and the program may need them all. So we
-hold few at once, and where there is no more, the library's own collectives run.
+The number of communicators is limited, in MPICH to about 2046 per rank, and the program may need
+them all. So we hold few at once, and when there are no more, the library's own collectives run.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from mpi4py import MPI
 from tuner.runtime.collective_lock import collective_lock
 from tuner.runtime.consensus import AbandonedError, Consensus, ObjectionError, error_message
 
-MAX_COMMS = 256  # that a rank holds at once
+MAX_COMMS = 256  # held by a rank at once
 ACQUIRED: list[MPI.Intracomm] = []
 
 
 def acquire_comm(consensus: Consensus) -> MPI.Intracomm:
-    """Return one of the same ranks without the attributes of users, until `release_comm`;
-    collective.
+    """Create a communicator of the same ranks, without users' attributes; collective.
 
-    Raises ObjectionError where a rank holds MOST already, or the library has no more.
+    It is to be freed by `release_comm`. Raises ObjectionError where a rank holds MAX_COMMS already
+    or the library has no more.
     """
     comm = consensus.comm
     room = "" if len(ACQUIRED) < MAX_COMMS else f"{MAX_COMMS} communicators follow a table already"
@@ -31,7 +31,7 @@ def acquire_comm(consensus: Consensus) -> MPI.Intracomm:
 
 
 def release_comm(comm: MPI.Intracomm) -> None:
-    """Free what `hold` returned; collective over it."""
+    """Free a communicator of `acquire_comm`; collective over it."""
     ACQUIRED.remove(comm)
     comm.Free()
 
@@ -39,9 +39,12 @@ def release_comm(comm: MPI.Intracomm) -> None:
 def create_collectively(
     consensus: Consensus, make: Callable[[], MPI.Comm], objection: str = ""
 ) -> MPI.Comm:
-    """Return what all ranks make together, while no other thread makes any; collective.
+    """Create a communicator while no other thread creates any; collective.
 
-    Raises ObjectionError where a rank has an objection, or could not make it.
+    make        creates the communicator
+    objection   why this rank cannot create one; "" where it can
+
+    Raises ObjectionError where a rank has an objection or `make` failed on it.
     """
     consensus.check(objection)
     made: MPI.Comm = MPI.COMM_NULL

@@ -1,4 +1,4 @@
-"""What one rank does in a schedule, for one number of elements."""
+"""The transfers of one rank in a schedule, in chunks and in elements."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _COLLECTIVES = tuple(Collective)
 
 
 class RankTransfer(NamedTuple):
-    """One transfer as one rank sees it, in elements; places beyond the count are scratch.
+    """One transfer of one rank, in elements; offsets from the count on are in scratch memory.
 
-    tag     of the message: other collectives have others (`_tags`)
+    reduce  code of the reduction on arrival, or NO_REDUCTION
+    tag     tag of the message; collectives have distinct tags (see `_tags`)
     """
 
     src: int
@@ -35,20 +36,20 @@ class RankTransfer(NamedTuple):
 
     @property
     def is_deferred(self) -> bool:
-        """Its target changes with the folds of the round, not on arrival."""
+        """Whether the target changes with the reductions of the round, not on arrival."""
         return self.src == self.dst or self.reduce != NO_REDUCTION
 
     def reads_from(self, written: Sequence[tuple[int, int]]) -> bool:
-        """Whether what it sends is among these runs of elements (place, length)."""
+        """Return whether its source overlaps any of these ranges (offset, length) of elements."""
         end = self.src_offset + self.elements
         return any(self.src_offset < into + length and into < end for into, length in written)
 
 
 @dataclass(frozen=True)
 class RankSchedule:
-    """One rank's rows of a schedule, round by round, for buffers of `count` elements.
+    """The transfers of one rank by round, for buffers of `count` elements.
 
-    order_preserving    operands stay in rank order, as the verifier found
+    order_preserving    whether operands stay in rank order, as the verifier found
     """
 
     rank: int
@@ -58,34 +59,38 @@ class RankSchedule:
 
     @classmethod
     def from_schedule(cls, schedule: Schedule, rank: int, count: int) -> RankSchedule:
-        """Raises ScheduleError when the count is not divisible as the schedule needs."""
+        """Return the transfers of a rank.
+
+        Raises ScheduleError when the count is not divisible as the schedule needs.
+        """
         return RankScheduleTemplate.from_schedule(schedule, rank).with_count(count)
 
     @property
     def extra_elements(self) -> int:
-        """How many elements beyond the buffer's own are needed: scratch, then arrivals."""
+        """The number of elements needed beyond the buffer: scratch, then arrivals."""
         return self.scratch_elements + max(map(self._arriving_elements, self.rounds), default=0)
 
     @property
     def scratch_elements(self) -> int:
-        """Elements of scratch: as many as the buffer has, or none."""
+        """The number of scratch elements: `count`, or 0 where no transfer uses scratch."""
         places = (max(row.src_offset, row.dst_offset) for rows in self.rounds for row in rows)
         return self.count if any(place >= self.count for place in places) else 0
 
     def _arriving_elements(self, transfers: tuple[RankTransfer, ...]) -> int:
-        """Elements that are folded in a round."""
+        """Return the number of elements that are reduced in a round."""
         return sum(row.elements for row in transfers if row.dst == self.rank and row.is_deferred)
 
 
 @dataclass(frozen=True, eq=False)
 class RankScheduleTemplate:
-    """What one rank does in a schedule, in chunks: for any number of elements.
+    """The transfers of one rank in a schedule, in chunks, for any number of elements.
 
-    schedule    without its rounds
-    rows        this rank's of all rounds: the columns of a Round, then their tags; (7, rows)
-    ends        after how many rows each round ends, from 0 on
-    shifts      a chunk goes to a slot of another index, on whatever rank: so all ranks refuse the
-                same counts, and none waits for another
+    schedule            the schedule without its rounds
+    transfers           this rank's transfers of all rounds, shape (7, transfers): the columns of a
+                        Round, then the tags
+    round_ends          0, then the number of transfers up to the end of each round
+    has_shifted_chunks  whether some rank moves a chunk to a slot of another index. It is the same
+                        on all ranks, so all refuse the same counts and none waits for another
     """
 
     schedule: Schedule
@@ -97,7 +102,7 @@ class RankScheduleTemplate:
 
     @classmethod
     def from_schedule(cls, schedule: Schedule, rank: int) -> RankScheduleTemplate:
-        """Looks at every row."""
+        """Collect the transfers of a rank from all rounds of a schedule."""
         parts, ends, shifts = [np.empty((7, 0), np.int64)], [0], False
         for r in schedule.rounds():
             mine = np.flatnonzero((r.src == rank) | (r.dst == rank))
@@ -112,7 +117,10 @@ class RankScheduleTemplate:
         return cls(bare, rank, ordered, rows, tuple(ends), shifts)
 
     def with_count(self, count: int) -> RankSchedule:
-        """The same in elements. Raises ScheduleError for a count that does not divide as needed."""
+        """Convert chunks to elements for buffers of `count` elements.
+
+        Raises ScheduleError for a count that is not divisible as needed.
+        """
         n_chunks, offsets = self.schedule.n_chunks, self.schedule.offsets(count)
         if self.has_shifted_chunks and count % n_chunks:
             raise ScheduleError(f"{self.schedule}: the count must be a multiple of its chunks")
@@ -132,9 +140,11 @@ class RankScheduleTemplate:
 
 
 def _tags(collective: Collective, src: Int32Array, dst: Int32Array) -> list[int]:
-    """How many rows between the same two ranks come before each, as tags that this collective alone
-    uses: a message that nobody received, since a rank's arguments were refused, is not taken for
-    one of another. MPI has 32768 tags at least.
+    """Return the tag of each transfer, distinct between the collectives.
+
+    A tag encodes the number of earlier transfers between the same two ranks and the collective. So
+    a message that was never received, because a rank's arguments were refused, does not match a
+    receive of another collective. MPI has at least 32768 tags.
     """
     seen, tags = Counter[tuple[int, int]](), list[int]()
     for ends in zip(src.tolist(), dst.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Schedules looked at once per number of chunks and bound once per buffer; both are kept."""
+"""A cache of schedules by number of chunks and of bound schedules by buffer."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from tuner.runtime.executor import PersistentSchedule
 from tuner.runtime.rank_schedule import RankScheduleTemplate
 from tuner.runtime.scratch import ScratchPool
 
-MAX_SCHEDULES = 64  # buffers that stay bound, per choice and communicator; the oldest are given up
-MAX_REQUESTS = 1 << 16  # of all of them together: each takes one or two kilobytes
-MAX_CACHED_CALLS = 1024  # argument lists of which the treatment is remembered
+MAX_SCHEDULES = 64  # buffers that stay bound, per config and communicator; the oldest are dropped
+MAX_REQUESTS = 1 << 16  # in total: each takes one or two kilobytes
+MAX_CACHED_CALLS = 1024  # argument lists
 
 
 class CachedCall(NamedTuple):
-    """How a call was treated whose arguments have come again.
+    """The bound schedule for a list of arguments.
 
-    source      what is copied to the bound buffer first; None for nothing
+    datatype    datatype of one element
+    source      memory to copy to the bound buffer first; None for none
     """
 
     schedule: PersistentSchedule
@@ -34,10 +35,10 @@ class CachedCall(NamedTuple):
 
 
 class ScheduleCache:
-    """One algorithm on one communicator and one kind of memory.
+    """The bound schedules of one algorithm on one communicator and one kind of memory.
 
-    known       calls by all that decides how they are treated, for as long as their buffers are
-                bound; arrays are known by address, and so not kept alive
+    calls       cached calls by a key of their arguments, kept while their buffers are bound;
+                arrays are identified by address, so they are not kept alive
     """
 
     def __init__(
@@ -68,19 +69,24 @@ class ScheduleCache:
     def get_or_bind(
         self, buffer: ByteArray, count: int, itemsize: int, root: int | None
     ) -> PersistentSchedule | None:
-        """The schedule on this buffer; None where it does not apply."""
+        """Return the schedule bound to this buffer; None where it does not apply.
+
+        count       number of elements
+        itemsize    bytes of one element
+        root        rank of the root, 0 for collectives without one; None where it is invalid
+        """
         if root is None or not 0 <= root < self._comm.size:
             return None
         key = (address_of(buffer), count, itemsize, root)
         if key not in self._schedules:
-            made = self._bind(*key)  # which may forget all others
+            made = self._bind(*key)  # may release all others
             self._schedules[key] = made
             self._messages += made.n_messages if made else 0
             self._evict()
         return self._schedules[key]
 
     def store_call(self, call: tuple[Any, ...], cached: CachedCall) -> None:
-        """Arguments that come again need not be looked at again."""
+        """Store how to make a call with these arguments when they come again."""
         if len(self.calls) == MAX_CACHED_CALLS:
             self.calls.clear()
         self.calls[call] = cached
@@ -94,8 +100,8 @@ class ScheduleCache:
                 return None
             part = outline.with_count(count)
         except (InputError, ScheduleError):
-            return None  # too many segments, or a count that does not divide: on all ranks alike
-        # By its address: a request that knew the array would keep it alive.
+            return None  # too many segments, or an indivisible count: the same on all ranks
+        # By its address: a request that refers to the array would keep it alive.
         buffer = memory_at(address, count * itemsize)
         spare = self._scratch_pool.scratch.reserve(part.extra_elements * itemsize)
         return PersistentSchedule(
@@ -103,9 +109,9 @@ class ScheduleCache:
         )
 
     def _template(self, nbytes: int, root: int) -> RankScheduleTemplate:
-        """What this rank does; the same for all sizes that make as many chunks."""
+        """Return this rank's transfers in chunks; sizes with equally many chunks share them."""
         if not self._segmented and (0, root) in self._templates:
-            return self._templates[0, root]  # one schedule is that of every size
+            return self._templates[0, root]  # one schedule serves every size
         made = build(
             self._collective,
             self._choice.algorithm,
@@ -122,7 +128,7 @@ class ScheduleCache:
         return self._templates[key]
 
     def _evict(self) -> None:
-        """The oldest, until there are no more than may be; the newest stays."""
+        """Drop the oldest schedules until the limits hold; the newest one stays."""
         while len(self._schedules) > MAX_SCHEDULES or (
             self._messages > MAX_REQUESTS and len(self._schedules) > 1
         ):
@@ -137,6 +143,6 @@ class ScheduleCache:
 
 
 def memory_at(address: int, nbytes: int) -> ByteArray:
-    """Memory whose owner is somebody else's affair."""
+    """Return the memory at an address as an array, which does not keep its owner alive."""
     memory: Any = Buffer.fromaddress(address, nbytes)
     return np.ndarray((nbytes,), np.uint8, memory)

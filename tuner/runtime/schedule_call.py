@@ -1,9 +1,9 @@
-"""Calls of the communicator carried out by one of our schedules.
+"""Calls of the communicator that run one of our schedules.
 
-What moves without being reduced is cut in bytes, because ranks may describe one signature by
-different datatypes; what is reduced is cut in elements, whose datatype is the same on all ranks
-(MPI 4.1, 6.9.1). Whatever is not ours (arguments that mpi4py refuses, operators that a datatype
-lacks, counts that do not divide) goes to the library, which answers as it always does.
+Data that is moved but not reduced is divided in bytes, because ranks may describe one signature by
+different datatypes. Data that is reduced is divided in elements, whose datatype is the same on all
+ranks (MPI 4.1, 6.9.1). Calls that a schedule cannot make (arguments that mpi4py refuses, operators
+that are not defined for a datatype, counts that are not divisible) go to the library.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ Move = Callable[[], None]
 
 
 class ScheduleCall:
-    """One algorithm of ours on one communicator.
+    """One of our algorithms on one communicator.
 
-    comm        private: nobody else sends messages there
-    library     the communicator's own method, for calls that are not ours
-    spaces      of the kind of all buffers of the calls on this rank; other ranks may have another
+    comm            private communicator, without messages of others
+    library         the communicator's own method, for calls that the schedule cannot make
+    scratch_pool    memory of the same kind as this rank's buffers; other ranks may use another kind
 
-    call        makes a call, as the communicator's method
-    prepare     does all of a call that can fail on one rank alone, and returns what moves the data;
-                None where the call is the library's
+    call            makes a call; takes the arguments of the communicator's method
+    prepare         does the part of a call that can fail on one rank alone and returns a function
+                    that moves the data; None where the library must make the call
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class ScheduleCall:
         return move
 
     def _prepare_gather(self, sendbuf: Any, recvbuf: Any, root: int) -> Move | None:
-        """What every rank of an allgather does, and the root of a gather."""
+        """Prepare the part of every rank of an allgather and of the root of a gather."""
         p, stays = self._size, is_in_place(sendbuf)
         into = self._pack(recvbuf, is_source=False, blocks=p)
         given = self._pack(recvbuf if stays else sendbuf, is_source=True, blocks=p if stays else 1)
@@ -245,7 +245,7 @@ class ScheduleCall:
     def _bind_bytes(
         self, content: PackedBuffer | ByteArray | None, root: int | None
     ) -> PersistentSchedule | None:
-        """The schedule bound to these bytes; None where it does not apply."""
+        """Return the schedule bound to these bytes; None where it does not apply."""
         if content is None:
             return None
         array = content.array if isinstance(content, PackedBuffer) else content
@@ -254,7 +254,7 @@ class ScheduleCall:
     def _bind_elements(
         self, content: ByteArray, operand: BufferView, op: MPI.Op, root: int | None
     ) -> PersistentSchedule | None:
-        """The schedule bound to these elements; None where it does not apply."""
+        """Return the schedule bound to these elements; None where it does not apply."""
         if not self._supports_datatype(op, operand.datatype):
             return None
         itemsize = operand.flat.nbytes // max(operand.count, 1)
@@ -264,7 +264,7 @@ class ScheduleCall:
         return None
 
     def _supports_datatype(self, op: MPI.Op, datatype: MPI.Datatype) -> bool:
-        """A predefined operator may lack a datatype, which the library must be the one to say."""
+        """Return whether an operator is defined for a datatype; the result is cached."""
         if not op.is_predefined:
             return True
         key = (handle_of(op), handle_of(datatype))
@@ -273,7 +273,7 @@ class ScheduleCall:
         return self._valid[key]
 
     def _own_block(self, all_blocks: ByteArray) -> ByteArray:
-        """This rank's part of all ranks' bytes."""
+        """Return this rank's block of all ranks' bytes."""
         nbytes = len(all_blocks) // self._size
         return all_blocks[nbytes * self._rank :][:nbytes]
 
@@ -282,7 +282,7 @@ class ScheduleCall:
             wait()
 
     def _store_call(self, call: tuple[Any, ...], cached: CachedCall) -> None:
-        """Plain arrays alone: what else there is may change and look the same."""
+        """Cache a call whose buffers are plain arrays; other objects may change unnoticed."""
         if None not in call:
             self._cache.store_call(call, cached)
 
@@ -293,7 +293,7 @@ class ScheduleCall:
 
 
 def _buffer_key(buf: Any) -> tuple[Any, ...] | str | None:
-    """All that decides how a plain array is treated; None for other arguments."""
+    """Return a key of all properties of a plain array that matter; None for other arguments."""
     if type(buf) is np.ndarray:
         flags = buf.flags
         return (MPI.Get_address(buf), buf.shape, buf.dtype.str, flags.c_contiguous, flags.writeable)
@@ -305,12 +305,15 @@ def _operand(spec: Any) -> BufferView | None:
 
 
 def _match(operand: BufferView, result: BufferView, blocks: int = 1) -> bool:
-    """Whether the operand has the elements of so many results; what has not, mpi4py refuses."""
+    """Return whether the operand has `blocks` times the elements of the result.
+
+    mpi4py refuses buffers that do not match.
+    """
     return operand.count == result.count * blocks and operand.datatype == result.datatype
 
 
 def _has_operator(op: MPI.Op, datatype: MPI.Datatype) -> bool:
-    """Tried on one element."""
+    """Return whether a reduction of one element succeeds."""
     one = np.zeros((2, max(datatype.extent, 1)), np.uint8)
     try:
         op.Reduce_local([one[0], 1, datatype], [one[1], 1, datatype])

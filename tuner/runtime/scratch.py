@@ -1,7 +1,7 @@
 """Memory that the schedules of one communicator need beside the program's buffers.
 
-A communicator has one call at a time, so all its calls take the same memory. It grows with them,
-and requests are bound to its address: whoever holds some frees them before it goes.
+A communicator has one call at a time, so all its calls share the same memory. It grows with the
+calls. Requests are bound to its address, so they are freed before it is replaced.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from collections.abc import Callable
 from tuner.runtime.buffers import ByteArray
 from tuner.runtime.memory import Memory
 
-MAX_ROUNDED_BYTES = (
-    64 << 20
-)  # bytes; larger ones are as large as the largest call needs, and no larger
+MAX_ROUNDED_BYTES = 64 << 20  # bytes; larger sizes are not rounded up
 
 
 class ScratchBuffer:
-    """Memory for one thing, as much as the largest call has needed.
+    """A buffer for one purpose, as large as the largest call has needed.
 
-    leave       what to call before the memory is replaced
+    release_callbacks   functions to call before the memory is replaced
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -29,28 +27,28 @@ class ScratchBuffer:
 
     @property
     def nbytes(self) -> int:
-        """How much it holds."""
+        """The size of the buffer in bytes."""
         return 0 if self._content is None else len(self._content)
 
     def reserve(self, nbytes: int) -> ByteArray:
-        """So many bytes; the same ones until `leave` is called."""
+        """Return `nbytes` of memory, the same until the callbacks are called."""
         if self._content is None or len(self._content) < nbytes:
-            self.release()  # before there is more, not after
+            self.release()  # free the old memory before allocating more
             self._content = self._memory.empty(_capacity(nbytes))
         return self._content[:nbytes]
 
     def release(self) -> None:
-        """Give up the memory; whoever is bound to it leaves first."""
+        """Call the callbacks and free the memory."""
         for leave in self.release_callbacks:
             leave()
         self._content = None
 
 
 class ScratchPool:
-    """Those of one kind of memory.
+    """The scratch buffers of one kind of memory.
 
-    work        for what is on its way through a rank
-    spare       for scratch and arrivals
+    workspace   for data that passes through a rank
+    scratch     for the scratch elements and arrivals of schedules
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -59,20 +57,20 @@ class ScratchPool:
 
     @property
     def nbytes(self) -> int:
-        """How much they hold together."""
+        """The size of both buffers in bytes."""
         return self.workspace.nbytes + self.scratch.nbytes
 
     def on_release(self, callback: Callable[[], None]) -> None:
-        """`left` is to be called before any of it is replaced."""
+        """Register a function to call before either buffer is replaced."""
         self.workspace.release_callbacks.append(callback)
         self.scratch.release_callbacks.append(callback)
 
     def release(self) -> None:
-        """Give up all of it; whoever is bound to it leaves first."""
+        """Call the callbacks and free both buffers."""
         self.workspace.release()
         self.scratch.release()
 
 
 def _capacity(nbytes: int) -> int:
-    """A power of two up to DOUBLED: counts that grow little by little seldom replace the memory."""
+    """Round up to a power of two if small, so that growing counts seldom replace the memory."""
     return nbytes if nbytes > MAX_ROUNDED_BYTES else 1 << max(nbytes - 1, 0).bit_length()

@@ -1,4 +1,4 @@
-"""An unmodified program under a tuned `MPI.COMM_WORLD`."""
+"""The execution of an unmodified program under a tuned `MPI.COMM_WORLD`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def run(
 ) -> NoReturn:
     """Run `file argument ...` or `-m module argument ...` as `__main__`; collective.
 
-    Exits as the program does. But for an orderly end that takes all ranks along when this one
-    ends, since the others would wait for it for ever.
+    Exits with the status of the program. A status other than 0 aborts all ranks, since the others
+    might wait for this one for ever.
     """
     status: object = 1
     try:
@@ -56,14 +56,14 @@ def run(
 
 
 def replace_world(tuned: Any) -> None:
-    """Make `tuned` what programs find as `MPI.COMM_WORLD`, and what they unpickle as that."""
+    """Replace `MPI.COMM_WORLD` by `tuned`, also for pickling."""
     vars(MPI)["COMM_WORLD"] = tuned
     tuned.__module__ = MPI.__name__  # where pickle looks for a constant
     copyreg.pickle(MPI.Intracomm, _reduce_comm)
 
 
 def _reduce_comm(comm: MPI.Intracomm) -> Any:
-    """As mpi4py reduces it, but for the object that `MPI.COMM_WORLD` no longer names."""
+    """Reduce a communicator as mpi4py does, except the plain object of `MPI.COMM_WORLD`."""
     reduced = comm.__reduce__()
     if isinstance(reduced, str) and getattr(MPI, reduced) is not comm:
         return type(comm), (getattr(MPI, reduced),)
@@ -71,7 +71,7 @@ def _reduce_comm(comm: MPI.Intracomm) -> Any:
 
 
 def _exit_status(command: Sequence[str]) -> str | int | None:
-    """The status with which the program ends, as `sys.exit` takes it."""
+    """Run the program and return its exit status, as `sys.exit` takes it."""
     try:
         run_command_line(list(command))
     except SystemExit as ended:

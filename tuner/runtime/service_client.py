@@ -1,8 +1,8 @@
-"""What rank 0 says to the service: give me the table, here is what was seen of it.
+"""The client with which rank 0 gets tables from the service and posts records to it.
 
-Every conversation has one deadline, which covers finding the host, connecting, an answer that
-drips in byte by byte, and trying again. Standard library only, and imported only where a service
-is asked, since `urllib` takes longer to import than numpy.
+Every exchange has one deadline, which covers name resolution, connecting, slow responses and
+retries. The module uses the standard library only and is imported only where a service is used,
+since `urllib` takes longer to import than numpy.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tuner.runtime.timeout import Deadline, DeadlineExceededError
 
 TABLE_MEDIA_TYPE = "application/vnd.tuner.table+json"
 MAX_ATTEMPTS = 3
-FIRST_PAUSE_S = 0.2  # seconds before the second attempt, twice as long before the third
-READ_BYTES = 64 * 1024  # bytes at a time
+FIRST_PAUSE_S = 0.2  # before the second attempt; twice as long before the third
+READ_BYTES = 64 * 1024  # per read
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 TOO_MANY_REQUESTS, SERVER_ERROR, NOT_MODIFIED, OK = 429, 500, 304, 200
 _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
 
 class UnreachableError(InputError):
-    """No answer that can be used; `after`: seconds before it is worth while to ask again."""
+    """A failure that may be temporary; `retry_after_s` is the requested wait, 0 for none."""
 
     def __init__(self, reason: str, retry_after_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -46,7 +46,7 @@ class UnreachableError(InputError):
 
 @dataclass(frozen=True)
 class ServiceResponse:
-    """A whole answer of the service."""
+    """A complete response of the service."""
 
     status: int
     headers: Message
@@ -54,10 +54,10 @@ class ServiceResponse:
 
 
 def fetch_table(request: TableRequest) -> FetchedTable:
-    """The table that the service publishes for this request, valid and for this library.
+    """Fetch the table that the service publishes for this request and check it.
 
-    A copy kept from an earlier job saves the transfer when the table is still the same, and stands
-    in, with a note, when the service cannot be reached in time. Raises InputError otherwise.
+    A cached copy of an earlier job saves the transfer when the table is unchanged, and is used,
+    with a note, when the service cannot be reached in time. Raises InputError otherwise.
     """
     deadline = Deadline(request.timeout_s)
     kept, flaw = deadline.run(partial(_load_cached, request), "the copies of tables")
@@ -70,17 +70,17 @@ def fetch_table(request: TableRequest) -> FetchedTable:
 
 
 def post_record(request: TableRequest, path: str, record: Mapping[str, Any]) -> Any:
-    """Send a record to the service; what it answers. Raises InputError when it does not take it in
-    time.
+    """Send a record to the service and return its decoded response.
 
-    When only the answer is lost the record is sent again: the service stores equal ones once.
+    Raises InputError when the service does not accept it in time. When only the response is lost
+    the record is sent again: the service stores equal records once.
     """
     deadline = Deadline(request.timeout_s)
     return deadline.run(partial(_post, request, path, record, deadline), request.service)
 
 
 def _load_cached(request: TableRequest) -> tuple[FetchedTable | None, str]:
-    """The copy, and what else is to be said where nothing answers."""
+    """Load the cached copy; return it, and a remark for messages where it is damaged."""
     try:
         return table_cache.load(request), ""
     except InputError as flaw:
@@ -105,7 +105,7 @@ def _fetch(request: TableRequest, cached: FetchedTable | None, deadline: Deadlin
 
 
 def _parse_response(request: TableRequest, response: ServiceResponse) -> FetchedTable:
-    """The table in the answer; raises InputError naming the service for anything else."""
+    """Return the table in the response; raises InputError naming the service for any other."""
     if response.status != OK:
         raise InputError(f"{request.service}: {_status_message(response)}")
     try:
@@ -141,7 +141,7 @@ def _make_request(
 
 
 def _checked_url(service: str) -> str:
-    """The service's URL, which must be no more than a place; raises InputError."""
+    """Return the URL; raises InputError unless it is http(s) without user, query and fragment."""
     try:
         parts = urlsplit(service)
         plain = service.isascii() and service.isprintable() and " " not in service
@@ -154,7 +154,7 @@ def _checked_url(service: str) -> str:
 
 
 def _token(request: TableRequest) -> str:
-    """The token, read from its file where it was given as one; raises InputError."""
+    """Return the token, read from its file if necessary; raises InputError."""
     token = request.token
     if not token and request.token_file is not None:
         try:
@@ -168,7 +168,7 @@ def _token(request: TableRequest) -> str:
 
 
 def _send_with_retries(call: urllib.request.Request, deadline: Deadline) -> ServiceResponse:
-    """Try until there is an answer, `MAX_ATTEMPTS` times at most; raises UnreachableError."""
+    """Send a request, at most `MAX_ATTEMPTS` times; raises UnreachableError if all fail."""
     for attempt in range(MAX_ATTEMPTS):
         try:
             return _send(call, deadline)
@@ -203,7 +203,7 @@ def _send(call: urllib.request.Request, deadline: Deadline) -> ServiceResponse:
 
 
 def _connection_error(where: str, reason: str | BaseException) -> str:
-    """Why a service was not reached, in words alone."""
+    """Return why a service was not reached, without error numbers."""
     if isinstance(reason, ConnectionRefusedError):
         return f"nothing answers at {where}"
     if isinstance(reason, OSError) and reason.strerror:
@@ -212,7 +212,10 @@ def _connection_error(where: str, reason: str | BaseException) -> str:
 
 
 def _body(response: HTTPResponse, where: str, deadline: Deadline) -> bytes:
-    """All that was promised, as much as may be; what comes in drops is given up in time."""
+    """Read the whole body.
+
+    Raises InputError when it is too large, UnreachableError when it is incomplete or too slow.
+    """
     promised = response.length
     body = bytearray()
     while promised is None or len(body) < promised:
@@ -230,7 +233,7 @@ def _body(response: HTTPResponse, where: str, deadline: Deadline) -> bytes:
 
 
 def _status_message(response: ServiceResponse) -> str:
-    """What the service says about its status; its problem details are one sentence."""
+    """Return the status and the detail of the problem document, if there is one."""
     try:
         detail = json.loads(response.body)["detail"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -240,7 +243,7 @@ def _status_message(response: ServiceResponse) -> str:
 
 
 def _retry_after_s(headers: Message) -> float:
-    """Seconds of Retry-After, which is a number or a date; 0 when it is neither."""
+    """Return the seconds of Retry-After, a number or a date; 0 when it is neither."""
     text = headers.get("Retry-After", "")
     if text.isdecimal():
         return float(text)
@@ -252,7 +255,7 @@ def _retry_after_s(headers: Message) -> float:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """HTTP and HTTPS alone, through the proxy of the environment; every status is an answer."""
+    """Return an opener for HTTP(S) with the environment's proxy that returns every status."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -268,13 +271,13 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 class _Statuses(urllib.request.HTTPErrorProcessor):
-    """Follows redirects and leaves every other status to the caller."""
+    """A response processor that follows redirects and returns every other status."""
 
     def http_response(
         self, request: urllib.request.Request, response: HTTPResponse
     ) -> HTTPResponse:
         if response.status in REDIRECT_STATUSES:
-            response.close()  # its text is nobody's affair, and need not have an end
+            response.close()  # its body is not needed and may be endless
             followed: HTTPResponse = super().http_response(request, response)
             return followed
         return response
@@ -283,7 +286,7 @@ class _Statuses(urllib.request.HTTPErrorProcessor):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """The token is for the service alone, not for whom it points to."""
+    """A redirect handler that does not send the token to another host."""
 
     def redirect_request(
         self,

@@ -1,4 +1,4 @@
-"""Calls on device buffers through pinned host memory, for MPI that takes host pointers alone."""
+"""Calls with device buffers through pinned host memory, for MPI that takes only host pointers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tuner.runtime.buffers import replace_memory, underlying_bytes
 from tuner.runtime.device_protocol import Device, buffer_of, memory_kind_of
 
 Result = TypeVar("Result")
-MAX_IDLE_PINNED_BYTES = 256 << 20  # bytes of pinned memory kept for the next call
+MAX_IDLE_PINNED_BYTES = 256 << 20  # pinned memory kept for later calls
 MIN_PINNED_BYTES = 4096
 
 
 class BufferAccess(IntFlag):
-    """What a call does with an argument; on some ranks it does not look at it."""
+    """The access of a call to a buffer argument; UNUSED where this rank's argument is ignored."""
 
     UNUSED = 0
     READ = 1
@@ -31,9 +31,9 @@ UNUSED, READ, WRITE = BufferAccess.UNUSED, BufferAccess.READ, BufferAccess.WRITE
 
 
 class PinnedPool:
-    """Pinned host memory, reused: allocating it takes longer than most messages.
+    """A pool of pinned host memory, whose allocation takes longer than most messages.
 
-    Sizes are powers of two. At most `most` bytes lie idle; what would exceed that is freed.
+    Sizes are powers of two. At most `max_idle_bytes` are kept idle; further memory is freed.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PinnedPool:
 
     @contextmanager
     def lend(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
-        """Memory of `nbytes`, to be handed back with no copy under way."""
+        """Lend memory of `nbytes`; copies must have ended when the context ends."""
         capacity = (
             max(MIN_PINNED_BYTES, 1 << (nbytes - 1).bit_length()) if nbytes else MIN_PINNED_BYTES
         )
@@ -66,19 +66,19 @@ class PinnedPool:
 
 
 class Staging:
-    """Makes calls with host copies of device buffers."""
+    """A caller of functions with host copies of device buffers."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.pool = PinnedPool(device.allocate_pinned)
 
     def __call__(self, call: Callable[..., Result], *arguments: tuple[Any, BufferAccess]) -> Result:
-        """`call(*specs)`, each device buffer replaced by a host copy of the same elements.
+        """Run `call(*specs)` with each device buffer replaced by a host copy.
 
-        arguments   (buffer argument as mpi4py takes it, what the call does with it); host buffers
-                    and MPI's names for no memory pass as they are
+        arguments   pairs of a buffer argument, as mpi4py takes it, and its access; host buffers and
+                    MPI's constants without memory are passed as they are
 
-        Written copies go back when the call has returned; when it raises, nothing is written.
+        Written copies are copied back after the call; when it raises, nothing is written.
         """
         with ExitStack() as lent:
             self.device.synchronise_buffers(
@@ -95,12 +95,12 @@ class Staging:
     def _stage(
         self, spec: Any, access: BufferAccess, lent: ExitStack
     ) -> tuple[Any, Callable[[], None]]:
-        """What stands for `spec` in the call, and what to do after the call."""
+        """Return the argument that replaces `spec`, and a function to call after the call."""
         if not access or memory_kind_of(spec, self.device.pointer_cache) != CUDA:
             return spec, _do_nothing
         array = self.device.device_array(underlying_bytes(spec, writable=bool(access & WRITE)))
         host = lent.enter_context(self.pool.lend(array.nbytes))
-        # Counts, displacements and datatypes may leave items that the call must not change.
+        # The call must not change items that count, displacement and datatype leave out.
         if access & READ or isinstance(spec, list | tuple):
             self.device.copy_to_host_async(array, host)
 

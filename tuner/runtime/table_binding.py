@@ -1,4 +1,4 @@
-"""Which rules of a table the ranks of a communicator follow: all of them the same ones."""
+"""The selection of the rules of a table that all ranks of a communicator can follow."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ from tuner.runtime.log import inform, warn, warn_once
 from tuner.runtime.nccl import NcclComm, Unavailable, unsupported_reason
 
 RulesByKey = Mapping[RuleKey, tuple[Rule, ...]]
-COUNT_LIMIT_BYTES = 1 << 31  # bytes, of what is counted in them; Open MPI counts in C's int
+COUNT_LIMIT_BYTES = 1 << 31  # bytes; where counts are bytes: Open MPI counts in C's int
 
 
 class SizeRules(NamedTuple):
     """The rules of one key in ascending size.
 
-    bounds      where each rule begins, bytes, ascending from 0
-    choices     different ones
-    places      of each rule's choice among them
+    bounds          first size of each rule, bytes, ascending from 0
+    choices         the distinct algorithm configs
+    choice_indices  index into `choices` for each rule
+    rules           the rules themselves; empty for the library default
     """
 
     bounds: list[int]
@@ -56,7 +57,7 @@ class SizeRules(NamedTuple):
 
     @classmethod
     def from_rules(cls, rules: tuple[Rule, ...]) -> SizeRules:
-        """Number the choices of the rules."""
+        """Build the columns from the rules of one key."""
         numbers: dict[AlgorithmConfig, int] = {}
         places = [numbers.setdefault(rule.choice, len(numbers)) for rule in rules]
         return cls([rule.lo for rule in rules], list(numbers), places, rules)
@@ -69,12 +70,15 @@ class AgreedRules:
     by_call: Mapping[tuple[Collective, str], SizeRules] = field(default_factory=dict)
 
     def rules_for(self, collective: Collective, operators: str) -> SizeRules | None:
-        """Return the rules for these calls; None where the library decides."""
+        """Return the rules for these calls; None where the library decides.
+
+        operators   `commutative` or `any`; rules for `any` operator also hold for commutative ones
+        """
         return self.by_call.get((collective, operators)) or self.by_call.get((collective, "any"))
 
     @cached_property
     def has_tuned_rule(self) -> bool:
-        """Whether any rule asks for something else than the library's own choice."""
+        """Whether any rule names an algorithm config other than the library default."""
         return any(
             not choice.is_default for steps in self.by_call.values() for choice in steps.choices
         )
@@ -92,9 +96,9 @@ def agree_on_rules(
 ) -> AgreedRules:
     """Return the rules for a communicator that all its ranks can follow; collective.
 
-    memory      whose rules are followed, `host` or `cuda`; the same on every rank
-    nodes       of its ranks, see `node_ids_of`; None for no table
-    backend     what carries out the rules for this communicator
+    memory      kind of memory whose rules are followed, `host` or `cuda`; the same on every rank
+    node_ids    node of each rank, see `node_ids_of`; None without a table
+    backend     runs the algorithm configs for this communicator
     """
     layout = None if node_ids is None else layout_on_nodes(node_ids)
     if table is None or layout is None:
@@ -108,7 +112,7 @@ def agree_on_rules(
 
 
 def log_status(rules: AgreedRules, table: TuningTable | None, comm: MPI.Intracomm) -> None:
-    """Write one line in the log of rank 0: whether these ranks have rules."""
+    """Log on rank 0, in one line, whether the table has rules for these ranks."""
     if table is None or comm.rank != 0:
         return
     if rules.by_call:
@@ -121,7 +125,7 @@ def log_status(rules: AgreedRules, table: TuningTable | None, comm: MPI.Intracom
 
 
 class _RuleChecker:
-    """Finds out which rules every rank can follow."""
+    """A collective check of which rules every rank can follow."""
 
     def __init__(self, consensus: Consensus, backend: Backend) -> None:
         self._consensus, self._backend = consensus, backend
@@ -129,7 +133,7 @@ class _RuleChecker:
         self._cached_control: AlgorithmControl | None = None
 
     def agree(self, rules: RulesByKey) -> RulesByKey:
-        """Return the rules, those that some rank cannot follow left to the library; collective."""
+        """Return the rules, with the library default where some rank cannot follow; collective."""
         listed = [rule for ladder in rules.values() for rule in ladder]
         if any(rule.choice.via == NCCL for rule in listed):
             self._nccl = self._backend.connect_nccl(self._consensus)
@@ -142,7 +146,7 @@ class _RuleChecker:
         }
 
     def _rejected_rules(self, rules: Sequence[Rule], reasons: Sequence[str]) -> list[Rule]:
-        """The rules against which any rank has a reason."""
+        """Return the rules to which any rank objects and log the first reason; collective."""
         comm, able = self._consensus.comm, np.array([not reason for reason in reasons])
         self._consensus.check()
         comm.Allreduce(MPI.IN_PLACE, able, MPI.LAND)
@@ -154,7 +158,7 @@ class _RuleChecker:
         return [rule for rule, kept in zip(rules, able, strict=True) if not kept]
 
     def _objection(self, rule: Rule) -> str:
-        """Why this rank cannot follow a rule; "" when it can."""
+        """Return why this rank cannot follow a rule; "" when it can."""
         key, choice = rule.key, rule.choice
         try:
             if choice.via == NCCL:
@@ -162,7 +166,7 @@ class _RuleChecker:
             if choice.via == SCHEDULE:
                 build(key.collective, choice.algorithm, key.p, nbytes=rule.lo, params=choice.params)
                 if key.memory == CUDA and has_cuda_messages():
-                    cuda_device()  # who has device buffers must be able to reduce them
+                    cuda_device()  # raises where device buffers cannot be reduced
             elif not choice.is_default:
                 if not is_worth_forcing(rule.evidence, self._control.call_overhead_s):
                     return "it saves less time than forcing it takes"
@@ -189,13 +193,16 @@ class _RuleChecker:
 
 
 def is_worth_forcing(evidence: Evidence, overhead_s: float) -> bool:
-    """Whether a choice saves more than `cost` seconds at every size that speaks for it."""
+    """Return whether a config saves more than `overhead_s` seconds at every size measured for it.
+
+    It is always worth it without overhead.
+    """
     times = zip(evidence.default_s, evidence.chosen_s, strict=True)
     return all(default - chosen > overhead_s for default, chosen in times) or overhead_s == 0.0
 
 
 def matching_rules(table: TuningTable, layout: CommLayout, memory: str) -> RulesByKey:
-    """Return the ladders for a communicator of this shape and placement."""
+    """Return the rules by key for a communicator of this shape and placement."""
     keys = (
         RuleKey(collective, layout.nodes, layout.ppn, memory, operators, layout.placement)
         for collective in Collective
@@ -210,7 +217,10 @@ def matching_rules(table: TuningTable, layout: CommLayout, memory: str) -> Rules
 
 
 def split_at_int_max(rule: Rule) -> tuple[Rule, ...]:
-    """The rule, and the library's choice from `LONGEST` on where it would count bytes."""
+    """Split a rule whose algorithm counts in bytes at COUNT_LIMIT_BYTES.
+
+    From that size on the second part is the library default. Other rules are returned as they are.
+    """
     choice = rule.choice
     forced = choice.via == LIBRARY and not choice.is_default
     in_bytes = choice.via == SCHEDULE or (forced and not rule.key.collective.is_reduction)
@@ -223,7 +233,10 @@ def split_at_int_max(rule: Rule) -> tuple[Rule, ...]:
 
 
 def _log_rejected(reasons: list[str] | None, rule: Rule, n_rejected: int) -> None:
-    """One line in the log of rank 0: which rules are not followed, and why the first is not."""
+    """Log on rank 0, in one line, how many rules are not followed and why the first is not.
+
+    reasons     objection of each rank to the first rule; None on other ranks than rank 0
+    """
     if reasons is None:
         return
     rank, reason = next((rank, reason) for rank, reason in enumerate(reasons) if reason)

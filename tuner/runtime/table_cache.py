@@ -1,8 +1,8 @@
-"""The last good table of every service, kept on disk for the next job.
+"""A cache on disk of the last valid table of every service, for later jobs.
 
-One file per service, cluster and library, in `$TUNER_CACHE`, else `$XDG_CACHE_HOME/tuner`, else
-`~/.cache/tuner`. Its name is a digest, so no text of anybody's becomes a path. Only the user may
-read it: tables tell about a cluster what not everybody may know.
+It has one file per service, cluster and library, in `$TUNER_CACHE`, else `$XDG_CACHE_HOME/tuner`,
+else `~/.cache/tuner`. The file name is a digest, so no outside text becomes a path. Only the user
+may read it, since a table may hold confidential facts about a cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PRIVATE_FILE, _PRIVATE_DIRECTORY = 0o600, 0o700
 
 @dataclass(frozen=True)
 class _Entry:
-    """What a file holds; `digest` is that of `text`."""
+    """The content of a file; `digest` is the SHA-256 of `text`."""
 
     service: str
     cluster: str
@@ -32,7 +32,7 @@ class _Entry:
 
 
 def cache_directory() -> Path:
-    """Where copies are kept; raises InputError for a user without a home."""
+    """Return the directory of the cache; raises InputError for a user without a home."""
     own = os.environ.get("TUNER_CACHE")
     if own:
         return Path(own)
@@ -44,14 +44,15 @@ def cache_directory() -> Path:
 
 
 def cache_path(request: TableRequest) -> Path:
-    """The file for what a service answers to this request; raises as `directory` does."""
+    """Return the cache file for this request; raises as `cache_directory` does."""
     subject = json.dumps([request.service, request.cluster, request.library])
     return cache_directory() / f"{sha256_hex(subject)}.json"
 
 
 def load(request: TableRequest) -> FetchedTable | None:
-    """The copy for this request; None when there is none of this user's. Raises InputError for a
-    damaged one.
+    """Load the copy for this request; None where this user has none.
+
+    Raises InputError for a damaged copy.
     """
     try:
         path = cache_path(request)
@@ -77,7 +78,7 @@ def _damaged_error(path: Path) -> InputError:
 
 
 def save(request: TableRequest, fetched: FetchedTable) -> None:
-    """Replace the copy; a place that cannot be written (a full home, say) is no reason to fail."""
+    """Replace the copy; errors are ignored, such as those of a full home directory."""
     entry = _Entry(
         request.service,
         request.cluster,

@@ -1,12 +1,13 @@
-"""Which table a rank was asked for, and what was got for it.
+"""The request for a table, from arguments and environment, and the fetched table.
 
-Arguments win over the environment, a file over a service:
+Arguments take precedence over the environment, and a file over a service:
 
     TUNER_TABLE         a table file
     TUNER_SERVICE       base URL of a service, such as http://head:8000
-    TUNER_CLUSTER       whose table; may be left out where the service has one for this library
-    TUNER_TOKEN         what the service asks for; or TUNER_TOKEN_FILE, a file that holds it
-    TUNER_TIMEOUT       for all that rank 0 does to get the table, such as 2s (5s when not set)
+    TUNER_CLUSTER       name of the cluster; optional where the service has one table for this
+                        library
+    TUNER_TOKEN         access token of the service; or TUNER_TOKEN_FILE, a file that holds it
+    TUNER_TIMEOUT       time limit for rank 0 to get the table, such as 2s (default: 5s)
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from tuner.core.table import TuningTable, parse_table, table_record
 
 DEFAULT_TIMEOUT = "5s"
 MAX_TIMEOUT_S = 3600.0  # seconds
-MAX_TABLE_BYTES = 64 * 2**20  # bytes of a table: a hundred times the largest one that was ever made
+MAX_TABLE_BYTES = 64 * 2**20  # a hundred times the largest table that was ever made
 _VERSION = re.compile(r'(?:W/)?"([0-9]{1,18})-')
 
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What one rank wants; no table, no file and no service: whatever rank 0 gets.
+    """The request of one rank; without table, file and service it accepts what rank 0 gets.
 
-    library     of this rank, such as `openmpi 5.0.11`; the table must be for it
-    content     a table given by the program, as text
-    timeout     seconds
+    library     library of this rank, such as `openmpi 5.0.11`; the table must be for it
+    table_json  a table passed by the program, as JSON text; "" for none
+    path        a table file; None for none
+    service     base URL of a service; "" for none
+    cluster     name of the cluster; "" for any
     """
 
     library: str
@@ -48,7 +51,7 @@ class TableRequest:
 
     @property
     def name(self) -> str:
-        """What was asked for, the same text on every rank that wants the same; "" for nothing."""
+        """The name of the requested table, equal on ranks with equal requests; "" for none."""
         if self.table_json:
             return f"a table with SHA-256 {sha256_hex(self.table_json)[:16]}"
         if self.path is not None:
@@ -56,7 +59,7 @@ class TableRequest:
         return f"{self.service} cluster {self.cluster}" if self.cluster else self.service
 
     def parse_and_check(self, text: str | bytes) -> TuningTable:
-        """The table in `text`; raises InputError when it is none, or not one for this request."""
+        """Parse a table; raises InputError where it is invalid or not for this request."""
         table = parse_table(text)
         if table.library != self.library:
             raise InputError(
@@ -73,10 +76,10 @@ class TableRequest:
 
 @dataclass(frozen=True)
 class FetchedTable:
-    """A table's text and where it came from.
+    """The text of a table and where it came from.
 
-    etag    as the service gave it, "" for a file
-    note    what the user should be told: a copy stands in for a service that is down
+    etag    ETag of the service's response, "" for a file
+    note    a message for the user, where a cached copy replaces a service that is down
     """
 
     text: str
@@ -86,7 +89,7 @@ class FetchedTable:
 
     @property
     def version(self) -> int | None:
-        """The service's number for the table, with which its ETag starts; None without one."""
+        """The service's number for the table, taken from its ETag; None without one."""
         match = _VERSION.match(self.etag)
         return int(match[1]) if match else None
 
@@ -100,9 +103,11 @@ def resolve_request(
     environment: Mapping[str, str] = os.environ,
     directory: Path = Path(),
 ) -> TableRequest:
-    """The arguments of `tune` completed from the environment; raises InputError.
+    """Complete the arguments of `tune` from the environment.
 
-    directory   where relative paths begin
+    directory   base of relative paths
+
+    Raises InputError where both a table and a service are given, and for invalid values.
     """
     if table is not None and service is not None:
         raise InputError("two sources of a table: give either the table or the service")
@@ -128,10 +133,10 @@ def resolve_request(
 
 
 def working_directory() -> Path:
-    """Where this process is, to be found again from anywhere."""
+    """Return the absolute working directory, or "." where it cannot be determined."""
     try:
         return Path.cwd()
-    except OSError:  # gone, or not ours to see; a relative path will say so
+    except OSError:  # deleted, or not readable; a relative path will fail
         return Path()
 
 
@@ -157,7 +162,7 @@ def _content(table: TuningTable) -> str:
 
 
 def sha256_hex(text: str) -> str:
-    """SHA-256, in hexadecimal digits."""
-    import hashlib  # not among what `import tuner.runtime` may take time for
+    """Return the SHA-256 of a text in hexadecimal digits."""
+    import hashlib  # slow to import
 
     return hashlib.sha256(text.encode()).hexdigest()

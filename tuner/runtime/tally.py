@@ -1,4 +1,4 @@
-"""How many calls followed which rule, for the one line at the end of a program."""
+"""Counts of the calls that followed each rule, for the summary line at the end of a program."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tuner.runtime import log
 
 
 class CallTally:
-    """Counts of one rank, for a communicator and those derived from it.
+    """The counts of calls of one rank, for a communicator and those derived from it.
 
-    rank        in that communicator
-    printed     whether `report` writes on standard error as well as in the log
+    rank        rank in this communicator
+    to_stderr   whether `report` writes to standard error as well as to the log
     """
 
     def __init__(self, rank: int, *, to_stderr: bool) -> None:
@@ -24,16 +24,16 @@ class CallTally:
         self._counts = defaultdict[tuple[Collective, AlgorithmConfig], list[int]](lambda: [0])
 
     def counter(self, collective: Collective, choice: AlgorithmConfig) -> list[int]:
-        """Return the count of calls under a choice: a list of one number, to be counted up."""
+        """Return the counter of an algorithm config: a list of one number to be incremented."""
         return self._counts[collective, choice]
 
     def count_as_library(self, collective: Collective, choice: AlgorithmConfig) -> None:
-        """Note that a call that was counted for a choice was left to the library after all."""
+        """Move one counted call from an algorithm config to the library default."""
         self.counter(collective, choice)[0] -= 1
         self.counter(collective, AlgorithmConfig())[0] += 1
 
     def report(self) -> None:
-        """Write all counts in one line, on rank 0 alone, and set them to zero."""
+        """Write all counts in one line on rank 0, and reset them on every rank."""
         line = f"tuner: {self.summary_line()}"
         for entry in self._counts.values():
             entry[0] = 0
@@ -41,7 +41,7 @@ class CallTally:
             return
         log.inform(line)
         if self._to_stderr:
-            with suppress(OSError, ValueError):  # a stream that is closed, or that nobody reads
+            with suppress(OSError, ValueError):  # a closed stream or pipe
                 print(line, file=sys.stderr, flush=True)
 
     def summary_line(self) -> str:
@@ -65,6 +65,6 @@ class CallTally:
 
 
 def _format_counts(counts: list[tuple[int, str]]) -> str:
-    """The most frequent first, in brackets; "" for nothing."""
+    """Format counts in parentheses, the largest first; "" for none."""
     ordered = sorted(counts, key=lambda count: (-count[0], count[1]))
     return f" ({', '.join(f'{number} {name}' for number, name in ordered)})" if counts else ""

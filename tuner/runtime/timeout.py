@@ -1,4 +1,4 @@
-"""Doing something in another thread, and waiting for it no longer than agreed.
+"""Deadlines for calls that have no timeout of their own, which run in another thread.
 
 A name server, a service or a network file system that never answers must not keep the ranks of a
 job waiting, and not every such call can be given a timeout.
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class DeadlineExceededError(InputError):
-    """It was not done in time."""
+    """An operation that did not end before its deadline."""
 
 
 class Deadline:
-    """So many seconds from now for one or several acts together."""
+    """A point in time, `timeout_s` seconds from now, that one or several operations share."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -30,14 +30,16 @@ class Deadline:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds that remain, never below zero."""
+        """The remaining seconds, never below zero."""
         return max(0.0, self._end - time.monotonic())
 
     def run(self, function: Callable[[], T], subject: str) -> T:
-        """What `act` returns; `what` names it in messages.
+        """Run `function` in another thread and return its result.
 
-        Raises LateError when time is up (`act` goes on in its thread, and nobody looks at what it
-        returns), what InputError `act` raises, and InputError when it fails otherwise.
+        subject     name of the operation in messages
+
+        Raises DeadlineExceededError when time is up (the thread goes on, and its result is
+        ignored), the InputError that `function` raises, and InputError for any other exception.
         """
         answers: queue.SimpleQueue[tuple[T] | InputError] = queue.SimpleQueue()
 
@@ -54,7 +56,7 @@ class Deadline:
         try:
             threading.Thread(target=attend, daemon=True).start()
             answer = answers.get(timeout=self.remaining_s)
-        except RuntimeError as reason:  # the system gives no more threads
+        except RuntimeError as reason:  # no more threads can be started
             raise InputError(f"{subject}: {reason}") from None
         except queue.Empty:
             raise DeadlineExceededError(
