@@ -118,9 +118,7 @@ class ControlVariables:
 
         Its present value is written back to it to see whether it can be set at run time.
         """
-        from tuner.mpi_libraries.capabilities import (
-            ControlVariable,  # slow to import
-        )
+        from tuner.mpi_libraries.capabilities import ControlVariable  # slow to import
 
         index = ctypes.c_int()
         if self._mpi.MPI_T_cvar_get_index(name.encode(), ctypes.byref(index)) != 0:
