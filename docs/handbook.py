@@ -1,13 +1,18 @@
-"""The guide, tuning a cluster, running a service, cost formulas, machines, NCCL, the lab, and why
-things are so.
+"""The documentation as one page of the built handbook: all pages and all decision records.
 
-.. include:: guide.md
+.. include:: architecture.md
+.. include:: quickstart.md
+.. include:: uses.md
 .. include:: cluster.md
+.. include:: guide.md
+.. include:: command-line.md
+.. include:: troubleshooting.md
 .. include:: service.md
+.. include:: formats.md
+.. include:: nccl.md
 .. include:: cost-formulas.md
 .. include:: machines.md
-.. include:: nccl.md
-.. include:: lab.md
+.. include:: emulation.md
 .. include:: adr/0001-one-table-of-transfers.md
 .. include:: adr/0002-two-environments.md
 .. include:: adr/0003-measurements-are-lines.md
@@ -27,4 +32,38 @@ things are so.
 .. include:: adr/0017-gpus.md
 .. include:: adr/0018-one-belief.md
 .. include:: adr/0019-native-formats.md
+.. include:: adr/0020-table-switches.md
+.. include:: adr/0021-table-compaction.md
+.. include:: adr/0022-kept-selectors.md
+.. include:: adr/0023-several-hosts.md
+.. include:: adr/0024-defaults-decisions.md
+.. include:: adr/0025-halfway.md
+.. include:: adr/0026-signs-of-life.md
+.. include:: adr/0027-busy-ports.md
+.. include:: adr/0028-samples-of-a-design.md
+.. include:: adr/0029-rules-of-tables.md
+.. include:: adr/0030-ways-of-guessing.md
+.. include:: adr/0031-placement.md
+.. include:: adr/0032-ready-in-time.md
+.. include:: adr/0033-acknowledged.md
+.. include:: adr/0034-alike.md
+.. include:: adr/0035-simulations-speak.md
+.. include:: adr/0036-typical-times.md
+.. include:: adr/0037-connections.md
+.. include:: adr/0038-crossings.md
+.. include:: adr/0039-lines.md
+.. include:: adr/0040-kept.md
+.. include:: adr/0041-doubt.md
+.. include:: adr/0042-seen.md
+.. include:: adr/0043-like-the-plain-library.md
+.. include:: adr/0044-shared-service.md
+.. include:: adr/0045-terminal.md
+.. include:: adr/0046-budgets.md
+.. include:: adr/0047-device-layer.md
+.. include:: adr/0048-sites.md
+.. include:: adr/0049-accepted.md
+.. include:: adr/0050-stand-in.md
+.. include:: adr/0051-nccl-plugin.md
+.. include:: adr/0052-production-jobs.md
+.. include:: adr/0053-device-messages.md
 """
