@@ -1,6 +1,6 @@
 """SimGrid's exact times for a flat cluster and for fat trees, as calls of ours.
 
-Behind them: one switch, or 16 hosts on each leaf and `pairs_per_uplink_kind` from each leaf, as
+Behind them: one switch, or 16 hosts on each leaf and `uplinks` from each leaf, as
 many spines; links of 1 us and 12.5e9 B/s full duplex, 16 bytes of envelope per message,
 rendezvous, no reduction cost. Messages posted together share a port.
 """

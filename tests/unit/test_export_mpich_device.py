@@ -206,4 +206,4 @@ def test_both_files_are_exported_and_told_apart(
 
 def test_exporting_one_file_says_that_it_needs_the_other() -> None:
     assert "the variable of the file `mpich-device`" in FORMATS["mpich"].usage
-    assert "the variable of the file `mpich_variables`" in FORMATS["mpich-device"].usage
+    assert "the variable of the file `mpich`" in FORMATS["mpich-device"].usage

@@ -250,8 +250,8 @@ def test_json_without_numbers() -> None:
     [
         (json.dumps(record())[:-40], "line 1: damaged or cut off at character"),
         (json.dumps(record(), indent=1)[:-40], "line 5"),
-        (json.dumps(record(results=[])), "line 1: no `iter_results`"),
-        ("{}", "line 1: no `iter_results`"),
+        (json.dumps(record(results=[])), "line 1: no `results`"),
+        ("{}", "line 1: no `results`"),
         ("{" * 100_000, "line 1"),
         ('{"results": ' + "[" * 100_000, "line 1: not JSON"),
         (changed(size=-1), "line 1: result 1: the size cannot be -1"),

@@ -139,7 +139,7 @@ def test_a_preset_with_changes() -> None:
         (
             f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, uplinks: 2, taper: 2, per_leaf: 4, "
             f"{WIRE}}}",
-            "write `pairs_per_uplink_kind` or `taper`, not both",
+            "write `uplinks` or `taper`, not both",
         ),
         (
             f"name: x\nnodes: 4\nfabric: {{kind: fat_tree, per_leaf: 4, taper: 5, {WIRE}}}",
