@@ -236,7 +236,7 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
         seen.append({one.nbytes for one in found})
         return found
 
-    monkeypatch.setattr("tuner.workflows.acceptance.heldout", compared)
+    monkeypatch.setattr("tuner.workflows.acceptance.compare_heldout", compared)
     preloaded(launcher)
     settled, records = withdraw_losing_rules(table, launcher, lambda *_: None, on_note=said.append)
     assert [str(rule.choice) for rule in settled.rules] == ["default", "ring", "default"]

@@ -21,8 +21,7 @@ from tuner.formats.rules_by_ranks import describe_rule
 from tuner.launch import LOCAL_HOST, Hosts, Launcher, ShapeLauncher
 from tuner.launch.rank_program import THREAD_SINGLE
 from tuner.validation import validate_openmpi
-from tuner.validation.acceptance import Acceptance, accepted_table, withdraw_rules
-from tuner.validation.acceptance import accept_rules as accept_rules
+from tuner.validation.acceptance import Acceptance, accept_rules, accepted_table, withdraw_rules
 from tuner.validation.heldout import HeldoutResult, compare_heldout, heldout_record, losing_rules
 from tuner.validation.timing import (
     CONDITIONS,
