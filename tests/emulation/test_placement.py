@@ -29,7 +29,7 @@ from tuner.core.table import (
 from tuner.launch import Launcher
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")
-PROGRAM = ROOT / "tests" / "lab" / "programs" / "followed.py"
+PROGRAM = ROOT / "tests" / "emulation" / "programs" / "followed.py"
 DEALT = {"0011": BLOCK, "0101": CYCLIC}  # on another host than rank 0
 BINOMIAL, CHAIN = AlgorithmConfig("binomial", via=SCHEDULE), AlgorithmConfig("chain", via=SCHEDULE)
 HOSTS = (

@@ -19,8 +19,8 @@ from tuner.core.table import read_table
 HOSTS, PPN = 3, 2
 TOPOLOGY = f"{{name: batch, nodes: {HOSTS}, latency: 200us, bandwidth: 100Mbit/s}}"
 SCRIPTS = ROOT / "docs" / "cluster"
-SUMS = ROOT / "tests" / "lab" / "programs" / "sums.py"
-PAIRED = ROOT / "tests" / "lab" / "programs" / "paired.py"
+SUMS = ROOT / "tests" / "emulation" / "programs" / "sums.py"
+PAIRED = ROOT / "tests" / "emulation" / "programs" / "paired.py"
 SHAPE = (f"--nodes={HOSTS}", f"--ntasks-per-node={PPN}")
 BUDGET = "40s"
 LONGEST = 240.0  # seconds of a job
