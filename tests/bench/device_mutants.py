@@ -1,4 +1,4 @@
-"""How many errors planted in the device path the tests find.
+"""Count the errors planted in the device path that the tests find.
 
     python -m tests.bench.device_mutants [NUMBER ...]      all of them, or those with these numbers
 

@@ -1,4 +1,4 @@
-"""How many errors planted in our NCCL tuner plugin the tests find: `python -m
+"""Count the errors planted in our NCCL tuner plugin that the tests find: `python -m
 tests.bench.nccl_mutants`.
 
 One error after the other is planted in plugin.c in a copy of the checkout, in which the unit tests

@@ -19,9 +19,10 @@ import numpy as np
 
 from tests.support.ladders import table_of
 from tuner import algorithms
+from tuner.base.processes import available_cores
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, AlgorithmConfig
-from tuner.launch import Launcher, available_cores
+from tuner.launch import Launcher
 from tuner.mpi_libraries import library_module
 
 SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)

@@ -21,6 +21,7 @@ from zlib import crc32
 import numpy as np
 
 from tuner import mpi_libraries
+from tuner.base.processes import available_cores
 from tuner.cli.output import print_table
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
@@ -28,7 +29,6 @@ from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats.registry import FORMATS, ExportOptions
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
-from tuner.sim.process_pool import available_cores
 from tuner.topology.readers import nominal_calibration
 from tuner.topology.readers.yaml_topology import topology_from_yaml
 

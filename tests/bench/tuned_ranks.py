@@ -9,8 +9,8 @@ import sys
 
 from mpi4py import MPI
 
+from tuner.base.processes import available_cores
 from tuner.core.collective import Collective
-from tuner.launch import available_cores
 from tuner.probe.collectives import CollectiveRun
 from tuner.probe.timing import Stopwatch, TimedOperation, yielding_barrier
 from tuner.runtime import tune

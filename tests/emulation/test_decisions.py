@@ -1,4 +1,4 @@
-"""What Open MPI's default decides on several hosts, and where coll/han decides instead."""
+"""Finding out what Open MPI's default decides on several hosts, and where coll/han decides."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAB = (sys.executable, "-m", "tuner.cli.main", "lab", "run", "flat.yaml", "--")
 
 @pytest.fixture
 def decided(launcher: Launcher, tmp_path: Path) -> dict[PlacedCollective, DefaultAlgorithms]:
-    """Of four ranks, one or two on a host."""
+    """Check shapes of four ranks, with one or two on a host."""
     (tmp_path / "flat.yaml").write_text(FLAT)
     done = subprocess.run(
         [*LAB, *PROGRAM, "node0,node1", "2"],

@@ -1,4 +1,6 @@
-"""On several hosts Open MPI's `han` comes before the rules file; `^han` lets the file decide."""
+"""The order of Open MPI's components on several hosts: `han` comes before the rules file; `^han`
+lets the file decide.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tuner.emulation import EmulatedCluster, launch
 from tuner.formats import openmpi
 from tuner.launch import PACKAGE_DIR, Launcher
 from tuner.validation import openmpi_trace, validate_openmpi
-from tuner.validation.validation import VALIDATION_PROGRAM, Observation
+from tuner.validation.validation import VALIDATION_PROGRAM, CallOutcome
 
 BCAST, CHAIN = Collective.BCAST, AlgorithmConfig("chain", {"chains": 2, "segment": 8192})
 CALL = {"collective": "bcast", "nodes": 2, "ppn": 2, "nbytes": 65536, "commutative": True}
@@ -46,8 +48,8 @@ def test_rules_decide_only_without_han(
     assert (ran == CHAIN) == without, ran
 
 
-def answer(command: list[str]) -> Observation:
-    """What rank 0 said; the launch is ended if it takes too long."""
+def answer(command: list[str]) -> CallOutcome:
+    """Return what rank 0 said; end the launch if it takes too long."""
     mark = f"{os.getpid()} han"
     with subprocess.Popen(
         command, env={**os.environ, launch.RUN_VARIABLE: mark}, stdout=subprocess.PIPE, text=True
@@ -58,4 +60,4 @@ def answer(command: list[str]) -> Observation:
             processes.terminate(lambda: processes.pids_with_variable(launch.RUN_VARIABLE, mark))
     assert running.returncode == 0
     said = json.loads(text.splitlines()[-1])
-    return Observation(said["error"], tuple(map(tuple, said["executed"])))
+    return CallOutcome(said["error"], tuple(map(tuple, said["executed"])))

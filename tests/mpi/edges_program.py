@@ -656,11 +656,11 @@ class Listed(MPI.Intracomm):
 
     called: ClassVar[list[str]] = []
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:  # noqa: N802
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:
         self.called.append("Allreduce")
         super().Allreduce(sendbuf, recvbuf, op)
 
-    def Split(self, color: int = 0, key: int = 0) -> Any:  # noqa: N802
+    def Split(self, color: int = 0, key: int = 0) -> Any:
         self.called.append("Split")
         return super().Split(color, key)
 

@@ -383,7 +383,7 @@ def test_launches_of_which_one_died_are_repeated(
         seconds=0.001,
         directory=tmp_path,
         progress=lambda *now: seen.append(now),
-        on_message=said.append,
+        on_warning=said.append,
     )
     (sentence,) = said
     assert sentence.startswith("launches of 2 ranks failed and are repeated: a rank died (signal")

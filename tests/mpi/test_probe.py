@@ -22,8 +22,8 @@ from tuner.probe.driver import DEFAULT_LAUNCHES, ProbeProgress, plan_single_host
 from tuner.probe.machine import local_cluster
 
 UNDECIDED = (
-    "import mpi4py.MPI; from tuner.runtime.override_check import require_no_override;"
-    " require_no_override('openmpi')"
+    "import mpi4py.MPI; from tuner.runtime.override_check import require_default_selection;"
+    " require_default_selection('openmpi')"
 )
 QUICK: dict[str, Any] = {"ranks": 3, "budget": 40.0, "sizes": [64], "ci_half_width": 0.5}
 

@@ -12,7 +12,7 @@ from tuner.core.collective import Collective
 from tuner.launch import Launcher
 from tuner.mpi_libraries.openmpi import canonical_config
 from tuner.validation import openmpi_trace
-from tuner.validation.validation import Observation
+from tuner.validation.validation import CallOutcome
 
 NBYTES, RANKS = 1 << 18, 4
 PROGRAM = """
@@ -67,7 +67,7 @@ def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> N
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     for (collective, choice), numbers in zip(wanted, lines, strict=True):
         seen = openmpi_trace.executed_algorithm(
-            collective, Observation(0, tuple(map(tuple, numbers)))
+            collective, CallOutcome(0, tuple(map(tuple, numbers)))
         )
         assert seen == canonical_config(collective, choice) == choice
 

@@ -141,7 +141,7 @@ def end(process: subprocess.Popen[str]) -> int:
 
 
 def until(holds: Callable[[], Any]) -> Any:
-    """What `matches` gives soon after that is true; fails when it never is.
+    """Return what `matches` gives as soon as it is true; fail when it never is.
 
     Who looks keeps others from working: what takes long is looked at more and more rarely.
     """

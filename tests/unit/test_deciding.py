@@ -121,7 +121,7 @@ def test_a_cluster_is_not_measured_and_a_default_not_timed_where_a_file_decides(
         lambda: check_probe(tmp_path / "m", REQUEST, Ranks()),
         lambda: probe_cluster(tmp_path / "m", REQUEST, Ranks()),
         lambda: acceptance.accept_winning_rules(table, HERE, lambda *_: None),
-        lambda: acceptance.compare_with_default(table, HERE, lambda *_: None),
+        lambda: acceptance.time_against_default(table, HERE, lambda *_: None),
     ):
         with pytest.raises(InputError, match="is set and would decide"):
             measure()

@@ -497,7 +497,7 @@ for length in (1 << 20, 4000):
 
 
 def test_hostile_lines_take_no_time() -> None:
-    """Of 1 MiB each, and as many shorter ones of as many bytes together."""
+    """Read lines of 1 MiB, and shorter ones of as many bytes together."""
     subprocess.run([sys.executable, "-c", HOSTILE], check=True, timeout=30)
 
 

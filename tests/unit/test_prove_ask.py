@@ -16,9 +16,9 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.launch import CompletedRun
 from tuner.validation.validation import (
+    ANSWER_TIMEOUT_S,
     LAUNCH_TIMEOUT_S,
     MAX_CALL_BYTES,
-    OBSERVATION_TIMEOUT_S,
     STARTUP_TIMEOUT_S,
     CompletedLaunch,
     CrashedRun,
@@ -71,7 +71,7 @@ def test_what_was_answered_before_a_launch_hung_counts(tmp_path: Path) -> None:
     )
     assert starter.timeout < LAUNCH_TIMEOUT_S
     assert starter.first == STARTUP_TIMEOUT_S
-    assert starter.silence_timeout == [None, OBSERVATION_TIMEOUT_S, OBSERVATION_TIMEOUT_S]
+    assert starter.silence_timeout == [None, ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S]
     assert {(call["nodes"], call["ppn"]) for call in starter.calls} == {(1, 4)}
     with pytest.raises(ProbeError, match="4 ranks did not end"):
         run_calls(starter, TRIALS, tmp_path, settings={})

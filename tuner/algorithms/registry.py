@@ -226,7 +226,6 @@ def count_segments(nbytes: int, segment_bytes: int) -> int:
     if number > MAX_SEGMENTS:
         raise InputError(
             f"a segment of {segment_bytes} bytes cuts {nbytes} bytes into {number} pieces:"
-            " use one of at"
-            f" least {-(-nbytes // MAX_SEGMENTS)} bytes"
+            f" use one of at least {-(-nbytes // MAX_SEGMENTS)} bytes"
         )
     return number

@@ -134,7 +134,6 @@ def _too_slow() -> Problem:
     return Problem(
         408,
         f"the body hardly moves: {format_size(MIN_BYTES_PER_TIMEOUT)} of it, or its end,"
-        " must arrive every"
-        f" {TIMEOUT_S:g} s; send it again when the connection is faster",
+        f" must arrive every {TIMEOUT_S:g} s; send it again when the connection is faster",
         {"Connection": "close"},
     )

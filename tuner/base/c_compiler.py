@@ -14,7 +14,7 @@ def compile_shared_library(source: Path, directory: Path) -> Path | None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
         return None
-    target = directory.resolve() / "watcher.so"
+    target = directory.resolve() / f"{source.stem}.so"
     directory.mkdir(parents=True, exist_ok=True)
     built = subprocess.run(
         [compiler, "-shared", "-fPIC", "-O1", "-o", target, source, "-ldl"],

@@ -13,6 +13,11 @@ GRACE_PERIOD_S = 3.0  # between SIGTERM and SIGKILL, and after SIGKILL
 _POLL_INTERVAL_S = 0.02
 
 
+def available_cores() -> int:
+    """Return the number of logical processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def pids_in_namespaces(namespaces: Iterable[Path]) -> set[int]:
     """Return the processes in any of these network namespaces."""
     inodes = {path.stat().st_ino for path in namespaces if path.exists()}

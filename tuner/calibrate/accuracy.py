@@ -62,7 +62,7 @@ class PredictionErrors:
 
 @dataclass(frozen=True)
 class Ranking:
-    """How well predictions rank the algorithms at each of `points` points, unweighted.
+    """The unweighted quality of the ranking of algorithms at each of `points` points.
 
     regret      mean of the predicted best's measured time over the measured best, minus one
     tau         mean of Kendall's rank correlation between measured and predicted times

@@ -28,15 +28,16 @@ class ParameterDrift:
 
     @property
     def ratio(self) -> float | None:
-        """After over before; None where it is undefined."""
+        """Return after over before; None where it is undefined."""
         if self.before is None or self.after is None or self.before.value == 0.0:
             return None
         return self.after.value / self.before.value
 
     @property
     def is_significant(self) -> bool:
-        """Whether the intervals are disjoint and the values differ by over `MIN_RELATIVE_DRIFT`.
+        """Return whether the values clearly differ.
 
+        Their intervals are disjoint, and they differ by over `MIN_RELATIVE_DRIFT`.
         A parameter that only one calibration has is a difference between the probes.
         """
         a, b = self.before, self.after

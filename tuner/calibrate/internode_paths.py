@@ -81,8 +81,7 @@ def _bandwidth_warnings(path_fit: PathFit, distance: HostDistance) -> list[str]:
         return []
     return [
         f"{NETWORK}: messages moved {1 / max(beta.value, MIN_SECONDS_PER_BYTE):.4g} B/s"
-        " where the topology's"
-        f" links move {distance.bandwidth:.4g} B/s: correct the topology"
+        f" where the topology's links move {distance.bandwidth:.4g} B/s: correct the topology"
     ]
 
 

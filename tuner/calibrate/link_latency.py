@@ -18,7 +18,7 @@ from tuner.topology import NETWORK
 
 @dataclass(frozen=True)
 class LoopbackTimes:
-    """What `tuner.rank_programs.loopback` measures of short messages between two ranks of a host.
+    """Times of short messages between two ranks of a host, from `tuner.rank_programs.loopback`.
 
     frame       bytes on the wire of a message, headers included
     held        (seconds for which each rank holds a message, further one-way seconds)

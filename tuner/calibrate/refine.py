@@ -113,16 +113,8 @@ def refine(
             f"{len(points)} sizes and shapes of collectives were measured whose algorithms can be"
             f" simulated: a refinement needs {2 * n_folds} or more; probe more of them"
         )
-    fold = {point: number % n_folds for number, point in enumerate(points)}
     before = predict_all(own, calibration)
-    after: list[CollectivePrediction] = []
-    for number in range(n_folds):
-        on_progress(number, n_folds + 1)
-        mine = [call for call in own if fold[call.point] != number]
-        kept = [call for call in own if fold[call.point] == number]
-        after += predict_all(
-            kept, _ParameterFactors(_with_best_port_discipline(calibration, mine)).fit(mine)[0]
-        )
+    after = _cross_validated(own, calibration, n_folds, on_progress)
     on_progress(n_folds, n_folds + 1)
     found, factors = _ParameterFactors(_with_best_port_discipline(calibration, own)).fit(own)
     old, new = (
@@ -140,6 +132,25 @@ def refine(
     }
     used = _with_refinement_record(found if accepted else calibration, record)
     return Refinement(used, old, new, factors, accepted, reason)
+
+
+def _cross_validated(
+    calls: Sequence[MeasuredCollective],
+    calibration: Calibration,
+    n_folds: int,
+    on_progress: ProgressCallback,
+) -> list[CollectivePrediction]:
+    """Return predictions of all calls, each by factors fitted to the other folds."""
+    points = dict.fromkeys(call.point for call in calls)
+    fold = {point: number % n_folds for number, point in enumerate(points)}
+    found: list[CollectivePrediction] = []
+    for number in range(n_folds):
+        on_progress(number, n_folds + 1)
+        used = [call for call in calls if fold[call.point] != number]
+        kept = [call for call in calls if fold[call.point] == number]
+        fitted = _ParameterFactors(_with_best_port_discipline(calibration, used)).fit(used)[0]
+        found += predict_all(kept, fitted)
+    return found
 
 
 def _algorithm_records(predictions: Sequence[CollectivePrediction]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from tuner.base.units import format_range, format_size, format_time, humanize, parse_size
@@ -125,7 +125,11 @@ def print_calibration(calibration: Calibration) -> None:
             wrappable=("what", "capacity"),
         )
     print_cautions([*_far_off(calibration), *calibration.borrowed_costs.values()])
-    gaps = calibration.provenance.get("undetermined", [])
+    _print_gaps(calibration.provenance.get("undetermined", []))
+
+
+def _print_gaps(gaps: Sequence[str]) -> None:
+    """Print what the measurements do not determine."""
     if gaps:
         print_cautions(["these measurements do not determine:"])
     for gap in gaps[:MAX_SHOWN_GAPS]:

@@ -85,8 +85,7 @@ def run_accept(options: argparse.Namespace) -> None:
         asked = sum(not rule.choice.is_default for rule in table.rules)
         print_text(
             f"{options.out}: {format_rule_count(found)}, {kept} of them for an algorithm"
-            " other than the"
-            f" default (of {asked} that were tried)"
+            f" other than the default (of {asked} that were tried)"
         )
 
     print_result(options, table_record(found), show)
@@ -96,7 +95,7 @@ def run_compare(options: argparse.Namespace) -> int:
     """Print tuned against default; return 1 when a call is slower or wrong."""
     table, launcher, there = _opened(options)
     with Display(console(error=True)).stage(f"timing {table.library}") as report:
-        records = acceptance.compare_with_default(table, launcher, report, there, warn)
+        records = acceptance.time_against_default(table, launcher, report, there, warn)
     changed, control = split_control(records)
     cautions = [*comparison_cautions(changed, control), *table_cautions(table)]
 

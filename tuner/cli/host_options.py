@@ -1,4 +1,4 @@
-"""Which hosts are measured, and what of them: options of the verbs that start ranks on several."""
+"""The options of verbs that start ranks on several hosts."""
 
 from __future__ import annotations
 
@@ -56,6 +56,11 @@ def add_measurement_options(group: argparse._ArgumentGroup) -> None:
         help="of the hosts, in any format that `tuner topo` reads: a pair of hosts for every"
         " distance and pairs for every kind of uplink are then measured",
     )
+    _add_what_is_measured(group)
+    group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
+
+
+def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--collectives",
         type=_collectives,
@@ -78,7 +83,6 @@ def add_measurement_options(group: argparse._ArgumentGroup) -> None:
         default=probe_spec.MULTI_HOST_MIN_REPETITIONS,
         help=f"of every algorithm at least (default: {probe_spec.MULTI_HOST_MIN_REPETITIONS})",
     )
-    group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
 
 
 def add_host_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:

@@ -64,6 +64,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="NDJSON to write")
     add_format_option(parser)
+    _add_metadata_options(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_metadata_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what a user may add to what the files say."""
     parser.add_argument(
         "--p", type=argument_types.positive_int, metavar="N", help="ranks that took part"
     )
@@ -104,8 +111,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="per node (default: the ranks)",
     )
-    add_json_option(parser)
-    parser.set_defaults(run=run)
 
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:
@@ -200,8 +205,7 @@ def _print(found: Measurements, readings: int, out: Path) -> None:
         print_cautions(
             [
                 f"One sample alone is in {single} of {len(found.series)} series: such can be"
-                " compared"
-                " with predictions, but no rule rests on them."
+                " compared with predictions, but no rule rests on them."
             ]
         )
     print_text(PURPOSE)

@@ -1,4 +1,4 @@
-"""What programs ran under a table for NCCL, by what NCCL logged of them."""
+"""Validation of a table for NCCL by the logs of programs that followed it."""
 
 from __future__ import annotations
 
@@ -179,8 +179,7 @@ def _noticed(table: TuningTable, evidence: LoggedCalls) -> Iterator[str]:
     if evidence.lines_without_shape:
         yield (
             f"{evidence.lines_without_shape} {of} are on communicators that the logs do not"
-            " tell: log the"
-            " subsystems INIT,TUNING,COLL, or give --log-shape NODESxPPN"
+            " tell: log the subsystems INIT,TUNING,COLL, or give --log-shape NODESxPPN"
         )
     if evidence.incomplete_lines:
         yield (

@@ -1,4 +1,4 @@
-"""What is printed about a machine: its nodes, its network, its costs, and their sources."""
+"""Printing of a machine: its nodes, its network, its costs, and their sources."""
 
 from __future__ import annotations
 

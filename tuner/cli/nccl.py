@@ -165,8 +165,7 @@ def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
         if few:
             yield (
                 f"rules for {', '.join(few)} are left to NCCL {_dotted(FIRST_PLUGIN_VERSION)},"
-                " which is told"
-                f" {', '.join(FIRST_VERSION_ALGORITHMS)} alone"
+                f" which is told {', '.join(FIRST_VERSION_ALGORITHMS)} alone"
             )
     unlimited = sum(
         "channels" in rule.choice.params

@@ -1,4 +1,4 @@
-"""What goes to the terminal: JSON for programs, tables for people."""
+"""Output to the terminal: JSON for programs, tables for people."""
 
 from __future__ import annotations
 

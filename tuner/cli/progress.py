@@ -1,4 +1,4 @@
-"""What a person sees while something long runs: what is happening, and how long it will take.
+"""Progress on the terminal: what is happening, and how long it will take.
 
 A terminal gets one bar that is redrawn; a pipe or a log gets a line every few seconds.
 """

@@ -64,8 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_duration,
         default=DEFAULT_BUDGET_S,
         help=f"time to probe Open MPI (default: {DEFAULT_BUDGET_S:.0f}s), and a third of"
-        " it MPICH; all else"
-        " takes two to three minutes, whatever the budget",
+        " it MPICH; all else takes two to three minutes, whatever the budget",
     )
     parser.add_argument(
         "--sizes", type=argument_types.size_list, help="such as 1KiB,64KiB (default: 4B to 4MiB)"

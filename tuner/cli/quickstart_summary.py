@@ -1,4 +1,4 @@
-"""What a finished quickstart prints: what was decided, what was gained, where everything is."""
+"""The summary of a finished quickstart: decisions, gains and files."""
 
 from __future__ import annotations
 

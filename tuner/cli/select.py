@@ -234,8 +234,7 @@ def _why_another(chosen: str) -> str:
         return (
             "the default stays unless another is expected to be faster by more than"
             f" {MIN_GAIN:.0%}, by more still where not all shapes around have it; and"
-            " wherever guesses"
-            " at the measured node counts lost to it"
+            " wherever guesses at the measured node counts lost to it"
         )
     return (
         "what won at the nearest measured call stays unless another is expected to be faster by"

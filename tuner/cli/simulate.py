@@ -69,6 +69,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--sizes", type=argument_types.size_list, required=True, help="such as 1KiB,1MiB"
     )
     _shape(parser)
+    _add_cost_options(parser)
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="also say where the time goes: latency, bandwidth, contention, reduction",
+    )
+    parser.add_argument(
+        "--gantt",
+        type=Path,
+        metavar="FILE",
+        help="draw the run of one algorithm at one size, as .svg or .png",
+    )
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_cost_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what decides how long an algorithm takes."""
     parser.add_argument(
         "--param",
         type=argument_types.parameter,
@@ -103,19 +121,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=HOST,
         help="where the buffers lie (default: host); cuda: the ranks are on the GPUs of the nodes",
     )
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="also say where the time goes: latency, bandwidth, contention, reduction",
-    )
-    parser.add_argument(
-        "--gantt",
-        type=Path,
-        metavar="FILE",
-        help="draw the run of one algorithm at one size, as .svg or .png",
-    )
-    add_json_option(parser)
-    parser.set_defaults(run=run)
 
 
 def _shape(parser: argparse.ArgumentParser) -> None:

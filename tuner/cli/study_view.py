@@ -1,4 +1,4 @@
-"""What the command line makes of a study's result: tables, CSV, plots."""
+"""Output of the result of a study: tables, CSV, plots."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _row(run: PointRange, axes: tuple[str, ...]) -> list[str]:
 
 
 def _range(texts: list[str]) -> str:
-    """From the first to the last one."""
+    """Return the range from the first to the last one."""
     return texts[0] if texts[0] == texts[-1] else f"{texts[0]} … {texts[-1]}"
 
 

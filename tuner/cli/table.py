@@ -78,6 +78,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw it: .svg, .png, or both without a suffix"
     )
+    _add_native_actions(actions)
+    comparisons.add_subcommands(actions)
+
+
+def _add_native_actions(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the actions on files in a library's own format."""
     export = add_subcommand(
         actions, "export", "write the rules in a library's own format", EXAMPLES, run_export
     )
@@ -114,7 +120,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     logged_validation.add_log_options(prove)
     host_options.add_host_options(prove)
     native_options.add_export_options(prove)
-    comparisons.add_subcommands(actions)
 
 
 def run_show(options: argparse.Namespace) -> None:

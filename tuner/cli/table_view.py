@@ -107,8 +107,7 @@ def _print_reasons(found: TableDiff) -> None:
     if known:
         print_text(
             f"calls of {plural(len(known), 'range')} with evidence become"
-            f" {found.mean_gain:.2f} times as"
-            " fast (geometric mean, by the evidence of both tables)"
+            f" {found.mean_gain:.2f} times as fast (geometric mean, by the evidence of both tables)"
         )
 
 

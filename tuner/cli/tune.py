@@ -15,6 +15,7 @@ from pathlib import Path
 from tuner import mpi_libraries
 from tuner.base.atomic_io import require_writable_file
 from tuner.base.errors import InputError, shortened_repr
+from tuner.base.processes import available_cores
 from tuner.base.progress import progress_from_counts
 from tuner.base.units import parse_duration, plural
 from tuner.calibrate import calibrate
@@ -35,7 +36,6 @@ from tuner.select.constraints import Constraints, constraints_from_options
 from tuner.select.dataset import Observation, measured_pairs
 from tuner.select.experiment_design import RegretBound
 from tuner.select.significance import compare_all_with_default, needs_more_launches
-from tuner.sim.process_pool import available_cores
 from tuner.topology import Topology
 from tuner.workflows import acceptance
 from tuner.workflows.active_tuning import Callbacks, StoppingRule, TuningResult, run_active_tuning

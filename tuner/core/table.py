@@ -64,7 +64,7 @@ class AlgorithmConfig:
 
     @property
     def is_default(self) -> bool:
-        """Whether this is the library default."""
+        """Return whether this is the library default."""
         return self.algorithm == DEFAULT
 
     def __str__(self) -> str:

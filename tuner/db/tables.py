@@ -104,8 +104,7 @@ def load_table(session: Session, version: int) -> TuningTable:
     except (ValueError, TypeError) as reason:
         raise NewerVersionError(
             f"tuning table, version {version}: this program cannot read it,"
-            f" {shortened_repr(reason)};"
-            " update tuner"
+            f" {shortened_repr(reason)}; update tuner"
         ) from None
     return TuningTable(cluster_from_row(row.cluster), row.library, rules, row.provenance)
 

@@ -47,7 +47,7 @@ class Diagnosis:
 
     @property
     def is_usable(self) -> bool:
-        """Whether something can be measured."""
+        """Return whether something can be measured."""
         return not any(problem.fatal for problem in self.problems)
 
     @classmethod

@@ -181,8 +181,7 @@ class EnvDialect:
         if choice.is_default and fallback is None:
             raise InputError(
                 f"{describe_rule(rule)}: beside other rules {self.library}'s own decision has no"
-                " number:"
-                " name a stand-in (--otherwise NAME)"
+                " number: name a stand-in (--otherwise NAME)"
             )
         try:
             stand_in = fallback if choice.is_default and fallback else choice

@@ -43,8 +43,7 @@ def require_operand_order(table: TuningTable) -> None:
             if not preserves_operand_order(rule.key.collective, rule.choice):
                 raise InputError(
                     f"{describe_rule(rule)}: nobody knows whether non-commutative operators bear"
-                    " this"
-                    " algorithm in MVAPICH2; use it only where every operator commutes"
+                    " this algorithm in MVAPICH2; use it only where every operator commutes"
                 )
 
 
@@ -77,15 +76,13 @@ def parse_value(collective: Collective, value: str) -> tuple[EnvEntry, ...]:
         if match is None or int(match[1]) not in known:
             raise InputError(
                 f"{shortened_repr(word)} is no NUMBER:FIRST-LAST with one of {list(known)};"
-                " MVAPICH2 would"
-                " run its first algorithm or fail"
+                " MVAPICH2 would run its first algorithm or fail"
             )
         last = None if match[3] == "+" else int(match[3])
         if beyond is None or int(match[2]) != beyond + 1 or not _is_bound(match[2], last):
             raise InputError(
                 f"{shortened_repr(word)} should begin at {0 if beyond is None else beyond + 1}"
-                " and end"
-                " above: MVAPICH2 looks at the ends alone"
+                " and end above: MVAPICH2 looks at the ends alone"
             )
         entries.append(EnvEntry(int(match[1]), last))
     if entries[-1].max_bytes is not None:

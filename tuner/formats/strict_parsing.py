@@ -27,7 +27,7 @@ def encoded_length(line: str) -> int:
     return len(line.encode("utf-8", "surrogatepass"))
 
 
-def parse_json(text: str, what: str) -> Any:
+def parse_strict_json(text: str, what: str) -> Any:
     """Return the content of a JSON file.
 
     what    begins the message of every InputError

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tuner import db
+from tuner.base.processes import available_cores
 from tuner.calibrate import calibrate
 from tuner.jobs.inputs import load_inputs
 from tuner.jobs.kinds import FractionCallback, JobSpec, StoreResult, counting_callback
 from tuner.select.build_table import make_table
 from tuner.select.constraints import UNCONSTRAINED, constraints_from_options
-from tuner.sim.process_pool import available_cores
 
 
 def work(engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:

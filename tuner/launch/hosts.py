@@ -35,7 +35,7 @@ class Hosts:
 
     @property
     def is_local(self) -> bool:
-        """Whether ranks run on this computer only."""
+        """Return whether ranks run on this computer only."""
         return not self.names
 
     def first(self, count: int) -> Hosts:

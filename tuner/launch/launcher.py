@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.base.errors import InputError, LaunchFailedError, ProbeError
+from tuner.base.processes import available_cores
 from tuner.launch import failures
 from tuner.launch.executables import SRUN, find_launcher_executable, find_mpicc
 from tuner.launch.failures import CompletedRun
@@ -220,11 +221,6 @@ class Launcher:
             ranks=ranks,
             multi_host=not hosts.is_local,
         )
-
-
-def available_cores() -> int:
-    """Return the number of logical processors that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def physical_cores() -> int:

@@ -19,6 +19,9 @@ from tuner.launch.failures import CompletedRun
 LAUNCH_VARIABLE = "TUNER_LAUNCH"  # variable that marks the processes of one launch
 POLL_INTERVAL_S = 0.5  # between two checks whether the launcher has been ended
 TERMINATION_GRACE_S = 5.0  # between SIGTERM and SIGKILL
+_SILENT = (
+    "the ranks on {} fell silent and were ended: look whether every host still runs and is reached"
+)
 
 
 class Watchdog:
@@ -99,12 +102,7 @@ def run_streaming(
         late = f"the ranks did not end within {timeout:g} s: {shlex.join(command)}"
         raise LaunchTimeoutError(late, said)
     if silence.has_expired:
-        raise LaunchTimeoutError(
-            f"the ranks on {host_names} fell silent and were ended: look whether every host"
-            " still runs"
-            " and is reached",
-            said,
-        )
+        raise LaunchTimeoutError(_SILENT.format(host_names), said)
     return CompletedRun(process.returncode, "".join(lines), said)
 
 

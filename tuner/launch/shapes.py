@@ -20,7 +20,7 @@ class ShapeLauncher:
 
     @property
     def is_local(self) -> bool:
-        """Whether all ranks are on this computer."""
+        """Return whether all ranks are on this computer."""
         return self.hosts.is_local
 
     def run(

@@ -59,7 +59,7 @@ class LauncherTemplate:
 
     @property
     def names_hosts(self) -> bool:
-        """Whether the command names the hosts; else the launcher must know them."""
+        """Return whether the command names the hosts; else the launcher must know them."""
         return any(f"{{{name}}}" in word for word in self.words for name in ("hosts", "slots"))
 
     def command(

@@ -98,7 +98,6 @@ def default_algorithms_from_provenance(
     except (ValueError, TypeError, InputError) as reason:
         raise InputError(
             f"{name}: what the default runs is damaged: {reason}; delete"
-            f" {DEFAULT_ALGORITHMS_KEY!r} in its"
-            " first line or probe again"
+            f" {DEFAULT_ALGORITHMS_KEY!r} in its first line or probe again"
         ) from None
     return found

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import DEFAULT, LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries.capabilities import Capabilities
 
@@ -74,7 +74,6 @@ OVERRIDING_PATTERN = (
 )
 OVERRIDING_VARIABLES = ()  # those in parameter files, which MPICH does not have
 PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # segment sizes that are probed
-PROBE_ELEMENT_BYTES = 4  # size of the elements that a probe sends
 MAX_INT = 2**31 - 1  # parameters and bounds are ints in the library
 _PARAMETER_VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
     "k": ("TREE_KVAL", 2),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner.base.errors import InputError
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import DEFAULT, LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries.capabilities import Capabilities
 
@@ -117,7 +117,6 @@ CONTROL_VARIABLES = (  # all that the tuner uses
 )
 PROBE_SEGMENT_BYTES = (32 * 1024, 128 * 1024)  # segment sizes that are probed
 PROBE_CHAINS = (2, 4)
-PROBE_ELEMENT_BYTES = 4  # size of the elements that a probe sends
 
 
 def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[int, int, int]:

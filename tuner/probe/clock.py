@@ -69,7 +69,7 @@ class SharedClock:
 
     @property
     def is_single(self) -> bool:
-        """Whether all ranks read the same clock anyway."""
+        """Return whether all ranks read the same clock anyway."""
         return len(self._leaders) == 1
 
     def now(self) -> float:

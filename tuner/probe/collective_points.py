@@ -8,14 +8,12 @@ from functools import cache, partial
 
 from tuner import algorithms, mpi_libraries
 from tuner.algorithms import available_capabilities, describe
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.probe.p2p_points import SECONDS_PER_BYTE, SECONDS_PER_CALL, SECONDS_PER_MESSAGE
 from tuner.probe.probe_plan import ProbeCandidate, ProbePoint
 from tuner.probe.probe_spec import ALL_SCHEDULES, ProbeShape, ProbeSpec
 from tuner.probe.representative_pairs import ProbedHosts
-
-PROBE_ELEMENT_BYTES = 4  # bytes of the elements that a probe sends
 
 
 def points_of_shape(shape: ProbeShape, spec: ProbeSpec) -> Iterator[ProbePoint]:

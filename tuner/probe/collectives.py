@@ -15,12 +15,11 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.base.arrays import AnyArray, Int32Array
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.runtime.dispatch_table import METHODS
 from tuner.runtime.staging import READ, WRITE, BufferAccess
 
 PAGE_BYTES = 4096  # bytes
-PROBE_ELEMENT_BYTES = 4  # bytes of an element
 GATHER_COLLECTIVES = (Collective.ALLGATHER, Collective.GATHER)  # ranks send a share of the buffer
 SCATTER_COLLECTIVES = (Collective.SCATTER, Collective.REDUCE_SCATTER)  # ranks receive a share
 MAX_OPERAND = 1000  # sums over 4096 ranks stay below 2^24, where float32 counts exactly

@@ -30,7 +30,7 @@ IPC_TRIAL_BYTES = 4096  # bytes opened to see whether another rank's memory can 
 
 
 class DeviceProbe:
-    """What the ranks of `comm` measure in the memory of their GPUs.
+    """Measurements by the ranks of `comm` in the memory of their GPUs.
 
     on_note     called with a sentence where something is left out
 

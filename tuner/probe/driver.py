@@ -12,8 +12,9 @@ from typing import Any
 
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, LaunchTimeoutError, ProbeError
+from tuner.base.processes import available_cores
 from tuner.core.measurement import Cluster, Measurements, read_measurements
-from tuner.launch import Hosts, Launcher, available_cores
+from tuner.launch import Hosts, Launcher
 from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE, rank_arguments
 from tuner.probe.deadline import format_deadline
 from tuner.probe.heartbeat import HEARTBEAT_INTERVAL_S

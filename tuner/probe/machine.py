@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tuner.base.processes import available_cores
 from tuner.core.measurement import Cluster
-from tuner.launch import PACKAGE_DIR, available_cores
+from tuner.launch import PACKAGE_DIR
 
 GIB = 2**30
 

@@ -200,7 +200,7 @@ def _run_probe(
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """What a file holds of an earlier run.
+    """The contents of the file of an earlier run.
 
     measured_points     measured points of the plan
     planned_points      all points of the plan

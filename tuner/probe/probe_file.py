@@ -187,8 +187,7 @@ class ProbeFile:
                 f"{SKIPPED_NOTE_PREFIX}{len(names)} of {len(self.plan.points)} points did not fit"
                 " into"
                 f" {format_time(self.provenance['budget'])} ({shown}); the same command{larger}"
-                " measures"
-                " them"
+                " measures them"
             )
         return list(dict.fromkeys(found))
 
@@ -215,8 +214,7 @@ class ProbeFile:
             other = "cluster" if not same else "library" if theirs[0] != self.version else plan
             raise InputError(
                 f"{self.path} holds a probe of another {other} (its cluster is called"
-                f" {there.get('name')!r}, its library {header['library']}): choose another"
-                " file or"
+                f" {there.get('name')!r}, its library {header['library']}): choose another file or"
                 " delete it"
             )
 

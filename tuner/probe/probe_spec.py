@@ -45,7 +45,7 @@ class ProbeShape(PlacementMixin):
 
 @dataclass(frozen=True)
 class ProbeSpec:
-    """What to measure on a cluster.
+    """A description of what to measure on a cluster.
 
     shapes          default: from two hosts to all, with one rank on each and with `ppn`
     placements      placements in which each shape is measured

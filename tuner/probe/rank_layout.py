@@ -110,8 +110,7 @@ def detect_layout(world: MPI.Intracomm, plan: ProbePlan) -> RankLayout:
     if sizes != [plan.ppn] * len(plan.hosts):
         raise ProbeError(
             f"the launcher started {_describe_counts(sizes)}; {plan.ppn} on each of"
-            f" {len(plan.hosts)}"
-            " hosts were asked for: check --launch, --hosts and --ppn"
+            f" {len(plan.hosts)} hosts were asked for: check --launch, --hosts and --ppn"
         )
     return found
 

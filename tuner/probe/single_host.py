@@ -92,24 +92,27 @@ def make_plan(
         first += _with_total_weight(list(_message_points(ranks, cores)), share)
     if "collectives" in parts:
         calls += once
-    started = communicator_sizes(ranks)
-    points = [
-        replace(point, launch=turn * len(started) + place)
-        for turn in range(launches)
-        for place, p in enumerate(started)
-        for point in ([*first, *calls] if turn == 0 else calls)
-        if _ranks_for(point, started) == p
-    ]
     return ProbePlan(
         library,
         ranks,
         cores,
         ci_half_width,
         operators,
-        tuple(points),
+        tuple(_over_launches(first, calls, communicator_sizes(ranks), launches)),
         devices="devices" in parts,
         thread_level=thread_level,
     )
+
+
+def _over_launches(
+    first: Sequence[ProbePoint], calls: Sequence[ProbePoint], started: Sequence[int], launches: int
+) -> Iterator[ProbePoint]:
+    """Yield the points of every launch; those of `first` are in the first repetition alone."""
+    for turn in range(launches):
+        for place, p in enumerate(started):
+            for point in [*first, *calls] if turn == 0 else calls:
+                if _ranks_for(point, started) == p:
+                    yield replace(point, launch=turn * len(started) + place)
 
 
 def _ranks_for(point: ProbePoint, started: Sequence[int]) -> int:

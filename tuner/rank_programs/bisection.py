@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from tuner.core.collective import PROBE_ELEMENT_BYTES
+
 T = TypeVar("T")
 
-PROBE_ELEMENT_BYTES = 4  # bytes; sizes are multiples of it
 SIZE_RATIO = 2**0.25  # of sizes sampled first: two changes closer than this may be missed
 
 

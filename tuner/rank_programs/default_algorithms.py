@@ -19,16 +19,16 @@ from pathlib import Path
 
 from mpi4py import MPI
 
+from tuner.core.collective import PROBE_ELEMENT_BYTES
 from tuner.core.path_classes import CYCLIC
 from tuner.rank_programs.bisection import find_change_points
 from tuner.rank_programs.validate import (
-    PROBE_ELEMENT_BYTES,
     host_and_local_rank,
     make_call,
     observed_calls,
     watch_communicator,
 )
-from tuner.runtime.override_check import require_no_override
+from tuner.runtime.override_check import require_default_selection
 
 Step = tuple[int, list[int]]
 
@@ -56,7 +56,7 @@ def find_default_steps(comm: MPI.Comm, collective: str, max_bytes: int) -> list[
 
 def main(path: str) -> None:
     """Find and print the steps of every call, in the order given."""
-    require_no_override("openmpi")
+    require_default_selection("openmpi")
     world, first = MPI.COMM_WORLD, MPI.COMM_WORLD.rank == 0
     host, local = host_and_local_rank(world)
     for number, call in enumerate(json.loads(Path(path).read_text(encoding="utf-8"))):

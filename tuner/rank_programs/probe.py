@@ -39,7 +39,7 @@ from tuner.probe.samples_file import SampleWriter
 from tuner.probe.sampling import TimeBudget
 from tuner.probe.session import ProbeSession
 from tuner.rank_programs import shm_cleanup
-from tuner.runtime.override_check import require_no_override
+from tuner.runtime.override_check import require_default_selection
 
 STUCK_TIMEOUT_S = 45.0  # seconds beyond its time after which a point counts as deadlocked
 KEEP_ALIVE_INTERVAL_S = 5.0  # seconds between reports of being alive
@@ -288,7 +288,7 @@ def main(*words: str) -> None:
     """Read the plan and measure it."""
     *told, plan_path, results, budget, limit = words
     plan = read_plan(Path(plan_path))
-    require_no_override(plan.library)
+    require_default_selection(plan.library)
     end = time.monotonic() + min(map(seconds_until, told), default=math.inf)
     ProbeRank(plan, Path(results), float(budget), float(limit), end).run()
 

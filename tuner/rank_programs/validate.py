@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from tuner.core.collective import PROBE_ELEMENT_BYTES
 from tuner.rank_programs import shm_cleanup
 
-PROBE_ELEMENT_BYTES = 4  # bytes of an element if the size is a multiple of it, else 1
 INTS_PER_CALL, MAX_OBSERVED_CALLS = (
     7,
     32,

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from tuner.base.arrays import FloatArray
+from tuner.base.arrays import BoolArray, FloatArray
 from tuner.base.units import format_size, format_time
 from tuner.calibrate import CalibrationFit
 from tuner.calibrate.latency_curve import LatencyCurve
@@ -90,6 +90,14 @@ def _draw(
     upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
     upper.yaxis.set_minor_formatter(NullFormatter())
     upper.legend(frameon=False, loc="upper left")
+    _draw_residuals(lower, shown, off, far)
+    ticks = 2.0 ** np.arange(0, np.log2(shown[-1]) + 1, 4)
+    lower.set_xticks(ticks, [format_size(tick) for tick in ticks])
+    lower.minorticks_off()
+
+
+def _draw_residuals(lower: Axes, shown: FloatArray, off: FloatArray, far: BoolArray) -> None:
+    """Draw relative residuals `off` at the sizes `shown`; those of outliers stay in the frame."""
     lower.axhline(0, color=LINE_COLOUR, linewidth=1)
     lower.vlines(
         shown, 0, off * 100, color=np.where(far, OUTLIER_COLOUR, POINT_COLOUR), linewidth=2
@@ -106,9 +114,6 @@ def _draw(
                 fontsize=8,
                 va="top" if percent > 0 else "bottom",
             )
-    ticks = 2.0 ** np.arange(0, np.log2(shown[-1]) + 1, 4)
-    lower.set_xticks(ticks, [format_size(tick) for tick in ticks])
-    lower.minorticks_off()
 
 
 def _draw_lines(

@@ -251,7 +251,7 @@ class TunedComm(CollectiveMethods, CommAlias):
 
     @property
     def _simple(self) -> bool:
-        """Whether calls are neither timed nor counted, and no program derived from the class."""
+        """Return whether calls are neither timed nor counted nor of a derived class."""
         observed = self._terms.ring is not None or self._terms.tally is not None
         return not observed and type(self) is _CLASSES.get(self._kind)
 

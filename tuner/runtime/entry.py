@@ -56,31 +56,25 @@ def tune(
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         return comm
     plain = comm.plain if isinstance(comm, CommAlias) else comm
+    source = table, service, cluster, token, memory
 
     def tuned(consensus: Consensus) -> Any:
         from tuner.runtime.dispatcher import make_tuned_comm
 
-        return make_tuned_comm(
-            consensus,
-            plain,
-            table,
-            service,
-            cluster,
-            token,
-            memory,
-            feedback=feedback,
-            verbose=verbose,
-        )
+        return make_tuned_comm(consensus, plain, *source, feedback=feedback, verbose=verbose)
 
     made, failure = run_together(plain, tuned)
     if isinstance(made, InputError):
         raise made
-    if made is None:
-        if plain.rank == 0:
-            warn(f"tuner: the library's own collectives are used: {failure}")
-        made, _ = attempt(make_untuned_comm, plain)
-        return plain if made is None else made
-    return made
+    return _untuned(plain, failure) if made is None else made
+
+
+def _untuned(plain: MPI.Intracomm, failure: str) -> Any:
+    """Return a communicator that leaves every call to the library; rank 0 logs why."""
+    if plain.rank == 0:
+        warn(f"tuner: the library's own collectives are used: {failure}")
+    made, _ = attempt(make_untuned_comm, plain)
+    return plain if made is None else made
 
 
 class UntunedComm(CommAlias):

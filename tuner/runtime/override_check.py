@@ -9,7 +9,7 @@ from tuner.base.errors import InputError
 from tuner.runtime.control_variables import ControlVariables
 
 
-def require_no_override(library: str) -> None:
+def require_default_selection(library: str) -> None:
     """Raise InputError where a parameter file of the library forces an algorithm.
 
     Local; to be called before an algorithm is forced. Settings in the environment are found as

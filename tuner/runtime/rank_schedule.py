@@ -36,7 +36,7 @@ class RankTransfer(NamedTuple):
 
     @property
     def is_deferred(self) -> bool:
-        """Whether the target changes with the reductions of the round, not on arrival."""
+        """Return whether the target changes with the reductions of the round, not on arrival."""
         return self.src == self.dst or self.reduce != NO_REDUCTION
 
     def reads_from(self, written: Sequence[tuple[int, int]]) -> bool:

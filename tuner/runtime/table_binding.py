@@ -78,7 +78,7 @@ class AgreedRules:
 
     @cached_property
     def has_tuned_rule(self) -> bool:
-        """Whether any rule names an algorithm config other than the library default."""
+        """Return whether any rule names an algorithm config other than the library default."""
         return any(
             not choice.is_default for steps in self.by_call.values() for choice in steps.choices
         )

@@ -28,6 +28,11 @@ from tuner.select.significance import Comparison
 
 TARGET_RULE_FRACTION = 0.25  # target, as a fraction of the unmerged rules
 MAX_ADDED_REGRET_PER_CALL = 0.01  # mean regret that merging for this target may add to one call
+_METHOD = {
+    "method": "paired gain over the default, Bonferroni over the candidates of a point; elsewhere"
+    " a posterior learned from measurements and simulations",
+    "default": "the library's own choice",
+}
 
 
 @dataclass(frozen=True)
@@ -159,20 +164,15 @@ def table_from_comparisons(
         RuleListBuilder(
             key,
             ladder,
-            {
-                operators: partial(may, key, operators)
-                for operators in constraints.operator_classes(key.collective)
-            },
+            {one: partial(may, key, one) for one in constraints.operator_classes(key.collective)},
             CrossoverCache(selector, substitution_reason),
         )
         for key, ladder in points.items()
     ]
     chosen = _merge_rule_lists(calls, constraints.max_rules)
-    rules = [rule for each in chosen for ladder in each.rule_lists for rule in ladder.rules]
+    rules = [rule for each in chosen for own in each.rule_lists for rule in own.rules]
     provenance = {
-        "method": "paired gain over the default, Bonferroni over the candidates of a point;"
-        " elsewhere a belief learned from measurements and simulations",
-        "default": "the library's own choice",
+        **_METHOD,
         "level": CONFIDENCE,
         "noise": min_gain,
         "points": sum(map(len, points.values())),

@@ -77,20 +77,16 @@ def make_table(
     designed = bool(measurements.provenance.get(BATCHES_KEY))
     trained = partial(train, simulate=simulate, adaptive=designed, uses_unmeasured_costs=doubted)
     selector = trained(rows)
-    told = _requested_calls(measurements)
-    wanted = {*told, *_calls_on_shapes(rows, shapes, selector)} - {row.point for row in rows}
+    requested = {*_requested_calls(measurements), *_calls_on_shapes(rows, shapes, selector)}
+    wanted = requested - {row.point for row in rows}
     contests = compare_all_with_default(rows, adaptive=designed)
     solid = [row for row in rows if has_repetitions(row)]
     if solid:
-        believer = selector if len(solid) == len(rows) else trained(solid)
-        contests += _predict_comparisons(wanted, solid, believer, library)
+        solid_selector = selector if len(solid) == len(rows) else trained(solid)
+        contests += _predict_comparisons(wanted, solid, solid_selector, library)
+    keeps_order, instead = library.preserves_operand_order, library.substitution_reason
     table = table_from_comparisons(
-        measurements,
-        contests,
-        selector,
-        library.preserves_operand_order,
-        constraints,
-        substitution_reason=library.substitution_reason,
+        measurements, contests, selector, keeps_order, constraints, substitution_reason=instead
     )
     return rows, _with_borrowed_costs(table, calibration)
 

@@ -84,8 +84,7 @@ class Constraints:
             offered = {other for one, other in pairs if one == of or not where} - {DEFAULT}
             raise InputError(
                 f"{shortened_repr(name)} is no algorithm of what is measured, so it cannot be"
-                " forbidden;"
-                f" these are{where}: {', '.join(sorted(offered))}"
+                f" forbidden; these are{where}: {', '.join(sorted(offered))}"
             )
 
     def record(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _MAX_FOLDS = 5  # node counts that are held out in turn
 
 @dataclass(frozen=True)
 class ExtrapolationMode:
-    """How calls are compared, and whether the posterior is used.
+    """A way to compare calls, and whether the posterior is used.
 
     size_per_node               compare sizes of different node counts by bytes / nodes
     distinguish_powers_of_two   separate numbers of ranks that are powers of two from others, by the

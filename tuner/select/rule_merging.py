@@ -32,7 +32,7 @@ class SizeGroup:
 
     @property
     def is_default(self) -> bool:
-        """Whether the library default is among the configs."""
+        """Return whether the library default is among the configs."""
         return DEFAULT_CONFIG in self.configs
 
 
@@ -131,8 +131,7 @@ def reduce_to_limit(alternatives: Sequence[Sequence[T]], max_rules: int) -> list
             return chosen
     raise InputError(
         f"a table for these calls has {least} rules at least, not {max_rules}: allow"
-        " more, or measure"
-        " fewer collectives and shapes"
+        " more, or measure fewer collectives and shapes"
     )
 
 

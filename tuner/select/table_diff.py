@@ -66,7 +66,7 @@ class RuleChange:
 
     @property
     def has_gain(self) -> bool:
-        """Whether sizes in the range support both configs."""
+        """Return whether sizes in the range support both configs."""
         return not math.isnan(self.gain)
 
     @property
@@ -108,7 +108,7 @@ class RuleChange:
 
     @property
     def _same_evidence(self) -> bool:
-        """Whether both tables have the same measured default time for some size in the range."""
+        """Return whether both tables have one measured default time for a size in the range."""
         before, after = (
             dict(zip(rule.evidence.nbytes, rule.evidence.default_s, strict=False))
             for rule in (self.before, self.after)
@@ -117,7 +117,7 @@ class RuleChange:
 
     @property
     def _only_rules_limited(self) -> bool:
-        """Whether the number of rules is the only constraint."""
+        """Return whether the number of rules is the only constraint."""
         return set(self.constraints) <= {"rules"}
 
 
@@ -304,8 +304,7 @@ def _describe_rule(rule: Rule) -> str:
     basis = MEASURED if evidence.basis == MEASURED else f"{evidence.basis}, not measured,"
     return (
         f"{rule.choice} {basis} at {_format_sizes(evidence.nbytes)}: {evidence.gain:.2f}"
-        " times as fast as"
-        f" the default ({low:.2f} to {high:.2f})"
+        f" times as fast as the default ({low:.2f} to {high:.2f})"
     )
 
 

@@ -1,4 +1,4 @@
-"""Which links flows can compete for; all others only bound the rate of a single flow."""
+"""The links that flows can compete for; all others only bound the rate of a single flow."""
 
 from __future__ import annotations
 

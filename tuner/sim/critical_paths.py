@@ -108,8 +108,7 @@ def explain(
         if transfers > MAX_TRACED_TRANSFERS:
             raise InputError(
                 f"{schedule} has more than {MAX_TRACED_TRANSFERS} transfers, too many to trace:"
-                " take"
-                " fewer ranks or larger segments"
+                " take fewer ranks or larger segments"
             )
     priced = build_transfers(schedule, placement, calibration, nbytes, itemsize, memory)
     bars = trace(priced)

@@ -38,6 +38,7 @@ from tuner.sim.transfers import (
     pack_copy_costs,
     reduction_costs,
 )
+from tuner.sim.uncontended_rounds import RoundCosts
 from tuner.topology import CUDA, HOST, Placement
 
 MAX_EVENT_TRANSFERS = 1 << 23  # most transfers simulated event by event: four gigabytes
@@ -186,8 +187,7 @@ class PreparedSimulation:
             raise LimitExceededError(
                 f"{self.schedule}: the order of {rows} transfers depends on one another, and at"
                 f" most {MAX_EVENT_TRANSFERS} can be played event by event: simulate fewer ranks,"
-                " or"
-                " longer segments"
+                " or longer segments"
             )
         part = replace(self.schedule, make_rounds=lambda: self.rounds[:end])
         return TransferTableBuilder(
@@ -241,34 +241,7 @@ class _RoundRun:
         if pattern.is_permutation and (self.is_repeated[number] or (alone and len(groups.rows))):
             prices = self._round_costs(number, r)
             done = prices.is_valid
-            least, most = self._range(r.reduce)
-            own = self._range(r.count) == (1, 1) and (least > 0) == (most > 0)
-            if alone and pattern.is_ring and own:
-                uncontended_rounds.run_ring(
-                    self.state,
-                    self.machine,
-                    self.sizes,
-                    prices,
-                    groups.rows,
-                    pattern.connection,
-                    r.src_chunk,
-                    most > 0,
-                )
-            else:
-                uncontended_rounds.run_permutation(
-                    self.state,
-                    self.machine,
-                    self.sizes,
-                    prices,
-                    groups,
-                    r.src,
-                    r.dst,
-                    pattern.connection,
-                    r.src_chunk,
-                    r.count,
-                    r.reduce,
-                    most > 0,
-                )
+            self._run_permutation(r, pattern, groups, prices, alone)
         if not done.all():
             round_engine.run_round(
                 self.state,
@@ -284,6 +257,44 @@ class _RoundRun:
                 r.count,
                 r.reduce,
                 pattern.is_permutation,
+            )
+
+    def _run_permutation(
+        self,
+        r: Round,
+        pattern: RoundType,
+        groups: ContentionGroups,
+        prices: RoundCosts,
+        alone: bool,
+    ) -> None:
+        """Run a round in which every rank sends and receives at most one message."""
+        least, most = self._range(r.reduce)
+        own = self._range(r.count) == (1, 1) and (least > 0) == (most > 0)
+        if alone and pattern.is_ring and own:
+            uncontended_rounds.run_ring(
+                self.state,
+                self.machine,
+                self.sizes,
+                prices,
+                groups.rows,
+                pattern.connection,
+                r.src_chunk,
+                most > 0,
+            )
+        else:
+            uncontended_rounds.run_permutation(
+                self.state,
+                self.machine,
+                self.sizes,
+                prices,
+                groups,
+                r.src,
+                r.dst,
+                pattern.connection,
+                r.src_chunk,
+                r.count,
+                r.reduce,
+                most > 0,
             )
 
     def _contention_groups(self, number: int, count: Int32Array) -> ContentionGroups:

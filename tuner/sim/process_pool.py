@@ -21,11 +21,6 @@ POLL_INTERVAL_S = 0.2
 MAX_PROCESSES = 1024
 
 
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 def map_unordered(
     prepare: Callable[..., Callable[[Asked], Answer]],
     prepare_args: Sequence[object],

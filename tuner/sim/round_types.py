@@ -6,7 +6,7 @@ rows compete for links, are found once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,17 +68,10 @@ def find_round_types(
     Raises LimitExceededError for more than MAX_ROUTED_TRANSFERS transfers in all round types.
     """
     p = len(node_of)
-    known: dict[tuple[int, int, bytes, bool], int] = {}
-    pairs: list[tuple[Round, Bytes, bool]] = []
-    which = np.empty(len(rounds), dtype=np.int64)
-    for number, r in enumerate(rounds):
-        memory = _memory(r, scratch) if staged and cuda else np.full(1, cuda, np.int8)
-        meets = with_patterns and number > 0
-        own = (id(r.src), id(r.dst), memory.tobytes(), meets)
-        if own not in known:
-            known[own] = len(pairs)
-            pairs.append((r, np.broadcast_to(memory, len(r)).copy(), meets))
-        which[number] = known[own]
+    memories = (
+        _memory(r, scratch) if staged and cuda else np.full(1, cuda, np.int8) for r in rounds
+    )
+    pairs, which = _distinct_rounds(rounds, memories, with_patterns)
     ends = np.cumsum([0, *(len(r) for r, *_ in pairs)])
     if ends[-1] > MAX_ROUTED_TRANSFERS:
         raise LimitExceededError(
@@ -104,6 +97,23 @@ def find_round_types(
         for at, (r, memory, _) in enumerate(pairs)
     ]
     return made, which, found
+
+
+def _distinct_rounds(
+    rounds: Sequence[Round], memories: Iterable[Bytes], with_patterns: bool
+) -> tuple[list[tuple[Round, Bytes, bool]], IntArray]:
+    """Return the distinct rounds with their memory, and for each round which of them it is."""
+    known: dict[tuple[int, int, bytes, bool], int] = {}
+    distinct: list[tuple[Round, Bytes, bool]] = []
+    which = np.empty(len(rounds), dtype=np.int64)
+    for number, (r, memory) in enumerate(zip(rounds, memories, strict=True)):
+        has_pattern = with_patterns and number > 0
+        own = (id(r.src), id(r.dst), memory.tobytes(), has_pattern)
+        if own not in known:
+            known[own] = len(distinct)
+            distinct.append((r, np.broadcast_to(memory, len(r)).copy(), has_pattern))
+        which[number] = known[own]
+    return distinct, which
 
 
 def _memory(r: Round, scratch: int) -> Bytes:

@@ -97,21 +97,9 @@ def compute_round_costs(
                 reduction_seconds(machine.reduction_costs, memory, low),
                 reduction_seconds(machine.reduction_costs, memory, high),
             )
-    return RoundCosts(
-        flow,
-        late,
-        fold,
-        rate,
-        alpha,
-        lag,
-        overhead,
-        eager,
-        acknowledgement,
-        ways,
-        machine.recv_port[connection],
-        memory,
-        valid,
-    )
+    port = machine.recv_port[connection]
+    return RoundCosts(flow, late, fold, rate, alpha, lag, overhead, eager, acknowledgement, ways,
+                      port, memory, valid)  # fmt: skip
 
 
 @njit_no_alloc()

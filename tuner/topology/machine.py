@@ -205,7 +205,7 @@ class Topology:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether every node has at least one GPU."""
+        """Return whether every node has at least one GPU."""
         return all(
             n.node_topology is not None and len(n.node_topology.device_indices(GPU))
             for n in self.nodes

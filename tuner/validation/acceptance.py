@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tuner.base.progress import ProgressCallback, no_progress
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import MEASURED, AlgorithmConfig, Evidence, Rule, TuningTable
 from tuner.formats.rules_by_ranks import all_rule_lists
 from tuner.validation.timing import (
@@ -28,7 +28,6 @@ from tuner.validation.timing import (
 )
 from tuner.validation.timing import time_pairs as time_calls
 
-PROBE_ELEMENT_BYTES = 4  # size of the elements in timed calls
 MAX_SIZE_RATIO = math.sqrt(
     2
 )  # between consecutive sizes of a rule, unless that takes more than MAX_SIZES
@@ -81,7 +80,7 @@ def accept_rules(
     seconds: float,
     directory: Path,
     progress: ProgressCallback = no_progress,
-    on_message: Callable[[str], None] = lambda _: None,
+    on_warning: Callable[[str], None] = lambda _: None,
 ) -> Acceptance:
     """Time the rules for `operators` in a file that `tuned` activates.
 
@@ -103,7 +102,7 @@ def accept_rules(
             seconds=seconds,
             directory=directory,
             progress=lambda now, of: progress(done + round(rounds * now / of), total),
-            on_message=on_message,
+            on_warning=on_warning,
         )
 
     total = SCREENING_LAUNCHES + DECIDING_LAUNCHES

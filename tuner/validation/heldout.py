@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.progress import ProgressCallback, no_progress
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.speedup import holm, mean_over_launches
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.rules_by_ranks import all_rule_lists
-from tuner.validation.acceptance import PROBE_ELEMENT_BYTES, RuleCall, timed_sizes
+from tuner.validation.acceptance import RuleCall, timed_sizes
 from tuner.validation.timing import (
     CONDITIONS,
     LaunchOptions,
@@ -89,7 +89,7 @@ class HeldoutResult:
 
     @property
     def is_win(self) -> bool:
-        """Whether it is significantly faster, and looks faster under each condition."""
+        """Return whether it is significantly faster, and looks faster under each condition."""
         faster = self.ci95[0] > 1 and all(each.ratio > 1 for each in self.conditions)
         return faster and not self.wrong
 
@@ -165,7 +165,7 @@ def compare_heldout(
     seconds: float,
     directory: Path,
     progress: ProgressCallback = no_progress,
-    on_message: Callable[[str], None] = lambda _: None,
+    on_warning: Callable[[str], None] = lambda _: None,
 ) -> list[HeldoutResult]:
     """Compare tuned with default times at every one of the `heldout_calls`.
 
@@ -189,7 +189,7 @@ def compare_heldout(
         seconds=seconds,
         directory=directory,
         progress=progress,
-        on_message=on_message,
+        on_warning=on_warning,
     )
     compared = [(point.timed_call, name) for point in wanted for name in CONDITIONS]
     rejected = holm([times.not_slower_p_value(*one) for one in compared])

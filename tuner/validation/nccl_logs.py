@@ -127,7 +127,7 @@ class LoggedCalls:
 
     @property
     def has_plugin_messages(self) -> bool:
-        """Whether our plugin wrote any message."""
+        """Return whether our plugin wrote any message."""
         return bool(self.rule_digests or self.declining_messages)
 
     def executed_calls(self) -> Iterator[tuple[ExecutedCollective, int]]:

@@ -11,7 +11,7 @@ from tuner.base.errors import InputError
 from tuner.launch.rank_program import rank_arguments
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, PlacedCollective
 from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, executed_algorithm
-from tuner.validation.validation import Observation, RankStarter
+from tuner.validation.validation import CallOutcome, RankStarter
 
 PROGRAM = rank_arguments("tuner.rank_programs.default_algorithms")
 TIMEOUT_S = 60.0  # for a launch that takes a few seconds
@@ -67,7 +67,7 @@ def _default_algorithms(
 ) -> DefaultAlgorithms:
     collective, nodes, ppn, placement = call
     choices = tuple(
-        executed_algorithm(collective, Observation(0, (tuple(numbers),))) for _, numbers in steps
+        executed_algorithm(collective, CallOutcome(0, (tuple(numbers),))) for _, numbers in steps
     )
     starts = tuple(start for start, _ in steps)
     return DefaultAlgorithms(collective, nodes, ppn, most, starts, choices, placement)

@@ -10,7 +10,7 @@ from tuner.base import c_compiler
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, config_of
-from tuner.validation.validation import Observation
+from tuner.validation.validation import CallOutcome
 
 SOURCE = Path(__file__).with_name("openmpi_trace.c")
 TRACED_COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)  # those the tracer interposes
@@ -21,20 +21,20 @@ def build_tracer(directory: Path) -> Path | None:
     return c_compiler.compile_shared_library(SOURCE, directory)
 
 
-def executed_algorithm(collective: Collective, observation: Observation) -> AlgorithmConfig | None:
+def executed_algorithm(collective: Collective, outcome: CallOutcome) -> AlgorithmConfig | None:
     """Return the algorithm that a call ended in.
 
     None where it was not exactly one call of `coll/tuned` on its own communicator.
     """
-    own = [call for call in observation.traced_calls if call[0]]
+    own = [call for call in outcome.traced_calls if call[0]]
     if len(own) != 1 or own[0][1] != COLLECTIVE_IDS[collective]:
         return None
     return _entered_algorithm(own[0])
 
 
-def why_unknown(observation: Observation) -> str:
+def why_unknown(outcome: CallOutcome) -> str:
     """Return why `executed_algorithm` is None."""
-    if any(call[0] for call in observation.traced_calls):
+    if any(call[0] for call in outcome.traced_calls):
         return "more than one call of coll/tuned answered the call"
     return "another component than coll/tuned answered the call"
 
@@ -51,11 +51,11 @@ def _entered_algorithm(call: Sequence[int]) -> AlgorithmConfig:
     return choice
 
 
-def nested_calls(observation: Observation) -> set[str]:
+def nested_calls(outcome: CallOutcome) -> set[str]:
     """Return what ran on other communicators: parts of a call that `han` divided."""
     names = {number: name for name, number in COLLECTIVE_IDS.items()}
     return {
         f"{names[call[1]]} {_entered_algorithm(call)}"
-        for call in observation.traced_calls
+        for call in outcome.traced_calls
         if not call[0]
     }

@@ -24,7 +24,7 @@ from tuner.mpi_libraries import require_no_override
 from tuner.mpi_libraries.intelmpi import preset_of
 from tuner.validation.validation import (
     NO_CALL_SIZE,
-    Observation,
+    CallOutcome,
     RankStarter,
     RuleValidation,
     ValidationCall,
@@ -34,7 +34,7 @@ from tuner.validation.validation import (
 
 SOURCE = Path(__file__).with_name("intelmpi_trace.c")
 LIBRARY_DEFAULT = None  # stands for the library's own decision instead of a preset
-_Observations = Mapping[tuple[Rule, int], Observation]
+_Outcomes = Mapping[tuple[Rule, int], CallOutcome]
 
 
 def activation(file: Path) -> dict[str, str]:
@@ -117,7 +117,7 @@ class _Launches:
         )
         self._total = 2 + len(presets)
         ran, own = self._trace(rules, self._variables), self._trace(rules, {})
-        alone: dict[Collective, dict[int | None, _Observations]] = {
+        alone: dict[Collective, dict[int | None, _Outcomes]] = {
             rule.key.collective: {LIBRARY_DEFAULT: own} for rule in rules
         }
         for collective, preset in presets:
@@ -136,7 +136,7 @@ class _Launches:
         choice = fallback if rule.choice.is_default and fallback else rule.choice
         return preset_of(collective, choice)
 
-    def _trace(self, rules: Sequence[Rule], variables: Mapping[str, str]) -> _Observations:
+    def _trace(self, rules: Sequence[Rule], variables: Mapping[str, str]) -> _Outcomes:
         trials = [
             ValidationCall(rule, nbytes) for rule in rules for nbytes in validation_sizes(rule)
         ]
@@ -157,7 +157,7 @@ class _Launches:
 
 
 def _validate_rule(
-    rule: Rule, meant: int | None, ran: _Observations, alone: Mapping[int | None, _Observations]
+    rule: Rule, meant: int | None, ran: _Outcomes, alone: Mapping[int | None, _Outcomes]
 ) -> RuleValidation:
     """Return the validation of a rule.
 
@@ -180,28 +180,26 @@ def _validate_rule(
 
 
 def _mismatch_reason(
-    observation: Observation, meant: int | None, under: Mapping[int | None, Observation]
+    outcome: CallOutcome, meant: int | None, under: Mapping[int | None, CallOutcome]
 ) -> str:
     """Return why a call does not show that the rule's preset ran; "" where it does."""
-    if observation.error_class:
-        return f"the call failed with MPI error {observation.error_class}"
-    if not observation.entered_functions:
+    if outcome.error_class:
+        return f"the call failed with MPI error {outcome.error_class}"
+    if not outcome.entered_functions:
         return "no algorithm of this library was seen"
     alike = [
         preset
         for preset, seen in under.items()
-        if set(seen.entered_functions) == set(observation.entered_functions)
+        if set(seen.entered_functions) == set(outcome.entered_functions)
     ]
     if meant not in alike:
         wanted = describe_functions(under[meant])
         told = (
             f"instead of {wanted}"
-            if describe_functions(observation) != wanted
+            if describe_functions(outcome) != wanted
             else "with other numbers"
         )
-        return (
-            f"{describe_functions(observation)} ran {told}, unlike under {_describe_preset(meant)}"
-        )
+        return f"{describe_functions(outcome)} ran {told}, unlike under {_describe_preset(meant)}"
     others = " or ".join(_describe_preset(preset) for preset in alike if preset != meant)
     return f"{_describe_preset(meant)} cannot be told from {others}" if others else ""
 
@@ -210,11 +208,11 @@ def _describe_preset(preset: int | None) -> str:
     return "Intel MPI's own decision" if preset is LIBRARY_DEFAULT else f"preset {preset}"
 
 
-def describe_functions(observation: Observation) -> str:
+def describe_functions(outcome: CallOutcome) -> str:
     """Return the functions without their common parts, as `Bcast_binomial + Reduce_binomial`."""
     words = sorted(
         name.removeprefix("MPIR_").removeprefix("MPIDI_").replace("_intra_", "_")
-        for name in observation.entered_functions
+        for name in outcome.entered_functions
         if "(" not in name
     )
     return " + ".join(words) or "no function with a name"

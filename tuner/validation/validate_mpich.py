@@ -98,18 +98,15 @@ def validate(
     when the ranks do not survive the files themselves.
     """
     require_no_override(OVERRIDING_PATTERN)
-    if device_file is None:
-        trees = replace(trees, device=None)
+    trees = trees if device_file is not None else replace(trees, device=None)
     _require_same_file(tuning_file, table, trees.mpir, emitter.check)
     if device_file is not None and trees.device is not None:
         _require_same_file(device_file, table, trees.device, device.check)
     trials, lost = _all_calls(table), ""
     poisons = _FaultInjector(table, tuning_file, device_file, trees, starter, directory)
     failed = poisons.failing_rules(trials)
-    rules, proofs = (
-        [rule for ladder in _all_rule_lists(table) for rule in ladder],
-        list[RuleValidation](),
-    )
+    rules = [rule for rule_list in _all_rule_lists(table) for rule in rule_list]
+    proofs = list[RuleValidation]()
     for rule in rules:
         alike = _same_leaf(rule, (proof.rule for proof in proofs))
         if not validation_sizes(rule):
@@ -121,13 +118,21 @@ def validate(
         elif lost:
             proofs.append(RuleValidation.skipped(rule, lost))
         else:
-            try:
-                proofs.append(_validate_rule(rule, trials, poisons))
-            except ProbeError as reason:
-                lost = f"not tried: {reason}"
-                proofs.append(RuleValidation.skipped(rule, lost))
+            proof, lost = _try_rule(rule, trials, poisons)
+            proofs.append(proof)
         progress(len(proofs), len(rules))
     return proofs
+
+
+def _try_rule(
+    rule: Rule, trials: Sequence[ValidationCall], injector: _FaultInjector
+) -> tuple[RuleValidation, str]:
+    """Return the validation of a rule, and why those after it cannot be tried, or empty."""
+    try:
+        return _validate_rule(rule, trials, injector), ""
+    except ProbeError as reason:
+        lost = f"not tried: {reason}"
+        return RuleValidation.skipped(rule, lost), lost
 
 
 def _require_same_file(
@@ -194,24 +199,24 @@ class _FaultOutcome:
     """
 
     has_started: bool
-    n_observed: int
+    n_answered: int
     n_calls: int
     fault_reported: bool
 
     @property
     def is_unexplained(self) -> bool:
-        """Whether it ended early for an unknown reason."""
-        return self.n_observed < self.n_calls and not self.fault_reported
+        """Return whether it ended early for an unknown reason."""
+        return self.n_answered < self.n_calls and not self.fault_reported
 
     @property
     def failed_in_setup(self) -> bool:
-        """Whether a call of the library's own, while creating a communicator, reached the fault."""
+        """Return whether the library reached the fault while it created a communicator."""
         return self.fault_reported and not self.has_started
 
     @property
     def is_early(self) -> bool:
-        """Whether a call before the last one reached the fault."""
-        return self.fault_reported and self.has_started and self.n_observed < self.n_calls - 1
+        """Return whether a call before the last one reached the fault."""
+        return self.fault_reported and self.has_started and self.n_answered < self.n_calls - 1
 
 
 @dataclass(frozen=True)
@@ -271,7 +276,7 @@ class _FaultInjector:
         settings = self._inject_faults(table, faulty)
         met = run_until_crash(self.starter, calls, self.directory, settings=settings, spare_ranks=1)
         said = FAULT_MESSAGE.search(met.stderr) is not None
-        return _FaultOutcome(met.has_started, met.n_observed, len(calls), said)
+        return _FaultOutcome(met.has_started, met.n_answered, len(calls), said)
 
     def _inject_faults(self, table: TuningTable, faulty: Collection[Rule]) -> dict[str, str]:
         """Write files with faults in these rules; return the settings that activate them."""
@@ -356,10 +361,10 @@ def _misrouted_call(
     ended: _FaultOutcome, neighbours: Sequence[ValidationCall], own: ValidationCall
 ) -> str:
     """Return which call did not go where it should under the rule's fault; "" if all did."""
-    if ended.n_observed > len(neighbours):
+    if ended.n_answered > len(neighbours):
         return f"a call of {own.nbytes} bytes does not reach this rule"
-    if ended.n_observed < len(neighbours):
-        stray = neighbours[ended.n_observed]
+    if ended.n_answered < len(neighbours):
+        stray = neighbours[ended.n_answered]
         return (
             f"a call of {stray.nbytes} bytes, which belongs to the rule from {stray.rule.lo} bytes"
             " on, reaches this rule too"

@@ -31,7 +31,7 @@ from tuner.validation.openmpi_trace import (
 )
 from tuner.validation.validation import (
     NO_CALL_SIZE,
-    Observation,
+    CallOutcome,
     RankStarter,
     RuleValidation,
     ValidationCall,
@@ -174,11 +174,11 @@ def _without_files(follow: Mapping[str, str]) -> dict[str, str]:
 
 def _validate_rule(
     rule: Rule,
-    observations: Mapping[ValidationCall, Observation],
-    without: Mapping[ValidationCall, Observation],
+    outcomes: Mapping[ValidationCall, CallOutcome],
+    without: Mapping[ValidationCall, CallOutcome],
 ) -> RuleValidation:
     executed, reasons = dict[int, AlgorithmConfig](), list[str]()
-    for trial, answer in observations.items():
+    for trial, answer in outcomes.items():
         ran = executed_algorithm(trial.collective, answer)
         if trial.commutative:
             executed[trial.nbytes] = ran or AlgorithmConfig()
@@ -202,21 +202,21 @@ def _validate_rule(
 
 
 def _differences_without_file(
-    where: str, call: ValidationCall, observation: Observation, without: Observation
+    where: str, call: ValidationCall, outcome: CallOutcome, without: CallOutcome
 ) -> Iterator[str]:
     """Yield how a call that is left to the library differs from one without any file."""
     ran, wanted = (
-        executed_algorithm(call.collective, observation),
+        executed_algorithm(call.collective, outcome),
         executed_algorithm(call.collective, without),
     )
     if ran is None and wanted is None and call.rule.key.nodes == 1:
-        yield f"{where} {why_unknown(observation)}, without the file, too"
+        yield f"{where} {why_unknown(outcome)}, without the file, too"
     elif ran != wanted:
         yield f"{where} {ran or 'another component'} ran instead of {wanted or 'another component'}"
-    elif changed := nested_calls(observation) ^ nested_calls(without):
+    elif changed := nested_calls(outcome) ^ nested_calls(without):
         yield (
             f"{where} han keeps the call, but what it is made of follows the rules, too:"
-            f" {', '.join(sorted(changed & nested_calls(observation)) or ['nothing'])} instead of"
+            f" {', '.join(sorted(changed & nested_calls(outcome)) or ['nothing'])} instead of"
             f" {', '.join(sorted(changed & nested_calls(without)) or ['nothing'])}"
         )
 

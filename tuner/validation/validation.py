@@ -18,17 +18,16 @@ from typing import Protocol
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import LaunchTimeoutError, ProbeError
 from tuner.base.progress import ProgressCallback, no_progress
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmConfig, Rule
 from tuner.launch.rank_program import rank_arguments
 
 VALIDATION_PROGRAM = rank_arguments("tuner.rank_programs.validate")
-PROBE_ELEMENT_BYTES = 4  # size of the elements where that divides the message size, else 1
 MAX_CALL_BYTES = 1 << 25  # largest call of a validation
 LAUNCH_TIMEOUT_S, CALL_TIMEOUT_S = (300.0, 2.0)  # for one launch, plus the second for each call
 STARTUP_TIMEOUT_S = 60.0  # where ranks may die: until the first line
-OBSERVATION_TIMEOUT_S = 10.0  # where ranks may die: from one observation to the next
-_STARTED_PREFIX, _OBSERVATION_PREFIX = '{"calls"', '{"call"'  # lines of VALIDATION_PROGRAM
+ANSWER_TIMEOUT_S = 10.0  # where ranks may die: from one observation to the next
+_STARTED_PREFIX, _ANSWER_PREFIX = '{"calls"', '{"call"'  # lines of VALIDATION_PROGRAM
 NO_CALL_SIZE = "no call has a size in this range"  # reason why a rule cannot be tried
 
 
@@ -71,7 +70,7 @@ class RankStarter(Protocol):
 
 @dataclass(frozen=True)
 class RuleValidation:
-    """What the library did with one rule.
+    """The observed behaviour of the library under one rule.
 
     sizes       message sizes tried, in bytes; empty where the rule was not tried
     executed    the algorithm that ran at each of them
@@ -107,7 +106,7 @@ class ValidationCall:
 
 
 @dataclass(frozen=True)
-class Observation:
+class CallOutcome:
     """The ranks' report on one call.
 
     error_class         MPI error class, 0 for success
@@ -122,7 +121,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class CrashedRun:
-    """How far ranks that may die came.
+    """The progress of ranks that may have died.
 
     has_started     whether their communicators were made
     n_observed      number of calls that were answered
@@ -130,7 +129,7 @@ class CrashedRun:
     """
 
     has_started: bool
-    n_observed: int
+    n_answered: int
     stderr: str
 
 
@@ -165,19 +164,19 @@ def run_calls(
     environment: Mapping[str, str] | None = None,
     progress: ProgressCallback = no_progress,
     spare_ranks: int = 0,
-) -> dict[int, Observation]:
+) -> dict[int, CallOutcome]:
     """Run the calls on real ranks, all in one launch; without calls no ranks are started.
 
     spare_ranks     number of extra ranks that take part in no call
 
     Returns observations by position in `calls`. Raises ProbeError where a call has none.
     """
-    answers: dict[int, Observation] = {}
+    answers: dict[int, CallOutcome] = {}
 
     def note(line: str) -> None:
-        if line.startswith(_OBSERVATION_PREFIX):
+        if line.startswith(_ANSWER_PREFIX):
             record = json.loads(line)
-            answers[record["call"]] = Observation(
+            answers[record["call"]] = CallOutcome(
                 record["error"], tuple(map(tuple, record["executed"])), tuple(record["entered"])
             )
             progress(len(answers), len(calls))
@@ -218,10 +217,10 @@ def run_until_crash(
     begun, answered = list[str](), list[str]()
 
     def note(line: str) -> float | None:
-        for kind, lines in ((_STARTED_PREFIX, begun), (_OBSERVATION_PREFIX, answered)):
+        for kind, lines in ((_STARTED_PREFIX, begun), (_ANSWER_PREFIX, answered)):
             if line.startswith(kind):
                 lines.append(line)
-                return OBSERVATION_TIMEOUT_S
+                return ANSWER_TIMEOUT_S
         return None
 
     try:

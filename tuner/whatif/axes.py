@@ -21,7 +21,7 @@ GridPoint = Mapping[str, AxisValue]  # axis -> seconds, bytes per second, number
 
 @dataclass(frozen=True)
 class Axis:
-    """How values of an axis are parsed and written.
+    """An axis of a study: how its values are parsed and written.
 
     parse       a value from a study file
     format      as text for people

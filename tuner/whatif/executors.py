@@ -12,7 +12,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 
 from tuner.base.errors import TunerError
-from tuner.sim.process_pool import available_cores, map_unordered
+from tuner.base.processes import available_cores
+from tuner.sim.process_pool import map_unordered
 from tuner.whatif.study_spec import Study
 from tuner.whatif.study_tasks import StudyTask, TaskEvaluator, TaskTimes
 

@@ -30,7 +30,7 @@ class TimedCandidate(Candidate):
 
 @dataclass(frozen=True)
 class TableRegret:
-    """What a tuning table chooses at a point, and its regret.
+    """The choice of a tuning table at a point, and its regret.
 
     nodes, ppn      shape of the rules that apply, with the same number of ranks; 0 if there are
                     none and the library default applies

@@ -86,8 +86,7 @@ class _EffortLimit:
         if self._core_seconds > MAX_CORE_SECONDS:
             raise InputError(
                 f"the study would take more than {MAX_CORE_SECONDS / 3600:.0f} hours on one core:"
-                " give"
-                " fewer values, sizes or algorithms, or smaller machines"
+                " give fewer values, sizes or algorithms, or smaller machines"
             )
 
 

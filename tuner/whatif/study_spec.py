@@ -155,7 +155,7 @@ class Study:
 
     @cached_property
     def _topology_features(self) -> dict[AxisValue | None, frozenset[str]]:
-        """What the topology with each of the GPUs offers."""
+        """Return the capabilities of the topology with each of the GPUs."""
         first = {name: values[0] for name, values in self.axes.items()}
         return {
             gpu: apply_axes(
@@ -291,8 +291,7 @@ def _require_bounds(study: Study) -> None:
     if study.number_of_points > MAX_STUDY_POINTS:
         raise InputError(
             f"the study has {study.number_of_points} points, more than {MAX_STUDY_POINTS}:"
-            " give fewer"
-            " values, collectives or sizes"
+            " give fewer values, collectives or sizes"
         )
     nodes = int(study.axes["nodes"][-1])
     if nodes > MAX_STUDY_NODES:

@@ -70,7 +70,7 @@ def accept_winning_rules(
                 seconds=CALL_BUDGET_S,
                 directory=place,
                 progress=progress_from_counts(report),
-                on_message=on_warning,
+                on_warning=on_warning,
             )
             whole = UNSPLITTABLE_COLLECTIVES if launcher.library == "openmpi" else ()
             known = _replace_rules(known, accepted_table(part, operators, found, whole))
@@ -115,7 +115,7 @@ def withdraw_losing_rules(
     return TuningTable(table.cluster, table.library, table.rules, provenance), records
 
 
-def compare_with_default(
+def time_against_default(
     table: TuningTable,
     launcher: Launcher,
     report: StageCallback,
@@ -171,7 +171,7 @@ def _comparison(
                 seconds=CALL_BUDGET_S,
                 directory=place,
                 progress=progress_from_counts(report),
-                on_message=tell,
+                on_warning=tell,
             )
 
         yield compared

@@ -9,11 +9,11 @@ from itertools import pairwise
 
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, default_lookup
 from tuner.probe.batches import ExperimentRequest
-from tuner.probe.collective_points import PROBE_ELEMENT_BYTES, round_down_to_multiple
+from tuner.probe.collective_points import round_down_to_multiple
 from tuner.probe.probe_spec import ProbeShape, ProbeSpec, shapes_to_measure
 from tuner.select.acquisition import Experiment
 from tuner.select.constraints import UNCONSTRAINED, Constraints

@@ -12,6 +12,7 @@ from typing import Any
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
+from tuner.base.processes import available_cores
 from tuner.base.progress import StageCallback, StageDisplay, progress_from_counts
 from tuner.calibrate import calibrate
 from tuner.core.calibration import read_calibration, write_calibration
@@ -23,7 +24,6 @@ from tuner.probe.monitor import forward_progress
 from tuner.report import LibraryResult
 from tuner.select.build_table import make_table
 from tuner.select.simulated_times import prediction_records
-from tuner.sim.process_pool import available_cores
 from tuner.workflows import acceptance, following, native_files, validation
 from tuner.workflows.checkpoint import StageCheckpoint
 

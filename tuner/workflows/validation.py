@@ -195,8 +195,7 @@ def require_supported_version(table: TuningTable) -> None:
         raise InputError(
             "nothing is proved: of Open MPI this program proves versions"
             f" {' and '.join(SUPPORTED_MAJOR_VERSIONS)}, and the table is for"
-            f" {table.library}; `tuner table"
-            " check` reads its JSON rules as it does"
+            f" {table.library}; `tuner table check` reads its JSON rules as it does"
         )
 
 

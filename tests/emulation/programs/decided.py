@@ -1,4 +1,4 @@
-"""What the default decides on hosts of the lab, as a header of measurements keeps it: HOSTS PPN."""
+"""Print what the default decides on HOSTS hosts with PPN ranks, as measurements record it."""
 
 import json
 import sys

@@ -60,8 +60,7 @@ def parse_value(collective: Collective, value: str) -> tuple[EnvEntry, ...]:
     if entries[-1].max_bytes is not None:
         raise InputError(
             f"the last entry {shortened_repr(words[-1])} would take all larger calls as well:"
-            " write it"
-            " without bounds"
+            " write it without bounds"
         )
     return tuple(entries)
 
@@ -71,8 +70,7 @@ def _parse_entry(word: str, beyond: int | None, largest: int) -> EnvEntry:
     if match is None:
         raise InputError(
             f"{shortened_repr(word)} is no PRESET or PRESET:FIRST-LAST in bytes; Intel MPI"
-            " would misread it"
-            " or leave out the whole value"
+            " would misread it or leave out the whole value"
         )
     if int(match[1]) > largest:
         raise InputError(
@@ -89,8 +87,7 @@ def _parse_entry(word: str, beyond: int | None, largest: int) -> EnvEntry:
     if first != beyond + 1 or last < first or last > MAX_BOUND_BYTES:
         raise InputError(
             f"{shortened_repr(word)} should begin at {beyond + 1} and end above, at most at"
-            f" {MAX_BOUND_BYTES}:"
-            " Intel MPI looks at the ends alone"
+            f" {MAX_BOUND_BYTES}: Intel MPI looks at the ends alone"
         )
     return EnvEntry(int(match[1]), last)
 

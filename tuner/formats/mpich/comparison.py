@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from tuner.base.errors import shortened_repr
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.formats.mpich.branches import RuleToLeaf, hierarchical_rank_counts, is_restricted
 from tuner.formats.mpich.layers import Layer
@@ -25,7 +25,6 @@ from tuner.formats.mpich.selection import (
     specialise,
 )
 from tuner.formats.rules_by_ranks import boundary_sizes, neighbours, rules_by_rank_count
-from tuner.mpi_libraries.mpich import PROBE_ELEMENT_BYTES
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""What MPICH's default runs, derived from the rules in its library without running any ranks.
+"""The default algorithms of MPICH, derived from the rules in its library without running any ranks.
 
 The device layer is asked first. The algorithms that it runs itself have no name in the MPIR layer,
 so they are reported as unknown, and so is what it composes from parts of a call.
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tuner.base.errors import InputError
-from tuner.core.collective import Collective
+from tuner.core.collective import PROBE_ELEMENT_BYTES, Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.formats.mpich.device import DELEGATING_LEAVES, SHARED_MEMORY_LEAVES
 from tuner.formats.mpich.emitter import leaf_for_config
@@ -26,7 +26,7 @@ from tuner.formats.mpich.selection import (
 from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms
 from tuner.mpi_libraries.default_algorithms import PlacedCollective as Shaped
-from tuner.mpi_libraries.mpich import ALGORITHMS, PROBE_ELEMENT_BYTES
+from tuner.mpi_libraries.mpich import ALGORITHMS
 
 
 def find_default_algorithms(

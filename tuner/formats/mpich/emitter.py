@@ -99,6 +99,5 @@ def require_expressible(rule: Rule, library: str) -> None:
     ):
         raise InputError(
             f"{describe_rule(rule)}: this algorithm breaks non-commutative operators in"
-            " MPICH; give it"
-            " in rules for commutative operators"
+            " MPICH; give it in rules for commutative operators"
         )

@@ -28,7 +28,7 @@ class Layer:
 
     @property
     def leaf_prefix(self) -> str:
-        """How the leaves of all collectives of this layer, and of no other, begin."""
+        """Return the prefix of the leaves of this layer, which no other layer has."""
         return self.leaf_template.partition("{")[0]
 
     def has_algorithm(self, key: str, collective: str) -> bool:

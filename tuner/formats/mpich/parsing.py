@@ -63,15 +63,14 @@ def parse(text: str, library: str = "mpich", layer: Layer = MPIR) -> Tree:
 
 
 def _parse_tree(text: str, library: str, layer: Layer) -> Tree:
-    tree = strict_parsing.parse_json(text, "MPICH tuning file")
+    tree = strict_parsing.parse_strict_json(text, "MPICH tuning file")
     if not isinstance(tree, dict) or not tree:
         raise InputError("MPICH tuning file: no collectives in it")
     for key, node in tree.items():
         if not key.startswith("collective="):
             raise InputError(
                 f"MPICH tuning file: {shortened_repr(key)} is no collective: this is a file of"
-                " something"
-                " else"
+                " something else"
             )
         _require_well_formed(node, key)
         _require_known_conditions(node, key.removeprefix("collective="), layer)
@@ -80,8 +79,7 @@ def _parse_tree(text: str, library: str, layer: Layer) -> Tree:
         if since:
             raise InputError(
                 f"MPICH tuning file: {library} does not know {shortened_repr(key)} and would"
-                " abort: that"
-                f" is of MPICH {since}"
+                f" abort: that is of MPICH {since}"
             )
     return tree
 
@@ -151,8 +149,7 @@ def _require_known_conditions(node: Tree, collective: str, layer: Layer) -> None
         if (known and plain not in known) or (quantity == "total_msg_size" and averaged):
             raise InputError(
                 f"MPICH tuning file: the library aborts where {shortened_repr(collective)}"
-                " depends on"
-                f" {quantity}"
+                f" depends on {quantity}"
             )
         _require_known_conditions(below, collective, layer)
 
@@ -167,6 +164,5 @@ def _require_runnable(leaf: str, collective: str, layer: Layer) -> None:
     if not layer.has_algorithm(leaf, collective):
         raise InputError(
             f"MPICH tuning file: {shortened_repr(leaf)} is no algorithm of"
-            f" {shortened_repr(collective)} in this"
-            " layer: the library would abort"
+            f" {shortened_repr(collective)} in this layer: the library would abort"
         )

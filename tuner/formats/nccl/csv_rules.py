@@ -130,8 +130,7 @@ def _parse_row(line: str, family: str) -> CsvRule:
     if len(fields) not in FIELD_COUNTS or line[0] in " \t":
         raise InputError(
             f"{shortened_repr(line)} has {len(fields)} fields of 8 to 10 and would be dropped"
-            " without a"
-            " word; a comment begins with # in the first column"
+            " without a word; a comment begins with # in the first column"
         )
     collective, way = _parse_algo_proto(fields)
     first, last, channels, *conditions = map(_parse_number, fields[1:3] + fields[5:])
@@ -152,8 +151,7 @@ def _parse_algo_proto(fields: Sequence[str]) -> tuple[Collective, AlgoProto]:
     if name not in COLLECTIVES:
         raise InputError(
             f"{shortened_repr(name)} is none of {', '.join(COLLECTIVES)}; the plugin would"
-            " take it for"
-            " allreduce"
+            " take it for allreduce"
         )
     collective = COLLECTIVES[name]
     protocols = {known.lower(): known for known in PROTOCOLS}

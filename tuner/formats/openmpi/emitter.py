@@ -109,8 +109,7 @@ def _require_readable(table: TuningTable) -> None:
         raise InputError(
             f"{table.library} reads a classic rules file differently, its rules would hit other"
             f" communicators than in versions {' and '.join(SUPPORTED_MAJOR_VERSIONS)}: write"
-            " JSON rules"
-            " (--to openmpi-json)"
+            " JSON rules (--to openmpi-json)"
         )
 
 

@@ -150,7 +150,7 @@ def _message_record(rule: Rule) -> dict[str, Any]:
 
 def parse(text: str) -> JsonRules:
     """Return the rules in a file; raises InputError for what Open MPI would drop or misread."""
-    root = strict_parsing.parse_json(text, "JSON rules")
+    root = strict_parsing.parse_strict_json(text, "JSON rules")
     if (
         not isinstance(root, dict)
         or {**root, "collectives": 0} != {**_ROOT, "collectives": 0}

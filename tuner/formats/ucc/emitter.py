@@ -81,8 +81,7 @@ def _require_expressible(library: str, rule: Rule) -> None:
     if collective in UNSPLITTABLE_COLLECTIVES and (rule.lo, rule.hi) != (0, math.inf):
         raise InputError(
             f"{describe_rule(rule)}: UCC counts the bytes of a {collective} in place"
-            " otherwise than of"
-            " others; use one rule for all sizes"
+            " otherwise than of others; use one rule for all sizes"
         )
 
 
@@ -105,7 +104,7 @@ def check(table: TuningTable, text: str) -> list[str]:
         if section.cpus or "sock" in section.ranges
     ]
     places = {(key.collective, key.nodes, key.ppn, key.memory): x for key, x in ladders.items()}
-    told = {t.collective for s in (conf.default_section, *conf.sections) for t in s.tokens}
+    told = {t.collective for s in (conf.default_section, *conf.sections) for t in s.tune_tokens}
     for team in _probed_teams(conf, _teams(ladders)):
         for collective in sorted(told | {key.collective for key in ladders}):
             for memory in MEMORIES:
@@ -135,7 +134,7 @@ def _differences(
     sizes = {
         n
         for s in held
-        for t in s.tokens
+        for t in s.tune_tokens
         if t.collective is collective
         for r in t.size_ranges
         for n in r
@@ -144,7 +143,7 @@ def _differences(
     if (
         not rule_list
         and not sizes
-        and not any(t.collective is collective for s in held for t in s.tokens)
+        and not any(t.collective is collective for s in held for t in s.tune_tokens)
     ):
         return
     for nbytes in (*boundary_sizes(rule_list, sizes), *neighbours({INFINITE_BYTES - 2})):

@@ -57,7 +57,7 @@ class Section:
     ranges: Mapping[str, IntRange]
     cpus: Mapping[str, str]
     variables: Mapping[str, str]
-    tokens: tuple[TuneToken, ...]
+    tune_tokens: tuple[TuneToken, ...]
 
     def matches(self, team: Team) -> bool:
         """Return whether it applies to this team, if the processor conditions are met."""
@@ -91,7 +91,7 @@ def decide(
     """Return the config that `tl/ucp` is given for a call of `nbytes` of the whole buffer."""
     found = (s for s in conf.sections if TUNE_VARIABLE in s.variables and s.matches(team))
     section = next(found, conf.default_section)
-    for token in section.tokens:
+    for token in section.tune_tokens:
         if token.collective is collective and token.matches(team.p, memory, nbytes):
             return AlgorithmConfig(token.algorithm)
     return AlgorithmConfig()

@@ -63,8 +63,7 @@ def algo_proto_and_channels(
     if choice.via != LIBRARY or choice.algorithm not in named:
         raise InputError(
             f"NCCL has no {collective} {shortened_repr(choice.algorithm)}: algorithm and"
-            " protocol are named"
-            f" together, as in {', '.join(named)}"
+            f" protocol are named together, as in {', '.join(named)}"
         )
     channels = choice.params.get("channels", DEFAULT_CHANNELS)
     if set(choice.params) - {"channels"} or not 0 <= channels <= MAX_CHANNELS:

@@ -64,8 +64,7 @@ def _require_version(root: XmlElement) -> None:
     if not version.startswith(VERSIONS):
         raise InputError(
             f"{root}: version {shortened_repr(version)} of hwloc's XML is not read, only 2.x"
-            " and 3.0;"
-            " export again with `lstopo --of xml` of hwloc 2"
+            " and 3.0; export again with `lstopo --of xml` of hwloc 2"
         )
 
 

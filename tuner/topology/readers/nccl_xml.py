@@ -54,8 +54,7 @@ def _cpus(root: XmlElement) -> list[XmlElement]:
     if root.attributes.get("version", "none") not in VERSIONS:
         raise InputError(
             f"{root}: version {shortened_repr(root.attributes.get('version', 'none'))} of"
-            " NCCL's XML is not"
-            " read, only 1 and 2"
+            " NCCL's XML is not read, only 1 and 2"
         )
     cpus = [child for child in root.children if child.name == "cpu"]
     if not cpus:

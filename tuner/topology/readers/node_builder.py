@@ -141,7 +141,7 @@ class NodeBuilder:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What the NVSwitches can do besides moving messages."""
+        """Return what the NVSwitches can do besides moving messages."""
         product = {device.name: device.product or device.kind for device in self.devices}
         capable = any(
             link.count >= MIN_SHARP_LINKS

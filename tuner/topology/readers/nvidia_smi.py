@@ -215,8 +215,7 @@ def _groups_within(matrix: _Matrix, members: Sequence[int], farthest: str) -> li
             if matrix.cells[a][b] in PATH_TYPES_NEAREST_FIRST and matrix.cells[a][b] not in near:
                 raise InputError(
                     f"{matrix.cell_location(a, b)}: {matrix.cells[a][b]}, but other cells join the"
-                    " two by"
-                    f" {farthest} at most"
+                    f" two by {farthest} at most"
                 )
     return groups
 
@@ -239,8 +238,7 @@ def _sockets(matrix: _Matrix) -> list[list[int]]:
             if matrix.cells[a][b] == "SYS":
                 raise InputError(
                     f"{matrix.cell_location(a, b)}: SYS, but other cells or the CPU affinities put"
-                    " the two"
-                    " next to one CPU"
+                    " the two next to one CPU"
                 )
     return sockets
 
@@ -301,8 +299,7 @@ def _connect_nvswitch(
         if matrix.cells[a][b] != said:
             raise InputError(
                 f"{matrix.cell_location(a, b)}: {matrix.cells[a][b]}, but {said} elsewhere; with"
-                " more than"
-                f" {MAX_NVLINKS_PER_GPU} NVLinks of one GPU all cells must be the same"
+                f" more than {MAX_NVLINKS_PER_GPU} NVLinks of one GPU all cells must be the same"
             )
     count = int(said[2:])
     gpus = [names[device] for device in group]

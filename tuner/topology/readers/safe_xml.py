@@ -85,8 +85,7 @@ class _Document:
     def entity(self, name: str, *_: object) -> None:
         raise InputError(
             f"line {self.parser.CurrentLineNumber}: the entity {shortened_repr(name)}: XML"
-            " with entities of"
-            " its own is not read"
+            " with entities of its own is not read"
         )
 
     def attributes(self, name: str, *_: object) -> None:

@@ -169,8 +169,7 @@ def parse_fabric(value: Any) -> Fabric:
     if not isinstance(kind, str) or kind not in _FABRICS:
         raise InputError(
             f"fabric: kind is one of {', '.join(_FABRICS)}, not {shortened_repr(kind)}; write"
-            " it like"
-            " fabric: {kind: fat_tree, ...}"
+            " it like fabric: {kind: fat_tree, ...}"
         )
     keys, read = _FABRICS[kind]
     require_keys("fabric", value, keys | CABLE_KEYS | {"kind"}, CABLE_KEYS)

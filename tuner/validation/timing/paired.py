@@ -73,7 +73,7 @@ class ShapeStarter(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether all ranks are on this computer."""
+        """Return whether all ranks are on this computer."""
 
     def run(
         self,
@@ -160,7 +160,7 @@ def time_pairs(
     seconds: float,
     directory: Path,
     progress: ProgressCallback = no_progress,
-    on_message: Callable[[str], None] = lambda _: None,
+    on_warning: Callable[[str], None] = lambda _: None,
 ) -> PairedTimes:
     """Time all calls without and with the `tuned` options, in new launches for every round.
 
@@ -188,7 +188,7 @@ def time_pairs(
             own = [call for call in calls if call.shape == shape]
             drawn.shuffle(own)
             pair = _PairedLaunch(starter, program, own, tuned, library, seconds, directory, count)
-            times.add(pair.times([drawn.randrange(2) for _ in own], on_message))
+            times.add(pair.times([drawn.randrange(2) for _ in own], on_warning))
     return times
 
 
@@ -205,7 +205,7 @@ class _PairedLaunch:
     directory: Path
     count: Callable[[int], None]
 
-    def times(self, first: Sequence[int], on_message: Callable[[str], None]) -> PairedTimes:
+    def times(self, first: Sequence[int], on_warning: Callable[[str], None]) -> PairedTimes:
         """Return the times of both launches, repeating them once where ranks fail.
 
         first   which side begins with each call
@@ -215,7 +215,7 @@ class _PairedLaunch:
             self._run(first, found)
         except LaunchFailedError as reason:
             self.count(-found.n_values)
-            on_message(f"launches of {self.ranks} ranks failed and are repeated: {reason}")
+            on_warning(f"launches of {self.ranks} ranks failed and are repeated: {reason}")
             found = PairedTimes()
             self._run(first, found)
         return found

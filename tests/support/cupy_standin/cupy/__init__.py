@@ -21,7 +21,7 @@ _CONDITIONAL = re.compile(r"(.+) \? (.+) : (.+)")
 _ON_CUDA = 2  # DLPack's device type
 
 
-class ndarray:  # noqa: N801
+class ndarray:
     """An array in a device's memory; what is done with it is begun on the current stream."""
 
     def __init__(

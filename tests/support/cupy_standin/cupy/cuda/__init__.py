@@ -84,7 +84,7 @@ class PinnedMemory:
         runtime.hostUnregister(self.ptr)
 
 
-def PinnedMemoryPointer(mem: PinnedMemory, offset: int) -> Any:  # noqa: N802
+def PinnedMemoryPointer(mem: PinnedMemory, offset: int) -> Any:
     """Return what lies there as bytes, which keep it alive."""
     found: Any = (ctypes.c_ubyte * (mem.size - offset)).from_address(mem.ptr + offset)
     found.mem, found.ptr = mem, mem.ptr + offset

@@ -51,7 +51,7 @@ def get_unique_id() -> bytes:
 class NcclCommunicator:
     """Blocks until all ranks have called it."""
 
-    def __init__(self, ndev: int, commId: bytes, rank: int) -> None:  # noqa: N803
+    def __init__(self, ndev: int, commId: bytes, rank: int) -> None:
         self._size, self._rank, self._number, self._aborted = ndev, rank, 0, False
         if os.environ.get("CUPY_STANDIN_NCCL_FAILS") == str(rank):
             raise NcclError("NCCL_ERROR_SYSTEM_ERROR: unhandled system error")
@@ -74,7 +74,7 @@ class NcclCommunicator:
 
         _driver.queue_at(stream).put(move)
 
-    def allReduce(  # noqa: N802
+    def allReduce(
         self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int
     ) -> None:
         given, target = (_content(buffer, count, datatype) for buffer in (sendbuf, recvbuf))

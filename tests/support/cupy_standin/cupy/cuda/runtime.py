@@ -9,7 +9,7 @@ from typing import Any
 
 from cupy import _driver
 
-memoryTypeUnregistered, memoryTypeHost, memoryTypeDevice, memoryTypeManaged = range(4)  # noqa: N816
+memoryTypeUnregistered, memoryTypeHost, memoryTypeDevice, memoryTypeManaged = range(4)
 _KINDS = {"device": memoryTypeDevice, "managed": memoryTypeManaged, "pinned": memoryTypeHost}
 _HANDLE = 64  # bytes
 _current = 0
@@ -21,57 +21,57 @@ class CUDARuntimeError(RuntimeError):
     """An error of the runtime."""
 
 
-def getDeviceCount() -> int:  # noqa: N802
+def getDeviceCount() -> int:
     if not _driver.DEVICES:
         raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
     return int(_driver.DEVICES)
 
 
-def getDevice() -> int:  # noqa: N802
+def getDevice() -> int:
     return _current
 
 
-def setDevice(device: int) -> None:  # noqa: N802
+def setDevice(device: int) -> None:
     global _current
     if not 0 <= device < getDeviceCount():
         raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
     _current = device
 
 
-def getDeviceProperties(device: int) -> dict[str, Any]:  # noqa: N802
+def getDeviceProperties(device: int) -> dict[str, Any]:
     return {"name": f"stand-in {device}".encode()}
 
 
-def memGetInfo() -> tuple[int, int]:  # noqa: N802
+def memGetInfo() -> tuple[int, int]:
     getDeviceCount()
     return 1 << 30, 1 << 31
 
 
-def driverGetVersion() -> int:  # noqa: N802
+def driverGetVersion() -> int:
     return 12090
 
 
-def runtimeGetVersion() -> int:  # noqa: N802
+def runtimeGetVersion() -> int:
     return 12090
 
 
-def deviceSynchronize() -> None:  # noqa: N802
+def deviceSynchronize() -> None:
     _driver.waits += 1
     _driver.wait_for_all()
 
 
-def streamSynchronize(stream: int) -> None:  # noqa: N802
+def streamSynchronize(stream: int) -> None:
     _driver.waits += 1
     _driver.queue_at(stream).wait()
 
 
-def eventQuery(event: int) -> int:  # noqa: N802
+def eventQuery(event: int) -> int:
     """Whoever asks waits."""
     _driver.events[event].synchronize()
     return 0
 
 
-def pointerGetAttributes(ptr: int) -> Any:  # noqa: N802
+def pointerGetAttributes(ptr: int) -> Any:
     _driver.queries += 1
     block = _driver.block_at(ptr)
     if block is not None:
@@ -82,25 +82,25 @@ def pointerGetAttributes(ptr: int) -> Any:  # noqa: N802
     )
 
 
-def hostRegister(ptr: int, size: int, flags: int) -> None:  # noqa: N802
+def hostRegister(ptr: int, size: int, flags: int) -> None:
     if ptr in _pinned:
         raise CUDARuntimeError("cudaErrorHostMemoryAlreadyRegistered")
     _pinned[ptr] = size
 
 
-def hostUnregister(ptr: int) -> None:  # noqa: N802
+def hostUnregister(ptr: int) -> None:
     if _pinned.pop(ptr, None) is None:
         raise CUDARuntimeError("cudaErrorHostMemoryNotRegistered")
 
 
-def ipcGetMemHandle(devPtr: int) -> bytes:  # noqa: N802, N803
+def ipcGetMemHandle(devPtr: int) -> bytes:
     block = _driver.block_at(devPtr)
     if block is None or block.kind != "device":
         raise CUDARuntimeError("cudaErrorInvalidValue: invalid argument")
     return f"{os.getpid()} {block.file} {block.nbytes} {block.device}".encode().ljust(_HANDLE)
 
 
-def ipcOpenMemHandle(handle: bytes, flags: int = 1) -> int:  # noqa: N802
+def ipcOpenMemHandle(handle: bytes, flags: int = 1) -> int:
     process, file, nbytes, device = map(int, handle.split())
     if process == os.getpid():
         raise CUDARuntimeError("cudaErrorDeviceUninitialized: invalid device context")
@@ -112,5 +112,5 @@ def ipcOpenMemHandle(handle: bytes, flags: int = 1) -> int:  # noqa: N802
     return int(block.address)
 
 
-def ipcCloseMemHandle(devPtr: int) -> None:  # noqa: N802, N803
+def ipcCloseMemHandle(devPtr: int) -> None:
     del _opened[devPtr]
