@@ -117,6 +117,18 @@ def test_an_expiry_has_any_zone_and_lies_ahead(engine: Engine) -> None:
         db.create_token(session, "late", ["read"], past)
 
 
+def test_all_reads_of_a_session_see_one_state(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        db.create_token(session, "early", ["read"])
+    with db.read_session(engine) as session:
+        assert [token.name for token in db.list_tokens(session)] == ["early"]
+        with db.transaction(engine) as writing:
+            db.create_token(writing, "late", ["read"])
+        assert [token.name for token in db.list_tokens(session)] == ["early"]
+    with db.read_session(engine) as session:
+        assert [token.name for token in db.list_tokens(session)] == ["early", "late"]
+
+
 def judged(engine: Engine, reports: list[dict[str, Any]]) -> db.Staleness:
     with db.transaction(engine) as session:
         version = db.store_table(session, table()).id

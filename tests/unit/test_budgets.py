@@ -415,7 +415,7 @@ def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_message
     assert not [
         p for plan in ranks.plans for q in plan.points for p in q.arms if "segment" in p.params
     ]
-    more, _ = tuned(out, ranks)
+    more, _ = tuned(out, ranks, 60.0)
     assert {"pingpong", "collective"} <= {one.kind for one in more.measurements.series}
     assert more.measurements.series[: len(found.measurements.series)] != ()
     assert TUNING_KEY not in read_measurements(out).provenance

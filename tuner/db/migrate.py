@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine
 from tuner.base import resources
 from tuner.base.errors import InputError
 from tuner.db.db_errors import UnavailableError, translate_errors
-from tuner.db.transactions import READ_ONLY_OPTIONS, advisory_lock, without_timeout
+from tuner.db.transactions import advisory_lock, connect_read_only, without_timeout
 
 
 def migrate(engine: Engine) -> None:
@@ -23,7 +23,7 @@ def migrate(engine: Engine) -> None:
     Raises InputError for a schema that is newer than the program.
     """
     known = _all_revisions(resources.data_directory("db"))
-    with engine.connect().execution_options(**READ_ONLY_OPTIONS) as connection:
+    with connect_read_only(engine) as connection:
         if _current_revision(connection) == known[0]:
             return
     with engine.begin() as connection:
@@ -43,7 +43,7 @@ def check_ready(engine: Engine) -> None:
     newest = _all_revisions(resources.data_directory("db"))[0]
     with (
         translate_errors(engine),
-        engine.connect().execution_options(**READ_ONLY_OPTIONS) as connection,
+        connect_read_only(engine) as connection,
     ):
         current = _current_revision(connection)
     if current != newest:

@@ -14,8 +14,19 @@ from sqlalchemy.orm import Session
 
 from tuner.db.db_errors import translate_errors
 
-# Execution options of a connection that only reads; `begin_sqlite` looks for the first one.
-READ_ONLY_OPTIONS: dict[str, Any] = {"reading": True, "postgresql_readonly": True}
+READING = "reading"  # execution option of a connection that only reads
+
+
+def connect_read_only(engine: Engine) -> Connection:
+    """Return a connection whose statements all see one state of the database.
+
+    A transaction of SQLite does so by itself. One of PostgreSQL would show every statement what
+    was committed before that statement, so that a job could have ended between two of them.
+    """
+    options: dict[str, Any] = {READING: True}
+    if engine.dialect.name == "postgresql":
+        options |= {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
+    return engine.connect().execution_options(**options)
 
 
 @contextmanager
@@ -31,10 +42,13 @@ def transaction(engine: Engine) -> Iterator[Session]:
 
 @contextmanager
 def read_session(engine: Engine) -> Iterator[Session]:
-    """Return a read-only session, which never waits for writers; it raises like `transaction`."""
+    """Return a read-only session on one state of the database; it raises like `transaction`.
+
+    It never waits for writers.
+    """
     with (
         translate_errors(engine),
-        engine.connect().execution_options(**READ_ONLY_OPTIONS) as connection,
+        connect_read_only(engine) as connection,
         Session(connection) as session,
     ):
         yield session
@@ -47,7 +61,7 @@ def begin_sqlite(connection: Connection) -> None:
     whole. It is IMMEDIATE because a transaction that reads and then writes would fail beside a
     writer instead of waiting for it.
     """
-    reads = connection.get_execution_options().get("reading", False)
+    reads = connection.get_execution_options().get(READING, False)
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
