@@ -21,13 +21,9 @@ from tuner.cli.output import print_table
 from tuner.core.calibration import Estimate, ReductionCost
 from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.buffers import contiguous_view, nbytes_of
-from tuner.runtime.device_protocol import (
-    Device,
-    PointerCache,
-    cuda_device,
-    is_cuda_aware,
-    memory_kind_of,
-)
+from tuner.runtime.cuda_support import cuda_device, is_cuda_aware, memory_kind_of
+from tuner.runtime.device_pointers import PointerCache
+from tuner.runtime.device_protocol import Device
 from tuner.runtime.device_reduction import DeviceReducer
 from tuner.runtime.staging import READ, WRITE, Staging
 

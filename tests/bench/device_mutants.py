@@ -31,7 +31,7 @@ CUDA, STAGING, DEVICES, FOLDING, METHODS, MEMORY, EXECUTOR, NCCL, SCHEDULED, BUF
     for name in (
         "cuda",
         "staging",
-        "device_protocol",
+        "device_pointers",
         "device_reduction",
         "methods",
         "memory",

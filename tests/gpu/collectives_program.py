@@ -25,8 +25,9 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.path_classes import CUDA
 from tuner.core.table import SCHEDULE, AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
-from tuner.runtime import device_protocol
+from tuner.runtime import cuda_support
 from tuner.runtime.agreement import library_name
+from tuner.runtime.device_protocol import Device
 
 WORLD = MPI.COMM_WORLD
 NUMBERS = (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX)
@@ -132,12 +133,12 @@ def check(comm: Any, case: Case, where: str, put: Any, get: Any) -> None:
 
 def check_movements(comm: Any, count: int, where: str, put: Any, get: Any) -> int:
     """What MPI takes from the device never comes to the host."""
-    pretended, calls = device_protocol.cuda_device_or_none(), 0
+    pretended, calls = cuda_support.cuda_device_or_none(), 0
     brought = pretended.brought_to_host if isinstance(pretended, FakeDevice) else 0
     for case in movements(count):
         check(comm, case, where, put, get)
         calls += 1
-    direct = where != MIXED and device_protocol.is_cuda_aware()
+    direct = where != MIXED and cuda_support.is_cuda_aware()
     if direct and isinstance(pretended, FakeDevice) and pretended.brought_to_host > brought:
         refuse(f"movements {where} went through the host")
     return calls
@@ -152,14 +153,14 @@ def device(kind: str) -> tuple[Any, Any]:
     """How to put an array on the device, and how to get it back."""
     if kind != "cuda":
         os.environ["TUNER_CUDA_AWARE"] = str(int(kind == "aware"))
-        device_protocol.cuda_device = cache(_pretended)  # before the dispatcher is imported
+        cuda_support.cuda_device = cache(_pretended)  # before the dispatcher is imported
         return lambda array: resident(array.copy()), np.asarray
     import cupy
 
     return cupy.asarray, lambda array: array.get() if isinstance(array, cupy.ndarray) else array
 
 
-def _pretended() -> device_protocol.Device:
+def _pretended() -> Device:
     return FakeDevice()
 
 
@@ -175,7 +176,7 @@ def main(kind: str) -> None:
     from tuner.runtime import tune
 
     calls, most = 0, max(len(algorithms.algorithm_names(collective)) for collective in Collective)
-    direct = device_protocol.is_cuda_aware()
+    direct = cuda_support.is_cuda_aware()
     few = kind == "pretended" or (kind == "cuda" and stands_in())
     for number in range(3 if few else most):  # what copies, not what is copied
         ours = table(number, math.inf if direct else FROM)

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.runtime.device_protocol import Device, cuda_device
+from tuner.runtime.cuda_support import cuda_device
+from tuner.runtime.device_protocol import Device
 from tuner.runtime.staging import Staging
 
 os.environ.setdefault("CUPY_STANDIN_DEVICES", "4")  # before CuPy is imported, here and by ranks

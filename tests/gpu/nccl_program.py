@@ -15,7 +15,7 @@ from mpi4py import MPI
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.runtime import nccl as nccl_module
-from tuner.runtime.device_protocol import cuda_device
+from tuner.runtime.cuda_support import cuda_device
 from tuner.runtime.nccl import NcclComm, Unavailable, connect
 
 WORLD = MPI.COMM_WORLD

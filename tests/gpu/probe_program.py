@@ -18,7 +18,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.support.device import FakeDevice
-from tuner.runtime import device_protocol, nccl
+from tuner.runtime import cuda_support, nccl
 
 
 class PretendedNccl:
@@ -43,7 +43,7 @@ class PretendedNccl:
 def main(plan: str, results: str, budget: str, limit: str) -> None:
     how = os.environ["TUNER_TEST_DEVICES"].split()
     os.environ["TUNER_CUDA_AWARE"] = str(int("aware" in how))
-    device_protocol.cuda_device = cache(lambda: FakeDevice(2 if "two" in how else 1))
+    cuda_support.cuda_device = cache(lambda: FakeDevice(2 if "two" in how else 1))
     if "nccl" in how:
         pretended: Any = PretendedNccl
         nccl.connect = pretended

@@ -16,7 +16,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.path_classes import CUDA
 from tuner.core.table import SCHEDULE, AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
-from tuner.runtime import device_protocol
+from tuner.runtime import cuda_support
 from tuner.runtime.agreement import library_name
 
 WORLD = MPI.COMM_WORLD
@@ -44,7 +44,7 @@ def check(right: bool, what: str) -> None:
 
 def main() -> None:
     os.environ["TUNER_CUDA_AWARE"] = "1"
-    device_protocol.cuda_device = cache(lambda: DEVICE)  # before the dispatcher is imported
+    cuda_support.cuda_device = cache(lambda: DEVICE)  # before the dispatcher is imported
     from tuner.runtime import tune
 
     found = list(staged())

@@ -4,7 +4,8 @@ import pytest
 
 from tests.support.programs import printed
 from tuner.launch import Launcher
-from tuner.runtime.device_protocol import Device, is_cuda_aware
+from tuner.runtime.cuda_support import is_cuda_aware
+from tuner.runtime.device_protocol import Device
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])

@@ -14,7 +14,9 @@ from tuner.core.calibration import ZERO_REDUCTION_COST, Estimate, ReductionCost
 from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.buffers import contiguous_view
 from tuner.runtime.compatibility import datatype_of_code
-from tuner.runtime.device_protocol import NO_DEVICE, Device, PointerCache, memory_kind_of
+from tuner.runtime.cuda_support import memory_kind_of
+from tuner.runtime.device_pointers import NO_DEVICE, PointerCache
+from tuner.runtime.device_protocol import Device
 from tuner.runtime.device_reduction import TIMED_SIZES, DeviceReducer
 from tuner.runtime.memory import DeviceMemory
 from tuner.runtime.staging import READ, WRITE, Staging

@@ -527,7 +527,7 @@ def check_device_arrays_that_nobody_here_can_copy() -> Iterator[str]:
     }
     with ExitStack() as patched:
         patched.enter_context(
-            patch("tuner.runtime.device_protocol.is_gpu_possible", return_value=True)
+            patch("tuner.runtime.cuda_support.is_gpu_possible", return_value=True)
         )
         for module in ("dispatch", "backend"):
             for name in ("is_cuda_aware", "has_cuda_messages"):

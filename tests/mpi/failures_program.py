@@ -22,7 +22,7 @@ from tests.support.ladders import table_of
 from tests.support.mpi4py_suite import tables
 from tuner.core.collective import Collective
 from tuner.core.table import NCCL, AlgorithmConfig, TuningTable, table_record, write_table
-from tuner.runtime import algorithm_control, device_protocol, nvidia, tune
+from tuner.runtime import algorithm_control, cuda_support, nvidia, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.consensus import Consensus
 from tuner.runtime.private_comm import create_collectively
@@ -297,7 +297,7 @@ FAILURES: dict[str, Failure] = {
 def differs(failure: Failure, here: bool, expected: list[bytes]) -> str:
     """Return what is different under a failure, "" for nothing."""
     algorithm_control._variables.cache_clear()
-    device_protocol.is_cuda_aware.cache_clear()
+    cuda_support.is_cuda_aware.cache_clear()
     nvidia.has_driver.cache_clear()
     plain, said = WORLD.Dup(), Lines()
     logging.getLogger("tuner").addHandler(said)

@@ -16,7 +16,8 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.base.arrays import AnyArray
-from tuner.runtime.device_protocol import NO_DEVICE, Kernel, PointerCache
+from tuner.runtime.device_pointers import NO_DEVICE, PointerCache
+from tuner.runtime.device_protocol import Kernel
 
 
 class Resident(np.ndarray[Any, np.dtype[Any]]):

@@ -22,13 +22,8 @@ from tuner.runtime import nccl, tune
 from tuner.runtime.buffers import datatype_of
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.control_variables import loaded_library
-from tuner.runtime.device_protocol import (
-    NO_DEVICE,
-    PointerCache,
-    has_cuda_messages,
-    is_cuda_aware,
-    memory_kind_of,
-)
+from tuner.runtime.cuda_support import has_cuda_messages, is_cuda_aware, memory_kind_of
+from tuner.runtime.device_pointers import NO_DEVICE, PointerCache
 from tuner.runtime.device_reduction import (
     TIMED_SIZES,
     DeviceReducer,
@@ -48,10 +43,10 @@ from tuner.runtime.staging import MAX_IDLE_PINNED_BYTES, READ, WRITE, PinnedPool
 
 COMM = MPI.COMM_SELF.Dup()
 LIGHT = """
-import sys, tuner.runtime.buffers, tuner.runtime.device_protocol, tuner.runtime.staging
+import sys, tuner.runtime.buffers, tuner.runtime.cuda_support, tuner.runtime.staging
 import tuner.runtime.device_reduction, tuner.runtime.nccl, numpy
-assert tuner.runtime.device_protocol.memory_kind_of(numpy.ones(3)) == "host"
-assert tuner.runtime.device_protocol.memory_kind_of([bytearray(3), 3]) == "host"
+assert tuner.runtime.cuda_support.memory_kind_of(numpy.ones(3)) == "host"
+assert tuner.runtime.cuda_support.memory_kind_of([bytearray(3), 3]) == "host"
 assert not [name for name in sys.modules if name.split(".")[0] == "cupy"]
 """
 
@@ -475,7 +470,7 @@ def test_the_user_may_know_better(
     monkeypatch: pytest.MonkeyPatch, said: str, collectives: bool, messages: bool
 ) -> None:
     monkeypatch.setenv("TUNER_CUDA_AWARE", said)
-    monkeypatch.setattr("tuner.runtime.device_protocol.is_cuda_aware", is_cuda_aware.__wrapped__)
+    monkeypatch.setattr("tuner.runtime.cuda_support.is_cuda_aware", is_cuda_aware.__wrapped__)
     assert is_cuda_aware.__wrapped__() is collectives
     assert has_cuda_messages.__wrapped__() is messages
 
@@ -497,7 +492,7 @@ def test_the_stream_that_fills_a_buffer_is_waited_for(
     device, given, taken = FakeDevice(), np.zeros(5), np.zeros(5)
     monkeypatch.setattr("tuner.runtime.methods.cuda_device_or_none", lambda: device)
     monkeypatch.setattr("tuner.runtime.fast_path.has_driver", lambda: True)
-    monkeypatch.setattr("tuner.runtime.device_protocol.is_gpu_possible", lambda: True)
+    monkeypatch.setattr("tuner.runtime.cuda_support.is_gpu_possible", lambda: True)
     monkeypatch.setattr("tuner.runtime.dispatch.is_cuda_aware", lambda: True)
     comm, buffer = tune(MPI.COMM_SELF.Dup()), OnStream(given, stream)
     for spec in (buffer, [buffer, 5, MPI.DOUBLE]):
@@ -568,8 +563,8 @@ def test_what_nccl_lacks_reaches_a_library_of_the_host_by_the_host(in_place: boo
 def test_where_no_gpu_can_be_memory_behind_its_interface_is_the_hosts(
     monkeypatch: pytest.MonkeyPatch, possible: bool, where: str
 ) -> None:
-    monkeypatch.setattr("tuner.runtime.device_protocol.cuda_device_or_none", lambda: None)
-    monkeypatch.setattr("tuner.runtime.device_protocol.is_gpu_possible", lambda: possible)
+    monkeypatch.setattr("tuner.runtime.cuda_support.cuda_device_or_none", lambda: None)
+    monkeypatch.setattr("tuner.runtime.cuda_support.is_gpu_possible", lambda: possible)
     buffer = OnStream(np.zeros(3), 1)
     assert memory_kind_of(buffer) == memory_kind_of([buffer, 3, MPI.DOUBLE]) == where
 

@@ -22,7 +22,8 @@ from tuner.probe.pointtopoint import with_warm_up
 from tuner.probe.probe_plan import ProbeCandidate, ProbePoint
 from tuner.probe.timing import TimedOperation as Timed
 from tuner.runtime.buffers import ByteArray
-from tuner.runtime.device_protocol import Device, cuda_device
+from tuner.runtime.cuda_support import cuda_device
+from tuner.runtime.device_protocol import Device
 from tuner.runtime.nccl import Unavailable
 from tuner.runtime.staging import READ, WRITE
 

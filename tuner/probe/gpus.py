@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from tuner.base.errors import InputError
 from tuner.core.path_classes import NVLINK, PCIE, SAME_GPU
-from tuner.runtime import device_protocol
+from tuner.runtime import cuda_support
 
 NO_DEVICE_PREFIX = "no CUDA device here: "
 
@@ -22,7 +22,7 @@ def assign_gpus(world: MPI.Intracomm) -> dict[str, Any]:
     near = world.Split_type(MPI.COMM_TYPE_SHARED, world.rank)
     known: dict[str, str] = {}
     try:
-        device = device_protocol.cuda_device()
+        device = cuda_support.cuda_device()
         device.select(near.rank)
         known = device.provenance()
     except InputError as reason:
@@ -40,17 +40,17 @@ def assign_gpus(world: MPI.Intracomm) -> dict[str, Any]:
 
 def all_cuda_aware(comm: MPI.Intracomm) -> bool:
     """Return whether MPI accepts device pointers on all ranks; collective."""
-    return bool(comm.allreduce(device_protocol.is_cuda_aware(), MPI.LAND))
+    return bool(comm.allreduce(cuda_support.is_cuda_aware(), MPI.LAND))
 
 
 def all_send_device_memory(comm: MPI.Intracomm) -> bool:
     """Return whether MPI's messages accept device pointers on all ranks; collective."""
-    return bool(comm.allreduce(device_protocol.has_cuda_messages(), MPI.LAND))
+    return bool(comm.allreduce(cuda_support.has_cuda_messages(), MPI.LAND))
 
 
 def all_have_gpu(comm: MPI.Intracomm) -> bool:
     """Return whether all ranks have a device; collective."""
-    return bool(comm.allreduce(device_protocol.cuda_device_or_none() is not None, MPI.LAND))
+    return bool(comm.allreduce(cuda_support.cuda_device_or_none() is not None, MPI.LAND))
 
 
 def find_rank_pair(comm: MPI.Intracomm, path_class: str) -> tuple[int, int] | None:
@@ -58,7 +58,7 @@ def find_rank_pair(comm: MPI.Intracomm, path_class: str) -> tuple[int, int] | No
 
     All ranks need a device. Returns None where there are no two such ranks.
     """
-    device = device_protocol.cuda_device()
+    device = cuda_support.cuda_device()
     buses = comm.allgather(device.pci_bus_id)
     mine = first_pair_of_class(buses, path_class, device.has_nvlink) if comm.rank == 0 else None
     found: tuple[int, int] | None = comm.bcast(mine)

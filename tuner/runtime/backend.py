@@ -23,7 +23,7 @@ from tuner.runtime.accesses import accessed_buffers
 from tuner.runtime.agreement import library_name
 from tuner.runtime.algorithm_control import AlgorithmControl
 from tuner.runtime.consensus import Consensus, attempt_all
-from tuner.runtime.device_protocol import has_cuda_messages, is_cuda_aware
+from tuner.runtime.cuda_support import has_cuda_messages, is_cuda_aware
 from tuner.runtime.dispatch_table import METHODS, Action
 from tuner.runtime.library_algorithm import LibraryCall
 from tuner.runtime.memory import HOST_MEMORY, DeviceMemory

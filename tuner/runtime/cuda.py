@@ -20,14 +20,13 @@ from tuner.base.arrays import AnyArray
 from tuner.base.errors import InputError
 from tuner.runtime.buffers import ByteArray
 from tuner.runtime.compatibility import handle_of
-from tuner.runtime.device_protocol import (
+from tuner.runtime.device_pointers import (
     NO_DEVICE,
-    DeviceArray,
-    Kernel,
     PointerCache,
     cuda_array_interface_of,
-    device_of,
+    find_device,
 )
+from tuner.runtime.device_protocol import DeviceArray, Kernel
 from tuner.runtime.nvidia import driver_version, has_nvlink
 
 _INTEGERS, _FLOATS, _COMPLEX, _BOOLEAN = "iu", "f", "c", "b"  # kinds of numpy's dtypes
@@ -168,7 +167,7 @@ class CupyDevice:
         """See Device; CuPy's own arrays are written on the current stream."""
         self.synchronise()
         for buffer in buffers:
-            number = device_of(buffer, self.pointer_cache)
+            number = find_device(buffer, self.pointer_cache.device)
             if number not in (NO_DEVICE, self.number):
                 with cupy.cuda.Device(number):
                     cupy.cuda.runtime.deviceSynchronize()

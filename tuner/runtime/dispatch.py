@@ -21,7 +21,7 @@ from tuner.runtime.consensus import (
     error_message,
     run_together,
 )
-from tuner.runtime.device_protocol import has_cuda_messages, is_cuda_aware
+from tuner.runtime.cuda_support import has_cuda_messages, is_cuda_aware
 from tuner.runtime.dispatch_table import (
     METHODS,
     Action,

@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.runtime.buffers import ByteArray, elements_of
-from tuner.runtime.device_protocol import cuda_device
+from tuner.runtime.cuda_support import cuda_device
 from tuner.runtime.staging import Staging
 
 if TYPE_CHECKING:

@@ -15,13 +15,8 @@ from numpy import ndarray
 from tuner.runtime import fast_path
 from tuner.runtime.accesses import accessed_send_recv
 from tuner.runtime.buffers import contiguous_view, is_in_place, nbytes_of
-from tuner.runtime.device_protocol import (
-    NO_DEVICE,
-    buffer_of,
-    cuda_device_or_none,
-    device_of,
-    is_cuda_aware,
-)
+from tuner.runtime.cuda_support import cuda_device_or_none, device_of, is_cuda_aware
+from tuner.runtime.device_pointers import NO_DEVICE, buffer_of
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.dispatch_table import Action, DispatchTable
 from tuner.runtime.mpi_arguments import is_commutative, root_rank

@@ -23,7 +23,8 @@ from tuner.core.path_classes import CUDA
 from tuner.runtime.buffers import BufferView, contiguous_view, is_in_place, parse_buffer
 from tuner.runtime.compatibility import handle_of, typecode_of
 from tuner.runtime.consensus import attempt
-from tuner.runtime.device_protocol import DeviceArray, cuda_device, is_cuda_aware, memory_kind_of
+from tuner.runtime.cuda_support import cuda_device, is_cuda_aware, memory_kind_of
+from tuner.runtime.device_protocol import DeviceArray
 from tuner.runtime.mpi_arguments import root_rank
 from tuner.runtime.packing import pack_buffer
 from tuner.runtime.staging import READ, WRITE, Staging

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from tuner.core.path_classes import CUDA
 from tuner.runtime.buffers import replace_memory, underlying_bytes
-from tuner.runtime.device_protocol import Device, buffer_of, memory_kind_of
+from tuner.runtime.cuda_support import memory_kind_of
+from tuner.runtime.device_pointers import buffer_of
+from tuner.runtime.device_protocol import Device
 
 Result = TypeVar("Result")
 MAX_IDLE_PINNED_BYTES = 256 << 20  # pinned memory kept for later calls

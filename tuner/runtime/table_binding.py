@@ -33,7 +33,7 @@ from tuner.runtime.backend import Backend
 from tuner.runtime.collective_lock import VARIABLES_LOCK
 from tuner.runtime.comm_layout import CommLayout, layout_on_nodes
 from tuner.runtime.consensus import Consensus, error_message
-from tuner.runtime.device_protocol import cuda_device, has_cuda_messages
+from tuner.runtime.cuda_support import cuda_device, has_cuda_messages
 from tuner.runtime.log import inform, warn, warn_once
 from tuner.runtime.nccl import NcclComm, Unavailable, unsupported_reason
 
