@@ -59,11 +59,12 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def build_app(service: Service, *middleware: Middleware) -> FastAPI:
-    """Create the application without middleware, as workers need it, or with the given one."""
+    """Create the application with the given middleware."""
     app = DescribedApp(
         lifespan=_lifespan, openapi_url=None, redirect_slashes=False, middleware=middleware
     )
     app.state.service = service
+    app.state.build_worker_app = build_worker_app
     problems.install_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
@@ -78,6 +79,11 @@ def build_app(service: Service, *middleware: Middleware) -> FastAPI:
         ),
     )
     return app
+
+
+def build_worker_app(settings: Settings) -> FastAPI:
+    """Open the database and create the application without middleware, as workers need it."""
+    return build_app(Service.from_settings(settings, workers=None))
 
 
 def _openapi_document(request: Request) -> JSONResponse:

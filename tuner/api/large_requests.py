@@ -41,10 +41,14 @@ _FORWARDED_SCOPE_KEYS = (
     "root_path",
 )
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+AppFactory = Callable[[Settings], FastAPI]
 
 
 class LargeBodyRoute(APIRoute):
-    """A route whose requests with large bodies are handled by a worker."""
+    """A route whose requests with large bodies are handled by a worker.
+
+    The worker makes its application with `app.state.build_worker_app`, an `AppFactory`.
+    """
 
     def get_route_handler(self) -> Handler:
         """Return the handler that FastAPI calls for each request."""
@@ -60,6 +64,7 @@ class LargeBodyRoute(APIRoute):
                 sent = await to_thread.run_sync(
                     service.workers.run,
                     _answer_in_worker,
+                    request.app.state.build_worker_app,
                     service.settings,
                     _forwarded_scope(request),
                     path,
@@ -105,20 +110,20 @@ def _forwarded_scope(request: Request) -> Scope:
     return scope | {"state": {"client": request.scope["state"]["client"]}}
 
 
-def _answer_in_worker(settings: Settings, scope: Scope, path: Path) -> _WorkerResponse:
+def _answer_in_worker(
+    build_app: AppFactory, settings: Settings, scope: Scope, path: Path
+) -> _WorkerResponse:
     """Answer one request, whose body is in a file; this runs in a worker."""
-    app = _application(settings)
+    app = _application(build_app, settings)
     if scope["path"] in READ_ONLY_POST_PATHS:
         app.state.service.refresh_published()
     return asyncio.run(_call_app(app, scope, path))
 
 
 @cache
-def _application(settings: Settings) -> FastAPI:
-    from tuner.api.app import build_app  # avoids an import cycle
-
+def _application(build_app: AppFactory, settings: Settings) -> FastAPI:
     gc.set_threshold(GC_THRESHOLD)
-    app = build_app(Service.from_settings(settings, workers=None))
+    app = build_app(settings)
     gc.freeze()
     return app
 
