@@ -17,7 +17,7 @@ from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.sim.cost_arrays import find_segment, transfer_mode
 from tuner.sim.jit import njit_no_alloc
 from tuner.sim.maxmin import RATE_TIE_FACTOR
-from tuner.sim.round_state import ContentionGroups
+from tuner.sim.rounds.round_state import ContentionGroups
 
 
 @njit_no_alloc()

@@ -14,7 +14,7 @@ from numba import njit
 from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.sim.cost_arrays import completion_delay, find_segment, transfer_mode
 from tuner.sim.jit import njit_no_alloc
-from tuner.sim.round_engine import (
+from tuner.sim.rounds.round_engine import (
     count_longer_chunks,
     reduction_seconds,
     release_port_in_order,
@@ -23,7 +23,7 @@ from tuner.sim.round_engine import (
     start_time,
     uncontended_rate,
 )
-from tuner.sim.round_state import SOME_CHUNKS_LONGER
+from tuner.sim.rounds.round_state import SOME_CHUNKS_LONGER
 
 
 class RoundCosts(NamedTuple):

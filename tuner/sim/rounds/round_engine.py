@@ -1,17 +1,4 @@
-"""The round engine: one call simulated round by round, for many message sizes in one pass.
-
-Ranks interact only in the transfers of a round, and ports are free between rounds, so that no
-event queue is needed as long as
-
-- messages queue for ports (none share them),
-- an eager message reaches a port after all messages of earlier rounds have, or early enough to
-  have passed before the last one of them begins, and
-- flows that can compete for a link either belong to one round in which all their starts are known,
-  or do not overlap in time.
-
-The last two are checked during the simulation: a size for which they do not hold is given up, and
-`event_engine` simulates it.
-"""
+"""Rounds of any kind, and what all kinds of rounds have in common: ports, bytes, reductions."""
 
 from __future__ import annotations
 
@@ -22,9 +9,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
-from tuner.sim.contended_rounds import share_links
 from tuner.sim.cost_arrays import completion_delay, find_segment, transfer_mode
 from tuner.sim.jit import njit_no_alloc
+from tuner.sim.rounds.contended_rounds import share_links
 
 Bytes = NDArray[np.int8]
 

@@ -1,0 +1,293 @@
+"""A call prepared for the round engine, and its run from one round to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
+from tuner.core.calibration import Calibration
+from tuner.core.schedule import Round, Schedule
+from tuner.sim.connections import Connections, build_connections, flatten_routes
+from tuner.sim.contention import bottleneck_rates, contended_links
+from tuner.sim.event_engine import FinalState
+from tuner.sim.rounds import contended_rounds, round_engine, uncontended_rounds
+from tuner.sim.rounds.round_state import (
+    FLOAT_ROW_FIELDS,
+    INT_ROW_FIELDS,
+    PORT_DTYPE,
+    ContentionGroups,
+    MachineArrays,
+    MessageSizes,
+    RoundState,
+)
+from tuner.sim.rounds.round_types import RoundType, find_round_types
+from tuner.sim.rounds.uncontended_rounds import RoundCosts
+from tuner.sim.traffic_pattern import has_pattern_costs
+from tuner.sim.transfers import pack_copy_costs, reduction_costs
+from tuner.topology import CUDA, HOST, Placement
+
+
+class RoundSimulation:
+    """A call of any message size; round types, routes and costs are found once for all sizes."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        placement: Placement,
+        calibration: Calibration,
+        itemsize: int,
+        memory: str,
+    ) -> None:
+        self.schedule, self.placement, self.calibration = schedule, placement, calibration
+        self.itemsize, self.memory = itemsize, memory
+        self.rounds = list(schedule.rounds())
+
+    def is_possible(self, nbytes: int) -> bool:
+        """Return whether a call of this size can be tried round by round."""
+        begin = min(self.calibration.shared_from, self.calibration.early_push_from)
+        return nbytes < begin and not self.schedule.in_network
+
+    def has_repeated_end(self) -> bool:
+        """Return whether the last round is of the same type as another one."""
+        which = self.routed[1]
+        return bool((which == which[-1]).sum() > 1)
+
+    @cached_property
+    def routed(self) -> tuple[list[RoundType], IntArray, MachineArrays]:
+        """The round types, the type of each round, and the machine."""
+        p = self.schedule.p
+        found, which, keys = find_round_types(
+            self.rounds,
+            self.placement.node_of,
+            self.schedule.n_chunks,
+            cuda=self.memory == CUDA,
+            staged=self.schedule.staged,
+            with_patterns=has_pattern_costs(self.calibration),
+        )
+        own, pair = np.divmod(keys, p * p)
+        manner, cuda = np.divmod(own, 2)
+        there = build_connections(
+            self.placement, self.calibration, *np.divmod(pair, p), cuda.astype(bool), manner
+        )
+        return found, which, _pack_machine(there, self.calibration)
+
+    def run(
+        self, counts: IntArray, begin: int = 0, before: FinalState | None = None
+    ) -> tuple[FloatArray, IntArray]:
+        """Simulate from round `begin` on, after the state `before`.
+
+        counts      elements of each message size
+
+        Return finish times, shape (sizes, p), and the round at which each size failed, or -1.
+        """
+        found, which, machine = self.routed
+        sizes = MessageSizes(
+            *np.divmod(counts, self.schedule.n_chunks), self.itemsize, self.schedule.n_chunks
+        )
+        rows = max((len(r) for r in self.rounds), default=0)
+        state = _new_state(sizes, self.schedule.p, len(machine.capacity), rows)
+        smallest = np.maximum(sizes.chunk_elements, 1) * self.itemsize
+        state.has_eager[:] = smallest < machine.costs.eager_limit.max(initial=0.0)
+        if before is not None:
+            state.time[:], state.busy_until[:] = before.finish_time, before.busy_until
+            for name in ("free", "joined", "free_before", "joined_before"):
+                state.port[name][:] = before.port_free if "free" in name else before.last_joined
+        died = _RoundRun(machine, sizes, state, found).run(self.rounds[begin:], which[begin:])
+        return state.time, np.where(died >= 0, died + begin, -1)
+
+
+class _RoundRun:
+    """A run of the round engine; it caches costs and contention groups of round types."""
+
+    def __init__(
+        self,
+        machine: MachineArrays,
+        sizes: MessageSizes,
+        state: RoundState,
+        round_types: Sequence[RoundType],
+    ) -> None:
+        self.machine, self.sizes, self.state, self.round_types = machine, sizes, state, round_types
+        self.groups: dict[tuple[int, float, float], ContentionGroups] = {}
+        self.round_costs: dict[tuple[int, int], uncontended_rounds.RoundCosts] = {}
+        self.column_ranges: dict[int, tuple[int, int]] = {}
+        self.is_repeated: BoolArray = np.zeros(0, bool)
+        self.has_contention = len(machine.slot) > 0
+        self.min_chunk_bytes = float(
+            sizes.chunk_elements.min() * sizes.itemsize
+        )  # bytes of a chunk
+        self.max_chunk_bytes = float(
+            (sizes.chunk_elements + (sizes.longer_chunks > 0)).max() * sizes.itemsize
+        )
+        self.no_groups = contended_rounds.find_contention_groups(
+            machine, np.zeros(0, np.int64), 0.0, 0.0
+        )
+        self.no_sizes = np.zeros(len(state.is_valid), bool)
+
+    def run(self, rounds: Sequence[Round], which: IntArray) -> IntArray:
+        """Return the round at which each size failed, or -1."""
+        self.is_repeated = np.bincount(which, minlength=1) > 1
+        died = np.full(len(self.state.is_valid), -1)
+        for at, (r, number) in enumerate(zip(rounds, which.tolist(), strict=True)):
+            self._run_round(r, number)
+            if not self.state.is_valid.all():
+                died[(died < 0) & ~self.state.is_valid] = at
+                if not self.state.is_valid.any():
+                    break
+        return died
+
+    def _run_round(self, r: Round, number: int) -> None:
+        pattern, done = self.round_types[number], self.no_sizes
+        groups = self._contention_groups(number, r.count)
+        alone = len(groups.rows) == len(groups.start) - 1
+        if pattern.is_permutation and (self.is_repeated[number] or (alone and len(groups.rows))):
+            prices = self._round_costs(number, r)
+            done = prices.is_valid
+            self._run_permutation(r, pattern, groups, prices, alone)
+        if not done.all():
+            round_engine.run_round(
+                self.state,
+                self.machine,
+                self.sizes,
+                done,
+                groups,
+                r.src,
+                r.dst,
+                pattern.connection,
+                pattern.memory,
+                r.src_chunk,
+                r.count,
+                r.reduce,
+                pattern.is_permutation,
+            )
+
+    def _run_permutation(
+        self,
+        r: Round,
+        pattern: RoundType,
+        groups: ContentionGroups,
+        prices: RoundCosts,
+        alone: bool,
+    ) -> None:
+        """Run a round in which every rank sends and receives at most one message."""
+        least, most = self._range(r.reduce)
+        own = self._range(r.count) == (1, 1) and (least > 0) == (most > 0)
+        if alone and pattern.is_ring and own:
+            uncontended_rounds.run_ring(
+                self.state,
+                self.machine,
+                self.sizes,
+                prices,
+                groups.rows,
+                pattern.connection,
+                r.src_chunk,
+                most > 0,
+            )
+        else:
+            uncontended_rounds.run_permutation(
+                self.state,
+                self.machine,
+                self.sizes,
+                prices,
+                groups,
+                r.src,
+                r.dst,
+                pattern.connection,
+                r.src_chunk,
+                r.count,
+                r.reduce,
+                most > 0,
+            )
+
+    def _contention_groups(self, number: int, count: Int32Array) -> ContentionGroups:
+        if not self.has_contention:
+            return self.no_groups
+        least, most = self._range(count)
+        own = (number, least * self.min_chunk_bytes, most * self.max_chunk_bytes)
+        if own in self.groups:
+            return self.groups[own]
+        found = contended_rounds.find_contention_groups(
+            self.machine, self.round_types[number].connection, *own[1:]
+        )
+        if self.is_repeated[number]:
+            self.groups[own] = found
+        return found
+
+    def _round_costs(self, number: int, r: Round) -> uncontended_rounds.RoundCosts:
+        own = (number, id(r.count))
+        if own in self.round_costs:
+            return self.round_costs[own]
+        pattern = self.round_types[number]
+        found = uncontended_rounds.compute_round_costs(
+            self.machine, self.sizes, pattern.connection, int(pattern.memory[0]), r.count
+        )
+        if self.is_repeated[number]:
+            self.round_costs[own] = found
+        return found
+
+    def _range(self, column: Int32Array) -> tuple[int, int]:
+        """Return the smallest and the largest value of a column, which rounds may share."""
+        if id(column) not in self.column_ranges:
+            self.column_ranges[id(column)] = int(column.min()), int(column.max())
+        return self.column_ranges[id(column)]
+
+
+def _pack_machine(connections: Connections, calibration: Calibration) -> MachineArrays:
+    links, use, start = flatten_routes(connections)
+    ways, n = len(connections.paths_by_mode), len(connections.src)
+    out, back = np.tile(connections.send_port, ways), np.tile(connections.recv_port, ways)
+    with np.errstate(divide="ignore"):
+        fastest = (1.0 / connections.costs.beta).max(axis=1, initial=0.0)
+    rate = np.tile(fastest[connections.kind], ways)
+    meeting = contended_links(out, back, links, use, rate, connections.capacity, shared=False)
+    width = bottleneck_rates(links, use, np.where(meeting, np.inf, connections.capacity))
+    meets = np.append(meeting, False)[links]
+    slot_start = np.concatenate([[0], np.cumsum(meets.sum(axis=1))])
+    row = start[:, None] + np.arange(n + 1)  # an unused mode has the rows of DIRECT
+    return MachineArrays(
+        connections.kind,
+        connections.send_port,
+        connections.recv_port,
+        connections.costs,
+        width[row[:, :-1]],
+        slot_start[row],
+        links[meets],
+        use[meets],
+        connections.capacity,
+        _pack_reduction_costs(calibration),
+        pack_copy_costs(calibration),
+    )
+
+
+def _pack_reduction_costs(calibration: Calibration) -> FloatArray:
+    """Return `MachineArrays.reduction_costs`; a memory with fewer lines has some of them twice."""
+    ways = [reduction_costs(calibration, memory) for memory in (HOST, CUDA)]
+    most = max(map(len, ways))
+    return np.array(
+        [
+            [(line.launch.value, line.gamma.value) for line in (lines * most)[:most]]
+            for lines in ways
+        ]
+    )
+
+
+def _new_state(sizes: MessageSizes, p: int, resources: int, rows: int) -> RoundState:
+    z = len(sizes.chunk_elements)
+    room: dict[str, Any] = {name: np.zeros(rows) for name in FLOAT_ROW_FIELDS}
+    room |= {name: np.zeros(rows, np.int64) for name in INT_ROW_FIELDS}
+    return RoundState(
+        time=np.zeros((z, p)),
+        port=np.zeros((z, 2 * p), PORT_DTYPE),
+        busy_until=np.zeros((z, resources)),
+        is_valid=np.ones(z, bool),
+        has_eager=np.zeros(z, bool),
+        send_free=np.zeros(2 * p),
+        latest_ready=np.zeros((2, 2 * p)),
+        local_seconds=np.zeros(p),
+        free_capacity=np.zeros(resources),
+        demand=np.zeros(resources),
+        **room,
+    )
