@@ -27,7 +27,7 @@ FORCING_VARIABLES_PATTERN = re.compile(
 )  # without effect unless DYNAMIC_RULES_VARIABLE is set
 
 
-class _Parser(argparse.ArgumentParser):
+class _OneLineErrorParser(argparse.ArgumentParser):
     """A parser that reports errors in one line without the usage, since every rank prints it."""
 
     def error(self, message: str) -> NoReturn:
@@ -37,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser: options come first, the program or -m takes all further arguments."""
-    made = _Parser(
+    made = _OneLineErrorParser(
         prog="python -m tuner.run",
         description=__doc__,
         allow_abbrev=False,

@@ -23,7 +23,7 @@ from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.buffers import contiguous_view, nbytes_of
 from tuner.runtime.cuda_support import cuda_device, is_cuda_aware, memory_kind_of
 from tuner.runtime.device_pointers import PointerCache
-from tuner.runtime.device_protocol import Device
+from tuner.runtime.device_protocol import DeviceInterface
 from tuner.runtime.device_reduction import DeviceReducer
 from tuner.runtime.staging import READ, WRITE, Staging
 
@@ -76,7 +76,7 @@ def without_gpu() -> None:
     print_table("looking at a buffer", ("what", "time"), rows, right=("time",))
 
 
-def pointers(device: Device) -> None:
+def pointers(device: DeviceInterface) -> None:
     """The driver's answer and the cache's."""
     import cupy
 
@@ -95,7 +95,7 @@ def pointers(device: Device) -> None:
     print_table("pointers and streams", ("what", "time"), rows, right=("time",))
 
 
-def staging(device: Device) -> None:
+def staging(device: DeviceInterface) -> None:
     """Copies to and from pinned memory, through the calls that MPI would get."""
     import cupy
 
@@ -117,7 +117,7 @@ def staging(device: Device) -> None:
     print_table("staging", columns, rows, right=columns)
 
 
-def folds(device: Device) -> None:
+def folds(device: DeviceInterface) -> None:
     """Kernel and host on device arrays, and where the switch lies."""
     import cupy
 
@@ -150,7 +150,7 @@ def rate(nbytes: int, time_s: float) -> str:
     return f"{nbytes / time_s / 1e9:.2f}"
 
 
-def _finished(device: Device, way: DeviceReducer, *arguments: Any) -> None:
+def _finished(device: DeviceInterface, way: DeviceReducer, *arguments: Any) -> None:
     way.reduce(*arguments)
     device.synchronise()
 

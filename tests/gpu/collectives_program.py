@@ -27,7 +27,7 @@ from tuner.core.path_classes import CUDA
 from tuner.core.table import SCHEDULE, AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
 from tuner.runtime import cuda_support
 from tuner.runtime.agreement import library_name
-from tuner.runtime.device_protocol import Device
+from tuner.runtime.device_protocol import DeviceInterface
 
 WORLD = MPI.COMM_WORLD
 NUMBERS = (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX)
@@ -160,7 +160,7 @@ def device(kind: str) -> tuple[Any, Any]:
     return cupy.asarray, lambda array: array.get() if isinstance(array, cupy.ndarray) else array
 
 
-def _pretended() -> Device:
+def _pretended() -> DeviceInterface:
     return FakeDevice()
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.runtime.cuda_support import cuda_device
-from tuner.runtime.device_protocol import Device
+from tuner.runtime.device_protocol import DeviceInterface
 from tuner.runtime.staging import Staging
 
 os.environ.setdefault("CUPY_STANDIN_DEVICES", "4")  # before CuPy is imported, here and by ranks
 
 
 @pytest.fixture(scope="session")
-def device() -> Device:
+def device() -> DeviceInterface:
     """The GPU; the reason for its absence otherwise."""
     try:
         return cuda_device()
@@ -22,7 +22,7 @@ def device() -> Device:
 
 
 @pytest.fixture(scope="session")
-def stands_in(device: Device) -> bool:
+def stands_in(device: DeviceInterface) -> bool:
     """Whether the GPU is the stand-in of tests/support, whose speed means nothing."""
     import cupy
 
@@ -30,5 +30,5 @@ def stands_in(device: Device) -> bool:
 
 
 @pytest.fixture
-def staging(device: Device) -> Staging:
+def staging(device: DeviceInterface) -> Staging:
     return Staging(device)

@@ -5,12 +5,12 @@ import pytest
 from tests.support.programs import printed
 from tuner.launch import Launcher
 from tuner.runtime.cuda_support import is_cuda_aware
-from tuner.runtime.device_protocol import Device
+from tuner.runtime.device_protocol import DeviceInterface
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_collectives_on_device_buffers_are_the_librarys(
-    device: Device, launcher: Launcher, ranks: int
+    device: DeviceInterface, launcher: Launcher, ranks: int
 ) -> None:
     """Staged, or given to MPI as they are where it is CUDA-aware."""
     said = printed(launcher, ranks, "collectives_program.py", "cuda")
@@ -18,7 +18,7 @@ def test_collectives_on_device_buffers_are_the_librarys(
 
 
 def test_collectives_on_device_buffers_under_mpich(
-    device: Device, mpich_launcher: Launcher
+    device: DeviceInterface, mpich_launcher: Launcher
 ) -> None:
     said = printed(mpich_launcher, 2, "collectives_program.py", "cuda")
     assert said.endswith(": all equal\n")
@@ -64,7 +64,7 @@ def test_rounds_wait_and_ask_no_more_than_they_must(stands_in: bool, launcher: L
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-def test_nccl_gives_what_mpi_gives(device: Device, launcher: Launcher, ranks: int) -> None:
+def test_nccl_gives_what_mpi_gives(device: DeviceInterface, launcher: Launcher, ranks: int) -> None:
     import cupy
 
     present = cupy.cuda.runtime.getDeviceCount()
@@ -103,6 +103,6 @@ def test_ranks_share_a_gpu_where_nccl_is_told_to(stands_in: bool, launcher: Laun
     assert said == "all equal\n"
 
 
-def test_ranks_that_share_a_gpu_object_to_nccl(device: Device, launcher: Launcher) -> None:
+def test_ranks_that_share_a_gpu_object_to_nccl(device: DeviceInterface, launcher: Launcher) -> None:
     said = printed(launcher, 2, "nccl_program.py", "shared")
     assert said.startswith(("cannot: ranks 0 and 1 share the GPU", "cannot: rank 0: CuPy finds no"))

@@ -16,7 +16,7 @@ from tuner.runtime.buffers import contiguous_view
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.cuda_support import memory_kind_of
 from tuner.runtime.device_pointers import NO_DEVICE, PointerCache
-from tuner.runtime.device_protocol import Device
+from tuner.runtime.device_protocol import DeviceInterface
 from tuner.runtime.device_reduction import TIMED_SIZES, DeviceReducer
 from tuner.runtime.memory import DeviceMemory
 from tuner.runtime.staging import READ, WRITE, Staging
@@ -58,7 +58,7 @@ def content(dtype: str, count: int, seed: int) -> np.ndarray[Any, Any]:
     return np.frombuffer(rng.bytes(count * kind.itemsize), dtype).copy()
 
 
-def test_what_was_copied_to_the_device_is_there_for_every_stream(device: Device) -> None:
+def test_what_was_copied_to_the_device_is_there_for_every_stream(device: DeviceInterface) -> None:
     import cupy
 
     numbers, found = np.arange(1000.0), np.zeros(1000)
@@ -70,7 +70,7 @@ def test_what_was_copied_to_the_device_is_there_for_every_stream(device: Device)
     assert found.tolist() == numbers.tolist()
 
 
-def test_what_is_fetched_waits_for_the_stream_that_computes_it(device: Device) -> None:
+def test_what_is_fetched_waits_for_the_stream_that_computes_it(device: DeviceInterface) -> None:
     import cupy
 
     found = np.zeros(1000)
@@ -81,7 +81,7 @@ def test_what_is_fetched_waits_for_the_stream_that_computes_it(device: Device) -
     assert set(found) == {7}
 
 
-def test_the_driver_tells_memory_apart(device: Device) -> None:
+def test_the_driver_tells_memory_apart(device: DeviceInterface) -> None:
     import cupy
 
     managed = cupy.ndarray(8, "f8", cupy.cuda.malloc_managed(64))
@@ -95,7 +95,7 @@ def test_the_driver_tells_memory_apart(device: Device) -> None:
     assert query.device(np.ones(3).ctypes.data, 24, registered) == NO_DEVICE
 
 
-def test_memory_that_the_pool_gave_back_is_asked_about_again(device: Device) -> None:
+def test_memory_that_the_pool_gave_back_is_asked_about_again(device: DeviceInterface) -> None:
     import cupy
 
     asked: list[int] = []
@@ -116,7 +116,7 @@ def test_memory_that_the_pool_gave_back_is_asked_about_again(device: Device) -> 
     assert len(asked) == 3
 
 
-def test_a_view_of_device_memory_is_that_memory(device: Device) -> None:
+def test_a_view_of_device_memory_is_that_memory(device: DeviceInterface) -> None:
     import cupy
 
     buffer = cupy.arange(12.0).reshape(3, 4)
@@ -173,7 +173,7 @@ def test_work_under_way_is_waited_for(staging: Staging) -> None:
     assert seen == (50.0, 50.0)
 
 
-def test_the_stream_of_another_library_is_waited_for(device: Device) -> None:
+def test_the_stream_of_another_library_is_waited_for(device: DeviceInterface) -> None:
     import cupy
 
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -248,7 +248,7 @@ def test_memory_of_another_gpu_is_read_and_written(staging: Staging) -> None:
 
 
 def test_what_the_driver_does_not_know_is_where_its_owner_says(
-    device: Device, monkeypatch: pytest.MonkeyPatch
+    device: DeviceInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import cupy
 
@@ -264,7 +264,7 @@ def test_what_the_driver_does_not_know_is_where_its_owner_says(
 
 @pytest.mark.parametrize(("name", "dtype"), FOLDS)
 def test_kernel_and_host_give_the_same_bits(
-    device: Device, staging: Staging, name: str, dtype: str
+    device: DeviceInterface, staging: Staging, name: str, dtype: str
 ) -> None:
     import cupy
 
@@ -305,7 +305,7 @@ def test_the_switch_is_found_and_kept(staging: Staging) -> None:
     assert folding.kernel_threshold(MPI.SUM, MPI.FLOAT, like) == found
 
 
-def test_scratch_is_device_memory_that_lives_as_long_as_its_array(device: Device) -> None:
+def test_scratch_is_device_memory_that_lives_as_long_as_its_array(device: DeviceInterface) -> None:
     import cupy
 
     scratch = device.allocate(32)
@@ -322,7 +322,7 @@ def test_scratch_is_device_memory_that_lives_as_long_as_its_array(device: Device
 
 
 @pytest.mark.parametrize("count", [1, 1000, 100_003])
-def test_device_memory_reduces_as_the_host(device: Device, count: int) -> None:
+def test_device_memory_reduces_as_the_host(device: DeviceInterface, count: int) -> None:
     import cupy
 
     memory = DeviceMemory()

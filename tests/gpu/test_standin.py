@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.runtime.device_protocol import Device
+from tuner.runtime.device_protocol import DeviceInterface
 
 PYTHON = Path(__file__).parents[2] / ".venv-cupy" / "bin" / "python"
 PROGRAM = Path(__file__).with_name("real_cupy.py")
@@ -110,7 +110,7 @@ def test_names_and_parameters_are_those_of_the_real_one(stands_in: bool) -> None
     assert wrong == {}
 
 
-def test_every_kernel_compiles(device: Device) -> None:
+def test_every_kernel_compiles(device: DeviceInterface) -> None:
     from mpi4py import MPI
 
     from tuner.runtime.cuda import EXPRESSIONS

@@ -15,7 +15,7 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import CYCLIC
 from tuner.core.table import AlgorithmConfig, TuningTable, read_table, write_table
 from tuner.launch import Launcher
-from tuner.probe.machine import local_cluster
+from tuner.probe.probed_machine import local_cluster
 from tuner.validation.timing import LaunchOptions
 
 pytestmark = pytest.mark.alone

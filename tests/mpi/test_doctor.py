@@ -106,7 +106,7 @@ def test_an_mpi_that_hangs_is_given_up(
     library = tmp_path / "hang.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "hang.c"], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setattr("tuner.diagnosis.launch.RANKS_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("tuner.diagnosis.launch_checks.RANKS_TIMEOUT_S", 3.0)
     assert main(["doctor"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "MPI did not start 2 ranks within 3 s" in said

@@ -19,7 +19,7 @@ from tuner.core.measurement import read_measurements, read_partial
 from tuner.core.table import AlgorithmConfig
 from tuner.launch import Launcher
 from tuner.probe.driver import DEFAULT_LAUNCHES, ProbeProgress, plan_single_host, probe, run_plan
-from tuner.probe.machine import local_cluster
+from tuner.probe.probed_machine import local_cluster
 
 UNDECIDED = (
     "import mpi4py.MPI; from tuner.runtime.override_check import require_default_selection;"

@@ -21,7 +21,7 @@ from tuner.formats import mpich, openmpi
 from tuner.formats.mpich import GenericTrees
 from tuner.launch import CompletedRun, Launcher
 from tuner.mpi_libraries.openmpi import canonical_config
-from tuner.probe.machine import local_cluster
+from tuner.probe.probed_machine import local_cluster
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
 from tuner.validation.validation import RuleValidation
 from tuner.workflows import validation

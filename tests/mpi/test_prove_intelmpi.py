@@ -17,7 +17,7 @@ from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.formats.intelmpi import DIALECT
 from tuner.launch import Launcher
 from tuner.mpi_libraries.intelmpi import config_of
-from tuner.probe.machine import local_cluster
+from tuner.probe.probed_machine import local_cluster
 from tuner.validation import validate_intelmpi
 from tuner.validation.validation import ValidationCall, run_calls
 

@@ -12,7 +12,7 @@ from tests.support.ladders import table_of
 from tests.support.overlay import Overlay
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable, table_record
-from tuner.probe.machine import local_cluster
+from tuner.probe.probed_machine import local_cluster
 
 PROGRAM = Path(__file__).parents[1] / "mpi" / "unmodified_program.py"
 TUNES = """

@@ -34,7 +34,7 @@ def resident(content: AnyArray) -> Resident:
 
 
 class FakeDevice:
-    """Everything a Device does, counted. Pointers in `foreign` are registered host memory.
+    """Everything a DeviceInterface does, counted. Pointers in `foreign` are registered host memory.
 
     count   devices of the host; ranks get them in turn
     """

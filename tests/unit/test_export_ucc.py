@@ -15,7 +15,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.formats import ucc
 from tuner.formats.ucc import Team
-from tuner.formats.ucc.tune import INFINITE_BYTES
+from tuner.formats.ucc.tune_strings import INFINITE_BYTES
 from tuner.mpi_libraries.ucc import ALGORITHMS
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER

@@ -10,9 +10,9 @@ import pytest
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, NVLINK, PCIE, SAME_GPU
 from tuner.probe.device_points import device_collective_points, device_points, nccl_candidates
-from tuner.probe.gpus import first_pair_of_class
 from tuner.probe.nccl import environment_variables
 from tuner.probe.probe_plan import ProbeCandidate, ProbePlan, ProbePoint
+from tuner.probe.rank_gpus import first_pair_of_class
 from tuner.runtime.nvidia import driver_version, has_driver, has_nvlink
 
 

@@ -28,13 +28,13 @@ _CONTEXT = multiprocessing.get_context("spawn")
 
 
 @dataclass
-class _Worker:
+class _WorkerProcess:
     process: BaseProcess
     connection: Connection
     idle_since: float = 0.0
 
     @classmethod
-    def start(cls) -> _Worker:
+    def start(cls) -> _WorkerProcess:
         ours, its = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=_worker_main, args=(its,), daemon=True)
         process.start()
@@ -60,8 +60,8 @@ class WorkerPool:
     The number of processes is not limited: each concurrent call of `run` has one.
     """
 
-    _idle: list[_Worker] = field(default_factory=list)
-    _busy: list[_Worker] = field(default_factory=list)
+    _idle: list[_WorkerProcess] = field(default_factory=list)
+    _busy: list[_WorkerProcess] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
@@ -96,23 +96,23 @@ class WorkerPool:
         for worker in idle:
             worker.end()
 
-    def _take(self) -> _Worker:
+    def _take(self) -> _WorkerProcess:
         with self._lock:
             expired = [worker for worker in self._idle if worker.expired]
             self._idle = [worker for worker in self._idle if not worker.expired]
-            worker = self._idle.pop() if self._idle else _Worker.start()
+            worker = self._idle.pop() if self._idle else _WorkerProcess.start()
             self._busy.append(worker)
         for each in expired:
             each.end()
         return worker
 
-    def _put_back(self, worker: _Worker) -> None:
+    def _put_back(self, worker: _WorkerProcess) -> None:
         worker.idle_since = time.monotonic()
         with self._lock:
             self._busy.remove(worker)
             self._idle.append(worker)
 
-    def _remove(self, worker: _Worker) -> None:
+    def _remove(self, worker: _WorkerProcess) -> None:
         with self._lock:
             self._busy.remove(worker)
         worker.end()

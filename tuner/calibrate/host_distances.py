@@ -17,7 +17,7 @@ from tuner.base.units import format_time, plural
 from tuner.calibrate.series_index import LaunchSeries, param
 from tuner.core.path_classes import PATH_CLASSES
 from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, find_paths
-from tuner.topology.hosts import node_indices
+from tuner.topology.host_names import node_indices
 
 MAX_RANKS_PER_NODE = 64  # on a node, among which a pair of a path class is searched
 

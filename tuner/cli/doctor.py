@@ -17,7 +17,7 @@ from tuner.cli import host_options
 from tuner.cli.interpreters import add_library_options
 from tuner.cli.layout import display_width, fold_command
 from tuner.cli.output import add_json_option, console, print_result
-from tuner.diagnosis import Diagnosis, Finding, Problem, diagnose
+from tuner.diagnosis import Diagnosis, Finding, SetupProblem, diagnose
 from tuner.launch import template
 from tuner.launch.interpreters import find_interpreter
 
@@ -75,7 +75,7 @@ def _finding(finding: Finding, width: int) -> Iterator[str]:
         name = indent
 
 
-def _problem(number: int, problem: Problem, width: int) -> Iterator[str]:
+def _problem(number: int, problem: SetupProblem, width: int) -> Iterator[str]:
     """Yield what is wrong, then what to type: commands have lines of their own."""
     yield from _wrapped(problem.text, f" {number}. ", "    ", width)
     for place, part in enumerate(problem.remedy.split("`")):

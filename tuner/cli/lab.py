@@ -41,7 +41,7 @@ another one."""
 DASHES_HINT = "write the command after --: tuner lab run FILE -- mpirun -n 8 ./program"
 
 
-class _Parser(Parser):
+class _LabParser(Parser):
     """A parser whose error for a missing command says where it begins."""
 
     def error(self, message: str) -> NoReturn:
@@ -50,7 +50,7 @@ class _Parser(Parser):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
-    kind: type[argparse.ArgumentParser] = _Parser
+    kind: type[argparse.ArgumentParser] = _LabParser
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=kind)
     _action(actions, "up", "make hosts and network", run_up)
     _action(actions, "status", "show the hosts and what each link has carried", run_status)

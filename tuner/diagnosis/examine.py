@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tuner import mpi_libraries
-from tuner.diagnosis import launch, tools
+from tuner.diagnosis import launch_checks, tools
 from tuner.diagnosis.findings import CheckResult, Diagnosis, Finding, make_finding
 from tuner.diagnosis.library import check_library
 from tuner.formats.openmpi import emitter, han
@@ -40,7 +40,7 @@ def diagnose(
         if place is None:
             rest = [pool.submit(tools.check_compilers, None), pool.submit(tools.check_scheduler)]
             return Diagnosis.combine([loaded, *(one.result() for one in rest)])
-        path, launcher = launch.check_launcher(
+        path, launcher = launch_checks.check_launcher(
             place, is_required=hosts.is_local or template is None
         )
         near = [path.parent] if path else []
@@ -63,9 +63,9 @@ def check_ranks(
 ) -> CheckResult:
     """Return the result of starting ranks here, or on the hosts."""
     return (
-        launch.check_local_ranks(installation)
+        launch_checks.check_local_ranks(installation)
         if hosts.is_local
-        else launch.check_hosts(installation, hosts, template)
+        else launch_checks.check_hosts(installation, hosts, template)
     )
 
 

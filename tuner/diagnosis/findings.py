@@ -16,7 +16,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Problem:
+class SetupProblem:
     """A problem, and what to type or do about it.
 
     fatal   whether nothing can be measured because of it
@@ -35,7 +35,7 @@ class CheckResult:
     """The findings and problems of one check."""
 
     findings: tuple[Finding, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SetupProblem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Diagnosis:
     """The findings and problems of all checks."""
 
     findings: tuple[Finding, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[SetupProblem, ...]
 
     @property
     def is_usable(self) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError
-from tuner.diagnosis.findings import CheckResult, Finding, Problem, make_finding
+from tuner.diagnosis.findings import CheckResult, Finding, SetupProblem, make_finding
 from tuner.diagnosis.tools import command_output
 from tuner.launch import Installation, inspect_interpreter
 from tuner.mpi_libraries.openmpi import DYNAMIC_RULES_VARIABLE
@@ -100,13 +100,13 @@ def _describe_limits(installation: Installation) -> list[Finding]:
     return [make_finding("limits", *lines)] if lines else []
 
 
-def _find_problems(installation: Installation) -> list[Problem]:
+def _find_problems(installation: Installation) -> list[SetupProblem]:
     problems = []
     if not installation.numpy_version:
         owned = installation.python.parent == Path("/usr/bin")  # pip refuses to install there
         install = f"{installation.python} -m pip install numpy"
         remedy = "`apt-get install python3-numpy`" if owned else f"`{install}`"
-        problems.append(Problem(f"{installation.python} lacks numpy", remedy, fatal=True))
+        problems.append(SetupProblem(f"{installation.python} lacks numpy", remedy, fatal=True))
     if not _is_tunable(installation):
         return [*problems, _untunable_problem(installation)]
     try:
@@ -115,13 +115,13 @@ def _find_problems(installation: Installation) -> list[Problem]:
         )
     except InputError as reason:
         text, _, remedy = str(reason).rpartition(": ")
-        problems.append(Problem(text, remedy, fatal=True))
+        problems.append(SetupProblem(text, remedy, fatal=True))
     return problems
 
 
-def _untunable_problem(installation: Installation) -> Problem:
+def _untunable_problem(installation: Installation) -> SetupProblem:
     title = installation.identity.product.title
-    return Problem(
+    return SetupProblem(
         f"algorithms of {title} can be forced for whole programs alone, so they are not measured",
         "give an interpreter with Open MPI or MPICH (--python), or write the rules yourself, as"
         f" docs/formats.md shows: `tuner table export --to {installation.base}` and"
@@ -130,12 +130,12 @@ def _untunable_problem(installation: Installation) -> Problem:
     )
 
 
-def _load_problem(python: Path, reason: str) -> Problem:
+def _load_problem(python: Path, reason: str) -> SetupProblem:
     """Return the problem where an interpreter loads no MPI, with what to type about it."""
     version = command_output([python, "-c", "import sys; print(*sys.version_info[:2])"]).split()
     if len(version) == 2 and tuple(map(int, version)) < MIN_PYTHON_VERSION:
         wanted = ".".join(map(str, MIN_PYTHON_VERSION))
-        return Problem(
+        return SetupProblem(
             f"{python} is Python {'.'.join(version)}, too old for the ranks",
             f"give one of {wanted} or newer with mpi4py (--python)",
             fatal=True,
@@ -144,17 +144,17 @@ def _load_problem(python: Path, reason: str) -> Problem:
     if match and match[1] in DISTRIBUTION_LIBRARIES:
         return _missing_library_problem(python, match[1])
     if "cannot load MPI library" in reason:
-        return Problem(
+        return SetupProblem(
             f"mpi4py of {python} finds no MPI library",
             "install one (`apt-get install openmpi-bin libopenmpi-dev`), load its module (`module"
             " load openmpi`), or `export MPI4PY_LIBMPI=/path/of/libmpi.so`",
             fatal=True,
         )
     text, _, remedy = reason.partition(": ")
-    return Problem(text, remedy or "install mpi4py there", fatal=True)
+    return SetupProblem(text, remedy or "install mpi4py there", fatal=True)
 
 
-def _missing_library_problem(python: Path, soname: str) -> Problem:
+def _missing_library_problem(python: Path, soname: str) -> SetupProblem:
     """Return the problem where the file that mpi4py's wheel looks for is missing.
 
     It may have another name here, or not be installed.
@@ -165,12 +165,12 @@ def _missing_library_problem(python: Path, soname: str) -> Problem:
     )
     text = f"mpi4py of {python} looks for {soname}, which is not there"
     if there is None:
-        return Problem(
+        return SetupProblem(
             text, f"`apt-get install {packages}`, or load the module of your MPI", fatal=True
         )
     if instead == soname:
-        return Problem(text, f"`export LD_LIBRARY_PATH={Path(there[1]).parent}`", fatal=True)
-    return Problem(
+        return SetupProblem(text, f"`export LD_LIBRARY_PATH={Path(there[1]).parent}`", fatal=True)
+    return SetupProblem(
         f"{text}; here it is called {there[1]}",
         f"`mkdir -p ~/.local/lib/{name} && ln -sf {there[1]} ~/.local/lib/{name}/{soname}` and"
         f" `export LD_LIBRARY_PATH=$HOME/.local/lib/{name} MPI4PY_MPIABI={name}`, or build it:"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.base.c_compiler import COMPILERS
-from tuner.diagnosis.findings import CheckResult, Problem, make_finding
+from tuner.diagnosis.findings import CheckResult, SetupProblem, make_finding
 from tuner.launch import Installation
 
 COMMAND_TIMEOUT_S = 20.0  # for one of these programs
@@ -57,7 +57,7 @@ def check_compilers(wrapper: Path | None) -> CheckResult:
     """
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
-        missing = Problem(
+        missing = SetupProblem(
             "there is no C compiler, so what a library runs is found out more slowly and, for Intel"
             " MPI, not at all",
             "install gcc (`apt-get install gcc libc6-dev`)",

@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
-from tuner.runtime.device_protocol import Device, DeviceArray
+from tuner.runtime.device_protocol import DeviceArray, DeviceInterface
 from tuner.runtime.dispatch_table import METHODS
 from tuner.runtime.staging import BufferAccess, Staging
 
@@ -20,7 +20,7 @@ class DeviceBuffers:
     See `tuner.probe.collectives.CallBuffers`.
     """
 
-    def __init__(self, device: Device, direct: bool) -> None:
+    def __init__(self, device: DeviceInterface, direct: bool) -> None:
         self._device, self._direct = device, direct
         self._staging = Staging(device)
 

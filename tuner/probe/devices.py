@@ -1,7 +1,7 @@
 """Timed copies, kernels and messages of GPUs (rank side).
 
-Everything goes through `tuner.runtime.device_protocol.Device`, as the dispatcher's calls do, so
-that the times are those of a program. Calls return when the GPU is done.
+Everything goes through `tuner.runtime.device_protocol.DeviceInterface`, as the dispatcher's calls
+do, so that the times are those of a program. Calls return when the GPU is done.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.base.errors import InputError
-from tuner.probe import gpus, pointtopoint
+from tuner.probe import pointtopoint, rank_gpus
 from tuner.probe.device_buffers import DeviceBuffers
 from tuner.probe.device_points import GPU_PATH_CLASSES, IPC_PREFIX
 from tuner.probe.nccl import NcclBuffers, NcclVariant
@@ -23,7 +23,7 @@ from tuner.probe.probe_plan import ProbeCandidate, ProbePoint
 from tuner.probe.timing import TimedOperation as Timed
 from tuner.runtime.buffers import ByteArray
 from tuner.runtime.cuda_support import cuda_device
-from tuner.runtime.device_protocol import Device
+from tuner.runtime.device_protocol import DeviceInterface
 from tuner.runtime.nccl import Unavailable
 from tuner.runtime.staging import READ, WRITE
 
@@ -40,10 +40,10 @@ class DeviceProbe:
 
     def __init__(self, comm: MPI.Intracomm, on_note: Callable[[str], object]) -> None:
         self._comm, self._on_note = comm, on_note
-        self._all_have_gpu = gpus.all_have_gpu(comm)
+        self._all_have_gpu = rank_gpus.all_have_gpu(comm)
         self._sends_device_memory, self._cuda_aware = (
-            gpus.all_send_device_memory(comm),
-            gpus.all_cuda_aware(comm),
+            rank_gpus.all_send_device_memory(comm),
+            rank_gpus.all_cuda_aware(comm),
         )
         self._nccl_variants: dict[tuple[tuple[str, int | str], ...], NcclVariant | Unavailable] = {}
         self._shared_memory: list[ByteArray] = []  # opened by the other rank
@@ -56,7 +56,7 @@ class DeviceProbe:
             return []
         if between not in GPU_PATH_CLASSES:
             return everyone
-        found = list(gpus.find_rank_pair(self._comm, between) or ())
+        found = list(rank_gpus.find_rank_pair(self._comm, between) or ())
         tried = point.subject.startswith(IPC_PREFIX) and found == everyone
         return [] if tried and not self._can_share_memory() else found
 
@@ -188,7 +188,7 @@ class DeviceProbe:
         return memory if self._comm.rank == 1 else cuda_device().open_shared(handle, nbytes)
 
 
-def timed_copy(device: Device, subject: str, nbytes: int) -> Timed:
+def timed_copy(device: DeviceInterface, subject: str, nbytes: int) -> Timed:
     """Return a timed copy between the host and the device, or on the device."""
     here = device.device_array(device.allocate(nbytes))
     if subject == "d2d":
@@ -202,7 +202,9 @@ def timed_copy(device: Device, subject: str, nbytes: int) -> Timed:
     return _synchronised(device, partial(device.copy_to_host_async, here, host), nbytes)
 
 
-def timed_reduction(device: Device, op: MPI.Op, dtype: np.dtype[Any], nbytes: int) -> Timed:
+def timed_reduction(
+    device: DeviceInterface, op: MPI.Op, dtype: np.dtype[Any], nbytes: int
+) -> Timed:
     """Return a timed kernel that reduces one array into another of `nbytes` bytes."""
     kernel = device.kernel(op, dtype)
     assert kernel is not None  # else the point is not measured
@@ -210,7 +212,7 @@ def timed_reduction(device: Device, op: MPI.Op, dtype: np.dtype[Any], nbytes: in
     return _synchronised(device, partial(kernel, device.upload(ones), device.upload(ones)), nbytes)
 
 
-def _synchronised(device: Device, start: Callable[[], object], nbytes: int) -> Timed:
+def _synchronised(device: DeviceInterface, start: Callable[[], object], nbytes: int) -> Timed:
     def call() -> None:
         start()
         device.synchronise()

@@ -18,11 +18,11 @@ from tuner.launch import Hosts, Launcher
 from tuner.launch.rank_program import THREAD_LEVELS, THREAD_SINGLE, rank_arguments
 from tuner.probe.deadline import format_deadline
 from tuner.probe.heartbeat import HEARTBEAT_INTERVAL_S
-from tuner.probe.machine import collect_provenance, local_cluster
 from tuner.probe.monitor import STARTUP_TIMEOUT_S, ProbeMonitor, ProbeProgress
 from tuner.probe.probe_file import BEGAN_KEY, ProbeFile
 from tuner.probe.probe_plan import ProbePlan, write_plan
 from tuner.probe.probe_spec import check_parts
+from tuner.probe.probed_machine import collect_provenance, local_cluster
 from tuner.probe.single_host import COLLECTIVE_SIZES, make_plan
 
 __all__ = ["DEFAULT_LAUNCHES", "ProbeProgress", "plan_single_host", "probe", "run_plan"]

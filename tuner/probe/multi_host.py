@@ -41,7 +41,6 @@ from tuner.probe.batches import ExperimentRequest, experiment_points, read_batch
 from tuner.probe.collective_points import make_concurrent, points_of_shape
 from tuner.probe.device_points import device_collective_points, device_points
 from tuner.probe.driver import run_plan
-from tuner.probe.machine import collect_provenance, local_cluster
 from tuner.probe.monitor import ProbeProgress
 from tuner.probe.p2p_points import (
     all_pairs_points,
@@ -59,6 +58,7 @@ from tuner.probe.probe_spec import (
     default_cluster_name,
     shapes_to_measure,
 )
+from tuner.probe.probed_machine import collect_provenance, local_cluster
 from tuner.topology import NETWORK, NODE
 
 SENTINEL_BYTES = 2**16

@@ -16,7 +16,7 @@ from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.topology import HOST, Paths, Placement, Topology, find_paths
-from tuner.topology.hosts import node_indices
+from tuner.topology.host_names import node_indices
 
 MAX_PAIRS = 1 << 14  # pairs of hosts among which representatives are searched
 MAX_DISTANCES = 8  # distances that are measured: those of most pairs

@@ -11,7 +11,7 @@ from typing import Any
 from mpi4py import MPI
 
 from tuner.probe.clock import SharedClock
-from tuner.probe.machine import cpu_model, memory_bytes
+from tuner.probe.probed_machine import cpu_model, memory_bytes
 from tuner.probe.rank_layout import RankLayout
 
 VARIABLE_PREFIXES = (

@@ -30,7 +30,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.core.path_classes import HOST
-from tuner.probe import gpus, heartbeat, rank_layout, timing
+from tuner.probe import heartbeat, rank_gpus, rank_layout, timing
 from tuner.probe.clock import SharedClock
 from tuner.probe.deadline import seconds_until
 from tuner.probe.probe_plan import ProbeCandidate, ProbePlan, ProbePoint, RankSet, read_plan
@@ -111,7 +111,7 @@ class ProbeRank:
             if self._is_first:
                 report_event("facts", **known)
         if self._plan.devices:
-            self._report_gpus(gpus.assign_gpus(self._world))
+            self._report_gpus(rank_gpus.assign_gpus(self._world))
         if self._plan.hosts:
             self._start_heartbeats()
         for lanes in concurrent_points(self._plan):

@@ -17,7 +17,7 @@ from tuner.base.errors import InputError
 from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.control_variables import library_functions
 from tuner.runtime.device_pointers import NO_DEVICE, PointerCache, find_device
-from tuner.runtime.device_protocol import Device
+from tuner.runtime.device_protocol import DeviceInterface
 from tuner.runtime.nvidia import is_gpu_possible
 
 MESSAGES_ONLY = (
@@ -50,7 +50,7 @@ def _device_of_pointer(pointer: int, nbytes: int, owner: object) -> int:
 
 
 @cache
-def cuda_device() -> Device:
+def cuda_device() -> DeviceInterface:
     """Return this process's CUDA device, current in CuPy; raises InputError without one."""
     try:
         from tuner.runtime.cuda import CupyDevice
@@ -63,7 +63,7 @@ def cuda_device() -> Device:
 
 
 @cache
-def cuda_device_or_none() -> Device | None:
+def cuda_device_or_none() -> DeviceInterface | None:
     """Return this process's CUDA device; None without one."""
     try:
         return cuda_device()

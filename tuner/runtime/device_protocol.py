@@ -17,7 +17,7 @@ DeviceArray = Any  # cupy.ndarray: CuPy has no type hints
 Kernel = Callable[[DeviceArray, DeviceArray], None]  # (first, second): second = first op second
 
 
-class Device(Protocol):
+class DeviceInterface(Protocol):
     """An interface to a device: its memory, copies and reduction kernels.
 
     Copies and kernels are started in order and run asynchronously; `synchronise` waits for all.

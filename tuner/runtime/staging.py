@@ -14,7 +14,7 @@ from tuner.core.path_classes import CUDA
 from tuner.runtime.buffers import replace_memory, underlying_bytes
 from tuner.runtime.cuda_support import memory_kind_of
 from tuner.runtime.device_pointers import buffer_of
-from tuner.runtime.device_protocol import Device
+from tuner.runtime.device_protocol import DeviceInterface
 
 Result = TypeVar("Result")
 MAX_IDLE_PINNED_BYTES = 256 << 20  # pinned memory kept for later calls
@@ -70,7 +70,7 @@ class PinnedPool:
 class Staging:
     """A caller of functions with host copies of device buffers."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: DeviceInterface) -> None:
         self.device = device
         self.pool = PinnedPool(device.allocate_pinned)
 

@@ -12,8 +12,8 @@ from tuner.base.progress import ProgressCallback, no_progress
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.formats.openmpi.emitter import check
-from tuner.formats.openmpi.parser import parse
 from tuner.formats.openmpi.rules import min_decided_bytes, render
+from tuner.formats.openmpi.rules_parser import parse
 from tuner.formats.rules_by_ranks import all_rule_lists
 from tuner.mpi_libraries import require_no_override
 from tuner.mpi_libraries.openmpi import (

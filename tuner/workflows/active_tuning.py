@@ -59,7 +59,7 @@ from tuner.workflows.candidates import (
 )
 from tuner.workflows.default_algorithms import discover_defaults
 from tuner.workflows.launches import MIN_MEASURING_S, START_S, TABLE_S, ProbeLaunches
-from tuner.workflows.tables import TableBuilder, has_collectives
+from tuner.workflows.table_building import TableBuilder, has_collectives
 from tuner.workflows.time_limit import BUSY_SLOWDOWN, TimeLimit, busy_message
 
 MAX_COMPILE_SHARE = 0.25  # share of the time left for compiling, once for each installation

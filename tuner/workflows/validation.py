@@ -22,7 +22,7 @@ from tuner.launch.interpreters import loaded_libmpi
 from tuner.launch.template import default_template
 from tuner.mpi_libraries import library_module, require_no_override
 from tuner.mpi_libraries.products import base_of
-from tuner.probe.machine import local_cluster
+from tuner.probe.probed_machine import local_cluster
 from tuner.validation import validate_intelmpi, validate_mpich, validate_openmpi
 from tuner.validation.validation import RuleValidation
 from tuner.workflows.following import device_file, write_device_file

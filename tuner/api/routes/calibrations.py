@@ -94,7 +94,7 @@ class CalibrationSummary(BaseModel):
     stored_at: datetime
 
 
-class StoredCalibration(BaseModel):
+class CreatedCalibration(BaseModel):
     """Where a calibration is kept."""
 
     id: int = Field(examples=[1])
@@ -103,7 +103,7 @@ class StoredCalibration(BaseModel):
 @router.post(
     "",
     status_code=201,
-    responses=problem_responses(404, extra_responses={200: {"model": StoredCalibration}}),
+    responses=problem_responses(404, extra_responses={200: {"model": CreatedCalibration}}),
     openapi_extra=request_body_docs({"application/json": EXAMPLE}),
 )
 def create_calibration(
@@ -111,7 +111,7 @@ def create_calibration(
     body: RawBody,
     response: Response,
     source: Annotated[CalibrationSources, Query()],
-) -> StoredCalibration:
+) -> CreatedCalibration:
     """Store the record of a calibration file; 200 when it was already there."""
     try:
         calibration = calibration_from_record(parse_json_body(body))
@@ -122,7 +122,7 @@ def create_calibration(
     with db.transaction(service.engine) as session:
         stored = db.store_calibration(session, calibration, source.measurements)
     response.status_code = 201 if stored.is_new else 200
-    return StoredCalibration(id=stored.id)
+    return CreatedCalibration(id=stored.id)
 
 
 @router.get("", response_model=Page[CalibrationSummary])

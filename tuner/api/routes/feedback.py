@@ -52,7 +52,7 @@ class Feedback(RequestBody):
     items: list[FeedbackItem] = Field(max_length=MAX_ITEMS)
 
 
-class StoredFeedback(BaseModel):
+class CreatedFeedback(BaseModel):
     """Where a report is kept."""
 
     id: int = Field(examples=[1])
@@ -81,14 +81,14 @@ class Staleness(BaseModel):
     high: float | None
 
 
-@router.post("/feedback", status_code=201, responses={200: {"model": StoredFeedback}})
-def create_feedback(service: ServiceDep, report: Feedback, response: Response) -> StoredFeedback:
+@router.post("/feedback", status_code=201, responses={200: {"model": CreatedFeedback}})
+def create_feedback(service: ServiceDep, report: Feedback, response: Response) -> CreatedFeedback:
     """Store what a program saw; 200 when the same report was there already."""
     record = report.model_dump(mode="json")
     with db.transaction(service.engine) as session:
         stored = db.store_feedback(session, record.pop("version"), record)
     response.status_code = 201 if stored.is_new else 200
-    return StoredFeedback(id=stored.id)
+    return CreatedFeedback(id=stored.id)
 
 
 @router.get("/tables/{version}/feedback", response_model=Staleness)

@@ -41,7 +41,7 @@ class StudyJob(BaseModel):
     job: JobSummary
 
 
-class Study(StudyJob):
+class StudyWithResult(StudyJob):
     """A study with its question, and its answer once it is done."""
 
     spec: dict[str, Any] = Field(examples=[EXAMPLE])
@@ -85,7 +85,7 @@ def list_studies(service: ServiceDep, paging: Annotated[Pagination, Query()]) ->
 @router.get(
     "/{study_id}",
     response_class=Response,
-    responses=problem_responses(404, extra_responses={200: {"model": Study}}),
+    responses=problem_responses(404, extra_responses={200: {"model": StudyWithResult}}),
 )
 def get_study(service: ServiceDep, study_id: PathId) -> Response:
     """One study."""

@@ -2,7 +2,7 @@
 
 from tuner.formats.openmpi import han
 from tuner.formats.openmpi.emitter import check, check_json, emit, emit_json
-from tuner.formats.openmpi.parser import parse
 from tuner.formats.openmpi.rules import ClassicRules, decide
+from tuner.formats.openmpi.rules_parser import parse
 
 __all__ = ["ClassicRules", "check", "check_json", "decide", "emit", "emit_json", "han", "parse"]

@@ -14,7 +14,6 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.openmpi import json_rules
-from tuner.formats.openmpi.parser import parse
 from tuner.formats.openmpi.rules import (
     ClassicRules,
     RuleLine,
@@ -24,6 +23,7 @@ from tuner.formats.openmpi.rules import (
     min_decided_bytes,
     render,
 )
+from tuner.formats.openmpi.rules_parser import parse
 from tuner.formats.rules_by_ranks import (
     boundary_sizes,
     describe_rule,

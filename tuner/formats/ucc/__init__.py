@@ -2,7 +2,7 @@
 
 from tuner.formats.ucc.emitter import check, emit
 from tuner.formats.ucc.file import Section, Team, UccConfig, decide, parse
-from tuner.formats.ucc.tune import TuneToken, parse_tune
+from tuner.formats.ucc.tune_strings import TuneToken, parse_tune
 
 __all__ = [
     "Section",

@@ -14,7 +14,13 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Rule, RuleKey, TuningTable
 from tuner.formats.rules_by_ranks import boundary_sizes, describe_rule, neighbours, rules_by_key
 from tuner.formats.ucc.file import MAX_LINE_BYTES, TUNE_VARIABLE, Team, UccConfig, decide, parse
-from tuner.formats.ucc.tune import INFINITE_BYTES, INFINITE_SCORE, MEMORIES, TuneToken, join_tokens
+from tuner.formats.ucc.tune_strings import (
+    INFINITE_BYTES,
+    INFINITE_SCORE,
+    MEMORIES,
+    TuneToken,
+    join_tokens,
+)
 from tuner.mpi_libraries.ucc import UNSPLITTABLE_COLLECTIVES, require_expressible
 
 _RulesByKey = Mapping[RuleKey, tuple[Rule, ...]]

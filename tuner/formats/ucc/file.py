@@ -17,7 +17,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig
 from tuner.formats import strict_parsing
-from tuner.formats.ucc.tune import IntRange, TuneToken, parse_tune
+from tuner.formats.ucc.tune_strings import IntRange, TuneToken, parse_tune
 
 TUNE_VARIABLE = "UCC_TL_UCP_TUNE"
 RANGE_CONDITIONS = ("team_size", "ppn", "sock", "nnodes")  # inclusive

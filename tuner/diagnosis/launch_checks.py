@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import LaunchTimeoutError, ProbeError, TunerError, shortened_repr
-from tuner.diagnosis.findings import CheckResult, Problem, make_finding
+from tuner.diagnosis.findings import CheckResult, SetupProblem, make_finding
 from tuner.launch import Hosts, Installation, Launcher, LauncherTemplate
 from tuner.launch.executables import find_launcher_executable, launcher_version
 from tuner.launch.rank_program import rank_arguments
@@ -38,7 +38,7 @@ def check_launcher(
     except ProbeError as reason:
         text, _, remedy = str(reason).rpartition(": ")
         return None, CheckResult(
-            (make_finding("launcher", "none"),), (Problem(text, remedy, fatal=is_required),)
+            (make_finding("launcher", "none"),), (SetupProblem(text, remedy, fatal=is_required),)
         )
     version = launcher_version(path, installation.base)
     told = f"{path} ({version})" if version else str(path)
@@ -91,7 +91,7 @@ def check_hosts(
     ]
     if len(names) < count:
         problems.append(
-            Problem(
+            SetupProblem(
                 f"{count} hosts were named, but ranks came up on {len(names)} of them",
                 "look at the names of --hosts and at what the launcher makes of them",
                 fatal=True,
@@ -100,7 +100,7 @@ def check_hosts(
     return CheckResult(tuple(findings), tuple(problems))
 
 
-def _find_difference(key: str, ranks: Sequence[Mapping[str, Any]]) -> Problem | None:
+def _find_difference(key: str, ranks: Sequence[Mapping[str, Any]]) -> SetupProblem | None:
     """Return the problem if the hosts differ in something that must be the same, else None."""
     by_value: dict[str, list[str]] = {}
     for rank in ranks:
@@ -110,7 +110,7 @@ def _find_difference(key: str, ranks: Sequence[Mapping[str, Any]]) -> Problem | 
     listed = "; ".join(
         f"{value[:60]} on {', '.join(names[:3])}" for value, names in by_value.items()
     )
-    return Problem(
+    return SetupProblem(
         f"the hosts do not have the same {REQUIRED_EQUAL[key]}: {listed}",
         "install the same on all of them, or use a directory that all hosts share",
         fatal=True,
@@ -132,10 +132,10 @@ def _parse_answer(stdout: str) -> dict[str, Any]:
     return told
 
 
-def _launch_problem(launch: Launcher, reason: TunerError) -> Problem:
+def _launch_problem(launch: Launcher, reason: TunerError) -> SetupProblem:
     text, _, remedy = str(reason).rpartition(": ")
     if isinstance(reason, LaunchTimeoutError):
-        return Problem(
+        return SetupProblem(
             f"MPI did not start {TRIAL_RANKS} ranks within {RANKS_TIMEOUT_S:g} s",
             "it may wait for a network: try `OMPI_MCA_btl=self,sm OMPI_MCA_pml=ob1` (Open MPI 4:"
             " self,vader) or `FI_PROVIDER=tcp` (MPICH, Intel MPI), and run `tuner doctor` again",
@@ -146,15 +146,15 @@ def _launch_problem(launch: Launcher, reason: TunerError) -> Problem:
             str(reason),
             f"run `{launch.python} -m mpi4py.bench helloworld` by its launcher",
         )
-    return Problem(text, remedy, fatal=True)
+    return SetupProblem(text, remedy, fatal=True)
 
 
-def _separate_ranks_problem(launch: Launcher, installation: Installation) -> Problem:
+def _separate_ranks_problem(launch: Launcher, installation: Installation) -> SetupProblem:
     name = str(launch.executable) if launch.template is None else launch.template.words[0]
     remedy = "put the launcher of that library first on PATH"
     if Path(name).name == "srun":
         remedy = "set `export SLURM_MPI_TYPE=pmix`, or pmi2 for MPICH, whichever Slurm has"
-    return Problem(
+    return SetupProblem(
         f"ranks that {name} starts do not know one another: it belongs to another MPI than"
         f" {installation.libmpi}",
         remedy,
