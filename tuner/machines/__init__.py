@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.machines.ac922 import sierra, summit
-from tuner.machines.clusters import comet, kesch, piz_daint, ri2
+from tuner.machines.commodity_clusters import comet, kesch, piz_daint, ri2
 from tuner.machines.dgx import dgx_1p, dgx_1v
 from tuner.machines.gpus import GPUS, GpuSpec
 from tuner.machines.machine_spec import MAX_MACHINE_NODES, Machine, MachineSpec, build_machine
