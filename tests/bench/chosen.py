@@ -27,8 +27,8 @@ from tuner.cli.output import print_table
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import MEASURED, AlgorithmConfig, TuningTable, read_table
 from tuner.select.dataset import CallPoint, build_observations, group_by_point
+from tuner.select.evaluate import summarise_regret
 from tuner.select.lookup import lookup_rule
-from tuner.select.regret import summarise_regret
 
 NOISE = 0.02  # relative; medians of one call differ by so much from run to run
 MUCH = 0.1  # regret of calls that are listed

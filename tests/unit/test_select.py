@@ -26,9 +26,8 @@ from tuner.select.dataset import (
     build_observations,
     group_by_point,
 )
-from tuner.select.evaluate import TUNER, evaluate, selector_trainers
+from tuner.select.evaluate import TUNER, evaluate, selector_trainers, summarise_regret
 from tuner.select.lookup import lookup_rule
-from tuner.select.regret import summarise_regret
 from tuner.select.selector import train
 from tuner.select.significance import compare_all_with_default, compare_with_default
 
