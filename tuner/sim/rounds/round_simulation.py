@@ -25,7 +25,6 @@ from tuner.sim.rounds.round_state import (
     RoundState,
 )
 from tuner.sim.rounds.round_types import RoundType, find_round_types
-from tuner.sim.rounds.uncontended_rounds import RoundCosts
 from tuner.sim.traffic_pattern import has_pattern_costs
 from tuner.sim.transfers import pack_copy_costs, reduction_costs
 from tuner.topology import CUDA, HOST, Placement
@@ -146,7 +145,20 @@ class _RoundRun:
         if pattern.is_permutation and (self.is_repeated[number] or (alone and len(groups.rows))):
             prices = self._round_costs(number, r)
             done = prices.is_valid
-            self._run_permutation(r, pattern, groups, prices, alone)
+            uncontended_rounds.run_permutation(
+                self.state,
+                self.machine,
+                self.sizes,
+                prices,
+                groups,
+                r.src,
+                r.dst,
+                pattern.connection,
+                r.src_chunk,
+                r.count,
+                r.reduce,
+                self._range(r.reduce)[1] > 0,
+            )
         if not done.all():
             round_engine.run_round(
                 self.state,
@@ -162,44 +174,6 @@ class _RoundRun:
                 r.count,
                 r.reduce,
                 pattern.is_permutation,
-            )
-
-    def _run_permutation(
-        self,
-        r: Round,
-        pattern: RoundType,
-        groups: ContentionGroups,
-        prices: RoundCosts,
-        alone: bool,
-    ) -> None:
-        """Run a round in which every rank sends and receives at most one message."""
-        least, most = self._range(r.reduce)
-        own = self._range(r.count) == (1, 1) and (least > 0) == (most > 0)
-        if alone and pattern.is_ring and own:
-            uncontended_rounds.run_ring(
-                self.state,
-                self.machine,
-                self.sizes,
-                prices,
-                groups.rows,
-                pattern.connection,
-                r.src_chunk,
-                most > 0,
-            )
-        else:
-            uncontended_rounds.run_permutation(
-                self.state,
-                self.machine,
-                self.sizes,
-                prices,
-                groups,
-                r.src,
-                r.dst,
-                pattern.connection,
-                r.src_chunk,
-                r.count,
-                r.reduce,
-                most > 0,
             )
 
     def _contention_groups(self, number: int, count: Int32Array) -> ContentionGroups:

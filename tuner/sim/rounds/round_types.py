@@ -34,7 +34,6 @@ class RoundType:
                     between both
     is_permutation  every rank sends at most one message and receives at most one; no local rows;
                     all rows have the same memory
-    is_ring         rank r sends to rank r + 1 mod p, in row r
     """
 
     src: Int32Array
@@ -42,7 +41,6 @@ class RoundType:
     connection: IntArray
     memory: Bytes
     is_permutation: bool
-    is_ring: bool
 
 
 def find_round_types(
@@ -92,7 +90,6 @@ def find_round_types(
             lane[ends[at] : ends[at + 1]],
             memory,
             bool((memory == memory[0]).all()) and _is_permutation(r.src, r.dst, seen, at + 1),
-            p > 1 and _is_ring(r.src, r.dst, p),
         )
         for at, (r, memory, _) in enumerate(pairs)
     ]
@@ -162,11 +159,3 @@ def _is_permutation(src: Int32Array, dst: Int32Array, seen: IntArray, stamp: int
             return False
         seen[0, src[i]] = seen[1, dst[i]] = stamp
     return True
-
-
-@njit(cache=True)
-def _is_ring(src: Int32Array, dst: Int32Array, p: int) -> bool:
-    found = len(src) == p
-    for i in range(p if found else 0):
-        found &= src[i] == i and dst[i] == (i + 1) % p
-    return found

@@ -1,7 +1,7 @@
 """Fast simulation of rounds in which every rank sends and receives at most one message.
 
 Most rounds of most schedules are permutations. Their costs are computed once for all rounds of the
-same type, and rounds in which every rank sends to its successor need no look-up of ranks.
+same type.
 """
 
 from __future__ import annotations
@@ -222,55 +222,3 @@ def _add_reductions(
                     machine.reduction_costs, costs.memory, row_bytes(state, sizes, z, i, count)
                 )
             state.time[z, dst[i]] += seconds
-
-
-@njit_no_alloc()
-def run_ring(
-    state: Any,
-    machine: Any,
-    sizes: Any,
-    costs: Any,
-    contended_rows: IntArray,
-    connection: IntArray,
-    src_chunk: Int32Array,
-    has_reduction: bool,
-) -> None:
-    """Simulate a round in which rank r sends one chunk to rank r + 1 mod p.
-
-    Either all ranks reduce it or none.
-    """
-    for z in range(len(sizes.chunk_elements)):
-        if not state.is_valid[z] or not costs.is_valid[z]:
-            continue
-        time, ready, flows = state.time[z], state.ready, state.flows
-        low, high, eager = costs.flow_seconds[z, 0], costs.flow_seconds[z, 1], costs.eager[z]
-        late, later = costs.latency[z, 0], costs.latency[z, 1]
-        longer, last = sizes.longer_chunks[z], len(src_chunk) - 1
-        for i in range(last):
-            ready[i] = time[i] if eager[i] else max(time[i], time[i + 1])
-        ready[last] = time[last] if eager[last] else max(time[last], time[0])
-        for i in range(last + 1):
-            more = _is_longer(src_chunk[i], sizes.n_chunks, longer)
-            flows[i] = high[i] if more else low[i]
-            state.alpha[i] = later[i] if more else late[i]
-        _pass_ports(state, costs, z, last + 1)
-        _occupy_links(state, machine, costs, z, contended_rows, connection)
-        sent, arrived = state.sent, state.arrived
-        time[0] = max(time[0], max(sent[0], arrived[last]))
-        for i in range(last):
-            time[i + 1] = max(time[i + 1], max(sent[i + 1], arrived[i]))
-        if has_reduction:
-            low, high = costs.reduction_seconds[z, 0], costs.reduction_seconds[z, 1]
-            n = sizes.n_chunks
-            time[0] += high[last] if _is_longer(src_chunk[last], n, longer) else low[last]
-            for i in range(last):
-                time[i + 1] += high[i] if _is_longer(src_chunk[i], n, longer) else low[i]
-
-
-@njit_no_alloc(inline="always")
-def _is_longer(chunk: int, n_chunks: int, longer: int) -> bool:
-    """Return whether a chunk is a longer one.
-
-    Chunks from n_chunks on are scratch and as long as those of the buffer.
-    """
-    return (chunk - n_chunks if chunk >= n_chunks else chunk) < longer
