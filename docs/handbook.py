@@ -13,6 +13,7 @@
 .. include:: cost-formulas.md
 .. include:: machines.md
 .. include:: emulation.md
+.. include:: explanation/round-engine.md
 .. include:: adr/0001-one-table-of-transfers.md
 .. include:: adr/0002-two-environments.md
 .. include:: adr/0003-measurements-are-lines.md
