@@ -29,7 +29,7 @@ def test_every_page_is_in_the_handbook() -> None:
     handbook = (ROOT / "docs" / "handbook.py").read_text()
     included = set(re.findall(r"include:: (\S+)", handbook))
     docs = ROOT / "docs"
-    pages = {str(page.relative_to(docs)) for page in [*docs.glob("*.md"), *docs.glob("adr/*.md")]}
+    pages = {str(page.relative_to(docs)) for page in docs.glob("**/*.md")}
     assert included == pages
 
 
