@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tuner.base.errors import InputError
 from tuner.cli.main import main
@@ -141,8 +143,8 @@ def test_the_machines_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture
     assert following.spec.product == "B300"
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(examples["mine"], sort_keys=False))
-    words = f"--topology {path} --ppn 4 --memory cuda --collective allreduce --sizes 1MiB --algorithm ring --json"
-    assert main(["simulate", *words.split()]) == 0
+    words = "--ppn 4 --memory cuda --collective allreduce --sizes 1MiB --algorithm ring --json"
+    assert main(["simulate", "--topology", str(path), *words.split()]) == 0
     assert yaml.safe_load(capsys.readouterr().out)[0]["seconds"] > 0
 
 
@@ -302,6 +304,65 @@ LARGE = {"from": "1KiB", "alpha": "2us", "rate": "1GB/s"}
 def test_mistakes_in_costs_are_reported_by_key(cost: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         with_path(cost)
+
+
+PLACES = st.lists(st.integers(0, 99), min_size=1, max_size=6)
+WRONG: st.SearchStrategy[Any] = st.sampled_from(
+    [
+        None,
+        True,
+        -1,
+        0,
+        1.5,
+        1e308,
+        10**400,
+        "",
+        "x",
+        "1us",
+        "never",
+        "qpi",
+        "gpu.reduction",
+        [],
+        {},
+        [[]],
+    ]
+)
+
+
+def spoiled(value: Any, places: list[int], wrong: Any) -> Any:
+    """The value with `wrong` at a place inside."""
+    if not places or not isinstance(value, dict | list) or not value:
+        return wrong
+    copy: Any = value.copy()
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    key = keys[places[0] % len(keys)]
+    copy[key] = spoiled(value[key], places[1:], wrong)
+    return copy
+
+
+def assert_read_or_reported(record: Any) -> None:
+    message = ""
+    try:
+        machine_from_yaml(record)
+    except InputError as reason:
+        message = str(reason)
+    assert "\n" not in message
+    assert len(message) < 400
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(("ri2", "dgx-a100", "piz-daint", "summit")), PLACES, WRONG)
+def test_a_wrong_value_is_read_or_reported(name: str, places: list[int], wrong: Any) -> None:
+    record = {**preset_record(name), "nodes": {"value": 3, **CITED}}
+    assert_read_or_reported(spoiled(record, places, wrong))
+
+
+@settings(deadline=None)
+@given(PLACES, WRONG)
+def test_a_wrong_change_is_made_or_reported(places: list[int], wrong: Any) -> None:
+    """Anywhere in the file of a machine that is based on another one."""
+    record = yaml.safe_load(preset_path("sierra").read_text())
+    assert_read_or_reported(spoiled({**record, "nodes": 3}, places, wrong))
 
 
 def test_mistakes_in_a_file_name_the_file(tmp_path: Path) -> None:

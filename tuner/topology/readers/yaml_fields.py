@@ -13,7 +13,7 @@ and of all other cables unless given:
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Set
 from typing import Any
 
@@ -32,6 +32,7 @@ from tuner.topology.readers.fabrics import (
 MAX_NODES = 1 << 16  # more would take gigabytes of memory
 MAX_DEVICES = 256  # inside a node; the time to find all routes is cubic
 MAX_DIMENSIONS = 8
+MAX_FLOAT = sys.float_info.max
 LINK_KEYS = {"between", "from", "to", "latency", "bandwidth", "count"}
 CABLE_KEYS = {"latency", "bandwidth"}
 
@@ -65,7 +66,7 @@ def parse_int(what: str, value: Any, maximum: int = MAX_NODES) -> int:
 
 def parse_positive_float(what: str, value: Any) -> float:
     """Return a finite number above 0; raise InputError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_FLOAT:
         raise InputError(f"{what} must be a number above 0, not {shortened_repr(value)}")
     return float(value)
 
