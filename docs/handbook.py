@@ -67,4 +67,5 @@
 .. include:: adr/0051-nccl-plugin.md
 .. include:: adr/0052-production-jobs.md
 .. include:: adr/0053-device-messages.md
+.. include:: adr/0054-machines-are-data.md
 """

@@ -1,4 +1,7 @@
-"""Writes machines.md beside it: `python docs/machines.py`. A test compares the two."""
+"""Writes machines.md from the files in tuner/machines: `python docs/machines.py`.
+
+A test compares the two.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tuner.machines import GPUS, PRESETS, MachineSpec, SourcedValue, preset_spec
+from tuner.machines.catalog import PARTS
 
 COMMON = 5  # numbers that so many machines share are listed once
 HEAD = """# Machines known by name
 
 `tuner topo list` prints them, `tuner topo show NAME` one of them with all its numbers, and
 `tuner topo draw NAME -o node.svg` draws it (`--what fabric` the network). `preset:NAME` and
-`preset:NAME:NODES` stand for a topology file wherever one is accepted, and bring their costs along;
-a YAML file changes them: `preset: dgx-a100`, `nodes: 64`, `gpu: H100`, `nics: 4`, `taper: 2`.
+`preset:NAME:NODES` stand for a topology file wherever one is accepted, and bring their costs along.
+Each is a file in `tuner/machines/presets/`; a copy of it with other numbers is accepted in the same
+places (the guide describes the form). This page is made from these files.
 
 How sure a number is: **verified**, read in raw data, source code or a configuration file;
 **published** by a maker, an operator or a paper; **computed** from such numbers; **remembered**,
@@ -28,6 +33,12 @@ source says so. The alpha of a path class is the time of an empty message end to
 switch; each further switch costs its crossing. Interior links add no latency of their own. The rate
 of the class `network` bounds a whole message; one NIC bounds what is not striped over several.
 """
+PARTS_HEAD = """## Parts
+
+A machine's file names these instead of a number, of a cost of messages, or of a source. Also
+`gpu.nvlink_rate`, `gpu.pcie_rate`, `gpu.copy_rate`, `gpu.kernel_launch` and `gpu.reduction`, of the
+product of its GPUs.
+"""
 Row = tuple[str, str, str, str]
 
 
@@ -37,7 +48,7 @@ def page() -> str:
     rows = {known.name: list(_rows(known)) for known in designs}
     often = Counter(row for own in rows.values() for row in dict.fromkeys(own))
     common = [row for row, number in often.items() if number >= COMMON]
-    parts = [HEAD, "## GPU generations\n", _table(_generations())]
+    parts = [HEAD, "## GPU generations\n", _table(_generations()), PARTS_HEAD, _table(_parts())]
     parts += [f"## Shared by {COMMON} machines or more\n", _table(common)]
     for known in designs:
         parts.append(f"## {known.title} (`{known.name}`)\n\n{_summary(known)}\n")
@@ -61,13 +72,28 @@ def _generations() -> Iterable[Row]:
         yield from (
             _row(f"{gpu.product}: {what}", number)
             for what, number in (
-                (f"NVLink, each of {gpu.nvlinks} links", gpu.nvlink_rate),
+                *(
+                    [(f"NVLink, each of {gpu.nvlinks} links", gpu.nvlink_rate)]
+                    if gpu.nvlinks
+                    else []
+                ),
                 ("PCIe", gpu.pcie_rate),
                 ("memory", gpu.memory_rate),
                 ("kernel launch", gpu.kernel_launch),
                 ("reduction", gpu.reduction.rate),
             )
         )
+
+
+def _parts() -> Iterable[Row]:
+    for name, part in PARTS.items():
+        if "launch" in part:
+            value = "cost of a reduction"
+        elif "rate" in part or "segments" in part:
+            value = "cost of messages"
+        else:
+            value = part.get("value", "")
+        yield f"`{name}`", str(value), part.get("certainty", ""), part.get("source", "")
 
 
 def _rows(known: MachineSpec) -> Iterable[Row]:

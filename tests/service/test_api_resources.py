@@ -10,12 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from tests.service.serving import a_study, a_table, good, probe_file, problem, publish, served
 from tuner import __version__, algorithms
 from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
 from tuner.core.collective import Collective
+from tuner.machines.catalog import preset_record
 from tuner.machines.loader import load_machine
 from tuner.sim import simulate
 from tuner.topology import Placement
@@ -353,9 +355,17 @@ def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Clien
     good(client.post("/v1/predictions", json={**whole, "via": "schedule"}), 201)
 
 
+MACHINE = yaml.safe_dump(
+    {**preset_record("dgx-h100"), "nodes": {"value": 2, "source": "x", "certainty": "assumed"}}
+)
+
+
 @pytest.mark.parametrize("memory", ["host", "cuda"])
-def test_a_preset_that_is_stored_keeps_its_costs(client: httpx.Client, memory: str) -> None:
-    preset = good(client.post("/v1/topologies", content="{preset: dgx-h100, nodes: 2}"), 201)["id"]
+@pytest.mark.parametrize("content", ["{preset: dgx-h100, nodes: 2}", MACHINE])
+def test_a_machine_that_is_stored_keeps_its_costs(
+    client: httpx.Client, content: str, memory: str
+) -> None:
+    preset = good(client.post("/v1/topologies", content=content), 201)["id"]
     machine = load_machine("preset:dgx-h100:2")
     question = {
         "topology": preset,

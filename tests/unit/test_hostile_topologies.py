@@ -340,10 +340,31 @@ TOO_LARGE = [
 ]
 
 
+RI2 = "open('tuner/machines/presets/ri2.yaml').read()"
+MACHINES = [
+    (RI2, "read 32"),
+    (f"{RI2}.replace('value: 32', 'value: 65537')", "from 1 to 65536, not 65537"),
+    (f"{RI2}.replace('value: 32', 'value: 65536')", "read 65536"),
+    (f"{RI2}.replace('count: 2, product: K80', 'count: 9999, product: K80')", "from 1 to 256"),
+    (
+        f"{RI2}.replace('2, product: K80', '200, product: K80').replace('  links:\\n',"
+        " '  links:\\n' + '    - {among: gpu, kind: pcie, bandwidth: qpi}\\n' * 9999)",
+        "more than 65536 links in a node",
+    ),
+    (
+        f"{RI2}.replace('network: host-network-edr', 'network: {{segments: [' +"
+        " '{from: 0B, alpha: 1us, rate: join}, ' * 9999 + ']}')",
+        "segments must be a list of 1 to 256",
+    ),
+    ("'preset: dgx-h100\\nnodes: 65536\\nfabric: {kind: torus}'", "fabric lacks 'bandwidth'"),
+    ("'preset: ../../../etc/passwd'", "there is no preset"),
+]
+
+
 @pytest.mark.parametrize(
     "texts",
-    [YAML, XML, LISTS_OF_HOSTS, MATRICES_AND_LISTS, TOO_LARGE],
-    ids=["yaml", "xml", "lists of hosts", "matrices and lists", "too large"],
+    [YAML, XML, LISTS_OF_HOSTS, MATRICES_AND_LISTS, TOO_LARGE, MACHINES],
+    ids=["yaml", "xml", "lists of hosts", "matrices and lists", "too large", "machines"],
 )
 def test_what_would_exhaust_the_reader_is_refused(texts: list[tuple[str, str]]) -> None:
     said = said_about(*(expression for expression, _ in texts)).splitlines()

@@ -124,9 +124,9 @@ def test_a_preset_with_changes() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("preset: summti", "there is no preset 'summti'; known: dgx-1p"),
+        ("preset: summti", "there is no preset 'summti'; known: comet, dgx-1p"),
         ("preset: summit\nnodes: 0", "nodes must be a whole number from 1"),
-        ("preset: summit\nlinks: []", "unknown key 'links'; known: gpu, name, nics"),
+        ("preset: summit\nlinks: []", "unknown key 'links'; known: fabric, gpu, gpus"),
         ("preset: summit\ntaper: two", "taper must be a number above 0, not 'two'"),
         ("preset: summit\ntaper: .inf", "taper must be a number above 0, not inf"),
         ("preset: comet\ngpu: [V100]", "gpu must be a name"),

@@ -141,7 +141,7 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no preset and no file 'summti'" in complaint(capsys, "show", "summti")
     assert "there is no preset 'summti'" in complaint(capsys, "show", "preset:summti:4")
     twice = complaint(capsys, "show", "preset:summit:4", "--nodes", "3")
-    assert "--nodes is for a preset by its name, not for 'preset:summit:4'" in twice
+    assert "with costs, not for 'preset:summit:4'" in twice
     assert "absent.yaml: cannot be read" in complaint(capsys, "show", "absent.yaml")
     many = complaint(capsys, "show", "summit", "--nodes", "65537")
     assert "1 to 65536 nodes, not 65537" in many

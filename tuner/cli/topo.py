@@ -20,13 +20,13 @@ EXAMPLES = """examples:
   tuner topo list
   tuner topo show summit
   tuner topo show dgx-h100 --nodes 64 --json
-  tuner topo show cluster.yaml
+  tuner topo show ./mine.yaml --nodes 64
   tuner topo draw dgx-1v -o node.svg
   tuner topo draw summit -o fabric.png --what fabric
   tuner simulate --topology preset:dgx-h100:16 --collective allreduce --sizes 64MiB --ppn 8
 
 A NAME is one that `tuner topo list` prints, also written preset:NAME or preset:NAME:NODES;
-everything else is a topology file of any format."""
+everything else is the file of a machine or a topology, in any format."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,13 +130,19 @@ def run_draw(options: argparse.Namespace) -> None:
 
 
 def _machine(options: argparse.Namespace) -> Machine:
-    """Return the machine of a preset's name, with `--nodes` nodes if given, or of a file."""
+    """Return the machine of a preset's name or of a file, with `--nodes` nodes if given."""
     name, known = options.machine, ", ".join(PRESETS)
-    if name in PRESETS:
-        found = load_machine(f"{PRESET_PREFIX}{name}", node_topology=options.node)
-        return found if options.nodes is None else with_nodes(found, options.nodes)
-    if options.nodes is not None:
-        raise InputError(f"--nodes is for a preset by its name, not for {name!r}; known: {known}")
-    if not name.startswith(PRESET_PREFIX) and "." not in name and not Path(name).exists():
+    is_reference = name.startswith(PRESET_PREFIX)
+    if not (is_reference or name in PRESETS or "." in name or Path(name).exists()):
         raise InputError(f"there is no preset and no file {name!r}; presets: {known}")
-    return load_machine(name, node_topology=options.node)
+    found = load_machine(
+        f"{PRESET_PREFIX}{name}" if name in PRESETS else name, node_topology=options.node
+    )
+    if options.nodes is None:
+        return found
+    if is_reference or found.spec is None:
+        raise InputError(
+            f"--nodes is for a preset by its name, and for the file of a machine with costs, not"
+            f" for {name!r}; presets: {known}"
+        )
+    return with_nodes(found, options.nodes)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.machines.provenance import SourcedReduction, SourcedValue, gigabytes_per_s, microseconds
+from tuner.machines.provenance import SourcedReduction, SourcedValue
+from tuner.machines.sourced_fields import SourcedReader
+from tuner.topology.readers.yaml_fields import parse_name, require_keys
 
-NCCL_SOURCE = "NCCL 2.30.7, src/graph/topo.h and tuning.cc: effective rate of a link"
 MEMORY_PASSES = 3  # a reduction reads two values and writes one
-MEMORY_EFFICIENCY = 0.8  # share of the memory's nominal rate that this kernel reaches
-KERNEL_LAUNCH = microseconds(
-    3.0, "null kernels on recent hardware, NVIDIA developer forum, thread 233645", "published"
-)
-PCIE3_KERNEL_LAUNCH = microseconds(
-    5.0, "PCIe 3 hosts are slower than the 3 us of recent hardware", "assumed"
-)
+COPY_PASSES = 2  # a copy reads and writes
+MEMORY_EFFICIENCY = 0.8  # share of the memory's nominal rate that a kernel reaches
+MAX_NVLINKS = 1024
+NO_NVLINK = SourcedValue(0.0, "B/s", "this product has no NVLink", "published")
+RATES = {"pcie_rate", "memory_rate", "kernel_launch"}
+GPU_KEYS = RATES | {"nvlinks", "nvlink_rate", "nvlink_sharp"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class GpuSpec:
     pcie_rate       rate of its PCIe connection
     memory_rate     nominal rate of its memory
     kernel_launch   time of an empty kernel, from launch to completion
+    nvlink_sharp    whether the NVSwitches of its generation reduce
     """
 
     product: str
@@ -35,6 +38,17 @@ class GpuSpec:
     pcie_rate: SourcedValue
     memory_rate: SourcedValue
     kernel_launch: SourcedValue
+    nvlink_sharp: bool = False
+
+    @property
+    def copy_rate(self) -> SourcedValue:
+        """Rate of a copy inside its memory."""
+        return SourcedValue(
+            self.memory_rate.value * MEMORY_EFFICIENCY / COPY_PASSES,
+            "B/s",
+            "read and write at 80 % of the memory's nominal rate",
+            "computed",
+        )
 
     @property
     def reduction(self) -> SourcedReduction:
@@ -47,80 +61,61 @@ class GpuSpec:
         )
         return SourcedReduction(self.kernel_launch, rate)
 
+    def parts(self) -> dict[str, SourcedValue | SourcedReduction]:
+        """Return what a machine with these GPUs can name in its file."""
+        return {
+            "gpu.nvlink_rate": self.nvlink_rate,
+            "gpu.pcie_rate": self.pcie_rate,
+            "gpu.copy_rate": self.copy_rate,
+            "gpu.kernel_launch": self.kernel_launch,
+            "gpu.reduction": self.reduction,
+        }
 
-def _pcie(generation: int, rate: float, source: str, certainty: str) -> SourcedValue:
-    return gigabytes_per_s(rate, f"PCIe {generation}.0 x16: {source}", certainty)
+
+def parse_gpus(record: Any, parts: Mapping[str, Any]) -> dict[str, GpuSpec]:
+    """Return the GPU products of a mapping by name; raise InputError for an invalid one.
+
+    parts   what the numbers may name
+    """
+    if not isinstance(record, dict):
+        raise InputError("gpus must be a mapping of products")
+    reader = SourcedReader(parts)
+    return {
+        product: _parse_gpu(parse_name("gpus: each name", product), entry, reader)
+        for product, entry in record.items()
+    }
 
 
-_PCIE3 = _pcie(3, 12.0, "NCCL 2.30.7, src/graph/topo.h", "verified")
-_DATASHEET = "NVIDIA data sheet"
-_TABLE = "product comparison, acecloud.ai, nvidia-b200-vs-h200-h100-a100"
+def _parse_gpu(product: str, entry: Any, reader: SourcedReader) -> GpuSpec:
+    what = f"gpus: {product}"
+    require_keys(what, entry, GPU_KEYS, RATES | {"nvlinks"})
+    nvlinks, sharp = entry["nvlinks"], entry.get("nvlink_sharp", False)
+    if type(nvlinks) is not int or not 0 <= nvlinks <= MAX_NVLINKS:
+        raise InputError(
+            f"{what}: nvlinks must be a whole number from 0 to {MAX_NVLINKS}, not"
+            f" {shortened_repr(nvlinks)}"
+        )
+    if not isinstance(sharp, bool):
+        raise InputError(f"{what}: nvlink_sharp must be true or false, not {shortened_repr(sharp)}")
+    if (nvlinks > 0) != ("nvlink_rate" in entry):
+        raise InputError(f"{what}: give nvlink_rate if there are NVLinks, and only then")
 
-GPUS = {
-    gpu.product: gpu
-    for gpu in (
-        GpuSpec(
-            "K80",
-            0,
-            gigabytes_per_s(0.0, "no NVLink before Pascal", "published"),
-            _PCIE3,
-            gigabytes_per_s(240.0, f"{_DATASHEET}: 480 GB/s of a card with two GPUs", "remembered"),
-            PCIE3_KERNEL_LAUNCH,
-        ),
-        GpuSpec(
-            "P100",
-            4,
-            gigabytes_per_s(18.41, "adjacent pair on DGX-1P, Tartan benchmark", "verified"),
-            _PCIE3,
-            gigabytes_per_s(732.0, _DATASHEET, "remembered"),
-            PCIE3_KERNEL_LAUNCH,
-        ),
-        GpuSpec(
-            "V100",
-            6,
-            gigabytes_per_s(21.7, "46 us per MB on a single link of DGX-1V, TACCL", "verified"),
-            _PCIE3,
-            gigabytes_per_s(900.0, _DATASHEET, "remembered"),
-            PCIE3_KERNEL_LAUNCH,
-        ),
-        GpuSpec(
-            "A100",
-            12,
-            gigabytes_per_s(273.8 / 12, "ABCI peer to peer: median 273.8 GB/s of 12", "computed"),
-            _pcie(4, 26.3, "host to device, Azure guide", "published"),
-            gigabytes_per_s(1555.0, f"{_DATASHEET}, 40 GB; 2039 with 80 GB", "remembered"),
-            KERNEL_LAUNCH,
-        ),
-        GpuSpec(
-            "H100",
-            18,
-            gigabytes_per_s(20.6, NCCL_SOURCE, "verified"),
-            _pcie(5, 51.0, "host to device, Azure guide", "published"),
-            gigabytes_per_s(3350.0, _TABLE, "published"),
-            KERNEL_LAUNCH,
-        ),
-        GpuSpec(
-            "H200",
-            18,
-            gigabytes_per_s(20.6, NCCL_SOURCE, "verified"),
-            _pcie(5, 52.0, "host to device, Azure guide", "published"),
-            gigabytes_per_s(4800.0, _TABLE, "published"),
-            KERNEL_LAUNCH,
-        ),
-        GpuSpec(
-            "B200",
-            18,
-            gigabytes_per_s(40.1, NCCL_SOURCE, "verified"),
-            _pcie(5, 52.0, "as H200 on the same generation of PCIe", "assumed"),
-            gigabytes_per_s(8000.0, _TABLE, "published"),
-            KERNEL_LAUNCH,
-        ),
+    def rate(key: str) -> SourcedValue:
+        return reader.number(f"{what}: {key}", entry[key], "B/s")
+
+    return GpuSpec(
+        product,
+        nvlinks,
+        rate("nvlink_rate") if nvlinks else NO_NVLINK,
+        rate("pcie_rate"),
+        rate("memory_rate"),
+        reader.number(f"{what}: kernel_launch", entry["kernel_launch"], "s"),
+        sharp,
     )
-}
 
 
-def find_gpu(product: str) -> GpuSpec:
+def find_gpu(product: str, known: Mapping[str, GpuSpec]) -> GpuSpec:
     """Return a GPU product by name; raise InputError for an unknown one."""
-    if product not in GPUS:
-        raise InputError(f"there is no GPU {shortened_repr(product)}; known: {', '.join(GPUS)}")
-    return GPUS[product]
+    if product not in known:
+        raise InputError(f"there is no GPU {shortened_repr(product)}; known: {', '.join(known)}")
+    return known[product]

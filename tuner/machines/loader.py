@@ -1,4 +1,4 @@
-"""Loads a machine from a preset's name or from a topology file."""
+"""Loads a machine from a preset's name, or from a machine or topology file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from tuner.base.errors import InputError
 from tuner.machines import Machine
 from tuner.machines.topology_files import detect_topology_format, load_topology, read_text
 from tuner.machines.yaml_machines import (
+    MACHINE_KEYS,
     PRESET_PREFIX,
+    has_costs,
     machine_from_preset_reference,
     machine_from_yaml,
 )
@@ -28,7 +30,7 @@ def load_machine(
     base_dir        directory that file names are relative to
     node_topology   second file that describes the interior of every node
 
-    A preset, also one in a YAML file, has its own calibration; other machines have the nominal
+    A preset, and a YAML file with costs, has its own calibration; other machines have the nominal
     costs of their topology. Raises InputError that names file, place and remedy.
     """
     if str(reference).startswith(PRESET_PREFIX):
@@ -38,7 +40,7 @@ def load_machine(
     path = base_dir / reference
     text = read_text(path) if node_topology is None else ""
     try:
-        known = find_preset(text)
+        known = find_record_with_costs(text)
         if known is not None:
             return machine_from_yaml(known)
     except InputError as reason:
@@ -53,12 +55,12 @@ def machine_from_record(record: Any) -> Machine:
     return machine_from_yaml(record)
 
 
-def find_preset(text: str) -> dict[str, Any] | None:
-    """Return the parsed YAML of a text that names a preset, None for any other topology file."""
-    if "preset" not in text or detect_topology_format(text) != "yaml":
+def find_record_with_costs(text: str) -> dict[str, Any] | None:
+    """Return the parsed YAML of a machine with costs, None for any other topology file."""
+    if not any(key in text for key in MACHINE_KEYS) or detect_topology_format(text) != "yaml":
         return None
     record = parse_yaml(text)
-    return record if isinstance(record, dict) and "preset" in record else None
+    return record if has_costs(record) else None
 
 
 def _nominal_machine(topology: Topology) -> Machine:

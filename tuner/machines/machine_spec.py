@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
+from tuner.machines.gpus import GpuSpec
 from tuner.machines.node_parts import NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
 from tuner.topology import Node, Topology
@@ -21,7 +23,7 @@ class MachineSpec:
     """The specification of a machine, with sources; `build_machine` builds any number of nodes.
 
     nodes               real number of nodes
-    product             product of the GPUs
+    gpu                 product of the GPUs; None without GPUs
     node_spec           interior of a node
     fabric              network; its numbers are those of `nic_rate`, `switch_latency` and
                         `switch_link_rates`, which hold the sources
@@ -35,13 +37,14 @@ class MachineSpec:
     library             library whose costs these are
     capabilities        what the network can do besides moving messages -> (source, certainty)
     switch_link_rates   rates of links between switches, where they differ from the NICs'
+    own_gpus            GPU products that its file describes
     """
 
     name: str
     title: str
     source: str
     nodes: SourcedValue
-    product: str
+    gpu: GpuSpec | None
     node_spec: NodeSpec
     fabric: Fabric
     fabric_source: tuple[str, str]
@@ -55,11 +58,17 @@ class MachineSpec:
     library: str
     capabilities: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     switch_link_rates: Mapping[str, SourcedValue] = field(default_factory=dict)
+    own_gpus: Mapping[str, GpuSpec] = field(default_factory=dict)
 
     @property
     def cores(self) -> int:
-        """Number of cores of a node."""
-        return sum(device.cores for device in self.node_spec.devices)
+        """Number of cores of a node, at least 1."""
+        return sum(device.cores for device in self.node_spec.devices) or 1
+
+    @property
+    def product(self) -> str:
+        """Name of the GPUs; "" without GPUs."""
+        return self.gpu.product if self.gpu else ""
 
     def sourced_values(self) -> dict[str, SourcedValue]:
         """Return every number of the machine by name, with its source."""
@@ -105,13 +114,15 @@ class MachineSpec:
 class Machine:
     """A machine: its topology and the costs of messages on it.
 
-    `spec` is what a preset was built from; None for a machine from a file.
+    spec    what it was built from; None for a machine from a topology alone
+    record  JSON that `spec` was read from, if it is not a preset's
     """
 
     name: str
     topology: Topology
     calibration: Calibration
     spec: MachineSpec | None = None
+    record: Mapping[str, Any] | None = field(default=None, compare=False)
 
 
 def build_machine(spec: MachineSpec, nodes: int | None = None) -> Machine:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 
 from tuner.core.calibration import CostSegment, Estimate, PathCost, ReductionCost
 
@@ -16,7 +14,6 @@ from tuner.core.calibration import CostSegment, Estimate, PathCost, ReductionCos
 # remembered  common knowledge that was not looked up
 # assumed     chosen here because no source gives it, with the reason as its source
 CERTAINTIES = ("verified", "published", "computed", "remembered", "assumed")
-MICRO, GIGA = 1e-6, 1e9
 
 
 @dataclass(frozen=True)
@@ -27,20 +24,6 @@ class SourcedValue:
     unit: str
     source: str
     certainty: str
-
-    def as_assumed(self) -> SourcedValue:
-        """Return a copy for a machine on which the value was not measured."""
-        return replace(self, source=f"{self.source}; not measured here", certainty="assumed")
-
-
-def microseconds(value: float, source: str, certainty: str) -> SourcedValue:
-    """Return a time given in microseconds."""
-    return SourcedValue(value * MICRO, "s", source, certainty)
-
-
-def gigabytes_per_s(value: float, source: str, certainty: str) -> SourcedValue:
-    """Return a rate given in GB/s (10^9 bytes)."""
-    return SourcedValue(value * GIGA, "B/s", source, certainty)
 
 
 INCLUDED_LATENCY = SourcedValue(0.0, "s", "contained in the alpha of the path class", "computed")
@@ -70,14 +53,6 @@ class SourcedPathCost:
     )
     overhead: SourcedValue = SourcedValue(0.0, "s", "contained in alpha", "computed")
 
-    def as_assumed(self) -> SourcedPathCost:
-        """Return a copy for a machine on which the segments were not measured."""
-        lines = tuple(
-            replace(line, alpha=line.alpha.as_assumed(), rate=line.rate.as_assumed())
-            for line in self.segments
-        )
-        return replace(self, segments=lines)
-
     def to_path_cost(self) -> PathCost:
         """Return the cost for a calibration."""
         ends = [*(line.min_bytes for line in self.segments[1:]), math.inf]
@@ -103,61 +78,6 @@ class SourcedPathCost:
             found[f"alpha from {line.min_bytes:g} B"] = line.alpha
             found[f"rate from {line.min_bytes:g} B"] = line.rate
         return found | {"eager below": self.eager_limit, "overhead": self.overhead}
-
-
-def single_segment(
-    alpha: SourcedValue, rate: SourcedValue, eager_limit: SourcedValue | None = None
-) -> SourcedPathCost:
-    """Return a cost of one segment for all sizes."""
-    lines = (SourcedSegment(0.0, alpha, rate),)
-    return SourcedPathCost(lines) if eager_limit is None else SourcedPathCost(lines, eager_limit)
-
-
-def interpolated_segments(
-    small: SourcedValue, large_from: float, large: SourcedSegment
-) -> tuple[SourcedSegment, ...]:
-    """Return a segment for small messages and the fitted one for large messages.
-
-    small       measured time of the smallest message
-    large_from  bytes from which `large` holds
-    large       fitted segment
-
-    Nothing was fitted below `large_from`; a straight line joins the two.
-    """
-    rate = large_from / (large.seconds(large_from) - small.value)
-    between = SourcedValue(
-        rate, "B/s", f"joins the small messages with the line from {large_from:g} B", "computed"
-    )
-    return (
-        SourcedSegment(0.0, small, between),
-        SourcedSegment(large_from, large.alpha, large.rate, large.staged),
-    )
-
-
-def segments_through_points(
-    points: Mapping[int, float], source: str, certainty: str, *, staged_from: float = math.inf
-) -> tuple[SourcedSegment, ...]:
-    """Return straight lines between measured times.
-
-    points      bytes -> seconds, ascending in both
-    staged_from bytes from which messages are staged through the host
-
-    The last line continues beyond the last point.
-    """
-    sizes = list(points)
-    lines = []
-    for a, b in pairwise(sizes):
-        rate = (b - a) / (points[b] - points[a])
-        told = f"{source}; through {a} B and {b} B"
-        lines.append(
-            SourcedSegment(
-                float(a),
-                SourcedValue(points[a] - a / rate, "s", told, certainty),
-                SourcedValue(rate, "B/s", told, certainty),
-                a >= staged_from,
-            )
-        )
-    return tuple(lines)
 
 
 @dataclass(frozen=True)

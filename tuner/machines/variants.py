@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.base.errors import InputError
-from tuner.machines.common import NVLS_SOURCE, reduction_costs
-from tuner.machines.gpus import GPUS, GpuSpec, find_gpu
+from tuner.machines.catalog import GPUS, PARTS
+from tuner.machines.gpus import GpuSpec, find_gpu
 from tuner.machines.machine_spec import Machine, MachineSpec, PathKey, build_machine
-from tuner.machines.node_parts import NVSWITCH, DeviceLink, LinkType, NodeSpec, with_nics_at
+from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec, with_nics_at
 from tuner.machines.provenance import SourcedPathCost, SourcedValue
+from tuner.machines.sourced_fields import SourcedReader
 from tuner.topology import CUDA, NIC, NVLINK, NVSWITCH_REDUCTION, PCIE, SAME_GPU
 from tuner.topology import GPU as GPU_KIND
 from tuner.topology.readers.fabrics import FatTree
 
-GPUS_WITH_NVLINK_SHARP = ("H100", "H200", "B200")  # their NVSwitches can reduce
+NVSWITCH = "nvswitch"  # name of the device that joins all GPUs
 MAX_NICS = 128
 
 
@@ -54,6 +55,8 @@ def with_nics(machine_: Machine, nics: int) -> Machine:
         raise InputError(f"a node has 1 to {MAX_NICS} NICs, not {nics}")
     names = set(design.node_spec.device_names(NIC))
     old = [edge for edge in design.node_spec.device_links if edge.a in names]
+    if not old:
+        raise InputError(f"{design.name} has no NICs whose places others could take")
     places = list(dict.fromkeys(edge.b for edge in old))
     inside = with_nics_at(design.node_spec, places, nics, old[0].link_type)
     return _rebuild(machine_, replace(design, node_spec=inside))
@@ -66,23 +69,25 @@ def with_gpu(machine_: Machine, product: str) -> Machine:
     memory. Measured rates that end at a GPU are scaled accordingly; latencies stay.
     """
     design = _require_spec(machine_)
-    new, old = find_gpu(product), GPUS[design.product]
+    new, old = find_gpu(product, {**GPUS, **design.own_gpus}), design.gpu
+    if old is None:
+        raise InputError(f"{design.name} has no GPUs that could be replaced")
     if not new.nvlinks and any(
         edge.link_type.kind == "nvlink" for edge in design.node_spec.device_links
     ):
         raise InputError(f"{product} has no NVLink, which {design.name} needs; choose another GPU")
     offers = dict(design.capabilities)
-    if NVSWITCH in design.node_spec.device_names("switch") and product in GPUS_WITH_NVLINK_SHARP:
-        offers[NVSWITCH_REDUCTION] = NVLS_SOURCE
+    if NVSWITCH in design.node_spec.device_names("switch") and new.nvlink_sharp:
+        offers[NVSWITCH_REDUCTION] = SourcedReader(PARTS).origin("offers", "nvls")
     else:
         offers.pop(NVSWITCH_REDUCTION, None)
     changed = replace(
         design,
-        product=product,
+        gpu=new,
         node_spec=_replace_gpus(design.node_spec, old, new),
         capabilities=offers,
         paths=_scale_paths(design.paths, old, new),
-        reduction={**reduction_costs(new), "host": design.reduction["host"]},
+        reduction={**design.reduction, "cuda": new.reduction},
     )
     return _rebuild(machine_, changed)
 
@@ -90,7 +95,8 @@ def with_gpu(machine_: Machine, product: str) -> Machine:
 def _require_spec(machine_: Machine) -> MachineSpec:
     if machine_.spec is None:
         raise InputError(
-            f"{machine_.name} came from a file, which does not say how it would grow; use a preset"
+            f"{machine_.name} came from a file without costs, which does not say how it would grow;"
+            " use a preset"
         )
     return machine_.spec
 

@@ -1,11 +1,15 @@
-"""Machines in YAML: a preset, possibly with changes, or a topology with nominal costs."""
+"""Machines in YAML: with costs and sources, a preset with changes, or a topology alone."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.machines import Machine, preset, with_gpu, with_nics, with_taper
+from tuner.machines import Machine, build_machine, preset, with_gpu, with_nics, with_taper
+from tuner.machines.catalog import apply_changes
+from tuner.machines.spec_fields import SPEC_KEYS, spec_from_yaml
 from tuner.topology.readers.probed_topology import nominal_calibration
 from tuner.topology.readers.yaml_fields import (
     parse_int,
@@ -16,18 +20,26 @@ from tuner.topology.readers.yaml_fields import (
 from tuner.topology.readers.yaml_topology import topology_from_yaml
 
 PRESET_PREFIX = "preset:"
-PRESET_KEYS = {"name", "preset", "nodes", "gpu", "nics", "taper"}
+MACHINE_KEYS = ("preset", "paths")  # a record with one of them has costs
+VARIANT_KEYS = {"gpu", "nics", "taper"}
+
+
+def has_costs(record: Any) -> bool:
+    """Return whether parsed YAML is a machine with costs, and not a topology alone."""
+    return isinstance(record, dict) and any(key in record for key in MACHINE_KEYS)
 
 
 def machine_from_yaml(record: Any) -> Machine:
     """Return the machine of parsed YAML or JSON; raise InputError for an invalid record.
 
-    A preset has its own costs; every other topology has nominal costs.
+    A topology alone has nominal costs.
     """
-    if isinstance(record, dict) and "preset" in record:
-        return _changed_preset(record)
-    topology = topology_from_yaml(record)
-    return Machine(topology.name, topology, nominal_calibration(topology))
+    if not has_costs(record):
+        topology = topology_from_yaml(record)
+        return Machine(topology.name, topology, nominal_calibration(topology))
+    changed = "preset" in record
+    machine = _changed_preset(record) if changed else build_machine(spec_from_yaml(record))
+    return replace(machine, record=json.loads(json.dumps(record)))  # keys of other types as text
 
 
 def machine_from_preset_reference(text: str) -> Machine:
@@ -42,9 +54,14 @@ def machine_from_preset_reference(text: str) -> Machine:
 
 
 def _changed_preset(record: dict[str, Any]) -> Machine:
-    require_keys("the topology", record, PRESET_KEYS, {"preset"})
-    nodes = parse_int("nodes", record["nodes"]) if "nodes" in record else None
-    machine = preset(parse_name("preset", record["preset"]), nodes)
+    """Return a preset with other values of its keys, and then with other GPUs, NICs or taper."""
+    require_keys("the topology", record, SPEC_KEYS | VARIANT_KEYS | {"preset"}, {"preset"})
+    parse_name("preset", record["preset"])
+    changes = {key: value for key, value in record.items() if key not in VARIANT_KEYS}
+    nodes = None
+    if "nodes" in changes and not isinstance(changes["nodes"], dict):
+        nodes = parse_int("nodes", changes.pop("nodes"))
+    machine = build_machine(spec_from_yaml(apply_changes(changes)), nodes)
     if "gpu" in record:
         machine = with_gpu(machine, parse_name("gpu", record["gpu"]))
     if "nics" in record:

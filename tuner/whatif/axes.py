@@ -102,7 +102,8 @@ def apply_axes(machine: Machine, at: GridPoint) -> Machine:
         if name in at:
             if machine.spec is None:
                 raise InputError(
-                    f"topology {machine.name} is no preset: {name} can be varied in presets"
+                    f"topology {machine.name} has no costs of its own: {name} can be varied in"
+                    " presets and in files of machines with costs"
                 )
             machine = remade(machine, at[name])
     if not {*UPLINK_AXES, *NODE_LINK_AXES} & at.keys():

@@ -234,7 +234,9 @@ def _machine(entry: Any, resolver: ResourceResolver) -> Machine:
 
 
 def _topology_entry(entry: Any, machine: Machine) -> Any:
-    """Return the topology as written if that is self-contained, else its record."""
+    """Return the topology as written if that is self-contained, else its record with its costs."""
+    if machine.record is not None:
+        return machine.record
     whole = isinstance(entry, dict) or entry.startswith(PRESET_PREFIX)
     return entry if whole else topology_to_record(machine.topology)
 

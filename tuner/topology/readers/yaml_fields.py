@@ -1,14 +1,4 @@
-"""Parts of a topology in YAML: links, the interior of a node, and fabrics given by their shape.
-
-The interior of a node; `count` expands a line to gpu0, gpu1, ..., and links name two devices:
-
-    interior:
-      devices:
-        - {name: cpu, kind: cpu, product: EPYC 7742, cores: 64}
-        - {name: gpu, kind: gpu, product: A100, count: 4}
-      links:
-        - {between: [cpu, gpu0], bandwidth: 26GB/s, latency: 0us, kind: pcie}
-        - {between: [gpu0, gpu1], bandwidth: 23GB/s, latency: 0us, kind: nvlink, count: 4}
+"""Parts of a topology in YAML: links, and fabrics given by their shape.
 
 The kinds of fabrics; `latency` and `bandwidth` are those of a cable between a node and its switch,
 and of all other cables unless given:
@@ -17,18 +7,19 @@ and of all other cables unless given:
     {kind: fat_tree, per_leaf: 16, uplinks: 8, rails: true, trunk: {latency: 1us, bandwidth: 5GB/s}}
     {kind: fat_tree, per_leaf: [16, 8], uplinks: [16, 8]}     three levels; or `taper: 2`
     {kind: dragonfly, routers: [16, 6], per_router: 4, outward: 10, across: {latency, bandwidth}}
+                                                 `local`: within a group; a list: by dimension
     {kind: torus, shape: [4, 4, 4], per_router: 1, link: {latency, bandwidth}}
 """
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Set
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import parse_bandwidth, parse_time
-from tuner.topology import DEVICE_KINDS, LINK_KINDS, Device, Link, NodeTopology
+from tuner.topology import Link
 from tuner.topology.readers.fabrics import (
     Dragonfly,
     Fabric,
@@ -41,9 +32,9 @@ from tuner.topology.readers.fabrics import (
 MAX_NODES = 1 << 16  # more would take gigabytes of memory
 MAX_DEVICES = 256  # inside a node; the time to find all routes is cubic
 MAX_DIMENSIONS = 8
+MAX_FLOAT = sys.float_info.max
 LINK_KEYS = {"between", "from", "to", "latency", "bandwidth", "count"}
 CABLE_KEYS = {"latency", "bandwidth"}
-DEVICE_KEYS = {"name", "kind", "product", "cores", "count"}
 
 
 def require_keys(what: str, record: Any, known: Set[str], required: Set[str]) -> None:
@@ -75,7 +66,7 @@ def parse_int(what: str, value: Any, maximum: int = MAX_NODES) -> int:
 
 def parse_positive_float(what: str, value: Any) -> float:
     """Return a finite number above 0; raise InputError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_FLOAT:
         raise InputError(f"{what} must be a number above 0, not {shortened_repr(value)}")
     return float(value)
 
@@ -97,70 +88,38 @@ def parse_names(what: str, value: Any) -> list[str]:
     return [parse_name(f"each of {what}", name) for name in value]
 
 
-def parse_links(value: Any, keys: Set[str]) -> list[Link]:
-    """Return the links of a list; raise InputError naming the entry.
-
-    keys    keys that an entry may have
-    """
+def parse_links(value: Any) -> list[Link]:
+    """Return the links of a list; raise InputError naming the entry."""
     if not isinstance(value, list):
         raise InputError("links must be a list")
-    return [
-        link for number, entry in enumerate(value, start=1) for link in _link(number, entry, keys)
-    ]
+    return [link for number, entry in enumerate(value, start=1) for link in _link(number, entry)]
 
 
-def _link(number: int, entry: Any, keys: Set[str]) -> list[Link]:
+def _link(number: int, entry: Any) -> list[Link]:
     what = f"link {number}"
-    require_keys(what, entry, keys, {"latency", "bandwidth"})
+    require_keys(what, entry, LINK_KEYS, {"latency", "bandwidth"})
     count = parse_int(f"{what}: count", entry.get("count", 1))
-    capacity = parse_bandwidth(entry["bandwidth"]) * count
-    kind = entry.get("kind", "network")
-    if kind not in LINK_KINDS:
-        raise InputError(
-            f"{what}: kind is one of {', '.join(LINK_KINDS)}, not {shortened_repr(kind)}"
-        )
+    capacity, latency = parse_bandwidth(entry["bandwidth"]) * count, parse_time(entry["latency"])
     return [
-        Link(a, b, capacity, parse_time(entry["latency"]), kind, count)
-        for a, b in _directions(what, entry, keys)
+        Link(a, b, capacity, latency, "network", count)
+        for a, b in parse_link_ends(what, entry, LINK_KEYS)
     ]
 
 
-def _directions(what: str, entry: dict[str, Any], keys: Set[str]) -> list[list[str]]:
+def parse_link_ends(what: str, entry: dict[str, Any], keys: Set[str]) -> list[tuple[str, str]]:
+    """Return the ends of one link, or of both directions; raise InputError for another form.
+
+    keys    keys that the entry may have
+    """
     if "between" not in entry:
         require_keys(what, entry, keys, {"from", "to"})
-        return [[parse_name(f"{what}: {end}", entry[end]) for end in ("from", "to")]]
+        return [
+            (parse_name(f"{what}: from", entry["from"]), parse_name(f"{what}: to", entry["to"]))
+        ]
     ends = parse_names(f"{what}: between", entry["between"])
     if len(ends) != 2 or "from" in entry or "to" in entry:
         raise InputError(f"{what}: write `between: [a, b]`, or `from` and `to`")
-    return [ends, ends[::-1]]
-
-
-def parse_node_topology(value: Any) -> NodeTopology:
-    """Return the interior of a node; raise InputError for an invalid one."""
-    require_keys("interior", value, {"devices", "links"}, {"devices", "links"})
-    if not isinstance(value["devices"], list) or not value["devices"]:
-        raise InputError("interior: devices must be a list of at least one device")
-    devices: list[Device] = []
-    for number, entry in enumerate(value["devices"], start=1):
-        devices += _devices(f"device {number}", entry)
-        if len(devices) > MAX_DEVICES:
-            raise InputError(f"interior: there are more than {MAX_DEVICES} devices in a node")
-    return NodeTopology(tuple(devices), tuple(parse_links(value["links"], LINK_KEYS | {"kind"})))
-
-
-def _devices(what: str, entry: Any) -> list[Device]:
-    require_keys(what, entry, DEVICE_KEYS, {"name", "kind"})
-    name, kind = parse_name(f"{what}: name", entry["name"]), entry["kind"]
-    if kind not in DEVICE_KINDS:
-        raise InputError(
-            f"{what}: kind is one of {', '.join(DEVICE_KINDS)}, not {shortened_repr(kind)}"
-        )
-    product = parse_name(f"{what}: product", entry.get("product", ""))
-    cores = parse_int(f"{what}: cores", entry["cores"]) if "cores" in entry else 0
-    if "count" not in entry:
-        return [Device(name, kind, product, cores)]
-    count = parse_int(f"{what}: count", entry["count"], MAX_DEVICES)
-    return [Device(f"{name}{number}", kind, product, cores) for number in range(count)]
+    return [(ends[0], ends[1]), (ends[1], ends[0])]
 
 
 def parse_fabric(value: Any) -> Fabric:
@@ -181,10 +140,12 @@ def _parse_cable(value: dict[str, Any]) -> NetworkCable:
 
 
 def _parse_optional_cable(value: dict[str, Any], key: str) -> NetworkCable | None:
-    if key not in value:
-        return None
-    require_keys(f"fabric: {key}", value[key], CABLE_KEYS, CABLE_KEYS)
-    return _parse_cable(value[key])
+    return _parse_named_cable(key, value[key]) if key in value else None
+
+
+def _parse_named_cable(key: str, value: Any) -> NetworkCable:
+    require_keys(f"fabric: {key}", value, CABLE_KEYS, CABLE_KEYS)
+    return _parse_cable(value)
 
 
 def _parse_ints(value: dict[str, Any], key: str, default: Any = None) -> tuple[int, ...]:
@@ -220,16 +181,24 @@ def _fat_tree(port: NetworkCable, value: dict[str, Any]) -> Fabric:
 
 def _dragonfly(port: NetworkCable, value: dict[str, Any]) -> Fabric:
     routers = _parse_ints(value, "routers")
-    local = _parse_optional_cable(value, "local")
     return Dragonfly(
         port,
         routers,
         parse_int("fabric: per_router", value.get("per_router", 1)),
         parse_int("fabric: outward", value.get("outward", 1)),
-        () if local is None else (local,) * len(routers),
+        _parse_local_cables(value, len(routers)),
         _parse_optional_cable(value, "across"),
         parse_int("fabric: groups", value["groups"]) if "groups" in value else None,
     )
+
+
+def _parse_local_cables(value: dict[str, Any], dimensions: int) -> tuple[NetworkCable, ...]:
+    """Return the cables within a group, one per dimension; none where they are not given."""
+    given = value.get("local", [])
+    listed = given if isinstance(given, list) else [given] * dimensions
+    if listed and len(listed) != dimensions:
+        raise InputError(f"fabric: local must be one cable, or {dimensions}: one per dimension")
+    return tuple(_parse_named_cable("local", cable) for cable in listed)
 
 
 def _torus(port: NetworkCable, value: dict[str, Any]) -> Fabric:

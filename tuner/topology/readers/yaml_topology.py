@@ -42,15 +42,14 @@ from tuner.topology import Link, Node, NodeTopology, Topology
 from tuner.topology.readers.cabling import flatten_names, ports_of_nodes
 from tuner.topology.readers.fabrics import fabric_topology
 from tuner.topology.readers.yaml_fields import (
-    LINK_KEYS,
     parse_fabric,
     parse_int,
     parse_links,
     parse_name,
     parse_names,
-    parse_node_topology,
     require_keys,
 )
+from tuner.topology.readers.yaml_interior import parse_node_topology
 
 COMMON_KEYS = {"name", "nodes", "cores", "local", "interior", "offers"}
 SINGLE_SWITCH_KEYS = COMMON_KEYS | {"latency", "bandwidth"}
@@ -75,7 +74,7 @@ def topology_from_yaml(record: Any) -> Topology:
     if "links" in record:
         ports_of_nodes(nodes)  # raises InputError for too many
         switches = parse_names("switches", record.get("switches", []))
-        links = parse_links(record["links"], LINK_KEYS)
+        links = parse_links(record["links"])
     else:
         switches = ["switch"]
         links = _star(nodes, parse_time(record["latency"]), parse_bandwidth(record["bandwidth"]))

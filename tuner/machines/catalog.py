@@ -1,0 +1,63 @@
+"""The machines, parts and GPU products that come with the package, as YAML files."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.machines.gpus import GpuSpec, parse_gpus
+from tuner.topology.readers.safe_yaml import parse_yaml
+
+DATA_DIR = Path(__file__).parent
+PRESETS = tuple(sorted(path.stem for path in (DATA_DIR / "presets").glob("*.yaml")))
+MERGED_KEYS = ("interior", "offers", "reductions", "parts", "gpus")  # key by key
+
+
+def _load(name: str) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = parse_yaml((DATA_DIR / name).read_text(encoding="utf-8"))
+    except InputError as reason:
+        raise InputError(f"{DATA_DIR / name}: {reason}") from None
+    return record
+
+
+PARTS = _load("parts.yaml")
+GPUS: dict[str, GpuSpec] = parse_gpus(_load("gpus.yaml"), PARTS)
+
+
+@cache
+def preset_record(name: str) -> dict[str, Any]:
+    """Return the YAML of a preset, complete; raise InputError for an unknown name."""
+    if name not in PRESETS:
+        raise InputError(f"there is no preset {shortened_repr(name)}; known: {', '.join(PRESETS)}")
+    record = _load(f"presets/{name}.yaml")
+    return apply_changes(record) if "preset" in record else record
+
+
+def apply_changes(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the YAML of the preset that a record names, with the record's other keys.
+
+    The keys of `MERGED_KEYS`, and of each kind of memory in `paths`, replace those of the preset
+    one by one; all others are replaced as a whole. Raises InputError for an unknown preset.
+    """
+    base, changes = preset_record(record["preset"]), dict(record)
+    del changes["preset"]
+    merged = base | changes
+    for key in MERGED_KEYS:
+        merged = _merge_key(merged, base, changes, key)
+    if isinstance(changes.get("paths"), dict):
+        merged["paths"] = base["paths"] | changes["paths"]
+        for memory in base["paths"]:
+            merged["paths"] = _merge_key(merged["paths"], base["paths"], changes["paths"], memory)
+    return merged
+
+
+def _merge_key(
+    merged: dict[str, Any], base: dict[str, Any], changes: dict[str, Any], key: str
+) -> dict[str, Any]:
+    """Return `merged` with the mappings that both have at a key joined."""
+    if isinstance(base.get(key), dict) and isinstance(changes.get(key), dict):
+        return {**merged, key: base[key] | changes[key]}
+    return merged

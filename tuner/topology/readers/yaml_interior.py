@@ -1,0 +1,179 @@
+"""The interior of a node in YAML.
+
+`count` expands a device to a group: gpu0, gpu1, ...; without it the group has one device of that
+name. With `rails` the devices are listed rail by rail: nic0, nic4, ..., nic1, nic5, ... for 4.
+
+    interior:
+      devices:
+        - {name: cpu, kind: cpu, product: EPYC 7742, cores: 64, count: 2}
+        - {name: gpu, kind: gpu, product: A100, count: 4}
+        - {name: nic, kind: nic}
+      links:
+        - {attach: gpu, to: cpu, bandwidth: 26GB/s, latency: 0us, kind: pcie}
+        - {between: [cpu0, nic], bandwidth: 26GB/s, latency: 0us, kind: pcie}
+        - {among: cpu, bandwidth: 16GB/s, latency: 0us, kind: socket}
+        - {among: gpu, pairs: [[0, 1], [2, 3]], bandwidth: 23GB/s, latency: 0us, kind: nvlink}
+
+`attach` links each device of a group to one of another group, evenly and in order; `among` links
+all pairs of a group, or those that `pairs` lists; `between` links two devices by name. Each stands
+for both directions; `from` and `to` name one direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.base.units import parse_bandwidth, parse_time
+from tuner.topology import DEVICE_KINDS, LINK_KINDS, Device, Link, NodeTopology
+from tuner.topology.readers.yaml_fields import (
+    LINK_KEYS,
+    MAX_DEVICES,
+    parse_int,
+    parse_link_ends,
+    parse_name,
+    require_keys,
+)
+
+MAX_INTERIOR_LINKS = 1 << 16  # in one direction: more than all pairs of the devices
+DEVICE_KEYS = {"name", "kind", "product", "cores", "count", "rails"}
+INTERIOR_LINK_KEYS = LINK_KEYS | {"kind", "attach", "among", "pairs"}
+DeviceGroups = Mapping[str, Sequence[str]]  # name in YAML -> names of the devices
+Ends = tuple[str, str]
+
+
+def parse_node_topology(value: Any) -> NodeTopology:
+    """Return the interior of a node; raise InputError for an invalid one."""
+    devices, groups = parse_devices(value)
+    links: list[Link] = []
+    for number, entry in enumerate(value["links"], start=1):
+        what = f"link {number}"
+        require_keys(what, entry, INTERIOR_LINK_KEYS, {"latency", "bandwidth"})
+        kind, count = parse_link_kind(what, entry, "network")
+        capacity, latency = (
+            parse_bandwidth(entry["bandwidth"]) * count,
+            parse_time(entry["latency"]),
+        )
+        links += [
+            Link(a, b, capacity, latency, kind, count)
+            for a, b in parse_interior_ends(what, entry, groups)
+        ]
+        require_few_links(len(links) // 2)
+    return NodeTopology(tuple(devices), tuple(links))
+
+
+def parse_devices(value: Any) -> tuple[list[Device], DeviceGroups]:
+    """Return the devices of an interior, and their names by group.
+
+    Raises InputError for an invalid list of devices, and for links that are not a list.
+    """
+    require_keys("interior", value, {"devices", "links"}, {"devices", "links"})
+    if not isinstance(value["devices"], list) or not value["devices"]:
+        raise InputError("interior: devices must be a list of at least one device")
+    if not isinstance(value["links"], list):
+        raise InputError("interior: links must be a list")
+    devices: list[Device] = []
+    groups: dict[str, list[str]] = {}
+    for number, entry in enumerate(value["devices"], start=1):
+        group = _device_group(f"device {number}", entry)
+        if entry["name"] in groups:
+            raise InputError(f"device {number}: the name {shortened_repr(entry['name'])} is taken")
+        groups[str(entry["name"])] = [device.name for device in group]
+        rails = parse_int(f"device {number}: rails", entry.get("rails", 1), MAX_DEVICES)
+        devices += [device for rail in range(rails) for device in group[rail::rails]]
+        if len(devices) > MAX_DEVICES:
+            raise InputError(f"interior: there are more than {MAX_DEVICES} devices in a node")
+    return devices, groups
+
+
+def _device_group(what: str, entry: Any) -> list[Device]:
+    require_keys(what, entry, DEVICE_KEYS, {"name", "kind"})
+    name, kind = parse_name(f"{what}: name", entry["name"]), entry["kind"]
+    if kind not in DEVICE_KINDS:
+        raise InputError(
+            f"{what}: kind is one of {', '.join(DEVICE_KINDS)}, not {shortened_repr(kind)}"
+        )
+    product = parse_name(f"{what}: product", entry.get("product", ""))
+    cores = parse_int(f"{what}: cores", entry["cores"]) if "cores" in entry else 0
+    if "count" not in entry:
+        return [Device(name, kind, product, cores)]
+    count = parse_int(f"{what}: count", entry["count"], MAX_DEVICES)
+    return [Device(f"{name}{number}", kind, product, cores) for number in range(count)]
+
+
+def parse_link_kind(what: str, entry: Mapping[str, Any], default: str) -> tuple[str, int]:
+    """Return the kind of a link and its number of cables; raise InputError for invalid ones."""
+    kind = entry.get("kind", default)
+    if kind not in LINK_KINDS:
+        raise InputError(
+            f"{what}: kind is one of {', '.join(LINK_KINDS)}, not {shortened_repr(kind)}"
+        )
+    return kind, parse_int(f"{what}: count", entry.get("count", 1))
+
+
+def require_few_links(number: int) -> None:
+    """Raise InputError for more links than any interior can have."""
+    if number > MAX_INTERIOR_LINKS:
+        raise InputError(f"interior: there are more than {MAX_INTERIOR_LINKS} links in a node")
+
+
+def parse_interior_ends(what: str, entry: dict[str, Any], groups: DeviceGroups) -> list[Ends]:
+    """Return the ends of the links of an entry, each pair followed by its reverse.
+
+    Raises InputError for an entry of another form and for an unknown group.
+    """
+    if "attach" in entry:
+        pairs = _attached(what, entry, groups)
+    elif "among" in entry:
+        pairs = _among(what, entry, groups)
+    else:
+        return parse_link_ends(what, entry, INTERIOR_LINK_KEYS - {"attach", "among", "pairs"})
+    return [ends for a, b in pairs for ends in ((a, b), (b, a))]
+
+
+def _attached(what: str, entry: dict[str, Any], groups: DeviceGroups) -> list[Ends]:
+    require_keys(what, entry, INTERIOR_LINK_KEYS - {"between", "from", "among", "pairs"}, {"to"})
+    names, places = (_group(f"{what}: {key}", entry[key], groups) for key in ("attach", "to"))
+    return attach_evenly(names, places)
+
+
+def attach_evenly(names: Sequence[str], places: Sequence[str]) -> list[Ends]:
+    """Return each name with one of the places, in order and evenly."""
+    return [(name, places[i * len(places) // len(names)]) for i, name in enumerate(names)]
+
+
+def _among(what: str, entry: dict[str, Any], groups: DeviceGroups) -> list[Ends]:
+    require_keys(what, entry, INTERIOR_LINK_KEYS - {"between", "from", "to"}, set())
+    names = _group(f"{what}: among", entry["among"], groups)
+    if "pairs" not in entry:
+        return list(combinations(names, 2))
+    if not isinstance(entry["pairs"], list):
+        raise InputError(f"{what}: pairs must be a list such as [[0, 1], [2, 3]]")
+    return [_pair(what, pair, names) for pair in entry["pairs"]]
+
+
+def _pair(what: str, pair: Any, names: Sequence[str]) -> Ends:
+    """Return the names of a pair of numbers."""
+    known = range(len(names))
+    if (
+        not isinstance(pair, list)
+        or len(pair) != 2
+        or not all(isinstance(number, int) and number in known for number in pair)
+    ):
+        raise InputError(
+            f"{what}: each of pairs is two numbers from 0 to {len(names) - 1}, not"
+            f" {shortened_repr(pair)}"
+        )
+    return names[pair[0]], names[pair[1]]
+
+
+def _group(what: str, value: Any, groups: DeviceGroups) -> Sequence[str]:
+    name = parse_name(what, value)
+    if name not in groups:
+        raise InputError(
+            f"{what}: there is no device {shortened_repr(name)}; give the name of an entry of"
+            " devices"
+        )
+    return groups[name]
