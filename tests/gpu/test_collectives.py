@@ -50,7 +50,9 @@ def test_ranks_describe_device_memory_each_in_its_own_way(
         pytest.skip("whether the library takes device memory is not for a test to say")
     addresses = {"": "", "1": "open", "messages": "messages"}[aware]
     environment = {"TUNER_CUDA_AWARE": aware, "CUPY_STANDIN_ADDRESSES": addresses}
-    said = printed(launcher, ranks, "../mpi/mixed_program.py", "1", "20", "device", **environment)
+    said = printed(
+        launcher, ranks, "../mpi/mixed_memory_program.py", "1", "20", "device", **environment
+    )
     assert said == "160 calls\n"
 
 

@@ -62,14 +62,14 @@ def test_ranks_that_share_cores_keep_no_books_meanwhile(
 
 
 def test_ranks_that_are_ready_late_get_a_longer_lead(mpirun: Callable[..., CompletedRun]) -> None:
-    run = mpirun(2, ROOT / "tests" / "mpi" / "late_program.py")
+    run = mpirun(2, ROOT / "tests" / "mpi" / "late_rank_program.py")
     assert run.stdout.split() == ["True"]
 
 
 def test_of_a_ladder_that_takes_too_long_the_first_arms_are_left(
     mpirun: Callable[..., CompletedRun],
 ) -> None:
-    run = mpirun(2, ROOT / "tests" / "mpi" / "fitting_program.py")
+    run = mpirun(2, ROOT / "tests" / "mpi" / "latency_fit_program.py")
     assert json.loads(run.stdout) == [[0, 2, 3]] * 2
 
 

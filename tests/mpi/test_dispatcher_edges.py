@@ -6,7 +6,7 @@ import pytest
 
 from tuner.launch import Launcher
 
-PROGRAM = Path(__file__).with_name("edges_program.py")
+PROGRAM = Path(__file__).with_name("boundary_calls_program.py")
 ROOT = PROGRAM.parents[2]
 CHECKS = [
     line.removeprefix("def ").partition("(")[0]
@@ -52,16 +52,18 @@ def test_like_the_plain_communicator_under_mpich(mpich_said: dict[str, str], che
 
 
 def test_refusals_are_mpi4pys(launcher: Launcher) -> None:
-    assert said_by(launcher, 2, "openmpi", "refusals_program.py") == ["502 calls"]
+    assert said_by(launcher, 2, "openmpi", "mpi_errors_program.py") == ["502 calls"]
 
 
 def test_refusals_are_mpi4pys_under_mpich(mpich_launcher: Launcher) -> None:
-    assert said_by(mpich_launcher, 2, "mpich", "refusals_program.py") == ["502 calls"]
+    assert said_by(mpich_launcher, 2, "mpich", "mpi_errors_program.py") == ["502 calls"]
 
 
 def test_ranks_describe_their_parts_each_in_its_own_way(launcher: Launcher) -> None:
-    assert said_by(launcher, 3, "openmpi", "mixed_program.py", "1", "20") == ["160 calls"]
+    assert said_by(launcher, 3, "openmpi", "mixed_memory_program.py", "1", "20") == ["160 calls"]
 
 
 def test_ranks_describe_their_parts_so_under_mpich(mpich_launcher: Launcher) -> None:
-    assert said_by(mpich_launcher, 2, "mpich", "mixed_program.py", "1", "20") == ["160 calls"]
+    assert said_by(mpich_launcher, 2, "mpich", "mixed_memory_program.py", "1", "20") == [
+        "160 calls"
+    ]

@@ -24,7 +24,7 @@ from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
 from tuner.validation.validation import ValidationCall, run_calls
 
-PROGRAM = Path(__file__).with_name("traps_program.py")
+PROGRAM = Path(__file__).with_name("error_handling_program.py")
 GATHER, REDUCE = Collective.GATHER, Collective.REDUCE
 ALLGATHER, ALLREDUCE, SCATTER = Collective.ALLGATHER, Collective.ALLREDUCE, Collective.SCATTER
 FENCE = (RuleLine(0, 0),)

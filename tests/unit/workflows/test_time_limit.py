@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from tests.unit.test_design import candidates as candidates_of_grid
-from tests.unit.test_design import simulated
-from tests.unit.test_probe_rounds import REQUEST, Ranks
+from tests.unit.probe.test_multi_host import REQUEST, Ranks
+from tests.unit.select.test_experiment_design import candidates as candidates_of_grid
+from tests.unit.select.test_experiment_design import simulated
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.calibration import (

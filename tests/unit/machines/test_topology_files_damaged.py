@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.test_combined import NODE
-from tests.unit.test_fabric_importers import DOWN, NAMES, TREE, UP, fabric
-from tests.unit.test_importers import SWITCHED, computer, eight
+from tests.unit.topology.test_combined import NODE
+from tests.unit.topology.test_ibnetdiscover import DOWN, NAMES, TREE, UP, fabric
+from tests.unit.topology.test_node_builder import SWITCHED, computer, eight
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import parse_topology
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MEMORY = 2 << 30  # bytes of address space, of which the imports take half
 SECONDS = 20  # of processor time; the slowest takes a few
 

@@ -184,7 +184,7 @@ def test_what_is_no_text_is_no_file_of_a_library(
 
 
 def test_every_format_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
     table = page[page.index("| format | for |") : page.index("`export --out`")]
     rows = [row.strip("| ").split(" | ") for row in table.splitlines()[2:] if row]
     assert {row[0].strip("`"): row[2] for row in rows} == {
@@ -195,7 +195,7 @@ def test_every_format_is_documented() -> None:
 def test_a_table_is_written_by_hand_as_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
     program = page[page.index("    import math") : page.index("For NCCL: `RuleKey(")]
     monkeypatch.chdir(tmp_path)
     exec(textwrap.dedent(program), {})

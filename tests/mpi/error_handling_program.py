@@ -1,4 +1,4 @@
-"""Conforming calls that rules may break: `traps_program.py CALL SIZE`.
+"""Conforming calls that rules may break: `error_handling_program.py CALL SIZE`.
 
 gather BYTES    root 0 gathers in place, so its send count means nothing
 scatter BYTES   only the root says how much it sends

@@ -118,7 +118,7 @@ def test_a_full_disk_leaves_the_database_as_it_was(engine: Engine) -> None:
     with db.transaction(engine) as session:
         number = db.store_measurements(session, probe()).id
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
-    arguments = [sys.executable, "-c", FILL, str(engine.url), str(Path(__file__).parents[2])]
+    arguments = [sys.executable, "-c", FILL, str(engine.url), str(Path(__file__).parents[3])]
     ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert ended.returncode == 1, ended.stderr
     assert "the disk is full" in ended.stdout

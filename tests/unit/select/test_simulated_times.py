@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.test_paths import cluster, interior
+from tests.unit.topology.test_paths import cluster, interior
 from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration, PathCost

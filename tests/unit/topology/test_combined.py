@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.test_fabric_importers import DOWN, NAMES, UP, fabric
-from tests.unit.test_importers import adapter, card, nccl
+from tests.unit.topology.test_ibnetdiscover import DOWN, NAMES, UP, fabric
+from tests.unit.topology.test_node_builder import adapter, card, nccl
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Link, Topology

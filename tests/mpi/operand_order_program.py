@@ -1,4 +1,4 @@
-"""Allreduce with an operator that does not commute: `order_program.py [[p, matrices], ...]`.
+"""Allreduce with a non-commutative operator: `operand_order_program.py [[p, matrices], ...]`.
 
 Prints one JSON line per case: {p, matrices, right}.
 """

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.inspector import call, dump, metric
-from tests.unit.test_results_imb import ROW, block, whole
-from tests.unit.test_results_nccl import ROW as NCCL_ROW
-from tests.unit.test_results_nccl import record, table
-from tests.unit.test_results_osu import ALLREDUCE, FULL
-from tests.unit.test_results_tables import HEAD, ITERATIONS, SUMMARIZED, SUMMARY
-from tests.unit.test_results_tables import ROW as TABLE_ROW
+from tests.unit.importers.test_csv_table import HEAD, ITERATIONS, SUMMARIZED, SUMMARY
+from tests.unit.importers.test_csv_table import ROW as TABLE_ROW
+from tests.unit.importers.test_imb import ROW, block, whole
+from tests.unit.importers.test_nccl_tests import ROW as NCCL_ROW
+from tests.unit.importers.test_nccl_tests import record, table
+from tests.unit.importers.test_osu import ALLREDUCE, FULL
 from tuner.base.errors import InputError
 from tuner.importers import RESULT_FORMATS, UserMetadata, parse_results, read_results
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 MEMORY = 2 << 30  # bytes of address space
 SECONDS = 20  # of processor time
 TOLD = UserMetadata(collective="bcast", nodes=2)

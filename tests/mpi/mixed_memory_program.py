@@ -1,6 +1,6 @@
 """Run by mpirun: ranks describe their parts of a call each in a way of its own, drawn at random.
 
-`mixed_program.py SEED CALLS [device]`: CALLS calls under each of a few tables, which hold
+`mixed_memory_program.py SEED CALLS [device]`: CALLS calls under each of a few tables, which hold
 algorithms of ours and of the library as they are drawn. All memory of the call (what lies between
 and around the elements, too) must afterwards be what the plain communicator makes of it. With
 `device` every second buffer is a GPU's for the tuned communicator.

@@ -343,7 +343,7 @@ def test_more_rules_than_the_plugin_takes() -> None:
 
 def test_the_package_holds_the_source(tmp_path: Path) -> None:
     """As it is installed from a wheel, which is this folder."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     code = "from tuner.formats.nccl.plugin import SOURCE; print(SOURCE.read_text()[:2])"
     done = subprocess.run(
         [sys.executable, "-c", code],

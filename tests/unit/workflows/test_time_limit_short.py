@@ -11,8 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_budgets import FLAT, TWO, Never, Slow, borrowed, messages_of, plan_of, tuned
-from tests.unit.test_probe_rounds import Ranks
+from tests.unit.probe.test_multi_host import Ranks
+from tests.unit.workflows.test_time_limit import (
+    FLAT,
+    TWO,
+    Never,
+    Slow,
+    borrowed,
+    messages_of,
+    plan_of,
+    tuned,
+)
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.collective import Collective

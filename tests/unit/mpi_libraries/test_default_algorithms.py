@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.trees import BINOMIAL, DENSE, GENERIC, RING
-from tests.unit.test_probe_rounds import CALL, HOSTS, REQUEST, Ranks
-from tests.unit.test_select_predict import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
+from tests.unit.probe.test_multi_host import CALL, HOSTS, REQUEST, Ranks
+from tests.unit.select.test_simulated_times import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
 from tuner.base.errors import InputError
 from tuner.core.calibration import PathCost
 from tuner.core.collective import Collective
