@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.launches import lines_of
 from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("boundary_calls_program.py")
@@ -15,19 +16,9 @@ CHECKS = [
 ]
 
 
-def said_by(launcher: Launcher, ranks: int, library: str, program: str, *given: str) -> list[str]:
-    """The lines that a program prints."""
-    return launcher.run(
-        ranks,
-        [str(PROGRAM.with_name(program)), *given],
-        timeout=300.0,
-        environment={"PYTHONPATH": str(ROOT)},
-    ).stdout.splitlines()
-
-
 def findings(launcher: Launcher, ranks: int, library: str) -> dict[str, str]:
     """What each check says."""
-    lines = said_by(launcher, ranks, library, PROGRAM.name)
+    lines = lines_of(launcher, ranks, library, PROGRAM.name)
     return dict(line.split(": ", 1) for line in lines if line.startswith("check_"))
 
 
@@ -52,18 +43,18 @@ def test_like_the_plain_communicator_under_mpich(mpich_said: dict[str, str], che
 
 
 def test_refusals_are_mpi4pys(launcher: Launcher) -> None:
-    assert said_by(launcher, 2, "openmpi", "mpi_errors_program.py") == ["502 calls"]
+    assert lines_of(launcher, 2, "openmpi", "mpi_errors_program.py") == ["502 calls"]
 
 
 def test_refusals_are_mpi4pys_under_mpich(mpich_launcher: Launcher) -> None:
-    assert said_by(mpich_launcher, 2, "mpich", "mpi_errors_program.py") == ["502 calls"]
+    assert lines_of(mpich_launcher, 2, "mpich", "mpi_errors_program.py") == ["502 calls"]
 
 
 def test_ranks_describe_their_parts_each_in_its_own_way(launcher: Launcher) -> None:
-    assert said_by(launcher, 3, "openmpi", "mixed_memory_program.py", "1", "20") == ["160 calls"]
+    assert lines_of(launcher, 3, "openmpi", "mixed_memory_program.py", "1", "20") == ["160 calls"]
 
 
 def test_ranks_describe_their_parts_so_under_mpich(mpich_launcher: Launcher) -> None:
-    assert said_by(mpich_launcher, 2, "mpich", "mixed_memory_program.py", "1", "20") == [
+    assert lines_of(mpich_launcher, 2, "mpich", "mixed_memory_program.py", "1", "20") == [
         "160 calls"
     ]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.mpi.test_prove import BCAST
 from tests.support.ladders import table_of
 from tests.support.trees import SMP
 from tuner import mpi_libraries
@@ -25,7 +24,7 @@ from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
 from tuner.validation.validation import ValidationCall, run_calls
 
 PROGRAM = Path(__file__).with_name("error_handling_program.py")
-GATHER, REDUCE = Collective.GATHER, Collective.REDUCE
+BCAST, GATHER, REDUCE = Collective.BCAST, Collective.GATHER, Collective.REDUCE
 ALLGATHER, ALLREDUCE, SCATTER = Collective.ALLGATHER, Collective.ALLREDUCE, Collective.SCATTER
 FENCE = (RuleLine(0, 0),)
 

@@ -33,9 +33,9 @@ from tests.service.serving import (
     publish,
     running,
     served,
+    token,
     until,
 )
-from tests.service.test_api_access import token
 from tests.support.probed import SHORT
 from tuner.api.settings import Settings
 from tuner.whatif import result_from_record

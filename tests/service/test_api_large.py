@@ -26,9 +26,9 @@ from tests.service.serving import (
     publish,
     served,
     serving,
+    token,
     until,
 )
-from tests.service.test_api_access import token
 from tuner.api.routes import calibrations
 from tuner.api.settings import Settings
 

@@ -24,9 +24,9 @@ from tests.service.serving import (
     probe_file,
     publish,
     serving,
+    token,
     until,
 )
-from tests.service.test_api_access import token
 from tests.support.postgres import new_database
 from tuner import db
 

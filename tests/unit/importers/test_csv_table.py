@@ -7,25 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.csv_files import HEAD, ITERATIONS, ROW, SUMMARIZED, SUMMARY
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results, read_results
 from tuner.importers.algorithm_names import algorithm_name, library_name
 from tuner.importers.csv_table import COLUMN_ALIASES, TIME_COLUMN_STEMS
 
-HEAD = (
-    "system,run,collective,nodes,ppn,ranks,lib,lib_version,gpu,algorithm,size_bytes,n_iter,min_us,"
-    "median_us,p90_us"
-)
-ROW = "leo,r1,allgather,4,2,8,OMPI,4.1.6,no,ring_ompi,64,1000,4.5,5.5,6.5"
 SMALL = "collective,nodes,ppn,size_bytes,time_us\nbcast,2,4,64,5.25\n"
-SUMMARY = (
-    "collective_type,array_dim,buffer_size,algo_name,datatype,mean,median,min,max,nnodes,"
-    "tasks_per_node,n_iter,system,timestamp,CUDA,mpi_lib,mpi_lib_version"
-)
-SUMMARIZED = (
-    "ALLREDUCE,16,64,default_ompi,int32,6000,5500.0,4500,9000,4,2,800,leo,t1,True,OMPI,4.1.6"
-)
 
 
 def only(text: str, told: UserMetadata | None = None) -> BenchmarkResult:
@@ -324,9 +313,6 @@ def test_one_name_for_one_library() -> None:
 
 # ---- PICO
 
-ITERATIONS = "highest,rank0,rank1\n" + "".join(
-    f"{n},1,{n}\n" for n in (9000, 1000, 3000, 2000, 4000)
-)
 NAME = "d/16_ring_over_int32.csv"
 
 

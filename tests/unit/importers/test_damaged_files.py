@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.csv_files import HEAD, ITERATIONS, SUMMARIZED, SUMMARY
+from tests.support.csv_files import ROW as TABLE_ROW
+from tests.support.imb_files import ROW, block, whole
 from tests.support.inspector import call, dump, metric
-from tests.unit.importers.test_csv_table import HEAD, ITERATIONS, SUMMARIZED, SUMMARY
-from tests.unit.importers.test_csv_table import ROW as TABLE_ROW
-from tests.unit.importers.test_imb import ROW, block, whole
-from tests.unit.importers.test_nccl_tests import ROW as NCCL_ROW
-from tests.unit.importers.test_nccl_tests import record, table
-from tests.unit.importers.test_osu import ALLREDUCE, FULL
+from tests.support.nccl_tests_files import ROW as NCCL_ROW
+from tests.support.nccl_tests_files import record, table
+from tests.support.osu_files import ALLREDUCE, FULL
 from tuner.base.errors import InputError
 from tuner.importers import RESULT_FORMATS, UserMetadata, parse_results, read_results
 

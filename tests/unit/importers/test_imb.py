@@ -6,25 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.imb_files import END, ROW, block, whole
 from tuner.base.errors import InputError
 from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results, read_results
 
-LINE = "#----------------------------------------------------------------"
-BEGIN = "#    Intel(R) MPI Benchmarks 2021.9, MPI-1 part\n# List of Benchmarks to run:\n# Bcast\n"
-END = "\n\n# All processes entering MPI_Finalize\n"
-TIMES = "       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]"
 RATES = "       #bytes #repetitions      t[usec]   Mbytes/sec"
-ROW = "           16           20         1.25         2.50         1.75"
 TWO = UserMetadata(ppn=2)
-
-
-def block(name: str, p: int, *rows: str, remark: str = "", header: str = TIMES) -> str:
-    lines = [LINE, f"# Benchmarking {name} ", f"# #processes = {p} ", remark, LINE, header, *rows]
-    return "\n".join([*(line for line in lines if line), ""])
-
-
-def whole(*blocks: str) -> str:
-    return BEGIN + "\n".join(blocks) + END
 
 
 def only(text: str, told: UserMetadata = TWO) -> BenchmarkResult:

@@ -6,21 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.osu_files import ALLREDUCE, FULL
 from tuner.base.errors import InputError
 from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results, read_results
 
-ALLREDUCE = """
-# OSU MPI Allreduce Latency Test v5.3
-# Size         Avg Latency(us)
-4                        10.50
-1024                     20.25
-"""
-FULL = """
-# OSU MPI Broadcast Latency Test v7.3
-# Datatype: MPI_CHAR.
-# Size     Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
-8                     4.00              1.00              9.00        1000
-"""
 EIGHT = UserMetadata(p=8, nodes=2)
 
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.topology.test_combined import NODE
-from tests.unit.topology.test_ibnetdiscover import DOWN, NAMES, TREE, UP, fabric
-from tests.unit.topology.test_node_builder import SWITCHED, computer, eight
+from tests.support.combined import NODE
+from tests.support.fabrics import DOWN, NAMES, TREE, UP, fabric
+from tests.support.nodes import SWITCHED, computer, eight
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import parse_topology
 

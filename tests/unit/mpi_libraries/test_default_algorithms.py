@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ranks import CALL, HOSTS, REQUEST, Ranks
+from tests.support.simulated import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
 from tests.support.trees import BINOMIAL, DENSE, GENERIC, RING
-from tests.unit.probe.test_multi_host import CALL, HOSTS, REQUEST, Ranks
-from tests.unit.select.test_simulated_times import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
 from tuner.base.errors import InputError
 from tuner.core.calibration import PathCost
 from tuner.core.collective import Collective

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import table_of
-from tests.unit.probe.test_multi_host import REQUEST, Ranks
+from tests.support.ranks import REQUEST, Ranks
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli.main import main

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.topology.test_paths import cluster, interior
+from tests.support.simulated import CALIBRATION, CLUSTER, POINT, TOPOLOGY, on_four_hosts
+from tests.support.topologies import cluster, interior
 from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration, PathCost
 from tuner.core.collective import Collective
-from tuner.core.measurement import Cluster, Measurement, Measurements
+from tuner.core.measurement import Measurement, Measurements
 from tuner.core.path_classes import PLACEMENTS
 from tuner.core.table import AlgorithmConfig
 from tuner.machines.topology_files import load_topology
@@ -23,14 +24,6 @@ from tuner.select.dataset import CallPoint, build_observations
 from tuner.select.simulated_times import Simulator
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.topology.readers import single_node_topology
-
-CLUSTER = Cluster("ares", nodes=1, cores=8, cpu="any cpu", memory=2**30)
-CALIBRATION = Calibration(
-    "ares", "openmpi", {("node", "host"): PathCost.from_alpha_beta(1e-6, 1e-9)}
-)
-TOPOLOGY = single_node_topology(CLUSTER, CALIBRATION)
-POINT = CallPoint(Collective.BCAST, 1, 4, "host", 4096)
 
 
 def test_a_candidate_costs_what_its_schedule_costs_on_the_points_ranks() -> None:
@@ -135,24 +128,6 @@ def test_every_measured_point_is_predicted() -> None:
     assert rows[1].simulated_seconds == seconds(POINT, AlgorithmConfig("linear"))
     assert math.isnan(rows[0].simulated_seconds)
     assert math.isnan(rows[2].simulated_seconds)
-
-
-def on_four_hosts() -> Measurements:
-    """Radix 2 is the fastest, and radix 4 the fastest that a rule can say."""
-    times = (
-        (AlgorithmConfig(), 4e-4),
-        (AlgorithmConfig("linear"), 3e-4),
-        (AlgorithmConfig("knomial", {"radix": 4}), 2e-4),
-        (AlgorithmConfig("knomial", {"radix": 2}), 1e-4),
-    )
-    taken = tuple(
-        Measurement(
-            "collective", "bcast", 4, 1, 4, nbytes, (seconds,) * 9, choice.algorithm, choice.params
-        )
-        for nbytes in (1024, 4096, 16384)
-        for choice, seconds in times
-    )
-    return Measurements(replace(CLUSTER, nodes=4), "openmpi 5.0.11", {}, taken)
 
 
 def test_a_table_of_several_hosts_is_made_on_their_topology_of_what_rules_can_say(

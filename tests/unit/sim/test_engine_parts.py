@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.topology.test_paths import cluster, interior
+from tests.support.topologies import cluster, interior
 from tuner import algorithms
 from tuner.base.errors import LimitExceededError
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost

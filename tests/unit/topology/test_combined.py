@@ -7,20 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.topology.test_ibnetdiscover import DOWN, NAMES, UP, fabric
-from tests.unit.topology.test_node_builder import adapter, card, nccl
+from tests.support.combined import NODE, PAIRS
+from tests.support.fabrics import DOWN, NAMES, UP, fabric
+from tests.support.nodes import adapter, card, nccl
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Link, Topology
 from tuner.topology.readers import combine
 
-# Adapters in the other order: mlx5_0 is the second NIC of the file.
-NODE = nccl(card("02", 0) + adapter("05", "mlx5_1", 0), card("12", 1) + adapter("15", "mlx5_0", 1))
 OTHER = NODE.replace("mlx5_", "own")
-PAIRS = fabric(
-    {name: NAMES[name] for name in NAMES if name not in ("H30", "H40")},
-    [cable for cable in UP + DOWN if cable[0] not in ("H30", "H40")],
-)
 LISTED = """
 name: pair
 nodes: [a, b]

@@ -7,6 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.nodes import (
+    SWITCHED,
+    adapter,
+    bridge,
+    card,
+    computer,
+    eight,
+    function,
+    gpu,
+    host_bridge,
+    nccl,
+    nic,
+    pci,
+    table,
+)
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Link, NodeTopology, Topology
@@ -58,55 +73,12 @@ def route(interior: NodeTopology, a: str, b: str) -> list[str]:
 # ---- hwloc
 
 
-def pci(kind: str, what: str, gp: int, inner: str = "", speed: float = 15.75) -> str:
-    return (
-        f'<object type="{kind}" gp_index="{gp}" pci_type="{what} a1 00"'
-        f' pci_link_speed="{speed}" bridge_type="1-1">{inner}</object>\n'
-    )
-
-
-def gpu(name: str, gp: int) -> str:
-    driver = f'<object type="OSDev" gp_index="{gp + 500}" name="{name}" osdev_type="1">'
-    told = '<info name="GPUModel" value="Own GPU"/>'
-    return pci("PCIDev", "0302 [10de:1db8] [10de:131d]", gp, f"{driver}{told}</object>")
-
-
-def nic(name: str, gp: int, kind: str = "3", what: str = "0207") -> str:
-    driver = f'<object type="OSDev" gp_index="{gp + 500}" name="{name}" osdev_type="{kind}"/>'
-    return pci("PCIDev", f"{what} [15b3:1017] [15b3:0000]", gp, driver)
-
-
-def bridge(gp: int, inner: str, speed: float = 15.75) -> str:
-    return pci("Bridge", "0604 [8086:2030] [8086:0000]", gp, inner, speed)
-
-
-def host_bridge(inner: str) -> str:
-    return f'<object type="Bridge" gp_index="1" bridge_type="0-1">{inner}</object>'
-
-
-def computer(first: str, second: str, after: str = "", version: str = "2.0") -> str:
-    """Two packages of two cores with these PCI trees, and what follows the machine."""
-    cores = '<object type="Core"/>' * 2
-    return f"""<?xml version="1.0"?>
-<topology version="{version}">
-<object type="Machine" gp_index="1">
-<object type="Package" gp_index="10">{cores}{first}</object>
-<object type="Package" gp_index="20">{cores}{second}</object>
-</object>
-{after}</topology>"""
-
-
 def matrix(objects: str, values: str, name: str = "NVLinkBandwidth") -> str:
     n = len(objects.split())
     return (
         f'<distances2hetero nbobjs="{n}" kind="25" name="{name}"><indexes>{objects}</indexes>'
         f"<u64values>{values[:7]}</u64values><u64values>{values[7:]}</u64values></distances2hetero>"
     )
-
-
-SWITCHED = host_bridge(
-    bridge(30, bridge(31, gpu("nvml1", 40), 7.9) + bridge(32, gpu("nvml0", 41)) + nic("mlx5_3", 42))
-)
 
 
 def test_a_bridge_over_several_devices_is_a_switch_and_chains_are_one_link() -> None:
@@ -234,17 +206,6 @@ def test_a_power8_with_linked_gpus(shared: Path, version: str) -> None:
 # ---- nvidia-smi topo -m
 
 
-def table(names: str, cells: list[str], after: list[str] | None = None, between: str = "\t") -> str:
-    """A matrix as the driver prints it; `after` what stands behind the cells of each row."""
-    columns = names.split()
-    rows = [
-        between.join([name, *row.split(), *([] if after is None else [after[i]])])
-        for i, (name, row) in enumerate(zip(columns, cells, strict=True))
-    ]
-    header = between.join(["", *columns, "CPU Affinity", "NUMA Affinity"])
-    return "\n".join([header, *rows, "", "Legend:", "", "  X    = Self", "  NV#  = NVLinks"])
-
-
 PAIRS = "GPU0 GPU1 GPU2 GPU3 mlx5_0 mlx5_1"
 AC922 = [
     "X NV3 SYS SYS NODE SYS",
@@ -289,27 +250,6 @@ def test_tabs_blanks_underlines_and_prompts(between: str, escapes: bool, before:
 def test_pasting_loses_tabs_between_cells() -> None:
     text = table(PAIRS, AC922, THREADS).replace("SYS\tNODE", "SYSNODE").replace("X\tNV3", "XNV3")
     assert read(text, "nvidia-smi") == read(table(PAIRS, AC922, THREADS), "nvidia-smi")
-
-
-def eight(nvlinks: int, near: str) -> str:
-    """Eight GPUs in pairs, each pair beside two NICs (`correlation`), with NUMA ids and a
-    legend.
-    """
-    names = [f"GPU{i}" for i in range(8)] + [f"NIC{i}" for i in range(8)]
-
-    def cell(a: int, b: int) -> str:
-        if a == b:
-            return "X"
-        if a < 8 and b < 8:
-            return f"NV{nvlinks}"
-        if a % 8 // 2 != b % 8 // 2:
-            return "NODE" if a % 8 // 4 == b % 8 // 4 else "SYS"
-        return "PIX" if a >= 8 and b >= 8 else near
-
-    rows = [" ".join(cell(a, b) for b in range(16)) for a in range(16)]
-    after = ["0-47\t0\t\tN/A"] * 4 + ["48-95\t1\t\tN/A"] * 4 + [""] * 8
-    legend = "".join(f"\n  NIC{i}: mlx5_{i + 2}" for i in range(8))
-    return table(" ".join(names), rows, after) + f"\n\nNIC Legend:\n{legend}\n"
 
 
 def test_equal_numbers_of_links_that_no_gpu_has_are_a_switch() -> None:
@@ -397,32 +337,8 @@ def test_a_dgx_1(shared: Path) -> None:
 # ---- NCCL
 
 
-def nccl(*cpus: str, version: str = "1") -> str:
-    numbered = "".join(
-        f'<cpu numaid="{i}" affinity="000000{"f" * (i + 1)},0000ffff" arch="x86_64"'
-        f' vendor="GenuineIntel" familyid="6" modelid="85">\n{inner}</cpu>\n'
-        for i, inner in enumerate(cpus)
-    )
-    return f'<system version="{version}">\n{numbered}</system>\n'
-
-
-def function(bus: str, kind: str, inner: str = "", speed: str = "16.0 GT/s PCIe") -> str:
-    return (
-        f'<pci busid="0000:{bus}:00.0" class="{kind}" link_speed="{speed}" link_width="16">'
-        f"{inner}</pci>\n"
-    )
-
-
-def card(bus: str, dev: int, links: str = "", sm: str = 'sm="80"') -> str:
-    return function(bus, "0x030200", f'<gpu dev="{dev}" {sm} rank="{dev}" gdr="1">{links}</gpu>')
-
-
 def to(bus: str, count: int = 2, kind: str = "0x030200", name: str = "nvlink") -> str:
     return f'<{name} target="0000:{bus}:00.0" count="{count}" tclass="{kind}"/>'
-
-
-def adapter(bus: str, name: str, dev: int) -> str:
-    return function(bus, "0x020700", f'<nic><net name="{name}" dev="{dev}" speed="200000"/></nic>')
 
 
 def test_gpus_nics_and_links_of_a_dump() -> None:

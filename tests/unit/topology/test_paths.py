@@ -7,17 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.support.topologies import both, cluster, interior
 from tuner.base.errors import InputError
 from tuner.topology import (
     CPU,
     CUDA,
-    GPU,
     HOST,
-    NIC,
-    SWITCH,
     Device,
-    Link,
-    Node,
     NodeTopology,
     Paths,
     Placement,
@@ -26,27 +22,6 @@ from tuner.topology import (
     graph,
 )
 from tuner.topology.graph import RouteGraph
-
-
-def both(a: str, b: str, kind: str = "network", capacity: float = 1e9) -> tuple[Link, Link]:
-    return Link(a, b, capacity, 1e-6, kind), Link(b, a, capacity, 1e-6, kind)
-
-
-def interior(nics: int, gpus: int = 2) -> NodeTopology:
-    """One socket; GPUs and NICs below one PCIe switch."""
-    ends = [*(f"gpu{i}" for i in range(gpus)), *(f"nic{i}" for i in range(nics))]
-    kinds = [GPU] * gpus + [NIC] * nics
-    devices = [Device("cpu", CPU), Device("pcie", SWITCH), *map(Device, ends, kinds)]
-    links = [link for end in ("cpu", *ends) for link in both(end, "pcie", "pcie", 1e10)]
-    return NodeTopology(tuple(devices), tuple(links))
-
-
-def cluster(*inside: NodeTopology | None, rails: bool = False) -> Topology:
-    """Every port on one switch, or the ports of each number on a switch of their own."""
-    nodes = tuple(Node(f"n{i}", 4, own) for i, own in enumerate(inside))
-    ports = [(port, f"s{i if rails else 0}") for node in nodes for i, port in enumerate(node.ports)]
-    links = tuple(link for port, switch in ports for link in both(port, switch))
-    return Topology("random", nodes, tuple(sorted({switch for _, switch in ports})), links)
 
 
 def crossed(placement: Placement, a: int, b: int, **way: bool) -> list[str]:

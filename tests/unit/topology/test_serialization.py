@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.topology.test_combined import NODE, PAIRS
+from tests.support.combined import NODE, PAIRS
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import parse_topology
 from tuner.topology import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.probe.test_multi_host import REQUEST, Ranks
+from tests.support.ranks import REQUEST, Ranks
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.core.calibration import calibration_record

@@ -2,15 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.select.test_experiment_design import (
-    DEFAULT,
-    RING,
-    SLOW,
-    TREE,
-    candidates,
-    grid,
-    simulated,
-)
+from tests.support.designs import DEFAULT, RING, SLOW, TREE, candidates, grid, simulated
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, CYCLIC, PLACEMENTS
 from tuner.core.table import AlgorithmConfig

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from mpi4py import MPI
 
-from tests.unit.probe.test_multi_host import REQUEST, Ranks
-from tests.unit.select.test_experiment_design import candidates as candidates_of_grid
-from tests.unit.select.test_experiment_design import simulated
+from tests.support.budgets import (
+    FLAT,
+    SOCKETS,
+    TWO,
+    Never,
+    Slow,
+    borrowed,
+    messages_of,
+    plan_of,
+    tuned,
+)
+from tests.support.designs import candidates as candidates_of_grid
+from tests.support.designs import simulated
+from tests.support.ranks import Ranks
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
-from tuner.core.calibration import (
-    Calibration,
-    PathCost,
-    calibration_from_record,
-    calibration_record,
-)
-from tuner.core.measurement import (
-    REQUESTED_CALLS_KEY,
-    Measurement,
-    Measurements,
-    read_measurements,
-    read_partial,
-)
-from tuner.core.path_classes import CROSS_SOCKET, HOST, NETWORK, NODE, omit_default_placement
+from tuner.core.calibration import PathCost, calibration_from_record, calibration_record
+from tuner.core.measurement import REQUESTED_CALLS_KEY, Measurement, read_measurements, read_partial
+from tuner.core.path_classes import CROSS_SOCKET, HOST, NETWORK, NODE
 from tuner.core.table import SIMULATED, AlgorithmConfig, TuningTable, read_table, write_table
-from tuner.launch import CompletedRun, Hosts
 from tuner.machines.topology_files import parse_topology
 from tuner.probe import pointtopoint
 from tuner.probe.deadline import format_deadline, seconds_until
-from tuner.probe.monitor import STARTUP_SECONDS_KEY, ProbeProgress
-from tuner.probe.multi_host import earlier_run, plan_cluster, probe_cluster, provisional_cluster
+from tuner.probe.monitor import ProbeProgress
+from tuner.probe.multi_host import earlier_run, plan_cluster, probe_cluster
 from tuner.probe.p2p_points import COARSE_INDEX_BASE
 from tuner.probe.probe_file import BEGAN_KEY, SPENT_KEY, TUNING_KEY
-from tuner.probe.probe_plan import MAX_EAGER_BYTES, RECEIVER_DELAY_S, ProbePlan, ProbePoint
-from tuner.probe.probe_spec import ProbeShape, ProbeSpec
+from tuner.probe.probe_plan import MAX_EAGER_BYTES, RECEIVER_DELAY_S, ProbePoint
+from tuner.probe.probe_spec import ProbeShape
 from tuner.select.build_table import default_table, make_table
 from tuner.select.constraints import Constraints
 from tuner.select.dataset import CallPoint as Call
@@ -52,7 +48,7 @@ from tuner.select.experiment_design import ExperimentDesign
 from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
 from tuner.workflows import time_limit
-from tuner.workflows.active_tuning import Callbacks, StoppingRule, TuningResult, run_active_tuning
+from tuner.workflows.active_tuning import StoppingRule, run_active_tuning
 from tuner.workflows.candidates import candidate_points, order_points
 from tuner.workflows.launches import ProbeLaunches
 from tuner.workflows.time_limit import (
@@ -63,43 +59,16 @@ from tuner.workflows.time_limit import (
     slowdown_between,
 )
 
-FLAT = parse_topology("{name: flat, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}")[1]
 LOCAL = parse_topology(
     "{name: flat, nodes: 4, latency: 200us, bandwidth: 100Mbit/s,"
     " local: {latency: 3us, bandwidth: 2GB/s}}"
 )[1]
-SOCKETS = parse_topology("""
-name: sockets
-nodes: 2
-latency: 2us
-bandwidth: 12.5GB/s
-interior:
-  devices:
-    - {name: cpu, kind: cpu, cores: 2, count: 2}
-    - {name: nic, kind: nic}
-  links:
-    - {between: [cpu0, cpu1], bandwidth: 30GB/s, latency: 0.1us, kind: socket}
-    - {between: [cpu0, nic], bandwidth: 26GB/s, latency: 0us, kind: pcie}
-""")[1]
-TWO = replace(
-    REQUEST,
-    parts=("messages", "shared"),
-    ppn=2,
-    shapes=(ProbeShape(2, 1), ProbeShape(4, 2)),
-    sizes=(1024, 65536),
-    topology=FLAT,
-)
-SHORTER = 25.0  # s, for which messages and simulations pay on an idle computer
 
 
 @pytest.fixture(autouse=True)
 def idle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No compiler, so that nobody asks the ranks what the default runs."""
     monkeypatch.setenv("PATH", str(tmp_path))
-
-
-def plan_of(request: ProbeSpec) -> ProbePlan:
-    return plan_cluster(replace(request, parts=("messages", "shared")))
 
 
 def names(points: Sequence[ProbePoint]) -> list[tuple[str, str]]:
@@ -134,24 +103,6 @@ def test_few_sizes_take_a_small_part_of_the_time_of_all() -> None:
     plan = plan_of(TWO)
     coarse = sum(point.weight for point in plan.points if point.number >= COARSE_INDEX_BASE)
     assert 0 < coarse < 0.1 * plan.total_weight
-
-
-def messages_of(points: Sequence[ProbePoint], request: ProbeSpec) -> Measurements:
-    """What a probe of just these points would leave of a network of 200 us and 12.5 MB/s."""
-    series = []
-    for point in points:
-        for arm in point.arms:
-            nbytes = point.nbytes_of(arm)
-            alpha, beta = (3e-4, 8e-8) if point.nodes > 1 else (1e-5, 1e-9)
-            taken = (alpha + beta * nbytes) * np.array([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.0])
-            series.append(point.to_measurement(arm, taken.tolist()))
-    found = candidate_points(request)
-    about = {
-        REQUESTED_CALLS_KEY: [omit_default_placement(asdict(call)) for call in found],
-        "hosts": ["a", "b", "c", "d"],
-    }
-    cluster = provisional_cluster(request, "")
-    return Measurements(cluster, "openmpi 5.0.11", about, tuple(series))
 
 
 @pytest.mark.parametrize("topology", [FLAT, LOCAL])
@@ -217,20 +168,6 @@ def test_the_eager_limit_is_found_without_messages_much_longer_than_it(
 
 
 # What is borrowed
-
-
-def borrowed(topology: Topology | None, *classes: str) -> Calibration:
-    """A calibration of messages between hosts and of these classes."""
-    request = replace(TWO, topology=topology)
-    if topology is SOCKETS:
-        request = replace(
-            request, hosts=Hosts(("node0", "node1")), shapes=(ProbeShape(2, 2),), ppn=4
-        )
-        request = replace(request, shapes=(ProbeShape(2, 4),))
-    points = [q for q in plan_of(request).points if q.subject in (NETWORK, *classes)]
-    measured = messages_of([q for q in points if q.kind in ("pingpong", "burst")], request)
-    hosts = {"hosts": list(request.hosts.names)}
-    return calibrate(replace(measured, provenance={**measured.provenance, **hosts}), topology)
 
 
 def test_messages_within_a_node_are_those_of_the_topology_file() -> None:
@@ -342,33 +279,6 @@ def test_no_rule_rests_on_a_simulation_with_borrowed_costs_alone() -> None:
 # A table under every budget
 
 
-@dataclass
-class Listener:
-    """Hears what is said."""
-
-    notes: list[str]
-    shown: list[ProbeProgress]
-
-    @property
-    def callbacks(self) -> Callbacks:
-        return Callbacks(self.shown.append, on_note=self.notes.append)
-
-
-def tuned(
-    out: Path, ranks: Ranks, budget: float = SHORTER, request: ProbeSpec = TWO, **known: Any
-) -> tuple[TuningResult, Listener]:
-    listener = Listener([], [])
-    found = run_active_tuning(
-        out,
-        request,
-        ranks,
-        StoppingRule(budget, 1e-9),
-        limit=TimeLimit(budget, **known),
-        callbacks=listener.callbacks,
-    )
-    return found, listener
-
-
 def first_points(count: int) -> Callable[[ProbePoint], bool]:
     """Time for so many messages, and for every collective."""
     own = {point.key for point in plan_of(TWO).points[:count]}
@@ -419,14 +329,6 @@ def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_message
     assert {"pingpong", "collective"} <= {one.kind for one in more.measurements.series}
     assert more.measurements.series[: len(found.measurements.series)] != ()
     assert TUNING_KEY not in read_measurements(out).provenance
-
-
-@dataclass(frozen=True)
-class Never(Ranks):
-    """Ranks that must not be started."""
-
-    def run(self, ranks: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
-        raise AssertionError(f"{ranks} ranks were started: {arguments}")
 
 
 def test_a_budget_for_nothing_is_refused_at_once_with_the_least_that_will_do(
@@ -531,21 +433,6 @@ def test_a_design_asks_for_nothing_that_takes_longer_than_there_is() -> None:
 
 
 # Time
-
-
-@dataclass(frozen=True)
-class Slow(Ranks):
-    """Ranks that say when they were to be done, and how long they took to start."""
-
-    ends: list[float] = field(default_factory=list)
-    start: float = 2.0
-
-    def run(self, ranks: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
-        told = [seconds_until(word) for word in arguments if word.count(":") and word[-1].isdigit()]
-        if told:
-            self.ends.append(told[0])
-            known["on_line"](json.dumps({"event": "facts", STARTUP_SECONDS_KEY: self.start}))
-        return super().run(ranks, arguments, **known)
 
 
 def test_every_launch_is_to_end_within_the_budget(tmp_path: Path) -> None:

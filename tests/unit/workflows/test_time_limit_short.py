@@ -11,17 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.probe.test_multi_host import Ranks
-from tests.unit.workflows.test_time_limit import (
-    FLAT,
-    TWO,
-    Never,
-    Slow,
-    borrowed,
-    messages_of,
-    plan_of,
-    tuned,
-)
+from tests.support.budgets import FLAT, TWO, Never, Slow, borrowed, messages_of, plan_of, tuned
+from tests.support.ranks import Ranks
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
