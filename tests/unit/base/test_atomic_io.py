@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -118,3 +119,37 @@ def test_what_is_read_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "link.yaml").symlink_to("study.yaml")
     with pytest.raises(InputError, match=r"link\.yaml is read as well: give another name"):
         require_writable_file(tmp_path / "link.yaml", tmp_path / "absent", tmp_path / "study.yaml")
+
+
+def test_an_interrupted_write_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "table.json", "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    """A limit on file sizes refuses the write half-way, as a full disk does."""
+    path = tmp_path / "table.json"
+    write_atomically(path, "old")
+    program = (
+        "import resource, signal, sys; from pathlib import Path\n"
+        "from tuner.base.errors import InputError\n"
+        "from tuner.base.atomic_io import write_atomically\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try: write_atomically(Path(sys.argv[1]), 'new' * 10_000)\n"
+        "except InputError as reason: print(reason)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+    assert "table.json: cannot be written: File too large; nothing was changed" in run.stdout
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["table.json"]
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
