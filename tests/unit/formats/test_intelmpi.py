@@ -6,8 +6,6 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.numbers import MISREAD
@@ -16,7 +14,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import intelmpi
 from tuner.formats.intelmpi import DIALECT
-from tuner.mpi_libraries.intelmpi import MAX_PRESETS, PER_RANK_COLLECTIVES, config_of
+from tuner.mpi_libraries.intelmpi import MAX_PRESETS, config_of
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER
 ONE, FIVE = config_of(1), config_of(5)
@@ -192,25 +190,3 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
     assert old in FILE
     found = DIALECT.check(TABLE, FILE.replace(old, new))
     assert any(difference in sentence for sentence in found), found
-
-
-COLLECTIVES = st.sampled_from(sorted(MAX_PRESETS))
-RUNGS = st.dictionaries(st.integers(1, 1 << 20), st.integers(0, 5), max_size=8)
-
-
-@settings(max_examples=60, deadline=None)
-@given(rungs=RUNGS, first=st.integers(0, 5), p=st.integers(1, 40), collective=COLLECTIVES)
-def test_any_table_reads_back(
-    rungs: dict[int, int], first: int, p: int, collective: Collective
-) -> None:
-    ladder = [(0, config_of(first)), *((n, config_of(k)) for n, k in sorted(rungs.items()))]
-    made = table({(collective, p): ladder})
-    text = DIALECT.emit(made)
-    assert DIALECT.check(made, text) == []
-    found = DIALECT.parse(text)
-    for rule in made.rules:
-        scale = p if collective in PER_RANK_COLLECTIVES else 1
-        last = min(rule.hi, 1 << 40) - 1
-        for nbytes in (-(-rule.lo // scale) * scale, int(last) // scale * scale):
-            if rule.lo <= nbytes < rule.hi:
-                assert DIALECT.decide(found, collective, p, nbytes) == rule.choice

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.ladders import Rungs, table_of
 from tests.support.numbers import MISREAD
@@ -399,27 +397,6 @@ def test_candidates_can_be_forced_and_written(collective: Collective, nbytes: in
         if collective.is_reduction:
             ladders[collective, 4, "commutative"] = [(0, arm)]
         assert mpich.emit(table_of(ladders), GENERIC)
-
-
-CHOICES = st.sampled_from(mpi_libraries.mpich.candidates(BCAST, 8, 1 << 20))
-LADDERS = st.dictionaries(
-    st.integers(1, 40),
-    st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),
-    min_size=1,
-    max_size=6,
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(ladders=LADDERS, first=CHOICES)
-def test_any_table_reads_back(
-    ladders: dict[int, dict[int, AlgorithmConfig]], first: AlgorithmConfig
-) -> None:
-    table = table_of(
-        {(BCAST, p): [(0, first), *sorted(rungs.items())] for p, rungs in ladders.items()}
-    )
-    text = mpich.emit(table, GENERIC)
-    assert mpich.check(table, text, GENERIC) == []
 
 
 def test_mvapich_has_rules_by_ranks_per_node() -> None:

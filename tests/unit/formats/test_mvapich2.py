@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.ladders import Rungs, table_of
 from tests.support.numbers import MISREAD
@@ -14,7 +12,6 @@ from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import mvapich2
 from tuner.formats.mvapich2 import DIALECT
 from tuner.formats.registry import FORMATS, ExportOptions
-from tuner.mpi_libraries.mvapich2 import ALGORITHMS
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 BINOMIAL, RING = AlgorithmConfig("binomial"), AlgorithmConfig("scatter_allgather_ring")
@@ -147,18 +144,3 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
     assert old in FILE
     found = DIALECT.check(TABLE, FILE.replace(old, new))
     assert any(difference in sentence for sentence in found), found
-
-
-CHOICES = st.sampled_from([AlgorithmConfig(name) for name in ALGORITHMS[BCAST]])
-
-
-@settings(max_examples=40, deadline=None)
-@given(rungs=st.dictionaries(st.integers(1, 1 << 30), CHOICES, max_size=8), first=CHOICES)
-def test_any_table_reads_back(rungs: dict[int, AlgorithmConfig], first: AlgorithmConfig) -> None:
-    made = table({(BCAST, 8): [(0, first), *sorted(rungs.items())]})
-    text = DIALECT.emit(made)
-    assert DIALECT.check(made, text) == []
-    found = DIALECT.parse(text)
-    for rule in made.rules:
-        for nbytes in (rule.lo, int(min(rule.hi, 1 << 40)) - 1):
-            assert DIALECT.decide(found, BCAST, 8, nbytes) == rule.choice

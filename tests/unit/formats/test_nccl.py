@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner.base.errors import InputError
@@ -15,8 +13,6 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable
 from tuner.formats import nccl
 from tuner.formats.nccl import PluginCall
-from tuner.formats.nccl.csv_rules import MAX_SIZE_BYTES
-from tuner.mpi_libraries.nccl.names import algo_proto_and_channels, algo_protos_of, config_of
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
 TREE, RING = AlgorithmConfig("tree_ll128"), AlgorithmConfig("ring_simple", {"channels": 16})
@@ -139,11 +135,6 @@ def test_inexpressible_rules_are_refused_by_name(
         nccl.emit(on_gpus({(collective, 8): [(0, RING), (64, choice)]}, "rccl 2.27"))
 
 
-def test_rules_for_host_memory_are_refused() -> None:
-    with pytest.raises(InputError, match="no collectives of host memory"):
-        nccl.emit(table_of({(ALLREDUCE, 8): [(0, RING)]}, library="nccl 2.30.7"))
-
-
 ROW = "allreduce,0,65535,tree,ll128,0,2,16\n"
 
 
@@ -202,44 +193,6 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
     assert old in FILE
     found = nccl.check(TABLE, FILE.replace(old, new))
     assert any(difference in sentence for sentence in found), found
-
-
-CHOICES = st.sampled_from(
-    [config_of(way, channels) for way in algo_protos_of(ALLREDUCE) for channels in (0, 1, 64)]
-)
-LADDERS = st.dictionaries(
-    st.integers(2, 40),
-    st.dictionaries(st.integers(1, 1 << 40), CHOICES, max_size=6),
-    min_size=1,
-    max_size=6,
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    ladders=LADDERS,
-    first=CHOICES | st.just(AlgorithmConfig()),
-    family=st.sampled_from(["nccl", "rccl"]),
-)
-def test_any_table_reads_back(
-    ladders: dict[int, dict[int, AlgorithmConfig]], first: AlgorithmConfig, family: str
-) -> None:
-    table = on_gpus(
-        {(ALLREDUCE, p): [(0, first), *sorted(r.items())] for p, r in ladders.items()},
-        f"{family} 2.27",
-    )
-    text = nccl.emit(table, OTHERWISE)
-    assert nccl.check(table, text, OTHERWISE) == []
-    rows = nccl.parse(text, family)
-    for rule in table.rules:
-        last = int(rule.hi) - 1 if rule.hi < float("inf") else MAX_SIZE_BYTES
-        expected: AlgorithmConfig | None = OTHERWISE if family == "nccl" else None
-        if not rule.choice.is_default:
-            expected = config_of(*algo_proto_and_channels(ALLREDUCE, rule.choice))
-        for nbytes in (rule.lo, last):
-            assert nccl.decide(rows, PluginCall(ALLREDUCE, 1, rule.key.p, nbytes)) == expected
-            if family == "nccl":
-                assert nccl.decide(rows, PluginCall(ALLREDUCE, 1, 99, nbytes)) == OTHERWISE
 
 
 def test_the_samples_that_come_with_nccl(shared: Path) -> None:

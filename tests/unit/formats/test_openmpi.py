@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, table_of
 from tests.support.numbers import MISREAD
@@ -168,13 +165,6 @@ def test_keys_with_the_same_ranks_must_agree() -> None:
         openmpi.emit(table("linear"))
 
 
-def test_rules_for_device_memory_are_refused() -> None:
-    rule = TABLE.rules[0]
-    device = replace(rule, key=replace(rule.key, memory="cuda"))
-    with pytest.raises(InputError, match="cuda"):
-        openmpi.emit(TuningTable(CLUSTER, "openmpi 5.0.11", (device,)))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -297,30 +287,3 @@ def test_open_mpi_6_would_read_the_file_otherwise() -> None:
         InputError, match=r"openmpi 6\.0\.0 reads .* differently.*--to openmpi-json"
     ):
         openmpi.emit(table)
-
-
-CHOICES = st.sampled_from(mpi_libraries.openmpi.candidates(BCAST, 8, 1 << 20))
-LADDERS = st.dictionaries(
-    st.integers(1, 40),
-    st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),
-    min_size=1,
-    max_size=6,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(ladders=LADDERS, first=CHOICES)
-def test_any_table_reads_back(
-    ladders: dict[int, dict[int, AlgorithmConfig]], first: AlgorithmConfig
-) -> None:
-    table = table_of(
-        {(BCAST, p): [(0, first), *sorted(rungs.items())] for p, rungs in ladders.items()}
-    )
-    text = openmpi.emit(table)
-    assert openmpi.check(table, text) == []
-    if all(rule.choice.is_default for rule in table.rules):
-        assert text == "0 # collectives: all calls are left to the library\n"
-        return
-    number = text.splitlines().index("0 # ranks")
-    moved = [*text.splitlines()[: number + 2], "0 1 0 0", *text.splitlines()[number + 3 :]]
-    assert 1 in ladders or openmpi.check(table, "\n".join(moved))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.ladders import Rungs, table_of
 from tuner.base.errors import InputError
@@ -136,34 +134,3 @@ def test_files_that_the_library_would_drop_or_misread(old: str, new: str, messag
 def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
     found = han.check(TABLE, FILE.replace(old, new))
     assert any(difference in sentence for sentence in found), found
-
-
-CHOICES = st.sampled_from([AlgorithmConfig(), RING])
-LADDERS = st.dictionaries(
-    st.integers(1, 20).map(lambda nodes: 2 * nodes),
-    st.dictionaries(st.integers(1, 1 << 20), CHOICES, max_size=6),
-    min_size=1,
-    max_size=5,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(ladders=LADDERS, first=CHOICES)
-def test_any_table_reads_back(
-    ladders: dict[int, dict[int, AlgorithmConfig]], first: AlgorithmConfig
-) -> None:
-    table = on_nodes(
-        {(ALLGATHER, p): [(0, first), *sorted(rungs.items())] for p, rungs in ladders.items()}
-    )
-    if all(key.nodes == 1 for key in table.keys):
-        return
-    text = han.emit(table)
-    assert han.check(table, text) == []
-    rules = han.parse(text)
-    for rule in table.rules:
-        if rule.key.nodes > 1:
-            p = rule.key.p
-            inside = -(-max(rule.lo, 1) // p) * p
-            if inside < rule.hi:
-                wanted = HAN if rule.choice.is_default else TUNED
-                assert han.decide(rules, ALLGATHER, p, inside) == wanted

@@ -7,11 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
-from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, Rule, TuningTable
@@ -264,31 +261,3 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
     assert old in text
     found = openmpi.check_json(TABLE, text.replace(old, new))
     assert any(difference in sentence for sentence in found), found
-
-
-CHOICES = st.sampled_from(mpi_libraries.openmpi.candidates(BCAST, 8, 1 << 20))
-LADDERS = st.dictionaries(
-    st.integers(1, 40),
-    st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),
-    min_size=1,
-    max_size=6,
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(ladders=LADDERS, first=CHOICES)
-def test_any_table_reads_back(
-    ladders: dict[int, dict[int, AlgorithmConfig]], first: AlgorithmConfig
-) -> None:
-    table = table_of(
-        {(BCAST, p): [(0, first), *sorted(rungs.items())] for p, rungs in ladders.items()},
-        library=SIX,
-    )
-    text = openmpi.emit_json(table)
-    assert openmpi.check_json(table, text) == []
-    rules = json_rules.parse(text)
-    for rule in table.rules:
-        last = int(min(rule.hi, 1 << 40)) - 1
-        for nbytes in (rule.lo, last):
-            found = json_rules.decide(rules, BCAST, 1, rule.key.p, nbytes)
-            assert found == mpi_libraries.openmpi.canonical_config(BCAST, rule.choice)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.numbers import MISREAD
@@ -16,7 +14,6 @@ from tuner.core.table import AlgorithmConfig, Rule, TuningTable
 from tuner.formats import ucc
 from tuner.formats.ucc import Team
 from tuner.formats.ucc.tune import INFINITE_BYTES
-from tuner.mpi_libraries.ucc import ALGORITHMS
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER
 KNOMIAL, SRA = AlgorithmConfig("knomial"), AlgorithmConfig("sra_knomial")
@@ -257,37 +254,3 @@ def test_check_sees_every_change(old: str, new: str, difference: str | None) -> 
         return
     found = ucc.check(TABLE, changed)
     assert any((difference or "") in sentence for sentence in found) == bool(difference), found
-
-
-CHOICES = st.sampled_from(
-    [AlgorithmConfig(), *(AlgorithmConfig(name) for name in ALGORITHMS[ALLREDUCE])]
-)
-LADDERS = st.dictionaries(
-    st.tuples(st.integers(1, 5), st.integers(1, 8)),
-    st.dictionaries(st.integers(1, 1 << 40), CHOICES, max_size=5),
-    min_size=1,
-    max_size=5,
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(ladders=LADDERS, first=CHOICES, memory=st.sampled_from(["host", "cuda"]))
-def test_any_table_reads_back(
-    ladders: dict[tuple[int, int], dict[int, AlgorithmConfig]], first: AlgorithmConfig, memory: str
-) -> None:
-    rules = [
-        rule
-        for (nodes, ppn), rungs in ladders.items()
-        for rule in rules_on(
-            nodes, {(ALLREDUCE, ppn): [(0, first), *sorted(rungs.items())]}, memory
-        )
-    ]
-    made = table(*rules)
-    text = ucc.emit(made)
-    assert ucc.check(made, text) == []
-    conf = ucc.parse(text)
-    for rule in rules:
-        team = Team(rule.key.nodes, rule.key.ppn)
-        last = int(rule.hi) - 1 if rule.hi < float("inf") else INFINITE_BYTES - 1
-        for nbytes in (rule.lo, last):
-            assert ucc.decide(conf, ALLREDUCE, team, memory, nbytes) == rule.choice
