@@ -18,12 +18,25 @@ MPICH_PYTHON = Path(os.environ.get("TUNER_MPICH_PYTHON", ROOT / ".venv-mpich" / 
 INTELMPI_PYTHON = Path(
     os.environ.get("TUNER_INTELMPI_PYTHON", ROOT / ".venv-intelmpi" / "bin" / "python")
 )
+RANK_FIXTURES = {"launcher", "mpich_launcher", "intelmpi_launcher", "mpirun"}
 PATIENCE = 120.0  # seconds after which a test program counts as hung
 
 # Tests run side by side, so even two ranks may share a core: let them yield while they wait.
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 # Started in the background of a shell we ignore Ctrl-C, and so would all programs under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that the marks of their functions put into another tier."""
+    for item in items:
+        typical = item.get_closest_marker("representative")
+        parameters = item.name.partition("[")[2].rstrip("]")
+        if typical and not {parameters, *parameters.split("-")} & {*typical.args}:
+            item.add_marker("extended")
+        if not RANK_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

@@ -66,6 +66,7 @@ def environment(**variables: str) -> dict[str, Any]:
     return {"environment": {f"TUNER_{name.upper()}": value for name, value in variables.items()}}
 
 
+@pytest.mark.representative("openmpi")
 def test_tables_that_all_ranks_get(ranks: Ranks, table: Callable[[str], str]) -> None:
     ring, linear = table("ring"), table("linear")
     outcomes, log = ranks.play(
@@ -148,6 +149,7 @@ def test_rank_0_alone_asks_the_service(ranks: Ranks) -> None:
     assert log == []
 
 
+@pytest.mark.representative("openmpi")
 def test_no_service_can_stop_the_ranks(ranks: Ranks) -> None:
     with (
         misbehaving(services.hang) as hung,
@@ -170,6 +172,7 @@ def test_no_service_can_stop_the_ranks(ranks: Ranks) -> None:
         assert outcome["reason"] in line
 
 
+@pytest.mark.representative("openmpi")
 def test_a_copy_stands_in_for_a_service_and_one_line_says_so(ranks: Ranks) -> None:
     with serving(always(Reply(ranks.text(), headers={"ETag": '"12-ab"'}))) as service:
         case = {"all": {"service": service.url}}

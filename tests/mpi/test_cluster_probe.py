@@ -123,6 +123,7 @@ def test_partners_of_an_exchange_change_in_each_four() -> None:
     assert rows == [[1, 0, 3, 2, 5, 4], [2, 3, 0, 1, 5, 4], [1, 0, 3, 2, 5, 4]]
 
 
+@pytest.mark.representative("ring-3")
 @pytest.mark.parametrize(("manner", "ranks"), [("pairs", 4), ("pairs", 6), ("ring", 3)])
 def test_rows_of_exchanges_come_to_their_end(manner: str, ranks: int) -> None:
     run = Launcher.find("openmpi").run(ranks, ["-c", EXCHANGE, manner], timeout=PATIENCE)

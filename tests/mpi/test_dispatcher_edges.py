@@ -37,6 +37,7 @@ def test_like_the_plain_communicator(said: dict[str, str], check: str) -> None:
     assert said[check] == "fine"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("check", CHECKS)
 def test_like_the_plain_communicator_under_mpich(mpich_said: dict[str, str], check: str) -> None:
     assert mpich_said[check] == "fine"

@@ -103,6 +103,7 @@ def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path:
     assert said(launcher, rules, "allgather", "3000") == {"error": 0, "right": True}
 
 
+@pytest.mark.representative("linear", "rabenseifner")
 @pytest.mark.parametrize("name", ALGORITHMS[REDUCE][1:])
 def test_order_of_operands_in_reduce(launcher: Launcher, tmp_path: Path, name: str) -> None:
     choice = AlgorithmConfig(name)

@@ -65,6 +65,7 @@ def proofs_of(table: TuningTable, launcher: Launcher, directory: Path) -> list[R
     return validate_openmpi.validate(table, file, launcher, directory, commutative_only=True)
 
 
+@pytest.mark.extended
 def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: Path) -> None:
     """Each candidate gets eight bytes of the size range to itself: all in one launch."""
     start = 1 << 18
@@ -179,6 +180,7 @@ def test_an_interpreter_that_answers_nothing_proves_nothing(
     assert said.out == ""
 
 
+@pytest.mark.extended
 def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +194,7 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     assert "[1024] bytes do not reach this rule" in bad[1].reason
 
 
+@pytest.mark.representative("allgather-algorithms0")
 @pytest.mark.parametrize(
     ("collective", "algorithms"),
     [(Collective.ALLGATHER, ("bruck", "ring")), (Collective.REDUCE, ("linear", "in_order_binary"))],
@@ -370,6 +373,7 @@ def test_poisoned_leaves_confirm_mpich_rules(mpich_launcher: Launcher, tmp_path:
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
 
 
+@pytest.mark.extended
 def test_mpich_rules_that_are_not_reached_are_noticed(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:

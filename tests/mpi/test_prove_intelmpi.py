@@ -50,6 +50,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.extended
 def test_every_rule_runs_its_preset(
     intelmpi_launcher: Launcher, tmp_path: Path, file: Path
 ) -> None:
@@ -111,6 +112,7 @@ MISREAD = {  # value -> the preset that Intel MPI runs at each of SIZES
 }
 
 
+@pytest.mark.extended
 def test_what_the_parser_refuses_is_really_misread(
     intelmpi_launcher: Launcher, tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ run(["-m", "this"], service=odd if MPI.COMM_WORLD.rank == 1 else None)
 ENDINGS = pytest.mark.parametrize(("ending", "status"), [("0", 0), ("3", 3), ("finalize", 0)])
 
 
+@pytest.mark.representative("openmpi-3-3", "mpich-0-0")
 @ENDINGS
 def test_the_exit_status_is_the_programs(tuned: Tuned, ending: str, status: int) -> None:
     """One rank on its own, without a launcher: what that makes of a status is its own affair."""
@@ -116,6 +117,7 @@ def test_the_exit_status_is_the_programs(tuned: Tuned, ending: str, status: int)
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.representative("openmpi-3-3", "mpich-finalize-0")
 @ENDINGS
 def test_the_launcher_fails_as_the_program_does(tuned: Tuned, ending: str, status: int) -> None:
     """Open MPI's launcher may die of a rank that ends with a status, and say -11."""
@@ -131,6 +133,7 @@ def test_the_last_words_are_the_programs(tuned: Tuned) -> None:
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.representative("openmpi")
 def test_feedback_reaches_the_service(tuned: Tuned, service: serving.Program) -> None:
     version = serving.publish(service.client, table_record(tuned.table))
     url = str(service.client.base_url).rstrip("/")
@@ -141,6 +144,7 @@ def test_feedback_reaches_the_service(tuned: Tuned, service: serving.Program) ->
     assert (told["reports"], told["items"]) == (2, 2)
 
 
+@pytest.mark.representative("openmpi")
 def test_feedback_that_nobody_takes_costs_one_line(
     tuned: Tuned, service: serving.Program, tmp_path: Path
 ) -> None:
@@ -196,6 +200,7 @@ def test_verbose_says_at_the_end_how_many_calls_followed_which_rule(tuned: Tuned
     ]
 
 
+@pytest.mark.representative("openmpi-raise", "mpich-end")
 @pytest.mark.parametrize("ending", ["end", "3", "raise", "finalize"])
 def test_the_same_line_ends_every_program(tuned: Tuned, ending: str) -> None:
     """One rank on its own: others may be ended before they say anything."""

@@ -85,6 +85,7 @@ def events(client: httpx.Client, number: int, last: str = "") -> Iterator[tuple[
                 event = {}
 
 
+@pytest.mark.representative("postgresql")
 def test_calibrating_and_tuning_make_what_the_command_line_makes(
     client: httpx.Client, database_url: str
 ) -> None:
@@ -200,6 +201,7 @@ def test_a_job_that_cannot_be_done_says_why(own: httpx.Client, file_url: str) ->
     problem(own.post(f"/v1/jobs/{job['id']}/cancel"), 409)
 
 
+@pytest.mark.representative("sqlite")
 def test_a_study_is_answered(client: httpx.Client, database_url: str) -> None:
     flat = "name: stored\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
     topology = good(client.post("/v1/topologies", content=flat), 201)["id"]
@@ -246,6 +248,7 @@ def test_a_study_that_cannot_be_asked_is_refused_at_once(own: httpx.Client) -> N
     problem(own.post("/v1/jobs", json={"kind": "study", "measurements": 1}), 422)
 
 
+@pytest.mark.representative("sqlite")
 def test_events_follow_a_job_to_its_end_and_resume(client: httpx.Client, database_url: str) -> None:
     number = good(client.post("/v1/studies", json=a_study(LONG)), 202)["id"]
     seen: list[tuple[str, Any]] = []

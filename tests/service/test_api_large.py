@@ -86,6 +86,7 @@ def report(items: int, version: int) -> dict[str, Any]:
     return {**about, "items": items_}
 
 
+@pytest.mark.representative("sqlite")
 def test_every_large_body_is_worked_on_elsewhere(
     database_url: str, uploads: Path, written: list[str]
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_worker_that_dies_fails_one_request_alone(client: httpx.Client) -> Non
     assert worker not in workers()
 
 
+@pytest.mark.extended
 def test_idle_workers_end_and_are_replaced(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

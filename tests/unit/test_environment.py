@@ -149,6 +149,7 @@ def test_a_package_that_is_not_the_one_of_the_lock_is_refused(
     assert installed(tmp_path / "env") == set()
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("pip")
 def test_an_interrupted_installation_leaves_nothing_half_done(
     wheels: dict[str, Path], tmp_path: Path
@@ -166,6 +167,7 @@ def test_an_interrupted_installation_leaves_nothing_half_done(
     assert installed(tmp_path / "env") == set()
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("pip")
 def test_an_environment_that_was_never_finished_is_made_again(
     wheels: dict[str, Path], tmp_path: Path

@@ -31,6 +31,7 @@ def build(
     return algorithms.build(collective, "hierarchical", p, root=root, nbytes=nbytes, params=params)
 
 
+@pytest.mark.representative("2-0", "3-300", "6-0", "8-300")
 @pytest.mark.parametrize("segment", [0, 300])
 @pytest.mark.parametrize("p", [1, 2, 3, 5, 6, 8, 9, 12, 17, 24])
 def test_every_grouping_is_right(p: int, segment: int) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, table_of
 from tests.support.probed import racks, truth
+from tests.support.properties import examples
 from tests.support.stored import measurements_file
 from tuner.base.errors import InputError
 from tuner.calibrate.measured_collectives import predict_all, simulatable_collectives
@@ -269,7 +270,7 @@ def test_measurements_of_one_placement_say_nothing_of_another(measured: str, oth
     assert {key.placement for key in table.keys} == {measured}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.calls import EVERYTHING, every_schedule, inputs, matrix_product, outputs
+from tests.support.properties import examples
 from tuner import algorithms
 from tuner.base.errors import ScheduleError
 from tuner.core.collective import Collective
@@ -58,7 +59,7 @@ def gives_the_right_result(made: Schedule, ordered: bool) -> bool:
     return all(np.array_equal(a[s], value) for a, (s, value) in zip(after, expected, strict=True))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(st.data())
 def test_every_mutation_that_changes_the_result_is_rejected(data: st.DataObject) -> None:
     collective, name = data.draw(st.sampled_from(EVERYTHING))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER
 from tests.support.numbers import MISREAD
+from tests.support.properties import examples
 from tests.support.trees import BELOW, DENSE, GENERIC
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
@@ -434,7 +435,7 @@ def require_equal(case: Case, table: TuningTable, text: str) -> None:
 
 
 @every_case
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_a_file_says_what_its_table_says(case: Case, data: st.DataObject) -> None:
     """At every bound of every rule and one byte to both sides."""
@@ -445,7 +446,7 @@ def test_a_file_says_what_its_table_says(case: Case, data: st.DataObject) -> Non
 
 
 @every_case
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_a_check_finds_the_files_that_decide_otherwise(case: Case, data: st.DataObject) -> None:
     table = data.draw(tables(case))

@@ -438,6 +438,7 @@ def test_earlier_releases_know_less() -> None:
     assert mpich.parse(json.dumps(DENSE), "mpich 4.2.0")
 
 
+@pytest.mark.representative("mvp_generic")
 @pytest.mark.parametrize("name", ["mvp_generic", "tacc_vista"])
 def test_tables_of_mvapich_are_grown_into(shared: Path, name: str) -> None:
     generic = mpich.parse((shared / f"data/mvapich_csel/{name}.json").read_text(), "mvapich 4.0")

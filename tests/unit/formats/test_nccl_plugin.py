@@ -26,6 +26,7 @@ from tests.support.nccl import (
     has,
     on_shapes,
 )
+from tests.support.properties import examples
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
 from tuner.formats.nccl import emit_sparse
@@ -138,7 +139,7 @@ def tables(draw: st.DrawFn) -> TuningTable:
 
 
 @settings(
-    max_examples=40,
+    max_examples=examples(40),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -334,6 +335,7 @@ def test_the_rows_around_are_sound(caller: Caller) -> None:
         assert said.results == ("0 context",), rows
 
 
+@pytest.mark.representative("none-2", "folder-3", "pipe-4")
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", ["none", "folder", "pipe", "memory", "large"])
 def test_no_file_that_can_be_read(caller: Caller, version: int, kind: str) -> None:
@@ -356,7 +358,7 @@ def large(path: Path) -> None:
 
 
 @settings(
-    max_examples=150,
+    max_examples=examples(150),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -20,6 +20,7 @@ from tests.support.inspector import call, dump, metric
 from tests.support.nccl_tests_files import ROW as NCCL_ROW
 from tests.support.nccl_tests_files import record, table
 from tests.support.osu_files import ALLREDUCE, FULL
+from tests.support.properties import examples
 from tuner.base.errors import InputError
 from tuner.importers import RESULT_FORMATS, UserMetadata, parse_results, read_results
 
@@ -148,7 +149,7 @@ def test_a_pipe_that_nobody_fills_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_any_damage_gives_readings_or_one_sentence(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(TEXTS))
     for _ in range(data.draw(st.integers(1, 4))):

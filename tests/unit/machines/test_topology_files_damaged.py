@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.support.combined import NODE
 from tests.support.fabrics import DOWN, NAMES, TREE, UP, fabric
 from tests.support.nodes import SWITCHED, computer, eight
+from tests.support.properties import examples
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import parse_topology
 
@@ -226,7 +227,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.lists(PIECES | st.text(max_size=4), max_size=12).map("".join))
 def test_any_text_is_a_topology_or_an_input_error(text: str) -> None:
     assert_bounded(text, None)
@@ -302,7 +303,7 @@ def spoilt(draw: st.DrawFn) -> tuple[str, str]:
     return name, text[: draw(st.integers(0, len(text)))] if draw(st.booleans()) else text
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(spoilt(), st.booleans())
 def test_any_spoilt_file_is_a_topology_or_an_input_error(
     found: tuple[str, str], told: bool
@@ -311,7 +312,7 @@ def test_any_spoilt_file_is_a_topology_or_an_input_error(
     assert_bounded(text, name if told else None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=300), st.sampled_from([None, *sorted(GOOD)]))
 def test_noise_is_an_input_error(noise: bytes, known_as: str | None) -> None:
     assert_bounded(noise.decode("latin-1"), known_as)
@@ -340,6 +341,7 @@ TOO_LARGE = [
 ]
 
 
+@pytest.mark.representative("xml", "lists of hosts")
 @pytest.mark.parametrize(
     "texts",
     [YAML, XML, LISTS_OF_HOSTS, MATRICES_AND_LISTS, TOO_LARGE],

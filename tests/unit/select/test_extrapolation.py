@@ -67,6 +67,7 @@ def test_how_sizes_of_node_counts_compare_is_learned_from_those_measured(per_nod
         assert selector.choose(CallPoint("bcast", 32, 1, "host", nbytes)) == best
 
 
+@pytest.mark.representative("5", "16")
 @pytest.mark.parametrize("nodes", [4, 5, 6, 7, 12, 16])
 def test_that_powers_of_two_are_others_is_learned_from_those_measured(nodes: int) -> None:
     """The binomial one pairs ranks, and takes half as long again where one is left over."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tuner.base.errors import InputError
 from tuner.cli.tune import launch_count_cautions
 from tuner.core.collective import Collective
@@ -635,7 +636,7 @@ def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
     assert least(700_001) == 700_001
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(probes())
 def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
     measurements: Measurements,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support import simgrid
 from tests.support.machines import calibrations, calls, memories, placements, tangles
+from tests.support.properties import examples
 from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
@@ -40,7 +41,7 @@ GOLDEN = [  # rows of simgrid_pure.csv: algorithm, ranks, bytes, seconds
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_the_engines_agree(data: st.DataObject) -> None:
     """Any machine, memory, protocol, discipline and schedule; several sizes in one pass.

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.machines import calibrations, calls, memories, placements, tangles
+from tests.support.properties import examples
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import MissingCostError
 from tuner.core.collective import Collective
@@ -53,7 +54,7 @@ def test_every_algorithm_on_two_placements_in_any_order(collective: Collective) 
     assert compared > 40
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_any_call_on_any_machine(data: st.DataObject) -> None:
     placement = data.draw(placements(most=12))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.combined import NODE, PAIRS
+from tests.support.properties import examples
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import parse_topology
 from tuner.topology import (
@@ -79,7 +80,7 @@ def topologies(draw: st.DrawFn) -> Topology:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(topologies())
 def test_a_record_holds_everything(topology: Topology) -> None:
     text = json.dumps(topology_to_record(topology), allow_nan=False)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.inspector import VERSIONS, call, dump, metric, ran
 from tests.support.ladders import CLUSTER
+from tests.support.properties import examples
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
@@ -543,7 +544,7 @@ def test_shapes_of_a_process_are_bounded(tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_damaged_line_never_confirms_what_did_not_run(data: st.DataObject) -> None:
     """Of a log in which another algorithm ran, whatever is cut out of a line."""
     lines = [

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.properties import examples
 from tuner import algorithms, whatif
 from tuner.base.errors import InputError, ScheduleError
 from tuner.cli.main import main
@@ -688,7 +689,7 @@ SOUND = json.dumps(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_whatever_json_says_is_a_study_or_an_input_error(data: st.DataObject) -> None:
     """One value anywhere in a sound study is replaced by anything at all."""

@@ -105,6 +105,7 @@ def test_few_sizes_take_a_small_part_of_the_time_of_all() -> None:
     assert 0 < coarse < 0.1 * plan.total_weight
 
 
+@pytest.mark.representative("topology0")
 @pytest.mark.parametrize("topology", [FLAT, LOCAL])
 def test_wherever_messages_are_cut_off_every_call_can_be_simulated(topology: Topology) -> None:
     request = replace(TWO, topology=topology)
@@ -285,6 +286,7 @@ def first_points(count: int) -> Callable[[ProbePoint], bool]:
     return lambda point: point.kind == "collective" or point.key in own
 
 
+@pytest.mark.representative("0", "8")
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 8, 10, 16, 30])
 def test_however_many_messages_there_is_time_for_there_is_a_table(
     count: int, tmp_path: Path
