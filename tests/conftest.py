@@ -28,15 +28,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that the marks of their functions put into another tier."""
+    sampled: dict[str, bool] = {}  # function -> whether one of its parametrisations stays
     for item in items:
-        typical = item.get_closest_marker("representative")
-        parameters = item.name.partition("[")[2].rstrip("]")
-        if typical and not {parameters, *parameters.split("-")} & {*typical.args}:
-            item.add_marker("extended")
+        function, _, parameters = item.nodeid.rstrip("]").partition("[")
+        if marker := item.get_closest_marker("representative"):
+            stays = not {parameters, *parameters.split("-")}.isdisjoint(marker.args)
+            sampled[function] = stays or sampled.get(function, False)
+            if not stays:
+                item.add_marker("extended")
         if not RANK_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+    unknown = [function for function, stays in sampled.items() if not stays]
+    if unknown and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(f"no parametrisation is representative of {', '.join(unknown)}")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

@@ -23,6 +23,7 @@ def test_collectives_on_device_buffers_under_mpich(
     assert said.endswith(": all equal\n")
 
 
+@pytest.mark.representative("1-2")
 @pytest.mark.parametrize(("aware", "ranks"), [("1", 2), ("1", 3), ("messages", 3)])
 def test_schedules_run_on_device_memory(
     stands_in: bool, launcher: Launcher, ranks: int, aware: str

@@ -86,6 +86,7 @@ def test_tables_that_all_ranks_get(ranks: Ranks, table: Callable[[str], str]) ->
     assert "no table is named" in line
 
 
+@pytest.mark.representative("mpich")
 def test_any_doubt_of_any_rank_is_no_table_and_one_line(
     ranks: Ranks, table: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_any_doubt_of_any_rank_is_no_table_and_one_line(
         assert line == f"tuner: the library's own collectives are used: {outcome['reason']}"
 
 
+@pytest.mark.representative("openmpi")
 def test_rank_0_alone_asks_the_service(ranks: Ranks) -> None:
     with serving(always(Reply(ranks.text(), headers={"ETag": '"12-ab"'}))) as service:
         outcomes, log = ranks.play(

@@ -28,6 +28,7 @@ def test_schedules_run_on_device_memory_under_mpich(mpich_launcher: Launcher) ->
     assert said.endswith("calls, direct: all equal\n")
 
 
+@pytest.mark.representative("2")
 @pytest.mark.parametrize("ranks", [2, 5])
 def test_staged_algorithms_go_through_the_host(launcher: Launcher, ranks: int) -> None:
     assert printed(launcher, ranks, "staged_program.py", "").endswith("all through the host\n")

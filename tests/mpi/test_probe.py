@@ -133,6 +133,7 @@ def test_mpich_is_probed_from_its_own_environment(mpich_launcher: Launcher, tmp_
     assert measurements.library == mpich_launcher.version()
 
 
+@pytest.mark.extended
 def test_an_algorithm_with_a_wrong_result_is_named_and_not_timed(tmp_path: Path) -> None:
     """Open MPI's ring reorders operands: wrong for an operator that does not commute."""
     wanted = {**QUICK, "sizes": [4096], "operators": "any"}

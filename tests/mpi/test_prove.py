@@ -134,6 +134,7 @@ def test_every_rule_of_a_table_is_proved_in_a_file_that_holds_it(
     assert "ring" in {p["executed"] for p in said if p["operators"] == "commutative"}
 
 
+@pytest.mark.extended
 def test_the_status_says_whether_every_rule_was_confirmed(
     launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +224,7 @@ REACHED = [  # collective, ranks, choice, the reason
 ]
 
 
+@pytest.mark.representative("choice0")
 @pytest.mark.parametrize(("collective", "choice", "reason"), REACHED)
 def test_a_rule_that_is_reached_is_not_proved_by_that(
     launcher: Launcher, tmp_path: Path, collective: Collective, choice: AlgorithmConfig, reason: str

@@ -155,6 +155,7 @@ def test_there_may_be_no_limit_and_a_usual_one(file_url: str) -> None:
             good(client.post("/v1/studies", json=a_study()), 202)
 
 
+@pytest.mark.extended
 def test_a_cluster_is_calibrated_and_tuned_on_its_stored_topology(
     own: httpx.Client, file_url: str
 ) -> None:
@@ -218,6 +219,7 @@ def test_a_study_is_answered(client: httpx.Client, database_url: str) -> None:
     assert [item["id"] for item in good(client.get("/v1/studies"))["items"]] == [queued["id"]]
 
 
+@pytest.mark.extended
 def test_a_study_of_a_stored_preset_has_its_costs(own: httpx.Client, file_url: str) -> None:
     text = "preset: dgx-h100\nnodes: 2\n"
     topology = good(own.post("/v1/topologies", content=text), 201)["id"]
@@ -304,6 +306,7 @@ def test_a_job_whose_process_dies_is_tried_once_more(own: httpx.Client, file_url
     assert "SIGKILL" in job["error"]
 
 
+@pytest.mark.extended
 def test_processes_of_a_study_load_no_database_and_end_with_it(
     own: httpx.Client, file_url: str
 ) -> None:
@@ -337,6 +340,7 @@ def test_a_runner_waits_for_a_database_that_is_away(tmp_path: Path) -> None:
 WISHES = {"forbid": ["binomial"], "rules": 9, "reproducible": True, "commutative_only": True}
 
 
+@pytest.mark.extended
 def test_a_job_heeds_wishes_for_its_table_and_keeps_them(own: httpx.Client, file_url: str) -> None:
     source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
     wanted = {"kind": "tune", "measurements": source, "wishes": WISHES}

@@ -214,6 +214,7 @@ def test_workers_end_with_the_service(database: str) -> None:
     until(lambda: workers() == [])
 
 
+@pytest.mark.representative("15")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_workers_end_with_the_program(database: str, number: int) -> None:
     padded = json.dumps(a_table()) + " " * (300 << 10)

@@ -230,6 +230,7 @@ def test_urls_that_cannot_be_used_are_not_repeated(
         assert "\n" not in said
 
 
+@pytest.mark.representative("verb0")
 @pytest.mark.parametrize(
     "verb",
     [
@@ -248,6 +249,7 @@ def test_no_verb_repeats_the_url(path: Path, verb: tuple[str, ...]) -> None:
     assert output == ""
 
 
+@pytest.mark.extended
 def test_a_job_says_nothing_in_its_error_or_log(path: Path, access_log: Path) -> None:
     """Its process finds the database gone, or without what it needs."""
     url = f"sqlite:///{path}"

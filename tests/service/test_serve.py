@@ -100,6 +100,7 @@ def postgres_url(postgres: Any) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.representative("2")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_cleanly_with_a_job_and_a_listener(database: str, number: int) -> None:
     with serving(database) as program:

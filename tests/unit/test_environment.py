@@ -22,6 +22,8 @@ import environment
 from tests.conftest import ROOT
 from tests.support.terminals import screen
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = ROOT / "environment.sh"
 LARGE, SMALL = 3_000_000, 20_000  # bytes
 RATE = 1_500_000  # of the server, bytes per second

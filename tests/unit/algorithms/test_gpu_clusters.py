@@ -84,6 +84,12 @@ def variants(collective: Collective, name: str, p: int) -> Iterator[dict[str, in
         yield dict(zip(known, values, strict=True))
 
 
+@pytest.mark.representative(
+    "bcast-knomial_staged",
+    "reduce-chain_of_chains",
+    "allreduce-two_level_ring",
+    "allreduce-shared_memory",
+)
 @pytest.mark.parametrize(("collective", "name"), LINE)
 def test_every_grouping_is_right(collective: Collective, name: str) -> None:
     for p in (1, 2, 3, 4, 5, 7, 8, 9, 12, 17, 20):

@@ -14,6 +14,8 @@ from tuner.core.calibration import Calibration, Estimate
 from tuner.core.measurement import Measurement
 from tuner.core.speedup import LAUNCH_RELATIVE_SD
 
+pytestmark = pytest.mark.slow
+
 RACKS = racks(4)
 MACHINE = Machine(RACKS, truth())
 ACROSS = [(0, 4), (1, 5), (2, 6), (3, 7)]

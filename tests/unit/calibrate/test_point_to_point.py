@@ -17,6 +17,8 @@ from tuner.core.calibration import Calibration, Estimate, read_calibration, writ
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.probe.single_host import PINGPONG_SIZES, REDUCTION_SIZES
 
+pytestmark = pytest.mark.slow
+
 EAGER, OVERHEAD, CALL = 4000, 1e-7, 2e-7
 SHORT, LONG = (5e-7, 4e-10), (3e-6, 5e-11)  # alpha (overhead included), beta
 LAUNCH, GAMMA = 5e-8, 3e-11
@@ -160,6 +162,7 @@ def test_what_nobody_measured_is_neutral_and_named(kind: str, named: str) -> Non
         assert fitted.path_cost("node").eager_limit == 0.0 or kind == "burst"
 
 
+@pytest.mark.extended
 def test_times_never_drop_at_a_break() -> None:
     sizes = np.array([float(n) for n in PINGPONG_SIZES])
     for seed in range(30):

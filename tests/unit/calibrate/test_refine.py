@@ -25,6 +25,8 @@ from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.topology import Placement
 
+pytestmark = pytest.mark.slow
+
 RACKS = racks(2, uplink=4 * RATE)
 SIZES = (1024, 4096, 16384, 65536, 2**18, 2**20)
 LIBRARY = truth().library

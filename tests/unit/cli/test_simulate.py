@@ -11,6 +11,8 @@ import pytest
 from tuner.cli.main import main
 from tuner.core.calibration import Calibration, PathCost, write_calibration
 
+pytestmark = pytest.mark.slow
+
 FLAT = "name: flat16\nnodes: 16\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 STUDY = """
 name: one

@@ -27,6 +27,8 @@ from tuner.formats.nccl.plugin import (
     with_digest_header,
 )
 
+pytestmark = pytest.mark.slow
+
 ALLREDUCE = Collective.ALLREDUCE
 RUNGS = [
     (0, AlgorithmConfig("tree_ll128")),
@@ -109,6 +111,7 @@ def test_other_rules_are_not_replaced(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.representative("hello")
 @pytest.mark.parametrize("damage", [b"hello", b"", b"-"])
 def test_rules_that_were_changed_are_no_other_rules(tmp_path: Path, damage: bytes) -> None:
     install(TABLE, tmp_path)
@@ -120,6 +123,7 @@ def test_rules_that_were_changed_are_no_other_rules(tmp_path: Path, damage: byte
         install(TABLE, tmp_path)
 
 
+@pytest.mark.representative("choice0", "choice2", "choice4")
 @pytest.mark.parametrize(
     ("library", "choice", "caution"),
     [
@@ -204,6 +208,7 @@ def test_a_compiler_that_fails(
     assert [path.name for path in tmp_path.iterdir()] == ["bad-cc"]
 
 
+@pytest.mark.representative("abort();")
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

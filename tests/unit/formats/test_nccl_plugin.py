@@ -34,6 +34,8 @@ from tuner.formats.nccl.plugin import with_digest_header
 from tuner.mpi_libraries.nccl.constants import AlgoProto
 from tuner.mpi_libraries.nccl.names import algo_protos_of, config_of
 
+pytestmark = pytest.mark.slow
+
 VERSIONS = (2, 3, 4, 5, 6)
 ALLREDUCE = Collective.ALLREDUCE
 SHAPES: tuple[Shape, ...] = ((1, 8), (2, 8), (4, 4), (3, 5))  # two of them have 16 ranks

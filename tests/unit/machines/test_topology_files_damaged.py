@@ -23,6 +23,8 @@ from tests.support.properties import examples
 from tuner.base.errors import InputError
 from tuner.machines.topology_files import parse_topology
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 MEMORY = 2 << 30  # bytes of address space, of which the imports take half
 SECONDS = 20  # of processor time; the slowest takes a few

@@ -27,6 +27,8 @@ from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown
 from tuner.sim.critical_paths import TIME_COMPONENTS
 from tuner.whatif.study_spec import FileResolver, study_from_record
 
+pytestmark = pytest.mark.slow
+
 FLAT = {
     "name": "flat",
     "nodes": 16,

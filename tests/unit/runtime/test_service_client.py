@@ -35,7 +35,7 @@ from tuner.runtime import service_client, table_cache, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.table_source import TableRequest, resolve_request
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.slow]
 
 
 def published(request: Seen) -> dict[str, list[str]]:

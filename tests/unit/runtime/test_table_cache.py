@@ -17,7 +17,7 @@ from tuner.base.errors import InputError
 from tuner.runtime import service_client, table_cache
 from tuner.runtime.table_source import sha256_hex
 
-pytestmark = pytest.mark.usefixtures("own_cache")
+pytestmark = [pytest.mark.usefixtures("own_cache"), pytest.mark.slow]
 
 
 @pytest.fixture

@@ -40,6 +40,8 @@ from tuner.select.evaluate import (
     selector_trainers,
 )
 
+pytestmark = pytest.mark.slow
+
 HEAD = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us"
 COUNTS, SIZES = (2, 4, 8, 16), tuple(4**k for k in range(2, 10))
 

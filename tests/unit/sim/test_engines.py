@@ -65,6 +65,17 @@ def test_the_engines_agree(data: st.DataObject) -> None:
         )
 
 
+@pytest.mark.representative(
+    "ring-dgx-1p",
+    "ring-sierra",
+    "rabenseifner-dgx-a100",
+    "rabenseifner-piz-daint",
+    "double_tree-gb200-nvl72",
+    "two_level_ring-dgx-1v",
+    "two_level_ring-ri2",
+    "nccl_tree-dgx-h100",
+    "nccl_tree-comet",
+)
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize(
     "algorithm", ["ring", "rabenseifner", "double_tree", "two_level_ring", "nccl_tree"]
@@ -96,6 +107,7 @@ def test_golden_rows_of_the_oracle(
     assert simgrid.seconds(algorithm, p, nbytes, engine) == pytest.approx(seconds, rel=1e-9)
 
 
+@pytest.mark.representative("fast-64")
 @pytest.mark.parametrize(("engine", "largest"), [("fast", 64), ("events", 16)])
 def test_oracle_rows(shared: Path, engine: str, largest: int) -> None:
     """The larger rows: tests/bench/oracle.py, minutes on the event engine."""

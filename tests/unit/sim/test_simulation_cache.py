@@ -20,6 +20,8 @@ from tuner.topology import CUDA, HOST, Placement
 from tuner.topology.readers import nominal_calibration
 from tuner.topology.readers.yaml_topology import topology_from_yaml
 
+pytestmark = pytest.mark.slow
+
 OPENMPI = "openmpi 5.0.11"
 SIZES = (8, 40_000, 500_000, 2 << 20, 4 << 20)
 FLAT = topology_from_yaml(

@@ -25,6 +25,8 @@ from tuner.whatif.study_checkpoint import checkpoint_file
 from tuner.whatif.study_spec import FileResolver, study_from_record
 from tuner.whatif.study_tasks import StudyTask, TaskTimes, plan_study
 
+pytestmark = pytest.mark.slow
+
 FLAT = {
     "name": "flat",
     "nodes": 16,
@@ -415,6 +417,7 @@ def test_a_dask_cluster_gives_the_same_numbers(
     assert whatif.result_from_record(json.loads(capsys.readouterr().out)) == serial
 
 
+@pytest.mark.extended
 def test_a_study_on_a_cluster_is_cancelled(cluster: LocalCluster) -> None:
     calls: list[str] = []
     with pytest.raises(whatif.CancelledError):
@@ -466,6 +469,7 @@ def test_a_scheduler_without_anybody_to_work_for_it(monkeypatch: pytest.MonkeyPa
         list(whatif.make_dask_executor(str(c.scheduler_address))(*few_mapped()))
 
 
+@pytest.mark.extended
 def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None:
     """The command goes on where it was with another scheduler, or without one."""
     (long_study / "study.yaml").write_text(json.dumps(LONGER))

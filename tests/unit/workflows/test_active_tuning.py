@@ -23,6 +23,8 @@ from tuner.select.constraints import Constraints
 from tuner.workflows.active_tuning import StoppingRule, run_active_tuning
 from tuner.workflows.launches import TARGET_CI_HALF_WIDTH
 
+pytestmark = pytest.mark.slow
+
 FLAT = parse_topology("{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}")[1]
 HALF = parse_topology("{name: half, nodes: 2, latency: 2us, bandwidth: 1GB/s}")[1]
 

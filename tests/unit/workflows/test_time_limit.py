@@ -59,6 +59,8 @@ from tuner.workflows.time_limit import (
     slowdown_between,
 )
 
+pytestmark = pytest.mark.slow
+
 LOCAL = parse_topology(
     "{name: flat, nodes: 4, latency: 200us, bandwidth: 100Mbit/s,"
     " local: {latency: 3us, bandwidth: 2GB/s}}"
@@ -379,6 +381,7 @@ def test_what_was_measured_before_makes_a_table_under_any_budget(tmp_path: Path)
     assert any(note.startswith("kept ") for note in listener.notes)
 
 
+@pytest.mark.extended
 def test_a_busy_machine_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, listener = tuned(tmp_path / "a.ndjson", Ranks(), 100.0, slowdown=3.0)
     assert listener.notes.count("the machine is busy: this takes about 3.0 times as long") == 1
@@ -523,6 +526,7 @@ def test_going_on_says_what_was_kept_and_begins_where_the_bar_was(tmp_path: Path
     assert TUNING_KEY not in read_measurements(out).provenance
 
 
+@pytest.mark.extended
 def test_what_an_interrupted_run_spent_is_not_spent_again(tmp_path: Path) -> None:
     out, ranks = tmp_path / "m.ndjson", Slow()
     interrupted(out, 3, 60.0, 28.0)
@@ -537,6 +541,7 @@ def test_what_an_interrupted_run_spent_is_not_spent_again(tmp_path: Path) -> Non
     assert listener.shown[0].fraction < 0.2
 
 
+@pytest.mark.extended
 def test_what_a_run_left_out_the_next_one_measures(tmp_path: Path) -> None:
     out = tmp_path / "m.ndjson"
     tuned(out, Ranks(fits=first_points(5)))

@@ -34,6 +34,8 @@ from tuner.workflows.candidates import CandidateGenerator, candidate_points
 from tuner.workflows.launches import ProbeLaunches
 from tuner.workflows.time_limit import TimeLimit
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
