@@ -294,6 +294,7 @@ def test_a_runner_that_is_stopped_gives_its_job_back(
     assert job["attempts"] == 3
 
 
+@pytest.mark.extended
 def test_a_job_whose_process_dies_is_tried_once_more(own: httpx.Client, file_url: str) -> None:
     with running(file_url):
         number = good(own.post("/v1/studies", json=a_study(LONG)), 202)["id"]

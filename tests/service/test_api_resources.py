@@ -353,7 +353,7 @@ def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Clien
     good(client.post("/v1/predictions", json={**whole, "via": "schedule"}), 201)
 
 
-@pytest.mark.representative("sqlite-cuda")
+@pytest.mark.representative("sqlite-host")
 @pytest.mark.parametrize("memory", ["host", "cuda"])
 def test_a_preset_that_is_stored_keeps_its_costs(client: httpx.Client, memory: str) -> None:
     preset = good(client.post("/v1/topologies", content="{preset: dgx-h100, nodes: 2}"), 201)["id"]

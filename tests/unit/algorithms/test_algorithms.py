@@ -87,6 +87,16 @@ def test_who_keeps_the_order_of_operands(collective: Collective, name: str) -> N
         assert facts.order_preserving == kept, p
 
 
+@pytest.mark.representative(
+    "bcast-binomial",
+    "allreduce-ring",
+    "allreduce-rabenseifner",
+    "allgather-bruck",
+    "reduce-chain",
+    "scatter-binomial",
+    "gather-binomial",
+    "reduce_scatter-ring",
+)
 @pytest.mark.parametrize(("collective", "name"), EVERYTHING)
 def test_large_ones_are_built_and_simulated(collective: Collective, name: str) -> None:
     for p in LARGE:
