@@ -1,22 +1,38 @@
-# make tune: a tuning table for the MPI of this computer, proved.   make test: all tests.
+# make tune: a tuning table for the MPI of this computer, proved.   make test: its tests.
 # Both set up what they use; nothing is downloaded a second time.
 
 PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 SETUP := environment.sh environment.py
+TEST_ENVIRONMENTS := .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready
 
-.PHONY: tune test test-site test-mpi4py test-torch lab check docs bench field venv locks clean
+.PHONY: tune test test-fast test-all test-extended test-emulation test-site test-mpi4py test-torch check docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
 
+# Unit tests without ranks, services and compilers.
+test-fast: .venv/dev-ready
+	@$(BIN)/pytest -n 3 -m "not slow and not extended and not alone" tests/unit
+
 # One more worker than cores: many tests wait for services and for ranks that sleep. What compares
 # times runs afterwards, by itself; what needs a GPU, on a stand-in where there is none.
-test: .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready
-	@$(BIN)/pytest -n 3 -rs -m "not alone"
-	@$(BIN)/pytest -rs -m alone
-	@$(STANDIN) $(BIN)/pytest -n 3 -rs tests/gpu
+test: $(TEST_ENVIRONMENTS)
+	@$(BIN)/pytest -n 3 -rs -m "not alone and not extended"
+	@$(BIN)/pytest -rs -m "alone and not extended"
+	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m "not extended" tests/gpu
+
+test-all: test test-extended
+
+# What `make test` leaves out and needs no network: the tests marked `extended`, every property with
+# all of its examples, and emulated clusters where hosts can be emulated.
+test-extended: $(TEST_ENVIRONMENTS)
+	@TUNER_TEST_EXAMPLES=all $(BIN)/pytest -n 3 -rs -m "(extended or hypothesis) and not alone"
+	@$(BIN)/pytest -rs -m "extended and alone"
+	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m extended tests/gpu
+	@if unshare --mount --net true 2>/dev/null; then $(MAKE) --no-print-directory test-emulation; \
+	else echo "tests/emulation is left out: it needs root and network namespaces"; fi
 
 STANDIN := $(if $(wildcard /dev/nvidiactl),,PYTHONPATH=tests/support/cupy_standin)
 
@@ -30,7 +46,7 @@ test-torch: .venv/dev-ready .venv-torch/ready
 	@$(BIN)/pytest -rs tests/torch
 
 # On emulated clusters, which need root: real launches over several hosts.
-lab: .venv/dev-ready .venv-mpich/ready
+test-emulation: .venv/dev-ready .venv-mpich/ready
 	@$(BIN)/pytest -rs tests/emulation
 
 # With the MPIs of this distribution's packages, in an overlay of the file system; needs root.

@@ -18,12 +18,31 @@ MPICH_PYTHON = Path(os.environ.get("TUNER_MPICH_PYTHON", ROOT / ".venv-mpich" / 
 INTELMPI_PYTHON = Path(
     os.environ.get("TUNER_INTELMPI_PYTHON", ROOT / ".venv-intelmpi" / "bin" / "python")
 )
+RANK_FIXTURES = {"launcher", "mpich_launcher", "intelmpi_launcher", "mpirun"}
 PATIENCE = 120.0  # seconds after which a test program counts as hung
 
 # Tests run side by side, so even two ranks may share a core: let them yield while they wait.
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 # Started in the background of a shell we ignore Ctrl-C, and so would all programs under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that the marks of their functions put into another tier."""
+    sampled: dict[str, bool] = {}  # function -> whether one of its parametrisations stays
+    for item in items:
+        function, _, parameters = item.nodeid.rstrip("]").partition("[")
+        if marker := item.get_closest_marker("representative"):
+            stays = not {parameters, *parameters.split("-")}.isdisjoint(marker.args)
+            sampled[function] = stays or sampled.get(function, False)
+            if not stays:
+                item.add_marker("extended")
+        if not RANK_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
+    unknown = [function for function, stays in sampled.items() if not stays]
+    if unknown and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(f"no parametrisation is representative of {', '.join(unknown)}")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MUST = 28
 PATIENCE = 240.0  # seconds for the tests of one error; who waits for ever has noticed it
 TESTS = (  # the quick ones first
-    "tests/unit/test_devices.py",
+    "tests/unit/runtime/test_device_protocol.py",
     "tests/gpu/test_cuda.py",
     "tests/gpu/test_collectives.py -k rounds|schedules|collectives_on_device|fails_in_nccl|versions"
     "|gives_what|describe",

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.unit.test_fabric_importers import fabric
+from tests.support.fabrics import fabric
 from tuner.base.errors import InputError
 from tuner.cli.output import print_table
 from tuner.machines.topology_files import parse_topology, read_text

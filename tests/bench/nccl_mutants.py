@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = "tuner/formats/nccl/plugin.c"
-TESTS = ("tests/unit/test_nccl_plugin.py", "tests/unit/test_nccl_install.py")
+TESTS = ("tests/unit/formats/test_nccl_plugin.py", "tests/unit/formats/test_nccl_install.py")
 PATIENCE = 300.0  # seconds for the tests of one error
 MUTANTS = (  # what is there, and what is put in its place
     ("rule[half].first <= nbytes", "rule[half].first < nbytes"),

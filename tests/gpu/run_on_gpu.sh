@@ -106,7 +106,7 @@ messages() {
     part shared_nccl 120 env NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_DEBUG=WARN \
         bash -c 'ranks 2 python tests/gpu/nccl_program.py shared && ranks 4 python tests/gpu/nccl_program.py shared'
     over_ucx ucx_collectives 150 bash -c 'ranks 2 python tests/gpu/collectives_program.py cuda'
-    over_ucx ucx_agreement 150 bash -c 'ranks 3 python tests/mpi/mixed_program.py 7 40 device'
+    over_ucx ucx_agreement 150 bash -c 'ranks 3 python tests/mpi/mixed_memory_program.py 7 40 device'
 }
 
 training() {

@@ -24,6 +24,7 @@ def test_collectives_on_device_buffers_under_mpich(
     assert said.endswith(": all equal\n")
 
 
+@pytest.mark.representative("1-2")
 @pytest.mark.parametrize(("aware", "ranks"), [("1", 2), ("1", 3), ("messages", 3)])
 def test_schedules_run_on_device_memory(
     stands_in: bool, launcher: Launcher, ranks: int, aware: str
@@ -51,7 +52,9 @@ def test_ranks_describe_device_memory_each_in_its_own_way(
         pytest.skip("whether the library takes device memory is not for a test to say")
     addresses = {"": "", "1": "open", "messages": "messages"}[aware]
     environment = {"TUNER_CUDA_AWARE": aware, "CUPY_STANDIN_ADDRESSES": addresses}
-    said = printed(launcher, ranks, "../mpi/mixed_program.py", "1", "20", "device", **environment)
+    said = printed(
+        launcher, ranks, "../mpi/mixed_memory_program.py", "1", "20", "device", **environment
+    )
     assert said == "160 calls\n"
 
 

@@ -106,6 +106,7 @@ def table_for(launcher: Launcher) -> TuningTable:
     )
 
 
+@pytest.mark.representative("openmpi")
 def test_a_rule_stays_where_it_wins(
     library: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
 ) -> None:
@@ -179,6 +180,7 @@ def test_calls_without_rules_cost_nothing_in_mpich(
         assert 0.5 < times.mean_speedup(call)[0] < 2
 
 
+@pytest.mark.extended
 def test_what_a_file_costs_elsewhere_is_found(
     launcher: Launcher,
     preloaded: Callable[[Launcher], None],
@@ -211,6 +213,7 @@ def test_what_a_file_costs_elsewhere_is_found(
     )
 
 
+@pytest.mark.extended
 def test_a_rule_that_does_not_win_again_is_withdrawn(
     launcher: Launcher, preloaded: Callable[[Launcher], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +277,7 @@ def test_sizes_that_were_used_for_nothing_are_compared(
     assert not {result.nbytes for result in results} & {1000, 16_000, 100_000}
 
 
+@pytest.mark.representative("False")
 @pytest.mark.parametrize("interpreted", [False, True])
 def test_a_wrong_result_is_noticed(
     launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path, interpreted: bool
@@ -298,6 +302,7 @@ def test_a_wrong_result_is_noticed(
     assert times.mean_speedup(calls[1])[1] > 1 > times.speedup(calls[0], CONDITIONS[0])[1]
 
 
+@pytest.mark.representative("False")
 @pytest.mark.parametrize("interpreted", [False, True])
 def test_ranks_that_outnumber_their_cores_are_spread_in_every_turn(
     launcher: Launcher, tmp_path: Path, interpreted: bool
@@ -326,6 +331,7 @@ def test_ranks_that_outnumber_their_cores_are_spread_in_every_turn(
     assert median(abs(math.log(default / tuned)) for default, tuned in pairs) < 0.1
 
 
+@pytest.mark.representative("openmpi")
 def test_every_collective_is_right_in_both_programs(library: Launcher, tmp_path: Path) -> None:
     calls = [TimedCall(collective, 1, 2, 8000) for collective in Collective]
     for compiler in (library.compiler, None):

@@ -66,6 +66,7 @@ def environment(**variables: str) -> dict[str, Any]:
     return {"environment": {f"TUNER_{name.upper()}": value for name, value in variables.items()}}
 
 
+@pytest.mark.representative("openmpi")
 def test_tables_that_all_ranks_get(ranks: Ranks, table: Callable[[str], str]) -> None:
     ring, linear = table("ring"), table("linear")
     outcomes, log = ranks.play(
@@ -85,6 +86,7 @@ def test_tables_that_all_ranks_get(ranks: Ranks, table: Callable[[str], str]) ->
     assert "no table is named" in line
 
 
+@pytest.mark.representative("mpich")
 def test_any_doubt_of_any_rank_is_no_table_and_one_line(
     ranks: Ranks, table: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -135,6 +137,7 @@ def test_any_doubt_of_any_rank_is_no_table_and_one_line(
         assert line == f"tuner: the library's own collectives are used: {outcome['reason']}"
 
 
+@pytest.mark.representative("openmpi")
 def test_rank_0_alone_asks_the_service(ranks: Ranks) -> None:
     with serving(always(Reply(ranks.text(), headers={"ETag": '"12-ab"'}))) as service:
         outcomes, log = ranks.play(
@@ -148,6 +151,7 @@ def test_rank_0_alone_asks_the_service(ranks: Ranks) -> None:
     assert log == []
 
 
+@pytest.mark.representative("openmpi")
 def test_no_service_can_stop_the_ranks(ranks: Ranks) -> None:
     with (
         misbehaving(services.hang) as hung,
@@ -170,6 +174,7 @@ def test_no_service_can_stop_the_ranks(ranks: Ranks) -> None:
         assert outcome["reason"] in line
 
 
+@pytest.mark.representative("openmpi")
 def test_a_copy_stands_in_for_a_service_and_one_line_says_so(ranks: Ranks) -> None:
     with serving(always(Reply(ranks.text(), headers={"ETag": '"12-ab"'}))) as service:
         case = {"all": {"service": service.url}}

@@ -62,17 +62,18 @@ def test_ranks_that_share_cores_keep_no_books_meanwhile(
 
 
 def test_ranks_that_are_ready_late_get_a_longer_lead(mpirun: Callable[..., CompletedRun]) -> None:
-    run = mpirun(2, ROOT / "tests" / "mpi" / "late_program.py")
+    run = mpirun(2, ROOT / "tests" / "mpi" / "late_rank_program.py")
     assert run.stdout.split() == ["True"]
 
 
 def test_of_a_ladder_that_takes_too_long_the_first_arms_are_left(
     mpirun: Callable[..., CompletedRun],
 ) -> None:
-    run = mpirun(2, ROOT / "tests" / "mpi" / "fitting_program.py")
+    run = mpirun(2, ROOT / "tests" / "mpi" / "latency_fit_program.py")
     assert json.loads(run.stdout) == [[0, 2, 3]] * 2
 
 
+@pytest.mark.representative("2-peers0")
 @pytest.mark.parametrize(("radix", "peers"), [(2, {1, 2, 4}), (4, {1, 2, 3, 4})])
 def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -> None:
     """The library's own traffic monitor shows whom the root sends the message to."""
@@ -123,6 +124,7 @@ def test_partners_of_an_exchange_change_in_each_four() -> None:
     assert rows == [[1, 0, 3, 2, 5, 4], [2, 3, 0, 1, 5, 4], [1, 0, 3, 2, 5, 4]]
 
 
+@pytest.mark.representative("ring-3")
 @pytest.mark.parametrize(("manner", "ranks"), [("pairs", 4), ("pairs", 6), ("ring", 3)])
 def test_rows_of_exchanges_come_to_their_end(manner: str, ranks: int) -> None:
     run = Launcher.find("openmpi").run(ranks, ["-c", EXCHANGE, manner], timeout=PATIENCE)

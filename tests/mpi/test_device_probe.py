@@ -70,6 +70,7 @@ def test_staged_devices_have_copies_kernels_messages_and_collectives(probed: Pro
     assert measured.provenance["excluded"] == []
 
 
+@pytest.mark.extended
 def test_what_an_aware_library_does_with_two_devices(probed: Probed) -> None:
     counted = found(measured := probed("aware", "two", "nccl", ranks=4))
     for between in ("same_gpu", "nvlink"):
@@ -97,6 +98,7 @@ def test_a_calibration_comes_of_it(probed: Probed) -> None:
     assert {*COPY_SUBJECTS, "ipc_same_gpu"} <= {*calibration.provenance["copies"]}
 
 
+@pytest.mark.extended
 def test_a_probe_of_devices_goes_on_where_it_stopped(probed: Probed, tmp_path: Path) -> None:
     whole = probed("aware", out="whole")
     lines = (tmp_path / "whole").read_text().splitlines(keepends=True)

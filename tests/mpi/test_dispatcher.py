@@ -9,11 +9,13 @@ from tuner.launch import Launcher
 SPREADS = [(2, 499), (3, 997), (4, 1999), (5, 1999), (8, 2503)]
 
 
+@pytest.mark.representative("3-997")
 @pytest.mark.parametrize(("p", "every"), SPREADS)
 def test_open_mpi(launcher: Launcher, p: int, every: int) -> None:
     assert product(launcher, p, every).endswith("all as the plain communicator's")
 
 
+@pytest.mark.representative("3-997")
 @pytest.mark.parametrize(("p", "every"), SPREADS)
 def test_mpich(mpich_launcher: Launcher, p: int, every: int) -> None:
     assert product(mpich_launcher, p, every).endswith("all as the plain communicator's")

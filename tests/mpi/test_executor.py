@@ -10,6 +10,7 @@ PROGRAM = Path(__file__).with_name("executor_program.py")
 ROOT = PROGRAM.parents[2]
 
 
+@pytest.mark.representative("sizes0")
 @pytest.mark.parametrize("sizes", [("2", "3", "4", "5"), ("8",)])
 def test_every_algorithm_is_exact(launcher: Launcher, sizes: tuple[str, ...]) -> None:
     ranks = int(sizes[-1])

@@ -14,6 +14,7 @@ LIBRARIES = [("launcher", 3), ("mpich_launcher", 2)]
 LEAST = 40  # kinds of failure
 
 
+@pytest.mark.representative("openmpi")
 @pytest.mark.parametrize(("fixture", "ranks"), LIBRARIES, ids=["openmpi", "mpich"])
 def test_failures_never_reach_a_program(
     request: pytest.FixtureRequest, fixture: str, ranks: int
@@ -25,6 +26,7 @@ def test_failures_never_reach_a_program(
     assert len(lines) >= 2 * LEAST  # each on one rank alone, and on all
 
 
+@pytest.mark.representative("tuner.core.table-openmpi")
 @pytest.mark.parametrize(("fixture", "ranks"), LIBRARIES, ids=["openmpi", "mpich"])
 @pytest.mark.parametrize("module", ["numpy", "tuner.runtime.dispatcher", "tuner.core.table"])
 def test_a_module_that_cannot_be_imported_ends_no_program(

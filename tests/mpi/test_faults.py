@@ -141,6 +141,7 @@ def service(tmp_path: Path) -> Iterator[serving.Program]:
         yield program
 
 
+@pytest.mark.representative("openmpi")
 def test_faults_of_the_service(drill: Drill, service: serving.Program, tmp_path: Path) -> None:
     library, p = drill.launcher.version(), drill.ranks
     one, two, other = first(library, p), second(library, p), tmp_path / "other.json"

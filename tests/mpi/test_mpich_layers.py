@@ -156,6 +156,7 @@ class Pair:
         return poison if rule.lo == lo else leaf_of(rule)
 
 
+@pytest.mark.representative("-allreduce")
 @pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
 def test_calls_with_rules_reach_them_and_all_others_stay_with_the_device_layer(
     collective: Collective,
@@ -179,6 +180,7 @@ def test_calls_with_rules_reach_them_and_all_others_stay_with_the_device_layer(
         assert bool(met[1]) == bool(source)
 
 
+@pytest.mark.extended
 def test_every_rule_is_proved_under_both_files(
     mpich_of_each_version: Launcher, trees: mpich.GenericTrees, tmp_path: Path
 ) -> None:
@@ -216,6 +218,7 @@ def test_rules_for_small_calls_are_proved_where_shared_memory_is_set_up_by_such(
     )  # under the files, twice and for its own size alone, the default
 
 
+@pytest.mark.extended
 def test_a_device_layer_that_does_not_get_its_file_is_noticed(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -254,6 +257,7 @@ def poisoned(node: mpich.Tree, leaf: Leaf | None) -> mpich.Tree:
     }
 
 
+@pytest.mark.representative("bcast-2-2-single", "allreduce-1-2-multiple")
 @pytest.mark.parametrize("level", [THREAD_SINGLE, MULTIPLE])
 @pytest.mark.parametrize(("nodes", "ppn"), SHAPES)
 @pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])

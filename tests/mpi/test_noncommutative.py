@@ -22,7 +22,7 @@ from tuner.launch import Launcher
 from tuner.validation.validate_mpich import activation as mpich_activation
 from tuner.validation.validate_openmpi import activation as openmpi_activation
 
-PROGRAM = Path(__file__).with_name("order_program.py")
+PROGRAM = Path(__file__).with_name("operand_order_program.py")
 ALLREDUCE = Collective.ALLREDUCE
 MATRIX = 16  # bytes
 FIRST = 64 * MATRIX

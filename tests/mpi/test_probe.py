@@ -123,6 +123,7 @@ def test_the_probe_is_enough_for_a_calibration(whole: dict[str, Any]) -> None:
     assert calibration.reduction["host"].gamma.value > 0
 
 
+@pytest.mark.extended
 def test_mpich_is_probed_from_its_own_environment(mpich_launcher: Launcher, tmp_path: Path) -> None:
     wanted = {**QUICK, "ranks": 2, "library": "mpich", "python": mpich_launcher.python}
     measurements = probe(tmp_path / "m.ndjson", **wanted)
@@ -132,6 +133,7 @@ def test_mpich_is_probed_from_its_own_environment(mpich_launcher: Launcher, tmp_
     assert measurements.library == mpich_launcher.version()
 
 
+@pytest.mark.extended
 def test_an_algorithm_with_a_wrong_result_is_named_and_not_timed(tmp_path: Path) -> None:
     """Open MPI's ring reorders operands: wrong for an operator that does not commute."""
     wanted = {**QUICK, "sizes": [4096], "operators": "any"}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.ladders import Rungs, staircase, table_of
+from tests.support.launches import Untuned
 from tuner import mpi_libraries
 from tuner.base import c_compiler
 from tuner.base.errors import InputError
@@ -19,7 +20,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable, write_table
 from tuner.formats import mpich, openmpi
 from tuner.formats.mpich import GenericTrees
-from tuner.launch import CompletedRun, Launcher
+from tuner.launch import Launcher
 from tuner.mpi_libraries.openmpi import canonical_config
 from tuner.probe.probed_machine import local_cluster
 from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
@@ -40,39 +41,6 @@ TABLE = table_of(
     },
     probed=(64, 2048, 1 << 17),
 )
-
-
-@dataclass(frozen=True)
-class Deaf:
-    """Starts ranks that do not get the rules file."""
-
-    launcher: Launcher
-
-    @property
-    def library(self) -> str:
-        return self.launcher.library
-
-    def run(
-        self,
-        ranks: int,
-        arguments: Sequence[str],
-        *,
-        settings: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], float | None] | None = None,
-        timeout: float | None = None,
-        silence_timeout: float | None = None,
-        check: bool = True,
-    ) -> CompletedRun:
-        return self.launcher.run(
-            ranks,
-            arguments,
-            environment=environment,
-            on_line=on_line,
-            timeout=timeout,
-            silence_timeout=silence_timeout,
-            check=check,
-        )
 
 
 @pytest.fixture
@@ -97,6 +65,7 @@ def proofs_of(table: TuningTable, launcher: Launcher, directory: Path) -> list[R
     return validate_openmpi.validate(table, file, launcher, directory, commutative_only=True)
 
 
+@pytest.mark.extended
 def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: Path) -> None:
     """Each candidate gets eight bytes of the size range to itself: all in one launch."""
     start = 1 << 18
@@ -165,6 +134,7 @@ def test_every_rule_of_a_table_is_proved_in_a_file_that_holds_it(
     assert "ring" in {p["executed"] for p in said if p["operators"] == "commutative"}
 
 
+@pytest.mark.extended
 def test_the_status_says_whether_every_rule_was_confirmed(
     launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,6 +181,7 @@ def test_an_interpreter_that_answers_nothing_proves_nothing(
     assert said.out == ""
 
 
+@pytest.mark.extended
 def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,10 +191,11 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     rules.write_text(openmpi.emit(table))
     good = validate_openmpi.validate(table, rules, launcher, tmp_path)
     assert [proof.confirmed for proof in good] == [True, True]
-    bad = validate_openmpi.validate(table, rules, Deaf(launcher), tmp_path)
+    bad = validate_openmpi.validate(table, rules, Untuned(launcher), tmp_path)
     assert "[1024] bytes do not reach this rule" in bad[1].reason
 
 
+@pytest.mark.representative("allgather-algorithms0")
 @pytest.mark.parametrize(
     ("collective", "algorithms"),
     [(Collective.ALLGATHER, ("bruck", "ring")), (Collective.REDUCE, ("linear", "in_order_binary"))],
@@ -252,6 +224,7 @@ REACHED = [  # collective, ranks, choice, the reason
 ]
 
 
+@pytest.mark.representative("choice0")
 @pytest.mark.parametrize(("collective", "choice", "reason"), REACHED)
 def test_a_rule_that_is_reached_is_not_proved_by_that(
     launcher: Launcher, tmp_path: Path, collective: Collective, choice: AlgorithmConfig, reason: str
@@ -315,7 +288,7 @@ def test_a_default_that_nobody_saw_is_not_confirmed(
 def test_a_file_that_is_not_followed_is_noticed(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
-    proofs = validate_openmpi.validate(TABLE, rules, Deaf(launcher), tmp_path)
+    proofs = validate_openmpi.validate(TABLE, rules, Untuned(launcher), tmp_path)
     chain = next(proof for proof in proofs if proof.rule.choice == CHAIN)
     assert not chain.confirmed
     assert "at 1024 bytes" in chain.reason
@@ -402,6 +375,7 @@ def test_poisoned_leaves_confirm_mpich_rules(mpich_launcher: Launcher, tmp_path:
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
 
 
+@pytest.mark.extended
 def test_mpich_rules_that_are_not_reached_are_noticed(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -410,6 +384,6 @@ def test_mpich_rules_that_are_not_reached_are_noticed(
     file = tmp_path / "tuning.json"
     file.write_text(mpich.emit(MPICH_TABLE, generic))
     proofs = validate_mpich.validate(
-        MPICH_TABLE, file, GenericTrees(generic), Deaf(mpich_launcher), tmp_path
+        MPICH_TABLE, file, GenericTrees(generic), Untuned(mpich_launcher), tmp_path
     )
     assert not any(p.confirmed for p in proofs if p.rule.choice.algorithm == "pipeline")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mpi.test_prove import Deaf
 from tests.support.ladders import table_of
+from tests.support.launches import Untuned
 from tuner.base import c_compiler
 from tuner.base.errors import InputError
 from tuner.cli.main import main
@@ -50,6 +50,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.extended
 def test_every_rule_runs_its_preset(
     intelmpi_launcher: Launcher, tmp_path: Path, file: Path
 ) -> None:
@@ -87,7 +88,7 @@ def test_variables_that_are_not_followed_are_noticed(
     )
     file = tmp_path / "adjust.sh"
     file.write_text(DIALECT.emit(table))
-    proofs = validate_intelmpi.validate(table, file, Deaf(intelmpi_launcher), tmp_path)
+    proofs = validate_intelmpi.validate(table, file, Untuned(intelmpi_launcher), tmp_path)
     assert [p.rule.key.collective for p in proofs if p.confirmed] == [ALLGATHER]
     assert all(p.reason.endswith(LIKE_OWN) for p in proofs if not p.confirmed)
 
@@ -111,6 +112,7 @@ MISREAD = {  # value -> the preset that Intel MPI runs at each of SIZES
 }
 
 
+@pytest.mark.extended
 def test_what_the_parser_refuses_is_really_misread(
     intelmpi_launcher: Launcher, tmp_path: Path
 ) -> None:

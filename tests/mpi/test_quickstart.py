@@ -182,7 +182,7 @@ def test_its_own_file_keeps_the_order_of_operands(finished: Path, launcher: Laun
     assert cases
     run = launcher.run(
         max(p for p, _ in cases),
-        [str(Path(__file__).with_name("order_program.py")), json.dumps(cases)],
+        [str(Path(__file__).with_name("operand_order_program.py")), json.dumps(cases)],
         settings=activation(finished / "openmpi/openmpi.rules"),
         timeout=60.0,
     )

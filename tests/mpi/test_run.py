@@ -56,12 +56,14 @@ def service(tmp_path: Path) -> Iterator[serving.Program]:
         yield program
 
 
+@pytest.mark.representative("openmpi")
 def test_a_file_is_run_as_it_would_be_without(tuned: Tuned) -> None:
     run = tuned.run("--table", str(tuned.file), str(PROGRAM), "end", "--table", "x")
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == f"__main__ end --table x TunedIntracomm {PROGRAM.parent}\n"
 
 
+@pytest.mark.representative("openmpi")
 def test_a_module_is_found_where_python_finds_it(tuned: Tuned) -> None:
     run = tuned.run("-m", PROGRAM.stem, "end", PYTHONPATH=str(PROGRAM.parent))
     assert run.returncode == 0
@@ -72,6 +74,7 @@ def test_a_module_is_found_where_python_finds_it(tuned: Tuned) -> None:
     assert run.stdout.startswith("__main__ end TunedIntracomm ")
 
 
+@pytest.mark.representative("mpich")
 def test_an_exception_of_one_rank_ends_all(tuned: Tuned) -> None:
     run = tuned.run("--table", str(tuned.file), str(PROGRAM), "raise")
     assert run.returncode != 0
@@ -79,6 +82,7 @@ def test_an_exception_of_one_rank_ends_all(tuned: Tuned) -> None:
     assert "last words" in run.stdout
 
 
+@pytest.mark.representative("openmpi")
 def test_a_rank_that_cannot_even_begin_is_one_line(tuned: Tuned, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("""
@@ -99,6 +103,7 @@ run(["-m", "this"], service=odd if MPI.COMM_WORLD.rank == 1 else None)
 ENDINGS = pytest.mark.parametrize(("ending", "status"), [("0", 0), ("3", 3), ("finalize", 0)])
 
 
+@pytest.mark.representative("openmpi-3-3", "mpich-0-0")
 @ENDINGS
 def test_the_exit_status_is_the_programs(tuned: Tuned, ending: str, status: int) -> None:
     """One rank on its own, without a launcher: what that makes of a status is its own affair."""
@@ -116,6 +121,7 @@ def test_the_exit_status_is_the_programs(tuned: Tuned, ending: str, status: int)
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.representative("openmpi-3-3", "mpich-finalize-0")
 @ENDINGS
 def test_the_launcher_fails_as_the_program_does(tuned: Tuned, ending: str, status: int) -> None:
     """Open MPI's launcher may die of a rank that ends with a status, and say -11."""
@@ -124,6 +130,7 @@ def test_the_launcher_fails_as_the_program_does(tuned: Tuned, ending: str, statu
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.representative("mpich")
 def test_the_last_words_are_the_programs(tuned: Tuned) -> None:
     run = tuned.run(str(PROGRAM), "give up")
     assert run.returncode != 0
@@ -131,6 +138,7 @@ def test_the_last_words_are_the_programs(tuned: Tuned) -> None:
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.representative("openmpi")
 def test_feedback_reaches_the_service(tuned: Tuned, service: serving.Program) -> None:
     version = serving.publish(service.client, table_record(tuned.table))
     url = str(service.client.base_url).rstrip("/")
@@ -141,6 +149,7 @@ def test_feedback_reaches_the_service(tuned: Tuned, service: serving.Program) ->
     assert (told["reports"], told["items"]) == (2, 2)
 
 
+@pytest.mark.representative("openmpi")
 def test_feedback_that_nobody_takes_costs_one_line(
     tuned: Tuned, service: serving.Program, tmp_path: Path
 ) -> None:
@@ -187,6 +196,7 @@ def test_wrong_arguments_are_one_sentence(words: list[str], sentence: str) -> No
     assert len(run.stderr.splitlines()) == 1
 
 
+@pytest.mark.representative("openmpi")
 def test_verbose_says_at_the_end_how_many_calls_followed_which_rule(tuned: Tuned) -> None:
     run = tuned.run("--table", str(tuned.file), "--verbose", str(PROGRAM), "end")
     assert run.returncode == 0
@@ -196,6 +206,7 @@ def test_verbose_says_at_the_end_how_many_calls_followed_which_rule(tuned: Tuned
     ]
 
 
+@pytest.mark.representative("openmpi-raise", "mpich-end")
 @pytest.mark.parametrize("ending", ["end", "3", "raise", "finalize"])
 def test_the_same_line_ends_every_program(tuned: Tuned, ending: str) -> None:
     """One rank on its own: others may be ended before they say anything."""

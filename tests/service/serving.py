@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import uvicorn
 
 from tests.support.ladders import table_of
 from tests.support.probed import Machine, truth
+from tuner import db
 from tuner.api.app import create_app
 from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings
@@ -275,3 +277,13 @@ def _command(process: int) -> bytes:
         return Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:  # it has ended
         return b""
+
+
+def token(database: str, name: str, *scopes: str, seconds: float | None = None) -> dict[str, str]:
+    """The header with a new token, which expires after so many seconds."""
+    engine = db.open_database(database)
+    expiry = None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
+    with db.transaction(engine) as session:
+        made = db.create_token(session, name, scopes, expiry)
+    engine.dispose()
+    return {"Authorization": f"Bearer {made}"}

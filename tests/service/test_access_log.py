@@ -24,10 +24,10 @@ from tests.service.serving import (
     publish,
     served,
     serving,
+    token,
     tuner,
     until,
 )
-from tests.service.test_api_access import token
 from tuner.api.settings import Settings
 from tuner.base.errors import InputError
 

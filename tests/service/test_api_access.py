@@ -6,7 +6,6 @@ import json
 import re
 import socket
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from tests.service.serving import (
     problem,
     publish,
     served,
+    token,
     until,
 )
 from tuner import db
@@ -46,16 +46,6 @@ def database(tmp_path: Path) -> str:
 def client(database: str) -> Iterator[httpx.Client]:
     with served(Settings(database=database)) as client:
         yield client
-
-
-def token(database: str, name: str, *scopes: str, seconds: float | None = None) -> dict[str, str]:
-    """The header with a new token, which expires after so many seconds."""
-    engine = db.open_database(database)
-    expiry = None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
-    with db.transaction(engine) as session:
-        made = db.create_token(session, name, scopes, expiry)
-    engine.dispose()
-    return {"Authorization": f"Bearer {made}"}
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ from tests.service.serving import (
     publish,
     running,
     served,
+    token,
     until,
 )
-from tests.service.test_api_access import token
 from tests.support.probed import SHORT
 from tuner.api.settings import Settings
 from tuner.whatif import result_from_record
@@ -85,6 +85,7 @@ def events(client: httpx.Client, number: int, last: str = "") -> Iterator[tuple[
                 event = {}
 
 
+@pytest.mark.representative("postgresql")
 def test_calibrating_and_tuning_make_what_the_command_line_makes(
     client: httpx.Client, database_url: str
 ) -> None:
@@ -154,6 +155,7 @@ def test_there_may_be_no_limit_and_a_usual_one(file_url: str) -> None:
             good(client.post("/v1/studies", json=a_study()), 202)
 
 
+@pytest.mark.extended
 def test_a_cluster_is_calibrated_and_tuned_on_its_stored_topology(
     own: httpx.Client, file_url: str
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_job_that_cannot_be_done_says_why(own: httpx.Client, file_url: str) ->
     problem(own.post(f"/v1/jobs/{job['id']}/cancel"), 409)
 
 
+@pytest.mark.representative("sqlite")
 def test_a_study_is_answered(client: httpx.Client, database_url: str) -> None:
     flat = "name: stored\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
     topology = good(client.post("/v1/topologies", content=flat), 201)["id"]
@@ -216,6 +219,7 @@ def test_a_study_is_answered(client: httpx.Client, database_url: str) -> None:
     assert [item["id"] for item in good(client.get("/v1/studies"))["items"]] == [queued["id"]]
 
 
+@pytest.mark.extended
 def test_a_study_of_a_stored_preset_has_its_costs(own: httpx.Client, file_url: str) -> None:
     text = "preset: dgx-h100\nnodes: 2\n"
     topology = good(own.post("/v1/topologies", content=text), 201)["id"]
@@ -246,6 +250,7 @@ def test_a_study_that_cannot_be_asked_is_refused_at_once(own: httpx.Client) -> N
     problem(own.post("/v1/jobs", json={"kind": "study", "measurements": 1}), 422)
 
 
+@pytest.mark.representative("sqlite")
 def test_events_follow_a_job_to_its_end_and_resume(client: httpx.Client, database_url: str) -> None:
     number = good(client.post("/v1/studies", json=a_study(LONG)), 202)["id"]
     seen: list[tuple[str, Any]] = []
@@ -289,6 +294,7 @@ def test_a_runner_that_is_stopped_gives_its_job_back(
     assert job["attempts"] == 3
 
 
+@pytest.mark.extended
 def test_a_job_whose_process_dies_is_tried_once_more(own: httpx.Client, file_url: str) -> None:
     with running(file_url):
         number = good(own.post("/v1/studies", json=a_study(LONG)), 202)["id"]
@@ -301,6 +307,7 @@ def test_a_job_whose_process_dies_is_tried_once_more(own: httpx.Client, file_url
     assert "SIGKILL" in job["error"]
 
 
+@pytest.mark.extended
 def test_processes_of_a_study_load_no_database_and_end_with_it(
     own: httpx.Client, file_url: str
 ) -> None:
@@ -334,6 +341,7 @@ def test_a_runner_waits_for_a_database_that_is_away(tmp_path: Path) -> None:
 WISHES = {"forbid": ["binomial"], "rules": 9, "reproducible": True, "commutative_only": True}
 
 
+@pytest.mark.extended
 def test_a_job_heeds_wishes_for_its_table_and_keeps_them(own: httpx.Client, file_url: str) -> None:
     source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
     wanted = {"kind": "tune", "measurements": source, "wishes": WISHES}

@@ -26,9 +26,9 @@ from tests.service.serving import (
     publish,
     served,
     serving,
+    token,
     until,
 )
-from tests.service.test_api_access import token
 from tuner.api.routes import calibrations
 from tuner.api.settings import Settings
 
@@ -86,6 +86,7 @@ def report(items: int, version: int) -> dict[str, Any]:
     return {**about, "items": items_}
 
 
+@pytest.mark.representative("sqlite")
 def test_every_large_body_is_worked_on_elsewhere(
     database_url: str, uploads: Path, written: list[str]
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_worker_that_dies_fails_one_request_alone(client: httpx.Client) -> Non
     assert worker not in workers()
 
 
+@pytest.mark.extended
 def test_idle_workers_end_and_are_replaced(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +214,7 @@ def test_workers_end_with_the_service(database: str) -> None:
     until(lambda: workers() == [])
 
 
+@pytest.mark.representative("15")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_workers_end_with_the_program(database: str, number: int) -> None:
     padded = json.dumps(a_table()) + " " * (300 << 10)

@@ -360,6 +360,7 @@ MACHINE = yaml.safe_dump(
 )
 
 
+@pytest.mark.representative("sqlite-host-content0")
 @pytest.mark.parametrize("memory", ["host", "cuda"])
 @pytest.mark.parametrize("content", ["{preset: dgx-h100, nodes: 2}", MACHINE])
 def test_a_machine_that_is_stored_keeps_its_costs(

@@ -24,9 +24,9 @@ from tests.service.serving import (
     probe_file,
     publish,
     serving,
+    token,
     until,
 )
-from tests.service.test_api_access import token
 from tests.support.postgres import new_database
 from tuner import db
 
@@ -137,6 +137,7 @@ def test_an_sqlite_database_is_backed_up_while_it_is_used(tmp_path: Path) -> Non
     require_all(url, measurements, version, before)
 
 
+@pytest.mark.extended
 def test_a_postgresql_database_is_backed_up_while_it_is_used(postgres: Any, tmp_path: Path) -> None:
     path = f"{programs_of(postgres.get_uri())}:{os.environ['PATH']}"
     (tmp_path / "backup").mkdir()

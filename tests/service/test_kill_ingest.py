@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.kills import files, kill_and_look
 
 KILLS = 10
 
 
+@pytest.mark.representative("sqlite")
 def test_killed_again_and_again_it_loses_and_repeats_nothing(
     database_url: str, tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def gone(path: Path) -> None:
     shutil.rmtree(path.parent)
 
 
+@pytest.mark.representative("words0-damaged", "words1-gone")
 @pytest.mark.parametrize("spoil", [damaged, emptied, gone])
 @pytest.mark.parametrize("words", [(), ("--require-tokens",)])
 def test_a_broken_file_says_nothing(
@@ -168,6 +169,7 @@ def marked_server(postgres: Any) -> Iterator[str]:
         postgres.psql(f"drop role {USER};")
 
 
+@pytest.mark.extended
 def test_a_server_that_goes_away_says_nothing(postgres: Any, access_log: Path) -> None:
     socket = str(make_url(postgres.get_uri()).query["host"])
     stop = f"select pg_terminate_backend(pid) from pg_stat_activity where usename = '{USER}';"
@@ -228,6 +230,7 @@ def test_urls_that_cannot_be_used_are_not_repeated(
         assert "\n" not in said
 
 
+@pytest.mark.representative("verb0")
 @pytest.mark.parametrize(
     "verb",
     [
@@ -246,6 +249,7 @@ def test_no_verb_repeats_the_url(path: Path, verb: tuple[str, ...]) -> None:
     assert output == ""
 
 
+@pytest.mark.extended
 def test_a_job_says_nothing_in_its_error_or_log(path: Path, access_log: Path) -> None:
     """Its process finds the database gone, or without what it needs."""
     url = f"sqlite:///{path}"

@@ -100,6 +100,7 @@ def postgres_url(postgres: Any) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.representative("2")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_cleanly_with_a_job_and_a_listener(database: str, number: int) -> None:
     with serving(database) as program:
@@ -236,6 +237,7 @@ def test_who_carries_out_jobs_alone_begins_without_what_answers(database: str) -
         end(runner)
 
 
+@pytest.mark.representative("postgresql")
 def test_a_job_survives_the_death_of_the_service(database_url: str) -> None:
     points = 200  # some seconds
     with serving(database_url) as program:
@@ -250,6 +252,7 @@ def test_a_job_survives_the_death_of_the_service(database_url: str) -> None:
         assert good(program.client.get("/v1/select", params=CALL))["version"] == version
 
 
+@pytest.mark.representative("postgresql")
 def test_processes_share_a_port_and_what_is_published(database_url: str) -> None:
     with serving(database_url, "--processes", "2", "--no-jobs") as program:
         version = publish(program.client, a_table())
@@ -292,6 +295,7 @@ def _is_closed(address: str) -> bool:
     return False
 
 
+@pytest.mark.extended
 def test_two_services_and_two_runners_do_every_job_once(postgres_url: str) -> None:
     runners = [tuner("serve", "--jobs-only", "--db", postgres_url) for _ in range(2)]
     try:

@@ -22,6 +22,8 @@ import environment
 from tests.conftest import ROOT
 from tests.support.terminals import screen
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = ROOT / "environment.sh"
 LARGE, SMALL = 3_000_000, 20_000  # bytes
 RATE = 1_500_000  # of the server, bytes per second
@@ -149,6 +151,7 @@ def test_a_package_that_is_not_the_one_of_the_lock_is_refused(
     assert installed(tmp_path / "env") == set()
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("pip")
 def test_an_interrupted_installation_leaves_nothing_half_done(
     wheels: dict[str, Path], tmp_path: Path
@@ -166,6 +169,7 @@ def test_an_interrupted_installation_leaves_nothing_half_done(
     assert installed(tmp_path / "env") == set()
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("pip")
 def test_an_environment_that_was_never_finished_is_made_again(
     wheels: dict[str, Path], tmp_path: Path

@@ -1,0 +1,97 @@
+"""Ranks that take no part in any launch: what they are asked is recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.capable import everything
+from tuner.base.errors import ProbeError
+from tuner.core.collective import Collective
+from tuner.core.measurement import series_line
+from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.launch import CompletedRun, Hosts, Launcher
+from tuner.mpi_libraries.capabilities import Capabilities
+from tuner.probe.batches import ExperimentRequest
+from tuner.probe.probe_plan import ProbePlan, ProbePoint, read_plan
+from tuner.probe.probe_spec import ProbeSpec
+
+HOSTS = Hosts(("a", "b", "c", "d"))
+
+
+REQUEST = ProbeSpec("openmpi", HOSTS, 1, parts=("messages",), sizes=(4096,))
+
+
+NOWHERE = "no two ranks of a host are bound to different sockets"
+
+
+RING = AlgorithmConfig("ring")
+
+
+CALL = ExperimentRequest(
+    Collective.ALLREDUCE, 4, 1, 65536, (RING, AlgorithmConfig("ring", via=SCHEDULE))
+)
+
+
+@dataclass(frozen=True)
+class Ranks(Launcher):
+    """They measure what `fits` says of a point and report what does not; `dies` ends a launch.
+
+    Of points that `missing_reason` names there is nothing to measure, and they refuse
+    `unsupported_reason`. `alone` is why two of them on one host cannot be started.
+    """
+
+    library: str = "openmpi"
+    python: Path = Path("python")
+    fits: Callable[[ProbePoint], bool] = field(default=lambda _: True)
+    dies: Callable[[ProbePoint], bool] = field(default=lambda _: False)
+    lacks: Callable[[ProbePoint], bool] = field(default=lambda _: False)
+    refused: AlgorithmConfig | None = None
+    alone: str = ""
+    plans: list[ProbePlan] = field(default_factory=list)
+    budgets: list[float] = field(default_factory=list)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return everything("openmpi")
+
+    def version(self) -> str:
+        return "openmpi 5.0.11"
+
+    def run(self, ranks: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
+        if "tuner.rank_programs.loopback" in arguments:
+            if self.alone:
+                raise ProbeError(self.alone)
+            return CompletedRun(0, '{"frame": 102, "held": [[0.0, 3e-05]]}\n', "")
+        words, on_line = arguments, known["on_line"]
+        plan, out = read_plan(Path(words[-4])), Path(words[-3])
+        self.plans.append(plan)
+        self.budgets.append(float(words[-2]))
+        for done, point in enumerate(plan.points, start=1):
+            if self.dies(point):
+                raise ProbeError("a host was lost")
+            for event in self._measured(point, out):
+                on_line(json.dumps(event))
+            on_line(json.dumps({"event": "done", "points": done}))
+        return CompletedRun(0, "", "")
+
+    def _measured(self, point: ProbePoint, out: Path) -> Iterator[dict[str, object]]:
+        if self.lacks(point):
+            yield {"event": "lacking", "point": str(point), "why": NOWHERE}
+        elif not self.fits(point):
+            yield {"event": "left_out", "point": str(point), "key": point.key}
+        else:
+            for arm in point.arms:
+                if arm.config == self.refused:
+                    yield {
+                        "event": "excluded",
+                        "point": str(point),
+                        "arm": arm.name,
+                        "why": "refused: MPI_ERR_ARG",
+                    }
+                    continue
+                with out.open("a") as file:
+                    file.write(series_line(point.to_measurement(arm, (1e-3,) * 12)) + "\n")

@@ -1,0 +1,259 @@
+"""What `tuner simulate` lists: what the machine can do, the best of each algorithm, in order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.cli.main import main
+from tuner.core.calibration import Calibration, PathCost, write_calibration
+
+pytestmark = pytest.mark.slow
+
+FLAT = "name: flat16\nnodes: 16\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+STUDY = """
+name: one
+topology: flat.yaml
+collectives: [allreduce]
+sizes: [64KiB, 1MiB]
+"""
+GPUS = """
+interior:
+  devices: [{name: cpu, kind: cpu}, {name: gpu, kind: gpu, count: 4}, {name: nic, kind: nic}]
+  links:
+    - {between: [cpu, gpu0], bandwidth: 10GB/s, latency: 0us, kind: pcie}
+    - {between: [cpu, gpu1], bandwidth: 10GB/s, latency: 0us, kind: pcie}
+    - {between: [cpu, gpu2], bandwidth: 10GB/s, latency: 0us, kind: pcie}
+    - {between: [cpu, gpu3], bandwidth: 10GB/s, latency: 0us, kind: pcie}
+    - {between: [cpu, nic], bandwidth: 10GB/s, latency: 0us, kind: pcie}
+"""
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    path = tmp_path / "flat.yaml"
+    path.write_text(FLAT)
+    return path
+
+
+def simulated(
+    capsys: pytest.CaptureFixture[str], flat: Path, *words: str, collective: str = "allreduce"
+) -> list[dict[str, Any]]:
+    asked = ["--topology", str(flat), "--collective", collective, "--json", *words]
+    assert main(["simulate", *asked]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_simulate_and_whatif_agree_on_the_best(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = simulated(capsys, flat, "--sizes", "64KiB,1MiB")
+    study = flat.with_name("study.yaml")
+    study.write_text(STUDY)
+    assert main(["whatif", str(study), "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    for point in points:
+        own = [record for record in found if record["nbytes"] == point["nbytes"]]
+        times: dict[str, float] = {}
+        for timing in point["timings"]:
+            best = times.get(timing["algorithm"], timing["seconds"])
+            times[timing["algorithm"]] = min(best, timing["seconds"])
+        assert {one["algorithm"]: one["seconds"] for one in own} == pytest.approx(times, rel=1e-9)
+        assert own[0]["seconds"] == pytest.approx(point["timings"][0]["seconds"], rel=1e-9)
+    assert "two_level_rabenseifner" in times
+
+
+def test_the_fastest_comes_first(flat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = simulated(capsys, flat, "--sizes", "1MiB,1KiB")
+    assert list(dict.fromkeys(one["nbytes"] for one in found)) == [2**20, 2**10]
+    for nbytes in (2**20, 2**10):
+        seconds = [one["seconds"] for one in found if one["nbytes"] == nbytes]
+        assert seconds == sorted(seconds)
+
+
+def test_a_named_algorithm_is_tuned_unless_parameters_are_given(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--sizes", "16MiB", "--algorithm", "pipeline")
+    (tuned,) = simulated(capsys, flat, *words, collective="bcast")
+    (asked,) = simulated(capsys, flat, *words, "--param", "segment=0", collective="bcast")
+    assert tuned["params"]["segment"] > asked["params"]["segment"] == 0
+    assert tuned["seconds"] < asked["seconds"] / 3  # fifteen hops at once, not one by one
+
+
+def test_a_named_algorithm_without_variants_has_its_own_parameters(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--sizes", "1MiB", "--p", "4", "--algorithm", "hierarchical")
+    (only,) = simulated(capsys, flat, *words)
+    assert only["params"]["group"] == 4
+
+
+@pytest.mark.parametrize(
+    ("machine", "words", "says"),
+    [
+        (FLAT, "--algorithm nvls", "needs buffers in GPU memory"),
+        (FLAT, "--algorithm ring,collnet_direct", "collnet_direct needs buffers in GPU memory"),
+        (FLAT, "--algorithm nccl_ring", "nccl_ring needs buffers in GPU memory"),
+        (
+            FLAT + GPUS,
+            "--algorithm nvls --memory cuda --ppn 4",
+            (
+                "needs NVSwitches that reduce: where flat16 has that, say `offers:"
+                " [nvswitch_reduction]`"
+            ),
+        ),
+        (
+            FLAT + GPUS + "offers: [nvswitch_reduction]",
+            "--algorithm nvls --memory cuda --ppn 4",
+            "needs all ranks on one node",
+        ),
+        (
+            FLAT + GPUS + "offers: [nvswitch_reduction]",
+            "--algorithm nvls_tree --memory cuda",
+            "needs several ranks on each of several nodes",
+        ),
+    ],
+)
+def test_what_the_machine_cannot_do_has_no_price(
+    machine: str, words: str, says: str, flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flat.write_text(machine)
+    asked = ["--topology", str(flat), "--collective", "allreduce", "--sizes", "1MiB"]
+    assert main(["simulate", *asked, *words.split()]) == 1
+    told = capsys.readouterr()
+    assert says in told.err
+    assert told.out == ""
+
+
+def test_what_a_machine_offers_is_listed(flat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flat.write_text(FLAT + GPUS + "offers: [nvswitch_reduction]\n")
+    words = ("--sizes", "1MiB", "--memory", "cuda", "--ppn", "4")
+    one = {r["algorithm"] for r in simulated(capsys, flat, *words, "--p", "4")}
+    assert "nvls" in one
+    assert "nvls_tree" not in one
+    two = {r["algorithm"] for r in simulated(capsys, flat, *words, "--p", "8")}
+    assert "nvls_tree" in two
+    assert "nvls" not in two
+
+
+def test_host_memory_needs_no_price_where_no_message_is_there(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only what goes through the hosts is left out, and says what it lacks when it is named."""
+    flat.write_text(FLAT + GPUS)
+    words = ("--sizes", "1MiB", "--memory", "cuda", "--ppn", "4", "--p", "8")
+    known = {record["algorithm"] for record in simulated(capsys, flat, *words)}
+    assert {"ring", "nccl_ring", "rabenseifner"} <= known
+    assert "ring_staged" not in known
+    study = flat.with_name("study.yaml")
+    study.write_text(STUDY.replace("64KiB, ", ""))
+    assert main(["whatif", str(study), "--json"]) == 0
+    (point,) = json.loads(capsys.readouterr().out)["points"]
+    names = {timing["algorithm"] for timing in point["timings"]}
+    assert "ring" in names
+    assert "ring_staged" not in names
+    asked = ["--topology", str(flat), "--collective", "allreduce", *words]
+    for more in (["--algorithm", "ring_staged"], ["--memory", "host"]):
+        assert main(["simulate", *asked, *more]) == 1
+        assert "does not say what a message inside a node costs" in capsys.readouterr().err
+
+
+def test_a_network_without_latencies_is_cautioned_of(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "no link of slurm has a latency"
+    flat.write_text("SwitchName=l1 Nodes=n[1-4]\n")
+    words = ["simulate", "--collective", "bcast", "--sizes", "8B", "--topology"]
+    told = flat.with_name("told.yaml")
+    told.write_text("combine: {fabric: flat.yaml, latency: 1us}")
+    assert main([*words, str(flat)]) == 0
+    assert said in capsys.readouterr().err
+    assert main(["topo", "show", str(flat)]) == 0
+    assert said in capsys.readouterr().err
+    study = flat.with_name("study.yaml")
+    study.write_text(STUDY)
+    assert main(["whatif", str(study), "--json"]) == 0
+    assert said in capsys.readouterr().err
+    assert main([*words, str(told)]) == 0
+    assert said not in capsys.readouterr().err
+
+
+def test_costs_that_nobody_measured_are_cautioned_of(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A linear broadcast of 8 bytes to 16 ranks takes as long as one message."""
+    words = ["--sizes", "8B", "--algorithm", "linear"]
+    (found,) = simulated(capsys, flat, *words, collective="bcast")
+    assert found["seconds"] == pytest.approx(2e-6, rel=0.01)
+    asked = ["simulate", "--topology", str(flat), "--collective", "bcast", *words]
+    said = "messages have no overhead of their own here"
+    assert main(asked) == 0
+    assert said in capsys.readouterr().err
+    study, costs = flat.with_name("study.yaml"), flat.with_name("c.json")
+    study.write_text(STUDY)
+    assert main(["whatif", str(study), "--json"]) == 0
+    assert said in capsys.readouterr().err
+    paths = {("network", "host"): PathCost.from_alpha_beta(2e-6, 8e-11)}
+    write_calibration(Calibration("x", "any", paths), costs)
+    assert main([*asked, "--calibration", str(costs)]) == 0
+    study.write_text(f"{STUDY}calibration: {costs}\n")
+    assert main(["whatif", str(study), "--json"]) == 0
+    assert said not in capsys.readouterr().err
+
+
+def test_what_takes_long_says_how_far_it_is(
+    flat: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated(capsys, flat, "--sizes", "64KiB")
+    assert "simulating" not in capsys.readouterr().err
+    monkeypatch.setattr("tuner.cli.progress.LINE_INTERVAL_S", 0.0)
+    asked = ["--topology", str(flat), "--collective", "bcast", "--sizes", "1KiB,1MiB"]
+    assert main(["simulate", *asked]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert "simulating:   0%" in said[0]
+    assert "binomial, 1MiB" in "".join(said)
+
+
+def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
+    flat: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that share ports are never played round by round."""
+    paths = {("network", "host"): PathCost.from_alpha_beta(2e-6, 8e-11)}
+    shared, large = flat.with_name("c.json"), "at most 100 can be played"
+    write_calibration(Calibration("x", "any", paths, shared_from=0.0), shared)
+    words = ("--sizes", "64KiB", "--calibration", str(shared), "--via", "schedule")
+    every = simulated(capsys, flat, *words)
+    monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 100)
+    some = simulated(capsys, flat, *words)
+    assert {record["algorithm"] for record in every if record not in some} >= {"ring"}
+    asked = ["simulate", "--topology", str(flat), "--collective", "allreduce", *words]
+    assert main(asked) == 0
+    assert "left out, too large to be simulated: " in capsys.readouterr().err
+    assert main([*asked, "--algorithm", "ring"]) == 1
+    assert large in capsys.readouterr().err
+    monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 0)
+    assert main(asked) == 1
+    assert "nothing is left to be simulated: ask for fewer ranks" in capsys.readouterr().err
+
+
+def test_a_calibrated_library_is_simulated_as_it_is(
+    tmp_path: Path, flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Open MPI sends a long message to two children in turns."""
+    paths = {("network", "host"): PathCost.from_alpha_beta(1e-6, 1e-9)}
+    write_calibration(Calibration("any", "openmpi 5.0.11", paths), tmp_path / "c.json")
+    words = ["--calibration", str(tmp_path / "c.json"), "--sizes", "1MiB"]
+    tree = [*words, "--algorithm", "binary", "--param", "segment=0"]
+    library, ours = (
+        simulated(capsys, flat, *tree, *via, collective="bcast")[0]["seconds"]
+        for via in ([], ["--via", "schedule"])
+    )
+    assert library > 1.05 * ours
+    other = ["--collective", "allreduce", "--algorithm", "nonoverlapping"]
+    assert main(["simulate", "--topology", str(flat), *words, *other]) == 1
+    assert "--via schedule" in capsys.readouterr().err

@@ -1,0 +1,229 @@
+"""nccl-tests, as text and as JSON: ranks, columns of all versions, and damage."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.nccl_tests_files import (
+    COLUMNS,
+    FOOT,
+    FOUR,
+    ROW,
+    TIMES,
+    UNITS,
+    rank,
+    record,
+    table,
+)
+from tuner.base.errors import InputError
+from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results
+
+
+def only(text: str, told: UserMetadata | None = None) -> BenchmarkResult:
+    (reading,) = parse_results(text, metadata=told)
+    return reading
+
+
+def complaint(text: str, told: UserMetadata | None = None) -> str:
+    with pytest.raises(InputError) as refused:
+        parse_results(text, metadata=told)
+    return str(refused.value)
+
+
+def test_a_table_says_it_all() -> None:
+    reading = only(table(ROW))
+    assert (reading.benchmark.name, reading.benchmark.subject) == ("all_reduce_perf", "allreduce")
+    assert reading.samples == pytest.approx((20.5e-6,))
+    assert (reading.nbytes, reading.memory, reading.library) == (1024, "cuda", "nccl 2.29.7")
+    assert (reading.rank_counts, reading.exclusion_reason) == (RankCounts(4, 2, 2), "")
+
+
+@pytest.mark.parametrize(
+    ("program", "subject"),
+    [
+        ("all_gather", "allgather"),
+        ("reduce_scatter", "reduce_scatter"),
+        ("broadcast", "bcast"),
+        ("reduce", "reduce"),
+        ("alltoall", "alltoall"),
+        ("gather", "gather"),
+        ("scatter", "scatter"),
+    ],
+)
+def test_sizes_are_those_of_the_whole_buffer(program: str, subject: str) -> None:
+    reading = only(table(ROW, program=f"{program}_perf"))
+    assert (reading.benchmark.subject, reading.nbytes) == (subject, 1024)
+
+
+def test_older_versions_leave_names_blank_and_call_errors_otherwise() -> None:
+    row = (
+        "        1024           256     float                "
+        "     20.50    0.05    0.09    N/A    21.50    0.05    0.09  2e-07"
+    )
+    columns = COLUMNS.replace("#wrong", " error")
+    text = table(row, columns=columns, ranks=[rank(i, "a", group="") for i in range(2)])
+    text = text.replace("# Collective test starting: ", "$ mpirun ./build/")
+    reading = only(text)
+    assert reading.samples == pytest.approx((20.5e-6,))
+    assert (reading.rank_counts, reading.exclusion_reason) == (RankCounts(2, 1, 2), "")
+
+
+def test_times_with_a_time_stamp() -> None:
+    reading = only(table(f"{ROW}   2025-07-01 12:00:01", columns=f"{COLUMNS}  timestamp"))
+    assert reading.samples == pytest.approx((20.5e-6,))
+
+
+def test_in_place_stands_in_where_out_of_place_was_not_run() -> None:
+    row = ROW.replace("20.50", "  N/A", 1)
+    assert only(table(row)).samples == pytest.approx((21.5e-6,))
+    neither = only(table(row.replace("21.50", "  nan", 1)))
+    assert (neither.samples, neither.exclusion_reason) == ((), "no time is told")
+
+
+def test_what_is_no_measurement_is_read_all_the_same() -> None:
+    wrong = ROW.replace("0.09      0    21.50", "0.09      3    21.50")
+    assert only(table(wrong)).exclusion_reason == "the result was wrong"
+    host = only(table(ROW, columns=COLUMNS.replace("   time", "cputime")))
+    assert "CPU" in host.exclusion_reason
+    assert only(table(ROW, program="hypercube_perf")).benchmark.kind == ""
+    assert only(table(ROW, program="sendrecv_perf")).benchmark.kind == ""
+    assert only(table(ROW, program="sendrecv_perf", ranks=FOUR[1:3])).benchmark.kind == "exchange"
+
+
+def test_versions_of_libraries() -> None:
+    assert only(table(ROW).replace("nccl-library=22907", "nccl-library=2804")).library == (
+        "nccl 2.8.4"
+    )
+    assert only(table(ROW).replace("nccl-l", "rccl-l")).library == "rccl 2.29.7"
+    assert only(table(ROW).replace("nccl-library=22907", "")).library == "nccl"
+
+
+def test_one_group_of_columns_is_enough() -> None:
+    columns = COLUMNS[: -len(TIMES)]
+    row = ROW[: ROW.index("    21.50")]
+    assert only(table(row, columns=columns)).samples == pytest.approx((20.5e-6,))
+
+
+def test_unequal_nodes_and_groups() -> None:
+    assert only(table(ROW, ranks=FOUR[:3])).rank_counts == RankCounts(3, 2, 0)
+    groups = [*FOUR[:2], *(line.replace("Group  0", "Group  1") for line in FOUR[2:])]
+    assert only(table(ROW, ranks=groups)).rank_counts == RankCounts(2, 1, 2)
+
+
+def test_what_the_file_does_not_say_is_demanded() -> None:
+    bare = "\n".join([COLUMNS, UNITS, ROW, FOOT])
+    assert complaint(bare).endswith("which collective was measured: add --collective")
+    told = UserMetadata(collective="allreduce")
+    assert complaint(bare, told).endswith("was measured: add --p and --nodes")
+    assert only(bare, UserMetadata(p=8, nodes=1, collective="allreduce")).rank_counts == RankCounts(
+        8, 1, 8
+    )
+    assert "the file says that p is 4, but --p says 8" in complaint(table(ROW), UserMetadata(p=8))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("20.50", "2O.50", "line 13: the time cannot be '2O.50'"),
+        ("20.50", "-20.5", "line 13: the time cannot be '-20.5'"),
+        ("        1024 ", "        10k4 ", "line 13: the size cannot be '10k4'"),
+        ("    20.50    0.05    0.09      0", "    20.50    0.05    0.09", "line 13: 12 fields"),
+        ("      0    21.50", "", "line 13: 11 fields"),
+        (ROW, f"{ROW} 7", "line 13: 14 fields where the header names 13"),
+        (ROW + "\n", "", "line 1: there is no table below"),
+        (FOOT, "", "line 13: it ends without `# Avg bus bandwidth`: the run that began on line 3"),
+        ("\n" + FOOT, "", "line 13: cut off"),
+    ],
+)
+def test_damage_is_refused_with_its_line(before: str, after: str, said: str) -> None:
+    text = table(ROW)
+    assert before in text
+    assert said in complaint(text.replace(before, after))
+
+
+def test_every_prefix_gives_a_sentence() -> None:
+    text = table(ROW, ROW)
+    for end in range(len(text) - len(FOOT)):
+        assert "line " in complaint(text[:end])
+
+
+# ---- JSON
+
+
+def changed(**other: Any) -> str:
+    whole = record()
+    whole["results"][0].update(other)
+    return json.dumps(whole)
+
+
+def test_json_says_what_the_text_says() -> None:
+    text, found = only(table(ROW)), only(json.dumps(record()))
+    assert found.samples == pytest.approx(text.samples)
+    assert (found.benchmark, found.nbytes, found.rank_counts, found.library, found.memory) == (
+        text.benchmark,
+        text.nbytes,
+        text.rank_counts,
+        text.library,
+        text.memory,
+    )
+    assert (found.iterations, found.algorithm) == (20, "default")
+
+
+def test_json_with_each_iteration_has_all_samples() -> None:
+    reading = only(changed(out_of_place_per_iter={"times_us": [20.0, 22.0, 21.0]}))
+    assert reading.samples == pytest.approx((20e-6, 22e-6, 21e-6))
+    assert reading.seconds == pytest.approx(21e-6)
+
+
+def test_json_knows_the_algorithm_that_was_forced() -> None:
+    assert only(json.dumps(record(env=["NCCL_ALGO=Ring"]))).algorithm == "ring"
+    assert only(json.dumps(record(env=["NCCL_ALGO=^Ring"]))).algorithm == "default"
+    assert (
+        only(json.dumps(record(env=["NCCL_ALGO=Ring"])), UserMetadata(algorithm="x")).algorithm
+        == "x"
+    )
+
+
+def test_json_without_numbers() -> None:
+    place = {"time": "nan", "nwrong": None}
+    assert only(changed(out_of_place=place)).samples == pytest.approx((21.5e-6,))
+    assert only(changed(out_of_place=None)).samples == pytest.approx((21.5e-6,))
+    assert only(changed(out_of_place={"time": 1.0, "nwrong": 2.0})).exclusion_reason
+    assert "CPU" in only(changed(out_of_place={"cpu_time": 1.0, "nwrong": 0})).exclusion_reason
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (json.dumps(record())[:-40], "line 1: damaged or cut off at character"),
+        (json.dumps(record(), indent=1)[:-40], "line 5"),
+        (json.dumps(record(results=[])), "line 1: no `results`"),
+        ("{}", "line 1: no `results`"),
+        ("{" * 100_000, "line 1"),
+        ('{"results": ' + "[" * 100_000, "line 1: not JSON"),
+        (changed(size=-1), "line 1: result 1: the size cannot be -1"),
+        (changed(size="64"), "line 1: result 1: the size cannot be '64'"),
+        (changed(size=2**63), "line 1: result 1: the size cannot be"),
+        (changed(out_of_place=[1]), "line 1: result 1: out_of_place cannot be"),
+        (changed(out_of_place={"time": -1.0}), "line 1: result 1: the time cannot be -1.0"),
+        (changed(out_of_place={"time": 10**400}), "line 1: result 1: the time cannot be"),
+        (changed(out_of_place={"time": float("nan")}), "line 1: not JSON"),
+        (changed(out_of_place={"time": True}), "line 1: result 1: the time cannot be True"),
+        (json.dumps(record(results=[7])), "line 1: result 1: the size cannot be None"),
+        (json.dumps(record(config={"devices": [{"rank": "x"}]})), "not a device"),
+    ],
+)
+def test_damaged_json_is_refused(text: str, said: str) -> None:
+    assert said in complaint(text)
+    assert len(complaint(text)) < 400
+
+
+def test_json_on_many_lines_names_the_line() -> None:
+    whole = record()
+    whole["results"].append({**whole["results"][0], "out_of_place": {"time": "x"}})
+    text = json.dumps(whole, indent=1)
+    line = 1 + [i for i, words in enumerate(text.split("\n")) if '"size":' in words][1]
+    assert f"line {line}: result 2: the time cannot be 'x'" in complaint(text)

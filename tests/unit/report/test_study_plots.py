@@ -1,0 +1,242 @@
+"""Plots of studies and of single runs: whole images, with everything they are about in them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from tuner import whatif
+from tuner.base.errors import InputError
+from tuner.cli.main import main
+from tuner.core.collective import Collective
+from tuner.report import study_gantt, study_plots
+from tuner.report.figures import FIGURE_STYLE
+from tuner.report.study_map import CrossoverMap, FillStyle, crossover_maps, draw_map, fill_styles
+from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown
+from tuner.sim.critical_paths import TIME_COMPONENTS
+from tuner.whatif.study_spec import FileResolver, study_from_record
+
+pytestmark = pytest.mark.slow
+
+FLAT = {
+    "name": "flat",
+    "nodes": 16,
+    "latency": "2us",
+    "bandwidth": "12.5GB/s",
+    "cores": 8,
+    "local": {"latency": "300ns", "bandwidth": "10GB/s"},
+}
+SPEC: dict[str, Any] = {
+    "name": "small",
+    "topology": FLAT,
+    "collectives": ["bcast", "allreduce"],
+    "vary": {"nodes": [2, 4, 7], "bandwidth": ["1GB/s", "25GB/s"]},
+    "sizes": ["64B", "4KiB", "256KiB", "4MiB"],
+    "algorithms": ["binomial", "scatter_allgather", "ring", "recursive_doubling"],
+}
+
+
+@pytest.fixture(scope="module")
+def asked() -> whatif.Study:
+    return study_from_record(SPEC, FileResolver(Path("/nonexistent")))
+
+
+@pytest.fixture(scope="module")
+def result(asked: whatif.Study) -> whatif.StudyResult:
+    return whatif.run_study(asked)
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    """Pixels, from the header."""
+    content = path.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", content[16:24])
+    return width, height
+
+
+def texts(path: Path) -> str:
+    """An SVG's comments, in which matplotlib says what each drawn text is; the file is whole."""
+    content = path.read_text()
+    ET.fromstring(content)
+    return "\n".join(re.findall(r"<!-- (.*?) -->", content, re.S))
+
+
+def test_a_study_is_drawn(asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path) -> None:
+    told: list[float] = []
+    drawn = study_plots.save_study_plots(asked, result, tmp_path, lambda done, _: told.append(done))
+    files = drawn.files
+    names = [
+        f"crossover-{c}-bandwidth-{rate}" for c in asked.collectives for rate in ("1GB-s", "25GB-s")
+    ]
+    names += ["time-bcast", "time-allreduce"]
+    assert {p.name for p in files} == {f"{n}.{kind}" for n in names for kind in ("svg", "png")}
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    assert told == sorted(told)
+    machine = "nodes 7, ppn 1, bandwidth 25GB/s, memory host"
+    assert drawn.notes[0] == f"time-bcast shows one machine of 6: {machine}"
+    for name in names:
+        width, height = png_size(tmp_path / f"{name}.png")
+        assert 500 < width < 2500
+        assert 400 < height < 1500
+
+
+def test_a_crossover_map_says_what_is_best_where(
+    asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
+) -> None:
+    study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
+    drawn = {one.name: one for one in crossover_maps(result)}
+    one = drawn["crossover-allreduce-bandwidth-25GB-s"]
+    assert (one.ranks, one.sizes) == ((2, 4, 7), (64, 4096, 1 << 18, 1 << 22))
+    for point in result.points:
+        if point.collective is Collective.ALLREDUCE and point.at["bandwidth"] == 25e9:
+            row, column = one.ranks.index(int(point.at["nodes"])), one.sizes.index(point.nbytes)
+            assert one.best[row, column] == point.best.algorithm
+    shown = texts(tmp_path / f"{one.name}.svg")
+    for name in np.unique(one.best):
+        assert str(name) in shown
+    for text in ("64B", "256KiB", "message size", "ranks", "fastest algorithm", one.title):
+        assert text in shown
+
+
+def test_many_algorithms_look_different(result: whatif.StudyResult) -> None:
+    """Colours first, hatches when they are used up."""
+    points = [
+        whatif.StudyPoint(
+            {"nodes": 1}, Collective.BCAST, 8, (whatif.TimedCandidate(f"a{i}", {}, 1.0),)
+        )
+        for i in range(30)
+        for _ in range(30 - i)
+    ]
+    found: dict[str, FillStyle] = fill_styles(points)
+    assert len(set(found.values())) == 30
+    assert [hatch for _, hatch in found.values()][:9] == [""] * 9
+    assert next(iter(found)) == "a0"
+
+
+def test_where_the_time_goes_is_drawn(
+    asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
+) -> None:
+    study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
+    shown = texts(tmp_path / "time-bcast.svg")
+    title = " ".join(shown.split())  # of several lines, and an axis is never cut
+    for text in (
+        "latency: ",
+        "bandwidth: ",
+        "bcast on flat, nodes 7,",
+        "bandwidth 25GB/s",
+        "memory host",
+        "ppn 1",
+        "4MiB",
+    ):
+        assert text in title
+    assert "overhead: " not in shown  # there is none
+
+
+def test_a_title_is_no_wider_than_its_axes() -> None:
+    figure = Figure(figsize=(4.5, 4.2))
+    bill = TimeBreakdown("ring", 8, dict.fromkeys(TIME_COMPONENTS, 1.0))
+    with mpl.rc_context(FIGURE_STYLE):
+        draw_breakdown(figure, "where the time goes: " + "a rather long name, " * 9, [bill])
+    (axes,) = figure.axes
+    FigureCanvasAgg(figure)
+    assert axes.title.get_window_extent().width <= axes.bbox.width
+
+
+def test_only_simulated_sizes_and_ranks_are_told_and_coloured() -> None:
+    """However close or far apart they are, each has a cell of the same size and its label."""
+    ranks, sizes = (16, 17, 64, 256), (8, 100, 1 << 26)
+    best = np.array([["a", "b", "b"]] * 4)
+    one = CrossoverMap("name", Collective.BCAST, "title", ranks, sizes, best)
+    figure = Figure()
+    draw_map(figure, one, {"a": ("#000000", ""), "b": ("#ffffff", "")})
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["8B", "100B", "64MiB"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["16", "17", "64", "256"]
+    assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 2.5), (-0.5, 3.5))
+    many = CrossoverMap("n", Collective.BCAST, "t", ranks, tuple(range(1, 43)), best.repeat(14, 1))
+    figure = Figure()
+    draw_map(figure, many, {"a": ("#000000", ""), "b": ("#ffffff", "")})
+    assert len(figure.axes[0].get_xticks()) == 11
+
+
+def test_too_many_figures_are_refused(asked: whatif.Study, result: whatif.StudyResult) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study_plots, "MAX_FIGURES", 3)
+        with pytest.raises(InputError, match="4 plots are more than 3: vary fewer axes"):
+            study_plots.save_study_plots(asked, result, Path("/nonexistent"), lambda *_: None)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> str:
+    (tmp_path / "flat.yaml").write_text(json.dumps(FLAT))
+    return str(tmp_path / "flat.yaml")
+
+
+def simulate(machine: str, *options: str) -> int:
+    return main(["simulate", "--topology", machine, "--collective", "allreduce", *options])
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_a_run_is_drawn_as_a_gantt_chart(machine: str, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / f"ring.{kind}"
+    options = ("--algorithm", "ring", "--p", "8", "--sizes", "64KiB", "--gantt", str(out))
+    assert simulate(machine, *options) == 0
+    if kind == "png":
+        width, height = png_size(out)
+        assert width > 1000
+        assert height > 300
+    else:
+        shown = texts(out)
+        for text in ("sending", "receiving", "critical path", "allreduce ring, 8 ranks", "rank"):
+            assert text in shown
+        assert "reducing" not in shown  # free on this machine
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--sizes", "8", "--gantt", "x.svg"), "--gantt draws one run"),
+        (("--algorithm", "ring", "--sizes", "8,16", "--gantt", "x.svg"), "--gantt draws one run"),
+        (
+            ("--algorithm", "ring", "--sizes", "8", "--gantt", "x.pdf"),
+            "picture ends in .svg or .png",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(
+    machine: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], sentence: str
+) -> None:
+    assert simulate(machine, *options) == 1
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_chart_that_would_show_nothing_is_refused(
+    machine: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_gantt, "MAX_RANKS", 4)
+    options = ("--algorithm", "ring", "--p", "8", "--sizes", "64KiB", "--gantt", "x.svg")
+    assert simulate(machine, *options) == 1
+    assert "a Gantt chart of 8 ranks and 112 transfers shows nothing" in capsys.readouterr().err
+
+
+def test_explain_on_the_command_line(machine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--algorithm", "ring,linear", "--p", "4", "--sizes", "64KiB", "--explain")
+    assert simulate(machine, *options, "--json") == 0
+    for record in json.loads(capsys.readouterr().out):
+        assert tuple(record["parts"]) == TIME_COMPONENTS
+        assert math.isclose(sum(record["parts"].values()), record["seconds"], rel_tol=1e-12)
+    assert simulate(machine, *options) == 0
+    text = capsys.readouterr().out
+    assert "latency: last bytes on their way" in text
+    assert "100%" not in text

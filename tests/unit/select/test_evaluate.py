@@ -1,0 +1,496 @@
+"""Evaluation: cases from files, what is left out, the baselines' numbers, and the verb."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.stored import measurements_file
+from tuner.base.errors import InputError
+from tuner.cli.main import main
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster, Measurement, Measurements
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable, write_table
+from tuner.importers import parse_results, read_results
+from tuner.select.baselines import train_nearest_winner
+from tuner.select.cases import (
+    LEAVE_NODE_COUNT_OUT,
+    LEAVE_SIZE_OUT,
+    NEW_MACHINE,
+    EvaluationCase,
+    cases_from_readings,
+    drop_algorithms,
+    folds,
+    group_cases,
+)
+from tuner.select.dataset import CallPoint, Observation
+from tuner.select.evaluate import (
+    BEST_SINGLE,
+    DEFAULT_LABEL,
+    TUNER,
+    TUNER_SIGNIFICANT,
+    evaluate,
+    is_slower,
+    no_simulation,
+    selector_trainers,
+)
+
+pytestmark = pytest.mark.slow
+
+HEAD = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us"
+COUNTS, SIZES = (2, 4, 8, 16), tuple(4**k for k in range(2, 10))
+
+
+def microseconds(nodes: int, nbytes: int, algorithm: str) -> float:
+    """Tree and ring cross; the default is the tree, made worse above 1 KiB."""
+    tree = math.log2(nodes) * (10 + nbytes / 1000)
+    ring = nodes * 10 + nbytes / 4000
+    default = tree * (1.5 if nbytes > 1024 else 1.0)
+    return {"tree": tree, "ring": ring, "default": default}[algorithm]
+
+
+def text(cluster: str = "ares", names: Sequence[str] = ("default", "tree", "ring")) -> str:
+    rows = [
+        f"{cluster},openmpi 5.0.11,r1,bcast,{nodes},1,{name},{n},{microseconds(nodes, n, name)}"
+        for nodes in COUNTS
+        for n in SIZES
+        for name in names
+    ]
+    return "\n".join([HEAD, *rows, ""])
+
+
+def cases(
+    content: str, *, together: bool = False, left_out: Sequence[str] = ()
+) -> list[EvaluationCase]:
+    return drop_algorithms(cases_from_readings(parse_results(content), together), left_out)
+
+
+def test_a_case_is_one_call_in_one_run() -> None:
+    rows = [
+        "ares,ompi 5,r1,bcast,2,1,tree,64,5",
+        "ares,ompi 5,r1,bcast,2,1,tree,64,7",
+        "ares,ompi 5,r1,bcast,2,1,default,64,9",
+        "ares,ompi 5,r2,bcast,2,1,tree,64,8",
+        "ares,ompi 5,r2,scan,2,1,tree,64,8",
+    ]
+    first, second = cases("\n".join([HEAD, *rows, ""]))
+    assert (first.group, first.run, first.point) == (
+        "ares openmpi 5",
+        "r1",
+        CallPoint("bcast", 2, 1, "host", 64),
+    )
+    assert first.observations[AlgorithmConfig("tree")].seconds == pytest.approx(6e-6)
+    assert first.best_seconds == pytest.approx(6e-6)
+    assert first.regret(AlgorithmConfig()) == pytest.approx(0.5)
+    assert list(second.observations) == [AlgorithmConfig("tree")]
+
+
+def test_cases_without_the_default_are_left_out_where_others_have_it() -> None:
+    extra = "ares,openmpi 5.0.11,r2,bcast,2,1,tree,64,1\n"
+    found = group_cases(cases(text() + extra))
+    assert list(found) == ["ares openmpi 5.0.11 bcast host"]
+    (own,) = found.values()
+    assert len(own) == len(COUNTS) * len(SIZES)
+    assert (
+        len(group_cases(cases(text(names=["tree", "ring"]) + extra)).popitem()[1]) == len(own) + 1
+    )
+
+
+def test_libraries_are_candidates_when_they_are_taken_together() -> None:
+    more = text(names=["default"]).replace(HEAD + "\n", "").replace("openmpi 5.0.11", "mpich 5")
+    both = text() + more
+    (own,) = group_cases(cases(both, together=True)).values()
+    assert {choice.algorithm for choice in own[0].observations} == {
+        "openmpi 5.0.11 default",
+        "mpich 5 default",
+        "tree",
+        "ring",
+    }
+    assert len(group_cases(cases(both))) == 2
+    assert all(
+        AlgorithmConfig("ring") not in case.observations for case in cases(both, left_out=["ring"])
+    )
+
+
+def test_protocols_leave_out_node_counts_sizes_and_machines() -> None:
+    two = cases(text() + text("hermes").replace(HEAD + "\n", ""))
+    own = group_cases(two)["ares openmpi 5.0.11 bcast host"]
+    assert len(folds(own, LEAVE_NODE_COUNT_OUT)) == len(COUNTS)
+    assert len(folds(own, LEAVE_SIZE_OUT)) == len(SIZES)
+    for known, asked in folds(own, LEAVE_NODE_COUNT_OUT):
+        assert not {case.point.nodes for case in known} & {case.point.nodes for case in asked}
+        assert len(known) + len(asked) == len(own)
+    assert folds(own, NEW_MACHINE) == []
+    (pooled,) = group_cases(two, pooled=True).values()
+    assert len(folds(pooled, NEW_MACHINE)) == 2
+
+
+def test_the_selector_beats_copying_the_nearest_winner() -> None:
+    (own,) = group_cases(cases(text())).values()
+    scores = evaluate(own, LEAVE_SIZE_OUT, selector_trainers(baselines=["nearest"]))
+    assert list(scores) == [TUNER, TUNER_SIGNIFICANT, "nearest", DEFAULT_LABEL, BEST_SINGLE]
+    assert scores[TUNER].regret.mean < 0.02
+    assert scores[TUNER].regret.mean < scores["nearest"].regret.mean
+    assert scores[TUNER].slower_fraction == 0
+    assert scores[TUNER].regret_reduction > 0.9
+    assert scores[TUNER_SIGNIFICANT].slower_fraction == 0
+    default = scores[DEFAULT_LABEL]
+    assert (default.regret_reduction, default.slower_fraction, default.regret.points) == (
+        0,
+        0,
+        len(own),
+    )
+    assert default.regret.mean > 0.3
+
+
+def test_losses_to_the_default_are_counted() -> None:
+    (own,) = group_cases(cases(text())).values()
+    ring = evaluate(
+        own,
+        LEAVE_NODE_COUNT_OUT,
+        {"ring": lambda _: lambda _point, _choices: AlgorithmConfig("ring")},
+    )["ring"]
+    slower = [
+        case.observations[AlgorithmConfig("ring")].seconds
+        > 1.02 * case.observations[AlgorithmConfig()].seconds
+        for case in own
+    ]
+    assert ring.slower_fraction == pytest.approx(sum(slower) / len(own))
+    default = evaluate(own, LEAVE_NODE_COUNT_OUT, {})[DEFAULT_LABEL]
+    assert ring.regret_reduction == pytest.approx(1 - ring.regret.mean / default.regret.mean)
+
+
+@pytest.mark.parametrize(
+    ("times", "known", "slower"),
+    [
+        (1.1, (0.01, 0.01), True),
+        (1.1, (0.2, 0.01), False),
+        (1.1, (0.01, 0.2), False),
+        (1.3, (0.2, 0.2), True),
+        (1.01, (0.0, 0.0), False),
+    ],
+)
+def test_a_loss_counts_when_it_is_more_than_either_time_is_uncertain_by(
+    times: float, known: tuple[float, float], slower: bool
+) -> None:
+    at, tree = CallPoint("bcast", 2, 1, "host", 64), AlgorithmConfig("tree")
+    rows = {
+        choice: Observation(at, choice, {}, seconds, seconds * (1 - by), seconds * (1 + by))
+        for choice, seconds, by in zip((tree, AlgorithmConfig()), (times, 1.0), known, strict=True)
+    }
+    assert is_slower(EvaluationCase("ares", "", at, rows), tree) is slower
+    assert not is_slower(EvaluationCase("ares", "", at, rows), AlgorithmConfig())
+
+
+def test_without_a_default_only_regret_is_told() -> None:
+    (own,) = group_cases(cases(text(names=["tree", "ring"]))).values()
+    scores = evaluate(own, LEAVE_NODE_COUNT_OUT, selector_trainers(baselines=["nearest"]))
+    assert DEFAULT_LABEL not in scores
+    assert math.isnan(scores[TUNER].slower_fraction)
+    assert scores[TUNER].regret.mean <= scores["nearest"].regret.mean
+
+
+def test_nothing_is_learned_where_one_value_alone_was_measured() -> None:
+    (own,) = group_cases(cases(text())).values()
+    one = [case for case in own if case.point.nodes == 8]
+    assert list(evaluate(one, LEAVE_NODE_COUNT_OUT, selector_trainers(baselines=["nearest"]))) == [
+        DEFAULT_LABEL,
+        BEST_SINGLE,
+    ]
+
+
+def test_calls_with_one_choice_alone_are_not_scored() -> None:
+    (own,) = group_cases(cases(text())).values()
+    tree = {AlgorithmConfig("tree"): own[0].observations[AlgorithmConfig("tree")]}
+    alone = [replace(case, observations=tree) if case.point.nbytes == 64 else case for case in own]
+    (every, some) = (
+        evaluate(each, LEAVE_NODE_COUNT_OUT, selector_trainers(baselines=["nearest"]))
+        for each in (own, alone)
+    )
+    for name in (TUNER, "nearest"):
+        assert every[name].regret.points == len(own)
+        assert some[name].regret.points == len(own) - len(COUNTS)
+
+
+def test_a_winner_that_cannot_be_had_is_passed_over() -> None:
+    (own,) = group_cases(cases(text())).values()
+    pick = train_nearest_winner(own)
+    at = CallPoint("bcast", 2, 1, "host", 16)
+    assert pick(at, [AlgorithmConfig("ring"), AlgorithmConfig("tree")]) == AlgorithmConfig("tree")
+    assert pick(at, [AlgorithmConfig("ring"), AlgorithmConfig()]) == AlgorithmConfig()
+    assert pick(at, [AlgorithmConfig("other")]) == AlgorithmConfig("other")
+
+
+def test_results_without_collectives_cannot_be_evaluated() -> None:
+    with pytest.raises(InputError, match="no reading is of a collective"):
+        cases(f"{HEAD}\nares,openmpi 5,r1,scan,2,1,tree,64,5\n")
+
+
+# the verb
+
+
+def test_the_verb_prints_a_table_and_the_same_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(text())
+    words = ["evaluate", str(path), "--baselines", "nearest,neighbours"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "ares openmpi 5.0.11 bcast host: regret, %, leave-one-node-count-out" in printed
+    assert [line.split()[0] for line in printed.splitlines()[3:9]] == [
+        "tuner",
+        "tuner,",
+        "nearest",
+        "neighbours",
+        "default",
+        "best",
+    ]
+    assert main([*words, "--protocol", LEAVE_SIZE_OUT, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["protocol"] == LEAVE_SIZE_OUT
+    (scores,) = record["sets"].values()
+    assert scores[0].keys() == {"selector", "mean", "p95", "worst", "points", "slower", "headroom"}
+
+
+def test_who_cannot_learn_is_not_dropped_silently(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(text())
+    assert main(["evaluate", str(path), "--protocol", NEW_MACHINE]) == 0
+    printed = capsys.readouterr()
+    assert "all of it is of one machine, so new-machine leaves nothing to learn from" in printed.err
+    assert (
+        f"choose another --protocol, such as {LEAVE_NODE_COUNT_OUT} or {LEAVE_SIZE_OUT}"
+        in " ".join(printed.err.split())
+    )
+    assert "nearest" not in printed.out
+    assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
+    assert "tuner:" not in capsys.readouterr().err
+
+
+def test_one_node_count_of_many_sizes_is_evaluated_by_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.csv"
+    one = [line for line in text().splitlines() if ",bcast,4,1," in line]
+    path.write_text("\n".join([HEAD, *one, ""]))
+    assert main(["evaluate", str(path)]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(f"or choose another --protocol, such as {LEAVE_SIZE_OUT}")
+    path.write_text("\n".join([HEAD, *(line for line in one if ",64," in line), ""]))
+    assert main(["evaluate", str(path), "--protocol", LEAVE_SIZE_OUT]) == 0
+    assert " ".join(capsys.readouterr().err.split()).endswith("or choose another --protocol")
+
+
+def test_empty_columns_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.csv"
+    for names, explained in ((("tree", "ring"), True), (("default", "tree"), False)):
+        path.write_text(text(names=names))
+        assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
+        said = capsys.readouterr().out
+        assert ("Where the library's default was not measured" in said) == explained
+
+
+def test_calls_that_a_table_has_no_rules_for_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, table = tmp_path / "m.csv", tmp_path / "table.json"
+    path.write_text(text())
+    rules = tuple(
+        Rule(
+            RuleKey(Collective.BCAST, n, 1), 0, math.inf, AlgorithmConfig("ring"), Evidence("none")
+        )
+        for n in (2, 8)
+    )
+    cluster = Cluster("ares", 8, 1, "a CPU", 2**34)
+    write_table(TuningTable(cluster, "openmpi 5.0.11", rules), table)
+    assert main(["evaluate", str(path), "--baselines", "nearest", "--table", str(table)]) == 0
+    silent, calls = 2 * len(SIZES), len(COUNTS) * len(SIZES)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"has no rules for {silent} of {calls} calls" in said
+
+
+def test_calls_at_which_a_table_says_what_was_not_measured_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A call of one algorithm alone is scored for nobody."""
+    path, table = tmp_path / "m.csv", tmp_path / "table.json"
+    path.write_text(text() + "ares,openmpi 5.0.11,r1,bcast,2,1,default,4,1\n")
+    says = {2: "ring", 4: "hypercube", 8: "hypercube", 16: "tree"}
+    rules = tuple(
+        Rule(RuleKey(Collective.BCAST, n, 1), 0, math.inf, AlgorithmConfig(name), Evidence("none"))
+        for n, name in says.items()
+    )
+    cluster = Cluster("ares", 16, 1, "a CPU", 2**34)
+    words = ["evaluate", str(path), "--baselines", "nearest", "--table", str(table), "--json"]
+    for kept, lost in ((rules, 2), (rules[1:3], 2), (rules[::3], 0)):
+        write_table(TuningTable(cluster, "openmpi 5.0.11", kept), table)
+        assert main(words) == 0
+        said = capsys.readouterr()
+        unscored, calls = lost * len(SIZES), len(COUNTS) * len(SIZES)
+        warning = f"{table} is not scored at {unscored} of {calls} calls: what it says there was"
+        assert (warning in " ".join(said.err.split())) == (lost > 0)
+        (scores,) = json.loads(said.out)["sets"].values()
+        (own,) = (score for score in scores if score["selector"] == str(table))
+        assert own["points"] == calls - unscored
+
+
+def test_a_table_of_another_library_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, table = tmp_path / "m.csv", tmp_path / "table.json"
+    path.write_text(text())
+    write_table(TuningTable(Cluster("ares", 8, 1, "a CPU", 2**34), "mpich 5.0.2", ()), table)
+    assert main(["evaluate", str(path), "--baselines", "nearest", "--table", str(table)]) == 1
+    assert "is for mpich 5.0.2, the results are of openmpi" in capsys.readouterr().err
+
+
+def test_a_table_is_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "table.json"
+    write_table(TuningTable(Cluster("ares", 8, 1, "a CPU", 2**34), "openmpi 5.0.11", ()), path)
+    assert main(["evaluate", str(path)]) == 1
+    assert "a tuning table, no results: `tuner evaluate RESULTS --table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("microseconds", ["0", "1e-300"])
+def test_readings_without_a_time_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], microseconds: str
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(text() + f"ares,openmpi 5.0.11,r1,bcast,2,1,tree,512,{microseconds}\n")
+    assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
+    lines = len(text().splitlines())
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"1 of {lines} readings tell no time" in said
+    assert f"the first is in line {lines + 1}" in said
+
+
+def test_means_are_told_from_medians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, words = tmp_path / "m.csv", " readings are means, which a few slow calls move far"
+    for column, warned in (("median_us", False), ("mean_us", True), ("time_us", False)):
+        path.write_text(text().replace("median_us", column))
+        assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
+        assert (words in " ".join(capsys.readouterr().err.split())) == warned
+
+
+def test_a_table_is_not_scored_quietly_on_what_it_was_made_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = tuple(
+        Measurement("collective", "bcast", nodes, 1, nodes, n, (seconds, seconds), name)
+        for nodes in COUNTS
+        for n in SIZES
+        for name in ("default", "tree")
+        for seconds in [microseconds(nodes, n, name) * 1e-6]
+    )
+    cluster = Cluster("ares", 16, 1, "a CPU", 2**34)
+    made = Measurements(cluster, "openmpi 5.0.11", {"when": "today"}, series)
+    own, table = measurements_file(tmp_path / "m.ndjson", made), tmp_path / "table.json"
+    for when, warned in (("today", True), ("yesterday", False)):
+        of = {"probe": {"when": when}}
+        write_table(TuningTable(cluster, "openmpi 5.0.11", (), of), table)
+        words = ["evaluate", str(own), "--table", str(table), "--baselines", "nearest"]
+        assert main(words) == 0
+        assert (f"was made of {own}" in " ".join(capsys.readouterr().err.split())) == warned
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (["--baselines", "oracle"], "no baseline oracle; known: nearest"),
+        (["--topology", "rack.yaml"], "needs both --calibration and --topology"),
+        (["--leave-out", "tree,ring"], "nothing to choose from"),
+        (
+            ["--leave-out", "tree,rign"],
+            "'rign' cannot be left out: measured are default, ring, tree",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str], said: str
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(text())
+    assert main(["evaluate", str(path), *extra]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_a_folder_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"tuner: {tmp_path} is a folder without files of NCCL's Inspector:")
+
+
+# public tables
+
+
+def regrets(shared: Path, name: str, protocol: str, names: Sequence[str], **how: bool) -> list[str]:
+    """Mean/p95 in whole percent of the selectors called `names`, for every set of a file."""
+    path = shared / "data" / name
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    found = []
+    read = cases_from_readings(read_results(path), **how)
+    ignored = {choice.algorithm for case in read for choice in case.observations} & {"ignore"}
+    for own in group_cases(drop_algorithms(read, ignored)).values():
+        scores = evaluate(
+            own, protocol, selector_trainers(baselines=[n for n in names if n != DEFAULT_LABEL])
+        )
+        kept = [scores[n].regret for n in names if n in scores]
+        found.append(" ".join(f"{100 * r.mean:.0f}/{100 * r.p95:.0f}" for r in kept))
+    return found
+
+
+@pytest.mark.extended
+def test_published_numbers_of_the_baselines_come_out(shared: Path) -> None:
+    both = (DEFAULT_LABEL, "nearest", "neighbours")
+    leonardo = regrets(shared, "pico/leonardo.csv", LEAVE_NODE_COUNT_OUT, both)
+    assert {"55/154 13/51 12/39", "102/369 26/102 24/93", "42/141 28/126 33/157"} <= {*leonardo}
+    assert "383/1027" in leonardo
+    assert regrets(shared, "pico/lumi.csv", LEAVE_NODE_COUNT_OUT, (DEFAULT_LABEL, "nearest")) == [
+        "10/47 2/8",
+        "12/24",
+    ]
+    nccl = regrets(shared, "pico/mn5_h100_nccl.csv", LEAVE_NODE_COUNT_OUT, both)
+    assert nccl[0] == "2/9 1/11 2/11"
+    assert regrets(
+        shared, "pico/mn5_h100_nccl.csv", LEAVE_NODE_COUNT_OUT, both[:2], merge_libraries=True
+    ) == ["3/16 1/8"]
+    fugaku = regrets(shared, "pico/fugaku.csv", LEAVE_NODE_COUNT_OUT, (DEFAULT_LABEL, "nearest"))
+    assert {*fugaku} == {
+        "54/235 20/84",
+        "70/252 126/282",
+        "50/187 13/55",
+        "71/205 0/0",
+        "27/51 37/197",
+        "24/92 1/5",
+        "89/283 16/57",
+    }
+    aws = regrets(
+        shared, "aws_c5n_mpi/algorithms_8x36.csv", LEAVE_SIZE_OUT, (DEFAULT_LABEL, "nearest")
+    )
+    assert {"106/230 0/0", "10/26 32/128"} <= {*aws}
+
+
+@pytest.mark.extended
+def test_on_public_tables_the_selector_is_no_worse_than_the_nearest_winner(shared: Path) -> None:
+    for name in ("pico/leonardo.csv", "pico/lumi.csv", "pico/mn5_h100_nccl.csv"):
+        path = shared / "data" / name
+        if not path.is_file():
+            pytest.skip(f"{path} is not there")
+        for own in group_cases(cases_from_readings(read_results(path))).values():
+            scores = evaluate(
+                own, LEAVE_NODE_COUNT_OUT, selector_trainers(no_simulation, ["nearest"])
+            )
+            if TUNER in scores and DEFAULT_LABEL in scores:
+                ours = scores[TUNER].regret.mean
+                assert ours <= scores["nearest"].regret.mean + 0.002
+                assert ours <= scores[DEFAULT_LABEL].regret.mean
+                assert scores[TUNER_SIGNIFICANT].slower_fraction <= 0.04

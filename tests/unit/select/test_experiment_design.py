@@ -1,0 +1,281 @@
+"""Active design: little is measured, and what the bound promises holds."""
+
+import math
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tests.support.designs import (
+    CHOICES,
+    DEFAULT,
+    RING,
+    SIZES,
+    SLOW,
+    TREE,
+    candidates,
+    grid,
+    points,
+    simulated,
+    truth,
+)
+from tests.support.replays import Grid, replay
+from tuner.base.errors import InputError
+from tuner.core.table import AlgorithmConfig
+from tuner.select.dataset import CallPoint, Observation, SimulateFunction
+from tuner.select.experiment_design import (
+    CALL_OVERHEAD_S,
+    REPETITIONS,
+    ExperimentDesign,
+    measurement_cost,
+)
+from tuner.select.selector import train
+from tuner.select.significance import predict_comparison
+
+
+def blind(_point: CallPoint, _choice: AlgorithmConfig) -> float:
+    return math.nan
+
+
+@pytest.mark.parametrize(("simulate", "share"), [(simulated, 0.25), (blind, 0.6)])
+def test_a_part_of_the_grid_gives_nearly_its_regret(
+    simulate: SimulateFunction, share: float
+) -> None:
+    whole = grid(simulate)
+    everything = whole.design()
+    everything.update(whole.rows)
+    reached = whole.regret(everything) + 0.02
+    stages = replay(whole, seconds=whole.seconds / 30, rounds=25)
+    assert stages[0].regret > 0.2
+    good = [stage.spent for stage in stages if stage.regret <= reached]
+    assert good
+    assert good[0] < share * whole.seconds
+
+
+def test_the_bound_covers_the_truth_and_comes_down() -> None:
+    covered, last = [], []
+    for seed in range(4):
+        whole = grid(seed=seed)
+        stages = replay(whole, seconds=whole.seconds / 15, rounds=8, seed=seed)
+        covered += [stage.bound.upper >= stage.regret for stage in stages]
+        last.append(stages[-1].bound.upper)
+    assert np.mean(covered) >= 0.9
+    assert max(last) < 0.05
+
+
+def test_more_sizes_between_the_same_two_hardly_tell_more() -> None:
+    """What is wrong at one is wrong at the next: their mean regret is not known the better."""
+
+    def excess(steps: int) -> float:
+        sizes = (round(2 ** (10 + k / steps)) for k in range(8 * steps + 1))
+        asked = {CallPoint("bcast", 8, 1, "host", nbytes): CHOICES for nbytes in sizes}
+        bound = ExperimentDesign(asked, simulated).regret_bound()
+        return bound.upper / bound.expected - 1
+
+    assert excess(12) > 0.8 * excess(1) > 0
+
+
+def test_a_batch_keeps_to_its_seconds_and_compares_with_the_default() -> None:
+    design = ExperimentDesign(candidates(), simulated)
+    batch = design.next_batch(1.0)
+    assert len(batch) > 1
+    assert sum(task.seconds for task in batch) <= 1.0
+    assert len({task.point for task in batch}) == len(batch)
+    for task in batch:
+        assert task.configs[0] == DEFAULT
+        assert len(set(task.configs)) == len(task.configs) > 1
+    assert len(design.next_batch(1e-9)) == 1
+
+
+def test_what_cannot_be_had_is_asked_for_a_few_times_and_never_chosen() -> None:
+    """Its result is wrong, or it does not run."""
+    design, asked = ExperimentDesign(candidates(), simulated), Counter[CallPoint]()
+    had = [row for row in grid().rows if row.config != TREE]
+    for _ in range(10):
+        asked.update(task.point for task in design.next_batch(math.inf) if TREE in task.configs)
+        design.update(had)
+    assert 1 < max(asked.values()) < 5
+    assert design.next_batch(math.inf) == ()
+    assert {design.choose(point) for point in points()} == {DEFAULT, RING}
+
+
+def test_what_is_believed_of_a_measured_call_is_not_chosen_but_measured() -> None:
+    """A table chooses among what was measured there, however well the rest is known."""
+    call = CallPoint("bcast", 8, 1, "host", 4**9)
+    rows = [row for row in grid().rows if (row.point, row.config) != (call, RING)]
+    design = ExperimentDesign(candidates(), simulated)
+    design.update(rows)
+    assert {design.choose(point) for point in points() if point.nbytes == 4**9} >= {RING}
+    assert design.choose(call) == TREE
+    assert (
+        next(task for task in design.next_batch(math.inf) if task.point == call).configs[1] == RING
+    )
+    design.update(row for row in rows if row.point != call)
+    assert design.choose(call) == RING
+
+
+def test_far_from_all_measurements_simulations_of_both_speak() -> None:
+    """Of the default, too: then a clear gain needs no measurement at its very call."""
+
+    def known(point: CallPoint, choice: AlgorithmConfig) -> float:
+        return 1.2 * truth(point, choice) if choice.is_default else simulated(point, choice)
+
+    near = [row for row in grid().rows if row.point.nbytes <= 4**6 and row.point.nodes < 16]
+    far = CallPoint("bcast", 16, 1, "host", 4**10)
+    for simulate, chosen in ((simulated, DEFAULT), (known, RING)):
+        design = ExperimentDesign(candidates(), simulate)
+        design.update(near)
+        assert design.choose(far) == chosen
+        contest = predict_comparison(far, train(near, simulate, adaptive=True), CHOICES)
+        assert (contest is None) == chosen.is_default
+        assert contest is None or RING in contest.winners
+
+
+def test_far_from_all_measurements_small_gains_of_a_simulation_that_is_right_so_far_wait() -> None:
+    """Ring takes 1.5 times as long as simulated from some size on, as large exchanges do."""
+    times = {DEFAULT: 1.15, TREE: 1.3, RING: 1.0, SLOW: 1.12}
+
+    def simulate(point: CallPoint, choice: AlgorithmConfig) -> float:
+        return times[choice] * (2e-4 * math.log2(point.p) + point.nbytes / 12e6)
+
+    for size, wrong in product((18, 20, 22), (1.0, 1.5)):
+        grid = [
+            CallPoint("bcast", nodes, 1, "host", 2**k)
+            for nodes in (2, 4, 8)
+            for k in range(14, 24, 2)
+        ]
+        truth = {
+            (point, choice): simulate(point, choice)
+            * (wrong if choice == RING and point.nbytes >= 2**size else 1.0)
+            for point in grid
+            for choice in CHOICES
+        }
+        rows = [
+            Observation(*pair, {0: (t,) * 8}, t, 0.97 * t, 1.03 * t, simulate(*pair))
+            for pair, t in truth.items()
+        ]
+        whole = Grid(rows, simulate)
+        design, got = whole.design(), dict[object, Observation]()
+        while design.regret_bound().upper > 0.02 and (
+            batch := design.next_batch(whole.seconds / 50)
+        ):
+            asked = {(task.point, choice) for task in batch for choice in task.configs}
+            got |= {
+                (row.point, row.config): row for row in rows if (row.point, row.config) in asked
+            }
+            design.update(got.values())
+        slower = [p for p in grid if truth[p, design.choose(p)] > 1.02 * truth[p, DEFAULT]]
+        assert not slower
+        assert design.regret_bound().upper >= whole.regret(design)
+
+
+def test_what_was_wrong_somewhere_is_not_asked_for_again() -> None:
+    design = ExperimentDesign(candidates(), simulated)
+    first = frozenset({("bcast", "tree")})
+    design.update([], first)
+    asked = {choice for task in design.next_batch(math.inf) for choice in task.configs}
+    assert TREE not in asked
+    assert RING in asked
+    design.add_points({CallPoint("bcast", 32, 1, "host", 64): CHOICES})
+    assert TREE not in {choice for task in design.next_batch(math.inf) for choice in task.configs}
+
+
+def test_what_was_wrong_counts_in_no_bound() -> None:
+    """However fast it is simulated to be: no table uses it."""
+    whole = grid()
+    rows = [row for row in whole.rows if row.config != TREE]
+    without = ExperimentDesign(dict.fromkeys(points(), (DEFAULT, RING, SLOW)), simulated)
+    without.update(rows)
+    design = ExperimentDesign(candidates(), simulated)
+    design.update(rows, frozenset({("bcast", "tree")}))
+    assert design.regret_bound() == without.regret_bound()
+    assert design.choose(points()[-1]) == RING
+
+
+@pytest.mark.parametrize("gains", [(3.0, 1.0), (5.0, 1.04), (1.5, 1.0), (2.0, 1.6)])
+def test_calls_that_were_not_measured_are_decided_as_in_a_table(gains: tuple[float, float]) -> None:
+    """A gain falls from 2 nodes to 8; nothing is simulated, so both ends have to speak for it."""
+    sizes, counts = (64, 1024, 16384), (2, 3, 4, 6, 8)
+
+    def measured(nodes: int, nbytes: int, choice: AlgorithmConfig, gain: float) -> Observation:
+        seconds = (1e-5 + 1e-9 * nbytes) / gain
+        samples = tuple(seconds * (1 + 1e-4 * n) for n in range(12))
+        where = CallPoint("bcast", nodes, 1, "host", nbytes)
+        return Observation(where, choice, {0: samples}, seconds, 0.999 * seconds, 1.001 * seconds)
+
+    rows = [
+        measured(nodes, n, choice, gain if choice == RING else 1.0)
+        for nodes, gain in zip((2, 8), gains, strict=True)
+        for n in sizes
+        for choice in (DEFAULT, RING)
+    ]
+    calls = [CallPoint("bcast", nodes, 1, "host", n) for nodes in counts for n in sizes]
+    design, selector = (
+        ExperimentDesign(dict.fromkeys(calls, (RING,)), blind),
+        train(rows, blind, True),
+    )
+    design.update(rows)
+    for call in calls:
+        if call.nodes not in (2, 8):
+            contest = predict_comparison(call, selector, [RING])
+            assert contest is not None
+            assert (design.choose(call) == RING) == (RING in contest.winners)
+    if gains[1] == 1.0:
+        assert {design.choose(call) for call in calls if 2 < call.nodes < 8} == {DEFAULT}
+
+
+def test_what_jumps_between_two_times_is_measured_again_and_again() -> None:
+    """Not something hopeless beside it, for the sake of the default that is measured with it."""
+    call = CallPoint("bcast", 8, 1, "host", 4**9)
+    times = {DEFAULT: 8e-3, TREE: 7e-3, RING: 4e-2, SLOW: 5e-2}
+    design, asked = ExperimentDesign({call: CHOICES}, blind), Counter[AlgorithmConfig]()
+    for launch in range(1, 9):
+        asked.update(choice for task in design.next_batch(math.inf) for choice in task.configs)
+        design.update(
+            Observation(
+                call,
+                choice,
+                dict.fromkeys(range(asked[choice]), (0.8 * t, 1.2 * t)),
+                t,
+                t / 1.2 ** (2 / launch**0.5),
+                t * 1.2 ** (2 / launch**0.5),
+                math.nan,
+            )
+            for choice, t in times.items()
+            if asked[choice]
+        )
+    assert asked[TREE] > 3
+    assert max(asked[RING], asked[SLOW]) <= 2
+
+
+def test_where_all_is_measured_nothing_is_left_to_do() -> None:
+    whole = grid(noise=0.0)
+    design = whole.design()
+    design.update(whole.rows)
+    bound = design.regret_bound()
+    assert bound.expected <= bound.upper < 0.02
+    assert bound.points == len(points())
+    assert sum(task.seconds for task in design.next_batch(math.inf)) < 0.3 * whole.seconds
+
+
+def test_points_that_come_later_count_as_much() -> None:
+    few = {point: own for point, own in candidates().items() if point.nodes != 16}
+    whole, design = grid(), ExperimentDesign(few, simulated)
+    design.update(row for row in whole.rows if row.point in few)
+    before = design.regret_bound()
+    design.add_points(candidates())
+    assert design.regret_bound().points == len(candidates()) > before.points
+    assert design.regret_bound().upper > before.upper
+    assert {task.point.nodes for task in design.next_batch(0.1)} == {16}
+    assert design.choose(CallPoint("bcast", 8, 1, "host", SIZES[-1])) == RING
+
+
+def test_measuring_costs_all_repetitions() -> None:
+    for seconds in (0.0, 1e-5, 0.5):
+        assert measurement_cost(seconds) == pytest.approx(REPETITIONS * (seconds + CALL_OVERHEAD_S))
+
+
+def test_a_design_needs_points() -> None:
+    with pytest.raises(InputError, match="no point to probe"):
+        ExperimentDesign({}, simulated)

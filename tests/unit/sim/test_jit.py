@@ -1,0 +1,165 @@
+"""Compiling the simulation: said where it has to be done, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+from tuner.sim.jit import njit_no_alloc
+
+@njit_no_alloc()
+def twice(number):
+    return number + number
+
+@njit_no_alloc()
+def thrice(number):
+    return number + twice(number)
+
+print(thrice(2))
+"""
+
+
+INTERRUPTED = """
+import signal
+import sys
+
+from numba import njit
+from numba.core import event
+
+from tuner.cli import main
+from tuner.topology import graph
+
+@njit(cache=True)
+def thrice(number):
+    return 3 * number
+
+class Signal(event.Listener):
+    def on_start(self, _event):
+        signal.raise_signal(getattr(signal, sys.argv[1]))
+
+    def on_end(self, _event):
+        pass
+
+event.register("numba:compile", Signal())
+with main._sigterm_as_interrupt():
+    try:
+        thrice(1)
+    except KeyboardInterrupt:
+        print(len(thrice.signatures), thrice(2))
+"""
+
+
+def said(program: Path) -> str:
+    """What it prints on standard error."""
+    places = {"NUMBA_CACHE_DIR": str(program.parent), "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(
+        [sys.executable, program],
+        env={**os.environ, **places},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == "6\n"
+    return run.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_waits_until_something_is_compiled(name: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(INTERRUPTED)
+    run = subprocess.run(
+        [sys.executable, program, name],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (run.stdout, run.stderr) == ("1 6\n", "")
+
+
+def test_the_first_use_says_once_what_takes_so_long(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    assert said(program) == "compiling the simulation: this takes up to a minute, once\n"
+    assert not said(program)
+
+
+WARM = """
+import sys, time
+from tuner.sim.warmup import compile_within
+
+begun, said = time.monotonic(), []
+lacking = compile_within(float(sys.argv[1]), lambda: said.append("compiling"))
+print(not lacking, *said, time.monotonic() - begun < float(sys.argv[1]) + 10)
+"""
+EVERYTHING = """
+from tuner.algorithms import algorithm_names, build
+from tuner.core.collective import Collective
+from tuner.core.path_classes import HOST
+from tuner.sim import warmup
+from tuner.sim.jit import forbid_compilation
+from tuner.sim.fast_engine import PreparedSimulation
+from tuner.topology import Placement
+
+placement = Placement.block(warmup._topology(), warmup.PPN)
+with forbid_compilation():
+    for collective in Collective:
+        for name in algorithm_names(collective):
+            schedule = build(collective, name, placement.p, nbytes=2**20)
+            for calibration in (warmup._calibration(), warmup._calibration(with_patterns=True)):
+                PreparedSimulation(schedule, placement, calibration, 1, HOST).seconds((1024, 2**20))
+print("all")
+"""
+
+
+def ran(folder: Path, program: str, *words: str) -> str:
+    """What it prints, with a cache of compiled code of its own."""
+    path = folder / "program.py"
+    path.write_text(program)
+    places = {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, path, *words],
+        env={**os.environ, **places},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+@pytest.mark.extended
+@pytest.mark.slow
+def test_compiling_ends_in_time_and_then_nothing_is_left_to_compile(tmp_path: Path) -> None:
+    assert ran(tmp_path, WARM, "1") == "False compiling True"
+    assert ran(tmp_path, WARM, "300") == "True compiling True"
+    assert ran(tmp_path, WARM, "1") == "True True"
+    assert ran(tmp_path, EVERYTHING) == "all"
+
+
+BROKEN = """
+import os
+from tuner.sim.warmup import compile_within
+
+os.environ["PYTHONPATH"] = "broken"
+print(compile_within(60.0))
+"""
+
+
+def test_compiling_that_fails_says_why_and_takes_nothing_from_the_present_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "numba.py").write_text("raise ImportError('numba of the present folder')\n")
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "llvmlite.py").write_text("raise ImportError('no LLVM here')\n")
+    program = f"import sys; sys.path[:] = {sys.path!r}\n{BROKEN}"
+    sentence = "the simulation could not be compiled (ImportError: no LLVM here)"
+    assert ran(tmp_path / "broken", program) == sentence

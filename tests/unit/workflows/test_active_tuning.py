@@ -1,0 +1,134 @@
+"""How well the rounds of a tuning run measure what they chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.ranks import REQUEST, Ranks
+from tuner.base.errors import InputError
+from tuner.calibrate import calibrate
+from tuner.core.calibration import calibration_record
+from tuner.core.measurement import REQUESTED_CALLS_KEY, read_measurements
+from tuner.launch import CompletedRun, Hosts
+from tuner.machines.topology_files import parse_topology
+from tuner.probe.multi_host import probe_cluster
+from tuner.probe.probe_spec import ProbeShape
+from tuner.select.build_table import make_table
+from tuner.select.constraints import Constraints
+from tuner.workflows.active_tuning import StoppingRule, run_active_tuning
+from tuner.workflows.launches import TARGET_CI_HALF_WIDTH
+
+pytestmark = pytest.mark.slow
+
+FLAT = parse_topology("{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}")[1]
+HALF = parse_topology("{name: half, nodes: 2, latency: 2us, bandwidth: 1GB/s}")[1]
+
+
+@dataclass(frozen=True)
+class Never(Ranks):
+    """Ranks that must not be started."""
+
+    def run(self, ranks: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
+        raise AssertionError(f"{ranks} ranks were started: {arguments}")
+
+
+FEW = replace(REQUEST, shapes=(ProbeShape(2, 1), ProbeShape(4, 1)), sizes=(1024, 65536))
+
+
+def test_messages_are_measured_to_the_target_and_rounds_roughly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no compiler: what the default runs is not asked
+    ranks = Ranks()
+    found = run_active_tuning(tmp_path / "m.ndjson", FEW, ranks, StoppingRule(60.0, 1e-9))
+    first, *rounds = [plan.target for plan in ranks.plans]
+    assert first == FEW.ci_half_width < TARGET_CI_HALF_WIDTH
+    assert rounds
+    assert set(rounds) == {TARGET_CI_HALF_WIDTH}
+    assert {one.subject for one in found.measurements.series} >= {"bcast", "allreduce"}
+
+
+def test_the_calibration_is_that_of_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the messages alone said that there had been no rounds."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = tmp_path / "m.ndjson"
+    found = run_active_tuning(out, FEW, Ranks(), StoppingRule(60.0, 1e-9))
+    assert found.calibration is not None
+    assert calibration_record(found.calibration) == calibration_record(
+        calibrate(read_measurements(out))
+    )
+
+
+def test_the_table_is_what_anybody_makes_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of calls that were not measured."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = tmp_path / "m.ndjson"
+    found = run_active_tuning(out, FEW, Ranks(), StoppingRule(60.0, 0.5))
+    kept = read_measurements(out)
+    assert len(kept.provenance[REQUESTED_CALLS_KEY]) == 8
+    _, table = make_table(kept, calibrate(kept))
+    assert table.rules == found.table.rules
+    _, fewer = make_table(
+        replace(kept, provenance={**kept.provenance, REQUESTED_CALLS_KEY: []}), calibrate(kept)
+    )
+    assert {rule.key for rule in fewer.rules} <= {rule.key for rule in table.rules}
+    with pytest.raises(InputError, match="the calls that a table is for are damaged"):
+        make_table(replace(kept, provenance={REQUESTED_CALLS_KEY: [{}]}), calibrate(kept))
+    other = calibrate(kept)
+    with pytest.raises(InputError, match="was made without a topology, not with flat"):
+        make_table(kept, other, topology=FLAT)
+
+
+def test_what_is_forbidden_is_not_measured_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    wishes = Constraints(excluded_algorithms=frozenset({"ring"}))
+    found = run_active_tuning(
+        tmp_path / "m.ndjson", FEW, Ranks(), StoppingRule(60.0, 1e-9), constraints=wishes
+    )
+    assert "ring" not in {one.algorithm for one in found.measurements.series}
+    assert found.table.provenance["constraints"] == {"forbidden": ["ring"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "wishes", "sentence"),
+    [
+        ({"shapes": (ProbeShape(5, 1),)}, Constraints(), "shape 5x1 does not fit 4 hosts"),
+        ({"topology": HALF}, Constraints(), "has 2 nodes, 4 hosts are to be probed"),
+        ({"topology": HALF, "hosts": Hosts(("node0", "b"))}, Constraints(), "has no node b"),
+        ({}, Constraints(excluded_algorithms=frozenset({"rign"})), "'rign' is no algorithm"),
+        ({"hosts": Hosts(("u", "v"))}, Constraints(), "holds a probe of another cluster"),
+        ({"ppn": 2}, Constraints(), "holds a probe of another plan"),
+    ],
+)
+def test_what_needs_no_ranks_to_be_known_is_said_before_any_are_started(
+    change: dict[str, Any], wishes: Constraints, sentence: str, tmp_path: Path
+) -> None:
+    out, asked = tmp_path / "m.ndjson", replace(REQUEST, parts=("messages",))
+    probe_cluster(out, asked, Ranks())
+    before = out.read_bytes()
+    with pytest.raises(InputError, match=sentence):
+        run_active_tuning(
+            out, replace(asked, **change), Never(), StoppingRule(60.0, 0.02), constraints=wishes
+        )
+    assert out.read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written_is_noticed_before_any_rank_is_started(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        run_active_tuning(tmp_path, FEW, Never(), StoppingRule(60.0, 0.02))
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written"):
+        probe_cluster(tmp_path / "file" / "m.ndjson", FEW, Never())
