@@ -1,4 +1,4 @@
-"""Writes machines.md beside it: `python docs/machines.py`. A test compares the two."""
+"""Writes machines.md beside it: `python docs/reference/machines.py`. A test compares the two."""
 
 from __future__ import annotations
 
