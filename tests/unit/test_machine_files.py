@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from tuner.topology.readers import topology_to_record
 from tuner.whatif import study_from_record
 from tuner.whatif.study_spec import FileResolver
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CITED = {"source": "a test", "certainty": "assumed"}
 
 
@@ -129,11 +128,10 @@ def test_a_study_of_a_file_depends_on_its_costs(tmp_path: Path) -> None:
 
 
 def guide_examples() -> dict[str, dict[str, Any]]:
-    """The files in the guide's chapter on machines with costs, by name."""
-    guide = (ROOT / "docs" / "guide.md").read_text()
-    chapter = guide.partition("### A machine of your own")[2].partition("\n## ")[0]
-    blocks = re.findall(r"(?:^(?: {4}.*)?\n)+", chapter, re.M)
-    texts = [textwrap.dedent(block) for block in blocks]
+    """The files in the chapter on machines with costs, by name."""
+    page = (ROOT / "docs" / "how-to" / "describe-a-machine.md").read_text()
+    chapter = page.partition("## A machine of your own, with costs")[2]
+    texts = re.findall(r"```yaml\n(.*?)```", chapter, re.S)
     return {
         record["name"]: record
         for record in (yaml.safe_load(text) for text in texts if "\nname: " in f"\n{text}")

@@ -112,7 +112,7 @@ def binary_blocks(p: int) -> Schedule:
 
     Cost: at most 2 log2 Q alpha + m (2 beta + gamma), and for any two successive runs of b < B
     ranks 2 alpha + m (2 beta/b + gamma/B), Q ranks in the largest
-    Source: R. Rabenseifner, ICCS 2004, binary blocks; docs/cost-formulas.md
+    Source: R. Rabenseifner, ICCS 2004, binary blocks; docs/reference/cost-formulas.md
     """
     runs = BinaryBlocks.of(p)
     bounds = np.arange(runs.max_block_size + 1)

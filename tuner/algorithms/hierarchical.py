@@ -26,7 +26,7 @@ def broadcast(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) 
     (G + ceil(log2 g) + S - 2) (alpha + (1 + ceil(log2 g)) m/S beta) segmented,
     with groups of g ranks, G of them
     Source: Open MPI coll_han_bcast.c, and the two levels of MVAPICH2's tuning tables;
-    docs/cost-formulas.md
+    docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, group, root)
     if segment > 0:
@@ -54,7 +54,7 @@ def broadcast_ring(
     Cost: at most (S + H + g - 2) (alpha + (d + 1) m/S beta), with groups of g ranks, G of them, and
     of the tree of leaders H the height, d the most children: G - 1 and 1 for the line,
     ceil(log_k G) and (k-1) ceil(log_k G) with radix k
-    Source: A. A. Awan et al., EuroMPI 2016; formula derived in docs/cost-formulas.md
+    Source: A. A. Awan et al., EuroMPI 2016; formula derived in docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, group, root)
     leaders = (
@@ -76,7 +76,7 @@ def hierarchical_allreduce(p: int, nbytes: int, group: int = 4, segment: int = 0
     Cost: (2 log2 g + log2 G) (alpha + m beta) + (log2 g (log2 g + 1)/2 + log2 G) m gamma,
     unsegmented, groups of g ranks, G of them, both powers of two
     Source: Open MPI coll_han_allreduce.c; SALaR (CLUSTER 2018) for the overlap;
-    docs/cost-formulas.md
+    docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, group)
     whole = concat(

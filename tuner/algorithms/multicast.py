@@ -26,7 +26,7 @@ def multicast(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) 
 
     Cost: (1 + ceil(log2 g)) (alpha + m beta) unsegmented, at most
     (S + ceil(log2 g)) (alpha + (1 + ceil(log2 g)) m/S beta) segmented, with groups of g ranks
-    Source: C.-H. Chu et al., TPDS 30(3) 2019; formula derived in docs/cost-formulas.md
+    Source: C.-H. Chu et al., TPDS 30(3) 2019; formula derived in docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, group, root)
     sent = Round.of(0, levels.leader_roles[1:], 0)
@@ -41,7 +41,7 @@ def multicast_staged(p: int, root: int, nbytes: int, group: int = 4, segment: in
     whole message between device and host.
 
     Cost: 2 h + (1 + ceil(log2 g)) (alpha + m beta) unsegmented, with groups of g ranks
-    Source: C.-H. Chu et al., TPDS 30(3) 2019; formula derived in docs/cost-formulas.md
+    Source: C.-H. Chu et al., TPDS 30(3) 2019; formula derived in docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, group, root)
     others = levels.leader_roles[1:]

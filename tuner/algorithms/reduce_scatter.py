@@ -76,7 +76,7 @@ def binary_blocks(p: int) -> Schedule:
 
     Cost: at most (log2 Q + 1) alpha + m (beta + gamma) + 2/Q m beta, and for any two successive
     runs of b < B ranks alpha + m (beta/b + gamma/B), Q ranks in the largest
-    Source: R. Rabenseifner, ICCS 2004, binary blocks; docs/cost-formulas.md
+    Source: R. Rabenseifner, ICCS 2004, binary blocks; docs/reference/cost-formulas.md
     """
     runs = BinaryBlocks.of(p)
     q = runs.max_block_size

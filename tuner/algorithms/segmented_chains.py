@@ -45,7 +45,7 @@ def chain_binomial(
 
     Cost: (S + k - 2) (alpha + m/S (beta + gamma)) + ceil(log2(p/k)) (alpha + m (beta + gamma)),
     k the length of the chains, which divides p
-    Source: CB-k of S-Caffe (A. A. Awan et al., PPoPP 2017); docs/cost-formulas.md
+    Source: CB-k of S-Caffe (A. A. Awan et al., PPoPP 2017); docs/reference/cost-formulas.md
     """
     levels, number = Hierarchy.of(p, length, root), count_segments(nbytes, segment)
     chain = trees.chain(levels.max_group_size, 1)
@@ -65,7 +65,7 @@ def chain_of_chains(
 
     Cost: at most (S + p/k + k - 3) (alpha + 2 m/S (beta + gamma)), k the length of the chains
     Source: CC-k of S-Caffe (A. A. Awan et al., PPoPP 2017), both levels overlapped;
-    docs/cost-formulas.md
+    docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, length, root)
     up = trees.reduction(_chain_of_chains_tree(levels), count_segments(nbytes, segment))
@@ -80,7 +80,7 @@ def chain_binomial_allreduce(
 
     Cost: (S + k - 2) (2 alpha + m/S (2 beta + gamma)) + ceil(log2(p/k)) (2 alpha + m (2 beta +
     gamma)), k the length of the chains, which divides p
-    Source: CB-k of S-Caffe (A. A. Awan et al., PPoPP 2017); docs/cost-formulas.md
+    Source: CB-k of S-Caffe (A. A. Awan et al., PPoPP 2017); docs/reference/cost-formulas.md
     """
     levels, number = Hierarchy.of(p, length), count_segments(nbytes, segment)
     chain = trees.chain(levels.max_group_size, 1)
@@ -102,7 +102,7 @@ def chain_of_chains_allreduce(
 
     Cost: at most (S + p/k + k - 3) (2 alpha + 2 m/S (2 beta + gamma)), k the length of the chains
     Source: CC-k of S-Caffe (A. A. Awan et al., PPoPP 2017), both levels overlapped;
-    docs/cost-formulas.md
+    docs/reference/cost-formulas.md
     """
     tree, number = _chain_of_chains_tree(Hierarchy.of(p, length)), count_segments(nbytes, segment)
     return concat(ALLREDUCE, trees.reduction(tree, number), trees.broadcast(tree, number))

@@ -23,7 +23,7 @@ def shared_memory_reduce(p: int, root: int, group: int = 4) -> Schedule:
 
     Cost: 2 alpha + (g-1)/g m (2 beta + gamma) + log2 G (alpha + m (beta + gamma)), G groups of g
     ranks, G a power of two
-    Source: J. Hashmi et al., IPDPS 2018 (XPMEM); formula derived in docs/cost-formulas.md
+    Source: J. Hashmi et al., IPDPS 2018 (XPMEM); formula derived in docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, group, root)
     shares = MultiLeader(levels, levels.max_group_size)
@@ -43,7 +43,7 @@ def shared_memory_allreduce(p: int, group: int = 4) -> Schedule:
 
     Cost: 2 alpha + (g-1)/g m (2 beta + gamma) for one group of g ranks; for G groups, G a power of
     two, at least 2 (1 + log2 G) alpha + 2 (g-1)/g m beta + (G-1)/G m (2 beta + gamma) more
-    Source: J. Hashmi et al., IPDPS 2018 (XPMEM); formula derived in docs/cost-formulas.md
+    Source: J. Hashmi et al., IPDPS 2018 (XPMEM); formula derived in docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, group)
     between = allreduce.rabenseifner(levels.n_groups)

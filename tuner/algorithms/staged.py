@@ -31,7 +31,7 @@ def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) ->
     segment, the tree moves the one before it, and ranks copy the one before that, all at once.
 
     Cost: at most 2 h + ceil(log_k p) (alpha + (k-1) m beta), unsegmented, k the radix
-    Source: A. A. Awan et al., MVAPICH2-GDR (arXiv 1707.09414); docs/cost-formulas.md
+    Source: A. A. Awan et al., MVAPICH2-GDR (arXiv 1707.09414); docs/reference/cost-formulas.md
     """
     tree = trees.knomial(p, radix)
     levels = Hierarchy.of(p, p, root)
@@ -46,7 +46,7 @@ def recursive_doubling(p: int, copies: int = 1) -> Schedule:
     Two copies model libraries that copy both the send and the (still empty) receive buffer.
 
     Cost: (1 + c) h + log2 p (alpha + m (beta + gamma)), c copies, p a power of two
-    Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
+    Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/reference/cost-formulas.md
     """
     return stage_through_host(allreduce.recursive_doubling(p), copies)
 
@@ -58,7 +58,7 @@ def rabenseifner(p: int, copies: int = 1) -> Schedule:
     Two copies model libraries that copy both the send and the (still empty) receive buffer.
 
     Cost: (1 + c) h + 2 log2 p alpha + (p-1)/p m (2 beta + gamma), c copies, p a power of two
-    Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
+    Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/reference/cost-formulas.md
     """
     return stage_through_host(allreduce.rabenseifner(p), copies)
 
@@ -70,7 +70,7 @@ def ring(p: int, copies: int = 1) -> Schedule:
     Two copies model libraries that copy both the send and the (still empty) receive buffer.
 
     Cost: (1 + c) h + 2 (p-1) alpha + (p-1)/p m (2 beta + gamma), c copies
-    Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
+    Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/reference/cost-formulas.md
     """
 
     def inside() -> Iterator[Round]:
@@ -88,7 +88,7 @@ def linear_reduce_bcast(p: int) -> Schedule:
     for the average, is left to the program.
 
     Cost: 2 h + alpha + (p-1) m (beta + gamma) + ceil(log2 p) (alpha + m beta)
-    Source: SHM-Learn-Dist; formula derived in docs/cost-formulas.md
+    Source: SHM-Learn-Dist; formula derived in docs/reference/cost-formulas.md
     """
     combined = concat(ALLREDUCE, reduce.linear(p, 0), bcast.binomial(p, 0, 0))
     return stage_through_host(combined, 1)

@@ -22,7 +22,7 @@ def ring(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
     inside the groups while the one before it is on the network.
 
     Cost: 2 (g+G-2) alpha + (1 - 1/p) m (2 beta + gamma) unsegmented, p = g G, groups of g ranks
-    Source: derived in docs/cost-formulas.md; the two levels: Horovod's hierarchical allreduce
+    Source: derived in docs/reference/cost-formulas.md; two levels: Horovod's hierarchical allreduce
     """
     levels = Hierarchy.of(p, group)
     shares = MultiLeader(levels, levels.max_group_size, levels.n_groups)
@@ -44,7 +44,7 @@ def recursive_doubling(p: int, nbytes: int, group: int = 4, segment: int = 0) ->
 
     Cost: (2 + log2 G) alpha + (g-1)/g m (2 beta + gamma) + log2 G m/g (beta + gamma), unsegmented,
     G groups of g ranks, G a power of two
-    Source: derived in docs/cost-formulas.md
+    Source: derived in docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, group)
     return _multi_leader_allreduce(
@@ -61,7 +61,7 @@ def rabenseifner(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Sched
 
     Cost: 2 (1 + log2 G) alpha + (1 - 1/p) m (2 beta + gamma) unsegmented, p = g G, groups of g
     ranks, G a power of two
-    Source: derived in docs/cost-formulas.md
+    Source: derived in docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, group)
     return _multi_leader_allreduce(
@@ -84,7 +84,7 @@ def multi_leader(
     Cost: 2 (1 + log2 G) alpha + (g - 1/G) m/l (2 beta + gamma) unsegmented, at most
     (S + 2 log2 G + 1) (alpha + (1 + (g+1)/l) m/S (beta + gamma)) segmented, G groups of g ranks,
     l leaders, G a power of two
-    Source: SALaR (CLUSTER 2018); formulas derived in docs/cost-formulas.md
+    Source: SALaR (CLUSTER 2018); formulas derived in docs/reference/cost-formulas.md
     """
     levels = Hierarchy.of(p, group)
     between = allreduce.rabenseifner(levels.n_groups)

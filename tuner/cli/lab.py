@@ -81,7 +81,12 @@ def _action(
     run: object,
 ) -> argparse.ArgumentParser:
     action = add_subcommand(actions, name, summary, EXAMPLES, run)
-    action.add_argument("topology", metavar="FILE", type=Path, help="a topology; see the guide")
+    action.add_argument(
+        "topology",
+        metavar="FILE",
+        type=Path,
+        help="a topology; see docs/how-to/describe-a-machine.md",
+    )
     action.add_argument("--prefix", metavar="tlNAME", help="what the lab's namespaces begin with")
     return action
 

@@ -48,9 +48,9 @@ EXAMPLES = """examples:
   tuner nccl estimate --topology preset:dgx-h100:4 --sizes 1GiB --collnet --all
   tuner nccl estimate --topology preset:summit:64 --version 2.4.8 --sizes 16MiB,128MiB --json
 
-`install` compiles a tuner plugin, which PyTorch, JAX and TensorFlow load with NCCL (docs/nccl.md).
-The folder must be one that all nodes of a job see, or be copied to the same path on each. Calls
-without a rule stay NCCL's own.
+`install` compiles a tuner plugin, which PyTorch, JAX and TensorFlow load with NCCL: see
+docs/how-to/nccl.md. The folder must be one that all nodes of a job see, or be copied to the same
+path on each. Calls without a rule stay NCCL's own.
 
 The times of `estimate` are NCCL's own, from the constants in its source, not measured."""
 

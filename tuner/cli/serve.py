@@ -36,8 +36,8 @@ EXAMPLES = """examples:
   tuner serve --keep-jobs-for 90d --keep-tables 20
 
 On loopback no token is needed. Anywhere else there must be one, and TLS belongs in front: let a
-proxy end it and forward to a service on loopback with --proxy-headers. docs/service.md says how to
-run a service."""
+proxy end it and forward to a service on loopback with --proxy-headers.
+docs/how-to/run-a-service.md says how to run a service."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -52,7 +52,7 @@ Exit status of `prove`: 0 when every rule that the file holds was confirmed; 1 w
 or could not be tried, or was not seen (--log). What a file cannot hold is left to the default,
 listed as not confirmed and counted apart. Of `check`: 1 when anything differs.
 
-Using an exported file (docs/formats.md has the others):
+Using an exported file (docs/reference/library-formats.md has the others):
   mpirun --mca coll_tuned_use_dynamic_rules 1 \\
       --mca coll_tuned_dynamic_rules_filename $PWD/openmpi.rules ...
   MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE=$PWD/mpich-device.json \\

@@ -111,7 +111,8 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(
-            f"{path}: not text in UTF-8: give a file in one of the formats that the guide lists"
+            f"{path}: not text in UTF-8: give a file in one of the formats that"
+            " docs/how-to/describe-a-machine.md lists"
         ) from None
 
 

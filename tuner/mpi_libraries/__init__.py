@@ -28,7 +28,7 @@ def library_module(library: str) -> ModuleType:
         known = " and ".join(LIBRARY_MODULES)
         raise InputError(
             f"tables cannot be made for {library!r}, only for {known}: write rules for another"
-            " library yourself, as docs/formats.md shows, and export them"
+            " library yourself, as docs/reference/library-formats.md shows, and export them"
         )
     return LIBRARY_MODULES[name]
 

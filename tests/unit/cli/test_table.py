@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,7 +183,7 @@ def test_what_is_no_text_is_no_file_of_a_library(
 
 
 def test_every_format_is_documented() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "library-formats.md").read_text()
     table = page[page.index("| format | for |") : page.index("`export --out`")]
     rows = [row.strip("| ").split(" | ") for row in table.splitlines()[2:] if row]
     assert {row[0].strip("`"): row[2] for row in rows} == {
@@ -195,13 +194,14 @@ def test_every_format_is_documented() -> None:
 def test_a_table_is_written_by_hand_as_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
-    program = page[page.index("    import math") : page.index("For NCCL: `RuleKey(")]
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "library-formats.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
     monkeypatch.chdir(tmp_path)
-    exec(textwrap.dedent(program), {})
+    exec(program, {})
     assert main(["table", "export", "table.json", "--to", "intelmpi"]) == 0
     assert "ALLREDUCE='5:0-65535;16'" in capsys.readouterr().out
-    with pytest.raises(InputError, match=r"only for openmpi and mpich: .* docs/formats.md shows"):
+    where = "docs/reference/library-formats.md shows"
+    with pytest.raises(InputError, match=rf"only for openmpi and mpich: .* {where}"):
         mpi_libraries.library_module("intelmpi 2021.18.1")
 
 

@@ -29,7 +29,7 @@ def complaint(text: str, told: UserMetadata | None = None, source: str = "t.csv"
 
 
 def test_the_names_of_columns_are_documented() -> None:
-    text = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "result-tables.md").read_text(encoding="utf-8")
     for name in (name for names in COLUMN_ALIASES.values() for name in names):
         assert f"`{name}`" in text
     for stem in TIME_COLUMN_STEMS:

@@ -340,7 +340,7 @@ def test_what_cannot_be_changed_is_said() -> None:
 
 
 def test_the_page_about_machines_is_up_to_date() -> None:
-    """`python docs/machines.py` writes it."""
-    docs = Path(__file__).parents[3] / "docs"
+    """`python docs/reference/machines.py` writes it."""
+    docs = Path(__file__).parents[3] / "docs" / "reference"
     page = runpy.run_path(str(docs / "machines.py"))["page"]
     assert (docs / "machines.md").read_text(encoding="utf-8") == page()

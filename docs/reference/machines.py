@@ -1,4 +1,4 @@
-"""Writes machines.md from the files in tuner/machines: `python docs/machines.py`.
+"""Writes machines.md from the files in tuner/machines: `python docs/reference/machines.py`.
 
 A test compares the two.
 """

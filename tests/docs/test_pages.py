@@ -1,0 +1,159 @@
+"""All pages are reachable, their links lead somewhere, and what they show is right."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.docs.pages import DOCS, PAGES, ROOT, anchors, blocks, children, links, name
+from tuner import run
+from tuner.cli.main import build_parser
+from tuner.core.calibration import Calibration, CostSegment, PathCost
+from tuner.core.measurement import Cluster, Measurement
+from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, parse_table
+from tuner.machines.topology_files import load_topology
+from tuner.whatif.study_spec import read_study
+
+README = ROOT / "README.md"
+ALL = pytest.mark.parametrize("page", PAGES, ids=name)
+OPERATORS = ("&&", "||", ";", "|", "&", "(", ")")
+REDIRECTION = re.compile(r"\s[<>]+ *\S+")
+DASHES = "--"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    found = {DOCS / "index.md"}
+    border = set(found)
+    while border:
+        border = {child for page in border for child in children(page)} - found
+        found |= border
+    assert sorted(map(name, found)) == sorted(map(name, PAGES))
+
+
+@pytest.mark.parametrize("folder", ["adr", "experiments"])
+def test_records_are_numbered_and_listed(folder: str) -> None:
+    records = sorted((DOCS / folder).glob("[0-9]*.md"))
+    assert [record.name[:4] for record in records] == [f"{i + 1:04}" for i in range(len(records))]
+    assert all(record.read_text().startswith(f"# {record.name[:4]}: ") for record in records)
+    assert children(DOCS / folder / "index.md") == {record.resolve() for record in records}
+
+
+@pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda p: p.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if link.startswith(("https:", "http:")):
+            continue
+        place, _, anchor = link.partition("#")
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of every command in lines of a shell, without what is set for it alone."""
+    for line in REDIRECTION.sub("", text.replace("\\\n", " ")).splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for token in [*lexer, ";"]:
+            if token not in OPERATORS:
+                words.append(token)
+                continue
+            while words and (words[0] == "sudo" or re.match(r"\w+=", words[0])):
+                del words[0]
+            if words:
+                yield words
+            words = []
+
+
+def shell(page: Path) -> Iterator[list[str]]:
+    """Yield the commands that a page shows."""
+    for block in blocks(page, "bash"):
+        yield from commands(block)
+    for block in blocks(page, "console"):
+        yield from commands("\n".join(re.findall(r"^\$ (.*)$", block, re.MULTILINE)))
+
+
+def check_command(words: list[str]) -> None:
+    """Fail unless the parsers of the project accept a command."""
+    words = [re.sub(r"\$\w+", "name", word.replace("$T", "tuner")) for word in words]
+    program = Path(words[0]).name
+    if program == "tuner":
+        build_parser(words[1:]).parse_args(words[1:])
+        if DASHES in words:
+            check_command(words[words.index(DASHES) + 1 :])
+    elif program == "make":
+        targets = (ROOT / "Makefile").read_text()
+        assert all(f"\n{word}:" in targets for word in words[1:] if "=" not in word), words
+    elif "tuner.run" in words:
+        run.make_parser().parse_args(words[words.index("tuner.run") + 1 :])
+    elif "-m" in words and words[words.index("-m") + 1].startswith("tests."):
+        assert find_spec(words[words.index("-m") + 1]), words
+
+
+@ALL
+def test_commands_are_accepted(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in shell(page):
+        try:
+            check_command(words)
+        except SystemExit:
+            pytest.fail(f"{shlex.join(words)}: {capsys.readouterr().err}")
+
+
+def test_commands_are_found() -> None:
+    assert list(
+        commands("U=1; sudo A=b tuner x 'y z' \\\n  --k v  # said\ncd a && make b > f")
+    ) == [["tuner", "x", "y z", "--k", "v"], ["cd", "a"], ["make", "b"]]
+    assert sum(words[0] == "tuner" for page in PAGES for words in shell(page)) > 80
+    with pytest.raises(SystemExit):
+        check_command(["tuner", "tune", "--nonsense"])
+
+
+@ALL
+def test_code_is_valid(page: Path) -> None:
+    for block in blocks(page, "python"):
+        body = f"{block}    ...\n" if block.startswith("@") else block
+        compile(body, name(page), "exec")
+    for block in blocks(page, "json"):
+        json.loads(block)
+    for block in blocks(page, "yaml"):
+        assert yaml.safe_load(block)
+
+
+def test_topologies_are_read(tmp_path: Path) -> None:
+    page = DOCS / "how-to" / "describe-a-machine.md"
+    shown = [block for block in blocks(page, "yaml") if re.match("name|preset", block)]
+    assert len(shown) == 4
+    for number, block in enumerate(shown):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(block)
+        assert load_topology(file).nodes
+
+
+def test_the_study_of_the_tutorial_is_read(tmp_path: Path) -> None:
+    (block,) = blocks(DOCS / "tutorials" / "study.md", "yaml")
+    file = tmp_path / "twice.yaml"
+    file.write_text(block)
+    assert read_study(file).name == "twice the network"
+
+
+def test_the_fields_of_files_are_documented() -> None:
+    page = DOCS / "reference" / "file-formats.md"
+    words = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall("`([^`\n]+)`", page.read_text()))))
+    kinds = (Rule, RuleKey, AlgorithmConfig, Evidence, Cluster, Measurement)
+    for kind in (*kinds, Calibration, PathCost, CostSegment):
+        fields = {field.name for field in dataclasses.fields(kind)}
+        assert fields <= words, (kind.__name__, fields - words)
+
+
+def test_the_documented_table_is_read() -> None:
+    table = parse_table(next(blocks(DOCS / "reference" / "file-formats.md", "json")))
+    assert [str(rule.choice) for rule in table.rules] == ["default", "nonoverlapping"]

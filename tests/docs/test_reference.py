@@ -1,0 +1,80 @@
+"""The reference pages that are made from the code are complete."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+
+from docs.site import commands, packages, rest
+from docs.site.prose import markdown, restructured
+from tests.docs.pages import ROOT
+from tuner.cli.main import COMMANDS, build_parser
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield a parser and those of its actions."""
+    yield parser
+    for inner in commands.subparsers(parser).values():
+        yield from parsers(inner)
+
+
+def test_every_option_is_on_the_page_of_its_command() -> None:
+    pages = dict(commands.pages())
+    assert set(pages) == {*COMMANDS, "run"}
+    for name in COMMANDS:
+        for parser in parsers(commands.subparsers(build_parser([name]))[name]):
+            assert parser.prog in pages[name]
+            shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+            for option in (option for action in shown for option in action.option_strings):
+                documented = re.search(rf"^`[^`]*{option}\b", pages[name], re.MULTILINE)
+                assert documented or option in ("-h", "--help"), option
+
+
+def test_every_operation_is_described() -> None:
+    pages = dict(rest.pages())
+    text = "\n".join(pages.values())
+    for path, operations in rest.document()["paths"].items():
+        for method in operations:
+            assert f"## {method.upper()} {path}\n" in text
+    linked = set(re.findall(r"\(#(schema-[\w-]+)\)", text))
+    assert linked <= set(re.findall(r"^\((schema-[\w-]+)\)=$", pages["schemas"], re.MULTILINE))
+    assert len(linked) > 20
+
+
+def test_every_module_is_on_the_page_of_its_package() -> None:
+    text = "\n".join(page for _, page in packages.pages())
+    found = set(re.findall(r"automodule:: (\S+)", text))
+    files = [path.relative_to(ROOT) for path in (ROOT / "tuner").rglob("*.py")]
+    modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files}
+    assert found == modules - {"tuner.__main__"}
+
+
+DOCSTRING = """Return `it`, or None.
+
+    name    a *thing*
+            in two lines
+    a, b    others
+
+    - first
+      point
+    - second
+
+    tuner x    said
+"""
+
+
+def test_plain_text_becomes_markdown() -> None:
+    assert markdown("Uses <b>_x_ and `a_b`.\n\n  tuner x   y") == (
+        "Uses \\<b>\\_x\\_ and `a_b`.\n\n```text\ntuner x   y\n```"
+    )
+
+
+def test_docstrings_become_restructured_text() -> None:
+    assert restructured(DOCSTRING).split("\n\n") == [
+        "Return \\ ``it``\\ , or None.",
+        "``name``\n    a \\*thing\\* in two lines\n``a, b``\n    others",
+        "- first\n  point\n- second",
+        "::",
+        "    tuner x    said",
+    ]
