@@ -112,7 +112,7 @@ def names(points: Sequence[ProbePoint]) -> list[tuple[str, str]]:
 def test_a_few_sizes_of_every_class_come_before_all_sizes_of_one() -> None:
     points = plan_of(TWO).points
     whole = next(
-        n for n, q in enumerate(points) if q.kind == "pingpong" and q.number < COARSE_INDEX_BASE
+        n for n, q in enumerate(points) if q.kind == "pingpong" and q.index < COARSE_INDEX_BASE
     )
     before = names(points[:whole])
     assert before[:3] == [("call", "proc_null"), ("pingpong", NETWORK), ("pingpong", NODE)]
@@ -132,7 +132,7 @@ def test_a_few_sizes_of_every_class_come_before_all_sizes_of_one() -> None:
 
 def test_few_sizes_take_a_small_part_of_the_time_of_all() -> None:
     plan = plan_of(TWO)
-    coarse = sum(point.weight for point in plan.points if point.number >= COARSE_INDEX_BASE)
+    coarse = sum(point.weight for point in plan.points if point.index >= COARSE_INDEX_BASE)
     assert 0 < coarse < 0.1 * plan.total_weight
 
 
@@ -140,7 +140,7 @@ def messages_of(points: Sequence[ProbePoint], request: ProbeSpec) -> Measurement
     """What a probe of just these points would leave of a network of 200 us and 12.5 MB/s."""
     series = []
     for point in points:
-        for arm in point.arms:
+        for arm in point.candidates:
             nbytes = point.nbytes_of(arm)
             alpha, beta = (3e-4, 8e-8) if point.nodes > 1 else (1e-5, 1e-9)
             taken = (alpha + beta * nbytes) * np.array([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.0])
@@ -398,7 +398,7 @@ def test_without_time_for_any_call_the_table_leaves_everything_to_the_library(
     write_table(found.table, tmp_path / "t.json")
     table = read_table(tmp_path / "t.json")
     assert table.rules
-    assert all(rule.choice.is_default and rule.hi == math.inf for rule in table.rules)
+    assert all(rule.choice.is_default and rule.stop_bytes == math.inf for rule in table.rules)
     assert any("no call was measured" in note for note in listener.notes)
 
 
@@ -413,7 +413,11 @@ def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_message
     assert any("too little time to measure messages" in note for note in listener.notes)
     assert [{point.launch for point in plan.points} for plan in ranks.plans] == [{1}]
     assert not [
-        p for plan in ranks.plans for q in plan.points for p in q.arms if "segment" in p.params
+        p
+        for plan in ranks.plans
+        for q in plan.points
+        for p in q.candidates
+        if "segment" in p.params
     ]
     more, _ = tuned(out, ranks, 60.0)
     assert {"pingpong", "collective"} <= {one.kind for one in more.measurements.series}

@@ -29,7 +29,7 @@ def near() -> Calibration:
 
 def test_rate_and_latency_come_back(near: Calibration) -> None:
     path = near.path_cost("network")
-    assert [segment.lo for segment in path.segments] == [0.0, LIMIT]
+    assert [segment.start_bytes for segment in path.segments] == [0.0, LIMIT]
     for segment, (alpha, beta) in zip(path.segments, (SHORT, LONG), strict=True):
         assert segment.beta.value == pytest.approx(beta, rel=0.02)
         assert segment.alpha.value == pytest.approx(alpha, rel=0.05)
@@ -257,7 +257,7 @@ def pairs_at_once(machine: Machine, slower: float = 1.0, more: float = 0.0) -> l
 
 def acknowledging(begin: float) -> Machine:
     """Its senders wait for acknowledgements from `begin` bytes on."""
-    price = replace(truth().path_cost("network"), acknowledged_from=begin)
+    price = replace(truth().path_cost("network"), sync_ack_threshold=begin)
     return replace(MACHINE, calibration=replace(truth(), paths={("network", "host"): price}))
 
 
@@ -272,8 +272,10 @@ def test_exchanges_show_who_waits_for_an_acknowledgement() -> None:
         )
     ]
     found = calibrate(told.measured(told.messages(), iter([*pairs_at_once(told), *rings])), RACKS)
-    assert 128 < found.path_cost("network").acknowledged_from < 256
-    assert found.path_cost("ring").acknowledged_from == found.path_cost("network").acknowledged_from
+    assert 128 < found.path_cost("network").sync_ack_threshold < 256
+    assert (
+        found.path_cost("ring").sync_ack_threshold == found.path_cost("network").sync_ack_threshold
+    )
     again = replace(told, calibration=found)
     for nbytes in (2000, 20_000):
         assert again.rows(nbytes, 3, 1) == pytest.approx(told.rows(nbytes, 3, 1), rel=0.03)
@@ -300,7 +302,7 @@ def test_who_asks_late_shows_what_is_sent_ahead(late: dict[int, float], limit: f
         )
     ]
     found = calibrate(MACHINE.measured(MACHINE.messages(), iter(asked)), RACKS)
-    assert found.path_cost("network").ahead_limit == pytest.approx(limit)
+    assert found.path_cost("network").early_push_limit == pytest.approx(limit)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +321,7 @@ def test_what_takes_longer_for_another_reason_is_no_acknowledgement(
     measured: list[Measurement],
 ) -> None:
     whole = MACHINE.measured(MACHINE.messages(), iter(measured))
-    assert calibrate(whole, RACKS).path_cost("network").acknowledged_from == math.inf
+    assert calibrate(whole, RACKS).path_cost("network").sync_ack_threshold == math.inf
 
 
 def test_who_waits_for_acknowledgements_is_open_without_a_topology_or_exchanges() -> None:
@@ -329,7 +331,7 @@ def test_who_waits_for_acknowledgements_is_open_without_a_topology_or_exchanges(
         calibrate(told.measured(told.messages(), exchanged)),
         calibrate(told.measured(told.messages()), RACKS),
     ):
-        assert found.path_cost("network").acknowledged_from == math.inf
+        assert found.path_cost("network").sync_ack_threshold == math.inf
         assert any("acknowledgements" in gap for gap in found.provenance["undetermined"])
 
 
@@ -343,7 +345,7 @@ def test_the_pair_that_exchanged_is_the_nearest_one() -> None:
     ]
     whole = told.measured(iter(named), iter(pairs_at_once(told)))
     dealt = replace(whole, provenance={**whole.provenance, "hosts": names})
-    assert 128 < calibrate(dealt, RACKS).path_cost("network").acknowledged_from < 256
+    assert 128 < calibrate(dealt, RACKS).path_cost("network").sync_ack_threshold < 256
 
 
 def meeting(name: str, factor: float) -> Calibration:

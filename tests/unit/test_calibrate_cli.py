@@ -324,7 +324,7 @@ def test_devices_have_copies_kernels_and_queries() -> None:
     assert found.path_cost("self", "cuda").segments[0].beta.value == pytest.approx(1e-12, rel=0.1)
     assert found.reduction["cuda"].gamma.value == pytest.approx(2e-12, rel=0.05)
     assert found.reduction["cuda max_float64"].gamma.value == pytest.approx(4e-12, rel=0.05)
-    assert found.pointer_query == pytest.approx(3e-7, rel=0.02)
+    assert found.pointer_query_seconds == pytest.approx(3e-7, rel=0.02)
 
 
 def cuda(kind: str, subject: str, nbytes: int, seconds: float) -> list[Measurement]:

@@ -239,7 +239,7 @@ def han_wanted(rule: Rule | None, key: RuleKey, nbytes: int) -> str:
 
 
 def grown_into(tree: mpich.Tree) -> ExportOptions:
-    return ExportOptions(generic=lambda _library, _layer: tree)
+    return ExportOptions(base_rules=lambda _library, _layer: tree)
 
 
 ALL = ExportOptions(commutative_only=True)
@@ -296,7 +296,7 @@ READERS = [
             f"{family} 2.27",
             NCCL,
             SPREAD,
-            ExportOptions(otherwise=str(STAND_IN)),
+            ExportOptions(fallback_algorithm=str(STAND_IN)),
             plugin(family),
             plugin_wanted(family),
         )
@@ -365,7 +365,7 @@ def calls(table: TuningTable, reader: Reader) -> Iterator[tuple[RuleKey, int]]:
     that any ladder of the collective has."""
     memory = table.keys[0].memory
     for collective in {key.collective for key in table.keys}:
-        bounds = {0, FAR} | {r.lo for r in table.rules if r.key.collective is collective}
+        bounds = {0, FAR} | {r.start_bytes for r in table.rules if r.key.collective is collective}
         whole = reader.name in ("intelmpi", "openmpi-han") and collective in PER_RANK_COLLECTIVES
         for shape in reader.shapes:
             for operators in reader.operators:
@@ -379,7 +379,7 @@ def rule_of(table: TuningTable, key: RuleKey, nbytes: int) -> Rule | None:
     """The first that holds, of those for the operator or of those for any."""
     for wanted in (key, replace(key, operators="any")):
         for rule in table.rules:
-            if rule.key == wanted and rule.lo <= nbytes < rule.hi:
+            if rule.key == wanted and rule.start_bytes <= nbytes < rule.stop_bytes:
                 return rule
     return None
 

@@ -114,7 +114,7 @@ def test_commutative_rules_only_on_request() -> None:
         (BCAST, AlgorithmConfig("preset_23"), "it has preset_0 to preset_22"),
         (BCAST, AlgorithmConfig("preset_01"), "no bcast 'preset_01'"),
         (BCAST, AlgorithmConfig("preset_1", {"segment": 8}), "takes no parameters"),
-        (BCAST, AlgorithmConfig("preset_1", via="schedule"), "no bcast"),
+        (BCAST, AlgorithmConfig("preset_1", runner="schedule"), "no bcast"),
         (Collective.REDUCE_SCATTER, ONE, "reduce_scatter are not supported"),
     ],
 )
@@ -127,7 +127,7 @@ def test_inexpressible_rules_are_refused_by_name(
 
 def test_rules_for_device_memory_and_huge_bounds_are_refused() -> None:
     rule = TABLE.rules[0]
-    device = replace(rule, hi=float("inf"), key=replace(rule.key, memory="cuda"))
+    device = replace(rule, stop_bytes=float("inf"), key=replace(rule.key, memory="cuda"))
     with pytest.raises(InputError, match="cannot be limited to 'cuda'"):
         DIALECT.emit(TuningTable(CLUSTER, "intelmpi 2021.18.1", (device,)))
     with pytest.raises(InputError, match="bounds up to 2147483647 bytes"):
@@ -210,7 +210,7 @@ def test_any_table_reads_back(
     found = DIALECT.parse(text)
     for rule in made.rules:
         scale = p if collective in PER_RANK_COLLECTIVES else 1
-        last = min(rule.hi, 1 << 40) - 1
-        for nbytes in (-(-rule.lo // scale) * scale, int(last) // scale * scale):
-            if rule.lo <= nbytes < rule.hi:
+        last = min(rule.stop_bytes, 1 << 40) - 1
+        for nbytes in (-(-rule.start_bytes // scale) * scale, int(last) // scale * scale):
+            if rule.start_bytes <= nbytes < rule.stop_bytes:
                 assert DIALECT.decide(found, collective, p, nbytes) == rule.choice

@@ -94,7 +94,7 @@ def test_more_rules_than_places_are_refused() -> None:
             "no bcast algorithm 'knomial': it has binomial, two_level",
         ),
         (BCAST, AlgorithmConfig("binomial", {"segment": 8}), "takes no parameters"),
-        (BCAST, AlgorithmConfig("binomial", via="schedule"), "no bcast algorithm"),
+        (BCAST, AlgorithmConfig("binomial", runner="schedule"), "no bcast algorithm"),
         (Collective.REDUCE, BINOMIAL, "rules for reduce are not supported"),
     ],
 )
@@ -160,5 +160,5 @@ def test_any_table_reads_back(rungs: dict[int, AlgorithmConfig], first: Algorith
     assert DIALECT.check(made, text) == []
     found = DIALECT.parse(text)
     for rule in made.rules:
-        for nbytes in (rule.lo, int(min(rule.hi, 1 << 40)) - 1):
+        for nbytes in (rule.start_bytes, int(min(rule.stop_bytes, 1 << 40)) - 1):
             assert DIALECT.decide(found, BCAST, 8, nbytes) == rule.choice

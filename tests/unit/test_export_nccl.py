@@ -128,7 +128,7 @@ def test_operators_of_nccl_commute() -> None:
         (ALLREDUCE, AlgorithmConfig("nvls_ll"), "nvls_ll"),
         (ALLREDUCE, AlgorithmConfig("ring_ll", {"channels": 65}), "channels, of at most 64"),
         (ALLREDUCE, AlgorithmConfig("ring_ll", {"segment": 8}), "no parameter but channels"),
-        (ALLREDUCE, AlgorithmConfig("ring_ll", via="schedule"), "NCCL has no allreduce"),
+        (ALLREDUCE, AlgorithmConfig("ring_ll", runner="schedule"), "NCCL has no allreduce"),
         (Collective.GATHER, AlgorithmConfig("ring_ll"), "NCCL has no gather: drop"),
     ],
 )
@@ -232,11 +232,11 @@ def test_any_table_reads_back(
     assert nccl.check(table, text, OTHERWISE) == []
     rows = nccl.parse(text, family)
     for rule in table.rules:
-        last = int(rule.hi) - 1 if rule.hi < float("inf") else MAX_SIZE_BYTES
+        last = int(rule.stop_bytes) - 1 if rule.stop_bytes < float("inf") else MAX_SIZE_BYTES
         expected: AlgorithmConfig | None = OTHERWISE if family == "nccl" else None
         if not rule.choice.is_default:
             expected = config_of(*algo_proto_and_channels(ALLREDUCE, rule.choice))
-        for nbytes in (rule.lo, last):
+        for nbytes in (rule.start_bytes, last):
             assert nccl.decide(rows, PluginCall(ALLREDUCE, 1, rule.key.p, nbytes)) == expected
             if family == "nccl":
                 assert nccl.decide(rows, PluginCall(ALLREDUCE, 1, 99, nbytes)) == OTHERWISE

@@ -163,7 +163,7 @@ def test_any_table_reads_back(
     for rule in table.rules:
         if rule.key.nodes > 1:
             p = rule.key.p
-            inside = -(-max(rule.lo, 1) // p) * p
-            if inside < rule.hi:
+            inside = -(-max(rule.start_bytes, 1) // p) * p
+            if inside < rule.stop_bytes:
                 wanted = HAN if rule.choice.is_default else TUNED
                 assert han.decide(rules, ALLGATHER, p, inside) == wanted

@@ -288,7 +288,7 @@ def test_any_table_reads_back(
     assert openmpi.check_json(table, text) == []
     rules = json_rules.parse(text)
     for rule in table.rules:
-        last = int(min(rule.hi, 1 << 40)) - 1
-        for nbytes in (rule.lo, last):
+        last = int(min(rule.stop_bytes, 1 << 40)) - 1
+        for nbytes in (rule.start_bytes, last):
             found = json_rules.decide(rules, BCAST, 1, rule.key.p, nbytes)
             assert found == mpi_libraries.openmpi.canonical_config(BCAST, rule.choice)

@@ -126,7 +126,7 @@ def test_what_ucc_ships_is_read_as_ucc_reads_it() -> None:
             AlgorithmConfig("knomial", {"radix": 4}),
             "takes no parameters; radices are set by",
         ),
-        (BCAST, AlgorithmConfig("knomial", via="schedule"), "no bcast algorithm 'knomial'"),
+        (BCAST, AlgorithmConfig("knomial", runner="schedule"), "no bcast algorithm 'knomial'"),
         (Collective.GATHER, AlgorithmConfig("knomial"), "rules for gather are not supported"),
         (Collective.REDUCE_SCATTER, AlgorithmConfig("ring"), "bytes of a reduce_scatter in place"),
     ],
@@ -288,6 +288,6 @@ def test_any_table_reads_back(
     conf = ucc.parse(text)
     for rule in rules:
         team = Team(rule.key.nodes, rule.key.ppn)
-        last = int(rule.hi) - 1 if rule.hi < float("inf") else INFINITE_BYTES - 1
-        for nbytes in (rule.lo, last):
+        last = int(rule.stop_bytes) - 1 if rule.stop_bytes < float("inf") else INFINITE_BYTES - 1
+        for nbytes in (rule.start_bytes, last):
             assert ucc.decide(conf, ALLREDUCE, team, memory, nbytes) == rule.choice

@@ -260,7 +260,7 @@ def test_channels_are_tried_where_nccl_limits_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not for CollNet, nor for NVLS on several nodes, where the plugin must not ask for any."""
-    assert install(UNLIMITED, tmp_path / "own").checked == 12
+    assert install(UNLIMITED, tmp_path / "own").tested_calls == 12
     own = "if (!may_say_channels(own, added->algorithm)) added->channels = 0;"
     text = SOURCE.read_text()
     assert text.count(own) == 1
@@ -273,14 +273,14 @@ def test_channels_are_tried_where_nccl_limits_them(
 
 def test_words_in_cc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", f"{shutil.which('env')} {compiler_command()[0]}")
-    assert install(TABLE, tmp_path).checked == 8
+    assert install(TABLE, tmp_path).tested_calls == 8
 
 
 def test_variables_of_nccl_do_not_disturb_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NCCL_ALGO", "ring")
-    assert install(TABLE, tmp_path).checked == 8
+    assert install(TABLE, tmp_path).tested_calls == 8
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_only_the_default(tmp_path: Path) -> None:
     made = install(on_shapes({(ALLREDUCE, (1, 8)): [(0, AlgorithmConfig())]}), tmp_path)
-    assert (made.rows, made.checked) == (0, 0)
+    assert (made.n_rules, made.tested_calls) == (0, 0)
 
 
 def test_more_rules_than_the_plugin_takes() -> None:

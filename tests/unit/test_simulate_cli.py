@@ -223,7 +223,7 @@ def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
     """Messages that share ports are never played round by round."""
     paths = {("network", "host"): PathCost.from_alpha_beta(2e-6, 8e-11)}
     shared, large = flat.with_name("c.json"), "at most 100 can be played"
-    write_calibration(Calibration("x", "any", paths, shared_from=0.0), shared)
+    write_calibration(Calibration("x", "any", paths, port_sharing_threshold=0.0), shared)
     words = ("--sizes", "64KiB", "--calibration", str(shared), "--via", "schedule")
     every = simulated(capsys, flat, *words)
     monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 100)

@@ -118,7 +118,7 @@ def test_the_first_version_is_still_read() -> None:
     topology = topology_from_record(FIRST)
     assert topology.nodes == (Node("a", 4), Node("b", 4))
     assert topology.links[0] == Link("a", "s", 1e9, 1e-6, "network", 1)
-    assert (topology.routing, topology.offers) == ("spread", frozenset())
+    assert (topology.routing, topology.capabilities) == ("spread", frozenset())
     assert topology_to_record(topology)["version"] == 2
 
 

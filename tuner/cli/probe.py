@@ -209,11 +209,11 @@ def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
     rows: list[dict[str, Any]] = [
         {
             "point": str(point),
-            "arms": len(point.arms),
+            "arms": len(point.candidates),
             "launch": point.launch,
             "memory": point.memory,
-            "first_host": plan.hosts[point.first] if plan.hosts else "",
-            "at_once": point.group,
+            "first_host": plan.hosts[point.first_host] if plan.hosts else "",
+            "at_once": point.concurrency_group,
             "seconds": round(point.weight * seconds, 4),
         }
         for point in plan.points
@@ -224,7 +224,7 @@ def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
         "ppn": plan.ppn or plan.ranks,
         "launches": launches,
         "seconds": round(plan.total_weight * seconds, 1),
-        "repetitions": plan.fewest,
+        "repetitions": plan.min_repetitions,
         "fingerprint": fingerprint,
         "points": rows,
     }

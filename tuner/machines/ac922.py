@@ -217,7 +217,7 @@ def sierra() -> MachineSpec:
         """Return the costs of two protocols; this build switches to CUDA IPC at 256 KiB.
 
         small, below    microseconds and GB/s below 256 KiB
-        why             source of `below`
+        why             source of `lower_value`
         alpha, rate     microseconds and GB/s from 256 KiB on
         """
         return SourcedPathCost(

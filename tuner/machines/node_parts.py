@@ -112,7 +112,7 @@ def pcie_tree(
 
 
 def distribute(what: Sequence[str], places: Sequence[str], cable: LinkType) -> list[DeviceLink]:
-    """Return links that attach each of `what` to one of the places, in order and evenly."""
+    """Return links that attach each of `message` to one of the places, in order and evenly."""
     return [
         DeviceLink(name, places[i * len(places) // len(what)], cable) for i, name in enumerate(what)
     ]

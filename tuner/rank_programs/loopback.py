@@ -68,9 +68,9 @@ def measure_frame_bytes(comm: MPI.Comm) -> float:
 
 
 def main() -> None:
-    """Print, as JSON, `frame` and `held`, on rank 0.
+    """Print, as JSON, `frame_bytes` and `hold_times`, on rank 0.
 
-    `held` has [seconds held, further one-way seconds] for each of `DELAYS_S`.
+    `hold_times` has [seconds held, further one-way seconds] for each of `DELAYS_S`.
     """
     comm = MPI.COMM_WORLD
     open_connections(comm)

@@ -99,13 +99,13 @@ class PreparedSimulation:
         """Return the seconds until the last rank is done, for each of `sizes` (bytes)."""
         with block_signals():
             times = self.finish_times(sizes)
-        query = self.calibration.pointer_query if self.memory == CUDA else 0.0
+        query = self.calibration.pointer_query_seconds if self.memory == CUDA else 0.0
         whole: list[float] = (times.max(axis=1) + query).tolist()
         return whole
 
     def is_round_compatible(self, nbytes: int) -> bool:
         """Return whether the call can be tried round by round."""
-        begin = min(self.calibration.shared_from, self.calibration.early_push_from)
+        begin = min(self.calibration.port_sharing_threshold, self.calibration.early_push_from)
         return nbytes < begin and not self.schedule.in_network
 
     @cached_property
