@@ -366,17 +366,23 @@ def test_the_latency_of_links_is_what_the_software_does_not_take() -> None:
     measured = MACHINE.measured(MACHINE.messages())
     short = MACHINE.one_way([0, 1], 8)
     pairs = [[0.0, 1e-6], [short - 1e-6, 2e-6], [3 * (short - 1e-6), 4e-6]]  # half way: 3 us
-    own = {**measured.provenance, "loopback": {"held": pairs, "frame": 100.0}}
+    own = {**measured.provenance, "loopback": {"hold_times": pairs, "frame_bytes": 100.0}}
     link = calibrate(replace(measured, provenance=own), RACKS).provenance["links"]["network"]
     frame = 100 / link["bytes_per_second"][0]
     assert link["latency"][0] == pytest.approx(short - 3e-6 - frame, rel=0.02)
-    slower = {**measured.provenance, "loopback": {"held": [[0.0, 1.0]], "frame": 0.0}}
+    slower = {**measured.provenance, "loopback": {"hold_times": [[0.0, 1.0]], "frame_bytes": 0.0}}
     link = calibrate(replace(measured, provenance=slower), RACKS).provenance["links"]["network"]
     assert link["latency"][0] == pytest.approx(short, rel=0.02)
 
 
 @pytest.mark.parametrize(
-    "damaged", [[4e-5], {"frame": 100.0}, {"frame": 1.0, "held": []}, {"frame": 1, "held": [[1]]}]
+    "damaged",
+    [
+        [4e-5],
+        {"frame_bytes": 100.0},
+        {"frame_bytes": 1.0, "hold_times": []},
+        {"frame_bytes": 1, "hold_times": [[1]]},
+    ],
 )
 def test_a_damaged_loopback_is_refused(damaged: object) -> None:
     measured = MACHINE.measured(MACHINE.messages())

@@ -84,12 +84,15 @@ def test_a_size_far_off_is_named_and_drawn_with_its_residual(
     ("price", "sentences"),
     [
         ({}, []),
-        ({"acknowledged_from": 181.02}, ["senders of about 181B and more wait for an ack"]),
+        ({"sync_ack_threshold": 181.02}, ["senders of about 181B and more wait for an ack"]),
         (
-            {"ahead_limit": math.inf},
+            {"early_push_limit": math.inf},
             ["messages of 58.6KiB and more set out at once, but their senders"],
         ),
-        ({"ahead_limit": 2.0**17}, ["messages of 58.6KiB and more, below 128KiB, set out at once"]),
+        (
+            {"early_push_limit": 2.0**17},
+            ["messages of 58.6KiB and more, below 128KiB, set out at once"],
+        ),
     ],
 )
 def test_what_senders_wait_for_is_said(

@@ -210,7 +210,12 @@ def test_defaults_of_two_libraries_are_not_compared() -> None:
 
 def test_the_record_is_json(tmp_path: Path) -> None:
     record = json.loads(json.dumps(table_diff_record(diff_tables(OLD, NEW)), allow_nan=False))
-    assert [each["hi"] for each in record["changes"]] == [32 * KIB, 80 * KIB, 512 * KIB, "inf"]
+    assert [each["stop_bytes"] for each in record["changes"]] == [
+        32 * KIB,
+        80 * KIB,
+        512 * KIB,
+        "inf",
+    ]
     assert record["changes"][1]["gain"] is None
 
 

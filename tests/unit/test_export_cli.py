@@ -33,8 +33,8 @@ OTHER = {"nccl": "ring_simple", "intelmpi": "preset_2"}
 
 OPTIONS = {
     "ranks": ("--ranks", "8"),
-    "otherwise": ("--fallback-algorithm", "ring_simple"),
-    "generic": ("--base-rules", "generic.json"),
+    "fallback_algorithm": ("--fallback-algorithm", "ring_simple"),
+    "base_rules": ("--base-rules", "generic.json"),
     "commutative_only": ("--commutative-only",),
 }
 
@@ -139,7 +139,7 @@ def test_an_interpreter_is_refused_where_no_rules_are_read_with_it(
     words = ["table", "export", str(table), "--to", form, "--python", str(tmp_path / "python")]
     assert main(words) == 1
     refused = "--python is for files of mpich" in " ".join(capsys.readouterr().err.split())
-    assert refused == ("generic" not in FORMATS[form].used_options)
+    assert refused == ("base_rules" not in FORMATS[form].used_options)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_stand_in_for_the_default_is_told(
     assert main([*check, *wish]) == 0
     lost = "the table leaves it to the library, for which "
     for given, told in (
-        ([], "a stand-in must be named (--fallback-algorithm); the "),
+        ([], "a fallback must be named (--fallback-algorithm); the "),
         ([wish[0], OTHER[form]], f"{OTHER[form]} stands; the "),
     ):
         capsys.readouterr()

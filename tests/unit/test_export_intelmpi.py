@@ -86,7 +86,7 @@ def test_the_own_decision_has_no_number() -> None:
         DIALECT.emit(mixed)
     text = DIALECT.emit(mixed, fallback=intelmpi.fallback_of("preset_1"))
     assert "='1:0-1023;5'\n" in text
-    assert "a stand-in must be named" in DIALECT.check(mixed, text)[0]
+    assert "a fallback must be named" in DIALECT.check(mixed, text)[0]
     with pytest.raises(InputError, match="it has preset_0 to preset_32"):
         intelmpi.fallback_of("ring")
 

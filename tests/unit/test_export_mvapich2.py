@@ -72,7 +72,7 @@ def test_what_is_left_to_the_library_is_unset() -> None:
 
 def test_the_own_decision_has_no_number() -> None:
     mixed = table({(BCAST, 8): [(0, AlgorithmConfig()), (64, RING)]})
-    with pytest.raises(InputError, match="has no number: name a stand-in"):
+    with pytest.raises(InputError, match="has no number: name a fallback"):
         DIALECT.emit(mixed)
     assert "='1:0-63,5:64-+'" in DIALECT.emit(mixed, fallback=mvapich2.fallback_of("binomial"))
     with pytest.raises(InputError, match="no algorithm 'tree': choose one of"):

@@ -56,7 +56,7 @@ def test_what_a_user_types(table: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["nccl", "install", str(table), "--out", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert f"export NCCL_TUNER_PLUGIN='{folder / LIBRARY_FILE}'" in printed
-    assert "3 rules; the compiled plugin follows them in 8 calls that were tried" in printed
+    assert "3 rules; the compiled plugin followed them in 8 test calls" in printed
     assert sorted(path.name for path in folder.iterdir()) == [LIBRARY_FILE, RULES_FILE]
     header, _, rows = (folder / RULES_FILE).read_text().partition("\n")
     assert "collective" in rows
@@ -77,9 +77,9 @@ def test_json(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert record == {
             "library": str(folder / LIBRARY_FILE),
             "rules": str(folder / RULES_FILE),
-            "rows": 3,
+            "n_rules": 3,
             "digest": fnv1a((folder / RULES_FILE).read_bytes().partition(b"\n")[2]),
-            "checked": 8,
+            "tested_calls": 8,
             "usage": f"export NCCL_TUNER_PLUGIN={folder / LIBRARY_FILE}",
             "left_to_library": 1,
             "cyclic_left_out": 0,

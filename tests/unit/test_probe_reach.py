@@ -205,4 +205,4 @@ def test_fans_show_whether_messages_share_a_port(
     assert found.port_sharing_threshold == shared_from
     gaps = " ".join(found.provenance["undetermined"])
     assert ("the first waits for 50% of the others" in gaps) == said
-    assert ("shared_from" in gaps) == said
+    assert ("port_sharing_threshold" in gaps) == said

@@ -61,7 +61,7 @@ class Ranks(Launcher):
         if "tuner.rank_programs.loopback" in arguments:
             if self.alone:
                 raise ProbeError(self.alone)
-            return CompletedRun(0, '{"frame": 102, "held": [[0.0, 3e-05]]}\n', "")
+            return CompletedRun(0, '{"frame_bytes": 102, "hold_times": [[0.0, 3e-05]]}\n', "")
         words, on_line = arguments, known["on_line"]
         plan, out = read_plan(Path(words[-4])), Path(words[-3])
         self.plans.append(plan)

@@ -57,11 +57,11 @@ def test_simulate_and_whatif_agree_on_the_best(
     for point in points:
         own = [record for record in found if record["nbytes"] == point["nbytes"]]
         times: dict[str, float] = {}
-        for timing in point["timings"]:
+        for timing in point["candidates"]:
             best = times.get(timing["algorithm"], timing["seconds"])
             times[timing["algorithm"]] = min(best, timing["seconds"])
         assert {one["algorithm"]: one["seconds"] for one in own} == pytest.approx(times, rel=1e-9)
-        assert own[0]["seconds"] == pytest.approx(point["timings"][0]["seconds"], rel=1e-9)
+        assert own[0]["seconds"] == pytest.approx(point["candidates"][0]["seconds"], rel=1e-9)
     assert "two_level_rabenseifner" in times
 
 
@@ -152,7 +152,7 @@ def test_host_memory_needs_no_price_where_no_message_is_there(
     study.write_text(STUDY.replace("64KiB, ", ""))
     assert main(["whatif", str(study), "--json"]) == 0
     (point,) = json.loads(capsys.readouterr().out)["points"]
-    names = {timing["algorithm"] for timing in point["timings"]}
+    names = {timing["algorithm"] for timing in point["candidates"]}
     assert "ring" in names
     assert "ring_staged" not in names
     asked = ["--topology", str(flat), "--collective", "allreduce", *words]

@@ -606,8 +606,8 @@ def test_bad_studies_are_named(changed: dict[str, Any], sentence: str) -> None:
         {"points": [{}]},
         {"colour": 1},
         {"axes": {"nodes": "x"}},
-        {"switches": [{"axis": 1}]},
-        {"keeping": {"mean": "much"}},
+        {"crossovers": [{"axis": 1}]},
+        {"table_regret": {"mean_regret": "much"}},
     ],
 )
 def test_a_record_that_is_no_result_is_refused(change: dict[str, Any]) -> None:

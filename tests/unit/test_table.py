@@ -122,9 +122,9 @@ def test_names_that_a_terminal_would_obey_are_none(name: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"lo": 0', '"lo": "0"'),
-        ('"lo": 0', '"lo": false'),
-        ('"hi": 100', '"hi": NaN'),
+        ('"start_bytes": 0', '"start_bytes": "0"'),
+        ('"start_bytes": 0', '"start_bytes": false'),
+        ('"stop_bytes": 100', '"stop_bytes": NaN'),
         ('"nodes": 1', '"nodes": "1"'),
         ('"ppn": 4', '"ppn": 0'),
         ('"operators": "any"', '"operators": "most"'),

@@ -209,7 +209,7 @@ def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
     rows: list[dict[str, Any]] = [
         {
             "point": str(point),
-            "arms": len(point.candidates),
+            "candidates": len(point.candidates),
             "launch": point.launch,
             "memory": point.memory,
             "first_host": plan.hosts[point.first_host] if plan.hosts else "",
@@ -272,12 +272,12 @@ def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
 
 
 def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 1) -> None:
-    columns = ("", "what", "arms", "first host", "at once with", "time")
+    columns = ("", "what", "candidates", "first host", "at once with", "time")
     rows = [
         (
             str(number),
             humanize(row["point"]),
-            str(row["arms"]),
+            str(row["candidates"]),
             row["first_host"],
             f"group {row['at_once']}" if row["at_once"] else "",
             format_time(row["seconds"]),
@@ -288,7 +288,7 @@ def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 
         title,
         columns,
         rows,
-        right=("", "arms", "time"),
+        right=("", "candidates", "time"),
         droppable=("at once with", ""),
         wrappable=("what", "first host"),
     )

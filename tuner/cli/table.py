@@ -288,7 +288,7 @@ def run_validate(options: argparse.Namespace) -> int:
     if options.log_shape is not None:
         raise InputError("--log-shape says what logs leave open: give them, too (--log FILE)")
     form = validation.format_for_library(library)
-    if options.generic is not None:
+    if options.base_rules is not None:
         raise InputError("what is proved holds the library's own rules: leave --base-rules out")
     validation.require_supported_version(table)
     wish, held = native_options.export_options(options, form), table.with_block_placement()

@@ -123,8 +123,8 @@ class Rule:
     """A rule that calls under `key` of [start_bytes, stop_bytes) use `choice`."""
 
     key: RuleKey
-    start_bytes: int = field(metadata=formerly("start_bytes"))
-    stop_bytes: float = field(metadata=formerly("stop_bytes"))
+    start_bytes: int = field(metadata=formerly("lo"))
+    stop_bytes: float = field(metadata=formerly("hi"))
     choice: AlgorithmConfig
     evidence: Evidence
 

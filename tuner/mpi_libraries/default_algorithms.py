@@ -29,7 +29,7 @@ DefaultLookup = Callable[[PlacedCollective, int], AlgorithmConfig | None]  # tak
 class DefaultAlgorithms(PlacementMixin):
     """The default's algorithms on nodes x ppn ranks, for calls of up to `max_bytes` bytes.
 
-    starts      bytes from which on the config at the same position is used; ascending, empty where
+    thresholds  bytes from which on the config at the same position is used; ascending, empty where
                 nothing is known
     choices     None for a range where the algorithm is unknown: in Open MPI another component than
                 coll/tuned runs it, in MPICH the device layer, or no config stands for it
@@ -46,9 +46,9 @@ class DefaultAlgorithms(PlacementMixin):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.thresholds) != len(self.choices) or min(self.nodes, self.ppn) < 1:
-            raise ValueError("decisions need a shape, and a choice for every start")
+            raise ValueError("default algorithms need a shape, and a config for every threshold")
         if any(low >= high for low, high in pairwise((0, *self.thresholds))):
-            raise ValueError("starts of decisions ascend")
+            raise ValueError("thresholds of default algorithms must ascend")
 
     @property
     def placed_collective(self) -> PlacedCollective:

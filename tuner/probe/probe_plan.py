@@ -337,7 +337,7 @@ def read_plan(path: Path) -> ProbePlan:
         ProbePoint(
             **{
                 **point,
-                "arms": tuple(ProbeCandidate(**arm) for arm in point["arms"]),
+                "candidates": tuple(ProbeCandidate(**each) for each in point["candidates"]),
                 "hosts": tuple(point["hosts"]),
             }
         )

@@ -65,7 +65,7 @@ def main(path: str) -> None:
         comm = world.Split(0 if part else MPI.UNDEFINED, turn)
         if comm == MPI.COMM_NULL:
             continue
-        found = find_default_steps(comm, call["collective"], call["most"])
+        found = find_default_steps(comm, call["collective"], call["max_bytes"])
         if first:
             print(json.dumps({"call": number, "steps": found}), flush=True)
         comm.Free()

@@ -83,7 +83,7 @@ def main() -> None:
     if comm.rank == 0:
         besides = np.quantile(taken, 0.25, axis=0) / 2 - DELAYS_S  # disturbances only add time
         pairs = [list(each) for each in zip(DELAYS_S, besides, strict=True)]
-        print(json.dumps({"frame": nbytes, "held": pairs}), flush=True)
+        print(json.dumps({"frame_bytes": nbytes, "hold_times": pairs}), flush=True)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Constraints:
     def __post_init__(self) -> None:
         if any(name.rpartition(":")[2] == DEFAULT for name in self.excluded_algorithms):
             raise InputError(
-                f"{DEFAULT} cannot be forbidden: it is what stays where nothing is faster"
+                f"{DEFAULT} cannot be excluded: it is what stays where nothing is faster"
             )
         if self.max_rules is not None and self.max_rules < 1:
             raise InputError(f"a table cannot have {self.max_rules} rules: allow 1 at least")

@@ -40,7 +40,7 @@ def find_default_algorithms(
             "nodes": nodes,
             "ppn": ppn,
             "placement": placement,
-            "most": most,
+            "max_bytes": most,
         }
         for collective, nodes, ppn, placement in asked
     ]
