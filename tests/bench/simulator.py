@@ -72,7 +72,7 @@ def ring() -> None:
     """On one switch and, with links that several nodes use, on a fat tree."""
     for name, fabric in (("one switch", OneSwitch(WIRE)), ("fat tree", FatTree(WIRE, (16,), (8,)))):
         placement = Placement.block(fabric_topology(name, 1536, fabric), 1)
-        given = Calibration("bench", "none", {}, given=True, envelope=16.0)
+        given = Calibration("bench", "none", {}, nominal=True, header_bytes=16.0)
         made = algorithms.build(Collective.ALLREDUCE, "ring", 1536)
         seconds = median(partial(simulate, made, placement, given, 1 << 20, 4))
         print(f"ring, 1536 ranks, 1 MiB, {name}: {seconds:.3f} s, peak {peak():.0f} MB", flush=True)

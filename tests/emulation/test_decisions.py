@@ -51,6 +51,6 @@ def test_one_rank_on_each_host_is_coll_tuneds_business_and_several_are_hans(
     decided: dict[PlacedCollective, DefaultAlgorithms],
 ) -> None:
     for name in (Collective.BCAST, Collective.ALLREDUCE):
-        assert len(decided[name, 2, 1, BLOCK].starts) > 2
+        assert len(decided[name, 2, 1, BLOCK].thresholds) > 2
         assert None not in decided[name, 2, 1, BLOCK].choices
-        assert all(decided[name, 2, 2, kind].starts == () for kind in PLACEMENTS)
+        assert all(decided[name, 2, 2, kind].thresholds == () for kind in PLACEMENTS)

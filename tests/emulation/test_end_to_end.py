@@ -130,9 +130,9 @@ def test_how_a_library_sends_is_found(calibration: Calibration, tmp_path: Path) 
     open_mpi, mpich = (
         c.path_cost("network") for c in (calibration, read_calibration(tmp_path / "c.json"))
     )
-    assert (open_mpi.acknowledged_from, open_mpi.ahead_limit) == (math.inf, 0.0)
-    assert 64 < mpich.acknowledged_from < 1024
-    assert mpich.eager_limit < 2**16 < mpich.ahead_limit
+    assert (open_mpi.sync_ack_threshold, open_mpi.early_push_limit) == (math.inf, 0.0)
+    assert 64 < mpich.sync_ack_threshold < 1024
+    assert mpich.eager_limit < 2**16 < mpich.early_push_limit
 
 
 def test_a_table_for_the_cluster_becomes_rules_that_the_library_reads(folder: Path) -> None:

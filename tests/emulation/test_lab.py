@@ -43,7 +43,7 @@ def lab() -> Iterator[EmulatedCluster]:
 
 
 def test_up_and_down_twice_are_up_and_down(lab: EmulatedCluster) -> None:
-    assert not lab.status().partly
+    assert not lab.status().is_partial
     assert [lab.up(), lab.up()] == [True, False]
     assert lab.status().up
     assert [lab.down(), lab.down()] == [True, False]
@@ -54,7 +54,7 @@ def test_a_lab_of_which_something_is_missing_is_made_anew(lab: EmulatedCluster) 
     lab.up()
     namespaces.delete([f"{lab.cluster_id}-{lab.network.hosts[2]}"])
     status = lab.status()
-    assert status.partly
+    assert status.is_partial
     assert not status.up
     assert lab.up()
     assert lab.status().up

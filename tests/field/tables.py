@@ -135,7 +135,7 @@ def _rule(row: Any) -> Rule:
     params = ", ".join(f"{name}={value}" for name, value in sorted(choice["params"].items()))
     algorithm = choice["algorithm"] + (f"({params})" if params else "")
     probed = tuple(int(size) for size in row["evidence"]["nbytes"])
-    low, high = int(row["lo"]), float(row["hi"])
+    low, high = int(row["start_bytes"]), float(row["stop_bytes"])
     return Rule(key["collective"], int(key["ppn"]), low, high, algorithm, probed)
 
 

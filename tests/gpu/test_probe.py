@@ -51,4 +51,4 @@ def test_a_calibration_of_it_is_plausible(measured: Measurements, stands_in: boo
     outside = found.path_cost("staging", "cuda").segments[-1].beta.value
     assert 0 < inside < outside < 1e-8
     assert 0 < found.reduction["cuda"].launch.value < 1e-2
-    assert 0 < found.pointer_query < 1e-3
+    assert 0 < found.pointer_query_seconds < 1e-3

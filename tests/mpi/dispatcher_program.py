@@ -181,7 +181,7 @@ def coarse(choice: AlgorithmConfig) -> AlgorithmConfig:
     """The same with longer segments, where it has any."""
     segment = choice.params.get("segment")
     longer = {} if segment is None else {"segment": COARSE * int(segment)}
-    return AlgorithmConfig(choice.algorithm, {**choice.params, **longer}, choice.via)
+    return AlgorithmConfig(choice.algorithm, {**choice.params, **longer}, choice.runner)
 
 
 def counts(p: int) -> tuple[int, ...]:
@@ -220,7 +220,7 @@ def check(
     ladder = [(0, choice)]
     wanted: dict[tuple[Any, ...], Any] = {(collective, p): ladder}
     if collective.is_reduction:
-        safe = choice.via == SCHEDULE or mpi_libraries.library_module(
+        safe = choice.runner == SCHEDULE or mpi_libraries.library_module(
             LIBRARY
         ).preserves_operand_order(collective, choice)
         wanted = {(collective, p, "commutative"): ladder}
@@ -246,7 +246,7 @@ def check(
 
 def possible(collective: Collective, choice: AlgorithmConfig, comm: MPI.Intracomm) -> bool:
     """Whether the library has this on so many ranks."""
-    if choice.via == SCHEDULE:
+    if choice.runner == SCHEDULE:
         return True
     try:
         mpi_libraries.library_module(LIBRARY).settings(collective, choice)

@@ -137,7 +137,7 @@ def test_a_rule_stays_where_it_wins(
     assert seen[-1][0] == seen[-1][1]
     rules = accepted_table(table, "any", found).rules_for(table.keys[0])
     assert [str(rule.choice) for rule in rules] == ["default", "recursive_doubling", "default"]
-    assert (rules[1].lo, rules[1].hi) == (min(kept), max(kept) + 1)
+    assert (rules[1].start_bytes, rules[1].stop_bytes) == (min(kept), max(kept) + 1)
     assert rules[1].evidence.gain > 2
     assert rules[1].evidence.nbytes == tuple(sorted(kept))
 

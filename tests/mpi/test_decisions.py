@@ -22,7 +22,7 @@ CALLS = [(c, 1, p, BLOCK) for c in (Collective.BCAST, Collective.ALLREDUCE) for 
 
 def around(each: DefaultAlgorithms) -> set[int]:
     """Sizes on both sides of each switch, and the last one."""
-    near = {start + more for start in each.starts for more in (-4, 0, 4)}
+    near = {start + more for start in each.thresholds for more in (-4, 0, 4)}
     return {size for size in near | {MOST} if 0 < size <= MOST}
 
 
@@ -31,7 +31,7 @@ def test_on_both_sides_of_each_switch_the_default_runs_what_was_found(
 ) -> None:
     found = find_default_algorithms(launcher, CALLS, MOST, tmp_path)
     assert [each.placed_collective for each in found] == CALLS
-    assert all(len(each.starts) > 2 for each in found)
+    assert all(len(each.thresholds) > 2 for each in found)
     calls = [(each, nbytes) for each in found for nbytes in sorted(around(each))]
     rules = table_of({(c, p): [(0, AlgorithmConfig())] for c, _, p, _ in CALLS}).rules
     rule = {(r.key.collective, r.key.nodes, r.key.ppn, r.key.placement): r for r in rules}
@@ -49,12 +49,12 @@ def test_of_collectives_that_the_watcher_does_not_know_nothing_is_known(
     (gather,) = find_default_algorithms(
         launcher, [(Collective.GATHER, 1, 2, BLOCK)], 1024, tmp_path
     )
-    assert gather.starts == ()
+    assert gather.thresholds == ()
     assert gather.config_at(64) is None
 
 
 @pytest.mark.parametrize("most", [4, 6, 5000])
 def test_sizes_end_where_they_are_asked_to(launcher: Launcher, tmp_path: Path, most: int) -> None:
     (bcast,) = find_default_algorithms(launcher, [(Collective.BCAST, 1, 2, BLOCK)], most, tmp_path)
-    assert bcast.starts[0] == 4
-    assert bcast.starts[-1] <= most
+    assert bcast.thresholds[0] == 4
+    assert bcast.thresholds[-1] <= most

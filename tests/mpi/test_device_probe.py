@@ -94,7 +94,7 @@ def test_a_calibration_comes_of_it(probed: Probed) -> None:
     calibration = calibrate(probed("aware"))
     assert {("same_gpu", "cuda"), ("self", "cuda"), ("staging", "cuda")} <= {*calibration.paths}
     assert {"cuda", "cuda sum_float64"} <= {*calibration.reduction}
-    assert calibration.pointer_query > 0
+    assert calibration.pointer_query_seconds > 0
     assert {*COPY_SUBJECTS, "ipc_same_gpu"} <= {*calibration.provenance["copies"]}
 
 

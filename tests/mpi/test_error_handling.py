@@ -215,7 +215,7 @@ def test_what_comes_before_a_file_of_mpich(
     file.write_text(mpich.emit(table, generic))
     poisoned = tmp_path / "poisoned.json"
     tree = merge_into_generic(
-        table, generic, lambda rule: FAULT_LEAF if rule.lo else leaf_for_rule(rule)
+        table, generic, lambda rule: FAULT_LEAF if rule.start_bytes else leaf_for_rule(rule)
     )
     poisoned.write_text(json.dumps(tree))
     own = validate_mpich.activation(poisoned)

@@ -150,9 +150,9 @@ def bad_directory(tmp_path: Path) -> Path:
             "memory": "host",
             "operators": "any",
         },
-        "lo": SLOW_FROM,
-        "hi": SLOW_BELOW,
-        "choice": {"algorithm": "ring", "params": {}, "via": "library"},
+        "start_bytes": SLOW_FROM,
+        "stop_bytes": SLOW_BELOW,
+        "choice": {"algorithm": "ring", "params": {}, "runner": "library"},
         "evidence": {"nbytes": [1 << 20]},
     }
     table = {"library": "mpich 5.0", "rules": [rule]}

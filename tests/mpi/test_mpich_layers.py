@@ -153,7 +153,7 @@ class Pair:
 
     @staticmethod
     def _leaf(leaf_of: RuleToLeaf, poison: Leaf, lo: int | None, rule: Rule) -> Leaf | None:
-        return poison if rule.lo == lo else leaf_of(rule)
+        return poison if rule.start_bytes == lo else leaf_of(rule)
 
 
 @pytest.mark.representative("-allreduce")
@@ -298,7 +298,9 @@ def test_a_call_that_the_dispatcher_forces_leaves_the_next_one_to_the_device_lay
     generic = mpich.read_generic_tree(mpich_launcher.libmpi())
     table = table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig()), (KEPT, AlgorithmConfig())]})
     file = tmp_path / "m.json"
-    tree = merge_into_generic(table, generic, lambda rule: emitter.FAULT_LEAF if rule.lo else None)
+    tree = merge_into_generic(
+        table, generic, lambda rule: emitter.FAULT_LEAF if rule.start_bytes else None
+    )
     file.write_text(json.dumps(tree))
     words = ["-m", "mpi4py", "-rc", f"thread_level={THREAD_SINGLE}"]
     run = mpich_launcher.run(

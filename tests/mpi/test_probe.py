@@ -152,8 +152,8 @@ def test_a_point_all_of_whose_algorithms_are_wrong_is_passed_over(tmp_path: Path
         next(q for q in made.points if (q.subject, q.p) == (subject, 3))
         for subject in ("allreduce", "bcast")
     )
-    ring = tuple(arm for arm in wrong.arms if arm.algorithm == "ring")
-    plan = replace(made, points=(replace(wrong, arms=ring), right))
+    ring = tuple(arm for arm in wrong.candidates if arm.algorithm == "ring")
+    plan = replace(made, points=(replace(wrong, candidates=ring), right))
     found = run_plan(
         plan, Launcher.find("openmpi"), tmp_path / "m.ndjson", local_cluster(), {}, budget=2.0
     )

@@ -64,14 +64,16 @@ def test_every_rule_runs_its_preset(
         progress=lambda done, total: seen.append((done, total)),
     )
     assert len(proofs) == len(TABLE.rules)
-    doubts = {(p.rule.key.collective, p.rule.lo): p.reason for p in proofs if not p.confirmed}
+    doubts = {
+        (p.rule.key.collective, p.rule.start_bytes): p.reason for p in proofs if not p.confirmed
+    }
     alike = doubts.pop((BCAST, 65536)), doubts.pop((BCAST, 1 << 20))
     assert alike[0].endswith("preset 2 cannot be told from preset 7")
     assert alike[1].endswith("preset 7 cannot be told from preset 2")
     assert len(doubts) <= 1  # its decisions hang on the processor
     assert all(reason.endswith(LIKE_OWN) for reason in doubts.values())
     assert seen[-1] == (len(seen), len(seen))
-    ran = {(p.rule.key.collective, p.rule.lo): str(p.executed[-1]) for p in proofs}
+    ran = {(p.rule.key.collective, p.rule.start_bytes): str(p.executed[-1]) for p in proofs}
     assert ran[ALLREDUCE, 0] == "Bcast_binomial + Reduce_binomial"
     assert "Allreduce_shumilin" in ran[ALLREDUCE, 1024]
     assert ran[ALLGATHER, 0] == "Allgather_ring"

@@ -198,7 +198,7 @@ def test_show_and_select_agree(finished: Path, capsys: pytest.CaptureFixture[str
     words = ["select", table, "--collective", "bcast", "--p", "2", "--size", "64KiB"]
     assert main([*words, "--json"]) == 0
     rule = json.loads(capsys.readouterr().out)
-    assert rule["lo"] <= 65536
+    assert rule["start_bytes"] <= 65536
     assert rule["evidence"]["basis"] == "measured"
     assert main([*words[:-3], "7", "--size", "64KiB"]) == 1
     assert "7 ranks" in said_once(capsys)

@@ -338,17 +338,30 @@ def test_a_runner_waits_for_a_database_that_is_away(tmp_path: Path) -> None:
             assert ended(client, number)["state"] == "done"
 
 
-WISHES = {"forbid": ["binomial"], "rules": 9, "reproducible": True, "commutative_only": True}
+CONSTRAINTS = {
+    "excluded_algorithms": ["binomial"],
+    "max_rules": 9,
+    "reproducible": True,
+    "commutative_only": True,
+}
+FORMER_CONSTRAINTS = {
+    "forbid": ["binomial"],
+    "rules": 9,
+    "reproducible": True,
+    "commutative_only": True,
+}
 
 
-@pytest.mark.extended
-def test_a_job_heeds_wishes_for_its_table_and_keeps_them(own: httpx.Client, file_url: str) -> None:
+@pytest.mark.parametrize("given", [{"constraints": CONSTRAINTS}, {"wishes": FORMER_CONSTRAINTS}])
+def test_a_job_keeps_to_the_constraints_of_its_table(
+    own: httpx.Client, file_url: str, given: dict[str, Any]
+) -> None:
     source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
-    wanted = {"kind": "tune", "measurements": source, "wishes": WISHES}
+    wanted = {"kind": "tune", "measurements": source, **given}
     number = good(own.post("/v1/jobs", json=wanted), 202)["id"]
     with running(file_url):
         job = ended(own, number)
-    assert (job["state"], job["spec"]["wishes"]) == ("done", WISHES)
+    assert (job["state"], job["spec"]["constraints"]) == ("done", CONSTRAINTS)
     table = good(own.get(f"/v1/tables/{job['result']['table']}"))
     assert table["provenance"]["constraints"] == {
         "forbidden": ["binomial"],
@@ -362,14 +375,17 @@ def test_a_job_heeds_wishes_for_its_table_and_keeps_them(own: httpx.Client, file
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [
-        ({"kind": "tune", "wishes": {"forbid": ["default"]}}, "default cannot be forbidden"),
-        ({"kind": "tune", "wishes": {"rules": 0}}, "greater than or equal to 1"),
-        ({"kind": "tune", "wishes": {"forbid": ["a b"]}}, "match pattern"),
-        ({"kind": "tune", "wishes": {"forbidden": ["ring"]}}, "forbidden"),
-        ({"kind": "calibrate", "wishes": {"rules": 3}}, "wishes are for a table"),
+        (
+            {"kind": "tune", "constraints": {"excluded_algorithms": ["default"]}},
+            "default cannot be excluded",
+        ),
+        ({"kind": "tune", "constraints": {"max_rules": 0}}, "greater than or equal to 1"),
+        ({"kind": "tune", "constraints": {"excluded_algorithms": ["a b"]}}, "match pattern"),
+        ({"kind": "tune", "constraints": {"forbidden": ["ring"]}}, "forbidden"),
+        ({"kind": "calibrate", "constraints": {"max_rules": 3}}, "constraints are for a table"),
     ],
 )
-def test_wishes_that_cannot_be_met_are_refused_at_once(
+def test_constraints_that_cannot_be_met_are_refused_at_once(
     own: httpx.Client, wanted: dict[str, Any], sentence: str
 ) -> None:
     source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
@@ -382,7 +398,11 @@ def test_a_forbidden_algorithm_that_was_not_measured_fails_the_job(
     own: httpx.Client, file_url: str
 ) -> None:
     source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
-    wanted = {"kind": "tune", "measurements": source, "wishes": {"forbid": ["binomail"]}}
+    wanted = {
+        "kind": "tune",
+        "measurements": source,
+        "constraints": {"excluded_algorithms": ["binomail"]},
+    }
     number = good(own.post("/v1/jobs", json=wanted), 202)["id"]
     with running(file_url):
         job = ended(own, number)

@@ -24,7 +24,11 @@ from tuner.topology import Placement
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 TWO_GPUS = "\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n"
-LATER = ("network_port", "stripe_from", "pointer_query")  # not in records of the first release
+LATER = (
+    "separate_network_port",
+    "striping_threshold",
+    "pointer_query_seconds",
+)  # not in records of the first release
 CLUSTER = {"name": "ares", "nodes": 2, "cores": 8, "cpu": "some", "memory": 1 << 40}
 
 
@@ -178,8 +182,8 @@ def test_a_fabric_and_a_node_that_are_stored_are_combined(client: httpx.Client) 
     ):
         stored = good(client.post("/v1/topologies", content=text), 201)
         record = good(client.get(f"/v1/topologies/{stored['id']}"))["record"]
-        assert [host["interior"] for host in record["nodes"]] == [0, 0, 0]
-        kinds = [device["kind"] for device in record["interiors"][0]["devices"]]
+        assert [host["node_topology"] for host in record["nodes"]] == [0, 0, 0]
+        kinds = [device["kind"] for device in record["node_topologies"][0]["devices"]]
         assert kinds.count("gpu") == 2
     assert stored["name"] == "whole"
     for names, message in (
@@ -341,7 +345,7 @@ def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Clien
     }
     library, ours = (
         good(client.post("/v1/predictions", json={**question, **via}), 201)["items"][0]["seconds"]
-        for via in ({}, {"via": "schedule"})
+        for via in ({}, {"runner": "schedule"})
     )
     assert library > 1.1 * ours  # Open MPI serves two children in turns
     allreduce = {**question, "collective": "allreduce", "algorithms": ["nonoverlapping"]}
@@ -352,7 +356,7 @@ def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Clien
     whole = {**question, "params": {"segment": 1 << 20}, "sizes": [6000 << 20]}
     said = problem(client.post("/v1/predictions", json=whole), 422)
     assert "make it a study" in said  # cut into turns it is five times as much as
-    good(client.post("/v1/predictions", json={**whole, "via": "schedule"}), 201)
+    good(client.post("/v1/predictions", json={**whole, "runner": "schedule"}), 201)
 
 
 MACHINE = yaml.safe_dump(

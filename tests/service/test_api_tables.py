@@ -106,7 +106,7 @@ def test_tables_with_strange_evidence_are_compared(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rules": [{**a_table()["rules"][1], "lo": 7}]}, "should start at 0"),
+        ({"rules": [{**a_table()["rules"][1], "start_bytes": 7}]}, "should start at 0"),
         ({"library": None}, "no name"),
         ({"version": 2}, "version-1"),
         (
@@ -114,7 +114,7 @@ def test_tables_with_strange_evidence_are_compared(
                 "rules": [
                     {
                         **a_table()["rules"][0],
-                        "hi": "inf",
+                        "stop_bytes": "inf",
                         "evidence": {"basis": "measured", "nbytes": [8], "default_s": [1e-6]},
                     }
                 ]
@@ -146,7 +146,7 @@ def with_choice(library: str, **choice: Any) -> dict[str, Any]:
         ),
         ("mpich 5.0.2", {"algorithm": "chain"}, "MPICH has no bcast algorithm 'chain'"),
         ("openmpi 99", {"params": {"radix": 3}}, "takes no parameter 'radix'"),
-        ("craympi 9", {"algorithm": "shout", "via": "schedule"}, "no bcast algorithm 'shout'"),
+        ("craympi 9", {"algorithm": "shout", "runner": "schedule"}, "no bcast algorithm 'shout'"),
     ],
 )
 def test_a_rule_with_an_algorithm_that_there_is_not_is_refused(
@@ -163,8 +163,8 @@ def test_a_rule_with_an_algorithm_that_there_is_not_is_refused(
         ("craympi 9", {"algorithm": "shout"}),
         ("ucc 9.9", {"algorithm": "new"}),
         ("intelmpi 2099", {"algorithm": "preset_99"}),
-        (LIBRARY, {"via": "schedule"}),
-        (LIBRARY, {"algorithm": "ring_ll", "via": "nccl"}),
+        (LIBRARY, {"runner": "schedule"}),
+        (LIBRARY, {"algorithm": "ring_ll", "runner": "nccl"}),
     ],
 )
 def test_what_nobody_here_knows_better_is_stored(
@@ -274,9 +274,9 @@ def test_select_says_what_the_rule_says(client: httpx.Client) -> None:
         "version": version,
         "algorithm": "binomial",
         "params": {},
-        "via": "library",
-        "lo": 1024,
-        "hi": "inf",
+        "runner": "library",
+        "start_bytes": 1024,
+        "stop_bytes": "inf",
         "evidence": a_table()["rules"][1]["evidence"],
     }
     assert good(select(client, operators="commutative")) == decision
@@ -297,7 +297,9 @@ def test_select_tells_placements_apart(client: httpx.Client) -> None:
         {
             **rule,
             "key": {**rule["key"], "nodes": 2, "ppn": 2, "placement": placement},
-            "choice": {**rule["choice"], "algorithm": name} if rule["lo"] else rule["choice"],
+            "choice": {**rule["choice"], "algorithm": name}
+            if rule["start_bytes"]
+            else rule["choice"],
         }
         for name, placement in sorted(shapes)
         for rule in ladder
@@ -390,14 +392,16 @@ def test_what_a_format_asks_is_said_beside_it(lasting: httpx.Client) -> None:
     assert "one channel" in problem(lasting.get(path, params={"format": "nccl"}), 422)
     bodies, etags = set(), set()
     for name in ("ring_simple", "tree_ll"):
-        response = lasting.get(path, params={"format": "nccl", "otherwise": name, "ranks": 7})
+        response = lasting.get(
+            path, params={"format": "nccl", "fallback_algorithm": name, "ranks": 7}
+        )
         assert response.headers["content-type"].startswith("application/vnd.tuner.nccl-csv")
         assert nccl.parse(response.text)
         bodies.add(response.text)
         etags.add(response.headers["etag"])
     assert (len(bodies), len(etags)) == (2, 2)
     assert "choose one of" in problem(
-        lasting.get(path, params={"format": "nccl", "otherwise": "tree"}), 422
+        lasting.get(path, params={"format": "nccl", "fallback_algorithm": "tree"}), 422
     )
     plain = lasting.get(path, params={"otherwise": "tree_ll", "ranks": 7})
     assert plain.headers["etag"] == lasting.get(path).headers["etag"]

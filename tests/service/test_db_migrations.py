@@ -169,6 +169,8 @@ def test_old_data_comes_along_and_goes_back(engine: Engine, tmp_path: Path) -> N
     with db.read_session(engine) as session:
         assert db.load_measurements(session, 1) == probe()
         assert len(db.load_validations(session, 2)) == 1
+    with db.transaction(engine) as session:
+        assert not db.store_calibration(session, calibration(), 1).is_new
 
 
 # SHA-256 of {"cluster", "library", "provenance", "series"} of `probe()` as JSON with sorted keys.

@@ -66,7 +66,7 @@ def messages_of(points: Sequence[ProbePoint], request: ProbeSpec) -> Measurement
     """What a probe of just these points would leave of a network of 200 us and 12.5 MB/s."""
     series = []
     for point in points:
-        for arm in point.arms:
+        for arm in point.candidates:
             nbytes = point.nbytes_of(arm)
             alpha, beta = (3e-4, 8e-8) if point.nodes > 1 else (1e-5, 1e-9)
             taken = (alpha + beta * nbytes) * np.array([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.0])

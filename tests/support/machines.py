@@ -97,7 +97,7 @@ def memories(placement: Placement) -> st.SearchStrategy[str]:
 
 @st.composite
 def placements(draw: st.DrawFn, most: int = 9) -> Placement:
-    """Up to `most` ranks anywhere on a random topology."""
+    """Up to `max_bytes` ranks anywhere on a random topology."""
     topology = draw(topologies())
     where = st.integers(0, len(topology.nodes) - 1)
     return Placement(topology, np.array(draw(st.lists(where, min_size=1, max_size=most))))
@@ -112,7 +112,7 @@ def path_costs(draw: st.DrawFn) -> PathCost:
     )
     lag = Estimate.exact(draw(st.sampled_from([0.0, 1e-10])))
     segments = (
-        CostSegment(0.0, bound, *lower, lag=lag),
+        CostSegment(0.0, bound, *lower, latency_per_byte=lag),
         CostSegment(bound, math.inf, *upper, draw(st.booleans()), lag),
     )
     return PathCost(
@@ -146,12 +146,12 @@ def calibrations(draw: st.DrawFn) -> Calibration:
         {name: draw(path_costs()) for name in sorted(some)},
         folding,
         {MEMORY_BUS: _exact(draw(RATES))} if draw(st.booleans()) else {},
-        shared_from=draw(st.sampled_from([0.0, 200.0, 5000.0, math.inf])),
-        network_port=draw(st.booleans()),
-        stripe_from=draw(st.sampled_from([0.0, 500.0, math.inf])),
-        pointer_query=draw(TIMES),
-        envelope=draw(st.sampled_from([0.0, 16.0])),
-        given=True,
+        port_sharing_threshold=draw(st.sampled_from([0.0, 200.0, 5000.0, math.inf])),
+        separate_network_port=draw(st.booleans()),
+        striping_threshold=draw(st.sampled_from([0.0, 500.0, math.inf])),
+        pointer_query_seconds=draw(TIMES),
+        header_bytes=draw(st.sampled_from([0.0, 16.0])),
+        nominal=True,
     )
 
 

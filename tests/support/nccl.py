@@ -140,7 +140,7 @@ def on_shapes(
     for (collective, (nodes, ppn)), rungs in ladders.items():
         for rule in table_of({(collective, ppn): rungs}).rules:
             key = RuleKey(collective, nodes, ppn, "cuda")
-            rules.append(Rule(key, rule.lo, rule.hi, rule.choice, rule.evidence))
+            rules.append(Rule(key, rule.start_bytes, rule.stop_bytes, rule.choice, rule.evidence))
     return TuningTable(CLUSTER, library, tuple(rules))
 
 

@@ -32,7 +32,7 @@ RING = AlgorithmConfig("ring")
 
 
 CALL = ExperimentRequest(
-    Collective.ALLREDUCE, 4, 1, 65536, (RING, AlgorithmConfig("ring", via=SCHEDULE))
+    Collective.ALLREDUCE, 4, 1, 65536, (RING, AlgorithmConfig("ring", runner=SCHEDULE))
 )
 
 
@@ -65,7 +65,7 @@ class Ranks(Launcher):
         if "tuner.rank_programs.loopback" in arguments:
             if self.alone:
                 raise ProbeError(self.alone)
-            return CompletedRun(0, '{"frame": 102, "held": [[0.0, 3e-05]]}\n', "")
+            return CompletedRun(0, '{"frame_bytes": 102, "hold_times": [[0.0, 3e-05]]}\n', "")
         words, on_line = arguments, known["on_line"]
         plan, out = read_plan(Path(words[-4])), Path(words[-3])
         self.plans.append(plan)
@@ -84,7 +84,7 @@ class Ranks(Launcher):
         elif not self.fits(point):
             yield {"event": "left_out", "point": str(point), "key": point.key}
         else:
-            for arm in point.arms:
+            for arm in point.candidates:
                 if arm.config == self.refused:
                     yield {
                         "event": "excluded",

@@ -48,7 +48,9 @@ Price = Callable[[Schedule, int], float]
 def price(made: Schedule, nbytes: int, engine: str, uplinks: int, *, shared: bool) -> float:
     """Seconds under the oracle's model."""
     shared_from = 0.0 if shared else math.inf
-    given = Calibration("oracle", "none", {}, given=True, envelope=16.0, shared_from=shared_from)
+    given = Calibration(
+        "oracle", "none", {}, nominal=True, header_bytes=16.0, port_sharing_threshold=shared_from
+    )
     itemsize = ITEM if nbytes % ITEM == 0 and made.collective is ALLREDUCE else 1
     return simulate(made, cluster(made.p, uplinks), given, nbytes, itemsize, engine)
 

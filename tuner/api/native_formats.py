@@ -32,7 +32,7 @@ class RequestedFormat:
 
     media_type          one of the keys of FORMAT_BY_MEDIA_TYPE
     operators           "commutative" for `commutative_only` of `ExportOptions`, else "any"
-    fallback_algorithm  `otherwise` of `ExportOptions`
+    fallback_algorithm  as in `ExportOptions`
     ranks               as in `ExportOptions`
     """
 
@@ -54,13 +54,16 @@ class RequestedFormat:
 
 
 def negotiate_format(
-    accept: str | None, named: str | None, operators: str, otherwise: str, ranks: int | None
+    accept: str | None,
+    named: str | None,
+    operators: str,
+    fallback_algorithm: str,
+    ranks: int | None,
 ) -> RequestedFormat:
     """Return the format that is requested by name, else by the Accept header.
 
     accept      the Accept header
     named       the name of the format in the query
-    otherwise   the fallback algorithm
 
     Options that the format does not use get their defaults, so that equal representations have
     equal keys. Raises Problem 406 where the Accept header allows no format.
@@ -72,7 +75,7 @@ def negotiate_format(
     return RequestedFormat(
         form.media_type,
         operators if "commutative_only" in asks else "any",
-        otherwise if "otherwise" in asks else "",
+        fallback_algorithm if "fallback_algorithm" in asks else "",
         ranks if "ranks" in asks else None,
     )
 

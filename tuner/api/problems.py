@@ -47,8 +47,8 @@ MAX_ECHOED_CHARACTERS = 200  # characters of a location or message that are sent
 class FieldError(BaseModel):
     """One thing that is wrong with the request."""
 
-    where: str = Field(examples=["body.nodes"])
-    what: str = Field(examples=["Input should be greater than or equal to 1"])
+    location: str = Field(examples=["body.nodes"])
+    message: str = Field(examples=["Input should be greater than or equal to 1"])
 
 
 class ProblemDetails(BaseModel):

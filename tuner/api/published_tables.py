@@ -89,12 +89,12 @@ def _answers_by_key(version: int, table: TuningTable) -> dict[RuleKey, _AnswersB
 
 
 def _answers_by_size(version: int, rules: Sequence[Rule]) -> _AnswersBySize:
-    return [rule.lo for rule in rules], [_rule_json(version, rule) for rule in rules]
+    return [rule.start_bytes for rule in rules], [_rule_json(version, rule) for rule in rules]
 
 
 def _rule_json(version: int, rule: Rule) -> bytes:
     record = rule_record(rule)
-    shown = {name: record[name] for name in ("lo", "hi", "evidence")}
+    shown = {name: record[name] for name in ("start_bytes", "stop_bytes", "evidence")}
     return json.dumps({"version": version, **record["choice"], **shown}).encode()
 
 

@@ -47,7 +47,7 @@ def fit_bidirectional(
                 f"{name}: rows of exchanges of all hosts at {MIN_SIZES} sizes; priced as {NETWORK}"
             )
         else:
-            latency, begin = uncontended.link_latency, uncontended.cost.acknowledged_from
+            latency, begin = uncontended.link_latency, uncontended.cost.sync_ack_threshold
             if distances is not None:
                 latency = _max_link_latency(
                     distances, ring, _alternates_partners(series, memory), memory

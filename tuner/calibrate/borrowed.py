@@ -192,9 +192,9 @@ def _with_uncertainty(cost: PathCost, factor: float) -> PathCost:
     def wide(segment: CostSegment) -> CostSegment:
         alpha, beta, lag = (
             _uncertain_estimate(one.value, factor)
-            for one in (segment.alpha, segment.beta, segment.lag)
+            for one in (segment.alpha, segment.beta, segment.latency_per_byte)
         )
-        return replace(segment, alpha=alpha, beta=beta, lag=lag)
+        return replace(segment, alpha=alpha, beta=beta, latency_per_byte=lag)
 
     return replace(
         cost,

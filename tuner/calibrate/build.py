@@ -88,8 +88,8 @@ def fit_calibration(measurements: Measurements, topology: Topology | None = None
         paths={key: one.cost for key, one in found.items()} | beside.paths,
         reduction=beside.reduction,
         capacities=shared,
-        shared_from=discipline,
-        pointer_query=beside.pointer_query_seconds,
+        port_sharing_threshold=discipline,
+        pointer_query_seconds=beside.pointer_query_seconds,
         provenance=provenance,
     )
     own = {key: one.latency_curve for key, one in found.items() if not one.is_shifted}
@@ -200,5 +200,5 @@ def _provenance(series: SeriesIndex, found: Mapping[tuple[str, str], PathFit]) -
 
 def _goodness_of_fit(path_fit: PathFit) -> list[dict[str, Any]]:
     return path_fit.latency_curve.goodness_of_fit(
-        [segment.lo for segment in path_fit.cost.segments[1:]]
+        [segment.start_bytes for segment in path_fit.cost.segments[1:]]
     )

@@ -99,9 +99,12 @@ def _named_parameters(
         yield f"reduction {memory}: gamma", fold.gamma
     for resource, capacity in calibration.capacities.items():
         yield f"capacity {resource}", capacity
-    if calibration.pointer_query > 0.0:
-        yield "pointer query", Estimate.exact(calibration.pointer_query)
-    for what, begin in (("shared", calibration.shared_from), ("striped", calibration.stripe_from)):
+    if calibration.pointer_query_seconds > 0.0:
+        yield "pointer query", Estimate.exact(calibration.pointer_query_seconds)
+    for what, begin in (
+        ("shared", calibration.port_sharing_threshold),
+        ("striped", calibration.striping_threshold),
+    ):
         if begin < math.inf:
             yield f"{what} from", Estimate.exact(begin)
 
@@ -111,16 +114,16 @@ def _path_parameters(
 ) -> Iterator[NamedEstimate]:
     yield f"{name}: overhead", cost.overhead
     yield f"{name}: eager limit", Estimate.exact(cost.eager_limit)
-    if cost.acknowledged_from < math.inf:
-        yield f"{name}: acknowledged from", Estimate.exact(cost.acknowledged_from)
+    if cost.sync_ack_threshold < math.inf:
+        yield f"{name}: acknowledged from", Estimate.exact(cost.sync_ack_threshold)
     for both in pairs or [(own, own) for own in cost.segments]:
         # named after the segment of the first calibration, so that both names are equal
-        start, stop = round(both[0].lo), _rounded_size(both[0].hi)
+        start, stop = round(both[0].start_bytes), _rounded_size(both[0].stop_bytes)
         span = f"[{format_exact_size(start)}, {format_exact_size(stop)})"
         yield f"{name} {span}: alpha", both[side].alpha
         yield f"{name} {span}: beta", both[side].beta
-        if any(segment.lag.value > 0.0 for segment in both):
-            yield f"{name} {span}: lag", both[side].lag
+        if any(segment.latency_per_byte.value > 0.0 for segment in both):
+            yield f"{name} {span}: lag", both[side].latency_per_byte
 
 
 def _rounded_size(size: float) -> float:

@@ -174,7 +174,7 @@ def _shifted_fit(series: SeriesIndex, near: LatencyCurve, name: str, shift: Cost
     more = shift[0][:, None] + shift[1][:, None] * near.sizes
     moved = replace(near, path=name, times=np.maximum(near.times + more, MIN_TIME_S))
     lines = tuple(
-        replace(line, alpha=s.alpha.value + overhead, beta=s.beta.value + s.lag.value)
+        replace(line, alpha=s.alpha.value + overhead, beta=s.beta.value + s.latency_per_byte.value)
         for line, s in zip(near.lines, segments, strict=True)
     )
     cost = replace(base.cost, segments=segments)

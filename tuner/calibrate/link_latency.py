@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tuner.base.atomic_io import dataclass_from_record
+from tuner.base.atomic_io import dataclass_from_record, formerly
 from tuner.base.errors import InputError
 from tuner.calibrate.bootstrap import interval_estimate
 from tuner.calibrate.point_to_point import PathFit
@@ -24,15 +24,15 @@ class LoopbackTimes:
     held        (seconds for which each rank holds a message, further one-way seconds)
     """
 
-    frame: float
-    held: tuple[tuple[float, float], ...]
+    frame_bytes: float = field(metadata=formerly("frame"))
+    hold_times: tuple[tuple[float, float], ...] = field(metadata=formerly("held"))
 
     def software_seconds(self, short_message_s: float) -> float:
         """Return the software's seconds of a message of `short_message_s` between hosts.
 
         Its ranks wait for what the links take there and back.
         """
-        held, besides = np.transpose(self.held)
+        held, besides = np.transpose(self.hold_times)
         return float(np.interp(2 * (short_message_s - besides[0]), held, besides))
 
 
@@ -56,7 +56,7 @@ def estimate_link(series: SeriesIndex, path_fit: PathFit) -> dict[str, Any]:
     )
     if own and between and own.software_seconds(short.min()) < short.min():
         software = np.full_like(short, own.software_seconds(short.min()))
-        short = short - own.frame * beta.value
+        short = short - own.frame_bytes * beta.value
     latency = interval_estimate((short - software).clip(0.0))
     rate = None if beta.low == 0.0 else [1 / beta.value, 1 / beta.high, 1 / beta.low]
     return {
@@ -79,7 +79,7 @@ def _parse_loopback(record: Any) -> LoopbackTimes | None:
         return None
     try:
         read = dataclass_from_record(LoopbackTimes, record)
-        if not read.held:
+        if not read.hold_times:
             raise ValueError("it holds no times")
     except (TypeError, ValueError) as reason:
         raise InputError(f"the measurements' loopback is damaged: {reason}; probe again") from None

@@ -72,12 +72,12 @@ def fit_path(
             bounds[k + 1],
             interval_estimate(np.maximum(alpha[:, k] - floor, 0.0)),
             interval_estimate(flows[:, k]),
-            lag=interval_estimate(slopes[:, k] - flows[:, k]),
+            latency_per_byte=interval_estimate(slopes[:, k] - flows[:, k]),
         )
         for k in range(len(curve.lines))
     )
     ahead = _find_early_push_limit(series, subject, curve)
-    cost = PathCost(segments, limit, interval_estimate(overhead), ahead_limit=ahead)
+    cost = PathCost(segments, limit, interval_estimate(overhead), early_push_limit=ahead)
     gaps = tuple(_undetermined_parameters(series, curve, subject, cost, link_latency))
     return PathFit(curve, cost, link_latency, gaps, {"eager_limit": known, "overhead": source})
 
@@ -87,7 +87,8 @@ def _undetermined_parameters(
 ) -> Iterator[str]:
     for s in cost.segments:
         if s.beta.value == 0.0:
-            yield f"{curve.name}: beta of [{s.lo:.0f}, {s.hi:.0f}) B, below resolution"
+            sizes = f"[{s.start_bytes:.0f}, {s.stop_bytes:.0f}) B"
+            yield f"{curve.name}: beta of {sizes}, below resolution"
     if not _message_trains(series, subject, curve.memory):
         yield f"{curve.name}: overhead, no bursts of two lengths were measured"
     elif cost.overhead.value == 0.0:

@@ -58,8 +58,8 @@ def fit_port_sharing_threshold(
     reach = f"up to {queue} B messages queue; larger ones" if queue >= 0 else "messages"
     waited = f" (the first waits for {beyond[-1]['share']:.0%} of the others)" if beyond else ""
     return math.inf, (
-        f"shared_from: {reach} of {subject} do not show whether they queue for a port or share"
-        f" it{waited}; they are taken to queue"
+        f"port_sharing_threshold: {reach} of {subject} do not show whether they queue for a port or"
+        f" share it{waited}; they are taken to queue"
     )
 
 
@@ -80,7 +80,7 @@ def fanout_ratios(series: SeriesIndex, subject: str, path_fit: PathFit) -> list[
         if peers < 2 or None in wanted:
             continue
         alone, first, last = (series.median(one) for one in wanted if one)
-        heard = path_fit.link_latency * (nbytes >= path_fit.cost.acknowledged_from)
+        heard = path_fit.link_latency * (nbytes >= path_fit.cost.sync_ack_threshold)
         alone, last = alone - heard, last - heard
         if interval_estimate(last / alone).low < MIN_FANOUT_SLOWDOWN:
             continue

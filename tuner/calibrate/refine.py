@@ -192,10 +192,12 @@ def _with_best_port_discipline(
 
     Collectives in which ranks send to several others show what trains to one rank do not.
     """
-    if calibration.shared_from < math.inf:
+    if calibration.port_sharing_threshold < math.inf:
         return calibration
     limits = {cost.eager_limit for cost in calibration.paths.values()}
-    options = [replace(calibration, shared_from=begin) for begin in (0.0, *sorted(limits))]
+    options = [
+        replace(calibration, port_sharing_threshold=begin) for begin in (0.0, *sorted(limits))
+    ]
     off = [summarise_errors(predict_all(collectives, one)).mean for one in (calibration, *options)]
     best = int(np.argmin(off))
     return options[best - 1] if best and off[best] < MAX_ERROR_RATIO * off[0] else calibration

@@ -30,7 +30,7 @@ MIN_ACK_SIZES = 2  # sizes that must show it, as a single one may be an outlier
 
 def with_sync_threshold(path_fit: PathFit, threshold: float) -> PathFit:
     """Return the fit with messages of `threshold` bytes and more acknowledged."""
-    return replace(path_fit, cost=replace(path_fit.cost, acknowledged_from=threshold))
+    return replace(path_fit, cost=replace(path_fit.cost, sync_ack_threshold=threshold))
 
 
 def fit_sync_threshold(series: SeriesIndex, uncontended: PathFit) -> tuple[float, str]:

@@ -63,13 +63,13 @@ def _senders(cost: PathCost | None) -> Iterator[str]:
     """Yield sentences on what senders between hosts wait for, where it is unusual."""
     if cost is None:
         return
-    if cost.acknowledged_from < math.inf:
-        size = format_size(round(cost.acknowledged_from))
+    if cost.sync_ack_threshold < math.inf:
+        size = format_size(round(cost.sync_ack_threshold))
         yield f"senders of about {size} and more wait for an acknowledgement: one latency longer"
-    if cost.ahead_limit > cost.eager_limit:
+    if cost.early_push_limit > cost.eager_limit:
         sizes = f"{format_size(round(cost.eager_limit))} and more"
-        if cost.ahead_limit < math.inf:
-            sizes += f", below {format_size(round(cost.ahead_limit))},"
+        if cost.early_push_limit < math.inf:
+            sizes += f", below {format_size(round(cost.early_push_limit))},"
         yield (
             f"messages of {sizes} set out at once, but their senders wait until the receiver has"
             " asked for them, too"
@@ -81,10 +81,10 @@ def print_calibration(calibration: Calibration) -> None:
     rows = [
         (
             _path(path, memory),
-            format_range(round(s.lo), _whole(s.hi)),
+            format_range(round(s.start_bytes), _whole(s.stop_bytes)),
             *_split_interval(_time(s.alpha)),
             *_split_interval(_rate(s.beta)),
-            _lag(s.lag),
+            _lag(s.latency_per_byte),
         )
         for (path, memory), cost in calibration.paths.items()
         for s in cost.segments

@@ -121,7 +121,7 @@ def _algorithms() -> list[str]:
 
 
 COMMA_LISTS: Mapping[str, Iterable[str]] = {  # by the option that takes a comma list of them
-    **dict.fromkeys(("algorithm", "forbid", "schedules", "leave_out"), _algorithms()),
+    **dict.fromkeys(("algorithm", "excluded_algorithms", "schedules", "leave_out"), _algorithms()),
     "collectives": Collective,
     "parts": PARTS,
     "placements": PLACEMENTS,

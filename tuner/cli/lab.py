@@ -159,7 +159,7 @@ def _describe_cluster(lab: EmulatedCluster) -> str:
 def _print_status(lab: EmulatedCluster, status: ClusterStatus) -> None:
     counters = status.counters
     if counters is None:
-        part = "is partly there: take it down, or up again" if status.partly else "is not up"
+        part = "is partly there: take it down, or up again" if status.is_partial else "is not up"
         print_text(f"{_describe_cluster(lab)} {part}")
         return
     rows = (
@@ -170,17 +170,17 @@ def _print_status(lab: EmulatedCluster, status: ClusterStatus) -> None:
             format_time(wire.latency),
             f"{link.nbytes:,}",
             f"{link.frames:,}",
-            format_time(link.longest_wait),
+            format_time(link.max_queue_time),
         ]
         for link, wire in zip(counters.links, lab.network.links, strict=True)
     )
     columns = ("from", "to", "rate", "latency", "bytes", "frames", "longest wait")
     print_table(f"{_describe_cluster(lab)} is up", columns, rows, right=columns[2:])
     print_text(
-        f"{counters.frames:,} frames, {counters.lost} lost; late by at most"
+        f"{counters.frames:,} frames, {counters.dropped_frames} lost; late by at most"
         f" {format_time(counters.lateness_quantile(0.5))} (half of them),"
         f" {format_time(counters.lateness_quantile(0.99))}"
-        f" (99 %), {format_time(counters.worst_lag)} (all)"
+        f" (99 %), {format_time(counters.max_lateness)} (all)"
     )
     if not counters.real_time:
         print_text("the switch has no real-time priority, which makes its times less exact")

@@ -35,8 +35,8 @@ _LAUNCH_OPTIONS = (
     "hostfile",
     "launch",
     "python",
-    "generic",
-    "otherwise",
+    "base_rules",
+    "fallback_algorithm",
     "ranks",
     "commutative_only",
 )

@@ -39,7 +39,7 @@ def machine_record(machine: Machine) -> dict[str, Any]:
                     else {},
                     "switches": len(topology.switches),
                     "routing": topology.routing,
-                    "offers": sorted(topology.offers),
+                    "offers": sorted(topology.capabilities),
                     "links": _summed(topology.links),
                 },
                 "devices": [asdict(device) for device in interior.devices] if interior else [],
@@ -111,8 +111,8 @@ def _print_network(topology: Topology, known: MachineSpec | None) -> None:
     if known:
         source, certainty = known.fabric_source
         print_text(f"  {known.fabric.summary} ({certainty}: {source})")
-    if topology.offers:
-        print_text(f"  the network offers {', '.join(sorted(topology.offers))}")
+    if topology.capabilities:
+        print_text(f"  the network offers {', '.join(sorted(topology.capabilities))}")
     print_text("")
     rows = [
         (f"{entry['cables']:,}", _rate(entry["capacity"]), format_time(entry["latency"]))

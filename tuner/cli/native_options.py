@@ -22,7 +22,7 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         " (MPICH's can): programs with other operators would get wrong results",
     )
     parser.add_argument(
-        "--otherwise",
+        "--fallback-algorithm",
         default="",
         metavar="NAME",
         help="nccl, intelmpi, mvapich2: what runs where the table leaves the choice to the library"
@@ -45,7 +45,7 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
         " .venv-intelmpi/ready` makes the last)",
     )
     parser.add_argument(
-        "--generic",
+        "--base-rules",
         type=Path,
         metavar="FILE",
         help="mpich, mpich-device, mvapich: JSON with the library's own rules of this layer, which"
@@ -75,14 +75,16 @@ def export_options(options: argparse.Namespace, form: Format) -> ExportOptions:
     for name in sorted({field.name for field in fields(ExportOptions)} - form.used_options):
         if getattr(options, name):
             raise _unused_option_error(f"--{name.replace('_', '-')}", name, form)
-    generic = generic_rules_loader(options.python, options.generic)
-    return ExportOptions(options.commutative_only, options.otherwise, options.ranks, generic)
+    generic = generic_rules_loader(options.python, options.base_rules)
+    return ExportOptions(
+        options.commutative_only, options.fallback_algorithm, options.ranks, generic
+    )
 
 
 def check_python_option(options: argparse.Namespace, form: Format) -> None:
     """Raise InputError for an interpreter that this format does not read rules with."""
-    if options.python is not None and "generic" not in form.used_options:
-        raise _unused_option_error("--python", "generic", form)
+    if options.python is not None and "base_rules" not in form.used_options:
+        raise _unused_option_error("--python", "base_rules", form)
 
 
 def _unused_option_error(option: str, asked: str, form: Format) -> InputError:

@@ -155,7 +155,7 @@ def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
     name, _, words = table.library.partition(" ")
     version = tuple(int(word) for word in words.split(".")[:2] if word.isdigit())
     rules = [rule for rule in table.rules if not rule.choice.is_default]
-    if not installed.rows:
+    if not installed.n_rules:
         yield "no rule names an algorithm: NCCL decides everything"
     if name == "nccl" and version < FIRST_PLUGIN_VERSION:
         first = _dotted(FIRST_PLUGIN_VERSION)

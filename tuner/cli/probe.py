@@ -209,11 +209,11 @@ def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
     rows: list[dict[str, Any]] = [
         {
             "point": str(point),
-            "arms": len(point.arms),
+            "candidates": len(point.candidates),
             "launch": point.launch,
             "memory": point.memory,
-            "first_host": plan.hosts[point.first] if plan.hosts else "",
-            "at_once": point.group,
+            "first_host": plan.hosts[point.first_host] if plan.hosts else "",
+            "at_once": point.concurrency_group,
             "seconds": round(point.weight * seconds, 4),
         }
         for point in plan.points
@@ -224,7 +224,7 @@ def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
         "ppn": plan.ppn or plan.ranks,
         "launches": launches,
         "seconds": round(plan.total_weight * seconds, 1),
-        "repetitions": plan.fewest,
+        "repetitions": plan.min_repetitions,
         "fingerprint": fingerprint,
         "points": rows,
     }
@@ -272,12 +272,12 @@ def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
 
 
 def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 1) -> None:
-    columns = ("", "what", "arms", "first host", "at once with", "time")
+    columns = ("", "what", "candidates", "first host", "at once with", "time")
     rows = [
         (
             str(number),
             humanize(row["point"]),
-            str(row["arms"]),
+            str(row["candidates"]),
             row["first_host"],
             f"group {row['at_once']}" if row["at_once"] else "",
             format_time(row["seconds"]),
@@ -288,7 +288,7 @@ def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 
         title,
         columns,
         rows,
-        right=("", "arms", "time"),
+        right=("", "candidates", "time"),
         droppable=("at once with", ""),
         wrappable=("what", "first host"),
     )

@@ -246,8 +246,8 @@ def _print(rule: Rule) -> None:
     if rule.evidence.basis != MEASURED:
         print_cautions([UNMEASURED_NOTES[rule.evidence.basis]])
     print_text(humanize(str(rule.choice)))
-    end = "up" if rule.hi == math.inf else f"to below {format_exact_size(rule.hi)}"
-    print_text(f"from {format_exact_size(rule.lo)} {end}; evidence: {rule.evidence.basis}")
+    end = "up" if rule.stop_bytes == math.inf else f"to below {format_exact_size(rule.stop_bytes)}"
+    print_text(f"from {format_exact_size(rule.start_bytes)} {end}; evidence: {rule.evidence.basis}")
     evidence = rule.evidence  # whose times may be missing
     for nbytes, default, chosen in zip(
         evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=False

@@ -202,7 +202,7 @@ def _names(options: argparse.Namespace, placement: Placement) -> Sequence[str]:
     Raises an error for a named algorithm that the machine does not support.
     """
     topology = placement.topology
-    here = available_capabilities(topology.offers, options.memory == CUDA, *placement.shape)
+    here = available_capabilities(topology.capabilities, options.memory == CUDA, *placement.shape)
     for name in options.algorithm or ():
         check_requirements(options.collective, name, here, topology.name)
     return options.algorithm or algorithm_names(options.collective, here)

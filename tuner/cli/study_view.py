@@ -28,16 +28,16 @@ def print_study(result: whatif.StudyResult) -> None:
 
 def _print_table_regret(result: whatif.StudyResult) -> None:
     """Print what the table's choices cost on average and at worst, if that is known."""
-    kept = [point.kept for point in result.points if point.kept is not None]
+    kept = [point.table_regret for point in result.points if point.table_regret is not None]
     if not kept:
         return
-    known = result.keeping
+    known = result.table_regret
     cost = (
         "at no point is it known what that costs"
         if known is None
         else (
-            f"on average {known.mean:.1%} slower than the best, at worst {known.worst:.1%}, over"
-            f" {known.points} points"
+            f"on average {known.mean_regret:.1%} slower than the best, at worst"
+            f" {known.max_regret:.1%}, over {known.known_points} points"
         )
     )
     print_text(
@@ -50,14 +50,16 @@ def _print_table_regret(result: whatif.StudyResult) -> None:
 
 def best_ranges(result: whatif.StudyResult) -> Iterator[PointRange]:
     """Yield the points of each machine and collective, split where the best algorithm changes."""
-    for _, points in groupby(result.points, key=lambda p: (p.at, p.collective, p.best.algorithm)):
+    for _, points in groupby(
+        result.points, key=lambda p: (p.axis_values, p.collective, p.best.algorithm)
+    ):
         yield list(points)
 
 
 def _print_ranges(result: whatif.StudyResult) -> set[str]:
     """Print the best algorithms by ranges of sizes; return the axes that change nothing."""
     axes = _varying(result)
-    kept = ("table's cost",) if result.points[0].kept else ()
+    kept = ("table's cost",) if result.points[0].table_regret else ()
     found, same = merge_rows(
         [_row(run, axes) for run in best_ranges(result)],
         [[AXIS_FORMATTERS[axis](value) for value in result.axes[axis]] for axis in axes],
@@ -110,14 +112,18 @@ def _varying(result: whatif.StudyResult) -> tuple[str, ...]:
 
 def _row(run: PointRange, axes: tuple[str, ...]) -> list[str]:
     """Return the cells of a range of sizes."""
-    cells = [AXIS_FORMATTERS[axis](run[0].at[axis]) for axis in axes]
+    cells = [AXIS_FORMATTERS[axis](run[0].axis_values[axis]) for axis in axes]
     cells += [run[0].collective, _range([format_size(point.nbytes) for point in run])]
     choices = list(dict.fromkeys(str(point.best) for point in run))
     cells.append(humanize(_range(choices)))
     cells.append(_range([format_time(point.best.seconds) for point in run]))
     cells += _runner_up(run)
-    if run[0].kept:
-        known = [point.kept.regret for point in run if point.kept and point.kept.regret is not None]
+    if run[0].table_regret:
+        known = [
+            point.table_regret.regret
+            for point in run
+            if point.table_regret and point.table_regret.regret is not None
+        ]
         cells.append(f"{max(known):+.1%}" if known else "?")
     return cells
 
@@ -145,9 +151,9 @@ def _print_crossovers(result: whatif.StudyResult, same: set[str]) -> None:
     """Print where the algorithm itself changes; changes of parameters alone are in the JSON."""
     changed = [
         one
-        for one in result.switches
-        if one.before.algorithm != one.after.algorithm
-        and all(one.at.get(axis) == result.axes[axis][0] for axis in same)
+        for one in result.crossovers
+        if one.lower_best.algorithm != one.upper_best.algorithm
+        and all(one.axis_values.get(axis) == result.axes[axis][0] for axis in same)
     ]
     if not changed:
         print_text("the algorithm is the same everywhere")
@@ -165,7 +171,7 @@ def _print_crossovers(result: whatif.StudyResult, same: set[str]) -> None:
 
 
 def thin_evenly(alike: Sequence[list[whatif.Crossover]], most: int) -> list[list[whatif.Crossover]]:
-    """Return at most `most` groups in the order given, spread evenly over the axes."""
+    """Return at most `max_bytes` groups in the order given, spread evenly over the axes."""
     turns: Counter[str] = Counter()
     order = []
     for at, group in enumerate(alike):
@@ -176,9 +182,9 @@ def thin_evenly(alike: Sequence[list[whatif.Crossover]], most: int) -> list[list
 
 def _key_without_size(switch: whatif.Crossover) -> tuple[object, ...]:
     """Return a key that is equal for crossovers that differ in the message size alone."""
-    others = tuple((axis, value) for axis, value in switch.at.items() if axis != SIZE_AXIS)
-    ends = (switch.before.algorithm, switch.after.algorithm)
-    return (switch.collective, switch.axis, switch.below, switch.above, others, ends)
+    others = tuple((axis, value) for axis, value in switch.axis_values.items() if axis != SIZE_AXIS)
+    ends = (switch.lower_best.algorithm, switch.upper_best.algorithm)
+    return (switch.collective, switch.axis, switch.lower_value, switch.upper_value, others, ends)
 
 
 def _change(alike: list[whatif.Crossover], fixed: set[str]) -> list[str]:
@@ -186,14 +192,15 @@ def _change(alike: list[whatif.Crossover], fixed: set[str]) -> list[str]:
     first, last = alike[0], alike[-1]
     shown = AXIS_FORMATTERS[first.axis]
     where = [
-        f"{_title(axis)} {_range([AXIS_FORMATTERS[axis](one.at[axis]) for one in (first, last)])}"
-        for axis in first.at
+        f"{_title(axis)} {_range([AXIS_FORMATTERS[axis](value) for value in ends])}"
+        for axis in first.axis_values
         if axis not in fixed
+        for ends in [(first.axis_values[axis], last.axis_values[axis])]
     ]
-    ends = (first.before, first.after)
+    ends = (first.lower_best, first.upper_best)
     return [
         first.collective,
-        f"{_title(first.axis)} {shown(first.below)} and {shown(first.above)}",
+        f"{_title(first.axis)} {shown(first.lower_value)} and {shown(first.upper_value)}",
         ", ".join(where),
         " -> ".join(humanize(str(e)) if len(alike) == 1 else e.algorithm for e in ends),
     ]
@@ -209,11 +216,11 @@ def csv_text(result: whatif.StudyResult) -> str:
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow([*result.axes, "collective", "nbytes", "algorithm", "params", "seconds", "best"])
     for point in result.points:
-        for timing in point.timings:
+        for timing in point.candidates:
             params = ";".join(f"{name}={value}" for name, value in sorted(timing.params.items()))
             lines.writerow(
                 [
-                    *point.at.values(),
+                    *point.axis_values.values(),
                     point.collective,
                     point.nbytes,
                     timing.algorithm,

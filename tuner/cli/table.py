@@ -40,7 +40,7 @@ EXAMPLES = """examples:
   tuner table export tuner-out/openmpi/table.json --to openmpi --out openmpi.rules
   tuner table export tuner-out/mpich/table.json --to mpich --out mpich.json
   tuner table export tuner-out/mpich/table.json --to mpich-device --out mpich-device.json
-  tuner table export table.json --to nccl --otherwise ring_simple --out nccl_tuner.conf
+  tuner table export table.json --to nccl --fallback-algorithm ring_simple --out nccl_tuner.conf
   tuner table export table.json --to ucc --out ucc.conf
   tuner table export table.json --to intelmpi --ranks 64 --out adjust.sh
   tuner table check openmpi.rules --table tuner-out/openmpi/table.json
@@ -218,7 +218,7 @@ def _fallback_note(number: int, wish: ExportOptions) -> str:
     leave = "rule leaves" if number == 1 else "rules leave"
     return (
         f"; {number} {leave} the choice to the library: there the file forces a stand-in"
-        f" (--otherwise {wish.otherwise})"
+        f" (--fallback-algorithm {wish.fallback_algorithm})"
     )
 
 
@@ -288,8 +288,8 @@ def run_validate(options: argparse.Namespace) -> int:
     if options.log_shape is not None:
         raise InputError("--log-shape says what logs leave open: give them, too (--log FILE)")
     form = validation.format_for_library(library)
-    if options.generic is not None:
-        raise InputError("what is proved holds the library's own rules: leave --generic out")
+    if options.base_rules is not None:
+        raise InputError("what is proved holds the library's own rules: leave --base-rules out")
     validation.require_supported_version(table)
     wish, held = native_options.export_options(options, form), table.with_block_placement()
     if not held.rules:

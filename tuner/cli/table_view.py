@@ -42,7 +42,7 @@ def format_rule_count(table: TuningTable) -> str:
     """Return the number of rules of a table for people.
 
     A rule is one config, the default included, for one range of sizes of one call and operator
-    class: a line of `tuner table show`, and what `--rules` limits.
+    class: a line of `tuner table show`, and what `--max-rules` limits.
     """
     number = len(table.rules)
     return "1 rule" if number == 1 else f"{number} rules"
@@ -127,8 +127,8 @@ def _row(key: RuleKey, rule: Rule) -> tuple[str, ...]:
         call,
         ranks,
         _operators(key),
-        format_range(rule.lo, rule.hi),
-        _bytes(rule.lo, rule.hi),
+        format_range(rule.start_bytes, rule.stop_bytes),
+        _bytes(rule.start_bytes, rule.stop_bytes),
         humanize(str(rule.choice)),
         *_evidence(rule),
         rule.evidence.basis,

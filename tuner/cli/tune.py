@@ -50,8 +50,8 @@ EXAMPLES = """examples:
       --topology racks.yaml --shapes 3x1,5x1,6x1,7x1 --out table.json
   tuner tune --hosts node1,node2,node3,node4 --topology racks.yaml --budget 10min \\
       --target-regret 2% --measurements cluster.ndjson --out table.json
-  tuner tune --measurements m.ndjson --calibration c.json --reproducible --rules 20 \\
-      --forbid allreduce:ring,bcast:chain --out table.json
+  tuner tune --measurements m.ndjson --calibration c.json --reproducible --max-rules 20 \\
+      --exclude-algorithms allreduce:ring,bcast:chain --out table.json
 
 Then `tuner table show table.json`, `tuner table export table.json --to openmpi`."""
 
@@ -117,7 +117,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_constraint_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--forbid",
+        "--exclude-algorithms",
+        dest="excluded_algorithms",
         type=argument_types.name_list,
         default=(),
         metavar="NAME,...",
@@ -130,7 +131,7 @@ def _add_constraint_options(group: argparse._ArgumentGroup) -> None:
         " its bits do not depend on where in the buffer it is",
     )
     group.add_argument(
-        "--rules",
+        "--max-rules",
         type=argument_types.positive_int,
         metavar="K",
         help="how many the table may have, those for the default among them: the best ones",
@@ -171,7 +172,7 @@ def _without_rules(table: TuningTable, wanted: Sequence[ProbeShape]) -> Iterator
 
 
 def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
-    if options.rules is not None and "compaction" in table.provenance:
+    if options.max_rules is not None and "compaction" in table.provenance:
         added = table.provenance["compaction"]["added_regret"]
         print_text(
             f"{format_rule_count(table)} instead of one per size add {added:.2%} to the mean regret"
@@ -252,7 +253,7 @@ def _unknown_algorithm_cautions(measurements: Measurements) -> list[str]:
     named = {
         (point.collective, choice.algorithm)
         for point, choice in measured_pairs(measurements)
-        if choice.via == LIBRARY and not choice.is_default
+        if choice.runner == LIBRARY and not choice.is_default
     }
     unknown = [
         f"{of} {shortened_repr(name)}"

@@ -15,6 +15,7 @@ from typing import Any
 from tuner.base.atomic_io import (
     dataclass_from_record,
     encode_infinities,
+    formerly,
     load_json,
     write_atomically,
 )
@@ -40,17 +41,19 @@ class Estimate:
 
 @dataclass(frozen=True)
 class CostSegment:
-    """The cost line of messages of [lo, hi) bytes: alpha + (beta + lag) * bytes.
+    """The cost line of messages of some sizes: alpha + (beta + latency_per_byte) * bytes.
 
-    The ports are busy for beta * bytes of it (Hockney's formula has no lag).
+    It is for messages of [start_bytes, stop_bytes). The ports are busy for beta * bytes of the
+    time; Hockney's formula has no `latency_per_byte`.
     """
 
-    lo: float
-    hi: float
+    start_bytes: float = field(metadata=formerly("lo"))
+    stop_bytes: float = field(metadata=formerly("hi"))
     alpha: Estimate  # s, from first byte sent to last byte received, beyond the flow itself
     beta: Estimate  # s per byte
     staged: bool = False  # copied through host memory at both ends
-    lag: Estimate = Estimate(0.0, 0.0, 0.0)  # s per byte of delay with free ports
+    # s per byte of delay while the ports are free
+    latency_per_byte: Estimate = field(default=Estimate(0.0, 0.0, 0.0), metadata=formerly("lag"))
 
 
 @dataclass(frozen=True)
@@ -60,26 +63,26 @@ class PathCost:
     segments            contiguous from 0 to infinity
     eager_limit         messages of fewer bytes do not wait for the receiver
     overhead            seconds that both ports stay busy per message, beyond the flow
-    ahead_limit         messages of fewer bytes start to travel before the receiver asks for them,
+    early_push_limit    messages of fewer bytes start to travel before the receiver asks for them,
                         like eager ones, but their senders wait until it has; they share ports
-    acknowledged_from   senders of this many bytes and more continue when they learn that the
+    sync_ack_threshold  senders of this many bytes and more continue when they learn that the
                         message has arrived, one latency of the topology's links later
     """
 
     segments: tuple[CostSegment, ...]
     eager_limit: float = 0.0
     overhead: Estimate = field(default_factory=lambda: Estimate.exact(0.0))
-    acknowledged_from: float = math.inf
-    ahead_limit: float = 0.0
+    sync_ack_threshold: float = field(default=math.inf, metadata=formerly("acknowledged_from"))
+    early_push_limit: float = field(default=0.0, metadata=formerly("ahead_limit"))
 
     def segment(self, nbytes: float) -> CostSegment:
         """Return the segment that contains a message of `nbytes`."""
-        return next(s for s in self.segments if s.lo <= nbytes < s.hi)
+        return next(s for s in self.segments if s.start_bytes <= nbytes < s.stop_bytes)
 
     def seconds(self, nbytes: float) -> float:
         """Return the end-to-end seconds of a message without contention."""
         segment = self.segment(nbytes)
-        per_byte = segment.beta.value + segment.lag.value
+        per_byte = segment.beta.value + segment.latency_per_byte.value
         return self.overhead.value + segment.alpha.value + per_byte * nbytes
 
     @classmethod
@@ -111,16 +114,19 @@ class Calibration:
     reduction   "host" -> ReductionCost; in device memory the cheaper of "cuda", a kernel, and
                 "cuda_by_cpu", the CPU through a window
     capacities  name of a shared resource (a link class of the topology) -> bytes per second
-    shared_from messages of at least this many bytes share a port side by side (fluid);
+    port_sharing_threshold
+                messages of at least this many bytes share a port side by side (fluid);
                 smaller ones queue for it, one at a time (FIFO)
-    network_port
+    separate_network_port
                 whether a rank has one port for messages inside its node and another one for the
                 network, as GPUs have; otherwise one port serves both
-    stripe_from messages between nodes of at least this many bytes use all NICs in equal parts
-    pointer_query
+    striping_threshold
+                messages between nodes of at least this many bytes use all NICs in equal parts
+    pointer_query_seconds
                 seconds per call to find out that a buffer is in device memory; 0 with a cache
-    envelope    bytes added to every message
-    given       whether nothing was measured: path classes that are not in `paths` then have the
+    header_bytes
+                bytes added to every message
+    nominal     whether nothing was measured: path classes that are not in `paths` then have the
                 costs of the topology
     """
 
@@ -129,18 +135,18 @@ class Calibration:
     paths: Mapping[tuple[str, str], PathCost]
     reduction: Mapping[str, ReductionCost] = field(default_factory=dict)
     capacities: Mapping[str, Estimate] = field(default_factory=dict)
-    shared_from: float = math.inf
-    network_port: bool = False
-    stripe_from: float = math.inf
-    pointer_query: float = 0.0
-    envelope: float = 0.0
-    given: bool = False
+    port_sharing_threshold: float = field(default=math.inf, metadata=formerly("shared_from"))
+    separate_network_port: bool = field(default=False, metadata=formerly("network_port"))
+    striping_threshold: float = field(default=math.inf, metadata=formerly("stripe_from"))
+    pointer_query_seconds: float = field(default=0.0, metadata=formerly("pointer_query"))
+    header_bytes: float = field(default=0.0, metadata=formerly("envelope"))
+    nominal: bool = field(default=False, metadata=formerly("given"))
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def early_push_from(self) -> float:
         """Return the bytes of the smallest messages that are sent ahead; infinite if none are."""
-        ahead = (c.eager_limit for c in self.paths.values() if c.ahead_limit > c.eager_limit)
+        ahead = (c.eager_limit for c in self.paths.values() if c.early_push_limit > c.eager_limit)
         return min(ahead, default=math.inf)
 
     @property
@@ -182,7 +188,7 @@ def _path_cost_record(cost: PathCost) -> dict[str, Any]:
     Calibrations that were written before these fields existed keep their digests.
     """
     record, neutral = asdict(cost), PathCost(())
-    for name in ("acknowledged_from", "ahead_limit"):
+    for name in ("sync_ack_threshold", "early_push_limit"):
         if record[name] == getattr(neutral, name):
             del record[name]
     return record
@@ -217,17 +223,22 @@ def _validate(calibration: Calibration) -> None:
     for cost in calibration.reduction.values():
         estimates += [cost.launch, cost.gamma]
     for path in calibration.paths.values():
-        if not min(path.eager_limit, path.acknowledged_from, path.ahead_limit) >= 0.0:
-            raise ValueError("eager_limit, acknowledged_from or ahead_limit is below 0")
+        if not min(path.eager_limit, path.sync_ack_threshold, path.early_push_limit) >= 0.0:
+            raise ValueError("eager_limit, sync_ack_threshold or early_push_limit is below 0")
         estimates.append(path.overhead)
-        estimates += [estimate for s in path.segments for estimate in (s.alpha, s.beta, s.lag)]
-        ends = [0.0, *(segment.hi for segment in path.segments)]
-        if [s.lo for s in path.segments] != ends[:-1] or ends != sorted({*ends, math.inf}):
+        estimates += [
+            estimate for s in path.segments for estimate in (s.alpha, s.beta, s.latency_per_byte)
+        ]
+        ends = [0.0, *(segment.stop_bytes for segment in path.segments)]
+        if [s.start_bytes for s in path.segments] != ends[:-1] or ends != sorted({*ends, math.inf}):
             raise ValueError("segments must follow one another from 0 to inf")
     if not all(0.0 <= estimate.value < math.inf for estimate in estimates):
         raise ValueError("an estimate is negative or infinite")
-    if not all(0.0 <= own < math.inf for own in (calibration.envelope, calibration.pointer_query)):
-        raise ValueError("envelope and pointer_query must be finite and not below 0")
+    if not all(
+        0.0 <= own < math.inf
+        for own in (calibration.header_bytes, calibration.pointer_query_seconds)
+    ):
+        raise ValueError("header_bytes and pointer_query_seconds must be finite and not below 0")
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from tuner.base.atomic_io import (
     dataclass_from_record,
     encode_infinities,
+    formerly,
     load_json,
     write_atomically,
 )
@@ -43,18 +44,18 @@ MEASURED, LEARNED, SIMULATED, NO_EVIDENCE = "measured", "learned", "simulated", 
 class AlgorithmConfig:
     """An algorithm with its parameters; `DEFAULT` is the library default.
 
-    via     what runs it: the MPI library's own code, our schedule over point-to-point messages, or
-            NCCL
+    runner      what runs it: the MPI library's own code, our schedule over point-to-point messages,
+                or NCCL
     """
 
     algorithm: str = DEFAULT
     params: Mapping[str, int] = field(default_factory=dict)
-    via: str = LIBRARY
+    runner: str = field(default=LIBRARY, metadata=formerly("via"))
 
     def __post_init__(self) -> None:
-        if self.via not in RUNNERS or (self.is_default and self.via != LIBRARY):
+        if self.runner not in RUNNERS or (self.is_default and self.runner != LIBRARY):
             raise ValueError(
-                f"{shortened_repr(self.algorithm)} cannot run via {shortened_repr(self.via)}"
+                f"{shortened_repr(self.algorithm)} cannot run via {shortened_repr(self.runner)}"
             )
         for name in (self.algorithm, *self.params):
             if not name.isprintable():  # it could hold a terminal's control sequences
@@ -70,10 +71,10 @@ class AlgorithmConfig:
     def __str__(self) -> str:
         inside = ", ".join(f"{name}={value}" for name, value in sorted(self.params.items()))
         name = f"{self.algorithm}({inside})" if inside else self.algorithm
-        return name if self.via == LIBRARY else f"{name} via {self.via}"
+        return name if self.runner == LIBRARY else f"{name} via {self.runner}"
 
     def __hash__(self) -> int:
-        return hash((self.algorithm, tuple(sorted(self.params.items())), self.via))
+        return hash((self.algorithm, tuple(sorted(self.params.items())), self.runner))
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,11 @@ class RuleKey(PlacementMixin):
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that messages of [lo, hi) bytes under `key` use `choice`."""
+    """A rule that calls under `key` of [start_bytes, stop_bytes) use `choice`."""
 
     key: RuleKey
-    lo: int
-    hi: float
+    start_bytes: int = field(metadata=formerly("lo"))
+    stop_bytes: float = field(metadata=formerly("hi"))
     choice: AlgorithmConfig
     evidence: Evidence
 
@@ -153,7 +154,7 @@ class TuningTable:
                     r.key.placement,
                     r.key.memory,
                     r.key.operators,
-                    r.lo,
+                    r.start_bytes,
                 ),
             )
         )
@@ -200,16 +201,17 @@ class TuningTable:
         ladder = self._rules_by_key.get(key)
         if not ladder:
             return None
-        return ladder[bisect.bisect_right([rule.lo for rule in ladder], nbytes) - 1]
+        return ladder[bisect.bisect_right([rule.start_bytes for rule in ladder], nbytes) - 1]
 
 
 def _check_rules(key: RuleKey, rules: list[Rule]) -> None:
-    bounds = [0.0, *(rule.hi for rule in rules)]
+    bounds = [0.0, *(rule.stop_bytes for rule in rules)]
     for lower, rule in zip(bounds, rules, strict=False):
-        if rule.lo != lower or rule.hi <= rule.lo:
+        if rule.start_bytes != lower or rule.stop_bytes <= rule.start_bytes:
             raise InputError(
                 f"table: {key.collective} on {key.shape} ranks: the rule"
-                f" [{rule.lo}, {rule.hi}) should start at {lower:g} and end above its start"
+                f" [{rule.start_bytes}, {rule.stop_bytes}) should start at {lower:g} and end above"
+                " its start"
             )
     if bounds[-1] != math.inf:
         raise InputError(
@@ -222,8 +224,8 @@ def rule_record(rule: Rule) -> dict[str, Any]:
     """Return a rule as a JSON record, with infinities as "inf"."""
     return {
         "key": omit_default_placement(vars(rule.key)),
-        "lo": rule.lo,
-        "hi": encode_infinities(rule.hi),
+        "start_bytes": rule.start_bytes,
+        "stop_bytes": encode_infinities(rule.stop_bytes),
         "choice": encode_infinities(vars(rule.choice)),
         "evidence": encode_infinities(vars(rule.evidence)),
     }
@@ -312,6 +314,7 @@ def _check_evidence(rule: Rule) -> None:
     )
     if default != chosen or not {default, predicted} <= {0, sizes}:
         raise ValueError(
-            f"{rule.key.collective} on {rule.key.shape} ranks from {rule.lo} bytes on: of {sizes}"
-            f" sizes there are {default} default_s, {chosen} chosen_s and {predicted} predicted_s"
+            f"{rule.key.collective} on {rule.key.shape} ranks from {rule.start_bytes} bytes on: of"
+            f" {sizes} sizes there are {default} default_s, {chosen} chosen_s and {predicted}"
+            " predicted_s"
         )

@@ -29,11 +29,11 @@ _RULE = (
     RuleRow.memory,
     RuleRow.operators,
     RuleRow.placement,
-    RuleRow.lo,
-    RuleRow.hi,
+    RuleRow.start_bytes,
+    RuleRow.stop_bytes,
     RuleRow.algorithm,
     RuleRow.params,
-    RuleRow.via,
+    RuleRow.runner,
     RuleRow.evidence,
 )
 _RULES_PER_FETCH = 1000  # rules per fetch; other threads can run between fetches
@@ -161,11 +161,11 @@ def _rule_values(version: int, ordinal: int, rule: Rule, evidence: Any) -> dict[
         "version": version,
         "ordinal": ordinal,
         **vars(rule.key),
-        "lo": rule.lo,
-        "hi": None if rule.hi == math.inf else int(rule.hi),
+        "start_bytes": rule.start_bytes,
+        "stop_bytes": None if rule.stop_bytes == math.inf else int(rule.stop_bytes),
         "algorithm": rule.choice.algorithm,
         "params": dict(rule.choice.params),
-        "via": rule.choice.via,
+        "runner": rule.choice.runner,
         "evidence": evidence,
     }
 
@@ -177,14 +177,14 @@ def _rule(
     memory: str,
     operators: str,
     placement: str,
-    lo: int,
-    hi: int | None,
+    start_bytes: int,
+    stop_bytes: int | None,
     algorithm: str,
     params: dict[str, int],
-    via: str,
+    runner: str,
     evidence: dict[str, Any],
 ) -> Rule:
     key = RuleKey(Collective(collective), nodes, ppn, memory, operators, placement)
-    choice = AlgorithmConfig(algorithm, params, via)
-    bound = math.inf if hi is None else hi
-    return Rule(key, lo, bound, choice, dataclass_from_record(Evidence, evidence))
+    choice = AlgorithmConfig(algorithm, params, runner)
+    bound = math.inf if stop_bytes is None else stop_bytes
+    return Rule(key, start_bytes, bound, choice, dataclass_from_record(Evidence, evidence))

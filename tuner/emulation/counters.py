@@ -22,7 +22,7 @@ class LinkCount:
     target: str
     nbytes: int  # with the headers of Ethernet, IP and TCP
     frames: int
-    longest_wait: float  # s of a frame in the link's queue
+    max_queue_time: float  # s of a frame in the link's queue
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ class Counters:
     """
 
     real_time: bool
-    lost: int
+    dropped_frames: int
     frames: int
-    worst_lag: float
-    ahead: float
-    lags: tuple[int, ...]
+    max_lateness: float
+    lead_time: float
+    lateness_histogram: tuple[int, ...]
     links: tuple[LinkCount, ...]
 
     def lateness_quantile(self, share: float) -> float:
         """Return by how many seconds this share of frames was late at most, in powers of two."""
         seen = 0
-        for number, count in enumerate(self.lags):
+        for number, count in enumerate(self.lateness_histogram):
             seen += count
             if seen >= share * self.frames:
-                return min(1e-6 * (1 << number), self.worst_lag)
-        return self.worst_lag
+                return min(1e-6 * (1 << number), self.max_lateness)
+        return self.max_lateness
 
     def nbytes(self, source: str, target: str) -> int:
         """Return the bytes that crossed one link; raises KeyError for an unknown link."""

@@ -97,8 +97,8 @@ def emulated_network(topology: Topology) -> EmulatedNetwork:
                 f"{where}: {node.name!r} cannot be the name of a host; use letters,"
                 " digits and hyphens"
             )
-    if topology.offers:
-        offered = ", ".join(sorted(topology.offers))
+    if topology.capabilities:
+        offered = ", ".join(sorted(topology.capabilities))
         raise InputError(f"{where}: a network with {offered} cannot be emulated; leave out offers")
     if not 2 <= len(topology.nodes) <= MAX_HOSTS:
         raise InputError(f"{where}: {len(topology.nodes)} nodes; a lab has 2 to {MAX_HOSTS} hosts")

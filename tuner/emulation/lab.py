@@ -43,7 +43,7 @@ class ClusterStatus:
     """
 
     up: bool
-    partly: bool
+    is_partial: bool
     counters: Counters | None  # of a lab that is up
 
 

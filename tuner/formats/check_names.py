@@ -27,7 +27,7 @@ def require_known_algorithms(table: TuningTable) -> None:
 def _require_known_algorithm(library: str, rule: Rule) -> None:
     collective, choice = rule.key.collective, rule.choice
     own = LIBRARY_MODULES.get(base_of(library))
-    if choice.via == SCHEDULE:
+    if choice.runner == SCHEDULE:
         algorithms.describe(collective, choice.algorithm)
-    elif choice.via == LIBRARY and own and not choice.is_default:
+    elif choice.runner == LIBRARY and own and not choice.is_default:
         own.settings(collective, choice)

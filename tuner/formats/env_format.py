@@ -155,12 +155,16 @@ class EnvDialect:
         done = -1
         for rule in rule_list:
             number = self._algorithm_number(rule, fallback)
-            if rule.hi == math.inf:
+            if rule.stop_bytes == math.inf:
                 yield EnvEntry(number)
                 return
             # The last compared size whose whole buffer is below `hi`.
             last = (
-                -(-int(rule.hi) // self.compared_bytes_factor(rule.key.collective, rule.key.p)) - 1
+                -(
+                    -int(rule.stop_bytes)
+                    // self.compared_bytes_factor(rule.key.collective, rule.key.p)
+                )
+                - 1
             )
             if last > MAX_BOUND_BYTES:
                 raise InputError(
@@ -181,7 +185,7 @@ class EnvDialect:
         if choice.is_default and fallback is None:
             raise InputError(
                 f"{describe_rule(rule)}: beside other rules {self.library}'s own decision has no"
-                " number: name a stand-in (--otherwise NAME)"
+                " number: name a fallback (--fallback-algorithm NAME)"
             )
         try:
             stand_in = fallback if choice.is_default and fallback else choice
@@ -210,7 +214,7 @@ class EnvDialect:
             silent = all(rule.choice.is_default for rule in ladder)
             stand_in = None if silent else fallback
             for nbytes in self._boundary_sizes(collective, p, ladder, found.get(collective, ())):
-                rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
+                rule = next((r for r in ladder if r.start_bytes <= nbytes < r.stop_bytes), None)
                 wanted, said = (
                     stand_in or AlgorithmConfig(),
                     describe_default(stand_in, is_fallback_missing=not silent),

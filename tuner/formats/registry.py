@@ -31,9 +31,9 @@ class ExportOptions:
     """
 
     commutative_only: bool = False
-    otherwise: str = ""
+    fallback_algorithm: str = ""
     ranks: int | None = None
-    generic: mpich.GenericTreeLoader = _no_generic
+    base_rules: mpich.GenericTreeLoader = _no_generic
 
 
 def _no_fallback_rules(_table: TuningTable, _options: ExportOptions) -> int:
@@ -124,21 +124,21 @@ def _with_path(usage: str, path: Path) -> str:
 
 def _emit_mpich(table: TuningTable, options: ExportOptions) -> tuple[str, tuple[str, ...]]:
     kept, lost = mpich.drop_inexpressible(table)
-    return mpich.emit(kept, options.generic(_library_name(table), mpich.MPIR)), lost
+    return mpich.emit(kept, options.base_rules(_library_name(table), mpich.MPIR)), lost
 
 
 def _check_mpich(table: TuningTable, text: str, options: ExportOptions) -> list[str]:
-    generic = options.generic(_library_name(table), mpich.MPIR)
+    generic = options.base_rules(_library_name(table), mpich.MPIR)
     return mpich.check(mpich.drop_inexpressible(table)[0], text, generic)
 
 
 def _emit_device(table: TuningTable, options: ExportOptions) -> tuple[str, tuple[str, ...]]:
     kept, lost = mpich.drop_inexpressible(table)
-    return mpich.device.emit(kept, options.generic(_library_name(table), mpich.DEVICE)), lost
+    return mpich.device.emit(kept, options.base_rules(_library_name(table), mpich.DEVICE)), lost
 
 
 def _check_device(table: TuningTable, text: str, options: ExportOptions) -> list[str]:
-    generic = options.generic(_library_name(table), mpich.DEVICE)
+    generic = options.base_rules(_library_name(table), mpich.DEVICE)
     return mpich.device.check(mpich.drop_inexpressible(table)[0], text, generic)
 
 
@@ -147,14 +147,14 @@ def _library_name(table: TuningTable) -> str:
 
 
 def _intelmpi_options(options: ExportOptions) -> Mapping[str, Any]:
-    fallback = intelmpi.fallback_of(options.otherwise)
+    fallback = intelmpi.fallback_of(options.fallback_algorithm)
     return {"fallback": fallback, "commutative_only": options.commutative_only}
 
 
 def _mvapich2_options(table: TuningTable, options: ExportOptions) -> Mapping[str, Any]:
     if not options.commutative_only:
         mvapich2.require_operand_order(table)
-    fallback = mvapich2.fallback_of(options.otherwise)
+    fallback = mvapich2.fallback_of(options.fallback_algorithm)
     return {"fallback": fallback, "commutative_only": options.commutative_only}
 
 
@@ -224,7 +224,7 @@ _FORMATS = (
         "mpich",
         ("mpich",),
         "application/vnd.tuner.mpich-csel+json",
-        frozenset({"generic"}),
+        frozenset({"base_rules"}),
         _emit_mpich,
         _check_mpich,
         _MPICH_USAGE,
@@ -234,7 +234,7 @@ _FORMATS = (
         "mpich-device",
         ("mpich",),
         "application/vnd.tuner.mpich-device-csel+json",
-        frozenset({"generic"}),
+        frozenset({"base_rules"}),
         _emit_device,
         _check_device,
         _DEVICE_USAGE,
@@ -245,7 +245,7 @@ _FORMATS = (
         "mvapich",
         ("mvapich",),
         "application/vnd.tuner.mvapich-csel+json",
-        frozenset({"generic"}),
+        frozenset({"base_rules"}),
         _emit_mpich,
         _check_mpich,
         _MVAPICH_USAGE,
@@ -255,9 +255,11 @@ _FORMATS = (
         "nccl",
         ("nccl", "rccl"),
         "application/vnd.tuner.nccl-csv",
-        frozenset({"otherwise"}),
-        lambda table, wish: (nccl.emit(table, nccl.fallback_of(wish.otherwise)), ()),
-        lambda table, text, wish: nccl.check(table, text, nccl.fallback_of(wish.otherwise)),
+        frozenset({"fallback_algorithm"}),
+        lambda table, wish: (nccl.emit(table, nccl.fallback_of(wish.fallback_algorithm)), ()),
+        lambda table, text, wish: nccl.check(
+            table, text, nccl.fallback_of(wish.fallback_algorithm)
+        ),
         _PLUGIN_USAGE,
         fallback_rule_count=lambda table, _: nccl.fallback_rule_count(table),
     ),
@@ -274,7 +276,7 @@ _FORMATS = (
         "intelmpi",
         ("intelmpi",),
         "application/vnd.tuner.intelmpi-environment",
-        frozenset({"commutative_only", "otherwise", "ranks"}),
+        frozenset({"commutative_only", "fallback_algorithm", "ranks"}),
         lambda table, wish: (
             intelmpi.DIALECT.emit(table, wish.ranks, **_intelmpi_options(wish)),
             (),
@@ -292,7 +294,7 @@ _FORMATS = (
         "mvapich2",
         ("mvapich2",),
         "application/vnd.tuner.mvapich2-environment",
-        frozenset({"commutative_only", "otherwise", "ranks"}),
+        frozenset({"commutative_only", "fallback_algorithm", "ranks"}),
         lambda table, wish: (
             mvapich2.DIALECT.emit(table, wish.ranks, **_mvapich2_options(table, wish)),
             (),

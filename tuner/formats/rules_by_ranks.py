@@ -105,7 +105,7 @@ def boundary_sizes(rule_list: Sequence[Rule], others: Collection[int] = ()) -> l
 
     others      bounds of the other encoding
     """
-    bounds = {0, *(rule.lo for rule in rule_list), *others}
+    bounds = {0, *(rule.start_bytes for rule in rule_list), *others}
     return [*neighbours(bounds), 2 * max(bounds) + 4096]
 
 
@@ -116,10 +116,10 @@ def neighbours(bounds: Collection[int], minimum: int = 0) -> list[int]:
 
 def describe_rule(rule: Rule) -> str:
     """Return a rule as `bcast on 4 ranks, [1024, 65536) bytes: 'binomial'`."""
-    hi = "inf" if rule.hi == math.inf else int(rule.hi)
+    hi = "inf" if rule.stop_bytes == math.inf else int(rule.stop_bytes)
     key = rule.key
     return (
-        f"{key.collective} on {key.p} ranks, [{rule.lo}, {hi}) bytes:"
+        f"{key.collective} on {key.p} ranks, [{rule.start_bytes}, {hi}) bytes:"
         f" {shortened_repr(str(rule.choice))}"
     )
 
@@ -134,12 +134,14 @@ def describe_default(
     """
     if fallback is not None:
         return f"leaves it to the library, for which {fallback} stands"
-    lacking = ", for which a stand-in must be named (--otherwise)" if is_fallback_missing else ""
+    lacking = (
+        ", for which a fallback must be named (--fallback-algorithm)" if is_fallback_missing else ""
+    )
     return f"leaves it to the library{lacking}"
 
 
 def _configs_by_size(rule_list: Sequence[Rule]) -> list[tuple[int, str]]:
-    return [(rule.lo, str(rule.choice)) for rule in rule_list]
+    return [(rule.start_bytes, str(rule.choice)) for rule in rule_list]
 
 
 def _describe_shape(key: RuleKey) -> str:

@@ -5,32 +5,40 @@ from __future__ import annotations
 from typing import Any
 
 from tuner import db
+from tuner.base.atomic_io import current_names
 from tuner.base.processes import available_cores
 from tuner.calibrate import calibrate
 from tuner.jobs.inputs import load_inputs
 from tuner.jobs.kinds import FractionCallback, JobSpec, StoreResult, counting_callback
 from tuner.select.build_table import make_table
-from tuner.select.constraints import UNCONSTRAINED, constraints_from_options
+from tuner.select.constraints import UNCONSTRAINED, Constraints, constraints_from_options
+
+
+def _constraints(spec: JobSpec) -> Constraints:
+    """Return the constraints of a job; those of version 0.1 called them `wishes`, or had none."""
+    options = current_names(spec, {"wishes": "constraints"}).get("constraints")
+    if options is None:
+        return UNCONSTRAINED
+    former = {"forbid": "excluded_algorithms", "rules": "max_rules"}
+    return constraints_from_options(current_names(options, former))
 
 
 def work(engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:
     """Make a table from the measurements that `spec` names.
 
-    `spec` has the keys of `load_inputs`, optionally `wishes` (the options of the constraints),
+    `spec` has the keys of `load_inputs`, optionally `constraints` (the options of the constraints),
     `publish` and, for a table to be published, `by` (who publishes it). The result of the job is
     the id of the calibration, the version of the table and whether it was published.
     """
     tell(0.0, "fitting")
     measurements, topology = load_inputs(engine, spec)
     calibration = calibrate(measurements, topology)
-    wishes = spec.get("wishes")  # jobs of earlier versions have none
-    constraints = UNCONSTRAINED if wishes is None else constraints_from_options(wishes)
     _, table = make_table(
         measurements,
         calibration,
         counting_callback(tell, "simulating"),
         topology,
-        constraints=constraints,
+        constraints=_constraints(spec),
         cores=available_cores(),
     )
 

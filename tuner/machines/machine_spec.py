@@ -140,7 +140,7 @@ def build_machine(spec: MachineSpec, nodes: int | None = None) -> Machine:
         hosts,
         spec.fabric,
         memory_bandwidth=spec.memory_bandwidth.value,
-        offers=frozenset(spec.capabilities),
+        capabilities=frozenset(spec.capabilities),
     )
     return Machine(spec.name, topology, build_calibration(spec), spec)
 
@@ -152,9 +152,9 @@ def build_calibration(spec: MachineSpec) -> Calibration:
         spec.library,
         {key: costs.to_path_cost() for key, costs in spec.paths.items()},
         {name: reduction.to_reduction_cost() for name, reduction in spec.reduction.items()},
-        network_port=True,
-        stripe_from=spec.stripe_from.value,
-        pointer_query=spec.pointer_query.value,
+        separate_network_port=True,
+        striping_threshold=spec.stripe_from.value,
+        pointer_query_seconds=spec.pointer_query.value,
         provenance={
             name: f"{number.certainty}: {number.source}"
             for name, number in spec.sourced_values().items()

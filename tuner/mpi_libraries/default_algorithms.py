@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tuner.base.atomic_io import dataclass_from_record, encode_infinities
+from tuner.base.atomic_io import dataclass_from_record, encode_infinities, formerly
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PlacementMixin, omit_default_placement
@@ -27,9 +27,9 @@ DefaultLookup = Callable[[PlacedCollective, int], AlgorithmConfig | None]  # tak
 
 @dataclass(frozen=True)
 class DefaultAlgorithms(PlacementMixin):
-    """The default's algorithms on nodes x ppn ranks, for calls of up to `most` bytes.
+    """The default's algorithms on nodes x ppn ranks, for calls of up to `max_bytes` bytes.
 
-    starts      bytes from which on the config at the same position is used; ascending, empty where
+    thresholds  bytes from which on the config at the same position is used; ascending, empty where
                 nothing is known
     choices     None for a range where the algorithm is unknown: in Open MPI another component than
                 coll/tuned runs it, in MPICH the device layer, or no config stands for it
@@ -38,17 +38,17 @@ class DefaultAlgorithms(PlacementMixin):
     collective: Collective
     nodes: int
     ppn: int
-    most: int
-    starts: tuple[int, ...]
+    max_bytes: int = field(metadata=formerly("most"))
+    thresholds: tuple[int, ...] = field(metadata=formerly("starts"))
     choices: tuple[AlgorithmConfig | None, ...]
     placement: str = BLOCK
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.starts) != len(self.choices) or min(self.nodes, self.ppn) < 1:
-            raise ValueError("decisions need a shape, and a choice for every start")
-        if any(low >= high for low, high in pairwise((0, *self.starts))):
-            raise ValueError("starts of decisions ascend")
+        if len(self.thresholds) != len(self.choices) or min(self.nodes, self.ppn) < 1:
+            raise ValueError("default algorithms need a shape, and a config for every threshold")
+        if any(low >= high for low, high in pairwise((0, *self.thresholds))):
+            raise ValueError("thresholds of default algorithms must ascend")
 
     @property
     def placed_collective(self) -> PlacedCollective:
@@ -57,8 +57,8 @@ class DefaultAlgorithms(PlacementMixin):
 
     def config_at(self, nbytes: int) -> AlgorithmConfig | None:
         """Return the config that the default uses for `nbytes`; None where that is unknown."""
-        place = bisect_right(self.starts, nbytes) - 1
-        return self.choices[place] if place >= 0 and nbytes <= self.most else None
+        place = bisect_right(self.thresholds, nbytes) - 1
+        return self.choices[place] if place >= 0 and nbytes <= self.max_bytes else None
 
 
 def default_lookup(decisions: Iterable[DefaultAlgorithms], library: str) -> DefaultLookup:

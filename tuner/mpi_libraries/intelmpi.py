@@ -33,7 +33,7 @@ def preset_of(collective: Collective, choice: AlgorithmConfig) -> int:
     match = _NAME.fullmatch(choice.algorithm)
     if largest is None:
         raise InputError(f"Intel MPI rules for {collective} are not supported: drop these rules")
-    if choice.via != LIBRARY or match is None or int(match[1]) > largest:
+    if choice.runner != LIBRARY or match is None or int(match[1]) > largest:
         raise InputError(
             f"Intel MPI has no {collective} {shortened_repr(choice.algorithm)}: it has preset_0 to"
             f" preset_{largest}"

@@ -105,7 +105,7 @@ def native_algorithm(collective: Collective, choice: AlgorithmConfig) -> NativeA
     that it cannot hold.
     """
     known = ALGORITHMS.get(collective)
-    if choice.via != LIBRARY:
+    if choice.runner != LIBRARY:
         raise InputError(f"{collective} {choice}: MPICH's own rules cannot say that")
     if known is None:
         raise InputError(f"MPICH rules for {collective} are not supported: drop these rules")

@@ -34,7 +34,7 @@ def number_of(collective: Collective, choice: AlgorithmConfig) -> int:
     known = ALGORITHMS.get(collective)
     if known is None:
         raise InputError(f"MVAPICH2 rules for {collective} are not supported: drop these rules")
-    if choice.via != LIBRARY or choice.algorithm not in known:
+    if choice.runner != LIBRARY or choice.algorithm not in known:
         raise InputError(
             f"MVAPICH2 has no {collective} algorithm {shortened_repr(choice.algorithm)}: it has"
             f" {', '.join(known)}"

@@ -126,7 +126,7 @@ def rule_parameters(collective: Collective, choice: AlgorithmConfig) -> tuple[in
     or parameter that Open MPI does not have.
     """
     names = ALGORITHMS.get(collective)
-    if choice.via != LIBRARY:
+    if choice.runner != LIBRARY:
         raise InputError(f"{collective} {choice}: Open MPI's own rules cannot say that")
     if names is None:
         raise InputError(f"Open MPI rules for {collective} are not supported: drop these rules")
@@ -213,7 +213,7 @@ def settings(collective: Collective, choice: AlgorithmConfig) -> dict[str, int |
     if choice.is_default:
         return {}
     radix = choice.params.get("radix", RADIX)
-    usual = AlgorithmConfig(choice.algorithm, {**choice.params, "radix": RADIX}, choice.via)
+    usual = AlgorithmConfig(choice.algorithm, {**choice.params, "radix": RADIX}, choice.runner)
     number, chains, segment = rule_parameters(collective, choice if radix == RADIX else usual)
     stem = f"coll_tuned_{collective}_algorithm"
     forced: dict[str, int | str] = {

@@ -67,7 +67,7 @@ def _build(
     made = algorithms.build(
         collective, name, p, root=root, nbytes=nbytes, params=choice.params, verify_schedule=False
     )
-    if choice.via != LIBRARY:
+    if choice.runner != LIBRARY:
         return made
     if (collective, name) == (Collective.BCAST, "scatter_allgather"):
         whole = rotate(concat(collective, binomial_scatter(p), doubling_allgather(p)), root)
@@ -88,7 +88,7 @@ def max_message_parts(
     n_chunks    number of chunks in the schedule
     """
     tree = collective is Collective.BCAST and choice.algorithm in OPENMPI_TREES
-    if choice.via == LIBRARY and _is_openmpi(library) and tree:
+    if choice.runner == LIBRARY and _is_openmpi(library) and tree:
         return _parts_of_message(nbytes, n_chunks)
     return 1
 

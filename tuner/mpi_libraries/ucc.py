@@ -40,7 +40,7 @@ def require_expressible(library: str, collective: Collective, choice: AlgorithmC
     names = algorithm_names(library, collective)
     if not names:
         raise InputError(f"{library} rules for {collective} are not supported: drop these rules")
-    if choice.via != LIBRARY or choice.algorithm not in names:
+    if choice.runner != LIBRARY or choice.algorithm not in names:
         raise InputError(
             f"{library} has no {collective} algorithm {shortened_repr(choice.algorithm)}:"
             f" it has {', '.join(names)}"

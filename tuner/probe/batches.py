@@ -80,7 +80,7 @@ def _check(spec: ProbeSpec, experiment: ExperimentRequest, shape: ProbeShape) ->
             f" {shape.ranks} ranks"
         )
     for choice in experiment.choices:
-        if choice.via == SCHEDULE:
+        if choice.runner == SCHEDULE:
             describe(experiment.collective, choice.algorithm)
 
 

@@ -50,8 +50,8 @@ def collective_point(
     """Return a point with a candidate for each config; raise InputError for unknown ones."""
     known = mpi_libraries.library_module(library)
     arms = tuple(
-        ProbeCandidate(choice.algorithm, dict(choice.params), via=SCHEDULE)
-        if choice.via == SCHEDULE
+        ProbeCandidate(choice.algorithm, dict(choice.params), runner=SCHEDULE)
+        if choice.runner == SCHEDULE
         else ProbeCandidate(
             choice.algorithm, dict(choice.params), known.settings(collective, choice)
         )
@@ -79,7 +79,7 @@ def _schedule_configs(
     for name in algorithms.algorithm_names(collective, there):
         if name not in spec.schedules and ALL_SCHEDULES not in spec.schedules:
             continue
-        yield AlgorithmConfig(name, via=SCHEDULE)
+        yield AlgorithmConfig(name, runner=SCHEDULE)
         if "segment" in describe(collective, name).params:
             segments = [n for n in spec.segments if n < nbytes]
             yield from (AlgorithmConfig(name, {"segment": n}, SCHEDULE) for n in segments)
@@ -103,12 +103,12 @@ def make_concurrent(spec: ProbeSpec, points: Iterable[ProbePoint]) -> Iterator[P
             replace(
                 point,
                 weight=point.weight / copies,
-                group=number if copies > 1 else 0,
-                first=places[turn % copies],
+                concurrency_group=number if copies > 1 else 0,
+                first_host=places[turn % copies],
             )
             for turn, point in enumerate(heaviest)
         ]
-        yield from sorted(dealt, key=lambda point: (point.first, point.weight))
+        yield from sorted(dealt, key=lambda point: (point.first_host, point.weight))
 
 
 def _first_hosts(spec: ProbeSpec, nodes: int) -> list[int]:

@@ -74,11 +74,15 @@ def device_points(nodes: int, ppn: int) -> Iterator[ProbePoint]:
 
 def _message_points(subject: str, nodes: int, ppn: int) -> Iterator[ProbePoint]:
     ladder = _size_series_point("pingpong", subject, PINGPONG_SIZES, 2, nodes=nodes, ppn=ppn)
-    yield replace(ladder, kind="eager", arms=(ProbeCandidate(),))
+    yield replace(ladder, kind="eager", candidates=(ProbeCandidate(),))
     yield ladder
     bursts = tuple(ProbeCandidate(params={"messages": count}) for count in MESSAGE_TRAIN_LENGTHS)
     yield replace(
-        ladder, kind="burst", arms=bursts, nbytes=MESSAGE_TRAIN_BYTES, weight=40 * SECONDS_PER_CALL
+        ladder,
+        kind="burst",
+        candidates=bursts,
+        nbytes=MESSAGE_TRAIN_BYTES,
+        weight=40 * SECONDS_PER_CALL,
     )
 
 
@@ -96,8 +100,8 @@ def device_collective_points(calls: Iterable[ProbePoint]) -> Iterator[ProbePoint
         own = replace(point, memory=CUDA)
         yield own
         arms = tuple(nccl_candidates(Collective(point.subject), point.nodes))
-        weight = point.weight * len(arms) / max(len(point.arms), 1)
-        yield replace(own, kind="nccl", arms=arms, weight=weight)
+        weight = point.weight * len(arms) / max(len(point.candidates), 1)
+        yield replace(own, kind="nccl", candidates=arms, weight=weight)
 
 
 def nccl_candidates(collective: Collective, nodes: int) -> Iterator[ProbeCandidate]:

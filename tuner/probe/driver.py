@@ -117,7 +117,7 @@ def run_plan(
         "plan": plan.fingerprint,
         **provenance,
         "ranks": plan.ranks,
-        "target": plan.target,
+        "target": plan.ci_half_width,
         "operators": plan.operators,
         "thread_level": plan.thread_level,
         "budget": budget,

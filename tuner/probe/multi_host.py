@@ -193,7 +193,7 @@ def _run_probe(
     if spec.nodes > 1 and messages and not _has_samples(out) and left > MIN_TIME_FOR_LOOPBACK_S:
         about |= _measure_loopback(spec, launcher, min(LOOPBACK_TIMEOUT_S, left / 4))
     wanted = spec.ci_half_width if ci_half_width is None else ci_half_width
-    plan = replace(first, points=(*first.points, *further), target=wanted)
+    plan = replace(first, points=(*first.points, *further), ci_half_width=wanted)
     capable = plan.drop_unsupported(launcher.capabilities)
     return carry(capable, launcher, out, provisional_cluster(spec, name), about)
 
@@ -345,10 +345,10 @@ def _make_plan(spec: ProbeSpec, points: Iterable[ProbePoint]) -> ProbePlan:
         spec.ci_half_width,
         spec.operators,
         tuple(points),
-        fewest=spec.min_repetitions,
+        min_repetitions=spec.min_repetitions,
         hosts=spec.hosts.names,
         ppn=spec.ppn,
-        devices="devices" in spec.parts,
+        detect_gpus="devices" in spec.parts,
         thread_level=spec.thread_level,
     )
 
@@ -359,7 +359,11 @@ def _with_sentinels(points: Sequence[ProbePoint], spec: ProbeSpec) -> Iterator[P
     whole = sum(point.weight for point in points)
     number, spent = 0, 0.0
     for place, point in enumerate(points):
-        inside = place > 0 and point.group and points[place - 1].group == point.group
+        inside = (
+            place > 0
+            and point.concurrency_group
+            and points[place - 1].concurrency_group == point.concurrency_group
+        )
         if spent >= number * whole / (SENTINEL_COUNT - 1) and not inside:
             yield _sentinel(subject, nodes, ppn, number)
             number += 1
@@ -379,5 +383,5 @@ def _sentinel(subject: str, nodes: int, ppn: int, number: int) -> ProbePoint:
         10 * estimate_seconds(arms),
         nodes=nodes,
         ppn=ppn,
-        number=number,
+        index=number,
     )

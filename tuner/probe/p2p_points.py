@@ -66,7 +66,7 @@ def essential_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
     for subject, nodes, ppn in classes:
         params = _pair_params(spec, near) if subject == NETWORK else {}
         arms = _size_candidates(COARSE_SIZES, **params, of=COARSE_INDEX_BASE)
-        point = replace(_pingpong(subject, nodes, ppn, arms), number=COARSE_INDEX_BASE)
+        point = replace(_pingpong(subject, nodes, ppn, arms), index=COARSE_INDEX_BASE)
         yield _on_hosts(point, near) if subject == NETWORK else point
     for subject, nodes, ppn in classes:
         for point in (
@@ -76,7 +76,7 @@ def essential_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
             yield _on_hosts(point, near) if subject == NETWORK else point
     for number, pair in enumerate(far, start=COARSE_INDEX_BASE + 1):
         arms = _size_candidates(COARSE_DISTANCE_SIZES, **_pair_params(spec, pair), of=number)
-        yield _on_hosts(replace(_pingpong(NETWORK, 2, 1, arms), number=number), pair)
+        yield _on_hosts(replace(_pingpong(NETWORK, 2, 1, arms), index=number), pair)
     ladder = _size_candidates(REDUCTION_SIZES)
     yield ProbePoint(
         "reduction",
@@ -102,10 +102,10 @@ def refinement_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
         yield _on_hosts(_pingpong(NETWORK, 2, 1, arms), near)
     if spec.ppn > 1:
         yield _pingpong(NODE, 1, 2, _size_candidates(sizes))
-        yield replace(_pingpong(CROSS_SOCKET, 1, 2, _size_candidates(sizes)), apart=True)
+        yield replace(_pingpong(CROSS_SOCKET, 1, 2, _size_candidates(sizes)), cross_socket=True)
     for number, pair in enumerate(far, start=1):
         arms = _size_candidates(sizes, **_pair_params(spec, pair), of=number)
-        yield _on_hosts(replace(_pingpong(NETWORK, 2, 1, arms), number=number), pair)
+        yield _on_hosts(replace(_pingpong(NETWORK, 2, 1, arms), index=number), pair)
     for nodes, arms in _all_host_exchanges(spec.nodes, largest):
         yield ProbePoint(
             "exchange", NETWORK, nodes, 0, arms, 2 * estimate_seconds(arms), nodes=nodes, ppn=1
@@ -249,7 +249,7 @@ def shared_resource_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
                 nodes=2 * k,
                 ppn=1,
                 hosts=hosts,
-                number=kind,
+                index=kind,
             )
     for k in _doublings(spec.ppn // 2) if spec.ppn > 1 else ():
         yield ProbePoint("pairs", MEMORY_BUS, 2 * k, 0, arms, k * estimate_seconds(arms), ppn=2 * k)

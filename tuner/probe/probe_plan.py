@@ -52,12 +52,12 @@ class ProbeCandidate:
     params: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, int | str] = field(default_factory=dict)
     nbytes: int | None = None
-    via: str = LIBRARY
+    runner: str = LIBRARY
 
     @property
     def config(self) -> AlgorithmConfig:
         """The algorithm config of the candidate, as a table names it."""
-        return AlgorithmConfig(self.algorithm, self.params, self.via)
+        return AlgorithmConfig(self.algorithm, self.params, self.runner)
 
     @property
     def name(self) -> str:
@@ -88,16 +88,16 @@ class ProbePoint(PlacementMixin):
     subject: str
     p: int
     nbytes: int
-    arms: tuple[ProbeCandidate, ...]
+    candidates: tuple[ProbeCandidate, ...]
     weight: float
     launch: int = 0
     nodes: int = 1
     ppn: int = 0
-    first: int = 0
+    first_host: int = 0
     hosts: tuple[int, ...] = ()
-    group: int = 0
-    number: int = 0
-    apart: bool = False
+    concurrency_group: int = 0
+    index: int = 0
+    cross_socket: bool = False
     memory: str = HOST
     placement: str = BLOCK
 
@@ -107,7 +107,9 @@ class ProbePoint(PlacementMixin):
             return self
         return replace(
             self,
-            arms=tuple(arm for arm in self.arms if not capabilities.missing_reason(arm.settings)),
+            candidates=tuple(
+                arm for arm in self.candidates if not capabilities.missing_reason(arm.settings)
+            ),
         )
 
     @property
@@ -121,7 +123,7 @@ class ProbePoint(PlacementMixin):
             self.ppn or self.p,
             self.p,
             self.nbytes,
-            self.number,
+            self.index,
             self.memory,
             *_placement_suffix(self.placement),
         )
@@ -130,7 +132,7 @@ class ProbePoint(PlacementMixin):
     def rank_set(self) -> RankSet:
         """The ranks that take part, and how they are found on their hosts."""
         manner = self.placement if self.kind in COMMUNICATOR_KINDS else self._placement_kind
-        return self.nodes, self.ppn or self.p, self.first, tuple(self.hosts), manner
+        return self.nodes, self.ppn or self.p, self.first_host, tuple(self.hosts), manner
 
     @property
     def _placement_kind(self) -> str:
@@ -139,7 +141,7 @@ class ProbePoint(PlacementMixin):
         if self.memory != HOST:
             return ""  # all ranks of the host: their GPUs decide which two measure
         two = self.ppn in (0, 2) and self.p == 2
-        return ON_TWO_SOCKETS if self.apart else ON_ONE_SOCKET if two else ""
+        return ON_TWO_SOCKETS if self.cross_socket else ON_ONE_SOCKET if two else ""
 
     def nbytes_of(self, candidate: ProbeCandidate) -> int:
         """Return the bytes of a message or buffer for `candidate`."""
@@ -147,7 +149,7 @@ class ProbePoint(PlacementMixin):
 
     def to_measurement(self, candidate: ProbeCandidate, samples: Sequence[float]) -> Measurement:
         """Return the measurement of one candidate."""
-        kind = SCHEDULE if candidate.via == SCHEDULE else self.kind
+        kind = SCHEDULE if candidate.runner == SCHEDULE else self.kind
         return Measurement(
             kind=kind,
             subject=self.subject,
@@ -188,14 +190,14 @@ class ProbePlan:
     library: str
     ranks: int
     cores: int
-    target: float
+    ci_half_width: float
     operators: str
     points: tuple[ProbePoint, ...]
     seed: int = 1
-    fewest: int = MIN_REPETITIONS
+    min_repetitions: int = MIN_REPETITIONS
     hosts: tuple[str, ...] = ()
     ppn: int = 0
-    devices: bool = False
+    detect_gpus: bool = False
     thread_level: str = THREAD_SINGLE
 
     @property
@@ -306,7 +308,9 @@ def _missing_candidates(
 ) -> list[ProbeCandidate]:
     """Return the candidates of a point that were not measured."""
     return [
-        arm for arm in point.arms if _candidate_key(point.to_measurement(arm, ())) not in measured
+        arm
+        for arm in point.candidates
+        if _candidate_key(point.to_measurement(arm, ())) not in measured
     ]
 
 
@@ -333,7 +337,7 @@ def read_plan(path: Path) -> ProbePlan:
         ProbePoint(
             **{
                 **point,
-                "arms": tuple(ProbeCandidate(**arm) for arm in point["arms"]),
+                "candidates": tuple(ProbeCandidate(**each) for each in point["candidates"]),
                 "hosts": tuple(point["hosts"]),
             }
         )

@@ -128,10 +128,10 @@ class ProbeSession:
             arms = self._within_budget(point, arms)
         if not arms:  # too late, or every one of them was refused
             return None if arms is None else ""
-        fewest = max(self._plan.fewest, MIN_REPETITIONS * (point.kind == "sentinel"))
+        fewest = max(self._plan.min_repetitions, MIN_REPETITIONS * (point.kind == "sentinel"))
         samples = self._stopwatch.sample(
             self._timed_operations(point, arms),
-            ci_half_width=self._plan.target,
+            ci_half_width=self._plan.ci_half_width,
             seconds=seconds,
             seed=self._plan.seed,
             is_comparison=point.kind in COLLECTIVE_KINDS,
@@ -208,9 +208,9 @@ class ProbeSession:
         """Return the candidates with correct results, report the others; None if too late."""
         self._release_schedules()
         if point.kind not in COLLECTIVE_KINDS:
-            return list(point.arms)
+            return list(point.candidates)
         right = []
-        for number, arm in enumerate(point.arms):
+        for number, arm in enumerate(point.candidates):
             self._keep_alive()
             if self._is_late():
                 return None
@@ -233,7 +233,7 @@ class ProbeSession:
         count = self._stopwatch.count_within(
             self._timed_operations(point, candidates),
             MAX_SIZE_SERIES_FRACTION * left,
-            self._plan.fewest,
+            self._plan.min_repetitions,
         )
         for arm in candidates[count:] if self._comm.rank == 0 and count else ():
             self._on_excluded(point, arm, OUT_OF_TIME)
@@ -267,7 +267,7 @@ class ProbeSession:
         """Return the communicator to call for a candidate, and hooks to run before and after."""
         if point.kind == "nccl":
             return self._get_device_probe().nccl_variant(candidate.settings), *NO_HOOKS
-        if candidate.via == SCHEDULE:
+        if candidate.runner == SCHEDULE:
             return self._schedule_communicator(
                 Collective(point.subject), candidate.config
             ), *NO_HOOKS
@@ -338,7 +338,7 @@ class ProbeSession:
     def _measure_all_pairs(self, point: ProbePoint) -> str:
         """Measure each pair of hosts by itself, disjoint pairs concurrently."""
         mine: list[Measurement] = []
-        for nbytes in sorted({point.nbytes_of(arm) for arm in point.arms}):
+        for nbytes in sorted({point.nbytes_of(arm) for arm in point.candidates}):
             for pairs in round_robin(self._comm.size):
                 self._control_comm.Barrier()
                 self._keep_alive()

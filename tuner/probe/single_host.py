@@ -99,7 +99,7 @@ def make_plan(
         ci_half_width,
         operators,
         tuple(_over_launches(first, calls, communicator_sizes(ranks), launches)),
-        devices="devices" in parts,
+        detect_gpus="devices" in parts,
         thread_level=thread_level,
     )
 

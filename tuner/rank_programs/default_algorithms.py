@@ -1,10 +1,10 @@
 """Find what Open MPI runs by default (rank side).
 
-CALLS is a JSON list of {collective, nodes, ppn, placement, most}; the calls are those of the first
-`ppn` ranks on each of the first `nodes` hosts, in the order of the placement. Rank 0 prints a line
-for each: {call, steps}, where `steps` are [bytes, executed]: from that size on, up to `most`, the
-watcher sees this call (`struct call` of tuner/validation/openmpi_trace.c). There are no steps where
-a call does not end in exactly one call of coll/tuned on the same communicator.
+CALLS is a JSON list of {collective, nodes, ppn, placement, max_bytes}; the calls are those of the
+first `ppn` ranks on each of the first `nodes` hosts, in the order of the placement. Rank 0 prints a
+line for each: {call, steps}, where `steps` are [bytes, executed]: from that size on, up to
+`max_bytes`, the watcher sees this call (`struct call` of tuner/validation/openmpi_trace.c). There
+are no steps where a call does not end in exactly one call of coll/tuned on the same communicator.
 
 Sizes are multiples of 4 bytes. The library decides by number of ranks and bytes, so every rank
 finds the same steps; each call runs only once.
@@ -65,7 +65,7 @@ def main(path: str) -> None:
         comm = world.Split(0 if part else MPI.UNDEFINED, turn)
         if comm == MPI.COMM_NULL:
             continue
-        found = find_default_steps(comm, call["collective"], call["most"])
+        found = find_default_steps(comm, call["collective"], call["max_bytes"])
         if first:
             print(json.dumps({"call": number, "steps": found}), flush=True)
         comm.Free()

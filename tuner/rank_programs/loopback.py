@@ -68,9 +68,9 @@ def measure_frame_bytes(comm: MPI.Comm) -> float:
 
 
 def main() -> None:
-    """Print, as JSON, `frame` and `held`, on rank 0.
+    """Print, as JSON, `frame_bytes` and `hold_times`, on rank 0.
 
-    `held` has [seconds held, further one-way seconds] for each of `DELAYS_S`.
+    `hold_times` has [seconds held, further one-way seconds] for each of `DELAYS_S`.
     """
     comm = MPI.COMM_WORLD
     open_connections(comm)
@@ -83,7 +83,7 @@ def main() -> None:
     if comm.rank == 0:
         besides = np.quantile(taken, 0.25, axis=0) / 2 - DELAYS_S  # disturbances only add time
         pairs = [list(each) for each in zip(DELAYS_S, besides, strict=True)]
-        print(json.dumps({"frame": nbytes, "held": pairs}), flush=True)
+        print(json.dumps({"frame_bytes": nbytes, "hold_times": pairs}), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 It imports numpy, mpi4py and the standard library only, so it runs in any environment with an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
-line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`; on several hosts
+line: `facts`, `begin`, `excluded`, `lacking`, `skipped`, `alive`, `done`, `note`; on several hosts
 the lowest rank of each reports `host`.
 
 BUDGET (seconds) is distributed over the points. The ranks end after LIMIT (seconds), and at END,
@@ -62,7 +62,7 @@ def concurrent_points(plan: ProbePlan) -> Iterator[PointsByRanks]:
     """Yield the points measured concurrently: the rank sets of one group, or one rank set alone."""
 
     def together(point: ProbePoint) -> object:
-        return point.group or point.rank_set
+        return point.concurrency_group or point.rank_set
 
     for _, points in groupby(plan.points, key=together):
         lanes: PointsByRanks = {}
@@ -110,7 +110,7 @@ class ProbeRank:
             known = collect_environment(self._world, self._layout, self._clock)
             if self._is_first:
                 report_event("facts", **known)
-        if self._plan.devices:
+        if self._plan.detect_gpus:
             self._report_gpus(rank_gpus.assign_gpus(self._world))
         if self._plan.hosts:
             self._start_heartbeats()

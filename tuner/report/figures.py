@@ -71,7 +71,7 @@ def curves_svg(
         for column, axes in enumerate((left, right)):
             axes.tick_params(labelbottom=False)
             for rule in ladder[1:]:
-                axes.axvline(rule.lo, color=TEXT_COLOUR, linewidth=0.8, linestyle=":")
+                axes.axvline(rule.start_bytes, color=TEXT_COLOUR, linewidth=0.8, linestyle=":")
             strip = figure.add_subplot(grid[1, column], sharex=left)
             _draw_rules(strip, ladder, look, left.get_xlim())
             strip.tick_params(labelleft=column == 0)
@@ -139,7 +139,7 @@ def _draw_rules(
 ) -> None:
     """Draw which algorithm the table takes at which size, as a coloured strip."""
     for rule in ladder:
-        lo, hi = max(rule.lo, limits[0]), min(rule.hi, limits[1])
+        lo, hi = max(rule.start_bytes, limits[0]), min(rule.stop_bytes, limits[1])
         if lo < hi:
             colour = "#bbbbbb" if rule.choice.is_default else look[rule.choice.algorithm]["color"]
             axes.axvspan(lo, hi, color=colour, linewidth=0)

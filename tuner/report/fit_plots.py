@@ -81,7 +81,9 @@ def _draw(
     _draw_lines(upper, ladder, shown, cost, after)
     for axes in (upper, lower):
         for segment in cost.segments[1:]:
-            axes.axvline(segment.lo, color=BREAK_COLOUR, linewidth=1, linestyle="--", zorder=1)
+            axes.axvline(
+                segment.start_bytes, color=BREAK_COLOUR, linewidth=1, linestyle="--", zorder=1
+            )
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
     upper.set(xscale="log", yscale="log", ylabel="one way")

@@ -154,7 +154,7 @@ def _rule_cells(key: RuleKey, rule: Rule) -> tuple[str, ...]:
         str(key.collective),
         str(key.p),
         operators,
-        format_range(rule.lo, rule.hi),
+        format_range(rule.start_bytes, rule.stop_bytes),
         humanize(str(rule.choice)),
         *gain,
         rule.evidence.basis,

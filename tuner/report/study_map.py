@@ -50,11 +50,11 @@ def crossover_maps(result: StudyResult) -> Iterator[CrossoverMap]:
     rows = "nodes" if len(result.axes["nodes"]) > 1 else "ppn"
     groups: dict[tuple[object, ...], list[StudyPoint]] = {}
     for point in result.points:
-        fixed = tuple((axis, value) for axis, value in point.at.items() if axis != rows)
+        fixed = tuple((axis, value) for axis, value in point.axis_values.items() if axis != rows)
         groups.setdefault((point.collective, *fixed), []).append(point)
     varying = [axis for axis, values in result.axes.items() if len(values) > 1 and axis != rows]
     for points in groups.values():
-        at = points[0].at
+        at = points[0].axis_values
         told = [f"{axis.replace('_', ' ')} {AXIS_FORMATTERS[axis](at[axis])}" for axis in varying]
         name = "-".join(["crossover", points[0].collective, *told])
         title = ", ".join([f"{points[0].collective} on {result.topology}", *told])
@@ -74,7 +74,7 @@ def _map(name: str, title: str, points: Sequence[StudyPoint]) -> CrossoverMap:
 
 
 def _ranks(point: StudyPoint) -> int:
-    return int(point.at["nodes"]) * int(point.at["ppn"])
+    return int(point.axis_values["nodes"]) * int(point.axis_values["ppn"])
 
 
 def fill_styles(points: Iterable[StudyPoint]) -> dict[str, FillStyle]:
@@ -197,5 +197,5 @@ def _label(axes: Axes, drawn: CrossoverMap) -> None:
 
 
 def _labelled_positions(values: Sequence[int], most: int) -> range:
-    """Return the indices of the values that get a label: evenly spaced, at most `most`."""
+    """Return the indices of the values that get a label: evenly spaced, at most `max_bytes`."""
     return range(0, len(values), -(-len(values) // most))

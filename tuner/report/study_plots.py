@@ -115,7 +115,7 @@ def _traced_points(points: Sequence[StudyPoint]) -> list[StudyPoint]:
     by_place: dict[tuple[object, ...], list[StudyPoint]] = {}
     for point in points:
         if _traceable(point):
-            by_place.setdefault(tuple(point.at.values()), []).append(point)
+            by_place.setdefault(tuple(point.axis_values.values()), []).append(point)
     if not by_place:
         return []
     most = max(map(len, by_place.values()))
@@ -139,19 +139,19 @@ def _describe_point(point: StudyPoint) -> str:
     """Return the values of all axes, also of those with one value."""
     return ", ".join(
         f"{axis.replace('_', ' ')} {AXIS_FORMATTERS[axis](value)}"
-        for axis, value in point.at.items()
+        for axis, value in point.axis_values.items()
     )
 
 
 def _traceable(point: StudyPoint) -> bool:
-    p = int(point.at["nodes"]) * int(point.at["ppn"])
+    p = int(point.axis_values["nodes"]) * int(point.axis_values["ppn"])
     return estimate_transfers(point.collective, point.best, p, point.nbytes) <= MAX_TRACED_TRANSFERS
 
 
 def _time_breakdown(study: Study, point: StudyPoint) -> TimeBreakdown:
-    machine = apply_axes(study.machine, point.at)
-    ranks = place_ranks(machine, point.at)
+    machine = apply_axes(study.machine, point.axis_values)
+    ranks = place_ranks(machine, point.axis_values)
     made = build_schedule(point.collective, point.best, ranks.p, point.nbytes)
-    memory = str(point.at["memory"])
+    memory = str(point.axis_values["memory"])
     run = explain(made, ranks, machine.calibration, point.nbytes, memory=memory)
     return TimeBreakdown(point.best.algorithm, point.nbytes, run.components)

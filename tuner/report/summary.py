@@ -17,7 +17,7 @@ from tuner.report.cautions import control_departure, is_slower
 Record = Mapping[str, Any]
 NOT_IN_VALIDATED_FILE = "the file that was proved does not hold it"
 # Fields of a validation record that identify its rule.
-_RULE_KEY = ("collective", "nodes", "ppn", "p", "operators", "lo")
+_RULE_KEY = ("collective", "nodes", "ppn", "p", "operators", "start_bytes")
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ def validations_per_rule(
             "nodes": rule.key.nodes,
             "ppn": rule.key.ppn,
             "operators": rule.key.operators,
-            "lo": rule.lo,
-            "nbytes": rule.lo,
+            "start_bytes": rule.start_bytes,
+            "nbytes": rule.start_bytes,
             "sizes": [],
-            "hi": "inf" if rule.hi == math.inf else int(rule.hi),
+            "stop_bytes": "inf" if rule.stop_bytes == math.inf else int(rule.stop_bytes),
             "expected": str(rule.choice),
             "executed": "",
             "confirmed": False,

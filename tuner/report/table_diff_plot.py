@@ -115,7 +115,7 @@ def fill_styles(rules: Iterable[Rule]) -> dict[str, FillStyle]:
 
 def _limits(rules: Iterable[Rule]) -> tuple[float, float]:
     """Return the limits of the size axis, which include all rule starts and all probed sizes."""
-    sizes = {n for rule in rules for n in (rule.lo, *rule.evidence.nbytes) if n > 0} or {1}
+    sizes = {n for rule in rules for n in (rule.start_bytes, *rule.evidence.nbytes) if n > 0} or {1}
     return min(sizes) / 2, max(sizes) * 2
 
 
@@ -162,7 +162,7 @@ def _draw_lane(
 ) -> None:
     """Draw the rules, and a dot at each size that a rule is based on."""
     for rule in ladder:
-        lo, hi = max(rule.lo, limits[0]), min(rule.hi, limits[1])
+        lo, hi = max(rule.start_bytes, limits[0]), min(rule.stop_bytes, limits[1])
         colour, hatch = look[str(rule.choice)]
         if lo < hi:
             axes.barh(

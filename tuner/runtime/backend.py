@@ -95,10 +95,10 @@ class Backend:
 
         Raises an error, on all ranks or on this one alone, where that is not possible.
         """
-        if choice.via == NCCL:
+        if choice.runner == NCCL:
             return self._set_up_nccl(consensus, collective, choice)
         private = self._ensure_private_comm(consensus)
-        if choice.via == SCHEDULE:
+        if choice.runner == SCHEDULE:
             return self._set_up_schedule(private, collective, choice)
         library = library_name()
         if self._algorithm_control is None:

@@ -130,9 +130,9 @@ class Dispatch:
         if (collective, choice) in self.backend.algorithm_actions:
             return self._actions_of(self.backend.algorithm_actions[collective, choice], collective)
         first = partial(self._first_call, collective, choice, 0)
-        if choice.via == NCCL:
+        if choice.runner == NCCL:
             return first, first
-        if choice.via != SCHEDULE:
+        if choice.runner != SCHEDULE:
             return first, first if is_cuda_aware() else None
         if not has_cuda_messages():
             return first, None

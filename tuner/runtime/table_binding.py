@@ -60,7 +60,7 @@ class SizeRules(NamedTuple):
         """Build the columns from the rules of one key."""
         numbers: dict[AlgorithmConfig, int] = {}
         places = [numbers.setdefault(rule.choice, len(numbers)) for rule in rules]
-        return cls([rule.lo for rule in rules], list(numbers), places, rules)
+        return cls([rule.start_bytes for rule in rules], list(numbers), places, rules)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class _RuleChecker:
     def agree(self, rules: RulesByKey) -> RulesByKey:
         """Return the rules, with the library default where some rank cannot follow; collective."""
         listed = [rule for ladder in rules.values() for rule in ladder]
-        if any(rule.choice.via == NCCL for rule in listed):
+        if any(rule.choice.runner == NCCL for rule in listed):
             self._nccl = self._backend.connect_nccl(self._consensus)
         with VARIABLES_LOCK:
             reasons = [self._objection(rule) for rule in listed]
@@ -161,10 +161,16 @@ class _RuleChecker:
         """Return why this rank cannot follow a rule; "" when it can."""
         key, choice = rule.key, rule.choice
         try:
-            if choice.via == NCCL:
+            if choice.runner == NCCL:
                 return unsupported_reason(self._nccl, key.collective)
-            if choice.via == SCHEDULE:
-                build(key.collective, choice.algorithm, key.p, nbytes=rule.lo, params=choice.params)
+            if choice.runner == SCHEDULE:
+                build(
+                    key.collective,
+                    choice.algorithm,
+                    key.p,
+                    nbytes=rule.start_bytes,
+                    params=choice.params,
+                )
                 if key.memory == CUDA and has_cuda_messages():
                     cuda_device()  # raises where device buffers cannot be reduced
             elif not choice.is_default:
@@ -222,13 +228,17 @@ def split_at_int_max(rule: Rule) -> tuple[Rule, ...]:
     From that size on the second part is the library default. Other rules are returned as they are.
     """
     choice = rule.choice
-    forced = choice.via == LIBRARY and not choice.is_default
-    in_bytes = choice.via == SCHEDULE or (forced and not rule.key.collective.is_reduction)
-    if not in_bytes or rule.hi <= COUNT_LIMIT_BYTES:
+    forced = choice.runner == LIBRARY and not choice.is_default
+    in_bytes = choice.runner == SCHEDULE or (forced and not rule.key.collective.is_reduction)
+    if not in_bytes or rule.stop_bytes <= COUNT_LIMIT_BYTES:
         return (rule,)
-    beyond = replace(rule, lo=max(rule.lo, COUNT_LIMIT_BYTES), choice=AlgorithmConfig())
+    beyond = replace(
+        rule, start_bytes=max(rule.start_bytes, COUNT_LIMIT_BYTES), choice=AlgorithmConfig()
+    )
     return (
-        (replace(rule, hi=COUNT_LIMIT_BYTES), beyond) if rule.lo < COUNT_LIMIT_BYTES else (beyond,)
+        (replace(rule, stop_bytes=COUNT_LIMIT_BYTES), beyond)
+        if rule.start_bytes < COUNT_LIMIT_BYTES
+        else (beyond,)
     )
 
 

@@ -44,7 +44,7 @@ class Constraints:
     def __post_init__(self) -> None:
         if any(name.rpartition(":")[2] == DEFAULT for name in self.excluded_algorithms):
             raise InputError(
-                f"{DEFAULT} cannot be forbidden: it is what stays where nothing is faster"
+                f"{DEFAULT} cannot be excluded: it is what stays where nothing is faster"
             )
         if self.max_rules is not None and self.max_rules < 1:
             raise InputError(f"a table cannot have {self.max_rules} rules: allow 1 at least")
@@ -84,7 +84,7 @@ class Constraints:
             offered = {other for one, other in pairs if one == of or not where} - {DEFAULT}
             raise InputError(
                 f"{shortened_repr(name)} is no algorithm of what is measured, so it cannot be"
-                f" forbidden; these are{where}: {', '.join(sorted(offered))}"
+                f" excluded; these are{where}: {', '.join(sorted(offered))}"
             )
 
     def record(self) -> dict[str, Any]:
@@ -104,15 +104,15 @@ UNCONSTRAINED = Constraints()
 def constraints_from_options(options: Mapping[str, Any]) -> Constraints:
     """Return the constraints of the options of `tuner tune`.
 
-    options     with `forbid`, `reproducible`, `rules` and `commutative_only`
+    options     with `excluded_algorithms`, `reproducible`, `max_rules` and `commutative_only`
 
     Raises InputError as `Constraints` does.
     """
     return Constraints(
         options["commutative_only"],
         options["reproducible"],
-        frozenset(options["forbid"]),
-        options["rules"],
+        frozenset(options["excluded_algorithms"]),
+        options["max_rules"],
     )
 
 

@@ -37,7 +37,7 @@ MAX_LOG = math.log(sys.float_info.max)
 
 @dataclass(frozen=True)
 class RuleChange:
-    """Another config for messages of [lo, hi) bytes under `key`.
+    """Another config for calls of [start_bytes, stop_bytes) under `key`.
 
     before, after   the rules in force there; in a table without rules for the call, the default
                     without evidence
@@ -180,8 +180,8 @@ def _record(change: RuleChange) -> dict[str, Any]:
         encode_infinities(
             {
                 **omit_default_placement(asdict(change.key)),
-                "lo": change.start_bytes,
-                "hi": change.stop_bytes,
+                "start_bytes": change.start_bytes,
+                "stop_bytes": change.stop_bytes,
                 "kind": change.kind,
                 "before": asdict(change.before.choice),
                 "after": asdict(change.after.choice),
@@ -235,7 +235,7 @@ def _constraints_of(table: TuningTable) -> Mapping[str, Any]:
 def _changes(
     key: RuleKey, old: Sequence[Rule], new: Sequence[Rule], constraints: Mapping[str, Any]
 ) -> Iterator[RuleChange]:
-    bounds = sorted({rule.lo for rule in (*old, *new)})
+    bounds = sorted({rule.start_bytes for rule in (*old, *new)})
     for lo, hi in pairwise([*bounds, math.inf]):
         before, after = _rule_at(old, lo), _rule_at(new, lo)
         if before.choice != after.choice:
@@ -245,7 +245,7 @@ def _changes(
 
 
 def _rule_at(rules: Sequence[Rule], nbytes: float) -> Rule:
-    return next(rule for rule in rules if rule.lo <= nbytes < rule.hi)
+    return next(rule for rule in rules if rule.start_bytes <= nbytes < rule.stop_bytes)
 
 
 def _gain(

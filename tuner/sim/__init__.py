@@ -47,7 +47,7 @@ def finish_times(
     else:
         played = build_transfers(schedule, placement, calibration, nbytes, itemsize, memory)
         times = reference_engine.finish_times(played)
-    whole: FloatArray = times + (calibration.pointer_query if memory == CUDA else 0.0)
+    whole: FloatArray = times + (calibration.pointer_query_seconds if memory == CUDA else 0.0)
     return whole
 
 

@@ -98,7 +98,7 @@ def build_connections(
         ways[STAGED] = on(staged=True)
     if np.isfinite(tariff.stripe_from).any():
         ways[STRIPED] = on(striped=True)
-    second = np.where(remote & calibration.network_port, placement.p, 0)
+    second = np.where(remote & calibration.separate_network_port, placement.p, 0)
     return Connections(
         src, dst, src + second, dst + second, kind, tariff, ways, _capacity(placement, calibration)
     )
@@ -112,7 +112,7 @@ def with_eager_sends(schedule: Schedule, calibration: Calibration) -> Calibratio
     if not schedule.fire_and_forget:
         return calibration
     paths = {
-        name: replace(cost, eager_limit=math.inf, acknowledged_from=math.inf)
+        name: replace(cost, eager_limit=math.inf, sync_ack_threshold=math.inf)
         for name, cost in calibration.paths.items()
     }
     return replace(calibration, paths=paths)
@@ -204,7 +204,7 @@ def _cost(
         name = NODE  # measured with as many ranks per node as are simulated
     if (name, memory) in calibration.paths:
         return ConnectionCost(calibration.path_cost(name, memory), latency, latency)
-    if not calibration.given:
+    if not calibration.nominal:
         return ConnectionCost(calibration.path_cost(exact if name == NETWORK else name, memory))
     topology = placement.topology
     if name not in (NODE, NODE_OVERSUBSCRIBED):

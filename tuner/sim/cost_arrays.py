@@ -96,12 +96,12 @@ def pack_costs(
     lag, way = np.zeros_like(lo), np.full(lo.shape, DIRECT)
     for number, (cost, more, _) in enumerate(connection_costs):
         own = slice(0, len(cost.segments))
-        lo[number, own] = [s.lo for s in cost.segments]
+        lo[number, own] = [s.start_bytes for s in cost.segments]
         alpha[number, own] = [s.alpha.value + more for s in cost.segments]
         beta[number, own] = [s.beta.value for s in cost.segments]
-        lag[number, own] = [s.lag.value for s in cost.segments]
+        lag[number, own] = [s.latency_per_byte.value for s in cost.segments]
         way[number, own] = [STAGED if s.staged else DIRECT for s in cost.segments]
-    striped = np.where(between_nodes, calibration.stripe_from, math.inf)
+    striped = np.where(between_nodes, calibration.striping_threshold, math.inf)
     return CostArrays(
         lo,
         alpha,
@@ -110,14 +110,14 @@ def pack_costs(
         way,
         np.array([price.cost.overhead.value for price in connection_costs]),
         np.array(
-            [max(price.cost.eager_limit, price.cost.ahead_limit) for price in connection_costs]
+            [max(price.cost.eager_limit, price.cost.early_push_limit) for price in connection_costs]
         ),
         np.array([price.cost.eager_limit for price in connection_costs]),
-        np.array([price.cost.acknowledged_from for price in connection_costs]),
+        np.array([price.cost.sync_ack_threshold for price in connection_costs]),
         np.array([price.link_latency for price in connection_costs]),
         striped,
-        calibration.shared_from,
-        calibration.envelope,
+        calibration.port_sharing_threshold,
+        calibration.header_bytes,
     )
 
 

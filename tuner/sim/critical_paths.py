@@ -114,7 +114,7 @@ def explain(
     bars = trace(priced)
     path = critical_path(priced, bars)
     own = sum_components(path)
-    own[OVERHEAD] += calibration.pointer_query if memory == CUDA else 0.0
+    own[OVERHEAD] += calibration.pointer_query_seconds if memory == CUDA else 0.0
     return Explanation(bars, rank_timeline(priced, bars), path, own)
 
 

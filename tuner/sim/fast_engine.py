@@ -82,7 +82,7 @@ class PreparedSimulation:
         """Return the seconds until the last rank is done, for each of `sizes` (bytes)."""
         with block_signals():
             times = self.finish_times(sizes)
-        query = self.calibration.pointer_query if self.memory == CUDA else 0.0
+        query = self.calibration.pointer_query_seconds if self.memory == CUDA else 0.0
         whole: list[float] = (times.max(axis=1) + query).tolist()
         return whole
 

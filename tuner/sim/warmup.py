@@ -101,7 +101,7 @@ def _calibration(with_patterns: bool = False) -> Calibration:
         (name, HOST): PathCost.from_alpha_beta(1e-5, 1e-9, eager_limit=4096.0) for name in classes
     }
     reduction = {HOST: ReductionCost(Estimate.exact(1e-7), Estimate.exact(1e-10))}
-    return Calibration("warm-up", "none", paths, reduction, shared_from=SHARED_FROM)
+    return Calibration("warm-up", "none", paths, reduction, port_sharing_threshold=SHARED_FROM)
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ class Topology:
     local_bandwidth: float | None = None
     memory_bandwidth: float = float("inf")
     routing: str = "spread"
-    offers: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         where = f"topology {self.name}"
@@ -147,7 +147,7 @@ class Topology:
             raise InputError(f"{where}: two nodes or switches have the same name")
         if self.routing not in ROUTINGS:
             raise InputError(f"{where}: routing is one of {', '.join(ROUTINGS)}")
-        if not self.offers <= set(NETWORK_CAPABILITIES):
+        if not self.capabilities <= set(NETWORK_CAPABILITIES):
             raise InputError(f"{where}: offers are some of {', '.join(NETWORK_CAPABILITIES)}")
         validate_links(where, self.links, [*self.ports, *self.switches])
         self._require_connected()

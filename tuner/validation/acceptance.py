@@ -130,15 +130,19 @@ def timed_sizes(rule: Rule) -> tuple[int, ...]:
     not powers of two, at which libraries and caches behave unlike elsewhere.
     """
     item = PROBE_ELEMENT_BYTES * (rule.key.p if rule.key.collective.has_blocks else 1)
-    low = -(-max(rule.lo, 1) // item) * item
-    probed = max(rule.evidence.nbytes, default=rule.lo)
+    low = -(-max(rule.start_bytes, 1) // item) * item
+    probed = max(rule.evidence.nbytes, default=rule.start_bytes)
     high = (
-        (int(rule.hi) - 1 if rule.hi < math.inf else int(EXTRAPOLATION_FACTOR * probed))
+        (
+            int(rule.stop_bytes) - 1
+            if rule.stop_bytes < math.inf
+            else int(EXTRAPOLATION_FACTOR * probed)
+        )
         // item
         * item
     )
     if high <= low:
-        return (low,) if rule.lo <= low < rule.hi else ()
+        return (low,) if rule.start_bytes <= low < rule.stop_bytes else ()
     steps = min(max(1, math.ceil(math.log(high / low, MAX_SIZE_RATIO))), MAX_SIZES - 1)
     inside = (low * (high / low) ** (n / steps) for n in range(1, steps))
     grid = {low, high, *(_avoid_power_of_two(int(size) // item * item, item) for size in inside)}
@@ -208,7 +212,7 @@ def _accepted_parts(
             if own and found.accepted.issuperset(own):
                 yield replace(rule, evidence=_evidence(rule, own, found.times))
             else:
-                yield _default_rule(rule, rule.lo, rule.hi, own, found.times)
+                yield _default_rule(rule, rule.start_bytes, rule.stop_bytes, own, found.times)
         else:
             yield from _accepted_ranges(rule, own, found)
 
@@ -218,20 +222,26 @@ def _accepted_ranges(rule: Rule, own: Sequence[RuleCall], found: Acceptance) -> 
 
     A single accepted size among several does not count.
     """
-    place = rule.lo
+    place = rule.start_bytes
     for accepted, group in groupby(own, key=found.accepted.__contains__):
         run = list(group)
         lone = len(run) == 1 and len(own) > 1
         if not accepted or lone:
             continue
-        start = rule.lo if run[0] == own[0] else run[0].nbytes
-        end = rule.hi if run[-1] == own[-1] and rule.hi < math.inf else run[-1].nbytes + 1
+        start = rule.start_bytes if run[0] == own[0] else run[0].nbytes
+        end = (
+            rule.stop_bytes
+            if run[-1] == own[-1] and rule.stop_bytes < math.inf
+            else run[-1].nbytes + 1
+        )
         if place < start:
             yield _default_rule(rule, place, start, own, found.times)
-        yield replace(rule, lo=start, hi=end, evidence=_evidence(rule, run, found.times))
+        yield replace(
+            rule, start_bytes=start, stop_bytes=end, evidence=_evidence(rule, run, found.times)
+        )
         place = int(end)
-    if place < rule.hi:
-        yield _default_rule(rule, place, rule.hi, own, found.times)
+    if place < rule.stop_bytes:
+        yield _default_rule(rule, place, rule.stop_bytes, own, found.times)
 
 
 def _evidence(rule: Rule, run: Sequence[RuleCall], times: PairedTimes) -> Evidence:
@@ -268,7 +278,9 @@ def _default_rule(
         seconds,
         runner_up=str(rule.choice),
     )
-    return replace(rule, lo=low, hi=high, choice=AlgorithmConfig(), evidence=evidence)
+    return replace(
+        rule, start_bytes=low, stop_bytes=high, choice=AlgorithmConfig(), evidence=evidence
+    )
 
 
 def _merge_neighbours(rules: Iterator[Rule]) -> list[Rule]:
@@ -290,7 +302,7 @@ def _merge_rules(rules: Sequence[Rule]) -> Rule:
         chosen_s=tuple(s for each in timed for s in each.chosen_s),
         predicted_s=(),
     )
-    return replace(first, hi=last.hi, evidence=evidence)
+    return replace(first, stop_bytes=last.stop_bytes, evidence=evidence)
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

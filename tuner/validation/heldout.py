@@ -113,7 +113,11 @@ def heldout_calls(
         mine = [
             point for rule in changed for point in _heldout_calls_of(rule, MAX_SIZES_PER_RULE, used)
         ]
-        left = [rule for rule in ladder if rule.choice.is_default and rule.lo < MAX_CONTROL_BYTES]
+        left = [
+            rule
+            for rule in ladder
+            if rule.choice.is_default and rule.start_bytes < MAX_CONTROL_BYTES
+        ]
         rest = left if controls else []
         each = -(-max(len(mine), MIN_CONTROL_SIZES) // max(len(rest), 1))
         found += mine + [point for rule in rest for point in _heldout_calls_of(rule, each, used)]
@@ -128,7 +132,8 @@ def _heldout_calls_of(rule: Rule, number: int, used: Collection[TimedCall]) -> I
     between = [
         size
         for low, high in pairwise(known)
-        if (size := heldout_size(low, high, rule)) > low and rule.lo <= size < rule.hi
+        if (size := heldout_size(low, high, rule)) > low
+        and rule.start_bytes <= size < rule.stop_bytes
     ]
     step = max(1.0, len(between) / number)
     chosen = (between[int(step * n)] for n in range(min(number, len(between))))
@@ -138,12 +143,18 @@ def _heldout_calls_of(rule: Rule, number: int, used: Collection[TimedCall]) -> I
 def _control_range(rule: Rule) -> Rule:
     """Return the part of a default rule in which calls are compared."""
     return replace(
-        rule, lo=max(rule.lo, MIN_CONTROL_BYTES), hi=min(rule.hi, float(MAX_CONTROL_BYTES))
+        rule,
+        start_bytes=max(rule.start_bytes, MIN_CONTROL_BYTES),
+        stop_bytes=min(rule.stop_bytes, float(MAX_CONTROL_BYTES)),
     )
 
 
 def _bounds(rule: Rule) -> list[int]:
-    return [rule.lo, int(rule.hi) - 1] if rule.hi < math.inf else [rule.lo]
+    return (
+        [rule.start_bytes, int(rule.stop_bytes) - 1]
+        if rule.stop_bytes < math.inf
+        else [rule.start_bytes]
+    )
 
 
 def heldout_size(low: int, high: int, rule: Rule) -> int:
@@ -212,7 +223,7 @@ def _results_of(rule: Rule, found: Sequence[HeldoutResult]) -> Iterator[HeldoutR
     return (
         one
         for one in found
-        if rule.lo <= one.nbytes < rule.hi
+        if rule.start_bytes <= one.nbytes < rule.stop_bytes
         and RuleCall(rule, one.nbytes).timed_call == one.timed_call
     )
 

@@ -20,7 +20,7 @@ TIMEOUT_S = 60.0  # for a launch that takes a few seconds
 def find_default_algorithms(
     starter: RankStarter, calls: Sequence[PlacedCollective], most: int, directory: Path
 ) -> tuple[DefaultAlgorithms, ...]:
-    """Return the default's decisions up to `most` bytes; no starts where they cannot be seen.
+    """Return the default's decisions up to `max_bytes` bytes; no starts where they cannot be seen.
 
     directory   for the tracer and the list of calls; all hosts see it
 
@@ -40,7 +40,7 @@ def find_default_algorithms(
             "nodes": nodes,
             "ppn": ppn,
             "placement": placement,
-            "most": most,
+            "max_bytes": most,
         }
         for collective, nodes, ppn, placement in asked
     ]

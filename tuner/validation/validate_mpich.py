@@ -166,7 +166,7 @@ def _same_leaf(rule: Rule, rules: Iterable[Rule]) -> list[Rule]:
     """Return the rules for the same number of ranks, which the file does not tell apart."""
 
     def place(one: Rule) -> tuple[object, ...]:
-        return one.key.collective, one.key.p, one.key.operators, one.lo
+        return one.key.collective, one.key.p, one.key.operators, one.start_bytes
 
     return [one for one in rules if place(one) == place(rule)]
 
@@ -183,7 +183,7 @@ def _representative_call(rule: Rule, all_calls: Sequence[ValidationCall]) -> Val
 
 def _enlarge(own: ValidationCall) -> ValidationCall:
     """Return the call with more bytes than the library's own calls have, if the rule allows it."""
-    rule, large = own.rule, int(min(own.rule.hi - 1, LARGE_CALL_BYTES))
+    rule, large = own.rule, int(min(own.rule.stop_bytes - 1, LARGE_CALL_BYTES))
     call = CselCall(rule.key.p, large, element_bytes_of(large))
     return own if large < own.nbytes or is_restricted(rule, call) else replace(own, nbytes=large)
 
@@ -271,7 +271,10 @@ class _FaultInjector:
             rules = tuple(piece for rule in table.rules for piece in cut.get(rule, [rule]))
             table = TuningTable(table.cluster, table.library, rules)
             faulty = [
-                piece for pieces in cut.values() for piece in pieces if piece.lo == only_bytes
+                piece
+                for pieces in cut.values()
+                for piece in pieces
+                if piece.start_bytes == only_bytes
             ]
         settings = self._inject_faults(table, faulty)
         met = run_until_crash(self.starter, calls, self.directory, settings=settings, spare_ranks=1)
@@ -304,8 +307,8 @@ def _with_fault(leaf_of: RuleToLeaf, fault: Leaf, faulty: Collection[Rule]) -> R
 
 def _split_at(rule: Rule, nbytes: int) -> list[Rule]:
     """Return the rule in pieces, one of which is for exactly `nbytes`."""
-    edges = sorted({rule.lo, nbytes, nbytes + 1, rule.hi})
-    return [replace(rule, lo=int(lo), hi=hi) for lo, hi in pairwise(edges)]
+    edges = sorted({rule.start_bytes, nbytes, nbytes + 1, rule.stop_bytes})
+    return [replace(rule, start_bytes=int(lo), stop_bytes=hi) for lo, hi in pairwise(edges)]
 
 
 def _validate_rule(
@@ -366,7 +369,7 @@ def _misrouted_call(
     if ended.n_answered < len(neighbours):
         stray = neighbours[ended.n_answered]
         return (
-            f"a call of {stray.nbytes} bytes, which belongs to the rule from {stray.rule.lo} bytes"
-            " on, reaches this rule too"
+            f"a call of {stray.nbytes} bytes, which belongs to the rule from"
+            f" {stray.rule.start_bytes} bytes on, reaches this rule too"
         )
     return ""

@@ -73,7 +73,9 @@ def validate(table: TuningTable, logged_calls: LoggedCalls) -> list[RuleValidati
         ladders[key.collective, key.nodes, key.p].append(ladder)
     for executed, times in logged_calls.executed_calls():
         for ladder in ladders.get((executed.collective, executed.nodes, executed.p), ()):
-            place = bisect.bisect_right(ladder, executed.nbytes, key=lambda rule: rule.lo) - 1
+            place = (
+                bisect.bisect_right(ladder, executed.nbytes, key=lambda rule: rule.start_bytes) - 1
+            )
             seen[ladder[place]].append((executed, times))
     return [
         _validate_rule(rule, seen[rule])

@@ -297,12 +297,14 @@ def _validation_by_fault(rule: Rule, failed: set[int], others: list[Rule]) -> Ru
     reason = f"calls of {missed} bytes do not reach this rule" if missed else ""
     reason = reason if sizes else NO_CALL_SIZE
     if others and not reason:
-        reason = f"calls that belong to the rule from {others[0].lo} bytes on reach it too"
+        reason = f"calls that belong to the rule from {others[0].start_bytes} bytes on reach it too"
     return RuleValidation(rule, sizes, reached, not reason, reason)
 
 
 def _position(rule: Rule, rules: Sequence[Rule]) -> int:
-    return len({r.lo for r in rules if r.key.p == rule.key.p and r.lo < rule.lo})
+    return len(
+        {r.start_bytes for r in rules if r.key.p == rule.key.p and r.start_bytes < rule.start_bytes}
+    )
 
 
 def _with_faults(text: str, collective: Collective, starts: Mapping[int, int]) -> str:

@@ -140,13 +140,13 @@ def validation_sizes(rule: Rule) -> tuple[int, ...]:
     range may contain none.
     """
     p = rule.key.p if rule.key.collective.has_blocks else 1
-    probed = [n for n in rule.evidence.nbytes if rule.lo <= n < rule.hi]
-    last = [int(rule.hi) - 1] if rule.hi <= MAX_CALL_BYTES else []
+    probed = [n for n in rule.evidence.nbytes if rule.start_bytes <= n < rule.stop_bytes]
+    last = [int(rule.stop_bytes) - 1] if rule.stop_bytes <= MAX_CALL_BYTES else []
     fallback = int(
-        max(rule.lo, min(PROBE_ELEMENT_BYTES, rule.hi - 1))
+        max(rule.start_bytes, min(PROBE_ELEMENT_BYTES, rule.stop_bytes - 1))
     )  # at least one byte: a call without data runs no algorithm
     near = {m for n in (fallback, *probed, *last) for m in (n // p * p, -(-n // p) * p)}
-    within = {n for n in near if rule.lo <= n < rule.hi}
+    within = {n for n in near if rule.start_bytes <= n < rule.stop_bytes}
     return tuple(sorted({n for n in within if 0 < n <= MAX_CALL_BYTES} or within - {0}))
 
 

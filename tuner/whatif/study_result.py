@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from itertools import pairwise
 from typing import Any
 
-from tuner.base.atomic_io import dataclass_from_record
+from tuner.base.atomic_io import dataclass_from_record, formerly
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
@@ -50,64 +50,64 @@ class TableRegret:
 class StudyPoint:
     """The simulated times of one call on one machine.
 
-    at          value of each axis
-    timings     the candidates, the fastest first
-    left_out    the candidates with more transfers than one call may have
-    kept        regret of the given table
+    axis_values     value of each axis
+    candidates      the candidates, the fastest first
+    skipped         the candidates with more transfers than one call may have
+    table_regret    regret of the given table
     """
 
-    at: GridPoint
+    axis_values: GridPoint = field(metadata=formerly("at"))
     collective: Collective
     nbytes: int
-    timings: tuple[TimedCandidate, ...]
-    left_out: tuple[str, ...] = ()
-    kept: TableRegret | None = None
+    candidates: tuple[TimedCandidate, ...] = field(metadata=formerly("timings"))
+    skipped: tuple[str, ...] = field(default=(), metadata=formerly("left_out"))
+    table_regret: TableRegret | None = field(default=None, metadata=formerly("kept"))
 
     @property
     def best(self) -> TimedCandidate:
         """The fastest candidate; of equally fast ones the first in the order of candidates."""
-        return self.timings[0]
+        return self.candidates[0]
 
     @property
     def runner_up(self) -> TimedCandidate | None:
         """The fastest candidate with another algorithm than the best; None if there is none."""
-        others = (t for t in self.timings if t.algorithm != self.best.algorithm)
+        others = (t for t in self.candidates if t.algorithm != self.best.algorithm)
         return next(others, None)
 
     @property
     def coordinates(self) -> dict[str, AxisValue]:
         """The values of the axes and the message size."""
-        return {**self.at, SIZE_AXIS: self.nbytes}
+        return {**self.axis_values, SIZE_AXIS: self.nbytes}
 
     def seconds(self, candidate: Candidate) -> float | None:
         """Return the time of a candidate, None if it was not simulated here."""
-        return next((t.seconds for t in self.timings if t.is_same(candidate)), None)
+        return next((t.seconds for t in self.candidates if t.is_same(candidate)), None)
 
 
 @dataclass(frozen=True)
 class Crossover:
     """A change of the best candidate between two neighbouring values of one axis.
 
-    at      the other coordinates
+    axis_values     the other coordinates
     """
 
     axis: str
     collective: Collective
-    at: GridPoint
-    below: AxisValue
-    above: AxisValue
-    before: Candidate
-    after: Candidate
+    axis_values: GridPoint = field(metadata=formerly("at"))
+    lower_value: AxisValue = field(metadata=formerly("below"))
+    upper_value: AxisValue = field(metadata=formerly("above"))
+    lower_best: Candidate = field(metadata=formerly("before"))
+    upper_best: Candidate = field(metadata=formerly("after"))
 
 
 @dataclass(frozen=True)
 class TableRegretSummary:
-    """The regret of a table over the `points` where it is known; at `unknown` others it is not."""
+    """The regret of a table, in fractions of the best time, over the points where it is known."""
 
-    mean: float
-    worst: float
-    points: int
-    unknown: int
+    mean_regret: float = field(metadata=formerly("mean"))
+    max_regret: float = field(metadata=formerly("worst"))
+    known_points: int = field(metadata=formerly("points"))
+    unknown_points: int = field(metadata=formerly("unknown"))
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class StudyResult:
     topology: str
     axes: Mapping[str, tuple[AxisValue, ...]]
     points: tuple[StudyPoint, ...]
-    switches: tuple[Crossover, ...]
-    keeping: TableRegretSummary | None = None
+    crossovers: tuple[Crossover, ...] = field(metadata=formerly("switches"))
+    table_regret: TableRegretSummary | None = field(default=None, metadata=formerly("keeping"))
 
 
 def crossovers(
@@ -159,7 +159,7 @@ def _crossover(axis: str, below: StudyPoint, above: StudyPoint) -> Iterator[Cros
 
 def summarise_table_regret(points: Sequence[StudyPoint]) -> TableRegretSummary | None:
     """Return the summary; None where no regret is known or no table was given."""
-    kept = [point.kept for point in points if point.kept is not None]
+    kept = [point.table_regret for point in points if point.table_regret is not None]
     known = [one.regret for one in kept if one.regret is not None]
     if not known:
         return None

@@ -160,7 +160,7 @@ class Study:
         return {
             gpu: apply_axes(
                 self.machine, {**first, **({"gpu": gpu} if gpu else {})}
-            ).topology.offers
+            ).topology.capabilities
             for gpu in self.axes.get("gpu", (None,))
         }
 
@@ -188,7 +188,7 @@ def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
     machine = _machine(record["topology"], resolver)
     measured = _calibration(record.get("calibration"), resolver)
     if measured is not None:
-        machine = replace(machine, calibration=replace(measured, given=True))
+        machine = replace(machine, calibration=replace(measured, nominal=True))
     study = Study(
         record["name"],
         machine,

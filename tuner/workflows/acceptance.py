@@ -211,7 +211,7 @@ def prepare_side(
     """Write the table's files into `workdir`; return the launch options that activate them."""
     wish = ExportOptions(
         commutative_only=operators != OPERATORS[0] and launcher.library == "openmpi",
-        generic=native_files.generic_rules_loader(launcher.python),
+        base_rules=native_files.generic_rules_loader(launcher.python),
     )
     file = workdir / f"{operators}.rules"
     file.write_text(FORMATS[launcher.library].emit(table, wish)[0], encoding="utf-8")

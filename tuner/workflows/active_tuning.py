@@ -204,7 +204,7 @@ class _ActiveTuning:
         if most is not None and most < len(keys):
             raise InputError(
                 f"a table for these collectives and shapes has {len(keys)} rules at least, not"
-                f" {most}: allow more (--rules), or name fewer"
+                f" {most}: allow more (--max-rules), or name fewer"
             )
 
     def _resume(self) -> EarlierRun:

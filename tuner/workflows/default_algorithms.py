@@ -108,7 +108,7 @@ _DISCOVERERS = {"openmpi": _discover_openmpi, "mpich": _discover_mpich}
 def _covers_calls(
     kept: Iterable[DefaultAlgorithms], calls: Iterable[PlacedCollective], most: int
 ) -> bool:
-    reached = {each.placed_collective: each.most for each in kept}
+    reached = {each.placed_collective: each.max_bytes for each in kept}
     return all(reached.get(call, -1) >= most for call in calls)
 
 
@@ -121,7 +121,7 @@ def with_default_thresholds(
     """
     found = sorted(sizes)
     for start in sorted(
-        start for each in known if each.placed_collective == call for start in each.starts
+        start for each in known if each.placed_collective == call for start in each.thresholds
     ):
         near = any(max(start, size) <= NEARBY_SIZE_RATIO * min(start, size) for size in found)
         if found[0] < start < found[-1] and not near:

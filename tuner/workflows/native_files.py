@@ -26,7 +26,7 @@ def export_table(
 
     python      interpreter of the MPICH environment; its library's own rules go into the file
     """
-    return FORMATS[format_name].emit(table, ExportOptions(generic=generic_rules_loader(python)))
+    return FORMATS[format_name].emit(table, ExportOptions(base_rules=generic_rules_loader(python)))
 
 
 def generic_rules_loader(python: Path | None, file: Path | None = None) -> mpich.GenericTreeLoader:
@@ -44,11 +44,11 @@ def generic_rules_loader(python: Path | None, file: Path | None = None) -> mpich
             try:
                 return mpich.parse(read_text(file), library, layer)
             except InputError as reason:
-                raise InputError(f"--generic {file}: {reason}") from None
+                raise InputError(f"--base-rules {file}: {reason}") from None
         if library != "mpich":
             raise InputError(
-                f"an exported file must contain {library}'s own rules: give them (--generic FILE);"
-                " its sources have them as JSON"
+                f"an exported file must contain {library}'s own rules: give them (--base-rules"
+                " FILE); its sources have them as JSON"
             )
         return mpich.read_generic_tree(
             loaded_libmpi(library, find_interpreter(library, python)), layer

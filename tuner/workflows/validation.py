@@ -155,7 +155,10 @@ def _validate_intelmpi(
 
     Its variables are for one number of ranks, so that each number has its own file.
     """
-    starter, otherwise = local_launcher(table, python), intelmpi.fallback_of(wish.otherwise)
+    starter, otherwise = (
+        local_launcher(table, python),
+        intelmpi.fallback_of(wish.fallback_algorithm),
+    )
     proofs = list[RuleValidation]()
     with tempfile.TemporaryDirectory(prefix="tuner-prove-") as place:
         file = Path(place, "adjust.sh")
@@ -291,9 +294,9 @@ def validation_record(proof: RuleValidation) -> dict[str, Any]:
         "ppn": rule.key.ppn,
         "p": rule.key.p,
         "operators": rule.key.operators,
-        "lo": rule.lo,
-        "hi": "inf" if rule.hi == math.inf else rule.hi,
-        "nbytes": proof.sizes[0] if proof.sizes else rule.lo,
+        "start_bytes": rule.start_bytes,
+        "stop_bytes": "inf" if rule.stop_bytes == math.inf else rule.stop_bytes,
+        "nbytes": proof.sizes[0] if proof.sizes else rule.start_bytes,
         "sizes": list(proof.sizes),
         "expected": str(rule.choice),
         "executed": ", ".join(dict.fromkeys(map(str, proof.executed))),
@@ -309,7 +312,7 @@ def validation_rows(proofs: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
             proof["collective"],
             str(proof["p"]),
             proof["operators"],
-            format_range(proof["lo"], float(proof["hi"])),
+            format_range(proof["start_bytes"], float(proof["stop_bytes"])),
             format_sizes(proof["sizes"]),
             humanize(proof["expected"]),
             humanize(proof["executed"]),

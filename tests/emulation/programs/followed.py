@@ -40,7 +40,7 @@ def followed(comm: MPI.Intracomm, table: TuningTable) -> list[str]:
         for key, ladder in ladders.items()
         if (key.collective, key.operators) == (Collective.BCAST, "any")
         for rule in ladder
-        if rule.lo <= NBYTES < rule.hi
+        if rule.start_bytes <= NBYTES < rule.stop_bytes
     ]
 
 

@@ -215,7 +215,7 @@ def cluster(
     interior = NodeTopology(tuple(devices), tuple(links))
     hosts = tuple(Node(f"n{i}", gpus, interior) for i in range(nodes))
     cables = [Link(*ends, 1 / BETA, 0.0) for h in hosts for ends in ((h.name, "s"), ("s", h.name))]
-    topology = Topology("gpus", hosts, ("s",), tuple(cables), offers=offers)
+    topology = Topology("gpus", hosts, ("s",), tuple(cables), capabilities=offers)
     fold = ReductionCost(Estimate.exact(0.0), Estimate.exact(GAMMA))
     paths = {
         ("network", "host"): LINE_OF_ALL,
@@ -454,7 +454,7 @@ def test_leaders_and_overlap_both_pay() -> None:
     Ports are shared: a message that waits for the network must not keep NVLink waiting.
     """
     placement, calibration = cluster(8, 8, inside=PathCost.from_alpha_beta(ALPHA, 0.3e-9))
-    machine, m = (placement, replace(calibration, shared_from=0.0)), 32 * MIB
+    machine, m = (placement, replace(calibration, port_sharing_threshold=0.0)), 32 * MIB
 
     def leaders(number: int, segment: int) -> float:
         return seconds(

@@ -31,7 +31,7 @@ def near() -> Calibration:
 
 def test_rate_and_latency_come_back(near: Calibration) -> None:
     path = near.path_cost("network")
-    assert [segment.lo for segment in path.segments] == [0.0, LIMIT]
+    assert [segment.start_bytes for segment in path.segments] == [0.0, LIMIT]
     for segment, (alpha, beta) in zip(path.segments, (SHORT, LONG), strict=True):
         assert segment.beta.value == pytest.approx(beta, rel=0.02)
         assert segment.alpha.value == pytest.approx(alpha, rel=0.05)
@@ -260,7 +260,7 @@ def pairs_at_once(machine: Machine, slower: float = 1.0, more: float = 0.0) -> l
 
 def acknowledging(begin: float) -> Machine:
     """Its senders wait for acknowledgements from `begin` bytes on."""
-    price = replace(truth().path_cost("network"), acknowledged_from=begin)
+    price = replace(truth().path_cost("network"), sync_ack_threshold=begin)
     return replace(MACHINE, calibration=replace(truth(), paths={("network", "host"): price}))
 
 
@@ -275,8 +275,10 @@ def test_exchanges_show_who_waits_for_an_acknowledgement() -> None:
         )
     ]
     found = calibrate(told.measured(told.messages(), iter([*pairs_at_once(told), *rings])), RACKS)
-    assert 128 < found.path_cost("network").acknowledged_from < 256
-    assert found.path_cost("ring").acknowledged_from == found.path_cost("network").acknowledged_from
+    assert 128 < found.path_cost("network").sync_ack_threshold < 256
+    assert (
+        found.path_cost("ring").sync_ack_threshold == found.path_cost("network").sync_ack_threshold
+    )
     again = replace(told, calibration=found)
     for nbytes in (2000, 20_000):
         assert again.rows(nbytes, 3, 1) == pytest.approx(told.rows(nbytes, 3, 1), rel=0.03)
@@ -303,7 +305,7 @@ def test_who_asks_late_shows_what_is_sent_ahead(late: dict[int, float], limit: f
         )
     ]
     found = calibrate(MACHINE.measured(MACHINE.messages(), iter(asked)), RACKS)
-    assert found.path_cost("network").ahead_limit == pytest.approx(limit)
+    assert found.path_cost("network").early_push_limit == pytest.approx(limit)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +324,7 @@ def test_what_takes_longer_for_another_reason_is_no_acknowledgement(
     measured: list[Measurement],
 ) -> None:
     whole = MACHINE.measured(MACHINE.messages(), iter(measured))
-    assert calibrate(whole, RACKS).path_cost("network").acknowledged_from == math.inf
+    assert calibrate(whole, RACKS).path_cost("network").sync_ack_threshold == math.inf
 
 
 def test_who_waits_for_acknowledgements_is_open_without_a_topology_or_exchanges() -> None:
@@ -332,7 +334,7 @@ def test_who_waits_for_acknowledgements_is_open_without_a_topology_or_exchanges(
         calibrate(told.measured(told.messages(), exchanged)),
         calibrate(told.measured(told.messages()), RACKS),
     ):
-        assert found.path_cost("network").acknowledged_from == math.inf
+        assert found.path_cost("network").sync_ack_threshold == math.inf
         assert any("acknowledgements" in gap for gap in found.provenance["undetermined"])
 
 
@@ -346,7 +348,7 @@ def test_the_pair_that_exchanged_is_the_nearest_one() -> None:
     ]
     whole = told.measured(iter(named), iter(pairs_at_once(told)))
     dealt = replace(whole, provenance={**whole.provenance, "hosts": names})
-    assert 128 < calibrate(dealt, RACKS).path_cost("network").acknowledged_from < 256
+    assert 128 < calibrate(dealt, RACKS).path_cost("network").sync_ack_threshold < 256
 
 
 def meeting(name: str, factor: float) -> Calibration:
@@ -367,17 +369,23 @@ def test_the_latency_of_links_is_what_the_software_does_not_take() -> None:
     measured = MACHINE.measured(MACHINE.messages())
     short = MACHINE.one_way([0, 1], 8)
     pairs = [[0.0, 1e-6], [short - 1e-6, 2e-6], [3 * (short - 1e-6), 4e-6]]  # half way: 3 us
-    own = {**measured.provenance, "loopback": {"held": pairs, "frame": 100.0}}
+    own = {**measured.provenance, "loopback": {"hold_times": pairs, "frame_bytes": 100.0}}
     link = calibrate(replace(measured, provenance=own), RACKS).provenance["links"]["network"]
     frame = 100 / link["bytes_per_second"][0]
     assert link["latency"][0] == pytest.approx(short - 3e-6 - frame, rel=0.02)
-    slower = {**measured.provenance, "loopback": {"held": [[0.0, 1.0]], "frame": 0.0}}
+    slower = {**measured.provenance, "loopback": {"hold_times": [[0.0, 1.0]], "frame_bytes": 0.0}}
     link = calibrate(replace(measured, provenance=slower), RACKS).provenance["links"]["network"]
     assert link["latency"][0] == pytest.approx(short, rel=0.02)
 
 
 @pytest.mark.parametrize(
-    "damaged", [[4e-5], {"frame": 100.0}, {"frame": 1.0, "held": []}, {"frame": 1, "held": [[1]]}]
+    "damaged",
+    [
+        [4e-5],
+        {"frame_bytes": 100.0},
+        {"frame_bytes": 1.0, "hold_times": []},
+        {"frame_bytes": 1, "hold_times": [[1]]},
+    ],
 )
 def test_a_damaged_loopback_is_refused(damaged: object) -> None:
     measured = MACHINE.measured(MACHINE.messages())

@@ -69,8 +69,8 @@ def near(estimate: Estimate, value: float, tolerance: float) -> None:
 
 def test_the_break_lies_at_the_eager_limit_and_nowhere_else(calibration: Calibration) -> None:
     path = calibration.path_cost("node")
-    assert [segment.lo for segment in path.segments] == [0.0, EAGER]
-    assert path.segments[-1].hi == math.inf
+    assert [segment.start_bytes for segment in path.segments] == [0.0, EAGER]
+    assert path.segments[-1].stop_bytes == math.inf
     assert path.eager_limit == EAGER
 
 
@@ -102,9 +102,9 @@ def test_a_port_is_no_longer_busy_than_messages_in_a_row_show() -> None:
     path = calibrate(replace(whole, series=(*whole.series, *rows))).path_cost("node")
     short, long = path.segments
     near(short.beta, busy, 0.1)
-    near(short.lag, SHORT[1] - busy, 0.1)
-    assert short.lag.high < 1.2 * short.lag.value
-    assert long.lag.value == 0.0
+    near(short.latency_per_byte, SHORT[1] - busy, 0.1)
+    assert short.latency_per_byte.high < 1.2 * short.latency_per_byte.value
+    assert long.latency_per_byte.value == 0.0
     for nbytes in (4, 1024, 2048, 3072):
         assert path.seconds(nbytes) == pytest.approx(one_way(nbytes), rel=0.05)
 

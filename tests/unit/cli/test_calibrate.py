@@ -84,12 +84,15 @@ def test_a_size_far_off_is_named_and_drawn_with_its_residual(
     ("price", "sentences"),
     [
         ({}, []),
-        ({"acknowledged_from": 181.02}, ["senders of about 181B and more wait for an ack"]),
+        ({"sync_ack_threshold": 181.02}, ["senders of about 181B and more wait for an ack"]),
         (
-            {"ahead_limit": math.inf},
+            {"early_push_limit": math.inf},
             ["messages of 58.6KiB and more set out at once, but their senders"],
         ),
-        ({"ahead_limit": 2.0**17}, ["messages of 58.6KiB and more, below 128KiB, set out at once"]),
+        (
+            {"early_push_limit": 2.0**17},
+            ["messages of 58.6KiB and more, below 128KiB, set out at once"],
+        ),
     ],
 )
 def test_what_senders_wait_for_is_said(
@@ -324,7 +327,7 @@ def test_devices_have_copies_kernels_and_queries() -> None:
     assert found.path_cost("self", "cuda").segments[0].beta.value == pytest.approx(1e-12, rel=0.1)
     assert found.reduction["cuda"].gamma.value == pytest.approx(2e-12, rel=0.05)
     assert found.reduction["cuda max_float64"].gamma.value == pytest.approx(4e-12, rel=0.05)
-    assert found.pointer_query == pytest.approx(3e-7, rel=0.02)
+    assert found.pointer_query_seconds == pytest.approx(3e-7, rel=0.02)
 
 
 def cuda(kind: str, subject: str, nbytes: int, seconds: float) -> list[Measurement]:

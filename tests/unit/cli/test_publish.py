@@ -23,7 +23,7 @@ NOWHERE = "http://127.0.0.1:9"  # the port of a service that throws everything a
         ("mpich 5.0.2", AlgorithmConfig("shout"), "MPICH has no bcast algorithm 'shout'"),
         (
             "openmpi 5.0.11",
-            AlgorithmConfig("shout", via="schedule"),
+            AlgorithmConfig("shout", runner="schedule"),
             "there is no bcast algorithm 'shout'",
         ),
     ],

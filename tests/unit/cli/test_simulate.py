@@ -59,11 +59,11 @@ def test_simulate_and_whatif_agree_on_the_best(
     for point in points:
         own = [record for record in found if record["nbytes"] == point["nbytes"]]
         times: dict[str, float] = {}
-        for timing in point["timings"]:
+        for timing in point["candidates"]:
             best = times.get(timing["algorithm"], timing["seconds"])
             times[timing["algorithm"]] = min(best, timing["seconds"])
         assert {one["algorithm"]: one["seconds"] for one in own} == pytest.approx(times, rel=1e-9)
-        assert own[0]["seconds"] == pytest.approx(point["timings"][0]["seconds"], rel=1e-9)
+        assert own[0]["seconds"] == pytest.approx(point["candidates"][0]["seconds"], rel=1e-9)
     assert "two_level_rabenseifner" in times
 
 
@@ -154,7 +154,7 @@ def test_host_memory_needs_no_price_where_no_message_is_there(
     study.write_text(STUDY.replace("64KiB, ", ""))
     assert main(["whatif", str(study), "--json"]) == 0
     (point,) = json.loads(capsys.readouterr().out)["points"]
-    names = {timing["algorithm"] for timing in point["timings"]}
+    names = {timing["algorithm"] for timing in point["candidates"]}
     assert "ring" in names
     assert "ring_staged" not in names
     asked = ["--topology", str(flat), "--collective", "allreduce", *words]
@@ -225,7 +225,7 @@ def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
     """Messages that share ports are never played round by round."""
     paths = {("network", "host"): PathCost.from_alpha_beta(2e-6, 8e-11)}
     shared, large = flat.with_name("c.json"), "at most 100 can be played"
-    write_calibration(Calibration("x", "any", paths, shared_from=0.0), shared)
+    write_calibration(Calibration("x", "any", paths, port_sharing_threshold=0.0), shared)
     words = ("--sizes", "64KiB", "--calibration", str(shared), "--via", "schedule")
     every = simulated(capsys, flat, *words)
     monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 100)

@@ -32,8 +32,8 @@ OTHER = {"nccl": "ring_simple", "intelmpi": "preset_2"}
 
 OPTIONS = {
     "ranks": ("--ranks", "8"),
-    "otherwise": ("--otherwise", "ring_simple"),
-    "generic": ("--generic", "generic.json"),
+    "fallback_algorithm": ("--fallback-algorithm", "ring_simple"),
+    "base_rules": ("--base-rules", "generic.json"),
     "commutative_only": ("--commutative-only",),
 }
 
@@ -138,7 +138,7 @@ def test_an_interpreter_is_refused_where_no_rules_are_read_with_it(
     words = ["table", "export", str(table), "--to", form, "--python", str(tmp_path / "python")]
     assert main(words) == 1
     refused = "--python is for files of mpich" in " ".join(capsys.readouterr().err.split())
-    assert refused == ("generic" not in FORMATS[form].used_options)
+    assert refused == ("base_rules" not in FORMATS[form].used_options)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,12 @@ def test_an_interpreter_is_refused_where_no_rules_are_read_with_it(
     [
         ("openmpi 5.0.11", ["--ranks", "2"], "--ranks is for files of intelmpi, mvapich2; openmpi"),
         ("mpich 5.0.2", ["--ranks", "2"], "--ranks is for files of intelmpi, mvapich2; mpich"),
-        ("mpich 5.0.2", ["--otherwise", "x"], "--otherwise is for files of nccl, intelmpi"),
-        ("mpich 5.0.2", ["--generic", "g.json"], "what is proved holds the library's own rules"),
+        (
+            "mpich 5.0.2",
+            ["--fallback-algorithm", "x"],
+            "--fallback-algorithm is for files of nccl, intelmpi",
+        ),
+        ("mpich 5.0.2", ["--base-rules", "g.json"], "what is proved holds the library's own rules"),
     ],
 )
 def test_a_proof_refuses_what_it_has_no_use_for(
@@ -259,7 +263,7 @@ def test_a_stand_in_for_the_default_is_told(
     rules = tuple(replace(r, key=replace(r.key, memory=memory)) for r in made.rules)
     path, file = str(tmp_path / "table.json"), str(tmp_path / "file")
     write_table(TuningTable(CLUSTER, library, rules), Path(path))
-    words, wish = ["table", "export", path, "--to", form], ["--otherwise", name]
+    words, wish = ["table", "export", path, "--to", form], ["--fallback-algorithm", name]
     assert main([*words, *wish]) == 0
     stands = f"1 rule leaves the choice to the library: there the file forces a stand-in ({wish[0]}"
     assert stands in capsys.readouterr().err
@@ -271,7 +275,7 @@ def test_a_stand_in_for_the_default_is_told(
     assert main([*check, *wish]) == 0
     lost = "the table leaves it to the library, for which "
     for given, told in (
-        ([], "a stand-in must be named (--otherwise); the "),
+        ([], "a fallback must be named (--fallback-algorithm); the "),
         ([wish[0], OTHER[form]], f"{OTHER[form]} stands; the "),
     ):
         capsys.readouterr()

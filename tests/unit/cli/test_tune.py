@@ -30,11 +30,16 @@ def parsed(*words: str) -> argparse.Namespace:
 def test_wishes_for_the_table() -> None:
     assert constraints_of(parsed()) == Constraints()
     options = parsed(
-        "--forbid", "ring, bcast:chain", "--reproducible", "--rules", "7", "--commutative-only"
+        "--exclude-algorithms",
+        "ring, bcast:chain",
+        "--reproducible",
+        "--max-rules",
+        "7",
+        "--commutative-only",
     )
     assert constraints_of(options) == Constraints(True, True, frozenset({"ring", "bcast:chain"}), 7)
-    with pytest.raises(InputError, match="default cannot be forbidden"):
-        constraints_of(parsed("--forbid", "default"))
+    with pytest.raises(InputError, match="default cannot be excluded"):
+        constraints_of(parsed("--exclude-algorithms", "default"))
 
 
 @pytest.fixture

@@ -336,7 +336,7 @@ def test_a_plan_measures_every_shape_in_every_placement_it_has() -> None:
     assert "collective bcast 2x2 cyclic 4096 B" in names
     assert "collective bcast 4x1 cyclic 4096 B" not in names
     assert len(names) == len(set(names)) == 2 * 3
-    groups = {point.placement: point.group for point in points if point.ppn == 2}
+    groups = {point.placement: point.concurrency_group for point in points if point.ppn == 2}
     assert groups[BLOCK] != groups[CYCLIC]  # copies side by side are of one kind
 
 

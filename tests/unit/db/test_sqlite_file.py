@@ -27,7 +27,7 @@ BROKEN = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "9000", "0006", None, None
+revision, down_revision, branch_labels, depends_on = "9000", "0007", None, None
 
 
 def upgrade():

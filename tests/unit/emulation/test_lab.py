@@ -138,15 +138,15 @@ def test_counters_are_read_as_the_switch_writes_them(tmp_path: Path) -> None:
     (tmp_path / "counters").write_bytes(data + struct.pack("=6Q", 900, 3, 4_000, 0, 0, 0))
     wires = (Link("a", "s", 1e6, 0.0), Link("s", "a", 1e6, 0.0))
     read = read_counters(tmp_path / "counters", wires)
-    assert (read.real_time, read.lost, read.frames) == (True, 2, 10)
-    assert [read.worst_lag, read.ahead] == pytest.approx([7.5e-6, 20e-6])
+    assert (read.real_time, read.dropped_frames, read.frames) == (True, 2, 10)
+    assert [read.max_lateness, read.lead_time] == pytest.approx([7.5e-6, 20e-6])
     assert [
         read.lateness_quantile(0.5),
         read.lateness_quantile(0.9),
         read.lateness_quantile(1.0),
     ] == pytest.approx([1e-6, 2e-6, 7.5e-6])
     assert (read.nbytes("a", "s"), read.nbytes("s", "a")) == (900, 0)
-    assert read.links[0].longest_wait == pytest.approx(4e-6)
+    assert read.links[0].max_queue_time == pytest.approx(4e-6)
     with pytest.raises(InputError, match="not the counters of this lab"):
         read_counters(tmp_path / "counters", wires[:1])
 

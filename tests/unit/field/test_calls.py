@@ -23,9 +23,9 @@ def rule(
     params = {"radix": 4} if algorithm == "knomial" else {}
     return {
         "key": {**key, "memory": "host"},
-        "lo": low,
-        "hi": "inf" if high == inf else high,
-        "choice": {"algorithm": algorithm, "params": params, "via": "library"},
+        "start_bytes": low,
+        "stop_bytes": "inf" if high == inf else high,
+        "choice": {"algorithm": algorithm, "params": params, "runner": "library"},
         "evidence": {"nbytes": [4, 1024, 65536]},
     }
 

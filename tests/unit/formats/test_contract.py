@@ -260,7 +260,7 @@ def han_expected(rule: Rule | None, key: RuleKey, nbytes: int) -> str:
 
 
 def grown_into(tree: mpich.Tree) -> ExportOptions:
-    return ExportOptions(generic=lambda _library, _layer: tree)
+    return ExportOptions(base_rules=lambda _library, _layer: tree)
 
 
 ALL = ExportOptions(commutative_only=True)
@@ -317,7 +317,7 @@ CASES = [
             f"{family} 2.27",
             NCCL,
             SPREAD,
-            ExportOptions(otherwise=str(FALLBACK)),
+            ExportOptions(fallback_algorithm=str(FALLBACK)),
             plugin(family),
             plugin_expected(family),
             memories=("cuda",),
@@ -407,7 +407,9 @@ def calls(
 ) -> Iterator[tuple[RuleKey, int]]:
     """Yield calls of every kind that a file can tell apart, beside every bound of the table."""
     for collective in {key.collective for key in table.keys}:
-        bounds = {0, *FAR, *further} | {r.lo for r in table.rules if r.key.collective is collective}
+        bounds = {0, *FAR, *further} | {
+            r.start_bytes for r in table.rules if r.key.collective is collective
+        }
         whole = case.name in ("intelmpi", "openmpi-han") and collective in PER_RANK_COLLECTIVES
         kinds = itertools.product(case.shapes, case.memories, case.operators)
         for shape, memory, operators in kinds:
@@ -421,7 +423,7 @@ def rule_of(table: TuningTable, key: RuleKey, nbytes: int) -> Rule | None:
     """Return the first rule that holds, of those for the operator or of those for any."""
     for candidate in (key, replace(key, operators="any")):
         for rule in table.rules:
-            if rule.key == candidate and rule.lo <= nbytes < rule.hi:
+            if rule.key == candidate and rule.start_bytes <= nbytes < rule.stop_bytes:
                 return rule
     return None
 
@@ -458,7 +460,7 @@ def test_a_check_finds_the_files_that_decide_otherwise(case: Case, data: st.Data
     changed = [*kept, *data.draw(rule_lists(key, choices))]
     text = case.emit(TuningTable(CLUSTER, case.library, tuple(changed)))
     decide, now = case.read(case.emit(table)), case.read(text)
-    sizes = {rule.lo for rule in (*table.rules, *changed)}
+    sizes = {rule.start_bytes for rule in (*table.rules, *changed)}
     if any(decide(k, n) != now(k, n) for k, n in calls(table, case, sizes)):
         assert case.check(table, text)
 
@@ -526,7 +528,7 @@ def test_unknown_algorithms_are_refused_or_left_out_by_name(case: Case, change: 
     unknown = {
         "name": AlgorithmConfig("no_such_algorithm"),
         "parameter": replace(known, params={**known.params, "no_such_parameter": 8}),
-        "schedule": replace(known, via=SCHEDULE),
+        "schedule": replace(known, runner=SCHEDULE),
     }[change]
     table = two_rules(case, known, unknown)
     require_refused(case, table, table.rules[1:])
@@ -559,10 +561,10 @@ def test_a_fallback_stands_for_the_default(name: str) -> None:
     chosen = next(c for c in algorithms_of(case) if c.algorithm != FALLBACKS[name])
     table = two_rules(case, DEFAULT, chosen)
     with pytest.raises(InputError, match="--otherwise"):
-        case.form.emit(table, replace(case.options, otherwise=""))
+        case.form.emit(table, replace(case.options, fallback_algorithm=""))
     with pytest.raises(InputError, match="no_such_algorithm"):
-        case.form.emit(table, replace(case.options, otherwise="no_such_algorithm"))
-    options = replace(case.options, otherwise=FALLBACKS[name])
+        case.form.emit(table, replace(case.options, fallback_algorithm="no_such_algorithm"))
+    options = replace(case.options, fallback_algorithm=FALLBACKS[name])
     text, _ = case.form.emit(table, options)
     assert case.form.check(table, text, options) == []
     decide = case.read(text)

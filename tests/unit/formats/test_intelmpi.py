@@ -84,7 +84,7 @@ def test_the_own_decision_has_no_number() -> None:
         DIALECT.emit(mixed)
     text = DIALECT.emit(mixed, fallback=intelmpi.fallback_of("preset_1"))
     assert "='1:0-1023;5'\n" in text
-    assert "a stand-in must be named" in DIALECT.check(mixed, text)[0]
+    assert "a fallback must be named" in DIALECT.check(mixed, text)[0]
     with pytest.raises(InputError, match="it has preset_0 to preset_32"):
         intelmpi.fallback_of("ring")
 
@@ -112,7 +112,7 @@ def test_commutative_rules_only_on_request() -> None:
         (BCAST, AlgorithmConfig("preset_23"), "it has preset_0 to preset_22"),
         (BCAST, AlgorithmConfig("preset_01"), "no bcast 'preset_01'"),
         (BCAST, AlgorithmConfig("preset_1", {"segment": 8}), "takes no parameters"),
-        (BCAST, AlgorithmConfig("preset_1", via="schedule"), "no bcast"),
+        (BCAST, AlgorithmConfig("preset_1", runner="schedule"), "no bcast"),
         (Collective.REDUCE_SCATTER, ONE, "reduce_scatter are not supported"),
     ],
 )
@@ -125,7 +125,7 @@ def test_inexpressible_rules_are_refused_by_name(
 
 def test_rules_for_device_memory_and_huge_bounds_are_refused() -> None:
     rule = TABLE.rules[0]
-    device = replace(rule, hi=float("inf"), key=replace(rule.key, memory="cuda"))
+    device = replace(rule, stop_bytes=float("inf"), key=replace(rule.key, memory="cuda"))
     with pytest.raises(InputError, match="cannot be limited to 'cuda'"):
         DIALECT.emit(TuningTable(CLUSTER, "intelmpi 2021.18.1", (device,)))
     with pytest.raises(InputError, match="bounds up to 2147483647 bytes"):

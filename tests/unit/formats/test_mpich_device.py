@@ -192,14 +192,14 @@ def test_both_files_are_exported_and_told_apart(
     for form, tree in own.items():
         generic, file = tmp_path / f"{form}.own", tmp_path / f"{form}.json"
         generic.write_text(json.dumps(tree))
-        words = ["--generic", str(generic)]
+        words = ["--base-rules", str(generic)]
         assert main(["table", "export", str(table), "--to", form, "--out", str(file), *words]) == 0
         said = capsys.readouterr().out
         assert f"use it: {FORMATS[form].command_of(file)}\n(with the variable of the" in said
         assert main(["table", "check", str(file), "--table", str(table), *words, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["format"] == form
     assert "`" not in said
-    other = ["--from", "mpich", "--generic", str(tmp_path / "mpich.own")]
+    other = ["--from", "mpich", "--base-rules", str(tmp_path / "mpich.own")]
     assert main(["table", "check", str(file), "--table", str(table), *other]) == 1
     assert "this is a file for the device layer" in " ".join(capsys.readouterr().err.split())
 

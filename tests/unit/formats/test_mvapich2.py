@@ -69,7 +69,7 @@ def test_what_is_left_to_the_library_is_unset() -> None:
 
 def test_the_own_decision_has_no_number() -> None:
     mixed = table({(BCAST, 8): [(0, AlgorithmConfig()), (64, RING)]})
-    with pytest.raises(InputError, match="has no number: name a stand-in"):
+    with pytest.raises(InputError, match="has no number: name a fallback"):
         DIALECT.emit(mixed)
     assert "='1:0-63,5:64-+'" in DIALECT.emit(mixed, fallback=mvapich2.fallback_of("binomial"))
     with pytest.raises(InputError, match="no algorithm 'tree': choose one of"):
@@ -91,7 +91,7 @@ def test_more_rules_than_places_are_refused() -> None:
             "no bcast algorithm 'knomial': it has binomial, two_level",
         ),
         (BCAST, AlgorithmConfig("binomial", {"segment": 8}), "takes no parameters"),
-        (BCAST, AlgorithmConfig("binomial", via="schedule"), "no bcast algorithm"),
+        (BCAST, AlgorithmConfig("binomial", runner="schedule"), "no bcast algorithm"),
         (Collective.REDUCE, BINOMIAL, "rules for reduce are not supported"),
     ],
 )

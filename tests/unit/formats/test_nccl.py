@@ -124,7 +124,7 @@ def test_operators_of_nccl_commute() -> None:
         (ALLREDUCE, AlgorithmConfig("nvls_ll"), "nvls_ll"),
         (ALLREDUCE, AlgorithmConfig("ring_ll", {"channels": 65}), "channels, of at most 64"),
         (ALLREDUCE, AlgorithmConfig("ring_ll", {"segment": 8}), "no parameter but channels"),
-        (ALLREDUCE, AlgorithmConfig("ring_ll", via="schedule"), "NCCL has no allreduce"),
+        (ALLREDUCE, AlgorithmConfig("ring_ll", runner="schedule"), "NCCL has no allreduce"),
         (Collective.GATHER, AlgorithmConfig("ring_ll"), "NCCL has no gather: drop"),
     ],
 )

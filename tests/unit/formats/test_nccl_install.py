@@ -58,7 +58,7 @@ def test_what_a_user_types(table: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["nccl", "install", str(table), "--out", str(folder)]) == 0
     printed = capsys.readouterr().out
     assert f"export NCCL_TUNER_PLUGIN='{folder / LIBRARY_FILE}'" in printed
-    assert "3 rules; the compiled plugin follows them in 8 calls that were tried" in printed
+    assert "3 rules; the compiled plugin followed them in 8 test calls" in printed
     assert sorted(path.name for path in folder.iterdir()) == [LIBRARY_FILE, RULES_FILE]
     header, _, rows = (folder / RULES_FILE).read_text().partition("\n")
     assert "collective" in rows
@@ -79,9 +79,9 @@ def test_json(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert record == {
             "library": str(folder / LIBRARY_FILE),
             "rules": str(folder / RULES_FILE),
-            "rows": 3,
+            "n_rules": 3,
             "digest": fnv1a((folder / RULES_FILE).read_bytes().partition(b"\n")[2]),
-            "checked": 8,
+            "tested_calls": 8,
             "usage": f"export NCCL_TUNER_PLUGIN={folder / LIBRARY_FILE}",
             "left_to_library": 1,
             "cyclic_left_out": 0,
@@ -265,7 +265,7 @@ def test_channels_are_tried_where_nccl_limits_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not for CollNet, nor for NVLS on several nodes, where the plugin must not ask for any."""
-    assert install(UNLIMITED, tmp_path / "own").checked == 12
+    assert install(UNLIMITED, tmp_path / "own").tested_calls == 12
     own = "if (!may_say_channels(own, added->algorithm)) added->channels = 0;"
     text = SOURCE.read_text()
     assert text.count(own) == 1
@@ -278,14 +278,14 @@ def test_channels_are_tried_where_nccl_limits_them(
 
 def test_words_in_cc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", f"{shutil.which('env')} {compiler_command()[0]}")
-    assert install(TABLE, tmp_path).checked == 8
+    assert install(TABLE, tmp_path).tested_calls == 8
 
 
 def test_variables_of_nccl_do_not_disturb_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NCCL_ALGO", "ring")
-    assert install(TABLE, tmp_path).checked == 8
+    assert install(TABLE, tmp_path).tested_calls == 8
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_only_the_default(tmp_path: Path) -> None:
     made = install(on_shapes({(ALLREDUCE, (1, 8)): [(0, AlgorithmConfig())]}), tmp_path)
-    assert (made.rows, made.checked) == (0, 0)
+    assert (made.n_rules, made.tested_calls) == (0, 0)
 
 
 def test_more_rules_than_the_plugin_takes() -> None:

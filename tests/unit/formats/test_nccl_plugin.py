@@ -87,7 +87,7 @@ def every_way() -> TuningTable:
 
 def sizes_of(table: TuningTable, key: RuleKey) -> list[int]:
     """Every bound, the bytes beside it, and the ends."""
-    bounds = {rule.lo for rule in table.rules_for(key)}
+    bounds = {rule.start_bytes for rule in table.rules_for(key)}
     near = {n + d for n in bounds for d in (-1, 0, 1) if n + d >= 0}
     return sorted(near | {0, 1, 2**32 - 1, 2**32, 2**63, LARGEST})
 

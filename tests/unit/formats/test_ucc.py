@@ -123,7 +123,7 @@ def test_what_ucc_ships_is_read_as_ucc_reads_it() -> None:
             AlgorithmConfig("knomial", {"radix": 4}),
             "takes no parameters; radices are set by",
         ),
-        (BCAST, AlgorithmConfig("knomial", via="schedule"), "no bcast algorithm 'knomial'"),
+        (BCAST, AlgorithmConfig("knomial", runner="schedule"), "no bcast algorithm 'knomial'"),
         (Collective.GATHER, AlgorithmConfig("knomial"), "rules for gather are not supported"),
         (Collective.REDUCE_SCATTER, AlgorithmConfig("ring"), "bytes of a reduce_scatter in place"),
     ],

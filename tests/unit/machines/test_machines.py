@@ -121,7 +121,7 @@ def test_every_number_has_a_source(name: str) -> None:
         source and sure in CERTAINTIES
         for source, sure in (design.fabric_source, *design.capabilities.values())
     )
-    assert set(design.capabilities) == machine.topology.offers
+    assert set(design.capabilities) == machine.topology.capabilities
     for machines, mark in MEASURED_ON.items():
         verified = [n for n in numbers.values() if mark in n.source and n.certainty == "verified"]
         assert name in machines or not verified, "measured on another machine"
@@ -153,9 +153,15 @@ def test_times_grow_with_size(name: str) -> None:
         assert cost.segments[-1].beta.value > 0
         for segment in cost.segments:
             assert segment.alpha.value >= 0
-            ends = cost.seconds(segment.lo), cost.seconds(min(segment.hi, 2**30) - 1)
+            ends = (
+                cost.seconds(segment.start_bytes),
+                cost.seconds(min(segment.stop_bytes, 2**30) - 1),
+            )
             assert ends[1] >= ends[0]
-        jumps = [(cost.seconds(s.lo - 1), cost.seconds(s.lo)) for s in cost.segments[1:]]
+        jumps = [
+            (cost.seconds(s.start_bytes - 1), cost.seconds(s.start_bytes))
+            for s in cost.segments[1:]
+        ]
         assert all(after > before / 3 for before, after in jumps)
 
 
@@ -197,7 +203,7 @@ def test_nvswitches_join_all_gpus(name: str, bricks: int) -> None:
     ]
     assert counted == [bricks] * STRUCTURE[name][0]
     assert classes(machine, "cuda") == {"nvlink"}
-    assert ("nvswitch_reduction" in machine.topology.offers) == (bricks == 18)
+    assert ("nvswitch_reduction" in machine.topology.capabilities) == (bricks == 18)
 
 
 @pytest.mark.parametrize(
@@ -274,8 +280,8 @@ def test_other_gpus_in_the_same_places() -> None:
     for pair, link in new.items():
         assert link.capacity == pytest.approx(old[pair].capacity / 18.41 * 21.7 * 6 / 4)
     hopper = with_gpu(preset("dgx-a100", 2), "H100")
-    assert "nvswitch_reduction" in hopper.topology.offers
-    assert "nvswitch_reduction" not in with_gpu(hopper, "A100").topology.offers
+    assert "nvswitch_reduction" in hopper.topology.capabilities
+    assert "nvswitch_reduction" not in with_gpu(hopper, "A100").topology.capabilities
     before, after = (
         m.calibration.path_cost("nvlink", "cuda").seconds(1e6) for m in (pascal, volta)
     )

@@ -82,7 +82,7 @@ def test_an_interior_by_hand() -> None:
     assert topology.nodes[0].cores == 64
     assert topology.nodes[0].node_topology is topology.nodes[2].node_topology
     assert topology.ports[:3] == ("node0.nic0", "node0.nic1", "node1.nic0")
-    assert topology.offers == {"multicast"}
+    assert topology.capabilities == {"multicast"}
     placement = Placement.block(topology, 4)
     found = find_paths(placement, "cuda", np.array([0, 0, 0]), np.array([1, 2, 4]))
     assert [PATH_CLASSES[c] for c in found.path_class] == ["nvlink", "pcie", "network"]
@@ -213,12 +213,12 @@ def test_machines_from_files(tmp_path: Path) -> None:
     (tmp_path / "tree.yaml").write_text(TREE)
     machine = load_machine("tree.yaml", tmp_path)
     assert machine.spec is None
-    assert machine.calibration.given
+    assert machine.calibration.nominal
     assert machine.topology == read(TREE)
     (tmp_path / "mine.yaml").write_text("# larger\npreset: sierra\nnodes: 5\n")
     machine = load_machine(tmp_path / "mine.yaml")
     assert len(machine.topology.nodes) == 5
-    assert not machine.calibration.given
+    assert not machine.calibration.nominal
     (tmp_path / "wrong.yaml").write_text("preset: siera\n")
     with pytest.raises(InputError, match=r"wrong\.yaml: there is no preset 'siera'"):
         load_machine(tmp_path / "wrong.yaml")

@@ -173,9 +173,9 @@ def test_what_was_kept_is_read_again() -> None:
         [7],
         [{}],
         [{**RECORD, "nodes": 0}],
-        [{**RECORD, "starts": [4, 4, 8]}],
-        [{**RECORD, "starts": [4]}],
-        [{**RECORD, "starts": [-4, 4, 8]}],
+        [{**RECORD, "thresholds": [4, 4, 8]}],
+        [{**RECORD, "thresholds": [4]}],
+        [{**RECORD, "thresholds": [-4, 4, 8]}],
         [{**RECORD, "collective": "dance"}],
         [{**RECORD, "more": 1}],
         [{**RECORD, "choices": [{"algorithm": "dance"}, None, None]}],
@@ -225,7 +225,7 @@ def test_mpichs_default_is_what_the_rules_in_its_library_say() -> None:
     ]
     found = mpich_decisions.find_default_algorithms(GenericTrees(GENERIC), calls, 1 << 20)
     assert [each.placed_collective for each in found] == calls
-    assert [(each.starts, each.choices) for each in found] == expected
+    assert [(each.thresholds, each.choices) for each in found] == expected
     seconds = Simulator(
         replace(CALIBRATION, library="mpich 5.0.2"),
         TOPOLOGY,
@@ -240,7 +240,7 @@ def test_of_what_its_rules_ask_beyond_the_call_nothing_is_known() -> None:
     (found,) = mpich_decisions.find_default_algorithms(
         GenericTrees({"collective=bcast": bcast}), [(BCAST, 4, 1, BLOCK)], 4096
     )
-    assert found.starts == ()
+    assert found.thresholds == ()
     (found,) = mpich_decisions.find_default_algorithms(
         GenericTrees(DENSE), [(BCAST, 2, 2, BLOCK)], 4096
     )
@@ -258,7 +258,7 @@ def test_where_a_host_has_several_ranks_its_rules_for_a_hierarchy_count() -> Non
     (found,) = mpich_decisions.find_default_algorithms(
         GenericTrees(GENERIC), [(BCAST, 8, 1, BLOCK)], 12288
     )
-    assert found.starts == (4,)  # it switches above
+    assert found.thresholds == (4,)  # it switches above
 
 
 def test_what_no_library_of_that_name_runs_is_damaged() -> None:

@@ -75,7 +75,7 @@ def test_all_radices_are_offered_where_they_differ(plan: ProbePlan) -> None:
     radices = {
         (q.nodes * q.ppn, arm.params["radix"])
         for q in plan.points
-        for arm in q.arms
+        for arm in q.candidates
         if arm.algorithm == "knomial"
     }
     assert {(16, 2), (16, 4), (16, 8), (2, 4)} <= radices
@@ -89,9 +89,9 @@ def test_all_radices_are_offered_where_they_differ(plan: ProbePlan) -> None:
 def test_exchanges_go_in_pairs_and_in_a_ring(hosts: int, manners: dict[int, set[int]]) -> None:
     request = ProbeSpec("openmpi", Hosts(EIGHT.names[:hosts]), 1, parts=("messages",))
     points = [point for point in plan_cluster(request).points if point.kind == "exchange"]
-    found = {q.nodes: {arm.params.get("ring", 0) for arm in q.arms} for q in points}
+    found = {q.nodes: {arm.params.get("ring", 0) for arm in q.candidates} for q in points}
     assert found == manners
-    arms = [arm for point in points for arm in point.arms if "ring" in arm.params]
+    arms = [arm for point in points for arm in point.candidates if "ring" in arm.params]
     rows = {
         n: {arm.nbytes for arm in arms if arm.params["rows"] == n}
         for n in (1, BACK_TO_BACK_EXCHANGES)
@@ -102,8 +102,8 @@ def test_exchanges_go_in_pairs_and_in_a_ring(hosts: int, manners: dict[int, set[
 def test_points_of_one_group_lie_on_disjoint_hosts(plan: ProbePlan) -> None:
     groups: dict[int, dict[int, int]] = {}
     for point in plan.points:
-        if point.group:
-            groups.setdefault(point.group, {})[point.first] = point.nodes
+        if point.concurrency_group:
+            groups.setdefault(point.concurrency_group, {})[point.first_host] = point.nodes
     assert any(len(firsts) == 4 for firsts in groups.values())
     for firsts in groups.values():
         hosts = [first + n for first, nodes in firsts.items() for n in range(nodes)]

@@ -30,7 +30,7 @@ def test_a_round_measures_just_what_was_chosen_beside_the_default() -> None:
     )
     (point,) = plan.points
     assert (point.launch, point.nodes, point.nbytes) == (3, 4, 65536)
-    assert [arm.config for arm in point.arms] == [
+    assert [arm.config for arm in point.candidates] == [
         AlgorithmConfig(),
         *CALL.choices,
         AlgorithmConfig("linear"),
@@ -43,8 +43,8 @@ def test_small_shapes_of_a_round_are_measured_side_by_side() -> None:
         for n in (1024, 2048)
     ]
     points = plan_experiments(REQUEST, small).points
-    assert {point.first for point in points} == {0, 2}
-    assert len({point.group for point in points} - {0}) == 1
+    assert {point.first_host for point in points} == {0, 2}
+    assert len({point.concurrency_group for point in points} - {0}) == 1
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_small_shapes_of_a_round_are_measured_side_by_side() -> None:
         ({"collective": Collective.ALLGATHER, "nbytes": 1028}, "no whole share"),
         ({"choices": (AlgorithmConfig("nonsense"),)}, "no allreduce algorithm 'nonsense'"),
         (
-            {"choices": (AlgorithmConfig("nonsense", via=SCHEDULE),)},
+            {"choices": (AlgorithmConfig("nonsense", runner=SCHEDULE),)},
             "no allreduce algorithm 'nonsense'",
         ),
     ],
@@ -135,20 +135,20 @@ def test_a_round_may_be_content_with_less_certainty(tmp_path: Path) -> None:
     out, ranks = tmp_path / "m.ndjson", Ranks()
     probe_cluster(out, REQUEST, ranks)
     found = probe_experiments(out, REQUEST, ranks, [CALL], ci_half_width=1.0)
-    assert [plan.target for plan in ranks.plans] == [REQUEST.ci_half_width, 1.0]
+    assert [plan.ci_half_width for plan in ranks.plans] == [REQUEST.ci_half_width, 1.0]
     assert found.provenance["target"] == REQUEST.ci_half_width
     assert probe_cluster(out, REQUEST, ranks).series == found.series
     probe_experiments(
         out, REQUEST, ranks, [CALL], ci_half_width=0.0
     )  # never content: the budget ends it
-    assert ranks.plans[-1].target == 0.0
+    assert ranks.plans[-1].ci_half_width == 0.0
 
 
 def test_what_cannot_be_had_takes_no_time_from_the_rounds(tmp_path: Path) -> None:
     out, two = tmp_path / "m.ndjson", replace(REQUEST, ppn=2)
-    ranks = Ranks(lacks=lambda point: point.apart, refused=RING)
+    ranks = Ranks(lacks=lambda point: point.cross_socket, refused=RING)
     probe_cluster(out, two, ranks, budget=10.0)
-    assert any(point.apart for point in ranks.plans[0].points)
+    assert any(point.cross_socket for point in ranks.plans[0].points)
     for nbytes in (65536, 2**18):
         found = probe_experiments(out, two, ranks, [replace(CALL, nbytes=nbytes)], budget=5.0)
     assert [{point.launch for point in plan.points} for plan in ranks.plans] == [{0}, {1}, {2}]
@@ -191,9 +191,13 @@ def test_other_collectives_and_our_schedules_are_planned() -> None:
         ("bcast", 4096),
         ("bcast", 2**16),
     }
-    ours = {(q.subject, arm.algorithm) for q in points for arm in q.arms if arm.via == SCHEDULE}
+    ours = {
+        (q.subject, arm.algorithm) for q in points for arm in q.candidates if arm.runner == SCHEDULE
+    }
     assert ours == {("allgather", "ring"), ("bcast", "pipeline")}
-    keys = [(point.key, point.to_measurement(arm, ())) for point in points for arm in point.arms]
+    keys = [
+        (point.key, point.to_measurement(arm, ())) for point in points for arm in point.candidates
+    ]
     assert len({repr(key) for key in keys}) == len(keys)
 
 

@@ -108,7 +108,9 @@ class Mortal:
             on_line(json.dumps({"event": "begin", "point": str(point)}))
             if self.dies(point, len(self.launches)):
                 raise ProbeError("a rank died")
-            arms = [a for a in point.arms if (point.subject, a.algorithm) != ("allreduce", "ring")]
+            arms = [
+                a for a in point.candidates if (point.subject, a.algorithm) != ("allreduce", "ring")
+            ]
             with out.open("a") as file:
                 file.writelines(series_line(point.to_measurement(a, (1e-6,))) + "\n" for a in arms)
             on_line(json.dumps({"event": "done", "points": done}))

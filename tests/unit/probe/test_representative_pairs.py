@@ -79,7 +79,7 @@ def test_a_shape_is_measured_where_it_means_the_same() -> None:
     request = ProbeSpec("openmpi", Hosts(NAMES), 1, (ProbeShape(3, 1),), parts=("collectives",))
     for topology, begins in ((TWO, {0, 4}), (None, {0, 3})):
         points = plan_cluster(replace(request, topology=topology)).points
-        assert {q.first for q in points if q.kind == "collective"} == begins
+        assert {q.first_host for q in points if q.kind == "collective"} == begins
 
 
 def test_kinds_of_uplinks_are_told_apart() -> None:
@@ -95,7 +95,7 @@ def test_kinds_of_uplinks_are_told_apart() -> None:
     names = tuple("abcdefgh")
     assert sorted(map(len, ProbedHosts(tree, names).pairs_per_uplink_kind())) == [2, 4]
     points = of_kind(planned(names, tree), "pairs", "uplink")
-    assert {(q.number, q.p, q.arms[0].params.get("of", 0)) for q in points} in (
+    assert {(q.index, q.p, q.candidates[0].params.get("of", 0)) for q in points} in (
         {(0, 2, 0), (0, 4, 0), (1, 2, 1), (1, 4, 1), (1, 8, 1)},
         {(1, 2, 1), (1, 4, 1), (0, 2, 0), (0, 4, 0), (0, 8, 0)},
     )
@@ -105,7 +105,7 @@ def test_kinds_of_uplinks_are_told_apart() -> None:
 
 def test_a_plan_measures_each_distance_with_the_hosts_named() -> None:
     points = of_kind(planned(MIXED, TWO), "pingpong", "network")
-    found = [(q.hosts, q.arms[0].params) for q in points]
+    found = [(q.hosts, q.candidates[0].params) for q in points]
     near, far = {"first": 0, "second": 3}, {"first": 0, "second": 1}
     assert found == [
         ((0, 3), {**near, "of": COARSE_INDEX_BASE}),
@@ -114,7 +114,7 @@ def test_a_plan_measures_each_distance_with_the_hosts_named() -> None:
         ((), {**far, "of": 1}),
     ]
     without = of_kind(planned(MIXED, None), "pingpong", "network")
-    assert [(q.hosts, q.arms[0].params) for q in without] == [
+    assert [(q.hosts, q.candidates[0].params) for q in without] == [
         ((), {"of": COARSE_INDEX_BASE}),
         ((), {}),
     ]
@@ -123,7 +123,7 @@ def test_a_plan_measures_each_distance_with_the_hosts_named() -> None:
 def test_a_fan_goes_to_the_nearest_hosts() -> None:
     (fan,) = of_kind(planned(MIXED, TWO), "fan", "network")
     assert fan.hosts[:3] == (0, 3, 4)
-    assert {arm.params["peers"] for arm in fan.arms} == {1, 2, 4}
+    assert {arm.params["peers"] for arm in fan.candidates} == {1, 2, 4}
     assert of_kind(planned(NAMES[:2], None), "fan", "network") == []
 
 
@@ -176,7 +176,7 @@ def test_both_kinds_of_pairs_in_a_node_are_planned() -> None:
     plan = planned(NAMES[:2], None, ppn=2)
     (far,) = of_kind(plan, "pingpong", "cross_socket")
     coarse, near = of_kind(plan, "pingpong", "node")
-    assert coarse.number == COARSE_INDEX_BASE
+    assert coarse.index == COARSE_INDEX_BASE
     assert (far.rank_set[-1], near.rank_set[-1]) == (ON_TWO_SOCKETS, ON_ONE_SOCKET)
 
 
@@ -202,7 +202,7 @@ def test_fans_show_whether_messages_share_a_port(
     waits: float, shared_from: float, said: bool
 ) -> None:
     found = calibrate(MACHINE.measured(MACHINE.messages(), fans(waits)))
-    assert found.shared_from == shared_from
+    assert found.port_sharing_threshold == shared_from
     gaps = " ".join(found.provenance["undetermined"])
     assert ("the first waits for 50% of the others" in gaps) == said
-    assert ("shared_from" in gaps) == said
+    assert ("port_sharing_threshold" in gaps) == said

@@ -47,7 +47,7 @@ def proof(confirmed: bool) -> dict[str, Any]:
         "ppn": 4,
         "p": 4,
         "operators": "any",
-        "lo": 0 if confirmed else 1024,
+        "start_bytes": 0 if confirmed else 1024,
         "nbytes": 4096,
         "expected": "knomial",
         "executed": "linear",

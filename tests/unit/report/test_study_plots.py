@@ -99,8 +99,11 @@ def test_a_crossover_map_says_what_is_best_where(
     one = drawn["crossover-allreduce-bandwidth-25GB-s"]
     assert (one.ranks, one.sizes) == ((2, 4, 7), (64, 4096, 1 << 18, 1 << 22))
     for point in result.points:
-        if point.collective is Collective.ALLREDUCE and point.at["bandwidth"] == 25e9:
-            row, column = one.ranks.index(int(point.at["nodes"])), one.sizes.index(point.nbytes)
+        if point.collective is Collective.ALLREDUCE and point.axis_values["bandwidth"] == 25e9:
+            row, column = (
+                one.ranks.index(int(point.axis_values["nodes"])),
+                one.sizes.index(point.nbytes),
+            )
             assert one.best[row, column] == point.best.algorithm
     shown = texts(tmp_path / f"{one.name}.svg")
     for name in np.unique(one.best):

@@ -121,7 +121,7 @@ def test_node_counts_that_were_not_probed_get_rules_that_say_so(topology: Topolo
                 truth = seconds(topology, CallPoint("bcast", nodes, 1, "host", nbytes), DEFAULT)
                 assert default == pytest.approx(truth, rel=0.1)
         assert rules[-1].choice.is_default
-        assert rules[-1].lo > max(SIZES)
+        assert rules[-1].start_bytes > max(SIZES)
     assert {rule.evidence.basis for rule in rules_of(table, 8)} == {MEASURED, "none"}
 
 
@@ -161,7 +161,7 @@ def test_shapes_without_rules_are_named_and_so_is_what_comes_next(
     assert "3x1" not in said.err
     assert f"{out}: written. Next, on the hosts that it is for: `tuner table accept`" in said.out
     assert "to the mean regret" not in said.out
-    assert main([*words, "--rules", "4", "--out", str(out)]) == 0
+    assert main([*words, "--max-rules", "4", "--out", str(out)]) == 0
     limited = read_table(out)
     added = limited.provenance["compaction"]["added_regret"]
     sentence = f"{len(limited.rules)} rules instead of one per size add {added:.2%} to the mean"
@@ -262,7 +262,7 @@ def test_what_could_not_run_under_its_name_is_not_offered(topology: Topology) ->
         ),
     )
     _, table = make_table(small, CALIBRATION, topology=topology, shapes=[(6, 1)])
-    chosen = {rule.choice.algorithm: rule.lo for rule in rules_of(table, 6)}
+    chosen = {rule.choice.algorithm: rule.start_bytes for rule in rules_of(table, 6)}
     assert chosen["scatter_allgather"] > 16
 
 

@@ -57,7 +57,7 @@ def test_names_that_were_not_measured_are_no_wish() -> None:
         Constraints(excluded_algorithms=frozenset({name})).check_excluded_names(MPICH, measured)
     for name, of in (("rign", ""), ("bcast:ring", ""), ("allreduce:binomial", " of allreduce")):
         with pytest.raises(
-            InputError, match=rf"be forbidden; these are{of}: odd, rabenseifner, recursive_doub"
+            InputError, match=rf"be excluded; these are{of}: odd, rabenseifner, recursive_doub"
         ):
             Constraints(excluded_algorithms=frozenset({name})).check_excluded_names(MPICH, measured)
 
@@ -74,8 +74,8 @@ def test_a_name_of_another_collective_is_not_offered() -> None:
 @pytest.mark.parametrize(
     ("forbidden", "rules", "sentence"),
     [
-        ("default", None, "default cannot be forbidden"),
-        ("bcast:default", None, "default cannot be forbidden"),
+        ("default", None, "default cannot be excluded"),
+        ("bcast:default", None, "default cannot be excluded"),
         ("ring", 0, "cannot have 0 rules"),
     ],
 )

@@ -223,10 +223,10 @@ def test_nothing_can_be_learned_from_nothing() -> None:
 def test_known_winners_are_found_and_switch_where_they_cross() -> None:
     rules = ladder_of(table_of(probe(CROSSING)))
     assert [rule.choice for rule in rules] == [DEFAULT, TREE, RING, DEFAULT]
-    assert rules[0].hi == 4  # one ladder gap below 16
-    assert rules[1].hi == pytest.approx(10_000, rel=0.1)
-    assert rules[2].hi == 4 * 2**20
-    assert rules[3].hi == math.inf
+    assert rules[0].stop_bytes == 4  # one ladder gap below 16
+    assert rules[1].stop_bytes == pytest.approx(10_000, rel=0.1)
+    assert rules[2].stop_bytes == 4 * 2**20
+    assert rules[3].stop_bytes == math.inf
     assert [rule.evidence.basis for rule in rules] == ["none", "measured", "measured", "none"]
 
 
@@ -366,7 +366,7 @@ def test_a_gain_that_reaches_no_further_than_its_size_gets_no_rule(gain: float, 
     special = {LADDER[at]: 1 / gain}
     times = {DEFAULT: lambda _: 1e-5, TREE: lambda n: 1e-5 * special.get(n, 1.2)}
     rules = table_of(probe(times, 1e-4)).rules
-    assert all(rule.hi > 1.02 * rule.lo for rule in rules)
+    assert all(rule.stop_bytes > 1.02 * rule.start_bytes for rule in rules)
 
 
 def test_one_size_between_two_rules_has_what_is_next_to_it() -> None:
@@ -374,7 +374,7 @@ def test_one_size_between_two_rules_has_what_is_next_to_it() -> None:
     taken = [s for s in probe(CROSSING).series if (s.nbytes, s.algorithm) != (1024, "binomial")]
     _, tree, ring, again, *_ = ladder_of(table_of(measured(taken)))
     assert (tree.choice, ring.choice, again.choice) == (TREE, RING, TREE)
-    assert ring.lo <= 1024 / 1.02 < 1024 * 1.02 <= ring.hi
+    assert ring.start_bytes <= 1024 / 1.02 < 1024 * 1.02 <= ring.stop_bytes
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.5])
@@ -384,7 +384,7 @@ def test_where_nothing_is_faster_the_library_decides_everywhere(noise: float) ->
     }
     rules = ladder_of(table_of(probe(same, noise)))
     assert {rule.choice for rule in rules} == {DEFAULT}
-    assert [(rule.lo, rule.hi, rule.evidence.basis) for rule in rules] == [
+    assert [(rule.start_bytes, rule.stop_bytes, rule.evidence.basis) for rule in rules] == [
         (0, math.inf, "measured")
     ]
     assert rules[0].evidence.nbytes == LADDER
@@ -491,7 +491,7 @@ def test_probes_of_one_machine_give_one_table(noise: float) -> None:
     """Whatever the noise is this time: the same choices in the same order, and switches nearby."""
     found = [ladder_of(table_of(probe(CROSSING, noise, seed=seed))) for seed in range(5)]
     assert len({tuple(rule.choice for rule in rules) for rules in found}) == 1
-    for bound in zip(*([rule.lo for rule in rules[1:]] for rules in found), strict=True):
+    for bound in zip(*([rule.start_bytes for rule in rules[1:]] for rules in found), strict=True):
         assert max(bound) <= 2 * min(bound)
 
 
@@ -549,7 +549,11 @@ def test_series_cut_short_are_compared_over_what_they_share() -> None:
 
 def test_one_probed_size_speaks_for_its_surroundings_alone() -> None:
     rules = ladder_of(table_of(probe(CROSSING, sizes=[4096])))
-    assert [(rule.lo, rule.hi) for rule in rules] == [(0, 2048), (2048, 8192), (8192, math.inf)]
+    assert [(rule.start_bytes, rule.stop_bytes) for rule in rules] == [
+        (0, 2048),
+        (2048, 8192),
+        (8192, math.inf),
+    ]
     assert [rule.choice for rule in rules] == [DEFAULT, TREE, DEFAULT]
 
 
@@ -608,7 +612,7 @@ def test_the_first_choice_of_a_table_begins_so_too() -> None:
     for bound, begins in ((0, 16), (33, 33), (64, 64)):
         fence, tree = table_from(bound).rules[:2]
         assert (fence.choice, tree.choice) == (DEFAULT, TREE)
-        assert (fence.lo, fence.hi, tree.lo) == (0, begins, begins)
+        assert (fence.start_bytes, fence.stop_bytes, tree.start_bytes) == (0, begins, begins)
 
 
 def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
@@ -627,7 +631,7 @@ def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
                 "too few" if choice == RING and nbytes < bound else ""
             ),
         )
-        return next(int(rule.lo) for rule in table.rules if rule.choice == RING)
+        return next(int(rule.start_bytes) for rule in table.rules if rule.choice == RING)
 
     early = least(0)
     assert 1 << 17 < early < 600_000
@@ -650,17 +654,17 @@ def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
     probed = {row.point.nbytes for row in rows}
     for key in table.keys:
         ladder = table.rules_for(key)
-        assert ladder[0].lo == 0
-        assert ladder[-1].hi == math.inf
-        assert all(low.hi == high.lo for low, high in pairwise(ladder))
+        assert ladder[0].start_bytes == 0
+        assert ladder[-1].stop_bytes == math.inf
+        assert all(low.stop_bytes == high.start_bytes for low, high in pairwise(ladder))
         assert ladder[-1].choice.is_default
         assert len(ladder) == 1 or ladder[-2].choice != DEFAULT
         assert {n for rule in ladder for n in rule.evidence.nbytes} == probed
         for rule in ladder:
-            assert all(rule.lo <= n < rule.hi for n in rule.evidence.nbytes)
+            assert all(rule.start_bytes <= n < rule.stop_bytes for n in rule.evidence.nbytes)
             assert rule.choice.is_default or rule.evidence.gain_ci95[0] > 1 + MIN_GAIN
-            fills = {rule.lo - 1, rule.hi} <= {-1, math.inf, *probed}
-            assert fills or rule.hi > 1.02 * rule.lo
+            fills = {rule.start_bytes - 1, rule.stop_bytes} <= {-1, math.inf, *probed}
+            assert fills or rule.stop_bytes > 1.02 * rule.start_bytes
             assert key.operators == "commutative" or order_safe(key.collective, rule.choice)
 
 

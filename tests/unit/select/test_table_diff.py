@@ -189,7 +189,11 @@ def test_calls_that_only_one_table_knows_are_the_librarys_in_the_other() -> None
 
 def test_rules_for_any_operator_are_not_told_again_for_commutative_ones() -> None:
     twice = table(
-        *OLD.rules, *(rule(r.lo, r.hi, r.choice.algorithm, key=COMMUTATIVE) for r in OLD.rules)
+        *OLD.rules,
+        *(
+            rule(r.start_bytes, r.stop_bytes, r.choice.algorithm, key=COMMUTATIVE)
+            for r in OLD.rules
+        ),
     )
     assert diff_tables(twice, OLD).changes == ()
     only = table(*OLD.rules, rule(0, math.inf, "ring", 2.0, (16 * KIB,), COMMUTATIVE))
@@ -206,7 +210,12 @@ def test_defaults_of_two_libraries_are_not_compared() -> None:
 
 def test_the_record_is_json(tmp_path: Path) -> None:
     record = json.loads(json.dumps(table_diff_record(diff_tables(OLD, NEW)), allow_nan=False))
-    assert [each["hi"] for each in record["changes"]] == [32 * KIB, 80 * KIB, 512 * KIB, "inf"]
+    assert [each["stop_bytes"] for each in record["changes"]] == [
+        32 * KIB,
+        80 * KIB,
+        512 * KIB,
+        "inf",
+    ]
     assert record["changes"][1]["gain"] is None
 
 

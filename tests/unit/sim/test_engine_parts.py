@@ -103,7 +103,7 @@ def test_segments_that_a_path_lacks_are_no_free_ones() -> None:
         PathCost.from_alpha_beta(ALPHA, BETA),
         PathCost.from_alpha_beta(ALPHA, BETA).segments[0],
     )
-    halves = PathCost((replace(two, hi=8.0), replace(two, lo=8.0)))
+    halves = PathCost((replace(two, stop_bytes=8.0), replace(two, start_bytes=8.0)))
     costs = Calibration(
         "x", "y", {("network", "host"): one, ("node_oversubscribed", "host"): halves}
     )
@@ -194,7 +194,7 @@ def test_a_port_of_its_own_for_the_network(engine: str, own: bool, seconds: floa
     made = make_schedule(BCAST, 4, 1, [Round.of(0, [1, 2], 0)])
     line = PathCost.from_alpha_beta(0.0, BETA)
     paths = {("node_oversubscribed", "host"): line, ("network", "host"): line}
-    costs = Calibration("x", "y", paths, network_port=own)
+    costs = Calibration("x", "y", paths, separate_network_port=own)
     times = finish_times(made, placement, costs, 1000, engine=engine)
     assert times[1] == pytest.approx(1e-6)
     assert times[2] == pytest.approx(seconds + ALPHA)
@@ -209,7 +209,7 @@ def test_more_than_can_be_played_event_by_event_is_refused(monkeypatch: pytest.M
     with pytest.raises(
         LimitExceededError, match=r"112 transfers depends .* at most 10 can be played"
     ):
-        simulate(made, star(8), replace(costs, shared_from=0.0), 800)
+        simulate(made, star(8), replace(costs, port_sharing_threshold=0.0), 800)
 
 
 def test_an_irregular_beginning_alone_is_played_event_by_event(

@@ -215,7 +215,7 @@ def test_fifo_against_shared_ports(engine: str) -> None:
     made = make_schedule(BCAST, 3, 1, [Round.of(0, [1, 2], 0)])
     placement = flat(3)
     fifo = nominal_calibration(placement.topology)
-    shared = replace(fifo, shared_from=0.0)
+    shared = replace(fifo, port_sharing_threshold=0.0)
     times = finish_times(made, placement, fifo, 1000, engine=engine)
     np.testing.assert_allclose(times, [3e-6, 2e-6, 3e-6])
     times = finish_times(made, placement, shared, 1000, engine=engine)
@@ -247,7 +247,7 @@ def test_who_waits_for_an_acknowledgement_goes_on_a_latency_later(engine: str) -
     placement = flat(3)
     path = ("2 links, 1us, 1e+09B/s", "host")
     for begin, expected in ((100.0, [4.2e-6, 1.1e-6, 3.2e-6]), (101.0, [0.2e-6, 1.1e-6, 1.2e-6])):
-        cost = replace(PathCost.from_alpha_beta(1e-6, 1e-9, math.inf), acknowledged_from=begin)
+        cost = replace(PathCost.from_alpha_beta(1e-6, 1e-9, math.inf), sync_ack_threshold=begin)
         told = replace(nominal_calibration(placement.topology), paths={path: cost})
         times = finish_times(made, placement, told, 100, engine=engine)
         np.testing.assert_allclose(times, expected)
@@ -270,7 +270,9 @@ def test_a_message_sent_ahead_is_there_when_it_is_asked_for(
     placement = flat(3)
     path = ("2 links, 1us, 1e+09B/s", "host")
     cost = replace(
-        PathCost.from_alpha_beta(1e-6, 1e-9), ahead_limit=ahead, acknowledged_from=acknowledged
+        PathCost.from_alpha_beta(1e-6, 1e-9),
+        early_push_limit=ahead,
+        sync_ack_threshold=acknowledged,
     )
     told = replace(nominal_calibration(placement.topology), paths={path: cost})
     times = finish_times(made, placement, told, 100, engine=engine)
@@ -284,7 +286,7 @@ def test_a_schedule_that_awaits_nothing_hears_no_acknowledgement() -> None:
     path = ("2 links, 1us, 1e+09B/s", "host")
     eager = nominal_calibration(placement.topology)
     eager = replace(eager, paths={path: PathCost.from_alpha_beta(1e-6, 1e-9, math.inf)})
-    told = replace(eager, paths={path: replace(eager.paths[path], acknowledged_from=0.0)})
+    told = replace(eager, paths={path: replace(eager.paths[path], sync_ack_threshold=0.0)})
     posted = replace(made, fire_and_forget=True)
     assert simulate(made, placement, told, 100) > simulate(made, placement, eager, 100)
     assert simulate(posted, placement, told, 100) == simulate(made, placement, eager, 100)

@@ -47,7 +47,7 @@ def test_every_node_gets_the_same_inside() -> None:
     assert {id(each.node_topology) for each in whole.nodes} == {id(node.nodes[0].node_topology)}
     assert {each.cores for each in whole.nodes} == {node.nodes[0].cores}
     assert whole.switches == read(PAIRS).switches
-    assert whole.offers == {"multicast"}
+    assert whole.capabilities == {"multicast"}
 
 
 def test_nics_are_found_by_name() -> None:
@@ -166,7 +166,7 @@ def test_a_fabric_alone_is_told_latency_and_offers(tmp_path: Path) -> None:
     write(tmp_path, told="combine: {fabric: tree, latency: 1us, offers: [switch_reduction]}")
     whole = load_topology(tmp_path / "told")
     assert {link.latency for link in whole.links} == {1e-6}
-    assert whole.offers == {"switch_reduction"}
+    assert whole.capabilities == {"switch_reduction"}
     assert [node.node_topology for node in whole.nodes] == [None, None]
 
 

@@ -88,10 +88,10 @@ def test_aggregation_nodes_say_that_switches_reduce() -> None:
         "He2": "Mellanox Technologies Aggregation Node",
     }
     one, two = ("He1", 1, "Sa1", 40), ("He2", 1, "Sa2", 40)
-    assert infiniband(WHOLE).offers == {"multicast"}
-    assert infiniband(fabric(names, [*UP, *DOWN, one])).offers == {"multicast"}
+    assert infiniband(WHOLE).capabilities == {"multicast"}
+    assert infiniband(fabric(names, [*UP, *DOWN, one])).capabilities == {"multicast"}
     both = infiniband(fabric(names, [*UP, *DOWN, one, two]))
-    assert both.offers == {"multicast", "switch_reduction"}
+    assert both.capabilities == {"multicast", "switch_reduction"}
     assert len(both.nodes) == 4
 
 
@@ -156,7 +156,7 @@ def test_the_fabric_of_a_cluster(shared: Path) -> None:
     assert len(topology.ports) == 542
     assert sum(link.count for link in topology.links) == 2228 - 80  # without aggregation nodes
     assert {link.capacity / link.count for link in topology.links} == {50e9}
-    assert topology.offers == {"multicast", "switch_reduction"}
+    assert topology.capabilities == {"multicast", "switch_reduction"}
 
 
 def test_an_adapter_alone_is_no_fabric(shared: Path) -> None:

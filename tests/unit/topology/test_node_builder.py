@@ -265,7 +265,7 @@ def test_equal_numbers_of_links_that_no_gpu_has_are_a_switch() -> None:
 
 @pytest.mark.parametrize(("links", "offered"), [(12, set()), (18, {"nvswitch_reduction"})])
 def test_switches_of_so_many_links_reduce(links: int, offered: set[str]) -> None:
-    assert parse_topology(eight(links, "PIX"))[1].offers == offered
+    assert parse_topology(eight(links, "PIX"))[1].capabilities == offered
 
 
 def test_a_few_links_to_each_other_gpu_are_a_mesh() -> None:
@@ -360,7 +360,7 @@ def test_nvswitches_of_a_dump_are_one() -> None:
     found, topology = parse_topology(nccl(cards))
     interior = inside(topology)
     assert found == "nccl"
-    assert topology.offers == {"nvswitch_reduction"}
+    assert topology.capabilities == {"nvswitch_reduction"}
     assert number(interior) == {"cpu": 1, "gpu": 4, "switch": 1}
     assert link(interior, "gpu3", "switch0").count == 18
     assert link(interior, "gpu3", "switch0").capacity == pytest.approx(18 * 20.6e9)

@@ -92,8 +92,8 @@ def test_a_record_holds_everything(topology: Topology) -> None:
 def test_an_interior_is_written_and_held_once() -> None:
     topology = combine(parse_topology(PAIRS)[1], parse_topology(NODE)[1])
     record = topology_to_record(topology)
-    assert len(record["interiors"]) == 1
-    assert [node["interior"] for node in record["nodes"]] == [0, 0]
+    assert len(record["node_topologies"]) == 1
+    assert [node["node_topology"] for node in record["nodes"]] == [0, 0]
     again = topology_from_record(json.loads(json.dumps(record)))
     assert again == topology
     assert again.nodes[0].node_topology is again.nodes[1].node_topology
@@ -119,7 +119,7 @@ def test_the_first_version_is_still_read() -> None:
     topology = topology_from_record(FIRST)
     assert topology.nodes == (Node("a", 4), Node("b", 4))
     assert topology.links[0] == Link("a", "s", 1e9, 1e-6, "network", 1)
-    assert (topology.routing, topology.offers) == ("spread", frozenset())
+    assert (topology.routing, topology.capabilities) == ("spread", frozenset())
     assert topology_to_record(topology)["version"] == 2
 
 
@@ -128,15 +128,18 @@ def device(**change: Any) -> dict[str, Any]:
 
 
 def inside(*devices: dict[str, Any], links: Any = ()) -> dict[str, Any]:
-    return {"interiors": [{"devices": list(devices), "links": list(links)}]}
+    return {"node_topologies": [{"devices": list(devices), "links": list(links)}]}
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"nodes": [{"name": "a", "cores": 1, "interior": 0}]}, "there is no interior 0"),
-        ({"nodes": [{"name": "a", "cores": 1, "interior": -1}]}, "there is no interior -1"),
-        ({"nodes": [{"name": "a", "cores": 1, "interior": True}]}, "interior cannot be True"),
+        ({"nodes": [{"name": "a", "cores": 1, "node_topology": 0}]}, "there is no interior 0"),
+        ({"nodes": [{"name": "a", "cores": 1, "node_topology": -1}]}, "there is no interior -1"),
+        (
+            {"nodes": [{"name": "a", "cores": 1, "node_topology": True}]},
+            "node_topology cannot be True",
+        ),
         (inside(), "an interior has at least one device"),
         (inside(*[device(name=f"cpu{i}") for i in range(2000)]), "together at most some"),
         (inside(device(kind="fan")), "device cpu0: kind 'fan' is none of"),
@@ -150,8 +153,8 @@ def inside(*devices: dict[str, Any], links: Any = ()) -> dict[str, Any]:
             "a bandwidth must be above 0",
         ),
         ({"routing": "random"}, "routing is one of spread, first"),
-        ({"offers": ["tea"]}, "offers are some of"),
-        ({"offers": "multicast"}, "offers cannot be 'multicast'"),
+        ({"capabilities": ["tea"]}, "offers are some of"),
+        ({"capabilities": "multicast"}, "capabilities cannot be 'multicast'"),
         ({"links": [FIRST["links"][0] | {"count": 0}]}, "a count above 0"),
         ({"links": [FIRST["links"][0] | {"kind": "rope"}]}, "kind 'rope' is none of"),
         ({"version": 3}, "of kind topology and version 1 or 2"),

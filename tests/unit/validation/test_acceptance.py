@@ -89,7 +89,7 @@ def test_rules_are_cut_at_the_sizes_that_win() -> None:
     sizes = timed_sizes(table.rules[1])
     kept = {*sizes[2:5], *sizes[7:9], sizes[10]}
     rules = accepted_table(table, "any", acceptance_of(table, kept)).rules
-    assert [(r.lo, r.hi, str(r.choice)) for r in rules] == [
+    assert [(r.start_bytes, r.stop_bytes, str(r.choice)) for r in rules] == [
         (0, sizes[2], "default"),
         (sizes[2], sizes[4] + 1, "ring"),
         (sizes[4] + 1, sizes[7], "default"),
@@ -109,7 +109,11 @@ def test_a_rule_that_wins_everywhere_keeps_its_bounds() -> None:
     )
     sizes = timed_sizes(table.rules[1])
     rules = accepted_table(table, "any", acceptance_of(table, set(sizes))).rules
-    assert [(r.lo, r.hi) for r in rules] == [(0, 1003), (1003, 100_002), (100_002, math.inf)]
+    assert [(r.start_bytes, r.stop_bytes) for r in rules] == [
+        (0, 1003),
+        (1003, 100_002),
+        (100_002, math.inf),
+    ]
 
 
 def test_a_collective_that_may_not_be_cut_keeps_all_or_nothing() -> None:
@@ -211,7 +215,7 @@ def test_compared_calls_are_decided_by_their_rule(lo: int, hi: int) -> None:
         {(ALLREDUCE, 4): [(0, AlgorithmConfig()), (lo, RING), (hi, AlgorithmConfig())]}, (lo, hi)
     )
     for point in heldout_calls(table):
-        assert point.rule.lo <= point.nbytes < point.rule.hi
+        assert point.rule.start_bytes <= point.nbytes < point.rule.stop_bytes
 
 
 @given(st.integers(1000, 1 << 20), st.integers(2, 40))
@@ -263,7 +267,7 @@ def test_the_default_stands_where_a_rule_was_withdrawn() -> None:
     )
     left = withdraw_rules(table, [table.rules_for(RuleKey(ALLREDUCE, 1, 4))[1]])
     two, four = (left.rules_for(RuleKey(ALLREDUCE, 1, p)) for p in (2, 4))
-    assert [(rule.lo, rule.hi, str(rule.choice)) for rule in four] == [
+    assert [(rule.start_bytes, rule.stop_bytes, str(rule.choice)) for rule in four] == [
         (0, 9000, "default"),
         (9000, math.inf, "linear"),
     ]

@@ -734,7 +734,10 @@ def test_mistakes_are_one_sentence(
         ((other, "--log", log), "rules for openmpi are proved in the library itself"),
         ((left, "--log", log), "no rule of the table names an algorithm"),
         ((written, "--log", log, "--hosts", "a,b"), "leave --hosts out"),
-        ((written, "--log", log, "--otherwise", "ring_ll"), "leave --otherwise out"),
+        (
+            (written, "--log", log, "--fallback-algorithm", "ring_ll"),
+            "leave --fallback-algorithm out",
+        ),
         ((written, "--log", log, "--commutative-only"), "leave --commutative-only out"),
         ((written, "--log", tmp_path / "empty"), "is a folder without files"),
         ((written, "--log", tmp_path / "no"), "there is no file"),

@@ -216,7 +216,7 @@ def test_ranks_that_die_before_any_call_confirm_nothing(
 
 def test_calls_that_fail_under_the_file_itself_confirm_nothing(tmp_path: Path) -> None:
     table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(errors={4096: 15})
-    proofs = {proof.rule.lo: proof for proof in proved(table, ranks, tmp_path)}
+    proofs = {proof.rule.start_bytes: proof for proof in proved(table, ranks, tmp_path)}
     assert [lo for lo, proof in proofs.items() if proof.confirmed] == [0, 1024, 9000]
     assert proofs[4096].reason == "a call of 4096 bytes fails with MPI error class 15"
     assert proofs[4096].sizes == (4096,)

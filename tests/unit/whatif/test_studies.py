@@ -110,10 +110,14 @@ def test_every_time_is_what_the_simulator_says() -> None:
     assert len(result.points) == 4 * 2 * 2 == asked.number_of_points
     for point in result.points:
         topology = topology_from_yaml(
-            {**FLAT, "nodes": int(point.at["nodes"]), "bandwidth": f"{point.at['bandwidth']}B/s"}
+            {
+                **FLAT,
+                "nodes": int(point.axis_values["nodes"]),
+                "bandwidth": f"{point.axis_values['bandwidth']}B/s",
+            }
         )
-        placement = Placement.block(topology, int(point.at["ppn"]))
-        for timing in point.timings:
+        placement = Placement.block(topology, int(point.axis_values["ppn"]))
+        for timing in point.candidates:
             schedule = algorithms.build(
                 point.collective,
                 timing.algorithm,
@@ -123,8 +127,8 @@ def test_every_time_is_what_the_simulator_says() -> None:
             )
             expected = simulate(schedule, placement, nominal_calibration(topology), point.nbytes)
             assert timing.seconds == pytest.approx(expected, rel=1e-12)
-        assert point.best.seconds <= min(t.seconds for t in point.timings) * (1 + 1e-9)
-        names = {timing.algorithm for timing in point.timings}
+        assert point.best.seconds <= min(t.seconds for t in point.candidates) * (1 + 1e-9)
+        names = {timing.algorithm for timing in point.candidates}
         assert names == {
             name
             for name in algorithms.algorithm_names(point.collective)
@@ -155,19 +159,22 @@ def test_switches_are_where_the_best_one_changes() -> None:
     result = whatif.run_study(asked)
     best = [point.best.algorithm for point in result.points]
     assert best == ["recursive_doubling"] * 2 + ["ring"] * 2
-    (switch,) = result.switches
-    assert (switch.axis, switch.below, switch.above) == ("nbytes", 64, 2**20)
-    assert (switch.before.algorithm, switch.after.algorithm) == ("recursive_doubling", "ring")
-    assert switch.at == {"nodes": 8, "ppn": 1, "memory": "host"}
+    (switch,) = result.crossovers
+    assert (switch.axis, switch.lower_value, switch.upper_value) == ("nbytes", 64, 2**20)
+    assert (switch.lower_best.algorithm, switch.upper_best.algorithm) == (
+        "recursive_doubling",
+        "ring",
+    )
+    assert switch.axis_values == {"nodes": 8, "ppn": 1, "memory": "host"}
 
 
 def test_a_tie_is_no_switch() -> None:
     """With two ranks every tree is the same; which name comes first means nothing."""
     points = whatif.run_study(made(vary={"nodes": [2]}, collectives=["bcast"])).points
     first, second = points[0], points[1]
-    tied = [t for t in second.timings if t.seconds == second.best.seconds]
+    tied = [t for t in second.candidates if t.seconds == second.best.seconds]
     assert len(tied) > 1
-    turned = replace(second, timings=(*tied[::-1], *second.timings[len(tied) :]))
+    turned = replace(second, candidates=(*tied[::-1], *second.candidates[len(tied) :]))
     assert list(crossovers((first, turned), {"nodes": (2,)})) == []
 
 
@@ -315,24 +322,24 @@ def test_keeping_a_table_costs_what_its_choices_cost() -> None:
         table=table_record(kept),
     )
     result = whatif.run_study(asked)
-    by = {(p.collective, p.at["nodes"]): p for p in result.points}
+    by = {(p.collective, p.axis_values["nodes"]): p for p in result.points}
     for nodes, choice in ((2, "linear"), (16, "pipeline")):
         point = by[BCAST, nodes]
-        assert point.kept is not None
-        assert point.kept.algorithm == choice
-        own = point.seconds(Candidate(choice, point.kept.params))
+        assert point.table_regret is not None
+        assert point.table_regret.algorithm == choice
+        own = point.seconds(Candidate(choice, point.table_regret.params))
         assert own is not None
-        assert point.kept.regret == own / point.best.seconds - 1
-    says = [one for nodes in (2, 8, 16) if (one := by[ALLREDUCE, nodes].kept)]
+        assert point.table_regret.regret == own / point.best.seconds - 1
+    says = [one for nodes in (2, 8, 16) if (one := by[ALLREDUCE, nodes].table_regret)]
     assert [one.nodes for one in says] == [0, 8, 16]
     assert [one.regret is None for one in says] == [True, True, False]
     assert "no rules for this call on so many ranks" in says[0].reason
     assert "how is not known" in says[1].reason
-    between = by[BCAST, 8].kept
+    between = by[BCAST, 8].table_regret
     assert between is not None
     assert (between.algorithm, between.nodes, between.regret) == ("default", 0, None)
-    assert result.keeping is not None
-    assert (result.keeping.points, result.keeping.unknown) == (3, 3)
+    assert result.table_regret is not None
+    assert (result.table_regret.known_points, result.table_regret.unknown_points) == (3, 3)
 
 
 def test_a_choice_no_schedule_describes_has_no_cost() -> None:
@@ -340,8 +347,11 @@ def test_a_choice_no_schedule_describes_has_no_cost() -> None:
     (point,) = whatif.run_study(
         made(vary={}, collectives=["bcast"], sizes=[8], table=table_record(kept))
     ).points
-    assert point.kept is not None
-    assert (point.kept.regret, point.kept.reason) == (None, "no schedule describes it")
+    assert point.table_regret is not None
+    assert (point.table_regret.regret, point.table_regret.reason) == (
+        None,
+        "no schedule describes it",
+    )
 
 
 CALIBRATION = calibration_record(
@@ -415,7 +425,7 @@ def test_the_network_of_a_preset_follows_its_axes() -> None:
     def seconds(nbytes: int, **at: float) -> float:
         machine = apply_axes(h100, {"nodes": 2, **at})
         made = algorithms.build(BCAST, "linear", 2)
-        costs = replace(machine.calibration, pointer_query=0.0)
+        costs = replace(machine.calibration, pointer_query_seconds=0.0)
         return simulate(made, place_ranks(machine, {"ppn": 1}), costs, nbytes, memory=CUDA)
 
     port = next(link for link in h100.topology.links if link.source in h100.topology.ports)
@@ -433,15 +443,15 @@ def test_what_the_ends_take_of_a_short_message_stays_on_another_network(factor: 
     8 KiB still takes as long by both lines, as it would not if only one of them followed."""
     flat = machine_from_yaml({**FLAT, "nodes": 2})
     exact, seam, beta, lag = Estimate.exact, 8192.0, 8e-11, 2e-11
-    short = CostSegment(0.0, seam, exact(2e-6), exact(beta), lag=exact(lag))
+    short = CostSegment(0.0, seam, exact(2e-6), exact(beta), latency_per_byte=exact(lag))
     long = CostSegment(seam, math.inf, exact(2e-6 + lag * seam), exact(beta))
     paths = {**flat.calibration.paths, (NETWORK, HOST): PathCost((short, long))}
     measured = replace(flat, calibration=replace(flat.calibration, paths=paths))
     other = apply_axes(measured, {"nodes": 2, "bandwidth": factor / beta}).calibration
     below, above = other.path_cost(NETWORK, HOST).segments
     assert below.beta.value == pytest.approx(beta / factor)
-    assert below.lag.value == lag
-    per_byte = below.beta.value + below.lag.value
+    assert below.latency_per_byte.value == lag
+    per_byte = below.beta.value + below.latency_per_byte.value
     whole = below.alpha.value + per_byte * seam
     assert whole == pytest.approx(above.alpha.value + above.beta.value * seam)
 
@@ -457,7 +467,10 @@ def test_ranks_are_placed_as_the_study_says() -> None:
         sizes=["1MiB"],
     )
     cyclic, consecutive = whatif.run_study(asked).points
-    assert (cyclic.at["placement"], consecutive.at["placement"]) == ("cyclic", "consecutive")
+    assert (cyclic.axis_values["placement"], consecutive.axis_values["placement"]) == (
+        "cyclic",
+        "consecutive",
+    )
     assert cyclic.best.seconds != consecutive.best.seconds
 
 
@@ -536,8 +549,8 @@ def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.Mo
         vary={"nodes": [64]}, collectives=["allreduce"], sizes=[8], algorithms=["ring", "linear"]
     )
     (point,) = whatif.run_study(asked).points
-    assert point.left_out == ("ring",)
-    assert [timing.algorithm for timing in point.timings] == ["linear"]
+    assert point.skipped == ("ring",)
+    assert [timing.algorithm for timing in point.candidates] == ["linear"]
 
 
 @pytest.mark.parametrize(
@@ -594,8 +607,8 @@ def test_bad_studies_are_named(changed: dict[str, Any], sentence: str) -> None:
         {"points": [{}]},
         {"colour": 1},
         {"axes": {"nodes": "x"}},
-        {"switches": [{"axis": 1}]},
-        {"keeping": {"mean": "much"}},
+        {"crossovers": [{"axis": 1}]},
+        {"table_regret": {"mean_regret": "much"}},
     ],
 )
 def test_a_record_that_is_no_result_is_refused(change: dict[str, Any]) -> None:
@@ -633,7 +646,7 @@ def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     result = whatif.result_from_record(json.loads(capsys.readouterr().out))
     with (tmp_path / "s.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == sum(len(point.timings) for point in result.points)
+    assert len(rows) == sum(len(point.candidates) for point in result.points)
     best = [row for row in rows if row["best"] == "1"]
     assert [float(row["seconds"]) for row in best] == [p.best.seconds for p in result.points]
 

@@ -46,7 +46,7 @@ def test_messages_are_measured_to_the_target_and_rounds_roughly(
     monkeypatch.setenv("PATH", str(tmp_path))  # no compiler: what the default runs is not asked
     ranks = Ranks()
     found = run_active_tuning(tmp_path / "m.ndjson", FEW, ranks, StoppingRule(60.0, 1e-9))
-    first, *rounds = [plan.target for plan in ranks.plans]
+    first, *rounds = [plan.ci_half_width for plan in ranks.plans]
     assert first == FEW.ci_half_width < TARGET_CI_HALF_WIDTH
     assert rounds
     assert set(rounds) == {TARGET_CI_HALF_WIDTH}

@@ -83,7 +83,7 @@ def names(points: Sequence[ProbePoint]) -> list[tuple[str, str]]:
 def test_a_few_sizes_of_every_class_come_before_all_sizes_of_one() -> None:
     points = plan_of(TWO).points
     whole = next(
-        n for n, q in enumerate(points) if q.kind == "pingpong" and q.number < COARSE_INDEX_BASE
+        n for n, q in enumerate(points) if q.kind == "pingpong" and q.index < COARSE_INDEX_BASE
     )
     before = names(points[:whole])
     assert before[:3] == [("call", "proc_null"), ("pingpong", NETWORK), ("pingpong", NODE)]
@@ -103,7 +103,7 @@ def test_a_few_sizes_of_every_class_come_before_all_sizes_of_one() -> None:
 
 def test_few_sizes_take_a_small_part_of_the_time_of_all() -> None:
     plan = plan_of(TWO)
-    coarse = sum(point.weight for point in plan.points if point.number >= COARSE_INDEX_BASE)
+    coarse = sum(point.weight for point in plan.points if point.index >= COARSE_INDEX_BASE)
     assert 0 < coarse < 0.1 * plan.total_weight
 
 
@@ -312,7 +312,7 @@ def test_without_time_for_any_call_the_table_leaves_everything_to_the_library(
     write_table(found.table, tmp_path / "t.json")
     table = read_table(tmp_path / "t.json")
     assert table.rules
-    assert all(rule.choice.is_default and rule.hi == math.inf for rule in table.rules)
+    assert all(rule.choice.is_default and rule.stop_bytes == math.inf for rule in table.rules)
     assert any("no call was measured" in note for note in listener.notes)
 
 
@@ -327,7 +327,11 @@ def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_message
     assert any("too little time to measure messages" in note for note in listener.notes)
     assert [{point.launch for point in plan.points} for plan in ranks.plans] == [{1}]
     assert not [
-        p for plan in ranks.plans for q in plan.points for p in q.arms if "segment" in p.params
+        p
+        for plan in ranks.plans
+        for q in plan.points
+        for p in q.candidates
+        if "segment" in p.params
     ]
     more, _ = tuned(out, ranks, 60.0)
     assert {"pingpong", "collective"} <= {one.kind for one in more.measurements.series}

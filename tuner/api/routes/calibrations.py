@@ -46,24 +46,24 @@ EXAMPLE = {
             "overhead": _LINE,
             "segments": [
                 {
-                    "lo": 0.0,
-                    "hi": "inf",
+                    "start_bytes": 0.0,
+                    "stop_bytes": "inf",
                     "alpha": _LINE,
                     "staged": False,
                     "beta": {"value": 1e-10, "low": 1e-10, "high": 1e-10},
-                    "lag": {"value": 0.0, "low": 0.0, "high": 0.0},
+                    "latency_per_byte": {"value": 0.0, "low": 0.0, "high": 0.0},
                 }
             ],
         }
     ],
     "reduction": {},
     "capacities": {},
-    "shared_from": "inf",
-    "network_port": False,
-    "stripe_from": "inf",
-    "pointer_query": 0.0,
-    "envelope": 0.0,
-    "given": False,
+    "port_sharing_threshold": "inf",
+    "separate_network_port": False,
+    "striping_threshold": "inf",
+    "pointer_query_seconds": 0.0,
+    "header_bytes": 0.0,
+    "nominal": False,
     "provenance": {},
 }
 

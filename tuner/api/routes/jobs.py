@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Response
@@ -69,7 +69,12 @@ EXAMPLE_SUMMARY = {
 class TableConstraints(RequestBody):
     """What the table that `tune` makes may say, as the options of `tuner tune` do."""
 
-    forbid: list[AlgorithmName] = Field(
+    former_names: ClassVar[Mapping[str, str]] = {
+        "forbid": "excluded_algorithms",
+        "rules": "max_rules",
+    }
+
+    excluded_algorithms: list[AlgorithmName] = Field(
         default=[],
         max_length=MAX_FORBIDDEN_ALGORITHMS,
         examples=[["ring", "bcast:chain"]],
@@ -79,7 +84,7 @@ class TableConstraints(RequestBody):
         default=False,
         description="reductions only by algorithms that combine every element in one order",
     )
-    rules: int | None = Field(
+    max_rules: int | None = Field(
         default=None,
         ge=1,
         le=MAX_INT32,
@@ -94,16 +99,20 @@ class TableConstraints(RequestBody):
 class NewJob(RequestBody):
     """What to do with measurements."""
 
+    former_names: ClassVar[Mapping[str, str]] = {"wishes": "constraints"}
+
     kind: Literal["calibrate", "tune"] = Field(examples=["tune"])
     measurements: Id = Field(examples=[1])
     topology: Id | None = Field(
         None, examples=[None], description="of the measured cluster; needed for several hosts"
     )
     publish: bool = Field(False, description="the table that `tune` makes")
-    wishes: TableConstraints = Field(
+    constraints: TableConstraints = Field(
         TableConstraints(),
         description="for the table that `tune` makes",
-        examples=[{"forbid": ["ring", "bcast:chain"], "reproducible": True, "rules": 20}],
+        examples=[
+            {"excluded_algorithms": ["ring", "bcast:chain"], "reproducible": True, "max_rules": 20}
+        ],
     )
 
 
@@ -136,10 +145,10 @@ class Job(JobSummary):
             "measurements": 1,
             "topology": None,
             "publish": True,
-            "wishes": {
-                "forbid": ["ring"],
+            "constraints": {
+                "excluded_algorithms": ["ring"],
                 "reproducible": False,
-                "rules": 20,
+                "max_rules": 20,
                 "commutative_only": False,
             },
         },
@@ -159,9 +168,11 @@ def create_job(service: ServiceDep, wanted: NewJob, client: ClientDep) -> Respon
     """Queue a job; follow it with its events."""
     if wanted.publish and PUBLISH not in client.scopes:
         raise Problem(403, f"the token {client.name} lacks the scope {PUBLISH}")
-    if wanted.kind != "tune" and wanted.wishes != TableConstraints():
-        raise Problem(422, f"wishes are for a table, and {wanted.kind} makes none: leave them out")
-    constraints_from_options(wanted.wishes.model_dump())  # refuses invalid constraints at once
+    if wanted.kind != "tune" and wanted.constraints != TableConstraints():
+        raise Problem(
+            422, f"constraints are for a table, and {wanted.kind} makes none: leave them out"
+        )
+    constraints_from_options(wanted.constraints.model_dump())  # refuses invalid constraints at once
     spec = wanted.model_dump(exclude={"kind"}) | {"by": client.name}
     with db.transaction(service.engine) as session:
         db.describe_measurements(session, wanted.measurements)

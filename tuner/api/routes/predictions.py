@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
@@ -48,6 +48,8 @@ MAX_TRANSFERS = 200_000  # in all schedules of one request, which takes a second
 class PredictionRequest(RequestBody):
     """A collective on a topology; costs from the calibration, else from the topology or preset."""
 
+    former_names: ClassVar[Mapping[str, str]] = {"via": "runner"}
+
     topology: Id = Field(examples=[1])
     calibration: Id | None = Field(None, examples=[None])
     collective: CollectiveName
@@ -55,7 +57,7 @@ class PredictionRequest(RequestBody):
         None, min_length=1, max_length=50, examples=[["ring"]]
     )
     params: AlgorithmParams = Field({}, examples=[{}])
-    via: Literal["library", "schedule"] = Field(
+    runner: Literal["library", "schedule"] = Field(
         "library",
         description="as the library of the calibration runs what it has, or as tuner does",
     )
@@ -125,7 +127,7 @@ def _simulate_all(
 ) -> Iterator[dict[str, Any]]:
     topology = placement.topology
     here = algorithms.available_capabilities(
-        topology.offers, wanted.memory == CUDA, *placement.shape
+        topology.capabilities, wanted.memory == CUDA, *placement.shape
     )
     names = wanted.algorithms or algorithms.algorithm_names(wanted.collective, here)
     for name in names:
@@ -153,7 +155,7 @@ def _build_schedule(
 
     Returns None where only the library can run the algorithm and the request did not name it.
     """
-    choice = AlgorithmConfig(name, wanted.params, wanted.via)
+    choice = AlgorithmConfig(name, wanted.params, wanted.runner)
     made = schedule_of(library, wanted.collective, choice, p, nbytes, wanted.root)
     if made is None and wanted.algorithms:
         raise Problem(
@@ -192,7 +194,7 @@ def _check_effort(
     for name in names if placement.p <= MAX_RANKS else ():
         known = algorithms.describe(wanted.collective, name).params
         candidate = Candidate(name, {**known, **wanted.params})
-        choice = AlgorithmConfig(name, candidate.params, wanted.via)
+        choice = AlgorithmConfig(name, candidate.params, wanted.runner)
         for nbytes in wanted.sizes:
             number = segment_count(name, candidate.params, placement.p, nbytes)
             parts = max_message_parts(library, wanted.collective, choice, nbytes, number)

@@ -26,9 +26,9 @@ EXAMPLE = {
     "version": 1,
     "algorithm": "linear",
     "params": {},
-    "via": "library",
-    "lo": 7962,
-    "hi": 65536,
+    "runner": "library",
+    "start_bytes": 7962,
+    "stop_bytes": 65536,
     "evidence": {
         "basis": "measured",
         "nbytes": [16384],
@@ -62,16 +62,19 @@ class BatchQuery(RequestBody):
 
 
 class SelectedAlgorithm(BaseModel):
-    """What the rule for [lo, hi) bytes says, and why; `default` leaves it to the library."""
+    """The rule for the sizes [start_bytes, stop_bytes) and its evidence.
+
+    `default` leaves the call to the library.
+    """
 
     model_config = example_config(**EXAMPLE)
 
     version: int
     algorithm: str
     params: dict[str, int]
-    via: Literal["library", "schedule", "nccl"]
-    lo: int
-    hi: int | Literal["inf"]
+    runner: Literal["library", "schedule", "nccl"]
+    start_bytes: int
+    stop_bytes: int | Literal["inf"]
     evidence: dict[str, Any]
 
 

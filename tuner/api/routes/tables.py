@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -47,9 +48,9 @@ router = APIRouter(
 IMMUTABLE_CACHE_CONTROL = "private, max-age=31536000, immutable"
 _RULE = {
     "key": {"collective": "bcast", "nodes": 1, "ppn": 4, "memory": "host", "operators": "any"},
-    "lo": 0,
-    "hi": "inf",
-    "choice": {"algorithm": "binomial", "params": {}, "via": "library"},
+    "start_bytes": 0,
+    "stop_bytes": "inf",
+    "choice": {"algorithm": "binomial", "params": {}, "runner": "library"},
     "evidence": {
         "basis": "measured",
         "nbytes": [1024],
@@ -122,6 +123,8 @@ class TableSources(QueryParameters):
 class FormatQuery(QueryParameters):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
+    former_names: ClassVar[Mapping[str, str]] = {"otherwise": "fallback_algorithm"}
+
     format: (
         Literal[
             "tuner",
@@ -141,7 +144,7 @@ class FormatQuery(QueryParameters):
     operators: Literal["any", "commutative"] = Field(
         "any", description="whose rules to use where the format cannot tell operators apart"
     )
-    otherwise: Identifier | None = Field(
+    fallback_algorithm: Identifier | None = Field(
         None,
         examples=["ring_simple"],
         description="what runs where the table leaves the choice to a library whose format cannot",
@@ -153,7 +156,7 @@ class FormatQuery(QueryParameters):
     def requested_format(self, accept: str | None) -> RequestedFormat:
         """Return the requested format; raise Problem 406 where the header allows none."""
         return negotiate_format(
-            accept, self.format, self.operators, self.otherwise or "", self.ranks
+            accept, self.format, self.operators, self.fallback_algorithm or "", self.ranks
         )
 
 

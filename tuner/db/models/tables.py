@@ -38,7 +38,7 @@ class TableRow(Base):
 
 
 class RuleRow(Base):
-    """A rule of a table for sizes in [lo, hi) bytes; `hi` is NULL for infinity."""
+    """A rule for sizes of [start_bytes, stop_bytes); `stop_bytes` is NULL for infinity."""
 
     __tablename__ = "rules"
     __table_args__ = (UniqueConstraint("version", "ordinal"),)
@@ -52,11 +52,11 @@ class RuleRow(Base):
     memory: Mapped[str]
     operators: Mapped[str]
     placement: Mapped[str] = mapped_column(server_default=BLOCK)
-    lo: Mapped[int] = mapped_column(BigInteger)
-    hi: Mapped[int | None] = mapped_column(BigInteger)
+    start_bytes: Mapped[int] = mapped_column(BigInteger)
+    stop_bytes: Mapped[int | None] = mapped_column(BigInteger)
     algorithm: Mapped[str]
     params: Mapped[dict[str, Any]]
-    via: Mapped[str] = mapped_column(server_default="library")
+    runner: Mapped[str] = mapped_column(server_default="library")
     evidence: Mapped[dict[str, Any]]
 
 

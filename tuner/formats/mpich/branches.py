@@ -127,7 +127,7 @@ class _TreeBuilder:
         Each condition costs time in every call.
         """
         for_any, commutative = self.any_operator.get(p, ()), self.commutative[p]
-        starts = sorted({0, *(rule.lo for rule in (*for_any, *commutative))})
+        starts = sorted({0, *(rule.start_bytes for rule in (*for_any, *commutative))})
         steps: list[tuple[float, Tree]] = []
         for lo, hi in zip(starts, [*starts[1:], math.inf], strict=True):
             branch = self._split_by_commutativity(
@@ -160,7 +160,7 @@ class _TreeBuilder:
 
 
 def _rule_for_size(rule_list: Sequence[Rule], nbytes: int) -> Rule | None:
-    return next((rule for rule in rule_list if rule.lo <= nbytes < rule.hi), None)
+    return next((rule for rule in rule_list if rule.start_bytes <= nbytes < rule.stop_bytes), None)
 
 
 def _split_by_message_size(steps: Sequence[tuple[float, Tree]]) -> Tree:

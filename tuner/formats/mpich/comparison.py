@@ -80,7 +80,7 @@ def _calls(
     alone = {p} if "comm_size=node_comm_size" in asked else set[int]()
     near = [ppn for ppn in sorted({*neighbours(densities | {1}, minimum=1), *alone}) if ppn <= p]
     for item, nbytes in _element_sizes(boundary_sizes(rule_list, sizes), counts):
-        rule = next((r for r in rule_list if r.lo <= nbytes < r.hi), None)
+        rule = next((r for r in rule_list if r.start_bytes <= nbytes < r.stop_bytes), None)
         call = CselCall(p, nbytes, item, operators == "commutative")
         for kind, ppn in product(kinds, near):
             yield rule, replace(call, hierarchy=kind, ppn=ppn)

@@ -32,7 +32,7 @@ from tuner.mpi_libraries.mpich import ALGORITHMS
 def find_default_algorithms(
     trees: GenericTrees, calls: Sequence[Shaped], most: int, thread_level: str = THREAD_SINGLE
 ) -> tuple[DefaultAlgorithms, ...]:
-    """Return the default's decisions up to `most` bytes, with commutative built-in operators.
+    """Return the default's decisions up to `max_bytes` bytes, with commutative built-in operators.
 
     trees           the library's own, from `read_generic_trees`
     thread_level    level at which MPI is initialised; shared memory needs one below the highest

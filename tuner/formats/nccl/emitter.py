@@ -135,10 +135,10 @@ def _rows(
     for rule in rule_list:
         if key.memory == "host":
             raise InputError(f"{describe_rule(rule)}: NCCL has no collectives of host memory")
-        last = MAX_SIZE_BYTES if rule.hi == math.inf else int(rule.hi) - 1
+        last = MAX_SIZE_BYTES if rule.stop_bytes == math.inf else int(rule.stop_bytes) - 1
         found = default(rule) if rule.choice.is_default else _algo_proto_of_rule(rule)
         if found is not None:
-            yield CsvRule(key.collective, rule.lo, last, *found, key.nodes, key.p)
+            yield CsvRule(key.collective, rule.start_bytes, last, *found, key.nodes, key.p)
 
 
 def _algo_proto_of_rule(rule: Rule) -> tuple[AlgoProto, int]:
@@ -152,9 +152,8 @@ def _require_fallback(rule: Rule, fallback: AlgorithmConfig | None) -> tuple[Alg
     if fallback is None:
         raise InputError(
             f"{describe_rule(rule)}: NVIDIA's example plugin cannot leave a call to NCCL, it"
-            " would run"
-            " on one channel: name a stand-in (--otherwise ring_simple), or use the plugin of"
-            " `tuner nccl install`"
+            " would run on one channel: name a fallback (--fallback-algorithm ring_simple), or use"
+            " the plugin of `tuner nccl install`"
         )
     return _fallback_algo_proto(rule.key.collective, fallback)
 
@@ -223,7 +222,7 @@ def _expected_config(
     family: str,
 ) -> tuple[AlgorithmConfig | None, str]:
     """Return the config that a file must name, None for NCCL itself, and a phrase for it."""
-    rule = next((r for r in rule_list if r.lo <= nbytes < r.hi), None)
+    rule = next((r for r in rule_list if r.start_bytes <= nbytes < r.stop_bytes), None)
     if rule is not None and not rule.choice.is_default:
         choice = config_of(*algo_proto_and_channels(collective, rule.choice))
         return choice, f"says {choice}"

@@ -41,8 +41,8 @@ class Installed:
     library: Path
     rules: Path
     digest: str
-    rows: int
-    checked: int
+    n_rules: int
+    tested_calls: int
 
 
 def fnv1a(data: bytes) -> str:
@@ -191,6 +191,6 @@ def usage_command(installed: Installed) -> str:
 def installation_summary(installed: Installed) -> str:
     """Return one sentence on what was installed and tried."""
     return (
-        f"{installed.rules}: {plural(installed.rows, 'rule')}; the compiled plugin follows them in"
-        f" {plural(installed.checked, 'call')} that were tried"
+        f"{installed.rules}: {plural(installed.n_rules, 'rule')}; the compiled plugin followed them"
+        f" in {plural(installed.tested_calls, 'test call')}"
     )

@@ -132,7 +132,10 @@ def _require_expressible(rule: Rule, commutative_only: bool) -> None:
             " operators, or hands them to a slower one: only programs all of whose operators"
             " commute may have it (--commutative-only)"
         )
-    if key.collective in UNSPLITTABLE_COLLECTIVES and (rule.lo, rule.hi) != (0, float("inf")):
+    if key.collective in UNSPLITTABLE_COLLECTIVES and (rule.start_bytes, rule.stop_bytes) != (
+        0,
+        float("inf"),
+    ):
         raise InputError(
             f"{where}: rules for {key.collective} that depend on the size make programs hang in"
             " Open MPI; use one rule for all sizes"
@@ -151,7 +154,7 @@ def _with_default_lines(
         rows = tuple(
             RuleLine(min_decided_bytes(rule), *rule_parameters(collective, rule.choice))
             for rule in ladder
-            if min_decided_bytes(rule) < rule.hi
+            if min_decided_bytes(rule) < rule.stop_bytes
         )
         if rows[0].min_bytes > 0:
             rows = (*DEFAULT_LINES, *rows)

@@ -217,7 +217,7 @@ def _differences(
     }
     for nbytes in sorted(near):
         wanted = _component(
-            next((r for r in rule_list if min_decided_bytes(r) <= nbytes < r.hi), None)
+            next((r for r in rule_list if min_decided_bytes(r) <= nbytes < r.stop_bytes), None)
         )
         found = decide(rules, collective, p, nbytes)
         if found != wanted:

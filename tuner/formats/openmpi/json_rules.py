@@ -90,7 +90,7 @@ def render(table: TuningTable, operators: str) -> str:
                 messages = [
                     _message_record(rule)
                     for rule in ladder
-                    if not rule.choice.is_default and min_decided_bytes(rule) < rule.hi
+                    if not rule.choice.is_default and min_decided_bytes(rule) < rule.stop_bytes
                 ]
                 collectives.setdefault(str(collective), []).append(
                     {
@@ -117,7 +117,10 @@ def _rules_by_distribution(
     }
     if not others:
         return list(told.items())
-    if len({tuple((r.lo, str(r.choice)) for r in ladder) for ladder in others.values()}) > 1:
+    if (
+        len({tuple((r.start_bytes, str(r.choice)) for r in ladder) for ladder in others.values()})
+        > 1
+    ):
         key = next(iter(others))
         raise InputError(
             f"{key.collective} on {key.nodes} x {key.ppn} ranks: this format tells only"
@@ -140,7 +143,7 @@ def _message_record(rule: Rule) -> dict[str, Any]:
     number, chains, segment = rule_parameters(collective, rule.choice)
     return {
         "msg_size_min": min_decided_bytes(rule),
-        "msg_size_max": "inf" if rule.hi == math.inf else int(rule.hi) - 1,
+        "msg_size_max": "inf" if rule.stop_bytes == math.inf else int(rule.stop_bytes) - 1,
         "alg": number,
         "faninout": chains,
         "seg_size": segment,

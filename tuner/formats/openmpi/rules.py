@@ -59,14 +59,16 @@ def decision_bounds(rules: ClassicRules, collective: Collective) -> tuple[set[in
 
 def min_decided_bytes(rule: Rule) -> int:
     """Return the smallest message size in bytes that a table's rule decides in a file."""
-    return max(rule.lo, 1) if rule.key.collective in ZERO_BYTES_IN_PLACE else rule.lo
+    return (
+        max(rule.start_bytes, 1) if rule.key.collective in ZERO_BYTES_IN_PLACE else rule.start_bytes
+    )
 
 
 def expected_config(
     collective: Collective, rule_list: Sequence[Rule], nbytes: int
 ) -> AlgorithmConfig:
     """Return what a file must name for a call, given the table's rule list."""
-    rule = next((r for r in rule_list if min_decided_bytes(r) <= nbytes < r.hi), None)
+    rule = next((r for r in rule_list if min_decided_bytes(r) <= nbytes < r.stop_bytes), None)
     return canonical_config(collective, rule.choice) if rule else AlgorithmConfig()
 
 

@@ -61,12 +61,12 @@ def _tokens(library: str, rule_list: tuple[Rule, ...]) -> Iterator[TuneToken]:
     for rule in rule_list:
         _require_expressible(library, rule)
         if not rule.choice.is_default:
-            hi = INFINITE_BYTES if rule.hi == math.inf else int(rule.hi)
+            hi = INFINITE_BYTES if rule.stop_bytes == math.inf else int(rule.stop_bytes)
             key = rule.key
             yield TuneToken(
                 key.collective,
                 rule.choice.algorithm,
-                ((rule.lo, hi),),
+                ((rule.start_bytes, hi),),
                 (key.memory,),
                 score=INFINITE_SCORE,
             )
@@ -84,7 +84,10 @@ def _require_expressible(library: str, rule: Rule) -> None:
         require_expressible(library, collective, rule.choice)
     except InputError as reason:
         raise InputError(f"{describe_rule(rule)}: {reason}") from None
-    if collective in UNSPLITTABLE_COLLECTIVES and (rule.lo, rule.hi) != (0, math.inf):
+    if collective in UNSPLITTABLE_COLLECTIVES and (rule.start_bytes, rule.stop_bytes) != (
+        0,
+        math.inf,
+    ):
         raise InputError(
             f"{describe_rule(rule)}: UCC counts the bytes of a {collective} in place"
             " otherwise than of others; use one rule for all sizes"
@@ -153,7 +156,7 @@ def _differences(
     ):
         return
     for nbytes in (*boundary_sizes(rule_list, sizes), *neighbours({INFINITE_BYTES - 2})):
-        rule = next((r for r in rule_list if r.lo <= nbytes < r.hi), None)
+        rule = next((r for r in rule_list if r.start_bytes <= nbytes < r.stop_bytes), None)
         wanted = rule.choice if rule else AlgorithmConfig()
         found = decide(conf, collective, team, memory, nbytes)
         if found != wanted:

@@ -60,7 +60,7 @@ def algo_proto_and_channels(
     named = {name_of(way): way for way in algo_protos_of(collective)}
     if not named:
         raise InputError(f"NCCL has no {collective}: drop these rules")
-    if choice.via != LIBRARY or choice.algorithm not in named:
+    if choice.runner != LIBRARY or choice.algorithm not in named:
         raise InputError(
             f"NCCL has no {collective} {shortened_repr(choice.algorithm)}: algorithm and"
             f" protocol are named together, as in {', '.join(named)}"

@@ -125,7 +125,7 @@ def nccl_system_of(
     ring, tree = _ring_and_tree_graphs(
         inside, channels.nvswitch_bricks(interior, gpus), nics, generation
     )
-    offers = placement.topology.offers
+    offers = placement.topology.capabilities
     return NcclSystem(
         nodes=len(nodes),
         ppn=ppn,

@@ -47,7 +47,7 @@ class RoundSimulation:
 
     def is_possible(self, nbytes: int) -> bool:
         """Return whether a call of this size can be tried round by round."""
-        begin = min(self.calibration.shared_from, self.calibration.early_push_from)
+        begin = min(self.calibration.port_sharing_threshold, self.calibration.early_push_from)
         return nbytes < begin and not self.schedule.in_network
 
     def has_repeated_end(self) -> bool:

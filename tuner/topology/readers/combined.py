@@ -77,8 +77,8 @@ def _with_overrides(fabric: Topology, overrides: Mapping[str, Any]) -> Topology:
     if "bandwidth" in overrides:
         rate = parse_bandwidth(overrides["bandwidth"])
         links = tuple(replace(link, capacity=rate * link.count) for link in links)
-    offers = fabric.offers | set(parse_names("combine: offers", overrides.get("offers", [])))
-    return replace(fabric, links=links, offers=offers)
+    offers = fabric.capabilities | set(parse_names("combine: offers", overrides.get("offers", [])))
+    return replace(fabric, links=links, capabilities=offers)
 
 
 def _select_nodes(fabric: Topology, pattern: str) -> Topology:
@@ -152,7 +152,7 @@ def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:
         node.local_bandwidth,
         node.memory_bandwidth,
         fabric.routing,
-        fabric.offers | node.offers,
+        fabric.capabilities | node.capabilities,
     )
 
 

@@ -54,7 +54,7 @@ def parse_hwloc(text: str) -> Topology:
     _connect_matrices(root, drawn)
     name = _host(root)
     node = Node(name, cores, drawn.builder.build())
-    return Topology(name, (node,), (), (), offers=drawn.builder.capabilities)
+    return Topology(name, (node,), (), (), capabilities=drawn.builder.capabilities)
 
 
 def _require_version(root: XmlElement) -> None:

@@ -104,7 +104,7 @@ def parse_ibnetdiscover(text: str) -> Topology:
         tuple(nodes),
         tuple(switches.values()),
         links,
-        offers=_capabilities(up, cables),
+        capabilities=_capabilities(up, cables),
     )
 
 

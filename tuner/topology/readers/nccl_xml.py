@@ -44,7 +44,7 @@ def parse_nccl_xml(text: str) -> Topology:
     drawn.connect_gpus()
     cores = sum(device.cores for device in drawn.builder.devices)
     node = Node(UNNAMED_NODE, max(1, cores), drawn.builder.build())
-    return Topology(UNNAMED_NODE, (node,), (), (), offers=drawn.builder.capabilities)
+    return Topology(UNNAMED_NODE, (node,), (), (), capabilities=drawn.builder.capabilities)
 
 
 def _cpus(root: XmlElement) -> list[XmlElement]:

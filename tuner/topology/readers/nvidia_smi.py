@@ -91,7 +91,9 @@ def parse_nvidia_smi(
 
 def _topology(interior: NodeTopology, offers: frozenset[str]) -> Topology:
     cores = max(1, sum(device.cores for device in interior.devices))
-    return Topology(UNNAMED_NODE, (Node(UNNAMED_NODE, cores, interior),), (), (), offers=offers)
+    return Topology(
+        UNNAMED_NODE, (Node(UNNAMED_NODE, cores, interior),), (), (), capabilities=offers
+    )
 
 
 def _matrix(text: str) -> _Matrix:

@@ -78,4 +78,4 @@ def nominal_calibration(topology: Topology) -> Calibration:
 
     Sends are rendezvous, ports are FIFO, and there are no overheads.
     """
-    return Calibration(topology.name, "none", {}, given=True)
+    return Calibration(topology.name, "none", {}, nominal=True)

@@ -1,17 +1,18 @@
 """Topologies as JSON records, complete and exact.
 
-Version 2: nodes refer to an `interior` by its index in a list, null for none; links have a kind and
-a number of cables; `routing` and `offers` are included. Version 1, without these, is still read.
+Version 2: nodes refer to a `node_topology` by its index in a list, null for none; links have a kind
+and a number of cables; `routing` and `capabilities` are included. Version 1, without these, is
+still read.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tuner.base.atomic_io import dataclass_from_record, encode_infinities
+from tuner.base.atomic_io import dataclass_from_record, encode_infinities, formerly
 from tuner.base.errors import InputError
 from tuner.topology import Device, Link, Node, NodeTopology, Topology
 from tuner.topology.readers.yaml_fields import MAX_DEVICES, MAX_NODES
@@ -25,7 +26,7 @@ MAX_DEVICE_PAIRS = 2 * MAX_DEVICES**2
 class _NodeRecord:
     name: str
     cores: int = 1
-    interior: int | None = None
+    node_topology: int | None = field(default=None, metadata=formerly("interior"))
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,14 @@ class _TopologyRecord:
     nodes: tuple[_NodeRecord, ...]
     switches: tuple[str, ...]
     links: tuple[Link, ...]
-    interiors: tuple[_NodeTopologyRecord, ...] = ()
+    node_topologies: tuple[_NodeTopologyRecord, ...] = field(
+        default=(), metadata=formerly("interiors")
+    )
     local_latency: float | None = None
     local_bandwidth: float | None = None
     memory_bandwidth: float = math.inf
     routing: str = "spread"
-    offers: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = field(default=(), metadata=formerly("offers"))
 
 
 def topology_to_record(topology: Topology) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def topology_to_record(topology: Topology) -> dict[str, Any]:
         topology.local_bandwidth,
         topology.memory_bandwidth,
         topology.routing,
-        tuple(sorted(topology.offers)),
+        tuple(sorted(topology.capabilities)),
     )
     fields: dict[str, Any] = encode_infinities(asdict(record))
     return {"kind": "topology", "version": FORMAT_VERSION, **fields}
@@ -89,9 +92,13 @@ def topology_from_record(record: Any) -> Topology:
     except (ValueError, TypeError) as reason:
         raise InputError(f"not the record of a topology: {reason}") from None
     _validate_record(read)
-    interiors = [NodeTopology(inside.devices, inside.links) for inside in read.interiors]
+    interiors = [NodeTopology(inside.devices, inside.links) for inside in read.node_topologies]
     nodes = tuple(
-        Node(node.name, node.cores, None if node.interior is None else interiors[node.interior])
+        Node(
+            node.name,
+            node.cores,
+            None if node.node_topology is None else interiors[node.node_topology],
+        )
         for node in read.nodes
     )
     return Topology(
@@ -103,7 +110,7 @@ def topology_from_record(record: Any) -> Topology:
         read.local_bandwidth,
         read.memory_bandwidth,
         read.routing,
-        frozenset(read.offers),
+        frozenset(read.capabilities),
     )
 
 
@@ -121,17 +128,19 @@ def _require_size(record: Any) -> None:
 def _validate_record(record: _TopologyRecord) -> None:
     """Raise InputError for values that `Topology` does not check itself."""
     where = f"topology {record.name}"
-    sizes = [len(inside.devices) for inside in record.interiors]
+    sizes = [len(inside.devices) for inside in record.node_topologies]
     if min(sizes, default=1) < 1 or sum(size**2 for size in sizes) > MAX_DEVICE_PAIRS:
         raise InputError(
             f"{where}: an interior has at least one device, and all interiors together"
             f" at most some {MAX_DEVICES}"
         )
     for node in record.nodes:
-        if node.interior is not None and not 0 <= node.interior < len(record.interiors):
-            raise InputError(f"{where}: there is no interior {node.interior}")
-    links = [*record.links, *(link for inside in record.interiors for link in inside.links)]
-    cores = [device.cores for inside in record.interiors for device in inside.devices]
+        if node.node_topology is not None and not 0 <= node.node_topology < len(
+            record.node_topologies
+        ):
+            raise InputError(f"{where}: there is no interior {node.node_topology}")
+    links = [*record.links, *(link for inside in record.node_topologies for link in inside.links)]
+    cores = [device.cores for inside in record.node_topologies for device in inside.devices]
     _require_numbers(
         where,
         links,

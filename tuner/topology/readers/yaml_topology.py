@@ -29,7 +29,7 @@ A predefined machine of any size, with other GPUs, NICs or taper:
     gpu: H200
 
 All but the last may add `cores` per node, `local: {latency, bandwidth, memory_bandwidth}` inside a
-node, `offers` of the network and the `interior` of every node (see `yaml_fields`).
+node, `capabilities` of the network and the `node_topology` of every node (see `yaml_fields`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def topology_from_yaml(record: Any) -> Topology:
     nodes = _nodes(record["nodes"], _cores(record, interior), interior)
     fields = {
         **parse_local_costs(record.get("local", {})),
-        "offers": _capabilities(record.get("offers", [])),
+        "capabilities": _capabilities(record.get("offers", [])),
     }
     if "fabric" in record:
         return fabric_topology(name, nodes, parse_fabric(record["fabric"]), **fields)
