@@ -65,7 +65,7 @@ def example_config(**fields: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [fields]})
 
 
-class _Request(BaseModel):
+class _RequestModel(BaseModel):
     """Part of a request, with nothing unknown in it: a misspelt name would change the question.
 
     former_names    name of today by the name of version 0.1, which is accepted, too
@@ -80,13 +80,13 @@ class _Request(BaseModel):
         return current_names(data, cls.former_names) if isinstance(data, Mapping) else data
 
 
-class RequestBody(_Request):
+class RequestBody(_RequestModel):
     """A request body, in which every value has its own type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class QueryParameters(_Request):
+class QueryParameters(_RequestModel):
     """The parameters of a query."""
 
     model_config = ConfigDict(extra="forbid")

@@ -560,7 +560,7 @@ def test_a_fallback_stands_for_the_default(name: str) -> None:
     case = next(case for case in CASES if case.name == name)
     chosen = next(c for c in algorithms_of(case) if c.algorithm != FALLBACKS[name])
     table = two_rules(case, DEFAULT, chosen)
-    with pytest.raises(InputError, match="--otherwise"):
+    with pytest.raises(InputError, match="--fallback-algorithm"):
         case.form.emit(table, replace(case.options, fallback_algorithm=""))
     with pytest.raises(InputError, match="no_such_algorithm"):
         case.form.emit(table, replace(case.options, fallback_algorithm="no_such_algorithm"))
@@ -574,7 +574,7 @@ def test_a_fallback_stands_for_the_default(name: str) -> None:
 
 
 def test_formats_that_can_leave_calls_to_the_library_need_no_fallback() -> None:
-    assert {name for name, form in FORMATS.items() if "otherwise" in form.used_options} == {
+    assert {name for name, form in FORMATS.items() if "fallback_algorithm" in form.used_options} == {
         *FALLBACKS
     }
     for case in CASES:
