@@ -7,6 +7,7 @@ from tuner.launch import Launcher
 from tuner.runtime.device_protocol import Device, is_cuda_aware
 
 
+@pytest.mark.representative("1", "3")
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_collectives_on_device_buffers_are_the_librarys(
     device: Device, launcher: Launcher, ranks: int
@@ -65,6 +66,7 @@ def test_rounds_wait_and_ask_no_more_than_they_must(stands_in: bool, launcher: L
     assert said == "allgather ring: 1 waits, 0 queries\nallreduce ring: 3 waits, 0 queries\n"
 
 
+@pytest.mark.representative("2")
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 def test_nccl_gives_what_mpi_gives(device: Device, launcher: Launcher, ranks: int) -> None:
     import cupy
