@@ -8,6 +8,7 @@ from tuner.runtime.cuda_support import is_cuda_aware
 from tuner.runtime.device_protocol import DeviceInterface
 
 
+@pytest.mark.representative("1", "3")
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_collectives_on_device_buffers_are_the_librarys(
     device: DeviceInterface, launcher: Launcher, ranks: int
@@ -66,6 +67,7 @@ def test_rounds_wait_and_ask_no_more_than_they_must(stands_in: bool, launcher: L
     assert said == "allgather ring: 1 waits, 0 queries\nallreduce ring: 3 waits, 0 queries\n"
 
 
+@pytest.mark.representative("2")
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 def test_nccl_gives_what_mpi_gives(device: DeviceInterface, launcher: Launcher, ranks: int) -> None:
     import cupy

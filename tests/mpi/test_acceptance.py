@@ -158,6 +158,7 @@ def test_a_tuned_launch_of_mpich_reads_the_files_of_both_layers(
     assert mpich.device.check(table, below, trees.device) == []
 
 
+@pytest.mark.extended
 def test_calls_without_rules_cost_nothing_in_mpich(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -302,7 +303,7 @@ def test_a_wrong_result_is_noticed(
     assert times.mean_speedup(calls[1])[1] > 1 > times.speedup(calls[0], CONDITIONS[0])[1]
 
 
-@pytest.mark.representative("False")
+@pytest.mark.extended
 @pytest.mark.parametrize("interpreted", [False, True])
 def test_ranks_that_outnumber_their_cores_are_spread_in_every_turn(
     launcher: Launcher, tmp_path: Path, interpreted: bool

@@ -44,6 +44,7 @@ def test_rules_of_which_a_file_can_hold_some_are_chosen_by_their_ranks_per_node(
     assert "export those of one number of ranks per node (--ppn)" in capsys.readouterr().err
 
 
+@pytest.mark.extended
 def test_what_cannot_be_tried_is_left_out_and_said(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

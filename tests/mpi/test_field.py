@@ -121,6 +121,7 @@ def compared(program: Program, use: Use) -> Result:
     return analyse([library], {library.name: calls}, pairs)
 
 
+@pytest.mark.representative("openmpi")
 def test_a_bad_tuning_is_found_slower(program: Program, tmp_path: Path) -> None:
     result = compared(program, slow_tuning(program.library, tmp_path))
     bad = [row for row in result.rows if row.call.changed]
@@ -130,6 +131,7 @@ def test_a_bad_tuning_is_found_slower(program: Program, tmp_path: Path) -> None:
     assert result.failed
 
 
+@pytest.mark.extended
 def test_without_a_tuning_both_arms_take_alike(program: Program) -> None:
     # Verdicts of equal arms are false in some runs of a hundred, ratios never by so much.
     result = compared(program, NO_TUNING)
@@ -179,6 +181,7 @@ def progress(lines: Iterator[str]) -> str:
     return next(line for line in lines if line.startswith("launch "))
 
 
+@pytest.mark.extended
 def test_the_command_fails_on_a_slow_tuning_and_resumes(bad_directory: Path) -> None:
     with started(bad_directory, "--launches", "40") as process:
         assert process.stderr is not None

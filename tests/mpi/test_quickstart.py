@@ -131,6 +131,7 @@ def test_database_holds_what_the_files_hold(finished: Path) -> None:
     engine.dispose()
 
 
+@pytest.mark.extended
 def test_again_repeats_nothing_and_stores_no_second_version(finished: Path) -> None:
     measured = (finished / "openmpi/measurements.ndjson").read_bytes()
     ran = subprocess.run(command(finished, *SMALL), capture_output=True, text=True, check=True)

@@ -27,6 +27,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable, read_table, write_table
 from tuner.launch import Launcher
 
+pytestmark = pytest.mark.extended
+
 WIDE, NARROW = 1000, (80, 60, 40)
 PROGRAM = (sys.executable, "-m", "tuner")
 SMALL = [

@@ -134,7 +134,7 @@ def gone(path: Path) -> None:
     shutil.rmtree(path.parent)
 
 
-@pytest.mark.representative("words0-damaged", "words1-gone")
+@pytest.mark.representative("words1-gone")
 @pytest.mark.parametrize("spoil", [damaged, emptied, gone])
 @pytest.mark.parametrize("words", [(), ("--require-tokens",)])
 def test_a_broken_file_says_nothing(

@@ -316,6 +316,7 @@ def test_without_time_for_any_call_the_table_leaves_everything_to_the_library(
     assert any("no call was measured" in note for note in listener.notes)
 
 
+@pytest.mark.extended
 def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_messages_too(
     tmp_path: Path,
 ) -> None:
@@ -444,6 +445,7 @@ def test_a_design_asks_for_nothing_that_takes_longer_than_there_is() -> None:
 # Time
 
 
+@pytest.mark.extended
 def test_every_launch_is_to_end_within_the_budget(tmp_path: Path) -> None:
     ranks, budget = Slow(), 30.0
     begun = time.monotonic()
