@@ -16,8 +16,8 @@ from tuner.machines.catalog import PARTS
 COMMON = 5  # numbers that so many machines share are listed once
 HEAD = """# Machines known by name
 
-`tuner topo list` prints them, `tuner topo show NAME` one of them with all its numbers, and
-`tuner topo draw NAME -o node.svg` draws it (`--what fabric` the network). `preset:NAME` and
+`tuner topology list` prints them, `tuner topology show NAME` one of them with all its numbers, and
+`tuner topology draw NAME -o node.svg` draws it (`--view fabric` the network). `preset:NAME` and
 `preset:NAME:NODES` stand for a topology file wherever one is accepted, and bring their costs along.
 Each is a file in `tuner/machines/presets/`; a copy of it with other numbers is accepted in the same
 places (the guide describes the form). This page is made from these files.

@@ -34,7 +34,7 @@ WORDS = (
     "60s",
     "--launches",
     "12",
-    "--target",
+    "--ci-width",
     "0.001",
 )
 Name = tuple[object, ...]

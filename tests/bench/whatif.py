@@ -2,7 +2,7 @@
 
     python -m tests.bench.whatif [bcast,allreduce | all] [cores]
 
-Runs `tuner whatif` as a user does, with CSV, and prints seconds and simulations per second: one
+Runs `tuner study` as a user does, with CSV, and prints seconds and simulations per second: one
 simulation is one candidate at one size on one machine.
 """
 
@@ -40,7 +40,7 @@ def seconds_and_simulations(collectives: list[str], cores: int, folder: Path) ->
         )
     )
     begun = time.perf_counter()
-    if main(["whatif", str(study), "--csv", str(table), "--jobs", str(cores)]) != 0:
+    if main(["study", str(study), "--csv", str(table), "--jobs", str(cores)]) != 0:
         raise SystemExit("the study failed")
     took = time.perf_counter() - begun
     with table.open() as file:

@@ -23,7 +23,7 @@ PROBE = (
     "node0,node1,node2,node3",
     "--budget",
     "200s",
-    "--parts",
+    "--measure",
     "messages",
     "--sizes",
     "1MiB",
@@ -37,11 +37,11 @@ LONGEST = 100.0  # seconds in which it must notice; it looks for about 60
 @pytest.fixture
 def up(topology: Path) -> Iterator[str]:
     """A flat lab of its own; the beginning of its names."""
-    assert main(["lab", "up", str(topology)]) == 0
+    assert main(["emulate", "up", str(topology)]) == 0
     try:
         yield cluster_id_for(topology)
     finally:
-        assert main(["lab", "down", str(topology)]) == 0
+        assert main(["emulate", "down", str(topology)]) == 0
 
 
 def measured(path: Path) -> int:
@@ -55,7 +55,7 @@ def test_a_host_whose_link_goes_down_ends_the_probe_with_one_sentence(
 ) -> None:
     folder = topology.parent
     out = folder / "m.ndjson"
-    command = [*TUNER, "lab", "run", str(topology), "--", *TUNER, *PROBE]
+    command = [*TUNER, "emulate", "run", str(topology), "--", *TUNER, *PROBE]
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:

@@ -23,7 +23,7 @@ from tuner.mpi_libraries.default_algorithms import (
 )
 
 PROGRAM = (sys.executable, "-m", "tests.emulation.programs.decided")
-LAB = (sys.executable, "-m", "tuner.cli.main", "lab", "run", "flat.yaml", "--")
+LAB = (sys.executable, "-m", "tuner.cli.main", "emulate", "run", "flat.yaml", "--")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ PROBE = (
     "probe",
     "run",
     *HOSTS,
-    "--parts",
+    "--measure",
     "messages,collectives",
     "--budget",
     "60s",
@@ -70,7 +70,7 @@ def tuner(*words: str, folder: Path) -> str:
 
 def on_hosts(*words: str, folder: Path) -> str:
     """`tuner`, on the first host of the flat cluster."""
-    return tuner("lab", "run", "flat.yaml", "--", *TUNER, *words, folder=folder)
+    return tuner("emulate", "run", "flat.yaml", "--", *TUNER, *words, folder=folder)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_how_a_library_sends_is_found(calibration: Calibration, tmp_path: Path) 
         *HOSTS,
         "--topology",
         "flat.yaml",
-        "--parts",
+        "--measure",
         "messages",
         "--budget",
         "45s",
@@ -148,7 +148,7 @@ def test_a_table_for_the_cluster_becomes_rules_that_the_library_reads(folder: Pa
         "t.json",
         folder=folder,
     )
-    tuner("table", "export", "t.json", "--to", "openmpi", "--out", "o.rules", folder=folder)
+    tuner("table", "export", "t.json", "--format", "openmpi", "--out", "o.rules", folder=folder)
     tuner("table", "check", "o.rules", "--table", "t.json", folder=folder)
 
 
@@ -187,7 +187,7 @@ def test_messages_of_two_hosts_never_wait_for_the_library_to_look(tmp_path: Path
             "run",
             "--hosts",
             "node0,node1",
-            "--parts",
+            "--measure",
             "messages",
             "--sizes",
             "4KiB",
@@ -209,7 +209,7 @@ def test_a_small_budget_leaves_out_the_largest_messages_not_all(tmp_path: Path) 
         "run",
         "--hosts",
         "node0,node1",
-        "--parts",
+        "--measure",
         "messages",
         "--sizes",
         "8MiB",
@@ -235,7 +235,7 @@ def test_a_host_that_the_lab_lacks_is_named(tmp_path: Path, library: str) -> Non
     done = subprocess.run(
         [
             *TUNER,
-            "lab",
+            "emulate",
             "run",
             "flat.yaml",
             "--",
@@ -246,7 +246,7 @@ def test_a_host_that_the_lab_lacks_is_named(tmp_path: Path, library: str) -> Non
             library,
             "--hosts",
             "node0,nowhere",
-            "--parts",
+            "--measure",
             "messages",
             "--out",
             "m.ndjson",

@@ -113,7 +113,7 @@ def test_an_interrupted_run_takes_down_what_it_brought_up(
     prefix = cluster_id_for(topology)
     program = [sys.executable, "-c", SLEEPS + "time.sleep(600)"]
     with subprocess.Popen(
-        [*TUNER, "lab", "run", str(topology), "--", *program], stdout=subprocess.PIPE, text=True
+        [*TUNER, "emulate", "run", str(topology), "--", *program], stdout=subprocess.PIPE, text=True
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "on\n"
@@ -125,23 +125,23 @@ def test_an_interrupted_run_takes_down_what_it_brought_up(
 def test_a_run_that_is_killed_leaves_a_lab_that_down_removes(topology: Path) -> None:
     prefix = cluster_id_for(topology)
     with subprocess.Popen(
-        [*TUNER, "lab", "run", str(topology), "--", "sh", "-c", "echo on; sleep 600"],
+        [*TUNER, "emulate", "run", str(topology), "--", "sh", "-c", "echo on; sleep 600"],
         stdout=subprocess.PIPE,
         text=True,
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "on\n"
         running.kill()
-    assert main(["lab", "down", str(topology)]) == 0
+    assert main(["emulate", "down", str(topology)]) == 0
     assert traces(prefix) == []
 
 
 def test_run_leaves_a_lab_up_that_was_up(topology: Path) -> None:
     lab = EmulatedCluster(cluster_id_for(topology), emulated_network(load_topology(topology)))
-    assert main(["lab", "up", str(topology)]) == 0
+    assert main(["emulate", "up", str(topology)]) == 0
     try:
-        assert main(["lab", "run", str(topology), "--", "true"]) == 0
+        assert main(["emulate", "run", str(topology), "--", "true"]) == 0
         assert lab.status().up
     finally:
-        assert main(["lab", "down", str(topology)]) == 0
+        assert main(["emulate", "down", str(topology)]) == 0
     assert traces(lab.cluster_id) == []

@@ -57,7 +57,7 @@ def on_hosts(folder: Path, *words: str) -> str:
     """What a command prints on the first host of the flat cluster."""
     (folder / "flat.yaml").write_text(FLAT)
     done = subprocess.run(
-        [*TUNER, "lab", "run", "flat.yaml", "--", *words],
+        [*TUNER, "emulate", "run", "flat.yaml", "--", *words],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -105,7 +105,7 @@ def test_ranks_follow_the_rules_for_their_own_placement_and_no_others(
 
 
 def test_both_placements_are_measured_in_one_launch_and_tuned_for(tmp_path: Path) -> None:
-    words = ("probe", "run", *HOSTS, "--parts", "messages,collectives", "--budget", "60s")
+    words = ("probe", "run", *HOSTS, "--measure", "messages,collectives", "--budget", "60s")
     on_hosts(tmp_path, *TUNER, *words, "--out", "m.ndjson")
     measured = read_measurements(tmp_path / "m.ndjson")
     found = [one for one in measured.series if one.kind == "collective"]
@@ -140,7 +140,7 @@ def test_both_placements_are_measured_in_one_launch_and_tuned_for(tmp_path: Path
 
 def test_a_pipeline_crosses_the_network_more_often_between_cyclic_ranks(tmp_path: Path) -> None:
     """Once, or at every step: so the ranks lay as the series says."""
-    words = ("probe", "run", *HOSTS, "--parts", "collectives", "--budget", "40s")
+    words = ("probe", "run", *HOSTS, "--measure", "collectives", "--budget", "40s")
     on_hosts(tmp_path, *TUNER, *words, "--out", "m.ndjson")
     took = {
         one.placement: min(one.samples)

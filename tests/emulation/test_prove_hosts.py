@@ -31,13 +31,13 @@ def spread(nodes: int, ppn: int, ladders: dict[Collective, Rungs], library: str)
 
 
 def proofs(table: TuningTable, folder: Path, *words: str) -> tuple[int, list[dict[str, object]]]:
-    """Status and answer of `tuner table prove` on the first host of the flat lab."""
+    """Status and answer of `tuner table validate` on the first host of the flat lab."""
     (folder / "flat.yaml").write_text(FLAT)
     write_table(table, folder / "t.json")
     tuner = [sys.executable, "-m", "tuner.cli.main"]
-    prove = ["table", "prove", "t.json", "--json", *HOSTS, *words]
+    prove = ["table", "validate", "t.json", "--json", *HOSTS, *words]
     done = subprocess.run(
-        [*tuner, "lab", "run", "flat.yaml", "--", *tuner, *prove],
+        [*tuner, "emulate", "run", "flat.yaml", "--", *tuner, *prove],
         cwd=folder,
         text=True,
         capture_output=True,

@@ -52,7 +52,7 @@ def test_a_job_is_tuned_and_another_one_follows_the_table(
     folder = batch.home / f"{library}-{launch}"
     folder.mkdir()
     options = ["--budget", BUDGET, "--library", library, "--python", str(python)]
-    options += ["--launch", library] if launch == "mpirun" else []
+    options += ["--launcher", library] if launch == "mpirun" else []
     said = batch.submit(
         SCRIPTS / "tune.sbatch", folder, SHAPE, options, environment("openmpi", library), LONGEST
     )

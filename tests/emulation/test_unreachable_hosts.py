@@ -16,7 +16,7 @@ from tests.conftest import MPICH_PYTHON
 from tuner.base import processes
 from tuner.emulation import namespaces
 
-PROBE = ("-m", "tuner.cli.main", "probe", "run", "--parts", "messages", "--ppn", "1")
+PROBE = ("-m", "tuner.cli.main", "probe", "run", "--measure", "messages", "--ppn", "1")
 LONGEST = 50.0  # seconds; a connection is given up after 20
 
 

@@ -92,7 +92,7 @@ def _options(words: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0, help="another seed chooses other sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result as JSON")
-    parser.add_argument("--fresh", action="store_true", help="keep no earlier launches")
+    parser.add_argument("--restart", action="store_true", help="keep no earlier launches")
     return parser.parse_args(words)
 
 

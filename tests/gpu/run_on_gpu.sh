@@ -118,7 +118,7 @@ training() {
 
 measure() {
     part device 240 python -m tests.bench.device
-    part probe 150 env NCCL_MULTI_RANK_GPU_ENABLE=1 python -m tuner probe --ranks 2 --parts messages,collectives,devices --budget 90s \
+    part probe 150 env NCCL_MULTI_RANK_GPU_ENABLE=1 python -m tuner probe --ranks 2 --measure messages,collectives,devices --budget 90s \
         --launches 1 --out "$OUT/gpu.ndjson"
     part calibration 60 python -m tuner calibrate "$OUT/gpu.ndjson" --out "$OUT/gpu.calibration.json"
     part table 60 python -m tuner tune --measurements "$OUT/gpu.ndjson" \

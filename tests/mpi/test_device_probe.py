@@ -121,7 +121,7 @@ def test_without_a_device_it_says_so_and_the_rest_goes_on(
     monkeypatch.setattr("tuner.cli.progress.LINE_INTERVAL_S", 0.0)
     out = tmp_path / "m.ndjson"
     words = ["probe", "--ranks", "2", "--sizes", "64B", "--launches", "1", "--budget", "2s"]
-    assert main([*words, "--parts", "devices,collectives", "--out", str(out)]) == 0
+    assert main([*words, "--measure", "devices,collectives", "--out", str(out)]) == 0
     said, progress = capsys.readouterr()
     measured = read_measurements(out)
     if "missing" not in measured.provenance["devices"]:

@@ -43,7 +43,7 @@ def test_a_healthy_mpi_has_no_problems(
         "btl: ",
         "threads: multiple",
         "compiles and links a program",
-        "table export --to openmpi",
+        "table export --format openmpi",
     ):
         assert expected in said
     assert took < 15.0  # 2 s where nothing else runs
@@ -57,7 +57,7 @@ def test_programs_are_told_the_same(
     assert told["able"]
     assert told["problems"] == []
     assert told["findings"]["MPI"][0].startswith("MPICH ")
-    assert told["findings"]["works"][1] == "table export --to mpich or mpich-device"
+    assert told["findings"]["works"][1] == "table export --format mpich or mpich-device"
 
 
 def test_an_mpich_without_a_device_layer_is_offered_no_file_of_it(mpich_launcher: Launcher) -> None:
@@ -156,7 +156,7 @@ def test_a_template_needs_no_launcher_of_the_library(
     """Ranks that it starts apart are a problem that is reported, not the end of the report."""
     words = f"{launcher.executable} {'--allow-run-as-root ' * (os.geteuid() == 0)}--oversubscribe"
     monkeypatch.setattr("tuner.launch.executables._directories", lambda _: iter([tmp_path]))
-    main(["doctor", "--hosts", "a,b", "--launch", f"{words} -np {{n}} {{program}}", "--json"])
+    main(["doctor", "--hosts", "a,b", "--launcher", f"{words} -np {{n}} {{program}}", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["findings"]["launcher"] == ["none"]
     assert [one["text"] for one in told["problems"] if one["fatal"]] == [
@@ -171,7 +171,7 @@ def test_a_template_needs_no_launcher_of_the_library(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    for given in ([], ["--hosts", "a,b", "--launch", f"{apart} {{program}}"]):
+    for given in ([], ["--hosts", "a,b", "--launcher", f"{apart} {{program}}"]):
         assert main(["doctor", *given]) == 1
         said = " ".join(capsys.readouterr().out.split())
         assert "srun starts do not know one another" in said

@@ -160,7 +160,7 @@ def test_the_status_says_whether_every_rule_was_confirmed(
     ):
         rules = table_of(ladders, (64,)).rules
         write_table(TuningTable(cluster, launcher.version(), rules), Path(file))
-        assert main(["table", "prove", file, "--python", str(launcher.python)]) == status
+        assert main(["table", "validate", file, "--python", str(launcher.python)]) == status
         _, _, said = capsys.readouterr().out.rpartition("\n\n")
         assert said.splitlines() == [*cautions, f"{counted} confirmed in {launcher.version()}"]
 
@@ -175,7 +175,7 @@ def test_an_interpreter_that_answers_nothing_proves_nothing(
     rules = table_of({(BCAST, 3): [(0, AlgorithmConfig("linear"))]}, (64,)).rules
     file = tmp_path / "t.json"
     write_table(TuningTable(local_cluster(), launcher.version(), rules), file)
-    assert main(["table", "prove", str(file), "--python", "/bin/true"]) == 1
+    assert main(["table", "validate", str(file), "--python", "/bin/true"]) == 1
     said = capsys.readouterr()
     assert "/bin/true did not say which MPI it has" in said.err
     assert said.out == ""

@@ -149,9 +149,9 @@ def test_the_command_line_proves_each_number_of_ranks(
     write_table(table, tmp_path / "table.json")
     words = [
         "table",
-        "prove",
+        "validate",
         str(tmp_path / "table.json"),
-        "--runtime",
+        "--library",
         "intelmpi",
         "--json",
         "--python",

@@ -162,7 +162,7 @@ def test_exported_file_checks_against_its_table(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, rules = finished / "openmpi/table.json", tmp_path / "own.rules"
-    assert main(["table", "export", str(table), "--to", "openmpi", "--out", str(rules)]) == 0
+    assert main(["table", "export", str(table), "--format", "openmpi", "--out", str(rules)]) == 0
     assert rules.read_text() == (finished / "openmpi/openmpi.rules").read_text()
     capsys.readouterr()
     assert main(["table", "check", str(rules), "--table", str(table), "--json"]) == 0
@@ -196,7 +196,7 @@ def test_show_and_select_agree(finished: Path, capsys: pytest.CaptureFixture[str
     table = str(finished / "openmpi/table.json")
     assert main(["table", "show", table]) == 0
     assert "allreduce" in capsys.readouterr().out
-    words = ["select", table, "--collective", "bcast", "--p", "2", "--size", "64KiB"]
+    words = ["select", table, "--collective", "bcast", "--ranks", "2", "--size", "64KiB"]
     assert main([*words, "--json"]) == 0
     rule = json.loads(capsys.readouterr().out)
     assert rule["start_bytes"] <= 65536
@@ -217,7 +217,7 @@ def test_a_table_of_another_cluster_is_not_proved_here(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = altered(finished, tmp_path, name="elsewhere", cores=96)
-    assert main(["table", "prove", str(other), "--json"]) == 1
+    assert main(["table", "validate", str(other), "--json"]) == 1
     assert "the table is for elsewhere (1 x 96 cores" in capsys.readouterr().err
 
 
@@ -252,7 +252,7 @@ def test_a_full_disk_leaves_nothing_half_written(finished: Path, tmp_path: Path)
         "from tuner.cli.main import main\nsys.exit(main())\n"
     )  # no file may grow beyond 10 bytes
     out = tmp_path / "out" / "own.rules"
-    words = ["table", "export", str(finished / "openmpi/table.json"), "--to", "openmpi"]
+    words = ["table", "export", str(finished / "openmpi/table.json"), "--format", "openmpi"]
     ran = subprocess.run(
         [sys.executable, "-c", limited, *words, "--out", str(out)], capture_output=True, text=True
     )
@@ -266,6 +266,6 @@ def test_fresh_deletes_only_its_own_kind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "precious").touch()
-    assert main(["quickstart", "--fresh", "--out", str(tmp_path)]) == 1
+    assert main(["quickstart", "--restart", "--out", str(tmp_path)]) == 1
     assert "was not made by" in said_once(capsys)
     assert (tmp_path / "precious").exists()

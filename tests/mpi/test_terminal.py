@@ -73,7 +73,7 @@ CASES = {
         f"merge {MEASURED} --out merged.ndjson",
     ],
     "import-results": [
-        "osu.txt --p 4 --nodes 1 --library 'openmpi 5.0.11' --cluster here --out osu.ndjson"
+        "osu.txt --ranks 4 --nodes 1 --library 'openmpi 5.0.11' --cluster here --out osu.ndjson"
     ],
     "calibrate": [f"{MEASURED} --out again.json", "compare out/openmpi/calibration.json slow.json"],
     "simulate": [
@@ -81,22 +81,29 @@ CASES = {
         " two_level_recursive_doubling,segmented_ring,ring"
     ],
     "tune": [f"--measurements {MEASURED} --calibration slow.json --out t.json --shapes 2x4"],
-    "topo": ["list", "show dgx-h100", f"show {FLAT}", "draw dgx-1v -o node.svg", "show nothing"],
-    "whatif": ["twice.yaml --csv twice.csv"],
+    "topology": [
+        "list",
+        "show dgx-h100",
+        f"show {FLAT}",
+        "draw dgx-1v -o node.svg",
+        "show nothing",
+    ],
+    "study": ["twice.yaml --csv twice.csv"],
     "evaluate": ["results.csv --baselines nearest", f"results.csv --table {TABLE}"],
     "train": ["results.csv --out trained"],
     "select": [
-        f"{TABLE} --collective bcast --p 3 --size 22.6KiB",
-        "trained --like 'ares openmpi 5.0.11' --collective allreduce --nodes 4 --p 4 --size 1KiB",
-        f"{TABLE} --collective bcast --p 3 --nodes 2 --size 1",
+        f"{TABLE} --collective bcast --ranks 3 --size 22.6KiB",
+        "trained --group 'ares openmpi 5.0.11' --collective allreduce --nodes 4 --ranks 4"
+        " --size 1KiB",
+        f"{TABLE} --collective bcast --ranks 3 --nodes 2 --size 1",
     ],
     "table": [
         f"show {TABLE}",
         f"diff {TABLE} other.json",
         f"diff {TABLE} {TABLE}",
-        "export other.json --to openmpi --out o.rules",
+        "export other.json --format openmpi --out o.rules",
         f"check o.rules --table {TABLE}",
-        f"prove {TABLE}",
+        f"validate {TABLE}",
         "export",
     ],
     "serve": ["--upload-limit nothing", "--port 99999"],
@@ -107,7 +114,7 @@ CASES = {
         "revoke {0} --db sqlite:///t.db",
         "list --db sqlite:///t.db",
     ],
-    "lab": [f"status {FLAT}", "run"],
+    "emulate": [f"status {FLAT}", "run"],
     "nccl": [
         "estimate --topology preset:dgx-h100:4 --sizes 8,1GiB --all",
         "install nccl.json --out plugin",

@@ -80,7 +80,7 @@ def test_doctor_finds_what_is_there(site: Site) -> None:
     assert told["findings"]["launcher"][0].endswith(f"({version})")
     assert told["findings"]["ranks"][0].startswith("2 start and meet")
     assert "compiles and links a program" in told["findings"]["compiler"][1]
-    assert f"table export --to {name}" in told["findings"]["works"][1]
+    assert f"table export --format {name}" in told["findings"]["works"][1]
 
 
 def test_quickstart_measures_tunes_and_proves(site: Site) -> None:
@@ -112,7 +112,7 @@ def test_quickstart_measures_tunes_and_proves(site: Site) -> None:
 def test_rules_are_seen_at_work(site: Site) -> None:
     file = table_for(site, FORCED[site.base], "forced")
     own = ["--commutative-only"] if site.base == "openmpi" else []
-    ran = site.tuner("table", "prove", file, "--python", site.python, *own, "--json")
+    ran = site.tuner("table", "validate", file, "--python", site.python, *own, "--json")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     departing = [one for one in json.loads(ran.stdout) if one["expected"] != "default"]
     executed = {one["executed"].partition("(")[0] for one in departing}

@@ -48,7 +48,6 @@ SAME_MODULE = {
     "feedback": (*RESOURCE, "runtime"),
     "interpreters": (*COMMAND, "launch"),
     "jobs": RESOURCE,
-    "lab": (*COMMAND, "emulation"),
     "measurements": RESOURCE,
     "mvapich2": ("mpi_libraries", "formats"),
     "nccl": (*COMMAND, "runtime", "probe", "algorithms"),

@@ -65,8 +65,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--topology",
         type=Path,
         metavar="FILE",
-        help="of the probed cluster, in any format that `tuner topo` reads: what its links add to"
-        " the time of a message is left to it, and each distance has a price of its own",
+        help="of the probed cluster, in any format that `tuner topology` reads: the latency of its"
+        " links is then taken from it, and every distance has costs of its own",
     )
     parser.add_argument(
         "--plots",

@@ -124,7 +124,7 @@ def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
         return table, validation.local_launcher(table, python), there
     return (
         table,
-        validation.multi_host_launcher(table, python, there, options.launch).launcher,
+        validation.multi_host_launcher(table, python, there, options.launcher).launcher,
         there,
     )
 

@@ -121,9 +121,12 @@ def _algorithms() -> list[str]:
 
 
 COMMA_LISTS: Mapping[str, Iterable[str]] = {  # by the option that takes a comma list of them
-    **dict.fromkeys(("algorithm", "excluded_algorithms", "schedules", "leave_out"), _algorithms()),
+    **dict.fromkeys(
+        ("algorithm", "excluded_algorithms", "tuner_algorithms", "exclude_algorithms"),
+        _algorithms(),
+    ),
     "collectives": Collective,
-    "parts": PARTS,
+    "measure": PARTS,
     "placements": PLACEMENTS,
     "baselines": BASELINES,
     "scope": SCOPES,

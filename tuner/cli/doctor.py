@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """Diagnose and print; return 0 if something can be measured, else 1."""
     python = find_interpreter(options.library or "", options.python)
     there = host_options.resolve_hosts(options)
-    diagnosis = diagnose(python, there, options.launch or template.batch_template())
+    diagnosis = diagnose(python, there, options.launcher or template.batch_template())
     print_result(options, diagnosis.to_record(), lambda: _print(diagnosis))
     return 0 if diagnosis.is_usable else 1
 

@@ -66,15 +66,15 @@ from tuner.select.simulated_times import Simulator
 LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}
 NOTHING_TO_CHOOSE = (
     "nothing to choose from: every call was measured with one algorithm alone, as far as the files"
-    " name algorithms; to choose among the libraries in a file: --libraries together"
+    " name algorithms; give --pooled to choose among the libraries in a file"
 )
 MIN_NOTABLE_REGRET = 0.005  # smallest difference of mean regrets that is reported
 MEAN_COLUMN_PREFIXES = ("mean_", "avg_")  # a table with units can state medians instead
 EXAMPLES = """examples:
   tuner evaluate results.csv
-  tuner evaluate results.csv --baselines nearest,forest --leave-out ignore
-  tuner evaluate nccl.csv --libraries together --protocol leave-one-size-out
-  tuner evaluate machine1.csv machine2.csv --protocol new-machine
+  tuner evaluate results.csv --baselines nearest,forest --exclude-algorithms ignore
+  tuner evaluate nccl.csv --pooled --cv leave-one-size-out
+  tuner evaluate machine1.csv machine2.csv --cv new-machine
   tuner evaluate m.ndjson --calibration c.json --topology racks.yaml --table table.json
 
 The regret of a choice is its time over that of the best candidate measured there, less one.
@@ -94,7 +94,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_input_options(parser)
     parser.add_argument(
-        "--protocol",
+        "--cv",
         choices=CV_PROTOCOLS,
         default=LEAVE_NODE_COUNT_OUT,
         metavar="NAME",
@@ -132,13 +132,13 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         help="of a probe (.ndjson), or results that `tuner import-results` reads",
     )
     parser.add_argument(
-        "--libraries",
-        choices=("apart", "together"),
-        default="apart",
-        help="together: the libraries in a file are candidates like algorithms (default: apart)",
+        "--pooled",
+        action="store_true",
+        help="compare the libraries in a file as candidates, like algorithms (default: each by"
+        " itself)",
     )
     parser.add_argument(
-        "--leave-out",
+        "--exclude-algorithms",
         type=name_list,
         default=(),
         metavar="NAME,...",
@@ -163,7 +163,7 @@ def run(options: argparse.Namespace) -> None:
         _warn_of_own(table, options)
     own_sets = {
         name: own
-        for name, own in group_cases(cases, options.protocol == NEW_MACHINE).items()
+        for name, own in group_cases(cases, options.cv == NEW_MACHINE).items()
         if any(len(case.observations) > 1 for case in own)
     }
     if table:
@@ -173,22 +173,18 @@ def run(options: argparse.Namespace) -> None:
     tell = with_eta(Display(console(error=True)).line_report("asking for what was left out"))
     found = {
         name: evaluate(
-            own,
-            options.protocol,
-            trainers,
-            tables,
-            subtask_progress(tell, number, len(own_sets), name),
+            own, options.cv, trainers, tables, subtask_progress(tell, number, len(own_sets), name)
         )
         for number, (name, own) in enumerate(own_sets.items())
     }
     why: dict[str, list[str]] = defaultdict(list)
     for name, own in own_sets.items():
         if TUNER not in found[name]:
-            why[_nothing_learned(own, options.protocol)].append(name)
+            why[_nothing_learned(own, options.cv)].append(name)
     for reason, names_of in why.items():
         warn(f"{'; '.join(names_of)}: {reason}")
     record = {name: list(_records(scores)) for name, scores in found.items()}
-    protocol = options.protocol
+    protocol = options.cv
     print_result(options, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol))
 
 
@@ -215,7 +211,7 @@ def _nothing_learned(cases: Sequence[EvaluationCase], protocol: str) -> str:
         f"all of it is of one {HELD_OUT_VARIABLE[protocol]}, so {protocol} leaves nothing"
         " to learn from:"
         f" {TUNER} and the baselines are not scored; give results of another one, or choose another"
-        f" --protocol{', such as ' if others else ''}{' or '.join(others)}"
+        f" --cv{', such as ' if others else ''}{' or '.join(others)}"
     )
 
 
@@ -236,11 +232,11 @@ def read_cases(options: argparse.Namespace, simulate: SimulateFunction) -> list[
         for path in probed
         for case in cases_from_measurements(read_measurements(path), simulate)
     ]
-    readings = [_readings(path, options.form) for path in others]
+    readings = [_readings(path, options.format) for path in others]
     check_algorithm_names(chain(*readings))
     for own in readings:
-        read += cases_from_readings(own, options.libraries == "together")
-    return drop_algorithms(read, options.leave_out)
+        read += cases_from_readings(own, options.pooled)
+    return drop_algorithms(read, options.exclude_algorithms)
 
 
 def _readings(path: Path, form: str) -> Sequence[BenchmarkResult]:

@@ -53,7 +53,7 @@ def add_measurement_options(group: argparse._ArgumentGroup) -> None:
         "--topology",
         type=Path,
         metavar="FILE",
-        help="of the hosts, in any format that `tuner topo` reads: a pair of hosts for every"
+        help="of the hosts, in any format that `tuner topology` reads: a pair of hosts for every"
         " distance and pairs for every kind of uplink are then measured",
     )
     _add_what_is_measured(group)
@@ -70,7 +70,7 @@ def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
         " bcast,allreduce)",
     )
     group.add_argument(
-        "--schedules",
+        "--tuner-algorithms",
         type=argument_types.name_list,
         default=(),
         metavar="NAME,...",
@@ -96,7 +96,7 @@ def add_host_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -
         help="one host a line, as NAME, NAME:4 or NAME slots=4",
     )
     group.add_argument(
-        "--launch",
+        "--launcher",
         type=LauncherTemplate.parse,
         metavar="WORDS",
         help="openmpi, mpich, srun, jsrun, or a command with {n} {ppn} {nodes} {hosts} {slots}"
@@ -132,12 +132,12 @@ def resolve_hosts(options: argparse.Namespace) -> Hosts:
     if not there.is_local:
         return there
     found = hosts_from_environment()
-    return found if len(found.names) > 1 or options.launch else LOCAL_HOST
+    return found if len(found.names) > 1 or options.launcher else LOCAL_HOST
 
 
 def find_launcher(options: argparse.Namespace, python: Path) -> Launcher:
     """Return the launcher of the options; raise ProbeError if it is not installed."""
-    template = options.launch or default_template(options.library)
+    template = options.launcher or default_template(options.library)
     return Launcher.find(options.library, python, template)
 
 
@@ -151,12 +151,12 @@ def build_request(options: argparse.Namespace, there: Hosts) -> probe_spec.Probe
         options.ppn or max(there.slots, 1),
         shapes=options.shapes,
         placements=options.placements,
-        parts=options.parts,
-        ci_half_width=options.target,
+        parts=options.measure,
+        ci_half_width=options.ci_width,
         min_repetitions=options.repetitions,
         topology=topology,
         collectives=options.collectives,
-        schedules=options.schedules,
+        schedules=options.tuner_algorithms,
         thread_level=options.thread_level,
         **given,
     )

@@ -40,7 +40,8 @@ PURPOSE = (
 )
 LARGE_INPUT_BYTES = 32 << 20  # bytes; reading more takes seconds
 EXAMPLES = f"""examples:
-  tuner import-results osu_allreduce.out --p 64 --nodes 8 --library "openmpi 5.0.11" --out m.ndjson
+  tuner import-results osu_allreduce.out --ranks 64 --nodes 8 --library "openmpi 5.0.11" \\
+      --out m.ndjson
   tuner import-results osu_latency.out --nodes 2 --library "openmpi 5.0.11" --out latency.ndjson
   tuner import-results IMB-MPI1.out --ppn 8 --library "mpich 5.0.2" --out m.ndjson
   tuner import-results all_reduce.txt all_reduce.json --cluster dgx --out nccl.ndjson
@@ -72,7 +73,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def _add_metadata_options(parser: argparse.ArgumentParser) -> None:
     """Declare what a user may add to what the files say."""
     parser.add_argument(
-        "--p", type=argument_types.positive_int, metavar="N", help="ranks that took part"
+        "--ranks", type=argument_types.positive_int, metavar="N", help="ranks that took part"
     )
     parser.add_argument(
         "--nodes", type=argument_types.positive_int, metavar="N", help="nodes they were on"
@@ -116,11 +117,11 @@ def _add_metadata_options(parser: argparse.ArgumentParser) -> None:
 def add_format_option(parser: argparse.ArgumentParser) -> None:
     """Declare the option that names the format of the files."""
     parser.add_argument(
-        "--form",
+        "--format",
         choices=(AUTO, *RESULT_FORMATS),
         default=AUTO,
         metavar="NAME",
-        help=f"form of the files: {', '.join(RESULT_FORMATS)} (default: recognised by"
+        help=f"format of the files: {', '.join(RESULT_FORMATS)} (default: recognised by"
         " their content)",
     )
 
@@ -128,7 +129,7 @@ def add_format_option(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Read all files, and write their results to one."""
     told = UserMetadata(
-        options.p,
+        options.ranks,
         options.nodes,
         options.ppn,
         options.collective,
@@ -148,13 +149,13 @@ def run(options: argparse.Namespace) -> None:
 def _read(options: argparse.Namespace, told: UserMetadata) -> list[BenchmarkResult]:
     """Read all files; warn of what they lack, and show the progress of large ones."""
     if _bytes(options.files) < LARGE_INPUT_BYTES:
-        readings, notes = read_all(options.files, options.form, told)
+        readings, notes = read_all(options.files, options.format, told)
     else:
         with Display(console(error=True)).stage("reading") as report:
             tell = with_eta(report)
             readings, notes = read_all(
                 options.files,
-                options.form,
+                options.format,
                 told,
                 lambda done, total: tell(
                     done / total, f"{format_size(done)} of {format_size(total)}"

@@ -33,7 +33,7 @@ LARGE_INPUT_BYTES = 32 << 20  # bytes; reading more takes seconds
 _LAUNCH_OPTIONS = (
     "hosts",
     "hostfile",
-    "launch",
+    "launcher",
     "python",
     "base_rules",
     "fallback_algorithm",

@@ -19,24 +19,24 @@ from tuner.cli.parser import EXIT_USAGE, Parser
 from tuner.workflows.time_limit import process_age
 
 COMMANDS = {
-    "quickstart": "the whole loop on this computer: probe, tune, prove, report",
+    "quickstart": "the whole loop on this computer: probe, tune, validate, report",
     "doctor": "say which MPI is here, what works with it and what to type where it does not",
     "probe": "measure point-to-point messages and every collective algorithm of an MPI library",
     "import-results": "read results of OSU, IMB, nccl-tests or PICO as measurements",
     "calibrate": "fit alpha, beta and gamma with their uncertainties to measurements",
     "simulate": "predict how long an algorithm takes on a topology",
     "tune": "make a tuning table from measurements",
-    "topo": "list, show and draw machines known by name and topologies from files",
-    "whatif": "study machines that need not exist: the best algorithm over axes of a topology",
+    "topology": "list, show and draw machines known by name and topologies from files",
+    "study": "compare machines that need not exist: the best algorithm over axes of a topology",
     "evaluate": "score selectors and tables on measured tables, at calls they have not seen",
     "train": "learn from measured tables and keep the selector, with its held-out regret",
     "select": "say what a tuning table or a trained selector decides for one call",
-    "table": "show, export, check and prove tuning tables",
+    "table": "show, export, check and validate tuning tables",
     "serve": "answer over HTTP: tables, what they decide, measurements, studies, jobs",
     "publish": "hand a tuning table to a service, so that programs follow it from now on",
     "db": "delete old jobs and tables from the database of a service",
     "token": "make, list and revoke the tokens for a service that others can reach",
-    "lab": "emulate a cluster on this computer: hosts with a real network, from a topology file",
+    "emulate": "emulate a cluster on this computer, with a real network, from a topology file",
     "nccl": "make programs on NCCL follow a table, or say what NCCL would choose by itself",
     "algorithms": "list the algorithms with their cost formulas and sources",
     "completion": "print a script that completes verbs, options and names in a shell",
@@ -88,7 +88,7 @@ def main(words: Sequence[str] | None = None) -> int:
         _print_error(f"tuner: {error}")
         return status
     except KeyboardInterrupt:
-        again = " without --fresh" if getattr(arguments, "fresh", False) else " again"
+        again = " without --restart" if getattr(arguments, "restart", False) else " again"
         kept = (
             RESUME_HINT.format(again) if getattr(arguments, "resumes", False) else NO_PARTIAL_OUTPUT
         )

@@ -101,7 +101,9 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ppn", type=argument_types.positive_int, help="GPUs per node (default: all)"
     )
-    parser.add_argument("--p", type=argument_types.positive_int, help="ranks (default: all nodes)")
+    parser.add_argument(
+        "--ranks", type=argument_types.positive_int, help="ranks (default: all nodes)"
+    )
     parser.add_argument(
         "--collective",
         type=argument_types.collective,
@@ -210,7 +212,7 @@ def run_estimate(options: argparse.Namespace) -> None:
     if not gpus:
         raise InputError(f"topology {topology.name} has no GPUs in its nodes: choose another one")
     ppn = gpus if options.ppn is None else options.ppn
-    placement = Placement.block(topology, ppn, options.p)
+    placement = Placement.block(topology, ppn, options.ranks)
     fleet = nccl.nccl_system_of(placement, options.collnet)
     records = list(_records(options, fleet))
     print_result(options, records, lambda: _print(options, fleet, topology.name, records))

@@ -52,9 +52,9 @@ EXAMPLES = """examples:
   tuner probe --library mpich --python .venv-mpich/bin/python --out mpich.ndjson
   tuner probe plan --hosts node1,node2,node3,node4 --ppn 2
   tuner probe run --hostfile hosts.txt --ppn 4 --out cluster.ndjson
-  tuner probe run --parts devices --hosts gpu1,gpu2 --ppn 4 --out gpus.ndjson
-  tuner probe run --launch srun --shapes 8x1,8x4 --out cluster.ndjson
-  tuner probe run --hosts a,b --launch 'mpirun -np {n} --host {slots} {program}' --out ab.ndjson
+  tuner probe run --measure devices --hosts gpu1,gpu2 --ppn 4 --out gpus.ndjson
+  tuner probe run --launcher srun --shapes 8x1,8x4 --out cluster.ndjson
+  tuner probe run --hosts a,b --launcher 'mpirun -np {n} --host {slots} {program}' --out ab.ndjson
   tuner probe merge monday.ndjson tuesday.ndjson --out both.ndjson
 
 Every finished point is written at once. Interrupted, the same command resumes."""
@@ -94,13 +94,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         f" show only gains that hardly vary (default: {DEFAULT_LAUNCHES}; on several hosts: 1)",
     )
     parser.add_argument(
-        "--target",
+        "--ci-width",
         type=float,
         default=0.03,
         help="relative half-width of a median's 95 %% interval that suffices (default: 0.03)",
     )
     parser.add_argument(
-        "--parts",
+        "--measure",
         type=argument_types.name_list,
         default=probe_spec.PARTS,
         help=f"what to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared"
@@ -148,10 +148,10 @@ def _plan(options: argparse.Namespace, there: Hosts) -> ProbePlan:
         options.library,
         options.ranks,
         options.sizes,
-        options.target,
+        options.ci_width,
         options.launches,
         "commutative",
-        options.parts,
+        options.measure,
         options.thread_level,
     )
 
@@ -167,8 +167,8 @@ def _probe(options: argparse.Namespace, there: Hosts, report: StageCallback) -> 
             budget=_budget(options, there),
             on_progress=forward_progress(report),
         )
-    if options.launch is not None:
-        raise InputError("--launch needs to know the hosts: give --hosts or --hostfile too")
+    if options.launcher is not None:
+        raise InputError("--launcher needs to know the hosts: give --hosts or --hostfile too")
     return probe(
         options.out,
         library=options.library,
@@ -176,9 +176,9 @@ def _probe(options: argparse.Namespace, there: Hosts, report: StageCallback) -> 
         ranks=options.ranks,
         budget=options.budget,
         sizes=options.sizes,
-        ci_half_width=options.target,
+        ci_half_width=options.ci_width,
         launches=options.launches,
-        parts=options.parts,
+        parts=options.measure,
         thread_level=options.thread_level,
         on_progress=forward_progress(report),
     )
@@ -229,7 +229,7 @@ def _show_plan(options: argparse.Namespace, plan: ProbePlan) -> None:
         "points": rows,
     }
 
-    print_result(options, record, lambda: _print_plan(record, options.parts != probe_spec.PARTS))
+    print_result(options, record, lambda: _print_plan(record, options.measure != probe_spec.PARTS))
 
 
 def _without_gpus(plan: ProbePlan) -> ProbePlan:
@@ -268,7 +268,7 @@ def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
     if all_listed:
         _print_points(more, of_gpus, len(own) + 1)
     else:
-        print_text(f"{more} (`--parts devices` lists them)")
+        print_text(f"{more} (`--measure devices` lists them)")
 
 
 def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 1) -> None:

@@ -29,7 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--service", default=DEFAULT_SERVICE, metavar="URL", help=f"(default: {DEFAULT_SERVICE})"
     )
     parser.add_argument(
-        "--draft", action="store_true", help="store the version, leave programs with what they have"
+        "--no-publish",
+        action="store_true",
+        help="store the version, leave programs with what they have",
     )
     add_json_option(parser)
     parser.set_defaults(run=run)
@@ -44,15 +46,15 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f"{options.table}: {reason}") from None
     request = resolve_request(table.library, service=options.service)
     stored = service_client.post_record(request, "/v1/tables", table_record(table))
-    if not options.draft:
+    if not options.no_publish:
         service_client.post_record(request, "/v1/publications", {"version": stored["version"]})
     record = {
         "version": stored["version"],
         "cluster": table.cluster.name,
         "library": table.library,
-        "published": not options.draft,
+        "published": not options.no_publish,
     }
-    what = "stored" if options.draft else "published"
+    what = "stored" if options.no_publish else "published"
     print_result(
         options,
         record,

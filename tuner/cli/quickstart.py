@@ -39,10 +39,10 @@ from tuner.workflows.quickstart import LibraryPipeline
 EXAMPLES = """examples:
   tuner quickstart
   tuner quickstart --ranks 8 --budget 300s --out my-cluster
-  tuner quickstart --libraries openmpi --fresh
+  tuner quickstart --libraries openmpi --restart
   tuner quickstart --python /opt/site/bin/python3
 
-Interrupted, the same command without --fresh resumes. Afterwards open tuner-out/report.html."""
+Interrupted, the same command without --restart resumes. Afterwards open tuner-out/report.html."""
 
 REPORT_SECONDS = 4.0  # seconds for writing the database and the plots, for the estimate
 DEFAULT_BUDGET_S = 85.0  # seconds of probing Open MPI: with everything else well under six minutes
@@ -88,7 +88,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="interpreter of the environment with MPICH (default: .venv-mpich/bin/python)",
     )
     add_thread_level_option(parser)
-    parser.add_argument("--fresh", action="store_true", help="measure again, keep nothing")
+    parser.add_argument("--restart", action="store_true", help="measure again, keep nothing")
     add_json_option(parser)
     parser.set_defaults(run=run, resumes=True)
 
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> None:
     require_writable_dir(options.out)
     display = Display(console(error=True))
     pythons = _pythons(options, display)
-    if options.fresh:
+    if options.restart:
         _remove(options.out)
     stages = StageCheckpoint(options.out)
     loops = _pipelines(options, pythons, stages, display)

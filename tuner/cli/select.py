@@ -40,13 +40,13 @@ from tuner.select.persistence import read_selector
 from tuner.topology import CUDA, HOST
 
 EXAMPLES = """examples:
-  tuner select tuner-out/openmpi/table.json --collective bcast --p 4 --size 64KiB
-  tuner select tuner-out/openmpi/table.json --collective allreduce --p 4 --size 1MiB \\
+  tuner select tuner-out/openmpi/table.json --collective bcast --ranks 4 --size 64KiB
+  tuner select tuner-out/openmpi/table.json --collective allreduce --ranks 4 --size 1MiB \\
       --operators commutative --json
-  tuner select models/reference --like "lumi cray_mpich 8.1.29" --collective allreduce \\
+  tuner select models/reference --group "lumi cray_mpich 8.1.29" --collective allreduce \\
       --nodes 12 --ppn 1 --size 1MiB
 
-Two of --p, --nodes and --ppn tell the third; --p alone means ranks on one node."""
+Two of --ranks, --nodes and --ppn tell the third; --ranks alone means ranks on one node."""
 
 
 UNMEASURED_NOTES = {
@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--collective", type=argument_types.collective, required=True)
     parser.add_argument(
-        "--p",
+        "--ranks",
         type=argument_types.positive_int,
         help="ranks of the communicator (default: --nodes times --ppn)",
     )
@@ -71,14 +71,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--nodes",
         type=argument_types.positive_int,
         metavar="N",
-        help="number of nodes, each with the same number of ranks (default: --p divided by --ppn;"
-        " without --ppn 1)",
+        help="number of nodes, each with the same number of ranks (default: --ranks divided by"
+        " --ppn; without --ppn 1)",
     )
     parser.add_argument(
         "--ppn",
         type=argument_types.positive_int,
         metavar="N",
-        help="ranks per node (default: --p divided by --nodes)",
+        help="ranks per node (default: --ranks divided by --nodes)",
     )
     parser.add_argument(
         "--placement",
@@ -98,7 +98,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--memory", choices=(HOST, CUDA), default=HOST, help="of the buffers (default: host)"
     )
     parser.add_argument(
-        "--like",
+        "--group",
         default="",
         metavar="GROUP",
         help="of a trained selector: the cluster and library that this one is like",
@@ -109,7 +109,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Look up one call in a table, or ask a trained selector."""
-    nodes, ppn = resolve_shape(options.p, options.nodes, options.ppn)
+    nodes, ppn = resolve_shape(options.ranks, options.nodes, options.ppn)
     if options.table.is_dir():
         if options.placement != BLOCK:
             raise InputError("a selector knows consecutive ranks alone: leave --placement out")
@@ -117,10 +117,10 @@ def run(options: argparse.Namespace) -> None:
             options.collective, nodes, ppn, options.memory, options.size, options.placement
         )
         return _query_selector(options, point)
-    if options.like:
+    if options.group:
         raise InputError(
-            f"--like is for a trained selector; {options.table} is a table of one cluster: leave it"
-            " out"
+            f"--group is for a trained selector; {options.table} is a table of one cluster: leave"
+            " it out"
         )
     key = RuleKey(
         options.collective, nodes, ppn, options.memory, options.operators, options.placement
@@ -140,7 +140,7 @@ def resolve_shape(p: int | None, nodes: int | None, ppn: int | None) -> tuple[in
     Raises InputError where they do not suffice, or contradict each other.
     """
     if p is None and ppn is None:
-        raise InputError("the number of ranks is missing: give --p, or --nodes and --ppn")
+        raise InputError("the number of ranks is missing: give --ranks, or --nodes and --ppn")
     if p is None:
         return nodes or 1, ppn or 1
     if ppn is None:
@@ -148,18 +148,18 @@ def resolve_shape(p: int | None, nodes: int | None, ppn: int | None) -> tuple[in
         if p % nodes:
             raise InputError(
                 f"{plural(p, 'rank')} cannot be spread evenly over {plural(nodes, 'node')}: give"
-                " --p as a multiple of --nodes"
+                " --ranks as a multiple of --nodes"
             )
         return nodes, p // nodes
     if nodes is None and p % ppn:
         raise InputError(
-            f"{plural(p, 'rank')} cannot be spread over nodes of {ppn} each: give --p as a multiple"
-            " of --ppn"
+            f"{plural(p, 'rank')} cannot be spread over nodes of {ppn} each: give --ranks as a"
+            " multiple of --ppn"
         )
     if nodes is not None and nodes * ppn != p:
         raise InputError(
             f"{plural(nodes, 'node')} of {plural(ppn, 'rank')} each have {nodes * ppn} ranks, not"
-            f" {p}: leave out one of --p, --nodes and --ppn"
+            f" {p}: leave out one of --ranks, --nodes and --ppn"
         )
     return p // ppn, ppn
 
@@ -185,7 +185,7 @@ def _alternative_hint(table: TuningTable, key: RuleKey, placement: str) -> str:
 
 def _query_selector(options: argparse.Namespace, point: CallPoint) -> None:
     """Print the choice of a trained selector with the least regret, and its significant choice."""
-    selector = read_selector(options.table)[0].train_selector(no_simulation, options.like)
+    selector = read_selector(options.table)[0].train_selector(no_simulation, options.group)
     known = selector.candidates(point)
     believed = {str(choice): selector.predict_seconds(point, choice) for choice in known}
     record = {

@@ -32,10 +32,10 @@ EXAMPLES = """examples:
       --param segment=64KiB --param chains=4 --sizes 16MiB --json
   tuner simulate --topology flat64.yaml --collective bcast --sizes 1KiB,64KiB,4MiB  # all of them
   tuner simulate --topology flat64.yaml --collective bcast --sizes 1MiB --explain  # where time goes
-  tuner simulate --topology flat64.yaml --p 8 --collective allreduce --algorithm ring \\
+  tuner simulate --topology flat64.yaml --ranks 8 --collective allreduce --algorithm ring \\
       --sizes 1MiB --gantt ring.svg
-  tuner simulate --topology ibnetdiscover.txt --node nccl-topology.xml --collective allreduce \\
-      --sizes 1MiB
+  tuner simulate --topology ibnetdiscover.txt --node-topology nccl-topology.xml \\
+      --collective allreduce --sizes 1MiB
 
 The shortest topology file, one switch with 64 nodes:
   name: flat64
@@ -56,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="preset:NAME, YAML, or what lstopo, NCCL, nvidia-smi, ibnetdiscover or Slurm write",
     )
     parser.add_argument(
-        "--node",
+        "--node-topology",
         type=Path,
         metavar="FILE",
         help="a second file, of one computer: the inside of every node of the topology",
@@ -109,7 +109,7 @@ def _add_cost_options(parser: argparse.ArgumentParser) -> None:
         help="measured costs instead of the latencies and bandwidths in the topology file",
     )
     parser.add_argument(
-        "--via",
+        "--runner",
         choices=(LIBRARY, SCHEDULE),
         default=LIBRARY,
         help="library: as the library of the calibration runs what it has; schedule: as tuner does"
@@ -128,7 +128,7 @@ def _shape(parser: argparse.ArgumentParser) -> None:
         "--ppn", type=argument_types.positive_int, default=1, help="ranks per node (default: 1)"
     )
     parser.add_argument(
-        "--p", type=argument_types.positive_int, help="ranks (default: all that fit)"
+        "--ranks", type=argument_types.positive_int, help="ranks (default: all that fit)"
     )
     parser.add_argument("--root", type=int, default=0, help="root rank (default: 0)")
     parser.add_argument(
@@ -143,11 +143,11 @@ def run(options: argparse.Namespace) -> None:
     """Print one prediction per algorithm and size."""
     if options.gantt:
         _require_one(options)
-    machine = load_machine(options.topology, node_topology=options.node)
+    machine = load_machine(options.topology, node_topology=options.node_topology)
     if options.calibration:
         machine = replace(machine, calibration=read_calibration(options.calibration))
     warn(missing_latency_warning(machine))
-    placement = Placement.block(machine.topology, options.ppn, options.p)
+    placement = Placement.block(machine.topology, options.ppn, options.ranks)
     records = list(_predictions(options, placement, machine.calibration))
     if not records:
         raise LimitExceededError("nothing is left to be simulated: ask for fewer ranks or others")
@@ -160,7 +160,7 @@ def _require_one(options: argparse.Namespace) -> None:
     if len(options.algorithm or ()) != 1 or len(options.sizes) != 1:
         raise InputError("--gantt draws one run: give one --algorithm and one size")
     argument_types.require_image_suffix(options.gantt, "--gantt")
-    read = filter(None, [options.topology, options.node, options.calibration])
+    read = filter(None, [options.topology, options.node_topology, options.calibration])
     require_writable_file(options.gantt, *read)
 
 
@@ -247,7 +247,7 @@ class _Predictor:
         """
         options = self.options
         for one in self.variants(name):
-            choice = AlgorithmConfig(name, one.params, options.via)
+            choice = AlgorithmConfig(name, one.params, options.runner)
             made = schedule_of(
                 self.calibration.library,
                 options.collective,
@@ -259,7 +259,7 @@ class _Predictor:
             if made is None and options.algorithm:
                 raise InputError(
                     f"{name} of {self.calibration.library} follows other choices of that library,"
-                    " and no schedule says which: try --via schedule"
+                    " and no schedule says which: try --runner schedule"
                 )
             if made is None:
                 continue

@@ -37,16 +37,16 @@ from tuner.workflows import native_files, validation
 EXAMPLES = """examples:
   tuner table show tuner-out/openmpi/table.json
   tuner table diff old.json new.json --plot diff.svg
-  tuner table export tuner-out/openmpi/table.json --to openmpi --out openmpi.rules
-  tuner table export tuner-out/mpich/table.json --to mpich --out mpich.json
-  tuner table export tuner-out/mpich/table.json --to mpich-device --out mpich-device.json
-  tuner table export table.json --to nccl --fallback-algorithm ring_simple --out nccl_tuner.conf
-  tuner table export table.json --to ucc --out ucc.conf
-  tuner table export table.json --to intelmpi --ranks 64 --out adjust.sh
+  tuner table export tuner-out/openmpi/table.json --format openmpi --out openmpi.rules
+  tuner table export tuner-out/mpich/table.json --format mpich --out mpich.json
+  tuner table export tuner-out/mpich/table.json --format mpich-device --out mpich-device.json
+  tuner table export table.json --format nccl --fallback-algorithm ring_simple --out nccl_tuner.conf
+  tuner table export table.json --format ucc --out ucc.conf
+  tuner table export table.json --format intelmpi --ranks 64 --out adjust.sh
   tuner table check openmpi.rules --table tuner-out/openmpi/table.json
-  tuner table prove tuner-out/openmpi/table.json
-  tuner table prove table.json --hosts node1,node2,node3,node4
-  tuner table prove nccl.json --log train.log
+  tuner table validate tuner-out/openmpi/table.json
+  tuner table validate table.json --hosts node1,node2,node3,node4
+  tuner table validate nccl.json --log train.log
 
 Exit status of `prove`: 0 when every rule that the file holds was confirmed; 1 when one was refuted
 or could not be tried, or was not seen (--log). What a file cannot hold is left to the default,
@@ -90,7 +90,7 @@ def _add_native_actions(actions: argparse._SubParsersAction[argparse.ArgumentPar
     export.add_argument("table", type=Path)
     names = ", ".join(FORMATS)
     export.add_argument(
-        "--to", choices=FORMATS, required=True, metavar="FORMAT", help=f"format: {names}"
+        "--format", choices=FORMATS, required=True, metavar="FORMAT", help=f"format: {names}"
     )
     export.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
     native_options.add_export_options(export)
@@ -100,26 +100,25 @@ def _add_native_actions(actions: argparse._SubParsersAction[argparse.ArgumentPar
     check.add_argument("file", type=Path)
     check.add_argument("--table", type=Path, required=True, metavar="FILE")
     check.add_argument(
-        "--from",
-        dest="to",
+        "--format",
         choices=FORMATS,
         metavar="FORMAT",
         help=f"format: {names} (default: recognised by the content of the file)",
     )
     native_options.add_export_options(check)
-    prove = add_subcommand(
-        actions, "prove", "show what the real library executes, per rule", EXAMPLES, run_validate
+    validate = add_subcommand(
+        actions, "validate", "show what the real library executes, per rule", EXAMPLES, run_validate
     )
-    prove.add_argument("table", type=Path)
-    prove.add_argument(
-        "--runtime",
+    validate.add_argument("table", type=Path)
+    validate.add_argument(
+        "--library",
         choices=(*validation.VALIDATED_LIBRARIES, *validation.NOT_VALIDATED_REASONS),
         metavar="NAME",
         help="library to run: openmpi, mpich or intelmpi (default: that of the table)",
     )
-    logged_validation.add_log_options(prove)
-    host_options.add_host_options(prove)
-    native_options.add_export_options(prove)
+    logged_validation.add_log_options(validate)
+    host_options.add_host_options(validate)
+    native_options.add_export_options(validate)
 
 
 def run_show(options: argparse.Namespace) -> None:
@@ -146,14 +145,14 @@ def run_export(options: argparse.Namespace) -> None:
     if options.out is not None:
         require_writable_file(options.out, options.table)
     table = native_options.read_table_part(options.table, options)
-    form = FORMATS[options.to]
+    form = FORMATS[options.format]
     form.require_library(table)
     native_options.check_python_option(options, form)
     wish, held = native_options.export_options(options, form), table.with_block_placement()
     text, lost = form.emit(table, wish)
     replaced = form.fallback_rule_count(held, wish)
     for rule in lost:
-        print_text(f"left to the default, {options.to} lacks it: {humanize(rule)}", error=True)
+        print_text(f"left to the default, {options.format} lacks it: {humanize(rule)}", error=True)
     if form.affects_other_shapes:
         warn(_overridden_note(read_table(options.table), table))
     notes = f"{_fallback_note(replaced, wish)}{native_files.omitted_rules_note(table)}"
@@ -163,7 +162,7 @@ def run_export(options: argparse.Namespace) -> None:
         return
     said = f"{_rules_text(held, options)}, {len(lost)} of them lost to the default"
     record: dict[str, Any] = {
-        "to": options.to,
+        "format": options.format,
         "rules": len(held.rules),
         "cyclic_left_out": len(table.rules) - len(held.rules),
         "left_to_default": list(lost),
@@ -207,7 +206,7 @@ def _han_note(held: TuningTable, to: str) -> str:
         return ""
     return (
         "On several nodes Open MPI 5 reads these rules only for calls that a second file hands on:"
-        " write that, too, with --to openmpi-han"
+        " write that, too, with --format openmpi-han"
     )
 
 
@@ -237,7 +236,7 @@ def _overridden_note(table: TuningTable, part: TuningTable) -> str:
 
 def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
     """Return the number of rules that a file without operator classes leaves out."""
-    if options.commutative_only or "commutative_only" not in FORMATS[options.to].used_options:
+    if options.commutative_only or "commutative_only" not in FORMATS[options.format].used_options:
         return 0
     return sum(rule.key.operators == "commutative" for rule in table.rules)
 
@@ -246,7 +245,7 @@ def run_check(options: argparse.Namespace) -> int:
     """Compare a file with a table; return 1 when they differ."""
     table = native_options.read_table_part(options.table, options)
     text = native_files.read_text(options.file)
-    form = FORMATS[options.to] if options.to else detect_format(table, text)
+    form = FORMATS[options.format] if options.format else detect_format(table, text)
     form.require_library(table)
     native_options.check_python_option(options, form)
     try:
@@ -279,9 +278,9 @@ def run_validate(options: argparse.Namespace) -> int:
     """
     table = native_options.read_table_part(options.table, options)
     library = table.library.partition(" ")[0]
-    if options.runtime not in (None, library):
+    if options.library not in (None, library):
         raise InputError(
-            f"{options.table} is for {table.library}: its rules prove nothing in {options.runtime}"
+            f"{options.table} is for {table.library}: its rules prove nothing in {options.library}"
         )
     if options.log:
         return _validate_logged(table, options)
@@ -300,7 +299,7 @@ def run_validate(options: argparse.Namespace) -> int:
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python = find_interpreter(library, options.python)
         proofs = validation.validate_exported(
-            held, python, wish, report, host_options.given_hosts(options), options.launch
+            held, python, wish, report, host_options.given_hosts(options), options.launcher
         )
     every = validations_per_rule(held, proofs)
     print_result(options, every, lambda: _print_validations(table, proofs, every))

@@ -58,8 +58,8 @@ SHOWN_SELECTORS = (TUNER, TUNER_SIGNIFICANT, "nearest", DEFAULT_LABEL)
 EXAMPLES = """examples:
   tuner train leonardo.csv lumi.csv fugaku.csv --out models/mine
   tuner train m.ndjson --out models/mine
-  tuner select models/mine --like "lumi cray_mpich 8.1.29" --collective allreduce \\
-      --nodes 12 --p 12 --size 1MiB
+  tuner select models/mine --group "lumi cray_mpich 8.1.29" --collective allreduce \\
+      --nodes 12 --ranks 12 --size 1MiB
 
 Regret is held out: of node counts that were left out, of sizes where there is only one node count,
 and of whole machines where several have algorithms of the same names."""

@@ -53,7 +53,7 @@ EXAMPLES = """examples:
   tuner tune --measurements m.ndjson --calibration c.json --reproducible --max-rules 20 \\
       --exclude-algorithms allreduce:ring,bcast:chain --out table.json
 
-Then `tuner table show table.json`, `tuner table export table.json --to openmpi`."""
+Then `tuner table show table.json`, `tuner table export table.json --format openmpi`."""
 
 MEASURING_OPTIONS = (
     "library",
@@ -62,10 +62,10 @@ MEASURING_OPTIONS = (
     "sizes",
     "placements",
     "collectives",
-    "schedules",
+    "tuner_algorithms",
     "repetitions",
     "name",
-    "launch",
+    "launcher",
     "ppn",
     "thread_level",
 )
@@ -109,8 +109,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_json_option(parser)
     parser.set_defaults(
         run=run,
-        parts=("messages", "shared", "sweep"),
-        target=0.03,
+        measure=("messages", "shared", "sweep"),
+        ci_width=0.03,
         usual={name: parser.get_default(name) for name in MEASURING_OPTIONS},
     )
 
@@ -185,7 +185,7 @@ def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
     )
     trial = (
         ", on the hosts that it is for: `tuner table accept`, which keeps the rules that make a C"
-        " program faster, and `tuner table prove`; then"
+        " program faster, and `tuner table validate`; then"
         if table.library.partition(" ")[0] in acceptance.LIBRARIES
         else ":"
     )

@@ -86,7 +86,7 @@ def _usable_commands(installation: Installation, diagnosis: Diagnosis) -> tuple[
         make_finding(
             "works",
             f"probe, tune, tune() and tuner.run: {', '.join(calls) or 'no collective'}",
-            f"table export --to {formats}" if formats else "",
+            f"table export --format {formats}" if formats else "",
         ),
     )
 

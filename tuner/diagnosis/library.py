@@ -124,8 +124,8 @@ def _untunable_problem(installation: Installation) -> SetupProblem:
     return SetupProblem(
         f"algorithms of {title} can be forced for whole programs alone, so they are not measured",
         "give an interpreter with Open MPI or MPICH (--python), or write the rules yourself, as"
-        " docs/reference/library-formats.md shows: `tuner table export --to"
-        f" {installation.base}` and `tuner table prove` work with them",
+        " docs/reference/library-formats.md shows: `tuner table export --format"
+        f" {installation.base}` and `tuner table validate` work with them",
         fatal=True,
     )
 

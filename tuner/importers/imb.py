@@ -157,7 +157,7 @@ def _shape(line: int, p: int, idle: int, metadata: UserMetadata) -> RankCounts:
     started = p + idle
     if metadata.p not in (None, started):
         raise InputError(
-            f"line {line}: {started} ranks were started, but --p says {metadata.p}: leave"
+            f"line {line}: {started} ranks were started, but --ranks says {metadata.p}: leave"
             " that option out"
         )
     ppn = metadata.ppn or (None if metadata.nodes is None else -(-started // metadata.nodes))

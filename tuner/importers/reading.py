@@ -152,7 +152,7 @@ class UserMetadata:
         return RankCounts(p, nodes, ppn)
 
     def pair_counts(self, line: int) -> RankCounts:
-        """Return the counts of a benchmark that always runs on two ranks, whatever --p says.
+        """Return the counts of a benchmark that always runs on two ranks, whatever --ranks says.
 
         Raises InputError where the user does not give the number of nodes.
         """

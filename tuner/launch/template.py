@@ -44,15 +44,15 @@ class LauncherTemplate:
         try:
             words = tuple(shlex.split(text))
         except ValueError as reason:
-            raise InputError(f"--launch {text!r}: {reason}") from None
+            raise InputError(f"--launcher {text!r}: {reason}") from None
         unknown = [name for name in _BRACES.findall(text) if name not in TEMPLATE_FIELDS]
         if unknown:
             known = " ".join(f"{{{field}}}" for field in TEMPLATE_FIELDS)
-            raise InputError(f"--launch: there is no {{{unknown[0]}}}: use {known}")
+            raise InputError(f"--launcher: there is no {{{unknown[0]}}}: use {known}")
         if words.count(PROGRAM_FIELD) != 1:
             known = ", ".join(TEMPLATES)
             raise InputError(
-                f"--launch {text!r}: it needs the word {PROGRAM_FIELD} once, such as"
+                f"--launcher {text!r}: it needs the word {PROGRAM_FIELD} once, such as"
                 f" 'mpirun -np {{n}} --host {{slots}} {{program}}', or one of {known}"
             )
         return cls(words)

@@ -92,7 +92,7 @@ def detect_layout(world: MPI.Intracomm, plan: ProbePlan) -> RankLayout:
     if world.size == 1 < plan.ranks:
         raise ProbeError(
             "the launcher started every rank as a program of its own, so it and the MPI library do"
-            " not match: give --launch the launcher of that library; for srun, export"
+            " not match: give --launcher the launcher of that library; for srun, export"
             " SLURM_MPI_TYPE=pmix (Open MPI) or SLURM_MPI_TYPE=pmi2 (MPICH) first"
         )
     near = world.Split_type(MPI.COMM_TYPE_SHARED, world.rank)
@@ -110,7 +110,7 @@ def detect_layout(world: MPI.Intracomm, plan: ProbePlan) -> RankLayout:
     if sizes != [plan.ppn] * len(plan.hosts):
         raise ProbeError(
             f"the launcher started {_describe_counts(sizes)}; {plan.ppn} on each of"
-            f" {len(plan.hosts)} hosts were asked for: check --launch, --hosts and --ppn"
+            f" {len(plan.hosts)} hosts were asked for: check --launcher, --hosts and --ppn"
         )
     return found
 

@@ -33,10 +33,10 @@ def make_dask_executor(address: str) -> Executor:
     match = ADDRESS_PATTERN.fullmatch(address)
     if match is None or int(match[1]) > MAX_PORT:
         raise InputError(
-            f"--scheduler is written like tcp://10.0.0.1:8786, not {shortened_repr(address)}"
+            f"--dask is written like tcp://10.0.0.1:8786, not {shortened_repr(address)}"
         )
     if find_spec("distributed") is None:
-        raise InputError("--scheduler needs Dask: pip install '.[dask]' where tuner was unpacked")
+        raise InputError("--dask needs Dask: pip install '.[dask]' where tuner was unpacked")
 
     def carry(study: Study, tasks: Mapping[int, StudyTask]) -> Generator[TaskResults]:
         with _mute_dask_logs(), _client(address) as client:

@@ -116,7 +116,7 @@ def _read_times(
             whole += len(line.encode())
     elif not own.startswith(first):  # a beginning of the header was cut off and is rewritten
         raise InputError(
-            f"{path}: {_describe_foreign_file(first)}: delete the file or give --fresh to"
+            f"{path}: {_describe_foreign_file(first)}: delete the file or give --restart to"
             " start anew"
         )
     file.seek(whole)
@@ -143,7 +143,7 @@ def _parse_line(path: Path, number: int, line: str, sizes: list[int]) -> tuple[i
             raise ValueError
     except (ValueError, TypeError, RecursionError):
         raise InputError(
-            f"{path}, line {number}: not an answer; give --fresh to start anew"
+            f"{path}, line {number}: not an answer; give --restart to start anew"
         ) from None
     return at, seconds
 

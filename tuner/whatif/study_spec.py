@@ -177,7 +177,7 @@ def read_study(path: Path) -> Study:
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: not text in UTF-8; see `tuner whatif --help`") from None
+        raise InputError(f"{path}: not text in UTF-8; see `tuner study --help`") from None
 
 
 def study_from_record(record: Any, resolver: ResourceResolver) -> Study:

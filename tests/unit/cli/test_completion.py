@@ -55,13 +55,13 @@ def shell(request: pytest.FixtureRequest, place: Path) -> Iterator[Typist]:
     [
         ("tok", "token"),
         ("table che", "table check"),
-        ("table export --to nc", "table export --to nccl"),
-        ("evaluate --libraries tog", "evaluate --libraries together"),
+        ("table export --format nc", "table export --format nccl"),
+        ("evaluate --libraries tog", "evaluate --pooled"),
         ("simulate --collective bc", "simulate --collective bcast"),
         ("tune --collectives bcast,allr", "tune --collectives bcast,allreduce"),
         ("simulate --algorithm ring,rabens", "simulate --algorithm ring,rabenseifner"),
         ("simulate --topology preset:sum", "simulate --topology preset:summit"),
-        ("topo show preset:kes", "topo show preset:kesch"),
+        ("topology show preset:kes", "topology show preset:kesch"),
         ("table show tab", "table show table.json"),
         ("train table.json --out tra", "train table.json --out trained"),
         ("tune --repro", "tune --reproducible"),
@@ -73,7 +73,7 @@ def test_tab_completes(shell: Typist, typed: str, completed: str) -> None:
 
 
 def test_tab_lists_what_is_possible(shell: Typist) -> None:
-    every = "".join(f"(?=.*{action})" for action in ("check", "diff", "export", "prove", "show"))
+    every = "".join(f"(?=.*{action})" for action in ("check", "diff", "export", "show", "validate"))
     shell.type("tuner table \t\t", every)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tuner import algorithms
 from tuner.base.errors import InputError
-from tuner.cli import quickstart, tune, whatif
+from tuner.cli import quickstart, study, tune
 from tuner.cli.main import COMMANDS, EXIT_INTERRUPTED, NO_PARTIAL_OUTPUT, RESUME_HINT, main
 from tuner.cli.output import print_table
 from tuner.core.calibration import Calibration
@@ -51,7 +51,7 @@ def test_every_verb_explains_itself_with_examples(
     assert f"tuner {verb}" in text
 
 
-@pytest.mark.parametrize("action", ["show", "export", "check", "prove"])
+@pytest.mark.parametrize("action", ["show", "export", "check", "validate"])
 def test_every_table_action_takes_json(action: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["table", action, "--help"])
@@ -138,7 +138,7 @@ def test_a_segment_size_changes_the_prediction(
             1,
         ),
         (["--collective", "bcast", "--sizes", "1KiB", "--ppn", "0"], "'0' is no whole number", 2),
-        (["--collective", "bcast", "--sizes", "1KiB", "--p", "99"], "99 ranks", 1),
+        (["--collective", "bcast", "--sizes", "1KiB", "--ranks", "99"], "99 ranks", 1),
         (["--collective", "bcast", "--sizes", "1KiB", "--root", "8"], "root", 1),
         (["--collective", "bcast", "--sizes", "1KiB", "--calibration", "none.js"], "none.js:", 1),
     ],
@@ -201,15 +201,15 @@ def test_wrong_usage_is_status_2() -> None:
         ("probe plan --budget 5", 2, "'5' is not a time"),
         ("probe plan --ranks 0", 2, "'0' is no whole number from 1 on"),
         ("probe plan --hosts a,,b", 2, "'a,,b' is not a list of names"),
-        ("probe plan --launch x", 2, "it needs the word {program}"),
+        ("probe plan --launcher x", 2, "it needs the word {program}"),
         ("probe plan --hostfile none", 1, "none: cannot be read as a list of hosts"),
-        ("select none.json --collective shout --p 4 --size 1", 2, "no collective 'shout'"),
+        ("select none.json --collective shout --ranks 4 --size 1", 2, "no collective 'shout'"),
         (
-            "select none.json --collective bcast --p -4 --size 1",
+            "select none.json --collective bcast --ranks -4 --size 1",
             2,
             "'-4' is no whole number from 1 on",
         ),
-        ("select none.json --collective bcast --p 4 --size 1", 1, "none.json: "),
+        ("select none.json --collective bcast --ranks 4 --size 1", 1, "none.json: "),
     ],
 )
 def test_words_that_cannot_be_read_are_status_2_and_all_else_is_1(
@@ -223,7 +223,8 @@ def test_words_that_cannot_be_read_are_status_2_and_all_else_is_1(
 
 
 @pytest.mark.parametrize(
-    "words", ["quickstart --out {}", "quickstart --fresh --out {}", "calibrate m.ndjson --plots {}"]
+    "words",
+    ["quickstart --out {}", "quickstart --restart --out {}", "calibrate m.ndjson --plots {}"],
 )
 def test_a_file_where_a_folder_is_wanted_is_one_sentence(
     words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -258,7 +259,7 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[\n", "")
 
 
-@pytest.mark.parametrize("words", ["algorithms --json", "topo list"])
+@pytest.mark.parametrize("words", ["algorithms --json", "topology list"])
 def test_a_full_disk_at_standard_output_is_one_sentence(words: str) -> None:
     """A limit on file sizes refuses the output as a full disk does."""
     run = f"unset PYTHONUNBUFFERED; ulimit -f 1; exec {sys.executable} -m tuner.cli.main {words}"
@@ -297,7 +298,7 @@ def test_a_time_to_wait_has_minutes_in_its_example(capsys: pytest.CaptureFixture
         "tune --budget 10 --measurements m --out t",
         "quickstart --budget 10m",
         "probe --budget 5 --out m",
-        "lab run f --timeout 1 x",
+        "emulate run f --timeout 1 x",
     ):
         assert main(words.split()) == 2
         assert "write it like 90s, 10min, 2h or 30d" in sentence(capsys)
@@ -318,7 +319,7 @@ def test_select_says_on_how_many_nodes_a_table_has_as_many_ranks(
     )
     path = tmp_path / "table.json"
     write_table(TuningTable(Cluster("lab", 4, 2, "", 0), "openmpi 5.0.11", rules), path)
-    asked = ["select", str(path), "--collective", "bcast", "--size", "64KiB", "--p"]
+    asked = ["select", str(path), "--collective", "bcast", "--size", "64KiB", "--ranks"]
     assert main([*asked, "8"]) == 1
     assert sentence(capsys).endswith(": add --nodes 2 or --nodes 4")
     assert main([*asked, "8", "--nodes", "4"]) == 0
@@ -326,8 +327,8 @@ def test_select_says_on_how_many_nodes_a_table_has_as_many_ranks(
     assert "--nodes" not in sentence(capsys)
     assert main([*asked, "1", "--nodes", "3"]) == 1
     assert "1 rank cannot be spread evenly over 3 nodes" in sentence(capsys)
-    assert main([*asked, "8", "--nodes", "4", "--like", "lumi"]) == 1
-    assert "--like is for a trained selector" in sentence(capsys)
+    assert main([*asked, "8", "--nodes", "4", "--group", "lumi"]) == 1
+    assert "--group is for a trained selector" in sentence(capsys)
 
 
 def test_a_table_is_not_sought_in_a_folder(
@@ -356,7 +357,7 @@ def test_only_who_can_go_on_promises_it(
 
 
 @pytest.mark.parametrize(
-    ("verb", "words"), [(whatif, ["whatif", "s.yaml"]), (quickstart, ["quickstart", "--out", "q"])]
+    ("verb", "words"), [(study, ["study", "s.yaml"]), (quickstart, ["quickstart", "--out", "q"])]
 )
 def test_who_starts_afresh_goes_on_without_that(
     verb: ModuleType,
@@ -368,6 +369,6 @@ def test_who_starts_afresh_goes_on_without_that(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(verb, "run", ended)
-    for more, said in (([], "the same command again"), (["--fresh"], "the same command without")):
+    for more, said in (([], "the same command again"), (["--restart"], "the same command without")):
         assert main([*words, *more]) == EXIT_INTERRUPTED
         assert said in capsys.readouterr().err

@@ -54,7 +54,7 @@ def test_simulate_and_whatif_agree_on_the_best(
     found = simulated(capsys, flat, "--sizes", "64KiB,1MiB")
     study = flat.with_name("study.yaml")
     study.write_text(STUDY)
-    assert main(["whatif", str(study), "--json"]) == 0
+    assert main(["study", str(study), "--json"]) == 0
     points = json.loads(capsys.readouterr().out)["points"]
     for point in points:
         own = [record for record in found if record["nbytes"] == point["nbytes"]]
@@ -88,7 +88,7 @@ def test_a_named_algorithm_is_tuned_unless_parameters_are_given(
 def test_a_named_algorithm_without_variants_has_its_own_parameters(
     flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--sizes", "1MiB", "--p", "4", "--algorithm", "hierarchical")
+    words = ("--sizes", "1MiB", "--ranks", "4", "--algorithm", "hierarchical")
     (only,) = simulated(capsys, flat, *words)
     assert only["params"]["group"] == 4
 
@@ -133,10 +133,10 @@ def test_what_the_machine_cannot_do_has_no_price(
 def test_what_a_machine_offers_is_listed(flat: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flat.write_text(FLAT + GPUS + "offers: [nvswitch_reduction]\n")
     words = ("--sizes", "1MiB", "--memory", "cuda", "--ppn", "4")
-    one = {r["algorithm"] for r in simulated(capsys, flat, *words, "--p", "4")}
+    one = {r["algorithm"] for r in simulated(capsys, flat, *words, "--ranks", "4")}
     assert "nvls" in one
     assert "nvls_tree" not in one
-    two = {r["algorithm"] for r in simulated(capsys, flat, *words, "--p", "8")}
+    two = {r["algorithm"] for r in simulated(capsys, flat, *words, "--ranks", "8")}
     assert "nvls_tree" in two
     assert "nvls" not in two
 
@@ -146,13 +146,13 @@ def test_host_memory_needs_no_price_where_no_message_is_there(
 ) -> None:
     """Only what goes through the hosts is left out, and says what it lacks when it is named."""
     flat.write_text(FLAT + GPUS)
-    words = ("--sizes", "1MiB", "--memory", "cuda", "--ppn", "4", "--p", "8")
+    words = ("--sizes", "1MiB", "--memory", "cuda", "--ppn", "4", "--ranks", "8")
     known = {record["algorithm"] for record in simulated(capsys, flat, *words)}
     assert {"ring", "nccl_ring", "rabenseifner"} <= known
     assert "ring_staged" not in known
     study = flat.with_name("study.yaml")
     study.write_text(STUDY.replace("64KiB, ", ""))
-    assert main(["whatif", str(study), "--json"]) == 0
+    assert main(["study", str(study), "--json"]) == 0
     (point,) = json.loads(capsys.readouterr().out)["points"]
     names = {timing["algorithm"] for timing in point["candidates"]}
     assert "ring" in names
@@ -173,11 +173,11 @@ def test_a_network_without_latencies_is_cautioned_of(
     told.write_text("combine: {fabric: flat.yaml, latency: 1us}")
     assert main([*words, str(flat)]) == 0
     assert said in capsys.readouterr().err
-    assert main(["topo", "show", str(flat)]) == 0
+    assert main(["topology", "show", str(flat)]) == 0
     assert said in capsys.readouterr().err
     study = flat.with_name("study.yaml")
     study.write_text(STUDY)
-    assert main(["whatif", str(study), "--json"]) == 0
+    assert main(["study", str(study), "--json"]) == 0
     assert said in capsys.readouterr().err
     assert main([*words, str(told)]) == 0
     assert said not in capsys.readouterr().err
@@ -196,13 +196,13 @@ def test_costs_that_nobody_measured_are_cautioned_of(
     assert said in capsys.readouterr().err
     study, costs = flat.with_name("study.yaml"), flat.with_name("c.json")
     study.write_text(STUDY)
-    assert main(["whatif", str(study), "--json"]) == 0
+    assert main(["study", str(study), "--json"]) == 0
     assert said in capsys.readouterr().err
     paths = {("network", "host"): PathCost.from_alpha_beta(2e-6, 8e-11)}
     write_calibration(Calibration("x", "any", paths), costs)
     assert main([*asked, "--calibration", str(costs)]) == 0
     study.write_text(f"{STUDY}calibration: {costs}\n")
-    assert main(["whatif", str(study), "--json"]) == 0
+    assert main(["study", str(study), "--json"]) == 0
     assert said not in capsys.readouterr().err
 
 
@@ -226,7 +226,7 @@ def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
     paths = {("network", "host"): PathCost.from_alpha_beta(2e-6, 8e-11)}
     shared, large = flat.with_name("c.json"), "at most 100 can be played"
     write_calibration(Calibration("x", "any", paths, port_sharing_threshold=0.0), shared)
-    words = ("--sizes", "64KiB", "--calibration", str(shared), "--via", "schedule")
+    words = ("--sizes", "64KiB", "--calibration", str(shared), "--runner", "schedule")
     every = simulated(capsys, flat, *words)
     monkeypatch.setattr("tuner.sim.fast_engine.MAX_EVENT_TRANSFERS", 100)
     some = simulated(capsys, flat, *words)
@@ -251,9 +251,9 @@ def test_a_calibrated_library_is_simulated_as_it_is(
     tree = [*words, "--algorithm", "binary", "--param", "segment=0"]
     library, ours = (
         simulated(capsys, flat, *tree, *via, collective="bcast")[0]["seconds"]
-        for via in ([], ["--via", "schedule"])
+        for via in ([], ["--runner", "schedule"])
     )
     assert library > 1.05 * ours
     other = ["--collective", "allreduce", "--algorithm", "nonoverlapping"]
     assert main(["simulate", "--topology", str(flat), *words, *other]) == 1
-    assert "--via schedule" in capsys.readouterr().err
+    assert "--runner schedule" in capsys.readouterr().err

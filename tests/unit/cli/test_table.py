@@ -73,7 +73,7 @@ def test_a_file_is_that_of_its_table(
 ) -> None:
     file = tmp_path / "file"
     words = ["--commutative-only"] * ("commutative_only" in FORMATS[form].used_options)
-    assert main(["table", "export", str(table), "--to", form, "--out", str(file), *words]) == 0
+    assert main(["table", "export", str(table), "--format", form, "--out", str(file), *words]) == 0
     assert main(["table", "check", str(file), "--table", str(table), *words]) == 0
     said = capsys.readouterr().out
     assert main(["table", "show", str(table), "--json"]) == 0
@@ -97,7 +97,7 @@ def test_tables_of_other_libraries_are_refused(
     form: str, table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = "mpich" if form != "mpich" else "openmpi"
-    assert main(["table", "export", str(table), "--to", other]) == 1
+    assert main(["table", "export", str(table), "--format", other]) == 1
     assert f"mean nothing in the format of {other}" in capsys.readouterr().err
 
 
@@ -110,13 +110,13 @@ def test_what_cannot_be_started_is_never_proved(
     table = table_of({(ALLREDUCE, 8): [(0, AlgorithmConfig())]}, library=library)
     write_table(table, tmp_path / "t.json")
     name = library.partition(" ")[0]
-    for words in ((), ("--runtime", name), ("--json",)):
-        assert main(["table", "prove", str(tmp_path / "t.json"), *words]) == 1
+    for words in ((), ("--library", name), ("--json",)):
+        assert main(["table", "validate", str(tmp_path / "t.json"), *words]) == 1
         said = capsys.readouterr()
         assert said.out == ""
         assert "nothing is proved: " in said.err
         assert "`tuner table check`" in " ".join(said.err.split())
-        assert "(--to" not in said.err
+        assert "(--format" not in said.err
 
 
 def test_what_a_file_has_no_use_for_is_refused(
@@ -124,7 +124,7 @@ def test_what_a_file_has_no_use_for_is_refused(
 ) -> None:
     out = tmp_path / "file"
     for name in sorted(OPTIONS.keys() - FORMATS[form].used_options):
-        asked = ["table", "export", str(table), "--to", form, *OPTIONS[name]]
+        asked = ["table", "export", str(table), "--format", form, *OPTIONS[name]]
         assert main([*asked, "--out", str(out)]) == 1
         said = " ".join(capsys.readouterr().err.split())
         assert said.startswith(f"tuner: {OPTIONS[name][0]} is for files of ")
@@ -135,7 +135,7 @@ def test_what_a_file_has_no_use_for_is_refused(
 def test_an_interpreter_is_refused_where_no_rules_are_read_with_it(
     form: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["table", "export", str(table), "--to", form, "--python", str(tmp_path / "python")]
+    words = ["table", "export", str(table), "--format", form, "--python", str(tmp_path / "python")]
     assert main(words) == 1
     refused = "--python is for files of mpich" in " ".join(capsys.readouterr().err.split())
     assert refused == ("base_rules" not in FORMATS[form].used_options)
@@ -160,7 +160,7 @@ def test_a_proof_refuses_what_it_has_no_use_for(
     write_table(
         table_of({(ALLREDUCE, 2): [(0, AlgorithmConfig())]}, library=library), tmp_path / "t.json"
     )
-    assert main(["table", "prove", str(tmp_path / "t.json"), *words]) == 1
+    assert main(["table", "validate", str(tmp_path / "t.json"), *words]) == 1
     assert said in " ".join(capsys.readouterr().err.split())
 
 
@@ -171,7 +171,7 @@ def test_more_hosts_than_given_cannot_be_proved(
     rules = tuple(replace(r, key=replace(r.key, nodes=4, ppn=2)) for r in made.rules)
     write_table(TuningTable(CLUSTER, made.library, rules), tmp_path / "t.json")
     for hosts, said in (("a,b", "the 2 hosts given"), ("a", "the 1 host given")):
-        assert main(["table", "prove", str(tmp_path / "t.json"), "--hosts", hosts]) == 1
+        assert main(["table", "validate", str(tmp_path / "t.json"), "--hosts", hosts]) == 1
         assert f"rules for 4 hosts, more than {said}" in capsys.readouterr().err
 
 
@@ -202,7 +202,7 @@ def test_a_table_is_written_by_hand_as_documented(
     program = page.partition("```python\n")[2].partition("```")[0]
     monkeypatch.chdir(tmp_path)
     exec(program, {})
-    assert main(["table", "export", "table.json", "--to", "intelmpi"]) == 0
+    assert main(["table", "export", "table.json", "--format", "intelmpi"]) == 0
     assert "ALLREDUCE='5:0-65535;16'" in capsys.readouterr().out
     where = "docs/reference/library-formats.md shows"
     with pytest.raises(InputError, match=rf"only for openmpi and mpich: .* {where}"):
@@ -221,7 +221,7 @@ def test_shapes_of_as_many_ranks_are_exported_one_at_a_time(
     ]
     path, file = tmp_path / "table.json", tmp_path / "file"
     write_table(TuningTable(CLUSTER, "openmpi 5.0.11", tuple(rules)), path)
-    words = ["table", "export", str(path), "--to", "openmpi", "--out", str(file)]
+    words = ["table", "export", str(path), "--format", "openmpi", "--out", str(file)]
     words.append("--commutative-only")
     assert main(words) == 1
     assert "(--ppn)" in capsys.readouterr().err
@@ -240,7 +240,7 @@ def test_rules_that_a_file_cannot_hold_are_named_with_what_holds_them(
     table: Path, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(tmp_path / "file")
-    assert main(["table", "export", str(table), "--to", form, "--out", file]) == 0
+    assert main(["table", "export", str(table), "--format", form, "--out", file]) == 0
     said = capsys.readouterr().out
     hint = "for commutative operators alone left out: --commutative-only has them"
     assert (hint in said) == ("commutative_only" in FORMATS[form].used_options)
@@ -263,7 +263,7 @@ def test_a_stand_in_for_the_default_is_told(
     rules = tuple(replace(r, key=replace(r.key, memory=memory)) for r in made.rules)
     path, file = str(tmp_path / "table.json"), str(tmp_path / "file")
     write_table(TuningTable(CLUSTER, library, rules), Path(path))
-    words, wish = ["table", "export", path, "--to", form], ["--fallback-algorithm", name]
+    words, wish = ["table", "export", path, "--format", form], ["--fallback-algorithm", name]
     assert main([*words, *wish]) == 0
     stands = f"1 rule leaves the choice to the library: there the file forces a stand-in ({wish[0]}"
     assert stands in capsys.readouterr().err
@@ -290,7 +290,7 @@ def test_a_file_is_written_with_how_it_is_used(
     form: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a file"
-    words = ["table", "export", str(table), "--to", form, "--out", str(file)]
+    words = ["table", "export", str(table), "--format", form, "--out", str(file)]
     assert main(words) == 0
     _, typed, remark = FORMATS[form].usage.split("`", 2)
     typed, remark = typed.replace("$PWD/FILE", repr(str(file))), remark.replace("`", "")
@@ -323,10 +323,10 @@ def test_who_has_rules_for_some_operators_alone_is_told_how_to_ask(
     made = table_of({(ALLREDUCE, 4, "commutative"): [(0, AlgorithmConfig())]})
     write_table(made, tmp_path / "t.json")
     asked = ["select", str(tmp_path / "t.json"), "--collective", "allreduce", "--size", "1KiB"]
-    assert main([*asked, "--p", "4"]) == 1
+    assert main([*asked, "--ranks", "4"]) == 1
     said = capsys.readouterr().err
     assert said.endswith(": only for operators that commute; add --operators commutative\n")
-    assert main([*asked, "--p", "4", "--operators", "commutative"]) == 0
+    assert main([*asked, "--ranks", "4", "--operators", "commutative"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_names_in_a_table_do_not_reach_the_terminal_as_they_are(
         plain = (tmp_path / "t.json").read_text()
         for text, told in ((plain, "[2J"), (plain.replace("[2J", "\\u001b[2J"), "\\x1b[2J")):
             (tmp_path / "t.json").write_text(text)
-            assert main(["table", "export", str(tmp_path / "t.json"), "--to", form]) == 1
+            assert main(["table", "export", str(tmp_path / "t.json"), "--format", form]) == 1
             said = capsys.readouterr()
             assert told in said.err
             assert "\x1b" not in said.err + said.out

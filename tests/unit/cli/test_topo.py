@@ -1,4 +1,4 @@
-"""`tuner topo`: what is listed, shown and drawn, and what is said about mistakes."""
+"""`tuner topology`: what is listed, shown and drawn, and what is said about mistakes."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ INTERLEAVED = Topology(  # nodes take turns at two leaves
 
 
 def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["topo", *words]) == 0
+    assert main(["topology", *words]) == 0
     return capsys.readouterr().out
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["topo", *words]) == 1
+    assert main(["topology", *words]) == 1
     said = capsys.readouterr().err
     assert said.startswith("tuner: ")
     assert said.count("\n") == 1
@@ -150,7 +150,7 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--nodes is for a preset" in complaint(capsys, "show", str(path), "--nodes", "3")
     wrong = complaint(capsys, "draw", "summit", "-o", str(tmp_path / "picture.pdf"))
     assert "the name of a picture ends in .svg or .png" in wrong
-    said = complaint(capsys, "draw", str(path), "--what", "node", "-o", str(tmp_path / "x.svg"))
+    said = complaint(capsys, "draw", str(path), "--view", "node", "-o", str(tmp_path / "x.svg"))
     assert "does not say what is inside its nodes" in said
     assert not (tmp_path / "x.svg").exists()
 
@@ -161,7 +161,7 @@ def test_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = svg.read_text()
     assert all(f"GPU {number}" in text for number in range(8))
     assert "NVLink, 2 \u00d7 21.7 GB/s" in text
-    output(capsys, "draw", "summit", "-o", str(png), "--what", "fabric")
+    output(capsys, "draw", "summit", "-o", str(png), "--view", "fabric")
     assert png.read_bytes()[:4] == b"\x89PNG"
     again = tmp_path / "again.svg"
     output(capsys, "draw", "dgx-1v", "-o", str(again))

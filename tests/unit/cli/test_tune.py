@@ -80,7 +80,7 @@ def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
         "1KiB,64KiB",
         "--collectives",
         "reduce,bcast",
-        "--schedules",
+        "--tuner-algorithms",
         "ring",
         "--repetitions",
         "5",

@@ -369,7 +369,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_the_command_line_plans_both(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("probe", "plan", "--hosts", "a,b", "--ppn", "2", "--parts", "collectives", "--json")
+    words = ("probe", "plan", "--hosts", "a,b", "--ppn", "2", "--measure", "collectives", "--json")
     usual = json.loads(told(capsys, *words))
     both = json.loads(told(capsys, *words, "--placements", "consecutive,cyclic"))
     names = [row["point"] for row in both["points"]]
@@ -411,7 +411,7 @@ def test_what_a_file_leaves_out_is_named(
 ) -> None:
     path, out = tmp_path / "t.json", str(tmp_path / "o.rules")
     write_table(mixed(), path)
-    words = ("table", "export", str(path), "--to", "openmpi", "--out", out)
+    words = ("table", "export", str(path), "--format", "openmpi", "--out", out)
     assert "2 rules for cyclic ranks left out: no file tells placements" in told(capsys, *words)
     write_table(mixed().with_block_placement(), path)
     assert "cyclic" not in told(capsys, *words)
@@ -423,13 +423,13 @@ def test_programs_learn_how_many_rules_a_file_leaves_out(
 ) -> None:
     path = tmp_path / "t.json"
     write_table(table, path)
-    found = json.loads(told(capsys, "table", "export", str(path), "--to", "openmpi", "--json"))
+    found = json.loads(told(capsys, "table", "export", str(path), "--format", "openmpi", "--json"))
     assert (found["rules"], found["cyclic_left_out"]) == (2, left)
 
 
 def asked_in_vain(table: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """The advice of a table without rules for a broadcast on 8 ranks that is asked for so."""
-    ask = ("select", str(table), "--collective", "bcast", "--p", "8", "--size", "4KiB", *words)
+    ask = ("select", str(table), "--collective", "bcast", "--ranks", "8", "--size", "4KiB", *words)
     assert main(ask) == 1
     return capsys.readouterr().err.rpartition(": ")[2].strip()
 
@@ -468,7 +468,7 @@ def test_terminals_tell_the_kinds_apart(tmp_path: Path, capsys: pytest.CaptureFi
         str(new),
         "--collective",
         "bcast",
-        "--p",
+        "--ranks",
         "4",
         "--nodes",
         "2",

@@ -167,7 +167,7 @@ def test_evidence_tells_times_of_every_size_or_none(tmp_path: Path, told: dict[s
         write_table(TuningTable(LAB, "x", (some,)), path)
         assert read_table(path).rules == (some,)
         assert main(["table", "show", str(path)]) == 0
-        asked = ["--collective", "bcast", "--p", "4", "--size", "8"]
+        asked = ["--collective", "bcast", "--ranks", "4", "--size", "8"]
         assert main(["select", str(path), *asked]) == 0
     wrong = replace(whole, evidence=replace(whole.evidence, **told))
     write_table(TuningTable(LAB, "x", (wrong,)), path)

@@ -196,7 +196,12 @@ def test_without_root_it_says_so(
     action: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    words = ["lab", *action, str(EXAMPLES / "flat8.yaml"), *(["true"] if action == ["run"] else [])]
+    words = [
+        "emulate",
+        *action,
+        str(EXAMPLES / "flat8.yaml"),
+        *(["true"] if action == ["run"] else []),
+    ]
     assert main(words) == 1
     said = capsys.readouterr().err
     assert said.startswith("tuner: a lab needs root")
@@ -205,13 +210,13 @@ def test_without_root_it_says_so(
 
 def test_a_command_comes_after_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
     file = str(EXAMPLES / "flat8.yaml")
-    remedy = "write the command after --: tuner lab run FILE -- mpirun -n 8 ./program"
+    remedy = "write the command after --: tuner emulate run FILE -- mpirun -n 8 ./program"
     for words, said in (
         ([], "the following arguments are required: COMMAND"),
         (["mpirun", "-n", "8", "./program"], "unrecognized arguments: -n 8 ./program"),
     ):
         with pytest.raises(SystemExit) as ended:
-            main(["lab", "run", file, *words])
+            main(["emulate", "run", file, *words])
         assert ended.value.code == 2
         assert f"{said}: {remedy}\n" in capsys.readouterr().err
 
@@ -219,7 +224,7 @@ def test_a_command_comes_after_two_dashes(capsys: pytest.CaptureFixture[str]) ->
 def test_a_lab_that_is_not_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "tree.yaml"
     path.write_text(TREE, encoding="utf-8")
-    assert main(["lab", "status", str(path)]) == 0
-    assert f"lab {cluster_id_for(path)} (tree, 3 hosts) is not up" in capsys.readouterr().out
-    assert main(["lab", "run", str(path), "--ppn", "0", "--", "true"]) == 2
+    assert main(["emulate", "status", str(path)]) == 0
+    assert f"cluster {cluster_id_for(path)} (tree, 3 hosts) is not up" in capsys.readouterr().out
+    assert main(["emulate", "run", str(path), "--ppn", "0", "--", "true"]) == 2
     assert "'0' is no whole number from 1 on" in capsys.readouterr().err

@@ -193,7 +193,9 @@ def test_both_files_are_exported_and_told_apart(
         generic, file = tmp_path / f"{form}.own", tmp_path / f"{form}.json"
         generic.write_text(json.dumps(tree))
         words = ["--base-rules", str(generic)]
-        assert main(["table", "export", str(table), "--to", form, "--out", str(file), *words]) == 0
+        assert (
+            main(["table", "export", str(table), "--format", form, "--out", str(file), *words]) == 0
+        )
         said = capsys.readouterr().out
         assert f"use it: {FORMATS[form].command_of(file)}\n(with the variable of the" in said
         assert main(["table", "check", str(file), "--table", str(table), *words, "--json"]) == 0

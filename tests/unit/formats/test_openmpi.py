@@ -284,6 +284,6 @@ def test_check_sees_what_the_table_does_not_have(
 def test_open_mpi_6_would_read_the_file_otherwise() -> None:
     table = TuningTable(CLUSTER, "openmpi 6.0.0", TABLE.rules)
     with pytest.raises(
-        InputError, match=r"openmpi 6\.0\.0 reads .* differently.*--to openmpi-json"
+        InputError, match=r"openmpi 6\.0\.0 reads .* differently.*--format openmpi-json"
     ):
         openmpi.emit(table)

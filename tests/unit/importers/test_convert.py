@@ -234,7 +234,7 @@ def test_files_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     words = [
         str(tmp_path / "l.out"),
         str(tmp_path / "b.out"),
-        "--p",
+        "--ranks",
         "8",
         "--nodes",
         "2",
@@ -306,16 +306,16 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     out = tmp_path / "m.ndjson"
     for words, said in (
         ([str(tmp_path / "b.out")], "b.out: line 3: the file does not say on how many ranks"),
-        ([str(tmp_path / "b.out"), "--p", str(2**31)], "--p 2147483648: it is at least 1"),
-        ([str(tmp_path / "b.out"), "--p", "2", "--nodes", "1"], "name it with --cluster"),
+        ([str(tmp_path / "b.out"), "--ranks", str(2**31)], "--ranks 2147483648: it is at least 1"),
+        ([str(tmp_path / "b.out"), "--ranks", "2", "--nodes", "1"], "name it with --cluster"),
         (
-            [str(tmp_path / "b.out"), "--p", "2", "--nodes", "1", "--library", "mine"],
+            [str(tmp_path / "b.out"), "--ranks", "2", "--nodes", "1", "--library", "mine"],
             'no version of mine: add it, as in --library "mine 5.0.11"',
         ),
         ([str(tmp_path / "nothing")], "there is no file"),
         ([str(tmp_path)], "is a folder without files of NCCL's Inspector: name the files in it"),
         ([str(tmp_path / "b.out"), "--collective", "x"], "there is no collective 'x'"),
-        ([str(tmp_path / "b.out"), "--form", "imb"], "no title such as `# Benchmarking"),
+        ([str(tmp_path / "b.out"), "--format", "imb"], "no title such as `# Benchmarking"),
     ):
         assert main(["import-results", *words, "--out", str(out)]) == 1
         error = capsys.readouterr().err

@@ -63,7 +63,7 @@ def test_delimiters_comments_and_banners(delimiter: str) -> None:
 
 def test_what_no_column_says_is_told_or_demanded() -> None:
     text = "size_bytes,algorithm,time_us\n64,2. chain,5.25\n"
-    assert "add --p and --nodes" in complaint(text)
+    assert "add --ranks and --nodes" in complaint(text)
     assert "add --collective" in complaint(text, UserMetadata(p=4, nodes=2))
     reading = only(
         text, UserMetadata(p=4, nodes=2, collective="bcast", memory="cuda", algorithm="x")
@@ -79,7 +79,9 @@ def test_where_there_are_no_options_a_column_is_asked_for() -> None:
         UserMetadata(has_options=False),
         "size_bytes,algorithm,time_us\n64,2. chain,5.25\n",
     )
-    wanted = "add columns p and nodes, or read it by `tuner import-results` with --p and --nodes"
+    wanted = (
+        "add columns p and nodes, or read it by `tuner import-results` with --ranks and --nodes"
+    )
     assert complaint(text, silent).endswith(wanted)
     counted = "collective,ranks,size_bytes,time_us\nbcast,4,64,5.25\n"
     assert ": add a column nodes, or read it by" in complaint(counted, silent)
@@ -146,9 +148,8 @@ def test_ranks_must_be_nodes_times_ppn() -> None:
     columns = f"{said}ranks or nodes or ppn in that row"
     assert complaint(wrong).endswith(columns)
     assert complaint(wrong, UserMetadata(has_options=False)).endswith(columns)
-    told = (
-        "line 2: 9 ranks are not 2 nodes of 4 ranks each: correct nodes or ppn in that row or --p"
-    )
+    told = "line 2: 9 ranks are not 2 nodes of 4 ranks each: correct nodes or ppn in that row or"
+        " --ranks"
     assert complaint(SMALL, UserMetadata(p=9)).endswith(told)
     assert "line 2: the memory cannot be 'tape'" in complaint(
         f"{HEAD}\n{ROW}\n".replace(",no,", ",tape,")
@@ -252,7 +253,7 @@ def test_what_is_called_so_by_an_option_is_the_same_as_in_a_file(tmp_path: Path)
     )
     (tmp_path / "t.csv").write_text(named("ring"))
     words = [
-        "--p",
+        "--ranks",
         "2",
         "--nodes",
         "2",

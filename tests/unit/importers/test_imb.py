@@ -112,7 +112,7 @@ def test_what_the_file_does_not_say_is_demanded() -> None:
     assert complaint(whole(block("Bcast", 2, ROW)), UserMetadata()) == (
         "results: line 9: the file does not say how many ranks were on each node: add --ppn"
     )
-    assert "--p says 4" in complaint(whole(block("Bcast", 2, ROW)), UserMetadata(p=4, ppn=2))
+    assert "--ranks says 4" in complaint(whole(block("Bcast", 2, ROW)), UserMetadata(p=4, ppn=2))
     assert "3 nodes" in complaint(whole(block("Bcast", 8, ROW)), UserMetadata(nodes=3))
 
 

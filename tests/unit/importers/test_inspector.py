@@ -599,7 +599,7 @@ def test_what_the_files_do_not_say_is_asked_for(
         ([], "name it with --cluster"),
         (["--cluster", "dgx"], "name it with --library"),
         (["--cluster", "dgx", "--library", "nccl"], "--library says no version of nccl"),
-        (["--p", "4"], "leave --p out"),
+        (["--ranks", "4"], "leave --ranks out"),
     ):
         assert main(["import-results", str(folder), "--out", str(out), *words]) == 1
         assert said in " ".join(capsys.readouterr().err.split())

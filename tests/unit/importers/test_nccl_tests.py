@@ -117,11 +117,13 @@ def test_what_the_file_does_not_say_is_demanded() -> None:
     bare = "\n".join([COLUMNS, UNITS, ROW, FOOT])
     assert complaint(bare).endswith("which collective was measured: add --collective")
     told = UserMetadata(collective="allreduce")
-    assert complaint(bare, told).endswith("was measured: add --p and --nodes")
+    assert complaint(bare, told).endswith("was measured: add --ranks and --nodes")
     assert only(bare, UserMetadata(p=8, nodes=1, collective="allreduce")).rank_counts == RankCounts(
         8, 1, 8
     )
-    assert "the file says that p is 4, but --p says 8" in complaint(table(ROW), UserMetadata(p=8))
+    assert "the file says that p is 4, but --ranks says 8" in complaint(
+        table(ROW), UserMetadata(p=8)
+    )
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_wrong_results_are_no_measurements() -> None:
 @pytest.mark.parametrize(
     ("told", "demand"),
     [
-        (UserMetadata(), "on how many ranks and nodes it was measured: add --p and --nodes"),
+        (UserMetadata(), "on how many ranks and nodes it was measured: add --ranks and --nodes"),
         (UserMetadata(p=8), "on how many nodes its 8 ranks were: add --nodes"),
         (UserMetadata(nodes=2), "how many ranks were on each of its 2 nodes: add --ppn"),
     ],

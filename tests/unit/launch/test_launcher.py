@@ -90,7 +90,7 @@ def test_a_template_is_filled_in() -> None:
     [
         ("mpirun -n {n}", r"\{program\}"),
         ("x {cores} {program}", r"\{cores\}"),
-        ("a 'b", "--launch"),
+        ("a 'b", "--launcher"),
     ],
 )
 def test_a_template_that_cannot_work_is_refused(text: str, sentence: str) -> None:

@@ -94,9 +94,9 @@ def test_a_copy_of_a_preset_is_shown_the_same(
 ) -> None:
     copy, name = tmp_path / "mine.yaml", "kesch"
     copy.write_text(preset_path(name).read_text())
-    assert main(["topo", "show", str(copy), "--nodes", "2"]) == 0
+    assert main(["topology", "show", str(copy), "--nodes", "2"]) == 0
     shown = capsys.readouterr().out
-    assert main(["topo", "show", name, "--nodes", "2"]) == 0
+    assert main(["topology", "show", name, "--nodes", "2"]) == 0
     assert shown == capsys.readouterr().out
 
 
@@ -104,7 +104,7 @@ def test_a_copy_with_another_number(tmp_path: Path, capsys: pytest.CaptureFixtur
     copy = tmp_path / "mine.yaml"
     text = preset_path("dgx-h100").read_text()
     copy.write_text(text.replace("value: 370.8GB/s", "value: 123.4GB/s"))
-    assert main(["topo", "show", str(copy)]) == 0
+    assert main(["topology", "show", str(copy)]) == 0
     assert "123.4 GB/s" in capsys.readouterr().out
     words = "--ppn 8 --memory cuda --collective bcast --sizes 64MiB --algorithm binomial --json"
     times = []

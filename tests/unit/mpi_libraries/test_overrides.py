@@ -92,7 +92,7 @@ def test_all_that_decides_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> N
         "probe --out {}/m",
         "probe run --hosts a,b --out {}/m",
         "tune --hosts a,b --measurements {}/m --out {}/t",
-        "quickstart --out {}/q --fresh",
+        "quickstart --out {}/q --restart",
         "quickstart --libraries mpich,openmpi --out {}/q",
     ],
 )

@@ -154,12 +154,12 @@ def test_the_plan_is_shown_without_measuring(capsys: pytest.CaptureFixture[str])
     assert ", 1 launch, " in every
     assert "cuda" not in every + of_gpus
     assert re.search(r"^ +2 +pingpong network", every, re.MULTILINE)  # numbered as listed
-    assert "`--parts devices` lists them" in of_gpus
-    assert main([*words, "--parts", "collectives,devices"]) == 0
+    assert "`--measure devices` lists them" in of_gpus
+    assert main([*words, "--measure", "collectives,devices"]) == 0
     every, _, of_gpus = capsys.readouterr().out.partition("more where hosts have GPUs")
     assert "copy h2d_pinned 1x1 cuda" in of_gpus
     assert "1024 B" not in of_gpus.replace("1024 B cuda", "")
-    assert main([*words, "--parts", "collectives"]) == 0
+    assert main([*words, "--measure", "collectives"]) == 0
     assert "GPU" not in capsys.readouterr().out
 
 
@@ -178,7 +178,7 @@ def test_the_plan_for_this_computer_has_what_can_be_measured_on_it(
     assert sum(row["seconds"] for row in points) == pytest.approx(60, rel=0.01)
     assert {row["memory"] for row in points} == ({"host", "cuda"} if there else {"host"})
     assert ("no NVIDIA driver on this computer" in printed.err) is not there
-    assert main([*words, "--parts", "devices"]) == (0 if there else 1)
+    assert main([*words, "--measure", "devices"]) == (0 if there else 1)
     printed = capsys.readouterr()
     assert ("of GPUs nothing can be measured" in printed.err) is not there
 

@@ -193,7 +193,7 @@ def simulate(machine: str, *options: str) -> int:
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_a_run_is_drawn_as_a_gantt_chart(machine: str, tmp_path: Path, kind: str) -> None:
     out = tmp_path / f"ring.{kind}"
-    options = ("--algorithm", "ring", "--p", "8", "--sizes", "64KiB", "--gantt", str(out))
+    options = ("--algorithm", "ring", "--ranks", "8", "--sizes", "64KiB", "--gantt", str(out))
     assert simulate(machine, *options) == 0
     if kind == "png":
         width, height = png_size(out)
@@ -228,13 +228,13 @@ def test_a_chart_that_would_show_nothing_is_refused(
     machine: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(study_gantt, "MAX_RANKS", 4)
-    options = ("--algorithm", "ring", "--p", "8", "--sizes", "64KiB", "--gantt", "x.svg")
+    options = ("--algorithm", "ring", "--ranks", "8", "--sizes", "64KiB", "--gantt", "x.svg")
     assert simulate(machine, *options) == 1
     assert "a Gantt chart of 8 ranks and 112 transfers shows nothing" in capsys.readouterr().err
 
 
 def test_explain_on_the_command_line(machine: str, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--algorithm", "ring,linear", "--p", "4", "--sizes", "64KiB", "--explain")
+    options = ("--algorithm", "ring,linear", "--ranks", "4", "--sizes", "64KiB", "--explain")
     assert simulate(machine, *options, "--json") == 0
     for record in json.loads(capsys.readouterr().out):
         assert tuple(record["parts"]) == TIME_COMPONENTS

@@ -251,7 +251,7 @@ def test_the_verb_prints_a_table_and_the_same_as_json(
         "default",
         "best",
     ]
-    assert main([*words, "--protocol", LEAVE_SIZE_OUT, "--json"]) == 0
+    assert main([*words, "--cv", LEAVE_SIZE_OUT, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["protocol"] == LEAVE_SIZE_OUT
     (scores,) = record["sets"].values()
@@ -263,12 +263,11 @@ def test_who_cannot_learn_is_not_dropped_silently(
 ) -> None:
     path = tmp_path / "m.csv"
     path.write_text(text())
-    assert main(["evaluate", str(path), "--protocol", NEW_MACHINE]) == 0
+    assert main(["evaluate", str(path), "--cv", NEW_MACHINE]) == 0
     printed = capsys.readouterr()
     assert "all of it is of one machine, so new-machine leaves nothing to learn from" in printed.err
-    assert (
-        f"choose another --protocol, such as {LEAVE_NODE_COUNT_OUT} or {LEAVE_SIZE_OUT}"
-        in " ".join(printed.err.split())
+    assert f"choose another --cv, such as {LEAVE_NODE_COUNT_OUT} or {LEAVE_SIZE_OUT}" in " ".join(
+        printed.err.split()
     )
     assert "nearest" not in printed.out
     assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
@@ -283,10 +282,10 @@ def test_one_node_count_of_many_sizes_is_evaluated_by_size(
     path.write_text("\n".join([HEAD, *one, ""]))
     assert main(["evaluate", str(path)]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert said.endswith(f"or choose another --protocol, such as {LEAVE_SIZE_OUT}")
+    assert said.endswith(f"or choose another --cv, such as {LEAVE_SIZE_OUT}")
     path.write_text("\n".join([HEAD, *(line for line in one if ",64," in line), ""]))
-    assert main(["evaluate", str(path), "--protocol", LEAVE_SIZE_OUT]) == 0
-    assert " ".join(capsys.readouterr().err.split()).endswith("or choose another --protocol")
+    assert main(["evaluate", str(path), "--cv", LEAVE_SIZE_OUT]) == 0
+    assert " ".join(capsys.readouterr().err.split()).endswith("or choose another --cv")
 
 
 def test_empty_columns_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -406,9 +405,9 @@ def test_a_table_is_not_scored_quietly_on_what_it_was_made_of(
     [
         (["--baselines", "oracle"], "no baseline oracle; known: nearest"),
         (["--topology", "rack.yaml"], "needs both --calibration and --topology"),
-        (["--leave-out", "tree,ring"], "nothing to choose from"),
+        (["--exclude-algorithms", "tree,ring"], "nothing to choose from"),
         (
-            ["--leave-out", "tree,rign"],
+            ["--exclude-algorithms", "tree,rign"],
             "'rign' cannot be left out: measured are default, ring, tree",
         ),
     ],

@@ -241,7 +241,7 @@ def test_the_command_line_trains_and_asks(
     assert held_out["tuner"]["points"] == 12
     assert held_out["default"]["mean"] > held_out["tuner"]["mean"]
     assert (out / MODEL_CARD_FILE).read_text() == model_card(*read_selector(out))
-    asked = ["select", str(out), "--collective", "bcast", "--nodes", "3", "--p", "3", "--size"]
+    asked = ["select", str(out), "--collective", "bcast", "--nodes", "3", "--ranks", "3", "--size"]
     assert main([*asked, "1KiB", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["choice"], answer["sure"]) == ("chain", "chain")
@@ -333,12 +333,12 @@ def test_the_reference_was_trained_on_these_files(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "shape"),
     [
-        ("--p 8", (1, 8)),
-        ("--p 8 --nodes 2", (2, 4)),
+        ("--ranks 8", (1, 8)),
+        ("--ranks 8 --nodes 2", (2, 4)),
         ("--nodes 2 --ppn 4", (2, 4)),
-        ("--p 8 --ppn 4", (2, 4)),
+        ("--ranks 8 --ppn 4", (2, 4)),
         ("--ppn 8", (1, 8)),
-        ("--p 8 --nodes 2 --ppn 4", (2, 4)),
+        ("--ranks 8 --nodes 2 --ppn 4", (2, 4)),
     ],
 )
 def test_two_of_ranks_nodes_and_ranks_per_node_tell_the_third(
@@ -350,11 +350,20 @@ def test_two_of_ranks_nodes_and_ranks_per_node_tell_the_third(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("", "the number of ranks is missing: give --p, or --nodes and --ppn"),
-        ("--nodes 2", "the number of ranks is missing: give --p, or --nodes and --ppn"),
-        ("--p 7 --nodes 2", "7 ranks cannot be spread evenly over 2 nodes: give --p as a multiple"),
-        ("--p 7 --ppn 2", "7 ranks cannot be spread over nodes of 2 each: give --p as a multiple"),
-        ("--p 8 --nodes 2 --ppn 3", "2 nodes of 3 ranks each have 6 ranks, not 8: leave out one"),
+        ("", "the number of ranks is missing: give --ranks, or --nodes and --ppn"),
+        ("--nodes 2", "the number of ranks is missing: give --ranks, or --nodes and --ppn"),
+        (
+            "--ranks 7 --nodes 2",
+            "7 ranks cannot be spread evenly over 2 nodes: give --ranks as a multiple",
+        ),
+        (
+            "--ranks 7 --ppn 2",
+            "7 ranks cannot be spread over nodes of 2 each: give --ranks as a multiple",
+        ),
+        (
+            "--ranks 8 --nodes 2 --ppn 3",
+            "2 nodes of 3 ranks each have 6 ranks, not 8: leave out one",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused(words: str, sentence: str) -> None:

@@ -584,7 +584,7 @@ def written(tmp_path: Path) -> Path:
 
 
 def asked(path: Path, *words: object) -> int:
-    return main(["table", "prove", str(path), *map(str, words)])
+    return main(["table", "validate", str(path), *map(str, words)])
 
 
 def test_a_proof_by_a_log(

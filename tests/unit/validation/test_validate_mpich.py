@@ -233,7 +233,7 @@ def test_what_comes_before_a_file_is_to_be_unset(
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """`tuner table prove` of a table, with such ranks."""
+    """`tuner table validate` of a table, with such ranks."""
     monkeypatch.setattr(mpich, "read_generic_tree", lambda *_: GENERIC)
     monkeypatch.setattr(mpich, "read_generic_trees", lambda _: GenericTrees(GENERIC))
     monkeypatch.setattr(validation, "local_launcher", lambda *_: Ranks())
@@ -243,7 +243,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
 
     def run(table: TuningTable, *words: str) -> int:
         write_table(table, file)
-        return main(["table", "prove", str(file), *words])
+        return main(["table", "validate", str(file), *words])
 
     return run
 

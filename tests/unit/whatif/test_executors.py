@@ -220,14 +220,14 @@ def test_damaged_answers_are_refused_by_line(tmp_path: Path, line: str) -> None:
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:2], line, *lines[2:]]) + "\n")
     with (
-        pytest.raises(InputError, match="line 3: not an answer; give --fresh"),
+        pytest.raises(InputError, match="line 3: not an answer; give --restart"),
         checkpoint_file(path) as k,
     ):
         k(*few())
 
 
 def test_a_directory_is_no_study(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["whatif", "/"]) == 1
+    assert main(["study", "/"]) == 1
     assert "tuner: /: cannot be read: Is a directory" in capsys.readouterr().err
 
 
@@ -244,9 +244,9 @@ def test_answers_that_cannot_be_kept(tmp_path: Path) -> None:
 
 
 def started(folder: Path, *options: str) -> subprocess.Popen[str]:
-    """`tuner whatif` in a session of its own, as a terminal starts it."""
+    """`tuner study` in a session of its own, as a terminal starts it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tuner.cli.main", "whatif", "study.yaml", *options],
+        [sys.executable, "-m", "tuner.cli.main", "study", "study.yaml", *options],
         cwd=folder,
         text=True,
         stdout=subprocess.PIPE,
@@ -285,7 +285,7 @@ def test_a_killed_study_is_resumed(long_study: Path) -> None:
     running.communicate()
     kept = answered(long_study)
     assert kept >= 30
-    assert main(["whatif", str(long_study / "study.yaml"), "--json", "--jobs", "1"]) == 0
+    assert main(["study", str(long_study / "study.yaml"), "--json", "--jobs", "1"]) == 0
     assert not (long_study / "study.yaml.partial").exists()
     ends = time.monotonic() + 20
     while any(Path(f"/proc/{pid}").exists() for pid in children):
@@ -351,7 +351,7 @@ def test_targets_are_looked_at_before_anything_is_simulated(
 ) -> None:
     monkeypatch.chdir(small_study)
     before = {path.name: path.read_bytes() for path in small_study.iterdir()}
-    assert main(["whatif", "study.json", *options]) == 1
+    assert main(["study", "study.json", *options]) == 1
     error = capsys.readouterr().err
     assert sentence in error
     assert "simulating" not in error
@@ -362,7 +362,7 @@ def test_what_was_written_and_the_progress_are_told_on_standard_error(
     small_study: Path, capsys: Any
 ) -> None:
     target = small_study / "s.csv"
-    assert main(["whatif", str(small_study / "study.json"), "--csv", str(target)]) == 0
+    assert main(["study", str(small_study / "study.json"), "--csv", str(target)]) == 0
     out, error = capsys.readouterr()
     assert out.startswith("small: the best algorithm on flat")
     assert "simulating" in error
@@ -373,7 +373,7 @@ def test_what_was_written_and_the_progress_are_told_on_standard_error(
 def test_answers_stay_where_a_result_cannot_be_written(small_study: Path, capsys: Any) -> None:
     pipe = small_study / "pipe"
     os.mkfifo(pipe)
-    assert main(["whatif", str(small_study / "study.json"), "--csv", str(pipe)]) == 1
+    assert main(["study", str(small_study / "study.json"), "--csv", str(pipe)]) == 1
     assert "nobody reads it; the answers stay in" in capsys.readouterr().err
     assert (small_study / "study.json.partial").exists()
 
@@ -384,14 +384,14 @@ def test_fresh_starts_anew_and_a_changed_study_says_so(
     path = long_study / "study.yaml"
     path.write_text(json.dumps(SPEC))
     (long_study / "study.yaml.partial").write_text('{"kind": "partial study"}\n')
-    assert main(["whatif", str(path)]) == 1
+    assert main(["study", str(path)]) == 1
     assert "study.yaml.partial: holds the answers of another study" in capsys.readouterr().err
-    assert main(["whatif", str(path), "--fresh"]) == 0
+    assert main(["study", str(path), "--restart"]) == 0
 
 
 @pytest.mark.parametrize("jobs", ["0", "x", "-1", "5000"])
 def test_a_number_of_processes(jobs: str, tmp_path: Path, capsys: Any) -> None:
-    assert main(["whatif", str(tmp_path / "s.yaml"), "--jobs", jobs]) == 2
+    assert main(["study", str(tmp_path / "s.yaml"), "--jobs", jobs]) == 2
     assert "--jobs is a number of processes from 1 to 1024" in capsys.readouterr().err
 
 
@@ -413,7 +413,7 @@ def test_a_dask_cluster_gives_the_same_numbers(
     address = str(cluster.scheduler_address)
     assert whatif.run_study(made(), executor=whatif.make_dask_executor(address)) == serial
     (tmp_path / "study.yaml").write_text(json.dumps(SPEC))
-    assert main(["whatif", str(tmp_path / "study.yaml"), "--scheduler", address, "--json"]) == 0
+    assert main(["study", str(tmp_path / "study.yaml"), "--dask", address, "--json"]) == 0
     assert whatif.result_from_record(json.loads(capsys.readouterr().out)) == serial
 
 
@@ -491,7 +491,7 @@ def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None
         stderr=subprocess.DEVNULL,
     )
     try:
-        running = started(long_study, "--scheduler", address)
+        running = started(long_study, "--dask", address)
         wait_for(long_study, 1, running)
         scheduler.kill()
         _, error = running.communicate(timeout=30)

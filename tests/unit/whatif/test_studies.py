@@ -633,7 +633,7 @@ def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     }
     path = tmp_path / "study.yaml"
     path.write_text(json.dumps(asked))
-    assert main(["whatif", str(path), "--csv", str(tmp_path / "s.csv")]) == 0
+    assert main(["study", str(path), "--csv", str(tmp_path / "s.csv")]) == 0
     text = capsys.readouterr().out
     assert "twice: the best algorithm on flat8" in text
     assert "where the algorithm changes" in text
@@ -642,7 +642,7 @@ def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (
         "not counted, 6 of 8 points: the table has no rules for this call on so many ranks" in words
     )
-    assert main(["whatif", str(path), "--json"]) == 0
+    assert main(["study", str(path), "--json"]) == 0
     result = whatif.result_from_record(json.loads(capsys.readouterr().out))
     with (tmp_path / "s.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -661,9 +661,9 @@ def test_bad_study_files_get_one_sentence(
         (b"\xff\xfe", "study.yaml: not text in UTF-8"),
     ):
         path.write_bytes(content)
-        assert main(["whatif", str(path)]) == 1
+        assert main(["study", str(path)]) == 1
         assert sentence in capsys.readouterr().err
-    assert main(["whatif", str(tmp_path / "absent.yaml")]) == 1
+    assert main(["study", str(tmp_path / "absent.yaml")]) == 1
     assert "absent.yaml: cannot be read" in capsys.readouterr().err
 
 

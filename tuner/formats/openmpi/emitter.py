@@ -80,7 +80,7 @@ def emit_json(table: TuningTable, *, commutative_only: bool = False) -> str:
     if name == "openmpi" and major.isdigit() and int(major) < json_rules.FIRST_MAJOR_VERSION:
         raise InputError(
             f"{table.library} drops a JSON file without a word: it reads classic rules"
-            " (--to openmpi)"
+            " (--format openmpi)"
         )
     _require_all_expressible(table, commutative_only)
     text = json_rules.render(table, "commutative" if commutative_only else "any")
@@ -109,7 +109,7 @@ def _require_readable(table: TuningTable) -> None:
         raise InputError(
             f"{table.library} reads a classic rules file differently, its rules would hit other"
             f" communicators than in versions {' and '.join(SUPPORTED_MAJOR_VERSIONS)}: write"
-            " JSON rules (--to openmpi-json)"
+            " JSON rules (--format openmpi-json)"
         )
 
 

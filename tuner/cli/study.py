@@ -21,10 +21,10 @@ from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
 from tuner.whatif.study_tasks import StudyTask
 
 EXAMPLES = f"""examples:
-  tuner whatif twice.yaml
-  tuner whatif twice.yaml --csv twice.csv --plots twice
-  tuner whatif twice.yaml --json --jobs 4
-  tuner whatif twice.yaml --scheduler tcp://10.0.0.1:8786  # on a Dask cluster
+  tuner study twice.yaml
+  tuner study twice.yaml --csv twice.csv --plots twice
+  tuner study twice.yaml --json --jobs 4
+  tuner study twice.yaml --dask tcp://10.0.0.1:8786  # on a Dask cluster
 
 A study, here saved as twice.yaml:
   name: twice the network
@@ -38,7 +38,7 @@ A study, here saved as twice.yaml:
 
 Axes: {", ".join(whatif.AXES)}.
 `calibration: FILE` takes the costs that were measured from there, `algorithms: [ring, binomial]`
-restricts the candidates. Interrupted, the same command without --fresh goes on where it stopped:
+restricts the candidates. Interrupted, the same command without --restart goes on where it stopped:
 until the study is done its answers are kept in twice.yaml.partial."""
 
 PARTIAL_SUFFIX = ".partial"
@@ -62,8 +62,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--jobs", type=_jobs, metavar="N", help="processes on this computer (default: all cores)"
     )
-    where.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster instead")
-    parser.add_argument("--fresh", action="store_true", help="start anew, keep no answers")
+    where.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster instead")
+    parser.add_argument("--restart", action="store_true", help="start anew, keep no answers")
     add_json_option(parser)
     parser.set_defaults(run=run, resumes=True)
 
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
     if "latency" not in asked.axes:
         warn(missing_latency_warning(asked.machine))
     _require_targets(options, answers)
-    if options.fresh:
+    if options.restart:
         answers.unlink(missing_ok=True)
     with whatif.checkpoint_file(answers) as keep:
         with display.stage(f"simulating {asked.number_of_points} points") as report:
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
         except InputError as reason:
             raise InputError(
                 f"{reason}; the answers stay in {answers}, so that the same command without"
-                " --fresh, or one with another target, goes on with them"
+                " --restart, or one with another target, goes on with them"
             ) from None
         if asked.calibration is None:
             warn(missing_overhead_warning(asked.machine))
@@ -161,6 +161,6 @@ def _draw(asked: whatif.Study, found: whatif.StudyResult, folder: Path, display:
 
 
 def _executor(options: argparse.Namespace) -> Executor:
-    if options.scheduler:
-        return whatif.make_dask_executor(options.scheduler)
+    if options.dask:
+        return whatif.make_dask_executor(options.dask)
     return whatif.make_parallel_executor(options.jobs)

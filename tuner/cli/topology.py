@@ -17,15 +17,15 @@ from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.topology import GPU
 
 EXAMPLES = """examples:
-  tuner topo list
-  tuner topo show summit
-  tuner topo show dgx-h100 --nodes 64 --json
-  tuner topo show ./mine.yaml --nodes 64
-  tuner topo draw dgx-1v -o node.svg
-  tuner topo draw summit -o fabric.png --what fabric
+  tuner topology list
+  tuner topology show summit
+  tuner topology show dgx-h100 --nodes 64 --json
+  tuner topology show ./mine.yaml --nodes 64
+  tuner topology draw dgx-1v -o node.svg
+  tuner topology draw summit -o fabric.png --view fabric
   tuner simulate --topology preset:dgx-h100:16 --collective allreduce --sizes 64MiB --ppn 8
 
-A NAME is one that `tuner topo list` prints, also written preset:NAME or preset:NAME:NODES;
+A NAME is one that `tuner topology list` prints, also written preset:NAME or preset:NAME:NODES;
 everything else is the file of a machine or a topology, in any format."""
 
 
@@ -44,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             "--nodes", type=argument_types.positive_int, help="so many nodes, instead of all it has"
         )
         action.add_argument(
-            "--node",
+            "--node-topology",
             type=Path,
             metavar="FILE",
             help="a second file, that describes the inside of every node",
@@ -57,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="picture to write, .svg or .png",
     )
-    draw.add_argument("--what", choices=("node", "fabric"), help="default: node, where it is known")
+    draw.add_argument("--view", choices=("node", "fabric"), help="default: node, where it is known")
 
 
 def run_list(options: argparse.Namespace) -> None:
@@ -111,17 +111,19 @@ def run_draw(options: argparse.Namespace) -> None:
     from tuner.report.node_diagram import draw_node
 
     argument_types.require_image_suffix(options.out, "--out")
-    require_writable_file(options.out, Path(options.machine), *filter(None, [options.node]))
+    require_writable_file(
+        options.out, Path(options.machine), *filter(None, [options.node_topology])
+    )
     machine = _machine(options)
     title = machine.spec.title if machine.spec else machine.name
     interior = machine.topology.nodes[0].node_topology
-    what = options.what or ("fabric" if interior is None else "node")
+    what = options.view or ("fabric" if interior is None else "node")
     if what == "fabric":
         summary = machine.spec.fabric.summary if machine.spec else ""
         figure = draw_fabric(machine.topology, title, summary)
     elif interior is None:
         raise InputError(
-            f"{machine.name} does not say what is inside its nodes: draw it with --what fabric"
+            f"{machine.name} does not say what is inside its nodes: draw it with --view fabric"
         )
     else:
         figure = draw_node(interior, title)
@@ -136,7 +138,7 @@ def _machine(options: argparse.Namespace) -> Machine:
     if not (is_reference or name in PRESETS or "." in name or Path(name).exists()):
         raise InputError(f"there is no preset and no file {name!r}; presets: {known}")
     found = load_machine(
-        f"{PRESET_PREFIX}{name}" if name in PRESETS else name, node_topology=options.node
+        f"{PRESET_PREFIX}{name}" if name in PRESETS else name, node_topology=options.node_topology
     )
     if options.nodes is None:
         return found

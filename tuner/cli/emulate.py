@@ -27,18 +27,18 @@ from tuner.emulation import (
 from tuner.machines.topology_files import load_topology
 
 EXAMPLES = """examples:
-  tuner lab up docs/examples/flat8.yaml
-  tuner lab status docs/examples/flat8.yaml
-  tuner lab run docs/examples/flat8.yaml -- mpirun -n 8 python docs/examples/program.py
-  tuner lab run docs/examples/racks.yaml --ppn 2 -- mpiexec -n 16 ./program
-  tuner lab run docs/examples/racks.yaml -- bash
-  tuner lab down docs/examples/flat8.yaml
+  tuner emulate up docs/examples/flat8.yaml
+  tuner emulate status docs/examples/flat8.yaml
+  tuner emulate run docs/examples/flat8.yaml -- mpirun -n 8 python docs/examples/program.py
+  tuner emulate run docs/examples/racks.yaml --ppn 2 -- mpiexec -n 16 ./program
+  tuner emulate run docs/examples/racks.yaml -- bash
+  tuner emulate down docs/examples/flat8.yaml
 
 `run` brings the lab up if it is not, runs COMMAND on its first host, where a bare mpirun or mpiexec
-reaches all hosts, and takes down what it brought up. Each file has a lab of its own; --prefix makes
+reaches all hosts, and takes down what it brought up. Each file has a lab of its own; --id makes
 another one."""
 
-DASHES_HINT = "write the command after --: tuner lab run FILE -- mpirun -n 8 ./program"
+DASHES_HINT = "write the command after --: tuner emulate run FILE -- mpirun -n 8 ./program"
 
 
 class _LabParser(Parser):
@@ -87,7 +87,7 @@ def _action(
         type=Path,
         help="a topology; see docs/how-to/describe-a-machine.md",
     )
-    action.add_argument("--prefix", metavar="tlNAME", help="what the lab's namespaces begin with")
+    action.add_argument("--id", metavar="tlNAME", help="what the lab's namespaces begin with")
     return action
 
 
@@ -95,7 +95,7 @@ def run_up(options: argparse.Namespace) -> None:
     """Bring the lab up, and print whether it was up already."""
     lab = _lab(options)
     made = _up(lab)
-    record = {"prefix": lab.cluster_id, "made": made, "hosts": list(lab.network.hosts)}
+    record = {"id": lab.cluster_id, "made": made, "hosts": list(lab.network.hosts)}
     print_result(
         options,
         record,
@@ -107,11 +107,11 @@ def run_down(options: argparse.Namespace) -> None:
     """Take the lab down, whatever its file says by now, and print whether it was up."""
     prefix = _emulation_id(options)
     removed = take_down(prefix)
-    record = {"prefix": prefix, "removed": removed}
+    record = {"id": prefix, "removed": removed}
     print_result(
         options,
         record,
-        lambda: print_text(f"lab {prefix} {'is down' if removed else 'was not up'}"),
+        lambda: print_text(f"cluster {prefix} {'is down' if removed else 'was not up'}"),
     )
 
 
@@ -119,7 +119,7 @@ def run_status(options: argparse.Namespace) -> None:
     """Print one line per link."""
     lab = _lab(options)
     status = lab.status()
-    record = {"prefix": lab.cluster_id, "hosts": list(lab.network.hosts), **asdict(status)}
+    record = {"id": lab.cluster_id, "hosts": list(lab.network.hosts), **asdict(status)}
     print_result(options, record, lambda: _print_status(lab, status))
 
 
@@ -142,7 +142,7 @@ def _lab(options: argparse.Namespace) -> EmulatedCluster:
 
 
 def _emulation_id(options: argparse.Namespace) -> str:
-    return str(options.prefix or cluster_id_for(options.topology))
+    return str(options.id or cluster_id_for(options.topology))
 
 
 def _up(lab: EmulatedCluster) -> bool:
@@ -153,7 +153,7 @@ def _up(lab: EmulatedCluster) -> bool:
 
 
 def _describe_cluster(lab: EmulatedCluster) -> str:
-    return f"lab {lab.cluster_id} ({lab.network.name}, {len(lab.network.hosts)} hosts)"
+    return f"cluster {lab.cluster_id} ({lab.network.name}, {len(lab.network.hosts)} hosts)"
 
 
 def _print_status(lab: EmulatedCluster, status: ClusterStatus) -> None:
