@@ -41,10 +41,7 @@ def migrate(engine: Engine) -> None:
 def check_ready(engine: Engine) -> None:
     """Raise UnavailableError unless the database answers and has the newest schema."""
     newest = _all_revisions(resources.data_directory("db"))[0]
-    with (
-        translate_errors(engine),
-        connect_read_only(engine) as connection,
-    ):
+    with translate_errors(engine), connect_read_only(engine) as connection:
         current = _current_revision(connection)
     if current != newest:
         raise UnavailableError(
