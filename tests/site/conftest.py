@@ -1,7 +1,7 @@
 """Open MPI, MPICH and mpi4py of the distribution, and mpi4py of PyPI.
 
-`apt-get` installs the distribution's packages, which is the purpose of these tests. It does so in an
-overlay of the file system, which disappears with the tests: the system itself is not changed.
+`apt-get` installs the distribution's packages, which is the purpose of these tests. It does so in
+an overlay of the file system, which disappears with the tests: the system itself is not changed.
 """
 
 from __future__ import annotations
