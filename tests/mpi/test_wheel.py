@@ -169,13 +169,13 @@ def test_a_program_follows_a_table_by_the_wheels_runtime(
     installed: Path, folder: Path, launcher: Launcher
 ) -> None:
     (folder / "program.py").write_text(PROGRAM)
-    rungs = [(0, AlgorithmConfig("ring"))]
+    rungs = [(0, AlgorithmConfig("recursive_doubling"))]
     table = table_of({(Collective.ALLREDUCE, 2): rungs}, library=launcher.installation.library)
-    write_table(table, folder / "ring.json")
+    write_table(table, folder / "tuning.json")
     (packages,) = (installed.parent / "lib").glob("python*/site-packages")
     mpirun = Path(sys.executable).with_name("mpirun")
     words = ["-x", f"PYTHONPATH={packages}", "-n", "2", "--oversubscribe", "--allow-run-as-root"]
-    command = [sys.executable, "-m", "tuner.run", "--verbose", "--table", "ring.json"]
+    command = [sys.executable, "-m", "tuner.run", "--verbose", "--table", "tuning.json"]
     ran = run([str(mpirun), *words, *command, "program.py"], folder)
     assert (ran.returncode, ran.stdout) == (0, "2.0\n"), ran.stderr
     assert "1 followed the table" in ran.stderr
