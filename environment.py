@@ -1,12 +1,13 @@
-"""Make a virtual environment hold what a lock lists, and say how much has come and what is left.
+"""Install the packages of a lock file into a virtual environment, and print the progress.
 
     environment.py DIRECTORY LOCK                 the packages alone
-    environment.py DIRECTORY LOCK editable        and this project, with its command
-    environment.py DIRECTORY LOCK importable      and a path to this project, for ranks
-    environment.py --sizes FOLDER                 print the file SIZES for the wheels in a folder
+    environment.py DIRECTORY LOCK editable        also this project, with its command
+    environment.py DIRECTORY LOCK importable      also a path to this project, for ranks
+    environment.py --sizes FOLDER                 print requirements.sizes for a folder of wheels
 
-It runs before anything is installed, so it uses the standard library alone. SIZES, made together
-with the locks, says how large the packages are; what pip announces corrects that.
+It runs before anything is installed, so it uses the standard library alone. The estimate of the
+remaining time starts from the sizes in requirements.sizes, which `make locks` writes; the sizes
+that pip prints replace them.
 """
 
 from __future__ import annotations
@@ -22,237 +23,248 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SIZES = Path(__file__).with_name("requirements.sizes")
-HERE = Path(__file__).parent
+PROJECT_DIR = Path(__file__).parent
+SIZES_FILE = PROJECT_DIR / "requirements.sizes"
 MB = 1_000_000  # as pip counts
 UNITS = {"bytes": 1, "kB": 1000, "MB": MB, "GB": 1000 * MB}
-UNPACKING = 10 * MB  # bytes of packages that are unpacked in a second
-REDRAWN = 0.5  # seconds between two states of the line on a terminal
-LINE_EVERY = 10.0  # seconds between lines elsewhere
+UNPACK_RATE = 10 * MB  # bytes of packages per second
+REDRAW_INTERVAL_S = 0.5  # seconds between updates of the line on a terminal
+LINE_INTERVAL_S = 10.0  # seconds between lines of a log
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
-QUIET = {"PIP_PROGRESS_BAR": "off", "PIP_ROOT_USER_ACTION": "ignore"}
-INSTALLED = (
+PIP_SETTINGS = {"PIP_PROGRESS_BAR": "off", "PIP_ROOT_USER_ACTION": "ignore"}
+LIST_INSTALLED = (
     "from importlib.metadata import distributions\n"
-    "for one in distributions(): print(one.name + '==' + one.version)"
+    "for found in distributions(): print(found.name + '==' + found.version)"
 )
-ANNOUNCED = re.compile(
+DOWNLOAD_PATTERN = re.compile(
     r"(?:Downloading|Using cached) (\S+(?:\.whl|\.tar\.gz)) \(([\d.]+) (bytes|kB|MB|GB)\)"
 )
-LOCAL = re.compile(r"Processing (\S+)")
+LOCAL_FILE_PATTERN = re.compile(r"Processing (\S+)")
 
 
 class SetupError(Exception):
-    """A sentence for the user."""
+    """An error with a sentence for the user."""
 
 
-def normalized(requirement: str) -> str:
+def normalize(requirement: str) -> str:
     """Return `NAME==VERSION` with the name as package indexes write it."""
     name, _, version = requirement.partition("==")
     return f"{re.sub(r'[-_.]+', '-', name).lower()}=={version}"
 
 
-def of_file(path: str) -> str:
-    """Return `NAME==VERSION` of a wheel or a source archive."""
+def requirement_of_file(path: str) -> str:
+    """Return `NAME==VERSION` for the file of a wheel or a source archive."""
     name = Path(path).name
     stem = name.removesuffix(".tar.gz")
     parts = name.split("-") if name.endswith(".whl") else stem.rsplit("-", 1)
-    return normalized("==".join(parts[:2]))
+    return normalize("==".join(parts[:2]))
 
 
-def listed(lock: Path) -> dict[str, int]:
-    """Return the bytes of every package of a lock, 0 where SIZES does not know them."""
-    known = dict(line.split() for line in SIZES.read_text(encoding="utf-8").splitlines())
+def read_lock(lock: Path) -> dict[str, int]:
+    """Return the size in bytes of every package of a lock, 0 if requirements.sizes lacks it."""
+    sizes = dict(line.split() for line in SIZES_FILE.read_text(encoding="utf-8").splitlines())
     names = re.findall(r"^[\w.-]+==[^\s;\\]+", lock.read_text(encoding="utf-8"), re.MULTILINE)
-    return {name: int(known.get(name, 0)) for name in map(normalized, names)}
+    return {name: int(sizes.get(name, 0)) for name in map(normalize, names)}
 
 
 @dataclass
 class Progress:
-    """Follow what pip says and fetches.
+    """Progress of an installation, from the output of pip and the files that it has fetched.
 
-    expected    bytes of each package that is missing
-    folder      where pip keeps what it fetched until it is installed
+    expected    size in bytes of each package that is missing
+    folder      temporary directory of pip, with the files that are not installed yet
     """
 
     expected: dict[str, int]
     folder: Path
-    begun: float = field(default_factory=time.monotonic)
-    unpacking: float = 0.0  # when that began
+    start_time: float = field(default_factory=time.monotonic)
+    unpack_start_time: float = 0.0  # 0: pip still fetches
 
-    def hear(self, line: str) -> None:
-        """Take in one line of pip."""
-        if found := ANNOUNCED.search(line):
-            self.expected[of_file(found[1])] = round(float(found[2]) * UNITS[found[3]])
-        elif found := LOCAL.search(line):
-            self.expected.pop(of_file(found[1]), None)  # it is here already
+    def parse_line(self, line: str) -> None:
+        """Update the sizes and the state from one line of pip's output."""
+        if found := DOWNLOAD_PATTERN.search(line):
+            self.expected[requirement_of_file(found[1])] = round(float(found[2]) * UNITS[found[3]])
+        elif found := LOCAL_FILE_PATTERN.search(line):
+            self.expected.pop(requirement_of_file(found[1]), None)  # nothing to fetch
         elif "Installing collected packages" in line:
-            self.unpacking = time.monotonic()
+            self.unpack_start_time = time.monotonic()
 
     @property
     def total(self) -> int:
-        """Return the bytes of all packages."""
+        """Return the size of all packages in bytes."""
         return sum(self.expected.values())
 
     def text(self) -> str:
-        """Return how much has come, of how much, and how long everything still takes."""
-        unpacking = self.total / UNPACKING
-        if self.unpacking:
-            return f"unpacking, {clock(self.unpacking + unpacking - time.monotonic())} left"
-        come = min(sum(sizes(self.folder)), self.total)
-        shown = f"{come / MB:.0f} of {self.total / MB:.0f} MB"
-        if come <= self.total / 100:
+        """Return the megabytes that were fetched, those in total, and the remaining time."""
+        unpack_time = self.total / UNPACK_RATE
+        if self.unpack_start_time:
+            rest = self.unpack_start_time + unpack_time - time.monotonic()
+            return f"unpacking, {format_duration(rest)} left"
+        fetched = min(sum(file_sizes(self.folder)), self.total)
+        shown = f"{fetched / MB:.0f} of {self.total / MB:.0f} MB"
+        if fetched <= self.total / 100:
             return shown
-        rest = (time.monotonic() - self.begun) * (self.total - come) / come
-        return f"{shown}, {clock(rest + unpacking)} left"
+        rest = (time.monotonic() - self.start_time) * (self.total - fetched) / fetched
+        return f"{shown}, {format_duration(rest + unpack_time)} left"
 
 
-def sizes(folder: Path) -> Iterator[int]:
-    """Yield the bytes of all files, also of those that are growing."""
+def file_sizes(folder: Path) -> Iterator[int]:
+    """Yield the size in bytes of every file in a folder, while pip writes to it."""
     for path in folder.rglob("*"):
         try:
             if path.is_file():
                 yield path.stat().st_size
         except FileNotFoundError:
-            continue  # pip has just moved it
+            continue  # pip has moved it meanwhile
 
 
-def clock(seconds: float) -> str:
-    """Return `2:05`."""
+def format_duration(seconds: float) -> str:
+    """Return minutes and seconds, such as `2:05`."""
     whole = max(0, round(seconds))
     return f"{whole // 60}:{whole % 60:02d}"
 
 
-class Line:
-    """One line that is redrawn on a terminal; elsewhere a line now and then."""
+class StatusLine:
+    """One line that is redrawn on a terminal, or lines at intervals in a log."""
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._redrawn = sys.stdout.isatty()
-        self._every = REDRAWN if self._redrawn else LINE_EVERY
-        self._last = time.monotonic() - REDRAWN
+        self._redraws = sys.stdout.isatty()
+        self._interval = REDRAW_INTERVAL_S if self._redraws else LINE_INTERVAL_S
+        self._last_time = time.monotonic() - REDRAW_INTERVAL_S
 
     def show(self, text: str) -> None:
-        """Print a state unless the last one is recent."""
-        if time.monotonic() - self._last >= self._every:
-            self._last = time.monotonic()
-            self._print(text, end="" if self._redrawn else "\n")
+        """Print a state, unless the last one was printed less than the interval ago."""
+        if time.monotonic() - self._last_time >= self._interval:
+            self._last_time = time.monotonic()
+            self._print(text, end="" if self._redraws else "\n")
 
     def finish(self, text: str) -> None:
-        """Print what stays."""
+        """Print the final state."""
         self._print(text, end="\n")
 
     def _print(self, text: str, end: str) -> None:
-        start, clear = ("\r", "\x1b[K") if self._redrawn else ("", "")
+        start, clear = ("\r", "\x1b[K") if self._redraws else ("", "")
         print(f"{start}{self._title}: {text}{clear}", end=end, flush=True)
 
 
 def install(python: Path, lock: Path, title: str) -> None:
-    """Install what is missing; raises SetupError where pip fails."""
-    have = set(map(normalized, said(python, "-c", INSTALLED)))
-    missing = {name: size for name, size in listed(lock).items() if name not in have}
+    """Install the packages of a lock that are missing; raise SetupError if pip fails."""
+    installed = set(map(normalize, run_lines(python, "-c", LIST_INSTALLED)))
+    missing = {name: size for name, size in read_lock(lock).items() if name not in installed}
     if not missing:
         return
     folder = python.parents[1] / "fetched"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    progress, line = Progress(missing, folder), Line(title)
+    progress, line = Progress(missing, folder), StatusLine(title)
     words = [*PIP, "install", "--require-hashes", "--requirement", str(lock)]
     try:
-        follow(python, words, {"TMPDIR": str(folder)}, progress, line)
+        run_pip([python, *words], {"TMPDIR": str(folder)}, progress, line)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    took = clock(time.monotonic() - progress.begun)
+    duration = format_duration(time.monotonic() - progress.start_time)
     packages = "1 package" if len(missing) == 1 else f"{len(missing)} packages"
-    line.finish(f"{packages}, {progress.total / MB:.0f} MB, in {took}")
+    line.finish(f"{packages}, {progress.total / MB:.0f} MB, in {duration}")
 
 
-def follow(
-    python: Path, words: list[str], environment: dict[str, str], progress: Progress, line: Line
+def run_pip(
+    command: list[Path | str], environment: dict[str, str], progress: Progress, line: StatusLine
 ) -> None:
-    """Run pip and show its progress; raises SetupError with its last words where it fails."""
-    running = subprocess.Popen(
-        [python, *words],
+    """Run pip and show its progress; raise SetupError with its errors if it fails."""
+    process = subprocess.Popen(
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env={**os.environ, **QUIET, **environment},
+        env={**os.environ, **PIP_SETTINGS, **environment},
     )
-    heard = list[str]()
+    output = list[str]()
 
-    def listen(lines: Iterable[str]) -> None:
-        for each in lines:
-            heard.append(each)
-            progress.hear(each)
+    def read(lines: Iterable[str]) -> None:
+        for text in lines:
+            output.append(text)
+            progress.parse_line(text)
 
-    assert running.stdout is not None
-    listener = threading.Thread(target=listen, args=(running.stdout,))
-    listener.start()
+    assert process.stdout is not None
+    reader = threading.Thread(target=read, args=(process.stdout,))
+    reader.start()
     try:
-        while running.poll() is None:
+        while process.poll() is None:
             line.show(progress.text())
             time.sleep(0.1)
     finally:
-        running.kill()
-        listener.join()
-    if running.returncode:
-        errors = [each for each in heard if each.startswith("ERROR")] or heard[-3:]
+        process.kill()
+        reader.join()
+    if process.returncode:
+        errors = [text for text in output if text.startswith("ERROR")] or output[-3:]
         raise SetupError(
             f"packages could not be installed; check the network and run make again\n"
             f"{''.join(errors).rstrip()}"
         )
 
 
-def said(python: Path, *words: str) -> list[str]:
-    """Return the lines that a program prints; raises SetupError where it fails."""
-    done = subprocess.run(
+def run_lines(python: Path, *words: str) -> list[str]:
+    """Run Python and return the lines that it prints; raise SetupError if it fails."""
+    ran = subprocess.run(
         [python, *words],
         capture_output=True,
         text=True,
         errors="replace",
-        env={**os.environ, **QUIET},
+        env={**os.environ, **PIP_SETTINGS},
     )
-    if done.returncode:
-        raise SetupError(f"{python} {words[0]} failed\n{done.stderr.rstrip()}")
-    return done.stdout.splitlines()
+    if ran.returncode:
+        raise SetupError(f"{python} {words[0]} failed\n{ran.stderr.rstrip()}")
+    return ran.stdout.splitlines()
 
 
-def add_project(python: Path, how: str) -> None:
-    """Install this project so that its sources stay where they are, or put it on the path."""
-    if how == "editable":
-        said(python, *PIP, "install", "--no-deps", "--no-build-isolation", "--editable", str(HERE))
+def add_project(python: Path, mode: str) -> None:
+    """Install this project in editable mode, or write a .pth file with its directory."""
+    if mode == "editable":
+        run_lines(
+            python,
+            *PIP,
+            "install",
+            "--no-deps",
+            "--no-build-isolation",
+            "--editable",
+            str(PROJECT_DIR),
+        )
     else:
-        (packages,) = said(python, "-c", "import sysconfig as s; print(s.get_path('purelib'))")
-        Path(packages, "tuner.pth").write_text(f"{HERE.resolve()}\n", encoding="utf-8")
+        (packages,) = run_lines(python, "-c", "import sysconfig as s; print(s.get_path('purelib'))")
+        Path(packages, "tuner.pth").write_text(f"{PROJECT_DIR.resolve()}\n", encoding="utf-8")
 
 
 def has_pip(python: Path) -> bool:
-    """Return whether an environment is whole: interrupted while it is made, it lacks pip."""
+    """Return whether an environment has pip, which one lacks whose creation was interrupted."""
     if not os.access(python, os.X_OK):
         return False
     return subprocess.run([python, *PIP, "--version"], capture_output=True).returncode == 0
 
 
-def set_up(directory: Path, lock: Path, how: str) -> None:
-    """Make the environment, or add to it what it lacks."""
+def set_up(directory: Path, lock: Path, mode: str) -> None:
+    """Create the environment unless it exists, and install what it lacks."""
     python = directory.absolute() / "bin" / "python"
     if not has_pip(python):
         print(f"{directory}: a new virtual environment", flush=True)
-        said(Path(sys.executable), "-m", "venv", "--clear", str(directory))
+        run_lines(Path(sys.executable), "-m", "venv", "--clear", str(directory))
     install(python, lock, str(directory))
-    if how:
-        add_project(python, how)
+    if mode:
+        add_project(python, mode)
 
 
 def main(words: list[str]) -> int:
-    """Return the exit status."""
+    """Run the command line and return the exit status."""
     if words[:1] == ["--sizes"]:
         wheels = sorted(Path(words[1]).iterdir())
-        print("\n".join(f"{of_file(path.name)} {path.stat().st_size}" for path in wheels))
+        print(
+            "\n".join(f"{requirement_of_file(path.name)} {path.stat().st_size}" for path in wheels)
+        )
         return 0
-    directory, lock, how = [*words, ""][:3]
+    directory, lock, mode = [*words, ""][:3]
     try:
-        set_up(Path(directory), Path(lock), how)
+        set_up(Path(directory), Path(lock), mode)
     except SetupError as reason:
         print(f"\ntuner: {directory}: {reason}", file=sys.stderr)
         return 1

@@ -1,6 +1,7 @@
 #!/bin/sh
-# environment.sh DIRECTORY LOCK [editable|importable]: make the virtual environment DIRECTORY hold
-# what LOCK lists; environment.py does it, once Python is known to be able to.
+# environment.sh DIRECTORY LOCK [editable|importable]: install the packages of LOCK into the virtual
+# environment DIRECTORY. It checks that Python is usable and leaves the rest to environment.py; what
+# the system lacks it names, and installs nothing outside of DIRECTORY.
 set -eu
 
 python=${PYTHON:-python3}

@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from tuner.base.extras import explain_missing_module
+
 DYNAMIC_RULES_VARIABLE = "OMPI_MCA_coll_tuned_use_dynamic_rules"
 FORCING_VARIABLES_PATTERN = re.compile(
     "OMPI_MCA_coll_tuned_.*(_algorithm|_rules_filename)"
@@ -68,8 +70,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             reader.error(f"there is no file {program[0]}")
     elif not _is_module(program[0]):
         reader.error(f"there is no module {program[0]}")
-    with enable_dynamic_rules():
-        from tuner.runtime.script import run  # starts MPI, so only after the arguments are checked
+    try:
+        with enable_dynamic_rules():
+            from tuner.runtime.script import run  # starts MPI: after the arguments are checked
+    except ModuleNotFoundError as error:
+        sentence = explain_missing_module(error)
+        if sentence is None:
+            raise
+        reader.exit(1, f"{reader.prog}: {sentence}; `tuner doctor` says what fits this MPI\n")
 
     command = program if options.module is None else ["-m", *program]
     feedback = options.feedback or None  # None: the environment decides

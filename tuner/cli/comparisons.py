@@ -28,7 +28,7 @@ from tuner.launch.interpreters import find_interpreter
 from tuner.report import geometric_mean_speedup, split_control
 from tuner.report.cautions import comparison_cautions, is_slower, table_cautions
 from tuner.report.summary import describe_outcome
-from tuner.workflows import acceptance, following, native_files, validation
+from tuner.workflows import following, native_files, validation
 
 EXAMPLES = """examples:
   tuner table accept table.json --out accepted.json
@@ -70,6 +70,8 @@ def add_subcommands(actions: argparse._SubParsersAction[argparse.ArgumentParser]
 
 def run_accept(options: argparse.Namespace) -> None:
     """Write the table with the rules that win."""
+    from tuner.workflows import acceptance  # SciPy, which other actions of `table` do without
+
     require_writable_file(options.out, options.table)
     table, launcher, there = _opened(options)
     with Display(console(error=True)).stage(f"trying the rules of {table.library}") as report:
@@ -93,6 +95,8 @@ def run_accept(options: argparse.Namespace) -> None:
 
 def run_compare(options: argparse.Namespace) -> int:
     """Print tuned against default; return 1 when a call is slower or wrong."""
+    from tuner.workflows import acceptance  # as above
+
     table, launcher, there = _opened(options)
     with Display(console(error=True)).stage(f"timing {table.library}") as report:
         records = acceptance.time_against_default(table, launcher, report, there, warn)
@@ -110,10 +114,12 @@ def run_compare(options: argparse.Namespace) -> int:
 
 def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
     """Return the table, the launcher of its ranks, and the hosts."""
+    from tuner.workflows.acceptance import LIBRARIES  # as above
+
     asked = native_options.read_table_part(options.table, options)
     table = asked.with_block_placement()
     library = table.library.partition(" ")[0]
-    if library not in acceptance.LIBRARIES:
+    if library not in LIBRARIES:
         raise InputError(f"{options.table} is for {table.library}: expected Open MPI or MPICH")
     if not table.rules:
         raise InputError(f"{options.table}: the table has no rules")

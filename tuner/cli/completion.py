@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner import algorithms, mpi_libraries
-from tuner.base.errors import InputError
 from tuner.cli.interpreters import LIBRARIES
 from tuner.cli.main import COMMANDS, build_parser
 from tuner.core.collective import Collective
@@ -66,10 +65,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the script."""
-    try:
-        import shtab
-    except ImportError:
-        raise InputError("completion needs shtab: pip install shtab") from None
+    import shtab
+
     parser = build_parser(list(COMMANDS))
     for action in _actions(parser):
         _describe(action, shtab.FILE, shtab.DIRECTORY)

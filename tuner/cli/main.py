@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from tuner import __version__
 from tuner.base.errors import TunerError
+from tuner.base.extras import explain_missing_module
 from tuner.base.signals import DEFERRED_INTERRUPT
 from tuner.cli.parser import EXIT_USAGE, Parser
 from tuner.workflows.time_limit import process_age
@@ -87,6 +88,12 @@ def main(words: Sequence[str] | None = None) -> int:
     except TunerError as error:
         _print_error(f"tuner: {error}")
         return status
+    except ModuleNotFoundError as error:
+        sentence = explain_missing_module(error)
+        if sentence is None:
+            raise
+        _print_error(f"tuner: {sentence}")
+        return EXIT_FAILURE
     except KeyboardInterrupt:
         again = " without --restart" if getattr(arguments, "restart", False) else " again"
         kept = (

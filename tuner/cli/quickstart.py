@@ -32,7 +32,8 @@ from tuner.db import (
 from tuner.diagnosis import diagnose
 from tuner.launch import Launcher, inspect_interpreter
 from tuner.launch.interpreters import find_interpreter
-from tuner.report import LibraryResult, render_page, summarise
+from tuner.report import LibraryResult, summarise
+from tuner.report.page import render_page
 from tuner.workflows.checkpoint import CHECKPOINT_FILE, StageCheckpoint
 from tuner.workflows.quickstart import LibraryPipeline
 
@@ -173,7 +174,10 @@ def _mpich_beside(options: argparse.Namespace, display: Display) -> Path | None:
         return None
     python = find_interpreter("mpich", options.mpich_python)
     if options.mpich_python is None and not python.exists():
-        display.note("MPICH is left out: it has no environment; `make venv` makes one")
+        display.note(
+            "MPICH is left out: it has no environment; name one (--mpich-python), or"
+            " create it with `make venv` in a checkout"
+        )
         return None
     return python
 

@@ -6,7 +6,7 @@ import argparse
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.base.errors import InputError
 from tuner.base.units import (
@@ -33,11 +33,11 @@ from tuner.core.table import (
     read_table,
     rule_record,
 )
-from tuner.select.dataset import MIN_GAIN, CallPoint
-from tuner.select.evaluate import no_simulation
 from tuner.select.lookup import lookup_rule
-from tuner.select.persistence import read_selector
 from tuner.topology import CUDA, HOST
+
+if TYPE_CHECKING:
+    from tuner.select.dataset import CallPoint
 
 EXAMPLES = """examples:
   tuner select tuner-out/openmpi/table.json --collective bcast --ranks 4 --size 64KiB
@@ -111,12 +111,7 @@ def run(options: argparse.Namespace) -> None:
     """Look up one call in a table, or ask a trained selector."""
     nodes, ppn = resolve_shape(options.ranks, options.nodes, options.ppn)
     if options.table.is_dir():
-        if options.placement != BLOCK:
-            raise InputError("a selector knows consecutive ranks alone: leave --placement out")
-        point = CallPoint(
-            options.collective, nodes, ppn, options.memory, options.size, options.placement
-        )
-        return _query_selector(options, point)
+        return _query_selector(options, nodes, ppn)
     if options.group:
         raise InputError(
             f"--group is for a trained selector; {options.table} is a table of one cluster: leave"
@@ -183,8 +178,17 @@ def _alternative_hint(table: TuningTable, key: RuleKey, placement: str) -> str:
     return ""
 
 
-def _query_selector(options: argparse.Namespace, point: CallPoint) -> None:
+def _query_selector(options: argparse.Namespace, nodes: int, ppn: int) -> None:
     """Print the choice of a trained selector with the least regret, and its significant choice."""
+    if options.placement != BLOCK:
+        raise InputError("a selector knows consecutive ranks alone: leave --placement out")
+    from tuner.select.dataset import CallPoint  # scikit-learn and SciPy, which tables do without
+    from tuner.select.evaluate import no_simulation
+    from tuner.select.persistence import read_selector
+
+    point = CallPoint(
+        options.collective, nodes, ppn, options.memory, options.size, options.placement
+    )
     selector = read_selector(options.table)[0].train_selector(no_simulation, options.group)
     known = selector.candidates(point)
     believed = {str(choice): selector.predict_seconds(point, choice) for choice in known}
@@ -230,6 +234,8 @@ def _print_asked(record: dict[str, Any], point: CallPoint) -> None:
 
 def _why_another(chosen: str) -> str:
     """Return why the choice is not the algorithm with the shortest expected time."""
+    from tuner.select.dataset import MIN_GAIN
+
     if chosen == str(AlgorithmConfig()):
         return (
             "the default stays unless another is expected to be faster by more than"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +17,6 @@ from tuner.launch.interpreters import find_interpreter
 if TYPE_CHECKING:
     from tuner.api.settings import Settings
 
-SERVICE_PACKAGES = (
-    "fastapi",
-    "pydantic",
-    "prometheus_client",
-    "sse_starlette",
-    "starlette",
-    "uvicorn",
-)
 EXAMPLES = """examples:
   tuner serve
   tuner serve --db sqlite:////srv/tuner.db --port 9000
@@ -124,11 +115,6 @@ def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
     if not 0 <= options.port < 1 << 16:
         raise InputError("--port is a number from 0 to 65535")
-    for name in SERVICE_PACKAGES:
-        if find_spec(name) is None:
-            raise InputError(
-                f"the service needs {name}: pip install '.[service]' where tuner was unpacked"
-            )
     from tuner.api import server
 
     settings = _settings(options)

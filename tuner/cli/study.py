@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from tuner import whatif
@@ -112,6 +113,7 @@ def _require_targets(options: argparse.Namespace, answers: Path) -> None:
         require_writable_file(options.csv, options.study, answers, *_named_files(options.study))
     if options.plots:
         require_writable_dir(options.plots)
+        import_module("tuner.report.study_plots")  # before any work, if matplotlib is missing
 
 
 def _named_files(path: Path) -> list[Path]:
@@ -162,5 +164,7 @@ def _draw(asked: whatif.Study, found: whatif.StudyResult, folder: Path, display:
 
 def _executor(options: argparse.Namespace) -> Executor:
     if options.dask:
-        return whatif.make_dask_executor(options.dask)
+        from tuner.whatif.dask_executor import make_dask_executor  # Dask, which is an extra
+
+        return make_dask_executor(options.dask)
     return whatif.make_parallel_executor(options.jobs)

@@ -30,7 +30,6 @@ from tuner.formats.registry import FORMATS, ExportOptions, detect_format
 from tuner.formats.rules_by_ranks import shadowed_calls
 from tuner.launch.interpreters import find_interpreter
 from tuner.report.summary import validations_per_rule
-from tuner.report.table_diff_plot import save_table_diff
 from tuner.select.table_diff import diff_tables, table_diff_record
 from tuner.workflows import native_files, validation
 
@@ -130,6 +129,8 @@ def run_show(options: argparse.Namespace) -> None:
 def run_diff(options: argparse.Namespace) -> None:
     """Compare two tables, and draw the differences if asked to."""
     if options.plot is not None:
+        from tuner.report.table_diff_plot import save_table_diff  # matplotlib
+
         require_image_suffix(options.plot, "--plot", allow_both=True)
         require_writable_file(options.plot, options.old, options.new)
     old, new = read_table(options.old), read_table(options.new)

@@ -30,16 +30,16 @@ def open_database(url: str, must_exist: bool = False) -> Engine:
 
     Any number of processes may do this at once. SQLite runs in WAL mode with foreign keys enforced.
     Raises InputError where there is no such driver or file, or where a newer version of the
-    program wrote the database, and UnavailableError where the database is unreadable, refuses the
-    connection, is locked or does not answer.
+    program wrote the database, UnavailableError where the database is unreadable, refuses the
+    connection, is locked or does not answer, and ModuleNotFoundError for PostgreSQL where psycopg
+    is missing.
     """
     try:
         engine = _make_engine(make_url(url))
     except ModuleNotFoundError as reason:
-        raise InputError(
-            f"this database needs the package {reason.name}: pip install '.[service]' where"
-            " tuner was unpacked"
-        ) from None
+        if reason.name == "psycopg":
+            raise
+        raise _unusable_url() from None
     except (ArgumentError, NoSuchModuleError, SAWarning, ValueError):
         raise _unusable_url() from None
     try:

@@ -12,7 +12,7 @@ from tuner.importers import inspector, inspector_metrics
 from tuner.importers.inspector import NEWEST_KNOWN_VERSION, InspectorFile, InspectorRecord
 from tuner.importers.inspector_calls import InspectorCalls
 from tuner.importers.inspector_metrics import MetricsFile
-from tuner.importers.reading import BenchmarkResult, UserMetadata
+from tuner.importers.reading import BenchmarkResult, UserMetadata, option_of
 from tuner.importers.streaming import HEAD_BYTES, RawLine, iter_files, read_head
 from tuner.importers.text import TextLines
 
@@ -123,7 +123,9 @@ def _is_metrics(begin: bytes) -> bool:
 
 def _check_no_overrides(metadata: UserMetadata) -> None:
     """Raise InputError for options that could contradict what the files say about every call."""
-    said = [f"--{name}" for name in ("p", "nodes", "ppn", "collective") if getattr(metadata, name)]
+    said = [
+        option_of(name) for name in ("p", "nodes", "ppn", "collective") if getattr(metadata, name)
+    ]
     if said:
         raise InputError(
             f"files of NCCL's Inspector say what ran on which ranks: leave {', '.join(said)} out"

@@ -91,6 +91,11 @@ class BenchmarkResult:
         return (ordered[middle] + ordered[-1 - middle]) / 2
 
 
+def option_of(name: str) -> str:
+    """Return the option of `tuner import-results` that states a field of `UserMetadata`."""
+    return "--ranks" if name == "p" else f"--{name}"
+
+
 @dataclass(frozen=True)
 class UserMetadata:
     """Metadata that the user gives for files that lack it; None and "" where it is not given.
@@ -110,7 +115,7 @@ class UserMetadata:
     def __post_init__(self) -> None:
         for name, value in (("p", self.p), ("nodes", self.nodes), ("ppn", self.ppn)):
             if value is not None and not 1 <= value < RANK_LIMIT:
-                raise InputError(f"--{name} {value}: it is at least 1 and below 2^31")
+                raise InputError(f"{option_of(name)} {value}: it is at least 1 and below 2^31")
 
     def rank_counts(
         self,
@@ -165,7 +170,7 @@ class UserMetadata:
 
     def missing_hint(self, *names: str) -> str:
         """Return the end of an error message on missing metadata, which says what to do."""
-        options = " and ".join(f"--{name}" for name in names)
+        options = " and ".join(map(option_of, names))
         if self.has_options:
             return f"add {options}"
         columns = f"{'a column' if len(names) == 1 else 'columns'} {' and '.join(names)}"
@@ -174,7 +179,9 @@ class UserMetadata:
     def _sources(self, columns: Sequence[str]) -> str:
         """Return where the numbers of ranks and nodes come from."""
         rows = f"{' or '.join(columns)} in that row" if columns else ""
-        told = [f"--{name}" for name in ("p", "nodes", "ppn") if getattr(self, name) is not None]
+        told = [
+            option_of(name) for name in ("p", "nodes", "ppn") if getattr(self, name) is not None
+        ]
         return " or ".join(filter(None, [rows, *told]))
 
     def _missing(self, p: int | None, nodes: int | None) -> str:

@@ -52,8 +52,7 @@ FAILURE_MESSAGES = (  # pattern in the output of the launchers, and our message
     (r"srun: error: (?!.*?: task )([^:]+: .*?)(?= srun:|$)", "srun refused: {detail}"),
     (
         "No module named '?mpi4py|cannot load MPI library",
-        "{python} lacks mpi4py or its MPI library: run `make venv`, or there `pip install mpi4py"
-        " {library}`",
+        "{python} lacks mpi4py or its MPI library: run `{python} -m pip install mpi4py {library}`",
     ),
     (
         "unsupported PMI version",

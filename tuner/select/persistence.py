@@ -8,7 +8,6 @@ file; a file may name no classes but numpy's arrays.
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import io
 import json
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import skops.io
 from numpy.typing import NDArray
 
 from tuner import __version__
@@ -155,18 +155,14 @@ class Manifest:
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of tuner, Python and the numerical packages.
-
-    Raises InputError without skops.
-    """
-    _skops()
+    """Return the versions of tuner, Python and the numerical packages."""
     known = {name: importlib.metadata.version(name) for name in VERSIONED_PACKAGES}
     return {"tuner": __version__, "python": platform.python_version(), **known}
 
 
 def write_selector(table: TrainingTable, manifest: Manifest, directory: Path) -> None:
-    """Write both files; raise InputError if they cannot be written, or without skops."""
-    data = _skops().dumps(vars(table), compression=zipfile.ZIP_DEFLATED, compresslevel=9)
+    """Write both files; raise InputError if they cannot be written."""
+    data = skops.io.dumps(vars(table), compression=zipfile.ZIP_DEFLATED, compresslevel=9)
     record = {**asdict(manifest), "selector": sha256(data).hexdigest()}
     text = json.dumps(
         {"kind": "selector", "version": VERSION, **encode_infinities(record)}, indent=1
@@ -176,7 +172,7 @@ def write_selector(table: TrainingTable, manifest: Manifest, directory: Path) ->
 
 
 def read_selector(directory: Path) -> tuple[TrainingTable, Manifest]:
-    """Read what `write_selector` wrote; raise InputError for anything else, and without skops."""
+    """Read what `write_selector` wrote; raise InputError for anything else."""
     manifest = _manifest(directory / MANIFEST_FILE)
     path = directory / SELECTOR_FILE
     try:
@@ -210,17 +206,16 @@ def _manifest(path: Path) -> Manifest:
 
 def _load(data: bytes) -> TrainingTable:
     """Load the columns; raise InputError if they are too large, name other types or are invalid."""
-    skops = _skops()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
             if size > MAX_UNPACKED_BYTES:
                 raise InputError(f"would unpack to {size} bytes, more than {MAX_UNPACKED_BYTES}")
             data = _columns_only(data, archive)
-        foreign = skops.get_untrusted_types(data=data)
+        foreign = skops.io.get_untrusted_types(data=data)
         if foreign:
             raise InputError(f"names {sorted(foreign)[0]}, which no selector needs: not loaded")
-        found = TrainingTable(**skops.loads(data))
+        found = TrainingTable(**skops.io.loads(data))
     except _DECODE_ERRORS as reason:
         raise InputError(f"is no trained selector: {reason}") from None
     if not _is_consistent(found):
@@ -276,13 +271,3 @@ def _choice(text: str) -> AlgorithmConfig:
 
 def _call_columns(point: CallPoint) -> tuple[str, int, int, str, int]:
     return str(point.collective), point.nodes, point.ppn, point.memory, point.nbytes
-
-
-def _skops() -> Any:
-    try:
-        return importlib.import_module("skops.io")
-    except ImportError:
-        raise InputError(
-            "trained selectors are kept by skops, which is not here: pip install '.[selectors]'"
-            " where tuner was unpacked"
-        ) from None

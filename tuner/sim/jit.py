@@ -10,6 +10,8 @@ from functools import cache, partial
 from numba import njit
 from numba.core import event
 
+from tuner.base.numba_signals import defer_signals_while_compiling
+
 log = logging.getLogger(__name__)
 
 # For functions that allocate nothing: without reference counts for the arrays that calls pass on,
@@ -50,6 +52,7 @@ def _warn_once() -> None:
 
 _compile_listener = _CompileListener()
 event.register("numba:compile", _compile_listener)
+defer_signals_while_compiling()
 
 
 @contextmanager

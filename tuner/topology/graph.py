@@ -12,34 +12,17 @@ from typing import Protocol
 
 import numpy as np
 from numba import njit
-from numba.core import event
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
-from tuner.base.signals import DEFERRED_INTERRUPT
+from tuner.base.numba_signals import defer_signals_while_compiling
 
 LENGTH_TOLERANCE = 1e-12  # lengths that differ by less are equal
 MAX_DISTANCES_AT_ONCE = 1 << 24  # distances held in memory at once: 128 MiB
 
 
-class _SignalBlocker(event.Listener):
-    """Listener that defers signals while numba holds its compiler lock.
-
-    LLVM hands over compiled code in callbacks, where an exception would be lost together with the
-    code.
-    """
-
-    def on_start(self, _event: event.Event) -> None:
-        """Defer signals when the compiler lock is taken."""
-        DEFERRED_INTERRUPT.enter_critical_section()
-
-    def on_end(self, _event: event.Event) -> None:
-        """Deliver signals again when the compiler lock is released."""
-        DEFERRED_INTERRUPT.leave_critical_section()
-
-
-event.register("numba:compiler_lock", _SignalBlocker())
+defer_signals_while_compiling()
 
 
 class Edge(Protocol):

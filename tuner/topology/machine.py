@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
-from tuner.topology.graph import RouteGraph
+
+if TYPE_CHECKING:
+    from tuner.topology.graph import RouteGraph
 
 GPU, CPU, NIC, SWITCH = DEVICE_KINDS = ("gpu", "cpu", "nic", "switch")
 LINK_KINDS = ("network", "nvlink", "pcie", "socket", "memory")
@@ -75,6 +78,8 @@ class NodeTopology:
 
     @cached_property
     def _routes(self) -> tuple[IntArray, FloatArray]:
+        from tuner.topology.graph import RouteGraph  # SciPy and numba, which routes alone need
+
         graph = RouteGraph([device.name for device in self.devices], self.links)
         ends = [device.kind in (GPU, NIC) for device in self.devices]
         return graph.all_routes(np.array(ends))
@@ -170,6 +175,8 @@ class Topology:
     @cached_property
     def graph(self) -> RouteGraph:
         """The graph of the network; its vertices are the ports, then the switches."""
+        from tuner.topology.graph import RouteGraph  # as above
+
         return RouteGraph([*self.ports, *self.switches], self.links, len(self.ports), self.routing)
 
     @cached_property

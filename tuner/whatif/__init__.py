@@ -2,13 +2,12 @@
 
 A `Study` is a machine, the axes along which it varies, collectives and sizes. `run_study` simulates
 every candidate at every point, in this process, over the cores of this computer
-(`make_parallel_executor`) or over those of a cluster (`make_dask_executor`). The result says which
-candidate is best, where the best one changes (crossovers), and what following an existing tuning
-table would cost.
+(`make_parallel_executor`) or over those of a cluster (`dask_executor`, which needs Dask). The
+result says which candidate is best, where the best one changes (crossovers), and what following an
+existing tuning table would cost.
 """
 
 from tuner.whatif.axes import AXES, apply_axes, place_ranks
-from tuner.whatif.dask_executor import make_dask_executor
 from tuner.whatif.executors import make_parallel_executor, run_serial
 from tuner.whatif.study_checkpoint import checkpoint_file
 from tuner.whatif.study_result import (
@@ -41,7 +40,6 @@ __all__ = [
     "TimedCandidate",
     "apply_axes",
     "checkpoint_file",
-    "make_dask_executor",
     "make_parallel_executor",
     "place_ranks",
     "read_study",

@@ -7,17 +7,15 @@ import re
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+
+import distributed
+from distributed import Client, Future
 
 from tuner.base.errors import InputError, TunerError, shortened_repr
 from tuner.sim.process_pool import POLL_INTERVAL_S
 from tuner.whatif.executors import Executor, TaskResults, batch_tasks
 from tuner.whatif.study_spec import Study
 from tuner.whatif.study_tasks import StudyTask, TaskEvaluator
-
-if TYPE_CHECKING:
-    from distributed import Client, Future
 
 ADDRESS_PATTERN = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?[^\s/]+:([0-9]{1,5})")
 MAX_PORT = 65535
@@ -27,7 +25,7 @@ TIMEOUT_S = 5.0  # for a scheduler to answer, and to have a worker
 def make_dask_executor(address: str) -> Executor:
     """Return an executor for the cluster with this scheduler, such as `tcp://10.0.0.1:8786`.
 
-    Raises InputError when Dask is not installed or the address is malformed. The executor raises
+    Raises InputError when the address is malformed. The executor raises
     InputError when no scheduler answers there or it has no workers.
     """
     match = ADDRESS_PATTERN.fullmatch(address)
@@ -35,8 +33,6 @@ def make_dask_executor(address: str) -> Executor:
         raise InputError(
             f"--dask is written like tcp://10.0.0.1:8786, not {shortened_repr(address)}"
         )
-    if find_spec("distributed") is None:
-        raise InputError("--dask needs Dask: pip install '.[dask]' where tuner was unpacked")
 
     def carry(study: Study, tasks: Mapping[int, StudyTask]) -> Generator[TaskResults]:
         with _mute_dask_logs(), _client(address) as client:
@@ -47,8 +43,6 @@ def make_dask_executor(address: str) -> Executor:
 
 @contextmanager
 def _client(address: str) -> Iterator[Client]:
-    from distributed import Client
-
     try:
         client = Client(address, timeout=TIMEOUT_S, set_as_default=False)
     except (OSError, ValueError) as reason:
@@ -76,8 +70,6 @@ def _require_workers(client: Client, address: str) -> None:
 @contextmanager
 def _mute_dask_logs() -> Iterator[None]:
     """Disable the loggers of Dask: errors are reported in one sentence instead."""
-    import distributed  # which creates its loggers
-
     names = [n for n in logging.root.manager.loggerDict if n.startswith(distributed.__name__)]
     loud = [logger for logger in map(logging.getLogger, names) if not logger.disabled]
     for logger in loud:

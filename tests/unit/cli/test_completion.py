@@ -56,7 +56,7 @@ def shell(request: pytest.FixtureRequest, place: Path) -> Iterator[Typist]:
         ("tok", "token"),
         ("table che", "table check"),
         ("table export --format nc", "table export --format nccl"),
-        ("evaluate --libraries tog", "evaluate --pooled"),
+        ("evaluate --poo", "evaluate --pooled"),
         ("simulate --collective bc", "simulate --collective bcast"),
         ("tune --collectives bcast,allr", "tune --collectives bcast,allreduce"),
         ("simulate --algorithm ring,rabens", "simulate --algorithm ring,rabenseifner"),

@@ -201,7 +201,7 @@ def test_both_files_are_exported_and_told_apart(
         assert main(["table", "check", str(file), "--table", str(table), *words, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["format"] == form
     assert "`" not in said
-    other = ["--from", "mpich", "--base-rules", str(tmp_path / "mpich.own")]
+    other = ["--format", "mpich", "--base-rules", str(tmp_path / "mpich.own")]
     assert main(["table", "check", str(file), "--table", str(table), *other]) == 1
     assert "this is a file for the device layer" in " ".join(capsys.readouterr().err.split())
 

@@ -148,8 +148,10 @@ def test_ranks_must_be_nodes_times_ppn() -> None:
     columns = f"{said}ranks or nodes or ppn in that row"
     assert complaint(wrong).endswith(columns)
     assert complaint(wrong, UserMetadata(has_options=False)).endswith(columns)
-    told = "line 2: 9 ranks are not 2 nodes of 4 ranks each: correct nodes or ppn in that row or"
+    told = (
+        "line 2: 9 ranks are not 2 nodes of 4 ranks each: correct nodes or ppn in that row or"
         " --ranks"
+    )
     assert complaint(SMALL, UserMetadata(p=9)).endswith(told)
     assert "line 2: the memory cannot be 'tape'" in complaint(
         f"{HEAD}\n{ROW}\n".replace(",no,", ",tape,")

@@ -12,15 +12,9 @@ import pytest
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
-from tuner.report import (
-    LibraryResult,
-    cautions,
-    geometric_mean_speedup,
-    render_page,
-    split_control,
-    summarise,
-)
+from tuner.report import LibraryResult, cautions, geometric_mean_speedup, split_control, summarise
 from tuner.report.curves import measured_curves, predicted_curves, prediction_error
+from tuner.report.page import render_page
 from tuner.report.summary import describe_outcome
 
 CLUSTER = Cluster("box", 1, 2, "A CPU & more", 8 << 30)

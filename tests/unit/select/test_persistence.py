@@ -6,7 +6,6 @@ import argparse
 import io
 import json
 import re
-import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -208,14 +207,6 @@ def test_what_would_fill_the_memory_is_not_unpacked(
 ) -> None:
     monkeypatch.setattr(persistence, "MAX_UNPACKED_BYTES", 1000)
     with pytest.raises(InputError, match=r"would unpack to .* bytes, more than 1000"):
-        read_selector(kept)
-
-
-def test_without_skops_it_is_said_what_to_install(
-    kept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "skops.io", None)
-    with pytest.raises(InputError, match=r"pip install '\.\[selectors\]' where tuner was"):
         read_selector(kept)
 
 

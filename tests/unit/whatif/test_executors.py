@@ -21,6 +21,7 @@ from tuner.base.errors import InputError, TunerError
 from tuner.cli.main import EXIT_INTERRUPTED, main
 from tuner.core.collective import Collective
 from tuner.whatif import executors
+from tuner.whatif.dask_executor import make_dask_executor
 from tuner.whatif.study_checkpoint import checkpoint_file
 from tuner.whatif.study_spec import FileResolver, study_from_record
 from tuner.whatif.study_tasks import StudyTask, TaskTimes, plan_study
@@ -411,7 +412,7 @@ def test_a_dask_cluster_gives_the_same_numbers(
     cluster: LocalCluster, serial: whatif.StudyResult, tmp_path: Path, capsys: Any
 ) -> None:
     address = str(cluster.scheduler_address)
-    assert whatif.run_study(made(), executor=whatif.make_dask_executor(address)) == serial
+    assert whatif.run_study(made(), executor=make_dask_executor(address)) == serial
     (tmp_path / "study.yaml").write_text(json.dumps(SPEC))
     assert main(["study", str(tmp_path / "study.yaml"), "--dask", address, "--json"]) == 0
     assert whatif.result_from_record(json.loads(capsys.readouterr().out)) == serial
@@ -425,7 +426,7 @@ def test_a_study_on_a_cluster_is_cancelled(cluster: LocalCluster) -> None:
             made(**LONG),
             lambda _, text: calls.append(text),
             lambda: len(calls) > 1,
-            executor=whatif.make_dask_executor(str(cluster.scheduler_address)),
+            executor=make_dask_executor(str(cluster.scheduler_address)),
         )
 
 
@@ -435,10 +436,10 @@ def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
     asked = made()
     unknown = StudyTask(99, asked.collectives[0], "ring", {}, (8,), 1.0)  # there is no such machine
     with pytest.raises(TunerError, match="the Dask cluster lost a task"):
-        list(whatif.make_dask_executor(address)(asked, {0: unknown}))
+        list(make_dask_executor(address)(asked, {0: unknown}))
     odd = StudyTask(0, asked.collectives[0], "linear", {}, (1 << 61,), 1.0)
     with pytest.raises(InputError, match="a message has 0 to"):
-        list(whatif.make_dask_executor(address)(asked, {0: odd}))
+        list(make_dask_executor(address)(asked, {0: odd}))
 
 
 @pytest.mark.parametrize(
@@ -446,13 +447,13 @@ def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
 )
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(InputError, match=r"written like tcp://10\.0\.0\.1:8786, not '"):
-        whatif.make_dask_executor(address)
+        make_dask_executor(address)
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.whatif.dask_executor.TIMEOUT_S", 0.5)
     with pytest.raises(InputError, match="no Dask scheduler answers at tcp://127"):
-        list(whatif.make_dask_executor("tcp://127.0.0.1:1")(*few_mapped()))
+        list(make_dask_executor("tcp://127.0.0.1:1")(*few_mapped()))
 
 
 def few_mapped() -> tuple[whatif.Study, dict[int, StudyTask]]:
@@ -466,7 +467,7 @@ def test_a_scheduler_without_anybody_to_work_for_it(monkeypatch: pytest.MonkeyPa
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0", silence_logs=50) as c,
         pytest.raises(InputError, match="has nobody who works for it: start some with"),
     ):
-        list(whatif.make_dask_executor(str(c.scheduler_address))(*few_mapped()))
+        list(make_dask_executor(str(c.scheduler_address))(*few_mapped()))
 
 
 @pytest.mark.extended
@@ -505,12 +506,6 @@ def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None
     assert "distributed" not in error
     assert "Traceback" not in error
     assert answered(long_study) >= 1
-
-
-def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.whatif.dask_executor.find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r"pip install '\.\[dask\]'"):
-        whatif.make_dask_executor("tcp://127.0.0.1:8786")
 
 
 def test_an_answer_may_be_that_the_algorithm_is_not_for_so_many_ranks() -> None:

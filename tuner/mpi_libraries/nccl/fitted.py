@@ -7,7 +7,6 @@ from functools import partial
 from statistics import median
 
 import numpy as np
-from scipy.optimize import nnls
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
@@ -36,6 +35,8 @@ def fit_latency_bandwidth(
         by_size.setdefault(nbytes, []).append(seconds)
     if len(by_size) < 2:
         raise InputError("latency and bandwidth need times of two sizes: measure another one")
+    from scipy.optimize import nnls  # importers load this module and fit nothing
+
     sizes = np.array(sorted(by_size), dtype=float)
     times = np.array([median(by_size[int(size)]) for size in sizes])
     scale = np.array([factors(int(size)) if factors else (1.0, 1.0) for size in sizes])
