@@ -196,7 +196,7 @@ def merge_check(line: int, name: str, file_value: int | None, user_value: int | 
     """Return the value of the file or the user; raise InputError where they differ."""
     if file_value is not None and user_value is not None and file_value != user_value:
         raise InputError(
-            f"line {line}: the file says that {name} is {file_value}, but --{name} says"
+            f"line {line}: the file says that {name} is {file_value}, but {option_of(name)} says"
             f" {user_value}: leave that option out"
         )
     return user_value if file_value is None else file_value

@@ -1,4 +1,4 @@
-"""OSU micro-benchmarks: titles, columns, sizes, and what is said about damage."""
+X"""OSU micro-benchmarks: titles, columns, sizes, and what is said about damage."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_two_ranks_need_to_know_whether_they_share_a_node() -> None:
 def test_ranks_that_do_not_fit_the_nodes_are_refused(told: UserMetadata) -> None:
     assert "line 4" in complaint(ALLREDUCE, told)
     named = [name for name in ("p", "nodes", "ppn") if getattr(told, name)]
-    assert complaint(ALLREDUCE, told).endswith("correct --" + " or --".join(named))
+    assert complaint(ALLREDUCE, told).endswith("correct " + " or ".join(map(option_of, named)))
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**31])

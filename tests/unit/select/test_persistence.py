@@ -368,4 +368,4 @@ def _shape_options(words: str) -> tuple[int | None, ...]:
     arguments(parser)
     call = "table.json --collective bcast --size 1KiB"
     read = parser.parse_args([*call.split(), *words.split()])
-    return read.p, read.nodes, read.ppn
+    return read.ranks, read.nodes, read.ppn
