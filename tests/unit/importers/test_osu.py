@@ -1,4 +1,4 @@
-X"""OSU micro-benchmarks: titles, columns, sizes, and what is said about damage."""
+"""OSU micro-benchmarks: titles, columns, sizes, and what is said about damage."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests.support.osu_files import ALLREDUCE, FULL
 from tuner.base.errors import InputError
 from tuner.importers import BenchmarkResult, RankCounts, UserMetadata, parse_results, read_results
+from tuner.importers.reading import option_of
 
 EIGHT = UserMetadata(p=8, nodes=2)
 
