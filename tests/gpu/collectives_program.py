@@ -101,7 +101,7 @@ def movements(count: int) -> Iterator[Case]:
 
 
 def place(buffers: list[AnyArray | None], where: str, put: Any) -> list[Any]:
-    """Copies, `location` on the device."""
+    """Copies, `where` on the device."""
 
     def on_device(i: int) -> bool:
         return where == EVERYWHERE or bool((WORLD.rank + (i if where == MIXED else 0)) % 2)

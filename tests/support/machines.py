@@ -97,7 +97,7 @@ def memories(placement: Placement) -> st.SearchStrategy[str]:
 
 @st.composite
 def placements(draw: st.DrawFn, most: int = 9) -> Placement:
-    """Up to `max_bytes` ranks anywhere on a random topology."""
+    """Up to `most` ranks anywhere on a random topology."""
     topology = draw(topologies())
     where = st.integers(0, len(topology.nodes) - 1)
     return Placement(topology, np.array(draw(st.lists(where, min_size=1, max_size=most))))

@@ -171,7 +171,7 @@ def _print_crossovers(result: whatif.StudyResult, same: set[str]) -> None:
 
 
 def thin_evenly(alike: Sequence[list[whatif.Crossover]], most: int) -> list[list[whatif.Crossover]]:
-    """Return at most `max_bytes` groups in the order given, spread evenly over the axes."""
+    """Return at most `most` groups in the order given, spread evenly over the axes."""
     turns: Counter[str] = Counter()
     order = []
     for at, group in enumerate(alike):

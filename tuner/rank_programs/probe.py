@@ -4,7 +4,7 @@
 
 It imports numpy, mpi4py and the standard library only, so it runs in any environment with an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
-line: `facts`, `begin`, `excluded`, `lacking`, `skipped`, `alive`, `done`, `note`; on several hosts
+line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`; on several hosts
 the lowest rank of each reports `host`.
 
 BUDGET (seconds) is distributed over the points. The ranks end after LIMIT (seconds), and at END,

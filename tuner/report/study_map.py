@@ -197,5 +197,5 @@ def _label(axes: Axes, drawn: CrossoverMap) -> None:
 
 
 def _labelled_positions(values: Sequence[int], most: int) -> range:
-    """Return the indices of the values that get a label: evenly spaced, at most `max_bytes`."""
+    """Return the indices of the values that get a label: evenly spaced, at most `most`."""
     return range(0, len(values), -(-len(values) // most))

@@ -18,7 +18,7 @@ TIMEOUT_S = 60.0  # for a launch that takes a few seconds
 
 
 def find_default_algorithms(
-    starter: RankStarter, calls: Sequence[PlacedCollective], most: int, directory: Path
+    starter: RankStarter, calls: Sequence[PlacedCollective], max_bytes: int, directory: Path
 ) -> tuple[DefaultAlgorithms, ...]:
     """Return the default's decisions up to `max_bytes` bytes; no starts where they cannot be seen.
 
@@ -40,7 +40,7 @@ def find_default_algorithms(
             "nodes": nodes,
             "ppn": ppn,
             "placement": placement,
-            "max_bytes": most,
+            "max_bytes": max_bytes,
         }
         for collective, nodes, ppn, placement in asked
     ]
@@ -59,15 +59,15 @@ def find_default_algorithms(
             on_line=note,
             timeout=TIMEOUT_S,
         )
-    return tuple(_default_algorithms(call, most, found.get(call, [])) for call in calls)
+    return tuple(_default_algorithms(call, max_bytes, found.get(call, [])) for call in calls)
 
 
 def _default_algorithms(
-    call: PlacedCollective, most: int, steps: Sequence[tuple[int, list[int]]]
+    call: PlacedCollective, max_bytes: int, steps: Sequence[tuple[int, list[int]]]
 ) -> DefaultAlgorithms:
     collective, nodes, ppn, placement = call
     choices = tuple(
         executed_algorithm(collective, CallOutcome(0, (tuple(numbers),))) for _, numbers in steps
     )
     starts = tuple(start for start, _ in steps)
-    return DefaultAlgorithms(collective, nodes, ppn, most, starts, choices, placement)
+    return DefaultAlgorithms(collective, nodes, ppn, max_bytes, starts, choices, placement)

@@ -199,7 +199,7 @@ def test_intervals_of_few_samples_hold_the_truth_as_often_as_they_say(count: int
 def launched(
     rng: np.random.Generator, seconds: float, launches: int, apart: float, repetitions: int = 8
 ) -> list[list[float]]:
-    """Of launches that are `cross_socket`; repetitions differ by 5 %."""
+    """Of launches that are `apart`; repetitions differ by 5 %."""
     typical = seconds * rng.lognormal(sigma=apart, size=launches)
     return [noisy(rng, own, 0.05, repetitions).tolist() for own in typical]
 

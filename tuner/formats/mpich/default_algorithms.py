@@ -30,7 +30,7 @@ from tuner.mpi_libraries.mpich import ALGORITHMS
 
 
 def find_default_algorithms(
-    trees: GenericTrees, calls: Sequence[Shaped], most: int, thread_level: str = THREAD_SINGLE
+    trees: GenericTrees, calls: Sequence[Shaped], max_bytes: int, thread_level: str = THREAD_SINGLE
 ) -> tuple[DefaultAlgorithms, ...]:
     """Return the default's decisions up to `max_bytes` bytes, with commutative built-in operators.
 
@@ -40,23 +40,23 @@ def find_default_algorithms(
     A call has no starts where a tree's decision depends on more than its shape and size.
     """
     threaded = thread_level == THREAD_LEVELS[-1]
-    return tuple(_default_algorithms(trees, call, most, threaded) for call in calls)
+    return tuple(_default_algorithms(trees, call, max_bytes, threaded) for call in calls)
 
 
 def _default_algorithms(
-    trees: GenericTrees, call: Shaped, most: int, threaded: bool
+    trees: GenericTrees, call: Shaped, max_bytes: int, threaded: bool
 ) -> DefaultAlgorithms:
     try:
-        steps = list(_size_ranges(trees, call, most, threaded))
+        steps = list(_size_ranges(trees, call, max_bytes, threaded))
     except InputError:
         steps = []
     starts, choices = tuple(start for start, _ in steps), tuple(choice for _, choice in steps)
     collective, nodes, ppn, placement = call
-    return DefaultAlgorithms(collective, nodes, ppn, most, starts, choices, placement)
+    return DefaultAlgorithms(collective, nodes, ppn, max_bytes, starts, choices, placement)
 
 
 def _size_ranges(
-    trees: GenericTrees, call: Shaped, most: int, threaded: bool
+    trees: GenericTrees, call: Shaped, max_bytes: int, threaded: bool
 ) -> Iterator[tuple[int, AlgorithmConfig | None]]:
     """Yield the sizes at which another algorithm begins, and that algorithm.
 
@@ -75,7 +75,7 @@ def _size_ranges(
             ),
         )
         for nbytes in _boundary_sizes(trees, collective, nodes * ppn)
-        if nbytes <= most
+        if nbytes <= max_bytes
     )
     for leaf, same in groupby(leaves, key=lambda step: step[1]):
         yield next(same)[0], leaf and _config_of_leaf(collective, leaf)

@@ -159,7 +159,7 @@ static bool take(struct text *text, const char *expected) {
     return true;
 }
 
-/* Read a plain number of at most `max_bytes` in this base. */
+/* Read a plain number of at most `most` in this base. */
 static bool take_number(struct text *text, unsigned base, uint64_t most, uint64_t *value) {
     static const char digits[] = "0123456789abcdef";
     const char *begin = text->at;

@@ -29,7 +29,7 @@ A predefined machine of any size, with other GPUs, NICs or taper:
     gpu: H200
 
 All but the last may add `cores` per node, `local: {latency, bandwidth, memory_bandwidth}` inside a
-node, `capabilities` of the network and the `node_topology` of every node (see `yaml_fields`).
+node, `offers` of the network and the `interior` of every node (see `yaml_fields`).
 """
 
 from __future__ import annotations
