@@ -130,7 +130,7 @@ def check_freed() -> Iterator[str]:
         if tuned != MPI.COMM_NULL or plain != MPI.COMM_NULL:
             yield f"{end} leaves a communicator"
         if not refused(kept) or not refused(tuned) or not refused(MPI.Intracomm(MPI.COMM_NULL)):
-            yield f"{end}: a broadcast afterwards is no error"
+            yield f"{end}: a broadcast afterwards is not an error"
 
 
 def check_made_by_mpi4py() -> Iterator[str]:

@@ -43,16 +43,16 @@ RUNS = """
 algorithms
 completion bash
 doctor --python {python}
-topo list
-topo show summit
-topo draw dgx-1v -o node.svg
+topology list
+topology show summit
+topology draw dgx-1v -o node.svg
 simulate --topology preset:comet:2 --collective bcast --sizes 64KiB --ppn 2
 simulate --topology cluster.yaml --collective bcast --sizes 8 --algorithm binomial --gantt run.svg
 simulate --topology cluster.yaml --collective bcast --sizes 8 --engine events
-whatif study.yaml --plots plots --csv study.csv --jobs 1
+study study.yaml --plots plots --csv study.csv --jobs 1
 nccl estimate --topology preset:dgx-h100:2 --sizes 1MiB
 nccl install nccl.json --out plugin
-lab status cluster.yaml
+emulate status cluster.yaml
 import-results osu.txt --library mpich-5.0 --cluster c --nodes 2 --ppn 1 --out osu.ndjson
 quickstart --python {python} --ranks 2 --budget 10s --sizes 64,64KiB --out out
 probe --python {python} --ranks 2 --budget 5s --out measured.ndjson
@@ -67,7 +67,7 @@ table show table.json
 table diff {table} table.json --plot diff.svg
 table export table.json --format openmpi --out openmpi.rules
 table check openmpi.rules --table table.json
-table prove {table} --python {python}
+table validate {table} --python {python}
 token create reader --scope read
 db prune --keep-jobs 3
 """

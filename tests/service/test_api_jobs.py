@@ -407,4 +407,4 @@ def test_a_forbidden_algorithm_that_was_not_measured_fails_the_job(
     with running(file_url):
         job = ended(own, number)
     assert job["state"] == "failed"
-    assert "'binomail' is no algorithm of what is measured" in job["error"]
+    assert "'binomail' is not an algorithm of what is measured" in job["error"]

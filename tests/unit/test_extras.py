@@ -82,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "algorithms",
         "doctor --help",
         "probe --help",
-        "topo list",
+        "topology list",
         "import-results osu.txt --library mpich-5.0 --cluster c --nodes 2 --ppn 1 --out o",
         "select table.json --collective bcast --ranks 4 --size 64KiB",
         "table show table.json",
@@ -91,7 +91,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "table check openmpi.rules --table table.json",
         "publish --help",
         "nccl install --help",
-        "lab --help",
+        "emulate --help",
     ],
 )
 def test_commands_that_need_no_extra_work_without_any(command: str, folder: Path) -> None:
@@ -105,7 +105,7 @@ def test_commands_that_need_no_extra_work_without_any(command: str, folder: Path
     [
         ("sim", "simulate --topology preset:comet:2 --collective bcast --sizes 8", "numba"),
         ("sim", "calibrate measurements.ndjson", "scipy"),
-        ("sim", "topo show summit", "numba"),
+        ("sim", "topology show summit", "numba"),
         ("sim", "nccl estimate --topology preset:dgx-h100:2 --sizes 8", "numba"),
         ("sim", "table accept table.json --out accepted.json", "scipy"),
         ("sim", "table compare table.json", "scipy"),
@@ -114,15 +114,15 @@ def test_commands_that_need_no_extra_work_without_any(command: str, folder: Path
         ("select", "evaluate measurements.ndjson", "scikit-learn"),
         ("select", "select . --collective bcast --ranks 4 --size 64KiB", "scikit-learn"),
         ("report", "quickstart", "matplotlib"),
-        ("report", "topo draw dgx-1v -o node.svg", "matplotlib"),
+        ("report", "topology draw dgx-1v -o node.svg", "matplotlib"),
         ("report", "table diff table.json table.json --plot d.svg", "matplotlib"),
         ("report", "calibrate measurements.ndjson --plots plots", "matplotlib"),
-        ("report", "whatif study.yaml --plots plots", "matplotlib"),
+        ("report", "study study.yaml --plots plots", "matplotlib"),
         ("service", "serve", "sqlalchemy"),
         ("service", "token list", "sqlalchemy"),
         ("service", "db prune --keep-jobs 1", "sqlalchemy"),
         ("service", "completion bash", "sqlalchemy"),
-        ("dask", "whatif study.yaml --dask tcp://127.0.0.1:9", "distributed"),
+        ("dask", "study study.yaml --dask tcp://127.0.0.1:9", "distributed"),
     ],
 )
 def test_a_missing_extra_is_one_sentence(
@@ -201,7 +201,7 @@ def test_what_tuner_imports_is_declared() -> None:
 
 
 def test_everything_but_mpi_cuda_and_the_tools_is_in_all() -> None:
-    apart = {"openmpi", "mpich", "cuda12", "cuda13", "dev", "all"}
+    apart = {"openmpi", "mpich", "cuda12", "cuda13", "dev", "docs", "all"}
     extras = set(project()["optional-dependencies"]) - apart
     assert distributions("all") == set().union(*map(distributions, extras))
     assert extras == set(MODULES) - {"openmpi"}

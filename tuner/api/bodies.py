@@ -45,9 +45,9 @@ def decode_body(body: bytes) -> str:
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as reason:
-        raise InputError(f"the body is no UTF-8 text: byte {reason.start}") from None
+        raise InputError(f"the body is not UTF-8 text: byte {reason.start}") from None
     if "\0" in text:
-        raise InputError("the body is no text: it contains NUL")
+        raise InputError("the body is not text: it contains NUL")
     return text
 
 

@@ -87,7 +87,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that the parser cannot read."""
-        self._refuse(400, "this is no HTTP request")
+        self._refuse(400, "this is not an HTTP request")
 
     def _start_timer(self) -> None:
         self._read_timer = self.loop.call_later(TIMEOUT_S, self._socket.close_now)

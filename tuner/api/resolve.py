@@ -61,7 +61,7 @@ class DatabaseResolver:
     def _load(self, load: Callable[[db.Session, int], Found], name: str) -> Found:
         if not name.isascii() or not name.isdigit() or len(name) > 9:
             raise InputError(
-                f"{shortened_repr(name)} is no id: what is stored here is named by its id"
+                f"{shortened_repr(name)} is not an id: what is stored here is named by its id"
             )
         try:
             return load(self._session, int(name))

@@ -48,7 +48,7 @@ def check_storable(value: Any, depth: int = 0) -> Any:
             check_storable(item, depth + 1)
     elif isinstance(value, str):
         if _UNSTORABLE.search(value):
-            raise ValueError("a text contains what is no character")
+            raise ValueError("a text contains something that is not a character")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError("a whole number is beyond 64 bits")
     elif isinstance(value, float) and not math.isfinite(value):

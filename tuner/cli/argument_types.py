@@ -14,7 +14,7 @@ MAX_FRACTION = 10.0  # as a share; larger numbers were meant as percent
 def positive_int(text: str) -> int:
     """Parse an integer of at least 1; raise InputError for anything else."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise InputError(f"{shortened_repr(text)} is no whole number from 1 on")
+        raise InputError(f"{shortened_repr(text)} is not a whole number from 1 on")
     return int(text)
 
 
@@ -38,7 +38,7 @@ def fraction(text: str) -> float:
     except ValueError:
         value = -1.0
     if rest or not 0 < value <= MAX_FRACTION:
-        raise InputError(f"{text!r} is no percentage: write it like 2% or 0.02")
+        raise InputError(f"{text!r} is not a percentage: write it like 2% or 0.02")
     return value
 
 

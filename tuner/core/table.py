@@ -60,7 +60,7 @@ class AlgorithmConfig:
         for name in (self.algorithm, *self.params):
             if not name.isprintable():  # it could hold a terminal's control sequences
                 raise ValueError(
-                    f"{shortened_repr(name)} is no name of an algorithm or a parameter"
+                    f"{shortened_repr(name)} is not a name of an algorithm or a parameter"
                 )
 
     @property
@@ -296,7 +296,7 @@ def _require_kind(record: Any) -> None:
     if record.get("version") != FORMAT_VERSION:
         raise ValueError(f"not a version-{FORMAT_VERSION} table")
     if not isinstance(record.get("rules", []), list):
-        raise ValueError("its rules are no list")
+        raise ValueError("its rules are not a list")
 
 
 def _parse_rule(entry: Any) -> Rule:

@@ -75,7 +75,7 @@ def parse_value(collective: Collective, value: str) -> tuple[EnvEntry, ...]:
         match, beyond = _ENTRY.fullmatch(word), entries[-1].max_bytes if entries else -1
         if match is None or int(match[1]) not in known:
             raise InputError(
-                f"{shortened_repr(word)} is no NUMBER:FIRST-LAST with one of {list(known)};"
+                f"{shortened_repr(word)} is not a NUMBER:FIRST-LAST with one of {list(known)};"
                 " MVAPICH2 would run its first algorithm or fail"
             )
         last = None if match[3] == "+" else int(match[3])

@@ -324,8 +324,8 @@ def detect_format(table: TuningTable, text: str) -> Format:
     is_json = text.lstrip().startswith("{")
     if all(form.is_json != is_json for form in offered):
         raise InputError(
-            f"this is no file of {library}, whose own are {'no ' if is_json else ''}JSON: give one"
-            " of the library that the table is for"
+            f"this is not a file of {library}, whose files are {'not ' if is_json else ''}JSON:"
+            " give one of the library that the table is for"
         )
     marked = [form for form in offered if form.signature and form.signature in text]
     return next(form for form in (*marked, *offered) if form.is_json == is_json)

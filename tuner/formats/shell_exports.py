@@ -38,7 +38,7 @@ def parse(text: str) -> dict[str, str | None]:
         match = _LINE.fullmatch(line)
         if match is None:
             raise InputError(
-                f"line {number}: {shortened_repr(line)} is no export NAME='VALUE' or unset NAME"
+                f"line {number}: {shortened_repr(line)} is not an export NAME='VALUE' or unset NAME"
             )
         name = match[1] or match[3]
         if name in found:

@@ -89,7 +89,7 @@ def _unit(line: int, row: Mapping[str, str], name: str, kind: str) -> str:
     unit = told if told in _UNITS or row.get("unit") else _DEFAULT_UNITS[kind]
     if unit not in _UNITS:
         raise InputError(
-            f"line {line}: {shortened_repr(row['unit'])} is no unit of times or rates: one of"
+            f"line {line}: {shortened_repr(row['unit'])} is not a unit of times or rates: one of"
             f" {', '.join(_UNITS)}"
         )
     return unit

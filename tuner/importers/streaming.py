@@ -81,7 +81,7 @@ def _lines(path: Path, progress: Callable[[int], None]) -> Iterator[RawLine]:
                 if len(content) > MAX_LINE_CHARACTERS:
                     raise InputError(
                         f"line {number}: longer than {MAX_LINE_CHARACTERS} characters; these"
-                        " are no results"
+                        " are not results"
                     )
                 if number % _PROGRESS_LINES == 0:
                     progress(raw.tell())

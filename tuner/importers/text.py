@@ -50,7 +50,7 @@ def split_lines(text: str, source: str) -> TextLines:
     longest = next((i for i, line in enumerate(lines, 1) if len(line) > MAX_LINE_CHARACTERS), None)
     if longest is not None:
         raise InputError(
-            f"line {longest}: longer than {MAX_LINE_CHARACTERS} characters; these are no results"
+            f"line {longest}: longer than {MAX_LINE_CHARACTERS} characters; these are not results"
         )
     return TextLines(
         source,

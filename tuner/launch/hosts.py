@@ -148,7 +148,7 @@ def _parse_counts(text: str) -> list[int]:
 
 def _parse_count(text: str) -> int:
     if not text.isdigit():
-        raise InputError(f"{text!r} is no number of ranks for a host")
+        raise InputError(f"{text!r} is not a number of ranks for a host")
     return int(text)
 
 
@@ -167,7 +167,7 @@ def _parse_entry(text: str, where: str) -> tuple[str, int]:
     )
     if match is None or not _NAME.fullmatch(match[1]):
         raise InputError(
-            f"{where}: {shortened_repr(text)} is no host: write NAME, NAME:4 or NAME slots=4"
+            f"{where}: {shortened_repr(text)} is not a host: write NAME, NAME:4 or NAME slots=4"
         )
     return match[1], int(match[2] or match[3] or 0)
 

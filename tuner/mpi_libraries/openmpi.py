@@ -288,7 +288,7 @@ def _substitution(
 def _allgather_substitution(name: str, p: int) -> tuple[str, str]:
     """Return the substitute for an allgather algorithm and why (coll_base_allgather.c)."""
     if name == "recursive_doubling" and p & (p - 1):
-        return "bruck", f"{p} ranks are no power of two"
+        return "bruck", f"{p} ranks are not a power of two"
     if name == "neighbor_exchange" and p % 2:
         return "ring", f"{p} ranks are odd"
     return "", ""

@@ -91,7 +91,7 @@ def parse_shape(text: str) -> ProbeShape:
     """
     match = re.fullmatch(r"(\d{1,6})x(\d{1,4})", text.strip())
     if match is None or int(match[1]) < 1 or int(match[2]) < 1:
-        raise InputError(f"{text!r} is no shape: write HOSTSxRANKS, such as 4x2")
+        raise InputError(f"{text!r} is not a shape: write HOSTSxRANKS, such as 4x2")
     return ProbeShape(int(match[1]), int(match[2]))
 
 

@@ -122,7 +122,7 @@ def _read(request: TableRequest, path: Path) -> FetchedTable:
         with path.open("rb") as file:
             content = file.read(MAX_TABLE_BYTES + 1)
         if len(content) > MAX_TABLE_BYTES:
-            raise InputError(f"more than {MAX_TABLE_BYTES >> 20} MiB is no table")
+            raise InputError(f"larger than a table may be, {MAX_TABLE_BYTES >> 20} MiB")
         request.parse_and_check(content)
         return FetchedTable(content.decode("utf-8"), str(path))
     except OSError as reason:

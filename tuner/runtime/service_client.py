@@ -127,7 +127,7 @@ def _post(request: TableRequest, path: str, record: Mapping[str, Any], deadline:
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError):
-        raise InputError(f"{request.service}: the answer is no JSON: is it a tuner?") from None
+        raise InputError(f"{request.service}: the answer is not JSON: is it a tuner?") from None
 
 
 def _make_request(
@@ -149,7 +149,9 @@ def _checked_url(service: str) -> str:
     except ValueError:
         plain = right = False
     if not (plain and right) or "@" in parts.netloc or parts.query or parts.fragment:
-        raise InputError(f"{shortened_repr(service)} is no service: write it like http://head:8000")
+        raise InputError(
+            f"{shortened_repr(service)} is not a service: write it like http://head:8000"
+        )
     return service
 
 
@@ -222,7 +224,9 @@ def _body(response: HTTPResponse, where: str, deadline: Deadline) -> bytes:
         part = response.read1(READ_BYTES)
         body += part
         if max(len(body), promised or 0) > MAX_TABLE_BYTES:
-            raise InputError(f"{where}: more than {MAX_TABLE_BYTES >> 20} MiB is no table")
+            raise InputError(
+                f"{where}: the answer is larger than a table may be, {MAX_TABLE_BYTES >> 20} MiB"
+            )
         if not part and promised is not None:
             raise UnreachableError(f"{where}: the answer ended after {len(body)} of {promised} B")
         if deadline.remaining_s == 0:

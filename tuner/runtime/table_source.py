@@ -118,7 +118,7 @@ def resolve_request(
     timeout = parse_duration(environment.get("TUNER_TIMEOUT") or DEFAULT_TIMEOUT)
     if not 0 < timeout <= MAX_TIMEOUT_S:
         raise InputError(
-            f"TUNER_TIMEOUT: {timeout:g} s is no time to wait: write it like {DEFAULT_TIMEOUT}"
+            f"TUNER_TIMEOUT: {timeout:g} s is not a time to wait: write it like {DEFAULT_TIMEOUT}"
         )
     return TableRequest(
         library=library,
@@ -158,7 +158,7 @@ def _content(table: TuningTable) -> str:
     try:
         return json.dumps(table_record(table), sort_keys=True)
     except (TypeError, ValueError) as reason:
-        raise InputError(f"the table's provenance is no JSON: {reason}") from None
+        raise InputError(f"the table's provenance is not JSON: {reason}") from None
 
 
 def sha256_hex(text: str) -> str:

@@ -83,7 +83,7 @@ class Constraints:
             where = f" of {of}" if of in collectives else ""
             offered = {other for one, other in pairs if one == of or not where} - {DEFAULT}
             raise InputError(
-                f"{shortened_repr(name)} is no algorithm of what is measured, so it cannot be"
+                f"{shortened_repr(name)} is not an algorithm of what is measured, so it cannot be"
                 f" excluded; these are{where}: {', '.join(sorted(offered))}"
             )
 

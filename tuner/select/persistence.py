@@ -201,7 +201,7 @@ def _manifest(path: Path) -> Manifest:
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as reason:
-        raise InputError(f"{path}: is no manifest of a trained selector: {reason}") from None
+        raise InputError(f"{path}: is not a manifest of a trained selector: {reason}") from None
 
 
 def _load(data: bytes) -> TrainingTable:
@@ -217,9 +217,9 @@ def _load(data: bytes) -> TrainingTable:
             raise InputError(f"names {sorted(foreign)[0]}, which no selector needs: not loaded")
         found = TrainingTable(**skops.io.loads(data))
     except _DECODE_ERRORS as reason:
-        raise InputError(f"is no trained selector: {reason}") from None
+        raise InputError(f"is not a trained selector: {reason}") from None
     if not _is_consistent(found):
-        raise InputError("is no trained selector: its columns do not fit together")
+        raise InputError("is not a trained selector: its columns do not fit together")
     return found
 
 
@@ -265,7 +265,7 @@ def _choice(text: str) -> AlgorithmConfig:
         return dataclass_from_record(AlgorithmConfig, json.loads(text))
     except (TypeError, ValueError, RecursionError) as reason:
         raise InputError(
-            f"trained selector: {shortened_repr(text)} is no choice: {reason}"
+            f"trained selector: {shortened_repr(text)} is not a choice: {reason}"
         ) from None
 
 

@@ -236,7 +236,7 @@ def check_call_arguments(
     if placement.p != schedule.p:
         raise InputError(f"{schedule}: placement holds {placement.p} ranks")
     if itemsize < 1 or nbytes % itemsize:
-        raise InputError(f"{nbytes} bytes are no whole number of {itemsize}-byte elements")
+        raise InputError(f"{nbytes} bytes are not a whole number of {itemsize}-byte elements")
     if not 0 <= nbytes <= MAX_MESSAGE_BYTES:
         raise InputError(f"a message has 0 to {MAX_MESSAGE_BYTES} bytes, not {nbytes}")
 

@@ -137,7 +137,11 @@ def test_a_segment_size_changes_the_prediction(
             "segment",
             1,
         ),
-        (["--collective", "bcast", "--sizes", "1KiB", "--ppn", "0"], "'0' is no whole number", 2),
+        (
+            ["--collective", "bcast", "--sizes", "1KiB", "--ppn", "0"],
+            "'0' is not a whole number",
+            2,
+        ),
         (["--collective", "bcast", "--sizes", "1KiB", "--ranks", "99"], "99 ranks", 1),
         (["--collective", "bcast", "--sizes", "1KiB", "--root", "8"], "root", 1),
         (["--collective", "bcast", "--sizes", "1KiB", "--calibration", "none.js"], "none.js:", 1),
@@ -199,7 +203,7 @@ def test_wrong_usage_is_status_2() -> None:
     [
         ("probe plan --sizes 3XB", 2, "'3XB' is not a size: write it like 64KiB"),
         ("probe plan --budget 5", 2, "'5' is not a time"),
-        ("probe plan --ranks 0", 2, "'0' is no whole number from 1 on"),
+        ("probe plan --ranks 0", 2, "'0' is not a whole number from 1 on"),
         ("probe plan --hosts a,,b", 2, "'a,,b' is not a list of names"),
         ("probe plan --launcher x", 2, "it needs the word {program}"),
         ("probe plan --hostfile none", 1, "none: cannot be read as a list of hosts"),
@@ -207,7 +211,7 @@ def test_wrong_usage_is_status_2() -> None:
         (
             "select none.json --collective bcast --ranks -4 --size 1",
             2,
-            "'-4' is no whole number from 1 on",
+            "'-4' is not a whole number from 1 on",
         ),
         ("select none.json --collective bcast --ranks 4 --size 1", 1, "none.json: "),
     ],

@@ -309,12 +309,12 @@ def test_a_file_of_another_library_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, file = tmp_path / "t.json", tmp_path / "rules"
-    for library, text, own in (("mpich 5.0.2", "2 1\n", "JSON"), ("ucc 1.8.0", "{}", "no JSON")):
+    for library, text, own in (("mpich 5.0.2", "2 1\n", "JSON"), ("ucc 1.8.0", "{}", "not JSON")):
         write_table(table_of({(ALLREDUCE, 4): [(0, AlgorithmConfig())]}, library=library), table)
         file.write_text(text)
         assert main(["table", "check", str(file), "--table", str(table)]) == 1
         said = capsys.readouterr().err
-        assert f"this is no file of {library.split()[0]}, whose own are {own}:" in said
+        assert f"this is not a file of {library.split()[0]}, whose files are {own}:" in said
 
 
 def test_who_has_rules_for_some_operators_alone_is_told_how_to_ask(

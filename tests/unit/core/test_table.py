@@ -90,7 +90,7 @@ def test_a_file_that_is_no_table(tmp_path: Path) -> None:
         ('{"version": 1, "paths": []}', "a file of another kind"),
         ("[" * 100_000, "nested too deep"),
         ('{"kind": "table", "version": 1, "rules": []}', "it lacks 'cluster'"),
-        ('{"kind": "table", "version": 1, "rules": 5}', "its rules are no list"),
+        ('{"kind": "table", "version": 1, "rules": 5}', "its rules are not a list"),
         (
             '{"kind": "table", "version": 1, "rules": [{"key": {}}]}',
             "a rule key lacks collective, ",
@@ -116,7 +116,7 @@ def test_why_it_is_none_is_said_without_the_inside(text: str, why: str) -> None:
 def test_names_that_a_terminal_would_obey_are_none(name: str) -> None:
     for wrong in ((name, {}), ("ring", {name: 1})):
         with pytest.raises(
-            ValueError, match="is no name of an algorithm or a parameter"
+            ValueError, match="is not a name of an algorithm or a parameter"
         ) as refused:
             AlgorithmConfig(*wrong)
         assert str(refused.value).isprintable()

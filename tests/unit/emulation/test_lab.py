@@ -227,4 +227,4 @@ def test_a_lab_that_is_not_up(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert main(["emulate", "status", str(path)]) == 0
     assert f"cluster {cluster_id_for(path)} (tree, 3 hosts) is not up" in capsys.readouterr().out
     assert main(["emulate", "run", str(path), "--ppn", "0", "--", "true"]) == 2
-    assert "'0' is no whole number from 1 on" in capsys.readouterr().err
+    assert "'0' is not a whole number from 1 on" in capsys.readouterr().err

@@ -259,23 +259,26 @@ BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BI
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({"bcast": SMP}, "'bcast' is no collective"),
+        ({"bcast": SMP}, "'bcast' is not a collective"),
         ({"collective=bcast": {}}, "nothing follows 'collective=bcast'"),
-        ({"collective=bcast": {"$schema": SMP}}, r"'\$schema' is no condition"),
+        ({"collective=bcast": {"$schema": SMP}}, r"'\$schema' is not a condition"),
         ({"collective=bcast": {"avg_msg_size<=8": SMP}}, "not with =any"),
         ({"collective=bcast": {"avg_msg_size<=2147483648": SMP}}, "largest bound is 2147483647"),
         *(
-            ({"collective=bcast": {f"comm_size<={number}": SMP}}, "'comm_size<=.* is no condition")
+            (
+                {"collective=bcast": {f"comm_size<={number}": SMP}},
+                "'comm_size<=.* is not a condition",
+            )
             for number in MISREAD
         ),
         *(
             ({"collective=bcast": dict.fromkeys(SMP, below)}, "only parameters may follow 'algor")
             for below in NO_PARAMETERS
         ),
-        ({"collective=bcast": {"algorithm=MPIR_Bcast_intra_é": {}}}, "is no condition"),
-        ({"collective=((": SMP}, r"is no algorithm of '\(\(' in this layer"),
+        ({"collective=bcast": {"algorithm=MPIR_Bcast_intra_é": {}}}, "is not a condition"),
+        ({"collective=((": SMP}, r"is not an algorithm of '\(\(' in this layer"),
         ({"collective=bcast": {**SMP, **RING}}, "must stand alone"),
-        ({"collective=bcast": DOUBLING}, "_intra_recursive_doubling' is no algorithm of 'b"),
+        ({"collective=bcast": DOUBLING}, "_intra_recursive_doubling' is not an algorithm of 'b"),
         (
             {"collective=bcast": composition("Bcast", "alpha")},
             r"a file for the device layer \(MPIR_CVAR_CH4_COLL_.* expected one for the MPIR layer",

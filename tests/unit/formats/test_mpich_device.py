@@ -150,7 +150,7 @@ def test_a_check_tells_ranks_of_one_node_from_others() -> None:
         (
             json.dumps({"collective=bcast": composition("Allreduce", "beta")}),
             mpich.DEVICE,
-            "is no algorithm of 'bcast' in this layer",
+            "is not an algorithm of 'bcast' in this layer",
         ),
     ],
 )

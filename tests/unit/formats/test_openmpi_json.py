@@ -209,8 +209,8 @@ def changed(**message: Any) -> str:
         (json.dumps({**FILE, "module": "han"}), '"module": "tuned"'),
         (json.dumps({**FILE, "$schema": ""}), "needed are"),
         (json.dumps({**FILE, "collectives": {"reducescatter": []}}), "collectives must be"),
-        (json.dumps({**FILE, "collectives": {"bcast": {}}}), "no list of rules"),
-        (json.dumps({**FILE, "collectives": {"bcast": [{"rules": 7}]}}), "no list of rules"),
+        (json.dumps({**FILE, "collectives": {"bcast": {}}}), "not a list of rules"),
+        (json.dumps({**FILE, "collectives": {"bcast": [{"rules": 7}]}}), "not a list of rules"),
         (
             json.dumps(
                 {

@@ -183,7 +183,7 @@ def test_metrics_with_units_but_without_sizes() -> None:
     assert latency.samples == pytest.approx((2.5e-6,))
     assert (both.bytes_per_second, both.samples) == (20e9, ())
     assert "bytes" in latency.exclusion_reason
-    assert "line 2: 'parsec' is no unit" in complaint(text.replace(",us", ",parsec"))
+    assert "line 2: 'parsec' is not a unit" in complaint(text.replace(",us", ",parsec"))
     assert "neither a latency" in complaint(text.replace("latency", "colour"))
 
 

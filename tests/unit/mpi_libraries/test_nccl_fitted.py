@@ -47,9 +47,9 @@ def test_no_latency_is_negative() -> None:
     [
         ([(8, 1e-6)], "times of two sizes"),
         ([(8, 1e-6), (8, 2e-6)], "times of two sizes"),
-        ([(8, 1e-6), (16, 0.0)], "is no measurement"),
-        ([(0, 1e-6), (16, 1e-6)], "is no measurement"),
-        ([(8, float("nan")), (16, 1e-6)], "is no measurement"),
+        ([(8, 1e-6), (16, 0.0)], "is not a measurement"),
+        ([(0, 1e-6), (16, 1e-6)], "is not a measurement"),
+        ([(8, float("nan")), (16, 1e-6)], "is not a measurement"),
         ([(8, 2e-6), (1 << 20, 1e-9)], "do not grow"),
     ],
 )

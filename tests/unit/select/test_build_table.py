@@ -173,7 +173,7 @@ def test_what_cannot_be_forbidden_is_known_before_anything_is_simulated(topology
         raise AssertionError
 
     wishes = Constraints(excluded_algorithms=frozenset({"rign"}))
-    with pytest.raises(InputError, match="'rign' is no algorithm of what is measured"):
+    with pytest.raises(InputError, match="'rign' is not an algorithm of what is measured"):
         make_table(measured(topology, (2, 4)), CALIBRATION, progress, topology, constraints=wishes)
 
 

@@ -109,10 +109,10 @@ def forged(kept: Path, content: object) -> Path:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no archive", "is no trained selector"),
+        (b"no archive", "is not a trained selector"),
         (Counter("aab"), r"names .*, which no selector needs: not loaded"),
-        (LinearRegression(), "is no trained selector"),
-        ({"group": 1}, "is no trained selector"),
+        (LinearRegression(), "is not a trained selector"),
+        ({"group": 1}, "is not a trained selector"),
         (replace(TRAINED, nodes=TRAINED.nodes[1:]), "columns do not fit together"),
         (replace(TRAINED, nodes=TRAINED.nodes * 0), "columns do not fit together"),
         (replace(TRAINED, seconds=TRAINED.seconds * np.nan), "columns do not fit together"),
@@ -178,7 +178,7 @@ def scrambled() -> bytes:
     ids=["deflate", "encrypted", "huge", "more than 64 bits", "header"],
 )
 def test_damage_that_libraries_stumble_on_is_refused(kept: Path, content: bytes) -> None:
-    with pytest.raises(InputError, match=r"selector\.skops: is no trained selector: "):
+    with pytest.raises(InputError, match=r"selector\.skops: is not a trained selector: "):
         read_selector(forged(kept, content))
 
 
@@ -186,7 +186,7 @@ def test_foreign_choices_are_refused(kept: Path) -> None:
     trained, _ = read_selector(
         forged(kept, replace(TRAINED, choice=np.full(len(TRAINED.choice), '{"algorithm": 3}')))
     )
-    with pytest.raises(InputError, match="is no choice"):
+    with pytest.raises(InputError, match="is not a choice"):
         trained.train_selector(no_simulation, "two")
 
 
@@ -195,7 +195,7 @@ def test_files_that_do_not_belong_together_are_refused(kept: Path) -> None:
     with pytest.raises(InputError, match=r"selector\.skops: is not the file that manifest\.json"):
         read_selector(kept)
     (kept / MANIFEST_FILE).write_text('{"kind": "table", "version": 1}')
-    with pytest.raises(InputError, match="is no manifest of a trained selector"):
+    with pytest.raises(InputError, match="is not a manifest of a trained selector"):
         read_selector(kept)
     (kept / MANIFEST_FILE).unlink()
     with pytest.raises(InputError, match=r"manifest\.json: cannot be read"):

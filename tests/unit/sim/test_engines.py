@@ -312,8 +312,8 @@ def test_nothing_to_do_takes_no_time() -> None:
 @pytest.mark.parametrize(
     ("ppn", "nbytes", "itemsize", "engine", "sentence"),
     [
-        (1, 1000, 3, "fast", "1000 bytes are no whole number of 3-byte elements"),
-        (1, 1000, 0, "fast", "1000 bytes are no whole number of 0-byte elements"),
+        (1, 1000, 3, "fast", "1000 bytes are not a whole number of 3-byte elements"),
+        (1, 1000, 0, "fast", "1000 bytes are not a whole number of 0-byte elements"),
         (1, -1, 1, "fast", "a message has 0 to 1152921504606846976 bytes, not -1"),
         (1, 2**61, 1, "fast", "a message has 0 to 1152921504606846976 bytes"),
         (1, 1000, 1, "quick", "there is no engine 'quick'; known: fast, events"),

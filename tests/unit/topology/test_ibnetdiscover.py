@@ -117,8 +117,8 @@ def line_of(text: str, piece: str) -> int:
     [
         (('[3](1)\t"H-30"[1]', ""), '"S-a1"[3]', "port 3 of S-a1 does not say that it leads here"),
         (("4xHDR", ""), '[31](1)\t"S-b1"[1]', "neither end of this cable says a width and speed"),
-        (("4xHDR", "4xKDR"), "4xKDR", "4xKDR is no InfiniBand link; known: 1 to 12 times SDR"),
-        (("4xHDR", "99xHDR"), "99xHDR", "99xHDR is no InfiniBand link"),
+        (("4xHDR", "4xKDR"), "4xKDR", "4xKDR is not an InfiniBand link; known: 1 to 12 times SDR"),
+        (("4xHDR", "99xHDR"), "99xHDR", "99xHDR is not an InfiniBand link"),
         (
             ('Ca\t40 "H-30"', 'Ca\t40 "H-20"'),
             'Ca\t40 "H-20"\t\t# "single"',

@@ -106,7 +106,7 @@ def test_what_is_forbidden_is_not_measured_and_ends_nothing(
         ({"shapes": (ProbeShape(5, 1),)}, Constraints(), "shape 5x1 does not fit 4 hosts"),
         ({"topology": HALF}, Constraints(), "has 2 nodes, 4 hosts are to be probed"),
         ({"topology": HALF, "hosts": Hosts(("node0", "b"))}, Constraints(), "has no node b"),
-        ({}, Constraints(excluded_algorithms=frozenset({"rign"})), "'rign' is no algorithm"),
+        ({}, Constraints(excluded_algorithms=frozenset({"rign"})), "'rign' is not an algorithm"),
         ({"hosts": Hosts(("u", "v"))}, Constraints(), "holds a probe of another cluster"),
         ({"ppn": 2}, Constraints(), "holds a probe of another plan"),
     ],

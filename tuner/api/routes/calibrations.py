@@ -117,7 +117,7 @@ def create_calibration(
         calibration = calibration_from_record(parse_json_body(body))
     except (ValueError, KeyError, TypeError) as reason:
         raise InputError(
-            f"the body is no version-1 calibration: {shortened_repr(reason)}"
+            f"the body is not a version-1 calibration: {shortened_repr(reason)}"
         ) from None
     with db.transaction(service.engine) as session:
         stored = db.store_calibration(session, calibration, source.measurements)

@@ -69,7 +69,7 @@ def _parse_entry(word: str, beyond: int | None, largest: int) -> EnvEntry:
     match = _ENTRY.fullmatch(word)
     if match is None:
         raise InputError(
-            f"{shortened_repr(word)} is no PRESET or PRESET:FIRST-LAST in bytes; Intel MPI"
+            f"{shortened_repr(word)} is not a PRESET or PRESET:FIRST-LAST in bytes; Intel MPI"
             " would misread it or leave out the whole value"
         )
     if int(match[1]) > largest:

@@ -69,7 +69,7 @@ def _parse_tree(text: str, library: str, layer: Layer) -> Tree:
     for key, node in tree.items():
         if not key.startswith("collective="):
             raise InputError(
-                f"MPICH tuning file: {shortened_repr(key)} is no collective: this is a file of"
+                f"MPICH tuning file: {shortened_repr(key)} is not a collective: this is a file of"
                 " something else"
             )
         _require_well_formed(node, key)
@@ -113,8 +113,8 @@ def _require_well_formed(node: Any, where: str) -> None:
         numeric = NUMERIC_CONDITION.fullmatch(key)
         if not numeric and not OTHER_CONDITION.fullmatch(key):
             raise InputError(
-                f"MPICH tuning file: {shortened_repr(where)}: {shortened_repr(key)} is no"
-                " condition of the library"
+                f"MPICH tuning file: {shortened_repr(where)}: {shortened_repr(key)} is not"
+                " a condition of the library"
             )
         if numeric and int(numeric[3]) > MAX_INT:
             raise InputError(
@@ -163,6 +163,6 @@ def _require_runnable(leaf: str, collective: str, layer: Layer) -> None:
         )
     if not layer.has_algorithm(leaf, collective):
         raise InputError(
-            f"MPICH tuning file: {shortened_repr(leaf)} is no algorithm of"
+            f"MPICH tuning file: {shortened_repr(leaf)} is not an algorithm of"
             f" {shortened_repr(collective)} in this layer: the library would abort"
         )

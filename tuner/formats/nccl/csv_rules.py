@@ -158,7 +158,7 @@ def _parse_algo_proto(fields: Sequence[str]) -> tuple[Collective, AlgoProto]:
     algorithms = sorted({known for each in ALGORITHMS.values() for known in each})
     if algorithm not in algorithms or protocol not in protocols:
         raise InputError(
-            f"{shortened_repr(f'{algorithm},{protocol}')} is no algorithm and protocol of"
+            f"{shortened_repr(f'{algorithm},{protocol}')} is not an algorithm and protocol of"
             f" {', '.join(algorithms)} and {', '.join(protocols)}; the plugin would take an unknown"
             " algorithm for ring, an unknown protocol for simple"
         )
@@ -172,7 +172,7 @@ def _parse_number(field: str) -> int:
     value = ANY if field == str(ANY) else strict_parsing.parse_int(field)
     if value is None:
         raise InputError(
-            f"{shortened_repr(field)} is no plain decimal number; the plugin would misread it"
+            f"{shortened_repr(field)} is not a plain decimal number; the plugin would misread it"
         )
     return value
 

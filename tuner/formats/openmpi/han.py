@@ -152,7 +152,7 @@ class _Reader:
     def parse_number(self, least: int, most: int = 2**31 - 1, word: str = "") -> int:
         text = word or self.words(1)[0]
         if not text.isascii() or not text.isdigit() or len(text) > 19 or str(int(text)) != text:
-            raise self.error(f"{shortened_repr(text)} is no plain decimal number")
+            raise self.error(f"{shortened_repr(text)} is not a plain decimal number")
         if not least <= int(text) <= most:
             raise self.error(f"{text} should be from {least} to {most}")
         return int(text)

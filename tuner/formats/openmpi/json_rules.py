@@ -177,7 +177,7 @@ def parse(text: str) -> JsonRules:
 
 def _require_list(where: str, value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise InputError(f"JSON rules: {where}: {shortened_repr(value)} is no list of rules")
+        raise InputError(f"JSON rules: {where}: {shortened_repr(value)} is not a list of rules")
     return value
 
 

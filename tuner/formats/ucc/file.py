@@ -129,7 +129,7 @@ def _parse_section_name(line: str) -> str | None:
     name, bracket, rest = line[1:].partition("]")
     if not bracket or rest.strip() or not name.strip() or len(name) > MAX_SECTION_NAME_LENGTH:
         raise InputError(
-            f"{shortened_repr(line)} is no section of at most {MAX_SECTION_NAME_LENGTH} letters"
+            f"{shortened_repr(line)} is not a section of at most {MAX_SECTION_NAME_LENGTH} letters"
         )
     return name
 
@@ -137,7 +137,7 @@ def _parse_section_name(line: str) -> str | None:
 def _parse_variable(line: str) -> tuple[str, str]:
     name, sign, value = line.partition("=")
     if line[0].isspace() or not sign or not _NAME.fullmatch(name.rstrip()):
-        raise InputError(f"{shortened_repr(line)} is no UCC_NAME=VALUE from the first column on")
+        raise InputError(f"{shortened_repr(line)} is not a UCC_NAME=VALUE from the first column on")
     if re.search(r"\s;", value) or not value.strip():
         raise InputError(
             f"{shortened_repr(line)}: UCC takes what follows ; for a comment, and no value"
@@ -168,8 +168,8 @@ def _parse_condition(word: str, limits: dict[str, IntRange], cpus: dict[str, str
         limits[key] = (int(span[1]), int(span[2] or span[1]))
     else:
         raise InputError(
-            f"{shortened_repr(word)} is no condition: {', '.join(RANGE_CONDITIONS)} take A or A-B,"
-            f" {' and '.join(CPU_CONDITIONS)} a name"
+            f"{shortened_repr(word)} is not a condition: {', '.join(RANGE_CONDITIONS)} take A or"
+            f" A-B, {' and '.join(CPU_CONDITIONS)} a name"
         )
 
 

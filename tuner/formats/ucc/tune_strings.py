@@ -96,8 +96,8 @@ def _parse_tokens(word: str) -> Iterator[TuneToken]:
         kind = _qualifier_kind(field)
         if kind is None or kind in told:
             raise InputError(
-                f"{shortened_repr(word)}: {shortened_repr(field)} is no"
-                f" {'second ' if kind else ''}qualifier that UCC knows; it would leave out the"
+                f"{shortened_repr(word)}: {shortened_repr(field)} is not"
+                f" {'a second ' if kind else 'a '}qualifier that UCC knows; it would leave out the"
                 " whole string"
             )
         told[kind] = field
@@ -152,7 +152,7 @@ def _parse_size(word: str, field: str) -> int:
     match = _SIZE.fullmatch(word)
     size = int(match[1]) << _POWERS[(match[2] or "").lower()] if match else INFINITE_BYTES
     if size >= INFINITE_BYTES:
-        raise InputError(f"{shortened_repr(field)} is no range of sizes such as 0-4k or 1m-inf")
+        raise InputError(f"{shortened_repr(field)} is not a range of sizes such as 0-4k or 1m-inf")
     return size
 
 
@@ -167,7 +167,7 @@ def _parse_team_sizes(field: str) -> Iterator[IntRange]:
         )
         if lo is None or hi is None or lo > hi:
             raise InputError(
-                f"{shortened_repr(field)} is no list of numbers of ranks such as [2-8,16]"
+                f"{shortened_repr(field)} is not a list of numbers of ranks such as [2-8,16]"
             )
         yield lo, hi
 

@@ -31,7 +31,7 @@ def fit_latency_bandwidth(
     by_size: dict[int, list[float]] = {}
     for nbytes, seconds in samples:
         if not (nbytes > 0 and 0 < seconds < float("inf")):
-            raise InputError(f"{nbytes} bytes in {seconds} s is no measurement: leave it out")
+            raise InputError(f"{nbytes} bytes in {seconds} s is not a measurement: leave it out")
         by_size.setdefault(nbytes, []).append(seconds)
     if len(by_size) < 2:
         raise InputError("latency and bandwidth need times of two sizes: measure another one")

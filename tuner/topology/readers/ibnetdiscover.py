@@ -142,7 +142,7 @@ def _rate(line: str, number: int) -> float | None:
         return None
     if found[2] not in LANE_BANDWIDTHS or not 1 <= int(found[1]) <= 12:
         raise InputError(
-            f"line {number}: {found[0]} is no InfiniBand link; known: 1 to 12 times"
+            f"line {number}: {found[0]} is not an InfiniBand link; known: 1 to 12 times"
             f" {', '.join(LANE_BANDWIDTHS)}"
         )
     return int(found[1]) * LANE_BANDWIDTHS[found[2]]
