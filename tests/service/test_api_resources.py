@@ -69,7 +69,7 @@ def test_a_cluster_is_stored_once(client: httpx.Client) -> None:
 def test_a_fault_is_named_by_its_place(refusing: httpx.Client, body: Any, place: str) -> None:
     response = refusing.post("/v1/clusters", json=body)
     assert problem(response, 422).startswith(f"{place}: ")
-    assert response.json()["errors"][0]["where"] == place
+    assert response.json()["errors"][0]["location"] == place
 
 
 def test_what_curl_sends_by_itself_is_told_from_json(refusing: httpx.Client) -> None:

@@ -153,8 +153,8 @@ def _field_error(fault: Mapping[str, Any]) -> dict[str, str]:
     if fault["type"] == "json_invalid":
         where, what = where[:1], f"not JSON from character {where[1]} on: {fault['ctx']['error']}"
     return {
-        "where": ".".join(map(str, where))[:MAX_ECHOED_CHARACTERS],
-        "what": what[:MAX_ECHOED_CHARACTERS],
+        "location": ".".join(map(str, where))[:MAX_ECHOED_CHARACTERS],
+        "message": what[:MAX_ECHOED_CHARACTERS],
     }
 
 
