@@ -23,16 +23,16 @@ test: $(TEST_ENVIRONMENTS)
 	@$(BIN)/pytest -rs -m "alone and not extended"
 	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m "not extended" tests/gpu
 
+# Everything that needs no network: emulated clusters, too, where hosts can be emulated.
 test-all: test test-extended
+	@if unshare --mount --net true 2>/dev/null; then $(MAKE) --no-print-directory test-emulation; \
+	else echo "tests/emulation is left out: it needs root and network namespaces"; fi
 
-# What `make test` leaves out and needs no network: the tests marked `extended`, every property with
-# all of its examples, and emulated clusters where hosts can be emulated.
+# What `make test` leaves out: the tests marked `extended`, and every property with all of its examples.
 test-extended: $(TEST_ENVIRONMENTS) .venv-docs/ready
 	@TUNER_TEST_EXAMPLES=all $(BIN)/pytest -n 3 -rs -m "(extended or hypothesis) and not alone"
 	@$(BIN)/pytest -rs -m "extended and alone"
 	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m extended tests/gpu
-	@if unshare --mount --net true 2>/dev/null; then $(MAKE) --no-print-directory test-emulation; \
-	else echo "tests/emulation is left out: it needs root and network namespaces"; fi
 
 STANDIN := $(if $(wildcard /dev/nvidiactl),,PYTHONPATH=tests/support/cupy_standin)
 

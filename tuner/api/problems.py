@@ -144,7 +144,7 @@ async def _validation_error(request: Request, reason: Exception) -> Response:
     if isinstance(invalid.body, bytes):  # the framework does not parse a body without the JSON type
         return problem_response(422, NOT_JSON_DETAIL, request.url.path)
     faults = [_field_error(fault) for fault in invalid.errors()]
-    detail = f"{faults[0]['where']}: {faults[0]['what']}"
+    detail = f"{faults[0]['location']}: {faults[0]['message']}"
     return problem_response(422, detail, request.url.path, errors=faults)
 
 
