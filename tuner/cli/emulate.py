@@ -34,14 +34,14 @@ EXAMPLES = """examples:
   tuner emulate run docs/examples/racks.yaml -- bash
   tuner emulate down docs/examples/flat8.yaml
 
-`run` brings the lab up if it is not, runs COMMAND on its first host, where a bare mpirun or mpiexec
-reaches all hosts, and takes down what it brought up. Each file has a lab of its own; --id makes
-another one."""
+`run` brings the cluster up if it is not, runs COMMAND on its first host, where a bare mpirun or
+mpiexec reaches all hosts, and takes down what it brought up. Each file has a cluster of its own;
+--id makes another one."""
 
 DASHES_HINT = "write the command after --: tuner emulate run FILE -- mpirun -n 8 ./program"
 
 
-class _LabParser(Parser):
+class _EmulateParser(Parser):
     """A parser whose error for a missing command says where it begins."""
 
     def error(self, message: str) -> NoReturn:
@@ -50,7 +50,7 @@ class _LabParser(Parser):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
-    kind: type[argparse.ArgumentParser] = _LabParser
+    kind: type[argparse.ArgumentParser] = _EmulateParser
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=kind)
     _action(actions, "up", "make hosts and network", run_up)
     _action(actions, "status", "show the hosts and what each link has carried", run_status)
@@ -87,24 +87,26 @@ def _action(
         type=Path,
         help="a topology; see docs/how-to/describe-a-machine.md",
     )
-    action.add_argument("--id", metavar="tlNAME", help="what the lab's namespaces begin with")
+    action.add_argument(
+        "--id", metavar="tlNAME", help="what the names of the cluster's namespaces begin with"
+    )
     return action
 
 
 def run_up(options: argparse.Namespace) -> None:
-    """Bring the lab up, and print whether it was up already."""
-    lab = _lab(options)
-    made = _up(lab)
-    record = {"id": lab.cluster_id, "made": made, "hosts": list(lab.network.hosts)}
+    """Bring the cluster up, and print whether it was up already."""
+    cluster = _cluster(options)
+    made = _up(cluster)
+    record = {"id": cluster.cluster_id, "made": made, "hosts": list(cluster.network.hosts)}
     print_result(
         options,
         record,
-        lambda: print_text(f"{_describe_cluster(lab)} {'is up' if made else 'was up already'}"),
+        lambda: print_text(f"{_describe_cluster(cluster)} {'is up' if made else 'was up already'}"),
     )
 
 
 def run_down(options: argparse.Namespace) -> None:
-    """Take the lab down, whatever its file says by now, and print whether it was up."""
+    """Take the cluster down, whatever its file says by now, and print whether it was up."""
     prefix = _emulation_id(options)
     removed = take_down(prefix)
     record = {"id": prefix, "removed": removed}
@@ -117,25 +119,25 @@ def run_down(options: argparse.Namespace) -> None:
 
 def run_status(options: argparse.Namespace) -> None:
     """Print one line per link."""
-    lab = _lab(options)
-    status = lab.status()
-    record = {"id": lab.cluster_id, "hosts": list(lab.network.hosts), **asdict(status)}
-    print_result(options, record, lambda: _print_status(lab, status))
+    cluster = _cluster(options)
+    status = cluster.status()
+    record = {"id": cluster.cluster_id, "hosts": list(cluster.network.hosts), **asdict(status)}
+    print_result(options, record, lambda: _print_status(cluster, status))
 
 
 def run_command(options: argparse.Namespace) -> int:
     """Run a command on the first host, and return its exit status."""
-    lab = _lab(options)
+    cluster = _cluster(options)
     signal.signal(signal.SIGHUP, signal.default_int_handler)  # as Ctrl-C: nothing may stay behind
-    made = _up(lab)
+    made = _up(cluster)
     try:
-        return launch.run(lab, options.command, ppn=options.ppn, timeout=options.timeout)
+        return launch.run(cluster, options.command, ppn=options.ppn, timeout=options.timeout)
     finally:
         if made:
-            lab.down()
+            cluster.down()
 
 
-def _lab(options: argparse.Namespace) -> EmulatedCluster:
+def _cluster(options: argparse.Namespace) -> EmulatedCluster:
     return EmulatedCluster(
         _emulation_id(options), emulated_network(load_topology(options.topology))
     )
@@ -145,22 +147,23 @@ def _emulation_id(options: argparse.Namespace) -> str:
     return str(options.id or cluster_id_for(options.topology))
 
 
-def _up(lab: EmulatedCluster) -> bool:
-    made = lab.up()
-    for warning in lab.network.warnings if made else ():
+def _up(cluster: EmulatedCluster) -> bool:
+    made = cluster.up()
+    for warning in cluster.network.warnings if made else ():
         warn(warning)
     return made
 
 
-def _describe_cluster(lab: EmulatedCluster) -> str:
-    return f"cluster {lab.cluster_id} ({lab.network.name}, {len(lab.network.hosts)} hosts)"
+def _describe_cluster(cluster: EmulatedCluster) -> str:
+    hosts = len(cluster.network.hosts)
+    return f"cluster {cluster.cluster_id} ({cluster.network.name}, {hosts} hosts)"
 
 
-def _print_status(lab: EmulatedCluster, status: ClusterStatus) -> None:
+def _print_status(cluster: EmulatedCluster, status: ClusterStatus) -> None:
     counters = status.counters
     if counters is None:
         part = "is partly there: take it down, or up again" if status.is_partial else "is not up"
-        print_text(f"{_describe_cluster(lab)} {part}")
+        print_text(f"{_describe_cluster(cluster)} {part}")
         return
     rows = (
         [
@@ -172,10 +175,10 @@ def _print_status(lab: EmulatedCluster, status: ClusterStatus) -> None:
             f"{link.frames:,}",
             format_time(link.max_queue_time),
         ]
-        for link, wire in zip(counters.links, lab.network.links, strict=True)
+        for link, wire in zip(counters.links, cluster.network.links, strict=True)
     )
     columns = ("from", "to", "rate", "latency", "bytes", "frames", "longest wait")
-    print_table(f"{_describe_cluster(lab)} is up", columns, rows, right=columns[2:])
+    print_table(f"{_describe_cluster(cluster)} is up", columns, rows, right=columns[2:])
     print_text(
         f"{counters.frames:,} frames, {counters.dropped_frames} lost; late by at most"
         f" {format_time(counters.lateness_quantile(0.5))} (half of them),"

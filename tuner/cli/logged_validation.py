@@ -75,8 +75,8 @@ def check_log_options(options: argparse.Namespace, library: str) -> None:
     """Raise InputError for logs of another library, and for options that start ranks."""
     if library not in LIBRARIES:
         raise InputError(
-            f"--log is for tables for NCCL and RCCL: rules for {library} are proved in the library"
-            " itself, so leave it out"
+            f"--log is for tables for NCCL and RCCL: rules for {library} are validated in the"
+            " library itself, so leave it out"
         )
     for name in _LAUNCH_OPTIONS:
         if getattr(options, name):

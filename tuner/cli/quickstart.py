@@ -1,5 +1,5 @@
 """The whole loop on this computer: probe the real MPI libraries, calibrate, simulate, select,
-write their tuning files, prove what then runs, time tuned against default, report."""
+write their tuning files, validate what then runs, time tuned against default, report."""
 
 from __future__ import annotations
 

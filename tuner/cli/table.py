@@ -1,4 +1,4 @@
-"""Show, compare, export, check and prove tuning tables."""
+"""Show, compare, export, check and validate tuning tables."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ EXAMPLES = """examples:
   tuner table validate table.json --hosts node1,node2,node3,node4
   tuner table validate nccl.json --log train.log
 
-Exit status of `prove`: 0 when every rule that the file holds was confirmed; 1 when one was refuted
-or could not be tried, or was not seen (--log). What a file cannot hold is left to the default,
-listed as not confirmed and counted apart. Of `check`: 1 when anything differs.
+Exit status of `validate`: 0 when every rule that the file holds was confirmed; 1 when one was
+refuted or could not be tried, or was not seen (--log). What a file cannot hold is left to the
+default, listed as not confirmed and counted apart. Of `check`: 1 when anything differs.
 
 Using an exported file (docs/reference/library-formats.md has the others):
   mpirun --mca coll_tuned_use_dynamic_rules 1 \\
@@ -217,7 +217,7 @@ def _fallback_note(number: int, wish: ExportOptions) -> str:
         return ""
     leave = "rule leaves" if number == 1 else "rules leave"
     return (
-        f"; {number} {leave} the choice to the library: there the file forces a stand-in"
+        f"; {number} {leave} the choice to the library: there the file forces a fallback"
         f" (--fallback-algorithm {wish.fallback_algorithm})"
     )
 
@@ -289,51 +289,53 @@ def run_validate(options: argparse.Namespace) -> int:
         raise InputError("--log-shape says what logs leave open: give them, too (--log FILE)")
     form = validation.format_for_library(library)
     if options.base_rules is not None:
-        raise InputError("what is proved holds the library's own rules: leave --base-rules out")
+        raise InputError(
+            "validation uses the rules of the library that runs: leave --base-rules out"
+        )
     validation.require_supported_version(table)
     wish, held = native_options.export_options(options, form), table.with_block_placement()
     if not held.rules:
         raise InputError(
-            f"{options.table}: the table has no rules, so there is nothing to prove"
+            f"{options.table}: the table has no rules, so there is nothing to validate"
             f"{native_files.omitted_rules_note(table)}"
         )
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python = find_interpreter(library, options.python)
-        proofs = validation.validate_exported(
+        validations = validation.validate_exported(
             held, python, wish, report, host_options.given_hosts(options), options.launcher
         )
-    every = validations_per_rule(held, proofs)
-    print_result(options, every, lambda: _print_validations(table, proofs, every))
-    return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
+    every = validations_per_rule(held, validations)
+    print_result(options, every, lambda: _print_validations(table, validations, every))
+    return 0 if validations and all(each["confirmed"] for each in validations) else 1
 
 
 def _validate_logged(table: TuningTable, options: argparse.Namespace) -> int:
     """Validate rules with logs; return 1 unless each that names an algorithm was seen."""
     logged_validation.check_log_options(options, table.library.partition(" ")[0])
     held = table.with_block_placement()
-    proofs, replaced = logged_validation.validate_from_logs(held, options)
-    every = validations_per_rule(held, [*proofs, *replaced], logged_validation.LEFT_TO_NCCL)
+    validations, replaced = logged_validation.validate_from_logs(held, options)
+    every = validations_per_rule(held, [*validations, *replaced], logged_validation.LEFT_TO_NCCL)
     print_result(
         options,
         every,
         lambda: _print_validations(
             table,
-            proofs,
+            validations,
             every,
             "not seen in the logs.",
             logged_validation.SKIPPED_RULES_NOTE,
             ("operators", "executed"),
         ),
     )
-    return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
+    return 0 if validations and all(each["confirmed"] for each in validations) else 1
 
 
 def _print_validations(
     table: TuningTable,
-    proofs: Sequence[Mapping[str, Any]],
+    validations: Sequence[Mapping[str, Any]],
     every: Sequence[Mapping[str, Any]],
     unknown: str = "not tried.",
-    left: str = "not in the file that was proved: there the library decides.",
+    left: str = "not in the validated file: there the library decides.",
     droppable: Sequence[str] = ("tried at", "executed"),
 ) -> None:
     """Print the result of each rule's validation.
@@ -351,13 +353,13 @@ def _print_validations(
         droppable=droppable,
         wrappable=("table", "executed", "confirmed"),
     )
-    confirmed = sum(bool(proof["confirmed"]) for proof in proofs)
-    untried = sum(not proof["confirmed"] and not proof["sizes"] for proof in proofs)
+    confirmed = sum(bool(each["confirmed"]) for each in validations)
+    untried = sum(not each["confirmed"] and not each["sizes"] for each in validations)
     cyclic = len(table.rules) - len(table.with_block_placement().rules)
     counted = (
-        (len(proofs) - confirmed - untried, "refuted: the library executed something else."),
+        (len(validations) - confirmed - untried, "refuted: the library executed something else."),
         (untried, unknown),
-        (len(every) - len(proofs), left),
+        (len(every) - len(validations), left),
         (cyclic, "for cyclic ranks and left out: no file tells placements."),
     )
     print_cautions(

@@ -151,7 +151,11 @@ def test_an_interpreter_is_refused_where_no_rules_are_read_with_it(
             ["--fallback-algorithm", "x"],
             "--fallback-algorithm is for files of nccl, intelmpi",
         ),
-        ("mpich 5.0.2", ["--base-rules", "g.json"], "what is proved holds the library's own rules"),
+        (
+            "mpich 5.0.2",
+            ["--base-rules", "g.json"],
+            "validation uses the rules of the library that runs",
+        ),
     ],
 )
 def test_a_proof_refuses_what_it_has_no_use_for(
@@ -265,7 +269,7 @@ def test_a_stand_in_for_the_default_is_told(
     write_table(TuningTable(CLUSTER, library, rules), Path(path))
     words, wish = ["table", "export", path, "--format", form], ["--fallback-algorithm", name]
     assert main([*words, *wish]) == 0
-    stands = f"1 rule leaves the choice to the library: there the file forces a stand-in ({wish[0]}"
+    stands = f"1 rule leaves the choice to the library: there the file forces a fallback ({wish[0]}"
     assert stands in capsys.readouterr().err
     assert main([*words, *wish, "--out", file]) == 0
     assert stands in capsys.readouterr().out

@@ -731,7 +731,7 @@ def test_mistakes_are_one_sentence(
     write_table(table([(0, AlgorithmConfig("ring"))], library="openmpi 5.0.11"), other)
     write_table(table([(0, AlgorithmConfig())]), left)
     for words, sentence in (
-        ((other, "--log", log), "rules for openmpi are proved in the library itself"),
+        ((other, "--log", log), "rules for openmpi are validated in the library itself"),
         ((left, "--log", log), "no rule of the table names an algorithm"),
         ((written, "--log", log, "--hosts", "a,b"), "leave --hosts out"),
         (

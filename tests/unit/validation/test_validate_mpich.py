@@ -261,7 +261,7 @@ def test_a_rule_that_the_file_cannot_hold_is_not_confirmed(
     assert (lost["confirmed"], lost["sizes"], lost["reason"]) == (False, [], NOT_IN_VALIDATED_FILE)
     assert command(table) == 0
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        "caution: 1 rule is not in the file that was proved: there the library decides.",
+        "caution: 1 rule is not in the validated file: there the library decides.",
         "1 of 2 rules confirmed in mpich 5.0.2",
     ]
 
@@ -282,4 +282,4 @@ def test_of_a_table_without_rules_nothing_is_proved(
 ) -> None:
     assert command(table_of({}, library="mpich 5.0.2"), *words) == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert said.endswith("the table has no rules, so there is nothing to prove")
+    assert said.endswith("the table has no rules, so there is nothing to validate")
