@@ -32,7 +32,7 @@ class MachineSpec:
     switch_latency      seconds of one switch crossing
     paths               cost of messages by path class and memory
     reduction           cost of reductions by device
-    stripe_from         bytes from which a message is striped over all NICs
+    striping_threshold         bytes from which a message is striped over all NICs
     pointer_query       seconds of finding out which memory a pointer belongs to
     library             library whose costs these are
     capabilities        what the network can do besides moving messages -> (source, certainty)
@@ -53,7 +53,7 @@ class MachineSpec:
     paths: Mapping[PathKey, SourcedPathCost]
     reduction: Mapping[str, SourcedReduction]
     memory_bandwidth: SourcedValue
-    stripe_from: SourcedValue
+    striping_threshold: SourcedValue
     pointer_query: SourcedValue
     library: str
     capabilities: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class MachineSpec:
         found |= {f"fabric, {name}": number for name, number in self.switch_link_rates.items()}
         found |= {
             "host memory": self.memory_bandwidth,
-            "striped from": self.stripe_from,
+            "striped from": self.striping_threshold,
             "pointer query": self.pointer_query,
         }
         for device, reduction in self.reduction.items():
@@ -153,7 +153,7 @@ def build_calibration(spec: MachineSpec) -> Calibration:
         {key: costs.to_path_cost() for key, costs in spec.paths.items()},
         {name: reduction.to_reduction_cost() for name, reduction in spec.reduction.items()},
         separate_network_port=True,
-        striping_threshold=spec.stripe_from.value,
+        striping_threshold=spec.striping_threshold.value,
         pointer_query_seconds=spec.pointer_query.value,
         provenance={
             name: f"{number.certainty}: {number.source}"

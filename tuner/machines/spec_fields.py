@@ -15,7 +15,7 @@
       certainty: verified
     offers: {multicast: infiniband-multicast}   # optional
     memory_bandwidth: {value: 150GB/s, source: data sheet, certainty: published}
-    stripe_from: never-striped
+    striping_threshold: never-striped
     pointer_query: pointer-query
     paths: {host: {network: {...}, ...}, cuda: {...}}    # costs by memory and path class
     reductions: {host: cpu-core, cuda: gpu.reduction}
@@ -54,7 +54,13 @@ from tuner.topology.readers.yaml_interior import (
 )
 
 OPTIONAL_KEYS = {"title", "source", "library", "offers", "parts", "gpus"}
-REQUIRED_KEYS = {"name", "nodes", "interior", "fabric", "memory_bandwidth", "stripe_from"} | {
+REQUIRED_KEYS = {
+    "name",
+    "nodes",
+    "interior",
+    "fabric",
+    "memory_bandwidth",
+    "striping_threshold",
     "pointer_query",
     "paths",
     "reductions",
@@ -95,7 +101,7 @@ def spec_from_yaml(record: Any) -> MachineSpec:
             for device, value in _mapping("reductions", record["reductions"], REDUCTIONS).items()
         },
         memory_bandwidth=reader.number("memory_bandwidth", record["memory_bandwidth"], "B/s"),
-        stripe_from=reader.number("stripe_from", record["stripe_from"], "B"),
+        striping_threshold=reader.number("striping_threshold", record["striping_threshold"], "B"),
         pointer_query=reader.number("pointer_query", record["pointer_query"], "s"),
         library=parse_name("library", record.get("library", "")),
         capabilities={

@@ -92,15 +92,15 @@ def build_connections(
     remote = straight.path_class == PATH_CLASSES.index(NETWORK)
     between = np.zeros(len(own), bool)
     between[kind[remote]] = True
-    tariff = pack_costs(calibration, own, between)
+    costs = pack_costs(calibration, own, between)
     ways = {DIRECT: straight}
-    if (tariff.mode == STAGED).any():
+    if (costs.mode == STAGED).any():
         ways[STAGED] = on(staged=True)
-    if np.isfinite(tariff.stripe_from).any():
+    if np.isfinite(costs.striping_threshold).any():
         ways[STRIPED] = on(striped=True)
     second = np.where(remote & calibration.separate_network_port, placement.p, 0)
     return Connections(
-        src, dst, src + second, dst + second, kind, tariff, ways, _capacity(placement, calibration)
+        src, dst, src + second, dst + second, kind, costs, ways, _capacity(placement, calibration)
     )
 
 

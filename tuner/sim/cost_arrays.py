@@ -25,35 +25,37 @@ class ConnectionCost(NamedTuple):
 class CostArrays(NamedTuple):
     """Segments of the costs of every kind of connection, as compiled code reads them.
 
-    lo, alpha, beta, lag,   shape (kinds, most segments); lo is infinite where there is no segment
-    mode
+    start_bytes, alpha, beta, latency_per_byte, mode
+                            shape (kinds, most segments); `start_bytes` is infinite where there is
+                            no segment
     overhead                shape (kinds,)
     eager_limit             messages of fewer bytes do not wait for the receiver, shape (kinds,)
     recv_wait_from          senders of this many bytes or more wait for its receive, shape (kinds,)
-    acknowledged_from       and from this many bytes on for an acknowledgement, shape (kinds,)
+    sync_ack_threshold      and from this many bytes on for an acknowledgement, shape (kinds,)
     ack_latency             seconds that an acknowledgement takes, shape (kinds,)
-    stripe_from             bytes, shape (kinds,): infinite where nothing is striped
-    shared_from, envelope   of the calibration
+    striping_threshold      bytes, shape (kinds,): infinite where nothing is striped
+    port_sharing_threshold, header_bytes
+                            those of the calibration
     """
 
-    lo: FloatArray
+    start_bytes: FloatArray
     alpha: FloatArray
     beta: FloatArray
-    lag: FloatArray
+    latency_per_byte: FloatArray
     mode: IntArray
     overhead: FloatArray
     eager_limit: FloatArray
     recv_wait_from: FloatArray
-    acknowledged_from: FloatArray
+    sync_ack_threshold: FloatArray
     ack_latency: FloatArray
-    stripe_from: FloatArray
-    shared_from: float
-    envelope: float
+    striping_threshold: FloatArray
+    port_sharing_threshold: float
+    header_bytes: float
 
 
 @njit(cache=True)
 def find_segment(lo: FloatArray, kind: int, size: float) -> int:
-    """Return the segment that a message of `size` bytes falls into, given `CostArrays.lo`."""
+    """Return the segment of a message of `size` bytes; `lo` is `CostArrays.start_bytes`."""
     at = 0
     while at + 1 < lo.shape[1] and lo[kind, at + 1] <= size:
         at += 1
@@ -62,11 +64,11 @@ def find_segment(lo: FloatArray, kind: int, size: float) -> int:
 
 @njit(cache=True)
 def transfer_mode(
-    mode: IntArray, stripe_from: FloatArray, kind: int, segment: int, size: float
+    mode: IntArray, striping_threshold: FloatArray, kind: int, segment: int, size: float
 ) -> int:
     """Return the mode of a message; what is staged through host memory is not striped."""
     own = mode[kind, segment]
-    return STRIPED if own == DIRECT and size >= stripe_from[kind] else own
+    return STRIPED if own == DIRECT and size >= striping_threshold[kind] else own
 
 
 @njit(cache=True)
@@ -75,7 +77,7 @@ def completion_delay(costs: CostArrays, kind: int, size: float) -> float:
 
     -inf if the sender does not wait for the arrival.
     """
-    if size >= costs.acknowledged_from[kind]:
+    if size >= costs.sync_ack_threshold[kind]:
         return float(costs.ack_latency[kind])
     return -np.inf if size < costs.recv_wait_from[kind] else 0.0
 
@@ -129,9 +131,9 @@ def lookup_costs(
     alpha, beta, acknowledgement = np.empty((3, len(kind)))
     way = np.empty(len(kind), np.int64)
     for i in range(len(kind)):
-        at = find_segment(costs.lo, kind[i], size[i])
-        alpha[i] = costs.alpha[kind[i], at] + costs.lag[kind[i], at] * size[i]
+        at = find_segment(costs.start_bytes, kind[i], size[i])
+        alpha[i] = costs.alpha[kind[i], at] + costs.latency_per_byte[kind[i], at] * size[i]
         beta[i] = costs.beta[kind[i], at]
         acknowledgement[i] = completion_delay(costs, kind[i], size[i])
-        way[i] = transfer_mode(costs.mode, costs.stripe_from, kind[i], at, size[i])
+        way[i] = transfer_mode(costs.mode, costs.striping_threshold, kind[i], at, size[i])
     return alpha, beta, acknowledgement, way

@@ -281,12 +281,12 @@ def _reduction_seconds(
 
 def _copy_seconds(calibration: Calibration, rows: FlatSchedule, size: FloatArray) -> FloatArray:
     """Return the seconds of copying that each local row costs."""
-    tariff = pack_copy_costs(calibration)
+    costs = pack_copy_costs(calibration)
     copies = np.flatnonzero((rows.src == rows.dst) & (rows.reduce == NO_REDUCTION))
     kind = np.where(rows.staging, 2, rows.cuda)[copies].astype(np.int64)
-    alpha, beta, _, _ = lookup_costs(tariff, kind, size[copies])
+    alpha, beta, _, _ = lookup_costs(costs, kind, size[copies])
     seconds = np.zeros(len(rows.src))
-    seconds[copies] = (tariff.overhead[kind] + alpha) + beta * size[copies]
+    seconds[copies] = (costs.overhead[kind] + alpha) + beta * size[copies]
     return seconds
 
 

@@ -251,7 +251,7 @@ def fabric(**changes: Any) -> dict[str, Any]:
         ({"memory_bandwidth": {"value": "2us", **CITED}}, "memory_bandwidth: '2us' is not a band"),
         ({"memory_bandwidth": {"value": "0GB/s", **CITED}}, "a bandwidth of zero"),
         ({"memory_bandwidth": []}, "memory_bandwidth must be a mapping with value"),
-        ({"stripe_from": "host-copy"}, "stripe_from has an unknown key 'alpha'"),
+        ({"striping_threshold": "host-copy"}, "striping_threshold has an unknown key 'alpha'"),
         ({"parts": {"ndr-port": "qpi"}}, "fabric: bandwidth: 'ndr-port' is neither a quantity"),
         ({"parts": []}, "parts must be a mapping"),
         ({"gpus": {"X": {"nvlinks": -1}}}, "gpus: X lacks 'kernel_launch'"),

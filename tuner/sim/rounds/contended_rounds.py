@@ -269,12 +269,13 @@ def _shared_slots(
 @njit(cache=True)
 def _used_modes(costs: Any, modes: int, min_bytes: float, max_bytes: float) -> BoolArray:
     """Return which modes messages of `min_bytes` to `max_bytes` use, shape (kinds, modes)."""
-    taken = np.zeros((len(costs.lo), modes), np.bool_)
-    for kind in range(len(costs.lo)):
-        last = find_segment(costs.lo, kind, max_bytes)
-        for at in range(find_segment(costs.lo, kind, min_bytes), last + 1):
-            for size in (max(min_bytes, costs.lo[kind, at]), max_bytes):
-                taken[kind, transfer_mode(costs.mode, costs.stripe_from, kind, at, size)] = True
+    taken = np.zeros((len(costs.start_bytes), modes), np.bool_)
+    for kind in range(len(costs.start_bytes)):
+        last = find_segment(costs.start_bytes, kind, max_bytes)
+        for at in range(find_segment(costs.start_bytes, kind, min_bytes), last + 1):
+            for size in (max(min_bytes, costs.start_bytes[kind, at]), max_bytes):
+                mode = transfer_mode(costs.mode, costs.striping_threshold, kind, at, size)
+                taken[kind, mode] = True
     return taken
 
 

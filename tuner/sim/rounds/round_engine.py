@@ -94,16 +94,17 @@ def _lookup_costs(
     time = state.time[z]
     for i in range(len(src)):
         size = state.nbytes[i]
-        state.bytes_left[i] = size + machine.costs.envelope
+        state.bytes_left[i] = size + machine.costs.header_bytes
         state.ready[i] = np.inf
         if size == 0.0 or src[i] == dst[i]:
             continue
         kind = machine.kind[connection[i]]
-        at = find_segment(machine.costs.lo, kind, size)
-        way = transfer_mode(machine.costs.mode, machine.costs.stripe_from, kind, at, size)
+        at = find_segment(machine.costs.start_bytes, kind, size)
+        way = transfer_mode(machine.costs.mode, machine.costs.striping_threshold, kind, at, size)
         state.mode[i] = way
         state.rate[i] = uncontended_rate(machine, kind, at, way, connection[i])
-        state.alpha[i] = machine.costs.alpha[kind, at] + machine.costs.lag[kind, at] * size
+        per_byte = machine.costs.latency_per_byte[kind, at]
+        state.alpha[i] = machine.costs.alpha[kind, at] + per_byte * size
         state.flows[i] = machine.costs.overhead[kind]
         eager = size < machine.costs.eager_limit[kind]
         state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
@@ -234,10 +235,10 @@ def _advance_ranks(
     for i in range(len(src)):
         if src[i] == dst[i] and reduce[i] == 0 and state.nbytes[i] > 0.0:
             kind = memory[i]
-            at = find_segment(machine.copy_costs.lo, kind, state.nbytes[i])
+            at = find_segment(machine.copy_costs.start_bytes, kind, state.nbytes[i])
             late = (
                 machine.copy_costs.alpha[kind, at]
-                + machine.copy_costs.lag[kind, at] * state.nbytes[i]
+                + machine.copy_costs.latency_per_byte[kind, at] * state.nbytes[i]
             )
             fixed = machine.copy_costs.overhead[kind] + late
             state.local_seconds[dst[i]] += (

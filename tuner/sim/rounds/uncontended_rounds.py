@@ -46,7 +46,7 @@ class RoundCosts(NamedTuple):
     reduction_seconds: FloatArray
     rate: FloatArray
     alpha: FloatArray
-    lag: FloatArray
+    latency_per_byte: FloatArray
     overhead: FloatArray
     eager: BoolArray
     completion_delay: FloatArray
@@ -67,32 +67,32 @@ def compute_round_costs(
     flow, late, fold = np.empty((3, shape[0], 2, shape[1]))
     eager, valid = np.empty(shape, np.bool_), np.ones(shape[0], np.bool_)
     ways = np.zeros(shape, np.int64)
-    tariff = machine.costs
+    costs = machine.costs
     for z in range(shape[0]):
         more = sizes.itemsize if sizes.longer_chunks[z] > 0 else 0
         for i in range(shape[1]):
             kind = machine.kind[connection[i]]
             low = float(count[i] * sizes.chunk_elements[z] * sizes.itemsize)
             high = low + count[i] * more
-            at = find_segment(tariff.lo, kind, low)
-            way = transfer_mode(tariff.mode, tariff.stripe_from, kind, at, low)
-            eager[z, i] = low < tariff.eager_limit[kind]
-            acknowledgement[z, i] = completion_delay(tariff, kind, low)
-            same = at == find_segment(tariff.lo, kind, high)
-            same &= way == transfer_mode(tariff.mode, tariff.stripe_from, kind, at, high)
-            same &= eager[z, i] == (high < tariff.eager_limit[kind])
-            same &= acknowledgement[z, i] == completion_delay(tariff, kind, high)
+            at = find_segment(costs.start_bytes, kind, low)
+            way = transfer_mode(costs.mode, costs.striping_threshold, kind, at, low)
+            eager[z, i] = low < costs.eager_limit[kind]
+            acknowledgement[z, i] = completion_delay(costs, kind, low)
+            same = at == find_segment(costs.start_bytes, kind, high)
+            same &= way == transfer_mode(costs.mode, costs.striping_threshold, kind, at, high)
+            same &= eager[z, i] == (high < costs.eager_limit[kind])
+            same &= acknowledgement[z, i] == completion_delay(costs, kind, high)
             if low == 0.0 or not same:
                 valid[z] = False
                 break
             ways[z, i] = way
             rate[z, i] = uncontended_rate(machine, kind, at, way, connection[i])
-            alpha[z, i], lag[z, i] = tariff.alpha[kind, at], tariff.lag[kind, at]
-            overhead[z, i] = tariff.overhead[kind]
+            alpha[z, i], lag[z, i] = costs.alpha[kind, at], costs.latency_per_byte[kind, at]
+            overhead[z, i] = costs.overhead[kind]
             late[z, 0, i] = alpha[z, i] + lag[z, i] * low
             late[z, 1, i] = alpha[z, i] + lag[z, i] * high
-            flow[z, 0, i] = (low + tariff.envelope) / rate[z, i]
-            flow[z, 1, i] = (high + tariff.envelope) / rate[z, i]
+            flow[z, 0, i] = (low + costs.header_bytes) / rate[z, i]
+            flow[z, 1, i] = (high + costs.header_bytes) / rate[z, i]
             fold[z, 0, i], fold[z, 1, i] = (
                 reduction_seconds(machine.reduction_costs, memory, low),
                 reduction_seconds(machine.reduction_costs, memory, high),
@@ -129,8 +129,8 @@ def run_permutation(
             state.alpha[i] = costs.latency[z, state.longer_kind[i] & 1, i]
             if state.longer_kind[i] == SOME_CHUNKS_LONGER:
                 size = row_bytes(state, sizes, z, i, count)
-                state.flows[i] = (size + machine.costs.envelope) / costs.rate[z, i]
-                state.alpha[i] = costs.alpha[z, i] + costs.lag[z, i] * size
+                state.flows[i] = (size + machine.costs.header_bytes) / costs.rate[z, i]
+                state.alpha[i] = costs.alpha[z, i] + costs.latency_per_byte[z, i] * size
             eager = costs.eager[z, i]
             state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
         if alone:
@@ -152,7 +152,7 @@ def _load_costs(
 ) -> None:
     """Set the costs that `run_contended` reads besides `alpha`; the overhead goes into `flows`."""
     for i in range(len(count)):
-        state.bytes_left[i] = row_bytes(state, sizes, z, i, count) + machine.costs.envelope
+        state.bytes_left[i] = row_bytes(state, sizes, z, i, count) + machine.costs.header_bytes
         state.rate[i], state.mode[i] = costs.rate[z, i], costs.mode[z, i]
         state.flows[i] = costs.overhead[z, i]
         state.completion_delay[i] = costs.completion_delay[z, i]
