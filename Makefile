@@ -27,7 +27,7 @@ test-all: test test-extended
 
 # What `make test` leaves out and needs no network: the tests marked `extended`, every property with
 # all of its examples, and emulated clusters where hosts can be emulated.
-test-extended: $(TEST_ENVIRONMENTS)
+test-extended: $(TEST_ENVIRONMENTS) .venv-docs/ready
 	@TUNER_TEST_EXAMPLES=all $(BIN)/pytest -n 3 -rs -m "(extended or hypothesis) and not alone"
 	@$(BIN)/pytest -rs -m "extended and alone"
 	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m extended tests/gpu
