@@ -128,7 +128,7 @@ def test_any_doubt_of_any_rank_is_no_table_and_one_line(
             "all": {"table": ring},
             "first": {"table": ring, "version": "1.2.3"},
         },
-        "no service: write it like": {"all": {"service": "head"}},
+        "is not a service: write it like": {"all": {"service": "head"}},
     }
     outcomes, log = ranks.play(*cases.values())
     assert [outcome["algorithms"] for outcome in outcomes] == [[]] * len(cases)

@@ -235,7 +235,7 @@ def test_a_study_of_a_stored_preset_has_its_costs(own: httpx.Client, file_url: s
 def test_a_study_that_cannot_be_asked_is_refused_at_once(own: httpx.Client) -> None:
     for changes, message in (
         ({"topology": "99"}, "no topology 99"),
-        ({"topology": "../../etc/passwd"}, "no id"),
+        ({"topology": "../../etc/passwd"}, "is not an id"),
         ({"collectives": ["bbcast"]}, "bbcast"),
         ({"vary": {"ppn": list(range(1, 100)), "nodes": list(range(1, 2000))}}, "points"),
     ):

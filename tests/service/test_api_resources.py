@@ -188,7 +188,7 @@ def test_a_fabric_and_a_node_that_are_stored_are_combined(client: httpx.Client) 
     assert stored["name"] == "whole"
     for names, message in (
         ("{fabric: 99}", "no topology 99"),
-        ("{fabric: /etc/passwd}", "no id"),
+        ("{fabric: /etc/passwd}", "is not an id"),
         ("{fabric: [1]}", "fabric"),
     ):
         assert message in problem(client.post("/v1/topologies", content=f"combine: {names}"), 422)

@@ -121,7 +121,7 @@ def test_tables_with_strange_evidence_are_compared(
             },
             "of 1 sizes there are 1 default_s, 0 chosen_s",
         ),
-        ({"provenance": {"a": "b\0"}}, "no character"),
+        ({"provenance": {"a": "b\0"}}, "is not a character"),
     ],
 )
 def test_a_table_with_a_fault_is_refused(

@@ -24,10 +24,10 @@ class ExportOptions:
 
     commutative_only    use the rules for commutative operators where a format cannot tell operators
                         apart
-    otherwise           name of the fallback algorithm, for formats that cannot express the library
+    fallback_algorithm  name of the fallback algorithm, for formats that cannot express the library
                         default; "" for none
     ranks               communicator size, for formats whose file holds the rules of one size only
-    generic             loads the built-in selection rules of MPICH or MVAPICH
+    base_rules          loads the built-in selection rules of MPICH or MVAPICH
     """
 
     commutative_only: bool = False

@@ -290,7 +290,7 @@ def test_feedback_is_posted_as_json() -> None:
         with pytest.raises(InputError, match="status 403: 'no scope'"):
             service_client.post_record(wanted(service.url), "/v1/feedback", {})
         service.reply = always(Reply(b"<html>", status=200))
-        with pytest.raises(InputError, match="no JSON"):
+        with pytest.raises(InputError, match="is not JSON"):
             service_client.post_record(wanted(service.url), "/v1/feedback", {})
 
 
