@@ -281,7 +281,7 @@ def run_validate(options: argparse.Namespace) -> int:
     library = table.library.partition(" ")[0]
     if options.library not in (None, library):
         raise InputError(
-            f"{options.table} is for {table.library}: its rules prove nothing in {options.library}"
+            f"{options.table} is for {table.library}: its rules say nothing about {options.library}"
         )
     if options.log:
         return _validate_logged(table, options)
@@ -299,7 +299,7 @@ def run_validate(options: argparse.Namespace) -> int:
             f"{options.table}: the table has no rules, so there is nothing to validate"
             f"{native_files.omitted_rules_note(table)}"
         )
-    with Display(console(error=True)).stage(f"proving {table.library}") as report:
+    with Display(console(error=True)).stage(f"validating {table.library}") as report:
         python = find_interpreter(library, options.python)
         validations = validation.validate_exported(
             held, python, wish, report, host_options.given_hosts(options), options.launcher

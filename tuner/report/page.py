@@ -177,7 +177,7 @@ def _validations(result: LibraryResult, figures: Mapping[str, Any]) -> str:
         for proof in result.validations
     ]
     opening = f"<p>{describe_confirmed_rules(figures)} It was started with the tuning file.</p>"
-    return "<h3>Proof</h3>" + opening + _table(columns, rows, numeric=(1, 2))
+    return "<h3>Validation</h3>" + opening + _table(columns, rows, numeric=(1, 2))
 
 
 def _table(

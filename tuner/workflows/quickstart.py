@@ -195,7 +195,7 @@ class LibraryPipeline:
             proofs = validation.validate_file(self.table, self.python, self.native_file, report)
             self._write("proofs.json", proofs)
 
-        self._stage("prove", f"proving what {self.title} executes", make)
+        self._stage("prove", f"validating what {self.title} executes", make)
 
     def _stage(self, name: str, title: str, make: Callable[[StageCallback], None]) -> None:
         def shown() -> None:

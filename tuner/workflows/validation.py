@@ -41,17 +41,17 @@ VALIDATION_COLUMNS = (
 
 VALIDATED_LIBRARIES = ("openmpi", "mpich", "intelmpi")
 NOT_VALIDATED_REASONS = {
-    "ucc": "nothing is proved: UCC tells nobody which algorithm it runs, and this program starts no"
+    "ucc": "nothing is validated: UCC tells nobody which algorithm it runs, and this program starts no"
     " UCC; `tuner table check` reads the file as UCC does",
     **dict.fromkeys(
         ("nccl", "rccl"),
-        "nothing is proved: NCCL reads its tuner's file on GPUs alone, and this program starts no"
+        "nothing is validated: NCCL reads its tuner's file on GPUs alone, and this program starts no"
         " NCCL; `tuner table check` reads the file as the plugin does. What your programs ran tells"
         " --log FILE: a log of one that ran with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING",
     ),
     **dict.fromkeys(
         ("mvapich", "mvapich2"),
-        "nothing is proved: this program starts no MVAPICH; `tuner table check` reads the file as"
+        "nothing is validated: this program starts no MVAPICH; `tuner table check` reads the file as"
         " it does",
     ),
 }
@@ -196,7 +196,7 @@ def require_supported_version(table: TuningTable) -> None:
     name, _, version = table.library.partition(" ")
     if name == "openmpi" and version.partition(".")[0] not in SUPPORTED_MAJOR_VERSIONS:
         raise InputError(
-            "nothing is proved: of Open MPI this program proves versions"
+            "nothing is validated: of Open MPI this program validates versions"
             f" {' and '.join(SUPPORTED_MAJOR_VERSIONS)}, and the table is for"
             f" {table.library}; `tuner table check` reads its JSON rules as it does"
         )
@@ -220,7 +220,7 @@ def validate_exported(
     if library == "mpich":  # started before the validation, to read its own rules
         require_no_override(library_module(library).OVERRIDING_PATTERN)
     if library == "intelmpi" and not hosts.is_local:
-        raise InputError("Intel MPI is proved on this computer alone: leave out --hosts")
+        raise InputError("Intel MPI is validated on this computer alone: leave out --hosts")
     if library == "intelmpi":
         return _validate_intelmpi(table, python, wish, report)
     text, _ = format_for_library(library).emit(table, wish)

@@ -114,7 +114,7 @@ def test_what_cannot_be_started_is_never_proved(
         assert main(["table", "validate", str(tmp_path / "t.json"), *words]) == 1
         said = capsys.readouterr()
         assert said.out == ""
-        assert "nothing is proved: " in said.err
+        assert "nothing is validated: " in said.err
         assert "`tuner table check`" in " ".join(said.err.split())
         assert "(--format" not in said.err
 

@@ -743,7 +743,7 @@ def test_mistakes_are_one_sentence(
         ((written, "--log", tmp_path / "no"), "there is no file"),
         ((written, "--log", tmp_path / ("n" * 300)), "cannot be read: File name too long"),
         ((written, "--log-shape", "2x8"), "give them, too (--log FILE)"),
-        ((written,), "nothing is proved: "),
+        ((written,), "nothing is validated: "),
         ((written,), "--log FILE"),
     ):
         assert asked(*words) == 1
