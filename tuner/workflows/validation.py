@@ -41,18 +41,19 @@ VALIDATION_COLUMNS = (
 
 VALIDATED_LIBRARIES = ("openmpi", "mpich", "intelmpi")
 NOT_VALIDATED_REASONS = {
-    "ucc": "nothing is validated: UCC tells nobody which algorithm it runs, and this program starts no"
-    " UCC; `tuner table check` reads the file as UCC does",
+    "ucc": "nothing is validated: UCC does not report which algorithm it runs, and this program"
+    " does not start it; `tuner table check` reads the file as UCC does",
     **dict.fromkeys(
         ("nccl", "rccl"),
-        "nothing is validated: NCCL reads its tuner's file on GPUs alone, and this program starts no"
-        " NCCL; `tuner table check` reads the file as the plugin does. What your programs ran tells"
-        " --log FILE: a log of one that ran with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING",
+        "nothing is validated: NCCL reads its tuner's file on GPUs alone, and this program does not"
+        " start it; `tuner table check` reads the file as the plugin does. To see what a program"
+        " ran, give --log FILE: the log of one that ran with NCCL_DEBUG=INFO"
+        " NCCL_DEBUG_SUBSYS=INIT,TUNING",
     ),
     **dict.fromkeys(
         ("mvapich", "mvapich2"),
-        "nothing is validated: this program starts no MVAPICH; `tuner table check` reads the file as"
-        " it does",
+        "nothing is validated: this program does not start MVAPICH; `tuner table check` reads the"
+        " file as it does",
     ),
 }
 
