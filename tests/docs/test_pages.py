@@ -108,6 +108,22 @@ def test_commands_are_accepted(page: Path, capsys: pytest.CaptureFixture[str]) -
             pytest.fail(f"{shlex.join(words)}: {capsys.readouterr().err}")
 
 
+def test_commands_of_the_readme_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    indented = re.findall(r"(?:^ {4}.*\n)+", README.read_text(), re.M)
+    found = [words for block in indented for words in commands(block) if is_program(words[0])]
+    assert len(found) > 10
+    for words in found:
+        try:
+            check_command(words)
+        except SystemExit:
+            pytest.fail(f"{shlex.join(words)}: {capsys.readouterr().err}")
+
+
+def is_program(word: str) -> bool:
+    """Tell commands from what they print and from code."""
+    return word in ("tuner", "make", "git", "mpirun", "mpiexec")
+
+
 def test_commands_are_found() -> None:
     assert list(
         commands("U=1; sudo A=b tuner x 'y z' \\\n  --k v  # said\ncd a && make b > f")
