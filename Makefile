@@ -132,7 +132,7 @@ locks:
 	sed -n 's/^\([^ ]*==[^ ]*\) .*/\1/p' requirements-dev.lock >build/versions.txt
 	$(COMPILE) --constraint build/versions.txt --build-deps-for wheel $(TUNER) \
 		--output-file requirements.lock pyproject.toml
-	$(COMPILE) --constraint build/versions.txt --extra service --extra docs \
+	$(COMPILE) --constraint build/versions.txt --extra all --extra docs \
 		--output-file requirements-docs.lock pyproject.toml
 	$(COMPILE) --upgrade --output-file requirements-mpich.lock requirements-mpich.in
 	$(COMPILE) --upgrade --output-file requirements-intelmpi.lock requirements-intelmpi.in
