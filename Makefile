@@ -120,7 +120,8 @@ venv: .venv/ready .venv-mpich/ready
 # `tuner` itself is a part of the one for developers, which decides about the versions.
 COMPILE := pip-compile --quiet --strip-extras --generate-hashes --no-header \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-options --allow-unsafe
-TUNER := --extra openmpi --extra all
+# With --build-deps-for, pip-compile builds the metadata, in which extras that name others are resolved.
+TUNER := --build-deps-for wheel --extra openmpi --extra all
 LOCKS := requirements.lock requirements-dev.lock requirements-mpich.lock requirements-intelmpi.lock \
 	requirements-cupy.lock requirements-docs.lock
 WHEELS := build/wheels
@@ -130,7 +131,7 @@ locks:
 	mkdir -p $(WHEELS)
 	$(COMPILE) --upgrade $(TUNER) --extra dev --output-file requirements-dev.lock pyproject.toml
 	sed -n 's/^\([^ ]*==[^ ]*\) .*/\1/p' requirements-dev.lock >build/versions.txt
-	$(COMPILE) --constraint build/versions.txt --build-deps-for wheel $(TUNER) \
+	$(COMPILE) --constraint build/versions.txt $(TUNER) \
 		--output-file requirements.lock pyproject.toml
 	$(COMPILE) --constraint build/versions.txt --extra all --extra docs \
 		--output-file requirements-docs.lock pyproject.toml

