@@ -37,6 +37,7 @@ from tests.service.serving import (
     until,
 )
 from tests.support.probed import SHORT
+from tuner import db
 from tuner.api.settings import Settings
 from tuner.whatif import result_from_record
 
@@ -370,6 +371,20 @@ def test_a_job_keeps_to_the_constraints_of_its_table(
         "commutative_only": True,
     }
     assert {rule["choice"]["algorithm"] for rule in table["rules"]} == {"default"}
+
+
+def test_a_job_that_version_0_1_queued_keeps_to_its_constraints(
+    own: httpx.Client, file_url: str
+) -> None:
+    source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
+    spec = {"measurements": source, "topology": None, "publish": False, "by": ""}
+    with db.transaction(db.open_database(file_url)) as session:
+        number = db.enqueue_job(session, "tune", {**spec, "wishes": FORMER_CONSTRAINTS})
+    with running(file_url):
+        job = ended(own, number)
+    assert job["error"] is None
+    table = good(own.get(f"/v1/tables/{job['result']['table']}"))
+    assert table["provenance"]["constraints"]["forbidden"] == ["binomial"]
 
 
 @pytest.mark.parametrize(

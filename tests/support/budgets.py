@@ -63,7 +63,7 @@ def plan_of(request: ProbeSpec) -> ProbePlan:
 
 
 def messages_of(points: Sequence[ProbePoint], request: ProbeSpec) -> Measurements:
-    """What a probe of just these points would leave of a network of 200 us and 12.5 MB/s."""
+    """Return the measurements of these points in a network of 200 us and 12.5 MB/s."""
     series = []
     for point in points:
         for arm in point.candidates:

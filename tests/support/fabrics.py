@@ -8,7 +8,7 @@ Cable = tuple[str, int, str, int]
 
 
 def fabric(names: Mapping[str, str], cables: list[Cable], rate: str = "4xHDR") -> str:
-    """What is called so, `S..` switches and `H..` adapters, joined by (a, port, b, port)."""
+    """Return a fabric of switches `S..` and adapters `H..`, joined by (a, port, b, port)."""
     ports: dict[str, str] = dict.fromkeys(names, "")
     for a, p, b, q in cables + [(b, q, a, p) for a, p, b, q in cables]:
         ports[a] += f'[{p}](1)\t"{b[0]}-{b[1:]}"[{q}]\t\t# "{names[b]}" lid 1 {rate}\n'

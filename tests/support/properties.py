@@ -1,4 +1,4 @@
-"""How many examples hypothesis tries for a property: a fifth of them, or all in `make test-all`."""
+"""The number of examples for a property: a fifth of them, or all in `make test-extended`."""
 
 import os
 

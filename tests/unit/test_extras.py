@@ -1,4 +1,4 @@
-"""What works without an extra of the package, and which extra a command asks for."""
+"""Commands without the extras of the package, and the extra that each asks for."""
 
 from __future__ import annotations
 

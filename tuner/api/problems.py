@@ -52,7 +52,7 @@ class FieldError(BaseModel):
 
 
 class ProblemDetails(BaseModel):
-    """What went wrong."""
+    """A problem of a request (RFC 9457)."""
 
     type: str = Field(examples=["about:blank"])
     title: str = Field(examples=["Not Found"])

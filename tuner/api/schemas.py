@@ -93,7 +93,7 @@ class QueryParameters(_RequestModel):
 
 
 class Pagination(QueryParameters):
-    """Which part of a list."""
+    """The part of a list that is wanted."""
 
     limit: int = Field(100, ge=1, le=1000, description="at most so many items")
     after: int = Field(0, ge=0, le=MAX_INT32, description="`next` of the page before")

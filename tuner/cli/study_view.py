@@ -189,13 +189,12 @@ def _key_without_size(switch: whatif.Crossover) -> tuple[object, ...]:
 
 def _change(alike: list[whatif.Crossover], fixed: set[str]) -> list[str]:
     """Return the cells of crossovers at neighbouring sizes, without the `fixed` axes."""
-    first, last = alike[0], alike[-1]
+    first = alike[0]
     shown = AXIS_FORMATTERS[first.axis]
     where = [
-        f"{_title(axis)} {_range([AXIS_FORMATTERS[axis](value) for value in ends])}"
+        f"{_title(axis)} {_axis_range(axis, alike)}"
         for axis in first.axis_values
         if axis not in fixed
-        for ends in [(first.axis_values[axis], last.axis_values[axis])]
     ]
     ends = (first.lower_best, first.upper_best)
     return [
@@ -204,6 +203,12 @@ def _change(alike: list[whatif.Crossover], fixed: set[str]) -> list[str]:
         ", ".join(where),
         " -> ".join(humanize(str(e)) if len(alike) == 1 else e.algorithm for e in ends),
     ]
+
+
+def _axis_range(axis: str, alike: list[whatif.Crossover]) -> str:
+    """Return the values of an axis from the first of some crossovers to the last one."""
+    ends = (alike[0].axis_values[axis], alike[-1].axis_values[axis])
+    return _range([AXIS_FORMATTERS[axis](value) for value in ends])
 
 
 def _title(axis: str) -> str:

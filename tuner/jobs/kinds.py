@@ -16,6 +16,7 @@ from tuner.base.progress import ProgressCallback
 JOB_KINDS = ("calibrate", "tune", "study")
 FractionCallback = Callable[[float, str], None]  # (fraction done, what is happening)
 JobSpec = Mapping[str, Any]  # the parameters of a job
+FORMER_SPEC_NAMES = {"wishes": "constraints"}  # by the names of version 0.1
 StoreResult = Callable[[db.Session], dict[str, Any]]  # stores and returns the result of the job
 JobFunction = Callable[[db.Engine, JobSpec, FractionCallback], StoreResult]
 

@@ -9,18 +9,21 @@ from tuner.base.atomic_io import current_names
 from tuner.base.processes import available_cores
 from tuner.calibrate import calibrate
 from tuner.jobs.inputs import load_inputs
-from tuner.jobs.kinds import FractionCallback, JobSpec, StoreResult, counting_callback
+from tuner.jobs.kinds import (
+    FORMER_SPEC_NAMES,
+    FractionCallback,
+    JobSpec,
+    StoreResult,
+    counting_callback,
+)
 from tuner.select.build_table import make_table
 from tuner.select.constraints import UNCONSTRAINED, Constraints, constraints_from_options
 
 
 def _constraints(spec: JobSpec) -> Constraints:
-    """Return the constraints of a job; those of version 0.1 called them `wishes`, or had none."""
-    options = current_names(spec, {"wishes": "constraints"}).get("constraints")
-    if options is None:
-        return UNCONSTRAINED
-    former = {"forbid": "excluded_algorithms", "rules": "max_rules"}
-    return constraints_from_options(current_names(options, former))
+    """Return the constraints of a job; the first jobs of version 0.1 had none."""
+    options = current_names(spec, FORMER_SPEC_NAMES).get("constraints")
+    return UNCONSTRAINED if options is None else constraints_from_options(options)
 
 
 def work(engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:

@@ -1,4 +1,4 @@
-"""What CUDA gives this process: its device, the memory of its buffers, and its MPI library's part.
+"""The CUDA device of this process, the memory of its buffers, and its MPI library's support.
 
 CUDA is used through CuPy, which is imported when the first device buffer is seen: programs without
 device buffers never load it.

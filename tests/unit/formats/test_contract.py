@@ -1,4 +1,4 @@
-"""What every format keeps, tested on all of them, each as its library reads it.
+"""The contract of all formats, tested on each as its library reads it.
 
 What the table says is looked up here, rule by rule; no part of an exporter's own comparison is
 used for it. A new format needs an entry in `CASES`. What only one format does is in its own file.
@@ -440,7 +440,7 @@ def require_equal(case: Case, table: TuningTable, text: str) -> None:
 @settings(max_examples=examples(50), deadline=None)
 @given(data=st.data())
 def test_a_file_says_what_its_table_says(case: Case, data: st.DataObject) -> None:
-    """At every bound of every rule and one byte to both sides."""
+    """Files and tables agree at every bound of every rule and one byte to both sides."""
     table = data.draw(tables(case))
     text = case.emit(table)
     require_equal(case, table, text)
@@ -544,7 +544,7 @@ def test_rules_for_other_memory_are_refused_or_left_out_by_name(case: Case) -> N
 
 @every_case
 def test_what_no_rule_is_for_is_left_to_the_library(case: Case) -> None:
-    """In a table without rules, and in one whose rules leave all to the library."""
+    """A table without rules and one whose rules leave all to the library are alike."""
     own = two_rules(case, DEFAULT, DEFAULT)
     require_equal(case, own, case.emit(own))
     assert case.check(own, case.emit(own)) == []

@@ -134,8 +134,14 @@ def inside(*devices: dict[str, Any], links: Any = ()) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"nodes": [{"name": "a", "cores": 1, "node_topology": 0}]}, "there is no interior 0"),
-        ({"nodes": [{"name": "a", "cores": 1, "node_topology": -1}]}, "there is no interior -1"),
+        (
+            {"nodes": [{"name": "a", "cores": 1, "node_topology": 0}]},
+            "node_topology of 'a' is 0, but only 0 are listed",
+        ),
+        (
+            {"nodes": [{"name": "a", "cores": 1, "node_topology": -1}]},
+            "node_topology of 'a' is -1, but only 0",
+        ),
         (
             {"nodes": [{"name": "a", "cores": 1, "node_topology": True}]},
             "node_topology cannot be True",

@@ -69,13 +69,13 @@ EXAMPLE = {
 
 
 class CalibrationSources(QueryParameters):
-    """What a calibration comes from, where the service knows it."""
+    """The sources of a calibration, where the service knows them."""
 
     measurements: Id | None = Field(None, description="what it was made from")
 
 
 class CalibrationSummary(BaseModel):
-    """What a list says about a calibration."""
+    """A calibration without its costs."""
 
     model_config = example_config(
         id=1,
@@ -95,7 +95,7 @@ class CalibrationSummary(BaseModel):
 
 
 class CreatedCalibration(BaseModel):
-    """Where a calibration is kept."""
+    """The id of a stored calibration."""
 
     id: int = Field(examples=[1])
 

@@ -34,7 +34,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class FeedbackItem(CallQuery):
-    """What one rank measured of one kind of call."""
+    """One rank's measurements of one kind of call."""
 
     algorithm: Identifier = Field(examples=["binomial"])
     calls: Count = Field(examples=[1000])
@@ -53,13 +53,13 @@ class Feedback(RequestBody):
 
 
 class CreatedFeedback(BaseModel):
-    """Where a report is kept."""
+    """The id of a stored report."""
 
     id: int = Field(examples=[1])
 
 
 class Staleness(BaseModel):
-    """Whether calls take as long as they did when the table was made."""
+    """A comparison of reported times with those measured for the table."""
 
     model_config = example_config(
         reports=12,
@@ -93,6 +93,6 @@ def create_feedback(service: ServiceDep, report: Feedback, response: Response) -
 
 @router.get("/tables/{version}/feedback", response_model=Staleness)
 def get_staleness(service: ServiceDep, version: PathId) -> Any:
-    """What all reports about a version say together."""
+    """A summary of all reports about a version."""
     with db.read_session(service.engine) as session:
         return db.assess_staleness(session, version)

@@ -29,7 +29,8 @@ from tuner.api.schemas import (
     example_config,
 )
 from tuner.api.service import ClientDep, Service, ServiceDep
-from tuner.select.constraints import constraints_from_options
+from tuner.jobs.kinds import FORMER_SPEC_NAMES
+from tuner.select.constraints import FORMER_OPTION_NAMES, constraints_from_options
 
 router = APIRouter(prefix=f"{API_PREFIX}/jobs", tags=["jobs"], responses=problem_responses())
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -67,12 +68,9 @@ EXAMPLE_SUMMARY = {
 
 
 class TableConstraints(RequestBody):
-    """What the table that `tune` makes may say, as the options of `tuner tune` do."""
+    """Constraints on the table that `tune` makes, as the options of `tuner tune`."""
 
-    former_names: ClassVar[Mapping[str, str]] = {
-        "forbid": "excluded_algorithms",
-        "rules": "max_rules",
-    }
+    former_names: ClassVar[Mapping[str, str]] = FORMER_OPTION_NAMES
 
     excluded_algorithms: list[AlgorithmName] = Field(
         default=[],
@@ -97,9 +95,9 @@ class TableConstraints(RequestBody):
 
 
 class NewJob(RequestBody):
-    """What to do with measurements."""
+    """A job to do with measurements."""
 
-    former_names: ClassVar[Mapping[str, str]] = {"wishes": "constraints"}
+    former_names: ClassVar[Mapping[str, str]] = FORMER_SPEC_NAMES
 
     kind: Literal["calibrate", "tune"] = Field(examples=["tune"])
     measurements: Id = Field(examples=[1])
@@ -117,7 +115,7 @@ class NewJob(RequestBody):
 
 
 class JobSummary(BaseModel):
-    """How far a job is."""
+    """The state of a job."""
 
     model_config = example_config(**EXAMPLE_SUMMARY)
 
@@ -185,7 +183,7 @@ def create_job(service: ServiceDep, wanted: NewJob, client: ClientDep) -> Respon
 
 
 class JobsQuery(Pagination):
-    """Which jobs."""
+    """The jobs that are wanted."""
 
     state: JobState | None = None
 

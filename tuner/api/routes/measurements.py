@@ -48,7 +48,7 @@ EXAMPLE = (
 
 
 class StoredMeasurements(BaseModel):
-    """What is known about a probe; its series are a resource of their own."""
+    """A probe without its series, which are a resource of their own."""
 
     model_config = example_config(
         id=1,
@@ -102,7 +102,7 @@ class MeasuredSeries(BaseModel):
 
 
 class SeriesQuery(Pagination):
-    """Which series of a probe."""
+    """The series of a probe that are wanted."""
 
     collective: Collective | None = None
     p: Annotated[int, Field(ge=1)] | None = None

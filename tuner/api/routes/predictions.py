@@ -79,7 +79,7 @@ class PredictedTime(BaseModel):
 
 
 class PredictionSummary(BaseModel):
-    """What was asked, and of which version of tuner."""
+    """A request, and the version of tuner that answered it."""
 
     id: int = Field(examples=[1])
     question: dict[str, Any] = Field(
@@ -89,7 +89,7 @@ class PredictionSummary(BaseModel):
 
 
 class Prediction(PredictionSummary):
-    """What was asked, and the answer."""
+    """A request and its answer."""
 
     items: list[PredictedTime]
 

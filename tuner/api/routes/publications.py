@@ -28,7 +28,7 @@ router = APIRouter(
 
 
 class PublishRequest(RequestBody):
-    """Which version to publish."""
+    """The version to publish."""
 
     version: Id = Field(examples=[3])
 

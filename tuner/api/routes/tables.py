@@ -114,14 +114,14 @@ class StoredTable(BaseModel):
 
 
 class TableSources(QueryParameters):
-    """What a table comes from, where the service knows it."""
+    """The sources of a table, where the service knows them."""
 
     measurements: Id | None = Field(None, description="what it was made from")
     calibration: Id | None = Field(None, description="what it was made with")
 
 
 class FormatQuery(QueryParameters):
-    """In which form a table is wanted; without `format` the Accept header decides."""
+    """The format that a table is wanted in; without `format` the Accept header decides."""
 
     former_names: ClassVar[Mapping[str, str]] = {"otherwise": "fallback_algorithm"}
 
@@ -161,7 +161,7 @@ class FormatQuery(QueryParameters):
 
 
 class FormatOrDiffQuery(FormatQuery):
-    """In which form a version is wanted, or what it is compared with."""
+    """The format that a version is wanted in, or the version to compare it with."""
 
     against: Id | None = Field(
         None, description="an earlier version: the answer is what changed, why, and what it gains"
@@ -169,7 +169,7 @@ class FormatOrDiffQuery(FormatQuery):
 
 
 class PublishedQuery(FormatQuery):
-    """Which published table, and how."""
+    """The published table that is wanted, and its format."""
 
     cluster: Name | None = Field(None, description="may be left out where one has such a table")
     library: Name = Field(description="may lack its version", examples=["openmpi 5.0.11"])

@@ -39,7 +39,7 @@ EXAMPLE = "name: flat64\nnodes: 64\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 
 
 class TopologyQuery(QueryParameters):
-    """What is known about an uploaded file."""
+    """Metadata of an uploaded file."""
 
     format: Identifier | None = Field(
         None, examples=["yaml"], description="left out: its content tells"
@@ -47,7 +47,7 @@ class TopologyQuery(QueryParameters):
 
 
 class TopologySummary(BaseModel):
-    """What a list says about a topology."""
+    """A topology without its content."""
 
     model_config = example_config(
         id=1, name="flat64", format="yaml", digest=EXAMPLE_DIGEST, stored_at=EXAMPLE_TIMESTAMP

@@ -71,11 +71,7 @@ def find_round_types(
     )
     pairs, which = _distinct_rounds(rounds, memories, with_patterns)
     ends = np.cumsum([0, *(len(r) for r, *_ in pairs)])
-    if ends[-1] > MAX_ROUTED_TRANSFERS:
-        raise LimitExceededError(
-            f"{ends[-1]} transfers between different pairs of ranks are to be routed, and at most"
-            f" {MAX_ROUTED_TRANSFERS} can be: simulate fewer ranks"
-        )
+    _require_few_transfers(ends[-1])
     keys = np.concatenate(
         [np.zeros(0, np.int64), *(_connection_keys(*own, node_of) for own in pairs)]
     )
@@ -94,6 +90,14 @@ def find_round_types(
         for at, (r, memory, _) in enumerate(pairs)
     ]
     return made, which, found
+
+
+def _require_few_transfers(count: int) -> None:
+    if count > MAX_ROUTED_TRANSFERS:
+        raise LimitExceededError(
+            f"{count} transfers between different pairs of ranks are to be routed, and at most"
+            f" {MAX_ROUTED_TRANSFERS} can be: simulate fewer ranks"
+        )
 
 
 def _distinct_rounds(

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tuner.base.atomic_io import dataclass_from_record, encode_infinities, formerly
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, shortened_repr
 from tuner.topology import Device, Link, Node, NodeTopology, Topology
 from tuner.topology.readers.yaml_fields import MAX_DEVICES, MAX_NODES
 
@@ -138,7 +138,10 @@ def _validate_record(record: _TopologyRecord) -> None:
         if node.node_topology is not None and not 0 <= node.node_topology < len(
             record.node_topologies
         ):
-            raise InputError(f"{where}: there is no interior {node.node_topology}")
+            raise InputError(
+                f"{where}: node_topology of {shortened_repr(node.name)} is {node.node_topology},"
+                f" but only {len(record.node_topologies)} are listed"
+            )
     links = [*record.links, *(link for inside in record.node_topologies for link in inside.links)]
     cores = [device.cores for inside in record.node_topologies for device in inside.devices]
     _require_numbers(
