@@ -29,7 +29,7 @@ from typing import Any
 from scipy.stats import qmc
 
 from tests.conftest import MPICH_PYTHON
-from tests.emulation.labs import lab_of
+from tests.emulation.topologies import private_cluster
 from tuner.base.units import parse_duration
 from tuner.core.measurement import read_measurements
 from tuner.core.table import read_table
@@ -39,7 +39,7 @@ SEED, RUNS = 46, 40
 HOSTS, BANDWIDTH, LATENCY, BUDGET = (2, 8), (10.0, 400.0), (20.0, 400.0), (30.0, 600.0)
 SHORT = 4.0  # exponent: half of the budgets are below 40 s
 ALLOWED = 1.1, 5.0  # times the budget, and seconds more
-STARTING = 15.0  # seconds of a run beside its budget: bringing up the lab, and taking it down
+STARTING = 15.0  # seconds of a run beside its budget: bringing up the cluster, and taking it down
 LOAD = [sys.executable, "-c", "import time\nend = time.time() + 900\nwhile time.time() < end: pass"]
 
 
@@ -139,15 +139,15 @@ def carried_out(run: Run, folder: Path) -> dict[str, Any]:
     script = f"cd {folder}; {' '.join(words)} > out.txt 2> said.txt; echo $? > status"
     if run.cold:
         script = f"export NUMBA_CACHE_DIR={folder}/cache; {script}"
-    lab = lab_of(run.topology)
+    cluster = private_cluster(run.topology)
     try:
-        lab.up()
+        cluster.up()
         with loaded(run.load):
             begun = time.monotonic()
-            launch.run(lab, ["sh", "-c", script], timeout=3 * run.budget + 120)
+            launch.run(cluster, ["sh", "-c", script], timeout=3 * run.budget + 120)
             wall = time.monotonic() - begun
     finally:
-        lab.down()
+        cluster.down()
     return {**asdict(run), "wall": round(wall, 1), **found(folder)}
 
 

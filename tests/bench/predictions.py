@@ -31,7 +31,7 @@ from tuner.core.table import DEFAULT, RUNNER_OF_KIND
 from tuner.machines.topology_files import load_topology
 from tuner.probe.probe_spec import ProbeShape, parse_shape
 
-LEAST = 1 << 14  # bytes: below, the processors of a lab set the pace
+LEAST = 1 << 14  # bytes: below, the processors of an emulated cluster set the pace
 ERRORS = ("cases", "median", "mean", "p95", "bias")
 RANKS = ("points", "regret", "tau", "within 5 %")
 

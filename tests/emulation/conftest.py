@@ -1,4 +1,4 @@
-"""Labs for the tests, each brought up once and taken down at the end."""
+"""Emulated clusters for the tests, each brought up once and taken down at the end."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulation.labs import FLAT, RACKS, lab_of
+from tests.emulation.topologies import FLAT, RACKS, private_cluster
 from tuner.emulation import EmulatedCluster, missing_requirement
 
 
 @pytest.fixture(scope="session", autouse=True)
 def possible() -> None:
-    """Everything here needs a lab."""
+    """Everything here needs an emulated cluster."""
     reason = missing_requirement()
     if reason:
         pytest.skip(reason)
 
 
 def _used(text: str) -> Iterator[EmulatedCluster]:
-    lab = lab_of(text)
+    cluster = private_cluster(text)
     try:
-        lab.up()
-        yield lab
+        cluster.up()
+        yield cluster
     finally:
-        lab.down()
+        cluster.down()
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def racks() -> Iterator[EmulatedCluster]:
 
 @pytest.fixture
 def topology(tmp_path: Path) -> Path:
-    """The flat one as a file of its own, which no other lab is of."""
+    """The flat one as a file of its own, which no other cluster is of."""
     path = tmp_path / "flat.yaml"
     path.write_text(FLAT, encoding="utf-8")
     return path

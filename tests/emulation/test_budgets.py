@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MPICH_PYTHON
-from tests.emulation.labs import lab_of
+from tests.emulation.topologies import private_cluster
 from tuner.core.measurement import read_measurements
 from tuner.core.table import read_table
 from tuner.emulation import EmulatedCluster, launch
@@ -40,17 +40,17 @@ KEPT = re.compile(r"kept (\d+) of (\d+) message points from the earlier run")
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> EmulatedCluster:
+def cluster(tmp_path: Path) -> EmulatedCluster:
     (tmp_path / "slow.yaml").write_text(SLOW)
-    return lab_of(SLOW)
+    return private_cluster(SLOW)
 
 
-def tuned(lab: EmulatedCluster, folder: Path, *words: str) -> tuple[str, float]:
+def tuned(cluster: EmulatedCluster, folder: Path, *words: str) -> tuple[str, float]:
     """What a run that must succeed said, and the seconds that it took."""
     command = " ".join([*TUNE, *words])
     begun = time.monotonic()
     status = launch.run(
-        lab, ["sh", "-c", f"cd {folder}; {command} > out.txt 2> said.txt"], timeout=120
+        cluster, ["sh", "-c", f"cd {folder}; {command} > out.txt 2> said.txt"], timeout=120
     )
     took = time.monotonic() - begun
     said = " ".join((folder / "said.txt").read_text().split())
@@ -60,16 +60,16 @@ def tuned(lab: EmulatedCluster, folder: Path, *words: str) -> tuple[str, float]:
 
 @pytest.mark.parametrize("library", ["openmpi", "mpich"])
 def test_a_short_budget_gives_a_table_in_time(
-    lab: EmulatedCluster, tmp_path: Path, library: str
+    cluster: EmulatedCluster, tmp_path: Path, library: str
 ) -> None:
     if library == "mpich" and not MPICH_PYTHON.exists():
         pytest.skip("needs the environment of MPICH")
     python = ["--python", str(MPICH_PYTHON)] if library == "mpich" else []
-    lab.up()
+    cluster.up()
     try:
-        _, took = tuned(lab, tmp_path, "--library", library, *python, "--budget", "15s")
+        _, took = tuned(cluster, tmp_path, "--library", library, *python, "--budget", "15s")
     finally:
-        lab.down()
+        cluster.down()
     assert took < 15 * 1.1 + 5
     table = read_table(tmp_path / "t.json")
     assert table.library.startswith(library)
@@ -79,12 +79,12 @@ def test_a_short_budget_gives_a_table_in_time(
     assert read_measurements(tmp_path / "m.ndjson").series
 
 
-def test_an_interrupted_run_goes_on_where_it_was(lab: EmulatedCluster, tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_where_it_was(cluster: EmulatedCluster, tmp_path: Path) -> None:
     """Interrupted while messages are measured, it keeps these, and its bar begins where it was."""
-    lab.up()
+    cluster.up()
     try:
         words = [
-            *launch.host_command(lab, "node0"),
+            *launch.host_command(cluster, "node0"),
             "sh",
             "-c",
             f"cd {tmp_path}; exec {' '.join(TUNE)} --budget 40s 2> first.txt",
@@ -93,9 +93,9 @@ def test_an_interrupted_run_goes_on_where_it_was(lab: EmulatedCluster, tmp_path:
         time.sleep(14)
         os.killpg(first.pid, signal.SIGINT)
         assert first.wait(20) == 130
-        said, took = tuned(lab, tmp_path, "--budget", "40s")
+        said, took = tuned(cluster, tmp_path, "--budget", "40s")
     finally:
-        lab.down()
+        cluster.down()
     points, planned = map(int, KEPT.findall(said)[0])
     assert 0 < points < planned
     before = [int(part) for part in BAR.findall((tmp_path / "first.txt").read_text())]

@@ -36,7 +36,7 @@ LONGEST = 100.0  # seconds in which it must notice; it looks for about 60
 
 @pytest.fixture
 def up(topology: Path) -> Iterator[str]:
-    """A flat lab of its own; the beginning of its names."""
+    """A flat cluster of its own; the beginning of its names."""
     assert main(["emulate", "up", str(topology)]) == 0
     try:
         yield cluster_id_for(topology)

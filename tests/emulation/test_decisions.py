@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PATIENCE, ROOT
-from tests.emulation.labs import FLAT
+from tests.emulation.topologies import FLAT
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, PLACEMENTS
 from tuner.launch import Launcher
@@ -23,7 +23,7 @@ from tuner.mpi_libraries.default_algorithms import (
 )
 
 PROGRAM = (sys.executable, "-m", "tests.emulation.programs.decided")
-LAB = (sys.executable, "-m", "tuner.cli.main", "emulate", "run", "flat.yaml", "--")
+EMULATED = (sys.executable, "-m", "tuner.cli.main", "emulate", "run", "flat.yaml", "--")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def decided(launcher: Launcher, tmp_path: Path) -> dict[PlacedCollective, Defaul
     """Check shapes of four ranks, with one or two on a host."""
     (tmp_path / "flat.yaml").write_text(FLAT)
     done = subprocess.run(
-        [*LAB, *PROGRAM, "node0,node1", "2"],
+        [*EMULATED, *PROGRAM, "node0,node1", "2"],
         cwd=tmp_path,
         text=True,
         capture_output=True,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MPICH_PYTHON
-from tests.emulation.labs import FLAT
+from tests.emulation.topologies import FLAT
 from tuner.base.statistics import midmean
 from tuner.core.calibration import Calibration, read_calibration
 from tuner.core.measurement import Measurements, read_measurements
@@ -228,7 +228,7 @@ def test_a_small_budget_leaves_out_the_largest_messages_not_all(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("library", ["openmpi", "mpich"])
-def test_a_host_that_the_lab_lacks_is_named(tmp_path: Path, library: str) -> None:
+def test_a_host_that_the_cluster_lacks_is_named(tmp_path: Path, library: str) -> None:
     if library == "mpich" and not MPICH_PYTHON.exists():
         pytest.skip("needs the environment of MPICH")
     (tmp_path / "flat.yaml").write_text(FLAT)

@@ -1,4 +1,4 @@
-"""The network of a lab is the one that was asked for: rates, latencies, shared links, no losses."""
+"""The emulated network is the one asked for: rates, latencies, shared links, no losses."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SOON = 1.0  # s in which programs that begin together are ready
 
 
 def program(
-    lab: EmulatedCluster, name: str, a: int, b: int, *words: object
+    cluster: EmulatedCluster, name: str, a: int, b: int, *words: object
 ) -> subprocess.Popen[str]:
-    hosts = [f"{lab.cluster_id}-{lab.network.hosts[number]}" for number in (a, b)]
+    hosts = [f"{cluster.cluster_id}-{cluster.network.hosts[number]}" for number in (a, b)]
     command = [sys.executable, "-m", f"tests.emulation.programs.{name}", *hosts, ip_address(b)]
     return subprocess.Popen(
         [*command, *map(str, words)], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -36,8 +36,8 @@ def seconds(running: subprocess.Popen[str]) -> list[float]:
     return [float(value) for value in json.loads(text)]
 
 
-def counters(lab: EmulatedCluster) -> Counters:
-    found = lab.status().counters
+def counters(cluster: EmulatedCluster) -> Counters:
+    found = cluster.status().counters
     assert found is not None
     return found
 
@@ -66,9 +66,9 @@ def test_streams_get_the_rate_of_the_slowest_link(
     assert 2 * (large - small) * ON_THE_WIRE / gained == pytest.approx(rate, rel=0.02)
 
 
-def together(lab: EmulatedCluster, pairs: list[tuple[int, int]], nbytes: int) -> float:
+def together(cluster: EmulatedCluster, pairs: list[tuple[int, int]], nbytes: int) -> float:
     start = time.monotonic() + SOON
-    running = [program(lab, "streams", a, b, start, nbytes, nbytes) for a, b in pairs]
+    running = [program(cluster, "streams", a, b, start, nbytes, nbytes) for a, b in pairs]
     return max(sum(seconds(one)) for one in running)
 
 

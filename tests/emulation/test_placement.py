@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PATIENCE, ROOT
-from tests.emulation.labs import FLAT
+from tests.emulation.topologies import FLAT
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements

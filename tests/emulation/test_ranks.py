@@ -1,4 +1,4 @@
-"""Real MPI libraries run over the hosts of a lab as over a cluster."""
+"""Real MPI libraries run over the hosts of an emulated cluster as over a cluster."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MPICH_PYTHON, ROOT
-from tests.emulation.labs import lab_of
+from tests.emulation.topologies import private_cluster
 from tests.support import slurm
 from tests.support.overlay import OverlayError
 from tests.support.slurm import Slurm
@@ -30,15 +30,15 @@ PYTHONS = {"openmpi": Path(sys.executable), "mpich": MPICH_PYTHON}
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """Slurm on three hosts."""
-    lab = lab_of(TOPOLOGY)
+    cluster = private_cluster(TOPOLOGY)
     try:
-        lab.up()
-        with slurm.started(lab, tmp_path_factory.mktemp("slurm"), cores=4) as running:
+        cluster.up()
+        with slurm.started(cluster, tmp_path_factory.mktemp("slurm"), cores=4) as running:
             yield running
     except OverlayError as reason:
         pytest.skip(str(reason))
     finally:
-        lab.down()
+        cluster.down()
 
 
 @pytest.mark.parametrize("launch", ["mpirun", "srun"])

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.bench.product import product
+from tests.bench.dispatch_results import product
 from tuner.launch import Launcher
 
-# Every so many calls of each number of ranks; all of them: python -m tests.bench.product
+# Every so many calls of each number of ranks; all of them: python -m tests.bench.dispatch_results
 SPREADS = [(2, 499), (3, 997), (4, 1999), (5, 1999), (8, 2503)]
 
 

@@ -187,7 +187,7 @@ def test_every_rule_is_proved_under_both_files(
     table = table_for(mpich_of_each_version)
     Pair(table, trees, tmp_path).settings()
     file = tmp_path / "m.json"
-    proofs = validate(
+    validations = validate(
         table,
         file,
         trees,
@@ -195,8 +195,8 @@ def test_every_rule_is_proved_under_both_files(
         tmp_path,
         device_file=layer.device_file_path(file),
     )
-    assert len(proofs) == len(table.rules)
-    assert [str(proof) for proof in proofs if not proof.confirmed] == []
+    assert len(validations) == len(table.rules)
+    assert [str(validation) for validation in validations if not validation.confirmed] == []
 
 
 def test_rules_for_small_calls_are_proved_where_shared_memory_is_set_up_by_such(
@@ -211,8 +211,10 @@ def test_rules_for_small_calls_are_proved_where_shared_memory_is_set_up_by_such(
     )
     Pair(table, trees, tmp_path).settings()
     file, ranks = tmp_path / "m.json", Watched(mpich_launcher)
-    proofs = validate(table, file, trees, ranks, tmp_path, device_file=layer.device_file_path(file))
-    assert [proof.reason for proof in proofs] == ["", ""]
+    validations = validate(
+        table, file, trees, ranks, tmp_path, device_file=layer.device_file_path(file)
+    )
+    assert [validation.reason for validation in validations] == ["", ""]
     assert (
         len(ranks.launches) == 5
     )  # under the files, twice and for its own size alone, the default
@@ -227,7 +229,7 @@ def test_a_device_layer_that_does_not_get_its_file_is_noticed(
     table = table_for(mpich_launcher)
     Pair(table, trees, tmp_path).settings()
     file = tmp_path / "m.json"
-    proofs = validate(
+    validations = validate(
         table,
         file,
         trees,
@@ -235,7 +237,7 @@ def test_a_device_layer_that_does_not_get_its_file_is_noticed(
         tmp_path,
         device_file=layer.device_file_path(file),
     )
-    assert not any(proof.confirmed for proof in proofs)
+    assert not any(validation.confirmed for validation in validations)
 
 
 SHAPES = {  # nodes, ppn -> how many ranks there are, and what divides them

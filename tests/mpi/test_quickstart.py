@@ -89,7 +89,7 @@ def test_everything_is_there(finished: Path) -> None:
         "openmpi/simulated.json",
         "openmpi/table.json",
         "openmpi/openmpi.rules",
-        "openmpi/proofs.json",
+        "openmpi/validation.json",
         "openmpi/heldout.json",
     } <= names
     assert not [name for name in names if "/." in f"/{name}"]  # nothing half-written

@@ -1,6 +1,6 @@
 """kill -9 in the middle of storing: nothing acknowledged is lost, nothing is stored twice.
 
-`python -m tests.bench.kills` does the same fifty times, with larger files.
+`python -m tests.bench.crash_recovery_files` does the same fifty times, with larger files.
 """
 
 from __future__ import annotations

@@ -51,18 +51,18 @@ class Slurm:
     home    a directory that its hosts share with this computer
     """
 
-    lab: EmulatedCluster
+    cluster: EmulatedCluster
     overlay: Overlay
     home: Path
 
     @property
     def first(self) -> str:
         """The host that users log in to."""
-        return self.lab.network.hosts[0]
+        return self.cluster.network.hosts[0]
 
     def words(self, host: str, command: Sequence[str | Path]) -> list[str]:
         """Return the words that run a command on a host, with Debian's packages there."""
-        return self.overlay.words([*launch.host_command(self.lab, host), *map(str, command)])
+        return self.overlay.words([*launch.host_command(self.cluster, host), *map(str, command)])
 
     def run(self, *command: str | Path, timeout: float = START) -> str:
         """Run a command on the first host and return its output; raises where it fails."""
@@ -103,8 +103,8 @@ class Slurm:
 
 
 @contextmanager
-def started(lab: EmulatedCluster, place: Path, cores: int) -> Iterator[Slurm]:
-    """Install Slurm, start it on the hosts of a lab that is up, and end it.
+def started(cluster: EmulatedCluster, place: Path, cores: int) -> Iterator[Slurm]:
+    """Install Slurm, start it on the hosts of an emulated cluster that is up, and end it.
 
     place   an empty directory
     cores   that each host is said to have
@@ -120,9 +120,9 @@ def started(lab: EmulatedCluster, place: Path, cores: int) -> Iterator[Slurm]:
         for directory in (Path("/run"), home):
             overlay.bind(directory, always=True)
         overlay.install(PACKAGES)
-        slurm = Slurm(lab, overlay, home)
-        hosts = lab.network.hosts
-        overlay.write("/etc/slurm/slurm.conf", configuration(lab, cores))
+        slurm = Slurm(cluster, overlay, home)
+        hosts = cluster.network.hosts
+        overlay.write("/etc/slurm/slurm.conf", configuration(cluster, cores))
         slurm.run("mkdir", "-p", SPOOL, *(f"{SPOOL}/{host}" for host in hosts))
         _start(slurm, slurm.first, ["slurmctld", "-D"], stack)
         for host in hosts:
@@ -131,11 +131,11 @@ def started(lab: EmulatedCluster, place: Path, cores: int) -> Iterator[Slurm]:
         yield slurm
 
 
-def configuration(lab: EmulatedCluster, cores: int) -> str:
-    """Return Slurm's configuration of the hosts of a lab."""
-    lines = (lab.directory / "hosts").read_text(encoding="utf-8").splitlines()
+def configuration(cluster: EmulatedCluster, cores: int) -> str:
+    """Return Slurm's configuration of the hosts of an emulated cluster."""
+    lines = (cluster.directory / "hosts").read_text(encoding="utf-8").splitlines()
     addresses = {name: address for address, name in map(str.split, lines)}
-    hosts = lab.network.hosts
+    hosts = cluster.network.hosts
     nodes = "\n".join(f"NodeName={host} NodeAddr={addresses[host]} CPUs={cores}" for host in hosts)
     return _CONFIGURATION.format(first=hosts[0], address=addresses[hosts[0]], nodes=nodes)
 

@@ -1,7 +1,7 @@
 """Fit the cost of messages whose receivers send at the same time, in pairs or in a ring.
 
 Ranks that start together exchange at once. In later exchanges they are out of step, and a message
-may take twice as long as alone (docs/adr/0015-exchanges.md): the time of k exchanges in a row minus
+may take twice as long as alone (decision 0015): the time of k exchanges in a row minus
 that of a single one, divided by k - 1, is the time of one of them. The acknowledgement that a
 sender waits for is part of it, and has a cost of its own.
 """

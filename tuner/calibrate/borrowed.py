@@ -3,7 +3,7 @@
 A tuning run records which calls its table is for. If a path class that these calls use was not
 measured, its cost is taken from another path class inside the node, from the topology file, or from
 a typical computer, in this order. A borrowed cost is named in the provenance of the calibration and
-has a wide interval. No rule rests on simulations with it alone (docs/adr/0046-budgets.md).
+has a wide interval. No rule rests on simulations with it alone (decision 0046).
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ def _store(stages: StageCheckpoint, loop: LibraryPipeline, result: LibraryResult
             "measurements.ndjson",
             "calibration.json",
             "table.json",
-            "proofs.json",
+            "validation.json",
             "heldout.json",
         )
     ]

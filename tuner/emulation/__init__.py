@@ -1,17 +1,17 @@
 """Emulation of a cluster on this computer: network namespaces as hosts, and a software switch.
 
-A real MPI library runs over the hosts of the emulated topology (a lab), and what its links carry is
-counted exactly. Linux and root are needed.
+A real MPI library runs over the emulated hosts, and what the links between them carry is counted
+exactly. Linux and root are needed.
 """
 
-from tuner.emulation.emulation import EmulatedNetwork, emulated_network
-from tuner.emulation.lab import (
+from tuner.emulation.cluster import (
     ClusterStatus,
     EmulatedCluster,
     cluster_id_for,
     missing_requirement,
     take_down,
 )
+from tuner.emulation.network import EmulatedNetwork, emulated_network
 
 __all__ = [
     "ClusterStatus",

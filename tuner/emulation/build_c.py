@@ -1,7 +1,7 @@
-"""The three C programs of a lab, compiled when they are first needed.
+"""The three C programs of an emulated cluster, compiled when they are first needed.
 
-The compiled programs are cached in `lab-DIGEST` in tuner's cache directory; the digest is that of
-the sources, so that an old program is never used with other sources.
+The compiled programs are cached in `emulation-DIGEST` in tuner's cache directory; the digest is
+that of the sources, so that an old program is never used with other sources.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def build_programs() -> Path:
 
     Raises InputError without a compiler, when compiling fails and when the cache is not writable.
     """
-    target = table_cache.cache_directory() / f"lab-{_digest()}"
+    target = table_cache.cache_directory() / f"emulation-{_digest()}"
     if all((target / name).exists() for name in PROGRAMS):
         return target
     try:
@@ -44,8 +44,8 @@ def build_programs() -> Path:
                 made.replace(target / name)
     except OSError as reason:
         raise InputError(
-            f"{target}: the lab's programs cannot be kept there: {reason.strerror}; name another"
-            " directory in TUNER_CACHE"
+            f"{target}: the programs of emulated clusters cannot be kept there:"
+            f" {reason.strerror}; name another directory in TUNER_CACHE"
         ) from None
     return target
 
@@ -65,7 +65,7 @@ def _digest() -> str:
 def _compile(source: Path, made: Path, options: tuple[str, ...]) -> None:
     command = find_compiler()
     if command is None:
-        raise InputError("a lab needs a C compiler: install gcc or clang")
+        raise InputError("an emulated cluster needs a C compiler: install gcc or clang")
     try:
         built = subprocess.run(
             [command, "-O2", *options, "-o", made, source],

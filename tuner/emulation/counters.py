@@ -16,7 +16,7 @@ _LINK = struct.Struct("=3Q")
 
 @dataclass(frozen=True)
 class LinkCount:
-    """The traffic that one directed link has carried since the lab came up."""
+    """The traffic that one directed link has carried since the cluster came up."""
 
     source: str
     target: str
@@ -63,7 +63,7 @@ def read_counters(path: Path, links: tuple[Link, ...]) -> Counters:
     """Read the counters; raises InputError when the file is not that of these links."""
     data = path.read_bytes()
     if len(data) != _HEAD.size + len(links) * _LINK.size:
-        raise InputError(f"{path}: not the counters of this lab; take it down and up again")
+        raise InputError(f"{path}: not the counters of this cluster; take it down and up again")
     real_time, lost, frames, worst, ahead, *lags = _HEAD.unpack_from(data)
     counts = tuple(
         LinkCount(link.source, link.target, nbytes, carried, 1e-9 * waited)

@@ -1,8 +1,8 @@
-"""The environment variables of programs on the hosts of a lab.
+"""The environment variables of programs on the hosts of an emulated cluster.
 
 With them the launchers of Open MPI and MPICH reach the other hosts through `netns_exec`, MPI uses
-the lab's network and nothing else, and ranks sleep while they wait. A bare `mpirun` on a host then
-behaves as on a cluster whose scheduler provides the list of hosts.
+the emulated network and nothing else, and ranks sleep while they wait. A bare `mpirun` on a host
+then behaves as on a cluster whose scheduler provides the list of hosts.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 def host_environment(directory: Path, program_directory: Path) -> dict[str, str]:
     """Return the variables, the same for all hosts.
 
-    directory           the lab's directory
+    directory           the cluster's directory
     program_directory   where the compiled programs are
     """
     enter = str(program_directory / "netns_exec")
     return {
-        "TUNER_LAB": str(directory),
+        "TUNER_EMULATED_CLUSTER": str(directory),
         "LD_PRELOAD": str(program_directory / "netns_hold.so"),
         **openmpi_variables(enter),
         **mpich_variables(enter),
@@ -32,7 +32,7 @@ def openmpi_variables(remote_shell: str) -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_plm_ssh_agent": remote_shell,
         "PRTE_MCA_prte_if_include": "eth0",
-        "PRTE_MCA_prte_tmpdir_base": "/dev/shm",  # the host's own, gone with the lab
+        "PRTE_MCA_prte_tmpdir_base": "/dev/shm",  # the host's own, gone with the cluster
         "PRTE_MCA_hwloc_default_binding_policy": "none",  # the hosts share the cores
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "tcp,sm,self",

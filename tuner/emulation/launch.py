@@ -1,6 +1,6 @@
-"""Starting programs in a lab: any program on one host, ranks of an MPI library over all hosts.
+"""Starting programs on emulated hosts: any program on one host, ranks of MPI over all hosts.
 
-From outside a lab, put `launch_command` before a program and its arguments, for example
+From outside the cluster, put `launch_command` before a program and its arguments, for example
 
     command = launch_command(cluster, "openmpi", mpirun, ranks=8)
     subprocess.run([*command, "python", "program.py"])
@@ -24,7 +24,7 @@ from tuner.base import processes
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.emulation import build_c
-from tuner.emulation.lab import EmulatedCluster
+from tuner.emulation.cluster import EmulatedCluster
 
 RUN_VARIABLE = "TUNER_LAB_RUN"  # identifies the processes of one run
 
@@ -33,10 +33,10 @@ def host_command(cluster: EmulatedCluster, host: str) -> list[str]:
     """Return the words that run a program on one host; raises InputError for an unknown host."""
     if host not in cluster.network.hosts:
         raise InputError(
-            f"the lab {cluster.cluster_id} has no host {host}; it has"
+            f"the cluster {cluster.cluster_id} has no host {host}; it has"
             f" {', '.join(cluster.network.hosts)}"
         )
-    return [str(build_c.build_programs() / "netns_exec"), "--lab", str(cluster.directory), host]
+    return [str(build_c.build_programs() / "netns_exec"), "--cluster", str(cluster.directory), host]
 
 
 def launch_command(
@@ -52,7 +52,7 @@ def launch_command(
     if ranks > len(hosts) * ppn:
         raise InputError(
             f"{ranks} ranks, {ppn} on each host, need more hosts than the"
-            f" {len(hosts)} of the lab {cluster.cluster_id}"
+            f" {len(hosts)} of the cluster {cluster.cluster_id}"
         )
     first = [*host_command(cluster, hosts[0]), str(launcher)]
     if library == "mpich":
@@ -62,7 +62,7 @@ def launch_command(
 
 
 def run(cluster: EmulatedCluster, command: Sequence[str], *, ppn: int = 1, timeout: float) -> int:
-    """Run a command on the first host of a lab that is up and return its exit status.
+    """Run a command on the first host of an emulated cluster that is up and return its exit status.
 
     The status is 128 + N for signal N. When the command has ended, however it ended, or after
     `timeout` seconds, everything that it started on any host is ended too. Raises InputError on
@@ -92,13 +92,13 @@ def _own_zombie(process: subprocess.Popen[bytes]) -> set[int]:
     return {process.pid} if process.poll() is not None else set()
 
 
-def _hosts_files(lab: EmulatedCluster, ppn: int) -> dict[str, str]:
+def _hosts_files(cluster: EmulatedCluster, ppn: int) -> dict[str, str]:
     """Write hosts files with `ppn` slots per host; return variables that name them to launchers."""
     forms = {"PRTE_MCA_prte_default_hostfile": "{} slots={}", "HYDRA_HOST_FILE": "{}:{}"}
     named = {}
     for variable, form in forms.items():
-        path = lab.directory / f"{variable.lower()}.{ppn}"
-        lines = (form.format(host, ppn) for host in lab.network.hosts)
+        path = cluster.directory / f"{variable.lower()}.{ppn}"
+        lines = (form.format(host, ppn) for host in cluster.network.hosts)
         write_atomically(path, "".join(f"{line}\n" for line in lines))
         named[variable] = str(path)
     return named

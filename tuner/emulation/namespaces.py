@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tuner.base.errors import InputError
-from tuner.emulation.emulation import MTU
+from tuner.emulation.network import MTU
 
 NAMESPACE_DIR = Path("/run/netns")  # where `ip netns` keeps them
 TIMEOUT_S = 60.0  # for `ip`
@@ -66,7 +66,7 @@ def list_namespaces(prefix: str) -> list[str]:
 
 def mount_tmpfs(place: Path) -> None:
     """Mount a file system in memory, which the ranks of a host share; raises as `create` does."""
-    _run(["mount", "-t", "tmpfs", "-o", "mode=0755", "tuner-lab", str(place)], "")
+    _run(["mount", "-t", "tmpfs", "-o", "mode=0755", "tuner-emulation", str(place)], "")
 
 
 def unmount(place: Path) -> None:
@@ -102,7 +102,7 @@ def _ip(lines: Iterable[str], name: str | None = None) -> None:
 
 def _run(command: list[str], text: str) -> None:
     if shutil.which(command[0]) is None:
-        raise InputError(f"a lab needs `{command[0]}`: install iproute2 and mount")
+        raise InputError(f"an emulated cluster needs `{command[0]}`: install iproute2 and mount")
     try:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
@@ -112,6 +112,6 @@ def _run(command: list[str], text: str) -> None:
     if done.returncode:
         said = " ".join(done.stderr.split()) or "no reason given"
         raise InputError(
-            f"this system refuses what a lab needs ({said}); a container needs the"
+            f"this system refuses what an emulated cluster needs ({said}); a container needs the"
             " capabilities NET_ADMIN and SYS_ADMIN"
         )

@@ -1,11 +1,11 @@
-/* Runs a command on a host of a lab, as ssh would.
+/* Runs a command on a host of an emulated cluster, as ssh would.
  *
- *   netns_exec --lab DIRECTORY HOST PROGRAM [ARGUMENT...]   without a shell
+ *   netns_exec --cluster DIRECTORY HOST PROGRAM [ARGUMENT...]   without a shell
  *   netns_exec [OPTION...] HOST WORD...                     as `ssh HOST WORD...`, for launchers;
  *                                                           options of ssh are ignored
  *
- * DIRECTORY has the lab's files (lab.py); without --lab it is taken from TUNER_LAB. The command
- * gets the host's network, host name, /etc/hosts and shared memory, and the variables in the lab's
+ * DIRECTORY has the cluster's files (cluster.py); without --cluster it is taken from TUNER_EMULATED_CLUSTER. The command
+ * gets the host's network, host name, /etc/hosts and shared memory, and the variables in the cluster's
  * file `environment`. In the first form it gets SIGTERM when the caller ends. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static const char *lab;
+static const char *cluster;
 
 static void stop(const char *what) {
     fprintf(stderr, "enter: %s: %s\n", what, strerror(errno));
@@ -30,7 +30,7 @@ static const char *inside(const char *form, const char *name) {
     static char path[2][4096];
     static int turn;
     char *made = path[turn = !turn];
-    if (snprintf(made, sizeof path[0], form, lab, name) >= (int)sizeof path[0]) stop("name");
+    if (snprintf(made, sizeof path[0], form, cluster, name) >= (int)sizeof path[0]) stop("name");
     return made;
 }
 
@@ -44,13 +44,13 @@ static void read_environment(void) {
         if (strchr(line, '=')) putenv(strdup(line));
     }
     fclose(file);
-    setenv("TUNER_LAB", lab, 1);
+    setenv("TUNER_EMULATED_CLUSTER", cluster, 1);
 }
 
 static void enter(const char *host) {
     int space = open(inside("%s/net/%s", host), O_RDONLY | O_CLOEXEC);
     if (strchr(host, '/') || space < 0) {
-        fprintf(stderr, "ssh: Could not resolve hostname %s: this lab has no such host\n", host);
+        fprintf(stderr, "ssh: Could not resolve hostname %s: this cluster has no such host\n", host);
         exit(255);
     }
     if (setns(space, CLONE_NEWNET) || unshare(CLONE_NEWUTS | CLONE_NEWNS)) stop(host);
@@ -70,17 +70,17 @@ static char *joined(char **words) {
 }
 
 int main(int count, char **word) {
-    int at = 1, plain = count > 2 && !strcmp(word[1], "--lab");
+    int at = 1, plain = count > 2 && !strcmp(word[1], "--cluster");
     if (plain) {
-        lab = word[2];
+        cluster = word[2];
         at = 3;
     } else {
-        lab = getenv("TUNER_LAB");
+        cluster = getenv("TUNER_EMULATED_CLUSTER");
         for (; at < count && word[at][0] == '-'; at++) /* some options take a value */
             if (word[at][2] == 0 && strchr("bcDEeFIiJLlmOopQRSWw", word[at][1])) at++;
     }
-    if (!lab || count - at < 2) {
-        fputs("usage: enter [--lab DIRECTORY] HOST COMMAND...\n", stderr);
+    if (!cluster || count - at < 2) {
+        fputs("usage: netns_exec [--cluster DIRECTORY] HOST COMMAND...\n", stderr);
         return 255;
     }
     read_environment();

@@ -1,4 +1,4 @@
-/* The network of an emulated cluster: carries Ethernet frames between the hosts of a lab.
+/* The network of an emulated cluster: carries Ethernet frames between the hosts of an emulated cluster.
  *
  *   switch NETNS TABLE COUNTERS
  *

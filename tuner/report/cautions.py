@@ -132,13 +132,13 @@ def _noise(compared: Sequence[Record]) -> list[str]:
     ]
 
 
-def validation_cautions(proofs: Sequence[Record]) -> list[str]:
+def validation_cautions(validations: Sequence[Record]) -> list[str]:
     """Return a sentence on rules that were not confirmed, if there are any."""
-    missing = sum(not proof["confirmed"] for proof in proofs)
+    missing = sum(not validation["confirmed"] for validation in validations)
     if not missing:
         return []
     are = "is" if missing == 1 else "are"
-    return [f"{missing} of {plural(len(proofs), 'rule')} {are} not confirmed."]
+    return [f"{missing} of {plural(len(validations), 'rule')} {are} not confirmed."]
 
 
 def measurement_cautions(measurements: Measurements) -> list[str]:

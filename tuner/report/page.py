@@ -167,14 +167,14 @@ def _validations(result: LibraryResult, figures: Mapping[str, Any]) -> str:
     columns = ("call", "ranks", "tried at", "the table says", "the library executed", "confirmed")
     rows = [
         (
-            proof["collective"],
-            str(proof["p"]),
-            format_sizes(proof.get("sizes") or [proof["nbytes"]]),
-            humanize(proof["expected"]),
-            humanize(proof["executed"]),
-            "yes" if proof["confirmed"] else f"no: {humanize(proof['reason'])}",
+            validation["collective"],
+            str(validation["p"]),
+            format_sizes(validation.get("sizes") or [validation["nbytes"]]),
+            humanize(validation["expected"]),
+            humanize(validation["executed"]),
+            "yes" if validation["confirmed"] else f"no: {humanize(validation['reason'])}",
         )
-        for proof in result.validations
+        for validation in result.validations
     ]
     opening = f"<p>{describe_confirmed_rules(figures)} It was started with the tuning file.</p>"
     return "<h3>Validation</h3>" + opening + _table(columns, rows, numeric=(1, 2))

@@ -58,27 +58,27 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
         libraries[result.name]["cluster"] = result.table.cluster.name
         libraries[result.name]["use"] = result.launch_settings
         libraries[result.name]["acceptance"] = result.table.provenance.get("acceptance", {})
-    proofs = [
-        {"library": r.name, **proof}
+    validations = [
+        {"library": r.name, **validation}
         for r in results
-        for proof in validations_per_rule(r.table, r.validations)
+        for validation in validations_per_rule(r.table, r.validations)
     ]
     heldout = [{"library": r.name, **held} for r in results for held in r.heldout]
     verdict = " ".join(
         f"{result.table.library}: {libraries[result.name]['verdict']}" for result in results
     )
     every = [sentence for sentences in noticed.values() for sentence in sentences]
-    return {**_figures(proofs, heldout, every), "verdict": verdict, "libraries": libraries}
+    return {**_figures(validations, heldout, every), "verdict": verdict, "libraries": libraries}
 
 
 def validations_per_rule(
-    table: TuningTable, proofs: Sequence[Record], reason: str = NOT_IN_VALIDATED_FILE
+    table: TuningTable, validations: Sequence[Record], reason: str = NOT_IN_VALIDATED_FILE
 ) -> list[Record]:
     """Return one record for each rule of a table.
 
     Rules without a validation come last; they are not confirmed, for this reason.
     """
-    proved = {tuple(proof[name] for name in _RULE_KEY) for proof in proofs}
+    proved = {tuple(validation[name] for name in _RULE_KEY) for validation in validations}
     others: list[Record] = [
         {
             "collective": rule.key.collective.value,
@@ -97,23 +97,30 @@ def validations_per_rule(
         }
         for rule in table.rules
     ]
-    return [*proofs, *(o for o in others if tuple(o[name] for name in _RULE_KEY) not in proved)]
+    return [
+        *validations,
+        *(o for o in others if tuple(o[name] for name in _RULE_KEY) not in proved),
+    ]
 
 
 def _figures(
-    proofs: Sequence[Record], heldout: Sequence[Record], noticed: Sequence[str]
+    validations: Sequence[Record], heldout: Sequence[Record], noticed: Sequence[str]
 ) -> dict[str, Any]:
     changed, control = split_control(heldout)
     warnings = [
         *cautions.comparison_cautions(changed, control),
-        *cautions.validation_cautions(proofs),
+        *cautions.validation_cautions(validations),
         *noticed,
     ]
     result = describe_outcome(heldout)
     unconfirmed = [
-        {"rule": rule_name(proof), "executed": proof["executed"], "reason": proof["reason"]}
-        for proof in proofs
-        if not proof["confirmed"]
+        {
+            "rule": rule_name(validation),
+            "executed": validation["executed"],
+            "reason": validation["reason"],
+        }
+        for validation in validations
+        if not validation["confirmed"]
     ]
     return {
         "verdict": " ".join([*warnings, result]),
@@ -131,9 +138,9 @@ def _figures(
             "departure": control_departure(control),
             **_mean(control),
         },
-        "rules_total": len(proofs),
-        "rules_confirmed": len(proofs) - len(unconfirmed),
-        "rules_default": sum(proof["expected"] == DEFAULT for proof in proofs),
+        "rules_total": len(validations),
+        "rules_confirmed": len(validations) - len(unconfirmed),
+        "rules_default": sum(validation["expected"] == DEFAULT for validation in validations),
         "rules_unconfirmed": unconfirmed,
         "heldout": [dict(record) for record in heldout],
     }
@@ -172,12 +179,10 @@ def _slower(heldout: Sequence[Record]) -> list[Record]:
     return [record for record in heldout if is_slower(record)]
 
 
-def rule_name(proof: Record) -> str:
+def rule_name(validation: Record) -> str:
     """Return the name of a rule, such as `bcast on 4 ranks at 64KiB: binomial (segment=8KiB)`."""
-    return (
-        f"{proof['collective']} on {proof['p']} ranks at {format_size(proof['nbytes'])}:"
-        f" {humanize(proof['expected'])}"
-    )
+    call = f"{validation['collective']} on {validation['p']} ranks"
+    return f"{call} at {format_size(validation['nbytes'])}: {humanize(validation['expected'])}"
 
 
 def geometric_mean_speedup(heldout: Sequence[Record]) -> tuple[float, float, float]:

@@ -25,7 +25,7 @@ from tuner.select.significance import Comparison
 
 # Standard deviation of the logarithm of a gain over the default from the straight line, per square
 # root of octaves of size. On emulated clusters nothing is slower than the default from 0.1 on
-# (`python -m tests.bench.wander`); this value keeps two thirds of the possible gain.
+# (`python -m tests.bench.gain_drift`); this value keeps two thirds of the possible gain.
 GAIN_DRIFT_PER_SQRT_OCTAVE = 0.15
 _SIZE_RATIO_TOLERANCE = 1.02  # a crossover is bracketed to this ratio of sizes
 _STEPS_PER_OCTAVE = 36  # sizes at which a bound is evaluated: ratios of 1.02

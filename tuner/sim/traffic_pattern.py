@@ -3,7 +3,7 @@
 Ranks that send and receive at the same time, again and again, get out of step: a rank's answer to a
 rendezvous then queues behind what the rank itself sends, and its partner waits for both. The cost
 of a single message does not include that; path classes of their own do (`NETWORK_BIDIRECTIONAL`,
-`NETWORK_RING`, see docs/adr/0015-exchanges.md). In the first round of a call all ranks are in step.
+`NETWORK_RING`, see decision 0015). In the first round of a call all ranks are in step.
 Messages inside a node are not affected: their answers do not go through the network.
 """
 

@@ -106,22 +106,22 @@ def validate(
     poisons = _FaultInjector(table, tuning_file, device_file, trees, starter, directory)
     failed = poisons.failing_rules(trials)
     rules = [rule for rule_list in _all_rule_lists(table) for rule in rule_list]
-    proofs = list[RuleValidation]()
+    validations = list[RuleValidation]()
     for rule in rules:
-        alike = _same_leaf(rule, (proof.rule for proof in proofs))
+        alike = _same_leaf(rule, (validation.rule for validation in validations))
         if not validation_sizes(rule):
-            proofs.append(RuleValidation.skipped(rule, NO_CALL_SIZE))
+            validations.append(RuleValidation.skipped(rule, NO_CALL_SIZE))
         elif rule in failed:
-            proofs.append(failed[rule])
+            validations.append(failed[rule])
         elif alike:
-            proofs.append(replace(proofs[rules.index(alike[0])], rule=rule))
+            validations.append(replace(validations[rules.index(alike[0])], rule=rule))
         elif lost:
-            proofs.append(RuleValidation.skipped(rule, lost))
+            validations.append(RuleValidation.skipped(rule, lost))
         else:
-            proof, lost = _try_rule(rule, trials, poisons)
-            proofs.append(proof)
-        progress(len(proofs), len(rules))
-    return proofs
+            validation, lost = _try_rule(rule, trials, poisons)
+            validations.append(validation)
+        progress(len(validations), len(rules))
+    return validations
 
 
 def _try_rule(

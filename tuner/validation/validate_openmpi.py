@@ -91,23 +91,25 @@ def validate(
     rules = [rule for ladder in ladders for rule in ladder]
     preloaded = build_tracer(directory) if trace else None
     watched = [rule for rule in rules if preloaded and rule.key.collective in TRACED_COLLECTIVES]
-    proofs, follow = dict[Rule, RuleValidation](), activation(rules_file, han_file)
+    validations, follow = dict[Rule, RuleValidation](), activation(rules_file, han_file)
     if preloaded and watched:
         seen_at_work = _validate_by_tracing(
             preloaded, follow, watched, starter, directory, progress
         )
-        proofs |= zip(watched, seen_at_work, strict=True)
-    kept = [rule for rule in rules if han_file and _is_left_to_han(rule) and rule not in proofs]
-    proofs |= {rule: RuleValidation.skipped(rule, KEPT_BY_HAN) for rule in kept}
-    others = [rule for rule in rules if rule not in proofs]
+        validations |= zip(watched, seen_at_work, strict=True)
+    kept = [
+        rule for rule in rules if han_file and _is_left_to_han(rule) and rule not in validations
+    ]
+    validations |= {rule: RuleValidation.skipped(rule, KEPT_BY_HAN) for rule in kept}
+    others = [rule for rule in rules if rule not in validations]
     if others:
         broken = _failure_reasons(others, follow, starter, directory)
         poisoned = _validate_by_faults(text, others, starter, directory, han_file, progress)
-        proofs |= {
-            rule: _unless_failing(proof, broken[rule])
-            for rule, proof in zip(others, poisoned, strict=True)
+        validations |= {
+            rule: _unless_failing(validation, broken[rule])
+            for rule, validation in zip(others, poisoned, strict=True)
         }
-    return [proofs[rule] for rule in rules]
+    return [validations[rule] for rule in rules]
 
 
 def _is_left_to_han(rule: Rule) -> bool:
@@ -267,7 +269,7 @@ def _validate_by_faults(
     Creating a communicator calls collectives on all ranks. A spare rank makes their number differ
     from that of the rules.
     """
-    proofs: dict[Rule, RuleValidation] = {}
+    validations: dict[Rule, RuleValidation] = {}
     for collective in sorted({rule.key.collective for rule in rules}):
         mine = [rule for rule in rules if rule.key.collective is collective]
         trials = [
@@ -285,9 +287,9 @@ def _validate_by_faults(
                     failed[trials[i].rule].add(trials[i].nbytes)
             others = [r for r, sizes in failed.items() if sizes and _position(r, mine) != position]
             for rule in (rule for rule in mine if _position(rule, mine) == position):
-                proofs[rule] = _validation_by_fault(rule, failed[rule], others)
-            progress(len(proofs), len(rules))
-    return [proofs[rule] for rule in rules]
+                validations[rule] = _validation_by_fault(rule, failed[rule], others)
+            progress(len(validations), len(rules))
+    return [validations[rule] for rule in rules]
 
 
 def _validation_by_fault(rule: Rule, failed: set[int], others: list[Rule]) -> RuleValidation:

@@ -33,14 +33,14 @@ STAGE_SECONDS = {  # on two cores, for the estimate
     "tune": 15,
     "accept": 45,
     "compare": 35,
-    "prove": 4,
+    "validate": 4,
 }
 STAGE_FILES = {  # files that a stage reads, and files that it writes
     "calibrate": (("measurements.ndjson",), ("calibration.json",)),
     "tune": (("measurements.ndjson", "calibration.json"), ("simulated.json", "candidates.json")),
     "accept": (("candidates.json",), ("accepted.json",)),
     "compare": (("accepted.json",), ("table.json", "heldout.json")),
-    "prove": (("table.json",), ("proofs.json",)),
+    "validate": (("table.json",), ("validation.json",)),
 }
 
 
@@ -118,7 +118,7 @@ class LibraryPipeline:
             self.measurements,
             self.table,
             self.read_records("simulated.json"),
-            self.read_records("proofs.json"),
+            self.read_records("validation.json"),
             self.read_records("heldout.json"),
             following.launch_settings(self.name, self.native_file),
         )
@@ -192,10 +192,12 @@ class LibraryPipeline:
 
     def _validate(self) -> None:
         def make(report: StageCallback) -> None:
-            proofs = validation.validate_file(self.table, self.python, self.native_file, report)
-            self._write("proofs.json", proofs)
+            validations = validation.validate_file(
+                self.table, self.python, self.native_file, report
+            )
+            self._write("validation.json", validations)
 
-        self._stage("prove", f"validating what {self.title} executes", make)
+        self._stage("validate", f"validating what {self.title} executes", make)
 
     def _stage(self, name: str, title: str, make: Callable[[StageCallback], None]) -> None:
         def shown() -> None:

@@ -80,14 +80,14 @@ def validate_file(
     progress = progress_from_counts(report)
     with shared_workdir(starter) as place:
         if starter.library == "openmpi":
-            proofs = _validate_openmpi(
+            validations = _validate_openmpi(
                 table, native_file, starter, Path(place), progress, commutative_only
             )
             rest = TuningTable(table.cluster, table.library, tuple(_rules_in_second_file(table)))
             if rest.rules and not commutative_only:
                 other = Path(place, "commutative.rules")
                 other.write_text(openmpi.emit(rest, commutative_only=True), encoding="utf-8")
-                proofs += _validate_openmpi(rest, other, starter, Path(place), progress, True)
+                validations += _validate_openmpi(rest, other, starter, Path(place), progress, True)
         else:
             kept, _ = mpich.drop_inexpressible(table)
             trees = mpich.read_generic_trees(loaded_libmpi("mpich", python))
@@ -100,8 +100,10 @@ def validate_file(
                 device_file=device_file(native_file),
                 progress=progress,
             )
-            proofs = [proof for proof in made if proof.rule in table.rules]  # not the dropped
-    return [validation_record(proof) for proof in proofs]
+            validations = [
+                validation for validation in made if validation.rule in table.rules
+            ]  # not the dropped
+    return [validation_record(validation) for validation in validations]
 
 
 def _validate_openmpi(
@@ -136,7 +138,7 @@ def shared_workdir(starter: Launcher | MultiHostLauncher) -> tempfile.TemporaryD
     folder = Path.home() / ".cache" / "tuner" if isinstance(starter, MultiHostLauncher) else None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(prefix="tuner-prove-", dir=folder)
+    return tempfile.TemporaryDirectory(prefix="tuner-validate-", dir=folder)
 
 
 def _write_han_file(table: TuningTable, place: Path, commutative_only: bool) -> Path | None:
@@ -160,8 +162,8 @@ def _validate_intelmpi(
         local_launcher(table, python),
         intelmpi.fallback_of(wish.fallback_algorithm),
     )
-    proofs = list[RuleValidation]()
-    with tempfile.TemporaryDirectory(prefix="tuner-prove-") as place:
+    validations = list[RuleValidation]()
+    with tempfile.TemporaryDirectory(prefix="tuner-validate-") as place:
         file = Path(place, "adjust.sh")
         for ranks in rank_counts(table) if wish.ranks is None else (wish.ranks,):
             file.write_text(
@@ -169,7 +171,7 @@ def _validate_intelmpi(
                     table, ranks, fallback=otherwise, commutative_only=wish.commutative_only
                 )
             )
-            proofs += validate_intelmpi.validate(
+            validations += validate_intelmpi.validate(
                 table,
                 file,
                 starter,
@@ -179,7 +181,7 @@ def _validate_intelmpi(
                 commutative_only=wish.commutative_only,
                 progress=progress_from_counts(report),
             )
-    return [validation_record(proof) for proof in proofs]
+    return [validation_record(validation) for validation in validations]
 
 
 def format_for_library(library: str) -> Format:
@@ -286,9 +288,9 @@ def _name(cluster: Cluster) -> str:
     return f"{cluster.name} ({cluster.nodes} x {cluster.cores} cores, {cluster.cpu})"
 
 
-def validation_record(proof: RuleValidation) -> dict[str, Any]:
+def validation_record(validation: RuleValidation) -> dict[str, Any]:
     """Return the record of a rule's validation, as reports and databases hold it."""
-    rule = proof.rule
+    rule = validation.rule
     return {
         "collective": rule.key.collective.value,
         "nodes": rule.key.nodes,
@@ -297,27 +299,27 @@ def validation_record(proof: RuleValidation) -> dict[str, Any]:
         "operators": rule.key.operators,
         "start_bytes": rule.start_bytes,
         "stop_bytes": "inf" if rule.stop_bytes == math.inf else rule.stop_bytes,
-        "nbytes": proof.sizes[0] if proof.sizes else rule.start_bytes,
-        "sizes": list(proof.sizes),
+        "nbytes": validation.sizes[0] if validation.sizes else rule.start_bytes,
+        "sizes": list(validation.sizes),
         "expected": str(rule.choice),
-        "executed": ", ".join(dict.fromkeys(map(str, proof.executed))),
-        "confirmed": proof.confirmed,
-        "reason": proof.reason,
+        "executed": ", ".join(dict.fromkeys(map(str, validation.executed))),
+        "confirmed": validation.confirmed,
+        "reason": validation.reason,
     }
 
 
-def validation_rows(proofs: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
+def validation_rows(validations: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
     """Return one table row per record, in the order of `VALIDATION_COLUMNS`."""
     return [
         (
-            proof["collective"],
-            str(proof["p"]),
-            proof["operators"],
-            format_range(proof["start_bytes"], float(proof["stop_bytes"])),
-            format_sizes(proof["sizes"]),
-            humanize(proof["expected"]),
-            humanize(proof["executed"]),
-            "yes" if proof["confirmed"] else f"no: {humanize(proof['reason'])}",
+            validation["collective"],
+            str(validation["p"]),
+            validation["operators"],
+            format_range(validation["start_bytes"], float(validation["stop_bytes"])),
+            format_sizes(validation["sizes"]),
+            humanize(validation["expected"]),
+            humanize(validation["executed"]),
+            "yes" if validation["confirmed"] else f"no: {humanize(validation['reason'])}",
         )
-        for proof in proofs
+        for validation in validations
     ]

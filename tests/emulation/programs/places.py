@@ -1,4 +1,4 @@
-"""Sockets on hosts of a lab for programs outside it: one program, one clock, both ends."""
+"""Sockets on emulated hosts for programs outside them: one program, one clock, both ends."""
 
 import ctypes
 import os

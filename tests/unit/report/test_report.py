@@ -34,7 +34,7 @@ def held(ratio: float, width: float = 1.05, algorithm: str = "ring", p: int = 4)
     }
 
 
-def proof(confirmed: bool) -> dict[str, Any]:
+def validation(confirmed: bool) -> dict[str, Any]:
     return {
         "collective": "bcast",
         "nodes": 1,
@@ -91,7 +91,7 @@ def result() -> LibraryResult:
         Measurements(CLUSTER, LIBRARY, {}, tuple(probed)),
         table,
         predictions,
-        [proof(True), proof(False)],
+        [validation(True), validation(False)],
         [held(2.0), held(0.5), held(1.0, algorithm="default")],
     )
 
@@ -109,7 +109,7 @@ def test_figures_count_rules_and_name_what_is_not_confirmed(result: LibraryResul
     assert record["rules_unconfirmed"][0]["rule"] == "bcast on 4 ranks at 4KiB: knomial"
     assert record["rules_unconfirmed"][0]["reason"] == "it fell back"
     assert record["geomean_speedup"] == pytest.approx(1.0)
-    one = summarise([replace(result, validations=[proof(True)])])
+    one = summarise([replace(result, validations=[validation(True)])])
     assert (one["rules_total"], one["rules_confirmed"]) == (len(result.table.rules), 1)
     assert one["rules_unconfirmed"][0]["reason"] == "the file that was proved does not hold it"
     changed = record["changed"]
@@ -177,7 +177,7 @@ def test_what_makes_a_comparison_doubtful_is_said(
 def test_a_quiet_comparison_needs_no_caution() -> None:
     equal = [held(1.01, algorithm="default")] * 8
     assert cautions.comparison_cautions(*split_control([held(1.3), *equal])) == []
-    assert cautions.validation_cautions([proof(True)]) == []
+    assert cautions.validation_cautions([validation(True)]) == []
 
 
 def test_what_a_probe_noticed_is_a_caution(result: LibraryResult) -> None:
@@ -219,8 +219,8 @@ def test_a_page_says_how_far_predictions_are_off(result: LibraryResult) -> None:
 
 
 def test_page_is_one_file_with_its_plots_inside(result: LibraryResult, tmp_path: Path) -> None:
-    tried = {**proof(True), "sizes": [4, 4096, 2**22]}
-    result = replace(result, validations=[tried, proof(False)])
+    tried = {**validation(True), "sizes": [4, 4096, 2**22]}
+    result = replace(result, validations=[tried, validation(False)])
     page = render_page([result])
     assert ">3 sizes, 4B .. 4MiB<" in page
     drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)

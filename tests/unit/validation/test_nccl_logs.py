@@ -341,7 +341,7 @@ def table(
     return TuningTable(CLUSTER, library, tuple(rules))
 
 
-def proofs(text: str, tmp_path: Path, steps: Steps, **how: int) -> list[RuleValidation]:
+def validations(text: str, tmp_path: Path, steps: Steps, **how: int) -> list[RuleValidation]:
     return validate_nccl.validate(table(steps, nodes=how.get("nodes", 2)), read(text, tmp_path))
 
 
@@ -354,12 +354,12 @@ LADDER = [
 
 def test_each_rule_is_confirmed_refuted_or_not_seen(tmp_path: Path) -> None:
     text = began() + chose(512, "TREE", "LL") + chose(1023, "TREE", "LL") + chose(2048, "NVLS")
-    first, last = proofs(text, tmp_path, LADDER)
+    first, last = validations(text, tmp_path, LADDER)
     assert (first.sizes, first.confirmed, first.reason) == ((512, 1023), True, "")
     assert first.executed == (AlgorithmConfig("tree_ll"), AlgorithmConfig("tree_ll"))
     assert (last.sizes, last.confirmed, last.reason) == ((), False, validate_nccl.NOT_OBSERVED)
     text += chose(4096, "RING", "SIMPLE") * 2 + chose(1 << 20, "TREE", "SIMPLE")
-    _, last = proofs(text, tmp_path, LADDER)
+    _, last = validations(text, tmp_path, LADDER)
     assert (last.sizes, last.confirmed) == ((4096, 1 << 20), False)
     assert last.reason == "tree_simple at 1MiB; 1 of 3 times not as the rule says"
 
@@ -395,14 +395,14 @@ def test_rules_that_are_not_in_the_file_are_not_proved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nbytes", [1023, 1024, 4095, 4096])
 def test_the_bounds_of_a_rule_are_its_own(nbytes: int, tmp_path: Path) -> None:
-    first, last = proofs(began() + chose(nbytes, "PAT", "SIMPLE"), tmp_path, LADDER)
+    first, last = validations(began() + chose(nbytes, "PAT", "SIMPLE"), tmp_path, LADDER)
     assert bool(first.sizes) == (nbytes < 1024)
     assert bool(last.sizes) == (nbytes >= 4096)
 
 
 def test_both_at_one_size_are_told(tmp_path: Path) -> None:
     text = began() + chose(8, "TREE", "LL") * 3 + chose(8, "TREE", "LL128")
-    first, _ = proofs(text, tmp_path, LADDER)
+    first, _ = validations(text, tmp_path, LADDER)
     assert first.sizes == (8, 8)
     assert {str(choice) for choice in first.executed} == {"tree_ll", "tree_ll128"}
     assert first.reason == "tree_ll128 at 8B; 1 of 4 times not as the rule says"
@@ -417,7 +417,7 @@ def test_both_at_one_size_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_calls_of_other_shapes_and_collectives_say_nothing(text: str, tmp_path: Path) -> None:
-    assert not any(each.sizes for each in proofs(text, tmp_path, LADDER))
+    assert not any(each.sizes for each in validations(text, tmp_path, LADDER))
 
 
 @pytest.mark.parametrize(
@@ -427,20 +427,20 @@ def test_channels_are_the_most_that_may_be_used(
     channels: str, confirmed: bool, tmp_path: Path
 ) -> None:
     text = began() + chose(8, "TREE", "LL", channels=channels)
-    (found,) = proofs(text, tmp_path, [(0, AlgorithmConfig("tree_ll", {"channels": 8}))])
+    (found,) = validations(text, tmp_path, [(0, AlgorithmConfig("tree_ll", {"channels": 8}))])
     assert found.confirmed == confirmed
     assert str(found.executed[0]).startswith("tree_ll(channels=")
 
 
 def test_a_file_that_tells_no_channels_cannot_confirm_them(tmp_path: Path) -> None:
     rule = [(0, AlgorithmConfig("tree_ll", {"channels": 8}))]
-    (found,) = proofs(dump([call(**ran("TREE", "LL"))], p=16), tmp_path, rule)
+    (found,) = validations(dump([call(**ran("TREE", "LL"))], p=16), tmp_path, rule)
     assert (found.sizes, found.confirmed, found.reason) == (
         (),
         False,
         validate_nccl.CHANNELS_UNKNOWN,
     )
-    (found,) = proofs(dump([call(**ran("RING", "LL"))], p=16), tmp_path, rule)
+    (found,) = validations(dump([call(**ran("RING", "LL"))], p=16), tmp_path, rule)
     assert (found.sizes, found.confirmed) == ((1024,), False)
 
 

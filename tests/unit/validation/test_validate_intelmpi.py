@@ -1,4 +1,4 @@
-"""What a proof of Intel MPI's variables concludes from what calls enter."""
+"""What a validation of Intel MPI's variables concludes from what calls enter."""
 
 from __future__ import annotations
 
@@ -79,30 +79,32 @@ class Ranks:
 
 
 @pytest.fixture
-def proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[RuleValidation]]:
-    """The proofs of a ladder of broadcasts, of rungs (bytes, preset)."""
+def validated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[RuleValidation]]:
+    """The validations of a ladder of broadcasts, of rungs (bytes, preset)."""
     monkeypatch.setattr(
         c_compiler, "compile_shared_library", lambda _source, directory: directory / "watcher.so"
     )
 
-    def proved(*rungs: tuple[int, int], stuck: int | None = None) -> list[RuleValidation]:
+    def validated(*rungs: tuple[int, int], stuck: int | None = None) -> list[RuleValidation]:
         ladder = [(lo, AlgorithmConfig() if n == OWN else config_of(n)) for lo, n in rungs]
         table = table_of({(BCAST, 2): ladder}, (64, 2048), "intelmpi 2021.18.1")
         file = tmp_path / "adjust.sh"
         file.write_text(DIALECT.emit(table, fallback=config_of(8)))
         return validate(table, file, Ranks(stuck), tmp_path, fallback=config_of(8))
 
-    return proved
+    return validated
 
 
 def test_what_is_like_nothing_else_is_confirmed(
-    proved: Callable[..., list[RuleValidation]],
+    validated: Callable[..., list[RuleValidation]],
 ) -> None:
-    proofs = proved((0, 1), (64, 3), (512, 4), (4096, 5), (8192, OWN))
-    assert [p.reason for p in proofs] == [""] * 5
-    assert str(proofs[0].executed[0]) == "Bcast_tree"
-    assert str(proofs[-1].executed[0]) == "no function with a name"
-    assert [p.confirmed for p in proved((0, OWN))] == [True]
+    validations = validated((0, 1), (64, 3), (512, 4), (4096, 5), (8192, OWN))
+    assert [p.reason for p in validations] == [""] * 5
+    assert str(validations[0].executed[0]) == "Bcast_tree"
+    assert str(validations[-1].executed[0]) == "no function with a name"
+    assert [p.confirmed for p in validated((0, OWN))] == [True]
 
 
 @pytest.mark.parametrize(
@@ -128,18 +130,18 @@ def test_what_is_like_nothing_else_is_confirmed(
     ],
 )
 def test_what_cannot_be_told_apart_at_every_size_is_not_confirmed(
-    proved: Callable[..., list[RuleValidation]], rungs: list[tuple[int, int]], reasons: list[str]
+    validated: Callable[..., list[RuleValidation]], rungs: list[tuple[int, int]], reasons: list[str]
 ) -> None:
-    proofs = proved(*rungs)
-    assert [p.reason for p in proofs] == reasons
-    assert [p.confirmed for p in proofs] == [not reason for reason in reasons]
+    validations = validated(*rungs)
+    assert [p.reason for p in validations] == reasons
+    assert [p.confirmed for p in validations] == [not reason for reason in reasons]
 
 
 def test_a_library_that_runs_another_preset_is_noticed(
-    proved: Callable[..., list[RuleValidation]],
+    validated: Callable[..., list[RuleValidation]],
 ) -> None:
-    proofs = proved((0, 1), (64, 4), (4096, OWN), stuck=5)
-    assert [p.reason for p in proofs] == [
+    validations = validated((0, 1), (64, 4), (4096, OWN), stuck=5)
+    assert [p.reason for p in validations] == [
         "at 4, 63 bytes Bcast_chain ran instead of Bcast_tree, unlike under preset 1",
         "at 64, 2048, 4095 bytes Bcast_chain ran with other numbers, unlike under preset 4",
         "at 4096 bytes Bcast_chain ran instead of no function with a name, unlike under preset 8",

@@ -1,4 +1,4 @@
-"""Which calls a proof of MPICH's file makes, and what it concludes."""
+"""Which calls a validation of MPICH's file makes, and what it concludes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Ranks:
         return CompletedRun(1, "", said)
 
 
-def proved(table: TuningTable, ranks: Ranks, place: Path) -> list[RuleValidation]:
+def validated(table: TuningTable, ranks: Ranks, place: Path) -> list[RuleValidation]:
     file = place / "m.json"
     file.write_text(mpich.emit(table, GENERIC))
     return validate(table, file, GenericTrees(GENERIC), ranks, place)
@@ -122,9 +122,9 @@ def test_shapes_that_share_a_leaf_are_tried_once(tmp_path: Path) -> None:
         for rule in made.rules
     )
     table, ranks = TuningTable(made.cluster, "mpich 5.0.2", rules), Ranks()
-    proofs = proved(table, ranks, tmp_path)
-    assert {proof.rule for proof in proofs} == set(table.rules)
-    assert [proof.reason for proof in proofs] == [""] * 4
+    validations = validated(table, ranks, tmp_path)
+    assert {validation.rule for validation in validations} == set(table.rules)
+    assert [validation.reason for validation in validations] == [""] * 4
     assert len(ranks.launches) == 3  # the first is under the file itself
 
 
@@ -139,39 +139,41 @@ LADDER = [
 def test_ranks_that_answer_no_more_end_the_proof_and_keep_what_was_proved(tmp_path: Path) -> None:
     """A launch that died without a word looked like the work of another rule's poison."""
     table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(lasting=3)
-    proofs = proved(table, ranks, tmp_path)
-    assert [proof.confirmed for proof in proofs] == [True, True, False, False]
-    assert [proof.reason for proof in proofs[2:]] == ["not tried: host node1 was lost"] * 2
-    assert [proof.sizes for proof in proofs[2:]] == [(), ()]
+    validations = validated(table, ranks, tmp_path)
+    assert [validation.confirmed for validation in validations] == [True, True, False, False]
+    assert [validation.reason for validation in validations[2:]] == [
+        "not tried: host node1 was lost"
+    ] * 2
+    assert [validation.sizes for validation in validations[2:]] == [(), ()]
     assert len(ranks.launches) == 3 + 3
 
 
 def test_ranks_that_never_answer_are_said_so(tmp_path: Path) -> None:
     with pytest.raises(ProbeError, match="host node1 was lost"):
-        proved(table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(lasting=0), tmp_path)
+        validated(table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(lasting=0), tmp_path)
 
 
 @pytest.mark.parametrize("lost", [{3: 0}, {3: 2}, {5: 1}])
 def test_a_launch_that_was_lost_is_made_again(lost: Mapping[int, int], tmp_path: Path) -> None:
     table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(lost=lost)
-    assert [proof.reason for proof in proved(table, ranks, tmp_path)] == [""] * 4
+    assert [validation.reason for validation in validated(table, ranks, tmp_path)] == [""] * 4
     assert len(ranks.launches) == 1 + 4 + 1
 
 
 def test_launches_that_all_end_differently_are_no_evidence(tmp_path: Path) -> None:
     """Nor do they confirm a rule: one called when communicators are made looks the same."""
     ranks = Ranks(lost={3: 0, 4: 1, 5: 2})
-    proofs = proved(table_of({(BCAST, 4): LADDER}, (64, 65536)), ranks, tmp_path)
-    assert [proof.confirmed for proof in proofs] == [True, False, True, True]
-    assert proofs[1].sizes == ()
-    assert proofs[1].reason == "three launches under the same file ended differently"
+    validations = validated(table_of({(BCAST, 4): LADDER}, (64, 65536)), ranks, tmp_path)
+    assert [validation.confirmed for validation in validations] == [True, False, True, True]
+    assert validations[1].sizes == ()
+    assert validations[1].reason == "three launches under the same file ended differently"
 
 
 def test_a_rule_for_no_byte_at_all_is_not_tried(tmp_path: Path) -> None:
     table = table_of(
         {(BCAST, 4): [(0, AlgorithmConfig()), (1, AlgorithmConfig("binomial"))]}, (64,)
     )
-    none, some = proved(table, Ranks(), tmp_path)
+    none, some = validated(table, Ranks(), tmp_path)
     assert (none.confirmed, none.sizes, none.reason) == (False, (), NO_CALL_SIZE)
     assert some.confirmed
 
@@ -179,14 +181,14 @@ def test_a_rule_for_no_byte_at_all_is_not_tried(tmp_path: Path) -> None:
 @pytest.mark.parametrize("waiting", [False, True])
 def test_a_launcher_that_waits_for_ever_says_as_much(waiting: bool, tmp_path: Path) -> None:
     table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(waiting=waiting)
-    assert [proof.reason for proof in proved(table, ranks, tmp_path)] == [""] * 4
+    assert [validation.reason for validation in validated(table, ranks, tmp_path)] == [""] * 4
 
 
 def test_a_library_that_reads_no_file_confirms_nothing(tmp_path: Path) -> None:
     table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(deaf=True)
-    proofs = proved(table, ranks, tmp_path)
-    assert [proof.confirmed for proof in proofs] == [False] * 4
-    assert all("bytes does not reach this rule" in proof.reason for proof in proofs)
+    validations = validated(table, ranks, tmp_path)
+    assert [validation.confirmed for validation in validations] == [False] * 4
+    assert all("bytes does not reach this rule" in validation.reason for validation in validations)
 
 
 @pytest.mark.parametrize("waiting", [False, True])
@@ -196,8 +198,10 @@ def test_a_death_that_the_library_says_nothing_of_confirms_nothing(
     """Whoever dies in the rule's own call, or is slow there, looked as if it met the poison."""
     table = table_of({(BCAST, 4): [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]})
     ranks = Ranks(deaf=True, hungry=1024, waiting=waiting)
-    proofs = proved(table, ranks, tmp_path)
-    assert [(proof.reason, proof.sizes) for proof in proofs] == [(UNEXPLAINED, ())] * 2
+    validations = validated(table, ranks, tmp_path)
+    assert [(validation.reason, validation.sizes) for validation in validations] == [
+        (UNEXPLAINED, ())
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -209,17 +213,21 @@ def test_ranks_that_die_before_any_call_confirm_nothing(
     """The library's own calls while it makes a communicator meet the poison as the rule's do: its
     own call is told from them by its size, and a rule without one of another size is not tried."""
     ladders = {(BCAST, 3): [(0, AlgorithmConfig("binomial"))], (BCAST, 4): LADDER[:2]}
-    proofs = proved(table_of(ladders), Ranks(making=making), tmp_path)
-    assert [n for proof in proofs for n in proof.sizes] == tried
-    assert [proof.reason for proof in proofs] == ["" if tried else FAILED_IN_SETUP] * 3
+    validations = validated(table_of(ladders), Ranks(making=making), tmp_path)
+    assert [n for validation in validations for n in validation.sizes] == tried
+    assert [validation.reason for validation in validations] == [
+        "" if tried else FAILED_IN_SETUP
+    ] * 3
 
 
 def test_calls_that_fail_under_the_file_itself_confirm_nothing(tmp_path: Path) -> None:
     table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(errors={4096: 15})
-    proofs = {proof.rule.start_bytes: proof for proof in proved(table, ranks, tmp_path)}
-    assert [lo for lo, proof in proofs.items() if proof.confirmed] == [0, 1024, 9000]
-    assert proofs[4096].reason == "a call of 4096 bytes fails with MPI error class 15"
-    assert proofs[4096].sizes == (4096,)
+    validations = {
+        validation.rule.start_bytes: validation for validation in validated(table, ranks, tmp_path)
+    }
+    assert [lo for lo, validation in validations.items() if validation.confirmed] == [0, 1024, 9000]
+    assert validations[4096].reason == "a call of 4096 bytes fails with MPI error class 15"
+    assert validations[4096].sizes == (4096,)
 
 
 @pytest.mark.parametrize("name", [FILE, "MPICH_BCAST_INTRA_ALGORITHM"])
@@ -228,7 +236,7 @@ def test_what_comes_before_a_file_is_to_be_unset(
 ) -> None:
     monkeypatch.setenv(name, "/nothere")
     with pytest.raises(InputError, match=f"{name} is set and would decide for every launch"):
-        proved(table_of({(BCAST, 4): LADDER}), Ranks(), tmp_path)
+        validated(table_of({(BCAST, 4): LADDER}), Ranks(), tmp_path)
 
 
 @pytest.fixture
@@ -255,7 +263,9 @@ def test_a_rule_that_the_file_cannot_hold_is_not_confirmed(
     rungs = [(0, AlgorithmConfig("chain", {"chains": 2})), (1024, AlgorithmConfig("binomial"))]
     table = table_of({(BCAST, 2): rungs}, library="mpich 5.0.2")
     assert command(table, "--json") == 0
-    said = {proof["expected"]: proof for proof in json.loads(capsys.readouterr().out)}
+    said = {
+        validation["expected"]: validation for validation in json.loads(capsys.readouterr().out)
+    }
     assert said["binomial"]["confirmed"]
     lost = said["chain(chains=2)"]
     assert (lost["confirmed"], lost["sizes"], lost["reason"]) == (False, [], NOT_IN_VALIDATED_FILE)

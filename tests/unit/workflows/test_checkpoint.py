@@ -94,7 +94,7 @@ def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> N
         assert loop().expected_seconds == sum(STAGE_SECONDS[stage] for stage in left)
     (tmp_path / "openmpi" / "candidates.json").write_text("changed")
     assert loop().expected_seconds == sum(
-        STAGE_SECONDS[stage] for stage in ("accept", "compare", "prove")
+        STAGE_SECONDS[stage] for stage in ("accept", "compare", "validate")
     )
 
 
@@ -111,6 +111,6 @@ def test_a_damaged_result_of_an_earlier_run_is_named(tmp_path: Path, content: st
         "single",
     )
     (tmp_path / "openmpi").mkdir()
-    (tmp_path / "openmpi" / "proofs.json").write_text(content)
-    with pytest.raises(InputError, match=r"proofs\.json.*delete it"):
-        loop.read_records("proofs.json")
+    (tmp_path / "openmpi" / "validation.json").write_text(content)
+    with pytest.raises(InputError, match=r"validations\.json.*delete it"):
+        loop.read_records("validation.json")

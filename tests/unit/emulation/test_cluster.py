@@ -1,4 +1,4 @@
-"""What a lab makes of a topology, what it refuses, and what it says without root."""
+"""What an emulated cluster makes of a topology, what it refuses, and what it says without root."""
 
 from __future__ import annotations
 
@@ -89,8 +89,14 @@ def test_examples_can_be_emulated_without_a_warning(name: str) -> None:
     ("text", "sentence"),
     [
         ("{preset: dgx-a100, nodes: 4}", "the devices inside .* cannot be emulated; leave out"),
-        ("{name: x, nodes: 1, latency: 1ms, bandwidth: 1MB/s}", "1 nodes; a lab has 2 to 64 hosts"),
-        ("{name: x, nodes: 65, latency: 1ms, bandwidth: 1MB/s}", "65 nodes; a lab has 2 to 64"),
+        (
+            "{name: x, nodes: 1, latency: 1ms, bandwidth: 1MB/s}",
+            "1 nodes; an emulated cluster has 2 to 64 hosts",
+        ),
+        (
+            "{name: x, nodes: 65, latency: 1ms, bandwidth: 1MB/s}",
+            "65 nodes; an emulated cluster has 2 to 64",
+        ),
         ("{name: x, nodes: [a, b_c], latency: 1ms, bandwidth: 1MB/s}", "'b_c' cannot be the name"),
         ("{name: x, nodes: [a, b/../c], latency: 1ms, bandwidth: 1MB/s}", "cannot be the name"),
         ("{name: x, nodes: 2, latency: 1ms, bandwidth: 1kB/s}", "link node0 -> switch: .* 100kB/s"),
@@ -114,21 +120,21 @@ def test_only_what_ends_at_hosts_is_too_fast() -> None:
     assert [warning[:10] for warning in emulated(text).warnings] == ["some hosts"]
 
 
-def test_a_file_has_a_lab_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_has_a_cluster_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cluster_id_for(Path("a.yaml")) == cluster_id_for(tmp_path / "a.yaml")
     assert cluster_id_for(Path("a.yaml")) != cluster_id_for(Path("b.yaml"))
     assert (
         EmulatedCluster(cluster_id_for(Path("a.yaml")), emulated(TREE)).directory.parent.name
-        == "tuner-lab"
+        == "tuner-emulation"
     )
 
 
 @pytest.mark.parametrize("prefix", ["", "tl", "eth0", "tl../x", "tlABC", "tl-a", "tl12345678901"])
 def test_prefixes_that_could_be_something_else(prefix: str) -> None:
-    with pytest.raises(InputError, match="cannot be the prefix of a lab"):
+    with pytest.raises(InputError, match="cannot be the prefix of an emulated cluster"):
         EmulatedCluster(prefix, emulated(TREE))
-    with pytest.raises(InputError, match="cannot be the prefix of a lab"):
+    with pytest.raises(InputError, match="cannot be the prefix of an emulated cluster"):
         take_down(prefix)
 
 
@@ -147,7 +153,7 @@ def test_counters_are_read_as_the_switch_writes_them(tmp_path: Path) -> None:
     ] == pytest.approx([1e-6, 2e-6, 7.5e-6])
     assert (read.nbytes("a", "s"), read.nbytes("s", "a")) == (900, 0)
     assert read.links[0].max_queue_time == pytest.approx(4e-6)
-    with pytest.raises(InputError, match="not the counters of this lab"):
+    with pytest.raises(InputError, match="not the counters of this cluster"):
         read_counters(tmp_path / "counters", wires[:1])
 
 
@@ -159,23 +165,23 @@ def programs_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("programs_there")
 def test_words_that_start_ranks() -> None:
-    lab = EmulatedCluster("tlx", emulated(TREE))
-    words = launch.launch_command(lab, "openmpi", Path("/x/mpirun"), 3, 2)
-    assert words[1:4] == ["--lab", "/run/tuner-lab/tlx", "a"]
+    cluster = EmulatedCluster("tlx", emulated(TREE))
+    words = launch.launch_command(cluster, "openmpi", Path("/x/mpirun"), 3, 2)
+    assert words[1:4] == ["--cluster", "/run/tuner-emulation/tlx", "a"]
     assert words[4:] == ["/x/mpirun", "--host", "a:2,b:2", "--map-by", "ppr:2:node", "-n", "3"]
-    words = launch.launch_command(lab, "mpich", Path("/x/mpiexec"), 3)
+    words = launch.launch_command(cluster, "mpich", Path("/x/mpiexec"), 3)
     assert words[4:] == ["/x/mpiexec", "-hosts", "a,b,c", "-ppn", "1", "-n", "3"]
     with pytest.raises(InputError, match="7 ranks, 2 on each host, need more hosts than the 3"):
-        launch.launch_command(lab, "openmpi", Path("/x/mpirun"), 7, 2)
+        launch.launch_command(cluster, "openmpi", Path("/x/mpirun"), 7, 2)
     with pytest.raises(InputError, match="has no host z; it has a, b, c"):
-        launch.host_command(lab, "z")
+        launch.host_command(cluster, "z")
 
 
-def test_the_environment_sends_launchers_through_enter(tmp_path: Path) -> None:
-    made = host_environment(Path("/run/tuner-lab/tlx"), tmp_path)
+def test_the_environment_sends_launchers_through_netns_exec(tmp_path: Path) -> None:
+    made = host_environment(Path("/run/tuner-emulation/tlx"), tmp_path)
     enter = str(tmp_path / "netns_exec")
     assert made["PRTE_MCA_plm_ssh_agent"] == made["HYDRA_LAUNCHER_EXEC"] == enter
-    assert made["TUNER_LAB"] == "/run/tuner-lab/tlx"
+    assert made["TUNER_EMULATED_CLUSTER"] == "/run/tuner-emulation/tlx"
     assert not any("\n" in value for value in made.values())
 
 
@@ -187,7 +193,9 @@ def test_programs_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", "")  # no compiler
     assert build_c.build_programs() == made
     (made / "netns_exec").unlink()
-    with pytest.raises(InputError, match="a lab needs a C compiler: install gcc or clang"):
+    with pytest.raises(
+        InputError, match="an emulated cluster needs a C compiler: install gcc or clang"
+    ):
         build_c.build_programs()
 
 
@@ -204,7 +212,7 @@ def test_without_root_it_says_so(
     ]
     assert main(words) == 1
     said = capsys.readouterr().err
-    assert said.startswith("tuner: a lab needs root")
+    assert said.startswith("tuner: an emulated cluster needs root")
     assert said.count("\n") == 1
 
 
@@ -221,7 +229,7 @@ def test_a_command_comes_after_two_dashes(capsys: pytest.CaptureFixture[str]) ->
         assert f"{said}: {remedy}\n" in capsys.readouterr().err
 
 
-def test_a_lab_that_is_not_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "tree.yaml"
     path.write_text(TREE, encoding="utf-8")
     assert main(["emulate", "status", str(path)]) == 0

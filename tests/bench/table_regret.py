@@ -1,6 +1,6 @@
 """What following a table costs on a grid that was measured apart from it.
 
-    python -m tests.bench.chosen TABLE.json GRID.ndjson
+    python -m tests.bench.table_regret TABLE.json GRID.ndjson
 
 GRID is of `tuner probe run` on the same cluster. Regret is against the best algorithm that the
 library's rules can ask for; headroom is the part of what the default takes longer than the best

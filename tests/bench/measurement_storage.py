@@ -1,4 +1,4 @@
-"""Storing many measurements: python -m tests.bench.ingest [SERIES] [SAMPLES] [URL]
+"""Storing many measurements: python -m tests.bench.measurement_storage [SERIES] [SAMPLES] [URL]
 
 Writes a measurements file (1,000,000 series of 10 samples unless told otherwise), stores it in a
 new SQLite file or in the database of the URL, and times what people then ask: the list of

@@ -1,8 +1,9 @@
-"""Bringing a lab up, querying its status, taking it down.
+"""Bringing an emulated cluster up, querying its status, taking it down.
 
-A lab is identified by its prefix. Its files are under `/run/tuner-lab/PREFIX`: the table and the
-counters of the switch, the hosts' names and addresses, the environment of programs on its hosts,
-and links to the namespaces, whose names begin with the prefix.
+An emulated cluster is identified by its prefix. Its files are under
+`/run/tuner-emulation/PREFIX`: the table and the counters of the switch, the hosts' names and
+addresses, the environment of programs on its hosts, and links to the namespaces, whose names begin
+with the prefix.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError, shortened_repr
 from tuner.emulation import build_c, namespaces
 from tuner.emulation.counters import Counters, read_counters
-from tuner.emulation.emulation import EmulatedNetwork
 from tuner.emulation.environment import host_environment
+from tuner.emulation.network import EmulatedNetwork
 
-STATE_DIR = Path("/run/tuner-lab")
+STATE_DIR = Path("/run/tuner-emulation")
 CLUSTER_ID = re.compile(r"tl[a-z0-9]{1,10}")
 TIMEOUT_S = 20.0  # for the switch to start, and for another command to end
 _POLL_S = 0.02
@@ -36,7 +37,7 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """The status of a lab.
+    """The status of an emulated cluster.
 
     up      everything is present and works
     partly  only parts are present, which `down` removes
@@ -44,24 +45,26 @@ class ClusterStatus:
 
     up: bool
     is_partial: bool
-    counters: Counters | None  # of a lab that is up
+    counters: Counters | None  # of an emulated cluster that is up
 
 
 def cluster_id_for(path: Path) -> str:
-    """Return the prefix of a topology file's lab: each file has one of its own."""
+    """Return the prefix of a topology file's cluster: each file has one of its own."""
     return f"tl{sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
 
 
 def missing_requirement() -> str:
-    """Return a sentence on what a lab lacks on this computer; empty when nothing does."""
+    """Return what this computer lacks for an emulated cluster, as a sentence, or nothing."""
     if not Path("/proc/self/ns/net").exists():
-        return "a lab needs Linux with network namespaces"
+        return "an emulated cluster needs Linux with network namespaces"
     if os.geteuid() != 0:
-        return "a lab needs root, for its network namespaces: run the command with sudo"
+        return (
+            "an emulated cluster needs root, for its network namespaces: run the command with sudo"
+        )
     if shutil.which("ip") is None:
-        return "a lab needs `ip`: install iproute2"
+        return "an emulated cluster needs `ip`: install iproute2"
     if build_c.find_compiler() is None:
-        return "a lab needs a C compiler: install gcc or clang"
+        return "an emulated cluster needs a C compiler: install gcc or clang"
     return ""
 
 
@@ -90,10 +93,10 @@ class EmulatedCluster:
         return self.directory / "table"
 
     def up(self) -> bool:
-        """Bring the lab up; return False when it already was.
+        """Bring the cluster up; return False when it already was.
 
-        Raises InputError when this computer cannot have a lab, and when the lab that is up has
-        another network. A partial lab is removed on any error, also on Ctrl-C.
+        Raises InputError when this computer cannot have an emulated cluster, and when the cluster
+        that is up has another network. A partial cluster is removed on any error, also on Ctrl-C.
         """
         check_host_support()
         with _exclusive_lock():
@@ -107,11 +110,11 @@ class EmulatedCluster:
         return True
 
     def down(self) -> bool:
-        """Take the lab down, see `take_down`."""
+        """Take the cluster down, see `take_down`."""
         return take_down(self.cluster_id)
 
     def status(self) -> ClusterStatus:
-        """Return the status now; raises InputError when the lab that is up has another network."""
+        """Return the status now; raises InputError when the cluster up has another network."""
         there = set(_namespaces(self.cluster_id))
         alive = bool(_switch_processes(self.cluster_id))
         if alive and (self.directory / "environment").exists():  # the file written last
@@ -131,7 +134,7 @@ class EmulatedCluster:
         files = (self._table, self.directory / "hosts")
         if tuple(file.read_text(encoding="utf-8") for file in files) != wanted:
             raise InputError(
-                f"the lab {self.cluster_id} that is up has another network than"
+                f"the cluster {self.cluster_id} that is up has another network than"
                 f" {self.network.name}: take it down first"
             )
 
@@ -180,14 +183,14 @@ class EmulatedCluster:
             answering.register(answers, selectors.EVENT_READ)
             if not answering.select(TIMEOUT_S) or not answers.readline():
                 said = (self.directory / "switch.log").read_text(errors="replace").strip()
-                raise InputError(f"the switch of the lab does not start: {said or 'no answer'}")
+                raise InputError(f"the switch of the cluster does not start: {said or 'no answer'}")
 
 
 def take_down(cluster_id: str) -> bool:
-    """End all processes on the hosts and remove the lab; return False when nothing was there.
+    """End all processes on the hosts and remove the cluster; return False when nothing was there.
 
-    Raises InputError for an invalid prefix, when this computer cannot have a lab, and when a
-    process cannot be ended.
+    Raises InputError for an invalid prefix, when this computer cannot have an emulated cluster, and
+    when a process cannot be ended.
     """
     check_cluster_id(cluster_id)
     check_host_support()
@@ -203,7 +206,7 @@ def _remove(prefix: str) -> None:
         lambda: processes.pids_in_namespaces(spaces) | _switch_processes(prefix)
     ):
         raise InputError(
-            f"processes on the hosts of the lab {prefix} cannot be ended; if this is"
+            f"processes on the hosts of the cluster {prefix} cannot be ended; if this is"
             " a shell on one of them, leave it"
         )
     namespaces.delete(_namespaces(prefix))
@@ -212,7 +215,7 @@ def _remove(prefix: str) -> None:
 
 
 def _exists(prefix: str) -> bool:
-    """Return whether any part of the lab is present."""
+    """Return whether any part of the cluster is present."""
     return bool(_namespaces(prefix) or _switch_processes(prefix)) or _directory(prefix).exists()
 
 
@@ -232,20 +235,20 @@ def _namespaces(prefix: str) -> list[str]:
 
 
 def _switch_processes(prefix: str) -> set[int]:
-    """Return the process ids of the lab's switch."""
+    """Return the process ids of the cluster's switch."""
     return processes.pids_with_arguments(str(_directory(prefix) / "table"))
 
 
 @contextmanager
 def _exclusive_lock() -> Iterator[None]:
-    """Hold the lock that lets one command at a time change labs."""
+    """Hold the lock that lets one command at a time change emulated clusters."""
     STATE_DIR.mkdir(parents=True, exist_ok=True)
     handle, until = os.open(STATE_DIR, os.O_RDONLY), time.monotonic() + TIMEOUT_S
     try:
         while not _try_lock(handle):
             if time.monotonic() > until:
                 raise InputError(
-                    "another command has been bringing a lab up or down for"
+                    "another command has been bringing an emulated cluster up or down for"
                     f" {TIMEOUT_S:g} s: try again when it is done"
                 )
             time.sleep(_POLL_S)
@@ -263,16 +266,16 @@ def _try_lock(handle: int) -> bool:
 
 
 def check_cluster_id(cluster_id: str) -> None:
-    """Raise InputError for an invalid prefix of a lab."""
+    """Raise InputError for an invalid prefix of an emulated cluster."""
     if not CLUSTER_ID.fullmatch(cluster_id):
         raise InputError(
-            f"{shortened_repr(cluster_id)} cannot be the prefix of a lab; write `tl` and up to ten"
-            " small letters and digits"
+            f"{shortened_repr(cluster_id)} cannot be the prefix of an emulated cluster; write"
+            " `tl` and up to ten small letters and digits"
         )
 
 
 def check_host_support() -> None:
-    """Raise InputError if this computer lacks what a lab needs."""
+    """Raise InputError if this computer lacks what an emulated cluster needs."""
     reason = missing_requirement()
     if reason:
         raise InputError(reason)

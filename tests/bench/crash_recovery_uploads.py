@@ -1,4 +1,6 @@
-"""The service killed while files are uploaded to it: `python -m tests.bench.kills_served [KILLS]`
+"""The service killed while files are uploaded to it.
+
+    python -m tests.bench.crash_recovery_uploads [KILLS]
 
 Fifty times by default, on SQLite and, where its programs are installed, on PostgreSQL. In each
 round several clients send files, small ones and such as the service hands to a process of its own,

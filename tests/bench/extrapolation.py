@@ -1,6 +1,6 @@
 """What guesses at other node counts lose, and what keeping the default more often would change:
 
-    python -m tests.bench.guesses FILE...
+    python -m tests.bench.extrapolation FILE...
 
 Of results that `tuner evaluate` reads, one node count left out in turn. First, for every set: the
 regret of the selector, how often it is slower than the default, and by how much its regret is above

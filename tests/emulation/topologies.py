@@ -1,4 +1,4 @@
-"""Topologies of the labs that the tests bring up."""
+"""Topologies of the emulated clusters that the tests bring up."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ links:
 """
 
 
-def lab_of(text: str) -> EmulatedCluster:
-    """A lab that is no other's, not brought up."""
+def private_cluster(text: str) -> EmulatedCluster:
+    """An emulated cluster that is no other's, not brought up."""
     return EmulatedCluster(f"tl{secrets.token_hex(4)}", emulated_network(parse_topology(text)[1]))

@@ -1,6 +1,7 @@
 """Predictions after a small part of a grid was measured, for the rest of it.
 
-    python -m tests.bench.refined GRID.ndjson TOPOLOGY [MESSAGES.ndjson] [--share 10%] [--seed 1]
+    python -m tests.bench.predictions_refined GRID.ndjson TOPOLOGY [MESSAGES.ndjson]
+        [--share 10%] [--seed 1]
 
 The files are those of `predictions`. What may be learned from is chosen by chance and costs no more
 than its share of the seconds of the whole grid: points with all their algorithms, or single

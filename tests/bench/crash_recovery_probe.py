@@ -1,4 +1,6 @@
-"""A probe killed again and again: `python -m tests.bench.kills_probe [KILLS] [LIBRARY ...]`.
+"""A probe killed again and again.
+
+    python -m tests.bench.crash_recovery_probe [KILLS] [LIBRARY ...]
 
 The same `tuner probe` is started, ended with SIGKILL at a random moment, alone or with its launcher
 and ranks, and started again, KILLS times (10), and then once more to its end. After every kill each

@@ -1,4 +1,4 @@
-"""The ranks of `tests.bench.tuned`: `tuned_ranks TABLE POINTS`.
+"""The ranks of `tests.bench.dispatch_gain`: `tuned_ranks TABLE POINTS`.
 
 POINTS is a JSON list of [collective, p, nbytes]. Rank 0 prints one line per point: its number and
 the samples of the plain communicator, the tuned one and a duplicate of the plain one.

@@ -1,6 +1,6 @@
 """Every algorithm on every number of ranks from 2 to 257, built, verified and simulated:
 
-    python -m tests.bench.every [ALGORITHM ...]
+    python -m tests.bench.all_schedules [ALGORITHM ...]
 
 Prints the slowest cases and how many take longer than a second of the processor, whatever else
 runs; exits with 1 if any does.

@@ -1,4 +1,6 @@
-"""kill -9 while files are being stored: python -m tests.bench.kills [KILLS] [DIRECTORY]
+"""SIGKILL while files are being stored.
+
+    python -m tests.bench.crash_recovery_files [KILLS] [DIRECTORY]
 
 Fifty times by default, on SQLite and, where its programs are installed, on PostgreSQL. After every
 kill the database must open, hold everything that was acknowledged, and nothing twice; in the end

@@ -1,6 +1,6 @@
 """Tuned against default through the dispatcher, at sizes that were not probed:
 
-    python -m tests.bench.tuned tuner-out/openmpi/table.json [PYTHON]
+    python -m tests.bench.dispatch_gain tuner-out/openmpi/table.json [PYTHON]
 
 Every call is made on the plain communicator, on the tuned one and on a duplicate of the plain one,
 in random order, in several launches; the interval counts launches. Calls that the table leaves to
@@ -77,7 +77,9 @@ def main(path: str, python: Path) -> None:
     samples: list[list[list[list[float]]]] = [[] for _ in listed]
     calls = json.dumps([[p.rule.key.collective, p.rule.key.p, p.nbytes] for p in listed])
     for _ in range(LAUNCHES):
-        run = launcher.run(ranks, ["-m", "mpi4py", "-m", "tests.bench.tuned_ranks", path, calls])
+        run = launcher.run(
+            ranks, ["-m", "mpi4py", "-m", "tests.bench.dispatch_gain_ranks", path, calls]
+        )
         for number, series in map(json.loads, run.stdout.splitlines()):
             samples[number].append(series)
     for arm, name in ((TUNED, "tuned"), (DUPLICATE, "duplicate of the plain communicator")):

@@ -1,7 +1,7 @@
 """How far gains over the default stray from the line between two probed sizes, and what a rule may
 lose there.
 
-    python -m tests.bench.wander GRID.ndjson...
+    python -m tests.bench.gain_drift GRID.ndjson...
 
 Each GRID is of `tuner probe run` with many sizes. Two sizes at most four octaves apart, of which
 one speaks for an algorithm and one for the default, are taken as probed, the sizes between them as

@@ -1,6 +1,6 @@
 """How long a large study takes: every candidate at 27 sizes on 1..64 nodes of a DGX H100 cluster.
 
-    python -m tests.bench.whatif [bcast,allreduce | all] [cores]
+    python -m tests.bench.study_time [bcast,allreduce | all] [cores]
 
 Runs `tuner study` as a user does, with CSV, and prints seconds and simulations per second: one
 simulation is one candidate at one size on one machine.

@@ -1,4 +1,4 @@
-"""Measure how long others wait for one client: `python -m tests.bench.large [URL]`.
+"""Measure how long others wait for one client: `python -m tests.bench.large_uploads [URL]`.
 
 Starts `tuner serve` on a new SQLite file, or on the database of the URL, and asks it `GET
 /v1/select` at a fixed rate while another process posts 15 MB of each kind. Each question is timed
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench import large_post
-from tests.bench.ingest import series
+from tests.bench import upload_client
+from tests.bench.measurement_storage import series
 from tests.service.serving import CLUSTER, LIBRARY, a_study, a_table, publish, serving
 from tests.support.ladders import table_of
 from tests.support.stored import calibration
@@ -131,7 +131,7 @@ def measured(port: int, pid: int, file: Path) -> Iterator[tuple[str, ...]]:
     for name, path, media_type, body in bodies():
         file.write_bytes(body)
         before = processor_time(pid)
-        command = [large_post.__file__, str(port), path, media_type, str(file), str(SECONDS)]
+        command = [upload_client.__file__, str(port), path, media_type, str(file), str(SECONDS)]
         poster = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
         times = waited(port, lambda poster=poster: poster.poll() is not None)  # type: ignore[misc]
         posted = json.loads(poster.communicate()[0])

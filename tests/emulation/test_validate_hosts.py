@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PATIENCE
-from tests.emulation.labs import FLAT
+from tests.emulation.topologies import FLAT
 from tests.support.ladders import Rungs, table_of
 from tuner.core.collective import Collective
 from tuner.core.table import AlgorithmConfig, TuningTable, write_table
@@ -30,8 +30,10 @@ def spread(nodes: int, ppn: int, ladders: dict[Collective, Rungs], library: str)
     return TuningTable(made.cluster, library, tuple(rules))
 
 
-def proofs(table: TuningTable, folder: Path, *words: str) -> tuple[int, list[dict[str, object]]]:
-    """Status and answer of `tuner table validate` on the first host of the flat lab."""
+def validations(
+    table: TuningTable, folder: Path, *words: str
+) -> tuple[int, list[dict[str, object]]]:
+    """Status and answer of `tuner table validate` on the first host of the flat cluster."""
     (folder / "flat.yaml").write_text(FLAT)
     write_table(table, folder / "t.json")
     tuner = [sys.executable, "-m", "tuner.cli.main"]
@@ -58,8 +60,8 @@ def test_open_mpi_follows_the_rules_and_keeps_han_elsewhere(
         ALLREDUCE: [(0, AlgorithmConfig("recursive_doubling")), (4096, AlgorithmConfig())],
     }
     table = spread(nodes, ppn, ladders, launcher.version())
-    status, found = proofs(table, tmp_path)
-    assert [proof["reason"] for proof in found] == [""] * 4
+    status, found = validations(table, tmp_path)
+    assert [validation["reason"] for validation in found] == [""] * 4
     assert status == 0
 
 
@@ -68,8 +70,8 @@ def test_mpich_follows_the_file_on_hosts(mpich_launcher: Launcher, tmp_path: Pat
         BCAST: [(0, AlgorithmConfig()), (1024, AlgorithmConfig("binomial"))]
     }
     table = spread(4, 1, ladders, mpich_launcher.version())
-    status, found = proofs(table, tmp_path, "--python", str(mpich_launcher.python))
-    assert [proof["reason"] for proof in found] == ["", ""]
+    status, found = validations(table, tmp_path, "--python", str(mpich_launcher.python))
+    assert [validation["reason"] for validation in found] == ["", ""]
     assert status == 0
 
 
@@ -80,8 +82,8 @@ def test_every_shape_of_as_many_ranks_is_tried(launcher: Launcher, tmp_path: Pat
     }
     shapes = [spread(*shape, ladders, launcher.version()) for shape in ((2, 2), (4, 1))]
     rules = tuple(rule for shape in shapes for rule in shape.rules)
-    status, found = proofs(TuningTable(shapes[0].cluster, launcher.version(), rules), tmp_path)
-    assert [proof["reason"] for proof in found] == [""] * 4
+    status, found = validations(TuningTable(shapes[0].cluster, launcher.version(), rules), tmp_path)
+    assert [validation["reason"] for validation in found] == [""] * 4
     assert status == 0
 
 
@@ -96,7 +98,7 @@ def test_what_han_makes_inside_is_told(launcher: Launcher, tmp_path: Path) -> No
     }
     kept = spread(2, 2, defaults, launcher.version())
     table = TuningTable(kept.cluster, kept.library, (*kept.rules, *inner.rules))
-    status, (allreduce, bcast, reduce) = proofs(table, tmp_path)
+    status, (allreduce, bcast, reduce) = validations(table, tmp_path)
     assert str(reduce["reason"]).startswith("han keeps these calls")
     assert bcast["reason"] == ""
     assert "han keeps the call, but what it is made of follows the rules, too: bcast chain" in str(

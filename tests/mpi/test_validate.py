@@ -1,4 +1,4 @@
-"""What the real libraries run under emitted files, and whether the proof would notice a lie."""
+"""What the real libraries run under emitted files, and whether validation would notice a lie."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def commutative_table(ladders: Mapping[tuple[Collective, int], Rungs]) -> Tuning
     return table_of(safe | {(*key, "commutative"): rungs for key, rungs in ladders.items()})
 
 
-def proofs_of(table: TuningTable, launcher: Launcher, directory: Path) -> list[RuleValidation]:
+def validations_of(table: TuningTable, launcher: Launcher, directory: Path) -> list[RuleValidation]:
     file = directory / "rules.conf"
     file.write_text(openmpi.emit(table, commutative_only=True))
     return validate_openmpi.validate(table, file, launcher, directory, commutative_only=True)
@@ -74,19 +74,17 @@ def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: P
         for c in (BCAST, ALLREDUCE)
         for p in (2, 3, 4)
     }
-    proofs = proofs_of(commutative_table(ladders), launcher, tmp_path)
-    assert [str(proof) for proof in proofs if not proof.confirmed] == []
-    chosen = [proof for proof in proofs if not proof.rule.choice.is_default]
-    assert {proof.rule.choice.algorithm for proof in chosen} == {
+    validations = validations_of(commutative_table(ladders), launcher, tmp_path)
+    assert [str(each) for each in validations if not each.confirmed] == []
+    chosen = [validation for validation in validations if not validation.rule.choice.is_default]
+    assert {validation.rule.choice.algorithm for validation in chosen} == {
         name
         for c in (BCAST, ALLREDUCE)
         for name in mpi_libraries.openmpi.ALGORITHMS[c]
         if name != "default"
     }
-    for proof in chosen:
-        assert set(proof.executed) == {
-            canonical_config(proof.rule.key.collective, proof.rule.choice)
-        }
+    for one in chosen:
+        assert set(one.executed) == {canonical_config(one.rule.key.collective, one.rule.choice)}
 
 
 REDIRECTED = [
@@ -105,19 +103,21 @@ def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> 
         ladders.setdefault((collective, 4), [(0, AlgorithmConfig())]).append((nbytes, choice))
     for ladder in ladders.values():
         ladder.append((1028, AlgorithmConfig()))
-    proofs = proofs_of(commutative_table(ladders), launcher, tmp_path)
+    validations = validations_of(commutative_table(ladders), launcher, tmp_path)
     for collective, nbytes, choice, instead in REDIRECTED:
-        proof = next(proof for proof in proofs if proof.rule.choice == choice)
-        assert proof.executed[0].algorithm == instead
-        assert not proof.confirmed
-        assert f"{choice.algorithm} runs as {instead} because" in proof.reason
+        validation = next(
+            validation for validation in validations if validation.rule.choice == choice
+        )
+        assert validation.executed[0].algorithm == instead
+        assert not validation.confirmed
+        assert f"{choice.algorithm} runs as {instead} because" in validation.reason
         assert choice not in mpi_libraries.openmpi.candidates(collective, 4, nbytes)
 
 
 def test_watching_confirms_a_good_file(launcher: Launcher, tmp_path: Path, rules: Path) -> None:
-    proofs = validate_openmpi.validate(TABLE, rules, launcher, tmp_path)
-    assert len(proofs) == len(TABLE.rules)
-    assert [str(proof) for proof in proofs if not proof.confirmed] == []
+    validations = validate_openmpi.validate(TABLE, rules, launcher, tmp_path)
+    assert len(validations) == len(TABLE.rules)
+    assert [str(each) for each in validations if not each.confirmed] == []
 
 
 def test_every_rule_of_a_table_is_proved_in_a_file_that_holds_it(
@@ -130,7 +130,7 @@ def test_every_rule_of_a_table_is_proved_in_a_file_that_holds_it(
     file.write_text(openmpi.emit(table))
     said = validation.validate_file(table, launcher.python, file, lambda *_: None, launcher)
     assert len(said) == len(table.rules)
-    assert [proof for proof in said if not proof["confirmed"]] == []
+    assert [validation for validation in said if not validation["confirmed"]] == []
     assert "ring" in {p["executed"] for p in said if p["operators"] == "commutative"}
 
 
@@ -190,7 +190,7 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))
     good = validate_openmpi.validate(table, rules, launcher, tmp_path)
-    assert [proof.confirmed for proof in good] == [True, True]
+    assert [validation.confirmed for validation in good] == [True, True]
     bad = validate_openmpi.validate(table, rules, Untuned(launcher), tmp_path)
     assert "[1024] bytes do not reach this rule" in bad[1].reason
 
@@ -208,9 +208,9 @@ def test_bounds_of_other_collectives_are_where_the_library_has_them(
     table = table_of({(collective, 3): [(0, first), (4096, second)]}, probed=(300, 9000))
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))
-    proofs = validate_openmpi.validate(table, rules, launcher, tmp_path)
-    assert [proof.reason for proof in proofs] == ["", ""]
-    near = {n for proof in proofs for n in proof.sizes if 4090 < n < 4100}
+    validations = validate_openmpi.validate(table, rules, launcher, tmp_path)
+    assert [validation.reason for validation in validations] == ["", ""]
+    near = {n for validation in validations for n in validation.sizes if 4090 < n < 4100}
     assert near == ({4095, 4098} if collective.has_blocks else {4095, 4096})
 
 
@@ -230,9 +230,11 @@ def test_a_rule_that_is_reached_is_not_proved_by_that(
     launcher: Launcher, tmp_path: Path, collective: Collective, choice: AlgorithmConfig, reason: str
 ) -> None:
     """Poison shows which rule a call reaches, and not what its algorithm makes of the call."""
-    (proof,) = proofs_of(table_of({(collective, 3): [(0, choice)]}, (300,)), launcher, tmp_path)
-    assert not proof.confirmed
-    assert reason in proof.reason
+    (validation,) = validations_of(
+        table_of({(collective, 3): [(0, choice)]}, (300,)), launcher, tmp_path
+    )
+    assert not validation.confirmed
+    assert reason in validation.reason
 
 
 def test_operators_that_do_not_commute_are_tried_too(
@@ -245,10 +247,10 @@ def test_operators_that_do_not_commute_are_tried_too(
         tmp_path / "r",
     )
     file.write_text(openmpi.emit(table))
-    (proof,) = validate_openmpi.validate(table, file, launcher, tmp_path)
-    assert not proof.confirmed
+    (validation,) = validate_openmpi.validate(table, file, launcher, tmp_path)
+    assert not validation.confirmed
     said = "at 64 bytes, with an operator that does not commute, linear ran instead of rabenseifner"
-    assert said in proof.reason
+    assert said in validation.reason
 
 
 def test_files_of_parameters_decide_nothing_unseen(
@@ -288,8 +290,8 @@ def test_a_default_that_nobody_saw_is_not_confirmed(
 def test_a_file_that_is_not_followed_is_noticed(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
-    proofs = validate_openmpi.validate(TABLE, rules, Untuned(launcher), tmp_path)
-    chain = next(proof for proof in proofs if proof.rule.choice == CHAIN)
+    validations = validate_openmpi.validate(TABLE, rules, Untuned(launcher), tmp_path)
+    chain = next(validation for validation in validations if validation.rule.choice == CHAIN)
     assert not chain.confirmed
     assert "at 1024 bytes" in chain.reason
 
@@ -368,11 +370,11 @@ def test_poisoned_leaves_confirm_mpich_rules(mpich_launcher: Launcher, tmp_path:
     generic = mpich.read_generic_tree(library)
     file = tmp_path / "tuning.json"
     file.write_text(mpich.emit(MPICH_TABLE, generic))
-    proofs = validate_mpich.validate(
+    validations = validate_mpich.validate(
         MPICH_TABLE, file, GenericTrees(generic), mpich_launcher, tmp_path
     )
-    assert len(proofs) == len(MPICH_TABLE.rules)
-    assert [str(proof) for proof in proofs if not proof.confirmed] == []
+    assert len(validations) == len(MPICH_TABLE.rules)
+    assert [str(each) for each in validations if not each.confirmed] == []
 
 
 @pytest.mark.extended
@@ -383,7 +385,7 @@ def test_mpich_rules_that_are_not_reached_are_noticed(
     generic = mpich.read_generic_tree(library)
     file = tmp_path / "tuning.json"
     file.write_text(mpich.emit(MPICH_TABLE, generic))
-    proofs = validate_mpich.validate(
+    validations = validate_mpich.validate(
         MPICH_TABLE, file, GenericTrees(generic), Untuned(mpich_launcher), tmp_path
     )
-    assert not any(p.confirmed for p in proofs if p.rule.choice.algorithm == "pipeline")
+    assert not any(p.confirmed for p in validations if p.rule.choice.algorithm == "pipeline")

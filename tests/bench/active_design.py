@@ -1,4 +1,6 @@
-"""What active design saves: python -m tests.bench.design FILE... [--calibration F --topology F]
+"""What active design saves.
+
+    python -m tests.bench.active_design FILE... [--calibration F --topology F]
 
 Each FILE is of a probe (.ndjson) or results that `tuner evaluate` reads. `Design`'s loop is
 replayed on every set of comparable calls in it: what a batch asks for is taken from the file and

@@ -1,4 +1,4 @@
-"""What the real Intel MPI runs under emitted variables, and whether the proof notices a lie."""
+"""What the real Intel MPI runs under emitted variables, and whether validation notices a lie."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_rule_runs_its_preset(
     intelmpi_launcher: Launcher, tmp_path: Path, file: Path
 ) -> None:
     seen = list[tuple[int, int]]()
-    proofs = validate_intelmpi.validate(
+    validations = validate_intelmpi.validate(
         TABLE,
         file,
         intelmpi_launcher,
@@ -63,9 +63,11 @@ def test_every_rule_runs_its_preset(
         fallback=OTHERWISE,
         progress=lambda done, total: seen.append((done, total)),
     )
-    assert len(proofs) == len(TABLE.rules)
+    assert len(validations) == len(TABLE.rules)
     doubts = {
-        (p.rule.key.collective, p.rule.start_bytes): p.reason for p in proofs if not p.confirmed
+        (p.rule.key.collective, p.rule.start_bytes): p.reason
+        for p in validations
+        if not p.confirmed
     }
     alike = doubts.pop((BCAST, 65536)), doubts.pop((BCAST, 1 << 20))
     assert alike[0].endswith("preset 2 cannot be told from preset 7")
@@ -73,7 +75,7 @@ def test_every_rule_runs_its_preset(
     assert len(doubts) <= 1  # its decisions hang on the processor
     assert all(reason.endswith(LIKE_OWN) for reason in doubts.values())
     assert seen[-1] == (len(seen), len(seen))
-    ran = {(p.rule.key.collective, p.rule.start_bytes): str(p.executed[-1]) for p in proofs}
+    ran = {(p.rule.key.collective, p.rule.start_bytes): str(p.executed[-1]) for p in validations}
     assert ran[ALLREDUCE, 0] == "Bcast_binomial + Reduce_binomial"
     assert "Allreduce_shumilin" in ran[ALLREDUCE, 1024]
     assert ran[ALLGATHER, 0] == "Allgather_ring"
@@ -90,9 +92,9 @@ def test_variables_that_are_not_followed_are_noticed(
     )
     file = tmp_path / "adjust.sh"
     file.write_text(DIALECT.emit(table))
-    proofs = validate_intelmpi.validate(table, file, Untuned(intelmpi_launcher), tmp_path)
-    assert [p.rule.key.collective for p in proofs if p.confirmed] == [ALLGATHER]
-    assert all(p.reason.endswith(LIKE_OWN) for p in proofs if not p.confirmed)
+    validations = validate_intelmpi.validate(table, file, Untuned(intelmpi_launcher), tmp_path)
+    assert [p.rule.key.collective for p in validations if p.confirmed] == [ALLGATHER]
+    assert all(p.reason.endswith(LIKE_OWN) for p in validations if not p.confirmed)
 
 
 def test_the_variables_of_another_table_are_refused(
@@ -158,8 +160,8 @@ def test_the_command_line_proves_each_number_of_ranks(
         str(intelmpi_launcher.python),
     ]
     assert main(words) == 0
-    proofs = json.loads(capsys.readouterr().out)
-    assert [(p["p"], p["confirmed"]) for p in proofs] == [(2, True), (3, True)]
-    assert proofs[0]["executed"] == "Bcast_scatter_ring_allgather"
+    validations = json.loads(capsys.readouterr().out)
+    assert [(p["p"], p["confirmed"]) for p in validations] == [(2, True), (3, True)]
+    assert validations[0]["executed"] == "Bcast_scatter_ring_allgather"
     assert main([*words[:4], "openmpi", "--json"]) == 1
     assert "its rules say nothing about openmpi" in capsys.readouterr().err

@@ -1,7 +1,9 @@
-"""Posts one file for some seconds: `python tests/bench/large_post.py PORT PATH TYPE FILE SECONDS`.
+"""Posts one file for some seconds.
 
-A program of its own for `tests.bench.large`, which imports next to nothing: it starts at once, and
-its interpreter lock is not that of the process which takes the times.
+    python tests/bench/upload_client.py PORT PATH TYPE FILE SECONDS
+
+A program of its own for `tests.bench.large_uploads`, which imports next to nothing: it starts at
+once, and its interpreter lock is not that of the process which takes the times.
 """
 
 import http.client

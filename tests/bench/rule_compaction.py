@@ -1,6 +1,6 @@
 """How many rules compaction leaves, and what they lose.
 
-    python -m tests.bench.compacted FILE...
+    python -m tests.bench.rule_compaction FILE...
 
 FILE is of `tuner probe run`, or results that `tuner import-results` reads. Every call (collective,
 nodes, ppn, run) with the default measured and several sizes is a ladder. `sizes` would be the rules

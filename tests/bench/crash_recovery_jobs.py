@@ -1,4 +1,6 @@
-"""The service killed during jobs, again and again: `python -m tests.bench.kills_jobs [KILLS]`.
+"""The service killed during jobs, again and again.
+
+    python -m tests.bench.crash_recovery_jobs [KILLS]
 
 In each round jobs are asked for, the service is killed (SIGKILL) at a random moment while one runs,
 and started again on the same database, first on SQLite and then, where its programs are installed,

@@ -1,6 +1,6 @@
 """Every call through the dispatcher against the plain communicator's:
 
-    python -m tests.bench.product [MPICH_PYTHON] [--every N] [--ranks P ...]
+    python -m tests.bench.dispatch_results [MPICH_PYTHON] [--every N] [--ranks P ...]
 
 Every collective x algorithm x datatype x operator x class of count, among 2, 3, 4, 5 and 8 ranks;
 with N only every Nth of these. All of them take hours on two cores. Ends at the first result that
@@ -38,7 +38,7 @@ def product(
 
 def main() -> None:
     """One line for each library, number of ranks and collective."""
-    reader = argparse.ArgumentParser(prog="python -m tests.bench.product")
+    reader = argparse.ArgumentParser(prog="python -m tests.bench.dispatch_results")
     reader.add_argument("mpich", type=Path, nargs="?")
     reader.add_argument("--every", type=int, default=1)
     reader.add_argument("--ranks", type=int, nargs="+", default=RANKS)

@@ -101,7 +101,9 @@ def emulated_network(topology: Topology) -> EmulatedNetwork:
         offered = ", ".join(sorted(topology.capabilities))
         raise InputError(f"{where}: a network with {offered} cannot be emulated; leave out offers")
     if not 2 <= len(topology.nodes) <= MAX_HOSTS:
-        raise InputError(f"{where}: {len(topology.nodes)} nodes; a lab has 2 to {MAX_HOSTS} hosts")
+        raise InputError(
+            f"{where}: {len(topology.nodes)} nodes; an emulated cluster has 2 to {MAX_HOSTS} hosts"
+        )
     for link in topology.links:
         _check_link(where, link)
     return EmulatedNetwork(
@@ -115,9 +117,11 @@ def emulated_network(topology: Topology) -> EmulatedNetwork:
 def _check_link(where: str, link: Link) -> None:
     what = f"{where}: link {link.source} -> {link.target}"
     if not link.capacity >= MIN_CAPACITY:
-        raise InputError(f"{what}: a lab has capacities from {MIN_CAPACITY / 1e3:g}kB/s")
+        raise InputError(
+            f"{what}: an emulated cluster has capacities from {MIN_CAPACITY / 1e3:g}kB/s"
+        )
     if not 0 <= link.latency <= MAX_LATENCY_S:
-        raise InputError(f"{what}: a lab has latencies from 0s to {MAX_LATENCY_S:g}s")
+        raise InputError(f"{what}: an emulated cluster has latencies from 0s to {MAX_LATENCY_S:g}s")
 
 
 def _routes(topology: Topology) -> dict[tuple[int, int], tuple[int, ...]]:
