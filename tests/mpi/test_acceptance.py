@@ -255,6 +255,7 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
     assert "1 rule was withdrawn" in table_cautions(settled)[0]
 
 
+@pytest.mark.extended
 def test_sizes_that_were_used_for_nothing_are_compared(
     launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
 ) -> None:
@@ -372,6 +373,7 @@ def test_when_one_launch_dies_the_other_one_ends(
     assert "other launch" not in str(raised.value)
 
 
+@pytest.mark.extended
 def test_launches_of_which_one_died_are_repeated(
     launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
 ) -> None:

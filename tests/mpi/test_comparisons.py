@@ -55,6 +55,7 @@ def test_what_cannot_be_tried_is_left_out_and_said(
     assert read_table(out).provenance["acceptance"]["files"][0]["tried"] > 2
 
 
+@pytest.mark.extended
 def test_comparing_tells_of_every_call(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["table", "compare", str(path), "--ppn", "2", "--json"])
     told = json.loads(capsys.readouterr().out)

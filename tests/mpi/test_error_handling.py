@@ -46,6 +46,7 @@ def said(
     return dict(json.loads(lines[-1])) if lines else {"error": run.returncode, "right": False}
 
 
+@pytest.mark.extended
 def test_rules_for_gather_that_depend_on_size_break_programs(
     launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -87,6 +88,7 @@ def test_rules_for_scatter_that_depend_on_size_break_programs(
     assert said(launcher, rules, "scatter", "3000", ranks=4) == {"error": 0, "right": True}
 
 
+@pytest.mark.extended
 def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path: Path) -> None:
     """It counts no bytes and would get the rule for the least ones, here an impossible one."""
     rules, table = tmp_path / "o.rules", table_of({(ALLGATHER, 3): [(0, AlgorithmConfig("ring"))]})
@@ -103,7 +105,7 @@ def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path:
     assert said(launcher, rules, "allgather", "3000") == {"error": 0, "right": True}
 
 
-@pytest.mark.representative("linear", "rabenseifner")
+@pytest.mark.representative("linear")
 @pytest.mark.parametrize("name", ALGORITHMS[REDUCE][1:])
 def test_order_of_operands_in_reduce(launcher: Launcher, tmp_path: Path, name: str) -> None:
     choice = AlgorithmConfig(name)
@@ -150,6 +152,7 @@ def executed(
     return openmpi_trace.executed_algorithm(BCAST, answers[0])
 
 
+@pytest.mark.extended
 def test_open_mpi_drops_bad_files_without_a_word(launcher: Launcher, tmp_path: Path) -> None:
     ran = [executed(launcher, tmp_path, text) == CHAIN.rules[0].choice for text in (WORD, *BAD)]
     assert ran == [True, *(False for _ in BAD)]
@@ -167,6 +170,7 @@ MISREAD = {  # a rules file, and what it makes of the call
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("text", MISREAD)
 def test_open_mpi_misreads_numbers_and_small_communicators(
     launcher: Launcher, tmp_path: Path, text: str
@@ -183,6 +187,7 @@ def test_open_mpi_misreads_numbers_and_small_communicators(
             openmpi.parse(text.replace(" 0 6", "\n0 6").replace(" 0 0", " 0 0\n"))
 
 
+@pytest.mark.extended
 def test_a_forced_algorithm_comes_before_the_file(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +209,7 @@ for part in [data[:2]] * 10 + [data]:
 """
 
 
+@pytest.mark.extended
 def test_what_comes_before_a_file_of_mpich(
     mpich_launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_the_distance_of_cores_is_measured(program: Program) -> None:
     assert all(10 < distance < 1e6 for distance in distances)
 
 
+@pytest.mark.representative("mpich")
 def test_three_ranks_get_right_results(program: Program) -> None:
     words = (
         "allgather:12012",
@@ -87,6 +88,7 @@ def test_three_ranks_get_right_results(program: Program) -> None:
     assert launch(program, NO_TUNING, 3, calls, 0.0005).wrong == {}
 
 
+@pytest.mark.representative("mpich-allreduce:3", "mpich")
 @pytest.mark.parametrize("word", ["allreduce:3", "gather:12", "alltoall:8", "bcast", "bcast:x"])
 def test_calls_that_cannot_be_run_are_refused(program: Program, word: str) -> None:
     words = program.command(NO_TUNING, 3, ["0.001", word])

@@ -114,6 +114,7 @@ def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> 
         assert choice not in mpi_libraries.openmpi.candidates(collective, 4, nbytes)
 
 
+@pytest.mark.extended
 def test_watching_confirms_a_good_file(launcher: Launcher, tmp_path: Path, rules: Path) -> None:
     validations = validate_openmpi.validate(TABLE, rules, launcher, tmp_path)
     assert len(validations) == len(TABLE.rules)
@@ -195,7 +196,7 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     assert "[1024] bytes do not reach this rule" in bad[1].reason
 
 
-@pytest.mark.representative("allgather-algorithms0")
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("collective", "algorithms"),
     [(Collective.ALLGATHER, ("bruck", "ring")), (Collective.REDUCE, ("linear", "in_order_binary"))],
@@ -253,6 +254,7 @@ def test_operators_that_do_not_commute_are_tried_too(
     assert said in validation.reason
 
 
+@pytest.mark.extended
 def test_files_of_parameters_decide_nothing_unseen(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +275,7 @@ def test_files_of_parameters_decide_nothing_unseen(
     assert "knomial(radix=2) ran instead of knomial(radix=4)" in knomial.reason
 
 
+@pytest.mark.extended
 def test_a_default_that_nobody_saw_is_not_confirmed(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SIGNALS = 10_000
 PROGRAM = f"""
 import random, signal
@@ -20,6 +22,7 @@ print("ended")
 """
 
 
+@pytest.mark.extended
 def test_signals_while_it_begins_to_wait_end_it_too() -> None:
     """One of ten thousand would do: the handler must not need what the waiting thread holds."""
     done = subprocess.run(
