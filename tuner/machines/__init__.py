@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from tuner.machines.catalog import GPUS, PRESETS, preset_record
+from tuner.base.errors import InputError
+from tuner.machines.catalog import GPUS, PRESETS, preset_path, preset_record
 from tuner.machines.gpus import GpuSpec
 from tuner.machines.machine_spec import MAX_MACHINE_NODES, Machine, MachineSpec, build_machine
 from tuner.machines.provenance import CERTAINTIES, SourcedValue
@@ -14,8 +15,12 @@ from tuner.machines.variants import with_gpu, with_nics, with_nodes, with_taper
 
 @cache
 def preset_spec(name: str) -> MachineSpec:
-    """Return the specification of a preset; raise InputError for an unknown name."""
-    return spec_from_yaml(preset_record(name))
+    """Return the specification of a preset; raise InputError for an unknown name or a bad file."""
+    record = preset_record(name)
+    try:
+        return spec_from_yaml(record)
+    except InputError as reason:
+        raise InputError(f"{preset_path(name)}: {reason}") from None
 
 
 def preset(name: str, nodes: int | None = None) -> Machine:

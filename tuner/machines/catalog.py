@@ -15,16 +15,21 @@ PRESETS = tuple(sorted(path.stem for path in (DATA_DIR / "presets").glob("*.yaml
 MERGED_KEYS = ("interior", "offers", "reductions", "parts", "gpus")  # key by key
 
 
-def _load(name: str) -> dict[str, Any]:
+def preset_path(name: str) -> Path:
+    """Return the file of a preset."""
+    return DATA_DIR / "presets" / f"{name}.yaml"
+
+
+def _load(path: Path) -> dict[str, Any]:
     try:
-        record: dict[str, Any] = parse_yaml((DATA_DIR / name).read_text(encoding="utf-8"))
+        record: dict[str, Any] = parse_yaml(path.read_text(encoding="utf-8"))
     except InputError as reason:
-        raise InputError(f"{DATA_DIR / name}: {reason}") from None
+        raise InputError(f"{path}: {reason}") from None
     return record
 
 
-PARTS = _load("parts.yaml")
-GPUS: dict[str, GpuSpec] = parse_gpus(_load("gpus.yaml"), PARTS)
+PARTS = _load(DATA_DIR / "parts.yaml")
+GPUS: dict[str, GpuSpec] = parse_gpus(_load(DATA_DIR / "gpus.yaml"), PARTS)
 
 
 @cache
@@ -32,7 +37,7 @@ def preset_record(name: str) -> dict[str, Any]:
     """Return the YAML of a preset, complete; raise InputError for an unknown name."""
     if name not in PRESETS:
         raise InputError(f"there is no preset {shortened_repr(name)}; known: {', '.join(PRESETS)}")
-    record = _load(f"presets/{name}.yaml")
+    record = _load(preset_path(name))
     return apply_changes(record) if "preset" in record else record
 
 

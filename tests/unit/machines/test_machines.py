@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,9 @@ from tuner.machines import (
     GPUS,
     PRESETS,
     Machine,
+    catalog,
     preset,
+    preset_spec,
     with_gpu,
     with_nics,
     with_nodes,
@@ -85,6 +88,17 @@ def classes(machine: Machine, memory: str) -> set[str]:
     pairs = np.array(list(permutations(range(placement.p), 2)))
     found = find_paths(placement, memory, pairs[:, 0], pairs[:, 1])
     return {PATH_CLASSES[number] for number in found.path_class}
+
+
+def test_the_file_of_a_bad_preset_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = catalog.preset_path("kesch").read_text(encoding="utf-8")
+    (tmp_path / "presets").mkdir()
+    broken = tmp_path / "presets" / "broken.yaml"
+    broken.write_text(text.replace("\nnodes:", "\nhosts:"), encoding="utf-8")
+    monkeypatch.setattr(catalog, "DATA_DIR", tmp_path)
+    monkeypatch.setattr(catalog, "PRESETS", ("broken",))
+    with pytest.raises(InputError, match=f"^{re.escape(str(broken))}: .*'hosts'"):
+        preset_spec("broken")
 
 
 def test_all_presets_are_known() -> None:
