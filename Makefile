@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 export PYTHON
+# Without cached bytecode each rank and server that a test starts would compile what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 SETUP := environment.sh environment.py
 TEST_ENVIRONMENTS := .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready

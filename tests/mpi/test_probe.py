@@ -32,7 +32,7 @@ QUICK: dict[str, Any] = {"ranks": 3, "budget": 40.0, "sizes": [64], "ci_half_wid
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A complete probe, interrupted by Ctrl-C on its way, and what it had by then."""
     out = tmp_path_factory.mktemp("probe") / "measurements.ndjson"
-    slow = {**QUICK, "budget": 30.0, "ci_half_width": 1e-4}  # so that something is left to resume
+    slow = {**QUICK, "budget": 18.0, "ci_half_width": 1e-4}  # so that something is left to resume
     seen: list[ProbeProgress] = []
 
     def interrupt(progress: ProbeProgress) -> None:

@@ -14,6 +14,17 @@ from tests.support.postgres import new_database
 from tuner import db
 
 KINDS = ["sqlite", "postgresql"]
+DATABASES = ("database_url", "empty_url")  # fixtures, once of each kind
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the REST API on SQLite to the extended tests; `test_db_*` have both databases."""
+    for item in items:
+        is_of_api = item.path.name.startswith("test_api_") and item.path.parent.name == "service"
+        chosen = getattr(item, "callspec", None)
+        kinds = {chosen.params.get(name) for name in DATABASES} if chosen else set()
+        if is_of_api and "sqlite" in kinds and not item.get_closest_marker("representative"):
+            item.add_marker("extended")
 
 
 @pytest.fixture(scope="session")

@@ -112,5 +112,5 @@ def test_a_damaged_result_of_an_earlier_run_is_named(tmp_path: Path, content: st
     )
     (tmp_path / "openmpi").mkdir()
     (tmp_path / "openmpi" / "validation.json").write_text(content)
-    with pytest.raises(InputError, match=r"validations\.json.*delete it"):
+    with pytest.raises(InputError, match=r"validation\.json.*delete it"):
         loop.read_records("validation.json")
