@@ -6,7 +6,8 @@ table is tried against what one GPU's NVLinks and each NIC carry, without enumer
 
 One departure is deliberate: channels with a head get the best speed inside a node and the best
 between nodes independently, where search.cc begins with one speed for both. It was chosen because
-measured B200 nodes behave so, see docs/how-to/nccl.md; `coupled` gives what search.cc gives.
+measured B200 nodes behave so, see docs/explanation/nccl-estimate.md; `coupled` gives what search.cc
+gives.
 """
 
 from __future__ import annotations
