@@ -151,7 +151,7 @@ def test_rank_0_alone_asks_the_service(ranks: Ranks) -> None:
     assert log == []
 
 
-@pytest.mark.representative("openmpi")
+@pytest.mark.extended
 def test_no_service_can_stop_the_ranks(ranks: Ranks) -> None:
     with (
         misbehaving(services.hang) as hung,

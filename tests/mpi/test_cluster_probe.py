@@ -66,6 +66,7 @@ def test_ranks_that_are_ready_late_get_a_longer_lead(mpirun: Callable[..., Compl
     assert run.stdout.split() == ["True"]
 
 
+@pytest.mark.extended
 def test_of_a_ladder_that_takes_too_long_the_first_arms_are_left(
     mpirun: Callable[..., CompletedRun],
 ) -> None:
@@ -167,6 +168,7 @@ def test_ranks_that_outlived_their_launcher_write_no_more(tmp_path: Path) -> Non
 UNBOUND = LauncherTemplate((*WORDS, "--bind-to", "none", PROGRAM))
 
 
+@pytest.mark.extended
 def test_a_round_does_not_look_again_for_what_a_host_lacks(tmp_path: Path) -> None:
     """Of two ranks that are bound to no socket, none are on different ones."""
     out, launcher = tmp_path / "m.ndjson", Launcher.find("openmpi", template=UNBOUND)

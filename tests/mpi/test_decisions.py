@@ -26,6 +26,7 @@ def around(each: DefaultAlgorithms) -> set[int]:
     return {size for size in near | {MOST} if 0 < size <= MOST}
 
 
+@pytest.mark.extended
 def test_on_both_sides_of_each_switch_the_default_runs_what_was_found(
     launcher: Launcher, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_what_an_aware_library_does_with_two_devices(probed: Probed) -> None:
     assert all("tree(protocol=0)" in line for line in measured.provenance["excluded"])
 
 
+@pytest.mark.extended
 def test_a_calibration_comes_of_it(probed: Probed) -> None:
     calibration = calibrate(probed("aware"))
     assert {("same_gpu", "cuda"), ("self", "cuda"), ("staging", "cuda")} <= {*calibration.paths}

@@ -93,6 +93,7 @@ def test_intel_mpi_is_found_and_said_not_to_be_measured(
     assert "can be forced for whole programs alone" in told["problems"][0]["text"]
 
 
+@pytest.mark.extended
 def test_an_mpi_that_hangs_is_given_up(
     launcher: Launcher,
     tmp_path: Path,
@@ -147,6 +148,7 @@ def test_ranks_that_do_not_know_one_another_are_a_problem(
     assert "do not know one another" in said or "ranks do not start" in said
 
 
+@pytest.mark.extended
 def test_a_template_needs_no_launcher_of_the_library(
     launcher: Launcher,
     tmp_path: Path,

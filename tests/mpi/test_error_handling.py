@@ -65,6 +65,7 @@ def test_rules_for_gather_that_depend_on_size_break_programs(
     assert said(launcher, rules, "gather", "3000", ranks=4) == {"error": 0, "right": True}
 
 
+@pytest.mark.extended
 def test_rules_for_scatter_that_depend_on_size_break_programs(
     launcher: Launcher, tmp_path: Path
 ) -> None:

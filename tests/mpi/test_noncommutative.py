@@ -67,6 +67,7 @@ def test_every_safe_choice_of_openmpi(launcher: Launcher, tmp_path: Path) -> Non
     assert answers == dict.fromkeys(answers, True)
 
 
+@pytest.mark.extended
 def test_unsafe_choices_of_openmpi_are_wrong_and_never_emitted(
     launcher: Launcher, tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_mpich_guards_keep_the_order(mpich_launcher: Launcher, tmp_path: Path) -
         assert answers == dict.fromkeys(answers, True)
 
 
+@pytest.mark.extended
 def test_mpich_without_the_guard_is_wrong(mpich_launcher: Launcher, tmp_path: Path) -> None:
     generic = mpich.read_generic_tree(library_of(mpich_launcher))
     text = mpich.emit(stairs((AlgorithmConfig("ring"),), (3,), "commutative"), generic)

@@ -200,6 +200,7 @@ ctypes.CDLL(str(loaded_library())).MPI_T_finalize()
 """
 
 
+@pytest.mark.representative("params0")
 @pytest.mark.parametrize(
     ("params", "peers", "messages"),
     [({"chains": 2, "segment": 8000}, {1, 3}, 10), ({"chains": 4}, {1, 2, 3, 4}, 1)],
@@ -229,6 +230,7 @@ def test_fan_out_and_segment_of_a_chain_take_effect(
     assert all(messages <= count < messages + 8 for count in whole.values())
 
 
+@pytest.mark.extended
 def test_what_a_parameter_file_decides_is_not_taken_for_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

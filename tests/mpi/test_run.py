@@ -63,7 +63,7 @@ def test_a_file_is_run_as_it_would_be_without(tuned: Tuned) -> None:
     assert run.stdout == f"__main__ end --table x TunedIntracomm {PROGRAM.parent}\n"
 
 
-@pytest.mark.representative("openmpi")
+@pytest.mark.extended
 def test_a_module_is_found_where_python_finds_it(tuned: Tuned) -> None:
     run = tuned.run("-m", PROGRAM.stem, "end", PYTHONPATH=str(PROGRAM.parent))
     assert run.returncode == 0
@@ -149,7 +149,7 @@ def test_feedback_reaches_the_service(tuned: Tuned, service: serving.Program) ->
     assert (told["reports"], told["items"]) == (2, 2)
 
 
-@pytest.mark.representative("openmpi")
+@pytest.mark.extended
 def test_feedback_that_nobody_takes_costs_one_line(
     tuned: Tuned, service: serving.Program, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ def test_threads_do_not_force_one_anothers_algorithms(launcher: Launcher, ranks:
     assert said == "fine"
 
 
+@pytest.mark.representative("3")
 @pytest.mark.parametrize("ranks", [3, 16])
 def test_every_thread_is_alone_in_the_end(launcher: Launcher, ranks: int) -> None:
     """However many ranks have to agree which it is."""

@@ -97,6 +97,7 @@ REDIRECTED = [
 ]
 
 
+@pytest.mark.extended
 def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> None:
     ladders: dict[tuple[Collective, int], list[tuple[int, AlgorithmConfig]]] = {}
     for collective, nbytes, choice, _ in REDIRECTED:

@@ -83,6 +83,7 @@ def test_every_rule_runs_its_preset(
     assert ran[BCAST, 0] == "Bcast_scatter_ring_allgather"
 
 
+@pytest.mark.extended
 def test_variables_that_are_not_followed_are_noticed(
     intelmpi_launcher: Launcher, tmp_path: Path
 ) -> None:

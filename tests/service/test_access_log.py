@@ -182,6 +182,7 @@ def test_a_full_disk_fails_no_request_and_is_said_once(
         ]
 
 
+@pytest.mark.extended
 def test_the_program_logs_to_standard_error_or_a_file(database: str, file: Path) -> None:
     with serving(database, "--no-jobs", "--access-log", "-") as program:
         good(program.client.get("/v1/health"))

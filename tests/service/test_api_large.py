@@ -178,6 +178,7 @@ def test_nobody_without_a_token_gets_a_worker(database: str) -> None:
         assert study["job"]["by"] == "submitter"
 
 
+@pytest.mark.extended
 def test_a_worker_that_dies_fails_one_request_alone(client: httpx.Client) -> None:
     good(client.post("/v1/tables", json=a_table()), 201)
     (worker,) = workers()

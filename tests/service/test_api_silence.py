@@ -74,6 +74,7 @@ def test_requests_end_while_the_server_hangs_and_succeed_afterwards(
         assert publish(client, a_table("chain")) == version + 1
 
 
+@pytest.mark.extended
 def test_a_runner_goes_on_when_the_server_does(postgres: Any, url: str) -> None:
     with served(Settings(database=url)) as client, running(url):
         with hanging(postgres.get_pid()):

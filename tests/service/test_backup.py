@@ -114,6 +114,7 @@ def require_all(url: str, measurements: int, version: int, reported: list[int]) 
     engine.dispose()
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the program sqlite3 is not installed")
 def test_an_sqlite_database_is_backed_up_while_it_is_used(tmp_path: Path) -> None:
     state = tmp_path / "state"

@@ -70,6 +70,7 @@ def test_what_is_no_file_makes_none(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.extended
 def test_the_mode_of_a_file_that_is_there_stays_and_is_said_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / "tuner.sqlite"
     db.open_database(f"sqlite:///{path}").dispose()

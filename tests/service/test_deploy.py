@@ -170,6 +170,7 @@ def copy(source: Path, target: Path) -> None:
         shutil.copy(source, target)
 
 
+@pytest.mark.extended
 def test_the_command_of_the_image_starts_a_service_that_its_health_check_finds(
     stages: list[list[tuple[str, str]]], tmp_path: Path
 ) -> None:

@@ -134,7 +134,7 @@ def gone(path: Path) -> None:
     shutil.rmtree(path.parent)
 
 
-@pytest.mark.representative("words1-gone")
+@pytest.mark.extended
 @pytest.mark.parametrize("spoil", [damaged, emptied, gone])
 @pytest.mark.parametrize("words", [(), ("--require-tokens",)])
 def test_a_broken_file_says_nothing(
@@ -270,6 +270,7 @@ def test_a_job_says_nothing_in_its_error_or_log(path: Path, access_log: Path) ->
         harmless_log(program, access_log)
 
 
+@pytest.mark.extended
 def test_the_program_passes_the_url_to_no_command_line(path: Path) -> None:
     """Everybody can read the command lines of processes: those of workers and jobs have no URL."""
     with serving(f"sqlite:///{path}") as program:

@@ -220,7 +220,7 @@ def test_who_carries_out_jobs_alone_begins_without_what_answers(database: str) -
         end(runner)
 
 
-@pytest.mark.representative("postgresql")
+@pytest.mark.extended
 def test_a_job_survives_the_death_of_the_service(database_url: str) -> None:
     points = 200  # some seconds
     with serving(database_url) as program:
@@ -256,6 +256,7 @@ def test_processes_share_a_port_and_what_is_published(database_url: str) -> None
     assert program.process.returncode == 0
 
 
+@pytest.mark.extended
 def test_a_process_that_dies_is_replaced_and_none_outlives_the_service(database: str) -> None:
     with serving(database, "--processes", "2", "--no-jobs") as program:
         address = f"{program.client.base_url}/v1/health"

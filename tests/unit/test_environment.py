@@ -107,6 +107,7 @@ def installed(directory: Path) -> set[str]:
     return {name for name in names if name.endswith("==1.0")}
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("pip")
 def test_an_environment_gets_what_is_missing_and_says_how_far_it_is(
     wheels: dict[str, Path], tmp_path: Path
@@ -137,6 +138,7 @@ def test_an_environment_gets_what_is_missing_and_says_how_far_it_is(
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("pip")
 def test_a_package_that_is_not_the_one_of_the_lock_is_refused(
     wheels: dict[str, Path], tmp_path: Path

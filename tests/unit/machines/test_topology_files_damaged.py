@@ -364,7 +364,7 @@ MACHINES = [
 ]
 
 
-@pytest.mark.representative("xml", "lists of hosts", "machines")
+@pytest.mark.representative("xml", "lists of hosts")
 @pytest.mark.parametrize(
     "texts",
     [YAML, XML, LISTS_OF_HOSTS, MATRICES_AND_LISTS, TOO_LARGE, MACHINES],
