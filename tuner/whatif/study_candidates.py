@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import chain, count, product, takewhile
 
 from tuner import algorithms
 from tuner.algorithms import Algorithm
@@ -16,9 +16,10 @@ from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
 from tuner.topology import MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
 
-SEGMENTS_BYTES = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)
-NCCL_ALGORITHMS = ("nccl_ring", "nccl_tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain")
+SEGMENTS_BYTES = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # and every double of the last
 NCCL_SEGMENTS_BYTES = SEGMENTS_BYTES[1:]  # calcCollChunking in NCCL's src/enqueue.cc cuts no finer
+MAX_SEGMENT_SIZES = 5  # tried of one algorithm for one message
+NCCL_ALGORITHMS = ("nccl_ring", "nccl_tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain")
 IN_NETWORK_NEEDS = {
     MULTICAST,
     SWITCH_REDUCTION,
@@ -97,7 +98,8 @@ def _segments(
 ) -> Iterator[dict[str, int]]:
     """Yield the default segment and others that cut the message into several pieces.
 
-    Segments that cut it into too many pieces for the algorithm are left out.
+    Segments that cut it into too many pieces for the algorithm are left out. The others grow with
+    the message, so that no message is too long for an algorithm.
     """
     if "segment" not in entry.params:
         yield {}
@@ -105,16 +107,24 @@ def _segments(
     default = entry.params["segment"]
     busy = is_in_network(entry) or entry.name in SATURATING_ALGORITHMS
     most = MAX_SATURATING_SEGMENTS if busy else MAX_SEGMENTS
-    offered = NCCL_SEGMENTS_BYTES if entry.name in NCCL_ALGORITHMS else SEGMENTS_BYTES
+    offered = _segment_sizes(entry, nbytes)
     number = {
         segment: segment_count(entry.name, {**params, "segment": segment}, p, nbytes)
         for segment in (default, *offered)
     }
     if number[default] <= most:
         yield {"segment": default}
-    for segment in offered:
-        if segment != default and 1 < number[segment] <= most:
+    cutting = [segment for segment in offered if 1 < number[segment] <= most]
+    for segment in cutting[:MAX_SEGMENT_SIZES]:
+        if segment != default:
             yield {"segment": segment}
+
+
+def _segment_sizes(entry: Algorithm, nbytes: int) -> list[int]:
+    """Return the segment sizes of which a message of `nbytes` has at least one, ascending."""
+    usual = NCCL_SEGMENTS_BYTES if entry.name in NCCL_ALGORITHMS else SEGMENTS_BYTES
+    sizes = chain(usual, (usual[-1] << power for power in count(1)))
+    return list(takewhile(lambda size: size <= nbytes, sizes))
 
 
 def is_in_network(entry: Algorithm) -> bool:

@@ -194,7 +194,10 @@ def test_segments_are_offered_where_they_cut() -> None:
         "pipeline(segment=8KiB)",
         "pipeline(segment=32KiB)",
     ]
-    assert offered(2**28)[-2:] == ["pipeline", "pipeline(segment=2MiB)"]  # no thousands of pieces
+    longer = [f"pipeline(segment={size}MiB)" for size in (2, 4, 8, 16, 32)]
+    assert offered(2**28)[-6:] == ["pipeline", *longer]  # no thousands of pieces
+    longest = [f"pipeline(segment={size}MiB)" for size in (8, 16, 32, 64, 128)]
+    assert offered(2**30)[-6:] == ["pipeline", *longest]
 
 
 def test_other_parameters_are_offered_where_they_differ() -> None:
@@ -273,6 +276,34 @@ def test_transfers_are_estimated_within_a_few_times(collective: Collective, name
                     <= estimate_transfers(collective, candidate, nodes * ppn, nbytes)
                     <= 8 * real
                 )
+
+
+@pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
+def test_no_algorithm_is_lost_as_messages_grow(collective: Collective) -> None:
+    """More than 256 MiB were once too many segments for every one of them."""
+    names = algorithms.algorithm_names(collective)
+
+    def segmented(nbytes: int) -> set[str]:
+        offered = list_candidates(collective, names, 8, 8, nbytes)
+        return {one.algorithm for one in offered if "segment" in one.params}
+
+    assert segmented(1 << 28) == segmented((1 << 28) + 1) == segmented(1 << 36)
+
+
+def test_a_byte_more_changes_no_time_much() -> None:
+    machine = machine_from_yaml({"name": "x", "nodes": 8, "latency": "1us", "bandwidth": "12GB/s"})
+    placement, names = Placement.block(machine.topology, 1), algorithms.algorithm_names(BCAST)
+
+    def best(nbytes: int) -> float:
+        candidates = list_candidates(BCAST, names, 8, 1, nbytes)
+        schedules = (
+            build_schedule(BCAST, one, 8, nbytes)
+            for one in candidates
+            if not algorithms.describe(BCAST, one.algorithm).requires
+        )
+        return min(simulate(made, placement, machine.calibration, nbytes) for made in schedules)
+
+    assert best((1 << 28) + 1) < 1.06 * best(1 << 28)
 
 
 @pytest.mark.parametrize(("collective", "name"), everything())
