@@ -48,6 +48,8 @@ class Connections:
                             port r, and p + r for the network if that has ports of its own
     kind                    row of `costs`, shape (n,)
     paths_by_mode           transfer mode -> paths of the connections, for modes that some size uses
+    port_share              part of its beta for which a message keeps the ports of its sender and
+                            its receiver busy, shape (n, 2)
     capacity                bytes per second of every resource
     """
 
@@ -58,6 +60,7 @@ class Connections:
     kind: IntArray
     costs: CostArrays
     paths_by_mode: dict[int, Paths]
+    port_share: FloatArray
     capacity: FloatArray
 
 
@@ -100,8 +103,28 @@ def build_connections(
         ways[STRIPED] = on(striped=True)
     second = np.where(remote & calibration.separate_network_port, placement.p, 0)
     return Connections(
-        src, dst, src + second, dst + second, kind, costs, ways, _capacity(placement, calibration)
+        src,
+        dst,
+        src + second,
+        dst + second,
+        kind,
+        costs,
+        ways,
+        _port_share(straight, np.array([cost.from_links for cost in own], bool)[kind]),
+        _capacity(placement, calibration),
     )
+
+
+def _port_share(paths: Paths, from_links: BoolArray) -> FloatArray:
+    """Return `Connections.port_share`.
+
+    A port is narrower than the rest of the path, or as narrow, unless the costs are those of links
+    (`from_links`), of which the narrowest one may be elsewhere.
+    """
+    has_rate = from_links[:, None] & np.isfinite(paths.port_bandwidth)
+    share = np.ones(paths.port_bandwidth.shape)
+    np.divide(paths.bandwidth[:, None], paths.port_bandwidth, out=share, where=has_rate)
+    return share
 
 
 def with_eager_sends(schedule: Schedule, calibration: Calibration) -> Calibration:
@@ -127,7 +150,13 @@ def _concatenate(parts: list[tuple[IntArray, Paths]], n: int) -> Paths:
     """Join the paths of all chunks and memories in the order of the n connections."""
     if len(parts) == 1:
         return parts[0][1]
-    none = (np.zeros((0, 1), np.int64), np.zeros((0, 1)), np.zeros(0), np.zeros(0))
+    none = (
+        np.zeros((0, 1), np.int64),
+        np.zeros((0, 1)),
+        np.zeros(0),
+        np.zeros(0),
+        np.zeros((0, 2)),
+    )
     if not parts:
         return Paths(*none, np.zeros(0, np.int64), np.zeros(0, np.int64))
     order, found = [mine for mine, _ in parts], [part for _, part in parts]
@@ -136,6 +165,7 @@ def _concatenate(parts: list[tuple[IntArray, Paths]], n: int) -> Paths:
         _scatter(n, order, [part.load_factor for part in found]),
         _scatter(n, order, [part.latency for part in found]),
         _scatter(n, order, [part.bandwidth for part in found]),
+        _scatter(n, order, [part.port_bandwidth for part in found]),
         _scatter(n, order, [part.hops for part in found]),
         _scatter(n, order, [part.path_class for part in found]),
     )
@@ -208,7 +238,7 @@ def _cost(
         return ConnectionCost(calibration.path_cost(exact if name == NETWORK else name, memory))
     topology = placement.topology
     if name not in (NODE, NODE_OVERSUBSCRIBED):
-        return ConnectionCost(PathCost.from_alpha_beta(latency, 1.0 / width))
+        return ConnectionCost(PathCost.from_alpha_beta(latency, 1.0 / width), from_links=True)
     if topology.local_latency is None or topology.local_bandwidth is None:
         raise MissingCostError(
             f"topology {topology.name} does not say what a message inside a node costs; use"

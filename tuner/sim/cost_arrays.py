@@ -15,11 +15,15 @@ DIRECT, STAGED, STRIPED = range(3)  # transfer modes
 
 
 class ConnectionCost(NamedTuple):
-    """The cost of a kind of connection, seconds to add to alpha, and the latency of its links."""
+    """The cost of a kind of connection, seconds to add to alpha, and the latency of its links.
+
+    from_links      whether beta is that of the narrowest link of the path
+    """
 
     cost: PathCost
     extra_alpha: float = 0.0
     link_latency: float = 0.0
+    from_links: bool = False
 
 
 class CostArrays(NamedTuple):
@@ -96,7 +100,7 @@ def pack_costs(
         np.full_like(lo, math.inf),
     )  # unused segments are infinitely slow
     lag, way = np.zeros_like(lo), np.full(lo.shape, DIRECT)
-    for number, (cost, more, _) in enumerate(connection_costs):
+    for number, (cost, more, *_) in enumerate(connection_costs):
         own = slice(0, len(cost.segments))
         lo[number, own] = [s.start_bytes for s in cost.segments]
         alpha[number, own] = [s.alpha.value + more for s in cost.segments]

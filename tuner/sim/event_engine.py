@@ -165,11 +165,10 @@ def _run_to_end(transfers: TransferTable) -> _EngineState:
 
 def _contended_resources(transfers: TransferTable) -> BoolArray:
     """Return which resources flows compete for."""
-    if (transfers.port_share < 1.0).any():
-        return np.isfinite(transfers.capacity)
     rate = np.zeros(len(transfers.links))
     with np.errstate(divide="ignore"):
-        np.maximum.at(rate, transfers.path, 1.0 / transfers.beta)
+        port_seconds = transfers.beta * transfers.port_share.min(axis=1)
+        np.maximum.at(rate, transfers.path, 1.0 / port_seconds)
     return contended_links(
         transfers.path_send_port,
         transfers.path_recv_port,

@@ -42,8 +42,9 @@ class TransferTable:
     waits_for_recv              whether its sender waits until the receiver has posted, shape (k,)
     completion_delay            seconds from then, or from its arrival, until its sender goes on,
                                 shape (k,); -inf if the sender does not wait for the arrival
-    port_share                  share of its bytes that passes the port of sender and receiver,
-                                shape (k, 2): 1, or less where the network replicates or combines
+    port_share                  part of its beta for which it keeps the port of sender and receiver
+                                busy, shape (k, 2): 1, or less where another link is narrower or
+                                the network replicates or combines
     path                        row of `links` and `load_factor` of each transfer, shape (k,)
     links, load_factor          shape (paths, most links): resource numbers, -1 for none, and the
                                 bytes that cross them per byte of the transfer
@@ -188,13 +189,19 @@ class _RoutedRows:
             beta,
             there.costs.overhead[kind],
             eager,
-            self.in_network | (size >= calibration.port_sharing_threshold) | (eager & awaited),
+            self._shares_ports | (size >= calibration.port_sharing_threshold) | (eager & awaited),
             awaited,
             acknowledgement,
             *self.routes(way.tobytes()),
             there.capacity,
             *visits,
         )
+
+    @cached_property
+    def _shares_ports(self) -> BoolArray:
+        """Transfers of any size that leave their ports time for others, shape (transfers,)."""
+        shares: BoolArray = np.any(self.connections.port_share < 1.0, axis=1)
+        return shares[self.connection] | self.in_network
 
     @cached_property
     def _reduced_by_switch(self) -> BoolArray | slice:
@@ -216,11 +223,11 @@ class _RoutedRows:
                 np.tile(port, len(there.paths_by_mode))
                 for port in (there.send_port, there.recv_port)
             )
-            return np.ones((len(path), 2)), path, links, use, out, back
+            return there.port_share[self.connection], path, links, use, out, back
         groups = in_network_groups(self.remote_rows)
         share = shared_load_factor(groups, links[path], use[path], len(there.capacity))
         return (
-            port_share(groups),
+            port_share(groups) * there.port_share[self.connection],
             np.arange(len(path)),
             links[path],
             share,

@@ -238,6 +238,15 @@ class Topology:
         """Latency of every link in seconds, first of the network, then of the nodes."""
         return np.array([link.latency for link in self._all_links()])
 
+    @cached_property
+    def link_nodes(self) -> IntArray:
+        """Numbers of the nodes in which each link begins and ends, -1 for switches, (links, 2)."""
+        port_node = np.repeat(np.arange(len(self.nodes)), self.port_counts)
+        node_of = np.append(port_node, np.full(len(self.switches), -1))
+        network = np.stack([node_of[self.graph.source], node_of[self.graph.target]], axis=1)
+        inside = np.repeat(np.arange(len(self.nodes)), np.diff(self.first_node_link))
+        return np.concatenate([network, np.stack([inside, inside], axis=1)])
+
     def _all_links(self) -> Iterator[Link]:
         yield from self.links
         for node in self.nodes:

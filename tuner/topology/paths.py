@@ -36,6 +36,8 @@ class Paths:
                     a stripe
     latency         seconds, shape (k,): sum over the links; of several stripes, the largest
     bandwidth       bytes per second, shape (k,): of the resource that limits the path
+    port_bandwidth  bytes per second that the links of the sender's and of the receiver's node let
+                    through, shape (k, 2), the links between these nodes and the network included
     hops            number of links, shape (k,); of several stripes, the largest
     path_class      indices into `PATH_CLASSES`, shape (k,)
     """
@@ -44,6 +46,7 @@ class Paths:
     load_factor: FloatArray
     latency: FloatArray
     bandwidth: FloatArray
+    port_bandwidth: FloatArray
     hops: IntArray
     path_class: IntArray
 
@@ -76,8 +79,10 @@ def find_paths(
     use = np.where(links >= 0, 1.0 / np.maximum(1, number)[:, None], 0.0)
     if staged or striped:  # stripes or staging may cross a link more than once
         links, use = _merge_links(links, use)
-    width = _bottleneck_bandwidth(topology, links, use)
-    return Paths(links, use, latency, width, hops, routes.path_class())
+    through = _bandwidths(topology, links, use)
+    width = through.min(axis=1, initial=np.inf)
+    ports = routes.port_bandwidths(links, through)
+    return Paths(links, use, latency, width, ports, hops, routes.path_class())
 
 
 class _RouteFinder:
@@ -179,6 +184,15 @@ class _RouteFinder:
             found[mine, : route.shape[1]] = np.where(route >= 0, route + start, -1)
         return found
 
+    def port_bandwidths(self, links: IntArray, through: FloatArray) -> FloatArray:
+        """Return `Paths.port_bandwidth` of paths over `links` of the bandwidths `through`."""
+        buses = np.repeat(np.arange(len(self.topology.nodes))[:, None], 2, axis=1)
+        nodes = np.concatenate([self.topology.link_nodes, buses, [[-1, -1]]])[links]
+        ends = self.node[np.stack([self.source, self.target], axis=1)]
+        own = nodes == ends[:, None, :]
+        narrowest: FloatArray = np.where(own, through[:, :, None], np.inf).min(axis=1)
+        return narrowest
+
     def path_class(self) -> IntArray:
         """Return the path class of each pair, as indices into `PATH_CLASSES`."""
         first, last = (self.rank_devices.device[rank] for rank in (self.source, self.target))
@@ -253,12 +267,10 @@ def _merge_links(links: IntArray, load_factor: FloatArray) -> tuple[IntArray, Fl
     return np.where(again, -1, links), np.where(again | (links < 0), 0.0, load)
 
 
-def _bottleneck_bandwidth(
-    topology: Topology, links: IntArray, load_factor: FloatArray
-) -> FloatArray:
+def _bandwidths(topology: Topology, links: IntArray, load_factor: FloatArray) -> FloatArray:
+    """Return the bytes per second that each resource of the paths lets through."""
     buses = np.full(len(topology.nodes), topology.memory_bandwidth)
     width = np.concatenate([topology.capacity, buses, [np.inf]])[links]
     with np.errstate(divide="ignore", invalid="ignore"):
-        through = np.where(links >= 0, width / load_factor, np.inf)
-    narrowest: FloatArray = through.min(axis=1, initial=np.inf)
-    return narrowest
+        through: FloatArray = np.where(links >= 0, width / load_factor, np.inf)
+    return through

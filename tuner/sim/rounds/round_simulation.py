@@ -48,7 +48,7 @@ class RoundSimulation:
     def is_possible(self, nbytes: int) -> bool:
         """Return whether a call of this size can be tried round by round."""
         begin = min(self.calibration.port_sharing_threshold, self.calibration.early_push_from)
-        return nbytes < begin and not self.schedule.in_network
+        return nbytes < begin and not self.schedule.in_network and not self._shares_ports
 
     def has_repeated_end(self) -> bool:
         """Return whether the last round is of the same type as another one."""
@@ -56,10 +56,27 @@ class RoundSimulation:
         return bool((which == which[-1]).sum() > 1)
 
     @cached_property
+    def _shares_ports(self) -> bool:
+        """Return whether ports that serve several messages in a round have time for two at once.
+
+        Where a round has one message per port, sharing it and queueing for it are the same.
+        """
+        shares: BoolArray = np.any(self._connections.port_share < 1.0, axis=1)
+        return bool(shares.any()) and any(
+            shares[kind.connection[kind.connection >= 0]].any()
+            for kind in self._round_types[0]
+            if not kind.is_permutation
+        )
+
+    @cached_property
     def routed(self) -> tuple[list[RoundType], IntArray, MachineArrays]:
         """The round types, the type of each round, and the machine."""
-        p = self.schedule.p
-        found, which, keys = find_round_types(
+        found, which, _ = self._round_types
+        return found, which, _pack_machine(self._connections, self.calibration)
+
+    @cached_property
+    def _round_types(self) -> tuple[list[RoundType], IntArray, IntArray]:
+        return find_round_types(
             self.rounds,
             self.placement.node_of,
             self.schedule.n_chunks,
@@ -67,12 +84,15 @@ class RoundSimulation:
             staged=self.schedule.staged,
             with_patterns=has_pattern_costs(self.calibration),
         )
+
+    @cached_property
+    def _connections(self) -> Connections:
+        p, keys = self.schedule.p, self._round_types[2]
         own, pair = np.divmod(keys, p * p)
-        manner, cuda = np.divmod(own, 2)
-        there = build_connections(
-            self.placement, self.calibration, *np.divmod(pair, p), cuda.astype(bool), manner
+        pattern, cuda = np.divmod(own, 2)
+        return build_connections(
+            self.placement, self.calibration, *np.divmod(pair, p), cuda.astype(bool), pattern
         )
-        return found, which, _pack_machine(there, self.calibration)
 
     def run(
         self, counts: IntArray, begin: int = 0, before: FinalState | None = None
