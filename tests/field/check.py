@@ -121,7 +121,7 @@ def check(options: argparse.Namespace) -> int:
         library.name: plan_digest(library, calls[library.name], options.seconds)
         for library in libraries
     }
-    record = Record(options.directory / "field.ndjson", plans, options.fresh)
+    record = Record(options.directory / "field.ndjson", plans, options.restart)
     settings = [setting for lib in libraries for setting in _settings(lib, calls[lib.name])]
     measure(settings, record, options.launches, options.seconds)
     pairs = [pair for pair in record.pairs.values() if pair.number < options.launches]

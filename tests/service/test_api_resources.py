@@ -17,10 +17,12 @@ from tuner import __version__, algorithms
 from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
 from tuner.core.collective import Collective
+from tuner.machines import preset
 from tuner.machines.catalog import preset_record
 from tuner.machines.loader import load_machine
 from tuner.sim import simulate
-from tuner.topology import Placement
+from tuner.topology import CUDA, Placement
+from tuner.whatif.nccl_times import nccl_times
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 TWO_GPUS = "\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n"
@@ -291,6 +293,18 @@ def test_a_calibration_comes_back(client: httpx.Client) -> None:
 def test_records_that_are_none_are_refused(refusing: httpx.Client, body: bytes) -> None:
     for path in ("calibrations", "tables"):
         problem(refusing.post(f"/v1/{path}", content=body), 422)
+
+
+def test_predictions_for_gpus_have_the_times_that_nccl_expects(client: httpx.Client) -> None:
+    content = yaml.safe_dump({"preset": "dgx-a100", "nodes": 2})
+    topology = good(client.post("/v1/topologies", content=content), 201)["id"]
+    call = {"collective": "allreduce", "sizes": [1 << 30], "ppn": 8, "memory": "cuda"}
+    question = {"topology": topology, "algorithms": ["nccl_ring"], **call}
+    (own,) = good(client.post("/v1/predictions", json=question), 201)["items"]
+    assert (own["predicted_by"], own["params"]) == ("nccl", {})
+    times = nccl_times(Placement.block(preset("dgx-a100", 2).topology, 8), CUDA)
+    assert times is not None
+    assert own["seconds"] == times.seconds(Collective.ALLREDUCE, "nccl_ring", 1 << 30)
 
 
 def test_predictions_are_made_once(client: httpx.Client) -> None:

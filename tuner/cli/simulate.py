@@ -24,6 +24,7 @@ from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
 from tuner.topology import CUDA, HOST, Placement
+from tuner.whatif.nccl_times import NCCL, NCCL_NOTE, SIMULATION, NcclTimes, nccl_times
 from tuner.whatif.study_candidates import Candidate, list_candidates
 
 EXAMPLES = """examples:
@@ -43,7 +44,18 @@ The shortest topology file, one switch with 64 nodes:
   latency: 2us
   bandwidth: 12.5GB/s"""
 
-TimedSchedule = tuple[float, Schedule]  # seconds, schedule
+
+@dataclass(frozen=True)
+class AlgorithmTime:
+    """The predicted time of an algorithm.
+
+    schedule    what was simulated; None where NCCL's own expectation is the prediction
+    """
+
+    seconds: float
+    algorithm: str
+    params: Mapping[str, int]
+    schedule: Schedule | None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,8 +124,8 @@ def _add_cost_options(parser: argparse.ArgumentParser) -> None:
         "--runner",
         choices=(LIBRARY, SCHEDULE),
         default=LIBRARY,
-        help="library: as the library of the calibration runs what it has; schedule: as tuner does"
-        " (default: library)",
+        help="library: as the library of the calibration, or NCCL, runs what it has; schedule: as"
+        " tuner does (default: library)",
     )
     parser.add_argument(
         "--memory",
@@ -171,29 +183,37 @@ def _predictions(
     known = _names(options, placement)
     tell = with_eta(Display(console(error=True)).line_report("simulating"))
     whole, large = len(options.sizes) * len(known), list[str]()
+    of_nccl = _times_of_nccl(options, placement)
     for before, nbytes in enumerate(options.sizes):
-        price = _Predictor(options, placement, calibration, nbytes, large)
+        price = _Predictor(options, placement, calibration, nbytes, large, of_nccl)
         every = []
         for number, name in enumerate(known, start=before * len(known)):
             tell(number / whole, f"{name}, {format_size(nbytes)}")
             every.append(list(price.runs(name)))
         runs = [min(runs, key=_seconds) for runs in every if runs]
-        for seconds, schedule in sorted(runs, key=_seconds):
+        for found in sorted(runs, key=_seconds):
             record = {
                 "collective": options.collective.value,
-                "algorithm": schedule.algorithm,
-                "params": dict(schedule.params),
+                "algorithm": found.algorithm,
+                "params": dict(found.params),
                 "p": placement.p,
                 "nbytes": nbytes,
-                "seconds": seconds,
+                "seconds": found.seconds,
+                "predicted_by": SIMULATION if found.schedule else NCCL,
             }
-            if options.explain or options.gantt:
-                run = explain(*price.simulation_arguments(schedule), options.memory)
+            if found.schedule and (options.explain or options.gantt):
+                run = explain(*price.simulation_arguments(found.schedule), options.memory)
                 record |= {"parts": dict(run.components)} if options.explain else {}
                 _draw(options.gantt, record, run)
             yield record
     if large:
         warn(f"left out, too large to be simulated: {', '.join(large)}")
+
+
+def _times_of_nccl(options: argparse.Namespace, placement: Placement) -> NcclTimes | None:
+    """Return NCCL's times where its algorithms are wanted as NCCL runs them, not drawn."""
+    wanted = options.runner == LIBRARY and not options.param and not options.gantt
+    return nccl_times(placement, options.memory) if wanted else None
 
 
 def _names(options: argparse.Namespace, placement: Placement) -> Sequence[str]:
@@ -221,6 +241,7 @@ class _Predictor:
     calibration: Calibration
     nbytes: int
     too_large: list[str]
+    times_of_nccl: NcclTimes | None
 
     def simulation_arguments(
         self, made: Schedule
@@ -239,13 +260,17 @@ class _Predictor:
         found = list_candidates(options.collective, (name,), *self.placement.shape, self.nbytes)
         return list(found) or ([Candidate(name, {})] if options.algorithm else [])
 
-    def runs(self, name: str) -> Iterator[TimedSchedule]:
-        """Yield time and schedule of all variants of an algorithm.
+    def runs(self, name: str) -> Iterator[AlgorithmTime]:
+        """Yield the predictions of all variants of an algorithm, or that of NCCL for its own.
 
         For an algorithm that is not named, variants are left out that are too large, or staged
         through host memory with unknown costs.
         """
-        options = self.options
+        options, of_nccl = self.options, self.times_of_nccl
+        if of_nccl and name in of_nccl.algorithms(options.collective):
+            seconds = of_nccl.seconds(options.collective, name, self.nbytes)
+            yield AlgorithmTime(seconds, name, {}, None)
+            return
         for one in self.variants(name):
             choice = AlgorithmConfig(name, one.params, options.runner)
             made = schedule_of(
@@ -264,10 +289,9 @@ class _Predictor:
             if made is None:
                 continue
             try:
-                yield (
-                    simulate(*self.simulation_arguments(made), options.engine, options.memory),
-                    made,
-                )
+                arguments = self.simulation_arguments(made)
+                seconds = simulate(*arguments, options.engine, options.memory)
+                yield AlgorithmTime(seconds, made.algorithm, made.params, made)
             except MissingCostError:
                 if options.algorithm or not made.staged:
                     raise
@@ -277,8 +301,8 @@ class _Predictor:
                 self.too_large.append(f"{choice} at {format_size(self.nbytes)}")
 
 
-def _seconds(run: TimedSchedule) -> float:
-    return run[0]
+def _seconds(prediction: AlgorithmTime) -> float:
+    return prediction.seconds
 
 
 def _draw(path: Path | None, record: Mapping[str, Any], run: Explanation) -> None:
@@ -304,6 +328,8 @@ def _print(topology: str, records: list[dict[str, Any]]) -> None:
     )
     for part in explained:
         print_text(f"{part}: {COMPONENT_DESCRIPTIONS[part]}")
+    if any(record["predicted_by"] == NCCL for record in records):
+        print_text(NCCL_NOTE)
 
 
 def _row(record: Mapping[str, Any], explained: Sequence[str]) -> list[str]:
@@ -314,8 +340,11 @@ def _row(record: Mapping[str, Any], explained: Sequence[str]) -> list[str]:
         format_size(record["nbytes"]),
         format_time(record["seconds"]),
     ]
-    whole = sum(record["parts"].values()) if explained else 0.0
-    return cells + [f"{record['parts'][part] / (whole or 1.0):.0%}" for part in explained]
+    parts = record.get("parts")
+    if parts is None:
+        return cells + [""] * len(explained)
+    whole = sum(parts.values()) or 1.0
+    return cells + [f"{parts[part] / whole:.0%}" for part in explained]
 
 
 def _params(params: Mapping[str, int]) -> str:

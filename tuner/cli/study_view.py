@@ -12,6 +12,7 @@ from tuner import whatif
 from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS
+from tuner.whatif.nccl_times import NCCL_NOTE
 from tuner.whatif.study_result import TIE_TOLERANCE
 
 MAX_SHOWN_RANGES = 60
@@ -59,9 +60,11 @@ def best_ranges(result: whatif.StudyResult) -> Iterator[PointRange]:
 def _print_ranges(result: whatif.StudyResult) -> set[str]:
     """Print the best algorithms by ranges of sizes; return the axes that change nothing."""
     axes = _varying(result)
-    kept = ("table's cost",) if result.points[0].table_regret else ()
+    kept = ["table's cost"] if result.points[0].table_regret else []
+    has_nccl = any(point.nccl_choice for point in result.points)
+    kept += ["NCCL by itself"] if has_nccl else []
     found, same = merge_rows(
-        [_row(run, axes) for run in best_ranges(result)],
+        [_row(run, axes, has_nccl=has_nccl) for run in best_ranges(result)],
         [[AXIS_FORMATTERS[axis](value) for value in result.axes[axis]] for axis in axes],
     )
     shown = [axis for at, axis in enumerate(axes) if at not in same]
@@ -85,6 +88,8 @@ def _print_ranges(result: whatif.StudyResult) -> set[str]:
         print_text(
             f"and {len(found) - MAX_SHOWN_RANGES} more rows: --csv and --plots have them all"
         )
+    if has_nccl:
+        print_text(NCCL_NOTE)
     return {axes[at] for at in same}
 
 
@@ -110,8 +115,8 @@ def _varying(result: whatif.StudyResult) -> tuple[str, ...]:
     return tuple(axis for axis, values in result.axes.items() if len(values) > 1)
 
 
-def _row(run: PointRange, axes: tuple[str, ...]) -> list[str]:
-    """Return the cells of a range of sizes."""
+def _row(run: PointRange, axes: tuple[str, ...], *, has_nccl: bool) -> list[str]:
+    """Return the cells of a range of sizes, with a last one for NCCL if any point has it."""
     cells = [AXIS_FORMATTERS[axis](run[0].axis_values[axis]) for axis in axes]
     cells += [run[0].collective, _range([format_size(point.nbytes) for point in run])]
     choices = list(dict.fromkeys(str(point.best) for point in run))
@@ -125,7 +130,13 @@ def _row(run: PointRange, axes: tuple[str, ...]) -> list[str]:
             if point.table_regret and point.table_regret.regret is not None
         ]
         cells.append(f"{max(known):+.1%}" if known else "?")
-    return cells
+    return cells + ([_choice_of_nccl(run)] if has_nccl else [])
+
+
+def _choice_of_nccl(run: PointRange) -> str:
+    """Return the times of what NCCL chooses by itself, in the order of the sizes."""
+    times = [point.nccl_seconds for point in run]
+    return _range([format_time(seconds) if seconds is not None else "?" for seconds in times])
 
 
 def _range(texts: list[str]) -> str:
@@ -219,7 +230,8 @@ def csv_text(result: whatif.StudyResult) -> str:
     """Return CSV with a line per point and candidate, in seconds and bytes per second."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow([*result.axes, "collective", "nbytes", "algorithm", "params", "seconds", "best"])
+    call = ("collective", "nbytes", "algorithm", "params", "seconds", "predicted_by", "best")
+    lines.writerow([*result.axes, *call])
     for point in result.points:
         for timing in point.candidates:
             params = ";".join(f"{name}={value}" for name, value in sorted(timing.params.items()))
@@ -231,6 +243,7 @@ def csv_text(result: whatif.StudyResult) -> str:
                     timing.algorithm,
                     params,
                     timing.seconds,
+                    timing.predicted_by,
                     int(timing is point.best),
                 ]
             )

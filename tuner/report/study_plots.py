@@ -20,6 +20,7 @@ from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown, figure_wi
 from tuner.sim.critical_paths import Explanation, explain
 from tuner.whatif import Study, StudyPoint, StudyResult, apply_axes, place_ranks
 from tuner.whatif.axes import AXIS_FORMATTERS
+from tuner.whatif.nccl_times import SIMULATION
 from tuner.whatif.study_candidates import build_schedule, estimate_transfers
 
 MAX_FIGURES = 64
@@ -144,6 +145,8 @@ def _describe_point(point: StudyPoint) -> str:
 
 
 def _traceable(point: StudyPoint) -> bool:
+    if point.best.predicted_by != SIMULATION:
+        return False
     p = int(point.axis_values["nodes"]) * int(point.axis_values["ppn"])
     return estimate_transfers(point.collective, point.best, p, point.nbytes) <= MAX_TRACED_TRANSFERS
 

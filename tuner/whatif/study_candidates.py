@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, count, product, takewhile
@@ -64,16 +64,25 @@ class Candidate:
 
 
 def list_candidates(
-    collective: Collective, names: Sequence[str], nodes: int, ppn: int, nbytes: int
+    collective: Collective,
+    names: Sequence[str],
+    nodes: int,
+    ppn: int,
+    nbytes: int,
+    of_nccl: Collection[str] = (),
 ) -> Iterator[Candidate]:
     """Yield each algorithm with all parameters worth trying and every segment size worth trying.
+
+    Algorithms in `of_nccl` are yielded without parameters: NCCL decides about them.
 
     Two-level algorithms are offered for several nodes, with the ranks of a node as the group; where
     each node has one rank, with the algorithm's own default group.
     """
     for name in names:
         entry = algorithms.describe(collective, name)
-        if nodes > 1 or "group" not in entry.params:
+        if name in of_nccl:
+            yield Candidate(name, {})
+        elif nodes > 1 or "group" not in entry.params:
             for shape in _param_sets(entry, nodes, ppn):
                 for segment in _segments(entry, shape, nodes * ppn, nbytes):
                     yield make_candidate(collective, name, {**shape, **segment})

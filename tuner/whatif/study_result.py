@@ -11,6 +11,7 @@ from tuner.base.atomic_io import dataclass_from_record, formerly
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
+from tuner.whatif.nccl_times import SIMULATION
 from tuner.whatif.study_candidates import Candidate
 
 FORMAT_VERSION = 1
@@ -19,9 +20,10 @@ TIE_TOLERANCE = 1e-9  # relative difference of times that counts as rounding
 
 @dataclass(frozen=True)
 class TimedCandidate(Candidate):
-    """A candidate and its simulated time in seconds."""
+    """A candidate and its time in seconds, by a simulation or as NCCL expects it."""
 
     seconds: float
+    predicted_by: str = SIMULATION
 
     def is_same(self, other: Candidate) -> bool:
         """Return whether the algorithm and its parameters are the same."""
@@ -54,6 +56,7 @@ class StudyPoint:
     candidates      the candidates, the fastest first
     skipped         the candidates with more transfers than one call may have
     table_regret    regret of the given table
+    nccl_choice     algorithm that NCCL chooses by itself, empty where that is not known
     """
 
     axis_values: GridPoint = field(metadata=formerly("at"))
@@ -62,6 +65,13 @@ class StudyPoint:
     candidates: tuple[TimedCandidate, ...] = field(metadata=formerly("timings"))
     skipped: tuple[str, ...] = field(default=(), metadata=formerly("left_out"))
     table_regret: TableRegret | None = field(default=None, metadata=formerly("kept"))
+    nccl_choice: str = ""
+
+    @property
+    def nccl_seconds(self) -> float | None:
+        """The time of what NCCL chooses by itself; None where that is not known."""
+        own = Candidate(self.nccl_choice, {})
+        return self.seconds(own) if self.nccl_choice else None
 
     @property
     def best(self) -> TimedCandidate:

@@ -7,6 +7,7 @@ from contextlib import closing
 
 from tuner.base.errors import InputError, TunerError
 from tuner.whatif.executors import Executor, run_serial
+from tuner.whatif.nccl_times import NCCL, OPTIONAL_ALGORITHMS, SIMULATION
 from tuner.whatif.study_candidates import Candidate
 from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
 from tuner.whatif.study_result import (
@@ -140,7 +141,21 @@ def _point(study: Study, planned: PlannedPoint, answers: Mapping[int, TaskTimes]
         if planned.table_lookup is None
         else compute_table_regret(planned.table_lookup, timings)
     )
-    return StudyPoint(at, planned.collective, planned.nbytes, timings, planned.skipped, cost)
+    return StudyPoint(
+        at,
+        planned.collective,
+        planned.nbytes,
+        timings,
+        planned.skipped,
+        cost,
+        _nccl_choice(timings),
+    )
+
+
+def _nccl_choice(timings: Sequence[TimedCandidate]) -> str:
+    """Return what NCCL chooses by itself: what it expects to be the fastest."""
+    own = (t.algorithm for t in timings if t.predicted_by == NCCL)
+    return next((name for name in own if name not in OPTIONAL_ALGORITHMS), "")
 
 
 def _timings(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterator[TimedCandidate]:
@@ -148,11 +163,12 @@ def _timings(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterato
     for candidate, task, call in planned.calls:
         seconds = answers[task]
         if seconds is not None:
-            yield _timing(candidate, seconds[call])
+            of_nccl = candidate.algorithm in planned.of_nccl and not candidate.params
+            yield _timing(candidate, seconds[call], NCCL if of_nccl else SIMULATION)
 
 
-def _timing(candidate: Candidate, seconds: float) -> TimedCandidate:
-    return TimedCandidate(candidate.algorithm, candidate.params, seconds)
+def _timing(candidate: Candidate, seconds: float, predicted_by: str) -> TimedCandidate:
+    return TimedCandidate(candidate.algorithm, candidate.params, seconds, predicted_by)
 
 
 def _rounded_seconds(timing: TimedCandidate) -> float:

@@ -19,6 +19,7 @@ from tuner.machines import Machine
 from tuner.sim import sweep
 from tuner.topology import Placement
 from tuner.whatif.axes import apply_axes, place_ranks
+from tuner.whatif.nccl_times import NcclTimes, nccl_times
 from tuner.whatif.study_candidates import (
     Candidate,
     build_schedule,
@@ -63,6 +64,7 @@ class PlannedPoint:
     """One point of a study, with candidates to simulate and candidates skipped.
 
     calls       candidate, number of its task, index of the call in the task
+    of_nccl     algorithms whose times are those that NCCL expects
     """
 
     grid_index: int
@@ -71,6 +73,7 @@ class PlannedPoint:
     calls: tuple[tuple[Candidate, int, int], ...]
     skipped: tuple[str, ...]
     table_lookup: TableLookup | None
+    of_nccl: tuple[str, ...] = ()
 
 
 class TaskEvaluator:
@@ -89,10 +92,12 @@ class TaskEvaluator:
         That is also the case for buffers in GPU memory staged through hosts whose messages have no
         cost. Raises MissingCostError where other messages have none.
         """
-        machine, ranks = self._cached_machine(task.grid_index)
-        candidate = Candidate(task.algorithm, task.params)
+        machine, ranks, of_nccl = self._cached_machine(task.grid_index)
+        candidate, collective = Candidate(task.algorithm, task.params), task.collective
+        if of_nccl and task.algorithm in of_nccl.algorithms(collective) and not task.params:
+            return [of_nccl.seconds(collective, task.algorithm, size) for size in task.sizes]
         try:
-            made = build_schedule(task.collective, candidate, ranks.p, task.sizes[0])
+            made = build_schedule(collective, candidate, ranks.p, task.sizes[0])
         except (InputError, ScheduleError):
             return None
         memory = str(self._study.grid[task.grid_index]["memory"])
@@ -105,10 +110,11 @@ class TaskEvaluator:
                 raise
             return None
 
-    def _machine(self, grid_index: int) -> tuple[Machine, Placement]:
+    def _machine(self, grid_index: int) -> tuple[Machine, Placement, NcclTimes | None]:
         at = self._study.grid[grid_index]
         machine = apply_axes(self._study.machine, at)
-        return machine, place_ranks(machine, at)
+        ranks = place_ranks(machine, at)
+        return machine, ranks, nccl_times(ranks, str(at["memory"]))
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,15 @@ def plan_study(study: Study, on_progress: Callable[[float], None]) -> StudyPlan:
     return StudyPlan(tuple(points), tuple(tasks))
 
 
+def _algorithms_of_nccl(study: Study, grid_index: int, collective: Collective) -> tuple[str, ...]:
+    """Return the algorithms whose times are NCCL's, found on at most two nodes of the machine."""
+    at = study.grid[grid_index]
+    few = {**at, "nodes": min(2, int(at["nodes"]))}
+    ranks = place_ranks(apply_axes(study.machine, few), few)
+    times = nccl_times(ranks, str(at["memory"]))
+    return times.algorithms(collective) if times else ()
+
+
 class _TaskCollector:
     """A collector of the calls of one collective on one machine, one task for each schedule."""
 
@@ -165,11 +180,15 @@ class _TaskCollector:
             placement=str(at.get("placement", BLOCK)),
         )
         self.names = study.algorithm_names(collective, at)
+        self.of_nccl = _algorithms_of_nccl(study, grid_index, collective)
         self._task_of_schedule: dict[tuple[object, ...], int] = {}
         self._calls: list[list[tuple[Candidate, int]]] = []
 
     def plan_point(self, nbytes: int) -> PlannedPoint:
-        offered = list(list_candidates(self.collective, self.names, self.nodes, self.ppn, nbytes))
+        shape = (self.nodes, self.ppn)
+        offered = list(
+            list_candidates(self.collective, self.names, *shape, nbytes, of_nccl=self.of_nccl)
+        )
         rules = self._look_up(nbytes)
         if rules is not None and rules.key and rules.candidate and rules.candidate not in offered:
             offered.append(rules.candidate)
@@ -181,7 +200,8 @@ class _TaskCollector:
             )
         left_out = tuple(str(one) for one in offered if one not in able)
         calls = tuple(self._call(one, nbytes) for one in able)
-        return PlannedPoint(self.grid_index, self.collective, nbytes, calls, left_out, rules)
+        own = tuple(name for name in self.of_nccl if name in self.names)
+        return PlannedPoint(self.grid_index, self.collective, nbytes, calls, left_out, rules, own)
 
     def tasks(self) -> list[StudyTask]:
         return [self._task(calls) for calls in self._calls]
@@ -193,6 +213,8 @@ class _TaskCollector:
         return look_up_exported(table, self.key, nbytes)
 
     def _transfers(self, candidate: Candidate, nbytes: int) -> float:
+        if candidate.algorithm in self.of_nccl and not candidate.params:
+            return 1.0
         return estimate_transfers(self.collective, candidate, self.p, nbytes)
 
     def _call(self, candidate: Candidate, nbytes: int) -> tuple[Candidate, int, int]:

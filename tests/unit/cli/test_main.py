@@ -79,7 +79,15 @@ def test_simulate_prints_records_that_match_the_closed_form(
     records = json.loads(capsys.readouterr().out)
     assert [record["nbytes"] for record in records] == [8192, 1 << 20]
     for record in records:
-        assert set(record) == {"collective", "algorithm", "params", "p", "nbytes", "seconds"}
+        assert set(record) == {
+            "collective",
+            "algorithm",
+            "params",
+            "p",
+            "nbytes",
+            "seconds",
+            "predicted_by",
+        }
         assert record["p"] == 8
         # 2 (p - 1) transfers of m / p bytes, one after the other
         expected = 14 * (2e-6 + record["nbytes"] / 8 / 12.5e9)

@@ -31,11 +31,12 @@ from tuner.api.service import ServiceDep
 from tuner.base.errors import MissingCostError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
-from tuner.core.table import AlgorithmConfig
+from tuner.core.table import LIBRARY, AlgorithmConfig
 from tuner.machines.loader import machine_from_record
 from tuner.mpi_libraries.schedules import max_message_parts, schedule_of
 from tuner.sim import simulate
 from tuner.topology import CUDA, Placement
+from tuner.whatif.nccl_times import NCCL, SIMULATION, NcclTimes, nccl_times
 from tuner.whatif.study_candidates import Candidate, estimate_transfers, segment_count
 
 router = APIRouter(
@@ -70,12 +71,15 @@ class PredictionRequest(RequestBody):
 
 
 class PredictedTime(BaseModel):
-    """One simulated time."""
+    """One predicted time."""
 
     algorithm: str = Field(examples=["ring"])
     params: dict[str, int] = Field(examples=[{}])
     nbytes: int = Field(examples=[1048576])
     seconds: float = Field(examples=[0.000573])
+    predicted_by: Literal["simulation", "nccl"] = Field(
+        "simulation", description="nccl: the time that NCCL's own cost model expects"
+    )
 
 
 class PredictionSummary(BaseModel):
@@ -132,8 +136,15 @@ def _simulate_all(
     names = wanted.algorithms or algorithms.algorithm_names(wanted.collective, here)
     for name in names:
         algorithms.check_requirements(wanted.collective, name, here, topology.name)
-    _check_effort(wanted, placement, calibration.library, names)
+    own = wanted.runner == LIBRARY and not wanted.params
+    of_nccl = nccl_times(placement, wanted.memory) if own else None
+    known_to_nccl = of_nccl.algorithms(wanted.collective) if of_nccl else ()
+    simulated = [name for name in names if name not in known_to_nccl]
+    _check_effort(wanted, placement, calibration.library, simulated)
     for name in names:
+        if of_nccl and name in known_to_nccl:
+            yield from _expected_by_nccl(wanted, of_nccl, name)
+    for name in simulated:
         for nbytes in wanted.sizes:
             made = _build_schedule(wanted, name, nbytes, placement.p, calibration.library)
             if made is None:
@@ -145,7 +156,22 @@ def _simulate_all(
                     "params": dict(made.params),
                     "nbytes": nbytes,
                     "seconds": seconds,
+                    "predicted_by": SIMULATION,
                 }
+
+
+def _expected_by_nccl(
+    wanted: PredictionRequest, of_nccl: NcclTimes, name: str
+) -> Iterator[dict[str, Any]]:
+    for nbytes in wanted.sizes:
+        seconds = of_nccl.seconds(wanted.collective, name, nbytes)
+        yield {
+            "algorithm": name,
+            "params": {},
+            "nbytes": nbytes,
+            "seconds": seconds,
+            "predicted_by": NCCL,
+        }
 
 
 def _build_schedule(

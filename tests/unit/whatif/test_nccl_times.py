@@ -1,0 +1,122 @@
+"""One time for NCCL's algorithms: its estimate, a prediction and a study say the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.algorithms import algorithm_names, available_capabilities
+from tuner.cli.main import main
+from tuner.core.collective import Collective
+from tuner.machines import PRESETS, preset
+from tuner.topology import CUDA, HOST, SWITCH_REDUCTION, Placement
+from tuner.whatif.nccl_times import NCCL_NAMES, OPTIONAL_ALGORITHMS, nccl_times
+
+SIZES = ("1KiB", "1MiB", "4GiB")
+GPUS = {name: preset(name, 1).topology.nodes[0].node_topology for name in PRESETS}
+
+
+def gpus_per_node(name: str) -> int:
+    inside = GPUS[name]
+    return len(inside.device_indices("gpu")) if inside else 0
+
+
+WITH_GPUS = [name for name in PRESETS if gpus_per_node(name)]
+
+
+def answered(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    main([*words, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("nodes", [1, 4, 64])
+@pytest.mark.parametrize("name", WITH_GPUS)
+def test_estimate_prediction_and_study_agree(
+    name: str, nodes: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ppn, machine = gpus_per_node(name), f"preset:{name}:{nodes}"
+    placement = Placement.block(preset(name, nodes).topology, ppn)
+    times = nccl_times(placement, CUDA)
+    if ppn * nodes < 2:
+        assert times is None
+        return
+    assert times is not None
+    here = available_capabilities(placement.topology.capabilities, True, nodes, ppn)
+    known = algorithm_names(Collective.ALLREDUCE, here)
+    own = [one for one in times.algorithms(Collective.ALLREDUCE) if one in known]
+    call = ["--topology", machine, "--ppn", str(ppn), "--collective", "allreduce"]
+    sizes = ["--sizes", ",".join(SIZES)]
+    collnet = ["--collnet"] if SWITCH_REDUCTION in placement.topology.capabilities else []
+    expected = dict[tuple[str, int], float]()
+    for one in answered(capsys, "nccl", "estimate", *call, *sizes, "--all", *collnet):
+        key = one["algorithm"], one["nbytes"]
+        expected[key] = min(one["seconds"], expected.get(key, one["seconds"]))
+    named = ["--algorithm", ",".join(own), "--memory", "cuda"]
+    predicted = answered(capsys, "simulate", *call, *sizes, *named)
+    study = {
+        "name": "x",
+        "topology": machine,
+        "vary": {"nodes": [nodes], "ppn": [ppn], "memory": ["cuda"]},
+        "collectives": ["allreduce"],
+        "sizes": list(SIZES),
+        "algorithms": list(own),
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    points = answered(capsys, "study", str(tmp_path / "study.yaml"))["points"]
+    studied = {
+        (one["algorithm"], point["nbytes"]): one["seconds"]
+        for point in points
+        for one in point["candidates"]
+    }
+    for one in predicted:
+        key = NCCL_NAMES[one["algorithm"]], one["nbytes"]
+        assert one["predicted_by"] == "nccl"
+        assert one["seconds"] == pytest.approx(expected[key], rel=1e-9)
+        assert studied[one["algorithm"], one["nbytes"]] == pytest.approx(one["seconds"], rel=1e-9)
+    assert len(predicted) == len(studied) == len(own) * len(SIZES)
+
+
+def test_what_nccl_chooses_by_itself_is_part_of_a_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = {
+        "name": "x",
+        "topology": "preset:dgx-h100:4",
+        "vary": {"nodes": [4], "ppn": [8]},
+        "collectives": ["allreduce"],
+        "sizes": ["1GiB"],
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    (point,) = answered(capsys, "study", str(tmp_path / "study.yaml"))["points"]
+    chosen = answered(
+        capsys, "nccl", "estimate", "--topology", "preset:dgx-h100:4", "--sizes", "1GiB"
+    )
+    (default,) = [one for one in chosen if one["chosen"]]
+    assert NCCL_NAMES[point["nccl_choice"]] == default["algorithm"]
+    assert point["nccl_choice"] not in OPTIONAL_ALGORITHMS
+    main(["study", str(tmp_path / "study.yaml")])
+    said = capsys.readouterr().out
+    assert "NCCL by itself" in said
+    assert "as in `tuner nccl estimate`" in " ".join(said.split())
+
+
+def test_nccl_has_no_times_where_it_cannot_run() -> None:
+    topology = preset("dgx-a100", 2).topology
+    assert nccl_times(Placement.block(topology, 8), HOST) is None
+    assert nccl_times(Placement.block(topology, 16), CUDA) is None  # more ranks than GPUs
+    times = nccl_times(Placement.block(topology, 8), CUDA)
+    assert times is not None
+    assert times.algorithms(Collective.SCATTER) == ()
+    assert times.seconds(Collective.ALLREDUCE, "nccl_ring", 0) > 0
+
+
+def test_as_tuner_runs_it_a_schedule_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--topology", "preset:dgx-a100:2", "--ppn", "8", "--memory", "cuda"]
+    words += ["--collective", "allreduce", "--algorithm", "nccl_ring", "--sizes", "1MiB"]
+    for more in (["--runner", "schedule"], ["--param", "channels=8"]):
+        (one,) = answered(capsys, "simulate", *words, *more)
+        assert one["predicted_by"] == "simulation"
+        assert "channels" in one["params"]
