@@ -261,8 +261,9 @@ def test_names_may_be_left_out_where_nothing_is_in_doubt(client: httpx.Client) -
     problem(client.get("/v1/tables/published"), 422)
     newer = publish(client, a_table(library="openmpi 5.0.12"))
     assert problem(select(client, library="openmpi"), 409) == (
-        "several tables are published (openmpi 5.0.11 on test, openmpi 5.0.12 on test): say which"
-        " one, such as cluster 'test' and library 'openmpi 5.0.11'"
+        "several tables are published: say which one, such as cluster 'test' and library"
+        " 'openmpi 5.0.11' (programs: --cluster or TUNER_CLUSTER); there are openmpi 5.0.11 on"
+        " test, openmpi 5.0.12 on test"
     )
     assert good(select(client, library="openmpi 5.0.12"))["version"] == newer
 

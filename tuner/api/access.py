@@ -139,7 +139,8 @@ class AccessMiddleware:
             require_token = not client.scopes
             raise Problem(
                 401 if require_token else 403,
-                "send a token: Authorization: Bearer TOKEN"
+                "send a token, as `Authorization: Bearer TOKEN`; commands and programs take it"
+                " from TUNER_TOKEN or the file in TUNER_TOKEN_FILE"
                 if require_token
                 else f"the token {client.name} lacks the scope {needed}",
             )

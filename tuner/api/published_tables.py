@@ -132,8 +132,8 @@ class _Snapshot:
             one, its = map(shortened_repr, min(fitting))
             raise Problem(
                 409,
-                f"several tables are published ({names}): say which one, such as cluster {one} and"
-                f" library {its}",
+                f"several tables are published: say which one, such as cluster {one} and library"
+                f" {its} (programs: --cluster or TUNER_CLUSTER); there are {names}",
             )
         return next(iter(fitting.values()))
 

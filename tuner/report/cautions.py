@@ -68,13 +68,25 @@ def _smallest_ratio(record: Record) -> float:
 
 
 def table_cautions(table: TuningTable) -> list[str]:
-    """Return sentences on wrong results, and on rules that were withdrawn."""
+    """Return sentences on wrong results, withdrawn rules, and ranks that shared cores."""
     compared = table.provenance.get("comparison", {})
     wrong = [
         f"{call} gave a wrong result when it was compared. Do not use the table."
         for call in compared.get("wrong", [])
     ]
-    return [*wrong, *_withdrawn(compared.get("withdrawn", []))]
+    return [*wrong, *_withdrawn(compared.get("withdrawn", [])), *_oversubscription(table)]
+
+
+def _oversubscription(table: TuningTable) -> list[str]:
+    cores = table.cluster.cores
+    changing = (rule for rule in table.rules if not rule.choice.is_default)
+    crowded = sorted({rule.key.p for rule in changing if rule.key.ppn > cores})
+    if not crowded:
+        return []
+    return [
+        f"Rules for {', '.join(map(str, crowded))} ranks come from more ranks than a node has cores"
+        f" ({cores}): they hold for such runs, and say little about others."
+    ]
 
 
 def _withdrawn(rules: Sequence[str]) -> list[str]:

@@ -147,12 +147,13 @@ def _figures(
 
 
 def describe_confirmed_rules(figures: Record) -> str:
-    """Return in words how many rules were confirmed and how many leave calls to the default."""
+    """Return in words how many rules were confirmed and how many change something."""
     total, default = figures["rules_total"], figures["rules_default"]
-    leaves = "rule leaves" if default == 1 else "rules leave"
     return (
         f"{figures['rules_confirmed']} of {plural(total, 'rule')} {'was' if total == 1 else 'were'}"
-        f" seen at work in the real library; {default or 'no'} {leaves} calls to its default."
+        f" seen at work in the real library: {total - default} that"
+        f" {'names' if total - default == 1 else 'name'} another algorithm than its default,"
+        f" {default} that {'leaves' if default == 1 else 'leave'} calls to it."
     )
 
 

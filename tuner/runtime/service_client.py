@@ -11,6 +11,7 @@ import email.utils
 import json
 import random
 import re
+import textwrap
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from tuner.runtime.table_source import MAX_TABLE_BYTES, FetchedTable, TableReque
 from tuner.runtime.timeout import Deadline, DeadlineExceededError
 
 TABLE_MEDIA_TYPE = "application/vnd.tuner.table+json"
+MAX_DETAIL_CHARACTERS = 300  # of the reason of a refusal, shown in messages
 MAX_ATTEMPTS = 3
 FIRST_PAUSE_S = 0.2  # before the second attempt; twice as long before the third
 READ_BYTES = 64 * 1024  # per read
@@ -242,8 +244,11 @@ def _status_message(response: ServiceResponse) -> str:
         detail = json.loads(response.body)["detail"]
     except (ValueError, KeyError, TypeError, RecursionError):
         detail = None
-    said = f": {shortened_repr(detail)}" if isinstance(detail, str) else ""
-    return f"answered with status {response.status}{said}"
+    if not isinstance(detail, str):
+        return f"answered with status {response.status}"
+    shown = textwrap.shorten(detail, MAX_DETAIL_CHARACTERS, placeholder=" ...")
+    said = shown if shown.isprintable() else shortened_repr(detail)
+    return f"answered with status {response.status}: {said}"
 
 
 def _retry_after_s(headers: Message) -> float:

@@ -15,9 +15,9 @@ from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTab
 from tuner.report import LibraryResult, cautions, geometric_mean_speedup, split_control, summarise
 from tuner.report.curves import measured_curves, predicted_curves, prediction_error
 from tuner.report.page import render_page
-from tuner.report.summary import describe_outcome
+from tuner.report.summary import describe_confirmed_rules, describe_outcome
 
-CLUSTER = Cluster("box", 1, 2, "A CPU & more", 8 << 30)
+CLUSTER = Cluster("box", 1, 4, "A CPU & more", 8 << 30)
 LIBRARY = "openmpi 5.0.11"
 
 
@@ -178,6 +178,22 @@ def test_a_quiet_comparison_needs_no_caution() -> None:
     equal = [held(1.01, algorithm="default")] * 8
     assert cautions.comparison_cautions(*split_control([held(1.3), *equal])) == []
     assert cautions.validation_cautions([validation(True)]) == []
+
+
+def test_rules_of_ranks_that_shared_cores_are_a_caution(result: LibraryResult) -> None:
+    table = result.table
+    crowded = TuningTable(replace(CLUSTER, cores=2), table.library, table.rules)
+    (caution,) = cautions.table_cautions(crowded)
+    assert caution.startswith("Rules for 4 ranks come from more ranks than a node has cores (2)")
+    assert cautions.table_cautions(TuningTable(CLUSTER, table.library, table.rules)) == []
+
+
+def test_what_was_seen_at_work_is_told_from_what_changes() -> None:
+    figures = {"rules_total": 12, "rules_confirmed": 12, "rules_default": 9}
+    assert describe_confirmed_rules(figures) == (
+        "12 of 12 rules were seen at work in the real library: 3 that name another algorithm than"
+        " its default, 9 that leave calls to it."
+    )
 
 
 def test_what_a_probe_noticed_is_a_caution(result: LibraryResult) -> None:

@@ -287,7 +287,11 @@ def test_feedback_is_posted_as_json() -> None:
         assert service.seen[-1].headers["Content-Type"] == "application/json"
         assert service.seen[-1].headers["Authorization"] == "Bearer secret"
         service.reply = always(Reply(b'{"detail": "no scope"}', status=403))
-        with pytest.raises(InputError, match="status 403: 'no scope'"):
+        with pytest.raises(InputError, match="status 403: no scope"):
+            service_client.post_record(wanted(service.url), "/v1/feedback", {})
+        remedy = {"detail": f"several tables: {'x' * 150} (--cluster)"}
+        service.reply = always(Reply(json.dumps(remedy).encode(), status=409))
+        with pytest.raises(InputError, match=r"status 409: several tables: x+ \(--cluster\)"):
             service_client.post_record(wanted(service.url), "/v1/feedback", {})
         service.reply = always(Reply(b"<html>", status=200))
         with pytest.raises(InputError, match="is not JSON"):
