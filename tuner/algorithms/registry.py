@@ -167,10 +167,18 @@ def build(
     needed = {key: call[key] for key in call if key in _parameter_names(entry.builder)}
     made = entry.builder(p, **needed, **chosen)
     made = replace(made, algorithm=name, params=chosen, root=root)
+    made = replace(made, segment_bytes=_segment_bytes(made, nbytes))
     _BUILT_SCHEDULES.add(made)
     if verify_schedule and made.p * made.n_chunks <= MAX_VERIFIED_SLOTS:
         schedule_properties(made)
     return made
+
+
+def _segment_bytes(made: Schedule, nbytes: int) -> int:
+    """Return the length of the chunks if they are the segments of the whole message, else 0."""
+    segment = made.params.get("segment", 0)
+    whole = segment and made.n_chunks == count_segments(nbytes, segment) > 1
+    return segment if whole and not made.collective.has_blocks else 0
 
 
 @cache

@@ -105,6 +105,8 @@ class Schedule:
     in_network          rows of a round with one source and the same chunks are one message that the
                         network replicates on its way; rows of a round that reduce into one slot are
                         combined on their way and arrive as one message
+    segment_bytes       size of all chunks but the last, which holds the rest, as libraries cut
+                        messages; 0 for chunks that differ by one element at most
     fire_and_forget     ranks do not wait for the arrival of what they sent: a rank continues when
                         its messages have left. Only the time of a call depends on it
     """
@@ -119,6 +121,7 @@ class Schedule:
     staged: bool = False
     in_network: bool = False
     fire_and_forget: bool = False
+    segment_bytes: int = 0
 
     def __post_init__(self) -> None:
         if self.p < 1 or self.n_chunks < 1 or not 0 <= self.root < self.p:
@@ -136,14 +139,23 @@ class Schedule:
         """Return a fresh iterator over the rounds in order, without empty ones."""
         return (r for r in self.make_rounds() if len(r))
 
-    def offsets(self, count: int) -> IntArray:
-        """Return the element offsets of the chunks, shape (n_chunks + 1,), for `count` elements.
+    def chunk_sizes(self, count: int, itemsize: int = 1) -> tuple[int, int, int]:
+        """Return elements of a shorter chunk, how many more longer ones have, and their number.
 
-        The first `count mod n_chunks` chunks hold one element more than the others.
+        The longer ones come first. The buffer has `count` elements of `itemsize` bytes.
         """
-        share, longer = divmod(count, self.n_chunks)
+        full, others = -(-self.segment_bytes // itemsize), self.n_chunks - 1
+        if others * full < count < self.n_chunks * full:
+            rest = count - others * full
+            return rest, full - rest, others
+        return count // self.n_chunks, 1, count % self.n_chunks
+
+    def offsets(self, count: int, itemsize: int = 1) -> IntArray:
+        """Return the element offsets of the chunks, shape (n_chunks + 1,), for `count` elements."""
+        shorter, more, longer = self.chunk_sizes(count, itemsize)
         chunk = np.arange(self.n_chunks + 1)
-        return chunk * share + np.minimum(chunk, longer)
+        first: IntArray = chunk * shorter + np.minimum(chunk, longer) * more
+        return first
 
     def owner(self, chunk: IntArray) -> IntArray:
         """Return the ranks that own the chunks in a collective with blocks."""

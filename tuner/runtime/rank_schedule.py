@@ -116,12 +116,12 @@ class RankScheduleTemplate:
         rows, bare = np.concatenate(parts, axis=1), replace(schedule, make_rounds=tuple)
         return cls(bare, rank, ordered, rows, tuple(ends), shifts)
 
-    def with_count(self, count: int) -> RankSchedule:
-        """Convert chunks to elements for buffers of `count` elements.
+    def with_count(self, count: int, itemsize: int = 1) -> RankSchedule:
+        """Convert chunks to elements for buffers of `count` elements of `itemsize` bytes.
 
         Raises ScheduleError for a count that is not divisible as needed.
         """
-        n_chunks, offsets = self.schedule.n_chunks, self.schedule.offsets(count)
+        n_chunks, offsets = self.schedule.n_chunks, self.schedule.offsets(count, itemsize)
         if self.has_shifted_chunks and count % n_chunks:
             raise ScheduleError(f"{self.schedule}: the count must be a multiple of its chunks")
         src, dst, *chunks, length, reduce, tag = self.transfers

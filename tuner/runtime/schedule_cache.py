@@ -98,7 +98,7 @@ class ScheduleCache:
             outline = self._template(count * itemsize, root)
             if self._collective.has_blocks and count % outline.schedule.n_chunks:
                 return None
-            part = outline.with_count(count)
+            part = outline.with_count(count, itemsize)
         except (InputError, ScheduleError):
             return None  # too many segments, or an indivisible count: the same on all ranks
         # By its address: a request that refers to the array would keep it alive.

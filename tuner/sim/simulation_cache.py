@@ -38,6 +38,7 @@ class ScheduleFingerprint:
                 digest.update(column.data)
         told = (
             schedule.n_chunks,
+            schedule.segment_bytes,
             schedule.staged,
             schedule.in_network,
             schedule.fire_and_forget,

@@ -124,7 +124,7 @@ class TransferTableBuilder:
     def build(self, nbytes: int) -> TransferTable:
         """Return the transfers of one call; raises InputError as `build_transfers` does."""
         check_call_arguments(self._schedule, self._placement, nbytes, self._itemsize)
-        offsets = self._schedule.offsets(nbytes // self._itemsize)
+        offsets = self._schedule.offsets(nbytes // self._itemsize, self._itemsize)
         begin = self._rows.src_chunk % self._schedule.n_chunks
         size = (offsets[begin + self._rows.count] - offsets[begin]) * float(self._itemsize)
         there = size > 0.0

@@ -157,6 +157,12 @@ def segment_count(algorithm: str, params: Mapping[str, int], p: int, nbytes: int
     return max(1, -(-nbytes // shares // segment)) if segment else 1
 
 
+def leaves_no_rest(candidate: Candidate, nbytes: int) -> bool:
+    """Return whether all segments of a message have the same size; one without segments has."""
+    segment = candidate.params.get("segment", 0)
+    return segment == 0 or nbytes % segment == 0
+
+
 def build_schedule(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> Schedule:
     """Return the candidate's schedule with root 0; raises InputError for wrong parameters.
 

@@ -7,7 +7,7 @@ process on any computer gives the same numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tuner.algorithms import describe
@@ -25,6 +25,7 @@ from tuner.whatif.study_candidates import (
     build_schedule,
     estimate_transfers,
     is_in_network,
+    leaves_no_rest,
     list_candidates,
     segment_count,
 )
@@ -100,6 +101,8 @@ class TaskEvaluator:
             made = build_schedule(collective, candidate, ranks.p, task.sizes[0])
         except (InputError, ScheduleError):
             return None
+        if leaves_no_rest(candidate, task.sizes[0]):  # the other sizes have other segments
+            made = replace(made, segment_bytes=0)
         memory = str(self._study.grid[task.grid_index]["memory"])
         try:
             return sweep(made, ranks, machine.calibration, task.sizes, memory=memory)
@@ -220,8 +223,9 @@ class _TaskCollector:
     def _call(self, candidate: Candidate, nbytes: int) -> tuple[Candidate, int, int]:
         fixed = sorted((k, v) for k, v in candidate.params.items() if k != "segment")
         number = segment_count(candidate.algorithm, candidate.params, self.p, nbytes)
+        segment = 0 if leaves_no_rest(candidate, nbytes) else candidate.params["segment"]
         alike = self._task_of_schedule.setdefault(
-            (candidate.algorithm, *fixed, number), len(self._task_of_schedule)
+            (candidate.algorithm, *fixed, number, segment), len(self._task_of_schedule)
         )
         if alike == len(self._calls):
             self._calls.append([])

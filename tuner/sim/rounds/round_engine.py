@@ -33,7 +33,8 @@ def count_longer_chunks(
 @njit_no_alloc()
 def row_bytes(state: Any, sizes: Any, z: int, i: int, count: Int32Array) -> float:
     """Return the bytes of a row, after `count_longer_chunks`."""
-    return float((count[i] * sizes.chunk_elements[z] + state.longer_count[i]) * sizes.itemsize)
+    longer = state.longer_count[i] * sizes.more_elements[z]
+    return float((count[i] * sizes.chunk_elements[z] + longer) * sizes.itemsize)
 
 
 @njit_no_alloc()

@@ -104,9 +104,9 @@ class RoundSimulation:
         Return finish times, shape (sizes, p), and the round at which each size failed, or -1.
         """
         found, which, machine = self.routed
-        sizes = MessageSizes(
-            *np.divmod(counts, self.schedule.n_chunks), self.itemsize, self.schedule.n_chunks
-        )
+        lengths = [self.schedule.chunk_sizes(count, self.itemsize) for count in counts.tolist()]
+        shorter, more, longer = np.array(lengths, np.int64).reshape(-1, 3).T.copy()
+        sizes = MessageSizes(shorter, more, longer, self.itemsize, self.schedule.n_chunks)
         rows = max((len(r) for r in self.rounds), default=0)
         state = _new_state(sizes, self.schedule.p, len(machine.capacity), rows)
         smallest = np.maximum(sizes.chunk_elements, 1) * self.itemsize
@@ -139,7 +139,8 @@ class _RoundRun:
             sizes.chunk_elements.min() * sizes.itemsize
         )  # bytes of a chunk
         self.max_chunk_bytes = float(
-            (sizes.chunk_elements + (sizes.longer_chunks > 0)).max() * sizes.itemsize
+            (sizes.chunk_elements + sizes.more_elements * (sizes.longer_chunks > 0)).max()
+            * sizes.itemsize
         )
         self.no_groups = contended_rounds.find_contention_groups(
             machine, np.zeros(0, np.int64), 0.0, 0.0

@@ -56,12 +56,17 @@ class MachineArrays(NamedTuple):
 
 
 class MessageSizes(NamedTuple):
-    """Elements per chunk and number of chunks with one element more, for each message size.
+    """The lengths of chunks for each message size, shape (sizes,).
 
-    `itemsize` is the bytes of an element; `n_chunks` the number of chunks of the buffer.
+    chunk_elements  elements of a shorter chunk
+    more_elements   by how many longer chunks are longer
+    longer_chunks   number of longer chunks, which come first
+    itemsize        bytes of an element
+    n_chunks        number of chunks of the buffer
     """
 
     chunk_elements: IntArray
+    more_elements: IntArray
     longer_chunks: IntArray
     itemsize: int
     n_chunks: int

@@ -69,7 +69,7 @@ def compute_round_costs(
     ways = np.zeros(shape, np.int64)
     costs = machine.costs
     for z in range(shape[0]):
-        more = sizes.itemsize if sizes.longer_chunks[z] > 0 else 0
+        more = sizes.itemsize * sizes.more_elements[z] if sizes.longer_chunks[z] > 0 else 0
         for i in range(shape[1]):
             kind = machine.kind[connection[i]]
             low = float(count[i] * sizes.chunk_elements[z] * sizes.itemsize)
