@@ -5,18 +5,19 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from tuner import whatif
 from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
-from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS
+from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS, AxisValue
 from tuner.whatif.nccl_times import NCCL_NOTE
 from tuner.whatif.study_result import TIE_TOLERANCE
 
 MAX_SHOWN_RANGES = 60
 MAX_SHOWN_CROSSOVERS = 20
+MAX_SHOWN_STEPS = 40
 PointRange = list[whatif.StudyPoint]  # neighbouring sizes with the same best algorithm
 
 
@@ -24,7 +25,43 @@ def print_study(result: whatif.StudyResult) -> None:
     """Print the best algorithms, their crossovers, and what keeping a table would cost."""
     same = _print_ranges(result)
     _print_crossovers(result, same)
+    _print_axis_steps(result, same)
     _print_table_regret(result)
+
+
+def _print_axis_steps(result: whatif.StudyResult, same: set[str]) -> None:
+    """Print what each step along an axis gains, but for axes that change nothing (`same`)."""
+    steps = [one for one in result.axis_steps if one.axis not in same]
+    if not steps:
+        return
+    print_table(
+        "what a step along an axis gains",
+        ("axis", "step", "call", "times as fast", "most at"),
+        (_step(one, result.axes) for one in steps[:MAX_SHOWN_STEPS]),
+        right=("times as fast",),
+        droppable=("most at",),
+        wrappable=("step", "most at"),
+    )
+    if len(steps) > MAX_SHOWN_STEPS:
+        print_text(f"and {len(steps) - MAX_SHOWN_STEPS} more: --json has them all")
+
+
+def _step(one: whatif.AxisStep, axes: Mapping[str, Sequence[AxisValue]]) -> list[str]:
+    """Return the cells of a step; axes with one value are left out of where it gains most."""
+    shown = AXIS_FORMATTERS[one.axis]
+    low, high = f"{one.min_speedup:.2f}", f"{one.max_speedup:.2f}"
+    others = [
+        f"{_title(axis)} {AXIS_FORMATTERS[axis](value)}"
+        for axis, value in one.max_at.items()
+        if len(axes.get(axis, (0, 0))) > 1
+    ]
+    return [
+        _title(one.axis),
+        f"{shown(one.lower_value)} to {shown(one.upper_value)}",
+        one.collective,
+        low if low == high else f"{low} to {high}",
+        "" if low == high else ", ".join(others),
+    ]
 
 
 def _print_table_regret(result: whatif.StudyResult) -> None:
@@ -84,6 +121,8 @@ def _print_ranges(result: whatif.StudyResult) -> set[str]:
     )
     for at in same:
         print_text(f"{_title(axes[at])} changes nothing here")
+    for limit, where in _network_limits(result, axes).items():
+        print_text(f"A GPU's traffic between nodes is bounded by {limit}{where}")
     if len(found) > MAX_SHOWN_RANGES:
         print_text(
             f"and {len(found) - MAX_SHOWN_RANGES} more rows: --csv and --plots have them all"
@@ -91,6 +130,23 @@ def _print_ranges(result: whatif.StudyResult) -> set[str]:
     if has_nccl:
         print_text(NCCL_NOTE)
     return {axes[at] for at in same}
+
+
+def _network_limits(result: whatif.StudyResult, axes: Sequence[str]) -> dict[str, str]:
+    """Return what bounds a GPU's traffic between nodes, with the axis values that decide it."""
+    limits = dict.fromkeys(point.network_limit for point in result.points)
+    found = dict[str, str]()
+    for limit in filter(None, limits):
+        own = [point for point in result.points if point.network_limit == limit]
+        others = [point for point in result.points if point.network_limit not in ("", limit)]
+        said = [
+            f"{_title(axis)} {', '.join(AXIS_FORMATTERS[axis](value) for value in here)}"
+            for axis in axes
+            if (here := dict.fromkeys(point.axis_values[axis] for point in own))
+            and not set(here) & {point.axis_values[axis] for point in others}
+        ]
+        found[limit] = f" at {' and '.join(said)}" if others and said else ""
+    return found
 
 
 def merge_rows(

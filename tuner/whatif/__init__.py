@@ -3,14 +3,15 @@
 A `Study` is a machine, the axes along which it varies, collectives and sizes. `run_study` simulates
 every candidate at every point, in this process, over the cores of this computer
 (`make_parallel_executor`) or over those of a cluster (`dask_executor`, which needs Dask). The
-result says which candidate is best, where the best one changes (crossovers), and what following an
-existing tuning table would cost.
+result says which candidate is best, where the best one changes (crossovers), what each step along
+an axis gains, and what following an existing tuning table would cost.
 """
 
 from tuner.whatif.axes import AXES, apply_axes, place_ranks
 from tuner.whatif.executors import make_parallel_executor, run_serial
 from tuner.whatif.study_checkpoint import checkpoint_file
 from tuner.whatif.study_result import (
+    AxisStep,
     Crossover,
     StudyPoint,
     StudyResult,
@@ -30,6 +31,7 @@ from tuner.whatif.study_spec import (
 
 __all__ = [
     "AXES",
+    "AxisStep",
     "CancelledError",
     "Crossover",
     "ResourceResolver",

@@ -31,6 +31,12 @@ NCCL_NAMES = {  # registered algorithm -> NCCL's name
     "collnet_chain": COLLNET_CHAIN,
     "pat": PAT,
 }
+LINK_NAMES = {
+    "nic": "the NIC",
+    "pcie": "PCIe between GPU and NIC",
+    "nvlink": "NVLink between GPU and NIC",
+    "socket": "the bus between CPUs",
+}
 OPTIONAL_ALGORITHMS = ("collnet_direct", "collnet_chain")  # used with NCCL_COLLNET_ENABLE=1 alone
 NCCL_NOTE = (
     f"Times of {', '.join(NCCL_NAMES)} are those that NCCL {nccl.CURRENT_VERSION} expects of them,"
@@ -48,6 +54,7 @@ class NcclTimes:
     def __init__(self, placement: Placement) -> None:
         collnet = SWITCH_REDUCTION in placement.topology.capabilities
         self._system = nccl.nccl_system_of(placement, collnet)
+        self._placement = placement
 
     def algorithms(self, collective: Collective) -> tuple[str, ...]:
         """Return the registered algorithms that NCCL has for a collective on these GPUs."""
@@ -58,6 +65,14 @@ class NcclTimes:
         """Return the time of one of `algorithms` on `nbytes` of the whole buffer."""
         found = self._estimate(collective, nbytes)
         return min(found[way] for way in found if way.algorithm == NCCL_NAMES[name])
+
+    @property
+    def network_limit(self) -> str:
+        """What bounds a GPU's traffic between nodes, such as `the NIC (48 GB/s)`; "" for one."""
+        if self._system.nodes == 1:
+            return ""
+        kind, rate = nccl.network_limit(self._placement)
+        return f"{LINK_NAMES.get(kind, kind)} ({rate / 1e9:.3g} GB/s)"
 
     def _estimate(self, collective: Collective, nbytes: int) -> dict[nccl.AlgoProto, float]:
         if collective not in nccl.SUPPORTED_COLLECTIVES:

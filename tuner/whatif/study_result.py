@@ -57,6 +57,7 @@ class StudyPoint:
     skipped         the candidates with more transfers than one call may have
     table_regret    regret of the given table
     nccl_choice     algorithm that NCCL chooses by itself, empty where that is not known
+    network_limit   what bounds the traffic of a GPU between nodes, empty likewise
     """
 
     axis_values: GridPoint = field(metadata=formerly("at"))
@@ -66,6 +67,7 @@ class StudyPoint:
     skipped: tuple[str, ...] = field(default=(), metadata=formerly("left_out"))
     table_regret: TableRegret | None = field(default=None, metadata=formerly("kept"))
     nccl_choice: str = ""
+    network_limit: str = ""
 
     @property
     def nccl_seconds(self) -> float | None:
@@ -111,6 +113,24 @@ class Crossover:
 
 
 @dataclass(frozen=True)
+class AxisStep:
+    """The gain of a step from one value of an axis to the next, with the best algorithm at each.
+
+    min_speedup     time at the lower value over time at the upper one, the smallest
+    max_speedup     and the largest over all values of the other axes and all sizes
+    max_at          the other coordinates where it is largest
+    """
+
+    axis: str
+    collective: Collective
+    lower_value: AxisValue
+    upper_value: AxisValue
+    min_speedup: float
+    max_speedup: float
+    max_at: GridPoint
+
+
+@dataclass(frozen=True)
 class TableRegretSummary:
     """The regret of a table, in fractions of the best time, over the points where it is known."""
 
@@ -122,7 +142,7 @@ class TableRegretSummary:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The points in the order of the axes, then collective, then size, and the crossovers."""
+    """The points in the order of axes, then collective, then size; crossovers; steps of axes."""
 
     name: str
     topology: str
@@ -130,6 +150,48 @@ class StudyResult:
     points: tuple[StudyPoint, ...]
     crossovers: tuple[Crossover, ...] = field(metadata=formerly("switches"))
     table_regret: TableRegretSummary | None = field(default=None, metadata=formerly("keeping"))
+    axis_steps: tuple[AxisStep, ...] = ()
+
+
+def axis_steps(
+    points: Sequence[StudyPoint], axes: Mapping[str, tuple[AxisValue, ...]]
+) -> Iterator[AxisStep]:
+    """Yield the gain of every step along every axis, for each collective."""
+    by_place = {_key(point.collective, point.coordinates): point for point in points}
+    for axis, values in axes.items():
+        for lower, upper in pairwise(values):
+            for collective in dict.fromkeys(point.collective for point in points):
+                below = [
+                    point
+                    for point in points
+                    if (point.collective, point.axis_values[axis]) == (collective, lower)
+                ]
+                yield _axis_step(axis, upper, below, by_place)
+
+
+def _axis_step(
+    axis: str,
+    upper: AxisValue,
+    below: Sequence[StudyPoint],
+    by_place: Mapping[tuple[object, ...], StudyPoint],
+) -> AxisStep:
+    speedups = list[float]()
+    for point in below:
+        moved = {**point.coordinates, axis: upper}
+        above = by_place[_key(point.collective, moved)].best.seconds
+        speedups.append(point.best.seconds / above if above > 0.0 else 1.0)
+    most = max(range(len(below)), key=speedups.__getitem__)
+    others = {name: value for name, value in below[most].coordinates.items() if name != axis}
+    first = below[0]
+    return AxisStep(
+        axis,
+        first.collective,
+        first.axis_values[axis],
+        upper,
+        min(speedups),
+        speedups[most],
+        others,
+    )
 
 
 def crossovers(

@@ -14,6 +14,7 @@ from tuner.whatif.study_result import (
     StudyPoint,
     StudyResult,
     TimedCandidate,
+    axis_steps,
     crossovers,
     summarise_table_regret,
 )
@@ -70,6 +71,7 @@ def run_study(
         points,
         tuple(crossovers(points, study.axes)),
         summarise_table_regret(points),
+        tuple(axis_steps(points, study.axes)),
     )
 
 
@@ -149,6 +151,7 @@ def _point(study: Study, planned: PlannedPoint, answers: Mapping[int, TaskTimes]
         planned.skipped,
         cost,
         _nccl_choice(timings),
+        planned.limit,
     )
 
 

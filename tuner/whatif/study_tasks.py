@@ -66,6 +66,7 @@ class PlannedPoint:
 
     calls       candidate, number of its task, index of the call in the task
     of_nccl     algorithms whose times are those that NCCL expects
+    limit       what bounds the traffic of a GPU between nodes, where NCCL is known
     """
 
     grid_index: int
@@ -75,6 +76,7 @@ class PlannedPoint:
     skipped: tuple[str, ...]
     table_lookup: TableLookup | None
     of_nccl: tuple[str, ...] = ()
+    limit: str = ""
 
 
 class TaskEvaluator:
@@ -151,13 +153,12 @@ def plan_study(study: Study, on_progress: Callable[[float], None]) -> StudyPlan:
     return StudyPlan(tuple(points), tuple(tasks))
 
 
-def _algorithms_of_nccl(study: Study, grid_index: int, collective: Collective) -> tuple[str, ...]:
-    """Return the algorithms whose times are NCCL's, found on at most two nodes of the machine."""
+def _times_of_nccl(study: Study, grid_index: int) -> NcclTimes | None:
+    """Return NCCL's times on at most two nodes of the machine; None where NCCL is not known."""
     at = study.grid[grid_index]
     few = {**at, "nodes": min(2, int(at["nodes"]))}
     ranks = place_ranks(apply_axes(study.machine, few), few)
-    times = nccl_times(ranks, str(at["memory"]))
-    return times.algorithms(collective) if times else ()
+    return nccl_times(ranks, str(at["memory"]))
 
 
 class _TaskCollector:
@@ -183,7 +184,9 @@ class _TaskCollector:
             placement=str(at.get("placement", BLOCK)),
         )
         self.names = study.algorithm_names(collective, at)
-        self.of_nccl = _algorithms_of_nccl(study, grid_index, collective)
+        times = _times_of_nccl(study, grid_index)
+        self.of_nccl = times.algorithms(collective) if times else ()
+        self.limit = times.network_limit if times else ""
         self._task_of_schedule: dict[tuple[object, ...], int] = {}
         self._calls: list[list[tuple[Candidate, int]]] = []
 
@@ -204,7 +207,9 @@ class _TaskCollector:
         left_out = tuple(str(one) for one in offered if one not in able)
         calls = tuple(self._call(one, nbytes) for one in able)
         own = tuple(name for name in self.of_nccl if name in self.names)
-        return PlannedPoint(self.grid_index, self.collective, nbytes, calls, left_out, rules, own)
+        return PlannedPoint(
+            self.grid_index, self.collective, nbytes, calls, left_out, rules, own, self.limit
+        )
 
     def tasks(self) -> list[StudyTask]:
         return [self._task(calls) for calls in self._calls]

@@ -50,8 +50,16 @@ def test_rows_that_differ_in_one_value_are_one() -> None:
 
 def test_no_change_is_a_sentence_and_no_table(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, algorithms=["linear"])
-    assert text.rstrip().endswith("the algorithm is the same everywhere")
+    assert "\nthe algorithm is the same everywhere\n" in text
     assert "between" not in text
+
+
+def test_a_step_says_how_much_faster_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    vary = {"nodes": [4], "bandwidth": ["10GB/s", "20GB/s"]}
+    text = shown(capsys, vary=vary, sizes=["1GiB"], collectives=["bcast"])
+    assert "what a step along an axis gains" in text
+    last = text.rstrip().splitlines()[-1]
+    assert last.split() == ["bandwidth", "10GB/s", "to", "20GB/s", "bcast", "2.00"]
 
 
 def test_a_range_of_sizes_says_where_the_runner_up_is_close(

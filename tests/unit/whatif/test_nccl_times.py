@@ -103,6 +103,35 @@ def test_what_nccl_chooses_by_itself_is_part_of_a_study(
     assert "as in `tuner nccl estimate`" in " ".join(said.split())
 
 
+def test_what_bounds_traffic_between_nodes_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A DGX H100 reaches its NICs over PCIe Gen5, with 51 GB/s: faster NICs gain nothing."""
+    study = {
+        "name": "NICs",
+        "topology": "preset:dgx-h100:4",
+        "vary": {"nodes": [4], "bandwidth": ["200Gb/s", "400Gb/s", "800Gb/s"]},
+        "collectives": ["allreduce"],
+        "sizes": ["1GiB"],
+        "algorithms": ["nccl_ring", "nvls_tree"],
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    result = answered(capsys, "study", str(tmp_path / "study.yaml"))
+    limits = [point["network_limit"] for point in result["points"]]
+    assert [limit.partition(" (")[0] for limit in limits] == [
+        "the NIC",
+        "the NIC",
+        "PCIe between GPU and NIC",
+    ]
+    slow, fast = result["axis_steps"]
+    assert slow["max_speedup"] > 1.5
+    assert fast["max_speedup"] == pytest.approx(1.0, abs=0.02)
+    main(["study", str(tmp_path / "study.yaml")])
+    assert "bounded by PCIe between GPU and NIC (51 GB/s) at bandwidth 100GB/s" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 def test_nccl_has_no_times_where_it_cannot_run() -> None:
     topology = preset("dgx-a100", 2).topology
     assert nccl_times(Placement.block(topology, 8), HOST) is None

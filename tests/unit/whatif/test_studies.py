@@ -168,6 +168,21 @@ def test_switches_are_where_the_best_one_changes() -> None:
     assert switch.axis_values == {"nodes": 8, "ppn": 1, "memory": "host"}
 
 
+def test_steps_along_an_axis_say_what_they_gain() -> None:
+    """Twice the bandwidth is twice as fast for large messages, and gains nothing for small ones."""
+    vary = {"nodes": [2], "bandwidth": ["10GB/s", "20GB/s", "40GB/s"]}
+    study = made(vary=vary, collectives=["bcast"], sizes=[4, "1GiB"])
+    steps = whatif.run_study(study).axis_steps
+    assert [(step.axis, step.lower_value, step.upper_value) for step in steps] == [
+        ("bandwidth", 10e9, 20e9),
+        ("bandwidth", 20e9, 40e9),
+    ]
+    for step in steps:
+        assert step.min_speedup == pytest.approx(1.0, abs=0.01)
+        assert step.max_speedup == pytest.approx(2.0, abs=0.05)
+        assert step.max_at["nbytes"] == 1 << 30
+
+
 def test_a_tie_is_no_switch() -> None:
     """With two ranks every tree is the same; which name comes first means nothing."""
     points = whatif.run_study(made(vary={"nodes": [2]}, collectives=["bcast"])).points

@@ -16,7 +16,7 @@ from tuner.mpi_libraries.nccl.fitted import (
     seconds_from_busbw,
 )
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
-from tuner.mpi_libraries.nccl.system import ChannelGraph, NcclSystem, nccl_system_of
+from tuner.mpi_libraries.nccl.system import ChannelGraph, NcclSystem, nccl_system_of, network_limit
 
 __all__ = [
     "CURRENT_VERSION",
@@ -35,5 +35,6 @@ __all__ = [
     "fit_all",
     "fit_latency_bandwidth",
     "nccl_system_of",
+    "network_limit",
     "seconds_from_busbw",
 ]

@@ -173,6 +173,25 @@ def _nic_bandwidths(placement: Placement, node_topology: NodeTopology) -> list[f
     return list(found.values())
 
 
+def network_limit(placement: Placement) -> tuple[str, float]:
+    """Return the kind and the bandwidth (B/s) of the narrowest link from a GPU through its NIC.
+
+    The kind is NIC if that is the NIC itself with the share of its rate that NCCL expects, else
+    that of a link inside the node. Raises InputError where a node has no GPUs.
+    """
+    interior = placement.topology.nodes[int(placement.node_of[0])].node_topology
+    if interior is None:
+        raise InputError(f"topology {placement.topology.name} has no GPUs in its nodes")
+    inside = [
+        (interior.links[i].capacity, interior.links[i].kind)
+        for _, route in _nic_routes(placement, interior)
+        for i in route
+    ]
+    rate = min(_nic_bandwidths(placement, interior))  # no more than the links inside let through
+    narrowest, kind = min(inside, default=(float("inf"), NIC))
+    return (NIC, rate) if rate < narrowest else (kind, narrowest)
+
+
 def nominal_nic_rate(capacity: float) -> float:
     """Return the line rate (B/s) of a NIC of this capacity: the next one in the table."""
     rates = [rate / 8 * GB for rate in NIC_RATES_GBIT_S]
