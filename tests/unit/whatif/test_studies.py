@@ -200,6 +200,21 @@ def test_segments_are_offered_where_they_cut() -> None:
     assert offered(2**30)[-6:] == ["pipeline", *longest]
 
 
+@pytest.mark.parametrize(("taper", "gain"), [(1, 1.0), (2, 1.57), (4, 2.70)])
+def test_serving_the_farthest_ranks_first_pays_on_tapered_fat_trees(
+    taper: float, gain: float
+) -> None:
+    """Of seven rounds of `binomial` the last four leave leaves of eight with all ranks at once."""
+    fabric = {"kind": "fat_tree", "per_leaf": 8, "latency": "1us", "bandwidth": "12.5GB/s"}
+    tree = {"name": "tree", "nodes": 96, "fabric": {**fabric, "taper": taper}}
+    asked = made(topology=tree, vary={}, collectives=["bcast"], sizes=["64KiB", "4MiB"])
+    short, long = whatif.run_study(asked).points
+    seconds = {str(one): one.seconds for one in long.candidates}
+    ratio = seconds["binomial"] / seconds["binomial_distance_halving"]
+    assert ratio == pytest.approx(gain, abs=0.01)
+    assert (short.best.algorithm == "binomial_distance_halving") == (taper == 4)
+
+
 def test_other_parameters_are_offered_where_they_differ() -> None:
     def offered(name: str, nodes: int, ppn: int) -> list[str]:
         return [str(c) for c in list_candidates(BCAST, (name,), nodes, ppn, 8)]
