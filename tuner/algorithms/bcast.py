@@ -89,12 +89,29 @@ def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     and a rank sends to all its children at once.
 
     Cost: ceil(log2 p) (alpha + m beta) unsegmented
-    Source: Open MPI coll_base_bcast.c, binomial (MPICH's serves the farthest ranks first)
+    Source: Open MPI coll_base_bcast.c, binomial (MPICH's is `binomial_distance_halving`)
     """
     if segment > 0:
         return trees.broadcast(trees.binomial(p), count_segments(nbytes, segment), root)
     holders = [np.arange(min(1 << s, p - (1 << s))) for s in range((p - 1).bit_length())]
     rounds = [Round.of(v, v + (1 << s), 0) for s, v in enumerate(holders)]
+    return rotate(make_schedule(BCAST, p, 1, rounds), root)
+
+
+@algorithm(BCAST, "binomial_distance_halving")
+def binomial_distance_halving(p: int, root: int) -> Schedule:
+    """Send from every rank that has the message to the middle of the range of ranks it serves.
+
+    The farthest ranks are served first: one message crosses the middle of the ranks, where
+    `binomial` sends p/2 across, which share tapered uplinks.
+
+    Cost: ceil(log2 p) (alpha + m beta)
+    Source: MPICH bcast_intra_binomial.c
+    """
+    rounds = []
+    for distance in (1 << s for s in reversed(range((p - 1).bit_length()))):
+        holder = np.arange(0, p - distance, 2 * distance)
+        rounds.append(Round.of(holder, holder + distance, 0))
     return rotate(make_schedule(BCAST, p, 1, rounds), root)
 
 

@@ -117,6 +117,7 @@ class TableLayout:
 
     omitted_columns     names of the columns that there is no room for
     widths              columns of text of each column; None: there is still no room
+    whole_width         columns of text that all columns need
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class TableLayout:
     ) -> None:
         self.cells, self.omitted_columns = list(cells), list[str]()
         self._prose = prose
+        self.whole_width = _joined_width(self.least_widths())
         self.widths = self._fitted(width)
         for name in spare:
             if self.widths is None and name in self.cells[0]:
@@ -137,8 +139,8 @@ class TableLayout:
 
         Return None if the columns need more than `width`.
         """
-        widths = [self._least(column) for column in zip(*self.cells, strict=True)]
-        rest = width - sum(widths) - COLUMN_GAP * (len(widths) - 1)
+        widths = self.least_widths()
+        rest = width - _joined_width(widths)
         if rest < 0:
             return None
         more = [
@@ -151,6 +153,10 @@ class TableLayout:
             rest -= given
         return widths
 
+    def least_widths(self) -> list[int]:
+        """Return the width that each column needs at least."""
+        return [self._least(column) for column in zip(*self.cells, strict=True)]
+
     def _least(self, column: TextRow) -> int:
         head, *rest = column
         title = max(map(display_width, head.split()), default=0)
@@ -159,6 +165,11 @@ class TableLayout:
             return max(title, whole)
         word = max((display_width(word) for cell in rest for word in cell.split()), default=0)
         return max(title, word, min(whole, MIN_PROSE_WIDTH))
+
+
+def _joined_width(widths: Sequence[int]) -> int:
+    """Return how many columns of text the columns of a table take with the gaps between them."""
+    return sum(widths) + COLUMN_GAP * (len(widths) - 1)
 
 
 def stack_rows(cells: Sequence[TextRow], width: int) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -24,8 +25,10 @@ from tuner.cli.layout import (
 )
 
 UNLIMITED_WIDTH = 10_000  # columns of text where no terminal breaks lines
+REDIRECTED_TABLE_WIDTH = 120  # columns of text of a table in a file or pipe
 CAUTION_STYLE = "bold yellow"
 OMITTED_COLUMNS_NOTE = "no room for {}: widen the terminal, or use --json"
+REDIRECTED_OMISSION_NOTE = "no room for {}: set COLUMNS={}, or use --json"
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -103,29 +106,40 @@ def print_table(
     droppable   columns that a narrow terminal leaves out as far as needed, in this order
     wrappable   columns whose cells may take several lines there, broken at spaces
 
-    A table that is still too wide for the terminal becomes a block of lines for each row. Without a
-    terminal each row is one line.
+    A table that is still too wide for the terminal becomes a block of lines for each row. In a file
+    or pipe, COLUMNS or else `REDIRECTED_TABLE_WIDTH` is the width, and a table that is still wider
+    stays a table.
     """
     screen = console()
+    redirected = not screen.file.isatty()
+    width = redirected_table_width() if redirected else screen.width
     cells = without_empty_columns([tuple(columns), *map(tuple, rows)])
-    layout = TableLayout(cells, screen.width, droppable, frozenset(wrappable))
+    layout = TableLayout(cells, width, droppable, frozenset(wrappable))
     if title:
         print_text(title, style="table.title")
-    if layout.widths is None:
-        for block in stack_rows(cells, screen.width):
+    if layout.widths is None and not redirected:
+        for block in stack_rows(cells, width):
             screen.print(Text(block), "", sep="\n", soft_wrap=True)
         return
     screen.print(_table(layout, frozenset(right)))
     if layout.omitted_columns:
-        print_text(OMITTED_COLUMNS_NOTE.format(", ".join(layout.omitted_columns)), style="dim")
+        note = REDIRECTED_OMISSION_NOTE if redirected else OMITTED_COLUMNS_NOTE
+        print_text(note.format(", ".join(layout.omitted_columns), layout.whole_width), style="dim")
     screen.print()
+
+
+def redirected_table_width() -> int:
+    """Return how many columns of text a table takes that does not go to a terminal."""
+    asked = os.environ.get("COLUMNS", "")
+    return int(asked) if asked.isdecimal() and int(asked) > 0 else REDIRECTED_TABLE_WIDTH
 
 
 def _table(layout: TableLayout, right: Collection[str]) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, COLUMN_GAP - 1, 0, 0)
     )
-    for name, width in zip(layout.cells[0], layout.widths or (), strict=True):
+    widths = layout.widths or layout.least_widths()
+    for name, width in zip(layout.cells[0], widths, strict=True):
         side: JustifyMethod = "right" if name in right else "left"
         table.add_column(Text(name), justify=side, width=width)
     for row in layout.cells[1:]:

@@ -19,7 +19,12 @@ from tuner.cli.progress import Display
 from tuner.core.calibration import Calibration, read_calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
-from tuner.machines.loader import load_machine, missing_latency_warning, missing_overhead_warning
+from tuner.machines.loader import (
+    load_machine,
+    missing_latency_warning,
+    missing_overhead_warning,
+    shared_gpu_warning,
+)
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
@@ -160,6 +165,8 @@ def run(options: argparse.Namespace) -> None:
         machine = replace(machine, calibration=read_calibration(options.calibration))
     warn(missing_latency_warning(machine))
     placement = Placement.block(machine.topology, options.ppn, options.ranks)
+    if options.memory == CUDA:
+        warn(shared_gpu_warning(machine.topology, placement.shape[1]))
     records = list(_predictions(options, placement, machine.calibration))
     if not records:
         raise LimitExceededError("nothing is left to be simulated: ask for fewer ranks or others")

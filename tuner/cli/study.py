@@ -15,7 +15,12 @@ from tuner.base.progress import with_eta
 from tuner.cli import study_view
 from tuner.cli.output import add_json_option, console, print_result, warn
 from tuner.cli.progress import Display
-from tuner.machines.loader import missing_latency_warning, missing_overhead_warning
+from tuner.machines.loader import (
+    missing_latency_warning,
+    missing_overhead_warning,
+    shared_gpu_warning,
+)
+from tuner.topology import CUDA
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.whatif.executors import Executor
 from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
@@ -39,8 +44,10 @@ A study, here saved as twice.yaml:
 
 Axes: {", ".join(whatif.AXES)}.
 `calibration: FILE` takes the costs that were measured from there, `algorithms: [ring, binomial]`
-restricts the candidates. Interrupted, the same command without --restart goes on where it stopped:
-until the study is done its answers are kept in twice.yaml.partial."""
+restricts the candidates, and `without: [multicast, switch_reduction, nvswitch_reduction]`
+withdraws what a machine offers to its collectives. Interrupted, the same command without
+--restart goes on where it stopped: until the study is done its answers are kept in
+twice.yaml.partial."""
 
 PARTIAL_SUFFIX = ".partial"
 NEWLINE = "\n"
@@ -84,6 +91,8 @@ def run(options: argparse.Namespace) -> None:
         asked = whatif.read_study(options.study)
     if "latency" not in asked.axes:
         warn(missing_latency_warning(asked.machine))
+    if CUDA in asked.axes["memory"]:
+        warn(shared_gpu_warning(asked.topology, int(asked.axes["ppn"][-1])))
     _require_targets(options, answers)
     if options.restart:
         answers.unlink(missing_ok=True)

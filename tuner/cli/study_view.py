@@ -113,10 +113,10 @@ def _print_ranges(result: whatif.StudyResult) -> set[str]:
     where = f"{result.topology} ({fixed})" if fixed else result.topology
     print_table(
         f"{result.name}: the best algorithm on {where}",
-        (*map(_title, shown), "call", "sizes", "best", "time", "runner-up", "slower by", *kept),
+        (*map(_title, shown), "call", "sizes", "best", "time", "runner-up", *kept),
         found[:MAX_SHOWN_RANGES],
-        right=(*map(_title, shown), "time", "slower by", *kept),
-        droppable=("runner-up", "slower by"),
+        right=(*map(_title, shown), "time", *kept),
+        droppable=("runner-up",),
         wrappable=(*map(_title, shown), "best", "runner-up"),
     )
     for at in same:
@@ -178,7 +178,7 @@ def _row(run: PointRange, axes: tuple[str, ...], *, has_nccl: bool) -> list[str]
     choices = list(dict.fromkeys(str(point.best) for point in run))
     cells.append(humanize(_range(choices)))
     cells.append(_range([format_time(point.best.seconds) for point in run]))
-    cells += _runner_up(run)
+    cells.append(_runner_up(run))
     if run[0].table_regret:
         known = [
             point.table_regret.regret
@@ -200,18 +200,18 @@ def _range(texts: list[str]) -> str:
     return texts[0] if texts[0] == texts[-1] else f"{texts[0]} … {texts[-1]}"
 
 
-def _runner_up(run: PointRange) -> list[str]:
-    """Return the closest other algorithm, and by how much it is slower at least and where."""
+def _runner_up(run: PointRange) -> str:
+    """Return the closest other algorithm, by how much it is slower at least, and where."""
     others = [
         (other.seconds / point.best.seconds - 1, other.algorithm, point.nbytes)
         for point in run
         if (other := point.runner_up) and point.best.seconds > 0
     ]
     if not others:
-        return ["", ""]
+        return ""
     slower, name, nbytes = min(others)
-    by = "equal" if slower <= TIE_TOLERANCE else f"{slower:.1%}"
-    return [name, by if len(run) == 1 else f"{by} at {format_size(nbytes)}"]
+    by = "equal" if slower <= TIE_TOLERANCE else f"{slower:+.1%}"
+    return f"{name}, {by}" if len(run) == 1 else f"{name}, {by} at {format_size(nbytes)}"
 
 
 def _print_crossovers(result: whatif.StudyResult, same: set[str]) -> None:

@@ -15,7 +15,7 @@ from tuner.machines.yaml_machines import (
     machine_from_preset_reference,
     machine_from_yaml,
 )
-from tuner.topology import Topology
+from tuner.topology import GPU, Topology
 from tuner.topology.readers.probed_topology import nominal_calibration
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.topology.readers.serialization import topology_from_record
@@ -90,4 +90,15 @@ def missing_overhead_warning(machine: Machine) -> str:
     return (
         "caution: messages have no overhead of their own here, so that small sizes favour"
         " algorithms in which one rank sends many: give a measured calibration"
+    )
+
+
+def shared_gpu_warning(topology: Topology, ppn: int) -> str:
+    """Return a warning if `ppn` ranks of a node share GPUs, "" otherwise."""
+    gpus = min((len(one.device_indices(GPU)) for one, _ in topology.node_topologies), default=0)
+    if not 0 < gpus < ppn:
+        return ""
+    return (
+        f"caution: {ppn} ranks share the {gpus} GPUs of a node of {topology.name}, which NCCL"
+        f" refuses unless NCCL_MULTI_RANK_GPU_ENABLE=1; with ppn {gpus} each has its own"
     )

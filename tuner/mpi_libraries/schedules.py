@@ -14,9 +14,10 @@ import numpy as np
 
 from tuner import algorithms
 from tuner.algorithms import trees
+from tuner.algorithms.bcast import binomial_distance_halving
 from tuner.algorithms.scatter import binomial_scatter
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule, concat, make_schedule, rotate
+from tuner.core.schedule import Round, Schedule, concat, rotate
 from tuner.core.table import LIBRARY, AlgorithmConfig
 from tuner.mpi_libraries.products import MPICH, OPENMPI, base_of
 
@@ -116,7 +117,8 @@ def _mpich(made: Schedule) -> Schedule:
     """
     tree = made.collective is Collective.BCAST and made.algorithm == "binomial"
     if tree and made.n_chunks == 1:
-        return replace(made, make_rounds=rotate(halving_broadcast(made.p), made.root).make_rounds)
+        farthest_first = binomial_distance_halving(made.p, made.root)
+        return replace(made, make_rounds=farthest_first.make_rounds)
     return _without_send_waits(made)
 
 
@@ -127,19 +129,6 @@ def _without_send_waits(made: Schedule) -> Schedule:
     """
     streams = made.collective is Collective.BCAST and made.algorithm in MPICH_PIPELINED
     return replace(made, fire_and_forget=True) if streams else made
-
-
-def halving_broadcast(p: int) -> Schedule:
-    """Return a broadcast of one chunk by halving.
-
-    A rank that has the chunk sends it to the middle of the range of ranks that it serves. One
-    message crosses the middle of the ranks, where doubling sends p/2 across.
-    """
-    rounds = []
-    for distance in (1 << s for s in reversed(range((p - 1).bit_length()))):
-        holder = np.arange(0, p - distance, 2 * distance)
-        rounds.append(Round.of(holder, holder + distance, 0))
-    return make_schedule(Collective.BCAST, p, 1, rounds)
 
 
 def doubling_allgather(p: int) -> Schedule:

@@ -11,9 +11,11 @@
 The topology is in one of its short forms, a `topology_to_record`, or a name: `preset:NAME`, a file
 beside the study's, or what the service calls it. A preset includes its costs; for others
 `calibration` names measured costs, and the topology says the rest. `table` names a tuning table
-whose regret on the new machine is computed. `algorithms` restricts the candidates. An axis that is
-left out has the machine's own value: all nodes, host memory and one rank per node, or where every
-node has GPUs a rank for each of them and their memory.
+whose regret on the new machine is computed. `algorithms` restricts the candidates. `without`
+withdraws what the topology offers, as if nobody had configured it: some of `multicast`,
+`switch_reduction` and `nvswitch_reduction`. An axis that is left out has the machine's own value:
+all nodes, host memory and one rank per node, or where every node has GPUs a rank for each of them
+and their memory.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ from tuner.whatif.values import parse_axes, parse_collectives, parse_names, pars
 
 MAX_STUDY_POINTS = 100_000
 REQUIRED_KEYS = {"name", "topology", "collectives", "sizes"}
-ALLOWED_KEYS = REQUIRED_KEYS | {"vary", "algorithms", "calibration", "table"}
+ALLOWED_KEYS = REQUIRED_KEYS | {"vary", "algorithms", "calibration", "table", "without"}
 
 
 class ResourceResolver(Protocol):
@@ -103,6 +105,7 @@ class Study:
     axes            axis -> its values, numbers ascending, names as they were written; always with
                     nodes, ppn and memory
     algorithms      candidates by name; all when empty
+    without         capabilities of the topology that are not used, from `NETWORK_CAPABILITIES`
     """
 
     name: str
@@ -114,6 +117,7 @@ class Study:
     algorithms: tuple[str, ...] = ()
     calibration: Calibration | None = None
     table: TuningTable | None = None
+    without: tuple[str, ...] = ()
 
     @property
     def topology(self) -> Topology:
@@ -147,15 +151,15 @@ class Study:
     def features(self, at: GridPoint) -> frozenset[str]:
         """Return the capabilities for algorithms that the machine at one point of the grid has."""
         return algorithms.available_capabilities(
-            self._topology_features[at.get("gpu")],
+            self.topology_features[at.get("gpu")].difference(self.without),
             at["memory"] == CUDA,
             int(at["nodes"]),
             int(at["ppn"]),
         )
 
     @cached_property
-    def _topology_features(self) -> dict[AxisValue | None, frozenset[str]]:
-        """Return the capabilities of the topology with each of the GPUs."""
+    def topology_features(self) -> dict[AxisValue | None, frozenset[str]]:
+        """The capabilities of the topology with each of the GPUs, before any is withdrawn."""
         first = {name: values[0] for name, values in self.axes.items()}
         return {
             gpu: apply_axes(
@@ -182,6 +186,7 @@ def read_study(path: Path) -> Study:
 
 def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
     """Return the study of parsed YAML or JSON; raises InputError, also for too many points."""
+    _require_axes_under_vary(record)
     require_keys("the study", record, ALLOWED_KEYS, REQUIRED_KEYS)
     if not isinstance(record["name"], str) or not record["name"]:
         raise InputError(f"name must be a name, not {shortened_repr(record['name'])}")
@@ -199,9 +204,11 @@ def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
         parse_names("algorithms", record["algorithms"]) if "algorithms" in record else (),
         measured,
         _table(record.get("table"), resolver),
+        parse_names("without", record["without"]) if "without" in record else (),
     )
     _require_bounds(study)
     _require_costs(study)
+    _require_offered(study)
     _require_candidates(study)
     return study
 
@@ -224,7 +231,20 @@ def study_record(study: Study) -> dict[str, Any]:
         record["calibration"] = calibration_record(study.calibration)
     if study.table is not None:
         record["table"] = table_record(study.table)
+    if study.without:
+        record["without"] = list(study.without)
     return record
+
+
+def _require_axes_under_vary(record: Any) -> None:
+    """Raise InputError for an axis that is a key of the study itself."""
+    for key in record if isinstance(record, dict) else ():
+        if key in AXES:
+            values = record[key] if isinstance(record[key], list) else [record[key]]
+            raise InputError(
+                f"{key} is an axis and not a key of the study itself: write"
+                f" `vary: {{{key}: {shortened_repr(values)}}}`"
+            )
 
 
 def _machine(entry: Any, resolver: ResourceResolver) -> Machine:
@@ -284,8 +304,29 @@ def _require_features(study: Study, collective: Collective) -> None:
     every = set(algorithms.algorithm_names(collective, algorithms.REQUIREMENTS))
     for name in study.algorithms:
         if name in every:
+            _require_not_withdrawn(study, collective, name)
             algorithms.check_requirements(
                 collective, name, study.features(study.grid[0]), study.topology.name
+            )
+
+
+def _require_not_withdrawn(study: Study, collective: Collective, name: str) -> None:
+    for need in algorithms.describe(collective, name).requires:
+        if need in study.without:
+            raise InputError(
+                f"{collective} {name} needs {algorithms.REQUIREMENTS[need]}, and the study is"
+                f" without {need}: take it out of `without`, or {name} out of `algorithms`"
+            )
+
+
+def _require_offered(study: Study) -> None:
+    """Raise InputError for what a study withdraws although no machine of it has it."""
+    offered = {need for own in study.topology_features.values() for need in own}
+    for name in study.without:
+        if name not in offered:
+            raise InputError(
+                f"without: {study.topology.name} does not offer {shortened_repr(name)}; it offers:"
+                f" {', '.join(sorted(offered)) or 'nothing'}"
             )
 
 

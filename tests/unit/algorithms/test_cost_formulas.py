@@ -41,6 +41,7 @@ def seconds(collective: Collective, name: str, p: int, m: int, **params: int) ->
 
 
 EXACT: list[tuple[Collective, str, tuple[int, ...], Formula]] = [  # a, b, g: of the whole buffer
+    (BCAST, "binomial_distance_halving", ANY, lambda p, a, b, g: ceil(log2(p)) * (a + b)),
     (BCAST, "bine", ANY, lambda p, a, b, g: ceil(log2(p)) * (a + b)),
     (
         BCAST,

@@ -118,8 +118,12 @@ def test_what_comes_after_a_probe_keeps_its_topology(
 
 
 def test_latency_and_rate_of_the_links_are_shown(
-    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    measured: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     path = tmp_path / "t.yaml"
     path.write_text(json.dumps(short(MACHINE.topology)))
     assert main(["calibrate", str(measured), "--topology", str(path)]) == 0
@@ -251,9 +255,10 @@ def test_drift_as_json_and_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_ratio_is_that_of_the_figures_beside_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twice the seconds per byte are half the rate; JSON keeps to the former."""
+    monkeypatch.setenv("COLUMNS", "300")
     files = [str(tmp_path / name) for name in ("a.json", "b.json")]
     for path, beta in zip(files, (1e-9, 2e-9), strict=True):
         cost = {("network", "host"): PathCost.from_alpha_beta(5e-6, beta)}

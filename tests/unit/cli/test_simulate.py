@@ -183,6 +183,28 @@ def test_a_network_without_latencies_is_cautioned_of(
     assert said not in capsys.readouterr().err
 
 
+def test_more_ranks_than_gpus_of_a_node_are_cautioned_of(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["simulate", "--topology", "preset:summit:2", "--collective", "allreduce"]
+    words += ["--algorithm", "ring", "--sizes", "1KiB"]
+    said = "7 ranks share the 6 GPUs of a node of summit, which NCCL refuses unless"
+    for options, cautioned in (
+        (["--ppn", "7", "--memory", "cuda"], True),
+        (["--ppn", "6", "--memory", "cuda"], False),
+        (["--ppn", "7", "--ranks", "6", "--memory", "cuda"], False),
+        (["--ppn", "7"], False),
+    ):
+        assert main([*words, *options]) == 0
+        assert (said in " ".join(capsys.readouterr().err.split())) == cautioned
+    study, asked = flat.with_name("study.yaml"), "algorithms: [ring]\nvary: {ppn: [6, 7], memory: "
+    for memory, cautioned in (("[host, cuda]", True), ("[host]", False)):
+        text = STUDY.replace("flat.yaml", "preset:summit:2")
+        study.write_text(f"{text}{asked}{memory}}}\n")
+        assert main(["study", str(study), "--json"]) == 0
+        assert (said in capsys.readouterr().err) == cautioned
+
+
 def test_costs_that_nobody_measured_are_cautioned_of(
     flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,7 +84,10 @@ def test_a_preset_is_also_shown_as_other_commands_call_it(
     )
 
 
-def test_show_says_numbers_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_says_numbers_and_sources(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     text = output(capsys, "show", "dgx-1v")
     row = next(line for line in text.splitlines() if "nvlink" in line and "43.4 GB/s" in line)
     assert "verified: 46 us per MB on a single link of DGX-1V, TACCL" in row

@@ -215,6 +215,21 @@ def test_segments_are_offered_where_they_cut() -> None:
     assert offered(2**30)[-6:] == ["pipeline", *longest]
 
 
+@pytest.mark.parametrize(("taper", "gain"), [(1, 1.0), (2, 1.57), (4, 2.70)])
+def test_serving_the_farthest_ranks_first_pays_on_tapered_fat_trees(
+    taper: float, gain: float
+) -> None:
+    """Of seven rounds of `binomial` the last four leave leaves of eight with all ranks at once."""
+    fabric = {"kind": "fat_tree", "per_leaf": 8, "latency": "1us", "bandwidth": "12.5GB/s"}
+    tree = {"name": "tree", "nodes": 96, "fabric": {**fabric, "taper": taper}}
+    asked = made(topology=tree, vary={}, collectives=["bcast"], sizes=["64KiB", "4MiB"])
+    short, long = whatif.run_study(asked).points
+    seconds = {str(one): one.seconds for one in long.candidates}
+    ratio = seconds["binomial"] / seconds["binomial_distance_halving"]
+    assert ratio == pytest.approx(gain, abs=0.01)
+    assert (short.best.algorithm == "binomial_distance_halving") == (taper == 4)
+
+
 def test_other_parameters_are_offered_where_they_differ() -> None:
     def offered(name: str, nodes: int, ppn: int) -> list[str]:
         return [str(c) for c in list_candidates(BCAST, (name,), nodes, ppn, 8)]
@@ -247,9 +262,55 @@ def test_reductions_on_the_way_are_for_gpus_that_are_behind_such_switches() -> N
     assert offered("cuda", 2, 8) == {"collnet_direct", "collnet_chain"}
 
 
+def test_what_a_preset_offers_can_be_withdrawn() -> None:
+    def offered(*without: str) -> set[str]:
+        asked = made(
+            topology="preset:dgx-h100:2",
+            vary={},
+            collectives=["allreduce", "bcast"],
+            **({"without": [*without]} if without else {}),
+        )
+        again = whatif.study_from_record(whatif.study_record(asked), NOWHERE)
+        assert again.without == asked.without == without
+        return {
+            name
+            for collective in (ALLREDUCE, BCAST)
+            for name in again.algorithm_names(collective, again.grid[0])
+            if name.startswith(("nvls", "collnet", "multicast"))
+        }
+
+    collnet, multicast = {"collnet_direct", "collnet_chain"}, {"multicast", "multicast_staged"}
+    assert offered() == {"nvls_tree", *collnet, *multicast}
+    assert offered("multicast") == {"nvls_tree", *collnet}
+    assert offered("switch_reduction") == {"nvls_tree", *multicast}
+    assert offered("multicast", "switch_reduction", "nvswitch_reduction") == set()
+
+
+def test_what_is_withdrawn_is_so_for_every_gpu() -> None:
+    """NVSwitches that reduce come with GPUs that can."""
+    asked = made(
+        topology="preset:dgx-a100:2",
+        vary={"gpu": ["A100", "H100"]},
+        collectives=["allreduce"],
+        without=["nvswitch_reduction"],
+    )
+    for at in asked.grid:
+        assert "nvls_tree" not in asked.algorithm_names(ALLREDUCE, at)
+
+
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
+        (
+            {
+                "topology": "preset:dgx-h100:2",
+                "vary": {},
+                "algorithms": ["ring", "nvls_tree"],
+                "collectives": ["allreduce"],
+                "without": ["nvswitch_reduction"],
+            },
+            "allreduce nvls_tree needs NVSwitches that reduce, and the study is without nvswitch",
+        ),
         (
             {"algorithms": ["ring", "nvls"], "collectives": ["allreduce"]},
             "allreduce nvls needs buffers in GPU memory: ask for memory cuda",
@@ -611,6 +672,17 @@ def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.Mo
         ({"sizes": [2**61]}, "a message has 0 to"),
         ({"algorithms": ["ring"]}, "none of the algorithms is one of bcast; it has: linear"),
         ({"algorithms": ["ring", "pipeline", "quantum"]}, "has an algorithm 'quantum'"),
+        ({"ppn": 4}, r"ppn is an axis and not a key .*: write `vary: {ppn: \[4\]}`"),
+        ({"bandwidth": ["1GB/s"]}, r"write `vary: {bandwidth: \['1GB/s'\]}`"),
+        ({"without": "multicast"}, "without must be a list of names, not 'multicast'"),
+        (
+            {"without": ["multicast"]},
+            "without: flat8 does not offer 'multicast'; it offers: nothing",
+        ),
+        (
+            {"without": ["sharp"], "topology": "preset:dgx-a100:2", "vary": {}},
+            "dgx-a100 does not offer 'sharp'; it offers: multicast, switch_red",
+        ),
         ({"vary": {"nodes": 4}}, "vary: nodes must be a list of values, not 4"),
         ({"vary": {"nodes": [0]}}, "vary: nodes: 0 is not a whole number from 1"),
         ({"vary": {"ppn": [True]}}, "vary: ppn: True is not a whole number"),
