@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tuner.machines import GPUS, PRESETS, MachineSpec, SourcedValue, preset_spec
-from tuner.machines.catalog import PARTS
+from tuner.machines import PRESETS, MachineSpec, SourcedValue, known_gpus, preset_spec
+from tuner.machines.catalog import known_parts
 
 COMMON = 5  # numbers that so many machines share are listed once
 HEAD = """# Machines known by name
@@ -68,7 +68,7 @@ def _summary(known: MachineSpec) -> str:
 
 
 def _generations() -> Iterable[Row]:
-    for gpu in GPUS.values():
+    for gpu in known_gpus().values():
         yield from (
             _row(f"{gpu.product}: {what}", number)
             for what, number in (
@@ -86,7 +86,7 @@ def _generations() -> Iterable[Row]:
 
 
 def _parts() -> Iterable[Row]:
-    for name, part in PARTS.items():
+    for name, part in known_parts().items():
         if "launch" in part:
             value = "cost of a reduction"
         elif "rate" in part or "segments" in part:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -46,6 +47,7 @@ RESUME_HINT = "the same command{} resumes; what is finished is kept"
 NO_PARTIAL_OUTPUT = "nothing was written that is not whole"
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130  # exit status that shells report for a command that Ctrl-C ended
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 OUTPUT_ERRNOS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -62,10 +64,29 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name in words:
-            verb = importlib.import_module(f"tuner.cli.{name.replace('-', '_')}")
+            with _quick_imports():
+                verb = importlib.import_module(f"tuner.cli.{name.replace('-', '_')}")
             command.description, command.epilog = verb.__doc__, verb.EXAMPLES
             verb.arguments(command)
     return parser
+
+
+@contextmanager
+def _quick_imports() -> Iterator[None]:
+    """Import without collecting garbage, of which there is none, and with one thread for BLAS.
+
+    The other threads that OpenBLAS starts with numpy would spin while a short command runs.
+    """
+    collected, is_chosen = gc.isenabled(), BLAS_THREADS in os.environ
+    gc.disable()
+    os.environ.setdefault(BLAS_THREADS, "1")
+    try:
+        yield
+    finally:
+        if not is_chosen:
+            del os.environ[BLAS_THREADS]  # programs that a command starts choose for themselves
+        if collected:
+            gc.enable()
 
 
 def main(words: Sequence[str] | None = None) -> int:

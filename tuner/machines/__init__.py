@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from tuner.base.errors import InputError
-from tuner.machines.catalog import GPUS, PRESETS, preset_path, preset_record
+from tuner.machines.catalog import PRESETS, known_gpus, preset_path, preset_record
 from tuner.machines.gpus import GpuSpec
 from tuner.machines.machine_spec import MAX_MACHINE_NODES, Machine, MachineSpec, build_machine
 from tuner.machines.provenance import CERTAINTIES, SourcedValue
@@ -34,7 +34,6 @@ def preset(name: str, nodes: int | None = None) -> Machine:
 
 __all__ = [
     "CERTAINTIES",
-    "GPUS",
     "MAX_MACHINE_NODES",
     "PRESETS",
     "GpuSpec",
@@ -42,6 +41,7 @@ __all__ = [
     "MachineSpec",
     "SourcedValue",
     "build_machine",
+    "known_gpus",
     "preset",
     "preset_spec",
     "with_gpu",

@@ -28,8 +28,16 @@ def _load(path: Path) -> dict[str, Any]:
     return record
 
 
-PARTS = _load(DATA_DIR / "parts.yaml")
-GPUS: dict[str, GpuSpec] = parse_gpus(_load(DATA_DIR / "gpus.yaml"), PARTS)
+@cache
+def known_parts() -> dict[str, Any]:
+    """Return the parts that machines share, by name."""
+    return _load(DATA_DIR / "parts.yaml")
+
+
+@cache
+def known_gpus() -> dict[str, GpuSpec]:
+    """Return the GPU products by name."""
+    return parse_gpus(_load(DATA_DIR / "gpus.yaml"), known_parts())
 
 
 @cache

@@ -34,7 +34,7 @@ from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING, PATH_CLASSES
-from tuner.machines.catalog import GPUS, PARTS
+from tuner.machines.catalog import known_gpus, known_parts
 from tuner.machines.gpus import GpuSpec, find_gpu, parse_gpus
 from tuner.machines.machine_spec import MAX_MACHINE_NODES, MachineSpec, PathKey
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec
@@ -79,10 +79,10 @@ def spec_from_yaml(record: Any) -> MachineSpec:
     """Return the specification of parsed YAML; raise InputError that names the key."""
     require_keys("the machine", record, SPEC_KEYS, REQUIRED_KEYS)
     name = parse_name("name", record["name"])
-    parts = {**PARTS, **_mapping("parts", record.get("parts", {}))}
+    parts = {**known_parts(), **_mapping("parts", record.get("parts", {}))}
     own_gpus = parse_gpus(record.get("gpus", {}), parts)
     devices, groups = parse_devices(record["interior"])
-    gpu = _find_gpu(devices, GPUS | own_gpus)
+    gpu = _find_gpu(devices, known_gpus() | own_gpus)
     reader = SourcedReader(parts | gpu.parts() if gpu else parts)
     nodes = reader.number("nodes", record["nodes"], "")
     if nodes.value > MAX_MACHINE_NODES:

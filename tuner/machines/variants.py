@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.base.errors import InputError
-from tuner.machines.catalog import GPUS, PARTS
+from tuner.machines.catalog import known_gpus, known_parts
 from tuner.machines.gpus import GpuSpec, find_gpu
 from tuner.machines.machine_spec import Machine, MachineSpec, PathKey, build_machine
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec, with_nics_at
@@ -69,7 +69,7 @@ def with_gpu(machine_: Machine, product: str) -> Machine:
     memory. Measured rates that end at a GPU are scaled accordingly; latencies stay.
     """
     design = _require_spec(machine_)
-    new, old = find_gpu(product, {**GPUS, **design.own_gpus}), design.gpu
+    new, old = find_gpu(product, {**known_gpus(), **design.own_gpus}), design.gpu
     if old is None:
         raise InputError(f"{design.name} has no GPUs that could be replaced")
     if not new.nvlinks and any(
@@ -78,7 +78,7 @@ def with_gpu(machine_: Machine, product: str) -> Machine:
         raise InputError(f"{product} has no NVLink, which {design.name} needs; choose another GPU")
     offers = dict(design.capabilities)
     if NVSWITCH in design.node_spec.device_names("switch") and new.nvlink_sharp:
-        offers[NVSWITCH_REDUCTION] = SourcedReader(PARTS).origin("offers", "nvls")
+        offers[NVSWITCH_REDUCTION] = SourcedReader(known_parts()).origin("offers", "nvls")
     else:
         offers.pop(NVSWITCH_REDUCTION, None)
     changed = replace(

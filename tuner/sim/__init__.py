@@ -11,7 +11,7 @@ from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
-from tuner.sim import fast_engine, reference_engine
+from tuner.sim import fast_engine
 from tuner.sim.blocked_signals import block_signals
 from tuner.sim.simulation_cache import SimulationCache
 from tuner.sim.transfers import build_transfers
@@ -45,6 +45,8 @@ def finish_times(
                 schedule, placement, calibration, [nbytes], itemsize, memory
             )[0]
     else:
+        from tuner.sim import reference_engine  # SimPy, for this engine alone
+
         played = build_transfers(schedule, placement, calibration, nbytes, itemsize, memory)
         times = reference_engine.finish_times(played)
     whole: FloatArray = times + (calibration.pointer_query_seconds if memory == CUDA else 0.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.sim.jit import njit_no_alloc
 from tuner.sim.unique import unique_inverse
 
 
@@ -34,9 +34,10 @@ def contended_links(
     finite = np.isfinite(capacity)
     several = finite.copy()
     if not shared:
-        several &= _has_several_ports(send_port, links, len(finite)) & _has_several_ports(
-            recv_port, links, len(finite)
-        )
+        for port in (send_port, recv_port):
+            crossed = np.zeros(len(finite), bool)
+            _mark_several_ports(port, links, np.full(len(finite), -1), crossed)
+            several &= crossed
         rate = np.minimum(rate, bottleneck_rates(links, load_factor, capacity))
     path, hop = np.nonzero(np.append(several, False)[links])
     link = links[path, hop]
@@ -62,11 +63,14 @@ def bottleneck_rates(links: IntArray, load_factor: FloatArray, capacity: FloatAr
     return narrow
 
 
-@njit(cache=True)
-def _has_several_ports(port: IntArray, links: IntArray, resources: int) -> BoolArray:
-    """Return whether paths of more than one of the ports cross each resource."""
-    first = np.full(resources, -1)
-    several = np.zeros(resources, np.bool_)
+@njit_no_alloc()
+def _mark_several_ports(
+    port: IntArray, links: IntArray, first: IntArray, several: BoolArray
+) -> None:
+    """Set `several` where paths of more than one of the ports cross a resource.
+
+    first       the first port found at each resource, -1 for none
+    """
     for i in range(len(port)):
         for link in links[i]:
             if link >= 0:
@@ -74,4 +78,3 @@ def _has_several_ports(port: IntArray, links: IntArray, resources: int) -> BoolA
                     first[link] = port[i]
                 elif first[link] != port[i]:
                     several[link] = True
-    return several

@@ -6,9 +6,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.compiled import compiled
 from tuner.core.calibration import Calibration, PathCost
 
 DIRECT, STAGED, STRIPED = range(3)  # transfer modes
@@ -57,7 +57,7 @@ class CostArrays(NamedTuple):
     header_bytes: float
 
 
-@njit(cache=True)
+@compiled()
 def find_segment(lo: FloatArray, kind: int, size: float) -> int:
     """Return the segment of a message of `size` bytes; `lo` is `CostArrays.start_bytes`."""
     at = 0
@@ -66,7 +66,7 @@ def find_segment(lo: FloatArray, kind: int, size: float) -> int:
     return at
 
 
-@njit(cache=True)
+@compiled()
 def transfer_mode(
     mode: IntArray, striping_threshold: FloatArray, kind: int, segment: int, size: float
 ) -> int:
@@ -75,7 +75,7 @@ def transfer_mode(
     return STRIPED if own == DIRECT and size >= striping_threshold[kind] else own
 
 
-@njit(cache=True)
+@compiled()
 def completion_delay(costs: CostArrays, kind: int, size: float) -> float:
     """Return the seconds from the arrival of a message until its sender goes on.
 
@@ -127,7 +127,7 @@ def pack_costs(
     )
 
 
-@njit(cache=True)
+@compiled()
 def lookup_costs(
     costs: CostArrays, kind: IntArray, size: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
-from tuner.sim.reference_engine import TransferSpan, trace
 from tuner.sim.transfers import TransferTable, build_transfers
 from tuner.topology import CUDA, HOST, Placement
+
+if TYPE_CHECKING:
+    from tuner.sim.reference_engine import TransferSpan
 
 LATENCY, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = TIME_COMPONENTS = (
     "latency",
@@ -102,6 +105,8 @@ def explain(
 
     Raises InputError also for more than MAX_TRACED_TRANSFERS transfers.
     """
+    from tuner.sim.reference_engine import trace  # SimPy, for explanations alone
+
     transfers = 0
     for r in schedule.rounds():
         transfers += len(r)

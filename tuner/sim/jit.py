@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 
-from numba import njit
 from numba.core import event
 
-from tuner.base.numba_signals import defer_signals_while_compiling
+from tuner.base.compiled import compiled
 
 log = logging.getLogger(__name__)
 
 # For functions that allocate nothing: without reference counts for the arrays that calls pass on,
 # which would take three quarters of the time. A division by zero gives infinity, as in numpy.
-njit_no_alloc = partial(njit, cache=True, error_model="numpy", _nrt=False)
+njit_no_alloc = partial(compiled, error_model="numpy", _nrt=False)
 
 
 class NotCompiledError(Exception):
@@ -52,7 +51,6 @@ def _warn_once() -> None:
 
 _compile_listener = _CompileListener()
 event.register("numba:compile", _compile_listener)
-defer_signals_while_compiling()
 
 
 @contextmanager

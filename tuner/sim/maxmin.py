@@ -9,14 +9,14 @@ go on (Bertsekas and Gallager, Data Networks, section 6.5.2).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from tuner.base.arrays import FloatArray, IntArray
+from tuner.base.compiled import compiled
 
 RATE_TIE_FACTOR = 1.0 + 1e-12  # rates within this factor of one another count as equal
 
 
-@njit(cache=True)
+@compiled()
 def fair_rates(resources: IntArray, load_factor: FloatArray, capacity: FloatArray) -> FloatArray:
     """Return rates in bytes per second, shape (flows,); infinite where nothing bounds a flow.
 
@@ -46,7 +46,7 @@ def fair_rates(resources: IntArray, load_factor: FloatArray, capacity: FloatArra
     return rates
 
 
-@njit(cache=True)
+@compiled()
 def _sum_demand(
     resources: IntArray, load_factor: FloatArray, growing: IntArray, demand: FloatArray
 ) -> None:
@@ -61,7 +61,7 @@ def _sum_demand(
                 demand[resources[i, k]] += load_factor[i, k]
 
 
-@njit(cache=True)
+@compiled()
 def _saturation_rate(
     resources: IntArray, load_factor: FloatArray, free: FloatArray, demand: FloatArray
 ) -> float:

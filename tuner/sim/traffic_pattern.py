@@ -10,9 +10,9 @@ Messages inside a node are not affected: their answers do not go through the net
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from tuner.base.arrays import Int32Array, IntArray
+from tuner.base.compiled import compiled
 from tuner.core.calibration import Calibration
 from tuner.topology import NETWORK_BIDIRECTIONAL, NETWORK_RING
 
@@ -25,7 +25,7 @@ def has_pattern_costs(calibration: Calibration) -> bool:
     return any(name in PATH_CLASS_OF_PATTERN.values() for name, _ in calibration.paths)
 
 
-@njit(cache=True)
+@compiled()
 def classify_transfers(src: Int32Array, dst: Int32Array, node_of: IntArray) -> IntArray:
     """Return the traffic pattern of each row of a round, shape (rows,).
 

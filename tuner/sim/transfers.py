@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
-from numba import njit
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.compiled import compiled
 from tuner.base.errors import InputError
 from tuner.core.calibration import ZERO_REDUCTION_COST, Calibration, PathCost, ReductionCost
 from tuner.core.schedule import NO_REDUCTION, Schedule
@@ -297,7 +297,7 @@ def _copy_seconds(calibration: Calibration, rows: FlatSchedule, size: FloatArray
     return seconds
 
 
-@njit(cache=True)
+@compiled()
 def _build_visits(
     p: int,
     src: IntArray,

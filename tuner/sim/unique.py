@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from tuner.base.arrays import IntArray
+from tuner.sim.jit import njit_no_alloc
 
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, TAOCP 3, section 6.4
 
@@ -13,12 +13,16 @@ HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, T
 def unique_inverse(keys: IntArray) -> tuple[IntArray, IntArray]:
     """Return the distinct keys in order of first occurrence, and each key's index among them."""
     bits = max(4, int(2 * len(keys) + 1).bit_length())
-    return _unique_inverse(keys, np.uint64(64 - bits), np.full(1 << bits, -1))
-
-
-@njit(cache=True)
-def _unique_inverse(keys: IntArray, shift: np.uint64, table: IntArray) -> tuple[IntArray, IntArray]:
     found, number = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+    count = _number_keys(keys, np.uint64(64 - bits), np.full(1 << bits, -1), found, number)
+    return found[:count].copy(), number
+
+
+@njit_no_alloc()
+def _number_keys(
+    keys: IntArray, shift: np.uint64, table: IntArray, found: IntArray, number: IntArray
+) -> int:
+    """Fill in the distinct keys and each key's index; return how many distinct keys there are."""
     count, mask = 0, len(table) - 1
     for i in range(len(keys)):
         at = np.int64((np.uint64(keys[i]) * HASH_MULTIPLIER) >> shift)
@@ -29,4 +33,4 @@ def _unique_inverse(keys: IntArray, shift: np.uint64, table: IntArray) -> tuple[
             found[count] = keys[i]
             count += 1
         number[i] = table[at]
-    return found[:count].copy(), number
+    return count

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numba import njit
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
-from tuner.base.numba_signals import defer_signals_while_compiling
+from tuner.base.compiled import compiled
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 LENGTH_TOLERANCE = 1e-12  # lengths that differ by less are equal
 MAX_DISTANCES_AT_ONCE = 1 << 24  # distances held in memory at once: 128 MiB
-
-
-defer_signals_while_compiling()
 
 
 class Edge(Protocol):
@@ -70,18 +67,27 @@ class RouteGraph:
 
     def _matrix(self, links: IntArray) -> csr_array:
         """Return the lengths of the links as a sparse matrix (source, target)."""
+        from scipy.sparse import csr_array  # as long to load as a small call to simulate
+
         ends = (self.source[links], self.target[links])
         return csr_array((self.lengths[links], ends), shape=(self.n_vertices, self.n_vertices))
 
     @cached_property
     def components(self) -> IntArray:
         """Strongly connected component of each vertex, shape (vertices,)."""
-        matrix = self._matrix(np.arange(len(self.source)))
+        on = self._leaf_attachments[0]
+        if not len(self._trunks):
+            return on
+        from scipy.sparse.csgraph import connected_components
+
+        matrix = self._matrix(self._trunks)
         part = connected_components(matrix, directed=True, connection="strong")[1]
-        return np.asarray(part, dtype=np.int64)
+        return np.asarray(part, dtype=np.int64)[on]
 
     def is_reachable(self, a: int, b: int) -> bool:
         """Return whether a route leads from vertex a to vertex b."""
+        from scipy.sparse.csgraph import dijkstra
+
         distance = dijkstra(self._matrix(np.arange(len(self.source))), indices=a, unweighted=True)
         return bool(np.isfinite(distance[b]))
 
@@ -93,6 +99,8 @@ class RouteGraph:
         Routes are link numbers of shape (vertices, vertices, most links), -1 where there is none.
         Lengths have shape (vertices, vertices) and are infinite where there is no route.
         """
+        from scipy.sparse.csgraph import dijkstra
+
         n = self.n_vertices
         distance, found = np.full((n, n), np.inf), []
         link_of = {
@@ -152,7 +160,7 @@ class RouteGraph:
         few = max(1, MAX_DISTANCES_AT_ONCE // self.n_vertices)
         for begin in range(0, len(targets), few):
             mine = np.flatnonzero((begin <= column) & (column < begin + few))
-            distance = dijkstra(self._reversed_matrix, indices=targets[begin : begin + few])
+            distance = self._distances_to(targets[begin : begin + few])
             found = self._trace_routes(
                 on[source[mine]], target[mine], column[mine] - begin, distance
             )
@@ -164,11 +172,24 @@ class RouteGraph:
         return np.hstack([ends[0], middle, ends[1]])
 
     @cached_property
-    def _reversed_matrix(self) -> csr_array:
-        """Lengths of the links between unattached vertices as a matrix (target, source)."""
+    def _trunks(self) -> IntArray:
+        """The links between unattached vertices."""
         up = self._leaf_attachments[1]
-        between = np.flatnonzero((up[self.source] < 0) & (up[self.target] < 0))
-        return self._matrix(between).T.tocsr()
+        return np.flatnonzero((up[self.source] < 0) & (up[self.target] < 0))
+
+    @cached_property
+    def _reversed_matrix(self) -> csr_array:
+        """Lengths of the trunks as a matrix (target, source)."""
+        return self._matrix(self._trunks).T.tocsr()
+
+    def _distances_to(self, targets: IntArray) -> FloatArray:
+        """Return the distances to unattached vertices, shape (targets, vertices)."""
+        if not len(self._trunks):
+            return np.where(targets[:, None] == np.arange(self.n_vertices), 0.0, np.inf)
+        from scipy.sparse.csgraph import dijkstra
+
+        distance: FloatArray = dijkstra(self._reversed_matrix, indices=targets)
+        return distance
 
     @cached_property
     def _outgoing_links(self) -> tuple[IntArray, IntArray]:
@@ -218,7 +239,7 @@ def _trace_back(
     return route[::-1]
 
 
-@njit(cache=True)
+@compiled()
 def _trace_links(
     near: IntArray,
     far: IntArray,

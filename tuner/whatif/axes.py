@@ -9,7 +9,7 @@ from tuner.base.errors import InputError, shortened_repr
 from tuner.base.units import format_size, format_time, parse_bandwidth, parse_time
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.path_classes import BLOCK, PLACEMENTS
-from tuner.machines import GPUS, Machine, with_gpu, with_nics, with_nodes, with_taper
+from tuner.machines import Machine, known_gpus, with_gpu, with_nics, with_nodes, with_taper
 from tuner.topology import CUDA, HOST, NETWORK, Link, Placement, Topology
 
 MAX_STUDY_RANKS = 1 << 17  # of one machine of a study
@@ -47,13 +47,14 @@ def _parse_taper(value: object) -> float:
     return float(value)
 
 
-def _one_of(known: Collection[str]) -> Axis:
-    def parse(value: object) -> str:
-        if not isinstance(value, str) or value not in known:
-            raise InputError(f"{shortened_repr(value)} is none of {', '.join(known)}")
-        return value
+def _parse_choice(value: object, known: Collection[str]) -> str:
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"{shortened_repr(value)} is none of {', '.join(known)}")
+    return value
 
-    return Axis(parse, str, str)
+
+def _one_of(*known: str) -> Axis:
+    return Axis(lambda value: _parse_choice(value, known), str, str)
 
 
 def _format_bandwidth(rate: AxisValue) -> str:
@@ -73,9 +74,9 @@ AXES: Mapping[str, Axis] = {
     "uplink_latency": _LATENCY,  # of each link between switches
     "uplink_bandwidth": _BANDWIDTH,
     "taper": Axis(_parse_taper, lambda value: f"{value:g}", float),  # of a fat tree: down over up
-    "gpu": _one_of(GPUS),
-    "placement": _one_of(PLACEMENTS),
-    "memory": _one_of((HOST, CUDA)),  # of the ranks' buffers
+    "gpu": Axis(lambda value: _parse_choice(value, known_gpus()), str, str),
+    "placement": _one_of(*PLACEMENTS),
+    "memory": _one_of(HOST, CUDA),  # of the ranks' buffers
 }
 UPLINK_AXES = ("uplink_latency", "uplink_bandwidth")
 NODE_LINK_AXES = ("latency", "bandwidth")

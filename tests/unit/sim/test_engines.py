@@ -223,6 +223,16 @@ def test_fifo_against_shared_ports(engine: str) -> None:
 
 
 @ENGINES
+def test_messages_queue_by_when_they_are_ready_then_by_row(engine: str) -> None:
+    """Rank 3 is late for rank 0, which serves ranks 1 and 2 in the order of the rows."""
+    rounds = [Round.of(3, 4, 0), Round.of([3, 1, 2], [0, 0, 0], 0)]
+    made, placement = make_schedule(BCAST, 5, 1, rounds), flat(5)
+    costs = nominal_calibration(placement.topology)
+    times = finish_times(made, placement, costs, 1000, engine=engine)
+    np.testing.assert_allclose(times, [4e-6, 2e-6, 3e-6, 4e-6, 2e-6])
+
+
+@ENGINES
 def test_eager_does_not_wait_but_rendezvous_does(engine: str) -> None:
     """Rank 0 sends to rank 1, which first receives from rank 2 and answers it."""
     rounds = [Round.of(2, 1, 0), Round.of(1, 2, 0), Round.of(0, 1, 0)]

@@ -55,6 +55,35 @@ with main._sigterm_as_interrupt():
         print(len(thrice.signatures), thrice(2))
 """
 
+ALLOCATING = """
+import sys
+
+import numpy as np
+from numba import njit
+
+from tuner.base.compiled import compiled
+
+@compiled()
+def squares(count):
+    found = np.empty(count)
+    for i in range(count):
+        found[i] = i * i
+    return found
+
+print(squares(3).sum(), "numba.np.linalg" in sys.modules)
+
+@njit
+def total(count):
+    return squares(count)[count - 1] + 1.0
+
+print(total(3))
+"""
+
+
+def test_what_is_cached_is_loaded_without_the_compiler_which_still_works(tmp_path: Path) -> None:
+    assert ran(tmp_path, ALLOCATING) == "5.0 True\n5.0"
+    assert ran(tmp_path, ALLOCATING) == "5.0 False\n5.0"
+
 
 def said(program: Path) -> str:
     """What it prints on standard error."""

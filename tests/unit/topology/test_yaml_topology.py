@@ -92,6 +92,10 @@ def test_shortest_route_then_smaller_latency() -> None:
             PAIR.replace("[a, b]", "[a, b, c]"),
             "node c cannot be reached from a; add the missing link",
         ),
+        (
+            PAIR.replace("[s]", "[s, t]").replace("[b, s]", "[b, t]"),
+            "node b cannot be reached from a",
+        ),
         (PAIR.replace("between: [b, s]", "from: b, to: s"), "node b cannot be reached from a"),
         (PAIR.replace("[a, b]", "[a, a]"), "have the same name"),
         (PAIR.replace("count: 2", "count: 0"), "link 1: count must be a whole number"),

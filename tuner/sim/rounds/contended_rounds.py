@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.compiled import compiled
 from tuner.sim.cost_arrays import find_segment, transfer_mode
 from tuner.sim.jit import njit_no_alloc
 from tuner.sim.maxmin import RATE_TIE_FACTOR
@@ -153,7 +153,15 @@ def _lowest_rate(state: Any, groups: Any, growing: int) -> float:
     return lowest
 
 
-@njit(cache=True)
+def no_contention(machine: Any) -> ContentionGroups:
+    """Return the groups of a round whose rows share no resource."""
+    none, modes = np.zeros(0, np.int64), len(machine.slot_start)
+    return ContentionGroups(
+        none, np.zeros(1, np.int64), np.zeros((modes, 1), np.int64), none, np.zeros(0)
+    )
+
+
+@compiled()
 def find_contention_groups(
     machine: Any, connection: IntArray, min_bytes: float, max_bytes: float
 ) -> ContentionGroups:
@@ -167,7 +175,7 @@ def find_contention_groups(
     return ContentionGroups(rows, start, *_shared_slots(machine, connection, rows, taken, *own))
 
 
-@njit(cache=True)
+@compiled()
 def _connected_rows(
     machine: Any, connection: IntArray, taken: BoolArray
 ) -> tuple[IntArray, IntArray]:
@@ -198,7 +206,7 @@ def _connected_rows(
     return rows[order], np.array(starts, np.int64)
 
 
-@njit(cache=True)
+@compiled()
 def _classify_resources(
     machine: Any, connection: IntArray, rows: IntArray, taken: BoolArray
 ) -> tuple[IntArray, IntArray, IntArray]:
@@ -236,7 +244,7 @@ def _classify_resources(
     return own, np.array(users), narrowest
 
 
-@njit(cache=True)
+@compiled()
 def _shared_slots(
     machine: Any,
     connection: IntArray,
@@ -266,7 +274,7 @@ def _shared_slots(
     return start, machine.slot[slots], machine.slot_load[slots]
 
 
-@njit(cache=True)
+@compiled()
 def _used_modes(costs: Any, modes: int, min_bytes: float, max_bytes: float) -> BoolArray:
     """Return which modes messages of `min_bytes` to `max_bytes` use, shape (kinds, modes)."""
     taken = np.zeros((len(costs.start_bytes), modes), np.bool_)
@@ -279,7 +287,7 @@ def _used_modes(costs: Any, modes: int, min_bytes: float, max_bytes: float) -> B
     return taken
 
 
-@njit(cache=True)
+@compiled()
 def _find_root(parent: IntArray, i: Any) -> Any:
     while parent[i] != i:
         parent[i] = parent[parent[i]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
@@ -46,7 +45,7 @@ def reduction_seconds(reduction_costs: FloatArray, memory: int, size: float) -> 
     return least
 
 
-@njit(cache=True)
+@njit_no_alloc()
 def run_round(
     state: Any,
     machine: Any,
@@ -70,13 +69,8 @@ def run_round(
                 state.nbytes[i] = row_bytes(state, sizes, z, i, count)
             _lookup_costs(state, machine, z, src, dst, connection)
             if len(groups.rows) == 0:
-                alive = _run_queued(
-                    state,
-                    machine,
-                    z,
-                    _queue_order(state, machine, connection, is_permutation),
-                    connection,
-                )
+                _queue_rows(state, machine, connection, is_permutation)
+                alive = _run_queued(state, machine, z, connection)
             else:
                 alive = is_permutation and run_contended(state, machine, z, groups, connection)
             state.is_valid[z] = alive
@@ -125,12 +119,33 @@ def uncontended_rate(machine: Any, kind: int, segment: int, mode: int, connectio
     return float(rate)
 
 
-@njit(cache=True)
-def _queue_order(state: Any, machine: Any, connection: IntArray, is_permutation: bool) -> IntArray:
-    """Return the order in which messages join queues: by when they are ready, then by row."""
-    if is_permutation or _is_row_order(state, machine, connection):
-        return np.arange(len(connection))
-    return np.argsort(state.ready[: len(connection)], kind="mergesort")
+@njit_no_alloc()
+def _queue_rows(state: Any, machine: Any, connection: IntArray, is_permutation: bool) -> None:
+    """Set the order in which messages join queues: by when they are ready, then by row."""
+    rows = len(connection)
+    for i in range(rows):
+        state.order[i] = i
+    run = rows if is_permutation or _is_row_order(state, machine, connection) else 1
+    while run < rows:
+        for begin in range(0, rows, 2 * run):
+            _merge_runs(state, begin, begin + run, min(begin + 2 * run, rows))
+        for i in range(rows):
+            state.order[i] = state.merged[i]
+        run *= 2
+
+
+@njit_no_alloc()
+def _merge_runs(state: Any, begin: int, middle: int, end: int) -> None:
+    """Merge the sorted runs [begin, middle) and [middle, end) of `order` into `merged`."""
+    ready, order = state.ready, state.order
+    left, right = begin, middle
+    for at in range(begin, end):
+        if right >= end or (left < middle and ready[order[left]] <= ready[order[right]]):
+            state.merged[at] = order[left]
+            left += 1
+        else:
+            state.merged[at] = order[right]
+            right += 1
 
 
 @njit_no_alloc()
@@ -152,12 +167,13 @@ def _is_row_order(state: Any, machine: Any, connection: IntArray) -> bool:
 
 
 @njit_no_alloc()
-def _run_queued(state: Any, machine: Any, z: int, order: IntArray, connection: IntArray) -> bool:
-    """Pass messages through their ports one after another.
+def _run_queued(state: Any, machine: Any, z: int, connection: IntArray) -> bool:
+    """Pass messages through their ports one after another, in `order`.
 
     Return False where one joins a queue too early for that.
     """
-    for i in order:
+    for at in range(len(connection)):
+        i = state.order[at]
         if state.ready[i] < np.inf:
             out = machine.send_port[connection[i]]
             port = state.port[z, machine.recv_port[connection[i]]]

@@ -142,9 +142,7 @@ class _RoundRun:
             (sizes.chunk_elements + sizes.more_elements * (sizes.longer_chunks > 0)).max()
             * sizes.itemsize
         )
-        self.no_groups = contended_rounds.find_contention_groups(
-            machine, np.zeros(0, np.int64), 0.0, 0.0
-        )
+        self.no_groups = contended_rounds.no_contention(machine)
         self.no_sizes = np.zeros(len(state.is_valid), bool)
 
     def run(self, rounds: Sequence[Round], which: IntArray) -> IntArray:

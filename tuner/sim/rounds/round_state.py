@@ -98,6 +98,7 @@ class RoundState(NamedTuple):
     mode                transfer mode
     unfinished,         places in `ContentionGroups.rows` of flows that have not ended, that flow,
     flowing, growing    and whose rates grow
+    order, merged       rows in the order in which they join queues, while that is found
     """
 
     time: FloatArray
@@ -130,6 +131,8 @@ class RoundState(NamedTuple):
     unfinished: IntArray
     flowing: IntArray
     growing: IntArray
+    order: IntArray
+    merged: IntArray
 
 
 FLOAT_ROW_FIELDS = (
@@ -148,7 +151,16 @@ FLOAT_ROW_FIELDS = (
     "port_start",
     "next_event",
 )
-INT_ROW_FIELDS = ("longer_count", "longer_kind", "mode", "unfinished", "flowing", "growing")
+INT_ROW_FIELDS = (
+    "longer_count",
+    "longer_kind",
+    "mode",
+    "unfinished",
+    "flowing",
+    "growing",
+    "order",
+    "merged",
+)
 
 
 class ContentionGroups(NamedTuple):

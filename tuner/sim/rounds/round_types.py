@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from tuner.base.arrays import Int32Array, IntArray
+from tuner.base.compiled import compiled
 from tuner.base.errors import LimitExceededError
 from tuner.core.schedule import Round
 from tuner.sim.traffic_pattern import classify_transfers
@@ -127,7 +127,7 @@ def _memory(r: Round, scratch: int) -> Bytes:
     return memory[:1] if alike else memory
 
 
-@njit(cache=True)
+@compiled()
 def _memory_of_rows(
     src: Int32Array,
     dst: Int32Array,
@@ -156,7 +156,7 @@ def _connection_keys(r: Round, memory: Bytes, with_patterns: bool, node_of: IntA
     return np.where(r.src == r.dst, -1, pair + np.where(memory == IN_HOST, 0, p * p))
 
 
-@njit(cache=True)
+@compiled()
 def _is_permutation(src: Int32Array, dst: Int32Array, seen: IntArray, stamp: int) -> bool:
     for i in range(len(src)):
         if src[i] == dst[i] or seen[0, src[i]] == stamp or seen[1, dst[i]] == stamp:

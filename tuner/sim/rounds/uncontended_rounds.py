@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.sim.cost_arrays import completion_delay, find_segment, transfer_mode
@@ -56,50 +55,57 @@ class RoundCosts(NamedTuple):
     is_valid: BoolArray
 
 
-@njit(cache=True, error_model="numpy")
 def compute_round_costs(
     machine: Any, sizes: Any, connection: IntArray, memory: int, count: Int32Array
 ) -> RoundCosts:
     """Return the costs of a permutation round whose rows have `count` chunks."""
     shape = (len(sizes.chunk_elements), len(connection))
-    rate, alpha = np.empty(shape), np.empty(shape)
-    lag, overhead, acknowledgement = np.empty((3, *shape))
+    rate, alpha, lag, overhead, acknowledgement = np.empty((5, *shape))
     flow, late, fold = np.empty((3, shape[0], 2, shape[1]))
-    eager, valid = np.empty(shape, np.bool_), np.ones(shape[0], np.bool_)
-    ways = np.zeros(shape, np.int64)
+    eager, ways = np.empty(shape, bool), np.zeros(shape, np.int64)
+    port, valid = machine.recv_port[connection], np.ones(shape[0], bool)
+    found = RoundCosts(flow, late, fold, rate, alpha, lag, overhead, eager, acknowledgement, ways,
+                       port, memory, valid)  # fmt: skip
+    _fill_round_costs(machine, sizes, connection, count, found)
+    return found
+
+
+@njit_no_alloc()
+def _fill_round_costs(
+    machine: Any, sizes: Any, connection: IntArray, count: Int32Array, found: Any
+) -> None:
+    """Set `is_valid`, and all costs of the sizes for which it is true."""
     costs = machine.costs
-    for z in range(shape[0]):
+    for z in range(len(sizes.chunk_elements)):
         more = sizes.itemsize * sizes.more_elements[z] if sizes.longer_chunks[z] > 0 else 0
-        for i in range(shape[1]):
+        for i in range(len(connection)):
             kind = machine.kind[connection[i]]
             low = float(count[i] * sizes.chunk_elements[z] * sizes.itemsize)
             high = low + count[i] * more
             at = find_segment(costs.start_bytes, kind, low)
             way = transfer_mode(costs.mode, costs.striping_threshold, kind, at, low)
-            eager[z, i] = low < costs.eager_limit[kind]
-            acknowledgement[z, i] = completion_delay(costs, kind, low)
+            found.eager[z, i] = low < costs.eager_limit[kind]
+            found.completion_delay[z, i] = completion_delay(costs, kind, low)
             same = at == find_segment(costs.start_bytes, kind, high)
             same &= way == transfer_mode(costs.mode, costs.striping_threshold, kind, at, high)
-            same &= eager[z, i] == (high < costs.eager_limit[kind])
-            same &= acknowledgement[z, i] == completion_delay(costs, kind, high)
+            same &= found.eager[z, i] == (high < costs.eager_limit[kind])
+            same &= found.completion_delay[z, i] == completion_delay(costs, kind, high)
             if low == 0.0 or not same:
-                valid[z] = False
+                found.is_valid[z] = False
                 break
-            ways[z, i] = way
-            rate[z, i] = uncontended_rate(machine, kind, at, way, connection[i])
-            alpha[z, i], lag[z, i] = costs.alpha[kind, at], costs.latency_per_byte[kind, at]
-            overhead[z, i] = costs.overhead[kind]
-            late[z, 0, i] = alpha[z, i] + lag[z, i] * low
-            late[z, 1, i] = alpha[z, i] + lag[z, i] * high
-            flow[z, 0, i] = (low + costs.header_bytes) / rate[z, i]
-            flow[z, 1, i] = (high + costs.header_bytes) / rate[z, i]
-            fold[z, 0, i], fold[z, 1, i] = (
-                reduction_seconds(machine.reduction_costs, memory, low),
-                reduction_seconds(machine.reduction_costs, memory, high),
-            )
-    port = machine.recv_port[connection]
-    return RoundCosts(flow, late, fold, rate, alpha, lag, overhead, eager, acknowledgement, ways,
-                      port, memory, valid)  # fmt: skip
+            found.mode[z, i] = way
+            found.rate[z, i] = uncontended_rate(machine, kind, at, way, connection[i])
+            alpha, lag = costs.alpha[kind, at], costs.latency_per_byte[kind, at]
+            found.alpha[z, i], found.latency_per_byte[z, i] = alpha, lag
+            found.overhead[z, i] = costs.overhead[kind]
+            found.latency[z, 0, i] = alpha + lag * low
+            found.latency[z, 1, i] = alpha + lag * high
+            found.flow_seconds[z, 0, i] = (low + costs.header_bytes) / found.rate[z, i]
+            found.flow_seconds[z, 1, i] = (high + costs.header_bytes) / found.rate[z, i]
+            for longer, size in enumerate((low, high)):
+                found.reduction_seconds[z, longer, i] = reduction_seconds(
+                    machine.reduction_costs, found.memory, size
+                )
 
 
 @njit_no_alloc()
