@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import ListedColormap
+from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from tuner.base.arrays import BoolArray, IntArray
-from tuner.base.units import format_size
+from tuner.base.arrays import BoolArray, FloatArray
+from tuner.base.units import format_size, format_time
 from tuner.core.collective import Collective
 from tuner.report.figures import COLOURS, TEXT_COLOUR
+from tuner.report.region_labels import (
+    BOLD,
+    NAME_FONT_SIZE,
+    NORMAL,
+    TIME_FONT_SIZE,
+    Cells,
+    label_regions,
+    text_height,
+    text_width,
+)
+from tuner.report.time_breakdown import LETTERS_PER_INCH
 from tuner.whatif import StudyPoint, StudyResult
 from tuner.whatif.axes import AXIS_FORMATTERS
 
 HATCHES = ("", "///", "...", "xxx")  # for algorithms beyond the number of colours
 FillStyle = tuple[str, str]  # colour, hatch
-LETTER_WIDTH, LINE_HEIGHT = 0.0125, 0.042  # fractions of the width and the height of the axes
-MAX_LABELLED_ROWS, MAX_LABELLED_COLUMNS = 24, 12
+CELL_WIDTH_IN, CELL_HEIGHT_IN = 0.48, 0.4  # with room for a time, and a name above it
+MIN_WIDTH_IN, MAX_WIDTH_IN = 6.2, 12.0  # of the axes
+MIN_HEIGHT_IN, MAX_HEIGHT_IN = 3.5, 9.6
+TICK_WIDTH_IN = 0.47  # of the label of a size
+MAX_LABELLED_ROWS = 24
+DARK_LUMA = 0.47  # of a colour on which text is white
+NAME_STYLE = {"fontsize": NAME_FONT_SIZE, "fontweight": BOLD}
+TIME_STYLE = {"fontsize": TIME_FONT_SIZE}
 
 
 @dataclass(frozen=True)
@@ -35,6 +54,7 @@ class CrossoverMap:
 
     name        name of the file without suffix
     best        algorithm by [ranks, size]; "" where nothing was simulated
+    seconds     its time; 0 where nothing was simulated
     """
 
     name: str
@@ -43,6 +63,7 @@ class CrossoverMap:
     ranks: tuple[int, ...]
     sizes: tuple[int, ...]
     best: NDArray[np.str_]
+    seconds: FloatArray
 
 
 def crossover_maps(result: StudyResult) -> Iterator[CrossoverMap]:
@@ -52,12 +73,15 @@ def crossover_maps(result: StudyResult) -> Iterator[CrossoverMap]:
     for point in result.points:
         fixed = tuple((axis, value) for axis, value in point.axis_values.items() if axis != rows)
         groups.setdefault((point.collective, *fixed), []).append(point)
-    varying = [axis for axis, values in result.axes.items() if len(values) > 1 and axis != rows]
     for points in groups.values():
-        at = points[0].axis_values
-        told = [f"{axis.replace('_', ' ')} {AXIS_FORMATTERS[axis](at[axis])}" for axis in varying]
-        name = "-".join(["crossover", points[0].collective, *told])
-        title = ", ".join([f"{points[0].collective} on {result.topology}", *told])
+        told = {
+            axis: f"{axis.replace('_', ' ')} {AXIS_FORMATTERS[axis](value)}"
+            for axis, value in points[0].axis_values.items()
+            if axis != rows
+        }
+        varying = [text for axis, text in told.items() if len(result.axes[axis]) > 1]
+        name = "-".join(["crossover", points[0].collective, *varying])
+        title = ", ".join([f"{points[0].collective} on {result.topology}", *told.values()])
         yield _map(_file_name(name), title, points)
 
 
@@ -66,11 +90,13 @@ def _file_name(text: str) -> str:
 
 
 def _map(name: str, title: str, points: Sequence[StudyPoint]) -> CrossoverMap:
-    best = {(_ranks(p), p.nbytes): p.best.algorithm for p in points if p.nbytes > 0}
+    best = {(_ranks(p), p.nbytes): p.best for p in points if p.nbytes > 0}
     ranks = tuple(sorted({count for count, _ in best}))
     sizes = tuple(sorted({nbytes for _, nbytes in best}))
-    cells = np.array([[best.get((count, nbytes), "") for nbytes in sizes] for count in ranks])
-    return CrossoverMap(name, points[0].collective, title, ranks, sizes, cells)
+    cells = [[best.get((count, nbytes)) for nbytes in sizes] for count in ranks]
+    names = np.array([[one.algorithm if one else "" for one in row] for row in cells])
+    seconds = np.array([[one.seconds if one else 0.0 for one in row] for row in cells])
+    return CrossoverMap(name, points[0].collective, title, ranks, sizes, names, seconds)
 
 
 def _ranks(point: StudyPoint) -> int:
@@ -89,38 +115,115 @@ def fill_styles(points: Iterable[StudyPoint]) -> dict[str, FillStyle]:
     }
 
 
-def draw_map(figure: Figure, drawn: CrossoverMap, look: Mapping[str, FillStyle]) -> None:
-    """Draw a map into an empty figure, with one cell for each size and number of ranks."""
-    axes = figure.add_subplot()
+def map_size(drawn: CrossoverMap) -> tuple[float, float]:
+    """Return width and height of a map's axes in inches: as many as the times in its cells need."""
     rows, columns = drawn.best.shape
-    x, y = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
+    return (
+        min(MAX_WIDTH_IN, max(MIN_WIDTH_IN, columns * CELL_WIDTH_IN)),
+        min(MAX_HEIGHT_IN, max(MIN_HEIGHT_IN, rows * CELL_HEIGHT_IN)),
+    )
+
+
+def draw_map(figure: Figure, drawn: CrossoverMap, look: Mapping[str, FillStyle]) -> None:
+    """Draw a map into an empty figure, with one cell for each size and number of ranks.
+
+    Its axes fill the figure, for which `map_size` is a good size; labels and legend are outside.
+    A cell has the time of its fastest algorithm. Where cells are too small for that, lines join
+    equal times; a single row or column has none.
+    """
+    width, height = figure.get_size_inches()
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     there = [name for name in look if (drawn.best == name).any()]
     for name in there:
-        colour, hatch = look[name]
-        mine = np.ma.masked_where(drawn.best != name, np.ones(drawn.best.shape))
-        axes.pcolor(
-            x,
-            y,
-            mine,
-            cmap=ListedColormap([colour]),
-            hatch=hatch,
-            linewidth=0,
-            edgecolor="white" if hatch else colour,
-        )
+        _fill(axes, drawn.best == name, look[name])
     axes.add_collection(LineCollection(_boundaries(drawn.best), colors=TEXT_COLOUR, linewidths=1.1))
-    for name in there:
-        _write_inside(axes, drawn.best == name, name)
-    _label(axes, drawn)
+    rows, columns = drawn.best.shape
+    cells = _cells(width / columns, height / rows, drawn)
+    if cells.has_times:
+        _write_times(axes, drawn, look)
+    elif min(rows, columns) > 1:
+        _draw_contours(axes, drawn)
+    for label in label_regions(drawn.best, cells):
+        _write(axes, label.column, label.row, label.text, look[label.name], NAME_STYLE)
+    _label(axes, drawn, width)
+    has_times = cells.has_times or min(rows, columns) > 1
+    _add_legend(axes, {name: look[name] for name in there}, has_times)
+
+
+def _cells(width: float, height: float, drawn: CrossoverMap) -> Cells:
+    """Return the cells of a map: with times if the longest one fits, and a name above it."""
+    longest = max((len(format_time(t)) for t in drawn.seconds[drawn.best != ""]), default=0)
+    fits = text_width("8" * longest, TIME_FONT_SIZE, NORMAL) <= width
+    both = text_height(1, TIME_FONT_SIZE) + text_height(1, NAME_FONT_SIZE)
+    return Cells(width, height, fits and both <= height)
+
+
+def _fill(axes: Axes, inside: BoolArray, style: FillStyle) -> None:
+    colour, hatch = style
+    rows, columns = inside.shape
+    axes.pcolor(
+        np.arange(columns + 1) - 0.5,
+        np.arange(rows + 1) - 0.5,
+        np.ma.masked_where(~inside, np.ones(inside.shape)),
+        cmap=ListedColormap([colour]),
+        hatch=hatch,
+        linewidth=0,
+        edgecolor="white" if hatch else colour,
+    )
+
+
+def _write_times(axes: Axes, drawn: CrossoverMap, look: Mapping[str, FillStyle]) -> None:
+    for row, column in np.argwhere(drawn.best != ""):
+        text = format_time(float(drawn.seconds[row, column]))
+        _write(axes, column, row, text, look[str(drawn.best[row, column])], TIME_STYLE)
+
+
+def _write(
+    axes: Axes, column: float, row: float, text: str, style: FillStyle, font: Mapping[str, Any]
+) -> None:
+    """Write into a region, dark or light as its colour requires, and legible on its hatch."""
+    colour, hatch = style
+    red, green, blue = to_rgb(colour)
+    dark = 0.299 * red + 0.587 * green + 0.114 * blue < DARK_LUMA
+    axes.text(
+        column,
+        row,
+        text,
+        ha="center",
+        va="center",
+        color="white" if dark else "black",
+        path_effects=[withStroke(linewidth=3, foreground=colour)] if hatch else [],
+        **font,
+    )
+
+
+def _draw_contours(axes: Axes, drawn: CrossoverMap) -> None:
+    """Draw lines of equal time, three in a decade."""
+    known = np.where((drawn.best != "") & (drawn.seconds > 0), drawn.seconds, np.nan)
+    exponents = range(
+        math.floor(math.log10(np.nanmin(known))), math.ceil(math.log10(np.nanmax(known)))
+    )
+    levels = [math.log10(step) + exponent for exponent in exponents for step in (1, 2, 5)]
+    lines = axes.contour(np.log10(known), levels, colors="white", linestyles="--", linewidths=0.9)
+    for text in axes.clabel(lines, fontsize=NAME_FONT_SIZE, fmt=_format_exponent):
+        text.set(color="black", path_effects=[withStroke(linewidth=2, foreground="white")])
+
+
+def _format_exponent(exponent: float) -> str:
+    return format_time(10.0**exponent)
+
+
+def _add_legend(axes: Axes, look: Mapping[str, FillStyle], has_times: bool) -> None:
     handles = [
-        Patch(facecolor=look[name][0], hatch=look[name][1], edgecolor="white", label=name)
-        for name in there
+        Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name)
+        for name, (colour, hatch) in look.items()
     ]
     axes.legend(
         handles=handles,
         loc="upper left",
         bbox_to_anchor=(1.01, 1.0),
         frameon=False,
-        title="fastest algorithm",
+        title="fastest algorithm and its time" if has_times else "fastest algorithm",
         alignment="left",
     )
 
@@ -137,59 +240,16 @@ def _boundaries(best: NDArray[np.str_]) -> list[list[tuple[float, float]]]:
     return lines
 
 
-def _write_inside(axes: Axes, inside: BoolArray, name: str) -> None:
-    """Write the name where its region is widest, on several lines if needed, if there is room."""
-    rows, columns = inside.shape
-    wide = np.array([_run_lengths(row) for row in inside])
-    row = int(wide.max(axis=1).argmax())
-    longest = np.flatnonzero(wide[row] == wide[row].max())
-    run = longest[: int(wide[row].max())]
-    full = np.array([bool(cells[run].all()) for cells in inside])
-    high = np.flatnonzero(full & (_run_lengths(full) == _run_lengths(full)[row]))
-    letters = len(run) / columns / LETTER_WIDTH
-    text = name if len(name) <= letters else _folded(name, int(letters))
-    lines = text.split("\n")
-    if max(map(len, lines)) <= letters and len(lines) <= len(high) / rows / LINE_HEIGHT:
-        axes.text(
-            float(run.mean()),
-            float(high.mean()),
-            text,
-            ha="center",
-            va="center",
-            fontsize=8,
-            color="black",
-            path_effects=[withStroke(linewidth=2.5, foreground="white")],
-        )
-
-
-def _folded(name: str, letters: int) -> str:
-    """Cut a name after `_`, with at most `letters` letters on a line where the parts allow it."""
-    lines = [""]
-    for part in re.findall(r"[^_]*_?", name):
-        if lines[-1] and len(lines[-1]) + len(part) > letters:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(lines)
-
-
-def _run_lengths(cells: BoolArray) -> IntArray:
-    """Return for each cell the length of the run of true cells that it belongs to, 0 if false."""
-    lengths = np.zeros(len(cells), dtype=np.int64)
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], cells.astype(np.int8), [0]])))
-    for begin, end in edges.reshape(-1, 2):
-        lengths[begin:end] = end - begin
-    return lengths
-
-
-def _label(axes: Axes, drawn: CrossoverMap) -> None:
-    axes.set_title(drawn.title)
+def _label(axes: Axes, drawn: CrossoverMap, width: float) -> None:
+    unbroken = drawn.title.replace(" ", "\N{NO-BREAK SPACE}").replace(",\N{NO-BREAK SPACE}", ", ")
+    axes.set_title("\n".join(wrap(unbroken, int(width * LETTERS_PER_INCH))))
     axes.set_xlim(-0.5, len(drawn.sizes) - 0.5)
     axes.set_ylim(-0.5, len(drawn.ranks) - 0.5)
     x, y = (
-        _labelled_positions(drawn.sizes, MAX_LABELLED_COLUMNS),
+        _labelled_positions(drawn.sizes, int(width / TICK_WIDTH_IN)),
         _labelled_positions(drawn.ranks, MAX_LABELLED_ROWS),
     )
-    axes.set_xticks(x, [format_size(drawn.sizes[at]) for at in x])
+    axes.set_xticks(x, [format_size(drawn.sizes[at]) for at in x], fontsize=8)
     axes.set_yticks(y, [str(drawn.ranks[at]) for at in y])
     axes.grid(visible=False)
     axes.set_xlabel("message size, those simulated")

@@ -15,7 +15,7 @@ from tuner.base.errors import InputError
 from tuner.report.drawing import render_image
 from tuner.report.figures import FIGURE_STYLE
 from tuner.report.study_gantt import draw_gantt, require_drawable
-from tuner.report.study_map import crossover_maps, draw_map, fill_styles
+from tuner.report.study_map import crossover_maps, draw_map, fill_styles, map_size
 from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown, figure_width
 from tuner.sim.critical_paths import Explanation, explain
 from tuner.whatif import Study, StudyPoint, StudyResult, apply_axes, place_ranks
@@ -93,7 +93,7 @@ def save_study_plots(
     for done, drawn in enumerate(maps):
         progress(done / number, drawn.name)
         draw = partial(draw_map, drawn=drawn, look=look[drawn.collective])
-        files += save_figure(folder / drawn.name, 8, 4.6, draw)
+        files += save_figure(folder / drawn.name, *map_size(drawn), draw)
     for done, collective in enumerate(study.collectives, start=len(maps)):
         progress(done / number, f"where the time goes, {collective}")
         chosen = _traced_points(points[collective])

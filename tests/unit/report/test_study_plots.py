@@ -7,6 +7,7 @@ import math
 import re
 import struct
 import xml.etree.ElementTree as ET
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,19 @@ from matplotlib.figure import Figure
 
 from tuner import whatif
 from tuner.base.errors import InputError
+from tuner.base.units import format_time
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.report import study_gantt, study_plots
-from tuner.report.figures import FIGURE_STYLE
-from tuner.report.study_map import CrossoverMap, FillStyle, crossover_maps, draw_map, fill_styles
+from tuner.report.figures import COLOURS, FIGURE_STYLE
+from tuner.report.study_map import (
+    CrossoverMap,
+    FillStyle,
+    crossover_maps,
+    draw_map,
+    fill_styles,
+    map_size,
+)
 from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown
 from tuner.sim.critical_paths import TIME_COMPONENTS
 from tuner.whatif.study_spec import FileResolver, study_from_record
@@ -105,7 +114,8 @@ def test_a_crossover_map_says_what_is_best_where(
                 one.sizes.index(point.nbytes),
             )
             assert one.best[row, column] == point.best.algorithm
-    shown = texts(tmp_path / f"{one.name}.svg")
+            assert one.seconds[row, column] == point.best.seconds
+    shown = texts(tmp_path / f"{one.name}.svg").replace("\N{NO-BREAK SPACE}", " ")
     for name in np.unique(one.best):
         assert str(name) in shown
     for text in ("64B", "256KiB", "message size", "ranks", "fastest algorithm", one.title):
@@ -160,17 +170,95 @@ def test_only_simulated_sizes_and_ranks_are_told_and_coloured() -> None:
     """However close or far apart they are, each has a cell of the same size and its label."""
     ranks, sizes = (16, 17, 64, 256), (8, 100, 1 << 26)
     best = np.array([["a", "b", "b"]] * 4)
-    one = CrossoverMap("name", Collective.BCAST, "title", ranks, sizes, best)
+    one = CrossoverMap("name", Collective.BCAST, "title", ranks, sizes, best, np.ones(best.shape))
     figure = Figure()
     draw_map(figure, one, {"a": ("#000000", ""), "b": ("#ffffff", "")})
     (axes,) = figure.axes
     assert [text.get_text() for text in axes.get_xticklabels()] == ["8B", "100B", "64MiB"]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["16", "17", "64", "256"]
     assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 2.5), (-0.5, 3.5))
-    many = CrossoverMap("n", Collective.BCAST, "t", ranks, tuple(range(1, 43)), best.repeat(14, 1))
-    figure = Figure()
-    draw_map(figure, many, {"a": ("#000000", ""), "b": ("#ffffff", "")})
-    assert len(figure.axes[0].get_xticks()) == 11
+    many = random_map(4, 42)
+    figure = Figure(figsize=map_size(many))
+    draw_map(figure, many, LOOK)
+    assert len(figure.axes[0].get_xticks()) == 21
+
+
+NAMES = (
+    "two_level_recursive_doubling",
+    "bine_scatter_allgather",
+    "binomial_distance_halving",
+    "nccl_ring",
+    "linear",
+)
+LOOK = dict(zip(NAMES, zip(COLOURS[:5], ("", "", "", "", "///"), strict=True), strict=True))
+TextBox = tuple[str, float, float, float, float]  # text, then first and last column, row
+
+
+def random_map(rows: int, columns: int, seed: int = 0) -> CrossoverMap:
+    """Regions of all sizes, several of one algorithm."""
+    rng = np.random.default_rng(seed)
+    row, column = np.mgrid[:rows, :columns] / np.array([rows, columns]).reshape(2, 1, 1)
+    places = rng.random((3 * len(NAMES), 2))
+    nearest = [(row - y) ** 2 + (column - x) ** 2 for y, x in places]
+    best = np.array(NAMES)[np.argmin(nearest, axis=0) % len(NAMES)]
+    sizes = tuple(int(8 * 1.5**i) for i in range(columns))
+    seconds = 1e-6 * np.arange(2, rows + 2)[:, np.newaxis] + np.array(sizes) * 1e-9
+    ranks = tuple(range(2, rows + 2))
+    return CrossoverMap("name", Collective.BCAST, "title", ranks, sizes, best, seconds)
+
+
+def text_boxes(one: CrossoverMap) -> list[TextBox]:
+    """The texts inside a drawn map, and the cells that they cover, in fractions of cells."""
+    with mpl.rc_context(FIGURE_STYLE):
+        figure = Figure(figsize=map_size(one))
+        FigureCanvasAgg(figure)
+        draw_map(figure, one, LOOK)
+        figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = []
+    for text in axes.texts:
+        box = text.get_window_extent().transformed(axes.transData.inverted())
+        boxes.append((text.get_text().replace("\n", ""), box.x0, box.x1, box.y0, box.y1))
+    return boxes
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 12), (12, 16), (16, 30), (38, 12)])
+def test_names_and_times_are_inside_what_they_are_of(shape: tuple[int, int]) -> None:
+    one = random_map(*shape)
+    boxes, named = text_boxes(one), set()
+    for text, left, right, low, high in boxes:
+        columns = range(math.floor(left + 0.5), math.ceil(right + 0.5))
+        rows = range(math.floor(low + 0.5), math.ceil(high + 0.5))
+        covered = {(row, column) for row in rows for column in columns}
+        if text in NAMES:
+            named.add(text)
+            assert {str(one.best[cell]) for cell in covered} == {text}
+        else:
+            (cell,) = covered
+            assert text == format_time(float(one.seconds[cell]))
+    assert sum(box[0] not in NAMES for box in boxes) == one.best.size
+    assert len(named) > 1
+    for first, second in combinations(boxes, 2):
+        apart = first[2] <= second[1] or second[2] <= first[1]
+        assert apart or first[4] <= second[3] or second[4] <= first[3], (first, second)
+
+
+def test_each_connected_region_has_its_name() -> None:
+    """Not one at the middle of both, where another algorithm is the fastest."""
+    best = np.array([["linear", "nccl_ring", "linear"]] * 3)
+    one = CrossoverMap("n", Collective.BCAST, "t", (2, 4, 8), (8, 16, 32), best, np.ones((3, 3)))
+    found = {(name, round((left + right) / 2)) for name, left, right, *_ in text_boxes(one)}
+    assert found >= {("linear", 0), ("nccl_ring", 1), ("linear", 2)}
+    assert ("linear", 1) not in found
+
+
+def test_many_cells_have_lines_of_equal_time() -> None:
+    """And names; a row of many cells has names alone."""
+    shown = {box[0] for box in text_boxes(random_map(120, 60))}
+    assert shown & set(NAMES)
+    assert {"20us", "1ms"} <= shown
+    assert len(shown) < 40
+    assert {box[0] for box in text_boxes(random_map(1, 60))} <= set(NAMES)
 
 
 def test_too_many_figures_are_refused(asked: whatif.Study, result: whatif.StudyResult) -> None:
