@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import itemgetter
 
 import numpy as np
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 from numpy.typing import NDArray
 from scipy import ndimage
 
 from tuner.base.arrays import BoolArray
 
 NAME_FONT_SIZE, TIME_FONT_SIZE = 7.5, 6.5  # points
-EM_PER_LETTER = 0.66  # average width of a letter of a bold name
+BOLD, NORMAL = "bold", "normal"  # weights: of a name, of a time
+MARGIN_IN = 0.06  # free at both sides of a text together
 LINE_SPACING = 1.2
 POINTS_PER_INCH = 72
 
@@ -24,9 +28,11 @@ def text_height(lines: int, font_size: float) -> float:
     return lines * LINE_SPACING * font_size / POINTS_PER_INCH
 
 
-def text_width(letters: int, font_size: float) -> float:
-    """Return the width of a text in inches, on average."""
-    return letters * EM_PER_LETTER * font_size / POINTS_PER_INCH
+@cache
+def text_width(line: str, font_size: float, weight: str) -> float:
+    """Return the width of a line of text in inches, with a margin."""
+    path = TextPath((0, 0), line, size=font_size, prop=FontProperties(weight=weight))
+    return float(path.get_extents().width) / POINTS_PER_INCH + MARGIN_IN
 
 
 @dataclass(frozen=True)
@@ -95,13 +101,12 @@ def _best_label(name: str, inside: BoolArray, cells: Cells) -> RegionLabel | Non
     middle = (len(inside) - 1) / 2
     found: list[tuple[int, int, float, RegionLabel]] = []
     for rows, first, begin, end in _places(inside, cells.spans):
-        letters = int((end - begin) * cells.width / text_width(1, NAME_FONT_SIZE))
-        text = name if len(name) <= letters else fold_name(name, letters)
-        lines = text.split("\n")
+        width = (end - begin) * cells.width
+        lines = fold_name(name, width)
         fits = text_height(len(lines), NAME_FONT_SIZE) <= cells.room_height(rows)
-        if fits and max(map(len, lines)) <= letters:
-            row = first + (rows - 1) / 2
-            label = RegionLabel(name, text, (begin + end - 1) / 2, row + cells.name_offset(rows))
+        if fits and max(map(_name_width, lines)) <= width:
+            row, column = first + (rows - 1) / 2, (begin + end - 1) / 2
+            label = RegionLabel(name, "\n".join(lines), column, row + cells.name_offset(rows))
             found.append((len(lines), begin - end, abs(row - middle), label))
     return min(found, key=itemgetter(0, 1, 2))[-1] if found else None
 
@@ -120,11 +125,15 @@ def _runs(cells: BoolArray) -> list[list[int]]:
     return [[int(begin), int(end)] for begin, end in edges.reshape(-1, 2)]
 
 
-def fold_name(name: str, letters: int) -> str:
-    """Cut a name after `_`, with at most `letters` letters on a line where the parts allow it."""
+def fold_name(name: str, width: float) -> list[str]:
+    """Cut a name after `_` into lines of at most `width` inches where the parts allow it."""
     lines = [""]
-    for part in re.findall(r"[^_]*_?", name):
-        if lines[-1] and len(lines[-1]) + len(part) > letters:
+    for part in re.findall(r"[^_]*_|[^_]+", name):
+        if lines[-1] and _name_width(lines[-1] + part) > width:
             lines.append("")
         lines[-1] += part
-    return "\n".join(lines)
+    return lines
+
+
+def _name_width(line: str) -> float:
+    return text_width(line, NAME_FONT_SIZE, BOLD)

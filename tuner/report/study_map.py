@@ -23,7 +23,9 @@ from tuner.base.units import format_size, format_time
 from tuner.core.collective import Collective
 from tuner.report.figures import COLOURS, TEXT_COLOUR
 from tuner.report.region_labels import (
+    BOLD,
     NAME_FONT_SIZE,
+    NORMAL,
     TIME_FONT_SIZE,
     Cells,
     label_regions,
@@ -42,7 +44,7 @@ MIN_HEIGHT_IN, MAX_HEIGHT_IN = 3.5, 9.6
 TICK_WIDTH_IN = 0.47  # of the label of a size
 MAX_LABELLED_ROWS = 24
 DARK_LUMA = 0.47  # of a colour on which text is white
-NAME_STYLE = {"fontsize": NAME_FONT_SIZE, "fontweight": "bold"}
+NAME_STYLE = {"fontsize": NAME_FONT_SIZE, "fontweight": BOLD}
 TIME_STYLE = {"fontsize": TIME_FONT_SIZE}
 
 
@@ -151,7 +153,7 @@ def draw_map(figure: Figure, drawn: CrossoverMap, look: Mapping[str, FillStyle])
 def _cells(width: float, height: float, drawn: CrossoverMap) -> Cells:
     """Return the cells of a map: with times if the longest one fits, and a name above it."""
     longest = max((len(format_time(t)) for t in drawn.seconds[drawn.best != ""]), default=0)
-    fits = text_width(longest, TIME_FONT_SIZE) <= width
+    fits = text_width("8" * longest, TIME_FONT_SIZE, NORMAL) <= width
     both = text_height(1, TIME_FONT_SIZE) + text_height(1, NAME_FONT_SIZE)
     return Cells(width, height, fits and both <= height)
 
