@@ -102,7 +102,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         type=argument_types.size_list,
-        help="of the collectives' buffers (default: 4B to 4MiB)",
+        help="of the collectives' buffers (default: 4B to 4.69MiB)",
     )
     _add_constraint_options(parser.add_argument_group("what the table may say"))
     host_options.add_measurement_options(parser.add_argument_group("several hosts"))
