@@ -138,8 +138,9 @@ def test_the_environment_is_activated_where_it_is_made() -> None:
         ["make", "--dry-run", "tune"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert ". .venv/bin/activate" in asked.stdout.splitlines()[-1]
+    typed = re.compile(r"^ *make tune\b.*\n *\. \.venv/bin/activate\b", re.MULTILINE)
     for page in (README, DOCS / "tutorials" / "first-table.md"):
-        assert re.search(r"^ *make tune\b.*\n *\. \.venv/bin/activate\b", page.read_text(), re.M), page
+        assert typed.search(page.read_text()), page
 
 
 def is_program(word: str) -> bool:

@@ -2,7 +2,7 @@
 wherever nothing is significantly faster.
 
 With `--hosts`, or in a job of Slurm, LSF or PBS without `--calibration`, the hosts are measured for
-it: messages first, then, round by round, the calls and algorithms that tell most about the best
+it: messages first, then, batch by batch, the calls and algorithms that tell most about the best
 choice, until the budget is spent or the mean regret is below its target with 95 % certainty. Every
 budget gives a table. Else the table is made from measurements and their calibration."""
 
