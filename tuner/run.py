@@ -1,7 +1,7 @@
 """Run an unmodified mpi4py program with tuned collectives.
 
     mpirun -np 8 python -m tuner.run --table table.json program.py argument ...
-    mpirun -np 8 python -m tuner.run --service http://head:8000 --feedback -m package.module
+    mpirun -np 8 python -m tuner.run --service http://head:8765 --feedback -m package.module
 
 `MPI.COMM_WORLD` follows the table; all else is as under `python -m mpi4py`: the program is
 `__main__`, and an exception that nobody catches ends all ranks. What no option says the environment

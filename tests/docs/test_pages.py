@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -117,6 +118,29 @@ def test_commands_of_the_readme_are_accepted(capsys: pytest.CaptureFixture[str])
             check_command(words)
         except SystemExit:
             pytest.fail(f"{shlex.join(words)}: {capsys.readouterr().err}")
+
+
+@pytest.mark.parametrize("script", sorted((DOCS / "examples").glob("*.sbatch")), ids=name)
+def test_commands_of_batch_scripts_are_accepted(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [words for words in commands(script.read_text()) if {"tuner", "srun"} & set(words)]
+    assert found
+    for words in found:
+        try:
+            check_command([word for word in words if word != "$@"])
+        except SystemExit:
+            pytest.fail(f"{shlex.join(words)}: {capsys.readouterr().err}")
+
+
+def test_the_environment_is_activated_where_it_is_made() -> None:
+    asked = subprocess.run(
+        ["make", "--dry-run", "tune"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ". .venv/bin/activate" in asked.stdout.splitlines()[-1]
+    typed = re.compile(r"^ *make tune\b.*\n *\. \.venv/bin/activate\b", re.MULTILINE)
+    for page in (README, DOCS / "tutorials" / "first-table.md"):
+        assert typed.search(page.read_text()), page
 
 
 def is_program(word: str) -> bool:

@@ -132,7 +132,9 @@ def test_a_port_that_is_taken_is_said_in_one_sentence(
 
 def test_beyond_loopback_there_must_be_a_token(database: str, refused: Says, printed: Says) -> None:
     words = ("serve", "--host", "0.0.0.0", "--port", "0", "--db", database)
-    assert "tuner token create" in refused(*words)
+    said = refused(*words)
+    assert "tuner token create programs --scope read`, and with the --db of the service" in said
+    assert not {"URL", "NAME", database} & set(said.split())
     assert "tuner token create" in refused("serve", "--require-tokens", "--db", database)
     token = printed("token", "create", "reader", "--scope", "read", "--db", database).strip()
     with serving(database, "--host", "0.0.0.0") as program:

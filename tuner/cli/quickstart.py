@@ -68,7 +68,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " it MPICH; all else takes two to three minutes, whatever the budget",
     )
     parser.add_argument(
-        "--sizes", type=argument_types.size_list, help="such as 1KiB,64KiB (default: 4B to 4MiB)"
+        "--sizes", type=argument_types.size_list, help="such as 1KiB,64KiB (default: 4B to 4.69MiB)"
     )
     parser.add_argument(
         "--libraries",

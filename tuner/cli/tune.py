@@ -2,7 +2,7 @@
 wherever nothing is significantly faster.
 
 With `--hosts`, or in a job of Slurm, LSF or PBS without `--calibration`, the hosts are measured for
-it: messages first, then, round by round, the calls and algorithms that tell most about the best
+it: messages first, then, batch by batch, the calls and algorithms that tell most about the best
 choice, until the budget is spent or the mean regret is below its target with 95 % certainty. Every
 budget gives a table. Else the table is made from measurements and their calibration."""
 
@@ -102,7 +102,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         type=argument_types.size_list,
-        help="of the collectives' buffers (default: 4B to 4MiB)",
+        help="of the collectives' buffers (default: 4B to 4.69MiB)",
     )
     _add_constraint_options(parser.add_argument_group("what the table may say"))
     host_options.add_measurement_options(parser.add_argument_group("several hosts"))

@@ -152,7 +152,7 @@ def _checked_url(service: str) -> str:
         plain = right = False
     if not (plain and right) or "@" in parts.netloc or parts.query or parts.fragment:
         raise InputError(
-            f"{shortened_repr(service)} is not a service: write it like http://head:8000"
+            f"{shortened_repr(service)} is not a service: write it like http://head:8765"
         )
     return service
 

@@ -3,7 +3,7 @@
 Arguments take precedence over the environment, and a file over a service:
 
     TUNER_TABLE         a table file
-    TUNER_SERVICE       base URL of a service, such as http://head:8000
+    TUNER_SERVICE       base URL of a service, such as http://head:8765
     TUNER_CLUSTER       name of the cluster; optional where the service has one table for this
                         library
     TUNER_TOKEN         access token of the service; or TUNER_TOKEN_FILE, a file that holds it

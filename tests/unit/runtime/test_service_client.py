@@ -264,7 +264,7 @@ def test_redirects_lead_nowhere_else_than_to_http(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_service(url: str) -> None:
-    with pytest.raises(InputError, match="write it like http://head:8000"):
+    with pytest.raises(InputError, match="write it like http://head:8765"):
         service_client.fetch_table(wanted(url))
 
 
