@@ -11,11 +11,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from llvmlite import binding
 from numba import njit
 from numba.core import event
 from numba.core.caching import FunctionCache
-from numba.core.runtime.nrt import _nrt  # type: ignore[attr-defined]
+from numba.core.runtime.nrt import _nrt, ll  # type: ignore[attr-defined]
 
 from tuner.base.signals import DEFERRED_INTERRUPT
 
@@ -47,7 +46,7 @@ class _MachineCodeCache(FunctionCache):
 def _register_allocator() -> None:
     """Tell LLVM where the functions are that machine code calls to allocate arrays."""
     for name, address in _nrt.c_helpers.items():
-        binding.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+        ll.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
 class _SignalBlocker(event.Listener):

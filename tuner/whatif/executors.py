@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 
 from tuner.base.errors import TunerError
 from tuner.base.processes import available_cores
-from tuner.sim.process_pool import map_unordered
 from tuner.whatif.study_spec import Study
 from tuner.whatif.study_tasks import StudyTask, TaskEvaluator, TaskTimes
 
@@ -80,6 +78,10 @@ def batch_tasks(tasks: Mapping[int, StudyTask]) -> list[list[int]]:
 def _run_in_processes(
     study: Study, tasks: Mapping[int, StudyTask], processes: int
 ) -> Iterator[TaskResults]:
+    from concurrent.futures.process import BrokenProcessPool  # small studies start no process
+
+    from tuner.sim.process_pool import map_unordered
+
     with closing(
         map_unordered(_make_batch_evaluator, (study, tasks), batch_tasks(tasks), processes)
     ) as found:

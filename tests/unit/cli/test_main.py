@@ -89,7 +89,8 @@ assert main(sys.argv[1:]) == 0
 from tuner.machines import known_gpus
 
 heavy = {
-    *("matplotlib", "numba.np.arrayobj", "scipy.linalg", "scipy.sparse", "simpy", "sklearn"),
+    *("concurrent.futures.process", "matplotlib", "numba.np.arrayobj", "scipy.linalg"),
+    *("scipy.sparse", "simpy", "sklearn"),
 } & set(sys.modules)
 print(*sorted(heavy), known_gpus.cache_info().currsize, len(os.listdir("/proc/self/task")))
 """

@@ -20,6 +20,7 @@ from tuner import whatif
 from tuner.base.errors import InputError, TunerError
 from tuner.cli.main import EXIT_INTERRUPTED, main
 from tuner.core.collective import Collective
+from tuner.sim import process_pool
 from tuner.whatif import executors
 from tuner.whatif.dask_executor import make_dask_executor
 from tuner.whatif.study_checkpoint import checkpoint_file
@@ -74,7 +75,7 @@ def test_a_small_study_starts_no_process(
     serial: whatif.StudyResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executors, "MAX_SERIAL_S", 1e9)
-    monkeypatch.setattr(executors, "map_unordered", None)
+    monkeypatch.setattr(process_pool, "map_unordered", None)
     assert whatif.run_study(made(), executor=whatif.make_parallel_executor(2)) == serial
 
 
