@@ -28,7 +28,7 @@ from tuner.machines.loader import (
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
-from tuner.topology import CUDA, HOST, Placement
+from tuner.topology import CUDA, GPU, HOST, Placement
 from tuner.whatif.nccl_times import NCCL, NCCL_NOTE, SIMULATION, NcclTimes, nccl_times
 from tuner.whatif.study_candidates import Candidate, list_candidates
 
@@ -48,6 +48,8 @@ The shortest topology file, one switch with 64 nodes:
   nodes: 64
   latency: 2us
   bandwidth: 12.5GB/s"""
+
+MEMORY_NAMES = {HOST: "host memory", CUDA: "GPU memory"}
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,8 @@ def _add_cost_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory",
         choices=(HOST, CUDA),
-        default=HOST,
-        help="where the buffers lie (default: host); cuda: the ranks are on the GPUs of the nodes",
+        help="where the buffers lie; cuda: the ranks are on the GPUs of the nodes (default: cuda"
+        " where each rank has a GPU and no calibration is given, else host)",
     )
 
 
@@ -165,6 +167,7 @@ def run(options: argparse.Namespace) -> None:
         machine = replace(machine, calibration=read_calibration(options.calibration))
     warn(missing_latency_warning(machine))
     placement = Placement.block(machine.topology, options.ppn, options.ranks)
+    options.memory = options.memory or _default_memory(options, placement)
     if options.memory == CUDA:
         warn(shared_gpu_warning(machine.topology, placement.shape[1]))
     records = list(_predictions(options, placement, machine.calibration))
@@ -172,7 +175,18 @@ def run(options: argparse.Namespace) -> None:
         raise LimitExceededError("nothing is left to be simulated: ask for fewer ranks or others")
     if not options.calibration:
         warn(missing_overhead_warning(machine))
-    print_result(options, records, lambda: _print(machine.topology.name, records))
+    where = f"{machine.topology.name}, in {MEMORY_NAMES[options.memory]}"
+    print_result(options, records, lambda: _print(where, records))
+
+
+def _default_memory(options: argparse.Namespace, placement: Placement) -> str:
+    """Return the memory of GPUs where every rank has one; a calibration may be of hosts alone."""
+    topology = placement.topology
+    if options.calibration or not topology.has_gpus:
+        return HOST
+    inside = topology.nodes[0].node_topology
+    enough = inside is not None and placement.shape[1] <= len(inside.device_indices(GPU))
+    return CUDA if enough else HOST
 
 
 def _require_one(options: argparse.Namespace) -> None:
@@ -322,12 +336,12 @@ def _draw(path: Path | None, record: Mapping[str, Any], run: Explanation) -> Non
         warn(f"the picture is in {path}")
 
 
-def _print(topology: str, records: list[dict[str, Any]]) -> None:
+def _print(where: str, records: list[dict[str, Any]]) -> None:
     explained = [
         part for part in TIME_COMPONENTS if any(r.get("parts", {}).get(part) for r in records)
     ]
     print_table(
-        f"{records[0]['collective']} of {records[0]['p']} ranks on {topology}",
+        f"{records[0]['collective']} of {records[0]['p']} ranks on {where}",
         ("algorithm", "size", "time", *explained),
         (_row(record, explained) for record in records),
         right=("size", "time", *explained),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.machines import Machine
+from tuner.machines import PRESETS, Machine
 from tuner.machines.topology_files import detect_topology_format, load_topology, read_text
 from tuner.machines.yaml_machines import (
     MACHINE_KEYS,
@@ -38,6 +38,10 @@ def load_machine(
             raise InputError(f"{reference} has an inside already: leave {node_topology} out")
         return machine_from_preset_reference(str(reference))
     path = base_dir / reference
+    if str(reference) in PRESETS and not path.exists():
+        raise InputError(
+            f"{path}: there is no such file; the machine of this name is {PRESET_PREFIX}{reference}"
+        )
     text = read_text(path) if node_topology is None else ""
     try:
         known = find_record_with_costs(text)

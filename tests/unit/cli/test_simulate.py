@@ -279,3 +279,20 @@ def test_a_calibrated_library_is_simulated_as_it_is(
     other = ["--collective", "allreduce", "--algorithm", "nonoverlapping"]
     assert main(["simulate", "--topology", str(flat), *words, *other]) == 1
     assert "--runner schedule" in capsys.readouterr().err
+
+
+def test_ranks_with_a_gpu_each_have_their_buffers_there(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "--collective", "allreduce", "--algorithm", "ring", "--sizes", "1MiB"]
+    for machine, ppn, more, memory in (
+        ("preset:dgx-h100:2", "8", [], "GPU memory"),
+        ("preset:dgx-h100:2", "8", ["--memory", "host"], "host memory"),
+        ("preset:dgx-h100:2", "16", [], "host memory"),
+    ):
+        main([*words, "--topology", machine, "--ppn", ppn, *more])
+        assert f", in {memory}" in capsys.readouterr().out
+
+
+def test_the_name_of_a_machine_is_not_taken_for_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "--collective", "bcast", "--sizes", "1KiB", "--topology", "dgx-h100"]
+    assert main(words) == 1
+    assert "the machine of this name is preset:dgx-h100" in capsys.readouterr().err
