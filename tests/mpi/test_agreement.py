@@ -174,7 +174,7 @@ def test_no_service_can_stop_the_ranks(ranks: Ranks) -> None:
         assert outcome["reason"] in line
 
 
-@pytest.mark.representative("openmpi")
+@pytest.mark.extended
 def test_a_copy_stands_in_for_a_service_and_one_line_says_so(ranks: Ranks) -> None:
     with serving(always(Reply(ranks.text(), headers={"ETag": '"12-ab"'}))) as service:
         case = {"all": {"service": service.url}}

@@ -61,6 +61,7 @@ def test_ranks_that_share_cores_keep_no_books_meanwhile(
     assert run.stdout.split() == ["9", "0"]
 
 
+@pytest.mark.extended
 def test_ranks_that_are_ready_late_get_a_longer_lead(mpirun: Callable[..., CompletedRun]) -> None:
     run = mpirun(2, ROOT / "tests" / "mpi" / "late_rank_program.py")
     assert run.stdout.split() == ["True"]
@@ -103,6 +104,7 @@ for arm in (fan_out(MPI.COMM_WORLD, 80000, 2), fan_out(MPI.COMM_WORLD, 80000, 3,
 """
 
 
+@pytest.mark.extended
 def test_a_fan_of_fewer_peers_than_ranks_comes_to_its_end() -> None:
     assert Launcher.find("openmpi").run(4, ["-c", FAN], timeout=PATIENCE).returncode == 0
 

@@ -54,6 +54,7 @@ def test_of_collectives_that_the_watcher_does_not_know_nothing_is_known(
     assert gather.config_at(64) is None
 
 
+@pytest.mark.representative("6")
 @pytest.mark.parametrize("most", [4, 6, 5000])
 def test_sizes_end_where_they_are_asked_to(launcher: Launcher, tmp_path: Path, most: int) -> None:
     (bcast,) = find_default_algorithms(launcher, [(Collective.BCAST, 1, 2, BLOCK)], most, tmp_path)

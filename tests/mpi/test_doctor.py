@@ -123,6 +123,7 @@ def test_what_would_decide_for_every_launch_is_a_problem(
     assert "OMPI_MCA_coll_tuned_bcast_algorithm is set and would decide" in said
 
 
+@pytest.mark.representative("cat")
 @pytest.mark.parametrize("lines", ["cat", "tr -d '\\n'"])  # apart, and run together
 def test_ranks_that_do_not_know_one_another_are_a_problem(
     launcher: Launcher,

@@ -123,7 +123,7 @@ def compared(program: Program, use: Use) -> Result:
     return analyse([library], {library.name: calls}, pairs)
 
 
-@pytest.mark.representative("openmpi")
+@pytest.mark.extended
 def test_a_bad_tuning_is_found_slower(program: Program, tmp_path: Path) -> None:
     result = compared(program, slow_tuning(program.library, tmp_path))
     bad = [row for row in result.rows if row.call.changed]

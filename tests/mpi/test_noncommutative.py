@@ -52,6 +52,7 @@ def stairs(
     return table_of(ladders | {(ALLREDUCE, p, operators): rungs for p in ranks})
 
 
+@pytest.mark.extended
 def test_every_safe_choice_of_openmpi(launcher: Launcher, tmp_path: Path) -> None:
     offered = mpi_libraries.openmpi.candidates(ALLREDUCE, 4, FIRST)
     safe = tuple(c for c in offered if mpi_libraries.openmpi.preserves_operand_order(ALLREDUCE, c))

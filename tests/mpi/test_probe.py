@@ -146,6 +146,7 @@ def test_an_algorithm_with_a_wrong_result_is_named_and_not_timed(tmp_path: Path)
     assert read_measurements(tmp_path / "m.ndjson") == measurements
 
 
+@pytest.mark.extended
 def test_a_point_all_of_whose_algorithms_are_wrong_is_passed_over(tmp_path: Path) -> None:
     made = plan_single_host("openmpi", 3, [4096], 0.5, 1, "any", ("collectives",))
     wrong, right = (

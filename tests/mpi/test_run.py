@@ -82,7 +82,7 @@ def test_an_exception_of_one_rank_ends_all(tuned: Tuned) -> None:
     assert "last words" in run.stdout
 
 
-@pytest.mark.representative("openmpi")
+@pytest.mark.extended
 def test_a_rank_that_cannot_even_begin_is_one_line(tuned: Tuned, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("""
@@ -196,7 +196,7 @@ def test_wrong_arguments_are_one_sentence(words: list[str], sentence: str) -> No
     assert len(run.stderr.splitlines()) == 1
 
 
-@pytest.mark.representative("openmpi")
+@pytest.mark.extended
 def test_verbose_says_at_the_end_how_many_calls_followed_which_rule(tuned: Tuned) -> None:
     run = tuned.run("--table", str(tuned.file), "--verbose", str(PROGRAM), "end")
     assert run.returncode == 0

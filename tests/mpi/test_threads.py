@@ -6,6 +6,7 @@ from tests.support.launches import lines_of
 from tuner.launch import Launcher
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_threads_do_not_force_one_anothers_algorithms(launcher: Launcher, ranks: int) -> None:
     (said,) = lines_of(launcher, ranks, "openmpi", "threads_program.py")

@@ -226,7 +226,7 @@ REACHED = [  # collective, ranks, choice, the reason
 ]
 
 
-@pytest.mark.representative("choice0")
+@pytest.mark.extended
 @pytest.mark.parametrize(("collective", "choice", "reason"), REACHED)
 def test_a_rule_that_is_reached_is_not_proved_by_that(
     launcher: Launcher, tmp_path: Path, collective: Collective, choice: AlgorithmConfig, reason: str
