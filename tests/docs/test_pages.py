@@ -135,7 +135,11 @@ def test_commands_of_batch_scripts_are_accepted(
 
 def test_the_environment_is_activated_where_it_is_made() -> None:
     asked = subprocess.run(
-        ["make", "--dry-run", "tune"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "--dry-run", "tune"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert ". .venv/bin/activate" in asked.stdout.splitlines()[-1]
     typed = re.compile(r"^ *make tune\b.*\n *\. \.venv/bin/activate\b", re.MULTILINE)

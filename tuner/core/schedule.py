@@ -144,7 +144,8 @@ class Schedule:
 
         The longer ones come first. The buffer has `count` elements of `itemsize` bytes.
         """
-        full, others = -(-self.segment_bytes // itemsize), self.n_chunks - 1
+        full = -(-self.segment_bytes // itemsize) if self.segment_bytes else 0
+        others = self.n_chunks - 1
         if others * full < count < self.n_chunks * full:
             rest = count - others * full
             return rest, full - rest, others

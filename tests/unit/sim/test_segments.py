@@ -79,4 +79,5 @@ def test_without_a_rest_all_are_alike() -> None:
     shares = algorithms.build(
         Collective.ALLREDUCE, "segmented_ring", 4, nbytes=1000, params={"segment": 60}
     )
+    assert pipeline(4, 0, 1 << 17).offsets(7, 0).tolist() == [0, 7]  # elements without bytes
     assert shares.segment_bytes == 0  # the chunks are segments of shares
