@@ -56,7 +56,8 @@ class StudyPoint:
     candidates      the candidates, the fastest first
     skipped         the candidates with more transfers than one call may have
     table_regret    regret of the given table
-    nccl_choice     algorithm that NCCL chooses by itself, empty where that is not known
+    nccl_choice     algorithm that NCCL chooses by itself, empty where that is not known, as in a
+                    study of certain algorithms
     network_limit   what bounds the traffic of a GPU between nodes, empty likewise
     """
 

@@ -150,7 +150,7 @@ def _point(study: Study, planned: PlannedPoint, answers: Mapping[int, TaskTimes]
         timings,
         planned.skipped,
         cost,
-        _nccl_choice(timings),
+        "" if study.algorithms else _nccl_choice(timings),
         planned.limit,
     )
 

@@ -117,6 +117,7 @@ def test_what_bounds_traffic_between_nodes_is_named(
     }
     (tmp_path / "study.yaml").write_text(json.dumps(study))
     result = answered(capsys, "study", str(tmp_path / "study.yaml"))
+    assert {point["nccl_choice"] for point in result["points"]} == {""}  # others were left out
     limits = [point["network_limit"] for point in result["points"]]
     assert [limit.partition(" (")[0] for limit in limits] == [
         "the NIC",
