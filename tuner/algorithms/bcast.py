@@ -22,7 +22,7 @@ def linear(p: int, root: int) -> Schedule:
     return trees.broadcast(trees.linear(p), 1, root)
 
 
-@algorithm(BCAST, "chain")
+@algorithm(BCAST, "chain", cuts_whole=True)
 def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> Schedule:
     """Pass segments down several chains of ranks that all start at the root.
 
@@ -32,7 +32,7 @@ def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> 
     return trees.broadcast(trees.chain(p, chains), count_segments(nbytes, segment), root)
 
 
-@algorithm(BCAST, "pipeline")
+@algorithm(BCAST, "pipeline", cuts_whole=True)
 def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """Pass segments down one chain of ranks.
 
@@ -42,7 +42,7 @@ def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     return trees.broadcast(trees.chain(p, 1), count_segments(nbytes, segment), root)
 
 
-@algorithm(BCAST, "binary")
+@algorithm(BCAST, "binary", cuts_whole=True)
 def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """Pass segments down a complete binary tree.
 
@@ -81,7 +81,7 @@ def split_binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     return rotate(make_schedule(BCAST, p, 2 * half, [*rounds, swap]), root)
 
 
-@algorithm(BCAST, "binomial")
+@algorithm(BCAST, "binomial", cuts_whole=True)
 def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """Send, in round s, from every rank that has the message to the rank 2^s away.
 
@@ -115,7 +115,7 @@ def binomial_distance_halving(p: int, root: int) -> Schedule:
     return rotate(make_schedule(BCAST, p, 1, rounds), root)
 
 
-@algorithm(BCAST, "knomial")
+@algorithm(BCAST, "knomial", cuts_whole=True)
 def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) -> Schedule:
     """Send from every rank that has the message to radix - 1 new ranks per hop.
 

@@ -34,7 +34,7 @@ def linear(p: int, root: int) -> Schedule:
     return make_schedule(REDUCE, p, 1, [rows], root=root)
 
 
-@algorithm(REDUCE, "chain")
+@algorithm(REDUCE, "chain", cuts_whole=True)
 def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> Schedule:
     """Pass segments up several chains of ranks and reduce them at each rank.
 
@@ -44,7 +44,7 @@ def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> 
     return trees.reduction(trees.chain(p, chains), count_segments(nbytes, segment), root)
 
 
-@algorithm(REDUCE, "pipeline")
+@algorithm(REDUCE, "pipeline", cuts_whole=True)
 def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """Pass segments up one chain of ranks and reduce them at each rank.
 
@@ -54,7 +54,7 @@ def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     return trees.reduction(trees.chain(p, 1), count_segments(nbytes, segment), root)
 
 
-@algorithm(REDUCE, "binary")
+@algorithm(REDUCE, "binary", cuts_whole=True)
 def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """Pass segments up a complete binary tree and reduce them at each rank.
 
@@ -64,7 +64,7 @@ def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     return trees.reduction(trees.binary(p), count_segments(nbytes, segment), root)
 
 
-@algorithm(REDUCE, "binomial")
+@algorithm(REDUCE, "binomial", cuts_whole=True)
 def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """Reduce up a binomial tree whose subtrees are runs of consecutive ranks.
 

@@ -42,6 +42,8 @@ class Algorithm:
                 gamma (s/byte), m bytes, p ranks, S segments (of m/S bytes)
     source      where algorithm and formula are described
     requires    keys of `REQUIREMENTS`, all of which must be met; empty for any machine
+    cuts_whole  its segments are cut from the whole message, not from shares of it, as libraries do:
+                full ones and a rest
     """
 
     collective: Collective
@@ -52,6 +54,7 @@ class Algorithm:
     params: Mapping[str, int]
     builder: Builder
     requires: tuple[str, ...] = ()
+    cuts_whole: bool = False
 
 
 _REGISTRY: dict[tuple[Collective, str], Algorithm] = {}
@@ -60,11 +63,12 @@ _BUILT_SCHEDULES: WeakSet[Schedule] = WeakSet()
 
 
 def algorithm(
-    collective: Collective, name: str, requires: str = ""
+    collective: Collective, name: str, requires: str = "", *, cuts_whole: bool = False
 ) -> Callable[[Builder], Builder]:
     """Return a decorator that registers a builder under its canonical name.
 
     requires    keys of `REQUIREMENTS`, separated by spaces
+    cuts_whole  see `Algorithm`
 
     A builder takes p, root and nbytes if it needs them, and its parameters, which have defaults.
     Its docstring is the description: a summary, then a `Cost:` and a `Source:` line.
@@ -79,8 +83,9 @@ def algorithm(
             if value.default is not inspect.Parameter.empty
         }
         summary, cost, source = (" ".join(part.split()) for part in (summary, cost, source))
+        needs = tuple(requires.split())
         _REGISTRY[collective, name] = Algorithm(
-            collective, name, summary, cost, source, params, builder, tuple(requires.split())
+            collective, name, summary, cost, source, params, builder, needs, cuts_whole
         )
         return builder
 
@@ -167,18 +172,12 @@ def build(
     needed = {key: call[key] for key in call if key in _parameter_names(entry.builder)}
     made = entry.builder(p, **needed, **chosen)
     made = replace(made, algorithm=name, params=chosen, root=root)
-    made = replace(made, segment_bytes=_segment_bytes(made, nbytes))
+    if entry.cuts_whole and made.n_chunks > 1:
+        made = replace(made, segment_bytes=chosen["segment"])
     _BUILT_SCHEDULES.add(made)
     if verify_schedule and made.p * made.n_chunks <= MAX_VERIFIED_SLOTS:
         schedule_properties(made)
     return made
-
-
-def _segment_bytes(made: Schedule, nbytes: int) -> int:
-    """Return the length of the chunks if they are the segments of the whole message, else 0."""
-    segment = made.params.get("segment", 0)
-    whole = segment and made.n_chunks == count_segments(nbytes, segment) > 1
-    return segment if whole and not made.collective.has_blocks else 0
 
 
 @cache

@@ -29,7 +29,14 @@ from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
 from tuner.topology import CUDA, GPU, HOST, Placement
-from tuner.whatif.nccl_times import NCCL, NCCL_NOTE, SIMULATION, NcclTimes, nccl_times
+from tuner.whatif.nccl_times import (
+    EXPLAINED_NOTE,
+    NCCL,
+    NCCL_NOTE,
+    SIMULATION,
+    NcclTimes,
+    nccl_times,
+)
 from tuner.whatif.study_candidates import Candidate, list_candidates
 
 EXAMPLES = """examples:
@@ -176,17 +183,17 @@ def run(options: argparse.Namespace) -> None:
     if not options.calibration:
         warn(missing_overhead_warning(machine))
     where = f"{machine.topology.name}, in {MEMORY_NAMES[options.memory]}"
-    print_result(options, records, lambda: _print(where, records))
+    print_result(options, records, lambda: _print(where, records, explained_too=options.explain))
 
 
 def _default_memory(options: argparse.Namespace, placement: Placement) -> str:
     """Return the memory of GPUs where every rank has one; a calibration may be of hosts alone."""
     topology = placement.topology
-    if options.calibration or not topology.has_gpus:
+    if options.calibration:
         return HOST
-    inside = topology.nodes[0].node_topology
-    enough = inside is not None and placement.shape[1] <= len(inside.device_indices(GPU))
-    return CUDA if enough else HOST
+    inside = [topology.nodes[node].node_topology for node in set(placement.node_of.tolist())]
+    fewest = min(len(one.device_indices(GPU)) if one else 0 for one in inside)
+    return CUDA if placement.shape[1] <= fewest else HOST
 
 
 def _require_one(options: argparse.Namespace) -> None:
@@ -232,8 +239,10 @@ def _predictions(
 
 
 def _times_of_nccl(options: argparse.Namespace, placement: Placement) -> NcclTimes | None:
-    """Return NCCL's times where its algorithms are wanted as NCCL runs them, not drawn."""
-    wanted = options.runner == LIBRARY and not options.param and not options.gantt
+    """Return NCCL's times where its algorithms are wanted as NCCL runs them, and unmeasured."""
+    wanted = options.runner == LIBRARY and not (
+        options.param or options.gantt or options.calibration
+    )
     return nccl_times(placement, options.memory) if wanted else None
 
 
@@ -336,7 +345,7 @@ def _draw(path: Path | None, record: Mapping[str, Any], run: Explanation) -> Non
         warn(f"the picture is in {path}")
 
 
-def _print(where: str, records: list[dict[str, Any]]) -> None:
+def _print(where: str, records: list[dict[str, Any]], *, explained_too: bool) -> None:
     explained = [
         part for part in TIME_COMPONENTS if any(r.get("parts", {}).get(part) for r in records)
     ]
@@ -351,6 +360,8 @@ def _print(where: str, records: list[dict[str, Any]]) -> None:
         print_text(f"{part}: {COMPONENT_DESCRIPTIONS[part]}")
     if any(record["predicted_by"] == NCCL for record in records):
         print_text(NCCL_NOTE)
+        if explained_too:
+            print_text(EXPLAINED_NOTE)
 
 
 def _row(record: Mapping[str, Any], explained: Sequence[str]) -> list[str]:

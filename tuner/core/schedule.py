@@ -144,7 +144,7 @@ class Schedule:
 
         The longer ones come first. The buffer has `count` elements of `itemsize` bytes.
         """
-        full = -(-self.segment_bytes // itemsize) if self.segment_bytes else 0
+        full = -(-self.segment_bytes // max(1, itemsize))
         others = self.n_chunks - 1
         if others * full < count < self.n_chunks * full:
             rest = count - others * full

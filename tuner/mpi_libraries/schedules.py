@@ -206,7 +206,7 @@ def interleave_parts(part: Schedule, n_parts: int) -> Schedule:
             several = np.bincount(r.src, minlength=part.p).max(initial=0) > 1
             yield _split_messages(r, n_parts, n_parts if several else 1)
 
-    return replace(part, n_chunks=part.n_chunks * n_parts, make_rounds=make)
+    return replace(part, n_chunks=part.n_chunks * n_parts, make_rounds=make, segment_bytes=0)
 
 
 def _split_messages(r: Round, finer: int, turns: int) -> Round:

@@ -122,7 +122,7 @@ class RankScheduleTemplate:
         Raises ScheduleError for a count that is not divisible as needed.
         """
         n_chunks, offsets = self.schedule.n_chunks, self.schedule.offsets(count, itemsize)
-        if self.has_shifted_chunks and count % n_chunks:
+        if self.has_shifted_chunks and (np.diff(offsets) * n_chunks != count).any():
             raise ScheduleError(f"{self.schedule}: the count must be a multiple of its chunks")
         src, dst, *chunks, length, reduce, tag = self.transfers
         halves, insides = np.divmod(chunks, n_chunks)

@@ -42,6 +42,11 @@ NCCL_NOTE = (
     f"Times of {', '.join(NCCL_NAMES)} are those that NCCL {nccl.CURRENT_VERSION} expects of them,"
     " as in `tuner nccl estimate`; all others are simulated. In published results NCCL takes 1.2 to"
     " 1.6 times as long as it expects at 1 and 16 MiB, and is mostly within 15 % from 1 GiB on."
+    " NCCL's model takes NICs at the rate of their kind, and links between switches as wide enough."
+)
+EXPLAINED_NOTE = (
+    "NCCL's model does not divide its times: --runner schedule simulates and explains a schedule of"
+    " the same algorithm"
 )
 
 

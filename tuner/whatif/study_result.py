@@ -160,14 +160,12 @@ def axis_steps(
     """Yield the gain of every step along every axis, for each collective."""
     by_place = {_key(point.collective, point.coordinates): point for point in points}
     for axis, values in axes.items():
+        below: dict[tuple[Collective, AxisValue], list[StudyPoint]] = {}
+        for point in points:
+            below.setdefault((point.collective, point.axis_values[axis]), []).append(point)
         for lower, upper in pairwise(values):
-            for collective in dict.fromkeys(point.collective for point in points):
-                below = [
-                    point
-                    for point in points
-                    if (point.collective, point.axis_values[axis]) == (collective, lower)
-                ]
-                yield _axis_step(axis, upper, below, by_place)
+            for collective in dict.fromkeys(own for own, _ in below):
+                yield from _axis_step(axis, upper, below[collective, lower], by_place)
 
 
 def _axis_step(
@@ -175,24 +173,20 @@ def _axis_step(
     upper: AxisValue,
     below: Sequence[StudyPoint],
     by_place: Mapping[tuple[object, ...], StudyPoint],
-) -> AxisStep:
-    speedups = list[float]()
+) -> Iterator[AxisStep]:
+    """Yield the step unless nothing takes any time, as on one rank."""
+    speedups = list[tuple[float, StudyPoint]]()
     for point in below:
         moved = {**point.coordinates, axis: upper}
         above = by_place[_key(point.collective, moved)].best.seconds
-        speedups.append(point.best.seconds / above if above > 0.0 else 1.0)
-    most = max(range(len(below)), key=speedups.__getitem__)
-    others = {name: value for name, value in below[most].coordinates.items() if name != axis}
-    first = below[0]
-    return AxisStep(
-        axis,
-        first.collective,
-        first.axis_values[axis],
-        upper,
-        min(speedups),
-        speedups[most],
-        others,
-    )
+        if min(point.best.seconds, above) > 0.0:
+            speedups.append((point.best.seconds / above, point))
+    if not speedups:
+        return
+    low, high = min(one for one, _ in speedups), max(one for one, _ in speedups)
+    most = next(point for one, point in speedups if one == high)
+    others = {name: value for name, value in most.coordinates.items() if name != axis}
+    yield AxisStep(axis, most.collective, most.axis_values[axis], upper, low, high, others)
 
 
 def crossovers(

@@ -52,6 +52,7 @@ from tuner.whatif.axes import (
     AXES,
     MAX_STUDY_NODES,
     MAX_STUDY_RANKS,
+    UPLINK_AXES,
     AxisValue,
     GridPoint,
     apply_axes,
@@ -355,6 +356,7 @@ def _require_costs(study: Study) -> None:
     for name, values in study.axes.items():
         for value in values if isinstance(values[0], str) else {values[0], values[-1]}:
             at = {**first, name: value, "nodes": min(2, nodes[-1])}
+            at = {axis: at[axis] for axis in at if axis not in UPLINK_AXES}  # two may lack them
             machine = apply_axes(study.machine, at)
             ranks = place_ranks(machine, at)
             made = algorithms.build(Collective.BCAST, "linear", ranks.p)

@@ -17,8 +17,8 @@ from tuner.core.path_classes import BLOCK
 from tuner.core.table import RuleKey
 from tuner.machines import Machine
 from tuner.sim import sweep
-from tuner.topology import Placement
-from tuner.whatif.axes import apply_axes, place_ranks
+from tuner.topology import CUDA, Placement
+from tuner.whatif.axes import UPLINK_AXES, apply_axes, place_ranks
 from tuner.whatif.nccl_times import NcclTimes, nccl_times
 from tuner.whatif.study_candidates import (
     Candidate,
@@ -119,7 +119,8 @@ class TaskEvaluator:
         at = self._study.grid[grid_index]
         machine = apply_axes(self._study.machine, at)
         ranks = place_ranks(machine, at)
-        return machine, ranks, nccl_times(ranks, str(at["memory"]))
+        measured = self._study.calibration is not None
+        return machine, ranks, None if measured else nccl_times(ranks, str(at["memory"]))
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,15 @@ def plan_study(study: Study, on_progress: Callable[[float], None]) -> StudyPlan:
 
 
 def _times_of_nccl(study: Study, grid_index: int) -> NcclTimes | None:
-    """Return NCCL's times on at most two nodes of the machine; None where NCCL is not known."""
+    """Return NCCL's times on at most two nodes of the machine.
+
+    Return None where NCCL is not known, and where the study has measured costs.
+    """
     at = study.grid[grid_index]
+    if at["memory"] != CUDA or study.calibration is not None:
+        return None
     few = {**at, "nodes": min(2, int(at["nodes"]))}
+    few = {axis: value for axis, value in few.items() if axis not in UPLINK_AXES}
     ranks = place_ranks(apply_axes(study.machine, few), few)
     return nccl_times(ranks, str(at["memory"]))
 

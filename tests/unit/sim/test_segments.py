@@ -77,7 +77,8 @@ def test_without_a_rest_all_are_alike() -> None:
     made = pipeline(4, 1 << 20, 1 << 17)
     assert set(np.diff(made.offsets(1 << 20)).tolist()) == {1 << 17}
     shares = algorithms.build(
-        Collective.ALLREDUCE, "segmented_ring", 4, nbytes=1000, params={"segment": 60}
+        Collective.ALLREDUCE, "segmented_ring", 4, nbytes=1199, params={"segment": 60}
     )
+    assert shares.n_chunks == 20 == -(-1199 // 60)  # by chance as many as segments of the whole
     assert pipeline(4, 0, 1 << 17).offsets(7, 0).tolist() == [0, 7]  # elements without bytes
     assert shares.segment_bytes == 0  # the chunks are segments of shares

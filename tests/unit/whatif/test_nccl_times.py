@@ -150,3 +150,29 @@ def test_as_tuner_runs_it_a_schedule_is_simulated(capsys: pytest.CaptureFixture[
         (one,) = answered(capsys, "simulate", *words, *more)
         assert one["predicted_by"] == "simulation"
         assert "channels" in one["params"]
+
+
+def test_axes_of_links_that_two_nodes_lack_can_be_varied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two nodes of a Comet hang on one switch, and have no links between switches."""
+    study = {
+        "name": "uplinks",
+        "topology": "preset:comet",
+        "vary": {"nodes": [80], "uplink_bandwidth": ["5GB/s", "10GB/s"]},
+        "collectives": ["bcast"],
+        "sizes": ["1MiB"],
+        "algorithms": ["nccl_ring", "binomial"],
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    points = answered(capsys, "study", str(tmp_path / "study.yaml"))["points"]
+    assert len(points) == 2
+
+
+def test_what_is_nccls_is_not_divided(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--topology", "preset:dgx-a100:2", "--ppn", "8", "--collective", "allreduce"]
+    words += ["--algorithm", "nccl_ring", "--sizes", "1MiB", "--explain"]
+    main(["simulate", *words])
+    assert "NCCL's model does not divide its times" in " ".join(capsys.readouterr().out.split())
+    (one,) = answered(capsys, "simulate", *words, "--runner", "schedule")
+    assert sum(one["parts"].values()) == pytest.approx(one["seconds"])

@@ -183,6 +183,12 @@ def test_steps_along_an_axis_say_what_they_gain() -> None:
         assert step.max_at["nbytes"] == 1 << 30
 
 
+def test_a_step_from_one_rank_gains_nothing_that_can_be_said() -> None:
+    study = made(vary={"nodes": [1, 2, 4]}, collectives=["bcast"], sizes=[1024])
+    steps = whatif.run_study(study).axis_steps
+    assert [(step.lower_value, step.upper_value) for step in steps] == [(2, 4)]
+
+
 def test_a_tie_is_no_switch() -> None:
     """With two ranks every tree is the same; which name comes first means nothing."""
     points = whatif.run_study(made(vary={"nodes": [2]}, collectives=["bcast"])).points

@@ -136,7 +136,7 @@ def _simulate_all(
     names = wanted.algorithms or algorithms.algorithm_names(wanted.collective, here)
     for name in names:
         algorithms.check_requirements(wanted.collective, name, here, topology.name)
-    own = wanted.runner == LIBRARY and not wanted.params
+    own = wanted.runner == LIBRARY and not wanted.params and not wanted.calibration
     of_nccl = nccl_times(placement, wanted.memory) if own else None
     known_to_nccl = of_nccl.algorithms(wanted.collective) if of_nccl else ()
     simulated = [name for name in names if name not in known_to_nccl]
