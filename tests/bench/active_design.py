@@ -1,4 +1,4 @@
-"""What active design saves.
+"""Replay active design on measured grids and print what it saves.
 
     python -m tests.bench.active_design FILE... [--calibration F --topology F]
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,10 @@ def waited(port: int, ends: Callable[[], bool]) -> list[float]:
     return times
 
 
+def _has_ended(process: subprocess.Popen[str]) -> bool:
+    return process.poll() is not None
+
+
 def measured(port: int, pid: int, file: Path) -> Iterator[tuple[str, ...]]:
     """One row for each kind of body, and one for none."""
     quiet = time.monotonic() + SECONDS
@@ -133,7 +138,7 @@ def measured(port: int, pid: int, file: Path) -> Iterator[tuple[str, ...]]:
         before = processor_time(pid)
         command = [upload_client.__file__, str(port), path, media_type, str(file), str(SECONDS)]
         poster = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
-        times = waited(port, lambda poster=poster: poster.poll() is not None)  # type: ignore[misc]
+        times = waited(port, partial(_has_ended, poster))
         posted = json.loads(poster.communicate()[0])
         used = (processor_time(pid) - before) / len(posted["times"])
         yield (

@@ -1,4 +1,4 @@
-"""How long one prediction takes as a process of its own, in seconds:
+"""Time one prediction as a process of its own:
 
     python -m tests.bench.start_up [TREE...]
 

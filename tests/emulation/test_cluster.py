@@ -23,7 +23,7 @@ SLEEPS = "import os, subprocess, time; subprocess.Popen(['sleep', '600']); print
 
 
 def traces(prefix: str) -> list[str]:
-    """What there is of an emulated cluster on this computer."""
+    """Return every part of an emulated cluster that is on this computer."""
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     left = [line for line in mounts if f"/{prefix}" in line] + namespaces.list_namespaces(prefix)
     left += [str(path) for path in Path("/run/tuner-emulation").glob(f"{prefix}*")]

@@ -22,5 +22,5 @@ links:
 
 
 def private_cluster(text: str) -> EmulatedCluster:
-    """An emulated cluster that is no other's, not brought up."""
+    """Return an emulated cluster of the caller alone, not brought up."""
     return EmulatedCluster(f"tl{secrets.token_hex(4)}", emulated_network(parse_topology(text)[1]))

@@ -1,4 +1,4 @@
-"""What the real libraries run under emitted files, and whether validation would notice a lie."""
+"""Validation against the real libraries: it confirms good files and notices wrong ones."""
 
 from __future__ import annotations
 

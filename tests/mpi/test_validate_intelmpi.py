@@ -1,4 +1,4 @@
-"""What the real Intel MPI runs under emitted variables, and whether validation notices a lie."""
+"""Validation against the real Intel MPI: it confirms good variables and notices wrong ones."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_systemd_rates_the_unit_as_hardly_exposed(tmp_path: Path) -> None:
 
 def test_the_command_of_the_unit_starts_a_service(tmp_path: Path) -> None:
     parser = configparser.RawConfigParser(strict=False)
-    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # the documented way
     parser.read_string(UNIT.read_text().replace("\\\n", ""))
     unit = parser["Service"]
     command = unit["ExecStart"].replace("$TUNER_SERVE_OPTIONS", "--port 0")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from numba import njit
 from numba.core import event
 from numba.core.caching import FunctionCache
-from numba.core.runtime.nrt import _nrt, ll  # type: ignore[attr-defined]
+from numba.core.runtime.nrt import _nrt, ll  # type: ignore[attr-defined]  # an extension
 
 from tuner.base.signals import DEFERRED_INTERRUPT
 

@@ -40,7 +40,7 @@ def load_machine(
     path = base_dir / reference
     if str(reference) in PRESETS and not path.exists():
         raise InputError(
-            f"{path}: there is no such file; the machine of this name is {PRESET_PREFIX}{reference}"
+            f"{path}: no such file; write {PRESET_PREFIX}{reference} for the machine of this name"
         )
     text = read_text(path) if node_topology is None else ""
     try:

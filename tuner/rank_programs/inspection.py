@@ -19,6 +19,7 @@ import mpi4py
 mpi4py.rc.initialize = False
 mpi4py.rc.finalize = False
 
+# only after these settings, which keep MPI from starting
 from mpi4py import MPI  # noqa: E402
 
 from tuner import mpi_libraries  # noqa: E402

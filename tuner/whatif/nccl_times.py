@@ -71,9 +71,11 @@ class NcclTimes:
         found = self._estimate(collective, nbytes)
         return min(found[way] for way in found if way.algorithm == NCCL_NAMES[name])
 
-    @property
     def network_limit(self) -> str:
-        """What bounds a GPU's traffic between nodes, such as `the NIC (48 GB/s)`; "" for one."""
+        """Return what bounds a GPU's traffic between nodes, such as `the NIC (48 GB/s)`.
+
+        It is empty for a single node.
+        """
         if self._system.nodes == 1:
             return ""
         kind, rate = nccl.network_limit(self._placement)

@@ -157,10 +157,11 @@ def segment_count(algorithm: str, params: Mapping[str, int], p: int, nbytes: int
     return max(1, -(-nbytes // shares // segment)) if segment else 1
 
 
-def leaves_no_rest(candidate: Candidate, nbytes: int) -> bool:
-    """Return whether all segments of a message have the same size; one without segments has."""
+def leaves_rest(collective: Collective, candidate: Candidate, nbytes: int) -> bool:
+    """Return whether the last segment of a message is shorter than the others."""
     segment = candidate.params.get("segment", 0)
-    return segment == 0 or nbytes % segment == 0
+    cuts_whole = algorithms.describe(collective, candidate.algorithm).cuts_whole
+    return cuts_whole and segment > 0 and nbytes % segment > 0
 
 
 def build_schedule(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> Schedule:

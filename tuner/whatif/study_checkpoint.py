@@ -18,7 +18,7 @@ from tuner.base.errors import InputError
 from tuner.whatif.study_spec import Study
 from tuner.whatif.study_tasks import StudyTask, TaskTimes
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1: times of 0.1, of ports that slower messages kept busy
 FILE_KIND = {"kind": "partial study"}
 HEADER_PREFIX = json.dumps(FILE_KIND)[:-1]
 

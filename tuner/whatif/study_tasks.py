@@ -18,14 +18,14 @@ from tuner.core.table import RuleKey
 from tuner.machines import Machine
 from tuner.sim import sweep
 from tuner.topology import CUDA, Placement
-from tuner.whatif.axes import UPLINK_AXES, apply_axes, place_ranks
+from tuner.whatif.axes import UPLINK_AXES, GridPoint, apply_axes, place_ranks
 from tuner.whatif.nccl_times import NcclTimes, nccl_times
 from tuner.whatif.study_candidates import (
     Candidate,
     build_schedule,
     estimate_transfers,
     is_in_network,
-    leaves_no_rest,
+    leaves_rest,
     list_candidates,
     segment_count,
 )
@@ -103,7 +103,7 @@ class TaskEvaluator:
             made = build_schedule(collective, candidate, ranks.p, task.sizes[0])
         except (InputError, ScheduleError):
             return None
-        if leaves_no_rest(candidate, task.sizes[0]):  # the other sizes have other segments
+        if not leaves_rest(collective, candidate, task.sizes[0]):  # others have other segments
             made = replace(made, segment_bytes=0)
         memory = str(self._study.grid[task.grid_index]["memory"])
         try:
@@ -119,8 +119,7 @@ class TaskEvaluator:
         at = self._study.grid[grid_index]
         machine = apply_axes(self._study.machine, at)
         ranks = place_ranks(machine, at)
-        measured = self._study.calibration is not None
-        return machine, ranks, None if measured else nccl_times(ranks, str(at["memory"]))
+        return machine, ranks, _times_of_nccl(self._study, at, ranks)
 
 
 @dataclass(frozen=True)
@@ -154,18 +153,19 @@ def plan_study(study: Study, on_progress: Callable[[float], None]) -> StudyPlan:
     return StudyPlan(tuple(points), tuple(tasks))
 
 
-def _times_of_nccl(study: Study, grid_index: int) -> NcclTimes | None:
-    """Return NCCL's times on at most two nodes of the machine.
+def _times_of_nccl(study: Study, at: GridPoint, ranks: Placement) -> NcclTimes | None:
+    """Return NCCL's times; None where NCCL is not known or the study has measured costs."""
+    return None if study.calibration is not None else nccl_times(ranks, str(at["memory"]))
 
-    Return None where NCCL is not known, and where the study has measured costs.
-    """
-    at = study.grid[grid_index]
-    if at["memory"] != CUDA or study.calibration is not None:
+
+def _times_of_nccl_on_few_nodes(study: Study, at: GridPoint) -> NcclTimes | None:
+    """Return NCCL's times on at most two nodes of the machine, which are built in no time."""
+    if at["memory"] != CUDA:
         return None
     few = {**at, "nodes": min(2, int(at["nodes"]))}
     few = {axis: value for axis, value in few.items() if axis not in UPLINK_AXES}
     ranks = place_ranks(apply_axes(study.machine, few), few)
-    return nccl_times(ranks, str(at["memory"]))
+    return _times_of_nccl(study, few, ranks)
 
 
 class _TaskCollector:
@@ -191,9 +191,9 @@ class _TaskCollector:
             placement=str(at.get("placement", BLOCK)),
         )
         self.names = study.algorithm_names(collective, at)
-        times = _times_of_nccl(study, grid_index)
+        times = _times_of_nccl_on_few_nodes(study, at)
         self.of_nccl = times.algorithms(collective) if times else ()
-        self.limit = times.network_limit if times else ""
+        self.limit = times.network_limit() if times else ""
         self._task_of_schedule: dict[tuple[object, ...], int] = {}
         self._calls: list[list[tuple[Candidate, int]]] = []
 
@@ -235,7 +235,8 @@ class _TaskCollector:
     def _call(self, candidate: Candidate, nbytes: int) -> tuple[Candidate, int, int]:
         fixed = sorted((k, v) for k, v in candidate.params.items() if k != "segment")
         number = segment_count(candidate.algorithm, candidate.params, self.p, nbytes)
-        segment = 0 if leaves_no_rest(candidate, nbytes) else candidate.params["segment"]
+        has_rest = leaves_rest(self.collective, candidate, nbytes)
+        segment = candidate.params["segment"] if has_rest else 0
         alike = self._task_of_schedule.setdefault(
             (candidate.algorithm, *fixed, number, segment), len(self._task_of_schedule)
         )

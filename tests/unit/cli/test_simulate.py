@@ -295,4 +295,4 @@ def test_ranks_with_a_gpu_each_have_their_buffers_there(capsys: pytest.CaptureFi
 def test_the_name_of_a_machine_is_not_taken_for_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", "--collective", "bcast", "--sizes", "1KiB", "--topology", "dgx-h100"]
     assert main(words) == 1
-    assert "the machine of this name is preset:dgx-h100" in capsys.readouterr().err
+    assert "write preset:dgx-h100 for the machine of this name" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What an emulated cluster makes of a topology, what it refuses, and what it says without root."""
+"""Emulated clusters without root: topologies that they accept or refuse, and error messages."""
 
 from __future__ import annotations
 

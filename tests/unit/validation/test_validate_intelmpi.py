@@ -1,4 +1,4 @@
-"""What a validation of Intel MPI's variables concludes from what calls enter."""
+"""Validation of Intel MPI's variables by the functions that calls enter, on ranks made up here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which calls a validation of MPICH's file makes, and what it concludes."""
+"""Validation of MPICH's file: the calls that it makes, and its conclusions, on made-up ranks."""
 
 from __future__ import annotations
 

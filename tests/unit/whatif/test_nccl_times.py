@@ -32,6 +32,14 @@ def answered(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+def study_file(folder: Path, topology: str, **keys: Any) -> str:
+    """Write a study of an allreduce of 1 GiB, with other keys where they are given."""
+    study = {"name": "x", "collectives": ["allreduce"], "sizes": ["1GiB"], **keys}
+    path = folder / "study.yaml"
+    path.write_text(json.dumps({**study, "topology": topology}))
+    return str(path)
+
+
 @pytest.mark.parametrize("nodes", [1, 4, 64])
 @pytest.mark.parametrize("name", WITH_GPUS)
 def test_estimate_prediction_and_study_agree(
@@ -56,16 +64,9 @@ def test_estimate_prediction_and_study_agree(
         expected[key] = min(one["seconds"], expected.get(key, one["seconds"]))
     named = ["--algorithm", ",".join(own), "--memory", "cuda"]
     predicted = answered(capsys, "simulate", *call, *sizes, *named)
-    study = {
-        "name": "x",
-        "topology": machine,
-        "vary": {"nodes": [nodes], "ppn": [ppn], "memory": ["cuda"]},
-        "collectives": ["allreduce"],
-        "sizes": list(SIZES),
-        "algorithms": list(own),
-    }
-    (tmp_path / "study.yaml").write_text(json.dumps(study))
-    points = answered(capsys, "study", str(tmp_path / "study.yaml"))["points"]
+    vary = {"nodes": [nodes], "ppn": [ppn], "memory": ["cuda"]}
+    study = study_file(tmp_path, machine, vary=vary, sizes=list(SIZES), algorithms=own)
+    points = answered(capsys, "study", study)["points"]
     studied = {
         (one["algorithm"], point["nbytes"]): one["seconds"]
         for point in points
@@ -82,22 +83,15 @@ def test_estimate_prediction_and_study_agree(
 def test_what_nccl_chooses_by_itself_is_part_of_a_study(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study = {
-        "name": "x",
-        "topology": "preset:dgx-h100:4",
-        "vary": {"nodes": [4], "ppn": [8]},
-        "collectives": ["allreduce"],
-        "sizes": ["1GiB"],
-    }
-    (tmp_path / "study.yaml").write_text(json.dumps(study))
-    (point,) = answered(capsys, "study", str(tmp_path / "study.yaml"))["points"]
+    study = study_file(tmp_path, "preset:dgx-h100:4", vary={"nodes": [4], "ppn": [8]})
+    (point,) = answered(capsys, "study", study)["points"]
     chosen = answered(
         capsys, "nccl", "estimate", "--topology", "preset:dgx-h100:4", "--sizes", "1GiB"
     )
     (default,) = [one for one in chosen if one["chosen"]]
     assert NCCL_NAMES[point["nccl_choice"]] == default["algorithm"]
     assert point["nccl_choice"] not in OPTIONAL_ALGORITHMS
-    main(["study", str(tmp_path / "study.yaml")])
+    main(["study", study])
     said = capsys.readouterr().out
     assert "NCCL by itself" in said
     assert "as in `tuner nccl estimate`" in " ".join(said.split())
@@ -107,16 +101,10 @@ def test_what_bounds_traffic_between_nodes_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A DGX H100 reaches its NICs over PCIe Gen5, with 51 GB/s: faster NICs gain nothing."""
-    study = {
-        "name": "NICs",
-        "topology": "preset:dgx-h100:4",
-        "vary": {"nodes": [4], "bandwidth": ["200Gb/s", "400Gb/s", "800Gb/s"]},
-        "collectives": ["allreduce"],
-        "sizes": ["1GiB"],
-        "algorithms": ["nccl_ring", "nvls_tree"],
-    }
-    (tmp_path / "study.yaml").write_text(json.dumps(study))
-    result = answered(capsys, "study", str(tmp_path / "study.yaml"))
+    vary = {"nodes": [4], "bandwidth": ["200Gb/s", "400Gb/s", "800Gb/s"]}
+    names = ["nccl_ring", "nvls_tree"]
+    study = study_file(tmp_path, "preset:dgx-h100:4", vary=vary, algorithms=names)
+    result = answered(capsys, "study", study)
     assert {point["nccl_choice"] for point in result["points"]} == {""}  # others were left out
     limits = [point["network_limit"] for point in result["points"]]
     assert [limit.partition(" (")[0] for limit in limits] == [
@@ -127,7 +115,7 @@ def test_what_bounds_traffic_between_nodes_is_named(
     slow, fast = result["axis_steps"]
     assert slow["max_speedup"] > 1.5
     assert fast["max_speedup"] == pytest.approx(1.0, abs=0.02)
-    main(["study", str(tmp_path / "study.yaml")])
+    main(["study", study])
     assert "bounded by PCIe between GPU and NIC (51 GB/s) at bandwidth 100GB/s" in " ".join(
         capsys.readouterr().out.split()
     )
@@ -156,16 +144,10 @@ def test_axes_of_links_that_two_nodes_lack_can_be_varied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two nodes of a Comet hang on one switch, and have no links between switches."""
-    study = {
-        "name": "uplinks",
-        "topology": "preset:comet",
-        "vary": {"nodes": [80], "uplink_bandwidth": ["5GB/s", "10GB/s"]},
-        "collectives": ["bcast"],
-        "sizes": ["1MiB"],
-        "algorithms": ["nccl_ring", "binomial"],
-    }
-    (tmp_path / "study.yaml").write_text(json.dumps(study))
-    points = answered(capsys, "study", str(tmp_path / "study.yaml"))["points"]
+    vary = {"nodes": [80], "uplink_bandwidth": ["5GB/s", "10GB/s"]}
+    names = ["nccl_ring", "binomial"]
+    study = study_file(tmp_path, "preset:comet", vary=vary, collectives=["bcast"], algorithms=names)
+    points = answered(capsys, "study", study)["points"]
     assert len(points) == 2
 
 

@@ -225,7 +225,7 @@ def test_segments_are_offered_where_they_cut() -> None:
 def test_serving_the_farthest_ranks_first_pays_on_tapered_fat_trees(
     taper: float, gain: float
 ) -> None:
-    """Of seven rounds of `binomial` the last four leave leaves of eight with all ranks at once."""
+    """Expect a gain: in four of seven rounds of `binomial` all ranks of a leaf send to others."""
     fabric = {"kind": "fat_tree", "per_leaf": 8, "latency": "1us", "bandwidth": "12.5GB/s"}
     tree = {"name": "tree", "nodes": 96, "fabric": {**fabric, "taper": taper}}
     asked = made(topology=tree, vary={}, collectives=["bcast"], sizes=["64KiB", "4MiB"])

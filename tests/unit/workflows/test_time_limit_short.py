@@ -117,7 +117,7 @@ class Busy:
             time.sleep(0.2)
             return usual(point, choice)
 
-        self.inner._seconds = slowly  # type: ignore[method-assign]
+        self.inner._seconds = slowly  # type: ignore[method-assign]  # delays the real one
         return self.inner
 
 
