@@ -55,7 +55,7 @@ class ScheduleCache:
             scratch_pool,
         )
         self._segmented = is_segmented(collective, choice.algorithm, choice.params)
-        self._templates: dict[tuple[int, int, int], RankScheduleTemplate] = {}
+        self._templates: dict[tuple[int, int], RankScheduleTemplate] = {}
         self._schedules: dict[tuple[int, int, int, int], PersistentSchedule | None] = {}
         self._messages = 0
         self.calls: dict[tuple[Any, ...], CachedCall] = {}
@@ -110,8 +110,8 @@ class ScheduleCache:
 
     def _template(self, nbytes: int, root: int) -> RankScheduleTemplate:
         """Return this rank's transfers in chunks; sizes with equally many chunks share them."""
-        if not self._segmented and (0, 0, root) in self._templates:
-            return self._templates[0, 0, root]  # one schedule serves every size
+        if not self._segmented and (0, root) in self._templates:
+            return self._templates[0, root]  # one schedule serves every size
         made = build(
             self._collective,
             self._choice.algorithm,
@@ -120,7 +120,7 @@ class ScheduleCache:
             nbytes=nbytes,
             params=self._choice.params,
         )
-        key = (made.n_chunks, made.segment_bytes, root) if self._segmented else (0, 0, root)
+        key = (made.n_chunks if self._segmented else 0, root)
         if key not in self._templates:
             if len(self._templates) == MAX_SCHEDULES:
                 del self._templates[next(iter(self._templates))]
