@@ -63,9 +63,12 @@ def test_an_interrupted_probe_resumes_and_measures_everything_once(whole: dict[s
     assert len(names) == len(set(names))
     assert len(whole["before"]) >= 20
     assert all(one in series for one in whole["before"])
-    launches = {s.launch for s in series if s.kind == "collective"}
-    assert launches == set(range(len(launches)))  # on a busy machine the budget ends some early
-    assert DEFAULT_LAUNCHES < len(launches) <= 2 * DEFAULT_LAUNCHES
+    before, launches = (
+        {s.launch for s in every if s.kind == "collective"} for every in (whole["before"], series)
+    )
+    assert launches == set(range(len(launches)))
+    assert before < launches  # by how many, the budget and the load of the machine decide
+    assert len(launches) <= 2 * DEFAULT_LAUNCHES
     assert whole["resumed"][0].done >= 7
     assert whole["resumed"][0].total == whole["seen"][0].total
 
