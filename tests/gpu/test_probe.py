@@ -19,7 +19,7 @@ def measured(
         tmp_path_factory.mktemp("probe") / "gpus.ndjson",
         ranks=2,
         launches=1,
-        budget=10.0 if stands_in else 30.0,
+        budget=20.0 if stands_in else 30.0,
         sizes=(1024, 1 << 20),
         parts=("devices",),
     )
