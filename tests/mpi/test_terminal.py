@@ -124,7 +124,9 @@ CASES = {
     "completion": ["", "nothing"],
     "db": ["prune --db sqlite:///t.db --keep-jobs-for 90d --dry-run", "prune --keep-tables none"],
 }
-CHANGING = re.compile(r"\d+:\d\d|tuner_\S+|\b\d{4}-\d\d-\d\d\S*|reader-\d+")
+CHANGING = re.compile(
+    r"\d+:\d\d|\d+%,|\b(left|just|begun)\b|tuner_\S+|\b\d{4}-\d\d-\d\d\S*|reader-\d+"
+)  # progress, names of files and times
 OWN = {"...", "\\", "[OPTIONS]", *(word.strip(":,") for word in OMITTED_COLUMNS_NOTE.split())}
 
 
