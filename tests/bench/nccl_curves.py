@@ -1,13 +1,15 @@
-"""Published nccl-tests results against NCCL's own estimate: python -m tests.bench.nccl_curves [CSV]
+"""Published nccl-tests results against NCCL's own estimate and the prediction made from it.
 
-Prints every point and the median error per machine. Constants are NCCL 2.30.7's, machines are
-presets (some of whose rates were measured on like machines). A forced algorithm counts in its best
-protocol; `default` is what NCCL would choose by itself.
+    python -m tests.bench.nccl_curves [CSV]
+
+Prints every point and the errors per machine. Constants are NCCL 2.30.7's, machines are presets
+(some of whose rates were measured on like machines). A forced algorithm counts in its best
+protocol; `default` is what NCCL would choose by itself. Predictions have two constants of their
+own, for buffers that are partly filled: `held out` has them fitted to one node of other machines.
 
 Not all points were unseen. With the B200 table in view, channels with a head got independent speeds
-inside and between nodes; `coupled`, as in NCCL's search.cc, stands beside that. On the DGX-1P half
-bricks and the rate between CPUs were put right after a look at the measurements. Those rows
-describe; they confirm nothing.
+inside and between nodes. On the DGX-1P half bricks and the rate between CPUs were put right after a
+look at the measurements. That rings between nodes get what NICs reach was seen on B200, too.
 
 With CSV, PICO's results for NCCL's rings and trees on MareNostrum 5 (columns nodes, algorithm,
 size_bytes, median_us), also the errors of the constants there, and of lines fitted to every second
@@ -19,18 +21,22 @@ from __future__ import annotations
 import csv
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from tuner.base.units import format_size
 from tuner.cli.output import print_table
 from tuner.core.collective import Collective
 from tuner.machines import Machine, preset, with_gpu
 from tuner.mpi_libraries import nccl
+from tuner.mpi_libraries.nccl import predictions
 from tuner.topology import GPU, Placement
 
+FITTED = ("dgx-a100", "dgx-h100", "hgx-h200", "gb200-nvl72")  # one node, several sizes
 MIB, GIB, DEFAULT = 1 << 20, 1 << 30, "default"
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 AZURE = "Azure HPC guide"
@@ -95,29 +101,33 @@ def machine_of(point: Point) -> Machine:
     return preset(point.machine, point.nodes)
 
 
-def expected(point: Point, coupled: bool = False) -> tuple[float, str]:
-    """GB/s that NCCL itself expects, and by which algorithm and protocol."""
+@cache
+def predictor_of(point: Point) -> nccl.NcclPredictor:
+    """NCCL on the GPUs of a point."""
     topology = machine_of(point).topology
     interior = topology.nodes[0].node_topology
     assert interior is not None
     ppn = point.gpus or len(interior.device_indices(GPU))
-    collnet = point.algorithm.startswith("collnet")
-    fleet = nccl.nccl_system_of(Placement.block(topology, ppn), collnet, coupled)
-    times = nccl.estimate_times(fleet, point.collective, point.nbytes)
+    return nccl.NcclPredictor(Placement.block(topology, ppn), point.algorithm.startswith("collnet"))
+
+
+def bandwidths(point: Point) -> tuple[float, float, str]:
+    """GB/s that NCCL itself expects, GB/s predicted, and the algorithm and protocol."""
+    predictor = predictor_of(point)
+    times = predictor.expected_seconds(point.collective, point.nbytes)
     offered = {w: t for w, t in times.items() if point.algorithm in (DEFAULT, w.algorithm)}
     way = min(offered, key=lambda w: offered[w])
-    share = (fleet.p - 1) / fleet.p * (2 if point.collective is ALLREDUCE else 1)
-    return point.nbytes * share / offered[way] / 1e9, str(way)
+    p = predictor.system.p
+    moved = point.nbytes * (p - 1) / p * (2 if point.collective is ALLREDUCE else 1) / 1e9
+    predicted = predictor.predicted_seconds(point.collective, point.nbytes)[way]
+    return moved / offered[way], moved / predicted, str(way)
 
 
 def published() -> None:
-    """Every point, then the medians, both ways."""
+    """Every point, then the errors of each machine."""
     rows = []
-    errors, strict = (defaultdict[str, list[float]](list) for _ in range(2))
     for point in POINTS:
-        (busbw, way), (coupled, _) = expected(point), expected(point, coupled=True)
-        errors[point.machine].append(busbw / point.busbw - 1)
-        strict[point.machine].append(coupled / point.busbw - 1)
+        expected, predicted, way = bandwidths(point)
         rows.append(
             (
                 point.machine,
@@ -127,36 +137,70 @@ def published() -> None:
                 point.algorithm,
                 format_size(point.nbytes),
                 f"{point.busbw:.1f}",
-                f"{busbw:.1f}",
                 way,
-                f"{100 * errors[point.machine][-1]:+.0f} %",
-                f"{100 * strict[point.machine][-1]:+.0f} %",
+                f"{expected:.1f}",
+                f"{100 * (expected / point.busbw - 1):+.0f} %",
+                f"{predicted:.1f}",
+                f"{100 * (predicted / point.busbw - 1):+.0f} %",
                 point.source,
             )
         )
-    titles = (
-        "machine",
-        "nodes",
-        "GPUs",
-        "call",
-        "algorithm",
-        "size",
-        "GB/s",
-        "expected",
-        "in",
-        "error",
-        "coupled",
-        "source",
-    )
-    right = ("nodes", "GPUs", "size", "GB/s", "expected", "error", "coupled")
-    print_table("bus bandwidth", titles, rows, right)
-    for machine, found in errors.items():
-        print(
-            f"{machine:12} {len(found):3} points, median error"
-            f" {100 * median(map(abs, found)):.0f} %, worst {100 * max(found, key=abs):+.0f} %;"
-            f" coupled: median {100 * median(map(abs, strict[machine])):.0f} %,"
-            f" worst {100 * max(strict[machine], key=abs):+.0f} %"
+    titles = ("machine", "nodes", "GPUs", "call", "algorithm", "size", "GB/s", "in")
+    errors = ("expected", "error", "predicted", "its error")
+    right = ("nodes", "GPUs", "size", "GB/s", *errors)
+    print_table("bus bandwidth", (*titles, *errors, "source"), rows, right)
+
+
+def held_out() -> None:
+    """The errors of each machine: expected, predicted, and with constants fitted to the others."""
+    rows = []
+    for machine in dict.fromkeys(point.machine for point in POINTS):
+        own = [point for point in POINTS if point.machine == machine]
+        others = [
+            p for p in POINTS if p.machine in FITTED and p.machine != machine and p.nodes == 1
+        ]
+        found = [bandwidths(point) for point in own]
+        constants = fitted_fill(others)
+        with fill(*constants):
+            unseen = [bandwidths(point)[1] for point in own]
+        columns = ([one[0] for one in found], [one[1] for one in found], unseen)
+        errors = [[value / p.busbw - 1 for value, p in zip(c, own, strict=True)] for c in columns]
+        rows.append(
+            (
+                machine,
+                str(len(own)),
+                *(f"{median(map(abs, e)):.1%}, {max(e, key=abs):+.0%}" for e in errors),
+                f"{constants[0] / MIB:.3g} MiB, {constants[1]:.2g}",
+            )
         )
+    print_table(
+        "errors, median and worst; held out: constants of the buffers fitted to other machines",
+        ("machine", "results", "expected", "predicted", "held out", "constants"),
+        rows,
+        right=("results", "expected", "predicted", "held out"),
+    )
+
+
+@contextmanager
+def fill(nbytes: float, share: float) -> Iterator[None]:
+    """Other constants for buffers that are partly filled."""
+    before = predictions.FILL_BYTES, predictions.MAX_FILL
+    predictions.FILL_BYTES, predictions.MAX_FILL = int(nbytes), share
+    try:
+        yield
+    finally:
+        predictions.FILL_BYTES, predictions.MAX_FILL = before
+
+
+def fitted_fill(points: Sequence[Point]) -> tuple[float, float]:
+    """The constants with the least mean error, in steps of 0.25 MiB and 0.05."""
+
+    def mean_error(constants: tuple[float, float]) -> float:
+        with fill(*constants):
+            return fmean(abs(point.busbw / bandwidths(point)[1] - 1) for point in points)
+
+    grid = [(k * MIB / 4, share / 100) for k in range(49) for share in range(30, 120, 5)]
+    return min(grid, key=mean_error)
 
 
 def marenostrum(path: Path) -> None:
@@ -207,5 +251,6 @@ def error(
 
 if __name__ == "__main__":
     published()
+    held_out()
     if len(sys.argv) > 1:
         marenostrum(Path(sys.argv[1]))

@@ -24,12 +24,10 @@ SIZE_UNITS = {
 }
 TIME_UNITS = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 DURATION_UNITS = TIME_UNITS | {"h": 3600.0, "d": 86400.0}
-BANDWIDTH_UNITS = {f"{unit}/s": factor for unit, factor in SIZE_UNITS.items() if unit} | {
-    "Mb/s": 1e6 / 8,
-    "Gb/s": 1e9 / 8,
-    "Mbit/s": 1e6 / 8,
-    "Gbit/s": 1e9 / 8,
-}
+BIT_RATE_UNITS = {"Mb/s": 1e6 / 8, "Gb/s": 1e9 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8}
+BANDWIDTH_UNITS = {
+    f"{unit}/s": factor for unit, factor in SIZE_UNITS.items() if unit
+} | BIT_RATE_UNITS
 FLOAT_BYTES = 4  # parsed rounded sizes are multiples of this
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 _PARAMETERS = re.compile(r"(?<=\w)\((?=\w+=)")
@@ -85,6 +83,12 @@ def parse_bandwidth(text: object) -> float:
     if rate == 0:
         raise InputError("a bandwidth of zero moves nothing: write it like 12.5GB/s")
     return rate
+
+
+def is_line_rate(text: object) -> bool:
+    """Return whether a bandwidth is written in bits per second, as the line rates of ports are."""
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
+    return match is not None and match[2] in BIT_RATE_UNITS
 
 
 def format_size(nbytes: float) -> str:

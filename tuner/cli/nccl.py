@@ -24,6 +24,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, parse_table, read_table
 from tuner.formats.nccl.plugin import Installed, install, installation_summary, usage_command
 from tuner.formats.registry import FORMATS
+from tuner.machines.accuracy import NCCL
 from tuner.machines.loader import load_machine
 from tuner.mpi_libraries import nccl
 from tuner.runtime import service_client
@@ -52,7 +53,9 @@ EXAMPLES = """examples:
 docs/how-to/nccl.md. The folder must be one that all nodes of a job see, or be copied to the same
 path on each. Calls without a rule stay NCCL's own.
 
-The times of `estimate` are NCCL's own, from the constants in its source, not measured."""
+`expected` is NCCL's own expectation, from the constants in its source, by which it chooses;
+`predicted` is what it takes according to published results, and GB/s the bytes of the buffer in
+that time."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -206,22 +209,31 @@ def _table(options: argparse.Namespace) -> TuningTable:
 
 def run_estimate(options: argparse.Namespace) -> None:
     """Print the algorithm that NCCL is expected to choose per size, or all with their costs."""
-    topology = load_machine(options.topology).topology
+    machine = load_machine(options.topology)
+    topology = machine.topology
     interior = topology.nodes[0].node_topology
     gpus = len(interior.device_indices(GPU)) if interior else 0
     if not gpus:
         raise InputError(f"topology {topology.name} has no GPUs in its nodes: choose another one")
     ppn = gpus if options.ppn is None else options.ppn
     placement = Placement.block(topology, ppn, options.ranks)
-    fleet = nccl.nccl_system_of(placement, options.collnet)
-    records = list(_records(options, fleet))
-    print_result(options, records, lambda: _print(options, fleet, topology.name, records))
+    predictor = nccl.NcclPredictor(placement, options.collnet, options.version)
+    records = list(_records(options, predictor))
+
+    def show() -> None:
+        _print(options, predictor.system, topology.name, records)
+        print_text(machine.certainty({NCCL}))
+
+    print_result(options, records, show)
 
 
-def _records(options: argparse.Namespace, fleet: nccl.NcclSystem) -> Iterator[dict[str, Any]]:
+def _records(
+    options: argparse.Namespace, predictor: nccl.NcclPredictor
+) -> Iterator[dict[str, Any]]:
     for nbytes in options.sizes:
-        times = nccl.estimate_times(fleet, options.collective, nbytes, options.version)
-        chosen = nccl.default_algo_proto(fleet, options.collective, nbytes, options.version)
+        times = predictor.expected_seconds(options.collective, nbytes)
+        predicted = predictor.predicted_seconds(options.collective, nbytes)
+        chosen = predictor.choice(options.collective, nbytes)
         for way in sorted(times, key=times.__getitem__):
             if options.all or options.json or way == chosen:
                 yield {
@@ -230,6 +242,7 @@ def _records(options: argparse.Namespace, fleet: nccl.NcclSystem) -> Iterator[di
                     "algorithm": way.algorithm,
                     "protocol": way.protocol,
                     "seconds": times[way],
+                    "predicted_seconds": predicted[way],
                     "chosen": way == chosen,
                 }
 
@@ -240,17 +253,18 @@ def _print(
     print_table(
         f"NCCL {options.version}, {options.collective} of {fleet.p} GPUs on {name}:"
         f" {fleet.ring.channels} rings of {fleet.ring.bw_inter / 1e9:g} GB/s",
-        ("size", "algorithm", "protocol", "expected", "GB/s", ""),
+        ("size", "algorithm", "protocol", "expected", "predicted", "GB/s", ""),
         (
             (
                 format_size(record["nbytes"]),
                 record["algorithm"],
                 record["protocol"],
                 format_time(record["seconds"]),
-                f"{record['nbytes'] / record['seconds'] / 1e9:.1f}",
+                format_time(record["predicted_seconds"]),
+                f"{record['nbytes'] / record['predicted_seconds'] / 1e9:.1f}",
                 "chosen" if record["chosen"] and options.all else "",
             )
             for record in records
         ),
-        right=("size", "expected", "GB/s"),
+        right=("size", "expected", "predicted", "GB/s"),
     )

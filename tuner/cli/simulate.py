@@ -19,6 +19,7 @@ from tuner.cli.progress import Display
 from tuner.core.calibration import Calibration, read_calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
+from tuner.machines.accuracy import NCCL, SIMULATION
 from tuner.machines.loader import (
     load_machine,
     missing_latency_warning,
@@ -29,14 +30,7 @@ from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
 from tuner.topology import CUDA, GPU, HOST, Placement
-from tuner.whatif.nccl_times import (
-    EXPLAINED_NOTE,
-    NCCL,
-    NCCL_NOTE,
-    SIMULATION,
-    NcclTimes,
-    nccl_times,
-)
+from tuner.whatif.nccl_times import EXPLAINED_NOTE, NCCL_NOTE, NcclTimes, nccl_times
 from tuner.whatif.study_candidates import Candidate, list_candidates
 
 EXAMPLES = """examples:
@@ -183,7 +177,13 @@ def run(options: argparse.Namespace) -> None:
     if not options.calibration:
         warn(missing_overhead_warning(machine))
     where = f"{machine.topology.name}, in {MEMORY_NAMES[options.memory]}"
-    print_result(options, records, lambda: _print(where, records, explained_too=options.explain))
+
+    def show() -> None:
+        _print(where, records, explained_too=options.explain)
+        if not options.calibration:
+            print_text(machine.certainty({record["predicted_by"] for record in records}))
+
+    print_result(options, records, show)
 
 
 def _default_memory(options: argparse.Namespace, placement: Placement) -> str:

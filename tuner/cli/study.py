@@ -12,7 +12,7 @@ from tuner import whatif
 from tuner.base.atomic_io import require_writable_dir, require_writable_file, write_atomically
 from tuner.base.errors import InputError
 from tuner.base.progress import with_eta
-from tuner.cli import study_view
+from tuner.cli import study_answers, study_view
 from tuner.cli.output import add_json_option, console, print_result, warn
 from tuner.cli.progress import Display
 from tuner.machines.loader import (
@@ -23,7 +23,7 @@ from tuner.machines.loader import (
 from tuner.topology import CUDA
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.whatif.executors import Executor
-from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
+from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint, delete_checkpoint
 from tuner.whatif.study_tasks import StudyTask
 
 EXAMPLES = f"""examples:
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
         warn(shared_gpu_warning(asked.topology, int(asked.axes["ppn"][-1])))
     _require_targets(options, answers)
     if options.restart:
-        answers.unlink(missing_ok=True)
+        delete_checkpoint(answers)
     with whatif.checkpoint_file(answers) as keep:
         with display.stage(f"simulating {asked.number_of_points} points") as report:
             found = whatif.run_study(
@@ -113,7 +113,12 @@ def run(options: argparse.Namespace) -> None:
             ) from None
         if asked.calibration is None:
             warn(missing_overhead_warning(asked.machine))
-        print_result(options, whatif.result_record(found), lambda: study_view.print_study(found))
+        print_result(options, whatif.result_record(found), lambda: _print(found))
+
+
+def _print(found: whatif.StudyResult) -> None:
+    same = study_view.print_study(found)
+    study_answers.print_answers(found, same)
 
 
 def _require_targets(options: argparse.Namespace, answers: Path) -> None:

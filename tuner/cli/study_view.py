@@ -5,63 +5,30 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tuner import whatif
 from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
-from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS, AxisValue
-from tuner.whatif.nccl_times import NCCL_NOTE
+from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS
+from tuner.whatif.nccl_times import LINK_NAMES, NCCL_NOTE
 from tuner.whatif.study_result import TIE_TOLERANCE
 
 MAX_SHOWN_RANGES = 60
 MAX_SHOWN_CROSSOVERS = 20
-MAX_SHOWN_STEPS = 40
 PointRange = list[whatif.StudyPoint]  # neighbouring sizes with the same best algorithm
 
 
-def print_study(result: whatif.StudyResult) -> None:
-    """Print the best algorithms, their crossovers, and what keeping a table would cost."""
+def print_study(result: whatif.StudyResult) -> set[str]:
+    """Print the best algorithms, their crossovers, and what keeping a table would cost.
+
+    Return the axes whose values make no difference.
+    """
     same = _print_ranges(result)
     _print_crossovers(result, same)
-    _print_axis_steps(result, same)
     _print_table_regret(result)
-
-
-def _print_axis_steps(result: whatif.StudyResult, same: set[str]) -> None:
-    """Print what each step along an axis gains, but for axes that change nothing (`same`)."""
-    steps = [one for one in result.axis_steps if one.axis not in same]
-    if not steps:
-        return
-    print_table(
-        "what a step along an axis gains",
-        ("axis", "step", "call", "times as fast", "most at"),
-        (_step(one, result.axes) for one in steps[:MAX_SHOWN_STEPS]),
-        right=("times as fast",),
-        droppable=("most at",),
-        wrappable=("step", "most at"),
-    )
-    if len(steps) > MAX_SHOWN_STEPS:
-        print_text(f"and {len(steps) - MAX_SHOWN_STEPS} more: --json has them all")
-
-
-def _step(one: whatif.AxisStep, axes: Mapping[str, Sequence[AxisValue]]) -> list[str]:
-    """Return the cells of a step; axes with one value are left out of where it gains most."""
-    shown = AXIS_FORMATTERS[one.axis]
-    low, high = f"{one.min_speedup:.2f}", f"{one.max_speedup:.2f}"
-    others = [
-        f"{_title(axis)} {AXIS_FORMATTERS[axis](value)}"
-        for axis, value in one.max_at.items()
-        if len(axes.get(axis, (0, 0))) > 1
-    ]
-    return [
-        _title(one.axis),
-        f"{shown(one.lower_value)} to {shown(one.upper_value)}",
-        one.collective,
-        low if low == high else f"{low} to {high}",
-        "" if low == high else ", ".join(others),
-    ]
+    return same
 
 
 def _print_table_regret(result: whatif.StudyResult) -> None:
@@ -96,7 +63,7 @@ def best_ranges(result: whatif.StudyResult) -> Iterator[PointRange]:
 
 def _print_ranges(result: whatif.StudyResult) -> set[str]:
     """Print the best algorithms by ranges of sizes; return the axes that change nothing."""
-    axes = _varying(result)
+    axes = varying(result)
     kept = ["table's cost"] if result.points[0].table_regret else []
     has_nccl = any(point.nccl_choice for point in result.points)
     kept += ["NCCL by itself"] if has_nccl else []
@@ -106,23 +73,26 @@ def _print_ranges(result: whatif.StudyResult) -> set[str]:
     )
     shown = [axis for at, axis in enumerate(axes) if at not in same]
     fixed = ", ".join(
-        f"{_title(axis)} {AXIS_FORMATTERS[axis](values[0])}"
+        f"{title(axis)} {AXIS_FORMATTERS[axis](values[0])}"
         for axis, values in result.axes.items()
         if axis not in axes
     )
     where = f"{result.topology} ({fixed})" if fixed else result.topology
     print_table(
         f"{result.name}: the best algorithm on {where}",
-        (*map(_title, shown), "call", "sizes", "best", "time", "runner-up", *kept),
+        (*map(title, shown), "call", "sizes", "best", "time", "runner-up", *kept),
         found[:MAX_SHOWN_RANGES],
-        right=(*map(_title, shown), "time", *kept),
+        right=(*map(title, shown), "time", *kept),
         droppable=("runner-up",),
-        wrappable=(*map(_title, shown), "best", "runner-up"),
+        wrappable=(*map(title, shown), "best", "runner-up"),
     )
     for at in same:
-        print_text(f"{_title(axes[at])} changes nothing here")
+        print_text(f"{title(axes[at])} changes nothing here")
     for limit, where in _network_limits(result, axes).items():
         print_text(f"A GPU's traffic between nodes is bounded by {limit}{where}")
+    rate = _break_even_rate(result)
+    if rate:
+        print_text(f"  so a NIC that reaches more than {rate} gains nothing for it")
     if len(found) > MAX_SHOWN_RANGES:
         print_text(
             f"and {len(found) - MAX_SHOWN_RANGES} more rows: --csv and --plots have them all"
@@ -130,6 +100,13 @@ def _print_ranges(result: whatif.StudyResult) -> set[str]:
     if has_nccl:
         print_text(NCCL_NOTE)
     return {axes[at] for at in same}
+
+
+def _break_even_rate(result: whatif.StudyResult) -> str:
+    """Return the rate of what else than the NIC bounds traffic between nodes, if anything does."""
+    limits = {point.network_limit.partition(" (")[::2] for point in result.points}
+    rates = {rate.rstrip(")") for kind, rate in limits if kind not in ("", LINK_NAMES["nic"])}
+    return rates.pop() if len(rates) == 1 else ""
 
 
 def _network_limits(result: whatif.StudyResult, axes: Sequence[str]) -> dict[str, str]:
@@ -140,7 +117,7 @@ def _network_limits(result: whatif.StudyResult, axes: Sequence[str]) -> dict[str
         own = [point for point in result.points if point.network_limit == limit]
         others = [point for point in result.points if point.network_limit not in ("", limit)]
         said = [
-            f"{_title(axis)} {', '.join(AXIS_FORMATTERS[axis](value) for value in here)}"
+            f"{title(axis)} {', '.join(AXIS_FORMATTERS[axis](value) for value in here)}"
             for axis in axes
             if (here := dict.fromkeys(point.axis_values[axis] for point in own))
             and not set(here) & {point.axis_values[axis] for point in others}
@@ -167,17 +144,18 @@ def merge_rows(
     return [[cell for at, cell in enumerate(row) if at not in same] for row in rows], same
 
 
-def _varying(result: whatif.StudyResult) -> tuple[str, ...]:
+def varying(result: whatif.StudyResult) -> tuple[str, ...]:
+    """Return the axes with several values."""
     return tuple(axis for axis, values in result.axes.items() if len(values) > 1)
 
 
 def _row(run: PointRange, axes: tuple[str, ...], *, has_nccl: bool) -> list[str]:
     """Return the cells of a range of sizes, with a last one for NCCL if any point has it."""
     cells = [AXIS_FORMATTERS[axis](run[0].axis_values[axis]) for axis in axes]
-    cells += [run[0].collective, _range([format_size(point.nbytes) for point in run])]
+    cells += [run[0].collective, text_range([format_size(point.nbytes) for point in run])]
     choices = list(dict.fromkeys(str(point.best) for point in run))
-    cells.append(humanize(_range(choices)))
-    cells.append(_range([format_time(point.best.seconds) for point in run]))
+    cells.append(humanize(text_range(choices)))
+    cells.append(text_range([format_time(point.best.seconds) for point in run]))
     cells.append(_runner_up(run))
     if run[0].table_regret:
         known = [
@@ -192,10 +170,10 @@ def _row(run: PointRange, axes: tuple[str, ...], *, has_nccl: bool) -> list[str]
 def _choice_of_nccl(run: PointRange) -> str:
     """Return the times of what NCCL chooses by itself, in the order of the sizes."""
     times = [point.nccl_seconds for point in run]
-    return _range([format_time(seconds) if seconds is not None else "?" for seconds in times])
+    return text_range([format_time(seconds) if seconds is not None else "?" for seconds in times])
 
 
-def _range(texts: list[str]) -> str:
+def text_range(texts: Sequence[str]) -> str:
     """Return the range from the first to the last one."""
     return texts[0] if texts[0] == texts[-1] else f"{texts[0]} … {texts[-1]}"
 
@@ -259,14 +237,14 @@ def _change(alike: list[whatif.Crossover], fixed: set[str]) -> list[str]:
     first = alike[0]
     shown = AXIS_FORMATTERS[first.axis]
     where = [
-        f"{_title(axis)} {_axis_range(axis, alike)}"
+        f"{title(axis)} {_axis_range(axis, alike)}"
         for axis in first.axis_values
         if axis not in fixed
     ]
     ends = (first.lower_best, first.upper_best)
     return [
         first.collective,
-        f"{_title(first.axis)} {shown(first.lower_value)} and {shown(first.upper_value)}",
+        f"{title(first.axis)} {shown(first.lower_value)} and {shown(first.upper_value)}",
         ", ".join(where),
         " -> ".join(humanize(str(e)) if len(alike) == 1 else e.algorithm for e in ends),
     ]
@@ -275,10 +253,11 @@ def _change(alike: list[whatif.Crossover], fixed: set[str]) -> list[str]:
 def _axis_range(axis: str, alike: list[whatif.Crossover]) -> str:
     """Return the values of an axis from the first of some crossovers to the last one."""
     ends = (alike[0].axis_values[axis], alike[-1].axis_values[axis])
-    return _range([AXIS_FORMATTERS[axis](value) for value in ends])
+    return text_range([AXIS_FORMATTERS[axis](value) for value in ends])
 
 
-def _title(axis: str) -> str:
+def title(axis: str) -> str:
+    """Return the name of an axis for people."""
     return "size" if axis == SIZE_AXIS else axis.replace("_", " ")
 
 

@@ -12,6 +12,7 @@ from tuner.topology.readers.safe_yaml import parse_yaml
 
 DATA_DIR = Path(__file__).parent
 PRESETS = tuple(sorted(path.stem for path in (DATA_DIR / "presets").glob("*.yaml")))
+OWN_KEYS = ("accuracy",)  # of a machine as it is, not of one with changes
 MERGED_KEYS = ("interior", "offers", "reductions", "parts", "gpus")  # key by key
 
 
@@ -57,7 +58,7 @@ def apply_changes(record: dict[str, Any]) -> dict[str, Any]:
     """
     base, changes = preset_record(record["preset"]), dict(record)
     del changes["preset"]
-    merged = base | changes
+    merged = {key: base[key] for key in base if key not in OWN_KEYS} | changes
     for key in MERGED_KEYS:
         merged = _merge_key(merged, base, changes, key)
     if isinstance(changes.get("paths"), dict):

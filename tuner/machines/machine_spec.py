@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
+from tuner.machines.accuracy import ModelAccuracy, certainty_sentence
 from tuner.machines.gpus import GpuSpec
 from tuner.machines.node_parts import NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
@@ -38,6 +39,7 @@ class MachineSpec:
     capabilities        what the network can do besides moving messages -> (source, certainty)
     switch_link_rates   rates of links between switches, where they differ from the NICs'
     own_gpus            GPU products that its file describes
+    accuracy            how far predictions were off measured collectives, by model
     """
 
     name: str
@@ -59,6 +61,7 @@ class MachineSpec:
     capabilities: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     switch_link_rates: Mapping[str, SourcedValue] = field(default_factory=dict)
     own_gpus: Mapping[str, GpuSpec] = field(default_factory=dict)
+    accuracy: Mapping[str, ModelAccuracy] = field(default_factory=dict)
 
     @property
     def cores(self) -> int:
@@ -123,6 +126,11 @@ class Machine:
     calibration: Calibration
     spec: MachineSpec | None = None
     record: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    def certainty(self, models: Collection[str]) -> str:
+        """Return a sentence on how far predictions of some `PREDICTION_MODELS` were off on it."""
+        known = self.spec.accuracy if self.spec else {}
+        return certainty_sentence(self.name, known, models)
 
 
 def build_machine(spec: MachineSpec, nodes: int | None = None) -> Machine:

@@ -21,6 +21,9 @@
     reductions: {host: cpu-core, cuda: gpu.reduction}
     parts: {...}                      # optional: parts of this file, as in parts.yaml
     gpus: {...}                       # optional: GPU products of this file, as in gpus.yaml
+    accuracy:                         # optional: of predictions against measured collectives
+      nccl: {median: 0.02, worst: 0.15, results: 5, source: nccl-tests}
+      simulation: {...}
 
 A link between switches has the bandwidth of a NIC, unless `trunk`, `link`, `local` or `across`
 names the kinds of links with their bandwidths, and the latency of a switch. The alpha of a path
@@ -34,6 +37,7 @@ from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING, PATH_CLASSES
+from tuner.machines.accuracy import parse_accuracy
 from tuner.machines.catalog import known_gpus, known_parts
 from tuner.machines.gpus import GpuSpec, find_gpu, parse_gpus
 from tuner.machines.machine_spec import MAX_MACHINE_NODES, MachineSpec, PathKey
@@ -53,7 +57,7 @@ from tuner.topology.readers.yaml_interior import (
     require_few_links,
 )
 
-OPTIONAL_KEYS = {"title", "source", "library", "offers", "parts", "gpus"}
+OPTIONAL_KEYS = {"title", "source", "library", "offers", "parts", "gpus", "accuracy"}
 REQUIRED_KEYS = {
     "name",
     "nodes",
@@ -111,6 +115,7 @@ def spec_from_yaml(record: Any) -> MachineSpec:
             ).items()
         },
         own_gpus=own_gpus,
+        accuracy=parse_accuracy(record.get("accuracy", {})),
     )
 
 

@@ -88,6 +88,7 @@ def with_gpu(machine_: Machine, product: str) -> Machine:
         capabilities=offers,
         paths=_scale_paths(design.paths, old, new),
         reduction={**design.reduction, "cuda": new.reduction},
+        accuracy={},
     )
     return _rebuild(machine_, changed)
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
+from tuner.machines.accuracy import SIMULATION
 from tuner.report.drawing import render_image
 from tuner.report.figures import FIGURE_STYLE
 from tuner.report.study_gantt import draw_gantt, require_drawable
@@ -20,7 +21,6 @@ from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown, figure_wi
 from tuner.sim.critical_paths import Explanation, explain
 from tuner.whatif import Study, StudyPoint, StudyResult, apply_axes, place_ranks
 from tuner.whatif.axes import AXIS_FORMATTERS
-from tuner.whatif.nccl_times import SIMULATION
 from tuner.whatif.study_candidates import build_schedule, estimate_transfers
 
 MAX_FIGURES = 64

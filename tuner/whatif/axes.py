@@ -10,6 +10,7 @@ from tuner.base.units import format_size, format_time, parse_bandwidth, parse_ti
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.path_classes import BLOCK, PLACEMENTS
 from tuner.machines import Machine, known_gpus, with_gpu, with_nics, with_nodes, with_taper
+from tuner.mpi_libraries.nccl import nominal_nic_rate
 from tuner.topology import CUDA, HOST, NETWORK, Link, Placement, Topology
 
 MAX_STUDY_RANKS = 1 << 17  # of one machine of a study
@@ -57,13 +58,49 @@ def _one_of(*known: str) -> Axis:
     return Axis(lambda value: _parse_choice(value, known), str, str)
 
 
+class LineRate(float):
+    """The bytes per second that a port of some line rate reaches.
+
+    text    the line rate as written, such as `400Gb/s`
+    """
+
+    def __new__(cls, reached: float, text: str) -> LineRate:
+        """Return the rate that is reached, with the line rate's text."""
+        made = super().__new__(cls, reached)
+        made.text = text
+        return made
+
+    text: str
+
+    def __reduce__(self) -> tuple[type[LineRate], tuple[float, str]]:
+        return LineRate, (float(self), self.text)
+
+
+def line_rate_efficiency(machine: Machine) -> float:
+    """Return how much of their line rate the NICs of a machine reach.
+
+    It is 1 for a machine without costs of its own, whose file has the rates that count.
+    """
+    ports = set(machine.topology.ports)
+    link = next((one for one in machine.topology.links if one.source in ports), None)
+    if machine.spec is None or link is None:
+        return 1.0
+    rate = link.capacity / link.count
+    return rate / nominal_nic_rate(rate)
+
+
 def _format_bandwidth(rate: AxisValue) -> str:
-    return f"{float(rate) / 1e9:.4g}GB/s"
+    reached = f"{float(rate) / 1e9:.4g}GB/s"
+    return f"{rate.text} ({reached})" if isinstance(rate, LineRate) else reached
+
+
+def _encode_bandwidth(rate: AxisValue) -> AxisValue:
+    return rate.text if isinstance(rate, LineRate) else f"{rate!r}B/s"
 
 
 _NUMBER = Axis(_parse_count, lambda value: str(int(value)), int)
 _LATENCY = Axis(parse_time, lambda value: format_time(float(value)), "{!r}s".format)
-_BANDWIDTH = Axis(parse_bandwidth, _format_bandwidth, "{!r}B/s".format)
+_BANDWIDTH = Axis(parse_bandwidth, _format_bandwidth, _encode_bandwidth)
 
 AXES: Mapping[str, Axis] = {
     "nodes": _NUMBER,  # presets and one-switch topologies can also grow
@@ -78,6 +115,7 @@ AXES: Mapping[str, Axis] = {
     "placement": _one_of(*PLACEMENTS),
     "memory": _one_of(HOST, CUDA),  # of the ranks' buffers
 }
+BANDWIDTH_AXES = ("bandwidth", "uplink_bandwidth")
 UPLINK_AXES = ("uplink_latency", "uplink_bandwidth")
 NODE_LINK_AXES = ("latency", "bandwidth")
 SIZE_AXIS = "nbytes"  # the message size, on which the best candidate depends as on the axes

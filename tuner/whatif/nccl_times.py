@@ -1,11 +1,13 @@
-"""The times that NCCL expects of its own algorithms, which stand in for simulations of them.
+"""The times of NCCL's own algorithms, which stand in for simulations of them.
 
 A simulation of NCCL's rings and trees knows neither its protocols nor how many channels it opens.
-NCCL's own cost model does, and its predictions are nearer to published results
-(docs/experiments/0001-nccl-estimate.md).
+NCCL's own cost model does, and predictions from it are nearer to published results
+(docs/experiments/0002-nccl-predictions.md).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
@@ -21,7 +23,6 @@ from tuner.mpi_libraries.nccl.constants import (
 )
 from tuner.topology import CUDA, SWITCH_REDUCTION, Placement
 
-SIMULATION, NCCL = "simulation", "nccl"  # what predicts a time
 NCCL_NAMES = {  # registered algorithm -> NCCL's name
     "nccl_ring": RING,
     "nccl_tree": TREE,
@@ -39,10 +40,8 @@ LINK_NAMES = {
 }
 OPTIONAL_ALGORITHMS = ("collnet_direct", "collnet_chain")  # used with NCCL_COLLNET_ENABLE=1 alone
 NCCL_NOTE = (
-    f"Times of {', '.join(NCCL_NAMES)} are those that NCCL {nccl.CURRENT_VERSION} expects of them,"
-    " as in `tuner nccl estimate`; all others are simulated. In published results NCCL takes 1.2 to"
-    " 1.6 times as long as it expects at 1 and 16 MiB, and is mostly within 15 % from 1 GiB on."
-    " NCCL's model takes NICs at the rate of their kind, and links between switches as wide enough."
+    f"Times of {', '.join(NCCL_NAMES)} are predicted from the cost model of NCCL"
+    f" {nccl.CURRENT_VERSION}, as in `tuner nccl estimate`; all others are simulated."
 )
 EXPLAINED_NOTE = (
     "NCCL's model does not divide its times: --runner schedule simulates and explains a schedule of"
@@ -51,47 +50,62 @@ EXPLAINED_NOTE = (
 
 
 class NcclTimes:
-    """The times that NCCL expects on one placement, with the protocol that suits each size best.
+    """The predicted times of NCCL's algorithms on one placement.
+
+    An algorithm has the protocol that NCCL expects to be its best.
+
+    latency_factor  factor of all of NCCL's latencies
 
     Raises InputError as `nccl_system_of` does.
     """
 
-    def __init__(self, placement: Placement) -> None:
-        collnet = SWITCH_REDUCTION in placement.topology.capabilities
-        self._system = nccl.nccl_system_of(placement, collnet)
+    def __init__(self, placement: Placement, latency_factor: float = 1.0) -> None:
         self._placement = placement
+        collnet = SWITCH_REDUCTION in placement.topology.capabilities
+        self._predictor = nccl.NcclPredictor(placement, collnet, latency_factor=latency_factor)
 
     def algorithms(self, collective: Collective) -> tuple[str, ...]:
         """Return the registered algorithms that NCCL has for a collective on these GPUs."""
-        there = {way.algorithm for way in self._estimate(collective, 1)}
+        there = {way.algorithm for way in self._predictor.algo_protos(collective)}
         return tuple(name for name, own in NCCL_NAMES.items() if own in there)
 
     def seconds(self, collective: Collective, name: str, nbytes: int) -> float:
         """Return the time of one of `algorithms` on `nbytes` of the whole buffer."""
-        found = self._estimate(collective, nbytes)
-        return min(found[way] for way in found if way.algorithm == NCCL_NAMES[name])
+        expected = self._predictor.expected_seconds(collective, max(1, nbytes))
+        own = [way for way in expected if way.algorithm == NCCL_NAMES[name]]
+        best = min(own, key=lambda way: expected[way])
+        return self._predictor.predicted_seconds(collective, max(1, nbytes))[best]
+
+    def choice(self, collective: Collective, names: Iterable[str], nbytes: int) -> str:
+        """Return which of some `algorithms` NCCL chooses by itself, "" if it is offered none.
+
+        CollNet is not among them.
+        """
+        expected = self._predictor.expected_seconds(collective, max(1, nbytes))
+        offered = {NCCL_NAMES[name]: name for name in names if name not in OPTIONAL_ALGORITHMS}
+        own = [way for way in expected if way.algorithm in offered]
+        best = min(own, key=lambda way: expected[way], default=None)
+        return offered[best.algorithm] if best else ""
 
     def network_limit(self) -> str:
         """Return what bounds a GPU's traffic between nodes, such as `the NIC (48 GB/s)`.
 
         It is empty for a single node.
         """
-        if self._system.nodes == 1:
+        if self._predictor.system.nodes == 1:
             return ""
         kind, rate = nccl.network_limit(self._placement)
         return f"{LINK_NAMES.get(kind, kind)} ({rate / 1e9:.3g} GB/s)"
 
-    def _estimate(self, collective: Collective, nbytes: int) -> dict[nccl.AlgoProto, float]:
-        if collective not in nccl.SUPPORTED_COLLECTIVES:
-            return {}
-        return nccl.estimate_times(self._system, collective, max(1, nbytes))
 
+def nccl_times(placement: Placement, memory: str, latency_factor: float = 1.0) -> NcclTimes | None:
+    """Return NCCL's times for buffers in `memory`; None where NCCL cannot run or is not known.
 
-def nccl_times(placement: Placement, memory: str) -> NcclTimes | None:
-    """Return NCCL's times for buffers in `memory`; None where NCCL cannot run or is not known."""
+    latency_factor  factor of all of NCCL's latencies
+    """
     if memory != CUDA:
         return None
     try:
-        return NcclTimes(placement)
+        return NcclTimes(placement, latency_factor)
     except InputError:
         return None

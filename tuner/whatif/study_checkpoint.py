@@ -50,23 +50,26 @@ OpenCheckpoint = Callable[[Study, Sequence[StudyTask]], Checkpoint]
 
 @contextmanager
 def checkpoint_file(path: Path) -> Iterator[OpenCheckpoint]:
-    """Open a checkpoint file, which is deleted if the context ends without an error.
+    """Open checkpoint files, which are deleted if the context ends without an error.
 
-    The function that it yields raises InputError when the file belongs to another study, when
-    another process is at work on this one, and when the file cannot be written.
+    The function that it yields opens `path` when it is called first, for the candidates, and a file
+    beside it when it is called again, for their limits. It raises InputError when the file belongs
+    to another study, when another process is at work on this one, and when the file cannot be
+    written.
     """
     with ExitStack() as stack:
         found: list[Checkpoint] = []
 
         def keep(study: Study, tasks: Sequence[StudyTask]) -> Checkpoint:
-            file = stack.enter_context(_open_locked(path))
+            own = checkpoint_paths(path)[len(found)]
+            file = stack.enter_context(_open_locked(own))
             header = {
                 **FILE_KIND,
                 "version": FORMAT_VERSION,
                 "study": study.digest,
                 "tasks": len(tasks),
             }
-            known = _read_times(path, file, header, [len(task.sizes) for task in tasks])
+            known = _read_times(own, file, header, [len(task.sizes) for task in tasks])
             found.append(Checkpoint(file, known))
             return found[-1]
 
@@ -74,9 +77,20 @@ def checkpoint_file(path: Path) -> Iterator[OpenCheckpoint]:
             yield keep
         except BaseException:
             if found and not found[-1].times:
-                path.unlink()
+                checkpoint_paths(path)[len(found) - 1].unlink()
             raise
-        path.unlink(missing_ok=True)
+        delete_checkpoint(path)
+
+
+def checkpoint_paths(path: Path) -> tuple[Path, Path]:
+    """Return the files for the times of candidates and for those with faster resources."""
+    return path, path.with_name(f"{path.name}.limits")
+
+
+def delete_checkpoint(path: Path) -> None:
+    """Delete the files of a checkpoint, if there are any."""
+    for own in checkpoint_paths(path):
+        own.unlink(missing_ok=True)
 
 
 @contextmanager

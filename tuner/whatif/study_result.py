@@ -10,8 +10,10 @@ from typing import Any
 from tuner.base.atomic_io import dataclass_from_record, formerly
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
+from tuner.machines.accuracy import SIMULATION
 from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
-from tuner.whatif.nccl_times import SIMULATION
+from tuner.whatif.prices import MachineValue
+from tuner.whatif.resources import limiting_resource
 from tuner.whatif.study_candidates import Candidate
 
 FORMAT_VERSION = 1
@@ -59,6 +61,8 @@ class StudyPoint:
     nccl_choice     algorithm that NCCL chooses by itself, empty where that is not known, as in a
                     study of certain algorithms
     network_limit   what bounds the traffic of a GPU between nodes, empty likewise
+    sensitivities   how many times as fast the best candidate is with a resource twice as fast;
+                    resources as in `RESOURCE_NAMES`
     """
 
     axis_values: GridPoint = field(metadata=formerly("at"))
@@ -69,6 +73,12 @@ class StudyPoint:
     table_regret: TableRegret | None = field(default=None, metadata=formerly("kept"))
     nccl_choice: str = ""
     network_limit: str = ""
+    sensitivities: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def limit(self) -> str:
+        """The resource that the best candidate is most sensitive to; "" if that is none."""
+        return limiting_resource(self.sensitivities)
 
     @property
     def nccl_seconds(self) -> float | None:
@@ -143,7 +153,12 @@ class TableRegretSummary:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """The points in the order of axes, then collective, then size; crossovers; steps of axes."""
+    """The points in the order of axes, then collective, then size, and what follows from them.
+
+    machine_values  price of each machine, where the study has prices
+    summary         a paragraph that says what the study found
+    certainty       how far the predictions were off measured results of this machine
+    """
 
     name: str
     topology: str
@@ -152,6 +167,9 @@ class StudyResult:
     crossovers: tuple[Crossover, ...] = field(metadata=formerly("switches"))
     table_regret: TableRegretSummary | None = field(default=None, metadata=formerly("keeping"))
     axis_steps: tuple[AxisStep, ...] = ()
+    machine_values: tuple[MachineValue, ...] = ()
+    summary: str = ""
+    certainty: str = ""
 
 
 def axis_steps(

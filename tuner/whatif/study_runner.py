@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, TunerError
+from tuner.machines.accuracy import NCCL, SIMULATION
+from tuner.whatif.axes import apply_axes
 from tuner.whatif.executors import Executor, run_serial
-from tuner.whatif.nccl_times import NCCL, OPTIONAL_ALGORITHMS, SIMULATION
+from tuner.whatif.prices import MachineValue, machine_price, machine_values
+from tuner.whatif.resources import present_resources
 from tuner.whatif.study_candidates import Candidate
 from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
 from tuner.whatif.study_result import (
@@ -19,7 +23,17 @@ from tuner.whatif.study_result import (
     summarise_table_regret,
 )
 from tuner.whatif.study_spec import Study
-from tuner.whatif.study_tasks import PlannedPoint, StudyPlan, StudyTask, TaskTimes, plan_study
+from tuner.whatif.study_summary import summarise
+from tuner.whatif.study_tasks import (
+    BestCall,
+    PlannedPoint,
+    StudyPlan,
+    StudyTask,
+    TaskEvaluator,
+    TaskTimes,
+    plan_sensitivities,
+    plan_study,
+)
 from tuner.whatif.table_regret import compute_table_regret
 
 MAX_CORE_SECONDS = 1e6  # days on the cores of a node, hours on a cluster
@@ -61,9 +75,18 @@ def run_study(
     Raises InputError, before anything is simulated, when there is too much to simulate.
     """
     todo = plan_study(study, _EffortLimit(is_cancelled))
-    answers = open_checkpoint(study, todo.tasks)
-    _execute(study, todo, answers, executor, _ProgressReporter(todo, progress, is_cancelled))
-    points = tuple(_point(study, planned, answers.times) for planned in todo.points)
+    share = _share_of_candidates(study, todo)
+    run = _Run(study, progress, is_cancelled, executor, open_checkpoint)
+    times = run.evaluate(todo.tasks, (0.0, share), "schedules")
+    evaluator = TaskEvaluator(study)
+    points = tuple(_point(study, evaluator, planned, times) for planned in todo.points)
+    if study.limits:
+        best = [_best_call(*pair) for pair in zip(todo.points, points, strict=True)]
+        faster = plan_sensitivities(study, todo, best)
+        gains = run.evaluate([task for task, _ in faster.values()], (share, 1.0), "limits")
+        points = tuple(_with_sensitivities(points, best, faster, gains))
+    steps = tuple(axis_steps(points, study.axes))
+    values = tuple(_machine_values(study, points))
     return StudyResult(
         study.name,
         study.topology.name,
@@ -71,8 +94,28 @@ def run_study(
         points,
         tuple(crossovers(points, study.axes)),
         summarise_table_regret(points),
-        tuple(axis_steps(points, study.axes)),
+        steps,
+        values,
+        summarise(points, study.axes, steps, values),
+        _certainty(study, points),
     )
+
+
+def _certainty(study: Study, points: Sequence[StudyPoint]) -> str:
+    """Return how far predictions were off on the machine; "" for costs that were measured on it."""
+    if study.calibration is not None:
+        return ""
+    models = {one.predicted_by for point in points for one in point.candidates}
+    return study.machine.certainty(models)
+
+
+def _machine_values(study: Study, points: Sequence[StudyPoint]) -> Iterator[MachineValue]:
+    if study.prices:
+        price = {
+            number: machine_price(study.prices, apply_axes(study.machine, at).topology, at)
+            for number, at in enumerate(study.grid)
+        }
+        yield from machine_values(price, points, study.grid)
 
 
 class _EffortLimit:
@@ -93,45 +136,89 @@ class _EffortLimit:
             )
 
 
+def _share_of_candidates(study: Study, plan: StudyPlan) -> float:
+    """Return the share of all work that is for candidates and not for what limits the best."""
+    if not study.limits:
+        return 1.0
+    calls = sum(len(point.calls) for point in plan.points)
+    return calls / (calls + len(plan.points) * len(present_resources(study.machine)))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What runs the tasks of a study; see `run_study` for its parts."""
+
+    study: Study
+    progress: StudyProgressCallback
+    is_cancelled: Callable[[], bool]
+    executor: Executor
+    open_checkpoint: OpenCheckpoint
+
+    def evaluate(
+        self, tasks: Sequence[StudyTask], stretch: tuple[float, float], what: str
+    ) -> dict[int, TaskTimes]:
+        """Return the times of all tasks by number.
+
+        stretch     fractions of the progress at which they begin and end
+        """
+        checkpoint = self.open_checkpoint(self.study, tasks)
+        done = _ProgressReporter(tasks, self, stretch, what)
+        done.add(list(checkpoint.times))
+        left = {i: task for i, task in enumerate(tasks) if i not in checkpoint.times}
+        with closing(self.executor(self.study, left)) as arriving:
+            for answered in arriving:
+                for number, answer in answered:
+                    checkpoint.add(number, answer)
+                done.add([number for number, _ in answered])
+        return checkpoint.times
+
+
 class _ProgressReporter:
     """A reporter of progress that raises CancelledError when the study is cancelled."""
 
     def __init__(
-        self,
-        study_plan: StudyPlan,
-        progress: StudyProgressCallback,
-        is_cancelled: Callable[[], bool],
+        self, tasks: Sequence[StudyTask], run: _Run, stretch: tuple[float, float], what: str
     ) -> None:
-        self._tasks, self._total_s = study_plan.tasks, study_plan.core_seconds
-        self._progress, self._is_cancelled = progress, is_cancelled
+        self._tasks, self._run, self._stretch, self._what = tasks, run, stretch, what
+        self._total_s = sum(task.core_seconds for task in tasks)
         self._done_s, self._done_tasks = 0.0, 0
 
     def add(self, numbers: Sequence[int]) -> None:
-        if self._is_cancelled():
+        if self._run.is_cancelled():
             raise CancelledError("the study was cancelled")
         self._done_tasks += len(numbers)
         self._done_s += sum(self._tasks[number].core_seconds for number in numbers)
-        text = f"{self._done_tasks} of {len(self._tasks)} schedules"
-        self._progress(min(1.0, self._done_s / self._total_s), text)
+        begin, end = self._stretch
+        fraction = begin + (end - begin) * min(1.0, self._done_s / self._total_s)
+        self._run.progress(fraction, f"{self._done_tasks} of {len(self._tasks)} {self._what}")
 
 
-def _execute(
-    study: Study,
-    study_plan: StudyPlan,
-    checkpoint: Checkpoint,
-    executor: Executor,
-    progress: _ProgressReporter,
-) -> None:
-    progress.add(list(checkpoint.times))
-    left = {i: task for i, task in enumerate(study_plan.tasks) if i not in checkpoint.times}
-    with closing(executor(study, left)) as arriving:
-        for answered in arriving:
-            for number, answer in answered:
-                checkpoint.add(number, answer)
-            progress.add([number for number, _ in answered])
+def _best_call(planned: PlannedPoint, point: StudyPoint) -> BestCall:
+    return next(call for call in planned.calls if point.best.is_same(call[0]))
 
 
-def _point(study: Study, planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> StudyPoint:
+def _with_sensitivities(
+    points: Sequence[StudyPoint],
+    best: Sequence[BestCall],
+    faster: Mapping[tuple[int, str], tuple[StudyTask, tuple[int, ...]]],
+    gains: Mapping[int, TaskTimes],
+) -> Iterator[StudyPoint]:
+    """Yield the points with their sensitivities, but for calls without bytes and ranks of one."""
+    found: dict[tuple[int, int], dict[str, float]] = {}
+    for number, ((task, resource), (_, calls)) in enumerate(faster.items()):
+        for call, seconds in zip(calls, gains[number] or (), strict=False):
+            found.setdefault((task, call), {})[resource] = seconds
+    for point, (_, task, call) in zip(points, best, strict=True):
+        times = found.get((task, call), {}) if point.best.seconds > 0.0 else {}
+        yield replace(
+            point,
+            sensitivities={resource: point.best.seconds / own for resource, own in times.items()},
+        )
+
+
+def _point(
+    study: Study, evaluator: TaskEvaluator, planned: PlannedPoint, answers: Mapping[int, TaskTimes]
+) -> StudyPoint:
     timings = tuple(sorted(_timings(planned, answers), key=_rounded_seconds))
     at = study.grid[planned.grid_index]
     if not timings:
@@ -150,15 +237,9 @@ def _point(study: Study, planned: PlannedPoint, answers: Mapping[int, TaskTimes]
         timings,
         planned.skipped,
         cost,
-        "" if study.algorithms else _nccl_choice(timings),
+        "" if study.algorithms else evaluator.nccl_choice(planned),
         planned.limit,
     )
-
-
-def _nccl_choice(timings: Sequence[TimedCandidate]) -> str:
-    """Return what NCCL chooses by itself: what it expects to be the fastest."""
-    own = (t.algorithm for t in timings if t.predicted_by == NCCL)
-    return next((name for name in own if name not in OPTIONAL_ALGORITHMS), "")
 
 
 def _timings(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterator[TimedCandidate]:

@@ -13,9 +13,11 @@ beside the study's, or what the service calls it. A preset includes its costs; f
 `calibration` names measured costs, and the topology says the rest. `table` names a tuning table
 whose regret on the new machine is computed. `algorithms` restricts the candidates. `without`
 withdraws what the topology offers, as if nobody had configured it: some of `multicast`,
-`switch_reduction` and `nvswitch_reduction`. An axis that is left out has the machine's own value:
-all nodes, host memory and one rank per node, or where every node has GPUs a rank for each of them
-and their memory.
+`switch_reduction` and `nvswitch_reduction`. `limits: false` does not find out what limits the best
+algorithms, which takes one more simulation of each for every resource of the machine. `cost` has
+prices of nodes, GPUs, NICs, switches and cables, for the speed that each machine gives for its
+price. An axis that is left out has the machine's own value: all nodes, host memory and one rank per
+node, or where every node has GPUs a rank for each of them and their memory.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -58,11 +60,20 @@ from tuner.whatif.axes import (
     apply_axes,
     place_ranks,
 )
+from tuner.whatif.prices import Price, parse_prices, prices_record
 from tuner.whatif.values import parse_axes, parse_collectives, parse_names, parse_sizes
 
 MAX_STUDY_POINTS = 100_000
 REQUIRED_KEYS = {"name", "topology", "collectives", "sizes"}
-ALLOWED_KEYS = REQUIRED_KEYS | {"vary", "algorithms", "calibration", "table", "without"}
+ALLOWED_KEYS = REQUIRED_KEYS | {
+    "vary",
+    "algorithms",
+    "calibration",
+    "table",
+    "without",
+    "limits",
+    "cost",
+}
 
 
 class ResourceResolver(Protocol):
@@ -107,6 +118,8 @@ class Study:
                     nodes, ppn and memory
     algorithms      candidates by name; all when empty
     without         capabilities of the topology that are not used, from `NETWORK_CAPABILITIES`
+    limits          whether to find what limits the best candidates
+    prices          price of each part of the machine; see `tuner.whatif.prices`
     """
 
     name: str
@@ -119,6 +132,8 @@ class Study:
     calibration: Calibration | None = None
     table: TuningTable | None = None
     without: tuple[str, ...] = ()
+    limits: bool = True
+    prices: Mapping[str, Price] = field(default_factory=dict)
 
     @property
     def topology(self) -> Topology:
@@ -195,17 +210,20 @@ def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
     measured = _calibration(record.get("calibration"), resolver)
     if measured is not None:
         machine = replace(machine, calibration=replace(measured, nominal=True))
+    axes = parse_axes(record.get("vary", {}), machine)
     study = Study(
         record["name"],
         machine,
         _topology_entry(record["topology"], machine),
-        parse_axes(record.get("vary", {}), machine.topology),
+        axes,
         parse_collectives(record["collectives"]),
         parse_sizes(record["sizes"]),
         parse_names("algorithms", record["algorithms"]) if "algorithms" in record else (),
         measured,
         _table(record.get("table"), resolver),
         parse_names("without", record["without"]) if "without" in record else (),
+        _limits(record.get("limits", True)),
+        parse_prices(record["cost"], axes, machine) if "cost" in record else {},
     )
     _require_bounds(study)
     _require_costs(study)
@@ -234,6 +252,10 @@ def study_record(study: Study) -> dict[str, Any]:
         record["table"] = table_record(study.table)
     if study.without:
         record["without"] = list(study.without)
+    if not study.limits:
+        record["limits"] = False
+    if study.prices:
+        record["cost"] = prices_record(study.prices)
     return record
 
 
@@ -277,6 +299,12 @@ def _table(entry: Any, resolver: ResourceResolver) -> TuningTable | None:
     if entry is None:
         return None
     return resolver.table(entry) if isinstance(entry, str) else table_from_record(entry)
+
+
+def _limits(entry: Any) -> bool:
+    if not isinstance(entry, bool):
+        raise InputError(f"limits must be true or false, not {shortened_repr(entry)}")
+    return entry
 
 
 def _require_candidates(study: Study) -> None:

@@ -6,7 +6,7 @@ process on any computer gives the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -20,6 +20,7 @@ from tuner.sim import sweep
 from tuner.topology import CUDA, Placement
 from tuner.whatif.axes import UPLINK_AXES, GridPoint, apply_axes, place_ranks
 from tuner.whatif.nccl_times import NcclTimes, nccl_times
+from tuner.whatif.resources import IMPROVEMENT, LATENCY, present_resources, with_faster
 from tuner.whatif.study_candidates import (
     Candidate,
     build_schedule,
@@ -50,6 +51,7 @@ class StudyTask:
     params          with the segment of the first size; at the others the segment differs, and cuts
                     the message into as many pieces
     core_seconds    estimated seconds of one core
+    faster          resource that is twice as fast as the machine's own, if any
     """
 
     grid_index: int
@@ -58,6 +60,7 @@ class StudyTask:
     params: Mapping[str, int]
     sizes: tuple[int, ...]
     core_seconds: float
+    faster: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class TaskEvaluator:
         That is also the case for buffers in GPU memory staged through hosts whose messages have no
         cost. Raises MissingCostError where other messages have none.
         """
-        machine, ranks, of_nccl = self._cached_machine(task.grid_index)
+        machine, ranks, of_nccl = self._cached_machine(task.grid_index, task.faster)
         candidate, collective = Candidate(task.algorithm, task.params), task.collective
         if of_nccl and task.algorithm in of_nccl.algorithms(collective) and not task.params:
             return [of_nccl.seconds(collective, task.algorithm, size) for size in task.sizes]
@@ -111,15 +114,25 @@ class TaskEvaluator:
         except LimitExceededError:
             return None
         except MissingCostError:
-            if not made.staged:
+            if not made.staged and not task.faster:  # costs may be those of links of one rate
                 raise
             return None
 
-    def _machine(self, grid_index: int) -> tuple[Machine, Placement, NcclTimes | None]:
+    def nccl_choice(self, planned: PlannedPoint) -> str:
+        """Return what NCCL chooses by itself at a point; "" where that is not known."""
+        if not planned.of_nccl:
+            return ""
+        of_nccl = self._cached_machine(planned.grid_index, "")[2]
+        assert of_nccl is not None
+        return of_nccl.choice(planned.collective, planned.of_nccl, planned.nbytes)
+
+    def _machine(self, grid_index: int, faster: str) -> tuple[Machine, Placement, NcclTimes | None]:
         at = self._study.grid[grid_index]
         machine = apply_axes(self._study.machine, at)
+        if faster:
+            machine = with_faster(machine, faster)
         ranks = place_ranks(machine, at)
-        return machine, ranks, _times_of_nccl(self._study, at, ranks)
+        return machine, ranks, _times_of_nccl(self._study, at, ranks, faster)
 
 
 @dataclass(frozen=True)
@@ -153,9 +166,51 @@ def plan_study(study: Study, on_progress: Callable[[float], None]) -> StudyPlan:
     return StudyPlan(tuple(points), tuple(tasks))
 
 
-def _times_of_nccl(study: Study, at: GridPoint, ranks: Placement) -> NcclTimes | None:
+BestCall = tuple[Candidate, int, int]  # of a point, as in `PlannedPoint.calls`
+
+
+def plan_sensitivities(
+    study: Study, plan: StudyPlan, best: Iterable[BestCall]
+) -> dict[tuple[int, str], tuple[StudyTask, tuple[int, ...]]]:
+    """Return tasks that simulate the best candidates with each resource of the machine faster.
+
+    The keys are the number of a task of the plan and the resource; with each new task are the
+    indices of its calls in that task.
+    """
+    by_task: dict[int, list[BestCall]] = {}
+    for one in best:
+        by_task.setdefault(one[1], []).append(one)
+    resources = present_resources(study.machine)
+    return {
+        (number, resource): _with_resource(plan.tasks[number], calls, resource)
+        for number, calls in by_task.items()
+        for resource in resources
+    }
+
+
+def _with_resource(
+    task: StudyTask, calls: Sequence[BestCall], resource: str
+) -> tuple[StudyTask, tuple[int, ...]]:
+    """Return a task with some of its calls and a faster resource, and the indices of the calls."""
+    indices = tuple(dict.fromkeys(call for _, _, call in calls))
+    changed = replace(
+        task,
+        params=dict(calls[0][0].params),
+        sizes=tuple(task.sizes[call] for call in indices),
+        core_seconds=task.core_seconds * len(indices) / len(task.sizes),
+        faster=resource,
+    )
+    return changed, indices
+
+
+def _times_of_nccl(
+    study: Study, at: GridPoint, ranks: Placement, faster: str = ""
+) -> NcclTimes | None:
     """Return NCCL's times; None where NCCL is not known or the study has measured costs."""
-    return None if study.calibration is not None else nccl_times(ranks, str(at["memory"]))
+    if study.calibration is not None:
+        return None
+    factor = 1.0 / IMPROVEMENT if faster == LATENCY else 1.0
+    return nccl_times(ranks, str(at["memory"]), factor)
 
 
 def _times_of_nccl_on_few_nodes(study: Study, at: GridPoint) -> NcclTimes | None:

@@ -8,17 +8,23 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.base.units import parse_size
+from tuner.base.units import is_line_rate, parse_size
 from tuner.core.collective import Collective
+from tuner.machines import Machine
 from tuner.sim.transfers import MAX_MESSAGE_BYTES
 from tuner.topology import CUDA, GPU, HOST, Topology
 from tuner.topology.readers.yaml_fields import require_keys
-from tuner.whatif.axes import AXES, AxisValue
+from tuner.whatif.axes import AXES, BANDWIDTH_AXES, AxisValue, LineRate, line_rate_efficiency
 
 
-def parse_axes(vary: Any, topology: Topology) -> dict[str, tuple[AxisValue, ...]]:
-    """Return the values of every axis given, and of nodes, ppn and memory also if not given."""
+def parse_axes(vary: Any, machine: Machine) -> dict[str, tuple[AxisValue, ...]]:
+    """Return the values of every axis given, and of nodes, ppn and memory also if not given.
+
+    Line rates, which are written in bits per second, become what the NICs of the machine reach of
+    them.
+    """
     require_keys("vary", vary, set(AXES), set())
+    topology = machine.topology
     gpus = _gpus_per_node(topology)
     left_out = {
         "nodes": [len(topology.nodes)],
@@ -26,7 +32,8 @@ def parse_axes(vary: Any, topology: Topology) -> dict[str, tuple[AxisValue, ...]
         "memory": [CUDA if gpus else HOST],
     }
     given = {**left_out, **vary}
-    return {name: _parse_values(name, given[name]) for name in AXES if name in given}
+    efficiency = line_rate_efficiency(machine)
+    return {name: _parse_values(name, given[name], efficiency) for name in AXES if name in given}
 
 
 def _gpus_per_node(topology: Topology) -> int:
@@ -36,14 +43,25 @@ def _gpus_per_node(topology: Topology) -> int:
     return min(len(interior.device_indices(GPU)) for interior, _ in topology.node_topologies)
 
 
-def _parse_values(name: str, entry: Any) -> tuple[AxisValue, ...]:
+def _parse_values(name: str, entry: Any, efficiency: float) -> tuple[AxisValue, ...]:
     if not isinstance(entry, list) or not entry:
         raise InputError(f"vary: {name} must be a list of values, not {shortened_repr(entry)}")
     try:
-        values = dict.fromkeys(AXES[name].parse(value) for value in entry)
+        values = dict.fromkeys(parse_value(name, value, efficiency) for value in entry)
     except InputError as reason:
         raise InputError(f"vary: {name}: {reason}") from None
     return tuple(sorted(values, key=lambda value: 0.0 if isinstance(value, str) else value))
+
+
+def parse_value(name: str, value: object, efficiency: float) -> AxisValue:
+    """Return a value of an axis; raise InputError for an invalid one.
+
+    efficiency      share of its line rate that a NIC reaches
+    """
+    parsed = AXES[name].parse(value)
+    if name in BANDWIDTH_AXES and is_line_rate(value) and efficiency < 1.0:
+        return LineRate(float(parsed) * efficiency, str(value))
+    return parsed
 
 
 def parse_names(what: str, entry: Any) -> tuple[str, ...]:

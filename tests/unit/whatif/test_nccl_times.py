@@ -58,10 +58,11 @@ def test_estimate_prediction_and_study_agree(
     call = ["--topology", machine, "--ppn", str(ppn), "--collective", "allreduce"]
     sizes = ["--sizes", ",".join(SIZES)]
     collnet = ["--collnet"] if SWITCH_REDUCTION in placement.topology.capabilities else []
-    expected = dict[tuple[str, int], float]()
+    expected = dict[
+        tuple[str, int], float
+    ]()  # an algorithm has the protocol that NCCL expects best
     for one in answered(capsys, "nccl", "estimate", *call, *sizes, "--all", *collnet):
-        key = one["algorithm"], one["nbytes"]
-        expected[key] = min(one["seconds"], expected.get(key, one["seconds"]))
+        expected.setdefault((one["algorithm"], one["nbytes"]), one["predicted_seconds"])
     named = ["--algorithm", ",".join(own), "--memory", "cuda"]
     predicted = answered(capsys, "simulate", *call, *sizes, *named)
     vary = {"nodes": [nodes], "ppn": [ppn], "memory": ["cuda"]}
@@ -100,7 +101,7 @@ def test_what_nccl_chooses_by_itself_is_part_of_a_study(
 def test_what_bounds_traffic_between_nodes_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A DGX H100 reaches its NICs over PCIe Gen5, with 51 GB/s: faster NICs gain nothing."""
+    """A DGX H100 reaches its NICs over PCIe Gen5, with 51 GB/s: faster NICs gain little."""
     vary = {"nodes": [4], "bandwidth": ["200Gb/s", "400Gb/s", "800Gb/s"]}
     names = ["nccl_ring", "nvls_tree"]
     study = study_file(tmp_path, "preset:dgx-h100:4", vary=vary, algorithms=names)
@@ -114,11 +115,11 @@ def test_what_bounds_traffic_between_nodes_is_named(
     ]
     slow, fast = result["axis_steps"]
     assert slow["max_speedup"] > 1.5
-    assert fast["max_speedup"] == pytest.approx(1.0, abs=0.02)
+    assert fast["max_speedup"] == pytest.approx(48 / 42.6, rel=0.06)  # NCCL's channels end at 48
     main(["study", study])
-    assert "bounded by PCIe between GPU and NIC (51 GB/s) at bandwidth 100GB/s" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert "bounded by PCIe between GPU and NIC (51 GB/s) at bandwidth 800Gb/s (85.2GB/s)" in said
+    assert "a NIC that reaches more than 51 GB/s gains nothing" in said
 
 
 def test_nccl_has_no_times_where_it_cannot_run() -> None:

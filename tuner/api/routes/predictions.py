@@ -32,11 +32,12 @@ from tuner.base.errors import MissingCostError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import LIBRARY, AlgorithmConfig
+from tuner.machines.accuracy import NCCL, SIMULATION
 from tuner.machines.loader import machine_from_record
 from tuner.mpi_libraries.schedules import max_message_parts, schedule_of
 from tuner.sim import simulate
 from tuner.topology import CUDA, Placement
-from tuner.whatif.nccl_times import NCCL, SIMULATION, NcclTimes, nccl_times
+from tuner.whatif.nccl_times import NcclTimes, nccl_times
 from tuner.whatif.study_candidates import Candidate, estimate_transfers, segment_count
 
 router = APIRouter(

@@ -16,7 +16,14 @@ from tuner.mpi_libraries.nccl.fitted import (
     seconds_from_busbw,
 )
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
-from tuner.mpi_libraries.nccl.system import ChannelGraph, NcclSystem, nccl_system_of, network_limit
+from tuner.mpi_libraries.nccl.predictions import NcclPredictor
+from tuner.mpi_libraries.nccl.system import (
+    ChannelGraph,
+    NcclSystem,
+    nccl_system_of,
+    network_limit,
+    nominal_nic_rate,
+)
 
 __all__ = [
     "CURRENT_VERSION",
@@ -26,6 +33,7 @@ __all__ = [
     "AlgoProto",
     "ChannelGraph",
     "LatencyBandwidth",
+    "NcclPredictor",
     "NcclSystem",
     "Rings",
     "attribute_samples",
@@ -36,5 +44,6 @@ __all__ = [
     "fit_latency_bandwidth",
     "nccl_system_of",
     "network_limit",
+    "nominal_nic_rate",
     "seconds_from_busbw",
 ]

@@ -48,7 +48,7 @@ def estimate_times(
             f"NCCL chooses for two ranks or more and at least one byte, not for {system.p} and"
             f" {nbytes}"
         )
-    found = _cost_models(system, collective, version)
+    found = cost_models(system, collective, version)
     return {
         way: (fitted_models or {})
         .get(way, line)
@@ -57,8 +57,8 @@ def estimate_times(
     }
 
 
-def _cost_models(
-    system: NcclSystem, collective: Collective, version: str
+def cost_models(
+    system: NcclSystem, collective: Collective, version: str = CURRENT_VERSION
 ) -> dict[AlgoProto, LatencyBandwidth]:
     """Return a model, from the version's own constants, for every pair available here."""
     if version == CURRENT_VERSION:

@@ -41,6 +41,7 @@ from tuner.topology import (
     Placement,
 )
 
+MIN_NIC_EFFICIENCY = 0.8  # of the machines in `tuner/machines`, NDR is the least efficient: 85 %
 MIN_SPEED_RATIO = 0.49  # speeds are tried while above this fraction of the best one found
 
 
@@ -173,29 +174,64 @@ def _nic_bandwidths(placement: Placement, node_topology: NodeTopology) -> list[f
     return list(found.values())
 
 
+def reached_network_rate(placement: Placement) -> float:
+    """Return the bytes per second that all NICs of a node reach together, as the topology has them.
+
+    A NIC counts with no more than the narrowest link between it and the GPU. Raises InputError
+    where a node has no GPUs.
+    """
+    interior = _gpu_node(placement)
+    capacity = _nic_capacities(placement, interior)
+    reached = {
+        port: min([capacity[port], *(interior.links[i].capacity for i in route)])
+        for port, route in _nic_routes(placement, interior)
+    }
+    return sum(reached.values())
+
+
+def _nic_capacities(placement: Placement, interior: NodeTopology) -> dict[int, float]:
+    """Return the bytes per second of each port that the first node's ranks use."""
+    topology = placement.topology
+    capacity = dict.fromkeys(topology.ports, 0.0)
+    for link in topology.links:
+        if link.source in capacity:
+            capacity[link.source] += link.capacity
+    return {port: capacity[topology.ports[port]] for port, _ in _nic_routes(placement, interior)}
+
+
 def network_limit(placement: Placement) -> tuple[str, float]:
     """Return the kind and the bandwidth (B/s) of the narrowest link from a GPU through its NIC.
 
-    The kind is NIC if that is the NIC itself with the share of its rate that NCCL expects, else
-    that of a link inside the node. Raises InputError where a node has no GPUs.
+    The kind is NIC if that is the NIC itself, else that of a link inside the node. Raises
+    InputError where a node has no GPUs.
     """
-    interior = placement.topology.nodes[int(placement.node_of[0])].node_topology
-    if interior is None:
-        raise InputError(f"topology {placement.topology.name} has no GPUs in its nodes")
+    interior = _gpu_node(placement)
     inside = [
         (interior.links[i].capacity, interior.links[i].kind)
         for _, route in _nic_routes(placement, interior)
         for i in route
     ]
-    rate = min(_nic_bandwidths(placement, interior))  # no more than the links inside let through
     narrowest, kind = min(inside, default=(float("inf"), NIC))
+    rate = min(_nic_capacities(placement, interior).values())
     return (NIC, rate) if rate < narrowest else (kind, narrowest)
 
 
+def _gpu_node(placement: Placement) -> NodeTopology:
+    interior = placement.topology.nodes[int(placement.node_of[0])].node_topology
+    if interior is None:
+        raise InputError(f"topology {placement.topology.name} has no GPUs in its nodes")
+    return interior
+
+
 def nominal_nic_rate(capacity: float) -> float:
-    """Return the line rate (B/s) of a NIC of this capacity: the next one in the table."""
+    """Return the line rate (B/s) of a NIC of this capacity.
+
+    It is the next one in the table, or the capacity itself where a NIC would reach less than
+    `MIN_NIC_EFFICIENCY` of that.
+    """
     rates = [rate / 8 * GB for rate in NIC_RATES_GBIT_S]
-    return next((rate for rate in rates if rate >= capacity), capacity)
+    above = next((rate for rate in rates if rate >= capacity), capacity)
+    return above if capacity >= MIN_NIC_EFFICIENCY * above else capacity
 
 
 def _nic_routes(

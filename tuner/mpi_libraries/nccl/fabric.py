@@ -1,0 +1,101 @@
+"""What the links between switches leave of the bandwidth that NCCL expects between nodes.
+
+NCCL takes a NIC at its own rate whatever lies behind it. Its rings send from each node to the next
+one, its trees along the edges of two binary trees in both directions, over every NIC. The flows
+that leave or enter the nodes of a switch share its links to other switches, over which adaptive
+routing is taken to spread them evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+
+from tuner.algorithms import trees
+from tuner.base.arrays import FloatArray, IntArray
+from tuner.core.collective import Collective
+from tuner.mpi_libraries.nccl.constants import NVLS_TREE, RING, TREE
+from tuner.mpi_libraries.nccl.model_v2_30 import ring_hops
+from tuner.topology import CUDA, Placement, Topology
+
+
+class FabricBound:
+    """The bound that the links between switches set to NCCL's rings and trees on a placement.
+
+    placement   with equally many ranks, one per GPU, on each node
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._nodes, self._ppn = placement.shape
+        self._flow_rate = cache(self._slowest_flow)
+
+    def bandwidth(self, collective: Collective, algorithm: str) -> float:
+        """Return the bytes of the buffer per second that the links between switches let through.
+
+        It is infinite for algorithms other than rings and trees.
+        """
+        if self._nodes == 1 or algorithm not in (RING, TREE, NVLS_TREE):
+            return math.inf
+        p = self._nodes * self._ppn
+        crossings = ring_hops(collective, p) / p if algorithm == RING else 1.0
+        return self._flow_rate(algorithm == RING) * len(self._rails) / crossings
+
+    @property
+    def _ranks(self) -> IntArray:
+        """Ranks by node, shape (nodes, ppn)."""
+        order = np.argsort(self._placement.node_of, kind="stable")
+        return order.reshape(self._nodes, self._ppn)
+
+    @property
+    def _rails(self) -> IntArray:
+        """One of the ranks of a node for each NIC that they use, as columns of `_ranks`."""
+        nics = self._placement.rank_devices(CUDA).nic[self._ranks[0]]
+        return np.sort(np.unique(nics, return_index=True)[1])
+
+    def _slowest_flow(self, rings: bool) -> float:
+        """Return the bytes per second of the slowest flow between two nodes."""
+        topology, places = self._placement.topology, self._placement.rank_devices(CUDA)
+        switch, out, back = _switches(topology)
+        src, dst = (switch[places.nic[ranks]] for ranks in self._flows(rings))
+        crossing = src != dst
+        flows = (
+            np.bincount(src[crossing], minlength=len(out)),
+            np.bincount(dst[crossing], minlength=len(back)),
+        )
+        shared, capacity = np.concatenate(flows), np.concatenate([out, back])
+        used = (shared > 0) & (capacity > 0.0)  # other nodes hang on no switch
+        return float((capacity[used] / shared[used]).min(initial=math.inf))
+
+    def _flows(self, rings: bool) -> tuple[IntArray, IntArray]:
+        """Return senders and receivers of the flows between nodes, which run at the same time."""
+        ends = []
+        for number, rail in enumerate(self._rails):
+            ranks = self._ranks[:, rail]
+            if rings:
+                ends.append((ranks, np.roll(ranks, -1)))
+            else:
+                edges = trees.broadcast_hops(trees.in_order_tree(self._nodes, number % 2))
+                up, down = ranks[edges.dst], ranks[edges.src]
+                ends += [(up, down), (down, up)]
+        src, dst = (np.concatenate(side) for side in zip(*ends, strict=True))
+        return src, dst
+
+
+def _switches(topology: Topology) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the switch of each network port, and what each switch has to and from other switches.
+
+    The switches have shape (ports,), the bytes per second shape (vertices of the network,).
+    """
+    source, target = topology.graph.source, topology.graph.target
+    ports = len(topology.ports)
+    switch = np.arange(ports)
+    switch[source[source < ports]] = target[source < ports]
+    between = (source >= ports) & (target >= ports)
+    capacity = np.where(between, topology.capacity[: len(topology.links)], 0.0)
+    out, back = np.zeros((2, topology.graph.n_vertices))
+    np.add.at(out, source, capacity)
+    np.add.at(back, target, capacity)
+    return switch, out, back

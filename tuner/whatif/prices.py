@@ -1,0 +1,162 @@
+"""Prices of the machines of a study, and which machine gives the most speed for the money.
+
+    cost:
+      node: 280000
+      nic: {400Gb/s: 1400, 800Gb/s: 2400}   # by the values of `bandwidth`
+      switch: 35000
+      cable: 300
+
+A part has one price, or one for each value of the axis that changes it: `bandwidth` for NICs and
+cables, `uplink_bandwidth` for switches, `gpu` for GPUs. The currency is the user's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.core.collective import Collective
+from tuner.machines import Machine
+from tuner.topology import GPU, Topology
+from tuner.topology.readers.yaml_fields import require_keys
+from tuner.whatif.axes import AXES, AXIS_FORMATTERS, AxisValue, GridPoint, line_rate_efficiency
+from tuner.whatif.values import parse_value
+
+if TYPE_CHECKING:
+    from tuner.whatif.study_result import StudyPoint
+
+AXIS_OF_PART: Mapping[str, str] = {  # the axis by whose values a part's price may differ
+    "node": "",
+    "gpu": "gpu",
+    "nic": "bandwidth",
+    "switch": "uplink_bandwidth",
+    "cable": "bandwidth",
+}
+MAX_PRICE = 1e12
+Price = float | Mapping[AxisValue, float]
+
+
+@dataclass(frozen=True)
+class MachineValue:
+    """The price of one machine of a study, and the cost of its calls.
+
+    price           of the whole machine
+    relative_cost   collective -> price per rank times the geometric mean of the best times over all
+                    sizes, over that of the machine where this is least
+    """
+
+    axis_values: GridPoint
+    price: float
+    relative_cost: Mapping[Collective, float] = field(default_factory=dict)
+
+
+def parse_prices(
+    entry: Any, axes: Mapping[str, Sequence[AxisValue]], machine: Machine
+) -> dict[str, Price]:
+    """Return the prices of a study's key `cost` by part; raise InputError for invalid ones."""
+    require_keys("cost", entry, set(AXIS_OF_PART), set())
+    efficiency = line_rate_efficiency(machine)
+    return {
+        part: _parse_price(part, entry[part], axes, efficiency)
+        for part in AXIS_OF_PART
+        if part in entry
+    }
+
+
+def _parse_price(
+    part: str, entry: Any, axes: Mapping[str, Sequence[AxisValue]], efficiency: float
+) -> Price:
+    if not isinstance(entry, dict):
+        return _parse_number(f"cost: {part}", entry)
+    axis = AXIS_OF_PART[part]
+    if axis not in axes:
+        of = f", and {axis} is none of the study's axes" if axis else ""
+        raise InputError(f"cost: {part} must be one price{of}")
+    prices = {
+        parse_value(axis, value, efficiency): _parse_number(f"cost: {part}: {value}", price)
+        for value, price in entry.items()
+    }
+    for value in axes[axis]:
+        if value not in prices:
+            shown = AXIS_FORMATTERS[axis](value)
+            raise InputError(f"cost: {part} lacks a price for {axis} {shown}")
+    return prices
+
+
+def _parse_number(what: str, entry: Any) -> float:
+    good = isinstance(entry, int | float) and not isinstance(entry, bool)
+    if not good or not 0 <= entry <= MAX_PRICE:
+        raise InputError(
+            f"{what} must be a number from 0 to {MAX_PRICE:g}, not {shortened_repr(entry)}"
+        )
+    return float(entry)
+
+
+def prices_record(prices: Mapping[str, Price]) -> dict[str, Any]:
+    """Return prices as a study's key `cost` has them."""
+    return {
+        part: {AXES[AXIS_OF_PART[part]].encode(value): own for value, own in price.items()}
+        if isinstance(price, Mapping)
+        else price
+        for part, price in prices.items()
+    }
+
+
+def machine_price(prices: Mapping[str, Price], topology: Topology, at: GridPoint) -> float:
+    """Return the price of the machine at one point of the grid."""
+    number = count_parts(topology)
+    return sum(
+        number[part] * (price[at[AXIS_OF_PART[part]]] if isinstance(price, Mapping) else price)
+        for part, price in prices.items()
+    )
+
+
+def count_parts(topology: Topology) -> dict[str, int]:
+    """Return how many of each part a machine has."""
+    gpus = sum(
+        len(inside.device_indices(GPU)) * len(nodes) for inside, nodes in topology.node_topologies
+    )
+    return {
+        "node": len(topology.nodes),
+        "gpu": gpus,
+        "nic": len(topology.ports),
+        "switch": len(topology.switches),
+        "cable": sum(link.count for link in topology.links) // 2,
+    }
+
+
+def machine_values(
+    prices: Mapping[int, float], points: Sequence[StudyPoint], grid: Sequence[GridPoint]
+) -> Iterator[MachineValue]:
+    """Yield the price of each machine with the relative cost of its calls.
+
+    prices      number of the machine in `grid` -> its price
+    """
+    mean = {
+        (number, collective): _mean_seconds(points, at, collective)
+        for number, at in enumerate(grid)
+        for collective in dict.fromkeys(point.collective for point in points)
+    }
+    cost = {
+        key: prices[key[0]] / (int(grid[key[0]]["nodes"]) * int(grid[key[0]]["ppn"])) * seconds
+        for key, seconds in mean.items()
+    }
+    least = {own: min(cost[number, c] for number, c in cost if c is own) for _, own in cost}
+    for number, at in enumerate(grid):
+        relative = {
+            own: cost[number, own] / lowest for own, lowest in least.items() if lowest > 0.0
+        }
+        yield MachineValue(at, prices[number], relative)
+
+
+def _mean_seconds(points: Sequence[StudyPoint], at: GridPoint, collective: Collective) -> float:
+    """Return the geometric mean of the best times over all sizes; 0 where one takes no time."""
+    own = [
+        point.best.seconds
+        for point in points
+        if point.collective is collective and point.axis_values == at
+    ]
+    return math.exp(math.fsum(map(math.log, own)) / len(own)) if min(own) > 0.0 else 0.0

@@ -1,0 +1,28 @@
+"""How much faster a single call becomes with each resource of a machine twice as fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuner.base.errors import MissingCostError
+from tuner.machines import Machine
+from tuner.whatif.resources import present_resources, with_faster
+
+
+def call_sensitivities(
+    machine: Machine, seconds_on: Callable[[Machine, str], float]
+) -> dict[str, float]:
+    """Return by resource how many times as fast a call is with the resource twice as fast.
+
+    seconds_on      returns the time of the call on a machine in which a resource is faster, or ""
+
+    Resources are left out for which the faster machine has no cost of a message.
+    """
+    before = seconds_on(machine, "")
+    found = dict[str, float]()
+    for resource in present_resources(machine) if before > 0.0 else ():
+        try:
+            found[resource] = before / seconds_on(with_faster(machine, resource), resource)
+        except MissingCostError:  # measured for paths of one rate alone
+            continue
+    return found
