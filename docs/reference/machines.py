@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tuner.machines import PRESETS, MachineSpec, SourcedValue, known_gpus, preset_spec
 from tuner.machines.catalog import known_parts
+from tuner.machines.model_accuracy import MODEL_NAMES, NOT_COMPARED, PREDICTION_MODELS, SIMULATION
 
 COMMON = 5  # numbers that so many machines share are listed once
 HEAD = """# Machines known by name
@@ -64,7 +65,11 @@ def _summary(known: MachineSpec) -> str:
         else ""
     )
     summary = known.fabric.summary
-    return f"{summary[0].upper()}{summary[1:]} ({certainty}: {source}).{offers}"
+    accuracy = "".join(
+        f" {MODEL_NAMES[model][0].upper()}{MODEL_NAMES[model][1:]} were {known.accuracy.get(model, NOT_COMPARED)}."
+        for model in (PREDICTION_MODELS if known.gpu else (SIMULATION,))
+    )
+    return f"{summary[0].upper()}{summary[1:]} ({certainty}: {source}).{offers}{accuracy}"
 
 
 def _generations() -> Iterable[Row]:

@@ -33,7 +33,7 @@ from tuner.cli.output import print_table
 from tuner.core.collective import Collective
 from tuner.machines import Machine, preset, with_gpu
 from tuner.mpi_libraries import nccl
-from tuner.mpi_libraries.nccl import predictions
+from tuner.mpi_libraries.nccl import predictor
 from tuner.topology import GPU, Placement
 
 FITTED = ("dgx-a100", "dgx-h100", "hgx-h200", "gb200-nvl72")  # one node, several sizes
@@ -184,12 +184,12 @@ def held_out() -> None:
 @contextmanager
 def fill(nbytes: float, share: float) -> Iterator[None]:
     """Other constants for buffers that are partly filled."""
-    before = predictions.FILL_BYTES, predictions.MAX_FILL
-    predictions.FILL_BYTES, predictions.MAX_FILL = int(nbytes), share
+    before = predictor.FILL_BYTES, predictor.MAX_FILL
+    predictor.FILL_BYTES, predictor.MAX_FILL = int(nbytes), share
     try:
         yield
     finally:
-        predictions.FILL_BYTES, predictions.MAX_FILL = before
+        predictor.FILL_BYTES, predictor.MAX_FILL = before
 
 
 def fitted_fill(points: Sequence[Point]) -> tuple[float, float]:

@@ -24,8 +24,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, parse_table, read_table
 from tuner.formats.nccl.plugin import Installed, install, installation_summary, usage_command
 from tuner.formats.registry import FORMATS
-from tuner.machines.accuracy import NCCL
 from tuner.machines.loader import load_machine
+from tuner.machines.model_accuracy import NCCL
 from tuner.mpi_libraries import nccl
 from tuner.runtime import service_client
 from tuner.runtime.table_source import resolve_request

@@ -19,18 +19,21 @@ from tuner.cli.progress import Display
 from tuner.core.calibration import Calibration, read_calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import LIBRARY, SCHEDULE, AlgorithmConfig
-from tuner.machines.accuracy import NCCL, SIMULATION
+from tuner.machines import Machine
 from tuner.machines.loader import (
     load_machine,
     missing_latency_warning,
     missing_overhead_warning,
     shared_gpu_warning,
 )
+from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
 from tuner.topology import CUDA, GPU, HOST, Placement
+from tuner.whatif.machine_resources import IMPROVEMENT, LATENCY, MIN_SENSITIVITY, RESOURCE_NAMES
 from tuner.whatif.nccl_times import EXPLAINED_NOTE, NCCL_NOTE, NcclTimes, nccl_times
+from tuner.whatif.sensitivities import call_sensitivities
 from tuner.whatif.study_candidates import Candidate, list_candidates
 
 EXAMPLES = """examples:
@@ -93,7 +96,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="also say where the time goes: latency, bandwidth, contention, reduction",
+        help="also say where the time goes (latency, bandwidth, contention, reduction), and which"
+        " resource would have to be faster",
     )
     parser.add_argument(
         "--gantt",
@@ -171,7 +175,7 @@ def run(options: argparse.Namespace) -> None:
     options.memory = options.memory or _default_memory(options, placement)
     if options.memory == CUDA:
         warn(shared_gpu_warning(machine.topology, placement.shape[1]))
-    records = list(_predictions(options, placement, machine.calibration))
+    records = list(_predictions(options, placement, machine))
     if not records:
         raise LimitExceededError("nothing is left to be simulated: ask for fewer ranks or others")
     if not options.calibration:
@@ -205,7 +209,7 @@ def _require_one(options: argparse.Namespace) -> None:
 
 
 def _predictions(
-    options: argparse.Namespace, placement: Placement, calibration: Calibration
+    options: argparse.Namespace, placement: Placement, machine: Machine
 ) -> Iterator[dict[str, Any]]:
     """Yield the fastest variant of each algorithm at each size, the fastest algorithm first."""
     known = _names(options, placement)
@@ -213,14 +217,14 @@ def _predictions(
     whole, large = len(options.sizes) * len(known), list[str]()
     of_nccl = _times_of_nccl(options, placement)
     for before, nbytes in enumerate(options.sizes):
-        price = _Predictor(options, placement, calibration, nbytes, large, of_nccl)
+        price = _Predictor(options, placement, machine.calibration, nbytes, large, of_nccl)
         every = []
         for number, name in enumerate(known, start=before * len(known)):
             tell(number / whole, f"{name}, {format_size(nbytes)}")
             every.append(list(price.runs(name)))
         runs = [min(runs, key=_seconds) for runs in every if runs]
-        for found in sorted(runs, key=_seconds):
-            record = {
+        for rank, found in enumerate(sorted(runs, key=_seconds)):
+            record: dict[str, Any] = {
                 "collective": options.collective.value,
                 "algorithm": found.algorithm,
                 "params": dict(found.params),
@@ -233,9 +237,29 @@ def _predictions(
                 run = explain(*price.simulation_arguments(found.schedule), options.memory)
                 record |= {"parts": dict(run.components)} if options.explain else {}
                 _draw(options.gantt, record, run)
+            if options.explain and rank == 0:
+                record["sensitivities"] = _sensitivities(options, machine, found, nbytes)
             yield record
     if large:
         warn(f"left out, too large to be simulated: {', '.join(large)}")
+
+
+def _sensitivities(
+    options: argparse.Namespace, machine: Machine, found: AlgorithmTime, nbytes: int
+) -> dict[str, float]:
+    """Return how many times as fast an algorithm is with each resource twice as fast."""
+
+    def seconds_on(changed: Machine, resource: str) -> float:
+        placement = Placement.block(changed.topology, options.ppn, options.ranks)
+        if found.schedule is not None:
+            costs, item = changed.calibration, options.itemsize
+            return simulate(found.schedule, placement, costs, nbytes, item, memory=options.memory)
+        factor = 1 / IMPROVEMENT if resource == LATENCY else 1.0
+        of_nccl = nccl_times(placement, options.memory, factor)
+        assert of_nccl is not None
+        return of_nccl.seconds(options.collective, found.algorithm, nbytes)
+
+    return call_sensitivities(machine, seconds_on)
 
 
 def _times_of_nccl(options: argparse.Namespace, placement: Placement) -> NcclTimes | None:
@@ -358,10 +382,23 @@ def _print(where: str, records: list[dict[str, Any]], *, explained_too: bool) ->
     )
     for part in explained:
         print_text(f"{part}: {COMPONENT_DESCRIPTIONS[part]}")
+    for record in records:
+        if "sensitivities" in record:
+            print_text(_what_would_help(record))
     if any(record["predicted_by"] == NCCL for record in records):
         print_text(NCCL_NOTE)
         if explained_too:
             print_text(EXPLAINED_NOTE)
+
+
+def _what_would_help(record: Mapping[str, Any]) -> str:
+    """Return what limits the best algorithm at a size, and what doubling resources gains."""
+    what = f"{record['algorithm']} at {format_size(record['nbytes'])}"
+    gains = sorted(record["sensitivities"].items(), key=lambda pair: -pair[1])
+    named = [f"{RESOURCE_NAMES[name]} {gain:.2f}" for name, gain in gains if gain > MIN_SENSITIVITY]
+    if not named:
+        return f"{what}: no resource alone, twice as fast, makes it faster"
+    return f"{what}: times as fast with this twice as fast: {', '.join(named)}"
 
 
 def _row(record: Mapping[str, Any], explained: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from tuner.cli.output import print_table, print_text
 from tuner.cli.study_view import merge_rows, text_range, title, varying
 from tuner.core.collective import Collective
 from tuner.whatif.axes import AXIS_FORMATTERS
-from tuner.whatif.resources import MIN_SENSITIVITY, RESOURCE_NAMES
+from tuner.whatif.machine_resources import MIN_SENSITIVITY, RESOURCE_NAMES
 from tuner.whatif.study_summary import limit_name, limits_by_size, points_after
 
 MAX_SHOWN_STEPS = 40

@@ -8,8 +8,8 @@ from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
-from tuner.machines.accuracy import ModelAccuracy, certainty_sentence
 from tuner.machines.gpus import GpuSpec
+from tuner.machines.model_accuracy import ModelAccuracy, certainty_sentence
 from tuner.machines.node_parts import NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
 from tuner.topology import Node, Topology

@@ -37,10 +37,10 @@ from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING, PATH_CLASSES
-from tuner.machines.accuracy import parse_accuracy
 from tuner.machines.catalog import known_gpus, known_parts
 from tuner.machines.gpus import GpuSpec, find_gpu, parse_gpus
 from tuner.machines.machine_spec import MAX_MACHINE_NODES, MachineSpec, PathKey
+from tuner.machines.model_accuracy import parse_accuracy
 from tuner.machines.node_parts import DeviceLink, LinkType, NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedValue
 from tuner.machines.sourced_fields import ORIGIN_KEYS, SourcedReader

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
-from tuner.machines.accuracy import SIMULATION
+from tuner.machines.model_accuracy import SIMULATION
 from tuner.report.drawing import render_image
 from tuner.report.figures import FIGURE_STYLE
 from tuner.report.study_gantt import draw_gantt, require_drawable

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tuner.base.errors import MissingCostError
 from tuner.machines import Machine
-from tuner.whatif.resources import present_resources, with_faster
+from tuner.whatif.machine_resources import present_resources, with_faster
 
 
 def call_sensitivities(

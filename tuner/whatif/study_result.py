@@ -10,10 +10,10 @@ from typing import Any
 from tuner.base.atomic_io import dataclass_from_record, formerly
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.machines.accuracy import SIMULATION
+from tuner.machines.model_accuracy import SIMULATION
 from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
+from tuner.whatif.machine_resources import limiting_resource
 from tuner.whatif.prices import MachineValue
-from tuner.whatif.resources import limiting_resource
 from tuner.whatif.study_candidates import Candidate
 
 FORMAT_VERSION = 1

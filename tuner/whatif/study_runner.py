@@ -7,11 +7,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, TunerError
-from tuner.machines.accuracy import NCCL, SIMULATION
+from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.whatif.axes import apply_axes
 from tuner.whatif.executors import Executor, run_serial
+from tuner.whatif.machine_resources import present_resources
 from tuner.whatif.prices import MachineValue, machine_price, machine_values
-from tuner.whatif.resources import present_resources
 from tuner.whatif.study_candidates import Candidate
 from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
 from tuner.whatif.study_result import (

@@ -8,10 +8,10 @@ from itertools import groupby
 
 from tuner.base.units import format_size
 from tuner.core.collective import Collective
-from tuner.machines.accuracy import NCCL
+from tuner.machines.model_accuracy import NCCL
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS, AxisValue, GridPoint
+from tuner.whatif.machine_resources import RESOURCE_NAMES
 from tuner.whatif.prices import MachineValue
-from tuner.whatif.resources import RESOURCE_NAMES
 from tuner.whatif.study_result import AxisStep, StudyPoint
 
 NO_LIMIT = "several resources"  # none alone makes a call faster

@@ -19,8 +19,8 @@ from tuner.machines import Machine
 from tuner.sim import sweep
 from tuner.topology import CUDA, Placement
 from tuner.whatif.axes import UPLINK_AXES, GridPoint, apply_axes, place_ranks
+from tuner.whatif.machine_resources import IMPROVEMENT, LATENCY, present_resources, with_faster
 from tuner.whatif.nccl_times import NcclTimes, nccl_times
-from tuner.whatif.resources import IMPROVEMENT, LATENCY, present_resources, with_faster
 from tuner.whatif.study_candidates import (
     Candidate,
     build_schedule,

@@ -126,7 +126,7 @@ def test_a_preset_with_changes() -> None:
     [
         ("preset: summti", "there is no preset 'summti'; known: comet, dgx-1p"),
         ("preset: summit\nnodes: 0", "nodes must be a whole number from 1"),
-        ("preset: summit\nlinks: []", "unknown key 'links'; known: fabric, gpu, gpus"),
+        ("preset: summit\nlinks: []", "unknown key 'links'; known: accuracy, fabric, gpu, gpus"),
         ("preset: summit\ntaper: two", "taper must be a number above 0, not 'two'"),
         ("preset: summit\ntaper: .inf", "taper must be a number above 0, not inf"),
         ("preset: comet\ngpu: [V100]", "gpu must be a name"),

@@ -150,16 +150,33 @@ def interrupted_after(path: Path, number: int, **changed: Any) -> list[int]:
 def test_an_interrupted_study_goes_on(tmp_path: Path, serial: whatif.StudyResult) -> None:
     path = tmp_path / "s.partial"
     done = interrupted_after(path, 7)
-    carried: list[int] = []
+    candidates, _ = resumed(path, serial)
+    assert len(done) == 7
+    assert sorted(done + candidates) == list(range(len(few()[1])))
+    assert list(tmp_path.iterdir()) == []
+
+
+def resumed(path: Path, expected: whatif.StudyResult) -> list[list[int]]:
+    """The tasks that a resumed study carries out: of candidates, and of limits."""
+    carried: list[list[int]] = []
 
     def watched(asked: whatif.Study, tasks: Any) -> Any:
-        carried.extend(tasks)
+        carried.append(list(tasks))
         yield from executors.run_serial(asked, tasks)
 
     with checkpoint_file(path) as keep:
-        assert whatif.run_study(made(), executor=watched, open_checkpoint=keep) == serial
-    assert len(done) == 7
-    assert sorted(done + carried) == list(range(len(few()[1])))
+        assert whatif.run_study(made(), executor=watched, open_checkpoint=keep) == expected
+    return carried
+
+
+def test_a_search_for_limits_goes_on(tmp_path: Path, serial: whatif.StudyResult) -> None:
+    """Both files stay: that of the candidates, which are all answered, and that of the limits."""
+    path, number = tmp_path / "s.partial", len(few()[1])
+    interrupted_after(path, number + 5)
+    assert len(list(tmp_path.iterdir())) == 2
+    candidates, limits = resumed(path, serial)
+    assert candidates == []
+    assert limits[0] == 5
     assert list(tmp_path.iterdir()) == []
 
 

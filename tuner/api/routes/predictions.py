@@ -32,8 +32,8 @@ from tuner.base.errors import MissingCostError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import LIBRARY, AlgorithmConfig
-from tuner.machines.accuracy import NCCL, SIMULATION
 from tuner.machines.loader import machine_from_record
+from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.mpi_libraries.schedules import max_message_parts, schedule_of
 from tuner.sim import simulate
 from tuner.topology import CUDA, Placement

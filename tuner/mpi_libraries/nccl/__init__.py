@@ -16,7 +16,7 @@ from tuner.mpi_libraries.nccl.fitted import (
     seconds_from_busbw,
 )
 from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
-from tuner.mpi_libraries.nccl.predictions import NcclPredictor
+from tuner.mpi_libraries.nccl.predictor import NcclPredictor
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
     NcclSystem,

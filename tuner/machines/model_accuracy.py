@@ -10,7 +10,7 @@ from tuner.base.errors import InputError
 from tuner.topology.readers.yaml_fields import parse_name, require_keys
 
 SIMULATION, NCCL = PREDICTION_MODELS = ("simulation", "nccl")  # what predicts a time
-MODEL_NAMES = {SIMULATION: "simulated times", NCCL: "predicted times of NCCL"}
+MODEL_NAMES = {SIMULATION: "simulated times", NCCL: "times of NCCL"}
 NOT_COMPARED = "not compared with measured collectives"
 ACCURACY_KEYS = {"median", "worst", "results", "source"}
 

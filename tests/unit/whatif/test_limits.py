@@ -1,0 +1,233 @@
+"""What limits a call: a resource twice as fast, against closed forms and machines made by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner import whatif
+from tuner.base.errors import InputError
+from tuner.cli.main import main
+from tuner.core.collective import Collective
+from tuner.machines import PRESETS, preset
+from tuner.machines.yaml_machines import machine_from_yaml
+from tuner.mpi_libraries.nccl import NcclPredictor
+from tuner.mpi_libraries.nccl.fabric import FabricBound
+from tuner.topology import Placement
+from tuner.whatif.machine_resources import (
+    LATENCY,
+    NICS,
+    RESOURCE_NAMES,
+    SWITCH_LINKS,
+    limiting_resource,
+    present_resources,
+    with_faster,
+)
+from tuner.whatif.study_spec import FileResolver, study_from_record
+
+ALPHA, RATE = 4e-6, 1e9
+FLAT = {"name": "flat", "nodes": 8, "latency": "4us", "bandwidth": "1GB/s"}
+H100 = "preset:dgx-h100:32"
+
+
+def run(**keys: Any) -> whatif.StudyResult:
+    record = {"name": "x", "topology": FLAT, "collectives": ["allreduce"], "sizes": ["1MiB"]}
+    return whatif.run_study(study_from_record({**record, **keys}, FileResolver(Path())))
+
+
+def test_sensitivities_are_those_of_the_closed_form() -> None:
+    """Recursive doubling on 8 ranks takes 3 (alpha + m beta)."""
+    sizes = [1000, 4000, 1_000_000]
+    points = run(algorithms=["recursive_doubling"], sizes=sizes).points
+    for point in points:
+        flow = point.nbytes / RATE
+        whole = ALPHA + flow
+        assert point.sensitivities[LATENCY] == pytest.approx(whole / (ALPHA / 2 + flow), rel=1e-9)
+        assert point.sensitivities[NICS] == pytest.approx(whole / (ALPHA + flow / 2), rel=1e-9)
+        assert set(point.sensitivities) == {NICS, LATENCY, "memory"}
+        assert point.sensitivities["memory"] == 1.0
+    assert [
+        point.limit for point in run(algorithms=["recursive_doubling"], sizes=sizes).points
+    ] == [LATENCY, NICS, NICS]
+
+
+def test_narrow_links_between_switches_are_named() -> None:
+    """Four nodes under each leaf send over one link of a quarter of their rate."""
+    tree = {
+        "name": "tree",
+        "nodes": 8,
+        "fabric": {
+            "kind": "fat_tree",
+            "per_leaf": 4,
+            "uplinks": 1,
+            "latency": "1us",
+            "bandwidth": "10GB/s",
+            "trunk": {"latency": "1us", "bandwidth": "2GB/s"},
+        },
+    }
+    (point,) = run(topology=tree, algorithms=["recursive_doubling"], sizes=["64MiB"]).points
+    assert point.limit == SWITCH_LINKS
+    assert point.sensitivities[SWITCH_LINKS] > 1.5
+    assert point.sensitivities[NICS] < 1.3
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_resource_of_a_preset_can_be_faster(name: str) -> None:
+    machine = preset(name, 2)
+    for resource in present_resources(machine):
+        faster = with_faster(machine, resource, 4.0)
+        assert faster != machine
+        assert with_faster(faster, resource, 0.25) == machine
+
+
+def test_nothing_limits_what_no_resource_makes_faster() -> None:
+    assert limiting_resource({}) == ""
+    assert limiting_resource({NICS: 1.01, LATENCY: 1.0}) == ""
+    assert limiting_resource({NICS: 1.03, LATENCY: 1.5}) == LATENCY
+    assert set(RESOURCE_NAMES) >= {NICS, LATENCY}
+
+
+def test_limits_can_be_left_out() -> None:
+    result = run(limits=False)
+    assert {tuple(point.sensitivities) for point in result.points} == {()}
+    with pytest.raises(InputError, match="limits must be true or false, not 3"):
+        run(limits=3)
+
+
+def test_explanations_say_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "--topology", "preset:dgx-h100:2", "--ppn", "8", "--explain"]
+    words += ["--collective", "allreduce", "--sizes", "1GiB"]
+    for name, expected in (("nccl_ring", {NICS, "pcie", "nvlink"}), ("rabenseifner", {"nvlink"})):
+        main([*words, "--algorithm", name, "--json"])
+        (one,) = json.loads(capsys.readouterr().out)
+        assert limiting_resource(one["sensitivities"]) in expected
+        main([*words, "--algorithm", name])
+        assert f"{name} at 1GiB: times as fast with" in " ".join(capsys.readouterr().out.split())
+
+
+def test_line_rates_are_what_the_nics_of_the_machine_reach() -> None:
+    """An NDR port of 400 Gb/s reaches 42.6 GB/s."""
+    vary = {"nodes": [2], "bandwidth": ["800Gb/s", "400Gb/s", "42.6GB/s"]}
+    study = study_from_record(
+        {"name": "x", "topology": H100, "vary": vary, "collectives": ["bcast"], "sizes": [8]},
+        FileResolver(Path()),
+    )
+    slow, fast = study.axes["bandwidth"]
+    assert (slow, fast) == (42.6e9, 85.2e9)
+    shown = [whatif.AXES["bandwidth"].format(rate) for rate in (slow, fast)]
+    assert shown == ["400Gb/s (42.6GB/s)", "800Gb/s (85.2GB/s)"]
+    again = study_from_record(
+        json.loads(json.dumps(whatif.study_record(study))), FileResolver(Path())
+    )
+    assert again.digest == study.digest
+
+
+def test_rates_of_a_file_without_costs_are_taken_as_they_are() -> None:
+    result = run(vary={"bandwidth": ["8Gb/s"]}, algorithms=["ring"])
+    assert result.axes["bandwidth"] == (1e9,)
+
+
+def test_uplinks_narrower_than_the_nics_bound_nccl() -> None:
+    """Two groups of 32 nodes: in a ring one flow per rail leaves each, which one link carries."""
+    wide = preset("dgx-h100", 64)
+    (point,) = run(
+        topology="preset:dgx-h100:64",
+        vary={"nodes": [64], "uplink_bandwidth": ["0.1GB/s"]},
+        algorithms=["nccl_ring"],
+        sizes=["1GiB"],
+    ).points
+    usual = NcclPredictor(Placement.block(wide.topology, 8))
+    before = min(usual.predicted_seconds(Collective.ALLREDUCE, 1 << 30).values())
+    assert point.best.seconds > 2 * before
+    assert point.limit == SWITCH_LINKS
+
+
+def test_the_fabric_bounds_nothing_where_there_are_no_switches_between() -> None:
+    placement = Placement.block(preset("dgx-h100", 2).topology, 8)
+    assert FabricBound(placement).bandwidth(Collective.ALLREDUCE, "ring") == float("inf")
+
+
+def test_prices_tell_the_best_value() -> None:
+    """Twice the rate for twice the price is worth it where only bytes count, less than that not."""
+    vary = {"nodes": [8], "bandwidth": ["1GB/s", "2GB/s"]}
+    prices = {"node": 1000, "nic": {"1GB/s": 0, "2GB/s": 500}, "cable": 10, "switch": 100}
+    result = run(vary=vary, algorithms=["ring"], sizes=["64MiB"], cost=prices)
+    slow, fast = result.machine_values
+    assert (slow.price, fast.price) == (8 * 1000 + 8 * 10 + 100, 8 * 1500 + 8 * 10 + 100)
+    assert fast.relative_cost == {Collective.ALLREDUCE: 1.0}
+    ratio = slow.price / fast.price * 2
+    assert slow.relative_cost[Collective.ALLREDUCE] == pytest.approx(ratio, rel=0.01)
+    assert "The most speed for its price has bandwidth 2GB/s" in result.summary
+    record = json.loads(json.dumps(whatif.result_record(result)))
+    assert whatif.result_from_record(record) == result
+
+
+@pytest.mark.parametrize(
+    ("cost", "sentence"),
+    [
+        (3, "cost must be a mapping with cable, gpu, nic, node, switch"),
+        ({"rack": 1}, "cost has an unknown key 'rack'"),
+        ({"node": -1}, "cost: node must be a number from 0"),
+        ({"node": {"a": 1}}, "cost: node must be one price"),
+        ({"gpu": {"H100": 1}}, "cost: gpu must be one price, and gpu is none of the study's axes"),
+        ({"nic": {"1GB/s": 1}}, "cost: nic lacks a price for bandwidth 2GB/s"),
+        ({"nic": {"fast": 1}}, "'fast' is not a bandwidth"),
+    ],
+)
+def test_wrong_prices_are_refused(cost: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        run(vary={"bandwidth": ["1GB/s", "2GB/s"]}, cost=cost)
+
+
+def test_the_answers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vary = {"bandwidth": ["1GB/s", "2GB/s"]}
+    study = {
+        "name": "x",
+        "topology": FLAT,
+        "vary": vary,
+        "collectives": ["bcast"],
+        "sizes": [8, "64MiB"],
+        "cost": {"node": 1000},
+    }
+    path = tmp_path / "study.yaml"
+    path.write_text(json.dumps(study))
+    main(["study", str(path)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "what limits the best algorithms" in said
+    assert "price of each machine, and of its speed" in said
+    assert "In short: bcast:" in said
+    assert re.search(
+        r"bandwidth 2GB/s instead of 1GB/s is at most (1\.9\d|2\.00) times as fast", said
+    )
+    assert "latency to 8B, NICs from 64MiB" in said
+    assert "How sure: on flat simulated times were not compared with measured collectives." in said
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({"wind": {}}, "accuracy has an unknown key 'wind'"),
+        ({"nccl": {"median": 0.1}}, "accuracy: nccl lacks 'results'"),
+        (
+            {"nccl": {"median": -1, "worst": 1, "results": 1, "source": "x"}},
+            "accuracy: nccl: median must be a fraction",
+        ),
+        (
+            {"nccl": {"median": 0.1, "worst": 1, "results": 0, "source": "x"}},
+            "accuracy: nccl: results must be a positive integer",
+        ),
+    ],
+)
+def test_a_wrong_accuracy_is_refused(entry: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        machine_from_yaml({"preset": "dgx-h100", "accuracy": entry})
+
+
+def test_a_changed_preset_is_another_machine() -> None:
+    assert "off by" in preset("dgx-h100", 1).certainty({"nccl"})
+    other = machine_from_yaml({"preset": "dgx-h100", "gpu": "B200"})
+    assert "not compared" in other.certainty({"nccl"})
