@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tuner import whatif
-from tuner.cli import output, study_view
+from tuner.cli import output, study_answers, study_view
 from tuner.core.collective import Collective
 from tuner.whatif.study_candidates import Candidate
 from tuner.whatif.study_spec import FileResolver, study_from_record
@@ -27,7 +27,8 @@ SPEC: dict[str, Any] = {
 
 def shown(capsys: pytest.CaptureFixture[str], **changed: Any) -> str:
     asked = study_from_record({**SPEC, **changed}, FileResolver(Path("/nonexistent")))
-    study_view.print_study(whatif.run_study(asked))
+    found = whatif.run_study(asked)
+    study_answers.print_answers(found, study_view.print_study(found))
     return capsys.readouterr().out
 
 
@@ -58,8 +59,8 @@ def test_a_step_says_how_much_faster_it_is(capsys: pytest.CaptureFixture[str]) -
     vary = {"nodes": [4], "bandwidth": ["10GB/s", "20GB/s"]}
     text = shown(capsys, vary=vary, sizes=["1GiB"], collectives=["bcast"])
     assert "what a step along an axis gains" in text
-    last = text.rstrip().splitlines()[-1]
-    assert last.split() == ["bandwidth", "10GB/s", "to", "20GB/s", "bcast", "2.00"]
+    (step,) = [line for line in text.splitlines() if line.startswith("bandwidth  10GB/s")]
+    assert step.split() == ["bandwidth", "10GB/s", "to", "20GB/s", "bcast", "2.00", "NICs"]
 
 
 def test_a_range_of_sizes_says_where_the_runner_up_is_close(
