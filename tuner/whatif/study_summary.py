@@ -58,6 +58,7 @@ def summarise(
 ) -> str:
     """Return the paragraph: best algorithms, limits, gains of steps, best value."""
     several = [axis for axis, own in axes.items() if len(own) > 1]
+    effective = {step.axis for step in steps if {step.min_speedup, step.max_speedup} != {1.0}}
     sentences = list[str]()
     for collective in dict.fromkeys(point.collective for point in points):
         own = [point for point in points if point.collective is collective]
@@ -65,7 +66,9 @@ def summarise(
         sentences += _about_nccl(own, several)
         sentences += _about_limits(own)
         sentences += (
-            _about_step(step, points, several) for step in steps if step.collective is collective
+            _about_step(step, points)
+            for step in steps
+            if step.collective is collective and step.axis in effective
         )
         sentences += _about_value(collective, values, several)
     return " ".join(sentences)
@@ -108,7 +111,7 @@ def _about_limits(points: Sequence[StudyPoint]) -> Iterator[str]:
         yield f"What limits the fastest, with numbers of points: {named}."
 
 
-def _about_step(step: AxisStep, points: Sequence[StudyPoint], axes: Sequence[str]) -> str:
+def _about_step(step: AxisStep, points: Sequence[StudyPoint]) -> str:
     shown = AXIS_FORMATTERS[step.axis]
     change = (
         f"{step.axis.replace('_', ' ')} {shown(step.upper_value)} instead of"
@@ -117,7 +120,9 @@ def _about_step(step: AxisStep, points: Sequence[StudyPoint], axes: Sequence[str
     after = points_after(step, points)
     limit = f"; the limit is then {limits_by_size(after)}" if after else ""
     if step.max_speedup < MIN_GAIN:
-        return f"{change} gains nothing{limit}."
+        if step.min_speedup > 1 / MIN_GAIN:
+            return f"{change} gains nothing{limit}."
+        return f"{change} takes up to {1 / step.min_speedup:.2f} times as long{limit}."
     return f"{change} is at most {step.max_speedup:.2f} times as fast{limit}."
 
 
