@@ -154,7 +154,16 @@ class RouteGraph:
 
         The result has shape (k, most links), -1 where there is no link.
         """
-        on, up, down = self._leaf_attachments
+        _, up, down = self._leaf_attachments
+        same = source == target
+        ends = np.where(same, -1, up[source])[:, None], np.where(same, -1, down[target])[:, None]
+        if not len(self._trunks):  # all ports are attached to one switch
+            return np.hstack(ends)
+        return np.hstack([ends[0], self._routes_between_switches(source, target), ends[1]])
+
+    def _routes_between_switches(self, source: IntArray, target: IntArray) -> IntArray:
+        """Return the links between the vertices that the ports are attached to; see `routes`."""
+        on = self._leaf_attachments[0]
         targets, column = np.unique(on[target], return_inverse=True)
         middle = np.full((len(source), 0), -1)
         few = max(1, MAX_DISTANCES_AT_ONCE // self.n_vertices)
@@ -167,9 +176,7 @@ class RouteGraph:
             wider = max(0, found.shape[1] - middle.shape[1])
             middle = np.pad(middle, ((0, 0), (0, wider)), constant_values=-1)
             middle[mine, : found.shape[1]] = found
-        same = source == target
-        ends = np.where(same, -1, up[source])[:, None], np.where(same, -1, down[target])[:, None]
-        return np.hstack([ends[0], middle, ends[1]])
+        return middle
 
     @cached_property
     def _trunks(self) -> IntArray:
@@ -184,8 +191,6 @@ class RouteGraph:
 
     def _distances_to(self, targets: IntArray) -> FloatArray:
         """Return the distances to unattached vertices, shape (targets, vertices)."""
-        if not len(self._trunks):
-            return np.where(targets[:, None] == np.arange(self.n_vertices), 0.0, np.inf)
         from scipy.sparse.csgraph import dijkstra
 
         distance: FloatArray = dijkstra(self._reversed_matrix, indices=targets)

@@ -196,7 +196,7 @@ class Topology:
             levels |= dict.fromkeys(reached, level)
         return {name: levels[name] for name in self.switches if name in levels}
 
-    @property
+    @cached_property
     def cores_per_node(self) -> IntArray:
         """Number of cores of each node, shape (nodes,)."""
         return np.array([node.cores for node in self.nodes])
@@ -246,6 +246,26 @@ class Topology:
         network = np.stack([node_of[self.graph.source], node_of[self.graph.target]], axis=1)
         inside = np.repeat(np.arange(len(self.nodes)), np.diff(self.first_node_link))
         return np.concatenate([network, np.stack([inside, inside], axis=1)])
+
+    @cached_property
+    def resource_capacity(self) -> FloatArray:
+        """Capacity of every resource in bytes per second: the links, then a memory bus per node.
+
+        The last value is that of no resource, number -1: infinity.
+        """
+        buses = np.full(len(self.nodes), self.memory_bandwidth)
+        return np.concatenate([self.capacity, buses, [np.inf]])
+
+    @cached_property
+    def resource_latency(self) -> FloatArray:
+        """Latency of every resource in seconds, in the same order; memory buses have none."""
+        return np.append(self.latency, np.zeros(len(self.nodes) + 1))
+
+    @cached_property
+    def resource_nodes(self) -> IntArray:
+        """Nodes in which every resource begins and ends as in `link_nodes`, in the same order."""
+        buses = np.repeat(np.arange(len(self.nodes))[:, None], 2, axis=1)
+        return np.concatenate([self.link_nodes, buses, [[-1, -1]]])
 
     def _all_links(self) -> Iterator[Link]:
         yield from self.links

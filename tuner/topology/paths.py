@@ -73,15 +73,13 @@ def find_paths(
     stripes = routes.striped_routes() if striped else [routes.single_routes(staged)]
     topology = placement.topology
     number = np.sum([(links >= 0).any(axis=1) for links in stripes], axis=0)
-    latency = _elementwise_max([_total_latency(topology.latency, links) for links in stripes])
+    latency = _elementwise_max([topology.resource_latency[links].sum(axis=1) for links in stripes])
     hops = _elementwise_max([_is_link(topology, links).sum(axis=1) for links in stripes])
     links = _pack_links(np.hstack(stripes))
     use = np.where(links >= 0, 1.0 / np.maximum(1, number)[:, None], 0.0)
     if staged or striped:  # stripes or staging may cross a link more than once
         links, use = _merge_links(links, use)
-    through = _bandwidths(topology, links, use)
-    width = through.min(axis=1, initial=np.inf)
-    ports = routes.port_bandwidths(links, through)
+    width, ports = routes.bandwidths(links, use)
     return Paths(links, use, latency, width, ports, hops, routes.path_class())
 
 
@@ -96,11 +94,7 @@ class _RouteFinder:
         self.node = placement.node_of
         self.rank_devices: RankDevices = placement.rank_devices(memory)
         self.is_local = self.node[source] == self.node[target]
-        crowded = (
-            np.bincount(self.node, minlength=len(self.topology.nodes))
-            > self.topology.cores_per_node
-        )
-        self.is_oversubscribed = crowded[self.node[source]]
+        self.is_oversubscribed = placement.is_oversubscribed[source]
 
     def single_routes(self, staged: bool) -> IntArray:
         """Return one route per pair, direct or through the host memory of both ends."""
@@ -158,6 +152,8 @@ class _RouteFinder:
         """Return the receiver's port, or one on the sender's rail if rails are separate."""
         part, nodes = self.topology.graph.components, np.arange(len(self.topology.nodes))
         out, back = part[port[self.source]], part[port[self.target]]
+        if (out == back).all():
+            return port[self.target]
         node = np.repeat(nodes, self.topology.port_counts)
         rails, first = np.unique(node * len(part) + part[: len(node)], return_index=True)
         same = np.searchsorted(rails, self.node[self.target] * len(part) + out)
@@ -184,14 +180,15 @@ class _RouteFinder:
             found[mine, : route.shape[1]] = np.where(route >= 0, route + start, -1)
         return found
 
-    def port_bandwidths(self, links: IntArray, through: FloatArray) -> FloatArray:
-        """Return `Paths.port_bandwidth` of paths over `links` of the bandwidths `through`."""
-        buses = np.repeat(np.arange(len(self.topology.nodes))[:, None], 2, axis=1)
-        nodes = np.concatenate([self.topology.link_nodes, buses, [[-1, -1]]])[links]
+    def bandwidths(self, links: IntArray, load_factor: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return `Paths.bandwidth` and `Paths.port_bandwidth` of paths over `links`."""
+        from tuner.topology.route_arrays import narrowest_links  # as below
+
+        width, ports = np.full(len(links), np.inf), np.full((len(links), 2), np.inf)
+        capacity, nodes = self.topology.resource_capacity, self.topology.resource_nodes
         ends = self.node[np.stack([self.source, self.target], axis=1)]
-        own = nodes == ends[:, None, :]
-        narrowest: FloatArray = np.where(own, through[:, :, None], np.inf).min(axis=1)
-        return narrowest
+        narrowest_links(links, load_factor, capacity, nodes, ends, width, ports)
+        return width, ports
 
     def path_class(self) -> IntArray:
         """Return the path class of each pair, as indices into `PATH_CLASSES`."""
@@ -240,22 +237,17 @@ def _is_link(topology: Topology, links: IntArray) -> BoolArray:
     return (links >= 0) & (links < len(topology.capacity))
 
 
-def _total_latency(latency: FloatArray, links: IntArray) -> FloatArray:
-    """Return the total latency of each route; memory buses have no latency."""
-    number = np.where(links < len(latency), links, -1)
-    total: FloatArray = np.append(latency, 0.0)[number].sum(axis=1)
-    return total
-
-
 def _elementwise_max(stripes: list[NDArray[np.generic]]) -> Any:
     return stripes[0] if len(stripes) == 1 else np.max(stripes, axis=0)
 
 
 def _pack_links(links: IntArray) -> IntArray:
     """Return the routes with their links moved to the front and empty columns removed."""
-    order = np.argsort(links < 0, axis=1, kind="stable")
-    packed = np.take_along_axis(links, order, axis=1)
-    return packed[:, : max(1, int((links >= 0).sum(axis=1).max(initial=0)))]
+    from tuner.topology.route_arrays import move_to_front  # numba, which routes alone need
+
+    packed = np.full((len(links), max(1, int((links >= 0).sum(axis=1).max(initial=0)))), -1)
+    move_to_front(links, packed)
+    return packed
 
 
 def _merge_links(links: IntArray, load_factor: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -265,12 +257,3 @@ def _merge_links(links: IntArray, load_factor: FloatArray) -> tuple[IntArray, Fl
     before = np.tri(links.shape[1], k=-1, dtype=bool)
     again = (same & before).any(axis=2)
     return np.where(again, -1, links), np.where(again | (links < 0), 0.0, load)
-
-
-def _bandwidths(topology: Topology, links: IntArray, load_factor: FloatArray) -> FloatArray:
-    """Return the bytes per second that each resource of the paths lets through."""
-    buses = np.full(len(topology.nodes), topology.memory_bandwidth)
-    width = np.concatenate([topology.capacity, buses, [np.inf]])[links]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        through: FloatArray = np.where(links >= 0, width / load_factor, np.inf)
-    return through

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.base.arrays import IntArray
+from tuner.base.arrays import BoolArray, IntArray
 from tuner.base.errors import InputError
 from tuner.core.path_classes import BLOCK, CUDA, CYCLIC, HOST
 from tuner.topology.machine import CPU, GPU, NIC, NodeTopology, Topology
@@ -82,6 +82,13 @@ class Placement:
     def local_ranks(self) -> IntArray:
         """Number of each rank among those of its node, shape (p,)."""
         return _occurrence_index(self.node_of)
+
+    @cached_property
+    def is_oversubscribed(self) -> BoolArray:
+        """Whether the node of each rank has more ranks than cores, shape (p,)."""
+        ranks = np.bincount(self.node_of, minlength=len(self.topology.nodes))
+        crowded: BoolArray = (ranks > self.topology.cores_per_node)[self.node_of]
+        return crowded
 
     def rank_devices(self, memory: str) -> RankDevices:
         """Return the devices of all ranks.
