@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.sim.heap import Heap, put
 from tuner.sim.jit import njit_no_alloc
 from tuner.sim.transfers import TransferTable
@@ -116,9 +116,9 @@ def empty_flows(
 def _fill_slots(
     flow: Records,
     slot: Records,
-    ports: IntArray,
+    ports: Int32Array,
     port_use: FloatArray,
-    links: IntArray,
+    links: Int32Array,
     load_factor: FloatArray,
     path: IntArray,
 ) -> None:

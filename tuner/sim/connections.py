@@ -7,13 +7,12 @@ of a transfer depends on. Connections of one kind cost the same; the links cross
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.arrays import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
 from tuner.base.errors import MissingCostError
 from tuner.base.units import format_time
 from tuner.core.calibration import Calibration, PathCost
@@ -34,32 +33,41 @@ from tuner.topology import (
     find_paths,
 )
 
-T = TypeVar("T", bound=np.generic)
-
 MAX_PATHS_PER_CHUNK = 1 << 16  # finding a path takes much more memory than keeping it
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The resources that n connections cross in one transfer mode.
+
+    links           resource numbers, shape (n, most links), -1 for none
+    load_factor     bytes that cross each of them per byte sent, same shape; a single value that is
+                    repeated without memory if it is 1 everywhere
+    """
+
+    links: Int32Array
+    load_factor: FloatArray
 
 
 @dataclass(frozen=True)
 class Connections:
     """The costs and routes of n connections.
 
-    src, dst                ranks, shape (n,)
     send_port, recv_port    ports of sender and receiver, of two per rank, shape (n,): rank r has
                             port r, and p + r for the network if that has ports of its own
     kind                    row of `costs`, shape (n,)
-    paths_by_mode           transfer mode -> paths of the connections, for modes that some size uses
+    routes_by_mode          transfer mode -> routes of the connections, for modes that some size
+                            uses
     port_share              part of its beta for which a message keeps the ports of its sender and
                             its receiver busy, shape (n, 2)
     capacity                bytes per second of every resource
     """
 
-    src: IntArray
-    dst: IntArray
-    send_port: IntArray
-    recv_port: IntArray
-    kind: IntArray
+    send_port: Int32Array
+    recv_port: Int32Array
+    kind: Int32Array
     costs: CostArrays
-    paths_by_mode: dict[int, Paths]
+    routes_by_mode: dict[int, Routes]
     port_share: FloatArray
     capacity: FloatArray
 
@@ -67,10 +75,10 @@ class Connections:
 def build_connections(
     placement: Placement,
     calibration: Calibration,
-    src: IntArray,
-    dst: IntArray,
+    src: Int32Array,
+    dst: Int32Array,
     cuda: BoolArray,
-    pattern: IntArray,
+    pattern: AnyArray,
 ) -> Connections:
     """Look up the costs and routes of n connections.
 
@@ -80,39 +88,131 @@ def build_connections(
 
     Raises MissingCostError where a path has no cost, InputError where a node has no GPU.
     """
-    memories = [memory for memory, there in ((HOST, ~cuda), (CUDA, cuda)) if there.any()]
+    n, kinds = len(src), _ConnectionKinds(placement, calibration)
+    direct, kind, share = _RouteColumns(n), np.zeros(n, np.int32), _UniformColumns(n, 2, 1.0)
+    between_nodes = np.zeros(n, bool)
+    for rows, paths in _find_paths(placement, src, dst, cuda):
+        direct.set_rows(rows, paths)
+        kind[rows] = kinds.numbers_of(paths, cuda[rows], pattern[rows])
+        share.set_rows(rows, _port_share(paths, kinds.are_from_links()[kind[rows]]))
+        between_nodes[rows] = paths.path_class == PATH_CLASSES.index(NETWORK)
+    costs = kinds.pack_costs(kind[between_nodes])
+    routes = {DIRECT: direct.routes()}
+    for mode, is_used, way in (
+        (STAGED, (costs.mode == STAGED).any(), {"staged": True}),
+        (STRIPED, np.isfinite(costs.striping_threshold).any(), {"striped": True}),
+    ):
+        if is_used:
+            routes[mode] = _RouteColumns(n).filled(_find_paths(placement, src, dst, cuda, **way))
+    second = np.where(between_nodes & calibration.separate_network_port, placement.p, 0)
+    send_port, recv_port = ((rank + second).astype(np.int32) for rank in (src, dst))
+    capacity = _capacity(placement, calibration)
+    return Connections(send_port, recv_port, kind, costs, routes, share.values, capacity)
 
-    def on(**way: bool) -> Paths:
-        parts = [
-            (mine, find_paths(placement, memory, src[mine], dst[mine], **way))
-            for memory in memories
-            for mine in _chunks(np.flatnonzero(cuda == (memory == CUDA)))
-        ]
-        return _concatenate(parts, len(src))
 
-    straight = on()
-    kind, own = _group_by_cost(placement, calibration, straight, cuda, pattern)
-    remote = straight.path_class == PATH_CLASSES.index(NETWORK)
-    between = np.zeros(len(own), bool)
-    between[kind[remote]] = True
-    costs = pack_costs(calibration, own, between)
-    ways = {DIRECT: straight}
-    if (costs.mode == STAGED).any():
-        ways[STAGED] = on(staged=True)
-    if np.isfinite(costs.striping_threshold).any():
-        ways[STRIPED] = on(striped=True)
-    second = np.where(remote & calibration.separate_network_port, placement.p, 0)
-    return Connections(
-        src,
-        dst,
-        src + second,
-        dst + second,
-        kind,
-        costs,
-        ways,
-        _port_share(straight, np.array([cost.from_links for cost in own], bool)[kind]),
-        _capacity(placement, calibration),
-    )
+def _find_paths(
+    placement: Placement, src: Int32Array, dst: Int32Array, cuda: BoolArray, **way: bool
+) -> Iterator[tuple[IntArray, Paths]]:
+    """Yield the paths of all connections with their rows, MAX_PATHS_PER_CHUNK at a time."""
+    for memory in (HOST, CUDA):
+        rows = np.flatnonzero(cuda == (memory == CUDA))
+        for at in range(0, len(rows), MAX_PATHS_PER_CHUNK):
+            mine = rows[at : at + MAX_PATHS_PER_CHUNK]
+            source, target = (rank[mine].astype(np.int64) for rank in (src, dst))
+            yield mine, find_paths(placement, memory, source, target, **way)
+
+
+class _UniformColumns:
+    """A float array of shape (n, width) that takes no memory while all its values are alike."""
+
+    def __init__(self, n: int, width: int, value: float) -> None:
+        self.values: FloatArray = np.broadcast_to(value, (n, width))
+        self._value = value
+
+    def set_rows(self, rows: IntArray, values: FloatArray) -> None:
+        """Set some rows; further columns are added if `values` has more."""
+        n, width = self.values.shape
+        wider = max(0, values.shape[1] - width)
+        is_uniform = not self.values.flags.writeable
+        if is_uniform and (values == self._value).all():
+            self.values = np.broadcast_to(self._value, (n, width + wider))
+            return
+        if wider or is_uniform:
+            before, self.values = self.values, np.full((n, width + wider), self._value)
+            self.values[:, :width] = before
+        self.values[rows, : values.shape[1]] = values
+
+
+class _RouteColumns:
+    """The routes of n connections while they are filled in."""
+
+    def __init__(self, n: int) -> None:
+        self._links = np.full((n, 1), -1, np.int32)
+        self._load = _UniformColumns(n, 1, 1.0)
+
+    def set_rows(self, rows: IntArray, paths: Paths) -> None:
+        """Set the routes of some rows."""
+        width = paths.links.shape[1]
+        wider = max(0, width - self._links.shape[1])
+        if wider:
+            self._links = np.pad(self._links, ((0, 0), (0, wider)), constant_values=-1)
+        self._links[rows, :width] = paths.links
+        self._load.set_rows(rows, np.where(paths.links >= 0, paths.load_factor, 1.0))
+
+    def filled(self, parts: Iterator[tuple[IntArray, Paths]]) -> Routes:
+        """Return the routes after setting the rows of all parts."""
+        for rows, paths in parts:
+            self.set_rows(rows, paths)
+        return self.routes()
+
+    def routes(self) -> Routes:
+        """Return the routes."""
+        return Routes(self._links, self._load.values)
+
+
+class _ConnectionKinds:
+    """The distinct costs of connections found so far; each is a kind with a number."""
+
+    def __init__(self, placement: Placement, calibration: Calibration) -> None:
+        self._cost: Callable[..., ConnectionCost] = lambda *figures: _cost(
+            placement, calibration, *figures
+        )
+        self._calibration = calibration
+        self._number: dict[tuple[float, ...], int] = {}
+        self._costs: list[ConnectionCost] = []
+
+    def numbers_of(self, direct: Paths, cuda: BoolArray, pattern: AnyArray) -> Int32Array:
+        """Return the kind of each of these connections; costs are looked up for new kinds."""
+        figures = (direct.path_class, direct.hops, direct.latency, direct.bandwidth, cuda, pattern)
+        code = np.zeros(len(cuda), np.int64)
+        for figure in figures:  # number the distinct combinations of figures
+            bits = np.ascontiguousarray(figure, dtype=np.float64).view(np.int64)
+            values, own = unique_inverse(bits)
+            code = code * max(1, len(values)) + own
+            code = unique_inverse(code)[1].astype(np.int64)
+        first = np.empty(int(code.max(initial=-1)) + 1, np.int64)
+        first[code[::-1]] = np.arange(len(code))[::-1]  # the first connection of each code
+        each = zip(*(figure[first].tolist() for figure in figures), strict=True)
+        return np.array([self._kind(own) for own in each], np.int32)[code]
+
+    def _kind(self, figures: tuple[float, ...]) -> int:
+        if figures not in self._number:
+            self._costs.append(self._cost(*figures))
+            self._number[figures] = len(self._number)
+        return self._number[figures]
+
+    def are_from_links(self) -> BoolArray:
+        """Return which kinds have the costs of their links, shape (kinds,)."""
+        return np.array([cost.from_links for cost in self._costs], bool)
+
+    def pack_costs(self, kinds_between_nodes: Int32Array) -> CostArrays:
+        """Return the costs of all kinds as arrays.
+
+        kinds_between_nodes     kinds of connections between nodes, in any number
+        """
+        between = np.zeros(len(self._costs), bool)
+        between[kinds_between_nodes] = True
+        return pack_costs(self._calibration, self._costs, between)
 
 
 def _port_share(paths: Paths, from_links: BoolArray) -> FloatArray:
@@ -141,72 +241,11 @@ def with_eager_sends(schedule: Schedule, calibration: Calibration) -> Calibratio
     return replace(calibration, paths=paths)
 
 
-def _chunks(rows: IntArray) -> list[IntArray]:
-    """Split rows into chunks of at most MAX_PATHS_PER_CHUNK."""
-    return [rows[at : at + MAX_PATHS_PER_CHUNK] for at in range(0, len(rows), MAX_PATHS_PER_CHUNK)]
-
-
-def _concatenate(parts: list[tuple[IntArray, Paths]], n: int) -> Paths:
-    """Join the paths of all chunks and memories in the order of the n connections."""
-    if len(parts) == 1:
-        return parts[0][1]
-    none = (
-        np.zeros((0, 1), np.int64),
-        np.zeros((0, 1)),
-        np.zeros(0),
-        np.zeros(0),
-        np.zeros((0, 2)),
-    )
-    if not parts:
-        return Paths(*none, np.zeros(0, np.int64), np.zeros(0, np.int64))
-    order, found = [mine for mine, _ in parts], [part for _, part in parts]
-    return Paths(
-        _scatter(n, order, [part.links for part in found], -1),
-        _scatter(n, order, [part.load_factor for part in found]),
-        _scatter(n, order, [part.latency for part in found]),
-        _scatter(n, order, [part.bandwidth for part in found]),
-        _scatter(n, order, [part.port_bandwidth for part in found]),
-        _scatter(n, order, [part.hops for part in found]),
-        _scatter(n, order, [part.path_class for part in found]),
-    )
-
-
-def _scatter(n: int, order: list[IntArray], values: list[NDArray[T]], fill: int = 0) -> NDArray[T]:
-    """Put the values of each part at its indices; shorter rows are padded with `fill`."""
-    width = max(value.shape[1:] for value in values)
-    whole = np.full((n, *width), fill, values[0].dtype)
-    for mine, value in zip(order, values, strict=True):
-        if width:
-            whole[mine, : value.shape[1]] = value
-        else:
-            whole[mine] = value
-    return whole
-
-
 def _capacity(placement: Placement, calibration: Calibration) -> FloatArray:
     topology = placement.topology
     memory = calibration.capacities.get(MEMORY_BUS)
     bus = memory.value if memory else topology.memory_bandwidth
     return np.concatenate([topology.capacity, np.full(len(topology.nodes), bus)])
-
-
-def _group_by_cost(
-    placement: Placement,
-    calibration: Calibration,
-    direct: Paths,
-    cuda: BoolArray,
-    pattern: IntArray,
-) -> tuple[IntArray, list[ConnectionCost]]:
-    """Return the kind of each connection, and the cost of each kind."""
-    figures = (direct.path_class, direct.hops, direct.latency, direct.bandwidth, cuda, pattern)
-    code = np.zeros(len(cuda), np.int64)
-    for figure in figures:  # number the distinct combinations of figures
-        values, own = unique_inverse(np.ascontiguousarray(figure, dtype=np.float64).view(np.int64))
-        code = unique_inverse(code * max(1, len(values)) + own)[1]
-    one = np.empty(int(code.max(initial=-1)) + 1, np.int64)
-    one[code[::-1]] = np.arange(len(code))[::-1]  # the first connection of each kind
-    each = zip(*(figure[one].tolist() for figure in figures), strict=True)
-    return code, [_cost(placement, calibration, *own) for own in each]
 
 
 def _cost(
@@ -249,13 +288,15 @@ def _cost(
     )
 
 
-def flatten_routes(connected: Connections) -> tuple[IntArray, FloatArray, IntArray]:
+def flatten_routes(connected: Connections) -> tuple[Int32Array, FloatArray, IntArray]:
     """Return links and load factors of all modes below one another, and each mode's first row."""
-    there: list[Paths] = list(connected.paths_by_mode.values())
+    there = list(connected.routes_by_mode.values())
+    start = np.zeros(3, np.int64)
+    start[list(connected.routes_by_mode)] = np.arange(len(there)) * len(connected.kind)
+    if len(there) == 1:
+        return there[0].links, there[0].load_factor, start
     width = max(part.links.shape[1] for part in there)
     pad = [((0, 0), (0, width - part.links.shape[1])) for part in there]
     links = [np.pad(part.links, p, constant_values=-1) for part, p in zip(there, pad, strict=True)]
     use = [np.pad(part.load_factor, p) for part, p in zip(there, pad, strict=True)]
-    start = np.zeros(3, np.int64)
-    start[list(connected.paths_by_mode)] = np.arange(len(there)) * len(connected.src)
     return np.concatenate(links), np.concatenate(use), start

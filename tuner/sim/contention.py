@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array
 from tuner.sim.jit import njit_no_alloc
 from tuner.sim.unique import unique_inverse
 
+ROWS_PER_CHUNK = 1 << 16  # paths whose bandwidths are computed at once
+
 
 def contended_links(
-    send_port: IntArray,
-    recv_port: IntArray,
-    links: IntArray,
+    send_port: Int32Array,
+    recv_port: Int32Array,
+    links: Int32Array,
     load_factor: FloatArray,
     rate: FloatArray,
     capacity: FloatArray,
@@ -36,11 +38,13 @@ def contended_links(
     if not shared:
         for port in (send_port, recv_port):
             crossed = np.zeros(len(finite), bool)
-            _mark_several_ports(port, links, np.full(len(finite), -1), crossed)
+            _mark_several_ports(port, links, np.full(len(finite), -1, np.int32), crossed)
             several &= crossed
+        if not several.any():
+            return several
         rate = np.minimum(rate, bottleneck_rates(links, load_factor, capacity))
     path, hop = np.nonzero(np.append(several, False)[links])
-    link = links[path, hop]
+    link = links[path, hop].astype(np.int64)
     fastest = np.zeros(len(several))
     np.maximum.at(fastest, link, rate[path] * load_factor[path, hop])
     n = int(max(send_port.max(initial=0), recv_port.max(initial=0))) + 1
@@ -54,18 +58,31 @@ def contended_links(
         return several & ~(ports * fastest <= capacity)
 
 
-def bottleneck_rates(links: IntArray, load_factor: FloatArray, capacity: FloatArray) -> FloatArray:
+def bottleneck_rates(
+    links: Int32Array, load_factor: FloatArray, capacity: FloatArray
+) -> FloatArray:
     """Return the bytes per second that the slowest resource of each path lets through."""
-    width = np.append(capacity, np.inf)[links]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        through = np.where(load_factor > 0.0, width / load_factor, np.inf)
-    narrow: FloatArray = through.min(axis=1, initial=np.inf)
+    narrow = np.full(len(links), np.inf)
+    for begin in range(0, len(links), ROWS_PER_CHUNK):
+        rows = slice(begin, begin + ROWS_PER_CHUNK)
+        load = np.ascontiguousarray(load_factor[rows])
+        _lower_to_bottleneck(links[rows], load, capacity, narrow[rows])
     return narrow
 
 
 @njit_no_alloc()
+def _lower_to_bottleneck(
+    links: Int32Array, load_factor: FloatArray, capacity: FloatArray, narrow: FloatArray
+) -> None:
+    for i in range(len(links)):
+        for hop in range(links.shape[1]):
+            if links[i, hop] >= 0 and load_factor[i, hop] > 0.0:
+                narrow[i] = min(narrow[i], capacity[links[i, hop]] / load_factor[i, hop])
+
+
+@njit_no_alloc()
 def _mark_several_ports(
-    port: IntArray, links: IntArray, first: IntArray, several: BoolArray
+    port: Int32Array, links: Int32Array, first: Int32Array, several: BoolArray
 ) -> None:
     """Set `several` where paths of more than one of the ports cross a resource.
 

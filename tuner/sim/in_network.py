@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.core.schedule import NO_REDUCTION
 from tuner.sim.flat_schedule import FlatSchedule
 from tuner.sim.unique import unique_inverse
@@ -33,7 +33,8 @@ def _numbered(columns: Iterable[IntArray]) -> IntArray:
     """Return a number for each row of the columns, equal for equal rows."""
     code: IntArray = np.zeros(1, np.int64)
     for column in columns:
-        code = unique_inverse(code * (1 + int(column.max(initial=0))) + column)[1]
+        _, number = unique_inverse(code * (1 + int(column.max(initial=0))) + column)
+        code = number.astype(np.int64)
     return code
 
 
@@ -50,7 +51,7 @@ def port_share(groups: InNetworkGroups) -> FloatArray:
 
 
 def shared_load_factor(
-    groups: InNetworkGroups, links: IntArray, load_factor: FloatArray, resources: int
+    groups: InNetworkGroups, links: Int32Array, load_factor: FloatArray, resources: int
 ) -> FloatArray:
     """Return bytes over each link per byte sent, divided among rows that cross it together.
 

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
-from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.base.compiled import compiled
 from tuner.base.errors import InputError
 from tuner.core.calibration import ZERO_REDUCTION_COST, Calibration, PathCost, ReductionCost
@@ -62,8 +62,8 @@ class TransferTable:
     src: IntArray
     dst: IntArray
     round: IntArray
-    send_port: IntArray
-    recv_port: IntArray
+    send_port: Int32Array
+    recv_port: Int32Array
     nbytes: FloatArray
     alpha: FloatArray
     beta: FloatArray
@@ -74,10 +74,10 @@ class TransferTable:
     completion_delay: FloatArray
     port_share: FloatArray
     path: IntArray
-    links: IntArray
+    links: Int32Array
     load_factor: FloatArray
-    path_send_port: IntArray
-    path_recv_port: IntArray
+    path_send_port: Int32Array
+    path_recv_port: Int32Array
     capacity: FloatArray
     visit_start: IntArray
     post_start: IntArray
@@ -154,8 +154,9 @@ class _RoutedRows:
         pairs, self.connection = unique_inverse((own * self.p + moving.src) * self.p + moving.dst)
         own, pair = np.divmod(pairs, self.p * self.p)
         manner, cuda = np.divmod(own, 2)
+        src, dst = (rank.astype(np.int32) for rank in np.divmod(pair, self.p))
         self.connections = build_connections(
-            placement, calibration, *np.divmod(pair, self.p), cuda.astype(bool), manner
+            placement, calibration, src, dst, cuda.astype(bool), manner
         )
         self.routes = lru_cache(1)(self._routes)
 
@@ -171,7 +172,7 @@ class _RoutedRows:
             self.p, rows.src, rows.dst, rows.round, self.is_remote, copying, folding
         )
         moving, there, size = self.remote_rows, self.connections, size[self.is_remote]
-        kind = there.kind[self.connection]
+        kind = there.kind[self.connection].astype(np.int64)
         eager, awaited = (
             size < there.costs.eager_limit[kind],
             size >= there.costs.recv_wait_from[kind],
@@ -210,7 +211,7 @@ class _RoutedRows:
 
     def _routes(
         self, mode: bytes
-    ) -> tuple[FloatArray, IntArray, IntArray, FloatArray, IntArray, IntArray]:
+    ) -> tuple[FloatArray, IntArray, Int32Array, FloatArray, Int32Array, Int32Array]:
         """Return the fields of `TransferTable` from `port_share` to `path_recv_port`.
 
         mode    transfer mode of each transfer, as the bytes of an int64 array
@@ -220,7 +221,7 @@ class _RoutedRows:
         path = start[np.frombuffer(mode, np.int64)] + self.connection
         if not self.in_network:
             out, back = (
-                np.tile(port, len(there.paths_by_mode))
+                np.tile(port, len(there.routes_by_mode))
                 for port in (there.send_port, there.recv_port)
             )
             return there.port_share[self.connection], path, links, use, out, back

@@ -54,8 +54,10 @@ def test_the_heap_gives_the_earliest(moves: list[tuple[int, float | None]]) -> N
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 5), max_size=200))
-def test_distinct_keys(values: list[int]) -> None:
+@given(st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 5), max_size=200), st.booleans())
+def test_distinct_keys(values: list[int], many: bool) -> None:
+    """Many of them do not fit into the first table."""
+    values = [value ^ turn << 32 for turn in range(40 if many else 1) for value in values]
     keys = np.array(values, dtype=np.int64)
     found, number = unique_inverse(keys)
     assert found.tolist() == list(dict.fromkeys(values))
@@ -64,11 +66,11 @@ def test_distinct_keys(values: list[int]) -> None:
 
 def meeting(capacity: float, *, shared: bool = False, ports: int = 3) -> bool:
     """Whether messages of 1 GB/s from `ports` ranks to as many others meet on one link."""
-    sender = np.arange(ports)
+    sender = np.arange(ports, dtype=np.int32)
     found = contended_links(
         sender,
-        sender + ports,
-        np.zeros((ports, 1), np.int64),
+        sender + np.int32(ports),
+        np.zeros((ports, 1), np.int32),
         np.ones((ports, 1)),
         np.full(ports, 1e9),
         np.array([capacity]),
@@ -88,10 +90,9 @@ def test_links_that_messages_can_fill() -> None:
 
 def test_a_link_behind_one_port_is_filled_by_one_message_at_a_time() -> None:
     """Three ranks send to one: its port takes the messages one after the other."""
-    links, ones = np.zeros((3, 1), np.int64), np.ones((3, 1))
-    found = contended_links(
-        np.arange(3), np.full(3, 7), links, ones, np.full(3, 1e9), np.array([1e8]), shared=False
-    )
+    links, ones = np.zeros((3, 1), np.int32), np.ones((3, 1))
+    ports = np.arange(3, dtype=np.int32), np.full(3, 7, np.int32)
+    found = contended_links(*ports, links, ones, np.full(3, 1e9), np.array([1e8]), shared=False)
     assert not found.any()
     assert bottleneck_rates(links, 0.5 * ones, np.array([1e8])).tolist() == [2e8] * 3
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.base.compiled import compiled
 from tuner.sim.cost_arrays import find_segment, transfer_mode
 from tuner.sim.jit import njit_no_alloc
@@ -21,7 +21,7 @@ from tuner.sim.rounds.round_state import ContentionGroups
 
 
 @njit_no_alloc()
-def share_links(state: Any, machine: Any, z: int, groups: Any, connection: IntArray) -> bool:
+def share_links(state: Any, machine: Any, z: int, groups: Any, connection: Int32Array) -> bool:
     """Compute when the rows of the groups have flowed (`state.since`) from their starts (`flows`).
 
     Before the call `since` is the end that each would have alone. Return False where a resource
@@ -156,14 +156,13 @@ def _lowest_rate(state: Any, groups: Any, growing: int) -> float:
 def no_contention(machine: Any) -> ContentionGroups:
     """Return the groups of a round whose rows share no resource."""
     none, modes = np.zeros(0, np.int64), len(machine.slot_start)
-    return ContentionGroups(
-        none, np.zeros(1, np.int64), np.zeros((modes, 1), np.int64), none, np.zeros(0)
-    )
+    start, slots = np.zeros((modes, 1), np.int64), np.zeros(0, np.int32)
+    return ContentionGroups(none, np.zeros(1, np.int64), start, slots, np.zeros(0))
 
 
 @compiled()
 def find_contention_groups(
-    machine: Any, connection: IntArray, min_bytes: float, max_bytes: float
+    machine: Any, connection: Int32Array, min_bytes: float, max_bytes: float
 ) -> ContentionGroups:
     """Group rows that share a contended resource, directly or through other rows.
 
@@ -177,7 +176,7 @@ def find_contention_groups(
 
 @compiled()
 def _connected_rows(
-    machine: Any, connection: IntArray, taken: BoolArray
+    machine: Any, connection: Int32Array, taken: BoolArray
 ) -> tuple[IntArray, IntArray]:
     """Return `rows` and `start` of `ContentionGroups`."""
     parent = np.arange(len(connection))
@@ -208,7 +207,7 @@ def _connected_rows(
 
 @compiled()
 def _classify_resources(
-    machine: Any, connection: IntArray, rows: IntArray, taken: BoolArray
+    machine: Any, connection: Int32Array, rows: IntArray, taken: BoolArray
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Return the class of each resource, and users and bottleneck resource of each class.
 
@@ -247,13 +246,13 @@ def _classify_resources(
 @compiled()
 def _shared_slots(
     machine: Any,
-    connection: IntArray,
+    connection: Int32Array,
     rows: IntArray,
     taken: BoolArray,
     resource_class: IntArray,
     users: IntArray,
     bottleneck: IntArray,
-) -> tuple[IntArray, IntArray, FloatArray]:
+) -> tuple[IntArray, Int32Array, FloatArray]:
     """Return `slot_start`, `slot` and `slot_load` of `ContentionGroups`."""
     start = np.zeros((len(machine.slot_start), len(rows) + 1), np.int64)
     kept = [0 for _ in range(0)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array
 from tuner.sim.cost_arrays import completion_delay, find_segment, transfer_mode
 from tuner.sim.jit import njit_no_alloc
 from tuner.sim.rounds.contended_rounds import share_links
@@ -54,7 +54,7 @@ def run_round(
     groups: Any,
     src: Int32Array,
     dst: Int32Array,
-    connection: IntArray,
+    connection: Int32Array,
     memory: Bytes,
     src_chunk: Int32Array,
     count: Int32Array,
@@ -80,7 +80,7 @@ def run_round(
 
 @njit_no_alloc()
 def _lookup_costs(
-    state: Any, machine: Any, z: int, src: Int32Array, dst: Int32Array, connection: IntArray
+    state: Any, machine: Any, z: int, src: Int32Array, dst: Int32Array, connection: Int32Array
 ) -> None:
     """Set rate, alpha, completion delay, and when each message is ready.
 
@@ -120,7 +120,7 @@ def uncontended_rate(machine: Any, kind: int, segment: int, mode: int, connectio
 
 
 @njit_no_alloc()
-def _queue_rows(state: Any, machine: Any, connection: IntArray, is_permutation: bool) -> None:
+def _queue_rows(state: Any, machine: Any, connection: Int32Array, is_permutation: bool) -> None:
     """Set the order in which messages join queues: by when they are ready, then by row."""
     rows = len(connection)
     for i in range(rows):
@@ -149,7 +149,7 @@ def _merge_runs(state: Any, begin: int, middle: int, end: int) -> None:
 
 
 @njit_no_alloc()
-def _is_row_order(state: Any, machine: Any, connection: IntArray) -> bool:
+def _is_row_order(state: Any, machine: Any, connection: Int32Array) -> bool:
     """Return whether the messages of every port become ready in the order of rows."""
     for i in range(len(connection)):
         if state.ready[i] < np.inf:
@@ -167,7 +167,7 @@ def _is_row_order(state: Any, machine: Any, connection: IntArray) -> bool:
 
 
 @njit_no_alloc()
-def _run_queued(state: Any, machine: Any, z: int, connection: IntArray) -> bool:
+def _run_queued(state: Any, machine: Any, z: int, connection: Int32Array) -> bool:
     """Pass messages through their ports one after another, in `order`.
 
     Return False where one joins a queue too early for that.
@@ -208,7 +208,7 @@ def release_port_in_order(port: Any, ready: float, start: float, release: float)
 
 
 @njit_no_alloc()
-def run_contended(state: Any, machine: Any, z: int, groups: Any, connection: IntArray) -> bool:
+def run_contended(state: Any, machine: Any, z: int, groups: Any, connection: Int32Array) -> bool:
     """Simulate a permutation round in which groups of messages share links.
 
     Return False as `_run_queued` and `share_links` do.

@@ -88,11 +88,10 @@ class RoundSimulation:
     @cached_property
     def _connections(self) -> Connections:
         p, keys = self.schedule.p, self._round_types[2]
-        own, pair = np.divmod(keys, p * p)
-        pattern, cuda = np.divmod(own, 2)
-        return build_connections(
-            self.placement, self.calibration, *np.divmod(pair, p), cuda.astype(bool), pattern
-        )
+        own, pair = (keys // (p * p)).astype(np.int8), keys % (p * p)
+        src, dst = (pair // p).astype(np.int32), (pair % p).astype(np.int32)
+        del pair  # as large as the routes
+        return build_connections(self.placement, self.calibration, src, dst, own % 2 == 1, own // 2)
 
     def run(
         self, counts: IntArray, begin: int = 0, before: FinalState | None = None
@@ -230,7 +229,7 @@ class _RoundRun:
 
 def _pack_machine(connections: Connections, calibration: Calibration) -> MachineArrays:
     links, use, start = flatten_routes(connections)
-    ways, n = len(connections.paths_by_mode), len(connections.src)
+    ways, n = len(connections.routes_by_mode), len(connections.kind)
     out, back = np.tile(connections.send_port, ways), np.tile(connections.recv_port, ways)
     with np.errstate(divide="ignore"):
         fastest = (1.0 / connections.costs.beta).max(axis=1, initial=0.0)
@@ -238,15 +237,16 @@ def _pack_machine(connections: Connections, calibration: Calibration) -> Machine
     meeting = contended_links(out, back, links, use, rate, connections.capacity, shared=False)
     width = bottleneck_rates(links, use, np.where(meeting, np.inf, connections.capacity))
     meets = np.append(meeting, False)[links]
-    slot_start = np.concatenate([[0], np.cumsum(meets.sum(axis=1))])
-    row = start[:, None] + np.arange(n + 1)  # an unused mode has the rows of DIRECT
+    slot_start = np.zeros(len(links) + 1, np.int32)
+    np.cumsum(meets.sum(axis=1), out=slot_start[1:])
+    of_mode = start[: 1 + max(connections.routes_by_mode)]  # an unused mode has those of DIRECT
     return MachineArrays(
         connections.kind,
         connections.send_port,
         connections.recv_port,
         connections.costs,
-        width[row[:, :-1]],
-        slot_start[row],
+        np.stack([width[first : first + n] for first in of_mode]),
+        np.stack([slot_start[first : first + n + 1] for first in of_mode]),
         links[meets],
         use[meets],
         connections.capacity,

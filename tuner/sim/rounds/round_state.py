@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.sim.cost_arrays import CostArrays
 
 Records = NDArray[np.void]
@@ -32,7 +32,8 @@ class MachineArrays(NamedTuple):
     kind            kind of each connection
     send_port,      its ports, of two per rank
     recv_port
-    path_bandwidth  bytes per second of its uncontended links, shape (modes, connections)
+    path_bandwidth  bytes per second of its uncontended links, shape (modes, connections), for the
+                    modes up to the last one that is used
     slot_start      shape (modes, connections + 1): contended resources of connection c in mode m
                     are slots slot_start[m, c] .. slot_start[m, c + 1] - 1
     slot, slot_load resource, and bytes that cross it per byte sent
@@ -42,13 +43,13 @@ class MachineArrays(NamedTuple):
     copy_costs      copies within host memory, within device memory, between them: three kinds
     """
 
-    kind: IntArray
-    send_port: IntArray
-    recv_port: IntArray
+    kind: Int32Array
+    send_port: Int32Array
+    recv_port: Int32Array
     costs: CostArrays
     path_bandwidth: FloatArray
-    slot_start: IntArray
-    slot: IntArray
+    slot_start: Int32Array
+    slot: Int32Array
     slot_load: FloatArray
     capacity: FloatArray
     reduction_costs: FloatArray
@@ -176,5 +177,5 @@ class ContentionGroups(NamedTuple):
     rows: IntArray
     start: IntArray
     slot_start: IntArray
-    slot: IntArray
+    slot: Int32Array
     slot_load: FloatArray

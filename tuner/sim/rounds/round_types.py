@@ -38,7 +38,7 @@ class RoundType:
 
     src: Int32Array
     dst: Int32Array
-    connection: IntArray
+    connection: Int32Array
     memory: Bytes
     is_permutation: bool
 
@@ -76,7 +76,7 @@ def find_round_types(
         [np.zeros(0, np.int64), *(_connection_keys(*own, node_of) for own in pairs)]
     )
     moves = keys >= 0
-    lane = np.full(len(keys), -1)
+    lane = np.full(len(keys), -1, np.int32)
     found, lane[moves] = unique_inverse(keys[moves])
     seen = np.zeros((2, p), np.int64)
     made = [

@@ -56,7 +56,7 @@ class RoundCosts(NamedTuple):
 
 
 def compute_round_costs(
-    machine: Any, sizes: Any, connection: IntArray, memory: int, count: Int32Array
+    machine: Any, sizes: Any, connection: Int32Array, memory: int, count: Int32Array
 ) -> RoundCosts:
     """Return the costs of a permutation round whose rows have `count` chunks."""
     shape = (len(sizes.chunk_elements), len(connection))
@@ -72,7 +72,7 @@ def compute_round_costs(
 
 @njit_no_alloc()
 def _fill_round_costs(
-    machine: Any, sizes: Any, connection: IntArray, count: Int32Array, found: Any
+    machine: Any, sizes: Any, connection: Int32Array, count: Int32Array, found: Any
 ) -> None:
     """Set `is_valid`, and all costs of the sizes for which it is true."""
     costs = machine.costs
@@ -117,7 +117,7 @@ def run_permutation(
     groups: Any,
     src: Int32Array,
     dst: Int32Array,
-    connection: IntArray,
+    connection: Int32Array,
     src_chunk: Int32Array,
     count: Int32Array,
     reduce: Int32Array,
@@ -192,7 +192,7 @@ def _pass_ports(state: Any, costs: Any, z: int, rows: int) -> None:
 
 @njit_no_alloc()
 def _occupy_links(
-    state: Any, machine: Any, costs: Any, z: int, contended_rows: IntArray, connection: IntArray
+    state: Any, machine: Any, costs: Any, z: int, contended_rows: IntArray, connection: Int32Array
 ) -> None:
     """Mark the links of these rows as busy from `port_start` to `since`.
 
