@@ -13,8 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from tuner.algorithms.power_of_two import rank_ordered_reduction
-from tuner.base.arrays import IntArray
-from tuner.core.schedule import Round
+from tuner.algorithms.round_columns import column
+from tuner.base.arrays import Int32Array, IntArray
+from tuner.core.schedule import NO_REDUCTION, Round
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,8 @@ class Butterfly:
     """A pairwise exchange: player i is rank `ranks[i]`, its partner in round s is `partners[s][i]`.
 
     The players that two partners exchange with, directly or indirectly, in later rounds must be
-    disjoint, so that no player receives anything twice.
+    disjoint, so that no player receives anything twice. Rounds share the columns that they have in
+    common, among them those of the ranks in halving and doubling.
     """
 
     ranks: IntArray
@@ -42,13 +44,31 @@ class Butterfly:
             lowest = np.minimum(lowest, lowest[partner])
         return place
 
+    @cached_property
+    def _senders(self) -> Int32Array:
+        """The senders of every round."""
+        return column(self.ranks)
+
+    @cached_property
+    def _receivers(self) -> list[Int32Array]:
+        """The receivers of each round."""
+        return [column(self.ranks[partner]) for partner in self.partners]
+
+    @cached_property
+    def _no_reduction(self) -> Int32Array:
+        return column(NO_REDUCTION, len(self.ranks))
+
+    def _reduction(self, s: int) -> Int32Array:
+        """Return how the receivers of round s reduce."""
+        return column(rank_ordered_reduction(self._senders, self._receivers[s]))
+
     def halving(self, bounds: IntArray) -> list[Round]:
         """Return rounds in which partners reduce the half of what is left that they keep.
 
         bounds  place i is chunks bounds[i] .. bounds[i + 1] - 1
         """
         return [
-            self._round(s, partner, bounds, self.block_index[partner], reduces=True)
+            self._round(s, bounds, self.block_index[partner], reduces=True)
             for s, partner in enumerate(self.partners)
         ]
 
@@ -58,35 +78,27 @@ class Butterfly:
         At first that is their own place. `bounds` are as in `halving`.
         """
         return [
-            self._round(s, partner, bounds, self.block_index, reduces=False)
-            for s, partner in enumerate(self.partners)
+            self._round(s, bounds, self.block_index, reduces=False)
+            for s in range(len(self.partners))
         ][::-1]
 
-    def _round(
-        self, s: int, partner: IntArray, bounds: IntArray, place: IntArray, reduces: bool
-    ) -> Round:
+    def _round(self, s: int, bounds: IntArray, place: IntArray, reduces: bool) -> Round:
         """Return round s, in which every player sends the run of places that contains `place`.
 
         The run has as many places as a player keeps after round s of halving.
         """
         length = len(self.ranks) >> (s + 1)
         low = place // length * length
-        to = self.ranks[partner]
-        return Round.of(
-            self.ranks,
-            to,
-            bounds[low],
-            count=bounds[low + length] - bounds[low],
-            reduce=rank_ordered_reduction(self.ranks, to) if reduces else 0,
-        )
+        first, count = column(bounds[low]), column(bounds[low + length] - bounds[low])
+        fold = self._reduction(s) if reduces else self._no_reduction
+        return Round(self._senders, self._receivers[s], first, first, count, fold)
 
     def exchange(self, n_chunks: int) -> list[Round]:
         """Return rounds in which partners combine their whole vectors."""
+        first, count = (column(value, len(self.ranks)) for value in (0, n_chunks))
         return [
-            Round.of(
-                self.ranks, to, 0, count=n_chunks, reduce=rank_ordered_reduction(self.ranks, to)
-            )
-            for to in (self.ranks[partner] for partner in self.partners)
+            Round(self._senders, to, first, first, count, self._reduction(s))
+            for s, to in enumerate(self._receivers)
         ]
 
     def scatter(self, bounds: IntArray) -> list[Round]:
@@ -96,7 +108,7 @@ class Butterfly:
         """
         rounds, holders = [], np.zeros(1, dtype=np.int64)
         for s, partner in enumerate(self.partners):
-            whole = self._round(s, partner, bounds, self.block_index[partner], reduces=False)
+            whole = self._round(s, bounds, self.block_index[partner], reduces=False)
             rounds.append(whole.select(holders))
             holders = np.concatenate([holders, partner[holders]])
         return rounds

@@ -23,7 +23,7 @@ from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.core.schedule import Round, Schedule, relabel
 
-MAX_ROUND_TRANSFERS = 1 << 22  # in one round, which is held in memory
+MAX_ROUND_TRANSFERS = 1 << 23  # in one round, which is held in memory
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,14 @@ import numpy as np
 from tuner.algorithms.hierarchy import Hierarchy
 from tuner.algorithms.round_columns import column
 from tuner.base.arrays import IntArray
-from tuner.core.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, NO_REDUCTION, Round, Schedule
+from tuner.core.schedule import (
+    ARRIVING_OP_DST,
+    DST_OP_ARRIVING,
+    NO_REDUCTION,
+    ColumnMap,
+    Round,
+    Schedule,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,19 +99,14 @@ class MultiLeader:
         whole   schedule for as many ranks as there are groups
         """
         part = np.arange(self.n_parts) * self.chunks_per_part
-        before: Round | None = None
+        leaders = ColumnMap(lambda ranks: self.leaders[ranks].reshape(-1))
+        repeated = ColumnMap(lambda values: np.repeat(values, self.n_parts))
         for r in whole.rounds():
-            if before is None or r.src is not before.src or r.reduce is not before.reduce:
-                src, dst = (column(self.leaders[ranks].reshape(-1)) for ranks in (r.src, r.dst))
-                count, reduce = (
-                    column(np.repeat(r.count, self.n_parts)),
-                    column(np.repeat(r.reduce, self.n_parts)),
-                )
-            before = r
-            first, into = (
-                column((chunk[:, None] + part).reshape(-1)) for chunk in (r.src_chunk, r.dst_chunk)
-            )
-            yield Round(src, dst, first, into, count, reduce)
+            first = into = column((r.src_chunk[:, None] + part).reshape(-1))
+            if r.dst_chunk is not r.src_chunk:
+                into = column((r.dst_chunk[:, None] + part).reshape(-1))
+            count, reduce = repeated(r.count), repeated(r.reduce)
+            yield Round(leaders(r.src), leaders(r.dst), first, into, count, reduce)
 
     @cached_property
     def _pairs(self) -> tuple[IntArray, IntArray, IntArray]:

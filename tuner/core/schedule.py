@@ -205,24 +205,28 @@ def relabel(part: Schedule, rank_of: ArrayLike, p: int | None = None, root: int 
     ranks = np.asarray(rank_of, dtype=np.int32)
 
     def make() -> Iterator[Round]:
-        src, dst = _RankRelabeling(ranks), _RankRelabeling(ranks)
+        relabeled = ColumnMap(lambda column: ranks[column])
         for r in part.rounds():
-            yield replace(r, src=src.apply(r.src), dst=dst.apply(r.dst))
+            yield replace(r, src=relabeled(r.src), dst=relabeled(r.dst))
 
     return replace(part, p=part.p if p is None else p, make_rounds=make, root=root)
 
 
-class _RankRelabeling:
-    """A relabeling of rank columns that remembers the last column and its result."""
+class ColumnMap:
+    """A function of a column, computed once for each column object.
 
-    def __init__(self, ranks: Int32Array) -> None:
-        self._ranks = ranks
-        self._old = self._new = np.empty(0, np.int32)
+    So rounds that share a column share the result, too.
+    """
 
-    def apply(self, column: Int32Array) -> Int32Array:
-        if column is not self._old:
-            self._old, self._new = column, _as_column(self._ranks[column])
-        return self._new
+    def __init__(self, function: Callable[[Int32Array], AnyArray]) -> None:
+        self._function = function
+        self._known: dict[int, tuple[Int32Array, Int32Array]] = {}  # by id; it holds the column
+
+    def __call__(self, column: Int32Array) -> Int32Array:
+        """Return the result as a read-only column."""
+        if id(column) not in self._known:
+            self._known[id(column)] = column, _as_column(self._function(column))
+        return self._known[id(column)][1]
 
 
 def rotate(part: Schedule, root: int) -> Schedule:

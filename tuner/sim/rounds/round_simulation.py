@@ -29,6 +29,8 @@ from tuner.sim.traffic_pattern import has_pattern_costs
 from tuner.sim.transfers import pack_copy_costs, reduction_costs
 from tuner.topology import CUDA, HOST, Placement
 
+MIN_ROUNDS_TO_CACHE = 3  # of a type; costs that are kept take a hundred bytes per row and size
+
 
 class RoundSimulation:
     """A call of any message size; round types, routes and costs are found once for all sizes."""
@@ -146,7 +148,7 @@ class _RoundRun:
 
     def run(self, rounds: Sequence[Round], which: IntArray) -> IntArray:
         """Return the round at which each size failed, or -1."""
-        self.is_repeated = np.bincount(which, minlength=1) > 1
+        self.is_repeated = np.bincount(which, minlength=1) >= MIN_ROUNDS_TO_CACHE
         died = np.full(len(self.state.is_valid), -1)
         for at, (r, number) in enumerate(zip(rounds, which.tolist(), strict=True)):
             self._run_round(r, number)

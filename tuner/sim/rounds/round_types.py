@@ -21,7 +21,7 @@ from tuner.sim.unique import unique_inverse
 
 Bytes = NDArray[np.int8]
 
-MAX_ROUTED_TRANSFERS = 1 << 25  # in rounds of different types: each takes 50 bytes
+MAX_ROUTED_TRANSFERS = 1 << 26  # in rounds of different types: each takes 100 bytes
 IN_HOST, IN_DEVICE, HOST_DEVICE_COPY = range(3)  # where buffers are
 
 
