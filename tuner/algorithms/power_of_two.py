@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.base.arrays import IntArray
+from tuner.base.arrays import AnyArray, IntArray
 from tuner.core.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, Round
 
 
@@ -55,6 +55,6 @@ class FoldedRanks:
         return Round.of(self.pair_leaders, self.pair_leaders + 1, 0, count=n_chunks)
 
 
-def rank_ordered_reduction(src: IntArray, dst: IntArray) -> IntArray:
+def rank_ordered_reduction(src: AnyArray, dst: AnyArray) -> IntArray:
     """Return the reduction of each message that keeps the lower rank's operand on the left."""
     return np.where(src < dst, ARRIVING_OP_DST, DST_OP_ARRIVING)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -63,7 +64,6 @@ class PreparedSimulation:
         self.calibration = with_eager_sends(schedule, calibration)
         self.itemsize, self.memory = itemsize, memory
         self.by_rounds = RoundSimulation(schedule, placement, self.calibration, itemsize, memory)
-        self.rounds = self.by_rounds.rounds
 
     def finish_times(self, sizes: Sequence[int]) -> FloatArray:
         """Return when each rank is done; see the function `finish_times`."""
@@ -92,14 +92,8 @@ class PreparedSimulation:
         Often the rounds after an irregular beginning are regular: then only the beginning is
         simulated event by event, if none of it reaches into the rest.
         """
-        transfers = np.cumsum([len(r) for r in self.rounds])
         end = 2 * failed_round + RETRY_MARGIN_ROUNDS
-        regular = (
-            self.by_rounds.is_possible(nbytes)
-            and transfers[-1] > MAX_EVENT_ONLY_TRANSFERS
-            and self.by_rounds.has_repeated_end()
-        )
-        while regular and end < len(transfers) and 2 * transfers[end] < transfers[-1]:
+        while self.by_rounds.is_possible(nbytes) and self._has_regular_end(end):
             before = event_engine.final_state(self._first_rounds(end).build(nbytes))
             times, again = self.by_rounds.run(np.array([nbytes // self.itemsize]), end, before)
             if again[0] < 0:
@@ -108,19 +102,30 @@ class PreparedSimulation:
             end = 2 * int(again[0]) + RETRY_MARGIN_ROUNDS
         return event_engine.finish_times(self._all_rounds.build(nbytes))
 
+    def _has_regular_end(self, begin: int) -> bool:
+        """Return whether more than half of the transfers may be regular: those from `begin` on."""
+        transfers = np.cumsum(self.by_rounds.round_types.row_counts)
+        return bool(
+            transfers[-1] > MAX_EVENT_ONLY_TRANSFERS
+            and begin < len(transfers)
+            and 2 * transfers[begin] < transfers[-1]
+            and self.by_rounds.has_repeated_end()
+        )
+
     @cached_property
     def _all_rounds(self) -> TransferTableBuilder:
-        return self._first_rounds(len(self.rounds))
+        return self._first_rounds(None)
 
-    def _first_rounds(self, end: int) -> TransferTableBuilder:
-        rows = sum(len(r) for r in self.rounds[:end])
+    def _first_rounds(self, end: int | None) -> TransferTableBuilder:
+        """Return a builder of the transfers of the rounds before `end`, or of all rounds."""
+        rows = sum(len(r) for r in islice(self.schedule.rounds(), end))
         if rows > MAX_EVENT_TRANSFERS:
             raise LimitExceededError(
                 f"{self.schedule}: the order of {rows} transfers depends on one another, and at"
                 f" most {MAX_EVENT_TRANSFERS} can be played event by event: simulate fewer ranks,"
                 " or longer segments"
             )
-        part = replace(self.schedule, make_rounds=lambda: self.rounds[:end])
+        part = replace(self.schedule, make_rounds=lambda: islice(self.schedule.rounds(), end))
         return TransferTableBuilder(
             part, self.placement, self.calibration, self.itemsize, self.memory
         )

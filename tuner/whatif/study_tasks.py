@@ -17,6 +17,7 @@ from tuner.core.path_classes import BLOCK
 from tuner.core.table import RuleKey
 from tuner.machines import Machine
 from tuner.sim import sweep
+from tuner.sim.rounds import MAX_CALL_TRANSFERS
 from tuner.topology import CUDA, Placement
 from tuner.whatif.axes import UPLINK_AXES, GridPoint, apply_axes, place_ranks
 from tuner.whatif.machine_resources import IMPROVEMENT, LATENCY, present_resources, with_faster
@@ -33,7 +34,6 @@ from tuner.whatif.study_candidates import (
 from tuner.whatif.study_spec import Study
 from tuner.whatif.table_regret import TableLookup, look_up_exported
 
-MAX_CALL_TRANSFERS = 1 << 31  # of one call: a ring of 27,648 ranks takes some ten seconds
 MAX_CACHED_MACHINES = 4  # per process, with their routes; tasks are ordered by machine
 TASK_OVERHEAD_S = 2e-3  # time to build and simulate the smallest schedule
 TRANSFER_S = 3e-8  # time per transfer and size

@@ -114,7 +114,7 @@ def test_segments_that_a_path_lacks_are_no_free_ones() -> None:
         links=tuple(replace(link, capacity=2e9) for link in placement.topology.links),
     )
     call = fast_engine.PreparedSimulation(made, replace(placement, topology=wide), costs, 1, "host")
-    assert len(call.by_rounds.routed[2].slot) == 0
+    assert len(call.by_rounds.machine.slot) == 0
 
 
 @ENGINES

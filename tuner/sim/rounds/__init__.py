@@ -15,5 +15,6 @@ See docs/explanation/round-engine.md.
 """
 
 from tuner.sim.rounds.round_simulation import RoundSimulation
+from tuner.sim.rounds.round_types import MAX_CALL_TRANSFERS
 
-__all__ = ["RoundSimulation"]
+__all__ = ["MAX_CALL_TRANSFERS", "RoundSimulation"]

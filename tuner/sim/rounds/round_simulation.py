@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from tuner.sim.rounds.round_state import (
     MessageSizes,
     RoundState,
 )
-from tuner.sim.rounds.round_types import RoundType, find_round_types
+from tuner.sim.rounds.round_types import RoundType, RoundTypes, find_round_types
 from tuner.sim.traffic_pattern import has_pattern_costs
 from tuner.sim.transfers import pack_copy_costs, reduction_costs
 from tuner.topology import CUDA, HOST, Placement
@@ -33,7 +34,10 @@ MIN_ROUNDS_TO_CACHE = 3  # of a type; costs that are kept take a hundred bytes p
 
 
 class RoundSimulation:
-    """A call of any message size; round types, routes and costs are found once for all sizes."""
+    """A call of any message size; round types, routes and costs are found once for all sizes.
+
+    The schedule makes its rounds once for their types and once per run; none of them is kept.
+    """
 
     def __init__(
         self,
@@ -45,7 +49,6 @@ class RoundSimulation:
     ) -> None:
         self.schedule, self.placement, self.calibration = schedule, placement, calibration
         self.itemsize, self.memory = itemsize, memory
-        self.rounds = list(schedule.rounds())
 
     def is_possible(self, nbytes: int) -> bool:
         """Return whether a call of this size can be tried round by round."""
@@ -54,7 +57,7 @@ class RoundSimulation:
 
     def has_repeated_end(self) -> bool:
         """Return whether the last round is of the same type as another one."""
-        which = self.routed[1]
+        which = self.round_types.type_of_round
         return bool((which == which[-1]).sum() > 1)
 
     @cached_property
@@ -66,20 +69,20 @@ class RoundSimulation:
         shares: BoolArray = np.any(self._connections.port_share < 1.0, axis=1)
         return bool(shares.any()) and any(
             shares[kind.connection[kind.connection >= 0]].any()
-            for kind in self._round_types[0]
+            for kind in self.round_types.types
             if not kind.is_permutation
         )
 
     @cached_property
-    def routed(self) -> tuple[list[RoundType], IntArray, MachineArrays]:
-        """The round types, the type of each round, and the machine."""
-        found, which, _ = self._round_types
-        return found, which, _pack_machine(self._connections, self.calibration)
+    def machine(self) -> MachineArrays:
+        """Costs and routes of the connections."""
+        return _pack_machine(self._connections, self.calibration)
 
     @cached_property
-    def _round_types(self) -> tuple[list[RoundType], IntArray, IntArray]:
+    def round_types(self) -> RoundTypes:
+        """The types of the rounds."""
         return find_round_types(
-            self.rounds,
+            self.schedule.rounds(),
             self.placement.node_of,
             self.schedule.n_chunks,
             cuda=self.memory == CUDA,
@@ -89,7 +92,7 @@ class RoundSimulation:
 
     @cached_property
     def _connections(self) -> Connections:
-        p, keys = self.schedule.p, self._round_types[2]
+        p, keys = self.schedule.p, self.round_types.keys
         own, pair = (keys // (p * p)).astype(np.int8), keys % (p * p)
         src, dst = (pair // p).astype(np.int32), (pair % p).astype(np.int32)
         del pair  # as large as the routes
@@ -104,11 +107,11 @@ class RoundSimulation:
 
         Return finish times, shape (sizes, p), and the round at which each size failed, or -1.
         """
-        found, which, machine = self.routed
+        found, machine = self.round_types, self.machine
         lengths = [self.schedule.chunk_sizes(count, self.itemsize) for count in counts.tolist()]
         shorter, more, longer = np.array(lengths, np.int64).reshape(-1, 3).T.copy()
         sizes = MessageSizes(shorter, more, longer, self.itemsize, self.schedule.n_chunks)
-        rows = max((len(r) for r in self.rounds), default=0)
+        rows = int(found.row_counts.max(initial=0))
         state = _new_state(sizes, self.schedule.p, len(machine.capacity), rows)
         smallest = np.maximum(sizes.chunk_elements, 1) * self.itemsize
         state.has_eager[:] = smallest < machine.costs.eager_limit.max(initial=0.0)
@@ -116,7 +119,10 @@ class RoundSimulation:
             state.time[:], state.busy_until[:] = before.finish_time, before.busy_until
             for name in ("free", "joined", "free_before", "joined_before"):
                 state.port[name][:] = before.port_free if "free" in name else before.last_joined
-        died = _RoundRun(machine, sizes, state, found).run(self.rounds[begin:], which[begin:])
+        rounds = islice(self.schedule.rounds(), begin, None)
+        died = _RoundRun(machine, sizes, state, found.types).run(
+            rounds, found.type_of_round[begin:]
+        )
         return state.time, np.where(died >= 0, died + begin, -1)
 
 
@@ -132,8 +138,11 @@ class _RoundRun:
     ) -> None:
         self.machine, self.sizes, self.state, self.round_types = machine, sizes, state, round_types
         self.groups: dict[tuple[int, float, float], ContentionGroups] = {}
-        self.round_costs: dict[tuple[int, int], uncontended_rounds.RoundCosts] = {}
-        self.column_ranges: dict[int, tuple[int, int]] = {}
+        # by type and id of the column of counts, which is held; by id of a column, which is held
+        self.round_costs: dict[
+            tuple[int, int], tuple[Int32Array, uncontended_rounds.RoundCosts]
+        ] = {}
+        self.column_ranges: dict[int, tuple[Int32Array, int, int]] = {}
         self.is_repeated: BoolArray = np.zeros(0, bool)
         self.has_contention = len(machine.slot) > 0
         self.min_chunk_bytes = float(
@@ -146,7 +155,7 @@ class _RoundRun:
         self.no_groups = contended_rounds.no_contention(machine)
         self.no_sizes = np.zeros(len(state.is_valid), bool)
 
-    def run(self, rounds: Sequence[Round], which: IntArray) -> IntArray:
+    def run(self, rounds: Iterable[Round], which: IntArray) -> IntArray:
         """Return the round at which each size failed, or -1."""
         self.is_repeated = np.bincount(which, minlength=1) >= MIN_ROUNDS_TO_CACHE
         died = np.full(len(self.state.is_valid), -1)
@@ -213,20 +222,20 @@ class _RoundRun:
     def _round_costs(self, number: int, r: Round) -> uncontended_rounds.RoundCosts:
         own = (number, id(r.count))
         if own in self.round_costs:
-            return self.round_costs[own]
+            return self.round_costs[own][1]
         pattern = self.round_types[number]
         found = uncontended_rounds.compute_round_costs(
             self.machine, self.sizes, pattern.connection, int(pattern.memory[0]), r.count
         )
         if self.is_repeated[number]:
-            self.round_costs[own] = found
+            self.round_costs[own] = r.count, found
         return found
 
     def _range(self, column: Int32Array) -> tuple[int, int]:
         """Return the smallest and the largest value of a column, which rounds may share."""
         if id(column) not in self.column_ranges:
-            self.column_ranges[id(column)] = int(column.min()), int(column.max())
-        return self.column_ranges[id(column)]
+            self.column_ranges[id(column)] = column, int(column.min()), int(column.max())
+        return self.column_ranges[id(column)][1:]
 
 
 def _pack_machine(connections: Connections, calibration: Calibration) -> MachineArrays:

@@ -6,8 +6,9 @@ rows compete for links, are found once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from tuner.sim.unique import unique_inverse
 Bytes = NDArray[np.int8]
 
 MAX_ROUTED_TRANSFERS = 1 << 26  # in rounds of different types: each takes 100 bytes
+MAX_CALL_TRANSFERS = 1 << 31  # of one call: a ring of 27,648 ranks takes some ten seconds
 IN_HOST, IN_DEVICE, HOST_DEVICE_COPY = range(3)  # where buffers are
 
 
@@ -43,18 +45,31 @@ class RoundType:
     is_permutation: bool
 
 
+class RoundTypes(NamedTuple):
+    """The types of the rounds of a schedule.
+
+    types           the distinct types
+    type_of_round   number of each round's type, shape (rounds,)
+    row_counts      number of each round's rows, shape (rounds,)
+    keys            keys of the connections: (2 pattern + in device) p^2 + src p + dst
+    """
+
+    types: list[RoundType]
+    type_of_round: IntArray
+    row_counts: IntArray
+    keys: IntArray
+
+
 def find_round_types(
-    rounds: Sequence[Round],
+    rounds: Iterable[Round],
     node_of: IntArray,
     scratch: int,
     *,
     cuda: bool,
     staged: bool,
     with_patterns: bool,
-) -> tuple[list[RoundType], IntArray, IntArray]:
-    """Return the round types, the type of each round, and the keys of the connections.
-
-    The key of a connection is (2 pattern + in device) p^2 + src p + dst.
+) -> RoundTypes:
+    """Return the types of the rounds, of which only one of each type is kept.
 
     node_of         node of each rank, shape (p,)
     scratch         number of the first scratch chunk
@@ -63,13 +78,14 @@ def find_round_types(
     with_patterns   whether rounds after the first are classified by traffic pattern; otherwise all
                     messages are UNIDIRECTIONAL
 
-    Raises LimitExceededError for more than MAX_ROUTED_TRANSFERS transfers in all round types.
+    Raises LimitExceededError for more than MAX_CALL_TRANSFERS transfers, and for more than
+    MAX_ROUTED_TRANSFERS in all round types.
     """
     p = len(node_of)
-    memories = (
-        _memory(r, scratch) if staged and cuda else np.full(1, cuda, np.int8) for r in rounds
+    everywhere = np.full(1, cuda, np.int8)
+    pairs, which, row_counts = _distinct_rounds(
+        rounds, lambda r: _memory(r, scratch) if staged and cuda else everywhere, with_patterns
     )
-    pairs, which = _distinct_rounds(rounds, memories, with_patterns)
     ends = np.cumsum([0, *(len(r) for r, *_ in pairs)])
     _require_few_transfers(ends[-1])
     keys = np.concatenate(
@@ -89,7 +105,7 @@ def find_round_types(
         )
         for at, (r, memory, _) in enumerate(pairs)
     ]
-    return made, which, found
+    return RoundTypes(made, which, row_counts, found)
 
 
 def _require_few_transfers(count: int) -> None:
@@ -100,21 +116,32 @@ def _require_few_transfers(count: int) -> None:
         )
 
 
+def _require_few_rows(count: int) -> None:
+    if count > MAX_CALL_TRANSFERS:
+        raise LimitExceededError(
+            f"a call of more than {MAX_CALL_TRANSFERS} transfers takes too long to simulate: take"
+            " fewer ranks, longer segments, or an algorithm of fewer rounds"
+        )
+
+
 def _distinct_rounds(
-    rounds: Sequence[Round], memories: Iterable[Bytes], with_patterns: bool
-) -> tuple[list[tuple[Round, Bytes, bool]], IntArray]:
-    """Return the distinct rounds with their memory, and for each round which of them it is."""
+    rounds: Iterable[Round], memory_of: Callable[[Round], Bytes], with_patterns: bool
+) -> tuple[list[tuple[Round, Bytes, bool]], IntArray, IntArray]:
+    """Return the distinct rounds with their memory, and for each round which it is and its rows."""
     known: dict[tuple[int, int, bytes, bool], int] = {}
     distinct: list[tuple[Round, Bytes, bool]] = []
-    which = np.empty(len(rounds), dtype=np.int64)
-    for number, (r, memory) in enumerate(zip(rounds, memories, strict=True)):
-        has_pattern = with_patterns and number > 0
+    which, row_counts, rows = list[int](), list[int](), 0
+    for number, r in enumerate(rounds):
+        rows += len(r)
+        _require_few_rows(rows)
+        has_pattern, memory = with_patterns and number > 0, memory_of(r)
         own = (id(r.src), id(r.dst), memory.tobytes(), has_pattern)
         if own not in known:
             known[own] = len(distinct)
             distinct.append((r, np.broadcast_to(memory, len(r)).copy(), has_pattern))
-        which[number] = known[own]
-    return distinct, which
+        which.append(known[own])
+        row_counts.append(len(r))
+    return distinct, np.array(which, np.int64), np.array(row_counts, np.int64)
 
 
 def _memory(r: Round, scratch: int) -> Bytes:
