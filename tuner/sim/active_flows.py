@@ -67,7 +67,8 @@ class ActiveFlows(NamedTuple):
     dirty           resources that a change reaches, counts[0] of them
     affected        flows that a change reaches; the first counts[2] of them have just begun
     growing, level  indices of affected flows whose rates still grow; rates at which flows saturate
-    counts          counts[1] is the number of the present change
+    counts          counts[1] is the number of the present change, counts[3] how many rates have been
+                    computed in all
     """
 
     flow: Records
@@ -108,7 +109,7 @@ def empty_flows(
         np.empty(k, np.int64),
         np.empty(k, np.int64),
         np.empty(k),
-        np.array([0, 1, 0]),
+        np.array([0, 1, 0, 0]),
     )
 
 

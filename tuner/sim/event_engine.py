@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.arrays import BoolArray, FloatArray, IntArray
+from tuner.base.errors import LimitExceededError
 from tuner.sim.active_flows import ActiveFlows, add_flow, empty_flows, remove_flow
 from tuner.sim.contention import bottleneck_rates, contended_links
 from tuner.sim.heap import Heap, empty_heap, pop, put
@@ -23,6 +24,7 @@ from tuner.sim.transfers import TransferTable
 
 Records = NDArray[np.void]
 NO_INDEX = -1
+MAX_RATE_UPDATES = 200_000_000  # rates computed for one call: some forty seconds
 
 # sides: how many of the two ranks have posted; received: whether the receiver has; arrival:
 # infinite until known; joined: when it joined the queues of its ports; release: when it released
@@ -100,7 +102,10 @@ class FinalState:
 
 
 def finish_times(transfers: TransferTable) -> FloatArray:
-    """Return when each rank is done, in seconds, shape (p,); all ranks start at 0."""
+    """Return when each rank is done, in seconds, shape (p,); all ranks start at 0.
+
+    Raises LimitExceededError for more than MAX_RATE_UPDATES.
+    """
     return _run_to_end(transfers).rank["done"].copy()
 
 
@@ -159,7 +164,12 @@ def _run_to_end(transfers: TransferTable) -> _EngineState:
         np.zeros(2, np.int64),
     )
     meeting = _contended_resources(transfers)
-    _run(agenda, empty_flows(transfers, meeting, _solo_rates(transfers, meeting)))
+    flows = empty_flows(transfers, meeting, _solo_rates(transfers, meeting))
+    if not _run(agenda, flows, MAX_RATE_UPDATES):
+        raise LimitExceededError(
+            f"{k} transfers that share links change one another's rates too often to be played"
+            " event by event: simulate fewer ranks, or an algorithm with fewer messages at once"
+        )
     return agenda
 
 
@@ -195,7 +205,8 @@ def _solo_rates(transfers: TransferTable, contended: BoolArray) -> FloatArray:
 
 
 @njit_no_alloc()
-def _run(engine: Any, flows: ActiveFlows) -> None:
+def _run(engine: Any, flows: ActiveFlows, max_rate_updates: int) -> bool:
+    """Advance the time until nothing is left to do; return False after too many rate updates."""
     queue, p = engine.queue, len(engine.rank)
     for rank in range(p):
         put(queue, rank, 0.0)
@@ -211,6 +222,9 @@ def _run(engine: Any, flows: ActiveFlows) -> None:
                 add_flow(flows, queue, item, item - p, now)
         _start_ready(engine, flows, now)
         update_rates(flows, queue, p, now)
+        if flows.counts[3] > max_rate_updates:
+            return False
+    return True
 
 
 @njit_no_alloc(inline="always")

@@ -129,6 +129,7 @@ def _fill(flows: Any, group: IntArray) -> None:
     for i in range(count):
         growing[i] = i
     while count > 0:
+        flows.counts[3] += count
         _sum_demand(flows, group, growing[:count])
         lowest = np.inf
         for k in range(count):
