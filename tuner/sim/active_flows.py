@@ -67,8 +67,8 @@ class ActiveFlows(NamedTuple):
     dirty           resources that a change reaches, counts[0] of them
     affected        flows that a change reaches; the first counts[2] of them have just begun
     growing, level  indices of affected flows whose rates still grow; rates at which flows saturate
-    counts          counts[1] is the number of the present change, counts[3] how many rates have been
-                    computed in all
+    counts          counts[1] is the number of the present change, counts[3] how many rates have
+                    been computed
     """
 
     flow: Records

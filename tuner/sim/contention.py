@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from tuner.base.arrays import BoolArray, FloatArray, Int32Array
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.sim.jit import njit_no_alloc
-from tuner.sim.unique import unique_inverse
 
 ROWS_PER_CHUNK = 1 << 16  # paths whose bandwidths are computed at once
 
@@ -43,19 +44,77 @@ def contended_links(
         if not several.any():
             return several
         rate = np.minimum(rate, bottleneck_rates(links, load_factor, capacity))
-    path, hop = np.nonzero(np.append(several, False)[links])
-    link = links[path, hop].astype(np.int64)
     fastest = np.zeros(len(several))
-    np.maximum.at(fastest, link, rate[path] * load_factor[path, hop])
-    n = int(max(send_port.max(initial=0), recv_port.max(initial=0))) + 1
-    ports = np.minimum(
-        *(
-            np.bincount(unique_inverse(link * n + port[path])[0] // n, minlength=len(several))
-            for port in (send_port, recv_port)
-        )
-    )
+    for rows in _chunks(len(links)):
+        load = np.ascontiguousarray(load_factor[rows])
+        _raise_to_fastest(links[rows], load, rate[rows], several, fastest)
+    ports = np.minimum(*(_count_ports(port, links, several) for port in (send_port, recv_port)))
     with np.errstate(invalid="ignore"):
         return several & ~(ports * fastest <= capacity)
+
+
+def _chunks(n: int) -> Iterator[slice]:
+    for begin in range(0, n, ROWS_PER_CHUNK):
+        yield slice(begin, begin + ROWS_PER_CHUNK)
+
+
+@njit_no_alloc()
+def _raise_to_fastest(
+    links: Int32Array,
+    load_factor: FloatArray,
+    rate: FloatArray,
+    is_wanted: BoolArray,
+    fastest: FloatArray,
+) -> None:
+    """Raise `fastest` to the most units per second with which a path crosses each resource."""
+    for i in range(len(links)):
+        for hop in range(links.shape[1]):
+            link = links[i, hop]
+            if link >= 0 and is_wanted[link]:
+                fastest[link] = max(fastest[link], rate[i] * load_factor[i, hop])
+
+
+def _count_ports(port: Int32Array, links: Int32Array, is_wanted: BoolArray) -> IntArray:
+    """Return the number of different ports of the paths over each wanted resource, 0 for others."""
+    ends = np.zeros(len(is_wanted) + 1, np.int64)
+    for rows in _chunks(len(links)):
+        crossed = links[rows][links[rows] >= 0]
+        ends[1:] += np.bincount(crossed[is_wanted[crossed]], minlength=len(is_wanted))
+    np.cumsum(ends, out=ends)
+    by_link, latest = np.empty(ends[-1], np.int32), np.full(port.max(initial=0) + 1, -1, np.int32)
+    counts = np.zeros(len(is_wanted), np.int64)
+    _fill_port_counts(port, links, is_wanted, ends, by_link, latest, counts)
+    return counts
+
+
+@njit_no_alloc()
+def _fill_port_counts(
+    port: Int32Array,
+    links: Int32Array,
+    is_wanted: BoolArray,
+    ends: IntArray,
+    by_link: Int32Array,
+    latest: Int32Array,
+    counts: IntArray,
+) -> None:
+    """Sort the ports by resource into `by_link`, then count those of each resource.
+
+    ends        where the ports of each resource begin, and after the call where they end
+    latest      scratch space by port: the last resource at which it was counted
+    """
+    for i in range(len(links)):
+        for hop in range(links.shape[1]):
+            link = links[i, hop]
+            if link >= 0 and is_wanted[link]:
+                by_link[ends[link]] = port[i]
+                ends[link] += 1
+    at = 0
+    for link in range(len(counts)):
+        while at < ends[link]:
+            if latest[by_link[at]] != link:
+                latest[by_link[at]] = link
+                counts[link] += 1
+            at += 1
 
 
 def bottleneck_rates(
@@ -63,8 +122,7 @@ def bottleneck_rates(
 ) -> FloatArray:
     """Return the bytes per second that the slowest resource of each path lets through."""
     narrow = np.full(len(links), np.inf)
-    for begin in range(0, len(links), ROWS_PER_CHUNK):
-        rows = slice(begin, begin + ROWS_PER_CHUNK)
+    for rows in _chunks(len(links)):
         load = np.ascontiguousarray(load_factor[rows])
         _lower_to_bottleneck(links[rows], load, capacity, narrow[rows])
     return narrow

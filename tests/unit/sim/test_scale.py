@@ -56,7 +56,7 @@ def test_a_call_of_too_many_transfers_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(round_types, "MAX_CALL_TRANSFERS", 112)
     assert simulate(made, placement, costs, 800) > 0.0
     monkeypatch.setattr(round_types, "MAX_CALL_TRANSFERS", 111)
-    with pytest.raises(LimitExceededError, match="more than 111 transfers .* take fewer ranks"):
+    with pytest.raises(LimitExceededError, match=r"more than 111 transfers .* take fewer ranks"):
         simulate(made, placement, costs, 800)
 
 
@@ -70,7 +70,7 @@ def test_flows_that_change_one_another_too_often_are_refused(
     made = algorithms.build(ALLREDUCE, "recursive_multiplying", placement.p)
     assert simulate(made, *call) > 0.0
     monkeypatch.setattr(event_engine, "MAX_RATE_UPDATES", 100)
-    with pytest.raises(LimitExceededError, match="share links .* simulate fewer ranks"):
+    with pytest.raises(LimitExceededError, match=r"share links .* simulate fewer ranks"):
         simulate(made, *call)
 
 

@@ -143,7 +143,7 @@ class _RoundRun:
             tuple[int, int], tuple[Int32Array, uncontended_rounds.RoundCosts]
         ] = {}
         self.column_ranges: dict[int, tuple[Int32Array, int, int]] = {}
-        self.is_repeated: BoolArray = np.zeros(0, bool)
+        self.rounds_of_type: IntArray = np.zeros(0, np.int64)
         self.has_contention = len(machine.slot) > 0
         self.min_chunk_bytes = float(
             sizes.chunk_elements.min() * sizes.itemsize
@@ -157,7 +157,7 @@ class _RoundRun:
 
     def run(self, rounds: Iterable[Round], which: IntArray) -> IntArray:
         """Return the round at which each size failed, or -1."""
-        self.is_repeated = np.bincount(which, minlength=1) >= MIN_ROUNDS_TO_CACHE
+        self.rounds_of_type = np.bincount(which, minlength=1)
         died = np.full(len(self.state.is_valid), -1)
         for at, (r, number) in enumerate(zip(rounds, which.tolist(), strict=True)):
             self._run_round(r, number)
@@ -171,7 +171,8 @@ class _RoundRun:
         pattern, done = self.round_types[number], self.no_sizes
         groups = self._contention_groups(number, r.count)
         alone = len(groups.rows) == len(groups.start) - 1
-        if pattern.is_permutation and (self.is_repeated[number] or (alone and len(groups.rows))):
+        keeps_costs = self.rounds_of_type[number] >= MIN_ROUNDS_TO_CACHE
+        if pattern.is_permutation and (keeps_costs or (alone and len(groups.rows))):
             prices = self._round_costs(number, r)
             done = prices.is_valid
             uncontended_rounds.run_permutation(
@@ -215,7 +216,7 @@ class _RoundRun:
         found = contended_rounds.find_contention_groups(
             self.machine, self.round_types[number].connection, *own[1:]
         )
-        if self.is_repeated[number]:
+        if self.rounds_of_type[number] > 1:
             self.groups[own] = found
         return found
 
@@ -227,7 +228,7 @@ class _RoundRun:
         found = uncontended_rounds.compute_round_costs(
             self.machine, self.sizes, pattern.connection, int(pattern.memory[0]), r.count
         )
-        if self.is_repeated[number]:
+        if self.rounds_of_type[number] >= MIN_ROUNDS_TO_CACHE:
             self.round_costs[own] = r.count, found
         return found
 
