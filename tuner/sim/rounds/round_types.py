@@ -22,7 +22,7 @@ from tuner.sim.unique import unique_inverse
 
 Bytes = NDArray[np.int8]
 
-MAX_ROUTED_TRANSFERS = 1 << 26  # in rounds of different types: each takes 100 bytes
+MAX_ROUTED_TRANSFERS = 1 << 26  # in rounds of different types: each takes 120 bytes
 MAX_CALL_TRANSFERS = 1 << 31  # of one call: a ring of 27,648 ranks takes some ten seconds
 IN_HOST, IN_DEVICE, HOST_DEVICE_COPY = range(3)  # where buffers are
 
