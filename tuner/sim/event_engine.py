@@ -24,7 +24,7 @@ from tuner.sim.transfers import TransferTable
 
 Records = NDArray[np.void]
 NO_INDEX = -1
-MAX_RATE_UPDATES = 200_000_000  # rates computed for one call: some forty seconds
+MAX_RATE_UPDATES = 150_000_000  # rates computed for one call: some thirty seconds
 
 # sides: how many of the two ranks have posted; received: whether the receiver has; arrival:
 # infinite until known; joined: when it joined the queues of its ports; release: when it released
