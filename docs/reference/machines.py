@@ -65,11 +65,14 @@ def _summary(known: MachineSpec) -> str:
         else ""
     )
     summary = known.fabric.summary
-    accuracy = "".join(
-        f" {MODEL_NAMES[model][0].upper()}{MODEL_NAMES[model][1:]} were {known.accuracy.get(model, NOT_COMPARED)}."
-        for model in (PREDICTION_MODELS if known.gpu else (SIMULATION,))
-    )
+    models = PREDICTION_MODELS if known.gpu else (SIMULATION,)
+    accuracy = "".join(f" {_accuracy(known, model)}" for model in models)
     return f"{summary[0].upper()}{summary[1:]} ({certainty}: {source}).{offers}{accuracy}"
+
+
+def _accuracy(known: MachineSpec, model: str) -> str:
+    name = MODEL_NAMES[model]
+    return f"{name[0].upper()}{name[1:]} were {known.accuracy.get(model, NOT_COMPARED)}."
 
 
 def _generations() -> Iterable[Row]:

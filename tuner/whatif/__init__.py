@@ -9,11 +9,11 @@ an axis gains, and what following an existing tuning table would cost.
 
 from tuner.whatif.axes import AXES, apply_axes, place_ranks
 from tuner.whatif.executors import make_parallel_executor, run_serial
-from tuner.whatif.prices import MachineValue
 from tuner.whatif.study_checkpoint import checkpoint_file
 from tuner.whatif.study_result import (
     AxisStep,
     Crossover,
+    MachineValue,
     StudyPoint,
     StudyResult,
     TableRegret,

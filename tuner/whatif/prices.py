@@ -12,21 +12,15 @@ cables, `uplink_bandwidth` for switches, `gpu` for GPUs. The currency is the use
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
-from tuner.core.collective import Collective
 from tuner.machines import Machine
 from tuner.topology import GPU, Topology
 from tuner.topology.readers.yaml_fields import require_keys
 from tuner.whatif.axes import AXES, AXIS_FORMATTERS, AxisValue, GridPoint, line_rate_efficiency
 from tuner.whatif.values import parse_value
-
-if TYPE_CHECKING:
-    from tuner.whatif.study_result import StudyPoint
 
 AXIS_OF_PART: Mapping[str, str] = {  # the axis by whose values a part's price may differ
     "node": "",
@@ -37,20 +31,6 @@ AXIS_OF_PART: Mapping[str, str] = {  # the axis by whose values a part's price m
 }
 MAX_PRICE = 1e12
 Price = float | Mapping[AxisValue, float]
-
-
-@dataclass(frozen=True)
-class MachineValue:
-    """The price of one machine of a study, and the cost of its calls.
-
-    price           of the whole machine
-    relative_cost   collective -> price per rank times the geometric mean of the best times over all
-                    sizes, over that of the machine where this is least
-    """
-
-    axis_values: GridPoint
-    price: float
-    relative_cost: Mapping[Collective, float] = field(default_factory=dict)
 
 
 def parse_prices(
@@ -126,37 +106,3 @@ def count_parts(topology: Topology) -> dict[str, int]:
         "switch": len(topology.switches),
         "cable": sum(link.count for link in topology.links) // 2,
     }
-
-
-def machine_values(
-    prices: Mapping[int, float], points: Sequence[StudyPoint], grid: Sequence[GridPoint]
-) -> Iterator[MachineValue]:
-    """Yield the price of each machine with the relative cost of its calls.
-
-    prices      number of the machine in `grid` -> its price
-    """
-    mean = {
-        (number, collective): _mean_seconds(points, at, collective)
-        for number, at in enumerate(grid)
-        for collective in dict.fromkeys(point.collective for point in points)
-    }
-    cost = {
-        key: prices[key[0]] / (int(grid[key[0]]["nodes"]) * int(grid[key[0]]["ppn"])) * seconds
-        for key, seconds in mean.items()
-    }
-    least = {own: min(cost[number, c] for number, c in cost if c is own) for _, own in cost}
-    for number, at in enumerate(grid):
-        relative = {
-            own: cost[number, own] / lowest for own, lowest in least.items() if lowest > 0.0
-        }
-        yield MachineValue(at, prices[number], relative)
-
-
-def _mean_seconds(points: Sequence[StudyPoint], at: GridPoint, collective: Collective) -> float:
-    """Return the geometric mean of the best times over all sizes; 0 where one takes no time."""
-    own = [
-        point.best.seconds
-        for point in points
-        if point.collective is collective and point.axis_values == at
-    ]
-    return math.exp(math.fsum(map(math.log, own)) / len(own)) if min(own) > 0.0 else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from itertools import pairwise
@@ -13,7 +14,6 @@ from tuner.core.collective import Collective
 from tuner.machines.model_accuracy import SIMULATION
 from tuner.whatif.axes import SIZE_AXIS, AxisValue, GridPoint
 from tuner.whatif.machine_resources import limiting_resource
-from tuner.whatif.prices import MachineValue
 from tuner.whatif.study_candidates import Candidate
 
 FORMAT_VERSION = 1
@@ -152,6 +152,20 @@ class TableRegretSummary:
 
 
 @dataclass(frozen=True)
+class MachineValue:
+    """The price of one machine of a study, and the cost of its calls.
+
+    price           of the whole machine
+    relative_cost   collective -> price per rank times the geometric mean of the best times over all
+                    sizes, over that of the machine where this is least
+    """
+
+    axis_values: GridPoint
+    price: float
+    relative_cost: Mapping[Collective, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class StudyResult:
     """The points in the order of axes, then collective, then size, and what follows from them.
 
@@ -205,6 +219,40 @@ def _axis_step(
     most = next(point for one, point in speedups if one == high)
     others = {name: value for name, value in most.coordinates.items() if name != axis}
     yield AxisStep(axis, most.collective, most.axis_values[axis], upper, low, high, others)
+
+
+def machine_values(
+    prices: Mapping[int, float], points: Sequence[StudyPoint], grid: Sequence[GridPoint]
+) -> Iterator[MachineValue]:
+    """Yield the price of each machine with the relative cost of its calls.
+
+    prices      number of the machine in `grid` -> its price
+    """
+    mean = {
+        (number, collective): _mean_seconds(points, at, collective)
+        for number, at in enumerate(grid)
+        for collective in dict.fromkeys(point.collective for point in points)
+    }
+    cost = {
+        key: prices[key[0]] / (int(grid[key[0]]["nodes"]) * int(grid[key[0]]["ppn"])) * seconds
+        for key, seconds in mean.items()
+    }
+    least = {own: min(cost[number, c] for number, c in cost if c is own) for _, own in cost}
+    for number, at in enumerate(grid):
+        relative = {
+            own: cost[number, own] / lowest for own, lowest in least.items() if lowest > 0.0
+        }
+        yield MachineValue(at, prices[number], relative)
+
+
+def _mean_seconds(points: Sequence[StudyPoint], at: GridPoint, collective: Collective) -> float:
+    """Return the geometric mean of the best times over all sizes; 0 where one takes no time."""
+    own = [
+        point.best.seconds
+        for point in points
+        if point.collective is collective and point.axis_values == at
+    ]
+    return math.exp(math.fsum(map(math.log, own)) / len(own)) if min(own) > 0.0 else 0.0
 
 
 def crossovers(

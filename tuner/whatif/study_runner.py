@@ -11,15 +11,17 @@ from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.whatif.axes import apply_axes
 from tuner.whatif.executors import Executor, run_serial
 from tuner.whatif.machine_resources import present_resources
-from tuner.whatif.prices import MachineValue, machine_price, machine_values
+from tuner.whatif.prices import machine_price
 from tuner.whatif.study_candidates import Candidate
 from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
 from tuner.whatif.study_result import (
+    MachineValue,
     StudyPoint,
     StudyResult,
     TimedCandidate,
     axis_steps,
     crossovers,
+    machine_values,
     summarise_table_regret,
 )
 from tuner.whatif.study_spec import Study

@@ -11,8 +11,7 @@ from tuner.core.collective import Collective
 from tuner.machines.model_accuracy import NCCL
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS, AxisValue, GridPoint
 from tuner.whatif.machine_resources import RESOURCE_NAMES
-from tuner.whatif.prices import MachineValue
-from tuner.whatif.study_result import AxisStep, StudyPoint
+from tuner.whatif.study_result import AxisStep, MachineValue, StudyPoint
 
 NO_LIMIT = "several resources"  # none alone makes a call faster
 LIMIT_OF_NCCL = "NCCL's channels"  # nor do NCCL's channels, whose rates are from a list, take more
