@@ -1,0 +1,75 @@
+"""Predictions from NCCL's estimate: published results, the choice, what corrects what."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from tests.bench.nccl_curves import POINTS, bandwidths
+from tuner.core.collective import Collective
+from tuner.machines import preset
+from tuner.machines.model_accuracy import NCCL
+from tuner.mpi_libraries.nccl import NcclPredictor, default_algo_proto, nccl_system_of
+from tuner.topology import Placement
+
+ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
+MIB, GIB = 1 << 20, 1 << 30
+MACHINES = dict.fromkeys(point.machine for point in POINTS)
+
+
+def dgx_h100(nodes: int) -> NcclPredictor:
+    return NcclPredictor(Placement.block(preset("dgx-h100", nodes).topology, 8))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_published_results_are_predicted(machine: str) -> None:
+    points = [point for point in POINTS if point.machine == machine]
+    errors = [abs(bandwidths(point)[1] / point.busbw - 1) for point in points]
+    assert median(errors) < 0.035
+    if machine == "B200":  # no preset: a DGX H100 with other GPUs
+        return
+    spec = preset(machine, 1).spec
+    assert spec is not None
+    told = spec.accuracy[NCCL]
+    assert told.results == len(points)
+    assert told.median == pytest.approx(median(errors), abs=0.001)
+    assert told.worst == pytest.approx(max(errors), abs=0.01)
+
+
+def test_the_choice_is_that_of_the_estimate() -> None:
+    """A prediction is longer than the estimate, but decides nothing."""
+    predictor = dgx_h100(4)
+    system = nccl_system_of(Placement.block(preset("dgx-h100", 4).topology, 8))
+    for nbytes in (8, MIB, 16 * MIB, GIB):
+        assert predictor.choice(ALLREDUCE, nbytes) == default_algo_proto(system, ALLREDUCE, nbytes)
+        expected = predictor.expected_seconds(ALLREDUCE, nbytes)
+        predicted = predictor.predicted_seconds(ALLREDUCE, nbytes)
+        assert list(predicted) == list(expected)
+        assert all(predicted[way] >= expected[way] for way in expected)
+
+
+def test_buffers_cost_a_share_of_small_messages_and_a_constant_of_large_ones() -> None:
+    """One node: 65 % more bytes, or 4 MiB more for each of eight GPUs; none for trees."""
+    predictor = dgx_h100(1)
+    for nbytes, more in ((MIB, 0.65), (8 * GIB, 32 * MIB / (8 * GIB))):
+        expected = predictor.expected_seconds(ALLREDUCE, nbytes)
+        predicted = predictor.predicted_seconds(ALLREDUCE, nbytes)
+        for way in expected:
+            latency = predictor.predicted_seconds(ALLREDUCE, 1)[way]
+            ratio = (predicted[way] - latency) / (expected[way] - latency)
+            wanted = 1.0 if way.algorithm == "tree" else 1.0 + more
+            if (way.algorithm, way.protocol) != ("ring", "Simple"):  # its latency grows with size
+                assert ratio == pytest.approx(wanted, rel=0.02)
+
+
+def test_rooted_collectives_fill_nothing() -> None:
+    predictor = dgx_h100(1)
+    assert predictor.predicted_seconds(BCAST, GIB) == predictor.expected_seconds(BCAST, GIB)
+
+
+def test_latencies_can_be_scaled() -> None:
+    placement = Placement.block(preset("dgx-h100", 1).topology, 8)
+    usual, half = (NcclPredictor(placement, latency_factor=f) for f in (1.0, 0.5))
+    for way, seconds in usual.predicted_seconds(ALLREDUCE, 1).items():
+        assert half.predicted_seconds(ALLREDUCE, 1)[way] == pytest.approx(seconds / 2, rel=1e-4)
