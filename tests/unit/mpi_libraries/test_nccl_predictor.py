@@ -10,7 +10,7 @@ from tests.bench.nccl_curves import POINTS, bandwidths
 from tuner.core.collective import Collective
 from tuner.machines import preset
 from tuner.machines.model_accuracy import NCCL
-from tuner.mpi_libraries.nccl import NcclPredictor, default_algo_proto, nccl_system_of
+from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, default_algo_proto, nccl_system_of
 from tuner.topology import Placement
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
@@ -63,9 +63,16 @@ def test_buffers_cost_a_share_of_small_messages_and_a_constant_of_large_ones() -
                 assert ratio == pytest.approx(wanted, rel=0.02)
 
 
-def test_rooted_collectives_fill_nothing() -> None:
-    predictor = dgx_h100(1)
-    assert predictor.predicted_seconds(BCAST, GIB) == predictor.expected_seconds(BCAST, GIB)
+def test_a_broadcast_passes_every_hop_of_a_ring() -> None:
+    """NCCL counts one hop; in Simple one over NVLink has 3.4 us, one between nodes 14."""
+    way = AlgoProto("ring", "Simple")
+    for nodes, hops in ((1, 8 * 3.4e-6), (4, 28 * 3.4e-6 + 4 * 14e-6)):
+        predictor = dgx_h100(nodes)
+        counted = 3.4e-6 if nodes == 1 else 14e-6
+        more = (
+            predictor.predicted_seconds(BCAST, 1)[way] - predictor.expected_seconds(BCAST, 1)[way]
+        )
+        assert more == pytest.approx(hops - counted, rel=0.1)
 
 
 def test_latencies_can_be_scaled() -> None:

@@ -208,7 +208,15 @@ def _nvls_bandwidth(
     return graph.channels * min(inside, between)
 
 
-def _latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
+def latency_of_all_hops(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
+    """Return the seconds of a ring whose hops follow one another, also where NCCL counts one."""
+    inside, across = _hop_latencies(system, algo_proto)
+    base = LATENCY_TABLE.base[algo_proto]
+    return base + _all_hops(system, collective, algo_proto.protocol, inside, across)
+
+
+def _hop_latencies(system: NcclSystem, algo_proto: AlgoProto) -> tuple[float, float]:
+    """Return the seconds of a hop inside a node and of one between nodes."""
     inside = (LATENCY_TABLE.nvlink if system.rings_on_nvlink else LATENCY_TABLE.pci)[algo_proto]
     if (
         system.cpu_vendor == of.POWER
@@ -218,6 +226,11 @@ def _latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) 
         inside = LATENCY_TABLE.pci[AlgoProto(of.RING, of.SIMPLE)]
     alone = system.ppn == 1 and system.nodes > 1
     across = LATENCY_TABLE.net[AlgoProto(of.TREE, algo_proto.protocol) if alone else algo_proto]
+    return inside, across
+
+
+def _latency(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:
+    inside, across = _hop_latencies(system, algo_proto)
     levels, local = system.nodes.bit_length() - 1, system.ppn - 1
     base = LATENCY_TABLE.base[algo_proto]
     if algo_proto.algorithm == of.RING:
@@ -255,7 +268,14 @@ def _ring_latency(
         )
         hop = where[AlgoProto(of.TREE if chunked else of.RING, protocol)]
         return hop if system.same_ring_order else number * hop
-    between = 0
+    return _all_hops(system, collective, protocol, inside, across)
+
+
+def _all_hops(
+    system: NcclSystem, collective: Collective, protocol: str, inside: float, across: float
+) -> float:
+    """Return the seconds of all hops of a ring, one after the other."""
+    number, between = ring_hops(collective, system.p), 0
     if system.nodes > 1:
         post = of.NET_OVERHEAD_S.get(system.cpu_vendor, US) * (3 if protocol == of.SIMPLE else 1)
         inside = max(inside, post)

@@ -1,7 +1,7 @@
 """Predictions of how long NCCL takes, which is longer than it expects itself.
 
-NCCL's choice follows from its own expectation, its time does not. Three corrections, each of which
-published results of nccl-tests call for (docs/experiments/0002-nccl-predictions.md):
+NCCL's choice follows from its own expectation, its time does not. Four corrections, the first three
+of which published results of nccl-tests call for (docs/experiments/0002-nccl-predictions.md):
 
 - Rings and NVLSTree get no more between nodes than the NICs reach (42.6 GB/s on NDR, of 48
   expected).
@@ -9,6 +9,7 @@ published results of nccl-tests call for (docs/experiments/0002-nccl-predictions
 - A collective without a root begins and ends with buffers that are partly filled. This takes as
   long as `FILL_BYTES` more of each share of the buffer, or `MAX_FILL` of all of it if that is less:
   a share belongs to a rank in rings and to a GPU of the node in NVLS and CollNetDirect.
+- Broadcast and reduce pass every hop of a ring before the last rank is reached; NCCL counts one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tuner.mpi_libraries.nccl.default_choice import (
     size_factors,
 )
 from tuner.mpi_libraries.nccl.fabric import FabricBound
-from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth
+from tuner.mpi_libraries.nccl.model_v2_30 import LatencyBandwidth, latency_of_all_hops
 from tuner.mpi_libraries.nccl.system import (
     ChannelGraph,
     NcclSystem,
@@ -88,7 +89,10 @@ class NcclPredictor:
         bandwidth = min(
             model.bandwidth * factors[1], self._fabric.bandwidth(collective, way.algorithm)
         )
-        latency = model.latency * factors[0] * self._latency_factor
+        latency = model.latency * factors[0]
+        if collective.is_rooted and way.algorithm == RING and self._version == CURRENT_VERSION:
+            latency = latency_of_all_hops(self._reached, collective, way)
+        latency *= self._latency_factor
         return latency + (nbytes + self._fill_bytes(collective, way.algorithm, nbytes)) / bandwidth
 
     def _fill_bytes(self, collective: Collective, algorithm: str, nbytes: int) -> float:
