@@ -79,7 +79,9 @@ def crossover_maps(result: StudyResult) -> Iterator[CrossoverMap]:
             for axis, value in points[0].axis_values.items()
             if axis != rows
         }
-        varying = [text for axis, text in told.items() if len(result.axes[axis]) > 1]
+        varying = [
+            text.partition(" (")[0] for axis, text in told.items() if len(result.axes[axis]) > 1
+        ]
         name = "-".join(["crossover", points[0].collective, *varying])
         title = ", ".join([f"{points[0].collective} on {result.topology}", *told.values()])
         yield _map(_file_name(name), title, points)

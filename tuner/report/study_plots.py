@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.machines.model_accuracy import SIMULATION
+from tuner.report.axis_plots import axis_plots, draw_axis_plot, plot_size
 from tuner.report.drawing import render_image
 from tuner.report.figures import FIGURE_STYLE
 from tuner.report.study_gantt import draw_gantt, require_drawable
@@ -77,7 +78,7 @@ class SavedPlots:
 def save_study_plots(
     study: Study, result: StudyResult, folder: Path, progress: FractionCallback
 ) -> SavedPlots:
-    """Write crossover maps of all collectives, and where the time of the best algorithms goes.
+    """Write crossover maps, time over each axis, and where the time of the best algorithms goes.
 
     Raises InputError for more than `MAX_FIGURES` maps.
     """
@@ -90,6 +91,10 @@ def save_study_plots(
         )
     files: list[Path] = []
     notes: list[str] = []
+    for plot in list(axis_plots(result))[:MAX_FIGURES]:
+        files += save_figure(
+            folder / plot.name, *plot_size(plot), partial(draw_axis_plot, plot=plot)
+        )
     number = len(maps) + len(study.collectives)
     for done, drawn in enumerate(maps):
         progress(done / number, drawn.name)

@@ -23,6 +23,7 @@ from tuner.base.units import format_time
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.report import study_gantt, study_plots
+from tuner.report.axis_plots import axis_plots
 from tuner.report.figures import COLOURS, FIGURE_STYLE
 from tuner.report.study_map import (
     CrossoverMap,
@@ -89,6 +90,7 @@ def test_a_study_is_drawn(asked: whatif.Study, result: whatif.StudyResult, tmp_p
         f"crossover-{c}-bandwidth-{rate}" for c in asked.collectives for rate in ("1GB-s", "25GB-s")
     ]
     names += ["time-bcast", "time-allreduce"]
+    names += [f"axis-{axis}-{c}" for axis in ("nodes", "bandwidth") for c in asked.collectives]
     assert {p.name for p in files} == {f"{n}.{kind}" for n in names for kind in ("svg", "png")}
     assert sorted(tmp_path.iterdir()) == sorted(files)
     assert told == sorted(told)
@@ -120,6 +122,22 @@ def test_a_crossover_map_says_what_is_best_where(
         assert str(name) in shown
     for text in ("64B", "256KiB", "message size", "ranks", "fastest algorithm", one.title):
         assert text in shown
+
+
+def test_time_over_an_axis_names_algorithms_and_limits(
+    asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
+) -> None:
+    study_plots.save_study_plots(asked, result, tmp_path, lambda *_: None)
+    shown = texts(tmp_path / "axis-bandwidth-bcast.svg").replace("\N{NO-BREAK SPACE}", " ")
+    for text in ("1GB/s", "25GB/s", "64B", "4MiB", "bcast on flat, nodes 7", "NICs", "latency"):
+        assert text in shown
+    plots = {plot.name: plot for plot in axis_plots(result)}
+    (last,) = (plot for plot in plots.values() if plot.name == "axis-nodes-allreduce")
+    assert {point.axis_values["bandwidth"] for own in last.points.values() for point in own} == {
+        25e9
+    }
+    for own in last.points.values():
+        assert [point.axis_values["nodes"] for point in own] == [2, 4, 7]
 
 
 def test_many_algorithms_look_different(result: whatif.StudyResult) -> None:
