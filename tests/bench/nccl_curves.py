@@ -151,25 +151,37 @@ def published() -> None:
     print_table("bus bandwidth", (*titles, *errors, "source"), rows, right)
 
 
+def points_of(machine: str) -> list[Point]:
+    """The published results of one machine."""
+    return [point for point in POINTS if point.machine == machine]
+
+
+def held_out_errors(machine: str) -> tuple[list[float], tuple[float, float]]:
+    """Relative errors with constants fitted to one node of the others, and these constants."""
+    others = [p for p in POINTS if p.machine in {*FITTED} - {machine} and p.nodes == 1]
+    constants = fitted_fill(others)
+    with fill(*constants):
+        errors = [bandwidths(point)[1] / point.busbw - 1 for point in points_of(machine)]
+    return errors, constants
+
+
 def held_out() -> None:
     """The errors of each machine: expected, predicted, and with constants fitted to the others."""
     rows = []
     for machine in dict.fromkeys(point.machine for point in POINTS):
-        own = [point for point in POINTS if point.machine == machine]
-        others = [
-            p for p in POINTS if p.machine in FITTED and p.machine != machine and p.nodes == 1
-        ]
+        own = points_of(machine)
         found = [bandwidths(point) for point in own]
-        constants = fitted_fill(others)
-        with fill(*constants):
-            unseen = [bandwidths(point)[1] for point in own]
-        columns = ([one[0] for one in found], [one[1] for one in found], unseen)
-        errors = [[value / p.busbw - 1 for value, p in zip(c, own, strict=True)] for c in columns]
+        expected = [one[0] / point.busbw - 1 for one, point in zip(found, own, strict=True)]
+        predicted = [one[1] / point.busbw - 1 for one, point in zip(found, own, strict=True)]
+        unseen, constants = held_out_errors(machine)
         rows.append(
             (
                 machine,
                 str(len(own)),
-                *(f"{median(map(abs, e)):.1%}, {max(e, key=abs):+.0%}" for e in errors),
+                *(
+                    f"{median(map(abs, errors)):.1%}, {max(errors, key=abs):+.0%}"
+                    for errors in (expected, predicted, unseen)
+                ),
                 f"{constants[0] / MIB:.3g} MiB, {constants[1]:.2g}",
             )
         )

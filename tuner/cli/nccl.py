@@ -54,8 +54,8 @@ docs/how-to/nccl.md. The folder must be one that all nodes of a job see, or be c
 path on each. Calls without a rule stay NCCL's own.
 
 `expected` is NCCL's own expectation, from the constants in its source, by which it chooses;
-`predicted` is what it takes according to published results, and GB/s the bytes of the buffer in
-that time."""
+`predicted` corrects that for what published results of the current version show. GB/s are bytes of
+the buffer in the predicted time, or else in the expected one."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -217,12 +217,13 @@ def run_estimate(options: argparse.Namespace) -> None:
         raise InputError(f"topology {topology.name} has no GPUs in its nodes: choose another one")
     ppn = gpus if options.ppn is None else options.ppn
     placement = Placement.block(topology, ppn, options.ranks)
-    predictor = nccl.NcclPredictor(placement, options.collnet, options.version)
+    predictor = nccl.NcclPredictor(placement, options.collnet)
     records = list(_records(options, predictor))
 
     def show() -> None:
         _print(options, predictor.system, topology.name, records)
-        print_text(machine.certainty({NCCL}))
+        if options.version == nccl.CURRENT_VERSION:
+            print_text(machine.accuracy_sentence({NCCL}))
 
     print_result(options, records, show)
 
@@ -230,10 +231,16 @@ def run_estimate(options: argparse.Namespace) -> None:
 def _records(
     options: argparse.Namespace, predictor: nccl.NcclPredictor
 ) -> Iterator[dict[str, Any]]:
+    """Yield what NCCL expects, and what is predicted for the current version."""
+    system, collective, version = predictor.system, options.collective, options.version
     for nbytes in options.sizes:
-        times = predictor.expected_seconds(options.collective, nbytes)
-        predicted = predictor.predicted_seconds(options.collective, nbytes)
-        chosen = predictor.choice(options.collective, nbytes)
+        times = nccl.estimate_times(system, collective, nbytes, version)
+        chosen = nccl.default_algo_proto(system, collective, nbytes, version)
+        predicted = (
+            predictor.predicted_seconds(collective, nbytes)
+            if version == nccl.CURRENT_VERSION
+            else {}
+        )
         for way in sorted(times, key=times.__getitem__):
             if options.all or options.json or way == chosen:
                 yield {
@@ -242,7 +249,7 @@ def _records(
                     "algorithm": way.algorithm,
                     "protocol": way.protocol,
                     "seconds": times[way],
-                    "predicted_seconds": predicted[way],
+                    "predicted_seconds": predicted.get(way),
                     "chosen": way == chosen,
                 }
 
@@ -260,11 +267,23 @@ def _print(
                 record["algorithm"],
                 record["protocol"],
                 format_time(record["seconds"]),
-                format_time(record["predicted_seconds"]),
-                f"{record['nbytes'] / record['predicted_seconds'] / 1e9:.1f}",
+                _predicted_time(record),
+                f"{_rate(record) / 1e9:.1f}",
                 "chosen" if record["chosen"] and options.all else "",
             )
             for record in records
         ),
         right=("size", "expected", "predicted", "GB/s"),
     )
+
+
+def _predicted_time(record: dict[str, Any]) -> str:
+    """Return the predicted time; empty for a version of which nothing is predicted."""
+    seconds = record["predicted_seconds"]
+    return "" if seconds is None else format_time(seconds)
+
+
+def _rate(record: dict[str, Any]) -> float:
+    """Return bytes of the buffer per second."""
+    seconds = record["predicted_seconds"] or record["seconds"]
+    return float(record["nbytes"] / seconds)

@@ -32,7 +32,7 @@ from tuner.sim import simulate
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
 from tuner.topology import CUDA, GPU, HOST, Placement
 from tuner.whatif.machine_resources import IMPROVEMENT, LATENCY, MIN_SENSITIVITY, RESOURCE_NAMES
-from tuner.whatif.nccl_times import EXPLAINED_NOTE, NCCL_NOTE, NcclTimes, nccl_times
+from tuner.whatif.nccl_times import EXPLAINED_NOTE, NcclTimes, nccl_note, nccl_times
 from tuner.whatif.sensitivities import call_sensitivities
 from tuner.whatif.study_candidates import Candidate, list_candidates
 
@@ -60,7 +60,7 @@ MEMORY_NAMES = {HOST: "host memory", CUDA: "GPU memory"}
 class AlgorithmTime:
     """The predicted time of an algorithm.
 
-    schedule    what was simulated; None where NCCL's own expectation is the prediction
+    schedule    what was simulated; None where the time is predicted from NCCL's model
     """
 
     seconds: float
@@ -185,7 +185,7 @@ def run(options: argparse.Namespace) -> None:
     def show() -> None:
         _print(where, records, explained_too=options.explain)
         if not options.calibration:
-            print_text(machine.certainty({record["predicted_by"] for record in records}))
+            print_text(machine.accuracy_sentence({record["predicted_by"] for record in records}))
 
     print_result(options, records, show)
 
@@ -385,14 +385,15 @@ def _print(where: str, records: list[dict[str, Any]], *, explained_too: bool) ->
     for record in records:
         if "sensitivities" in record:
             print_text(_what_would_help(record))
-    if any(record["predicted_by"] == NCCL for record in records):
-        print_text(NCCL_NOTE)
+    of_nccl = {record["algorithm"] for record in records if record["predicted_by"] == NCCL}
+    if of_nccl:
+        print_text(nccl_note(of_nccl))
         if explained_too:
             print_text(EXPLAINED_NOTE)
 
 
 def _what_would_help(record: Mapping[str, Any]) -> str:
-    """Return what limits the best algorithm at a size, and what doubling resources gains."""
+    """Return how many times as fast an algorithm is with each resource twice as fast."""
     what = f"{record['algorithm']} at {format_size(record['nbytes'])}"
     gains = sorted(record["sensitivities"].items(), key=lambda pair: -pair[1])
     named = [f"{RESOURCE_NAMES[name]} {gain:.2f}" for name, gain in gains if gain > MIN_SENSITIVITY]

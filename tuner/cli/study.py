@@ -22,8 +22,15 @@ from tuner.machines.loader import (
 )
 from tuner.topology import CUDA
 from tuner.topology.readers.safe_yaml import parse_yaml
+from tuner.whatif.axes import narrow_uplinks_warning
 from tuner.whatif.executors import Executor
-from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint, delete_checkpoint
+from tuner.whatif.prices import missing_prices_warning
+from tuner.whatif.study_checkpoint import (
+    Checkpoint,
+    OpenCheckpoint,
+    checkpoint_paths,
+    delete_checkpoint,
+)
 from tuner.whatif.study_tasks import StudyTask
 
 EXAMPLES = f"""examples:
@@ -41,13 +48,14 @@ A study, here saved as twice.yaml:
   collectives: [bcast, allreduce]
   sizes: [1KiB, 64KiB, 1MiB]
   table: table.json          # optional: what its choices would cost
+  cost: {{node: 30000, nic: 900, switch: 20000}}  # optional: prices, for the best value
 
 Axes: {", ".join(whatif.AXES)}.
 `calibration: FILE` takes the costs that were measured from there, `algorithms: [ring, binomial]`
 restricts the candidates, and `without: [multicast, switch_reduction, nvswitch_reduction]`
-withdraws what a machine offers to its collectives. Interrupted, the same command without
---restart goes on where it stopped: until the study is done its answers are kept in
-twice.yaml.partial."""
+withdraws what a machine offers to its collectives. `limits: false` does not look for what limits
+the best algorithms. Interrupted, the same command without --restart goes on where it stopped:
+until the study is done its answers are kept in twice.yaml.partial and twice.yaml.partial.limits."""
 
 PARTIAL_SUFFIX = ".partial"
 NEWLINE = "\n"
@@ -93,6 +101,8 @@ def run(options: argparse.Namespace) -> None:
         warn(missing_latency_warning(asked.machine))
     if CUDA in asked.axes["memory"]:
         warn(shared_gpu_warning(asked.topology, int(asked.axes["ppn"][-1])))
+    warn(narrow_uplinks_warning(asked.topology, asked.axes))
+    warn(missing_prices_warning(asked.prices))
     _require_targets(options, answers)
     if options.restart:
         delete_checkpoint(answers)
@@ -124,7 +134,8 @@ def _print(found: whatif.StudyResult) -> None:
 def _require_targets(options: argparse.Namespace, answers: Path) -> None:
     """Raise InputError before any work for outputs that cannot be written or are inputs."""
     if options.csv:
-        require_writable_file(options.csv, options.study, answers, *_named_files(options.study))
+        own = (options.study, *checkpoint_paths(answers), *_named_files(options.study))
+        require_writable_file(options.csv, *own)
     if options.plots:
         require_writable_dir(options.plots)
         import_module("tuner.report.study_plots")  # before any work, if matplotlib is missing

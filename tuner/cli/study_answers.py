@@ -16,6 +16,7 @@ from tuner.whatif.study_summary import limit_name, limits_by_size, points_after
 
 MAX_SHOWN_STEPS = 40
 MAX_SHOWN_LIMITS = 40
+MAX_SHOWN_MACHINES = 40
 
 
 def print_answers(result: whatif.StudyResult, same: set[str]) -> None:
@@ -27,7 +28,8 @@ def print_answers(result: whatif.StudyResult, same: set[str]) -> None:
     _print_axis_steps(result, same)
     _print_machine_values(result)
     print_text(f"In short: {result.summary}")
-    print_text(result.certainty)
+    if result.accuracy:
+        print_text(result.accuracy)
 
 
 def _print_limits(result: whatif.StudyResult) -> None:
@@ -113,21 +115,34 @@ def _step(one: whatif.AxisStep, result: whatif.StudyResult) -> list[str]:
 
 def _print_machine_values(result: whatif.StudyResult) -> None:
     """Print the price of each machine, and what speed costs on it."""
-    if not result.machine_values:
+    values = result.machine_values
+    if not values:
         return
     axes = varying(result)
-    calls = tuple(result.machine_values[0].relative_cost)
+    calls = tuple(dict.fromkeys(call for one in values for call in one.relative_cost))
+    parts = [plural_name(part) for part in values[0].parts]
     print_table(
-        "price of each machine, and of its speed: price per rank times the time of a call, 1.00 for"
+        "price of each machine, and of its speed: price per node times the time of a call, 1.00 for"
         " the best value",
-        (*map(title, axes), "price", *calls),
-        (_value_row(one, axes, calls) for one in result.machine_values),
-        right=(*map(title, axes), "price", *calls),
+        (*map(title, axes), *parts, "price", *calls),
+        (_value_row(one, axes, calls) for one in values[:MAX_SHOWN_MACHINES]),
+        right=(*map(title, axes), *parts, "price", *calls),
+        droppable=parts,
     )
+    if len(values) > MAX_SHOWN_MACHINES:
+        print_text(f"and {len(values) - MAX_SHOWN_MACHINES} more: --json has them all")
+
+
+def plural_name(part: str) -> str:
+    """Return the name of a part for a column of numbers."""
+    return "switches" if part == "switch" else f"{part}s"
 
 
 def _value_row(
     one: whatif.MachineValue, axes: Sequence[str], calls: Sequence[Collective]
 ) -> list[str]:
     where = [AXIS_FORMATTERS[axis](one.axis_values[axis]) for axis in axes]
-    return [*where, f"{one.price:,.0f}", *(f"{one.relative_cost[call]:.2f}" for call in calls)]
+    costs = [
+        f"{one.relative_cost[call]:.2f}" if call in one.relative_cost else "" for call in calls
+    ]
+    return [*where, *map(str, one.parts.values()), f"{one.price:,.0f}", *costs]

@@ -11,8 +11,9 @@ from itertools import groupby
 from tuner import whatif
 from tuner.base.units import format_size, format_time, humanize
 from tuner.cli.output import print_table, print_text
+from tuner.machines.model_accuracy import NCCL
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS
-from tuner.whatif.nccl_times import LINK_NAMES, NCCL_NOTE
+from tuner.whatif.nccl_times import LINK_NAMES, nccl_note
 from tuner.whatif.study_result import TIE_TOLERANCE
 
 MAX_SHOWN_RANGES = 60
@@ -98,7 +99,14 @@ def _print_ranges(result: whatif.StudyResult) -> set[str]:
             f"and {len(found) - MAX_SHOWN_RANGES} more rows: --csv and --plots have them all"
         )
     if has_nccl:
-        print_text(NCCL_NOTE)
+        print_text(
+            nccl_note(
+                one.algorithm
+                for point in result.points
+                for one in point.candidates
+                if one.predicted_by == NCCL
+            )
+        )
     return {axes[at] for at in same}
 
 

@@ -91,9 +91,10 @@ def missing_overhead_warning(machine: Machine) -> str:
     """Return a warning if no message of a machine has an overhead, "" otherwise."""
     if any(cost.overhead.value > 0 for cost in machine.calibration.paths.values()):
         return ""
+    reductions = "" if machine.calibration.reduction else ", and reductions take no time"
     return (
         "caution: messages have no overhead of their own here, so that small sizes favour"
-        " algorithms in which one rank sends many: give a measured calibration"
+        f" algorithms in which one rank sends many{reductions}: give a measured calibration"
     )
 
 

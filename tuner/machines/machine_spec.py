@@ -9,7 +9,7 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.machines.gpus import GpuSpec
-from tuner.machines.model_accuracy import ModelAccuracy, certainty_sentence
+from tuner.machines.model_accuracy import ModelAccuracy, accuracy_sentence
 from tuner.machines.node_parts import NodeSpec
 from tuner.machines.provenance import SourcedPathCost, SourcedReduction, SourcedValue
 from tuner.topology import Node, Topology
@@ -127,10 +127,14 @@ class Machine:
     spec: MachineSpec | None = None
     record: Mapping[str, Any] | None = field(default=None, compare=False)
 
-    def certainty(self, models: Collection[str]) -> str:
-        """Return a sentence on how far predictions of some `PREDICTION_MODELS` were off on it."""
+    def accuracy_sentence(self, models: Collection[str], *, changed: bool = False) -> str:
+        """Return a sentence on how far predictions of some `PREDICTION_MODELS` were off on it.
+
+        changed     the times are of machines that differ from it in costs
+        """
         known = self.spec.accuracy if self.spec else {}
-        return certainty_sentence(self.name, known, models)
+        name = f"{self.name} as it is," if changed else self.name
+        return accuracy_sentence(name, known, models)
 
 
 def build_machine(spec: MachineSpec, nodes: int | None = None) -> Machine:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, shortened_repr
 from tuner.topology.readers.yaml_fields import parse_name, require_keys
 
 SIMULATION, NCCL = PREDICTION_MODELS = ("simulation", "nccl")  # what predicts a time
@@ -44,10 +44,14 @@ def parse_accuracy(record: Any) -> dict[str, ModelAccuracy]:
 def _parse_model(what: str, entry: Any) -> ModelAccuracy:
     require_keys(what, entry, ACCURACY_KEYS, ACCURACY_KEYS)
     for key in ("median", "worst"):
-        if not isinstance(entry[key], int | float) or not 0 <= entry[key] < 100:
-            raise InputError(f"{what}: {key} must be a fraction such as 0.05, not {entry[key]!r}")
+        if type(entry[key]) not in (int, float) or not 0 <= entry[key] < 100:
+            raise InputError(
+                f"{what}: {key} must be a fraction such as 0.05, not {shortened_repr(entry[key])}"
+            )
     if type(entry["results"]) is not int or entry["results"] < 1:
-        raise InputError(f"{what}: results must be a positive integer, not {entry['results']!r}")
+        raise InputError(
+            f"{what}: results must be a positive integer, not {shortened_repr(entry['results'])}"
+        )
     return ModelAccuracy(
         float(entry["median"]),
         float(entry["worst"]),
@@ -56,7 +60,7 @@ def _parse_model(what: str, entry: Any) -> ModelAccuracy:
     )
 
 
-def certainty_sentence(
+def accuracy_sentence(
     name: str, accuracy: Mapping[str, ModelAccuracy], models: Collection[str]
 ) -> str:
     """Return how far the models that predicted some times were off on the machine `name`."""
@@ -65,4 +69,4 @@ def certainty_sentence(
         for model in PREDICTION_MODELS
         if model in models
     ]
-    return f"How sure: on {name} {'; '.join(known)}."
+    return f"Accuracy: on {name} {'; '.join(known)}."

@@ -45,7 +45,7 @@ def with_taper(machine_: Machine, ratio: float) -> Machine:
         )
     up = (design.fabric.down[0] / ratio, *design.fabric.up[1:])
     fabric = replace(design.fabric, up=up)
-    return _rebuild(machine_, replace(design, fabric=fabric))
+    return _rebuild(machine_, replace(design, fabric=fabric, accuracy={}))
 
 
 def with_nics(machine_: Machine, nics: int) -> Machine:
@@ -59,7 +59,7 @@ def with_nics(machine_: Machine, nics: int) -> Machine:
         raise InputError(f"{design.name} has no NICs whose places others could take")
     places = list(dict.fromkeys(edge.b for edge in old))
     inside = with_nics_at(design.node_spec, places, nics, old[0].link_type)
-    return _rebuild(machine_, replace(design, node_spec=inside))
+    return _rebuild(machine_, replace(design, node_spec=inside, accuracy={}))
 
 
 def with_gpu(machine_: Machine, product: str) -> Machine:

@@ -167,8 +167,8 @@ def _run_to_end(transfers: TransferTable) -> _EngineState:
     flows = empty_flows(transfers, meeting, _solo_rates(transfers, meeting))
     if not _run(agenda, flows, MAX_RATE_UPDATES):
         raise LimitExceededError(
-            f"{k} transfers that share links change one another's rates too often to be played"
-            " event by event: simulate fewer ranks, or an algorithm with fewer messages at once"
+            f"{k} transfers share links, and their rates change too often to be simulated: take"
+            " fewer ranks, or an algorithm with fewer messages at once"
         )
     return agenda
 

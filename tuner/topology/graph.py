@@ -157,7 +157,7 @@ class RouteGraph:
         _, up, down = self._leaf_attachments
         same = source == target
         ends = np.where(same, -1, up[source])[:, None], np.where(same, -1, down[target])[:, None]
-        if not len(self._trunks):  # all ports are attached to one switch
+        if not len(self._trunks):  # no links between switches
             return np.hstack(ends)
         return np.hstack([ends[0], self._routes_between_switches(source, target), ends[1]])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, shortened_repr
@@ -64,13 +64,13 @@ class LineRate(float):
     text    the line rate as written, such as `400Gb/s`
     """
 
+    text: str
+
     def __new__(cls, reached: float, text: str) -> LineRate:
         """Return the rate that is reached, with the line rate's text."""
         made = super().__new__(cls, reached)
         made.text = text
         return made
-
-    text: str
 
     def __reduce__(self) -> tuple[type[LineRate], tuple[float, str]]:
         return LineRate, (float(self), self.text)
@@ -149,6 +149,23 @@ def apply_axes(machine: Machine, at: GridPoint) -> Machine:
         return machine
     return replace(
         machine, topology=_with_links(machine.topology, at), calibration=_with_network(machine, at)
+    )
+
+
+def narrow_uplinks_warning(topology: Topology, axes: Mapping[str, Sequence[AxisValue]]) -> str:
+    """Return a warning if links at nodes become faster than those between switches, else ""."""
+    ports = set(topology.ports)
+    inner = [one for one in topology.links if not {one.source, one.target} & ports]
+    if not inner or "bandwidth" not in axes:
+        return ""
+    own = min(link.capacity / link.count for link in inner)
+    uplink = max(map(float, axes.get("uplink_bandwidth", (own,))))
+    fastest = max(map(float, axes["bandwidth"]))
+    if fastest <= uplink:
+        return ""
+    return (
+        f"caution: links at nodes have up to {_format_bandwidth(fastest)}, and each cable between"
+        f" switches {_format_bandwidth(uplink)}: vary uplink_bandwidth, too, if it grows with them"
     )
 
 

@@ -47,7 +47,7 @@ RESOURCE_NAMES: Mapping[str, str] = {  # for people
     OVERHEAD: "overhead",
     REDUCTION: "reduction",
 }
-MIN_SENSITIVITY = 1.02  # below it a resource does not bound a call
+MIN_SENSITIVITY = 1.05  # below it a resource does not bound a call
 IMPROVEMENT = 2.0  # factor by which a resource becomes faster
 RESOURCE_OF_PATH_CLASS: Mapping[str, str] = {  # what the bytes of a path class cross
     NETWORK: NICS,
@@ -81,17 +81,23 @@ def present_resources(machine: Machine) -> tuple[str, ...]:
         *(resource for kind, resource in RESOURCE_OF_LINK_KIND.items() if kind in inside),
         MEMORY,
         LATENCY,
-        *([OVERHEAD] if any(cost.overhead.value > 0.0 for cost in costs.paths.values()) else []),
+        *([OVERHEAD] if _has_overhead(costs) else []),
         *([REDUCTION] if costs.reduction else []),
     }
     return tuple(name for name in RESOURCE_NAMES if name in there)
+
+
+def _has_overhead(costs: Calibration) -> bool:
+    per_message = any(cost.overhead.value > 0.0 for cost in costs.paths.values())
+    return per_message or costs.pointer_query_seconds > 0.0
 
 
 def with_faster(machine: Machine, resource: str, factor: float = IMPROVEMENT) -> Machine:
     """Return the machine with one resource `factor` times as fast.
 
     Rates are multiplied and times divided by it: those of links and those that a calibration has
-    for messages whose bytes cross them.
+    for messages whose bytes cross them. Costs that were measured for paths of a certain latency and
+    rate hold for no others: without them simulations on the result raise MissingCostError.
     """
     return replace(
         machine,
@@ -155,6 +161,7 @@ def _faster_calibration(costs: Calibration, resource: str, factor: float) -> Cal
         }
     return replace(
         costs,
+        nominal=costs.nominal and not _is_of_certain_paths(costs),
         paths={
             key: _faster_path(*key, cost, resource, factor) for key, cost in costs.paths.items()
         },
@@ -162,6 +169,11 @@ def _faster_calibration(costs: Calibration, resource: str, factor: float) -> Cal
         reduction=reduction,
         pointer_query_seconds=query / factor if resource == OVERHEAD else query,
     )
+
+
+def _is_of_certain_paths(costs: Calibration) -> bool:
+    """Return whether costs between nodes are of paths with a certain latency and rate."""
+    return any(path_class not in RESOURCE_OF_PATH_CLASS for path_class, _ in costs.paths)
 
 
 def _faster_path(

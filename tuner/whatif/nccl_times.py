@@ -38,15 +38,26 @@ LINK_NAMES = {
     "nvlink": "NVLink between GPU and NIC",
     "socket": "the bus between CPUs",
 }
-OPTIONAL_ALGORITHMS = ("collnet_direct", "collnet_chain")  # used with NCCL_COLLNET_ENABLE=1 alone
-NCCL_NOTE = (
-    f"Times of {', '.join(NCCL_NAMES)} are predicted from the cost model of NCCL"
-    f" {nccl.CURRENT_VERSION}, as in `tuner nccl estimate`; all others are simulated."
-)
 EXPLAINED_NOTE = (
     "NCCL's model does not divide its times: --runner schedule simulates and explains a schedule of"
     " the same algorithm"
 )
+
+
+def nccl_note(names: Iterable[str]) -> str:
+    """Return a note on the algorithms of NCCL among `names`, which have predicted times."""
+    own = [name for name in NCCL_NAMES if name in set(names)]
+    collnet = [name for name in own if name.startswith("collnet")]
+    note = (
+        f"Times of {', '.join(own)} are predicted from the cost model of NCCL"
+        f" {nccl.CURRENT_VERSION}, as in `tuner nccl estimate`; all others are simulated."
+    )
+    if not collnet:
+        return note
+    return (
+        f"{note} NCCL uses {', '.join(collnet)} only with NCCL_COLLNET_ENABLE=1 and SHARP in the"
+        " network."
+    )
 
 
 class NcclTimes:
@@ -79,10 +90,11 @@ class NcclTimes:
     def choice(self, collective: Collective, names: Iterable[str], nbytes: int) -> str:
         """Return which of some `algorithms` NCCL chooses by itself, "" if it is offered none.
 
-        CollNet is not among them.
+        By itself it does not let the network's switches reduce.
         """
-        expected = self._predictor.expected_seconds(collective, max(1, nbytes))
-        offered = {NCCL_NAMES[name]: name for name in names if name not in OPTIONAL_ALGORITHMS}
+        system = nccl.nccl_system_of(self._placement)
+        expected = nccl.estimate_times(system, collective, max(1, nbytes))
+        offered = {NCCL_NAMES[name]: name for name in names}
         own = [way for way in expected if way.algorithm in offered]
         best = min(own, key=lambda way: expected[way], default=None)
         return offered[best.algorithm] if best else ""

@@ -53,12 +53,18 @@ def _parse_price(
         return _parse_number(f"cost: {part}", entry)
     axis = AXIS_OF_PART[part]
     if axis not in axes:
-        of = f", and {axis} is none of the study's axes" if axis else ""
+        of = f"; for several, vary {axis}" if axis else ""
         raise InputError(f"cost: {part} must be one price{of}")
-    prices = {
-        parse_value(axis, value, efficiency): _parse_number(f"cost: {part}: {value}", price)
-        for value, price in entry.items()
-    }
+    prices: dict[AxisValue, float] = {}
+    for value, price in entry.items():
+        what = f"cost: {part}: {value}"
+        try:
+            at = parse_value(axis, value, efficiency)
+        except InputError as reason:
+            raise InputError(f"cost: {part}: {reason}") from None
+        if at in prices:
+            raise InputError(f"{what} is there twice: give one price for each value of {axis}")
+        prices[at] = _parse_number(what, price)
     for value in axes[axis]:
         if value not in prices:
             shown = AXIS_FORMATTERS[axis](value)
@@ -75,6 +81,14 @@ def _parse_number(what: str, entry: Any) -> float:
     return float(entry)
 
 
+def missing_prices_warning(prices: Mapping[str, Price]) -> str:
+    """Return a warning if some of the parts have prices and others not, "" otherwise."""
+    missing = [part for part in AXIS_OF_PART if part not in prices]
+    if not prices or not missing:
+        return ""
+    return f"caution: without a price these count nothing: {', '.join(missing)}"
+
+
 def prices_record(prices: Mapping[str, Price]) -> dict[str, Any]:
     """Return prices as a study's key `cost` has them."""
     return {
@@ -85,9 +99,8 @@ def prices_record(prices: Mapping[str, Price]) -> dict[str, Any]:
     }
 
 
-def machine_price(prices: Mapping[str, Price], topology: Topology, at: GridPoint) -> float:
-    """Return the price of the machine at one point of the grid."""
-    number = count_parts(topology)
+def machine_price(prices: Mapping[str, Price], number: Mapping[str, int], at: GridPoint) -> float:
+    """Return the price of the machine at one point of the grid, given how many parts it has."""
     return sum(
         number[part] * (price[at[AXIS_OF_PART[part]]] if isinstance(price, Mapping) else price)
         for part, price in prices.items()
@@ -95,14 +108,40 @@ def machine_price(prices: Mapping[str, Price], topology: Topology, at: GridPoint
 
 
 def count_parts(topology: Topology) -> dict[str, int]:
-    """Return how many of each part a machine has."""
+    """Return how many of each part a machine needs.
+
+    Switches that join no nodes count only where the nodes hang on several switches, as do cables to
+    them. They are those of the model, in which one switch may stand for a rack of them.
+    """
     gpus = sum(
         len(inside.device_indices(GPU)) * len(nodes) for inside, nodes in topology.node_topologies
     )
+    needed = _needed_vertices(topology)
+    links = [link for link in topology.links if {link.source, link.target} <= needed]
     return {
         "node": len(topology.nodes),
         "gpu": gpus,
         "nic": len(topology.ports),
-        "switch": len(topology.switches),
-        "cable": sum(link.count for link in topology.links) // 2,
+        "switch": len(needed) - len(topology.ports),
+        "cable": sum(link.count for link in links) // 2,
     }
+
+
+def _needed_vertices(topology: Topology) -> set[str]:
+    """Return the ports and the switches that messages between nodes may cross."""
+    ports = topology.ports
+    component = dict(
+        zip((*ports, *topology.switches), topology.graph.components.tolist(), strict=True)
+    )
+    known = set(ports)
+    joining: dict[int, set[str]] = {}  # component -> its switches that join nodes
+    for link in topology.links:
+        if link.source in known and link.target in topology.switch_levels:
+            joining.setdefault(component[link.source], set()).add(link.target)
+    alone = {part: own for part, own in joining.items() if len(own) == 1}
+    above = {
+        switch
+        for switch in topology.switches
+        if component[switch] not in alone or switch in alone[component[switch]]
+    }
+    return {*ports, *above}

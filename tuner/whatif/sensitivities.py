@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuner.base.errors import MissingCostError
+from tuner.base.errors import LimitExceededError, MissingCostError
 from tuner.machines import Machine
 from tuner.whatif.machine_resources import present_resources, with_faster
 
@@ -16,13 +16,13 @@ def call_sensitivities(
 
     seconds_on      returns the time of the call on a machine in which a resource is faster, or ""
 
-    Resources are left out for which the faster machine has no cost of a message.
+    It is empty where the call cannot be simulated on one of the faster machines.
     """
     before = seconds_on(machine, "")
     found = dict[str, float]()
     for resource in present_resources(machine) if before > 0.0 else ():
         try:
             found[resource] = before / seconds_on(with_faster(machine, resource), resource)
-        except MissingCostError:  # measured for paths of one rate alone
-            continue
+        except (MissingCostError, LimitExceededError):  # costs may be of paths of one rate alone
+            return {}
     return found

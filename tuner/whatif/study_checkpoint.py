@@ -18,7 +18,7 @@ from tuner.base.errors import InputError
 from tuner.whatif.study_spec import Study
 from tuner.whatif.study_tasks import StudyTask, TaskTimes
 
-FORMAT_VERSION = 2  # 1: times of 0.1, of ports that slower messages kept busy
+FORMAT_VERSION = 3  # 2: NCCL's own expectation; 1: times of 0.1, of ports kept busy too long
 FILE_KIND = {"kind": "partial study"}
 HEADER_PREFIX = json.dumps(FILE_KIND)[:-1]
 
@@ -165,4 +165,6 @@ def _parse_line(path: Path, number: int, line: str, sizes: list[int]) -> tuple[i
 def _is_seconds_list(values: Any, number: int) -> bool:
     if not isinstance(values, list) or len(values) != number:
         return False
-    return all(type(value) is float and 0.0 <= value < float("inf") for value in values)
+    return all(
+        value is None or (type(value) is float and 0.0 <= value < float("inf")) for value in values
+    )

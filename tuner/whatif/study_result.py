@@ -22,7 +22,7 @@ TIE_TOLERANCE = 1e-9  # relative difference of times that counts as rounding
 
 @dataclass(frozen=True)
 class TimedCandidate(Candidate):
-    """A candidate and its time in seconds, by a simulation or as NCCL expects it."""
+    """A candidate and its time in seconds, simulated or predicted from NCCL's model."""
 
     seconds: float
     predicted_by: str = SIMULATION
@@ -56,7 +56,7 @@ class StudyPoint:
 
     axis_values     value of each axis
     candidates      the candidates, the fastest first
-    skipped         the candidates with more transfers than one call may have
+    skipped         the candidates that are too large to be simulated
     table_regret    regret of the given table
     nccl_choice     algorithm that NCCL chooses by itself, empty where that is not known, as in a
                     study of certain algorithms
@@ -129,7 +129,7 @@ class AxisStep:
 
     min_speedup     time at the lower value over time at the upper one, the smallest
     max_speedup     and the largest over all values of the other axes and all sizes
-    max_at          the other coordinates where it is largest
+    max_at          the other coordinates where the step changes most
     """
 
     axis: str
@@ -156,12 +156,15 @@ class MachineValue:
     """The price of one machine of a study, and the cost of its calls.
 
     price           of the whole machine
-    relative_cost   collective -> price per rank times the geometric mean of the best times over all
-                    sizes, over that of the machine where this is least
+    parts           how many of each part it has
+    relative_cost   collective -> price per node times the geometric mean of the best times over all
+                    sizes, over that of the machine where this is least; without machines on which
+                    a call takes no time
     """
 
     axis_values: GridPoint
     price: float
+    parts: Mapping[str, int]
     relative_cost: Mapping[Collective, float] = field(default_factory=dict)
 
 
@@ -171,7 +174,7 @@ class StudyResult:
 
     machine_values  price of each machine, where the study has prices
     summary         a paragraph that says what the study found
-    certainty       how far the predictions were off measured results of this machine
+    accuracy        how far predictions were off measured results of this machine
     """
 
     name: str
@@ -183,7 +186,7 @@ class StudyResult:
     axis_steps: tuple[AxisStep, ...] = ()
     machine_values: tuple[MachineValue, ...] = ()
     summary: str = ""
-    certainty: str = ""
+    accuracy: str = ""
 
 
 def axis_steps(
@@ -216,43 +219,35 @@ def _axis_step(
     if not speedups:
         return
     low, high = min(one for one, _ in speedups), max(one for one, _ in speedups)
-    most = next(point for one, point in speedups if one == high)
+    most = max(speedups, key=lambda pair: abs(math.log(pair[0])))[1]
     others = {name: value for name, value in most.coordinates.items() if name != axis}
     yield AxisStep(axis, most.collective, most.axis_values[axis], upper, low, high, others)
 
 
 def machine_values(
-    prices: Mapping[int, float], points: Sequence[StudyPoint], grid: Sequence[GridPoint]
+    prices: Sequence[tuple[float, Mapping[str, int]]],
+    points: Sequence[StudyPoint],
+    grid: Sequence[GridPoint],
 ) -> Iterator[MachineValue]:
-    """Yield the price of each machine with the relative cost of its calls.
-
-    prices      number of the machine in `grid` -> its price
-    """
-    mean = {
-        (number, collective): _mean_seconds(points, at, collective)
-        for number, at in enumerate(grid)
-        for collective in dict.fromkeys(point.collective for point in points)
-    }
-    cost = {
-        key: prices[key[0]] / (int(grid[key[0]]["nodes"]) * int(grid[key[0]]["ppn"])) * seconds
-        for key, seconds in mean.items()
-    }
-    least = {own: min(cost[number, c] for number, c in cost if c is own) for _, own in cost}
-    for number, at in enumerate(grid):
+    """Yield each machine of `grid` with its price and parts, and the relative cost of its calls."""
+    times: dict[tuple[Collective, tuple[AxisValue, ...]], list[float]] = {}
+    for point in points:
+        key = point.collective, tuple(point.axis_values.values())
+        times.setdefault(key, []).append(point.best.seconds)
+    cost: dict[Collective, dict[int, float]] = {}
+    for number, (at, (price, _)) in enumerate(zip(grid, prices, strict=True)):
+        for collective in dict.fromkeys(own for own, _ in times):
+            seconds = times[collective, tuple(at.values())]
+            if min(seconds) > 0.0:
+                mean = math.exp(math.fsum(map(math.log, seconds)) / len(seconds))
+                cost.setdefault(collective, {})[number] = price / int(at["nodes"]) * mean
+    for number, (at, (price, parts)) in enumerate(zip(grid, prices, strict=True)):
         relative = {
-            own: cost[number, own] / lowest for own, lowest in least.items() if lowest > 0.0
+            collective: own[number] / min(own.values())
+            for collective, own in cost.items()
+            if number in own and min(own.values()) > 0.0
         }
-        yield MachineValue(at, prices[number], relative)
-
-
-def _mean_seconds(points: Sequence[StudyPoint], at: GridPoint, collective: Collective) -> float:
-    """Return the geometric mean of the best times over all sizes; 0 where one takes no time."""
-    own = [
-        point.best.seconds
-        for point in points
-        if point.collective is collective and point.axis_values == at
-    ]
-    return math.exp(math.fsum(map(math.log, own)) / len(own)) if min(own) > 0.0 else 0.0
+        yield MachineValue(at, price, parts, relative)
 
 
 def crossovers(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, TunerError
 from tuner.machines.model_accuracy import NCCL, SIMULATION
-from tuner.whatif.axes import apply_axes
+from tuner.whatif.axes import NODE_LINK_AXES, UPLINK_AXES, apply_axes
 from tuner.whatif.executors import Executor, run_serial
-from tuner.whatif.machine_resources import present_resources
-from tuner.whatif.prices import machine_price
+from tuner.whatif.machine_resources import RESOURCE_NAMES
+from tuner.whatif.prices import count_parts, machine_price
 from tuner.whatif.study_candidates import Candidate
 from tuner.whatif.study_checkpoint import Checkpoint, OpenCheckpoint
 from tuner.whatif.study_result import (
@@ -29,6 +29,7 @@ from tuner.whatif.study_summary import summarise
 from tuner.whatif.study_tasks import (
     BestCall,
     PlannedPoint,
+    SensitivityTask,
     StudyPlan,
     StudyTask,
     TaskEvaluator,
@@ -38,6 +39,7 @@ from tuner.whatif.study_tasks import (
 )
 from tuner.whatif.table_regret import compute_table_regret
 
+OTHER_MACHINES = {"gpu", "nics", "taper", *UPLINK_AXES, *NODE_LINK_AXES}  # axes that change costs
 MAX_CORE_SECONDS = 1e6  # days on the cores of a node, hours on a cluster
 SIGNIFICANT_DIGITS = 12  # of times by which candidates are ordered; further ones are rounding
 
@@ -74,7 +76,7 @@ def run_study(
     executor            what evaluates the tasks, see `executors` and `dask_executor`
     open_checkpoint     returns the checkpoint, with the times of an earlier run if there are any
 
-    Raises InputError, before anything is simulated, when there is too much to simulate.
+    Raises InputError, before anything is simulated, when there are too many candidates to simulate.
     """
     todo = plan_study(study, _EffortLimit(is_cancelled))
     share = _share_of_candidates(study, todo)
@@ -84,8 +86,8 @@ def run_study(
     points = tuple(_point(study, evaluator, planned, times) for planned in todo.points)
     if study.limits:
         best = [_best_call(*pair) for pair in zip(todo.points, points, strict=True)]
-        faster = plan_sensitivities(study, todo, best)
-        gains = run.evaluate([task for task, _ in faster.values()], (share, 1.0), "limits")
+        faster = plan_sensitivities(todo, best)
+        gains = run.evaluate([one.task for one in faster], (share, 1.0), "limits")
         points = tuple(_with_sensitivities(points, best, faster, gains))
     steps = tuple(axis_steps(points, study.axes))
     values = tuple(_machine_values(study, points))
@@ -99,25 +101,28 @@ def run_study(
         steps,
         values,
         summarise(points, study.axes, steps, values),
-        _certainty(study, points),
+        _accuracy(study, points),
     )
 
 
-def _certainty(study: Study, points: Sequence[StudyPoint]) -> str:
+def _accuracy(study: Study, points: Sequence[StudyPoint]) -> str:
     """Return how far predictions were off on the machine; "" for costs that were measured on it."""
     if study.calibration is not None:
         return ""
     models = {one.predicted_by for point in points for one in point.candidates}
-    return study.machine.certainty(models)
+    return study.machine.accuracy_sentence(
+        models, changed=not OTHER_MACHINES.isdisjoint(study.axes)
+    )
 
 
 def _machine_values(study: Study, points: Sequence[StudyPoint]) -> Iterator[MachineValue]:
     if study.prices:
-        price = {
-            number: machine_price(study.prices, apply_axes(study.machine, at).topology, at)
-            for number, at in enumerate(study.grid)
-        }
-        yield from machine_values(price, points, study.grid)
+        parts = [count_parts(apply_axes(study.machine, at).topology) for at in study.grid]
+        prices = [
+            (machine_price(study.prices, own, at), own)
+            for own, at in zip(parts, study.grid, strict=True)
+        ]
+        yield from machine_values(prices, points, study.grid)
 
 
 class _EffortLimit:
@@ -143,7 +148,7 @@ def _share_of_candidates(study: Study, plan: StudyPlan) -> float:
     if not study.limits:
         return 1.0
     calls = sum(len(point.calls) for point in plan.points)
-    return calls / (calls + len(plan.points) * len(present_resources(study.machine)))
+    return calls / (calls + len(plan.points) * len(RESOURCE_NAMES))
 
 
 @dataclass(frozen=True)
@@ -202,20 +207,22 @@ def _best_call(planned: PlannedPoint, point: StudyPoint) -> BestCall:
 def _with_sensitivities(
     points: Sequence[StudyPoint],
     best: Sequence[BestCall],
-    faster: Mapping[tuple[int, str], tuple[StudyTask, tuple[int, ...]]],
+    faster: Sequence[SensitivityTask],
     gains: Mapping[int, TaskTimes],
 ) -> Iterator[StudyPoint]:
-    """Yield the points with their sensitivities, but for calls without bytes and ranks of one."""
-    found: dict[tuple[int, int], dict[str, float]] = {}
-    for number, ((task, resource), (_, calls)) in enumerate(faster.items()):
-        for call, seconds in zip(calls, gains[number] or (), strict=False):
-            found.setdefault((task, call), {})[resource] = seconds
+    """Yield the points with their sensitivities.
+
+    There are none for calls that take no time, and for those of which one cannot be simulated.
+    """
+    found: dict[tuple[int, int], dict[str, float | None]] = {}
+    for number, one in enumerate(faster):
+        seconds = gains[number]
+        for call, own in zip(one.calls, seconds, strict=True) if seconds is not None else ():
+            found.setdefault((one.number, call), {})[one.task.faster] = own
     for point, (_, task, call) in zip(points, best, strict=True):
-        times = found.get((task, call), {}) if point.best.seconds > 0.0 else {}
-        yield replace(
-            point,
-            sensitivities={resource: point.best.seconds / own for resource, own in times.items()},
-        )
+        times = found.get((task, call), {})
+        known = {name: point.best.seconds / own for name, own in times.items() if own}
+        yield replace(point, sensitivities=known if len(known) == len(times) else {})
 
 
 def _point(
@@ -237,20 +244,30 @@ def _point(
         planned.collective,
         planned.nbytes,
         timings,
-        planned.skipped,
+        tuple(_skipped(planned, answers)),
         cost,
         "" if study.algorithms else evaluator.nccl_choice(planned),
-        planned.limit,
+        planned.network_limit,
     )
 
 
 def _timings(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterator[TimedCandidate]:
     """Yield timings in the order of candidates, without those not for this rank count."""
     for candidate, task, call in planned.calls:
-        seconds = answers[task]
+        times = answers[task]
+        seconds = times[call] if times is not None else None
         if seconds is not None:
             of_nccl = candidate.algorithm in planned.of_nccl and not candidate.params
-            yield _timing(candidate, seconds[call], NCCL if of_nccl else SIMULATION)
+            yield _timing(candidate, seconds, NCCL if of_nccl else SIMULATION)
+
+
+def _skipped(planned: PlannedPoint, answers: Mapping[int, TaskTimes]) -> Iterator[str]:
+    """Yield the candidates that were too large to plan, or to simulate at this size."""
+    yield from planned.skipped
+    for candidate, task, call in planned.calls:
+        times = answers[task]
+        if times is not None and times[call] is None:
+            yield str(candidate)
 
 
 def _timing(candidate: Candidate, seconds: float, predicted_by: str) -> TimedCandidate:

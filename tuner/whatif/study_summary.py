@@ -11,9 +11,9 @@ from tuner.core.collective import Collective
 from tuner.machines.model_accuracy import NCCL
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS, AxisValue, GridPoint
 from tuner.whatif.machine_resources import RESOURCE_NAMES
-from tuner.whatif.study_result import AxisStep, MachineValue, StudyPoint
+from tuner.whatif.study_result import TIE_TOLERANCE, AxisStep, MachineValue, StudyPoint
 
-NO_LIMIT = "several resources"  # none alone makes a call faster
+NO_LIMIT = "no single resource"
 LIMIT_OF_NCCL = "NCCL's channels"  # nor do NCCL's channels, whose rates are from a list, take more
 MIN_GAIN = 1.01  # times as fast that are worth a word
 MAX_NAMED_ALGORITHMS = 3
@@ -33,8 +33,13 @@ def limits_by_size(points: Sequence[StudyPoint]) -> str:
         return limit_name(points[0])
     first, *middle, last = runs
     texts = [f"{limit_name(first[0])} to {format_size(first[-1].nbytes)}"]
-    texts += [f"{limit_name(run[0])} at {format_size(run[0].nbytes)}" for run in middle]
+    texts += [f"{limit_name(run[0])} {_sizes(run)}" for run in middle]
     return ", ".join([*texts, f"{limit_name(last[0])} from {format_size(last[0].nbytes)}"])
+
+
+def _sizes(run: Sequence[StudyPoint]) -> str:
+    first, last = format_size(run[0].nbytes), format_size(run[-1].nbytes)
+    return f"at {first}" if len(run) == 1 else f"from {first} to {last}"
 
 
 def points_after(step: AxisStep, points: Sequence[StudyPoint]) -> list[StudyPoint]:
@@ -57,7 +62,7 @@ def summarise(
 ) -> str:
     """Return the paragraph: best algorithms, limits, gains of steps, best value."""
     several = [axis for axis, own in axes.items() if len(own) > 1]
-    effective = {step.axis for step in steps if {step.min_speedup, step.max_speedup} != {1.0}}
+    effective = {step.axis for step in steps if _has_effect(step)}
     sentences = list[str]()
     for collective in dict.fromkeys(point.collective for point in points):
         own = [point for point in points if point.collective is collective]
@@ -67,10 +72,14 @@ def summarise(
         sentences += (
             _about_step(step, points)
             for step in steps
-            if step.collective is collective and step.axis in effective
+            if step.collective is collective and (step.axis in effective or not effective)
         )
         sentences += _about_value(collective, values, several)
     return " ".join(sentences)
+
+
+def _has_effect(step: AxisStep) -> bool:
+    return max(abs(step.min_speedup - 1.0), abs(step.max_speedup - 1.0)) > TIE_TOLERANCE
 
 
 def _best_algorithms(points: Sequence[StudyPoint]) -> str:
@@ -91,16 +100,18 @@ def _about_nccl(points: Sequence[StudyPoint], axes: Sequence[str]) -> Iterator[s
     ]
     if not slower:
         return
-    best = sum(ratio < MIN_GAIN for ratio, _ in slower)
-    if best == len(slower):
-        yield "NCCL chooses it by itself."
-        return
     ratio, point = max(slower, key=lambda pair: pair[0])
-    where = _place(point.coordinates, axes)
-    yield (
-        f"What NCCL chooses by itself is the fastest at {best} of {len(slower)}, and takes at most"
-        f" {ratio:.2f} times as long ({where})."
-    )
+    best = sum(point.best.algorithm == point.nccl_choice for _, point in slower)
+    if best == len(points):
+        yield "NCCL chooses it by itself."
+    elif ratio < MIN_GAIN:
+        yield f"What NCCL chooses by itself takes at most {ratio - 1:.1%} longer."
+    else:
+        yield (
+            f"What NCCL chooses by itself is the fastest at {best} of {len(slower)} points, and"
+            f" takes at most {ratio:.2f} times as long ({point.nccl_choice} at"
+            f" {_place(point.coordinates, axes)})."
+        )
 
 
 def _about_limits(points: Sequence[StudyPoint]) -> Iterator[str]:
@@ -113,16 +124,17 @@ def _about_limits(points: Sequence[StudyPoint]) -> Iterator[str]:
 def _about_step(step: AxisStep, points: Sequence[StudyPoint]) -> str:
     shown = AXIS_FORMATTERS[step.axis]
     change = (
-        f"{step.axis.replace('_', ' ')} {shown(step.upper_value)} instead of"
-        f" {shown(step.lower_value)}"
+        f"Changing {step.axis.replace('_', ' ')} from {shown(step.lower_value)} to"
+        f" {shown(step.upper_value)}"
     )
     after = points_after(step, points)
     limit = f"; the limit is then {limits_by_size(after)}" if after else ""
-    if step.max_speedup < MIN_GAIN:
-        if step.min_speedup > 1 / MIN_GAIN:
-            return f"{change} gains nothing{limit}."
-        return f"{change} takes up to {1 / step.min_speedup:.2f} times as long{limit}."
-    return f"{change} is at most {step.max_speedup:.2f} times as fast{limit}."
+    effects = []
+    if step.max_speedup >= MIN_GAIN:
+        effects.append(f"makes calls at most {step.max_speedup:.2f} times as fast")
+    if step.min_speedup <= 1 / MIN_GAIN:
+        effects.append(f"lets calls take at most {1 / step.min_speedup:.2f} times as long")
+    return f"{change} {' and '.join(effects) or 'gains nothing'}{limit}."
 
 
 def _about_value(
@@ -131,7 +143,7 @@ def _about_value(
     priced = [one for one in values if collective in one.relative_cost]
     if len(priced) > 1:
         best = min(priced, key=lambda one: one.relative_cost[collective])
-        yield f"The most speed for its price has {_place(best.axis_values, axes)}."
+        yield f"{_place(best.axis_values, axes)} gives the best value for its price."
 
 
 def _place(at: GridPoint, axes: Sequence[str]) -> str:

@@ -9,18 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from tuner.algorithms import describe
 from tuner.base.errors import InputError, LimitExceededError, MissingCostError, ScheduleError
+from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK
+from tuner.core.schedule import Schedule
 from tuner.core.table import RuleKey
 from tuner.machines import Machine
 from tuner.sim import sweep
 from tuner.sim.rounds import MAX_CALL_TRANSFERS
 from tuner.topology import CUDA, Placement
 from tuner.whatif.axes import UPLINK_AXES, GridPoint, apply_axes, place_ranks
-from tuner.whatif.machine_resources import IMPROVEMENT, LATENCY, present_resources, with_faster
+from tuner.whatif.machine_resources import (
+    IMPROVEMENT,
+    LATENCY,
+    RESOURCE_NAMES,
+    present_resources,
+    with_faster,
+)
 from tuner.whatif.nccl_times import NcclTimes, nccl_times
 from tuner.whatif.study_candidates import (
     Candidate,
@@ -39,9 +48,9 @@ TASK_OVERHEAD_S = 2e-3  # time to build and simulate the smallest schedule
 TRANSFER_S = 3e-8  # time per transfer and size
 IN_NETWORK_TRANSFER_S = 4e-6  # the same where the network combines or replicates messages
 
-TaskTimes = (
-    list[float] | None
-)  # seconds at each size; None: not for this rank count, too large, or without a cost
+# Seconds at each size, None where it is too large; None instead of the list: not for this rank
+# count, without a cost, or of a machine without the resource that would be faster
+TaskTimes = list[float | None] | None
 
 
 @dataclass(frozen=True)
@@ -68,8 +77,9 @@ class PlannedPoint:
     """One point of a study, with candidates to simulate and candidates skipped.
 
     calls       candidate, number of its task, index of the call in the task
-    of_nccl     algorithms whose times are those that NCCL expects
-    limit       what bounds the traffic of a GPU between nodes, where NCCL is known
+    of_nccl     algorithms whose times are predicted from NCCL's model
+    network_limit
+                what bounds the traffic of a GPU between nodes, where NCCL is known
     """
 
     grid_index: int
@@ -79,7 +89,7 @@ class PlannedPoint:
     skipped: tuple[str, ...]
     table_lookup: TableLookup | None
     of_nccl: tuple[str, ...] = ()
-    limit: str = ""
+    network_limit: str = ""
 
 
 class TaskEvaluator:
@@ -98,7 +108,10 @@ class TaskEvaluator:
         That is also the case for buffers in GPU memory staged through hosts whose messages have no
         cost. Raises MissingCostError where other messages have none.
         """
-        machine, ranks, of_nccl = self._cached_machine(task.grid_index, task.faster)
+        cached = self._cached_machine(task.grid_index, task.faster)
+        if cached is None:
+            return None
+        machine, ranks, of_nccl = cached
         candidate, collective = Candidate(task.algorithm, task.params), task.collective
         if of_nccl and task.algorithm in of_nccl.algorithms(collective) and not task.params:
             return [of_nccl.seconds(collective, task.algorithm, size) for size in task.sizes]
@@ -110,11 +123,11 @@ class TaskEvaluator:
             made = replace(made, segment_bytes=0)
         memory = str(self._study.grid[task.grid_index]["memory"])
         try:
-            return sweep(made, ranks, machine.calibration, task.sizes, memory=memory)
-        except LimitExceededError:
-            return None
+            return _sweep(made, ranks, machine.calibration, task.sizes, memory)
         except MissingCostError:
-            if not made.staged and not task.faster:  # costs may be those of links of one rate
+            if task.faster:  # costs may be those of paths of one rate
+                return [None] * len(task.sizes)
+            if not made.staged:
                 raise
             return None
 
@@ -122,17 +135,36 @@ class TaskEvaluator:
         """Return what NCCL chooses by itself at a point; "" where that is not known."""
         if not planned.of_nccl:
             return ""
-        of_nccl = self._cached_machine(planned.grid_index, "")[2]
+        cached = self._cached_machine(planned.grid_index, "")
+        assert cached is not None
+        of_nccl = cached[2]
         assert of_nccl is not None
         return of_nccl.choice(planned.collective, planned.of_nccl, planned.nbytes)
 
-    def _machine(self, grid_index: int, faster: str) -> tuple[Machine, Placement, NcclTimes | None]:
+    def _machine(
+        self, grid_index: int, faster: str
+    ) -> tuple[Machine, Placement, NcclTimes | None] | None:
+        """Return a machine with what is placed on it; None if it lacks the resource `faster`."""
         at = self._study.grid[grid_index]
         machine = apply_axes(self._study.machine, at)
         if faster:
+            if faster not in present_resources(machine):
+                return None
             machine = with_faster(machine, faster)
         ranks = place_ranks(machine, at)
         return machine, ranks, _times_of_nccl(self._study, at, ranks, faster)
+
+
+def _sweep(
+    made: Schedule, ranks: Placement, calibration: Calibration, sizes: Sequence[int], memory: str
+) -> list[float | None]:
+    """Return the seconds at each size, None where the simulation would be too large."""
+    try:
+        return [*sweep(made, ranks, calibration, sizes, memory=memory)]
+    except LimitExceededError:
+        if len(sizes) == 1:
+            return [None]
+    return [one for size in sizes for one in _sweep(made, ranks, calibration, [size], memory)]
 
 
 @dataclass(frozen=True)
@@ -169,38 +201,43 @@ def plan_study(study: Study, on_progress: Callable[[float], None]) -> StudyPlan:
 BestCall = tuple[Candidate, int, int]  # of a point, as in `PlannedPoint.calls`
 
 
-def plan_sensitivities(
-    study: Study, plan: StudyPlan, best: Iterable[BestCall]
-) -> dict[tuple[int, str], tuple[StudyTask, tuple[int, ...]]]:
-    """Return tasks that simulate the best candidates with each resource of the machine faster.
+class SensitivityTask(NamedTuple):
+    """A task that simulates calls of another one with a resource twice as fast.
 
-    The keys are the number of a task of the plan and the resource; with each new task are the
-    indices of its calls in that task.
+    number      number of the other task
+    calls       indices of the calls in it
     """
+
+    number: int
+    calls: tuple[int, ...]
+    task: StudyTask
+
+
+def plan_sensitivities(plan: StudyPlan, best: Iterable[BestCall]) -> list[SensitivityTask]:
+    """Return tasks that simulate the best candidates with each resource faster, by machine."""
     by_task: dict[int, list[BestCall]] = {}
     for one in best:
         by_task.setdefault(one[1], []).append(one)
-    resources = present_resources(study.machine)
-    return {
-        (number, resource): _with_resource(plan.tasks[number], calls, resource)
+    found = [
+        _with_resource(number, plan.tasks[number], calls, resource)
+        for resource in RESOURCE_NAMES
         for number, calls in by_task.items()
-        for resource in resources
-    }
+    ]
+    return sorted(found, key=lambda one: one.task.grid_index)  # of one machine resource by resource
 
 
 def _with_resource(
-    task: StudyTask, calls: Sequence[BestCall], resource: str
-) -> tuple[StudyTask, tuple[int, ...]]:
-    """Return a task with some of its calls and a faster resource, and the indices of the calls."""
-    indices = tuple(dict.fromkeys(call for _, _, call in calls))
+    number: int, task: StudyTask, best: Sequence[BestCall], resource: str
+) -> SensitivityTask:
+    calls = tuple(call for _, _, call in best)
     changed = replace(
         task,
-        params=dict(calls[0][0].params),
-        sizes=tuple(task.sizes[call] for call in indices),
-        core_seconds=task.core_seconds * len(indices) / len(task.sizes),
+        params=dict(best[0][0].params),
+        sizes=tuple(task.sizes[call] for call in calls),
+        core_seconds=task.core_seconds * len(calls) / len(task.sizes),
         faster=resource,
     )
-    return changed, indices
+    return SensitivityTask(number, calls, changed)
 
 
 def _times_of_nccl(

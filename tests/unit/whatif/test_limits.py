@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,25 @@ import pytest
 from tuner import whatif
 from tuner.base.errors import InputError
 from tuner.cli.main import main
+from tuner.core.calibration import Calibration, PathCost, calibration_record
 from tuner.core.collective import Collective
-from tuner.machines import PRESETS, preset
+from tuner.machines import PRESETS, Machine, preset
 from tuner.machines.yaml_machines import machine_from_yaml
-from tuner.mpi_libraries.nccl import NcclPredictor
+from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor
 from tuner.mpi_libraries.nccl.fabric import FabricBound
 from tuner.topology import Placement
+from tuner.whatif import study_tasks
 from tuner.whatif.machine_resources import (
     LATENCY,
     NICS,
-    RESOURCE_NAMES,
     SWITCH_LINKS,
     limiting_resource,
     present_resources,
     with_faster,
 )
+from tuner.whatif.prices import count_parts
 from tuner.whatif.study_spec import FileResolver, study_from_record
+from tuner.whatif.study_summary import limits_by_size
 
 ALPHA, RATE = 4e-6, 1e9
 FLAT = {"name": "flat", "nodes": 8, "latency": "4us", "bandwidth": "1GB/s"}
@@ -88,7 +92,6 @@ def test_nothing_limits_what_no_resource_makes_faster() -> None:
     assert limiting_resource({}) == ""
     assert limiting_resource({NICS: 1.01, LATENCY: 1.0}) == ""
     assert limiting_resource({NICS: 1.03, LATENCY: 1.5}) == LATENCY
-    assert set(RESOURCE_NAMES) >= {NICS, LATENCY}
 
 
 def test_limits_can_be_left_out() -> None:
@@ -96,6 +99,47 @@ def test_limits_can_be_left_out() -> None:
     assert {tuple(point.sensitivities) for point in result.points} == {()}
     with pytest.raises(InputError, match="limits must be true or false, not 3"):
         run(limits=3)
+
+
+def test_costs_measured_for_certain_paths_tell_nothing_of_others() -> None:
+    """A path of another latency or rate has no cost: there is no wrong answer, but none."""
+    exact = {("2 links, 4us, 1e+09B/s", "host"): PathCost.from_alpha_beta(20e-6, 5e-9)}
+    measured = Calibration("c", "l", exact)
+    keys = {"algorithms": ["recursive_doubling"], "calibration": calibration_record(measured)}
+    (point,) = run(**keys).points
+    assert point.best.seconds == pytest.approx(3 * (20e-6 + 5e-9 * 2**20), rel=1e-6)
+    assert point.sensitivities == {}
+
+
+def test_resources_are_those_of_each_machine() -> None:
+    """Two nodes of a Comet hang on one switch; 288 need links between switches."""
+    keys = {"topology": "preset:comet:2", "algorithms": ["recursive_doubling"]}
+    few, many = run(vary={"nodes": [2, 288]}, **keys).points
+    assert SWITCH_LINKS not in few.sensitivities
+    assert SWITCH_LINKS in many.sensitivities
+
+
+def test_machines_are_built_once_for_all_calls_of_a_resource(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[str] = []
+
+    def watched(machine: Machine, resource: str) -> Machine:
+        built.append(resource)
+        return with_faster(machine, resource)
+
+    monkeypatch.setattr(f"{study_tasks.__name__}.with_faster", watched)
+    run(sizes=[8, 64, 1024, "1MiB", "64MiB"])
+    assert sorted(built) == sorted({NICS, "memory", LATENCY})
+
+
+def test_limits_in_the_middle_say_from_where_to_where() -> None:
+    points = run(algorithms=["linear"], sizes=[8, 16, 64, 256, 1024]).points
+    names = ["latency", NICS, NICS, NICS, "memory"]
+    told = [
+        replace(point, sensitivities={name: 2.0}) for point, name in zip(points, names, strict=True)
+    ]
+    assert limits_by_size(told) == "latency to 8B, NICs from 16B to 256B, memory from 1KiB"
 
 
 def test_explanations_say_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +192,9 @@ def test_uplinks_narrower_than_the_nics_bound_nccl() -> None:
 
 def test_the_fabric_bounds_nothing_where_there_are_no_switches_between() -> None:
     placement = Placement.block(preset("dgx-h100", 2).topology, 8)
-    assert FabricBound(placement).bandwidth(Collective.ALLREDUCE, "ring") == float("inf")
+    assert FabricBound(placement).bandwidth(Collective.ALLREDUCE, AlgoProto("ring", "LL")) == float(
+        "inf"
+    )
 
 
 def test_prices_tell_the_best_value() -> None:
@@ -157,11 +203,12 @@ def test_prices_tell_the_best_value() -> None:
     prices = {"node": 1000, "nic": {"1GB/s": 0, "2GB/s": 500}, "cable": 10, "switch": 100}
     result = run(vary=vary, algorithms=["ring"], sizes=["64MiB"], cost=prices)
     slow, fast = result.machine_values
+    assert slow.parts == {"node": 8, "gpu": 0, "nic": 8, "switch": 1, "cable": 8}
     assert (slow.price, fast.price) == (8 * 1000 + 8 * 10 + 100, 8 * 1500 + 8 * 10 + 100)
     assert fast.relative_cost == {Collective.ALLREDUCE: 1.0}
     ratio = slow.price / fast.price * 2
     assert slow.relative_cost[Collective.ALLREDUCE] == pytest.approx(ratio, rel=0.01)
-    assert "The most speed for its price has bandwidth 2GB/s" in result.summary
+    assert "bandwidth 2GB/s gives the best value for its price" in result.summary
     record = json.loads(json.dumps(whatif.result_record(result)))
     assert whatif.result_from_record(record) == result
 
@@ -173,11 +220,23 @@ def test_prices_tell_the_best_value() -> None:
         ({"rack": 1}, "cost has an unknown key 'rack'"),
         ({"node": -1}, "cost: node must be a number from 0"),
         ({"node": {"a": 1}}, "cost: node must be one price"),
-        ({"gpu": {"H100": 1}}, "cost: gpu must be one price, and gpu is none of the study's axes"),
+        ({"gpu": {"H100": 1}}, "cost: gpu must be one price; for several, vary gpu"),
         ({"nic": {"1GB/s": 1}}, "cost: nic lacks a price for bandwidth 2GB/s"),
-        ({"nic": {"fast": 1}}, "'fast' is not a bandwidth"),
+        ({"nic": {"fast": 1}}, "cost: nic: 'fast' is not a bandwidth"),
+        (
+            {"nic": {"1GB/s": 1, "1000MB/s": 2, "2GB/s": 3}},
+            "cost: nic: 1000MB/s is there twice: give one price",
+        ),
     ],
 )
+def test_prices_count_the_switches_that_nodes_need() -> None:
+    """Eight rails: a leaf each for 32 nodes; spines join more, as many as the file describes."""
+    few, many = (count_parts(preset("dgx-h100", nodes).topology) for nodes in (32, 64))
+    assert few == {"node": 32, "gpu": 256, "nic": 256, "switch": 8, "cable": 256}
+    assert many["switch"] > 16
+    assert many["cable"] == 64 * 8 + 16 * 32
+
+
 def test_wrong_prices_are_refused(cost: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         run(vary={"bandwidth": ["1GB/s", "2GB/s"]}, cost=cost)
@@ -204,7 +263,7 @@ def test_the_answers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[s
         r"bandwidth 2GB/s instead of 1GB/s is at most (1\.9\d|2\.00) times as fast", said
     )
     assert "latency to 8B, NICs from 64MiB" in said
-    assert "How sure: on flat simulated times were not compared with measured collectives." in said
+    assert "Accuracy: on flat simulated times were not compared with measured collectives." in said
 
 
 @pytest.mark.parametrize(
@@ -228,6 +287,6 @@ def test_a_wrong_accuracy_is_refused(entry: Any, sentence: str) -> None:
 
 
 def test_a_changed_preset_is_another_machine() -> None:
-    assert "off by" in preset("dgx-h100", 1).certainty({"nccl"})
+    assert "off by" in preset("dgx-h100", 1).accuracy_sentence({"nccl"})
     other = machine_from_yaml({"preset": "dgx-h100", "gpu": "B200"})
-    assert "not compared" in other.certainty({"nccl"})
+    assert "not compared" in other.accuracy_sentence({"nccl"})

@@ -12,8 +12,9 @@ from tuner.algorithms import algorithm_names, available_capabilities
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.machines import PRESETS, preset
+from tuner.mpi_libraries.nccl import default_algo_proto, nccl_system_of
 from tuner.topology import CUDA, HOST, SWITCH_REDUCTION, Placement
-from tuner.whatif.nccl_times import NCCL_NAMES, OPTIONAL_ALGORITHMS, nccl_times
+from tuner.whatif.nccl_times import NCCL_NAMES, nccl_times
 
 SIZES = ("1KiB", "1MiB", "4GiB")
 GPUS = {name: preset(name, 1).topology.nodes[0].node_topology for name in PRESETS}
@@ -91,7 +92,6 @@ def test_what_nccl_chooses_by_itself_is_part_of_a_study(
     )
     (default,) = [one for one in chosen if one["chosen"]]
     assert NCCL_NAMES[point["nccl_choice"]] == default["algorithm"]
-    assert point["nccl_choice"] not in OPTIONAL_ALGORITHMS
     main(["study", study])
     said = capsys.readouterr().out
     assert "NCCL by itself" in said
@@ -150,6 +150,20 @@ def test_axes_of_links_that_two_nodes_lack_can_be_varied(
     study = study_file(tmp_path, "preset:comet", vary=vary, collectives=["bcast"], algorithms=names)
     points = answered(capsys, "study", study)["points"]
     assert len(points) == 2
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "gb200-nvl72", "dgx-a100"])
+def test_by_itself_nccl_does_not_let_the_network_reduce(name: str) -> None:
+    """On several nodes NVLS, too, needs switches that reduce."""
+    for nodes in (1, 2, 16):
+        placement = Placement.block(preset(name, nodes).topology, gpus_per_node(name))
+        times = nccl_times(placement, CUDA)
+        assert times is not None
+        system = nccl_system_of(placement)
+        for nbytes in (8, 1 << 10, 1 << 20, 16 << 20, 1 << 30):
+            own = default_algo_proto(system, Collective.ALLREDUCE, nbytes).algorithm
+            names = times.algorithms(Collective.ALLREDUCE)
+            assert NCCL_NAMES[times.choice(Collective.ALLREDUCE, names, nbytes)] == own
 
 
 def test_what_is_nccls_is_not_divided(capsys: pytest.CaptureFixture[str]) -> None:

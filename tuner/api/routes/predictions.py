@@ -28,7 +28,7 @@ from tuner.api.schemas import (
     SizeInBytes,
 )
 from tuner.api.service import ServiceDep
-from tuner.base.errors import MissingCostError
+from tuner.base.errors import LimitExceededError, MissingCostError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import LIBRARY, AlgorithmConfig
@@ -79,7 +79,7 @@ class PredictedTime(BaseModel):
     nbytes: int = Field(examples=[1048576])
     seconds: float = Field(examples=[0.000573])
     predicted_by: Literal["simulation", "nccl"] = Field(
-        "simulation", description="nccl: the time that NCCL's own cost model expects"
+        "simulation", description="nccl: predicted from NCCL's cost model"
     )
 
 
@@ -144,7 +144,7 @@ def _simulate_all(
     _check_effort(wanted, placement, calibration.library, simulated)
     for name in names:
         if of_nccl and name in known_to_nccl:
-            yield from _expected_by_nccl(wanted, of_nccl, name)
+            yield from _predicted_from_nccl(wanted, of_nccl, name)
     for name in simulated:
         for nbytes in wanted.sizes:
             made = _build_schedule(wanted, name, nbytes, placement.p, calibration.library)
@@ -161,7 +161,7 @@ def _simulate_all(
                 }
 
 
-def _expected_by_nccl(
+def _predicted_from_nccl(
     wanted: PredictionRequest, of_nccl: NcclTimes, name: str
 ) -> Iterator[dict[str, Any]]:
     for nbytes in wanted.sizes:
@@ -202,11 +202,15 @@ def _simulate_one(
 ) -> float | None:
     """Return the simulated seconds.
 
-    Returns None where the schedule stages messages through hosts whose cost is unknown and the
-    request did not name the algorithm.
+    Returns None where the request did not name the algorithm, and the schedule is too large or
+    stages messages through hosts whose cost is unknown.
     """
     try:
         return simulate(made, placement, calibration, nbytes, wanted.itemsize, memory=wanted.memory)
+    except LimitExceededError:
+        if wanted.algorithms:
+            raise
+        return None
     except MissingCostError:
         if wanted.algorithms or not made.staged:
             raise

@@ -16,9 +16,11 @@ import numpy as np
 from tuner.algorithms import trees
 from tuner.base.arrays import FloatArray, IntArray
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl.constants import NVLS_TREE, RING, TREE
+from tuner.mpi_libraries.nccl.constants import LL, LL128, NVLS_TREE, RING, SIMPLE, TREE, AlgoProto
 from tuner.mpi_libraries.nccl.model_v2_30 import ring_hops
 from tuner.topology import CUDA, Placement, Topology
+
+WIRE_BYTES = {SIMPLE: 1.0, LL: 2.0, LL128: 128 / 120}  # bytes sent for one of the buffer
 
 
 class FabricBound:
@@ -32,16 +34,17 @@ class FabricBound:
         self._nodes, self._ppn = placement.shape
         self._flow_rate = cache(self._slowest_flow)
 
-    def bandwidth(self, collective: Collective, algorithm: str) -> float:
+    def bandwidth(self, collective: Collective, way: AlgoProto) -> float:
         """Return the bytes of the buffer per second that the links between switches let through.
 
         It is infinite for algorithms other than rings and trees.
         """
-        if self._nodes == 1 or algorithm not in (RING, TREE, NVLS_TREE):
+        if self._nodes == 1 or way.algorithm not in (RING, TREE, NVLS_TREE):
             return math.inf
         p = self._nodes * self._ppn
-        crossings = ring_hops(collective, p) / p if algorithm == RING else 1.0
-        return self._flow_rate(algorithm == RING) * len(self._rails) / crossings
+        crossings = ring_hops(collective, p) / p if way.algorithm == RING else 1.0
+        sent = crossings * WIRE_BYTES[way.protocol]
+        return self._flow_rate(way.algorithm == RING) * len(self._rails) / sent
 
     @property
     def _ranks(self) -> IntArray:

@@ -1,4 +1,4 @@
-"""Predictions of how long NCCL takes, which is longer than it expects itself.
+"""Predictions of how long the current NCCL takes, which is longer than it expects itself.
 
 NCCL's choice follows from its own expectation, its time does not. Four corrections, the first three
 of which published results of nccl-tests call for (docs/experiments/0002-nccl-predictions.md):
@@ -19,10 +19,8 @@ from dataclasses import replace
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl.constants import COLLNET_DIRECT, NVLS, NVLS_TREE, RING, AlgoProto
 from tuner.mpi_libraries.nccl.default_choice import (
-    CURRENT_VERSION,
     SUPPORTED_COLLECTIVES,
     cost_models,
-    default_algo_proto,
     estimate_times,
     size_factors,
 )
@@ -50,47 +48,37 @@ class NcclPredictor:
     """
 
     def __init__(
-        self,
-        placement: Placement,
-        collnet: bool = False,
-        version: str = CURRENT_VERSION,
-        latency_factor: float = 1.0,
+        self, placement: Placement, collnet: bool = False, latency_factor: float = 1.0
     ) -> None:
         self.system = nccl_system_of(placement, collnet)
         self._reached = _with_reached_rates(self.system, placement)
         self._fabric = FabricBound(placement)
-        self._version, self._latency_factor = version, latency_factor
+        self._latency_factor = latency_factor
 
     def algo_protos(self, collective: Collective) -> tuple[AlgoProto, ...]:
         """Return the pairs that NCCL has for a collective on these GPUs."""
         if collective not in SUPPORTED_COLLECTIVES:
             return ()
-        return tuple(cost_models(self.system, collective, self._version))
+        return tuple(cost_models(self.system, collective))
 
     def expected_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
         """Return NCCL's own expectation; see `estimate_times`."""
-        return estimate_times(self.system, collective, nbytes, self._version)
-
-    def choice(self, collective: Collective, nbytes: int) -> AlgoProto:
-        """Return the pair that NCCL chooses by itself."""
-        return default_algo_proto(self.system, collective, nbytes, self._version)
+        return estimate_times(self.system, collective, nbytes)
 
     def predicted_seconds(self, collective: Collective, nbytes: int) -> dict[AlgoProto, float]:
         """Return the predicted time of each pair."""
         return {
             way: self._predict(collective, way, model, nbytes)
-            for way, model in cost_models(self._reached, collective, self._version).items()
+            for way, model in cost_models(self._reached, collective).items()
         }
 
     def _predict(
         self, collective: Collective, way: AlgoProto, model: LatencyBandwidth, nbytes: int
     ) -> float:
-        factors = size_factors(self._reached, collective, way, nbytes, self._version)
-        bandwidth = min(
-            model.bandwidth * factors[1], self._fabric.bandwidth(collective, way.algorithm)
-        )
+        factors = size_factors(self._reached, collective, way, nbytes)
+        bandwidth = min(model.bandwidth * factors[1], self._fabric.bandwidth(collective, way))
         latency = model.latency * factors[0]
-        if collective.is_rooted and way.algorithm == RING and self._version == CURRENT_VERSION:
+        if collective.is_rooted and way.algorithm == RING:
             latency = latency_of_all_hops(self._reached, collective, way)
         latency *= self._latency_factor
         return latency + (nbytes + self._fill_bytes(collective, way.algorithm, nbytes)) / bandwidth
