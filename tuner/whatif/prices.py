@@ -13,6 +13,7 @@ cables, `uplink_bandwidth` for switches, `gpu` for GPUs. The currency is the use
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from tuner.base.errors import InputError, shortened_repr
@@ -110,8 +111,8 @@ def machine_price(prices: Mapping[str, Price], number: Mapping[str, int], at: Gr
 def count_parts(topology: Topology) -> dict[str, int]:
     """Return how many of each part a machine needs.
 
-    Switches that join no nodes count only where the nodes hang on several switches, as do cables to
-    them. They are those of the model, in which one switch may stand for a rack of them.
+    Other switches than those that nodes hang on count where equal ports of nodes hang on several
+    switches, as do cables to them. They are those of the model, in which one may stand for many.
     """
     gpus = sum(
         len(inside.device_indices(GPU)) * len(nodes) for inside, nodes in topology.node_topologies
@@ -128,20 +129,10 @@ def count_parts(topology: Topology) -> dict[str, int]:
 
 
 def _needed_vertices(topology: Topology) -> set[str]:
-    """Return the ports and the switches that messages between nodes may cross."""
-    ports = topology.ports
-    component = dict(
-        zip((*ports, *topology.switches), topology.graph.components.tolist(), strict=True)
-    )
-    known = set(ports)
-    joining: dict[int, set[str]] = {}  # component -> its switches that join nodes
-    for link in topology.links:
-        if link.source in known and link.target in topology.switch_levels:
-            joining.setdefault(component[link.source], set()).add(link.target)
-    alone = {part: own for part, own in joining.items() if len(own) == 1}
-    above = {
-        switch
-        for switch in topology.switches
-        if component[switch] not in alone or switch in alone[component[switch]]
-    }
-    return {*ports, *above}
+    """Return the ports and the switches that messages between equal ports of nodes may cross."""
+    target = {link.source: link.target for link in topology.links}  # of a port its one switch
+    rails = zip_longest(*(node.ports for node in topology.nodes))
+    joining = [{target[port] for port in rail if port in target} for rail in rails]
+    if all(len(switches) == 1 for switches in joining):
+        return {*topology.ports, *(switch for switches in joining for switch in switches)}
+    return {*topology.ports, *topology.switches}
