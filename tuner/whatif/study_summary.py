@@ -143,7 +143,8 @@ def _about_value(
     priced = [one for one in values if collective in one.relative_cost]
     if len(priced) > 1:
         best = min(priced, key=lambda one: one.relative_cost[collective])
-        yield f"{_place(best.axis_values, axes)} gives the best value for its price."
+        place = _place(best.axis_values, axes)
+        yield f"{place[0].upper()}{place[1:]} gives the best value for its price."
 
 
 def _place(at: GridPoint, axes: Sequence[str]) -> str:

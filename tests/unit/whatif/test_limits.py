@@ -208,7 +208,7 @@ def test_prices_tell_the_best_value() -> None:
     assert fast.relative_cost == {Collective.ALLREDUCE: 1.0}
     ratio = slow.price / fast.price * 2
     assert slow.relative_cost[Collective.ALLREDUCE] == pytest.approx(ratio, rel=0.01)
-    assert "bandwidth 2GB/s gives the best value for its price" in result.summary
+    assert "Bandwidth 2GB/s gives the best value for its price" in result.summary
     record = json.loads(json.dumps(whatif.result_record(result)))
     assert whatif.result_from_record(record) == result
 
