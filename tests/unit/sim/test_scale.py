@@ -70,7 +70,7 @@ def test_flows_that_change_one_another_too_often_are_refused(
     made = algorithms.build(ALLREDUCE, "recursive_multiplying", placement.p)
     assert simulate(made, *call) > 0.0
     monkeypatch.setattr(event_engine, "MAX_RATE_UPDATES", 100)
-    with pytest.raises(LimitExceededError, match=r"share links .* simulate fewer ranks"):
+    with pytest.raises(LimitExceededError, match=r"share links, .* take fewer ranks"):
         simulate(made, *call)
 
 
