@@ -48,7 +48,7 @@ A study, here saved as twice.yaml:
   collectives: [bcast, allreduce]
   sizes: [1KiB, 64KiB, 1MiB]
   table: table.json          # optional: what its choices would cost
-  cost: {{node: 30000, nic: 900, switch: 20000}}  # optional: prices, for the best value
+  cost: {{node: 30000, nic: 900}}  # optional: prices, for the best value
 
 Axes: {", ".join(whatif.AXES)}.
 `calibration: FILE` takes the costs that were measured from there, `algorithms: [ring, binomial]`
