@@ -9,6 +9,7 @@ sender waits for is part of it, and has a cost of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from tuner.calibrate.piecewise import MIN_SIZES, fit_piecewise
 from tuner.calibrate.point_to_point import PathFit, fit_path
 from tuner.calibrate.series_index import LaunchSeries, SeriesIndex, param
 from tuner.calibrate.sync_send import RANKS_PER_PAIR, with_sync_threshold
+from tuner.core.calibration import CostSegment, Estimate, PathCost
 from tuner.topology import NETWORK, NETWORK_BIDIRECTIONAL, NETWORK_RING
 
 RING_PARAM_OF_CLASS = {
@@ -34,34 +36,69 @@ def fit_bidirectional(
     """Return path class -> fit for concurrent messages, and sentences about what is not known.
 
     uncontended fit of messages between two hosts without other traffic
-    distances   between hosts; the farthest that communicate set the pace
+    distances   between hosts; where not all that communicate are near, the farthest set the pace
 
     No message is faster than without other traffic.
     """
     found: dict[str, PathFit] = {}
     gaps: list[str] = []
+    near = _largest_param(series, memory, "near")
     for name, ring in RING_PARAM_OF_CLASS.items():
-        drawn = _subsequent_exchange_times(series, memory, ring)
+        turns = 0 if ring else _largest_param(series, memory, "turns")
+        drawn = _subsequent_exchange_times(series, memory, ring=ring, turns=turns, near=near)
         if len(drawn) < MIN_SIZES:
             gaps.append(
                 f"{name}: rows of exchanges of all hosts at {MIN_SIZES} sizes; priced as {NETWORK}"
             )
         else:
             latency, begin = uncontended.link_latency, uncontended.cost.sync_ack_threshold
-            if distances is not None:
-                latency = _max_link_latency(
-                    distances, ring, _alternates_partners(series, memory), memory
-                )
+            if distances is not None and not near:
+                latency = _max_link_latency(distances, ring, turns, memory)
             lone = {n: each - latency * (n >= begin) for n, each in drawn.items()}
             own = _latency_curve(name, uncontended, lone, latency - uncontended.link_latency)
-            found[name] = with_sync_threshold(fit_path(series, own, NETWORK, latency), begin)
+            fit = fit_path(series, own, NETWORK, latency)
+            if near:
+                fit = _with_free_ports(fit, uncontended.cost)
+            found[name] = with_sync_threshold(fit, begin)
     return found, gaps
 
 
-def _alternates_partners(series: SeriesIndex, memory: str) -> int:
-    """Return 1 if partners alternated between exchanges, which older probes did not do, else 0."""
+def _with_free_ports(fit: PathFit, uncontended: PathCost) -> PathFit:
+    """Return the fit with ports that are free again after the time of a message by itself.
+
+    What messages between near hosts take longer is waiting for an answer: on a link that others
+    use, too, they wait in addition to the time that sharing takes.
+    """
+    port = uncontended.segments[-1].beta
+    return replace(
+        fit,
+        cost=replace(
+            fit.cost, segments=tuple(_with_port_time(segment, port) for segment in fit.cost.segments)
+        ),
+    )
+
+
+def _with_port_time(segment: CostSegment, port: Estimate) -> CostSegment:
+    """Return the segment with ports that are busy for at most `port` seconds per byte."""
+    beta, late = segment.beta, segment.latency_per_byte
+    if beta.value <= port.value:
+        return segment
+    waiting = Estimate(
+        beta.value - port.value + late.value,
+        max(beta.low - port.high, 0.0) + late.low,
+        beta.high - port.low + late.high,
+    )
+    return replace(segment, beta=port, latency_per_byte=waiting)
+
+
+def _largest_param(series: SeriesIndex, memory: str, name: str) -> int:
+    """Return the largest value that a parameter has in any exchange, 0 where none has it.
+
+    turns   1: the partners alternated between exchanges, which those of older probes did not
+    near    1: all hosts were as near to one another as the nearest two, else all hosts took part
+    """
     found = series.find("exchange", NETWORK, memory)
-    return max((param(one, "turns") for one in found), default=0)
+    return max((param(one, name) for one in found), default=0)
 
 
 def _max_link_latency(distances: HostDistances, ring: int, turns: int, memory: str) -> float:
@@ -75,13 +112,15 @@ def _max_link_latency(distances: HostDistances, ring: int, turns: int, memory: s
 
 
 def _subsequent_exchange_times(
-    series: SeriesIndex, memory: str, ring: int
+    series: SeriesIndex, memory: str, **wanted: int
 ) -> dict[int, FloatArray]:
-    """Return size -> resampled seconds of an exchange that follows another one."""
+    """Return size -> resampled seconds of an exchange that follows another one.
+
+    wanted  parameters of the series, 0 where they lack one
+    """
     rows: dict[int, dict[int, LaunchSeries]] = {}
-    turns = 0 if ring else _alternates_partners(series, memory)
     for one in series.find("exchange", NETWORK, memory):
-        meant = param(one, "ring") == ring and param(one, "turns") == turns
+        meant = all(param(one, name) == value for name, value in wanted.items())
         if one[0].p > RANKS_PER_PAIR and meant:
             rows.setdefault(one[0].nbytes, {})[param(one, "rows", 1)] = one
     return {

@@ -29,6 +29,7 @@ COARSE_DISTANCE_SIZES = (4, 8192, 65536)  # enough to show what a longer distanc
 AHEAD_SIZES = (65536, 2**18)  # of messages that may arrive before a late receive
 ACKNOWLEDGED_SIZES = (128, 256, 2048)  # where acknowledgements may begin
 EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**19)
+MIN_NEAR_HOSTS = 4  # hosts near to one another whose exchanges stand for those of all
 MIN_LARGEST_BYTES = 2**18  # bytes; the range up to there shows both protocols
 BACK_TO_BACK_EXCHANGES = 5  # exchanges in immediate succession
 FAN_OUT_SIZES = (2**13, 2**16, 2**19)
@@ -106,10 +107,7 @@ def refinement_points(spec: ProbeSpec) -> Iterator[ProbePoint]:
     for number, pair in enumerate(far, start=1):
         arms = _size_candidates(sizes, **_pair_params(spec, pair), of=number)
         yield _on_hosts(replace(_pingpong(NETWORK, 2, 1, arms), index=number), pair)
-    for nodes, arms in _all_host_exchanges(spec.nodes, largest):
-        yield ProbePoint(
-            "exchange", NETWORK, nodes, 0, arms, 2 * estimate_seconds(arms), nodes=nodes, ppn=1
-        )
+    yield from _exchanges_of_several(spec, largest)
     if spec.nodes > 2:
         yield _fan_out(spec, near[0])
     if spec.nodes > 1:
@@ -203,26 +201,38 @@ def _fan_out(spec: ProbeSpec, host: int) -> ProbePoint:
     return ProbePoint("fan", NETWORK, most + 1, 0, arms, weight, nodes=most + 1, ppn=1, hosts=hosts)
 
 
-def _all_host_exchanges(
-    nodes: int, largest: int
-) -> Iterator[tuple[int, tuple[ProbeCandidate, ...]]]:
-    """Yield exchanges of all hosts in a ring, and of an even number of hosts in alternating pairs.
+def _exchanges_of_several(spec: ProbeSpec, largest: int) -> Iterator[ProbePoint]:
+    """Yield exchanges of several hosts in a ring, and of an even number of them in pairs.
 
-    Each comes with its number of hosts.
+    The hosts are all near to one another, so that no link between switches limits them, as long as
+    there are enough for pairs that alternate; else they are all hosts.
     """
     sizes = _sizes_up_to(EXCHANGE_SIZES, largest)
+    hosts, near = list(range(spec.nodes)), dict[str, int]()
+    if spec.topology is not None and spec.nodes > 1:
+        group = ProbedHosts(spec.topology, spec.hosts.names).largest_near_set()
+        if MIN_NEAR_HOSTS <= len(group) < spec.nodes:
+            hosts, near = group, {"near": 1}
     pairs = (
-        *_size_candidates(sizes, turns=1),
-        *_size_candidates(sizes, rows=BACK_TO_BACK_EXCHANGES, turns=1),
+        *_size_candidates(sizes, turns=1, **near),
+        *_size_candidates(sizes, rows=BACK_TO_BACK_EXCHANGES, turns=1, **near),
     )
     ring = (
-        *_size_candidates(sizes, rows=1, ring=1),
-        *_size_candidates(sizes, rows=BACK_TO_BACK_EXCHANGES, ring=1),
+        *_size_candidates(sizes, rows=1, ring=1, **near),
+        *_size_candidates(sizes, rows=BACK_TO_BACK_EXCHANGES, ring=1, **near),
     )
-    if nodes % 2 and nodes > 3:
-        yield nodes - 1, pairs
-    if nodes > 2:
-        yield nodes, ring if nodes % 2 else (*pairs, *ring)
+    if len(hosts) % 2 and len(hosts) > 3:
+        yield _exchange_point(hosts[:-1], pairs)
+    if len(hosts) > 2:
+        yield _exchange_point(hosts, ring if len(hosts) % 2 else (*pairs, *ring))
+
+
+def _exchange_point(hosts: Sequence[int], candidates: tuple[ProbeCandidate, ...]) -> ProbePoint:
+    named = () if list(hosts) == list(range(len(hosts))) else tuple(hosts)
+    weight, p = 2 * estimate_seconds(candidates), len(hosts)
+    return ProbePoint(
+        "exchange", NETWORK, p, 0, candidates, weight, nodes=p, ppn=1, hosts=named
+    )
 
 
 def _sizes_up_to(sizes: Sequence[int], largest: int) -> list[int]:

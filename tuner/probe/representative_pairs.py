@@ -1,7 +1,8 @@
 """Choose hosts that represent others on a topology.
 
 There is a pair for each distance, there are pairs for each kind of link between switches that
-share one, and sets of hosts that are connected as the first ones are.
+share one, a set of hosts that are all near to one another, and sets of hosts that are connected as
+the first ones are.
 """
 
 from __future__ import annotations
@@ -74,6 +75,26 @@ class ProbedHosts:
         _, first, often = np.unique(rows, axis=0, return_index=True, return_counts=True)
         kept = np.sort(np.argsort(-often[1:], kind="stable")[: MAX_DISTANCES - 1]) + 1
         return [self._pair_at(first[0]), *(self._pair_at(first[k]) for k in kept)]
+
+    def largest_near_set(self) -> list[int]:
+        """Return the largest set of hosts all of which are as near to each other as the nearest two.
+
+        On a tree these are the hosts of the largest switch among those with the fastest links.
+        """
+        found = self._paths
+        rows = np.stack([np.round(found.latency, LATENCY_DECIMALS), found.hops, -found.bandwidth])
+        nearest = rows[:, np.lexsort(rows[::-1])[0], None]
+        near = {self._pair_at(int(number)) for number in np.flatnonzero((rows == nearest).all(0))}
+        best: list[int] = []
+        left = list(range(len(self.hosts)))
+        while left:
+            chosen: list[int] = []
+            for host in left:
+                if all((one, host) in near for one in chosen):
+                    chosen.append(host)
+            left = [host for host in left if host not in chosen]
+            best = max(best, chosen, key=len)
+        return best
 
     def pairs_per_uplink_kind(self) -> list[list[HostPair]]:
         """Return disjoint pairs of hosts that all cross one link, for each kind of uplink.

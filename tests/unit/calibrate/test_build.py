@@ -10,7 +10,7 @@ from tests.support.probed import LIMIT, LONG, OVERHEAD, RATE, SHORT, UPLINK, Mac
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.calibrate.drift import compare_calibrations
-from tuner.core.calibration import Calibration, Estimate
+from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.measurement import Measurement
 from tuner.core.speedup import LAUNCH_RELATIVE_SD
 
@@ -224,6 +224,11 @@ def test_messages_that_meet_others_have_prices_of_their_own(ring: int) -> None:
     assert name not in gap.partition(":")[0]
 
 
+def per_byte(cost: PathCost) -> float:
+    last = cost.segments[-1]
+    return last.beta.value + last.latency_per_byte.value
+
+
 def test_rows_whose_partners_change_count_before_those_that_keep_in_step() -> None:
     """Files of earlier probes have the latter, merged ones both."""
     met, plain = Machine(RACKS, meeting("exchange", 2.0)), MACHINE
@@ -244,7 +249,58 @@ def test_rows_whose_partners_change_count_before_those_that_keep_in_step() -> No
         )
     ]
     found = calibrate(met.measured(met.messages(), iter(rows)), RACKS).path_cost("exchange")
-    assert found.segments[-1].beta.value == pytest.approx(2 * LONG[1], rel=0.03)
+    assert per_byte(found) == pytest.approx(2 * LONG[1], rel=0.03)
+
+
+def test_what_an_exchange_takes_longer_keeps_no_port_busy() -> None:
+    """On a link that others use the wait for an answer comes on top of what sharing takes."""
+    met = Machine(RACKS, meeting("exchange", 2.0))
+    rows = [
+        one
+        for nbytes in EXCHANGED
+        for count in (1, 5)
+        for one in met.series(
+            *("exchange", "network", 4, nbytes, met.rows(nbytes, count, 0, 4)),
+            **{"rows": count, "turns": 1, "near": 1},
+        )
+    ]
+    last = (
+        calibrate(met.measured(met.messages(), iter(rows)), RACKS)
+        .path_cost("exchange")
+        .segments[-1]
+    )
+    assert last.beta.value == pytest.approx(LONG[1], rel=0.03)
+    assert last.latency_per_byte.value == pytest.approx(LONG[1], rel=0.05)
+    for one in (last.beta, last.latency_per_byte):
+        assert one.low <= one.value <= one.high
+
+
+@pytest.mark.parametrize("ring", [0, 1])
+def test_exchanges_of_near_hosts_are_not_slowed_by_uplinks(ring: int) -> None:
+    """They count before exchanges of all hosts, which share the slower links between the racks."""
+    name, factor = (("exchange", 2.0), ("ring", 1.3))[ring]
+    met = Machine(RACKS, meeting(name, factor))
+
+    def rows(nodes: int, **near: int) -> list[Measurement]:
+        return [
+            one
+            for nbytes in EXCHANGED
+            for count in (1, 5)
+            for one in met.series(
+                *("exchange", "network", nodes, nbytes, met.rows(nbytes, count, ring, nodes)),
+                **({"rows": count, **({"ring": 1} if ring else {"turns": 1})} | near),
+            )
+        ]
+
+    both = calibrate(met.measured(met.messages(), iter([*rows(8), *rows(4, near=1)])), RACKS)
+    assert per_byte(both.path_cost(name)) == pytest.approx(factor * LONG[1], rel=0.03)
+    fitted = replace(met, calibration=both)
+    for nbytes in BETWEEN:
+        seconds = fitted.rows(nbytes, 3, ring, 4)
+        assert seconds == pytest.approx(met.rows(nbytes, 3, ring, 4), rel=0.03)
+    wide = replace(met, calibration=calibrate(met.measured(met.messages(), iter(rows(8))), RACKS))
+    slower = wide.rows(700_000, 3, ring, 4) / met.rows(700_000, 3, ring, 4)
+    assert slower > 1.3 if ring else slower == pytest.approx(1.0, rel=0.03)  # pairs stay in a rack
 
 
 def pairs_at_once(machine: Machine, slower: float = 1.0, more: float = 0.0) -> list[Measurement]:

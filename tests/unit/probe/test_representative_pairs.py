@@ -44,6 +44,33 @@ def test_every_distance_has_a_pair_and_the_nearest_comes_first() -> None:
     assert ProbedHosts(FLAT, ("node0", "node1")).pair_per_distance() == [(0, 1)]
 
 
+def test_hosts_near_to_one_another_are_those_of_the_largest_switch() -> None:
+    assert ProbedHosts(TWO, NAMES).largest_near_set() == [0, 1, 2, 3]
+    assert ProbedHosts(TWO, MIXED).largest_near_set() == [0, 3, 4]
+    assert ProbedHosts(TWO, ("n0", "n5", "n4", "n6")).largest_near_set() == [1, 2, 3]
+    assert ProbedHosts(FLAT, tuple(f"node{n}" for n in range(4))).largest_near_set() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "topology", "exchanging"),
+    [
+        (NAMES, TWO, [((), 4, {1})]),
+        (NAMES[2:], racks(4), [((2, 3, 4, 5), 4, {1})]),
+        (MIXED, TWO, [((), 6, {0})]),  # three in a rack cannot take turns
+        (NAMES, None, [((), 8, {0})]),
+        (NAMES + ("n8",), racks(5), [((), 4, {1}), ((), 5, {1})]),  # pairs, and a ring of all five
+    ],
+)
+def test_exchanges_are_measured_where_no_uplink_is_crossed(
+    hosts: tuple[str, ...],
+    topology: Topology | None,
+    exchanging: list[tuple[tuple[int, ...], int, set[int]]],
+) -> None:
+    points = [q for q in of_kind(planned(hosts, topology), "exchange", "network") if q.p > 2]
+    found = [(q.hosts, q.p, {arm.params.get("near", 0) for arm in q.candidates}) for q in points]
+    assert found == exchanging
+
+
 def test_pairs_of_an_uplink_all_cross_it_in_one_direction() -> None:
     (pairs,) = ProbedHosts(TWO, MIXED).pairs_per_uplink_kind()
     racks_of = [[MIXED[n] > "n3" for n in pair] for pair in pairs]
