@@ -1,17 +1,17 @@
-"""Two-level allreduce in which several or all ranks of a node exchange with other nodes at once."""
+"""Two-level algorithms in which several or all ranks of a node exchange with other nodes at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuner.algorithms import allreduce
+from tuner.algorithms import allreduce, bcast, trees
 from tuner.algorithms.hierarchy import Hierarchy
 from tuner.algorithms.multi_leader import MultiLeader
 from tuner.algorithms.registry import algorithm, count_segments
 from tuner.core.collective import Collective
-from tuner.core.schedule import Round, Schedule
+from tuner.core.schedule import Round, Schedule, relabel
 
-ALLREDUCE = Collective.ALLREDUCE
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 
 
 @algorithm(ALLREDUCE, "two_level_ring")
@@ -70,6 +70,37 @@ def rabenseifner(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Sched
         allreduce.rabenseifner(levels.n_groups),
         count_segments(nbytes, segment),
     )
+
+
+@algorithm(BCAST, "two_level_chain")
+def chain(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
+    """Scatter the message in the root's group, send shares from group to group, allgather.
+
+    Ranks of the same place in their groups pass on their share, so that all network ports of a node
+    carry a part of the message. Whole shares go down a binomial tree of the groups; segments flow
+    down a chain, and a ring inside each group exchanges their shares while later ones arrive.
+
+    Cost: (g + ceil(log2 G)) alpha + (2 (g-1) + ceil(log2 G)) m/g beta unsegmented, at most
+    (S + G + g - 2) (alpha + 2 m/S beta) segmented, G > 1 groups of g > 1 ranks
+    Source: derived in docs/reference/cost-formulas.md; NCCL's broadcast over several rings likewise
+    cuts the message over the network ports of a node
+    """
+    levels, number = Hierarchy.of(p, group, root), count_segments(nbytes, segment)
+    shares = MultiLeader(levels, levels.max_group_size)
+    scattered = shares.scatter_to_leaders()
+    between = (
+        trees.broadcast(trees.chain(levels.n_groups, 1), 1)
+        if number > 1
+        else bcast.binomial(levels.n_groups, 0, 0)
+    )
+
+    def make() -> Iterator[Round]:
+        yield scattered.select(scattered.src == 0)
+        yield from shares.among_leaders(between)
+        yield from (r.select(r.dst != 0) for r in shares.ring_allgather())  # the root has it all
+
+    whole = Schedule(BCAST, p, shares.n_chunks, make)
+    return relabel(levels.pipeline_segments(whole, number), levels.rank_of_role, root=root)
 
 
 @algorithm(ALLREDUCE, "multi_leader")

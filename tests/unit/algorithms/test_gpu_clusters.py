@@ -31,6 +31,7 @@ LINE = [
     (BCAST, "knomial_staged"),
     (BCAST, "multicast"),
     (BCAST, "multicast_staged"),
+    (BCAST, "two_level_chain"),
     (REDUCE, "chain_binomial"),
     (REDUCE, "chain_of_chains"),
     (REDUCE, "shared_memory"),
@@ -276,6 +277,12 @@ EXACT: list[tuple[Collective, str, str, Formula]] = [
         lambda n, g, a, b, f: (g - 1 + log2(n)) * (2 * a + 2 * b + f),
     ),
     (BCAST, "multicast", "group", lambda n, g, a, b, f: (1 + log2(g)) * (a + b)),
+    (
+        BCAST,
+        "two_level_chain",
+        "group",
+        lambda n, g, a, b, f: (g + log2(n)) * a + (2 * (g - 1) + log2(n)) / g * b,
+    ),
 ]
 
 
@@ -317,6 +324,8 @@ def test_segmented_forms_and_bounds(groups: int, size: int, number: int) -> None
     assert priced(BCAST, "hierarchical_ring", group=size, radix=4) <= bound
     bound = (number + log2(size)) * (a + (1 + log2(size)) * b)
     assert priced(BCAST, "multicast", group=size) <= bound
+    bound = (number + groups + size - 2) * (a + 2 * b)
+    assert priced(BCAST, "two_level_chain", group=size) <= bound
     for leaders in (1, 2, size):
         per_round = a + (1 + (size + 1) / leaders) * (b + f)
         bound = (number + 2 * log2(groups) + 1) * per_round
