@@ -1,4 +1,4 @@
-"""Two-level algorithms in which several or all ranks of a node exchange with other nodes at once."""
+"""Two-level algorithms in which several ranks of a node exchange with other nodes at once."""
 
 from __future__ import annotations
 

@@ -73,7 +73,8 @@ def _with_free_ports(fit: PathFit, uncontended: PathCost) -> PathFit:
     return replace(
         fit,
         cost=replace(
-            fit.cost, segments=tuple(_with_port_time(segment, port) for segment in fit.cost.segments)
+            fit.cost,
+            segments=tuple(_with_port_time(segment, port) for segment in fit.cost.segments),
         ),
     )
 

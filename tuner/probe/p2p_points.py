@@ -230,9 +230,7 @@ def _exchanges_of_several(spec: ProbeSpec, largest: int) -> Iterator[ProbePoint]
 def _exchange_point(hosts: Sequence[int], candidates: tuple[ProbeCandidate, ...]) -> ProbePoint:
     named = () if list(hosts) == list(range(len(hosts))) else tuple(hosts)
     weight, p = 2 * estimate_seconds(candidates), len(hosts)
-    return ProbePoint(
-        "exchange", NETWORK, p, 0, candidates, weight, nodes=p, ppn=1, hosts=named
-    )
+    return ProbePoint("exchange", NETWORK, p, 0, candidates, weight, nodes=p, ppn=1, hosts=named)
 
 
 def _sizes_up_to(sizes: Sequence[int], largest: int) -> list[int]:

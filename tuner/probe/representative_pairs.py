@@ -77,7 +77,7 @@ class ProbedHosts:
         return [self._pair_at(first[0]), *(self._pair_at(first[k]) for k in kept)]
 
     def largest_near_set(self) -> list[int]:
-        """Return the largest set of hosts all of which are as near to each other as the nearest two.
+        """Return the largest set of hosts that are all as near to one another as the nearest two.
 
         On a tree these are the hosts of the largest switch among those with the fastest links.
         """

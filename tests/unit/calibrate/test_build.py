@@ -252,23 +252,25 @@ def test_rows_whose_partners_change_count_before_those_that_keep_in_step() -> No
     assert per_byte(found) == pytest.approx(2 * LONG[1], rel=0.03)
 
 
-def test_what_an_exchange_takes_longer_keeps_no_port_busy() -> None:
-    """On a link that others use the wait for an answer comes on top of what sharing takes."""
-    met = Machine(RACKS, meeting("exchange", 2.0))
-    rows = [
+def exchanges(machine: Machine, ring: int, nodes: int, **near: int) -> list[Measurement]:
+    """Single ones and five in a row, of the first `nodes` hosts."""
+    params = {"ring": 1, **near} if ring else {"turns": 1, **near}
+    return [
         one
         for nbytes in EXCHANGED
         for count in (1, 5)
-        for one in met.series(
-            *("exchange", "network", 4, nbytes, met.rows(nbytes, count, 0, 4)),
-            **{"rows": count, "turns": 1, "near": 1},
+        for seconds in [machine.rows(nbytes, count, ring, nodes)]
+        for one in machine.series(
+            "exchange", "network", nodes, nbytes, seconds, rows=count, **params
         )
     ]
-    last = (
-        calibrate(met.measured(met.messages(), iter(rows)), RACKS)
-        .path_cost("exchange")
-        .segments[-1]
-    )
+
+
+def test_what_an_exchange_takes_longer_keeps_no_port_busy() -> None:
+    """On a link that others use the wait for an answer comes on top of what sharing takes."""
+    met = Machine(RACKS, meeting("exchange", 2.0))
+    found = calibrate(met.measured(met.messages(), iter(exchanges(met, 0, 4, near=1))), RACKS)
+    last = found.path_cost("exchange").segments[-1]
     assert last.beta.value == pytest.approx(LONG[1], rel=0.03)
     assert last.latency_per_byte.value == pytest.approx(LONG[1], rel=0.05)
     for one in (last.beta, last.latency_per_byte):
@@ -280,25 +282,14 @@ def test_exchanges_of_near_hosts_are_not_slowed_by_uplinks(ring: int) -> None:
     """They count before exchanges of all hosts, which share the slower links between the racks."""
     name, factor = (("exchange", 2.0), ("ring", 1.3))[ring]
     met = Machine(RACKS, meeting(name, factor))
-
-    def rows(nodes: int, **near: int) -> list[Measurement]:
-        return [
-            one
-            for nbytes in EXCHANGED
-            for count in (1, 5)
-            for one in met.series(
-                *("exchange", "network", nodes, nbytes, met.rows(nbytes, count, ring, nodes)),
-                **({"rows": count, **({"ring": 1} if ring else {"turns": 1})} | near),
-            )
-        ]
-
-    both = calibrate(met.measured(met.messages(), iter([*rows(8), *rows(4, near=1)])), RACKS)
+    of_all, of_near = exchanges(met, ring, 8), exchanges(met, ring, 4, near=1)
+    both = calibrate(met.measured(met.messages(), iter([*of_all, *of_near])), RACKS)
     assert per_byte(both.path_cost(name)) == pytest.approx(factor * LONG[1], rel=0.03)
     fitted = replace(met, calibration=both)
     for nbytes in BETWEEN:
         seconds = fitted.rows(nbytes, 3, ring, 4)
         assert seconds == pytest.approx(met.rows(nbytes, 3, ring, 4), rel=0.03)
-    wide = replace(met, calibration=calibrate(met.measured(met.messages(), iter(rows(8))), RACKS))
+    wide = replace(met, calibration=calibrate(met.measured(met.messages(), iter(of_all)), RACKS))
     slower = wide.rows(700_000, 3, ring, 4) / met.rows(700_000, 3, ring, 4)
     assert slower > 1.3 if ring else slower == pytest.approx(1.0, rel=0.03)  # pairs stay in a rack
 

@@ -58,7 +58,7 @@ def test_hosts_near_to_one_another_are_those_of_the_largest_switch() -> None:
         (NAMES[2:], racks(4), [((2, 3, 4, 5), 4, {1})]),
         (MIXED, TWO, [((), 6, {0})]),  # three in a rack cannot take turns
         (NAMES, None, [((), 8, {0})]),
-        (NAMES + ("n8",), racks(5), [((), 4, {1}), ((), 5, {1})]),  # pairs, and a ring of all five
+        ((*NAMES, "n8"), racks(5), [((), 4, {1}), ((), 5, {1})]),  # pairs, and a ring of all five
     ],
 )
 def test_exchanges_are_measured_where_no_uplink_is_crossed(
