@@ -208,7 +208,7 @@ def test_a_study_is_answered(client: httpx.Client, database_url: str) -> None:
     flat = "name: stored\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
     topology = good(client.post("/v1/topologies", content=flat), 201)["id"]
     version = publish(client, a_table(p=1))
-    spec = {**a_study(2), "topology": str(topology), "table": str(version)}
+    spec = {**a_study(2), "topology": str(topology), "table": str(version), "cost": {"node": 10}}
     queued = good(client.post("/v1/studies", json=spec), 202)
     with running(database_url):
         job = ended(client, queued["job"]["id"])
@@ -216,7 +216,10 @@ def test_a_study_is_answered(client: httpx.Client, database_url: str) -> None:
     assert study["job"]["state"] == "done"
     assert study["spec"]["topology"]["name"] == "stored"
     assert study["result"] == job["result"]
-    assert len(result_from_record(study["result"]).points) == 2
+    result = result_from_record(study["result"])
+    assert len(result.points) == 2
+    assert all(point.sensitivities for point in result.points)
+    assert [one.price for one in result.machine_values] == [80.0, 80.0]
     assert [item["id"] for item in good(client.get("/v1/studies"))["items"]] == [queued["id"]]
 
 
@@ -238,6 +241,8 @@ def test_a_study_that_cannot_be_asked_is_refused_at_once(own: httpx.Client) -> N
         ({"topology": "99"}, "no topology 99"),
         ({"topology": "../../etc/passwd"}, "is not an id"),
         ({"collectives": ["bbcast"]}, "bbcast"),
+        ({"limits": "no"}, "limits must be true or false"),
+        ({"cost": {"nodes": 1}}, "cost has an unknown key 'nodes'"),
         ({"vary": {"ppn": list(range(1, 100)), "nodes": list(range(1, 2000))}}, "points"),
     ):
         said = problem(own.post("/v1/studies", json={**a_study(), **changes}), 422)

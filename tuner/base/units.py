@@ -79,9 +79,9 @@ def parse_bandwidth(text: object) -> float:
 
     Raises InputError for anything else and for zero.
     """
-    rate = _parse(text, BANDWIDTH_UNITS, "bandwidth", "12.5GB/s")
+    rate = _parse(text, BANDWIDTH_UNITS, "bandwidth", "12.5GB/s or, in bits, 100Gb/s")
     if rate == 0:
-        raise InputError("a bandwidth of zero moves nothing: write it like 12.5GB/s")
+        raise InputError("a bandwidth of zero moves nothing: write it like 12.5GB/s or 100Gb/s")
     return rate
 
 

@@ -22,6 +22,7 @@ from tuner.cli.main import EXIT_INTERRUPTED, main
 from tuner.core.collective import Collective
 from tuner.sim import process_pool
 from tuner.whatif import executors
+from tuner.whatif.axes import LineRate
 from tuner.whatif.dask_executor import make_dask_executor
 from tuner.whatif.study_checkpoint import checkpoint_file
 from tuner.whatif.study_spec import FileResolver, study_from_record
@@ -69,6 +70,23 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("at_once")
 def test_processes_give_the_same_numbers_bit_for_bit(serial: whatif.StudyResult) -> None:
     assert whatif.run_study(made(), executor=whatif.make_parallel_executor(2)) == serial
+
+
+@pytest.mark.usefixtures("at_once")
+def test_line_rates_and_limits_come_back_from_processes() -> None:
+    """Values of an axis that are written in bits keep their text on the way."""
+    asked = made(
+        topology="preset:dgx-h100",
+        vary={"nodes": [2], "bandwidth": ["400Gb/s", "800Gb/s"]},
+        algorithms=["ring", "rabenseifner"],
+        collectives=["allreduce"],
+        sizes=["256KiB"],
+    )
+    found = whatif.run_study(asked, executor=whatif.make_parallel_executor(2))
+    assert found == whatif.run_study(asked)
+    rates = [point.coordinates["bandwidth"] for point in found.points]
+    assert [rate.text for rate in rates if isinstance(rate, LineRate)] == ["400Gb/s", "800Gb/s"]
+    assert all(point.sensitivities for point in found.points)
 
 
 def test_a_small_study_starts_no_process(
