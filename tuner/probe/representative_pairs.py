@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.base.arrays import IntArray
+from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.topology import HOST, Paths, Placement, Topology, find_paths
@@ -21,6 +21,7 @@ from tuner.topology.host_names import node_indices
 
 MAX_PAIRS = 1 << 14  # pairs of hosts among which representatives are searched
 MAX_DISTANCES = 8  # distances that are measured: those of most pairs
+MAX_NEAR_HOSTS = 64  # hosts that are all near to one another, with which exchanges are measured
 MAX_UPLINK_KINDS = 4  # kinds of uplinks that are measured: those that most pairs cross
 MAX_LINKS_PER_KIND = 4  # links of a kind among which the one with most pairs is searched
 MAX_UNEQUAL_SETS = 256  # unequal sets of hosts after which the search ends
@@ -69,9 +70,7 @@ class ProbedHosts:
 
         Distances differ in links, latency or rate.
         """
-        found = self._paths
-        latency = np.round(found.latency, LATENCY_DECIMALS)
-        rows = np.stack([latency, found.hops, -found.bandwidth], axis=1)
+        rows = _distance_rows(self._paths)
         _, first, often = np.unique(rows, axis=0, return_index=True, return_counts=True)
         kept = np.sort(np.argsort(-often[1:], kind="stable")[: MAX_DISTANCES - 1]) + 1
         return [self._pair_at(first[0]), *(self._pair_at(first[k]) for k in kept)]
@@ -79,22 +78,37 @@ class ProbedHosts:
     def largest_near_set(self) -> list[int]:
         """Return the largest set of hosts that are all as near to one another as the nearest two.
 
-        On a tree these are the hosts of the largest switch among those with the fastest links.
+        On a tree these are the hosts of the largest switch among those with the fastest links. Of
+        more than MAX_NEAR_HOSTS the first ones are returned.
         """
-        found = self._paths
-        rows = np.stack([np.round(found.latency, LATENCY_DECIMALS), found.hops, -found.bandwidth])
-        nearest = rows[:, np.lexsort(rows[::-1])[0], None]
-        near = {self._pair_at(int(number)) for number in np.flatnonzero((rows == nearest).all(0))}
-        best: list[int] = []
-        left = list(range(len(self.hosts)))
-        while left:
-            chosen: list[int] = []
-            for host in left:
-                if all((one, host) in near for one in chosen):
-                    chosen.append(host)
-            left = [host for host in left if host not in chosen]
+        first, second = self.pair_per_distance()[0]
+        nearest = self._distances(np.array([first]), np.array([second]))[0]
+        left, best = np.arange(len(self.hosts)), np.array([], dtype=np.int64)
+        while len(left) > len(best):
+            chosen = self._near_hosts(left, nearest)
+            left = np.setdiff1d(left, chosen)
             best = max(best, chosen, key=len)
-        return best
+        return [int(host) for host in best]
+
+    def _near_hosts(self, hosts: IntArray, nearest: FloatArray) -> IntArray:
+        """Return the first of `hosts` and those at the nearest distance from it and each other."""
+        from_first = self._distances(np.full(len(hosts) - 1, hosts[0]), hosts[1:])
+        near = hosts[1:][(from_first == nearest).all(axis=1)][: MAX_NEAR_HOSTS - 1]
+        near = np.append(hosts[:1], near)
+        one, other = np.triu_indices(len(near), 1)
+        joined = np.eye(len(near), dtype=bool)
+        joined[other, one] = (self._distances(near[one], near[other]) == nearest).all(axis=1)
+        chosen: list[int] = []
+        for number in range(len(near)):
+            if joined[number, chosen].all():
+                chosen.append(number)
+        return near[chosen]
+
+    def _distances(self, first: IntArray, second: IntArray) -> FloatArray:
+        """Return latency, links and negative rate from first to second hosts, shape (pairs, 3)."""
+        return _distance_rows(
+            find_paths(Placement(self.topology, self._nodes), HOST, first, second)
+        )
 
     def pairs_per_uplink_kind(self) -> list[list[HostPair]]:
         """Return disjoint pairs of hosts that all cross one link, for each kind of uplink.
@@ -180,3 +194,9 @@ class ProbedHosts:
                 taken |= set(pair)
                 found.append(pair)
         return found
+
+
+def _distance_rows(paths: Paths) -> FloatArray:
+    """Return latency, number of links and negative rate of each path, shape (paths, 3)."""
+    latency = np.round(paths.latency, LATENCY_DECIMALS)
+    return np.stack([latency, paths.hops, -paths.bandwidth], axis=1)

@@ -51,6 +51,14 @@ def test_hosts_near_to_one_another_are_those_of_the_largest_switch() -> None:
     assert ProbedHosts(FLAT, tuple(f"node{n}" for n in range(4))).largest_near_set() == [0, 1, 2, 3]
 
 
+def test_hosts_near_to_one_another_are_found_among_many() -> None:
+    large = racks(300)
+    names = tuple(node.name for node in large.nodes)
+    assert ProbedHosts(large, names).largest_near_set() == list(range(64))
+    uneven = (*names[:5], *names[300:500])
+    assert ProbedHosts(large, uneven).largest_near_set() == list(range(5, 69))
+
+
 @pytest.mark.parametrize(
     ("hosts", "topology", "exchanging"),
     [
