@@ -48,7 +48,7 @@ def fit_bidirectional(
         drawn = _subsequent_exchange_times(series, memory, ring=ring, turns=turns, near=near)
         if len(drawn) < MIN_SIZES:
             gaps.append(
-                f"{name}: rows of exchanges of all hosts at {MIN_SIZES} sizes; priced as {NETWORK}"
+                f"{name}: rows of exchanges of hosts at {MIN_SIZES} sizes; priced as {NETWORK}"
             )
         else:
             latency, begin = uncontended.link_latency, uncontended.cost.sync_ack_threshold
