@@ -40,7 +40,7 @@ SMALL = [
     "--libraries",
     "openmpi",
     "--budget",
-    "2s",
+    "6s",
     "--sizes",
     "64,1KiB,64KiB",
 ]
@@ -125,8 +125,11 @@ CASES = {
     "db": ["prune --db sqlite:///t.db --keep-jobs-for 90d --dry-run", "prune --keep-tables none"],
 }
 CHANGING = re.compile(
-    r"\d+:\d\d|\d+%,|\b(left|just|begun)\b|tuner_\S+|\b\d{4}-\d\d-\d\d\S*|reader-\d+"
+    r"\d+ %  (?:just begun|\d+:\d\d left).*|\b0 % *$|\d+:\d\d|\d+%,|\b(left|just|begun)\b"
+    r"|tuner_\S+|\b\d{4}-\d\d-\d\d\S*|reader-\d+",
+    re.MULTILINE,
 )  # progress, names of files and times
+REFRESHES_PER_S = 100  # so that also quick work shows its progress
 OWN = {"...", "\\", "[OPTIONS]", *(word.strip(":,") for word in OMITTED_COLUMNS_NOTE.split())}
 
 
@@ -188,6 +191,7 @@ def test_no_word_is_cut(
     verb: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
+    monkeypatch.setattr("tuner.cli.progress.REFRESHES_PER_S", REFRESHES_PER_S)
     for stream in ("stdout", "stderr"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
 
