@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -23,6 +24,9 @@ PATIENCE = 120.0  # seconds after which a test program counts as hung
 
 # Tests run side by side, so even two ranks may share a core: let them yield while they wait.
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+# Other programs share the computer, so an example may take any time.
+settings.register_profile("shared computer", deadline=None)
+settings.load_profile("shared computer")
 # Started in the background of a shell we ignore Ctrl-C, and so would all programs under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tuner.launch import Launcher
 from tuner.probe.driver import ProbeProgress, probe
 from tuner.validation.validation import VALIDATION_PROGRAM
 
+LOOK_INTERVAL_S = 0.005
 SHARED = re.compile(r"/dev/shm/mpich_shm_\w+")
 
 
@@ -26,6 +29,24 @@ def mapped(ranks: Iterable[int]) -> set[str]:
         except OSError:
             continue
     return found
+
+
+@contextmanager
+def seen_while_running(argument: str) -> Iterator[set[str]]:
+    """Collect the shared memory of the ranks that have this argument, until the block ends."""
+    names, ended = set[str](), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(LOOK_INTERVAL_S):
+            names.update(mapped(processes.pids_with_arguments(argument)))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield names
+    finally:
+        ended.set()
+        looking.join()
 
 
 def require_gone(launcher: Launcher, names: set[str]) -> None:
@@ -62,13 +83,11 @@ def test_an_interrupted_probe_leaves_no_shared_memory(
 def test_ranks_that_abort_in_a_proof_leave_no_shared_memory(
     mpich_launcher: Launcher, tmp_path: Path
 ) -> None:
-    calls, names = tmp_path / "calls.json", set[str]()
+    calls = tmp_path / "calls.json"
     call = {"nodes": 1, "ppn": 2, "nbytes": 64, "commutative": True}
     calls.write_text(json.dumps([{**call, "collective": name} for name in ("bcast", "shout")]))
 
-    def look(_: str) -> None:
-        names.update(mapped(processes.pids_with_arguments(str(calls))))
-
-    run = mpich_launcher.run(2, [*VALIDATION_PROGRAM, str(calls)], on_line=look, check=False)
+    with seen_while_running(str(calls)) as names:
+        run = mpich_launcher.run(2, [*VALIDATION_PROGRAM, str(calls)], check=False)
     assert run.returncode != 0
     require_gone(mpich_launcher, names)

@@ -270,7 +270,7 @@ def test_measurements_of_one_placement_say_nothing_of_another(measured: str, oth
     assert {key.placement for key in table.keys} == {measured}
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.tuples(

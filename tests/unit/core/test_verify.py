@@ -59,7 +59,7 @@ def gives_the_right_result(made: Schedule, ordered: bool) -> bool:
     return all(np.array_equal(a[s], value) for a, (s, value) in zip(after, expected, strict=True))
 
 
-@settings(max_examples=examples(1000), deadline=None)
+@settings(max_examples=examples(1000))
 @given(st.data())
 def test_every_mutation_that_changes_the_result_is_rejected(data: st.DataObject) -> None:
     collective, name = data.draw(st.sampled_from(EVERYTHING))

@@ -437,7 +437,7 @@ def require_equal(case: Case, table: TuningTable, text: str) -> None:
 
 
 @every_case
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_a_file_says_what_its_table_says(case: Case, data: st.DataObject) -> None:
     """Files and tables agree at every bound of every rule and one byte to both sides."""
@@ -448,7 +448,7 @@ def test_a_file_says_what_its_table_says(case: Case, data: st.DataObject) -> Non
 
 
 @every_case
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_a_check_finds_the_files_that_decide_otherwise(case: Case, data: st.DataObject) -> None:
     table = data.draw(tables(case))

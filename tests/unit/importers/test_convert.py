@@ -188,7 +188,7 @@ def readings(draw: st.DrawFn) -> BenchmarkResult:
 
 
 @given(st.lists(readings(), min_size=1, max_size=8))
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 def test_written_and_read_they_are_the_same(
     tmp_path_factory: pytest.TempPathFactory, given_readings: list[BenchmarkResult]
 ) -> None:

@@ -150,7 +150,7 @@ def test_a_pipe_that_nobody_fills_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(400))
 def test_any_damage_gives_readings_or_one_sentence(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(TEXTS))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -293,7 +293,7 @@ def test_nothing_in_it_is_said(tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 def test_any_damage_gives_readings_or_one_sentence(data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(VERSIONS))
     text = dump([call(1, 50, **ran()), call(2, function="AllGather")], version, p2p=1)
@@ -422,7 +422,7 @@ def test_many_calls_are_thinned_evenly() -> None:
         unique_by=lambda each: each[:2],
     )
 )
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 def test_merging_is_what_the_definition_says(rows: list[tuple[int, int, int]]) -> None:
     text = "".join(dump([call(sn, micros)], rank=rank) for rank, sn, micros in rows)
     by_call: dict[int, list[int]] = {}

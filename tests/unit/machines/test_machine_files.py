@@ -357,14 +357,13 @@ def assert_read_or_reported(record: Any) -> None:
     assert len(message) < 400
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(("ri2", "dgx-a100", "piz-daint", "summit")), PLACES, WRONG)
 def test_a_wrong_value_is_read_or_reported(name: str, places: list[int], wrong: Any) -> None:
     record = {**preset_record(name), "nodes": {"value": 3, **CITED}}
     assert_read_or_reported(spoiled(record, places, wrong))
 
 
-@settings(deadline=None)
 @given(PLACES, WRONG)
 def test_a_wrong_change_is_made_or_reported(places: list[int], wrong: Any) -> None:
     """Anywhere in the file of a machine that is based on another one."""

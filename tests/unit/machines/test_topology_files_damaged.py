@@ -229,7 +229,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(500))
 @given(st.lists(PIECES | st.text(max_size=4), max_size=12).map("".join))
 def test_any_text_is_a_topology_or_an_input_error(text: str) -> None:
     assert_bounded(text, None)
@@ -305,7 +305,7 @@ def spoilt(draw: st.DrawFn) -> tuple[str, str]:
     return name, text[: draw(st.integers(0, len(text)))] if draw(st.booleans()) else text
 
 
-@settings(max_examples=examples(600), deadline=None)
+@settings(max_examples=examples(600))
 @given(spoilt(), st.booleans())
 def test_any_spoilt_file_is_a_topology_or_an_input_error(
     found: tuple[str, str], told: bool
@@ -314,7 +314,7 @@ def test_any_spoilt_file_is_a_topology_or_an_input_error(
     assert_bounded(text, name if told else None)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=300), st.sampled_from([None, *sorted(GOOD)]))
 def test_noise_is_an_input_error(noise: bytes, known_as: str | None) -> None:
     assert_bounded(noise.decode("latin-1"), known_as)

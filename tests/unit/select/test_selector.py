@@ -639,7 +639,7 @@ def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
     assert least(700_001) == 700_001
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(probes())
 def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
     measurements: Measurements,

@@ -156,7 +156,7 @@ def test_one_rank_has_nothing_to_wait_for() -> None:
     assert (run.path, run.components, run.seconds) == ([], dict.fromkeys(TIME_COMPONENTS, 0.0), 0.0)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_the_path_is_whole_and_its_parts_are_the_time(data: st.DataObject) -> None:
     """On any machine, with any protocol, discipline and schedule."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.topologies import cluster, interior
@@ -36,7 +36,6 @@ def star(p: int) -> Placement:
     return Placement.block(topology_from_yaml(record), 1)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7), st.none() | st.floats(0.0, 9.0)), max_size=60))
 def test_the_heap_gives_the_earliest(moves: list[tuple[int, float | None]]) -> None:
     """Items are put in, moved to earlier and later times, and taken out."""
@@ -53,7 +52,6 @@ def test_the_heap_gives_the_earliest(moves: list[tuple[int, float | None]]) -> N
     assert rest == sorted(rest)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 5), max_size=200), st.booleans())
 def test_distinct_keys(values: list[int], many: bool) -> None:
     """Many of them do not fit into the first table."""

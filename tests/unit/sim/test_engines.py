@@ -41,7 +41,7 @@ GOLDEN = [  # rows of simgrid_pure.csv: algorithm, ranks, bytes, seconds
 ]
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_the_engines_agree(data: st.DataObject) -> None:
     """Any machine, memory, protocol, discipline and schedule; several sizes in one pass.

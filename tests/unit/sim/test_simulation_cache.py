@@ -56,7 +56,7 @@ def test_every_algorithm_on_two_placements_in_any_order(collective: Collective) 
     assert compared > 40
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_any_call_on_any_machine(data: st.DataObject) -> None:
     placement = data.draw(placements(most=12))

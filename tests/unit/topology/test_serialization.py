@@ -80,7 +80,7 @@ def topologies(draw: st.DrawFn) -> Topology:
     )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(topologies())
 def test_a_record_holds_everything(topology: Topology) -> None:
     text = json.dumps(topology_to_record(topology), allow_nan=False)

@@ -544,7 +544,7 @@ def test_shapes_of_a_process_are_bounded(tmp_path: Path) -> None:
 
 
 @given(st.data())
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 def test_a_damaged_line_never_confirms_what_did_not_run(data: st.DataObject) -> None:
     """Of a log in which another algorithm ran, whatever is cut out of a line."""
     lines = [

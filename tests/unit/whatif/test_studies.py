@@ -829,7 +829,7 @@ SOUND = json.dumps(
 )
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_whatever_json_says_is_a_study_or_an_input_error(data: st.DataObject) -> None:
     """One value anywhere in a sound study is replaced by anything at all."""
