@@ -6,13 +6,11 @@ the launch without the file.
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -304,33 +302,48 @@ def test_a_wrong_result_is_noticed(
     assert times.mean_speedup(calls[1])[1] > 1 > times.speedup(calls[0], CONDITIONS[0])[1]
 
 
-@pytest.mark.extended
+@pytest.mark.representative("False")
 @pytest.mark.parametrize("interpreted", [False, True])
 def test_ranks_that_outnumber_their_cores_are_spread_in_every_turn(
-    launcher: Launcher, tmp_path: Path, interpreted: bool
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interpreted: bool
 ) -> None:
     """Left to the kernel, three of four share a core in every other turn."""
-    usual, call = os.sched_getaffinity(0), TimedCall(ALLREDUCE, 1, 4, 52_000)
-    os.sched_setaffinity(0, sorted(usual)[:2])
+    assert launcher.compiler is not None
+    recorder = tmp_path / "recorder.so"
+    sources = [str(SUPPORT / "record_affinity.c"), "-ldl"]
+    options = ["-shared", "-fPIC", "-o", str(recorder)]
+    subprocess.run([launcher.compiler, *options, *sources], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(recorder))
+    monkeypatch.setenv("AFFINITY_RECORD", str(tmp_path / "default"))
+    usual = os.sched_getaffinity(0)
+    cores = sorted(usual)[:2]
+    os.sched_setaffinity(0, cores)
     try:
-        times = time_pairs(
+        time_pairs(
             ShapeLauncher(launcher),
             build_program(None if interpreted else launcher.compiler, tmp_path),
-            [call],
-            LaunchOptions(),
+            [TimedCall(ALLREDUCE, 1, 4, 52_000)],
+            LaunchOptions(environment={"AFFINITY_RECORD": str(tmp_path / "tuned")}),
             library=launcher.version(),
-            launches=6,
+            launches=1,
             seconds=0.002,
             directory=tmp_path,
         )
     finally:
         os.sched_setaffinity(0, usual)
-    pairs = [
-        pair
-        for name in CONDITIONS
-        for pair in zip(times.default[call, name], times.tuned[call, name], strict=True)
-    ]
-    assert median(abs(math.log(default / tuned)) for default, tuned in pairs) < 0.1
+    turns = {side: cores_by_turn(tmp_path / side) for side in ("default", "tuned")}
+    assert turns["default"] == turns["tuned"]
+    assert len({*turns["default"]}) > 1, "another pair shares a core in another turn"
+    assert all(sorted(turn) == sorted([*cores, *cores]) for turn in turns["default"])
+
+
+def cores_by_turn(record: Path) -> list[tuple[int, ...]]:
+    """Return the cores of ranks 0, 1, ... in each turn from what `record_affinity.c` wrote."""
+    of_rank: dict[str, list[int]] = {}
+    for line in record.read_text().splitlines():
+        rank, core = line.split()
+        of_rank.setdefault(rank, []).append(int(core))
+    return [*zip(*(of_rank[rank] for rank in sorted(of_rank)), strict=True)]
 
 
 @pytest.mark.representative("openmpi")
