@@ -99,7 +99,7 @@ export -f ranks
 
 tests() {
     part facts 60 bash -c "$(declare -f facts); facts"
-    part tests 420 python -m pytest -rs -p no:cacheprovider tests/gpu
+    part tests 420 python -m pytest -n 4 -rs -p no:cacheprovider tests/gpu
 }
 
 messages() {
@@ -110,7 +110,9 @@ messages() {
 }
 
 training() {
-    part torch 60 python -m pytest -rs -p no:cacheprovider tests/torch
+    part torch 60 python -m pytest -rs -p no:cacheprovider tests/torch/test_torch.py
+    part torch_device 240 python -m pytest -n 3 --dist loadfile -rs -p no:cacheprovider tests/torch/test_device.py
+    over_ucx torch_messages 100 bash -c 'ranks 2 python tests/torch/backend_program.py cuda'
     part training_copied 40 bash -c 'ranks 2 python tests/torch/training_program.py copied 200'
     part training_staged 40 bash -c 'ranks 2 python tests/torch/training_program.py given 200'
     over_ucx training_messages 40 bash -c 'ranks 2 python tests/torch/training_program.py given 200'
@@ -123,6 +125,10 @@ measure() {
     part calibration 60 python -m tuner calibrate "$OUT/gpu.ndjson" --out "$OUT/gpu.calibration.json"
     part table 60 python -m tuner tune --measurements "$OUT/gpu.ndjson" \
         --calibration "$OUT/gpu.calibration.json" --out "$OUT/gpu.table.json"
+    for dtype in float32 bfloat16; do
+        part "all_reduce_$dtype" 60 python -m tests.bench.torch_allreduce "$OUT/gpu.table.json" --ranks 2 \
+            --device cuda --dtype $dtype --python "$ENVIRONMENT/bin/python" --sizes 16,64KiB,1MiB,16MiB,256MiB
+    done
 }
 
 case ${1:-} in

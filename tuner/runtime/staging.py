@@ -17,7 +17,7 @@ from tuner.runtime.device_pointers import buffer_of
 from tuner.runtime.device_protocol import DeviceInterface
 
 Result = TypeVar("Result")
-MAX_IDLE_PINNED_BYTES = 256 << 20  # pinned memory kept for later calls
+MAX_IDLE_PINNED_BYTES = 256 << 20  # kept for later calls unless one call needs more
 MIN_PINNED_BYTES = 4096
 
 
@@ -35,7 +35,8 @@ UNUSED, READ, WRITE = BufferAccess.UNUSED, BufferAccess.READ, BufferAccess.WRITE
 class PinnedPool:
     """A pool of pinned host memory, whose allocation takes longer than most messages.
 
-    Sizes are powers of two. At most `max_idle_bytes` are kept idle; further memory is freed.
+    Sizes are powers of two. As much is kept idle as was lent at one time, and at least
+    `max_idle_bytes`; of further memory what was used longest ago is freed.
     """
 
     def __init__(
@@ -44,27 +45,33 @@ class PinnedPool:
         max_idle_bytes: int = MAX_IDLE_PINNED_BYTES,
     ) -> None:
         self._allocate, self._max_idle_bytes = allocate, max_idle_bytes
-        self._idle: dict[int, list[NDArray[np.uint8]]] = {}
-        self.idle_nbytes = 0
+        self._idle: list[NDArray[np.uint8]] = []  # what was used last comes last
+        self._lent_nbytes = 0
+
+    @property
+    def idle_nbytes(self) -> int:
+        """The bytes that are kept for later calls."""
+        return sum(memory.nbytes for memory in self._idle)
 
     @contextmanager
     def lend(self, nbytes: int) -> Iterator[NDArray[np.uint8]]:
         """Lend memory of `nbytes`; copies must have ended when the context ends."""
-        capacity = (
-            max(MIN_PINNED_BYTES, 1 << (nbytes - 1).bit_length()) if nbytes else MIN_PINNED_BYTES
-        )
-        shelf = self._idle.setdefault(capacity, [])
-        if shelf:
-            memory = shelf.pop()
-            self.idle_nbytes -= capacity
-        else:
-            memory = self._allocate(capacity)
+        memory = self._take(max(MIN_PINNED_BYTES, 1 << max(nbytes - 1, 0).bit_length()))
+        self._lent_nbytes += memory.nbytes
+        self._max_idle_bytes = max(self._max_idle_bytes, self._lent_nbytes)
         try:
             yield memory[:nbytes]
         finally:
-            if self.idle_nbytes + capacity <= self._max_idle_bytes:
-                shelf.append(memory)
-                self.idle_nbytes += capacity
+            self._lent_nbytes -= memory.nbytes
+            self._idle.append(memory)
+            while self.idle_nbytes > self._max_idle_bytes:
+                del self._idle[0]
+
+    def _take(self, capacity: int) -> NDArray[np.uint8]:
+        for place, memory in enumerate(self._idle):
+            if memory.nbytes == capacity:
+                return self._idle.pop(place)
+        return self._allocate(capacity)
 
 
 class Staging:

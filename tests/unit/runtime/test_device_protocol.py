@@ -39,7 +39,7 @@ from tuner.runtime.nccl import (
     make_bcast,
     unavailable_reason,
 )
-from tuner.runtime.staging import MAX_IDLE_PINNED_BYTES, READ, WRITE, PinnedPool, Staging
+from tuner.runtime.staging import READ, WRITE, PinnedPool, Staging
 
 COMM = MPI.COMM_SELF.Dup()
 LIGHT = """
@@ -269,17 +269,26 @@ def test_pinned_memory_is_reused_and_bounded() -> None:
     with pool.lend(8000), pool.lend(8000), pool.lend(8000):
         assert pool.idle_nbytes == 4096
     assert allocated == [8192, 4096, 8192, 8192]
-    assert pool.idle_nbytes == 4096 + 2 * 8192  # a third would exceed the bound
-    with pool.lend(1 << 20):
-        pass
-    assert pool.idle_nbytes == 4096 + 2 * 8192
+    assert pool.idle_nbytes == 3 * 8192  # the 4096 of the longest time ago would exceed the bound
 
 
-def test_the_bound_of_idle_pinned_memory_is_finite() -> None:
-    pool = PinnedPool(pinned)
-    with pool.lend(MAX_IDLE_PINNED_BYTES + 1):
-        pass
-    assert pool.idle_nbytes == 0
+def test_as_much_pinned_memory_is_kept_as_one_call_needed() -> None:
+    allocated: list[int] = []
+
+    def allocate(nbytes: int) -> Any:
+        allocated.append(nbytes)
+        return pinned(nbytes)
+
+    pool = PinnedPool(allocate, max_idle_bytes=3 * 8192)
+    for nbytes in (8192, 1 << 20, 1 << 20):
+        with pool.lend(nbytes), pool.lend(nbytes):
+            pass
+    assert allocated == [8192, 8192, 1 << 20, 1 << 20]
+    assert pool.idle_nbytes == 2 << 20
+    for nbytes in (1 << 19, 1 << 18):
+        with pool.lend(nbytes):
+            pass
+    assert pool.idle_nbytes == (1 << 20) + (1 << 19) + (1 << 18)
 
 
 def fold(
