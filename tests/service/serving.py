@@ -31,6 +31,7 @@ from tuner.api.settings import Settings
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, end_line, header_line, series_line
 from tuner.core.table import AlgorithmConfig, table_record
+from tuner.jobs.kinds import JOB_KINDS
 from tuner.jobs.runner import Runner
 from tuner.machines.topology_files import parse_topology
 from tuner.probe.single_host import PINGPONG_SIZES, REDUCTION_SIZES
@@ -70,9 +71,9 @@ def served(settings: Settings) -> Iterator[httpx.Client]:
 
 
 @contextmanager
-def running(database: str) -> Iterator[Runner]:
+def running(database: str, kinds: tuple[str, ...] = JOB_KINDS) -> Iterator[Runner]:
     """A runner in a thread."""
-    runner = Runner(database)
+    runner = Runner(database, kinds)
     thread = threading.Thread(target=runner.run)
     thread.start()
     try:

@@ -29,7 +29,7 @@ def client(database_url: str) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.mark.representative("sqlite")
+@pytest.mark.extended
 def test_nothing_undocumented_happens(client: httpx.Client) -> None:
     tried = {operation.label for operation in fuzzed(client, EXAMPLES)}
     document = good(client.get("/openapi.json"))

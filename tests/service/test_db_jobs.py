@@ -8,12 +8,12 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import Engine, event, text, update
+from sqlalchemy import Engine, delete, event, func, select, text, update
 
 from tests.support.children import Child, run_jobs
 from tuner import db
 from tuner.db import Claim, ConflictError, LostLeaseError, NotFoundError
-from tuner.db.models import JobRow, utc_now
+from tuner.db.models import JobLogRow, JobRow, utc_now
 
 RUNNERS, JOBS = 4, 24
 
@@ -195,6 +195,7 @@ def test_cancelling(engine: Engine) -> None:
         cancel(broken)
 
 
+@pytest.mark.extended
 def test_runners_that_hammer_one_database_run_every_job_once(
     engine: Engine, database_url: str
 ) -> None:
@@ -251,3 +252,42 @@ def test_a_cancellation_finds_the_job_in_whatever_state_it_comes_into(engine: En
         time.sleep(0.3)  # until it waits for this transaction, as it cannot say
     canceller.join()
     assert job(engine, number).state == "cancelled"
+
+
+def test_a_job_keeps_a_log(engine: Engine) -> None:
+    number = enqueue(engine)
+    claimed = claim(engine)
+    for step in range(3):
+        with db.transaction(engine) as session:
+            db.append_job_log(session, claimed, f"step {step}", {"step": step} if step else None)
+    with db.read_session(engine) as session:
+        first = db.list_job_log(session, number, limit=2)
+        rest = db.list_job_log(session, number, after=first.next or 0)
+    assert [entry.text for entry in (*first.items, *rest.items)] == ["step 0", "step 1", "step 2"]
+    assert [entry.data for entry in first.items] == [None, {"step": 1}]
+    assert {entry.attempt for entry in first.items} == {1}
+    with pytest.raises(NotFoundError), db.read_session(engine) as session:
+        db.list_job_log(session, number + 1)
+
+
+def test_who_lost_a_job_cannot_write_its_log(engine: Engine) -> None:
+    number = enqueue(engine)
+    before = claim(engine)
+    runner_dies(engine, number)
+    claim(engine)
+    with pytest.raises(LostLeaseError), db.transaction(engine) as session:
+        db.append_job_log(session, before, "late")
+    with db.read_session(engine) as session:
+        assert db.list_job_log(session, number).items == []
+
+
+def test_the_log_goes_with_its_job(engine: Engine) -> None:
+    enqueue(engine)
+    claimed = claim(engine)
+    enqueue(engine)  # the newest is kept
+    with db.transaction(engine) as session:
+        db.append_job_log(session, claimed, "said")
+        db.finish_job(session, claimed, {})
+    with db.transaction(engine) as session:
+        session.execute(delete(JobRow).where(JobRow.id == claimed.id))
+        assert session.scalar(select(func.count()).select_from(JobLogRow)) == 0

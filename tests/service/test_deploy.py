@@ -132,10 +132,12 @@ def last(stage: list[tuple[str, str]], instruction: str) -> str:
     return [value for name, value in stage if name == instruction][-1]
 
 
-def test_the_image_has_a_build_stage_and_one_that_runs_without_root(
+def test_the_image_has_build_stages_and_one_that_runs_without_root(
     stages: list[list[tuple[str, str]]],
 ) -> None:
-    build, image = stages
+    studio, build, image = stages
+    assert studio[0][1].endswith(" AS studio")
+    assert ("COPY", "--from=studio /src/tuner/studio/assets tuner/studio/assets") in build
     assert build[0][1].split()[::2] == [image[0][1], "build"]
     assert ("COPY", "--from=build /opt/tuner /opt/tuner") in image
     assert int(last(image, "USER")) > 0
@@ -147,11 +149,12 @@ def test_the_image_has_a_build_stage_and_one_that_runs_without_root(
 def test_what_the_image_copies_is_enough_to_build_the_wheel(
     stages: list[list[tuple[str, str]]], tmp_path: Path
 ) -> None:
-    for name, value in stages[0]:
-        if name == "COPY":
+    for name, value in stages[1]:
+        if name == "COPY" and not value.startswith("--from=studio"):
             *sources, target = value.split()
             for source in sources:
-                copy(SOURCES / source, tmp_path / target / ("" if target != "./" else source))
+                name = Path(source).name if target.endswith("/") else ""
+                copy(SOURCES / source, tmp_path / target / name)
     assert (tmp_path / "requirements.lock").exists()
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "built"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=PATIENCE)
@@ -164,6 +167,7 @@ def test_what_the_image_copies_is_enough_to_build_the_wheel(
 
 
 def copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:
@@ -174,7 +178,7 @@ def copy(source: Path, target: Path) -> None:
 def test_the_command_of_the_image_starts_a_service_that_its_health_check_finds(
     stages: list[list[tuple[str, str]]], tmp_path: Path
 ) -> None:
-    image = stages[1]
+    image = stages[-1]
     home = last(image, "WORKDIR")
     serve, check = json.loads(last(image, "CMD")), last(image, "HEALTHCHECK").partition("CMD ")[2]
     assert json.loads(last(image, "ENTRYPOINT")) == ["tuner"]

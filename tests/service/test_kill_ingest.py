@@ -14,7 +14,7 @@ from tests.support.kills import files, kill_and_look
 KILLS = 10
 
 
-@pytest.mark.representative("sqlite")
+@pytest.mark.extended
 def test_killed_again_and_again_it_loses_and_repeats_nothing(
     database_url: str, tmp_path: Path
 ) -> None:

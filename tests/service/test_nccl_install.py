@@ -18,6 +18,7 @@ LIBRARY = "nccl 2.30.7"
 PLACE = (Collective.ALLREDUCE, (2, 8))
 
 
+@pytest.mark.extended
 def test_the_published_table_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

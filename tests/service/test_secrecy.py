@@ -106,6 +106,7 @@ def options(access_log: Path) -> tuple[str, ...]:
     return ("--access-log", str(access_log), "--keep-jobs", "5")
 
 
+@pytest.mark.extended
 def test_a_service_in_order_says_nothing(path: Path, access_log: Path) -> None:
     with serving(f"sqlite:///{path}", *options(access_log)) as program:
         publish(program.client, a_table())
@@ -256,14 +257,8 @@ def test_a_job_says_nothing_in_its_error_or_log(path: Path, access_log: Path) ->
     with serving(url, *options(access_log)) as program:
         job = good(program.client.post("/v1/studies", json=a_study(20_000)), 202)["id"]
         until(lambda: good(program.client.get(f"/v1/jobs/{job}"))["state"] == "running")
-        child = subprocess.run(
-            ["pgrep", "-f", "-P", str(program.process.pid), "tuner.jobs"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()
-        for number in child:
-            os.kill(int(number), signal.SIGKILL)
+        for child in until(lambda: _job_processes(program.process.pid)):
+            os.kill(child, signal.SIGKILL)
         until(lambda: good(program.client.get(f"/v1/jobs/{job}"))["attempts"] == 2)
         gone(path)
         harmless(everything(program.client))
@@ -281,6 +276,14 @@ def test_the_program_passes_the_url_to_no_command_line(path: Path) -> None:
         children = until(lambda: len(found := list(_children(program.process.pid))) > 1 and found)
         for child in children:
             assert not secrets_in(Path(f"/proc/{child}/cmdline").read_text(), str(SOURCES) + "/x")
+
+
+def _job_processes(service: int) -> list[int]:
+    """Return those that run: a job counts as running a moment before its process does."""
+    found = subprocess.run(
+        ["pgrep", "-f", "-P", str(service), "tuner.jobs"], capture_output=True, text=True
+    )
+    return [int(number) for number in found.stdout.split()]
 
 
 def _children(process: int) -> Iterator[int]:

@@ -237,7 +237,7 @@ def test_a_job_survives_the_death_of_the_service(database_url: str) -> None:
         assert good(program.client.get("/v1/select", params=CALL))["version"] == version
 
 
-@pytest.mark.representative("postgresql")
+@pytest.mark.extended
 def test_processes_share_a_port_and_what_is_published(database_url: str) -> None:
     with serving(database_url, "--processes", "2", "--no-jobs") as program:
         version = publish(program.client, a_table())

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from anyio import to_thread
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner import db
@@ -31,8 +32,21 @@ PUBLIC_PATHS = (
     "/v1/ready",
     "/openapi.json",
 )  # for health checks and authors of clients
+PAGE_PATHS = ("/", "/docs", "/studio")  # for browsers: nothing in them is secret
+PAGE_PREFIX = "/studio/"
+SESSION_PATH = "/studio/session"
+SESSION_COOKIE = "tuner_session"
+SCRIPT_HEADER = b"x-tuner-studio"  # of every request of a page's script, with any value
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 PUBLISH_PATHS = ("/v1/tables", "/v1/publications", "/v1/publications/rollback")
-READ_ONLY_POST_PATHS = ("/v1/select",)  # a POST that does not change anything
+READ_ONLY_POST_PATHS = (  # POSTs that do not change anything
+    "/v1/select",
+    "/v1/what-if",
+    "/v1/what-if/call",
+    "/v1/what-if/call/trace",
+    "/v1/training",
+    "/v1/training/trace",
+)
 TOKEN_CACHE_S = 2.0  # seconds for which a revoked token may still work
 MAX_CACHED_TOKENS = 10_000  # tokens
 
@@ -51,7 +65,7 @@ def required_scope(method: str, path: str) -> str | None:
 
     Unknown paths need one too.
     """
-    if path in PUBLIC_PATHS:
+    if path in PUBLIC_PATHS or path in PAGE_PATHS or path.startswith(PAGE_PREFIX):
         return None
     if method in ("GET", "HEAD") or path in READ_ONLY_POST_PATHS:
         return READ
@@ -133,8 +147,8 @@ class AccessMiddleware:
         headers = dict(scope["headers"])
         if self.is_open:
             _require_local(headers)
-        client = await self._identify_client(scope, headers.get(b"authorization"))
         needed = required_scope(scope["method"], scope["path"])
+        client = await self._identify_client(scope, headers, is_public=needed is None)
         if needed is not None and needed not in client.scopes:
             require_token = not client.scopes
             raise Problem(
@@ -146,21 +160,52 @@ class AccessMiddleware:
             )
         return client
 
-    async def _identify_client(self, scope: Scope, authorization: bytes | None) -> Client:
+    async def _identify_client(
+        self, scope: Scope, headers: dict[bytes, bytes], *, is_public: bool
+    ) -> Client:
         """Return the client, and count the request for its rate limit.
 
-        The request counts for the address until the token is known, then for the token.
+        The request counts for the address until the token is known, then for the token. For what
+        is public a session that has ended is none.
         """
         address = (scope.get("client") or ("",))[0]
-        if authorization is None:
-            self.rate_limiter.consume(address)
-            return Client(address, frozenset(db.SCOPES if self.is_open else ()))
-        kind, _, token = authorization.decode("latin-1").partition(" ")
-        if kind.lower() != "bearer" or not token:
-            raise Problem(401, "write the header as Authorization: Bearer TOKEN")
-        known = self.tokens.cached(token)
+        authorization = headers.get(b"authorization")
+        session = None if self.is_open or authorization else _session_token(headers)
+        token = session or _bearer_token(authorization)
+        stranger = Client(address, frozenset(db.SCOPES if self.is_open else ()))
+        known = self.tokens.cached(token) if token else None
         self.rate_limiter.consume(f"token {known.name}" if known else address)
-        return known or await self.tokens.authenticate(token)
+        if session or scope["path"] == SESSION_PATH:
+            _require_own_script(scope["method"], headers)
+        if token is None:
+            return stranger
+        try:
+            return known or await self.tokens.authenticate(token)
+        except Problem:
+            if session is None or not is_public:
+                raise
+            return stranger
+
+
+def _bearer_token(authorization: bytes | None) -> str | None:
+    if authorization is None:
+        return None
+    kind, _, token = authorization.decode("latin-1").partition(" ")
+    if kind.lower() != "bearer" or not token:
+        raise Problem(401, "write the header as Authorization: Bearer TOKEN")
+    return token
+
+
+def _session_token(headers: dict[bytes, bytes]) -> str | None:
+    """Return the token in the cookie of a browser that has logged in."""
+    return cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(SESSION_COOKIE)
+
+
+def _require_own_script(method: str, headers: dict[bytes, bytes]) -> None:
+    """Raise Problem for a request that changes something and may come from another site."""
+    site = headers.get(b"sec-fetch-site", b"same-origin")
+    if method not in SAFE_METHODS and (SCRIPT_HEADER not in headers or site != b"same-origin"):
+        raise Problem(403, "with a session, only the pages of this service may change something")
 
 
 def _require_local(headers: dict[bytes, bytes]) -> None:

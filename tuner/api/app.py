@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.middleware import Middleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from tuner.api import problems
+from tuner.api import pages, problems
 from tuner.api.access import AccessMiddleware
 from tuner.api.access_log import AccessLogMiddleware, access_logger
 from tuner.api.head_requests import HeadMiddleware
@@ -20,7 +20,17 @@ from tuner.api.http_limits import BodyLimitMiddleware, LimitForPath
 from tuner.api.memory_cache import CachedResponseMiddleware
 from tuner.api.metrics import MetricsMiddleware
 from tuner.api.openapi import DescribedApp
-from tuner.api.routes import ROUTERS, clusters, jobs, measurements, predictions, publications
+from tuner.api.routes import (
+    ROUTERS,
+    clusters,
+    jobs,
+    measurements,
+    predictions,
+    probes,
+    publications,
+    training,
+    what_if,
+)
 from tuner.api.service import Service, ServiceDep
 from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
@@ -31,9 +41,20 @@ METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # reference cycles.
 GC_THRESHOLDS = (20_000, 10, 1000)
 MAX_SMALL_BODY_BYTES = 256 << 10  # bytes of a body that the event loop parses itself
-SMALL_BODY_PREFIXES = tuple(
-    router.prefix
-    for router in (clusters.router, jobs.router, predictions.router, publications.router)
+SMALL_BODY_PREFIXES = (
+    pages.STUDIO,
+    *(
+        router.prefix
+        for router in (
+            clusters.router,
+            jobs.router,
+            predictions.router,
+            probes.router,
+            publications.router,
+            training.router,
+            what_if.router,
+        )
+    ),
 )
 
 
@@ -68,6 +89,7 @@ def build_app(service: Service, *middleware: Middleware) -> FastAPI:
     problems.install_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
+    app.include_router(pages.router)
     app.add_api_route("/openapi.json", _openapi_document, include_in_schema=False)
     app.add_api_route(
         "/metrics",

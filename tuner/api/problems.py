@@ -158,9 +158,13 @@ def _field_error(fault: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def status_of(reason: Exception) -> int:
+    """Return the status of a problem that an error of tuner's own is."""
+    return next(STATUS_BY_ERROR[kind] for kind in type(reason).__mro__ if kind in STATUS_BY_ERROR)
+
+
 async def _input_error(request: Request, reason: Exception) -> Response:
-    status = next(STATUS_BY_ERROR[kind] for kind in type(reason).__mro__ if kind in STATUS_BY_ERROR)
-    return problem_response(status, str(reason), request.url.path)
+    return problem_response(status_of(reason), str(reason), request.url.path)
 
 
 async def _database_unavailable(request: Request, reason: Exception) -> Response:

@@ -67,3 +67,22 @@ class DatabaseResolver:
             return load(self._session, int(name))
         except db.NotFoundError as reason:  # not 404, as the id is not in the URL
             raise InputError(str(reason)) from None
+
+
+def with_topology_record(spec: Any, references: DatabaseResolver) -> Any:
+    """Return a study with the record of a topology that it names by id.
+
+    `study_record` would leave out the costs of a preset.
+    """
+    topology = spec.get("topology") if isinstance(spec, dict) else None
+    if not isinstance(topology, str) or topology.startswith(PRESET):
+        return spec
+    return {**spec, "topology": references.complete_record(topology)}
+
+
+def with_stored_topology(engine: db.Engine, spec: dict[str, Any]) -> Any:
+    """Return a study or workload with the record of its topology instead of an id."""
+    if spec["topology"].startswith(PRESET):
+        return spec
+    with db.read_session(engine) as session:
+        return with_topology_record(spec, DatabaseResolver(session))

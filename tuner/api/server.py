@@ -182,7 +182,7 @@ def _background_threads(settings: Settings) -> Iterator[None]:
     """Run the job runner and the pruner in threads, where the settings ask for them."""
     running: list[Runner | Pruner] = []
     if settings.runs_jobs:
-        running.append(Runner(settings.database))
+        running.append(Runner(settings.database, settings.job_kinds))
     if not settings.retention.keeps_all:
         running.append(Pruner(settings.database, settings.retention))
     threads = [threading.Thread(target=each.run, name=type(each).__name__) for each in running]

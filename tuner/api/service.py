@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated
@@ -13,6 +14,7 @@ from fastapi import Depends, Request
 
 from tuner import db
 from tuner.api.access import Client, TokenCache, client_of
+from tuner.api.answer_cache import AnswerCache
 from tuner.api.metrics import Metrics
 from tuner.api.native_formats import generic_rules_loader
 from tuner.api.published_tables import REFRESH_INTERVAL_S, PublishedTables
@@ -20,6 +22,7 @@ from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
 from tuner.base.errors import InputError
 from tuner.formats import mpich
+from tuner.studio.assets import Asset, load_assets
 
 log = logging.getLogger(__name__)
 MAX_CONCURRENT_UPLOADS = (
@@ -28,6 +31,8 @@ MAX_CONCURRENT_UPLOADS = (
 MAX_CONCURRENT_LARGE_BODIES = (
     2  # other large bodies at the same time; each may take half a gigabyte of memory
 )
+MAX_CONCURRENT_ANSWERS = 2  # steps of what-if answers worked on at the same time; others wait
+MAX_OPEN_ANSWERS = 8  # begun what-if answers, whose steps take turns; others wait
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,15 @@ class Service:
     workers: WorkerPool | None  # None in a worker itself
     upload_limiter: CapacityLimiter
     large_body_limiter: CapacityLimiter
+    answer_limiter: CapacityLimiter
+    assets: Mapping[str, Asset]
+    answers: AnswerCache = field(default_factory=AnswerCache)
+    answer_slots: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(MAX_OPEN_ANSWERS)
+    )
     open_streams: set[object] = field(default_factory=set)  # open event streams
+    open_answers: set[object] = field(default_factory=set)  # what-if answers that are being sent
+    tasks: dict[str, object] = field(default_factory=dict)  # in the background, by name
 
     @classmethod
     def from_settings(cls, settings: Settings, workers: WorkerPool | None) -> Service:
@@ -60,6 +73,8 @@ class Service:
             workers,
             CapacityLimiter(MAX_CONCURRENT_UPLOADS),
             CapacityLimiter(MAX_CONCURRENT_LARGE_BODIES),
+            CapacityLimiter(MAX_CONCURRENT_ANSWERS),
+            load_assets(),
         )
 
     @cached_property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.db import KEEP_ALL, Retention
+from tuner.jobs.kinds import JOB_KINDS, PROBE
 
 MEASUREMENTS_LIMIT_BYTES = 1 << 30  # bytes of one upload of measurements
 BODY_LIMIT_BYTES = 16 << 20  # bytes of any other request body
@@ -20,6 +21,7 @@ RATE_LIMIT_PER_S = (
 class Settings:
     """Settings of one service; picklable, as each of its processes gets a copy.
 
+    measures            whether jobs may measure this computer
     require_tokens      whether tokens are required even on loopback
     rate_limit          requests per second and client in each process, 0 for no limit; None for no
                         limit on loopback and RATE_LIMIT_PER_S elsewhere
@@ -36,6 +38,7 @@ class Settings:
     port: int = 8765
     processes: int = 1
     runs_jobs: bool = True
+    measures: bool = False
     require_tokens: bool = False
     rate_limit: float | None = None
     measurements_limit: int = MEASUREMENTS_LIMIT_BYTES
@@ -45,6 +48,11 @@ class Settings:
     access_log: str | None = None
     retention: Retention = KEEP_ALL
     mpich_python: Path | None = None
+
+    @property
+    def job_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of jobs that this service runs."""
+        return (*JOB_KINDS, PROBE) if self.measures else JOB_KINDS
 
     @property
     def is_local(self) -> bool:

@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tuner import db
 from tuner.base.progress import ProgressCallback
 
 JOB_KINDS = ("calibrate", "tune", "study")
+PROBE = "probe"  # the kind that only services run that may measure
 FractionCallback = Callable[[float, str], None]  # (fraction done, what is happening)
+LogCallback = Callable[[str, Any], None]  # (what happened, the same for programs or None)
 JobSpec = Mapping[str, Any]  # the parameters of a job
 FORMER_SPEC_NAMES = {"wishes": "constraints"}  # by the names of version 0.1
 StoreResult = Callable[[db.Session], dict[str, Any]]  # stores and returns the result of the job
-JobFunction = Callable[[db.Engine, JobSpec, FractionCallback], StoreResult]
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """Functions with which a job says how far it is, and adds to its log."""
+
+    progress: FractionCallback
+    log: LogCallback
+
+
+JobFunction = Callable[[db.Engine, JobSpec, JobReport], StoreResult]
 
 
 def load_job_function(kind: str) -> JobFunction:

@@ -24,14 +24,16 @@ from tuner.jobs.worker import encode_job, parse_progress
 log = logging.getLogger(__name__)
 POLL_INTERVAL_S = 0.25  # seconds between two attempts to claim a job
 HEARTBEAT_INTERVAL_S = 0.5  # seconds between two heartbeats
+TERMINATION_GRACE_S = 10.0  # seconds between SIGTERM and SIGKILL
 SOURCE_ROOT = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
 
 
 class Runner:
     """A loop that runs the jobs of a database until `stop` is called."""
 
-    def __init__(self, database: str) -> None:
+    def __init__(self, database: str, kinds: tuple[str, ...] = JOB_KINDS) -> None:
         self.database = database
+        self.kinds = kinds
         self.name = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
         self._stopping = threading.Event()
 
@@ -57,7 +59,7 @@ class Runner:
 
     def _run_jobs(self, engine: db.Engine) -> None:
         while not self._stopping.is_set():
-            claim = db.claim_job(engine, self.name, JOB_KINDS)
+            claim = db.claim_job(engine, self.name, self.kinds)
             if claim is None:
                 self._stopping.wait(POLL_INTERVAL_S)
             else:
@@ -81,14 +83,14 @@ class _Execution:
             while not self._wait_for_child():
                 cancelled = self._send_heartbeat()
                 if cancelled or stopping.is_set():
-                    self._kill()
+                    self._end()
                     self._release(cancelled)
                     return
             self._retry_if_crashed()
         except db.LostLeaseError as reason:
             log.info("job %d: %s", self.claim.id, reason)
         finally:
-            self._kill()
+            self._end()
 
     def _wait_for_child(self) -> bool:
         try:
@@ -122,9 +124,14 @@ class _Execution:
         for line in self.child.stdout:
             self.progress = parse_progress(line)
 
-    def _kill(self) -> None:
-        self.child.kill()
-        self.child.wait()
+    def _end(self) -> None:
+        """End the process: a probe also ends the ranks that it has started."""
+        self.child.terminate()
+        try:
+            self.child.wait(TERMINATION_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+            self.child.wait()
         self.listener.join()
         for stream in (self.child.stdin, self.child.stdout):
             assert stream is not None

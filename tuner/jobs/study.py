@@ -6,20 +6,24 @@ from tuner import db
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.table import TuningTable
-from tuner.jobs.kinds import FractionCallback, JobSpec, StoreResult
+from tuner.jobs.kinds import JobReport, JobSpec, StoreResult
 from tuner.machines import Machine
 from tuner.machines.loader import load_machine
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.whatif import make_parallel_executor, result_record, run_study, study_from_record
 
 
-def work(_engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:
+def work(_engine: db.Engine, spec: JobSpec, report: JobReport) -> StoreResult:
     """Run the study whose record is `spec`.
 
     The result of the job is the record of the study's result.
     """
     result = result_record(
-        run_study(study_from_record(spec, _NoResources()), tell, executor=make_parallel_executor())
+        run_study(
+            study_from_record(spec, _NoResources()),
+            report.progress,
+            executor=make_parallel_executor(),
+        )
     )
     return lambda _session: result
 

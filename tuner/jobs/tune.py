@@ -7,15 +7,11 @@ from typing import Any
 from tuner import db
 from tuner.base.atomic_io import current_names
 from tuner.base.processes import available_cores
+from tuner.base.units import plural
 from tuner.calibrate import calibrate
+from tuner.core.table import TuningTable
 from tuner.jobs.inputs import load_inputs
-from tuner.jobs.kinds import (
-    FORMER_SPEC_NAMES,
-    FractionCallback,
-    JobSpec,
-    StoreResult,
-    counting_callback,
-)
+from tuner.jobs.kinds import FORMER_SPEC_NAMES, JobReport, JobSpec, StoreResult, counting_callback
 from tuner.select.build_table import make_table
 from tuner.select.constraints import UNCONSTRAINED, Constraints, constraints_from_options
 
@@ -26,24 +22,32 @@ def _constraints(spec: JobSpec) -> Constraints:
     return UNCONSTRAINED if options is None else constraints_from_options(options)
 
 
-def work(engine: db.Engine, spec: JobSpec, tell: FractionCallback) -> StoreResult:
+def describe_table(table: TuningTable) -> str:
+    """Return a sentence on how many rules a table has, and how many change something."""
+    departing = sum(not rule.choice.is_default for rule in table.rules)
+    return f"a table of {plural(len(table.rules), 'rule')}, {departing} depart from the default"
+
+
+def work(engine: db.Engine, spec: JobSpec, report: JobReport) -> StoreResult:
     """Make a table from the measurements that `spec` names.
 
     `spec` has the keys of `load_inputs`, optionally `constraints` (the options of the constraints),
     `publish` and, for a table to be published, `by` (who publishes it). The result of the job is
     the id of the calibration, the version of the table and whether it was published.
     """
-    tell(0.0, "fitting")
+    report.progress(0.0, "fitting")
     measurements, topology = load_inputs(engine, spec)
     calibration = calibrate(measurements, topology)
     _, table = make_table(
         measurements,
         calibration,
-        counting_callback(tell, "simulating"),
+        counting_callback(report.progress, "simulating"),
         topology,
         constraints=_constraints(spec),
         cores=available_cores(),
     )
+
+    report.log(describe_table(table), None)
 
     def store(session: db.Session) -> dict[str, Any]:
         source = spec["measurements"]

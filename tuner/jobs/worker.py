@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TextIO
+from typing import Any, TextIO
 
 from tuner import db
 from tuner.base.errors import TunerError
-from tuner.jobs.kinds import FractionCallback, load_job_function
+from tuner.jobs.kinds import FractionCallback, JobReport, LogCallback, load_job_function
 
 EXIT_REQUEUED = 1  # exit status: the runner tries the job again or leaves it to another runner
 EXIT_ORPHANED = 3  # exit status: the runner has died
+ORPHAN_GRACE_S = 10.0  # seconds in which a job ends what it has started
 NICENESS = 5  # requests have priority over jobs
 PROGRESS_INTERVAL_S = 0.1  # seconds
 
@@ -48,7 +50,8 @@ def _run_job(database: str, claim: db.Claim) -> None:
     try:
         with db.read_session(engine) as session:
             spec = db.load_job(session, claim.id).spec
-        store = load_job_function(claim.kind)(engine, spec, _progress_writer(_redirect_stdout()))
+        report = JobReport(_progress_writer(_redirect_stdout()), _log_writer(engine, claim))
+        store = load_job_function(claim.kind)(engine, spec, report)
         with db.transaction(engine) as session:
             db.finish_job(session, claim, store(session))
     except (db.UnavailableError, db.LostLeaseError):
@@ -72,12 +75,16 @@ def parse_progress(line: str) -> tuple[float, str]:
 def _exit_with_runner(engine: db.Engine, claim: db.Claim) -> None:
     """Wait for the end of the runner, then put the job back and exit.
 
-    It reads the pipe without `sys.stdin`: a thread inside that would hold its lock at exit.
+    A job that handles SIGTERM, as it has started ranks, gets time to end them. The pipe is read
+    without `sys.stdin`: a thread inside that would hold its lock at exit.
     """
     while os.read(sys.stdin.fileno(), 1):
         pass
     with suppress(TunerError), db.transaction(engine) as session:
         db.retry_job(session, claim, "the service died twice while it ran this job")
+    if callable(signal.getsignal(signal.SIGTERM)):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(ORPHAN_GRACE_S)
     os._exit(EXIT_ORPHANED)
 
 
@@ -98,3 +105,16 @@ def _progress_writer(stream: TextIO) -> FractionCallback:
             print(json.dumps([fraction, text]), file=stream, flush=True)
 
     return tell
+
+
+def _log_writer(engine: db.Engine, claim: db.Claim) -> LogCallback:
+    """Return a function that adds to the log; no job ends because the log cannot be written."""
+
+    def write(text: str, data: Any) -> None:
+        try:
+            with db.transaction(engine) as session:
+                db.append_job_log(session, claim, text, data)
+        except db.UnavailableError as reason:
+            print(f"job {claim.id}: not in its log: {text}: {reason}", file=sys.stderr)
+
+    return write

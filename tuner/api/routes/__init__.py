@@ -5,16 +5,22 @@ from fastapi import APIRouter
 from tuner.api.routes import (
     calibrations,
     clusters,
+    evidence,
     feedback,
     health,
     jobs,
     measurements,
     predictions,
+    probes,
     publications,
+    reports,
     select,
     studies,
     tables,
     topologies,
+    training,
+    what_if,
+    what_if_call,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -25,9 +31,15 @@ ROUTERS: tuple[APIRouter, ...] = (
     calibrations.router,
     predictions.router,
     tables.router,
+    evidence.router,
+    reports.router,
     publications.router,
     select.router,
     studies.router,
+    what_if.router,
+    what_if_call.router,
+    training.router,
     jobs.router,
+    probes.router,
     feedback.router,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -32,6 +33,8 @@ from tuner.api.schemas import (
 from tuner.api.service import Service, ServiceDep
 from tuner.api.uploads import body_on_disk, ingest_file
 from tuner.core.collective import Collective
+from tuner.core.measurement import Measurement, provenance_texts
+from tuner.probe.all_pairs import pair_times
 
 router = APIRouter(
     prefix=f"{API_PREFIX}/measurements", tags=["measurements"], responses=problem_responses()
@@ -169,6 +172,64 @@ def list_series(
 
 def _series_record(record: Mapping[str, Any]) -> dict[str, Any]:
     return {**record, "samples": list(record["samples"])}
+
+
+class PairOfHosts(BaseModel):
+    """The time of a message between two hosts.
+
+    first, second   numbers of the hosts
+    usual_seconds   median over all pairs
+    is_slow         whether it is an outlier among all pairs
+    """
+
+    first: int
+    second: int
+    nbytes: int
+    seconds: float
+    usual_seconds: float
+    is_slow: bool
+
+
+class HostMap(BaseModel):
+    """Times of messages between hosts that a probe measured in pairs."""
+
+    model_config = example_config(
+        hosts=["n1", "n2"],
+        pairs=[
+            {
+                "first": 0,
+                "second": 1,
+                "nbytes": 8,
+                "seconds": 2e-06,
+                "usual_seconds": 1.9e-06,
+                "is_slow": False,
+            }
+        ],
+        notes=[],
+    )
+
+    hosts: list[str]
+    pairs: list[PairOfHosts]
+    notes: list[str] = Field(description="what the probe noticed: slow hosts, outliers, drift")
+
+
+@router.get("/{measurements_id}/hosts", response_model=HostMap, responses=problem_responses(404))
+def get_host_map(service: ServiceDep, measurements_id: PathId) -> Any:
+    """The hosts of a probe: times between them, slow pairs, and what else was noticed."""
+    with db.read_session(service.engine) as session:
+        about = db.describe_measurements(session, measurements_id).provenance
+        swept = db.load_pair_sweep(session, measurements_id)
+    by_size: dict[int, list[Measurement]] = defaultdict(list)
+    for one in swept:
+        if {"first", "second"} <= one.params.keys():
+            by_size[one.nbytes].append(one)
+    pairs = [
+        {"nbytes": nbytes, **asdict(pair)}
+        for nbytes in sorted(by_size)
+        for pair in pair_times(by_size[nbytes])
+    ]
+    hosts, notes = (provenance_texts(about, name) for name in ("hosts", "notes"))
+    return {"hosts": hosts, "pairs": pairs, "notes": notes}
 
 
 @router.get(

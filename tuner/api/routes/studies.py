@@ -11,11 +11,10 @@ from tuner import db
 from tuner.api.bodies import RawBody, parse_json_body, request_body_docs
 from tuner.api.large_requests import LargeBodyRoute
 from tuner.api.problems import Problem, problem_responses
-from tuner.api.resolve import DatabaseResolver
+from tuner.api.resolve import DatabaseResolver, with_topology_record
 from tuner.api.routes.jobs import JSON_MEDIA_TYPE, JobSummary, load_summary
 from tuner.api.schemas import API_PREFIX, Page, Pagination, PathId
 from tuner.api.service import ClientDep, ServiceDep
-from tuner.machines.yaml_machines import PRESET_PREFIX as PRESET
 from tuner.whatif import study_from_record, study_record
 
 router = APIRouter(
@@ -54,23 +53,12 @@ def create_study(service: ServiceDep, body: RawBody, client: ClientDep) -> Study
     spec = parse_json_body(body)
     with db.read_session(service.engine) as session:
         references = DatabaseResolver(session)
-        record = study_record(study_from_record(_resolve_topology(spec, references), references))
+        record = study_record(study_from_record(with_topology_record(spec, references), references))
     with db.transaction(service.engine) as session:
         number = db.enqueue_job(
             session, JOB_KIND, record, by=client.name, limit=service.settings.max_queued_jobs
         )
         return StudyJob.model_construct(id=number, job=load_summary(session, number))
-
-
-def _resolve_topology(spec: Any, references: DatabaseResolver) -> Any:
-    """Return the study with the record of a topology that it names by id.
-
-    `study_record` would leave out the costs of a preset.
-    """
-    topology = spec.get("topology") if isinstance(spec, dict) else None
-    if not isinstance(topology, str) or topology.startswith(PRESET):
-        return spec
-    return {**spec, "topology": references.complete_record(topology)}
 
 
 @router.get("", response_model=Page[StudyJob])

@@ -1,0 +1,135 @@
+// An answer to a what-if question: the times that have arrived so far, and what follows from them.
+
+const MIN_GAIN = 1.05; // below it a resource does not limit a call
+
+export const NCCL_CHOICE = "nccl";
+export const FASTEST = "fastest";
+
+export class Answer {
+  constructor() {
+    this.outline = null;
+    this.curves = new Map(); // algorithm -> at each size {seconds, candidate, label, predictedBy}
+    this.gains = new Map(); // resource -> at each size how many times as fast, null where not known
+    this.done = 0;
+    this.ended = false;
+    this.skipped = [];
+    this.isCompiling = false;
+  }
+
+  add(line) {
+    if (line.kind === "outline") {
+      this.outline = line;
+      this.isCompiling = false;
+      this.skipped = line.skipped;
+    } else if (line.kind === "times") {
+      for (const task of line.tasks) this.#addTask(task);
+      this.done = line.done;
+    } else if (line.kind === "gains") {
+      const row = this.gains.get(line.resource) ?? this.sizes.map(() => undefined);
+      line.sizes.forEach((size, number) => (row[size] = line.gains[number]));
+      this.gains.set(line.resource, row);
+    } else if (line.kind === "compiling") {
+      this.isCompiling = true;
+    } else if (line.kind === "end") {
+      this.ended = true;
+      this.skipped = [...new Set([...this.skipped, ...line.skipped])];
+    }
+  }
+
+  #addTask(task) {
+    const curve = this.curves.get(task.algorithm) ?? this.sizes.map(() => null);
+    task.sizes.forEach((size, number) => {
+      const seconds = task.seconds[number];
+      if (seconds !== null && (curve[size] === null || seconds < curve[size].seconds)) {
+        if (!(this.best(size)?.seconds <= seconds)) this.#forgetGains(size);
+        const candidate = task.candidates[number];
+        curve[size] = { seconds, candidate, label: task.label, predictedBy: task.predicted_by };
+      }
+    });
+    this.curves.set(task.algorithm, curve);
+  }
+
+  /** What limited the fastest so far says nothing of a faster one. */
+  #forgetGains(size) {
+    for (const row of this.gains.values()) row[size] = undefined;
+  }
+
+  get sizes() {
+    return this.outline.sizes;
+  }
+
+  /** Whether there is a time at every size, so that it can be shown. */
+  get isUseful() {
+    return this.outline !== null && this.done > 0 && this.sizes.every((_, at) => this.best(at));
+  }
+
+  /** The fastest at a size: {algorithm, seconds, candidate, ...}; undefined before any is known. */
+  best(at) {
+    let found;
+    for (const [algorithm, curve] of this.curves) {
+      if (curve[at] && (!found || curve[at].seconds < found.seconds)) {
+        found = { algorithm, ...curve[at] };
+      }
+    }
+    return found;
+  }
+
+  /** The algorithms that are the fastest somewhere, those with the most sizes first. */
+  get winners() {
+    const counts = new Map();
+    this.sizes.forEach((_, at) => {
+      const name = this.best(at)?.algorithm;
+      if (name) counts.set(name, (counts.get(name) ?? 0) + 1);
+    });
+    return [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a));
+  }
+
+  get knowsNccl() {
+    return this.outline.nccl_choices.some((name) => name !== "");
+  }
+
+  /** Seconds of the incumbent at a size; null where they are not known. */
+  incumbentSeconds(incumbent, at) {
+    if (incumbent === FASTEST) return this.best(at)?.seconds ?? null;
+    const name = incumbent === NCCL_CHOICE ? this.outline.nccl_choices[at] : incumbent;
+    return this.curves.get(name)?.[at]?.seconds ?? null;
+  }
+
+  /** What limits the fastest algorithm at a size; "" before that is known. */
+  limit(at) {
+    let [most, name] = [MIN_GAIN, ""];
+    for (const [resource, row] of this.gains) {
+      if (row[at] > most) [most, name] = [row[at], this.outline.resources[resource]];
+    }
+    if ([...this.gains.values()].some((row) => row[at] === undefined)) return "";
+    if (name || this.gains.size < Object.keys(this.outline.resources).length) return name;
+    return this.best(at)?.predictedBy === "nccl" ? "NCCL's channels" : "no single resource";
+  }
+
+  /** Labels of the schedules to price first when a slider moves on. */
+  leaders(incumbent) {
+    const found = new Set();
+    this.sizes.forEach((_, at) => {
+      const own = incumbent === NCCL_CHOICE ? this.outline.nccl_choices[at] : incumbent;
+      for (const call of [this.best(at), this.curves.get(own)?.[at]]) if (call) found.add(call.label);
+    });
+    return [...found].slice(0, 200);
+  }
+
+  /** Return the sizes of a run as text. */
+  sizeRange(run, format) {
+    const [from, to] = [this.sizes[run.from], this.sizes[run.to]].map(format);
+    return from === to ? from : `${from} – ${to}`;
+  }
+
+  /** Neighbouring sizes with the same value of `of`, as {value, from, to} of indices. */
+  runs(of) {
+    const found = [];
+    this.sizes.forEach((_, at) => {
+      const value = of(at);
+      if (found.length && found.at(-1).value === value) found.at(-1).to = at;
+      else found.push({ value, from: at, to: at });
+    });
+    return found;
+  }
+}

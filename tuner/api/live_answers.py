@@ -1,0 +1,217 @@
+"""Answers to what-if questions, computed step by step in workers and streamed as lines of JSON.
+
+A worker keeps the last questions with what was planned and built for them, so that the steps of an
+answer may be carried out by different workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache, partial
+from typing import Any, TypeVar
+
+from anyio import to_thread
+
+from tuner import db
+from tuner.api.problems import status_of
+from tuner.api.service import MAX_OPEN_ANSWERS, Service
+from tuner.base.errors import InputError
+from tuner.sim.jit import NotCompiledError, forbid_compilation
+from tuner.sim.warmup import simulate_examples
+from tuner.whatif.live_study import BestCalls, LiveStudy
+
+Result = TypeVar("Result")
+Line = dict[str, Any]
+Best = dict[int, tuple[int, int, float]]  # as in `BestCalls`
+
+STEP_SECONDS = 0.05  # of one step, after which an abandoned question is given up
+MAX_ANSWER_SECONDS = 60.0  # of work on one answer; what is left then is not priced
+LIMITS_AFTER_SECONDS = 2.0  # what limits the best calls is said then, and again where they change
+MAX_CACHED_QUESTIONS = MAX_OPEN_ANSWERS  # per worker, each with its machine and routes
+
+SMALL_STUDY = {
+    "name": "small",
+    "topology": {"name": "pair", "nodes": 2, "latency": "1us", "bandwidth": "1GB/s"},
+    "collectives": ["allreduce"],
+    "sizes": [1024],
+}
+
+
+def start_warm_up(service: Service, load: Callable[[], None]) -> None:
+    """Have a worker load what answers need, or compile it, so that the first one need not wait.
+
+    While one does, no other is asked: pages may be loaded without a token, and often.
+    """
+    if load.__name__ not in service.tasks:
+        task = asyncio.create_task(_warm_up(service, load))
+        service.tasks[load.__name__] = task
+        task.add_done_callback(lambda _: service.tasks.pop(load.__name__))
+
+
+async def _warm_up(service: Service, load: Callable[[], None]) -> None:
+    with suppress(db.UnavailableError):  # the question that follows meets the same and says so
+        await run_on_worker(service, load)
+
+
+class LiveAnswer:
+    """An answer that is still to be computed.
+
+    key         under which the answer is kept once it is whole
+    question    the JSON of a study of one machine and one collective
+    first       labels of the schedules to begin with
+    """
+
+    def __init__(self, service: Service, key: str, question: str, first: Sequence[str]) -> None:
+        self._service, self._key, self._question = service, key, question
+        self._first = tuple(first)
+        self._best: Best = {}
+        self._is_whole = False
+        self._limited: Best = {}  # those whose gains were sent
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines of the answer, and keep it once it is whole.
+
+        The first one is there at once. A question that turns out to have no answer ends with the
+        problem, as the status has been sent by then. Lines wait for whoever reads slowly, so that
+        nobody else has to.
+        """
+        ready = asyncio.Queue[bytes | None]()
+        work = asyncio.create_task(self._fill(ready))
+        self._service.open_answers.add(self)
+        try:
+            yield _encoded({"kind": "begun"})
+            while (line := await ready.get()) is not None:
+                yield line
+            await work
+        finally:
+            work.cancel()
+            self._service.open_answers.discard(self)
+
+    async def _fill(self, ready: asyncio.Queue[bytes | None]) -> None:
+        """Put all lines into a queue, and None after the last."""
+        try:
+            async with self._service.answer_slots:
+                if not await run_on_worker(self._service, _is_ready):
+                    ready.put_nowait(_encoded({"kind": "compiling"}))
+                    await run_on_worker(self._service, simulate_examples)
+                sent = []
+                async for line in self._lines():
+                    sent.append(line)
+                    ready.put_nowait(line)
+            if self._is_whole:
+                self._service.answers.add(self._key, b"".join(sent))
+        except (InputError, db.UnavailableError) as reason:
+            problem = {"kind": "problem", "status": status_of(reason), "detail": str(reason)}
+            ready.put_nowait(_encoded(problem))
+        finally:
+            ready.put_nowait(None)
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        outline, left = await self._on_worker(_plan, self._first)
+        yield _encoded({"kind": "outline", **outline})
+        begun, n_tasks = time.monotonic(), len(left)
+        limits_at = begun + LIMITS_AFTER_SECONDS
+        while left and time.monotonic() - begun < MAX_ANSWER_SECONDS:
+            done, self._best, line = await self._on_worker(_price, tuple(left), n_tasks, self._best)
+            left = left[done:]
+            yield line
+            if time.monotonic() > limits_at and len(self._best) == len(outline["sizes"]):
+                limits_at = float("inf")
+                async for line in self._gains(outline["resources"]):
+                    yield line
+        names = await self._on_worker(_names, tuple(left)) if left else []
+        async for line in self._gains(outline["resources"]):
+            yield line
+        self._is_whole = not left
+        yield _encoded({"kind": "end", "skipped": names})
+
+    async def _gains(self, resources: Iterable[str]) -> AsyncIterator[bytes]:
+        """Yield what each resource would gain, at the sizes where that is not said yet."""
+        found = self._best
+        indices = [at for at in sorted(found) if self._limited.get(at) != found[at]]
+        best = tuple(found[index] for index in indices)
+        self._limited |= {index: found[index] for index in indices}
+        for resource in resources if best else ():
+            gains = await self._on_worker(_gains, best, resource)
+            yield _encoded(
+                {"kind": "gains", "resource": resource, "sizes": indices, "gains": gains}
+            )
+
+    async def _on_worker(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return await run_on_worker(self._service, function, self._question, *arguments)
+
+
+def _encoded(line: Line) -> bytes:
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+
+async def run_on_worker(
+    service: Service, function: Callable[..., Result], *arguments: Any
+) -> Result:
+    """Run a function in a worker, where the service has some, else in a thread."""
+    workers = service.workers
+    run = partial(workers.run, function) if workers is not None else function
+    return await to_thread.run_sync(run, *arguments, limiter=service.answer_limiter)
+
+
+def _is_ready() -> bool:
+    """Return whether all is compiled that answers need."""
+    try:
+        _load_compiled()
+    except NotCompiledError:
+        return False
+    return True
+
+
+@cache
+def _load_compiled() -> None:
+    """Load what is compiled, once; raise NotCompiledError where something is not."""
+    with forbid_compilation():
+        simulate_examples()
+
+
+@lru_cache(MAX_CACHED_QUESTIONS)
+def _live_study(question: str) -> LiveStudy:
+    return LiveStudy.from_record(json.loads(question))
+
+
+def _plan(question: str, first: Sequence[str]) -> tuple[Line, list[int]]:
+    study = _live_study(question)
+    order = study.order(first)
+    if not order:
+        raise InputError("every schedule takes too long to be priced here: take fewer nodes")
+    return study.outline(), order
+
+
+def _price(
+    question: str, numbers: Sequence[int], n_tasks: int, best: Best
+) -> tuple[int, Best, bytes]:
+    """Return how many tasks were priced, the best calls after them, and the line to send."""
+    done, priced = _live_study(question).price(numbers, STEP_SECONDS)
+    known = BestCalls(dict(best))
+    known.add(priced)
+    fraction = 1 - (len(numbers) - done) / n_tasks
+    line = {"kind": "times", "done": fraction, "tasks": [vars(one) for one in priced]}
+    return done, known.found, _encoded(line)
+
+
+def price_small_study() -> None:
+    """Answer a small question, which loads all that others need, or compiles it."""
+    simulate_examples()
+    question = json.dumps(SMALL_STUDY)
+    _, order = _plan(question, ())
+    _live_study(question).price(order, STEP_SECONDS)
+
+
+def _names(question: str, numbers: Sequence[int]) -> list[str]:
+    return _live_study(question).names(numbers)
+
+
+def _gains(
+    question: str, best: Sequence[tuple[int, int, float]], resource: str
+) -> list[float | None]:
+    return _live_study(question).gains(best, resource)

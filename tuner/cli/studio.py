@@ -1,0 +1,66 @@
+"""Open the studio in the browser: machines, algorithms and what would help, on a service of its
+own that ends with this command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.base.errors import InputError
+from tuner.cli.output import print_text
+
+EXAMPLES = """examples:
+  tuner studio
+  tuner studio --db sqlite:///tuner.db  # what a service has stored there
+  tuner studio --no-browser --port 8800
+
+What is uploaded is forgotten at the end, unless --db names a database. `tuner serve` has the same
+pages for others; docs/how-to/use-the-studio.md explains them."""
+STUDIO_PATH = "/studio/"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--db", metavar="URL", help="database (default: one for this run alone)")
+    parser.add_argument("--port", type=int, default=0, help="on 127.0.0.1 (default: any free one)")
+    parser.add_argument("--no-browser", action="store_true", help="only say the address")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serve the studio until interrupted."""
+    if not 0 <= options.port < 1 << 16:
+        raise InputError("--port is a number from 0 to 65535")
+    from tuner.api import server
+    from tuner.api.settings import Settings
+
+    def announce(address: str) -> None:
+        url = address + STUDIO_PATH
+        print_text(f"the studio is at {url}; Ctrl-C ends it")
+        if not options.no_browser and _has_display():
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+    with _database(options.db) as url:
+        server.serve(Settings(database=url, port=options.port, measures=True), announce)
+
+
+@contextmanager
+def _database(url: str | None) -> Iterator[str]:
+    """Yield the URL of the database: the given one, or that of a file that is deleted."""
+    if url is not None:
+        yield url
+        return
+    with tempfile.TemporaryDirectory(prefix="tuner-studio-") as folder:
+        yield f"sqlite:///{Path(folder) / 'studio.sqlite'}"
+
+
+def _has_display() -> bool:
+    """Return whether a browser would have a window; otherwise it would take over the terminal."""
+    return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
