@@ -9,7 +9,7 @@ BIN := .venv/bin
 SETUP := environment.sh environment.py
 TEST_ENVIRONMENTS := .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready
 
-.PHONY: tune test test-fast test-all test-extended test-emulation test-site test-mpi4py test-torch check docs bench field venv locks clean
+.PHONY: tune test test-fast test-all test-extended test-emulation test-site test-mpi4py test-torch test-studio studio check docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -27,17 +27,21 @@ test: $(TEST_ENVIRONMENTS)
 	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m "not extended" tests/gpu
 
 # Everything that needs no network: emulated clusters, too, where hosts can be emulated.
-test-all: test test-extended
+test-all: test test-extended test-studio
 	@if unshare --mount --net true 2>/dev/null; then $(MAKE) --no-print-directory test-emulation; \
 	else echo "tests/emulation is left out: it needs root and network namespaces"; fi
 
 # What `make test` leaves out: the tests marked `extended`, and every property with all of its examples.
 test-extended: $(TEST_ENVIRONMENTS) .venv-docs/ready
-	@TUNER_TEST_EXAMPLES=all $(BIN)/pytest -n 3 -rs -m "(extended or hypothesis) and not alone"
+	@TUNER_TEST_EXAMPLES=all $(BIN)/pytest -n 3 -rs -m "(extended or hypothesis) and not alone and not browser"
 	@$(BIN)/pytest -rs -m "extended and alone"
 	@$(STANDIN) $(BIN)/pytest -n 3 -rs -m extended tests/gpu
 
 STANDIN := $(if $(wildcard /dev/nvidiactl),,PYTHONPATH=tests/support/cupy_standin)
+
+# The pages of the studio in Chromium, where that and Node.js are installed.
+test-studio: .venv/dev-ready
+	@$(BIN)/pytest -n 3 -rs tests/studio
 
 # mpi4py's own tests, under `tuner.run` and without it; about an hour on two cores.
 test-mpi4py: .venv/dev-ready .venv-mpich/ready
@@ -56,6 +60,14 @@ test-emulation: .venv/dev-ready .venv-mpich/ready
 # throw away, and so not into the system. Needs root.
 test-site: .venv/dev-ready
 	@$(BIN)/pytest -rs tests/site
+
+# The pages of the studio, with Node.js; npm installs what they are made of.
+studio: studio/node_modules
+	@cd studio && node build.mjs
+
+studio/node_modules: studio/package.json studio/package-lock.json
+	@cd studio && npm ci --no-audit --no-fund --ignore-scripts
+	@touch $@
 
 check: .venv/dev-ready
 	@$(BIN)/ruff format --check .
@@ -148,4 +160,5 @@ locks:
 
 clean:
 	rm -rf .venv .venv-mpich .venv-intelmpi .venv-cupy .venv-torch .venv-docs build tuner-out
+	rm -rf studio/node_modules tuner/studio/assets
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,20 +13,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from tuner.base.extras import explain_missing_module
-
-DYNAMIC_RULES_VARIABLE = "OMPI_MCA_coll_tuned_use_dynamic_rules"
-FORCING_VARIABLES_PATTERN = re.compile(
-    "OMPI_MCA_coll_tuned_.*(_algorithm|_rules_filename)"
-)  # without effect unless DYNAMIC_RULES_VARIABLE is set
+from tuner.runtime.dynamic_rules import enable_dynamic_rules
 
 
 class _OneLineErrorParser(argparse.ArgumentParser):
@@ -89,24 +82,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         feedback=feedback,
         verbose=options.verbose,
     )
-
-
-@contextmanager
-def enable_dynamic_rules() -> Iterator[None]:
-    """Set the variable that lets Open MPI's algorithms be forced while MPI starts.
-
-    Open MPI up to 4.1.4 reads it only from the environment. The library default does not change.
-    """
-    if DYNAMIC_RULES_VARIABLE in os.environ or any(
-        map(FORCING_VARIABLES_PATTERN.fullmatch, os.environ)
-    ):  # keep the user's settings
-        yield
-        return
-    os.environ[DYNAMIC_RULES_VARIABLE] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[DYNAMIC_RULES_VARIABLE]  # not for processes that the program starts
 
 
 def _is_module(name: str) -> bool:

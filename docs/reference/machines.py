@@ -87,6 +87,7 @@ def _generations() -> Iterable[Row]:
                 ),
                 ("PCIe", gpu.pcie_rate),
                 ("memory", gpu.memory_rate),
+                *([("memory size", gpu.memory_size)] if gpu.memory_size else []),
                 ("kernel launch", gpu.kernel_launch),
                 ("reduction", gpu.reduction.rate),
             )
@@ -133,6 +134,8 @@ def _value(number: SourcedValue) -> str:
         "B": (1, "B"),
     }
     factor, unit = scale.get(number.unit, (1, ""))
+    if number.unit == "B" and number.value >= 1e9:
+        factor, unit = 1e-9, "GB"
     return f"{number.value * factor:,.6g} {unit}".strip()
 
 

@@ -8,8 +8,9 @@ no switch or NVSwitch that reduces and no multicast. NCCL is predicted as of tod
 had older ones (with NCCL 1, which ends at one node, as a part of broadcasts by MPI). The direction
 is right where the same side wins or, where the papers say "comparable", from 0.8 to 1.25.
 
-Sources: arXiv 1707.09414 (broadcast); NV-Group, ICS 2020 (allreduce on 1,536 GPUs of Summit). The
-figures of slides, for Summit and DGX-2, are given from memory.
+Sources: arXiv 1707.09414 (broadcast); NV-Group, ICS 2020 (allreduce on 1,536 GPUs of Summit);
+arXiv 1810.11112 (allreduce; its abstract names no machine, 16 nodes of RI2 with one GPU each are
+assumed). The figures of slides, for Summit and DGX-2, are given from memory.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ EVEN = (0.8, 1.25)  # ratios that are comparable
 
 @dataclass(frozen=True)
 class Row:
-    """A published ratio of NCCL's time over that of MVAPICH2-GDR."""
+    """A published ratio of NCCL's time over that of MVAPICH2-GDR.
+
+    ppn     ranks per node; 0 for one on each GPU
+    """
 
     machine: str
     nodes: int
@@ -40,6 +44,7 @@ class Row:
     sizes: Sequence[int]
     published: float
     certainty: str
+    ppn: int = 0
 
 
 ROWS = (
@@ -51,6 +56,9 @@ ROWS = (
     Row("summit", 256, Collective.ALLREDUCE, LARGE, 1.7, "remembered"),
     Row("dgx-2", 1, Collective.ALLREDUCE, SMALL, 2.5, "remembered"),
     Row("dgx-2", 1, Collective.ALLREDUCE, LARGE, 1.7, "remembered"),
+    Row("ri2", 16, Collective.ALLREDUCE, SMALL, 5.0, "published", ppn=1),
+    Row("ri2", 16, Collective.ALLREDUCE, MEDIUM, 17.0, "published", ppn=1),
+    Row("ri2", 16, Collective.ALLREDUCE, LARGE, 1.29, "published", ppn=1),
 )
 
 
@@ -76,7 +84,7 @@ def _study(row: Row) -> Study:
     record = {
         "name": row.machine,
         "topology": f"preset:{row.machine}",
-        "vary": {"nodes": [row.nodes]},
+        "vary": {"nodes": [row.nodes], **({"ppn": [row.ppn]} if row.ppn else {})},
         "collectives": [str(row.collective)],
         "sizes": list(row.sizes),
         "limits": False,

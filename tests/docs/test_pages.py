@@ -15,12 +15,22 @@ import pytest
 import yaml
 
 from tests.docs.pages import DOCS, PAGES, ROOT, anchors, blocks, children, links, name
+from tests.unit.training.workload_files.test_recorded_files import SIMAI
 from tuner import run
 from tuner.cli.main import build_parser
 from tuner.core.calibration import Calibration, CostSegment, PathCost
 from tuner.core.measurement import Cluster, Measurement
 from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, parse_table
 from tuner.machines.topology_files import load_topology
+from tuner.training.frameworks import CLASSES, PARSERS
+from tuner.training.recorded_training import RecordedTraining
+from tuner.training.sweep_spec import SWEEP_KEYS, read_sweep
+from tuner.training.workload import (
+    ALLOWED_KEYS,
+    RECORDED_ALLOWED_KEYS,
+    read_training,
+    read_workload,
+)
 from tuner.whatif.study_spec import read_study
 
 README = ROOT / "README.md"
@@ -187,6 +197,30 @@ def test_the_study_of_the_tutorial_is_read(tmp_path: Path) -> None:
     file = tmp_path / "twice.yaml"
     file.write_text(block)
     assert read_study(file).name == "twice the network"
+
+
+def test_the_workloads_of_the_pages_are_read(tmp_path: Path) -> None:
+    tutorial, guide = DOCS / "tutorials" / "training.md", DOCS / "how-to" / "predict-training.md"
+    shown = [block for page in (tutorial, guide) for block in blocks(page, "yaml")]
+    assert len(shown) == 7
+    for number, block in enumerate(shown):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(block)
+        if "vary:" in block:
+            assert len(read_sweep(file)[0].grid) > 1
+        elif "recorded:" in block:
+            (tmp_path / "trace.json").write_text(SIMAI)
+            assert isinstance(read_training(file), RecordedTraining)
+        else:
+            assert read_workload(file).ranks[-1] > 1
+
+
+def test_keys_and_settings_of_workloads_are_documented() -> None:
+    page = DOCS / "reference" / "workloads.md"
+    words = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall("`([^`\n]+)`", page.read_text()))))
+    settings = {field.name for one in CLASSES.values() for field in dataclasses.fields(one)}  # type: ignore[arg-type]
+    keys = ALLOWED_KEYS | RECORDED_ALLOWED_KEYS | SWEEP_KEYS
+    assert keys | (settings & PARSERS.keys()) <= words
 
 
 def test_the_fields_of_files_are_documented() -> None:

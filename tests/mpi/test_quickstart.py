@@ -60,6 +60,8 @@ def finished(interrupted: Interrupted) -> Path:
     ran = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stderr
     assert "rules were seen at work in the real library" in ran.stdout
+    report = interrupted.out / "report.html"
+    assert ran.stdout.splitlines()[-1] == f"the report, for a browser: {report}"
     assert "left" in ran.stderr  # how long it will take
     return interrupted.out
 
@@ -71,6 +73,7 @@ def test_an_interrupted_run_says_how_to_resume(interrupted: Interrupted) -> None
     assert not interrupted.ended
 
 
+@pytest.mark.extended
 def test_an_interrupted_run_resumes(interrupted: Interrupted, finished: Path) -> None:
     before, after = interrupted.series, read_measurements(finished / "openmpi/measurements.ndjson")
     kept = [series for series in before if series in after.series]

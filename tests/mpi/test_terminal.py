@@ -52,6 +52,19 @@ collectives: [allreduce]
 sizes: [64KiB, 1MiB]
 algorithms: [recursive_doubling, two_level_recursive_doubling, rabenseifner]
 """
+WORKLOAD = """
+name: ResNet-50 with a long name of its workload
+model: resnet50
+batch: 64
+framework: zero
+algorithms: best
+rate: 300
+topology: {name: cluster, nodes: 4, latency: 2us, bandwidth: 12.5GB/s}
+ranks: [1, 2, 4]
+noise: 3%
+published: [{ranks: 4, efficiency: 90%, source: made for the tests}]
+"""
+SWEEP = WORKLOAD + "vary: {bandwidth: [100Gb/s, 200Gb/s]}\nepoch: 1281167\ncost: {gpu_hour: 2.5}\n"
 RESULTS = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us\n" + "".join(
     f"ares,openmpi 5.0.11,r1,allreduce,{nodes},1,{name},{nbytes},{factor * nodes * nbytes}\n"
     for name, factor in (("default", 3), ("recursive_doubling", 2), ("segmented_ring", 5))
@@ -89,6 +102,11 @@ CASES = {
         "show nothing",
     ],
     "study": ["twice.yaml --csv twice.csv"],
+    "training": [
+        "run workload.yaml",
+        "tune workload.yaml --out tuned.yaml",
+        "sweep sweep.yaml --csv sweep.csv",
+    ],
     "evaluate": ["results.csv --baselines nearest", f"results.csv --table {TABLE}"],
     "train": ["results.csv --out trained"],
     "select": [
@@ -107,6 +125,7 @@ CASES = {
         "export",
     ],
     "serve": ["--upload-limit nothing", "--port 99999"],
+    "studio": ["--port 99999"],
     "publish": [f"{TABLE} --service http://127.0.0.1:9"],
     "token": [
         "create {0} --scope read,submit --db sqlite:///t.db",
@@ -142,6 +161,8 @@ def place(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (
         ("first.txt", said),
         ("twice.yaml", STUDY),
+        ("workload.yaml", WORKLOAD),
+        ("sweep.yaml", SWEEP),
         ("results.csv", RESULTS),
         ("osu.txt", OSU),
     ):

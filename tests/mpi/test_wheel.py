@@ -10,6 +10,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.conftest import PATIENCE, ROOT
@@ -28,6 +29,14 @@ topology: {name: cluster, nodes: 4, latency: 2us, bandwidth: 12.5GB/s}
 vary: {nodes: [2, 4]}
 collectives: [bcast]
 sizes: [1KiB, 1MiB]
+"""
+WORKLOAD = """
+name: ResNet-50
+model: resnet50
+batch: 64
+framework: horovod
+topology: preset:summit
+ranks: [1, 6]
 """
 OSU = "# OSU MPI Broadcast Latency Test v7.4\n# Size       Avg Latency(us)\n8    1.0\n1024    2.0\n"
 PROGRAM = """
@@ -50,6 +59,7 @@ simulate --topology preset:comet:2 --collective bcast --sizes 64KiB --ppn 2
 simulate --topology cluster.yaml --collective bcast --sizes 8 --algorithm binomial --gantt run.svg
 simulate --topology cluster.yaml --collective bcast --sizes 8 --engine events
 study study.yaml --plots plots --csv study.csv --jobs 1
+training run workload.yaml --plots training --trace trace.json
 nccl estimate --topology preset:dgx-h100:2 --sizes 1MiB
 nccl install nccl.json --out plugin
 emulate status cluster.yaml
@@ -78,7 +88,7 @@ PATHS = {
     "table": "out/openmpi/table.json",
 }
 WORDS = [line.format(**PATHS).split() for line in RUNS.split("\n") if line]
-SERVICE = {"serve", "publish"}  # which have a test below
+SERVICE = {"serve", "publish", "studio"}  # which run until they are ended and have tests below
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +113,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("work")
     (made / "study.yaml").write_text(STUDY)
     (made / "cluster.yaml").write_text("{name: c, nodes: 4, latency: 2us, bandwidth: 1GB/s}")
+    (made / "workload.yaml").write_text(WORKLOAD)
     (made / "osu.txt").write_text(OSU)
     rungs = [(0, AlgorithmConfig("ring_ll"))]
     write_table(on_shapes({(Collective.ALLREDUCE, (2, 8)): rungs}), made / "nccl.json")
@@ -136,7 +147,7 @@ def test_every_command_works_outside_of_the_checkout(installed: Path, folder: Pa
         ran = run([str(installed / "tuner"), *words], folder)
         assert ran.returncode == 0, (words, ran.stdout[-300:], ran.stderr[-2000:])
         assert str(ROOT / "tuner") not in ran.stdout + ran.stderr, words
-    for name in ("node.svg", "run.svg", "diff.svg", "study.csv", "out/report.html"):
+    for name in ("node.svg", "run.svg", "diff.svg", "study.csv", "trace.json", "out/report.html"):
         assert (folder / name).stat().st_size > 0
 
 
@@ -163,6 +174,24 @@ def test_a_service_of_the_wheel_publishes_a_table_that_programs_can_follow(
         finally:
             service.send_signal(signal.SIGINT)
         assert service.wait(PATIENCE) == 0
+
+
+def test_the_studio_of_the_wheel_says_where_it_is(installed: Path, folder: Path) -> None:
+    words = [str(installed / "tuner"), "studio", "--no-browser"]
+    with subprocess.Popen(
+        words, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True
+    ) as studio:
+        try:
+            assert studio.stdout is not None
+            said = studio.stdout.readline()
+            assert "the studio is at http://127.0.0.1:" in said, said
+            address = said.split()[4].rstrip(";")
+            answered = httpx.get(address, trust_env=False, follow_redirects=True)
+            if answered.status_code != 200:  # built where Node.js is not installed
+                assert "make studio" in answered.text
+        finally:
+            studio.send_signal(signal.SIGINT)
+        assert studio.wait(PATIENCE) == 0
 
 
 def test_a_program_follows_a_table_by_the_wheels_runtime(

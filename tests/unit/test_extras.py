@@ -30,7 +30,8 @@ MODULES = {  # of each extra, without those of the extras that it builds on
     "dask": ("dask", "distributed"),
     "openmpi": ("mpi4py",),
 }
-EXTERNAL = {"cupy", "mpi4py"}  # brought by cupy-cuda12x and -cuda13x, or built for an MPI
+# Brought by cupy-cuda12x and -cuda13x, built for an MPI, or of an extra that is not in `all`.
+EXTERNAL = {"cupy", "mpi4py", "torch"}
 WITHOUT = """
 import sys
 from runpy import run_module
@@ -59,7 +60,7 @@ def run_without(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the table `table.json`, results of OSU and the study `study.yaml`."""
+    """A folder with the table `table.json`, results of OSU, a study and a workload."""
     made = tmp_path_factory.mktemp("bare")
     table = table_of({(Collective.BCAST, 4): [(0, AlgorithmConfig())]})
     write_table(table, made / "table.json")
@@ -72,9 +73,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "{name: s, topology: {name: c, nodes: 2, latency: 2us, bandwidth: 1GB/s},"
         " vary: {nodes: [2]}, collectives: [bcast], sizes: [1KiB]}"
     )
+    (made / "workload.yaml").write_text(
+        "{model: alexnet, batch: 1, rate: 1, framework: ddp, ranks: 2, algorithms: [ring],"
+        " topology: {name: c, nodes: 2, latency: 2us, bandwidth: 1GB/s}}"
+    )
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -100,6 +106,7 @@ def test_commands_that_need_no_extra_work_without_any(command: str, folder: Path
     assert ran.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "command", "distribution"),
     [
@@ -109,15 +116,17 @@ def test_commands_that_need_no_extra_work_without_any(command: str, folder: Path
         ("sim", "nccl estimate --topology preset:dgx-h100:2 --sizes 8", "numba"),
         ("sim", "table accept table.json --out accepted.json", "scipy"),
         ("sim", "table compare table.json", "scipy"),
+        ("sim", "training run study.yaml", "numba"),
         ("select", "tune --measurements measurements.ndjson --out t.json", "scikit-learn"),
         ("select", "train measurements.ndjson --out trained", "scikit-learn"),
         ("select", "evaluate measurements.ndjson", "scikit-learn"),
         ("select", "select . --collective bcast --ranks 4 --size 64KiB", "scikit-learn"),
-        ("report", "quickstart", "matplotlib"),
+        ("select", "quickstart", "scikit-learn"),
         ("report", "topology draw dgx-1v -o node.svg", "matplotlib"),
         ("report", "table diff table.json table.json --plot d.svg", "matplotlib"),
         ("report", "calibrate measurements.ndjson --plots plots", "matplotlib"),
         ("report", "study study.yaml --plots plots", "matplotlib"),
+        ("report", "training run workload.yaml --plots plots", "matplotlib"),
         ("service", "serve", "sqlalchemy"),
         ("service", "token list", "sqlalchemy"),
         ("service", "db prune --keep-jobs 1", "sqlalchemy"),
@@ -146,6 +155,7 @@ def test_a_program_without_mpi4py_names_both_libraries(folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "command"),
     [
@@ -183,6 +193,7 @@ def distributions(extra: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_what_tuner_imports_is_declared() -> None:
     """Directly: what only a dependency brings may leave with its next version."""
     imported = set[str]()
@@ -200,8 +211,8 @@ def test_what_tuner_imports_is_declared() -> None:
     assert core | distributions("all") == used
 
 
-def test_everything_but_mpi_cuda_and_the_tools_is_in_all() -> None:
-    apart = {"openmpi", "mpich", "cuda12", "cuda13", "dev", "docs", "all"}
+def test_everything_but_mpi_cuda_torch_and_the_tools_is_in_all() -> None:
+    apart = {"openmpi", "mpich", "cuda12", "cuda13", "torch", "dev", "docs", "all"}
     extras = set(project()["optional-dependencies"]) - apart
     assert distributions("all") == set().union(*map(distributions, extras))
     assert extras == set(MODULES) - {"openmpi"}

@@ -62,6 +62,7 @@ SAME_MODULE = {
     "table": (*COMMAND, "core"),
     "tables": RESOURCE,
     "topologies": RESOURCE,
+    "training": ("cli", "api"),
     "tune": COMMAND,
     "validation": ("workflows", "validation"),
 }

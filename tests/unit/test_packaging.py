@@ -8,6 +8,8 @@ import tarfile
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
+
 from tests.conftest import ROOT
 
 
@@ -24,6 +26,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+@pytest.mark.slow
 def test_a_source_archive_builds_the_wheel_of_the_checkout(tmp_path: Path) -> None:
     with tarfile.open(build(ROOT, "sdist", tmp_path / "sdist")) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -34,6 +37,7 @@ def test_a_source_archive_builds_the_wheel_of_the_checkout(tmp_path: Path) -> No
     assert not [name for name in here if not name.startswith("tuner")]
 
 
+@pytest.mark.slow
 def test_a_source_archive_has_every_file_of_the_repository(tmp_path: Path) -> None:
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tuner.run import DYNAMIC_RULES_VARIABLE, enable_dynamic_rules
+from tuner.runtime.dynamic_rules import DYNAMIC_RULES_VARIABLE, enable_dynamic_rules
 
 
 @pytest.mark.parametrize(

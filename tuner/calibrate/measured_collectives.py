@@ -59,7 +59,7 @@ def simulatable_collectives(
             continue
         if min(one.samples) <= 0 or one.subject not in list(Collective):
             continue
-        point = (Collective(one.subject), one.nodes, one.ppn, one.placement, one.memory, one.nbytes)
+        point = (one.collective, one.nodes, one.ppn, one.placement, one.memory, one.nbytes)
         choice = AlgorithmConfig(one.algorithm, one.params, RUNNER_OF_KIND[one.kind])
         if not choice.is_default:
             samples[point, choice].append(one.samples)

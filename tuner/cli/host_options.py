@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tuner.base.errors import InputError
 from tuner.cli import argument_types
 from tuner.cli.output import warn
+from tuner.core.call_profile import read_call_profile, typical_sizes
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.path_classes import BLOCK
@@ -63,9 +65,16 @@ def add_measurement_options(group: argparse._ArgumentGroup) -> None:
 
 def _add_what_is_measured(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
+        "--profile",
+        type=Path,
+        metavar="FILE",
+        help="calls of an application, as `tuner training run --profile` writes them: their"
+        " collectives, sizes and shapes are measured unless these options say otherwise",
+    )
+    group.add_argument(
         "--collectives",
         type=_collectives,
-        default=(Collective.BCAST, Collective.ALLREDUCE),
+        default=probe_spec.DEFAULT_COLLECTIVES,
         metavar="NAME,...",
         help="to measure, such as bcast,allreduce,allgather,reduce,gather,scatter (default:"
         " bcast,allreduce)",
@@ -140,6 +149,25 @@ def find_launcher(options: argparse.Namespace, python: Path) -> Launcher:
     """Return the launcher of the options; raise ProbeError if it is not installed."""
     template = options.launcher or default_template(options.library)
     return Launcher.find(options.library, python, template)
+
+
+def apply_profile(options: argparse.Namespace) -> None:
+    """Take collectives, sizes and shapes from a profile where the options leave them open.
+
+    Raises InputError for a profile that cannot be read.
+    """
+    if options.profile is None:
+        return
+    calls = read_call_profile(options.profile)
+    if not calls:
+        raise InputError(f"{options.profile}: the profile has no calls of collectives")
+    if options.collectives is probe_spec.DEFAULT_COLLECTIVES:
+        options.collectives = tuple(dict.fromkeys(Collective(one.collective) for one in calls))
+    if options.sizes is None:
+        options.sizes = typical_sizes(calls)
+    if not options.shapes:
+        shapes = sorted({(one.nodes, one.ppn) for one in calls})
+        options.shapes = tuple(probe_spec.ProbeShape(*shape) for shape in shapes)
 
 
 def build_request(options: argparse.Namespace, there: Hosts) -> probe_spec.ProbeSpec:

@@ -122,6 +122,7 @@ def run(options: argparse.Namespace) -> None:
         _show(options, measurements)
         return
     resolve_library(options)
+    host_options.apply_profile(options)
     there = _hosts(options)
     if options.action == "plan":
         _show_plan(options, _plan(options, there))

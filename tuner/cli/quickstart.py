@@ -17,7 +17,7 @@ from tuner.cli import argument_types
 from tuner.cli.interpreters import add_thread_level_option
 from tuner.cli.output import add_json_option, console
 from tuner.cli.progress import Display, format_clock
-from tuner.cli.quickstart_summary import print_results
+from tuner.cli.quickstart_summary import REPORT, print_results
 from tuner.core.calibration import read_calibration
 from tuner.db import (
     open_database,
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
             _store(stages, loop, result)
         record = summarise(results)
         write_atomically(options.out / "report.json", json.dumps(record, indent=1) + "\n")
-        write_atomically(options.out / "report.html", render_page(results))
+        write_atomically(options.out / REPORT, render_page(results))
     if options.json:
         print(json.dumps(record, indent=1))
     else:

@@ -13,21 +13,23 @@ from tuner.report import LibraryResult
 from tuner.report.summary import describe_confirmed_rules
 from tuner.workflows.following import TUNING_FILES, command_line
 
-REPORT_FILES = (
-    ("report.html", "plots and tables, open it in a browser"),
-    ("report.json", "the same for programs"),
+REPORT = "report.html"
+OTHER_FILES = (
+    ("report.json", "the report for programs"),
     ("tuner.sqlite", "database with measurements, calibrations and table versions"),
 )
 
 
 def print_results(out: Path, results: Sequence[LibraryResult], record: Mapping[str, Any]) -> None:
-    """Print the held-out comparisons and the files, and then, per library, cautions and gain."""
+    """Print comparisons and files, cautions and gain of each library, and the report's name."""
     for result in results:
         print_comparison(result.table.library, result.heldout)
     _print_files(out, results)
     for result in results:
         print_text(f"\n{result.table.library}")
         _print_outcome(record["libraries"][result.name])
+    print_text("")
+    print_command("the report, for a browser:", str(out / REPORT))
 
 
 def _print_outcome(figures: Mapping[str, Any]) -> None:
@@ -41,7 +43,7 @@ def _print_outcome(figures: Mapping[str, Any]) -> None:
 
 def _print_files(out: Path, results: Sequence[LibraryResult]) -> None:
     print_text("")
-    for name, meaning in REPORT_FILES:
+    for name, meaning in OTHER_FILES:
         print_text(f"{out / name}  {meaning}")
     for result in results:
         file = out / result.name / TUNING_FILES[result.name]

@@ -46,6 +46,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     jobs = parser.add_mutually_exclusive_group()
     jobs.add_argument("--no-jobs", action="store_true", help="leave jobs to other services")
     jobs.add_argument("--jobs-only", action="store_true", help="answer no requests")
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="let clients have this computer measured (scope submit), which takes all its cores",
+    )
     _add_access(parser)
     _add_limits(parser)
     add_retention_options(parser)
@@ -115,6 +120,8 @@ def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
     if not 0 <= options.port < 1 << 16:
         raise InputError("--port is a number from 0 to 65535")
+    if options.measure and options.no_jobs:
+        raise InputError("--measure needs jobs, which measure this computer: leave out --no-jobs")
     from tuner.api import server
 
     settings = _settings(options)
@@ -135,6 +142,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         port=options.port,
         processes=options.processes,
         runs_jobs=not options.no_jobs,
+        measures=options.measure,
         require_tokens=options.require_tokens,
         rate_limit=options.rate_limit,
         max_queued_jobs=settings.MAX_QUEUED_JOBS if queued is None else queued,

@@ -31,9 +31,9 @@ from tuner.launch import Hosts
 from tuner.launch.interpreters import find_interpreter
 from tuner.probe.monitor import forward_progress
 from tuner.probe.probe_spec import ProbeShape
-from tuner.select.build_table import BATCHES_KEY, make_table
+from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints, constraints_from_options
-from tuner.select.dataset import Observation, measured_pairs
+from tuner.select.dataset import BATCHES_KEY, Observation, measured_pairs
 from tuner.select.experiment_design import RegretBound
 from tuner.select.significance import compare_all_with_default, needs_more_launches
 from tuner.topology import Topology
@@ -60,6 +60,7 @@ MEASURING_OPTIONS = (
     "budget",
     "target_regret",
     "sizes",
+    "profile",
     "placements",
     "collectives",
     "tuner_algorithms",
@@ -156,6 +157,8 @@ def run(options: argparse.Namespace) -> None:
     options.resumes = not there.is_local
     if there.is_local:
         _require_no_measuring(options)
+    else:
+        host_options.apply_profile(options)
     table, cautions = _make_table(options) if there.is_local else _measure_and_tune(options, there)
     write_table(table, options.out)
     if not options.json:
@@ -302,7 +305,7 @@ def _measure_and_tune(options: argparse.Namespace, there: Hosts) -> tuple[Tuning
             name=options.name,
             constraints=constraints_of(options),
             limit=limit,
-            callbacks=Callbacks(forward_progress(report), tell, display.note),
+            callbacks=Callbacks(forward_progress(report), on_batch=tell, on_note=display.note),
         )
     if options.calibration is not None:
         _write_calibration(found, request.topology, options.calibration)

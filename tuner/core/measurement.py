@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.base.atomic_io import dataclass_from_record
-from tuner.base.errors import InputError
+from tuner.base.errors import InputError, shortened_repr
+from tuner.core.collective import Collective
 from tuner.core.path_classes import BLOCK, HOST, PlacementMixin, omit_default_placement
 
 FORMAT_VERSION = 1
@@ -50,6 +51,13 @@ def point_label(kind: str, subject: str, shape: str, nbytes: int | None, memory:
     size = "" if nbytes is None else f" {nbytes} B"
     where = "" if memory == HOST else f" {memory}"
     return f"{kind} {subject} {shape}{size}{where}"
+
+
+def provenance_texts(provenance: Mapping[str, Any], name: str) -> list[str]:
+    """Return a list of texts in a provenance; empty for anything else, as anybody may write it."""
+    found = provenance.get(name)
+    texts = list(found) if isinstance(found, list | tuple) else []
+    return texts if all(isinstance(one, str) for one in texts) else []
 
 
 def format_exclusion(point: str, algorithm: str, reason: str = WRONG_RESULT) -> str:
@@ -116,6 +124,18 @@ class Measurement(PlacementMixin):
     memory: str = "host"
     launch: int = 0
     placement: str = BLOCK
+
+    @property
+    def collective(self) -> Collective:
+        """Return the collective of a series of calls; raise InputError for an unknown one."""
+        try:
+            return Collective(self.subject)
+        except ValueError:
+            known = ", ".join(Collective)
+            raise InputError(
+                f"measurements: expected a collective, got {shortened_repr(self.subject)}; known:"
+                f" {known}"
+            ) from None
 
     @property
     def point(self) -> tuple[str, str, int, int, int, int, str, str]:

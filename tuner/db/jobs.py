@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from tuner.base.units import plural
 from tuner.db.db_errors import ConflictError, NotFoundError, QueueFullError
-from tuner.db.models import JobRow
+from tuner.db.models import JobLogRow, JobRow
 from tuner.db.pagination import PAGE_SIZE, Page, equals_if_given, fetch_page
 from tuner.db.transactions import advisory_lock, database_now
 
@@ -128,6 +128,27 @@ def list_jobs(
         *equals_if_given(JobRow.state, state), *equals_if_given(JobRow.kind, kind)
     )
     return fetch_page(session, query, JobRow.id, JobSummary, after, limit)
+
+
+@dataclass(frozen=True)
+class JobLogEntry:
+    """An entry of a job's log; `data` is what it says, for programs."""
+
+    id: int
+    attempt: int
+    at: datetime
+    text: str
+    data: Any | None
+
+
+def list_job_log(
+    session: Session, job_id: int, *, after: int = 0, limit: int = PAGE_SIZE
+) -> Page[JobLogEntry]:
+    """Return a page of the log of a job, oldest entry first; raise NotFoundError if no such job."""
+    describe_job(session, job_id)
+    columns = (JobLogRow.id, JobLogRow.attempt, JobLogRow.at, JobLogRow.text, JobLogRow.data)
+    query = select(*columns).where(JobLogRow.job_id == job_id)
+    return fetch_page(session, query, JobLogRow.id, JobLogEntry, after, limit)
 
 
 def count_jobs(session: Session) -> dict[str, int]:

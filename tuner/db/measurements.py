@@ -182,6 +182,16 @@ def list_series(
     return Page(items, rows[limit - 1][0] + 1 if len(rows) > limit else None)
 
 
+def load_pair_sweep(session: Session, measurements_id: int) -> list[Measurement]:
+    """Return the series in which every host met others, in the order in which they were measured.
+
+    Raises NotFoundError.
+    """
+    row = _load_complete(session, measurements_id)
+    query = select(*_SERIES).where(SeriesRow.probe_id == row.id, SeriesRow.kind == "sweep")
+    return [_measurement(*each) for each in session.execute(query.order_by(SeriesRow.ordinal))]
+
+
 def require_measurements(session: Session, measurements_id: int | None) -> None:
     """Raise NotFoundError unless the id is None or that of complete measurements."""
     if measurements_id is not None:

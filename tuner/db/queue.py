@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, defer
 
 from tuner.db.db_errors import LostLeaseError
 from tuner.db.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
-from tuner.db.models import JobRow
+from tuner.db.models import JobLogRow, JobRow
 from tuner.db.transactions import database_now, read_session, transaction
 
 JOB_LEASE_S = 30.0  # seconds
@@ -60,6 +60,17 @@ def heartbeat(
     said = {"progress": progress, "text": text}
     values = {name: value for name, value in said.items() if value is not None}
     return _update_claimed(session, claim, **values, leased_to=_lease_end(database_now(session)))
+
+
+def append_job_log(session: Session, claim: Claim, text: str, data: Any | None = None) -> None:
+    """Add an entry to the log of the job; raise LostLeaseError.
+
+    data    what it says, for programs: anything that JSON can hold
+    """
+    now = database_now(session)
+    _update_claimed(session, claim, leased_to=_lease_end(now))
+    row = JobLogRow(job_id=claim.id, attempt=claim.attempt, at=now, text=text, data=data)
+    session.add(row)
 
 
 def finish_job(session: Session, claim: Claim, result: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ MEMORY_EFFICIENCY = 0.8  # share of the memory's nominal rate that a kernel reac
 MAX_NVLINKS = 1024
 NO_NVLINK = SourcedValue(0.0, "B/s", "this product has no NVLink", "published")
 RATES = {"pcie_rate", "memory_rate", "kernel_launch"}
-GPU_KEYS = RATES | {"nvlinks", "nvlink_rate", "nvlink_sharp"}
+GPU_KEYS = RATES | {"nvlinks", "nvlink_rate", "nvlink_sharp", "memory_size"}
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class GpuSpec:
     memory_rate     nominal rate of its memory
     kernel_launch   time of an empty kernel, from launch to completion
     nvlink_sharp    whether the NVSwitches of its generation reduce
+    memory_size     bytes of its memory; None where its file does not say
     """
 
     product: str
@@ -39,6 +40,7 @@ class GpuSpec:
     memory_rate: SourcedValue
     kernel_launch: SourcedValue
     nvlink_sharp: bool = False
+    memory_size: SourcedValue | None = None
 
     @property
     def copy_rate(self) -> SourcedValue:
@@ -111,6 +113,9 @@ def _parse_gpu(product: str, entry: Any, reader: SourcedReader) -> GpuSpec:
         rate("memory_rate"),
         reader.number(f"{what}: kernel_launch", entry["kernel_launch"], "s"),
         sharp,
+        reader.number(f"{what}: memory_size", entry["memory_size"], "B")
+        if "memory_size" in entry
+        else None,
     )
 
 

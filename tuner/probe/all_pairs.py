@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +22,21 @@ MAX_PARTNERS = 31  # partners of each host; more would cost time and find no mor
 OUTLIER_SIGMAS = 4.0  # robust standard deviations from the median beyond which a pair is an outlier
 MIN_OUTLIER_EXCESS = 0.10  # relative excess that an outlier must have too
 MAD_TO_SIGMA = 1.4826  # median absolute deviation to standard deviation, for a normal distribution
+
+
+@dataclass(frozen=True)
+class PairTime:
+    """The time of a message between two hosts, by number.
+
+    usual_seconds   median over all pairs
+    is_slow         whether the pair is an outlier
+    """
+
+    first: int
+    second: int
+    seconds: float
+    usual_seconds: float
+    is_slow: bool
 
 
 def round_robin(hosts: int) -> list[list[tuple[int, int]]]:
@@ -58,26 +74,38 @@ def describe_slow_pairs(series: Sequence[Measurement], hosts: Sequence[str]) -> 
     ]
 
 
-def _describe_slow_pairs_at(
-    nbytes: int, swept: list[Measurement], hosts: Sequence[str]
-) -> Iterator[str]:
+def pair_times(swept: Sequence[Measurement]) -> list[PairTime]:
+    """Return the times of the pairs of a sweep at one size, each compared with all."""
     logs = np.log([max(float(np.median(one.samples)), 1e-12) for one in swept])
     middle = float(np.median(logs))
     spread = MAD_TO_SIGMA * float(np.median(np.abs(logs - middle)))
-    slow = [
-        (one.params["first"], one.params["second"], float(np.exp(log)))
+    limit = middle + max(OUTLIER_SIGMAS * spread, float(np.log1p(MIN_OUTLIER_EXCESS)))
+    return [
+        PairTime(
+            one.params["first"],
+            one.params["second"],
+            float(np.exp(log)),
+            float(np.exp(middle)),
+            bool(log > limit),
+        )
         for one, log in zip(swept, logs, strict=True)
-        if log - middle > max(OUTLIER_SIGMAS * spread, np.log1p(MIN_OUTLIER_EXCESS))
     ]
+
+
+def _describe_slow_pairs_at(
+    nbytes: int, swept: list[Measurement], hosts: Sequence[str]
+) -> Iterator[str]:
+    times = pair_times(swept)
+    slow = [(one.first, one.second, one.seconds) for one in times if one.is_slow]
     met = Counter(n for one in swept for n in (one.params["first"], one.params["second"]))
     often = Counter(n for first, second, _ in slow for n in (first, second))
     guilty = {n for n, count in often.items() if met[n] > 2 and count > met[n] / 2}
-    usual = format_time(float(np.exp(middle)))
+    usual = format_time(times[0].usual_seconds)
     for n in sorted(guilty):
-        times = [seconds for first, second, seconds in slow if n in (first, second)]
+        own = [seconds for first, second, seconds in slow if n in (first, second)]
         yield (
             f"host {hosts[n]} is slow to most others at {format_size(nbytes)}:"
-            f" {format_time(float(np.median(times)))}, usual is {usual}; look at its adapter"
+            f" {format_time(float(np.median(own)))}, usual is {usual}; look at its adapter"
         )
     for first, second, seconds in slow:
         if not guilty & {first, second}:

@@ -1,10 +1,11 @@
-"""Plots of time over an axis of a study, with a curve for each algorithm."""
+"""Plots of time over an axis of a study, absolute and relative, with a curve for each algorithm."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -20,7 +21,8 @@ from matplotlib.ticker import (
 
 from tuner.base.units import format_size, format_time
 from tuner.core.collective import Collective
-from tuner.report.figures import COLOURS, FIGURE_STYLE, MARKERS, TEXT_COLOUR
+from tuner.report.figures import FIGURE_STYLE, TEXT_COLOUR
+from tuner.report.palette import colour_of, marker_of
 from tuner.whatif.axes import AXIS_FORMATTERS, AxisValue
 from tuner.whatif.study_result import StudyPoint, StudyResult
 from tuner.whatif.study_summary import limit_name
@@ -28,7 +30,9 @@ from tuner.whatif.study_summary import limit_name
 MAX_CURVES = 6
 MAX_PANELS = 3  # sizes
 MAX_SHOWN_RATIO = 4.0  # times as long as the slowest of the best
-PANEL_WIDTH_IN, PANEL_HEIGHT_IN = 3.6, 3.4
+PANEL_WIDTH_IN, PANEL_HEIGHT_IN, RATIO_HEIGHT_IN = 3.6, 3.4, 2.4
+RATIO_RANGE = 0.25, 2.5  # beyond it a curve leaves the relative panel
+RATIO_TICKS = (0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 2.5)
 NCCL_LABEL = "NCCL by itself"
 
 
@@ -83,7 +87,7 @@ def _fixed(result: StudyResult, others: dict[str, AxisValue]) -> str:
 
 def plot_size(plot: AxisPlot) -> tuple[float, float]:
     """Return width and height of a plot in inches."""
-    return PANEL_WIDTH_IN * len(_shown_sizes(plot)), PANEL_HEIGHT_IN
+    return PANEL_WIDTH_IN * len(_shown_sizes(plot)), PANEL_HEIGHT_IN + RATIO_HEIGHT_IN
 
 
 def _shown_sizes(plot: AxisPlot) -> list[int]:
@@ -95,13 +99,20 @@ def _shown_sizes(plot: AxisPlot) -> list[int]:
 
 
 def draw_axis_plot(figure: Figure, plot: AxisPlot) -> None:
-    """Draw time over the values of the axis into an empty figure, a panel for each size."""
+    """Draw time over the values of the axis into an empty figure, a column for each size.
+
+    Below the times are those relative to what runs without a table where that is known, else to the
+    fastest.
+    """
     with mpl.rc_context(FIGURE_STYLE):
         sizes = _shown_sizes(plot)
-        panels = figure.subplots(1, len(sizes), squeeze=False)[0]
+        panels, below = figure.subplots(
+            2, len(sizes), squeeze=False, height_ratios=(PANEL_HEIGHT_IN, RATIO_HEIGHT_IN)
+        )
         names = _shown_algorithms(plot, sizes)
-        for panel, nbytes in zip(panels, sizes, strict=True):
-            _draw_panel(panel, plot, nbytes, names)
+        for panel, ratios, nbytes in zip(panels, below, sizes, strict=True):
+            _draw_times(panel, plot, nbytes, names)
+            _draw_ratios(ratios, plot, nbytes, names)
         handles = {
             label: handle
             for panel in panels
@@ -126,22 +137,53 @@ def _shown_algorithms(plot: AxisPlot, sizes: Sequence[int]) -> list[str]:
     return [name for name, _ in places.most_common(MAX_CURVES)]
 
 
-def _draw_panel(panel: Axes, plot: AxisPlot, nbytes: int, names: Sequence[str]) -> None:
+def _draw_times(panel: Axes, plot: AxisPlot, nbytes: int, names: Sequence[str]) -> None:
     points = plot.points[nbytes]
-    x = [float(point.axis_values[plot.axis]) for point in points]
-    for number, name in enumerate(names):
-        y = [_best_seconds(point, name) for point in points]
-        panel.plot(x, y, color=COLOURS[number], marker=MARKERS[number], markersize=4, label=name)
-    own = [point.nccl_seconds for point in points]
-    if any(seconds is not None for seconds in own):
-        y = [float("nan") if seconds is None else seconds for seconds in own]
-        panel.plot(x, y, color=TEXT_COLOUR, linestyle="--", linewidth=1.0, label=NCCL_LABEL)
+    x = _axis_numbers(plot, points)
+    for label, seconds, look in _curves(points, names):
+        panel.plot(x, seconds, label=label, **look)
     best = [point.best.seconds for point in points]
     panel.set_ylim(min(best) * 0.7, max(best) * MAX_SHOWN_RATIO)
     _name_limits(panel, points, x)
-    labels = [AXIS_FORMATTERS[plot.axis](point.axis_values[plot.axis]) for point in points]
-    _format_axes(panel, plot.axis, x, [label.partition(" (")[0] for label in labels])
+    _format_axes(panel, plot, points)
+    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
     panel.set_title(format_size(nbytes))
+
+
+def _draw_ratios(panel: Axes, plot: AxisPlot, nbytes: int, names: Sequence[str]) -> None:
+    points = plot.points[nbytes]
+    x = _axis_numbers(plot, points)
+    own = [point.nccl_seconds for point in points]
+    fastest = [point.best.seconds for point in points]
+    is_known = all(seconds is not None for seconds in own)
+    base = [time or best for time, best in zip(own, fastest, strict=True)] if is_known else fastest
+    for _, seconds, look in _curves(points, names):
+        panel.plot(x, [time / one for time, one in zip(seconds, base, strict=True)], **look)
+    panel.axhline(1.0, color=TEXT_COLOUR, linewidth=1.4, zorder=1.5)
+    lowest = min(best / one for best, one in zip(fastest, base, strict=True))
+    _format_axes(panel, plot, points)
+    panel.set_ylim(max(RATIO_RANGE[0], min(0.9, lowest * 0.93)), RATIO_RANGE[1])
+    panel.yaxis.set_major_locator(FixedLocator(RATIO_TICKS))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}\u00d7"))
+    panel.set_title(f"relative to {NCCL_LABEL if is_known else 'the fastest'}", fontsize=8)
+
+
+def _axis_numbers(plot: AxisPlot, points: Sequence[StudyPoint]) -> list[float]:
+    return [float(point.axis_values[plot.axis]) for point in points]
+
+
+def _curves(
+    points: Sequence[StudyPoint], names: Sequence[str]
+) -> Iterator[tuple[str, list[float], dict[str, Any]]]:
+    """Yield label, times and look of each curve."""
+    for name in names:
+        look = {"color": colour_of(name), "marker": marker_of(name), "markersize": 4}
+        yield name, [_best_seconds(point, name) for point in points], look
+    own = [point.nccl_seconds for point in points]
+    if any(seconds is not None for seconds in own):
+        look = {"color": TEXT_COLOUR, "linestyle": "--", "linewidth": 1.0}
+        yield NCCL_LABEL, [float("nan") if one is None else one for one in own], look
 
 
 def _best_seconds(point: StudyPoint, name: str) -> float:
@@ -167,14 +209,14 @@ def _name_limits(panel: Axes, points: Sequence[StudyPoint], x: Sequence[float]) 
         before = name
 
 
-def _format_axes(panel: Axes, axis: str, x: Sequence[float], labels: Sequence[str]) -> None:
+def _format_axes(panel: Axes, plot: AxisPlot, points: Sequence[StudyPoint]) -> None:
+    labels = [AXIS_FORMATTERS[plot.axis](point.axis_values[plot.axis]) for point in points]
     panel.set_xscale("log")
     panel.set_yscale("log")
-    panel.xaxis.set_major_locator(FixedLocator(x))
+    panel.xaxis.set_major_locator(FixedLocator(_axis_numbers(plot, points)))
     panel.xaxis.set_minor_locator(NullLocator())
-    panel.xaxis.set_major_formatter(FixedFormatter(labels))
-    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
+    panel.xaxis.set_major_formatter(FixedFormatter([label.partition(" (")[0] for label in labels]))
+    panel.yaxis.set_minor_locator(NullLocator())
     panel.yaxis.set_minor_formatter(NullFormatter())
-    panel.set_xlabel(axis.replace("_", " "))
+    panel.set_xlabel(plot.axis.replace("_", " "))
     panel.margins(x=0.12)

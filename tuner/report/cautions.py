@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from tuner.base.units import format_size, humanize, plural
-from tuner.core.measurement import Measurements
+from tuner.core.measurement import Measurements, provenance_texts
 from tuner.core.table import TuningTable
 
 Record = Mapping[str, Any]
@@ -69,12 +69,13 @@ def _smallest_ratio(record: Record) -> float:
 
 def table_cautions(table: TuningTable) -> list[str]:
     """Return sentences on wrong results, withdrawn rules, and ranks that shared cores."""
-    compared = table.provenance.get("comparison", {})
+    found = table.provenance.get("comparison")
+    compared = found if isinstance(found, Mapping) else {}
     wrong = [
         f"{call} gave a wrong result when it was compared. Do not use the table."
-        for call in compared.get("wrong", [])
+        for call in provenance_texts(compared, "wrong")
     ]
-    return [*wrong, *_withdrawn(compared.get("withdrawn", [])), *_oversubscription(table)]
+    return [*wrong, *_withdrawn(provenance_texts(compared, "withdrawn")), *_oversubscription(table)]
 
 
 def _oversubscription(table: TuningTable) -> list[str]:
@@ -155,7 +156,8 @@ def validation_cautions(validations: Sequence[Record]) -> list[str]:
 
 def measurement_cautions(measurements: Measurements) -> list[str]:
     """Return sentences on what was noticed while measuring, and on too few launches."""
-    noticed = [_sentence(humanize(note)) for note in measurements.provenance.get("notes", ())]
+    notes = provenance_texts(measurements.provenance, "notes")
+    noticed = [_sentence(humanize(note)) for note in notes]
     launches = {one.launch for one in measurements.series if one.kind == "collective"}
     if 0 < len(launches) < MIN_LAUNCHES:
         noticed.append(

@@ -1,69 +1,127 @@
-"""Curves of time over size, taken from measurements and predictions."""
+"""Curves over the message size, taken from measurements and predictions."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from tuner.core.measurement import Measurement
-from tuner.core.speedup import mean_over_launches
-from tuner.core.table import AlgorithmConfig
+from tuner.core.speedup import mean_over_launches, paired_speedup
+from tuner.core.table import LIBRARY, RUNNER_OF_KIND, AlgorithmConfig, RuleKey
 
-Curve = list[tuple[int, float]]  # (bytes, seconds), ascending
-
-
-def measured_collectives(series: Iterable[Measurement]) -> list[tuple[str, int]]:
-    """Return the measured (collective, p) in sorted order."""
-    return sorted({(s.subject, s.p) for s in series if s.kind == "collective"})
+Launches = dict[int, tuple[float, ...]]  # samples by launch
 
 
-def measured_curves(series: Iterable[Measurement], collective: str, p: int) -> dict[str, Curve]:
-    """Return, per algorithm, the typical time at each size with the best parameters."""
-    launches: dict[tuple[AlgorithmConfig, int], list[tuple[float, ...]]] = defaultdict(list)
-    for s in series:
-        if s.kind == "collective" and (s.subject, s.p) == (collective, p):
-            launches[AlgorithmConfig(s.algorithm, s.params), s.nbytes].append(s.samples)
-    return _best(
-        (choice.algorithm, nbytes, mean_over_launches(samples)[0])
-        for (choice, nbytes), samples in launches.items()
+@dataclass(frozen=True)
+class CallTime:
+    """The measured time of one config at one size.
+
+    relative    time over that of the default, and its 95 % interval; None where the default was
+                not measured
+    """
+
+    nbytes: int
+    config: AlgorithmConfig
+    seconds: float
+    relative: tuple[float, float, float] | None
+
+
+Curve = Sequence[CallTime]  # ascending sizes
+
+
+def measured_curves(series: Iterable[Measurement]) -> dict[RuleKey, dict[str, Curve]]:
+    """Return, by call and algorithm, the time at each size with the best parameters.
+
+    Series with samples of 0 s are left out. Raises InputError for one of no collective.
+    """
+    samples: dict[tuple[RuleKey, int], dict[AlgorithmConfig, Launches]] = defaultdict(
+        lambda: defaultdict(dict)
     )
+    for one in series:
+        if one.kind in RUNNER_OF_KIND and min(one.samples) > 0:
+            config = AlgorithmConfig(one.algorithm, one.params, RUNNER_OF_KIND[one.kind])
+            samples[_key(one), one.nbytes][config][one.launch] = one.samples
+    found: dict[RuleKey, dict[str, list[CallTime]]] = defaultdict(lambda: defaultdict(list))
+    for (key, nbytes), by_config in sorted(samples.items(), key=lambda item: item[0][1]):
+        for name, best in _fastest_configs(by_config).items():
+            found[key][name].append(_call_time(nbytes, best, by_config))
+    return {key: dict(sorted(curves.items())) for key, curves in found.items()}
+
+
+def _key(one: Measurement) -> RuleKey:
+    return RuleKey(one.collective, one.nodes, one.ppn, one.memory, placement=one.placement)
+
+
+def curve_name(config: AlgorithmConfig) -> str:
+    """Return the name of the curve that a config belongs to: the algorithm and what runs it."""
+    return (
+        config.algorithm if config.runner == LIBRARY else f"{config.algorithm} via {config.runner}"
+    )
+
+
+def _fastest_configs(by_config: Mapping[AlgorithmConfig, Launches]) -> dict[str, AlgorithmConfig]:
+    typical = {config: _typical_time(launches) for config, launches in by_config.items()}
+    return {curve_name(config): config for config in sorted(typical, key=lambda c: -typical[c])}
+
+
+def _typical_time(launches: Launches) -> float:
+    return mean_over_launches(list(launches.values()))[0]
+
+
+def _call_time(
+    nbytes: int, config: AlgorithmConfig, by_config: Mapping[AlgorithmConfig, Launches]
+) -> CallTime:
+    default = by_config.get(AlgorithmConfig())
+    relative = None if default is None else _relative_time(by_config[config], default)
+    return CallTime(nbytes, config, _typical_time(by_config[config]), relative)
+
+
+def _relative_time(chosen: Launches, default: Launches) -> tuple[float, float, float] | None:
+    """Return the time over that of the default with its interval, from the launches of both."""
+    if chosen is default:
+        return 1.0, 1.0, 1.0
+    paired = [
+        list(zip(default[launch], chosen[launch], strict=False))
+        for launch in sorted(default.keys() & chosen.keys())
+    ]
+    if not paired:
+        return None
+    base, own = ([[both[side] for both in launch] for launch in paired] for side in (0, 1))
+    speedup, low, high = paired_speedup(base, own)
+    return 1 / speedup, 1 / high, 1 / low
 
 
 def predicted_curves(
     predictions: Sequence[Mapping[str, Any]], collective: str, p: int
-) -> dict[str, Curve]:
-    """Return, per algorithm, the predicted time at each size with the best parameters.
+) -> dict[str, dict[int, float]]:
+    """Return, per algorithm, the predicted time by size with the best parameters.
 
     predictions     records as `tuner simulate` prints them
     """
-    return _best(
-        (record["algorithm"], record["nbytes"], record["seconds"])
-        for record in predictions
-        if (record["collective"], record["p"]) == (collective, p)
-    )
+    found: dict[str, dict[int, float]] = {}
+    for record in predictions:
+        if (record["collective"], record["p"]) == (collective, p):
+            curve = found.setdefault(record["algorithm"], {})
+            seconds = record["seconds"]
+            curve[record["nbytes"]] = min(seconds, curve.get(record["nbytes"], seconds))
+    return found
 
 
-def prediction_error(measured: Mapping[str, Curve], predicted: Mapping[str, Curve]) -> float | None:
+def prediction_error(
+    measured: Mapping[str, Curve], predicted: Mapping[str, Mapping[int, float]]
+) -> float | None:
     """Return the median factor by which a prediction is off, upwards or downwards.
 
     Return None without a prediction for any measured size.
     """
     errors = [
-        abs(math.log(dict(predicted[name])[nbytes] / seconds))
+        abs(math.log(predicted[name][call.nbytes] / call.seconds))
         for name, curve in measured.items()
-        if name in predicted
-        for nbytes, seconds in curve
-        if dict(predicted[name]).get(nbytes)
+        for call in curve
+        if predicted.get(name, {}).get(call.nbytes) and call.seconds > 0
     ]
     return math.exp(median(errors)) if errors else None
-
-
-def _best(points: Iterable[tuple[str, int, float]]) -> dict[str, Curve]:
-    found: dict[str, dict[int, float]] = {}
-    for algorithm, nbytes, seconds in points:
-        curve = found.setdefault(algorithm, {})
-        curve[nbytes] = min(seconds, curve.get(nbytes, seconds))
-    return {algorithm: sorted(curve.items()) for algorithm, curve in sorted(found.items())}

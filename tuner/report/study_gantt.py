@@ -17,7 +17,7 @@ from tuner.base.errors import InputError
 from tuner.base.units import format_time
 from tuner.report.figures import COLOURS
 from tuner.sim.critical_paths import NO_TRANSFER, PathSegment, RankTimeline
-from tuner.sim.reference_engine import TransferSpan
+from tuner.sim.transfer_spans import TransferSpan
 
 SEND_COLOUR, RECEIVE_COLOUR, COMPUTE_COLOUR = COLOURS[0], COLOURS[3], COLOURS[8]
 CRITICAL_PATH_COLOUR = "#CC3311"

@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from tuner.base.arrays import BoolArray, FloatArray
 from tuner.base.units import format_size, format_time
 from tuner.core.collective import Collective
-from tuner.report.figures import COLOURS, TEXT_COLOUR
+from tuner.report import palette
+from tuner.report.figures import TEXT_COLOUR
+from tuner.report.palette import FillStyle
 from tuner.report.region_labels import (
     BOLD,
     NAME_FONT_SIZE,
@@ -36,8 +38,6 @@ from tuner.report.time_breakdown import LETTERS_PER_INCH
 from tuner.whatif import StudyPoint, StudyResult
 from tuner.whatif.axes import AXIS_FORMATTERS
 
-HATCHES = ("", "///", "...", "xxx")  # for algorithms beyond the number of colours
-FillStyle = tuple[str, str]  # colour, hatch
 CELL_WIDTH_IN, CELL_HEIGHT_IN = 0.48, 0.4  # with room for a time, and a name above it
 MIN_WIDTH_IN, MAX_WIDTH_IN = 6.2, 12.0  # of the axes
 MIN_HEIGHT_IN, MAX_HEIGHT_IN = 3.5, 9.6
@@ -106,15 +106,12 @@ def _ranks(point: StudyPoint) -> int:
 
 
 def fill_styles(points: Iterable[StudyPoint]) -> dict[str, FillStyle]:
-    """Return colour and hatch of each algorithm; the most frequent get plain colours.
+    """Return colour and hatch of each algorithm, the most frequent first.
 
     All figures of a collective use the same ones.
     """
     number = Counter(point.best.algorithm for point in points)
-    return {
-        name: (COLOURS[i % len(COLOURS)], HATCHES[i // len(COLOURS) % len(HATCHES)])
-        for i, (name, _) in enumerate(number.most_common())
-    }
+    return palette.fill_styles({name: name for name, _ in number.most_common()})
 
 
 def map_size(drawn: CrossoverMap) -> tuple[float, float]:

@@ -16,7 +16,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from tuner.base.units import format_size
 from tuner.core.table import Rule, RuleKey, TuningTable
-from tuner.report.figures import COLOURS, GAIN_COLOUR, LOSS_COLOUR, TEXT_COLOUR, powers_of_two
+from tuner.report import palette
+from tuner.report.figures import GAIN_COLOUR, LOSS_COLOUR, TEXT_COLOUR, powers_of_two
+from tuner.report.palette import FillStyle
 from tuner.report.study_plots import save_figure
 from tuner.select.table_diff import RuleChange, TableDiff, visible_rules
 
@@ -29,10 +31,7 @@ WIDTH_IN, ROW_HEIGHT_IN, MARGIN_IN, TITLE_HEIGHT_IN = (
 MAX_ROWS = 40
 LANE_HEIGHT = 0.34  # share of a row's height
 DEFAULT_COLOUR = "#dddddd"
-HATCHES = ("", "///", "...", "xxx")  # for configs beyond the number of colours
 LETTER_WIDTH_IN = 0.105  # width of a letter of a label
-
-FillStyle = tuple[str, str]  # colour, hatch
 
 
 @dataclass(frozen=True)
@@ -104,13 +103,9 @@ def draw_table_diff(figure: Figure, drawn: TableDiffFigure) -> None:
 
 def fill_styles(rules: Iterable[Rule]) -> dict[str, FillStyle]:
     """Return colour and hatch of each config: grey for the default, plain for the most frequent."""
-    number = Counter(str(rule.choice) for rule in rules)
-    names = [name for name, _ in number.most_common() if name != "default"]
-    found = {
-        name: (COLOURS[i % len(COLOURS)], HATCHES[i // len(COLOURS) % len(HATCHES)])
-        for i, name in enumerate(names)
-    }
-    return {"default": (DEFAULT_COLOUR, ""), **found}
+    number = Counter(rule.choice for rule in rules)
+    named = {str(choice): choice.algorithm for choice, _ in number.most_common()}
+    return {**palette.fill_styles(named), "default": (DEFAULT_COLOUR, "")}
 
 
 def _limits(rules: Iterable[Rule]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from tuner.core.measurement import Measurements
 from tuner.core.table import AlgorithmConfig, RuleKey, TuningTable
 from tuner.select.constraints import UNCONSTRAINED, Constraints, PreservesOperandOrder
 from tuner.select.dataset import MIN_GAIN
-from tuner.select.rule_list import CrossoverCache, RuleList, SubstitutionReason, build_rule_list
+from tuner.select.rule_list import CrossoverCache, EffectiveAlgorithm, RuleList, build_rule_list
 from tuner.select.rule_merging import (
     MAX_ADDED_REGRET,
     AllowedPredicate,
@@ -139,7 +139,7 @@ def table_from_comparisons(
     preserves_operand_order: PreservesOperandOrder,
     constraints: Constraints = UNCONSTRAINED,
     min_gain: float = MIN_GAIN,
-    substitution_reason: SubstitutionReason = lambda _collective, _choice, _p, _nbytes: "",
+    effective_algorithm: EffectiveAlgorithm = lambda _collective, choice, _p, _nbytes: choice,
 ) -> TuningTable:
     """Return the table that follows from `comparisons`, one for each point.
 
@@ -148,7 +148,7 @@ def table_from_comparisons(
     there are no comparisons, and where the constraints leave no table.
 
     min_gain                recorded in the provenance
-    substitution_reason     why the library would run another algorithm than requested, or empty
+    effective_algorithm     the config that the library runs where one is requested
     """
     points: dict[RuleKey, list[Comparison]] = {}
     for contest in sorted(comparisons, key=lambda contest: contest.point):
@@ -165,7 +165,7 @@ def table_from_comparisons(
             key,
             ladder,
             {one: partial(may, key, one) for one in constraints.operator_classes(key.collective)},
-            CrossoverCache(selector, substitution_reason),
+            CrossoverCache(selector, effective_algorithm),
         )
         for key, ladder in points.items()
     ]

@@ -19,6 +19,7 @@ from tuner.mpi_libraries.default_algorithms import default_algorithms_from_prove
 from tuner.select.build_rules import table_from_comparisons
 from tuner.select.constraints import UNCONSTRAINED, Constraints
 from tuner.select.dataset import (
+    BATCHES_KEY,
     CallKind,
     CallPoint,
     Observation,
@@ -37,8 +38,6 @@ from tuner.select.significance import (
 from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
 from tuner.topology.readers import topology_for
-
-BATCHES_KEY = "rounds"  # provenance key of measurements whose points were chosen adaptively
 
 
 def make_table(
@@ -84,9 +83,9 @@ def make_table(
     if solid:
         solid_selector = selector if len(solid) == len(rows) else trained(solid)
         contests += _predict_comparisons(wanted, solid, solid_selector, library)
-    keeps_order, instead = library.preserves_operand_order, library.substitution_reason
+    keeps_order, instead = library.preserves_operand_order, library.effective_algorithm
     table = table_from_comparisons(
-        measurements, contests, selector, keeps_order, constraints, substitution_reason=instead
+        measurements, contests, selector, keeps_order, constraints, effective_algorithm=instead
     )
     return rows, _with_borrowed_costs(table, calibration)
 

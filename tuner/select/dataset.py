@@ -14,6 +14,7 @@ from tuner.core.path_classes import BLOCK, PlacementMixin
 from tuner.core.speedup import mean_over_launches
 from tuner.core.table import RUNNER_OF_KIND, AlgorithmConfig, RuleKey
 
+BATCHES_KEY = "rounds"  # provenance key of measurements whose points were chosen adaptively
 CallKind = tuple[str, str, str]  # collective, memory, placement
 
 
@@ -187,10 +188,7 @@ def measured_sizes(observations: Iterable[Observation]) -> dict[RuleKey, list[in
 
 
 def _point(series: Measurement) -> CallPoint:
-    try:
-        collective = Collective(series.subject)
-    except ValueError:
-        raise InputError(f"measurements: there is no collective {series.subject!r}") from None
+    collective = series.collective
     if series.nodes * series.ppn != series.p:
         raise InputError(
             f"measurements: {collective} on p = {series.p} ranks is not {series.nodes} nodes x"

@@ -27,8 +27,8 @@ from tuner.select.rule_merging import AllowedPredicate, SizePartition, drop_grou
 from tuner.select.selector import Selector
 from tuner.select.significance import Comparison
 
-# (collective, config, p, nbytes) -> why the library would run another algorithm, or empty
-SubstitutionReason = Callable[[Collective, AlgorithmConfig, int, int], str]
+# (collective, config, p, nbytes) -> the config that the library runs where this one is requested
+EffectiveAlgorithm = Callable[[Collective, AlgorithmConfig, int, int], AlgorithmConfig]
 
 _MIN_RANGE_RATIO = 1.02  # smallest end of a rule over its start: the precision of crossovers
 _ELEMENT_BYTES = 4  # of most element types
@@ -77,8 +77,8 @@ class RuleList:
 class CrossoverCache:
     """The crossovers of one call's rule lists, cached because alternative partitions share most."""
 
-    def __init__(self, selector: Selector, substitution_reason: SubstitutionReason) -> None:
-        self.selector, self._substitution_reason = selector, substitution_reason
+    def __init__(self, selector: Selector, effective_algorithm: EffectiveAlgorithm) -> None:
+        self.selector, self._effective_algorithm = selector, effective_algorithm
         self._cache: dict[tuple[int, AlgorithmConfig, AlgorithmConfig], int] = {}
 
     def between(self, low: SizeRange, high: SizeRange) -> int:
@@ -110,8 +110,31 @@ class CrossoverCache:
             )
         return float(high)
 
+    def substitute_between(
+        self, low: SizeRange, high: SizeRange, start: float
+    ) -> tuple[SizeRange, int] | None:
+        """Return a range of what the library runs instead of a config below its range.
+
+        Also return its first size, where it overtakes the config below. Its evidence is at the last
+        probed size of `low`. None where the library runs the config itself, or where the gain there
+        of the substitute over the default is not certain to last until `start`.
+        """
+        below, above = low.comparisons[-1], high.comparisons[0]
+        instead = self._effective(above.point, high.config, math.ceil(start) - 1)
+        if (
+            instead == high.config
+            or instead not in below.winners
+            or start > below.point.nbytes * max_extrapolation_ratio(below, instead)
+        ):
+            return None
+        first = crossover_size(below, above, low.config, instead, self.selector)
+        return SizeRange(instead, (below,), low.config), first
+
     def _is_runnable(self, point: CallPoint, choice: AlgorithmConfig, nbytes: int) -> bool:
-        return not self._substitution_reason(point.key().collective, choice, point.p, nbytes)
+        return self._effective(point, choice, nbytes) == choice
+
+    def _effective(self, point: CallPoint, choice: AlgorithmConfig, nbytes: int) -> AlgorithmConfig:
+        return self._effective_algorithm(point.key().collective, choice, point.p, nbytes)
 
 
 def build_rule_list(
@@ -130,7 +153,8 @@ def build_rule_list(
         bounds = _bounds(runs, crossovers)
         lone = _single_size_range(runs, bounds, [contest.point.nbytes for contest in comparisons])
         if lone is None:
-            return RuleList(tuple(_rules(key, runs, bounds)), tuple(runs), partition.total_regret)
+            rules = _rules(key, *_with_substitutes(runs, bounds, allowed, crossovers))
+            return RuleList(tuple(rules), tuple(runs), partition.total_regret)
         partition = drop_group(partition, lone, allowed)
 
 
@@ -238,6 +262,31 @@ def _bounds(size_ranges: Sequence[SizeRange], crossovers: CrossoverCache) -> lis
         crossovers.first_runnable_size(run, bounds[n]) for n, run in enumerate(size_ranges) if n > 0
     ]
     return [bounds[0], *inner, bounds[-1]]
+
+
+def _with_substitutes(
+    size_ranges: Sequence[SizeRange],
+    bounds: Sequence[float],
+    allowed: AllowedPredicate,
+    crossovers: CrossoverCache,
+) -> tuple[list[SizeRange], list[float]]:
+    """Return the ranges and their bounds, with ranges of substitutes where these are faster.
+
+    A range may begin later than it pays, at the first size from which the library runs its config.
+    Below that size the library would run a substitute, which has a range of its own from where it
+    overtakes the config below.
+    """
+    ranges, starts = [size_ranges[0]], [bounds[0]]
+    for low, high, start in zip(size_ranges, size_ranges[1:], bounds[1:], strict=False):
+        found = crossovers.substitute_between(low, high, start)
+        if found and not low.config.is_default and allowed(found[0].config):
+            between, first = found
+            if between.config != low.config and start > first * _MIN_RANGE_RATIO:
+                ranges.append(between)
+                starts.append(first)
+        ranges.append(high)
+        starts.append(start)
+    return ranges, [*starts, bounds[-1]]
 
 
 def _may_displace(size_range: SizeRange, beside: Sequence[SizeRange]) -> bool:

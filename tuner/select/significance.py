@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,8 +23,10 @@ from tuner.base.statistics import CONFIDENCE, NORMAL_95
 from tuner.core.speedup import launch_sd_ratio, paired_speedup, pooled_speedup, unpaired_speedup
 from tuner.core.table import DEFAULT, LEARNED, MEASURED, SIMULATED, AlgorithmConfig
 from tuner.select.dataset import MIN_GAIN, CallPoint, Observation, group_by_point
-from tuner.select.posterior import Posterior
-from tuner.select.selector import Selector
+
+if TYPE_CHECKING:  # scikit-learn, which measured comparisons do without
+    from tuner.select.posterior import Posterior
+    from tuner.select.selector import Selector
 
 LaunchSdRatio = (
     float | None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,11 +17,10 @@ from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
+from tuner.sim.event_engine import trace
+from tuner.sim.transfer_spans import TransferSpan
 from tuner.sim.transfers import TransferTable, build_transfers
 from tuner.topology import CUDA, HOST, Placement
-
-if TYPE_CHECKING:
-    from tuner.sim.reference_engine import TransferSpan
 
 LATENCY, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = TIME_COMPONENTS = (
     "latency",
@@ -41,7 +39,7 @@ COMPONENT_DESCRIPTIONS: Mapping[str, str] = {
     OVERHEAD: "ports and ranks busy per message or call",
 }
 NO_TRANSFER = -1
-MAX_TRACED_TRANSFERS = 100_000  # the reference engine takes half a minute for this many
+MAX_TRACED_TRANSFERS = 100_000  # tracing that many takes some seconds
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,13 @@ class RankTimeline:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A run of the reference engine and its critical path.
+    """A run and its critical path.
 
+    table           what was run
     components      seconds of each of `TIME_COMPONENTS`; together they are the time of the run
     """
 
+    table: TransferTable
     transfers: Sequence[TransferSpan]
     timeline: RankTimeline
     path: Sequence[PathSegment]
@@ -105,8 +105,6 @@ def explain(
 
     Raises InputError also for more than MAX_TRACED_TRANSFERS transfers.
     """
-    from tuner.sim.reference_engine import trace  # SimPy, for explanations alone
-
     transfers = 0
     for r in schedule.rounds():
         transfers += len(r)
@@ -120,7 +118,7 @@ def explain(
     path = critical_path(priced, bars)
     own = sum_components(path)
     own[OVERHEAD] += calibration.pointer_query_seconds if memory == CUDA else 0.0
-    return Explanation(bars, rank_timeline(priced, bars), path, own)
+    return Explanation(priced, bars, rank_timeline(priced, bars), path, own)
 
 
 def rank_timeline(transfers: TransferTable, transfer_spans: Sequence[TransferSpan]) -> RankTimeline:

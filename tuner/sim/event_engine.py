@@ -20,6 +20,7 @@ from tuner.sim.contention import bottleneck_rates, contended_links
 from tuner.sim.heap import Heap, empty_heap, pop, put
 from tuner.sim.incremental_maxmin import shell_sort, update_rates
 from tuner.sim.jit import njit_no_alloc
+from tuner.sim.transfer_spans import TransferSpan
 from tuner.sim.transfers import TransferTable
 
 Records = NDArray[np.void]
@@ -27,15 +28,18 @@ NO_INDEX = -1
 MAX_RATE_UPDATES = 150_000_000  # rates computed for one call: some thirty seconds
 
 # sides: how many of the two ranks have posted; received: whether the receiver has; arrival:
-# infinite until known; joined: when it joined the queues of its ports; release: when it released
-# them; next_at_...: the next transfer in the queue of the sender's or the receiver's port
+# infinite until known; joined: when it joined the queues of its ports; start: when it headed them;
+# release: when it released them; send_completed: when its sender went on; next_at_...: the next
+# transfer in the queue of the sender's or the receiver's port
 TRANSFER_DTYPE = np.dtype(
     [
         ("alpha", "f8"),
         ("overhead", "f8"),
         ("arrival", "f8"),
         ("joined", "f8"),
+        ("start", "f8"),
         ("release", "f8"),
+        ("send_completed", "f8"),
         ("completion_delay", "f8"),
         ("src", "i4"),
         ("dst", "i4"),
@@ -124,6 +128,22 @@ def final_state(transfers: TransferTable) -> FinalState:
     np.maximum.at(last, transfers.path, release)
     np.maximum.at(busy, transfers.links, np.broadcast_to(last[:, None], transfers.links.shape))
     return FinalState(agenda.rank["done"].copy(), port_free, joined, busy[:-1])
+
+
+def trace(transfers: TransferTable) -> list[TransferSpan]:
+    """Return the times of every transfer of the run, in (round, row) order."""
+    calls = _run_to_end(transfers).transfer
+    columns = (
+        transfers.src,
+        transfers.dst,
+        transfers.round,
+        transfers.nbytes,
+        calls["start"],
+        calls["release"],
+        calls["arrival"],
+        calls["send_completed"],
+    )
+    return [TransferSpan(*row) for row in zip(*(one.tolist() for one in columns), strict=True)]
 
 
 def _run_to_end(transfers: TransferTable) -> _EngineState:
@@ -252,7 +272,8 @@ def _enter_visit(engine: Any, number: int, now: float) -> None:
                 arrival = max(now, call.arrival)
                 _complete_part(engine, number, arrival)
                 if call.waits_for_recv:
-                    _complete_part(engine, call.src, arrival + call.completion_delay)
+                    call.send_completed = arrival + call.completion_delay
+                    _complete_part(engine, call.src, call.send_completed)
 
 
 @njit_no_alloc(inline="always")
@@ -321,7 +342,7 @@ def _note_head(engine: Any, number: int) -> None:
 @njit_no_alloc(inline="always")
 def _start(engine: Any, flows: ActiveFlows, number: int, now: float) -> None:
     call = engine.transfer[number]
-    call.started = 1
+    call.started, call.start = 1, now
     item = len(engine.rank) + number
     if call.overhead > 0.0:
         put(engine.queue, item, now + call.overhead)
@@ -341,6 +362,7 @@ def _finish(engine: Any, flows: ActiveFlows, number: int, now: float) -> None:
         _note_head(engine, receiver.head_receive)
     call.release, call.arrival = now, now + call.alpha
     if call.received or not call.waits_for_recv:
-        _complete_part(engine, call.src, max(now, call.arrival + call.completion_delay))
+        call.send_completed = max(now, call.arrival + call.completion_delay)
+        _complete_part(engine, call.src, call.send_completed)
     if call.received:
         _complete_part(engine, call.dst, call.arrival)

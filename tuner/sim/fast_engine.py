@@ -127,5 +127,10 @@ class PreparedSimulation:
             )
         part = replace(self.schedule, make_rounds=lambda: islice(self.schedule.rounds(), end))
         return TransferTableBuilder(
-            part, self.placement, self.calibration, self.itemsize, self.memory
+            part,
+            self.placement,
+            self.calibration,
+            self.itemsize,
+            self.memory,
+            self.by_rounds.connection_finder,
         )

@@ -19,30 +19,11 @@ from simpy.events import EventPriority
 
 from tuner.base.arrays import FloatArray
 from tuner.sim.maxmin import fair_rates
+from tuner.sim.transfer_spans import TransferSpan
 from tuner.sim.transfers import TransferTable
 
 NORMAL_PRIORITY = 1  # SimPy's normal priority
 SETTLE_PRIORITY = 2  # ports and rates are settled after all other events of an instant
-
-
-@dataclass(frozen=True)
-class TransferSpan:
-    """The times of one transfer, in seconds, as for a Gantt chart.
-
-    started         both ports were free and both ranks ready
-    released        the ports were free again
-    arrived         the last byte had arrived
-    send_completed  the sender went on
-    """
-
-    src: int
-    dst: int
-    round: int
-    nbytes: float
-    started: float
-    released: float
-    arrived: float
-    send_completed: float
 
 
 def finish_times(transfers: TransferTable) -> FloatArray:

@@ -15,7 +15,7 @@ from tuner.base.compiled import compiled
 from tuner.base.errors import InputError
 from tuner.core.calibration import ZERO_REDUCTION_COST, Calibration, PathCost, ReductionCost
 from tuner.core.schedule import NO_REDUCTION, Schedule
-from tuner.sim.connections import build_connections, flatten_routes, with_eager_sends
+from tuner.sim.connections import ConnectionFinder, flatten_routes, with_eager_sends
 from tuner.sim.cost_arrays import ConnectionCost, CostArrays, lookup_costs, pack_costs
 from tuner.sim.flat_schedule import FlatSchedule, flatten_schedule
 from tuner.sim.in_network import (
@@ -115,18 +115,18 @@ class TransferTableBuilder:
         calibration: Calibration,
         itemsize: int = 1,
         memory: str = HOST,
+        connection_finder: ConnectionFinder | None = None,
     ) -> None:
         self._schedule, self._placement, self._itemsize = schedule, placement, itemsize
         self._memory = memory
         paid = with_eager_sends(schedule, calibration)
-        self._route = partial(_RoutedRows, placement, paid, schedule.in_network)
+        finder = connection_finder or ConnectionFinder(placement, paid)
+        self._route = partial(_RoutedRows, placement.p, paid, finder, schedule.in_network)
 
     def build(self, nbytes: int) -> TransferTable:
         """Return the transfers of one call; raises InputError as `build_transfers` does."""
         check_call_arguments(self._schedule, self._placement, nbytes, self._itemsize)
-        offsets = self._schedule.offsets(nbytes // self._itemsize, self._itemsize)
-        begin = self._rows.src_chunk % self._schedule.n_chunks
-        size = (offsets[begin + self._rows.count] - offsets[begin]) * float(self._itemsize)
+        size = row_bytes(self._schedule, self._rows, nbytes, self._itemsize)
         there = size > 0.0
         moves = self._routed if there.all() else self._route(self._rows.select(there))
         return moves.build_table(size[there])
@@ -145,19 +145,19 @@ class _RoutedRows:
     """Rows of a schedule that all have bytes, with their connections on a machine."""
 
     def __init__(
-        self, placement: Placement, calibration: Calibration, in_network: bool, rows: FlatSchedule
+        self,
+        p: int,
+        calibration: Calibration,
+        connection_finder: ConnectionFinder,
+        in_network: bool,
+        rows: FlatSchedule,
     ) -> None:
-        self.p, self.calibration, self.rows = placement.p, calibration, rows
+        self.p, self.calibration, self.rows = p, calibration, rows
         self.in_network, self.is_remote = in_network, rows.src != rows.dst
         self.remote_rows = moving = rows.select(self.is_remote)
         own = moving.cuda + 2 * moving.pattern * has_pattern_costs(calibration)
-        pairs, self.connection = unique_inverse((own * self.p + moving.src) * self.p + moving.dst)
-        own, pair = np.divmod(pairs, self.p * self.p)
-        manner, cuda = np.divmod(own, 2)
-        src, dst = (rank.astype(np.int32) for rank in np.divmod(pair, self.p))
-        self.connections = build_connections(
-            placement, calibration, src, dst, cuda.astype(bool), manner
-        )
+        keys, self.connection = unique_inverse((own * self.p + moving.src) * self.p + moving.dst)
+        self.connections = connection_finder.find(keys)
         self.routes = lru_cache(1)(self._routes)
 
     def build_table(self, size: FloatArray) -> TransferTable:
@@ -235,6 +235,14 @@ class _RoutedRows:
             there.send_port[self.connection],
             there.recv_port[self.connection],
         )
+
+
+def row_bytes(schedule: Schedule, rows: FlatSchedule, nbytes: int, itemsize: int = 1) -> FloatArray:
+    """Return the bytes of each row in a call on `nbytes` bytes."""
+    offsets = schedule.offsets(nbytes // itemsize, itemsize)
+    begin = rows.src_chunk % schedule.n_chunks
+    size: FloatArray = (offsets[begin + rows.count] - offsets[begin]) * float(itemsize)
+    return size
 
 
 def check_call_arguments(

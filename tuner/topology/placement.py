@@ -72,7 +72,7 @@ class Placement:
         """Number of ranks."""
         return len(self.node_of)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         """Number of nodes with ranks, and the largest number of ranks on one of them."""
         ranks = np.bincount(self.node_of)

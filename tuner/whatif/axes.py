@@ -253,7 +253,7 @@ def _with_nodes(machine: Machine, nodes: int) -> Machine:
     if nodes == len(topology.nodes):
         return machine
     if machine.spec is not None:
-        return with_nodes(machine, nodes)
+        return replace(with_nodes(machine, nodes), calibration=machine.calibration)
     if nodes > len(topology.nodes):
         return replace(machine, topology=_add_nodes(topology, nodes))
     gone = {port for node in topology.nodes[nodes:] for port in node.ports}

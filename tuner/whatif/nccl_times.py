@@ -8,6 +8,7 @@ NCCL's own cost model does, and predictions from it are nearer to published resu
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
@@ -92,12 +93,16 @@ class NcclTimes:
 
         By itself it does not let the network's switches reduce.
         """
-        system = nccl.nccl_system_of(self._placement)
-        expected = nccl.estimate_times(system, collective, max(1, nbytes))
+        expected = nccl.estimate_times(self._own_system, collective, max(1, nbytes))
         offered = {NCCL_NAMES[name]: name for name in names}
         own = [way for way in expected if way.algorithm in offered]
         best = min(own, key=lambda way: expected[way], default=None)
         return offered[best.algorithm] if best else ""
+
+    @cached_property
+    def _own_system(self) -> nccl.NcclSystem:
+        """Return the hardware as NCCL sees it by itself."""
+        return nccl.nccl_system_of(self._placement)
 
     def network_limit(self) -> str:
         """Return what bounds a GPU's traffic between nodes, such as `the NIC (48 GB/s)`.

@@ -381,11 +381,19 @@ def _require_costs(study: Study) -> None:
     first = {name: values[0] for name, values in study.axes.items()}
     nodes = study.axes["nodes"]
     apply_axes(study.machine, {**first, "nodes": nodes[-1]})
+    tried = list[GridPoint]()
     for name, values in study.axes.items():
         for value in values if isinstance(values[0], str) else {values[0], values[-1]}:
             at = {**first, name: value, "nodes": min(2, nodes[-1])}
             at = {axis: at[axis] for axis in at if axis not in UPLINK_AXES}  # two may lack them
-            machine = apply_axes(study.machine, at)
-            ranks = place_ranks(machine, at)
-            made = algorithms.build(Collective.BCAST, "linear", ranks.p)
-            simulate(made, ranks, machine.calibration, 1, memory=str(at["memory"]))
+            if at not in tried:
+                tried.append(at)
+                _require_cost(study.machine, at)
+
+
+def _require_cost(machine: Machine, at: GridPoint) -> None:
+    """Raise InputError unless a message has a cost on the machine with these axes."""
+    changed = apply_axes(machine, at)
+    ranks = place_ranks(changed, at)
+    made = algorithms.build(Collective.BCAST, "linear", ranks.p)
+    simulate(made, ranks, changed.calibration, 1, memory=str(at["memory"]))

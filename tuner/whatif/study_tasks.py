@@ -23,6 +23,7 @@ from tuner.sim import sweep
 from tuner.sim.rounds import MAX_CALL_TRANSFERS
 from tuner.topology import CUDA, Placement
 from tuner.whatif.axes import UPLINK_AXES, GridPoint, apply_axes, place_ranks
+from tuner.whatif.kept_schedules import ScheduleStore
 from tuner.whatif.machine_resources import (
     IMPROVEMENT,
     LATENCY,
@@ -44,6 +45,7 @@ from tuner.whatif.study_spec import Study
 from tuner.whatif.table_regret import TableLookup, look_up_exported
 
 MAX_CACHED_MACHINES = 4  # per process, with their routes; tasks are ordered by machine
+MAX_CACHED_OFFERS = 256  # lists of candidates of one collective, shape and size
 TASK_OVERHEAD_S = 2e-3  # time to build and simulate the smallest schedule
 TRANSFER_S = 3e-8  # time per transfer and size
 IN_NETWORK_TRANSFER_S = 4e-6  # the same where the network combines or replicates messages
@@ -92,12 +94,42 @@ class PlannedPoint:
     network_limit: str = ""
 
 
+_schedules = ScheduleStore()
+
+
+def _kept_schedule(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> Schedule:
+    """Return the schedule for all sizes that share it; raises as `build_schedule` does."""
+
+    def build() -> Schedule:
+        made = build_schedule(collective, candidate, p, nbytes)
+        if leaves_rest(collective, candidate, nbytes):
+            return made
+        return replace(made, segment_bytes=0)  # at other sizes the segments have other lengths
+
+    return _schedules.get((p, _schedule_key(collective, candidate, p, nbytes)), build)
+
+
+def _schedule_key(
+    collective: Collective, candidate: Candidate, p: int, nbytes: int
+) -> tuple[object, ...]:
+    """Return a key that is equal for calls of p ranks that share a schedule."""
+    algorithm, params = candidate.algorithm, candidate.params
+    fixed = sorted((k, v) for k, v in params.items() if k != "segment")
+    number = segment_count(algorithm, params, p, nbytes)
+    segment = params["segment"] if leaves_rest(collective, candidate, nbytes) else 0
+    return collective, algorithm, *fixed, number, segment
+
+
 class TaskEvaluator:
-    """An evaluator of tasks of one study that caches the last machines; it can be pickled."""
+    """An evaluator of tasks of one study that caches the last machines; it can be pickled.
+
+    machine     returns the machine at one point of the grid
+    """
 
     def __init__(self, study: Study) -> None:
         self._study = study
-        self._cached_machine = lru_cache(MAX_CACHED_MACHINES)(self._machine)
+        self.machine = lru_cache(1)(self._changed_machine)
+        self._cached_machine = lru_cache(MAX_CACHED_MACHINES)(self._placed_machine)
 
     def __reduce__(self) -> tuple[type[TaskEvaluator], tuple[Study]]:
         return TaskEvaluator, (self._study,)
@@ -116,11 +148,9 @@ class TaskEvaluator:
         if of_nccl and task.algorithm in of_nccl.algorithms(collective) and not task.params:
             return [of_nccl.seconds(collective, task.algorithm, size) for size in task.sizes]
         try:
-            made = build_schedule(collective, candidate, ranks.p, task.sizes[0])
+            made = _kept_schedule(collective, candidate, ranks.p, task.sizes[0])
         except (InputError, ScheduleError):
             return None
-        if not leaves_rest(collective, candidate, task.sizes[0]):  # others have other segments
-            made = replace(made, segment_bytes=0)
         memory = str(self._study.grid[task.grid_index]["memory"])
         try:
             return _sweep(made, ranks, machine.calibration, task.sizes, memory)
@@ -141,12 +171,16 @@ class TaskEvaluator:
         assert of_nccl is not None
         return of_nccl.choice(planned.collective, planned.of_nccl, planned.nbytes)
 
-    def _machine(
+    def _changed_machine(self, grid_index: int) -> Machine:
+        """Return the machine at one point of the grid."""
+        return apply_axes(self._study.machine, self._study.grid[grid_index])
+
+    def _placed_machine(
         self, grid_index: int, faster: str
     ) -> tuple[Machine, Placement, NcclTimes | None] | None:
         """Return a machine with what is placed on it; None if it lacks the resource `faster`."""
         at = self._study.grid[grid_index]
-        machine = apply_axes(self._study.machine, at)
+        machine = self.machine(grid_index)
         if faster:
             if faster not in present_resources(machine):
                 return None
@@ -287,27 +321,29 @@ class _TaskCollector:
         self.of_nccl = times.algorithms(collective) if times else ()
         self.limit = times.network_limit() if times else ""
         self._task_of_schedule: dict[tuple[object, ...], int] = {}
-        self._calls: list[list[tuple[Candidate, int]]] = []
+        self._calls: list[list[tuple[_Offer, int]]] = []
 
     def plan_point(self, nbytes: int) -> PlannedPoint:
-        shape = (self.nodes, self.ppn)
-        offered = list(
-            list_candidates(self.collective, self.names, *shape, nbytes, of_nccl=self.of_nccl)
+        offered = _offers(
+            self.collective, self.names, self.nodes, self.ppn, nbytes, tuple(self.of_nccl)
         )
         rules = self._look_up(nbytes)
-        if rules is not None and rules.key and rules.candidate and rules.candidate not in offered:
-            offered.append(rules.candidate)
-        able = [one for one in offered if self._transfers(one, nbytes) <= MAX_CALL_TRANSFERS]
+        ruled = rules.candidate if rules is not None and rules.key else None
+        if ruled and all(ruled != one.candidate for one in offered):
+            offered = (*offered, _offer(self.collective, ruled, self.p, nbytes, self.of_nccl))
+        able = [one for one in offered if one.transfers <= MAX_CALL_TRANSFERS]
         if not able:
             raise InputError(
                 f"{self.collective} on {self.p} ranks: every candidate has more than"
                 f" {MAX_CALL_TRANSFERS} transfers; study a smaller machine or other algorithms"
             )
-        left_out = tuple(str(one) for one in offered if one not in able)
+        left_out = tuple(
+            str(one.candidate) for one in offered if one.transfers > MAX_CALL_TRANSFERS
+        )
         calls = tuple(self._call(one, nbytes) for one in able)
-        own = tuple(name for name in self.of_nccl if name in self.names)
+        own_names = tuple(name for name in self.of_nccl if name in self.names)
         return PlannedPoint(
-            self.grid_index, self.collective, nbytes, calls, left_out, rules, own, self.limit
+            self.grid_index, self.collective, nbytes, calls, left_out, rules, own_names, self.limit
         )
 
     def tasks(self) -> list[StudyTask]:
@@ -319,34 +355,57 @@ class _TaskCollector:
             return None
         return look_up_exported(table, self.key, nbytes)
 
-    def _transfers(self, candidate: Candidate, nbytes: int) -> float:
-        if candidate.algorithm in self.of_nccl and not candidate.params:
-            return 1.0
-        return estimate_transfers(self.collective, candidate, self.p, nbytes)
-
-    def _call(self, candidate: Candidate, nbytes: int) -> tuple[Candidate, int, int]:
-        fixed = sorted((k, v) for k, v in candidate.params.items() if k != "segment")
-        number = segment_count(candidate.algorithm, candidate.params, self.p, nbytes)
-        has_rest = leaves_rest(self.collective, candidate, nbytes)
-        segment = candidate.params["segment"] if has_rest else 0
-        alike = self._task_of_schedule.setdefault(
-            (candidate.algorithm, *fixed, number, segment), len(self._task_of_schedule)
-        )
+    def _call(self, offer: _Offer, nbytes: int) -> tuple[Candidate, int, int]:
+        alike = self._task_of_schedule.setdefault(offer.schedule, len(self._task_of_schedule))
         if alike == len(self._calls):
             self._calls.append([])
-        self._calls[alike].append((candidate, nbytes))
-        return candidate, self.first_task + alike, len(self._calls[alike]) - 1
+        self._calls[alike].append((offer, nbytes))
+        return offer.candidate, self.first_task + alike, len(self._calls[alike]) - 1
 
-    def _task(self, calls: list[tuple[Candidate, int]]) -> StudyTask:
-        candidate, nbytes = calls[0]
+    def _task(self, calls: list[tuple[_Offer, int]]) -> StudyTask:
+        offer, candidate = calls[0][0], calls[0][0].candidate
         entry = describe(self.collective, candidate.algorithm)
         each = IN_NETWORK_TRANSFER_S if is_in_network(entry) else TRANSFER_S
-        work = self._transfers(candidate, nbytes) * len(calls)
         return StudyTask(
             self.grid_index,
             self.collective,
             candidate.algorithm,
             dict(candidate.params),
             tuple(size for _, size in calls),
-            TASK_OVERHEAD_S + each * work,
+            TASK_OVERHEAD_S + each * offer.transfers * len(calls),
         )
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """A candidate for one size.
+
+    transfers   estimated number of them
+    schedule    equal for calls that share a schedule
+    """
+
+    candidate: Candidate
+    transfers: float
+    schedule: tuple[object, ...]
+
+
+@lru_cache(MAX_CACHED_OFFERS)
+def _offers(
+    collective: Collective,
+    names: tuple[str, ...],
+    nodes: int,
+    ppn: int,
+    nbytes: int,
+    of_nccl: tuple[str, ...],
+) -> tuple[_Offer, ...]:
+    """Return the candidates for one size; rates and latencies of the machine change none."""
+    candidates = list_candidates(collective, names, nodes, ppn, nbytes, of_nccl)
+    return tuple(_offer(collective, one, nodes * ppn, nbytes, of_nccl) for one in candidates)
+
+
+def _offer(
+    collective: Collective, candidate: Candidate, p: int, nbytes: int, of_nccl: Sequence[str]
+) -> _Offer:
+    is_of_nccl = candidate.algorithm in of_nccl and not candidate.params
+    transfers = 1.0 if is_of_nccl else estimate_transfers(collective, candidate, p, nbytes)
+    return _Offer(candidate, transfers, _schedule_key(collective, candidate, p, nbytes))

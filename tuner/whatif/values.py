@@ -25,7 +25,7 @@ def parse_axes(vary: Any, machine: Machine) -> dict[str, tuple[AxisValue, ...]]:
     """
     require_keys("vary", vary, set(AXES), set())
     topology = machine.topology
-    gpus = _gpus_per_node(topology)
+    gpus = gpus_per_node(topology)
     left_out = {
         "nodes": [len(topology.nodes)],
         "ppn": [gpus or 1],
@@ -36,7 +36,7 @@ def parse_axes(vary: Any, machine: Machine) -> dict[str, tuple[AxisValue, ...]]:
     return {name: _parse_values(name, given[name], efficiency) for name in AXES if name in given}
 
 
-def _gpus_per_node(topology: Topology) -> int:
+def gpus_per_node(topology: Topology) -> int:
     """Return how many GPUs every node has at least."""
     if any(node.node_topology is None for node in topology.nodes):
         return 0

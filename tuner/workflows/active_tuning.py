@@ -18,6 +18,7 @@ from tuner.base.units import format_time, plural
 from tuner.core.calibration import Calibration
 from tuner.core.measurement import (
     REQUESTED_CALLS_KEY,
+    Measurement,
     Measurements,
     read_measurements,
     read_partial,
@@ -108,11 +109,15 @@ class Callbacks:
     """Functions that a tuning run calls to report its progress.
 
     on_progress     receives the present step and the time left
+    on_plan         receives what the next batch measures
+    on_measured     receives all series so far, after each batch
     on_batch        receives the regret bound and the seconds spent, after each batch
     on_note         receives a sentence about anything that was noticed or left out
     """
 
     on_progress: Callable[[ProbeProgress], None] = lambda _: None
+    on_plan: Callable[[Sequence[Experiment]], None] = lambda _: None
+    on_measured: Callable[[Sequence[Measurement]], None] = lambda _: None
     on_batch: Callable[[RegretBound, float], None] = lambda _bound, _spent: None
     on_note: Callable[[str], None] = lambda _: None
 
@@ -324,9 +329,11 @@ class _ActiveTuning:
             self.request.min_repetitions,
             self._note,
             self._report_step,
+            self.callbacks.on_plan,
         )
         for measurements, bound in rounds.iter_results(points, self.measurements):
             self.measurements, self.regret_bound = _without_run_record(measurements), bound
+            self.callbacks.on_measured(measurements.series)
             self._report_if_busy()
             if not has_collectives(measurements):  # the bound is not informative
                 continue
@@ -346,10 +353,12 @@ class _ActiveTuning:
         for first in range(0, len(points), DIRECT_BATCH_CALLS):
             few = points[first : first + DIRECT_BATCH_CALLS]
             tasks = [Experiment(point, offered(point), 0.0) for point in few]
+            self.callbacks.on_plan(tasks)
             found = self.launches.measure_without_messages(chosen_calls(tasks))
             if found is None:
                 return
             self.measurements = _without_run_record(found)
+            self.callbacks.on_measured(found.series)
 
     def _unmeasured_points(self) -> Sequence[CallPoint]:
         """Return the calls of small messages that the file lacks, in coarse-to-fine order."""

@@ -41,6 +41,7 @@ class MeasurementBatches:
     min_repetitions     repetitions of every measured call
     on_note             called with what there was no time for
     on_step             called with the present step
+    on_plan             called with what the next batch measures
     pace                ratio of measured to expected seconds of the batches so far
     covers_all_points   whether all points were simulated, so that the bound holds for all of them
     """
@@ -52,6 +53,7 @@ class MeasurementBatches:
     min_repetitions: int
     on_note: Callable[[str], None]
     on_step: Callable[[str], None]
+    on_plan: Callable[[Sequence[Experiment]], None]
     pace: float = 1.0
     covers_all_points: bool = False
 
@@ -80,6 +82,7 @@ class MeasurementBatches:
             tasks = self._next_batch(design)
             if not tasks or self.launches.measuring_seconds < MIN_MEASURING_S:
                 return
+            self.on_plan(tasks)
             measurements = self._measure_batch(tasks, measurements)
 
     def _simulate_candidates(self, points: Sequence[CallPoint]) -> CandidateGrid:

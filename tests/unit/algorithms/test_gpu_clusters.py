@@ -103,6 +103,7 @@ def test_every_grouping_is_right(collective: Collective, name: str) -> None:
                     assert facts.order_preserving, params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("collective", "name"), LINE)
 @pytest.mark.parametrize("p", [1, 2, 5, 8, 11])
 def test_what_it_computes(collective: Collective, name: str, p: int) -> None:

@@ -54,6 +54,7 @@ def built(collective: Collective, name: str, p: int, root: int = 0, **params: in
     return algorithms.build(collective, name, p, root=root, nbytes=200, params=chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("collective", "name"), EVERY)
 def test_verifies_for_every_shape_of_nodes(collective: Collective, name: str) -> None:
     for p in range(1, 34):

@@ -279,6 +279,7 @@ def test_rates_have_no_exponents() -> None:
     )
 
 
+@pytest.mark.extended
 def test_pictures_show_the_refined_lines_that_are_written(tmp_path: Path) -> None:
     found = fit_calibration(MACHINE.measured(MACHINE.messages()))
     dear = found.calibration.path_cost("network")

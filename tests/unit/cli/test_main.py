@@ -96,6 +96,7 @@ print(*sorted(heavy), known_gpus.cache_info().currsize, len(os.listdir("/proc/se
 """
 
 
+@pytest.mark.representative("ring")
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ring", "recursive_doubling", "rabenseifner"])
 def test_a_prediction_loads_only_what_it_needs(algorithm: str, flat: Path) -> None:

@@ -48,6 +48,7 @@ def simulated(
     return found
 
 
+@pytest.mark.extended
 def test_simulate_and_whatif_agree_on_the_best(
     flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,6 +184,7 @@ def test_a_network_without_latencies_is_cautioned_of(
     assert said not in capsys.readouterr().err
 
 
+@pytest.mark.extended
 def test_more_ranks_than_gpus_of_a_node_are_cautioned_of(
     flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,6 +207,7 @@ def test_more_ranks_than_gpus_of_a_node_are_cautioned_of(
         assert (said in capsys.readouterr().err) == cautioned
 
 
+@pytest.mark.extended
 def test_costs_that_nobody_measured_are_cautioned_of(
     flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(record["source"] for record in records)
 
 
+@pytest.mark.representative("dgx-1v", "summit", "piz-daint")
 @pytest.mark.parametrize("name", PRESETS)
 def test_show(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "show", name, "--nodes", "3")

@@ -11,6 +11,7 @@ from tuner.base.errors import InputError
 from tuner.cli import argument_types, host_options
 from tuner.cli.main import main
 from tuner.cli.tune import arguments, constraints_of
+from tuner.core.call_profile import ProfiledCall, write_call_profile
 from tuner.core.collective import Collective
 from tuner.launch import LOCAL_HOST, LauncherTemplate, template
 from tuner.probe import probe_spec
@@ -96,6 +97,31 @@ def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
     assert found.topology is not None
     assert found.topology.name == "flat"
     assert "collectives" not in found.parts  # those are chosen round by round
+
+
+def test_a_profile_says_what_to_measure(tmp_path: Path) -> None:
+    profile = tmp_path / "profile.json"
+    calls = [
+        ProfiledCall("reduce", 2, 1, 1001, 3),
+        ProfiledCall("reduce", 2, 1, 1020, 2),
+        ProfiledCall("allreduce", 2, 2, 1 << 20, 1),
+    ]
+    write_call_profile(profile, "made up", calls)
+    options = parsed(*HOSTS, "--ppn", "2", "--profile", str(profile))
+    host_options.apply_profile(options)
+    found = host_options.build_request(options, options.hosts)
+    assert found.collectives == (Collective.REDUCE, Collective.ALLREDUCE)
+    assert found.sizes == (1000, 1 << 20)
+    assert found.shapes == (probe_spec.ProbeShape(2, 1), probe_spec.ProbeShape(2, 2))
+    said = parsed(*HOSTS, "--profile", str(profile), "--sizes", "64", "--collectives", "bcast")
+    host_options.apply_profile(said)
+    assert (said.sizes, said.collectives) == ((64,), (Collective.BCAST,))
+
+
+def test_a_profile_without_calls_is_refused(tmp_path: Path) -> None:
+    write_call_profile(tmp_path / "none.json", "made up", [])
+    with pytest.raises(InputError, match="has no calls of collectives"):
+        host_options.apply_profile(parsed(*HOSTS, "--profile", str(tmp_path / "none.json")))
 
 
 def test_what_is_asked_where_nothing_is_said() -> None:

@@ -27,7 +27,7 @@ BROKEN = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "9000", "0007", None, None
+revision, down_revision, branch_labels, depends_on = "9000", "0008", None, None
 
 
 def upgrade():
@@ -114,6 +114,7 @@ except InputError as reason:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_database_as_it_was(engine: Engine) -> None:
     with db.transaction(engine) as session:
         number = db.store_measurements(session, probe()).id

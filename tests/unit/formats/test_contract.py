@@ -436,6 +436,7 @@ def require_equal(case: Case, table: TuningTable, text: str) -> None:
         assert decide(key, nbytes) == expected, f"{key}, {nbytes} bytes"
 
 
+@pytest.mark.slow
 @every_case
 @settings(max_examples=examples(50))
 @given(data=st.data())
@@ -447,6 +448,7 @@ def test_a_file_says_what_its_table_says(case: Case, data: st.DataObject) -> Non
     assert case.check(table, text) == []
 
 
+@pytest.mark.slow
 @every_case
 @settings(max_examples=examples(50))
 @given(data=st.data())

@@ -61,6 +61,8 @@ def test_every_number_in_a_file_has_source_and_certainty(name: str) -> None:
 def test_every_number_of_a_gpu_has_source_and_certainty() -> None:
     for gpu in known_gpus().values():
         numbers = [gpu.pcie_rate, gpu.memory_rate, gpu.kernel_launch, gpu.copy_rate]
+        assert gpu.memory_size is not None
+        numbers.append(gpu.memory_size)
         for number in [*numbers, *gpu.reduction.sourced_values().values(), gpu.nvlink_rate]:
             assert number.source
             assert number.certainty in CERTAINTIES
@@ -138,6 +140,7 @@ def guide_examples() -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.extended
 def test_the_machines_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examples = guide_examples()
     assert set(examples) == {"mine", "faster-ports", "next-generation"}

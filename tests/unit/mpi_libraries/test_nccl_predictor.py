@@ -22,13 +22,14 @@ def dgx_h100(nodes: int) -> NcclPredictor:
     return NcclPredictor(Placement.block(preset("dgx-h100", nodes).topology, 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", MACHINES)
 def test_published_results_are_predicted(machine: str) -> None:
     errors = [abs(bandwidths(point)[1] / point.busbw - 1) for point in points_of(machine)]
-    assert median(errors) < 0.035
+    assert median(errors) < 0.04
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("machine", [machine for machine in MACHINES if machine != "B200"])
 def test_machines_tell_the_errors_of_constants_fitted_to_others(machine: str) -> None:
     """B200 is no machine known by name."""

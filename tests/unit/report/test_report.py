@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import AlgorithmConfig, Evidence, Rule, RuleKey, TuningTable
@@ -217,19 +218,45 @@ def test_curves_take_the_best_parameters_and_ascend() -> None:
         series("chain", 64, 2e-6, chains=2),
         series("chain", 8, 1e-6, chains=2),
     ]
-    assert measured_curves(probed, "bcast", 4) == {"chain": [(8, 1e-6), (64, 2e-6)]}
-    assert measured_curves(probed, "bcast", 2) == {}
+    ((key, curves),) = measured_curves(probed).items()
+    assert key == RuleKey(Collective.BCAST, 1, 4)
+    assert [(call.nbytes, call.seconds) for call in curves["chain"]] == [(8, 1e-6), (64, 2e-6)]
+    assert curves["chain"][1].config.params == {"chains": 2}
     record = {"collective": "bcast", "p": 4, "algorithm": "chain", "nbytes": 8, "seconds": 5.0}
-    assert predicted_curves([record, {**record, "seconds": 4.0}], "bcast", 4) == {
-        "chain": [(8, 4.0)]
-    }
+    assert predicted_curves([record, {**record, "seconds": 4.0}], "bcast", 4) == {"chain": {8: 4.0}}
 
 
+def test_relative_times_compare_with_the_default_in_the_same_launches() -> None:
+    def launched(algorithm: str, launch: int, *samples: float) -> Measurement:
+        return replace(series(algorithm, 64, 1.0), launch=launch, samples=samples)
+
+    probed = [
+        launched("default", 0, 2e-6, 2e-6, 2e-6),
+        launched("default", 1, 8e-6, 8e-6, 8e-6),
+        launched("chain", 0, 1e-6, 1e-6),
+        launched("chain", 1, 4e-6, 4e-6, 4e-6),
+        launched("linear", 2, 1e-6),
+    ]
+    (curves,) = measured_curves(probed).values()
+    assert curves["chain"][0].relative == pytest.approx((0.5, 0.5, 0.5), rel=0.1)
+    assert curves["default"][0].relative == (1.0, 1.0, 1.0)
+    assert curves["linear"][0].relative is None
+
+
+def test_our_schedules_have_curves_of_their_own() -> None:
+    ours = replace(series("ring", 64, 1.0), kind="schedule")
+    (curves,) = measured_curves([series("ring", 64, 2.0), ours]).values()
+    assert list(curves) == ["ring", "ring via schedule"]
+
+
+@pytest.mark.slow
 def test_a_page_says_how_far_predictions_are_off(result: LibraryResult) -> None:
-    times = {"chain": [(8, 1e-6), (64, 2e-6)], "ring": [(8, 4e-6), (64, 8e-6)]}
-    told = {"chain": [(8, 2e-6), (64, 1e-6)], "ring": [(8, 1e-6)], "tree": [(8, 1.0)]}
+    (times,) = measured_curves(
+        [series("chain", 8, 1e-6), series("chain", 64, 2e-6), series("ring", 8, 4e-6)]
+    ).values()
+    told = {"chain": {8: 2e-6, 64: 1e-6}, "ring": {8: 2e-6, 16: 1.0}, "tree": {8: 1.0}}
     assert prediction_error(times, told) == pytest.approx(2.0)
-    assert prediction_error(times, {"tree": [(8, 1.0)]}) is None
+    assert prediction_error(times, {"tree": {8: 1.0}}) is None
     assert "off by a factor of 64.00 or less" in render_page([result])
     assert "off by a factor" not in render_page([replace(result, predictions=[])])
 
@@ -239,9 +266,10 @@ def test_page_is_one_file_with_its_plots_inside(result: LibraryResult, tmp_path:
     result = replace(result, validations=[tried, validation(False)])
     page = render_page([result])
     assert ">3 sizes, 4B .. 4MiB<" in page
-    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    assert len(drawings) == 3  # changed calls, control, one collective
-    for drawing in drawings:
+    drawings = re.findall(r'<svg class="plot".*?</svg>', page, re.DOTALL)
+    assert len(drawings) == 2  # of one collective
+    body = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
+    for drawing in re.findall(r"<figure>.*?</figure>", body, re.DOTALL):
         ElementTree.fromstring(drawing)
     assert "A CPU &amp; more" in page
     assert "no: it fell back" in page
@@ -285,6 +313,7 @@ def test_what_a_file_costs_where_it_changes_nothing_is_said(result: LibraryResul
     )
 
 
+@pytest.mark.slow
 def test_the_page_says_how_both_sides_were_started(result: LibraryResult) -> None:
     how = {"program": "C program", "thread_level": "single", "conditions": ["barrier reused"]}
     table = TuningTable(
@@ -302,3 +331,20 @@ def test_a_wrong_result_is_a_caution() -> None:
     assert found[0].startswith("1 call gave a wrong result, such as allreduce of ")
     assert found[0].endswith("Do not use the table.")
     assert not cautions.comparison_cautions([], [held(1.0)])
+
+
+def test_what_has_no_ratio_is_left_out_of_the_page(result: LibraryResult) -> None:
+    rules = [
+        replace(one, evidence=replace(one.evidence, gain=0.0, gain_ci95=(0.0, math.inf)))
+        for one in result.table.rules
+    ]
+    table = TuningTable(CLUSTER, LIBRARY, tuple(rules))
+    timed = replace(result.measurements, series=(series("default", 8, 0.0), series("ring", 8, 0.0)))
+    page = render_page([replace(result, table=table, measurements=timed)])
+    assert ">Rules<" in page
+    assert '<svg class="plot"' not in page
+
+
+def test_measurements_of_no_collective_are_refused() -> None:
+    with pytest.raises(InputError, match="expected a collective, got 'nonsense'; known: bcast"):
+        measured_curves([replace(series("ring", 8, 1e-5), subject="nonsense")])

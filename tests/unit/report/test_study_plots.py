@@ -18,6 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from tuner import whatif
+from tuner.algorithms import REQUIREMENTS, algorithm_names
 from tuner.base.errors import InputError
 from tuner.base.units import format_time
 from tuner.cli.main import main
@@ -25,14 +26,8 @@ from tuner.core.collective import Collective
 from tuner.report import study_gantt, study_plots
 from tuner.report.axis_plots import axis_plots
 from tuner.report.figures import COLOURS, FIGURE_STYLE
-from tuner.report.study_map import (
-    CrossoverMap,
-    FillStyle,
-    crossover_maps,
-    draw_map,
-    fill_styles,
-    map_size,
-)
+from tuner.report.palette import FillStyle, colour_of
+from tuner.report.study_map import CrossoverMap, crossover_maps, draw_map, fill_styles, map_size
 from tuner.report.time_breakdown import TimeBreakdown, draw_breakdown
 from tuner.sim.critical_paths import TIME_COMPONENTS
 from tuner.whatif.study_spec import FileResolver, study_from_record
@@ -102,6 +97,7 @@ def test_a_study_is_drawn(asked: whatif.Study, result: whatif.StudyResult, tmp_p
         assert 400 < height < 1500
 
 
+@pytest.mark.extended
 def test_a_crossover_map_says_what_is_best_where(
     asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
 ) -> None:
@@ -141,20 +137,24 @@ def test_time_over_an_axis_names_algorithms_and_limits(
 
 
 def test_many_algorithms_look_different(result: whatif.StudyResult) -> None:
-    """Colours first, hatches when they are used up."""
+    """Hatches tell those of one colour apart; the most frequent has none."""
+    names = sorted(algorithm_names(Collective.BCAST, REQUIREMENTS))
     points = [
         whatif.StudyPoint(
-            {"nodes": 1}, Collective.BCAST, 8, (whatif.TimedCandidate(f"a{i}", {}, 1.0),)
+            {"nodes": 1}, Collective.BCAST, 8, (whatif.TimedCandidate(name, {}, 1.0),)
         )
-        for i in range(30)
-        for _ in range(30 - i)
+        for count, name in enumerate(reversed(names), start=1)
+        for _ in range(count)
     ]
     found: dict[str, FillStyle] = fill_styles(points)
-    assert len(set(found.values())) == 30
-    assert [hatch for _, hatch in found.values()][:9] == [""] * 9
-    assert next(iter(found)) == "a0"
+    assert len(set(found.values())) == len(names)
+    assert {name: colour for name, (colour, _) in found.items()} == {
+        name: colour_of(name) for name in names
+    }
+    assert next(iter(found.items()))[1][1] == ""
 
 
+@pytest.mark.extended
 def test_where_the_time_goes_is_drawn(
     asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
 ) -> None:

@@ -29,10 +29,16 @@ from tuner.core.table import (
     read_table,
 )
 from tuner.machines.topology_files import load_topology
-from tuner.select.build_table import BATCHES_KEY, make_table
+from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
 from tuner.select.coverage import Coverage
-from tuner.select.dataset import CallPoint, Observation, build_observations, group_by_point
+from tuner.select.dataset import (
+    BATCHES_KEY,
+    CallPoint,
+    Observation,
+    build_observations,
+    group_by_point,
+)
 from tuner.select.posterior import Posterior, log_time_variance
 from tuner.select.selector import train
 from tuner.select.significance import compare_with_default, predict_comparison
@@ -382,6 +388,7 @@ def test_choices_of_different_rounds_are_compared_through_the_default(topology: 
         assert low < 1 < high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launches", "apart"), [(1, 0.0), (2, 0.03), (3, 0.015), (3, 0.05), (4, 0.1)]
 )

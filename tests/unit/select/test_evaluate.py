@@ -316,6 +316,7 @@ def test_calls_that_a_table_has_no_rules_for_are_counted(
     assert f"has no rules for {silent} of {calls} calls" in said
 
 
+@pytest.mark.extended
 def test_calls_at_which_a_table_says_what_was_not_measured_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ def blind(_point: CallPoint, _choice: AlgorithmConfig) -> float:
     return math.nan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("simulate", "share"), [(simulated, 0.25), (blind, 0.6)])
 def test_a_part_of_the_grid_gives_nearly_its_regret(
     simulate: SimulateFunction, share: float
@@ -53,6 +54,7 @@ def test_a_part_of_the_grid_gives_nearly_its_regret(
     assert good[0] < share * whole.seconds
 
 
+@pytest.mark.slow
 def test_the_bound_covers_the_truth_and_comes_down() -> None:
     covered, last = [], []
     for seed in range(4):
@@ -132,6 +134,7 @@ def test_far_from_all_measurements_simulations_of_both_speak() -> None:
         assert contest is None or RING in contest.winners
 
 
+@pytest.mark.slow
 def test_far_from_all_measurements_small_gains_of_a_simulation_that_is_right_so_far_wait() -> None:
     """Ring takes 1.5 times as long as simulated from some size on, as large exchanges do."""
     times = {DEFAULT: 1.15, TREE: 1.3, RING: 1.0, SLOW: 1.12}

@@ -34,10 +34,11 @@ from tuner.select.significance import compare_all_with_default, compare_with_def
 
 CLUSTER = Cluster("ares", nodes=1, cores=4, cpu="any cpu", memory=2**30)
 LADDER = tuple(4**k for k in range(2, 11))  # 16 B to 1 MiB
-DEFAULT, TREE, RING = (
+DEFAULT, TREE, RING, LINEAR = (
     AlgorithmConfig(),
     AlgorithmConfig("binomial"),
     AlgorithmConfig("ring", {"segment": 4096}),
+    AlgorithmConfig("linear"),
 )
 Times = Mapping[AlgorithmConfig, Callable[[int], float]]
 # The tree starts fast, the ring moves bytes fast: they cross where 9 us = 0.9 ns * nbytes: 10 kB.
@@ -131,7 +132,7 @@ def test_a_row_is_a_call_and_a_choice_with_measured_and_simulated_time() -> None
         ([series(TREE, 8, [1.0]), series(TREE, 8, [1.0])], "binomial was measured twice"),
         ([series(TREE, 8, [])], "needs samples above 0 s"),
         ([series(TREE, 8, [0.0])], "needs samples above 0 s"),
-        ([series(TREE, 8, [1.0], "gossip")], "no collective 'gossip'"),
+        ([series(TREE, 8, [1.0], "gossip")], "expected a collective, got 'gossip'"),
         (
             [replace(series(DEFAULT, 8, [1.0]), kind="schedule")],
             "bcast of 8 bytes on 1x4 ranks: 'default' cannot run via 'schedule'",
@@ -604,8 +605,8 @@ def test_the_first_choice_of_a_table_begins_so_too() -> None:
             compare_all_with_default(rows),
             train(rows, simulate),
             order_safe,
-            substitution_reason=lambda _collective, _choice, _p, nbytes: (
-                "too few" if nbytes < bound else ""
+            effective_algorithm=lambda _collective, choice, _p, nbytes: (
+                LINEAR if nbytes < bound else choice
             ),
         )
 
@@ -627,8 +628,8 @@ def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
             compare_all_with_default(rows),
             train(rows, simulate),
             order_safe,
-            substitution_reason=lambda _collective, choice, _p, nbytes: (
-                "too few" if choice == RING and nbytes < bound else ""
+            effective_algorithm=lambda _collective, choice, _p, nbytes: (
+                LINEAR if choice == RING and nbytes < bound else choice
             ),
         )
         return next(int(rule.start_bytes) for rule in table.rules if rule.choice == RING)
@@ -637,6 +638,44 @@ def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
     assert 1 << 17 < early < 600_000
     assert least(early) == early
     assert least(700_001) == 700_001
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 8.0])
+def test_what_the_library_runs_instead_has_its_own_rule_where_it_is_faster(slowdown: float) -> None:
+    """Up to 700,000 bytes the ring runs as linear, which overtakes the tree at 173 kB."""
+    taken: Times = {
+        DEFAULT: lambda n: 1e-8 * n,
+        TREE: lambda n: 1e-4 + 1e-9 * n,
+        RING: lambda n: 2.5e-4,
+        LINEAR: lambda n: slowdown * (2.3e-4 + 0.25e-9 * n),
+    }
+
+    def exact(point: CallPoint, choice: AlgorithmConfig) -> float:
+        return taken[choice](point.nbytes)
+
+    measurements = probe(taken, sizes=(1 << 17, 1 << 20))
+    rows = build_observations(measurements, exact)
+    table = table_from_comparisons(
+        measurements,
+        compare_all_with_default(rows),
+        train(rows, exact),
+        order_safe,
+        effective_algorithm=lambda _collective, choice, _p, nbytes: (
+            LINEAR if choice == RING and nbytes <= 700_000 else choice
+        ),
+    )
+    tree, *rest = [rule for rule in table.rules if not rule.choice.is_default]
+    assert tree.choice == TREE
+    assert rest[-1].choice == RING
+    assert rest[-1].start_bytes == 700_001
+    if slowdown > 1:
+        assert len(rest) == 1
+    else:
+        linear, _ = rest
+        assert linear.choice == LINEAR
+        assert linear.start_bytes == pytest.approx(173_333, rel=0.05)
+        assert linear.evidence.nbytes == (1 << 17,)
+        assert linear.evidence.gain_ci95[0] > 1 + MIN_GAIN
 
 
 @settings(max_examples=examples(60))

@@ -56,6 +56,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.extended
 def test_processes_say_the_same_as_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated_times, "MAX_SERIAL_S", -1.0)
     told: list[tuple[int, int]] = []

@@ -27,7 +27,8 @@ from tuner.core.collective import Collective
 from tuner.core.schedule import Round, make_schedule
 from tuner.sim import critical_paths, simulate
 from tuner.sim.critical_paths import TIME_COMPONENTS, critical_path, explain
-from tuner.sim.reference_engine import finish_times, trace
+from tuner.sim.event_engine import trace
+from tuner.sim.reference_engine import finish_times
 from tuner.sim.transfers import build_transfers
 from tuner.topology import Placement
 from tuner.topology.readers import nominal_calibration

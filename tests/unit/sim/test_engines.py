@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from tuner.core.schedule import Round, make_schedule
 from tuner.machines import PRESETS, preset
 from tuner.sim import event_engine, fast_engine, finish_times, reference_engine, simulate
 from tuner.sim.critical_paths import explain
+from tuner.sim.transfer_spans import TransferSpan
 from tuner.sim.transfers import build_transfers
 from tuner.topology import CUDA, Placement
 from tuner.topology.readers import nominal_calibration
@@ -41,6 +43,7 @@ GOLDEN = [  # rows of simgrid_pure.csv: algorithm, ranks, bytes, seconds
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(st.data())
 def test_the_engines_agree(data: st.DataObject) -> None:
@@ -63,6 +66,12 @@ def test_the_engines_agree(data: st.DataObject) -> None:
         np.testing.assert_allclose(
             event_engine.finish_times(played), reference, rtol=1e-12, atol=0.0
         )
+    assert_spans_agree(event_engine.trace(played), reference_engine.trace(played))
+
+
+def assert_spans_agree(found: Sequence[TransferSpan], reference: Sequence[TransferSpan]) -> None:
+    times, expected = (np.array([astuple(span) for span in spans]) for spans in (found, reference))
+    np.testing.assert_allclose(times, expected, rtol=1e-12, atol=0.0)
 
 
 @pytest.mark.representative(
@@ -137,6 +146,7 @@ def test_golden_rows_of_fat_trees(
     assert ours == pytest.approx(seconds, rel=1e-6)  # as many digits as are written here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "largest"), [("fast", 1024), ("events", 64)])
 def test_fat_tree_rows(shared: Path, engine: str, largest: int) -> None:
     """Contention in the uplinks, by where messages go."""
@@ -302,10 +312,11 @@ def test_a_schedule_that_awaits_nothing_hears_no_acknowledgement() -> None:
     assert simulate(posted, placement, told, 100) == simulate(made, placement, eager, 100)
 
 
-def test_trace_has_every_transfer() -> None:
+@pytest.mark.parametrize("engine", [event_engine, reference_engine])
+def test_trace_has_every_transfer(engine: Any) -> None:
     placement = flat(4)
     made = algorithms.build(BCAST, "binomial", 4)
-    bars = reference_engine.trace(
+    bars = engine.trace(
         build_transfers(made, placement, nominal_calibration(placement.topology), 1000)
     )
     assert [(bar.src, bar.dst, bar.round) for bar in bars] == [(0, 1, 0), (0, 2, 1), (1, 3, 1)]

@@ -52,12 +52,11 @@ def test_rounds_are_not_kept() -> None:
 def test_a_call_of_too_many_transfers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     placement = switch(8)
     costs = nominal_calibration(placement.topology)
-    made = algorithms.build(ALLREDUCE, "ring", 8)
     monkeypatch.setattr(round_types, "MAX_CALL_TRANSFERS", 112)
-    assert simulate(made, placement, costs, 800) > 0.0
+    assert simulate(algorithms.build(ALLREDUCE, "ring", 8), placement, costs, 800) > 0.0
     monkeypatch.setattr(round_types, "MAX_CALL_TRANSFERS", 111)
     with pytest.raises(LimitExceededError, match=r"more than 111 transfers .* take fewer ranks"):
-        simulate(made, placement, costs, 800)
+        simulate(algorithms.build(ALLREDUCE, "ring", 8), placement, costs, 800)
 
 
 def test_flows_that_change_one_another_too_often_are_refused(

@@ -127,6 +127,7 @@ def test_a_switch_crossing_is_paid_between_switches() -> None:
     assert far[1].capacity == 2e10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "routers", "most"), [(36, (4,), 3), (50, (10,), 3), (300, (4, 3), 5)]
 )

@@ -72,6 +72,7 @@ def test_processes_give_the_same_numbers_bit_for_bit(serial: whatif.StudyResult)
     assert whatif.run_study(made(), executor=whatif.make_parallel_executor(2)) == serial
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("at_once")
 def test_line_rates_and_limits_come_back_from_processes() -> None:
     """Values of an axis that are written in bits keep their text on the way."""
@@ -330,6 +331,7 @@ def test_a_killed_study_is_resumed(long_study: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.representative("2")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_or_the_end_of_a_batch_job_say_how_to_go_on(
     long_study: Path, sent: signal.Signals
@@ -444,6 +446,7 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
+@pytest.mark.extended
 def test_a_dask_cluster_gives_the_same_numbers(
     cluster: LocalCluster, serial: whatif.StudyResult, tmp_path: Path, capsys: Any
 ) -> None:

@@ -79,6 +79,7 @@ def test_narrow_links_between_switches_are_named() -> None:
     assert point.sensitivities[NICS] < 1.3
 
 
+@pytest.mark.representative("dgx-1v", "dgx-h100", "summit")
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_resource_of_a_preset_can_be_faster(name: str) -> None:
     machine = preset(name, 2)
@@ -111,6 +112,7 @@ def test_costs_measured_for_certain_paths_tell_nothing_of_others() -> None:
     assert point.sensitivities == {}
 
 
+@pytest.mark.slow
 def test_resources_are_those_of_each_machine() -> None:
     """Two nodes of a Comet hang on one switch; 288 need links between switches."""
     keys = {"topology": "preset:comet:2", "algorithms": ["recursive_doubling"]}
@@ -242,6 +244,7 @@ def test_wrong_prices_are_refused(cost: Any, sentence: str) -> None:
         run(vary={"bandwidth": ["1GB/s", "2GB/s"]}, cost=cost)
 
 
+@pytest.mark.slow
 def test_the_answers_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     vary = {"bandwidth": ["1GB/s", "2GB/s"]}
     study = {

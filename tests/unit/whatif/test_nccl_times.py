@@ -41,6 +41,7 @@ def study_file(folder: Path, topology: str, **keys: Any) -> str:
     return str(path)
 
 
+@pytest.mark.representative("dgx-1v-1", "dgx-h100-4", "summit-64")
 @pytest.mark.parametrize("nodes", [1, 4, 64])
 @pytest.mark.parametrize("name", WITH_GPUS)
 def test_estimate_prediction_and_study_agree(
@@ -82,6 +83,7 @@ def test_estimate_prediction_and_study_agree(
     assert len(predicted) == len(studied) == len(own) * len(SIZES)
 
 
+@pytest.mark.slow
 def test_what_nccl_chooses_by_itself_is_part_of_a_study(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +100,8 @@ def test_what_nccl_chooses_by_itself_is_part_of_a_study(
     assert "as in `tuner nccl estimate`" in " ".join(said.split())
 
 
+@pytest.mark.extended
+@pytest.mark.slow
 def test_what_bounds_traffic_between_nodes_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +145,8 @@ def test_as_tuner_runs_it_a_schedule_is_simulated(capsys: pytest.CaptureFixture[
         assert "channels" in one["params"]
 
 
+@pytest.mark.extended
+@pytest.mark.slow
 def test_axes_of_links_that_two_nodes_lack_can_be_varied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

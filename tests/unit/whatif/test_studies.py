@@ -104,6 +104,8 @@ def table(*rules: tuple[Collective, int, int, AlgorithmConfig]) -> TuningTable:
     )
 
 
+@pytest.mark.extended
+@pytest.mark.slow
 def test_every_time_is_what_the_simulator_says() -> None:
     asked = made(vary={**SPEC["vary"], "bandwidth": ["25GB/s"]})
     result = whatif.run_study(asked)
@@ -137,6 +139,7 @@ def test_every_time_is_what_the_simulator_says() -> None:
         }
 
 
+@pytest.mark.slow
 def test_the_same_study_gives_the_same_record_and_records_come_back() -> None:
     asked = made(vary=FEW, table=table_record(table((BCAST, 2, 1, AlgorithmConfig("binomial")))))
     result = whatif.run_study(asked)
@@ -423,6 +426,7 @@ def rows(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> o
     return (made.n_chunks, made.staged, made.in_network, rounds)
 
 
+@pytest.mark.slow
 def test_keeping_a_table_costs_what_its_choices_cost() -> None:
     """Rules of other ranks say nothing, as in a file; what cannot be known is not guessed."""
     kept = table(
@@ -744,6 +748,7 @@ def test_a_record_that_is_no_result_is_refused(change: dict[str, Any]) -> None:
         whatif.result_from_record({**record, **change})
 
 
+@pytest.mark.slow
 def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Everything by reference, beside the study's file; table, CSV and JSON agree."""
     (tmp_path / "flat8.yaml").write_text(json.dumps(FLAT))

@@ -18,9 +18,10 @@ from tuner.launch import CompletedRun, Hosts
 from tuner.machines.topology_files import parse_topology
 from tuner.probe.multi_host import probe_cluster
 from tuner.probe.probe_spec import ProbeShape
+from tuner.select.acquisition import Experiment
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
-from tuner.workflows.active_tuning import StoppingRule, run_active_tuning
+from tuner.workflows.active_tuning import Callbacks, StoppingRule, run_active_tuning
 from tuner.workflows.launches import TARGET_CI_HALF_WIDTH
 
 pytestmark = pytest.mark.slow
@@ -132,3 +133,28 @@ def test_a_file_that_cannot_be_written_is_noticed_before_any_rank_is_started(
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"):
         probe_cluster(tmp_path / "file" / "m.ndjson", FEW, Never())
+
+
+def test_a_run_reports_what_it_plans_and_what_it_has_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    planned: list[Experiment] = []
+    counts: list[int] = []
+    bounds: list[float] = []
+    found = run_active_tuning(
+        tmp_path / "m.ndjson",
+        FEW,
+        Ranks(),
+        StoppingRule(60.0, 1e-9),
+        callbacks=Callbacks(
+            on_plan=planned.extend,
+            on_measured=lambda series: counts.append(len(series)),
+            on_batch=lambda bound, _: bounds.append(bound.upper),
+        ),
+    )
+    measured = {(one.subject, one.nbytes) for one in found.measurements.series}
+    assert {(str(task.point.collective), task.point.nbytes) for task in planned} <= measured
+    assert counts == sorted(counts)
+    assert counts[-1] == len(found.measurements.series)
+    assert bounds[-1] <= bounds[0]

@@ -305,6 +305,7 @@ def test_however_many_messages_there_is_time_for_there_is_a_table(
     assert lacking == (NODE in found.calibration.borrowed_costs)
 
 
+@pytest.mark.extended
 def test_without_time_for_any_call_the_table_leaves_everything_to_the_library(
     tmp_path: Path,
 ) -> None:
@@ -377,6 +378,7 @@ def test_ranks_are_not_started_again_without_time_for_as_long_a_start_as_before(
     assert launches.measure_without_messages(()) is None
 
 
+@pytest.mark.extended
 def test_what_was_measured_before_makes_a_table_under_any_budget(tmp_path: Path) -> None:
     out = tmp_path / "m.ndjson"
     before, _ = tuned(out, Ranks())

@@ -133,6 +133,7 @@ def rounds_of_slow_simulations(out: Path, seconds: float) -> MeasurementBatches:
         8,
         lambda _: None,
         lambda _: None,
+        lambda _: None,
     )
 
 

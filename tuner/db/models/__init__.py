@@ -4,7 +4,7 @@ The schema itself is created by the migrations in `db/versions`; a test checks t
 """
 
 from tuner.db.models.base import Base, utc_now
-from tuner.db.models.jobs import JobRow, TokenRow
+from tuner.db.models.jobs import JobLogRow, JobRow, TokenRow
 from tuner.db.models.measurements import (
     CalibrationRow,
     ClusterRow,
@@ -28,6 +28,7 @@ __all__ = [
     "ClusterRow",
     "FeedbackRow",
     "HeldoutRow",
+    "JobLogRow",
     "JobRow",
     "PredictionRow",
     "ProbeRow",

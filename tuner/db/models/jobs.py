@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, Index
+from sqlalchemy import JSON, ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from tuner.db.models.base import Base, utc_now
@@ -39,6 +39,22 @@ class JobRow(Base):
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
+
+
+class JobLogRow(Base):
+    """An entry of a job's log, which goes with the job.
+
+    data    what it says, for programs
+    """
+
+    __tablename__ = "job_log"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
+    attempt: Mapped[int]
+    at: Mapped[datetime] = mapped_column(default=utc_now)
+    text: Mapped[str]
+    data: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
 
 
 class TokenRow(Base):

@@ -7,8 +7,9 @@ of which published results of nccl-tests call for (docs/experiments/0002-nccl-pr
   expected).
 - Nor do rings and trees get more than the links between switches let through.
 - A collective without a root begins and ends with buffers that are partly filled. This takes as
-  long as `FILL_BYTES` more of each share of the buffer, or `MAX_FILL` of all of it if that is less:
-  a share belongs to a rank in rings and to a GPU of the node in NVLS and CollNetDirect.
+  long as `FILL_BYTES` more of each share of the buffer, or `MAX_FILL` of all of it, or
+  `MAX_FILL_SECONDS` for each share, whichever is least: a share belongs to a rank in rings and to a
+  GPU of the node in NVLS and CollNetDirect.
 - Broadcast and reduce pass every hop of a ring before the last rank is reached; NCCL counts one.
 """
 
@@ -36,6 +37,7 @@ from tuner.topology import Placement
 
 FILL_BYTES = 4 << 20  # fitted, as is the next one; also the size of a channel's buffer in NCCL
 MAX_FILL = 0.65
+MAX_FILL_SECONDS = 25e-6  # the longest fill of a share to which the constants were fitted
 
 
 class NcclPredictor:
@@ -81,14 +83,18 @@ class NcclPredictor:
         if collective.is_rooted and way.algorithm == RING:
             latency = latency_of_all_hops(self._reached, collective, way)
         latency *= self._latency_factor
-        return latency + (nbytes + self._fill_bytes(collective, way.algorithm, nbytes)) / bandwidth
+        fill = self._fill_seconds(collective, way.algorithm, nbytes, bandwidth)
+        return latency + nbytes / bandwidth + fill
 
-    def _fill_bytes(self, collective: Collective, algorithm: str, nbytes: int) -> float:
-        """Return the bytes that take as long as filling and draining the buffers."""
+    def _fill_seconds(
+        self, collective: Collective, algorithm: str, nbytes: int, bandwidth: float
+    ) -> float:
+        """Return how long filling and draining the buffers takes."""
         if collective.is_rooted or algorithm not in (RING, NVLS, NVLS_TREE, COLLNET_DIRECT):
             return 0.0
         shares = self._reached.p if algorithm == RING else self._reached.ppn
-        return min(MAX_FILL * nbytes, float(FILL_BYTES * shares))
+        of_share = min(FILL_BYTES / bandwidth, MAX_FILL_SECONDS)
+        return min(MAX_FILL * nbytes / bandwidth, of_share * shares)
 
 
 def _with_reached_rates(system: NcclSystem, placement: Placement) -> NcclSystem:

@@ -12,7 +12,7 @@ import numpy as np
 from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Round, Schedule
-from tuner.sim.connections import Connections, build_connections, flatten_routes
+from tuner.sim.connections import ConnectionFinder, Connections, flatten_routes
 from tuner.sim.contention import bottleneck_rates, contended_links
 from tuner.sim.event_engine import FinalState
 from tuner.sim.rounds import contended_rounds, round_engine, uncontended_rounds
@@ -25,7 +25,7 @@ from tuner.sim.rounds.round_state import (
     MessageSizes,
     RoundState,
 )
-from tuner.sim.rounds.round_types import RoundType, RoundTypes, find_round_types
+from tuner.sim.rounds.round_types import RoundType, RoundTypes, known_round_types
 from tuner.sim.traffic_pattern import has_pattern_costs
 from tuner.sim.transfers import pack_copy_costs, reduction_costs
 from tuner.topology import CUDA, HOST, Placement
@@ -49,6 +49,7 @@ class RoundSimulation:
     ) -> None:
         self.schedule, self.placement, self.calibration = schedule, placement, calibration
         self.itemsize, self.memory = itemsize, memory
+        self.connection_finder = ConnectionFinder(placement, calibration)
 
     def is_possible(self, nbytes: int) -> bool:
         """Return whether a call of this size can be tried round by round."""
@@ -81,22 +82,16 @@ class RoundSimulation:
     @cached_property
     def round_types(self) -> RoundTypes:
         """The types of the rounds."""
-        return find_round_types(
-            self.schedule.rounds(),
+        return known_round_types(
+            self.schedule,
             self.placement.node_of,
-            self.schedule.n_chunks,
             cuda=self.memory == CUDA,
-            staged=self.schedule.staged,
             with_patterns=has_pattern_costs(self.calibration),
         )
 
     @cached_property
     def _connections(self) -> Connections:
-        p, keys = self.schedule.p, self.round_types.keys
-        own, pair = (keys // (p * p)).astype(np.int8), keys % (p * p)
-        src, dst = (pair // p).astype(np.int32), (pair % p).astype(np.int32)
-        del pair  # as large as the routes
-        return build_connections(self.placement, self.calibration, src, dst, own % 2 == 1, own // 2)
+        return self.connection_finder.find(self.round_types.keys)
 
     def run(
         self, counts: IntArray, begin: int = 0, before: FinalState | None = None

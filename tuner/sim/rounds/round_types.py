@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from tuner.base.arrays import Int32Array, IntArray
 from tuner.base.compiled import compiled
 from tuner.base.errors import LimitExceededError
-from tuner.core.schedule import Round
+from tuner.core.schedule import Round, Schedule
 from tuner.sim.traffic_pattern import classify_transfers
 from tuner.sim.unique import unique_inverse
 
@@ -58,6 +59,32 @@ class RoundTypes(NamedTuple):
     type_of_round: IntArray
     row_counts: IntArray
     keys: IntArray
+
+
+_last_found = WeakKeyDictionary[Schedule, tuple[object, RoundTypes]]()
+
+
+def known_round_types(
+    schedule: Schedule, node_of: IntArray, *, cuda: bool, with_patterns: bool
+) -> RoundTypes:
+    """Return `find_round_types` of a schedule; the last ones are kept as long as the schedule is.
+
+    So a schedule that is simulated on machine after machine has its types found once.
+    """
+    asked = node_of.tobytes(), cuda, with_patterns
+    known = _last_found.get(schedule)
+    if known is not None and known[0] == asked:
+        return known[1]
+    found = find_round_types(
+        schedule.rounds(),
+        node_of,
+        schedule.n_chunks,
+        cuda=cuda,
+        staged=schedule.staged,
+        with_patterns=with_patterns,
+    )
+    _last_found[schedule] = asked, found
+    return found
 
 
 def find_round_types(

@@ -1,0 +1,327 @@
+"""Model parallelism against closed forms, and against the calls of a public workload."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.properties import examples
+from tuner.base.errors import InputError
+from tuner.training.call_times import CallTimes
+from tuner.training.frameworks import framework_from_record, model_parallel
+from tuner.training.frameworks.model_parallel import ModelParallel, bubble_seconds
+from tuner.training.groups import Call, Group
+from tuner.training.job import TrainingJob
+from tuner.training.models import Architecture, build_model, gpt, llama
+from tuner.training.recorded import COMPUTE
+from tuner.training.timeline import BACKWARD, FORWARD, UPDATE, Timeline
+
+BLOCKS, WIDTH, SEQUENCE = 16, 64, 32
+
+
+class SameTimes:
+    """Calls that all take the same time, on ranks of one node."""
+
+    def __init__(self, ranks: int, seconds: float = 0.0) -> None:
+        self.placement = SimpleNamespace(p=ranks)
+        self._seconds = seconds
+
+    def seconds(self, call: Call) -> float:
+        assert call.nbytes > 0
+        return self._seconds if call.group.size > 1 else 0.0
+
+
+def job_of(
+    ranks: int, passes: int = 8, seconds: float = 0.0, experts: int = 1, head: float = 0.0
+) -> TrainingJob:
+    """Return a job whose blocks take 3 s of a rank alone, a third of them forward."""
+    architecture = Architecture(
+        BLOCKS, WIDTH, 8, SEQUENCE, 128, 4 * WIDTH, experts=experts, active_experts=min(2, experts)
+    )
+    model = (llama if experts > 1 else gpt)("made up", architecture)
+    names = [layer.name for layer in model.layers]
+    own = np.array([1.0 if re.match(r"block \d+ attention", name) else 0.0 for name in names])
+    own[-1] = head
+    times = cast(CallTimes, SameTimes(ranks, seconds))
+    return TrainingJob(model, own, 2 * own, 0.0, times, 2, 2, passes=passes, samples=1)
+
+
+def iteration(framework: ModelParallel, job: TrainingJob) -> Timeline:
+    timeline = Timeline()
+    framework.add_iteration(job, timeline, [None] * len(job.model.layers))
+    return timeline
+
+
+def forward_peak(timeline: Timeline, stage: int) -> int:
+    """Return how many microbatches a stage keeps activations of at most."""
+    kept = most = 0
+    for one in timeline.operations:
+        if one.stream == (f"stage {stage}" if stage else COMPUTE):
+            kept += {FORWARD: 1, BACKWARD: -1}.get(one.phase, 0)
+            most = max(most, kept)
+    return most
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (4, 8), (8, 3), (16, 32)])
+def test_bubble_of_a_pipeline(schedule: str, stages: int, microbatches: int) -> None:
+    job = job_of(stages, microbatches)
+    timeline = iteration(ModelParallel(pipeline=stages, schedule=schedule), job)
+    busy = microbatches * 3 * BLOCKS / stages
+    # (p - 1) / m of the time in which a stage is busy: arXiv 2104.04473, section 2.2.1
+    assert bubble_seconds(timeline.operations) == pytest.approx(busy * (stages - 1) / microbatches)
+    assert timeline.end_of(COMPUTE) == pytest.approx(busy * (1 + (stages - 1) / microbatches))
+
+
+@pytest.mark.parametrize(("stages", "chunks", "microbatches"), [(2, 2, 4), (4, 2, 8), (4, 4, 16)])
+def test_bubble_of_interleaved_stages(stages: int, chunks: int, microbatches: int) -> None:
+    job = job_of(stages, microbatches)
+    timeline = iteration(ModelParallel(pipeline=stages, interleaved=chunks), job)
+    busy = microbatches * 3 * BLOCKS / stages
+    expected = busy * (stages - 1) / (microbatches * chunks)  # the same, section 2.2.2
+    assert bubble_seconds(timeline.operations) == pytest.approx(expected)
+
+
+def test_one_f_one_b_keeps_fewer_activations() -> None:
+    job = job_of(4, 12)
+    kept = [forward_peak(iteration(ModelParallel(pipeline=4), job), stage) for stage in range(4)]
+    assert kept == [4, 3, 2, 1]
+    assert ModelParallel(pipeline=4).kept_passes(12) == 4
+    assert ModelParallel(pipeline=4).kept_passes(3) == 3
+    assert ModelParallel(pipeline=4, schedule="gpipe").kept_passes(12) == 12
+    chunks = ModelParallel(pipeline=4, interleaved=2)
+    assert chunks.kept_passes(12) == forward_peak(iteration(chunks, job), 0)
+    assert forward_peak(iteration(ModelParallel(pipeline=4, schedule="gpipe"), job), 0) == 12
+
+
+@given(
+    stages=st.sampled_from([1, 2, 4, 8]),
+    chunks=st.sampled_from([1, 2]),
+    rounds=st.integers(1, 3),
+    schedule=st.sampled_from(["1f1b", "gpipe"]),
+)
+@settings(max_examples=examples(40), deadline=None)
+def test_every_stage_does_every_pass_once(
+    stages: int, chunks: int, rounds: int, schedule: str
+) -> None:
+    if chunks > 1 and (schedule == "gpipe" or stages == 1):
+        chunks = 1
+    framework = ModelParallel(pipeline=stages, interleaved=chunks, schedule=schedule)
+    job = job_of(stages, stages * rounds)
+    for stage in range(stages):
+        steps = framework.steps(stage, job.passes)
+        assert len(set(steps)) == len(steps) == 2 * chunks * job.passes
+        for step in steps:
+            if step.phase == BACKWARD:
+                assert steps.index(step._replace(phase=FORWARD)) < steps.index(step)
+    layers = [
+        layer
+        for stage in range(stages)
+        for chunk in range(chunks)
+        for layer in framework.layers_of(job, stage, chunk)
+    ]
+    assert sorted(layers) == list(range(len(job.model.layers)))
+
+
+def test_messages_delay_the_next_stage() -> None:
+    alone = iteration(ModelParallel(pipeline=4), job_of(4, 1)).end_of(COMPUTE)
+    waited = iteration(ModelParallel(pipeline=4), job_of(4, 1, seconds=0.5)).end_of(COMPUTE)
+    # three messages forward, three back, and the sum of the gradients of the embedding
+    assert waited == pytest.approx(alone + 7 * 0.5)
+
+
+def calls_of(framework: ModelParallel, job: TrainingJob) -> dict[tuple[str, int, int], int]:
+    found: dict[tuple[str, int, int], int] = {}
+    for one in iteration(framework, job).operations:
+        if one.call is not None:
+            key = (one.call.operation, one.call.nbytes, one.call.group.stride)
+            found[key] = found.get(key, 0) + one.count
+    return found
+
+
+def test_tensor_parallelism_reduces_twice_per_block_and_pass() -> None:
+    job = job_of(8, passes=3)
+    nbytes = SEQUENCE * WIDTH * 2
+    plain = calls_of(ModelParallel(tensor=4), job)
+    # and once for the embedding, once for the head
+    assert plain["allreduce", nbytes, 1] == 3 * (4 * BLOCKS + 2)
+    again = calls_of(ModelParallel(tensor=4, recompute=True), job)
+    assert again["allreduce", nbytes, 1] == 3 * (6 * BLOCKS + 2)
+    divided = calls_of(ModelParallel(tensor=4, sequence_parallel=True), job)
+    assert divided["allgather", nbytes, 1] == divided["reduce_scatter", nbytes, 1]
+    assert ("allreduce", nbytes, 1) not in divided
+
+
+def test_gradients_are_reduced_over_the_replicas_of_each_stage() -> None:
+    job = job_of(16)
+    reduced = calls_of(ModelParallel(tensor=2, pipeline=4), job)
+    own = [key for key in reduced if key[2] == 2 and key[0] == "allreduce"]
+    held = job.model.elements + 128 * WIDTH  # the last stage has the embedding of tokens, too
+    assert sum(nbytes * reduced["allreduce", nbytes, 2] for _, nbytes, _ in own) == (
+        held * job.gradient_bytes // 2
+    )
+    divided = calls_of(ModelParallel(tensor=2, pipeline=4, distributed=True), job)
+    kinds = {name for name, _, stride in divided if stride == 2}
+    assert kinds == {"reduce_scatter", "allgather"}
+
+
+def test_first_and_last_stage_add_up_the_gradients_of_the_embedding() -> None:
+    job = job_of(16, seconds=0.25)
+    done = iteration(ModelParallel(tensor=2, pipeline=4), job).operations
+    (found,) = [one for one in done if one.call and one.call.group.ends_of]
+    assert found.call == Call("allreduce", 128 * WIDTH * 2 // 2, Group(2, 4, 4))
+    assert found.call.group.members(16).tolist() == [[rank, rank + 12] for rank in range(4)]
+    of_ends = {"stage 0 gradients", "stage 3 gradients"}
+    assert of_ends <= {done[number].stream for number in found.after}
+    (update,) = [one for one in done if one.phase == UPDATE]
+    assert found.number in update.after
+
+
+@pytest.mark.parametrize(("pipeline", "experts"), [(1, 1), (4, 4)])
+def test_an_embedding_of_one_stage_or_one_use_is_not_added_up(pipeline: int, experts: int) -> None:
+    done = iteration(ModelParallel(pipeline=pipeline), job_of(16, experts=experts)).operations
+    assert not any(one.call.group.ends_of for one in done if one.call)
+
+
+@pytest.mark.parametrize(
+    ("order", "strides"),
+    [
+        ("tensor-data-pipeline", {"tensor": 1, "data": 2, "pipeline": 6}),
+        ("pipeline-tensor-data", {"pipeline": 1, "tensor": 4, "data": 8}),
+    ],
+)
+def test_order_of_the_dimensions_over_the_ranks(order: str, strides: dict[str, int]) -> None:
+    framework, job = ModelParallel(tensor=2, pipeline=4, rank_order=order), job_of(24)
+    for name, stride in strides.items():
+        group = framework.group(job, name)
+        assert group.stride == stride
+        assert len(group.members(24)) * group.size == 24
+
+
+def test_experts_exchange_tokens_and_gradients_of_their_own() -> None:
+    job = job_of(16, passes=2, experts=4)
+    framework = ModelParallel(tensor=2, expert=4)
+    found = calls_of(framework, job)
+    tokens = SEQUENCE * WIDTH * 2 * 2  # two bytes, two active experts
+    assert found["alltoall", tokens, 2] == 2 * 4 * BLOCKS
+    experts = sum(one.elements for one in job.model.layers if one.name.endswith("experts"))
+    assert found["allreduce", experts * 2 // (2 * 4), 8] == 1
+
+
+def test_calls_are_those_of_a_public_workload(shared: Path) -> None:
+    """Its block gathers and reduces 48 MiB, and exchanges 96 MiB of tokens among 16 ranks."""
+    lines = (shared / "data" / "simai" / "workload_analytical.txt").read_text().splitlines()
+    head = dict(re.findall(r"(\w+): (\d+)", lines[0]))
+    tensor, expert = int(head["model_parallel_NPU_group"]), int(head["ep"])
+    columns = [line.split("\t") for line in lines[2:]]
+    forward = {(row[0], row[3], int(row[4])) for row in columns if row[3] != "NONE"}
+    architecture = Architecture(96, 6144, 48, 4096, 50000, 1024, experts=16, active_experts=4)
+    model = llama("like it", architecture)
+    ones = np.ones(len(model.layers))
+    times = cast(CallTimes, SameTimes(tensor * expert))
+    job = TrainingJob(model, ones, ones, 0.0, times, 2, 2, samples=1)
+    framework = ModelParallel(tensor=tensor, expert=expert, sequence_parallel=True)
+    ours = {(name, nbytes) for name, nbytes, _ in calls_of(framework, job)}
+    assert ("attention_column", "ALLGATHER", 4096 * 6144 * 2) in forward
+    assert ("allgather", 4096 * 6144 * 2) in ours
+    exchanged = next(nbytes for _, kind, nbytes in forward if kind == "ALLTOALL_EP")
+    assert ("alltoall", exchanged) in ours
+
+
+@pytest.mark.parametrize(
+    ("ranks", "entry", "sentence"),
+    [
+        (12, {"tensor": 8}, "12 ranks cannot be divided into replicas of 8"),
+        (6, {"pipeline": 3}, "16 blocks cannot be divided over 3 parts"),
+        (16, {"tensor": 16}, "8 attention heads cannot be divided over tensor: 16"),
+        (4, {"expert": 3}, "expert: 3 must divide"),
+        (4, {"pipeline": 4, "interleaved": 2}, r"passes \(6\) must be a multiple of pipeline"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(
+    ranks: int, entry: dict[str, int], sentence: str
+) -> None:
+    framework = framework_from_record({"name": "megatron", **entry})
+    job = job_of(ranks, passes=6)
+    with pytest.raises(InputError, match=sentence):
+        framework.add_iteration(job, Timeline(), [None] * len(job.model.layers))
+
+
+def test_images_and_unknown_orders_are_refused() -> None:
+    with pytest.raises(InputError, match="interleaved needs schedule 1f1b"):
+        framework_from_record({"name": "megatron", "interleaved": 2})
+    with pytest.raises(InputError, match="rank_order: 'data' is none of"):
+        framework_from_record({"name": "megatron", "rank_order": "data"})
+    model = build_model("resnet50")
+    ones = np.ones(len(model.layers))
+    job = TrainingJob(model, ones, ones, 0.0, cast(CallTimes, SameTimes(4)))
+    with pytest.raises(InputError, match="resnet50 is not a transformer"):
+        ModelParallel(tensor=2).add_iteration(job, Timeline(), [None] * len(model.layers))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"tensor": 2}, {"pipeline": 4}, {"pipeline": 4, "interleaved": 2}, {"distributed": True}],
+)
+def test_overlapped_reductions_do_the_same_work(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_parallel, "LEAST_BUCKET", 100_000)
+    monkeypatch.setattr(model_parallel, "BUCKET_PER_REPLICA", 0)
+    job = job_of(16, seconds=0.01)
+    after, during = (
+        iteration(ModelParallel(**settings, overlapped=overlapped), job).operations
+        for overlapped in (False, True)
+    )
+    for phase in (FORWARD, BACKWARD):
+        whole = [
+            sum(float(one.end[0] - one.start[0]) for one in done if one.phase == phase)
+            for done in (after, during)
+        ]
+        assert whole[0] == pytest.approx(whole[1])
+    moved = [
+        {
+            (one.call.operation, one.call.group): sum(
+                other.count * other.call.nbytes
+                for other in done
+                if other.call and other.call[::2] == one.call[::2]
+            )
+            for one in done
+            if one.call
+        }
+        for done in (after, during)
+    ]
+    assert moved[0] == moved[1]
+
+
+def test_gradients_are_reduced_while_earlier_blocks_compute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = job_of(16, passes=1, seconds=1.0)
+    monkeypatch.setattr(model_parallel, "BUCKET_PER_REPLICA", 0)
+    monkeypatch.setattr(model_parallel, "LEAST_BUCKET", job.model.elements // 4)
+    after, during = (
+        iteration(ModelParallel(overlapped=overlapped), job) for overlapped in (False, True)
+    )
+    calls = [one for one in during.operations if one.stream == "stage 0 gradients"]
+    assert len(calls) == 4
+    # all but the last call run beside the 32 s of the backward pass
+    assert after.end_of(COMPUTE) == pytest.approx(3 * BLOCKS + 1.0)
+    assert during.end_of(COMPUTE) == pytest.approx(3 * BLOCKS + 1.0)
+    assert all(one.start[0] < 3 * BLOCKS for one in calls[:-1])
+
+
+def test_later_stages_and_chunks_reduce_all_gradients_at_once() -> None:
+    job = job_of(16)
+    framework = ModelParallel(pipeline=2, interleaved=2, overlapped=True)
+    for stage, chunk in ((0, 1), (1, 0), (1, 1)):
+        assert list(framework.buckets(job, stage, chunk)) == [
+            framework.layers_of(job, stage, chunk)
+        ]

@@ -1,0 +1,1 @@
+"""Training workloads: from models and their collective calls to samples per second."""

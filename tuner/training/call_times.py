@@ -1,0 +1,226 @@
+"""The predicted times of the collective calls of a job.
+
+A call is predicted once for each signature. A size between two simulated ones gets the time on the
+straight line between theirs, so that searches over bucket sizes simulate few calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from tuner.core.calibration import Calibration
+from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING
+from tuner.core.table import AlgorithmConfig
+from tuner.topology import Placement
+from tuner.training.groups import OWN_OPERATIONS, Call, Group, simulate_groups
+from tuner.whatif.nccl_times import NcclTimes, nccl_times
+
+COARSE_BYTES = 1 << 20  # up to here all powers of two are simulated, above it those of four
+PART = 4  # nodes of a larger part of a machine over those of the smaller one it is compared with
+OUT_OF_STEP_RATIO = 1.02  # of the times of a call, from which on its messages are long
+
+
+class TimedAlgorithm(NamedTuple):
+    """The algorithm of a call, and its seconds.
+
+    config      the algorithm as it is simulated; None for one of NCCL's
+    """
+
+    algorithm: str
+    seconds: float
+    config: AlgorithmConfig | None = None
+
+
+class AlgorithmPolicy(Protocol):
+    """A policy that chooses the algorithms of collective calls."""
+
+    def choose(self, call: Call, times: CallTimes) -> TimedAlgorithm:
+        """Return the algorithm for a call with its time; raise InputError if there is none."""
+
+
+class CallTimes:
+    """The predicted times of the calls of one job.
+
+    placement       ranks of the job
+    memory          kind of memory that the buffers are in
+    latency_factor  factor of the latencies of NCCL's own model
+    of_fewer_nodes  returns the times on some number of the first nodes, under the same policy; by
+                    default they are of this job alone
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        calibration: Calibration,
+        memory: str,
+        policy: AlgorithmPolicy,
+        latency_factor: float = 1.0,
+        of_fewer_nodes: Callable[[int], CallTimes] | None = None,
+    ) -> None:
+        self.placement, self.calibration, self.memory = placement, calibration, memory
+        self.policy, self.latency_factor = policy, latency_factor
+        self._of_fewer_nodes = of_fewer_nodes or self._of_first_nodes
+        self._chosen: dict[Call, TimedAlgorithm] = {}
+        self._simulated: dict[tuple[Call, AlgorithmConfig], float] = {}
+        self._nccl: dict[Group, NcclTimes | None] = {}
+        self._on_fewer: dict[int, CallTimes] = {}
+        self._out_of_step: dict[Call, float] = {}
+
+    @property
+    def world(self) -> Group:
+        """The group of all ranks."""
+        return Group(self.placement.p)
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes of all ranks."""
+        return self.placement.shape[0]
+
+    def knows(self, call: Call) -> bool:
+        """Return whether a call is timed already."""
+        return call in self._chosen
+
+    def seconds(self, call: Call) -> float:
+        """Return the seconds of a call; see `timed`."""
+        return self.timed(call).seconds
+
+    def timed(self, call: Call) -> TimedAlgorithm:
+        """Return the algorithm and the seconds of a call, 0 of a single rank or without any bytes.
+
+        Raises InputError where the policy knows no algorithm.
+        """
+        if call.group.size == 1 or call.nbytes == 0:
+            return TimedAlgorithm("none", 0.0)
+        if call not in self._chosen:
+            own = OWN_OPERATIONS.get(call.operation)
+            self._chosen[call] = (
+                TimedAlgorithm(own.algorithm, self.simulated(call, own), own)
+                if own
+                else self.policy.choose(call, self)
+            )
+        return self._chosen[call]
+
+    def seconds_after(self, before: Call | None, call: Call) -> float:
+        """Return the seconds that a call adds when ranks make it as soon as another one ends.
+
+        Ranks that begin together are in step in the first round of a call. They are not after a
+        call with long messages, and then messages of receivers that send themselves take longer
+        from the first round on, where the calibration knows by how much.
+
+        before      the call before; None if ranks begin together
+        """
+        if before is None or not self._leaves_out_of_step(before):
+            return self.seconds(call)
+        return self._out_of_step_seconds(call)
+
+    def _leaves_out_of_step(self, call: Call) -> bool:
+        """Return whether ranks are out of step after a call: it is slower itself if they are."""
+        return self._out_of_step_seconds(call) > OUT_OF_STEP_RATIO * self.seconds(call)
+
+    def _out_of_step_seconds(self, call: Call) -> float:
+        """Return the seconds of two calls in a row less those of one."""
+        config = self.timed(call).config if self._knows_exchanges else None
+        if config is None:
+            return self.seconds(call)
+        if call not in self._out_of_step:
+            one, two = (
+                simulate_groups(call, config, self.placement, self.calibration, self.memory, calls)
+                for calls in (1, 2)
+            )
+            self._out_of_step[call] = two - one
+        return self._out_of_step[call]
+
+    @property
+    def _knows_exchanges(self) -> bool:
+        """Return whether the calibration has messages whose receivers send at the same time."""
+        classes = {path_class for path_class, _ in self.calibration.paths}
+        return not classes.isdisjoint((NETWORK_BIDIRECTIONAL, NETWORK_RING))
+
+    def shape(self, group: Group) -> tuple[int, int]:
+        """Return the number of nodes of a group, and its largest number of ranks on one of them."""
+        nodes = self.placement.node_of[group.members(self.placement.p)[0]]
+        _, ranks = np.unique(nodes, return_counts=True)
+        return len(ranks), int(ranks.max())
+
+    def nccl(self, group: Group) -> NcclTimes | None:
+        """Return NCCL's times for a group; None where NCCL cannot run or is not known.
+
+        NCCL's model holds for a group that shares no port of its nodes with other groups.
+        """
+        if group not in self._nccl:
+            placement = self.placement
+            members = group.members(placement.p)[0]
+            on_its_nodes = np.isin(placement.node_of, placement.node_of[members]).sum()
+            alone = group.size == on_its_nodes or self.shape(group)[0] == 1
+            own = Placement(placement.topology, placement.node_of[members])
+            self._nccl[group] = nccl_times(own, self.memory, self.latency_factor) if alone else None
+        return self._nccl[group]
+
+    def simulated(self, call: Call, config: AlgorithmConfig) -> float:
+        """Return the simulated seconds of an algorithm.
+
+        Raises InputError, ScheduleError, LimitExceededError or MissingCostError as simulations do.
+        """
+        low, high = simulated_sizes(call.nbytes)
+        first = self._simulated_at(call._replace(nbytes=low), config)
+        if low == high:
+            return first
+        second = self._simulated_at(call._replace(nbytes=high), config)
+        return first + (second - first) * (call.nbytes - low) / (high - low)
+
+    def extrapolated(self, most: int, call: Call, config: AlgorithmConfig) -> float:
+        """Return the seconds of an algorithm, from simulations of at most `most` nodes.
+
+        On more nodes the time grows on with the same power of the number of nodes as between two
+        parts of the machine, of which the larger has a power of two fewer nodes than the job, as
+        algorithms depend on it. Raises the errors of `simulated`.
+        """
+        nodes = self.nodes
+        if nodes <= most or call.group != self.world:
+            return self.simulated(call, config)
+        larger = part_of(nodes, most)
+        smaller = max(1, larger // PART)
+        first, second = (
+            times.simulated(call._replace(group=times.world), config)
+            for times in (self.on_fewer_nodes(smaller), self.on_fewer_nodes(larger))
+        )
+        further = math.log(nodes / larger) / math.log(larger / smaller)
+        return float(second * (second / first) ** further) if first else second
+
+    def _simulated_at(self, call: Call, config: AlgorithmConfig) -> float:
+        known = (call, config)
+        if known not in self._simulated:
+            self._simulated[known] = simulate_groups(
+                call, config, self.placement, self.calibration, self.memory
+            )
+        return self._simulated[known]
+
+    def on_fewer_nodes(self, nodes: int) -> CallTimes:
+        """Return the times on the first nodes of the job, under the same policy."""
+        if nodes not in self._on_fewer:
+            self._on_fewer[nodes] = self._of_fewer_nodes(nodes)
+        return self._on_fewer[nodes]
+
+    def _of_first_nodes(self, nodes: int) -> CallTimes:
+        few = self.placement.node_of < nodes
+        placement = Placement(self.placement.topology, self.placement.node_of[few])
+        return CallTimes(placement, self.calibration, self.memory, self.policy, self.latency_factor)
+
+
+def part_of(nodes: int, most: int) -> int:
+    """Return a number of nodes halved until it is at most `most`."""
+    while nodes > most:
+        nodes //= 2
+    return nodes
+
+
+def simulated_sizes(nbytes: int) -> tuple[int, int]:
+    """Return the nearest sizes that are simulated, not above and not below a size in bytes."""
+    power = nbytes.bit_length() - 1
+    step = 1 if nbytes <= COARSE_BYTES else 2
+    low = 1 << (power - power % step)
+    return (low, low) if low == nbytes else (low, low << step)

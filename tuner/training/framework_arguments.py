@@ -1,0 +1,65 @@
+"""Settings as frameworks take them: environment variables, arguments and configuration.
+
+Sources: documentation of Horovod (`docs/autotune.rst`, `docs/tensor-fusion.rst`), PyTorch
+(`DistributedDataParallel`, `FullyShardedDataParallel`) and DeepSpeed (`zero_optimization`).
+"""
+
+from __future__ import annotations
+
+import json
+
+from tuner.training.frameworks import Framework
+from tuner.training.frameworks.fusion import BACKWARD_ORDER, MIB, Ddp, Horovod
+from tuner.training.frameworks.parameter_server import BEST, ParameterServer
+from tuner.training.frameworks.sharded import Zero
+
+
+def framework_arguments(framework: Framework, element_bytes: int) -> list[str]:
+    """Return lines for a shell or a program with the settings of a framework; none if unknown.
+
+    element_bytes   bytes of an element of a gradient, for sizes that are counted in elements
+    """
+    if isinstance(framework, Horovod):
+        return [
+            f"export HOROVOD_FUSION_THRESHOLD={framework.fusion_threshold}",
+            f"export HOROVOD_CYCLE_TIME={framework.cycle_time * 1e3:g}",  # milliseconds
+            f"export HOROVOD_HIERARCHICAL_ALLREDUCE={int(framework.hierarchical)}",
+        ]
+    if isinstance(framework, Ddp):
+        return _of_ddp(framework)
+    if isinstance(framework, Zero):
+        return _of_zero(framework, element_bytes)
+    if isinstance(framework, ParameterServer):
+        return _of_parameter_server(framework)
+    return []
+
+
+def _of_ddp(framework: Ddp) -> list[str]:
+    rebuilt = framework.order == BACKWARD_ORDER
+    return [
+        f"torch.distributed._DEFAULT_FIRST_BUCKET_BYTES = {framework.first_bucket}",
+        f"DistributedDataParallel(model, bucket_cap_mb={framework.bucket / MIB:g},"
+        f" find_unused_parameters={not rebuilt})",
+    ]
+
+
+def _of_zero(framework: Zero, element_bytes: int) -> list[str]:
+    elements = framework.bucket // element_bytes
+    if framework.stage == 3:
+        return [
+            f"size_based_auto_wrap_policy(min_num_params={elements})",
+            "FullyShardedDataParallel(model, auto_wrap_policy=...,"
+            f" forward_prefetch={framework.prefetch > 1})",
+        ]
+    settings = {"stage": framework.stage, "reduce_bucket_size": elements, "overlap_comm": True}
+    return [json.dumps({"zero_optimization": settings})]
+
+
+def _of_parameter_server(framework: ParameterServer) -> list[str]:
+    lines = [f"--num_ps={framework.servers}"] if framework.servers != BEST else []
+    if framework.shard:
+        lines.append(f"tf.compat.v1.fixed_size_partitioner({framework.servers})")
+        lines[-1] += f"  # for variables from {framework.shard} bytes"
+    if framework.local_aggregation:
+        lines.append("--local_parameter_device=gpu  # gradients are added up on each node first")
+    return lines

@@ -1,0 +1,515 @@
+"""Tensor, pipeline and expert parallelism of transformers, as in Megatron-LM.
+
+A rank has a share of every matrix (tensor parallelism) of some of the blocks (pipeline
+parallelism); such a replica of the model exists several times (data parallelism). With experts,
+these are divided over ranks of different replicas (expert parallelism).
+
+If the head uses the embedding of tokens, both the first and the last stage have it, and they add up
+its gradients.
+
+Sources: M. Shoeybi et al. (arXiv 1909.08053): two allreduces per block and pass; D. Narayanan et
+al. (arXiv 2104.04473): the schedules 1F1B and interleaved 1F1B, and messages between stages of
+which each tensor-parallel rank sends its part; V. Korthikanti et al. (arXiv 2205.05198): sequence
+parallelism and recomputed activations; D. Lepikhin et al. (arXiv 2006.16668): all-to-all exchanges
+of tokens before and after the experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, groupby
+from typing import NamedTuple
+
+from tuner.base.errors import InputError
+from tuner.core.collective import Collective
+from tuner.training.groups import Call, Group
+from tuner.training.job import TrainingJob
+from tuner.training.model import ModelLayer, TransformerShape
+from tuner.training.recorded import ALLTOALL, COMPUTE, SEND
+from tuner.training.timeline import BACKWARD, CALL, FORWARD, Operation, Timeline
+
+TENSOR, DATA, PIPELINE = DIMENSIONS = ("tensor", "data", "pipeline")
+ONE_F_ONE_B, GPIPE = SCHEDULES = ("1f1b", "gpipe")
+ORDERS = tuple(
+    f"{first}-{second}-{third}"
+    for first in DIMENSIONS
+    for second in DIMENSIONS
+    for third in DIMENSIONS
+    if len({first, second, third}) == 3
+)
+EXPERTS = "experts"  # ends the names of layers whose work the experts do
+LEAST_BUCKET, BUCKET_PER_REPLICA = 40_000_000, 1_000_000  # elements; Megatron-LM's defaults
+BLOCK_CALLS = 2  # of tensor parallelism, per block and pass
+
+
+class Step(NamedTuple):
+    """A pass of a stage over one of its chunks of layers, for one microbatch."""
+
+    phase: str
+    chunk: int
+    microbatch: int
+
+
+class _Stage(NamedTuple):
+    """The numbers of a step of a stage that are the same for all microbatches.
+
+    compute     seconds that a rank computes
+    calls       calls that the ranks of the stage wait for, each with how often it is made
+    """
+
+    compute: float
+    calls: tuple[tuple[Call, int], ...]
+
+
+@dataclass(frozen=True)
+class ModelParallel:
+    """Megatron-LM: a transformer that is divided over ranks.
+
+    The samples of a pass are a microbatch; the passes of an iteration are its microbatches.
+
+    tensor              ranks over which each matrix is divided
+    pipeline            stages over which the blocks are divided
+    expert              replicas over which the experts of each block are divided
+    interleaved         chunks of layers of each stage
+    schedule            ONE_F_ONE_B: a stage alternates forward and backward passes as soon as it
+                        can; GPIPE: all forward passes come first
+    rank_order          which dimension has neighbouring ranks, from the inside to the outside
+    sequence_parallel   whether norms and dropouts are divided along the sequence, which turns each
+                        allreduce into an allgather and a reduce-scatter
+    recompute           whether activations are computed again in the backward pass
+    distributed         whether the optimizer's state is divided over the replicas
+    overlapped          whether gradients are reduced during the last backward pass (Megatron-LM's
+                        --overlap-grad-reduce); if not, after it
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    interleaved: int = 1
+    schedule: str = ONE_F_ONE_B
+    rank_order: str = "tensor-data-pipeline"
+    sequence_parallel: bool = False
+    recompute: bool = False
+    distributed: bool = False
+    overlapped: bool = False
+
+    def __post_init__(self) -> None:
+        if self.interleaved > 1 and (self.schedule == GPIPE or self.pipeline == 1):
+            raise InputError("megatron: interleaved needs schedule 1f1b and a pipeline of 2 stages")
+
+    @property
+    def replica_ranks(self) -> int:
+        """Number of ranks that one replica of the model is divided over."""
+        return self.tensor * self.pipeline
+
+    def compute_seconds(self, job: TrainingJob) -> float:
+        """Return the seconds that a rank computes in an iteration, if all stages do the same."""
+        again = float(job.forward.sum()) if self.recompute else 0.0
+        passes = job.passes * (float(job.forward.sum() + job.backward.sum()) + again)
+        return passes / self.replica_ranks + job.update * self._update_share(job)
+
+    def add_iteration(
+        self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
+    ) -> list[int | None]:
+        """Add an iteration; return the operation after which each layer can be used again.
+
+        Raises InputError for a model that cannot be divided like this.
+        """
+        self._check(job)
+        before = [one for one in ready[:1] if one is not None]
+        pipeline = _Pipeline(self, job, timeline, before)
+        ended = pipeline.add()
+        reduced = pipeline.reduced or [
+            operation
+            for stage in range(self.pipeline)
+            for operation in self.reduce_gradients(
+                job, timeline, stage, self._layers_of_stage(job, stage), ended[stage]
+            )
+        ]
+        reduced += self._reduce_embedding(job, timeline, reduced)
+        last = [job.add_update(timeline, reduced, share=self._update_share(job))]
+        if self.distributed:
+            last = [
+                self._gather_parameters(job, timeline, stage, last[0])
+                for stage in range(self.pipeline)
+            ]
+        latest = max(last, key=lambda at: timeline.operations[at].end[0])
+        return [latest] * len(job.model.layers)
+
+    def replicas(self, job: TrainingJob) -> int:
+        """Return the number of replicas of the model."""
+        return job.ranks // self.replica_ranks
+
+    def group(self, job: TrainingJob, dimension: str) -> Group:
+        """Return the groups of ranks along a dimension."""
+        sizes = {TENSOR: self.tensor, DATA: self.replicas(job), PIPELINE: self.pipeline}
+        stride = 1
+        for name in self.rank_order.split("-"):
+            if name == dimension:
+                break
+            stride *= sizes[name]
+        return Group(sizes[dimension], stride)
+
+    def layers_of(self, job: TrainingJob, stage: int, chunk: int) -> list[int]:
+        """Return the layers of a chunk of a stage: blocks, and what is before or after them."""
+        shape = _shape(job)
+        per_chunk = shape.layers // (self.pipeline * self.interleaved)
+        number = chunk * self.pipeline + stage
+        blocks = range(number * per_chunk, (number + 1) * per_chunk)
+        last = self.pipeline * self.interleaved - 1
+        return [
+            at
+            for at, block in enumerate(_blocks(job.model.layers))
+            if block in blocks
+            or (block is None and at == 0 and number == 0)
+            or (block is None and at > 0 and number == last)
+        ]
+
+    def own_elements(self, layers: Sequence[ModelLayer]) -> float:
+        """Return the number of trained elements of a rank, if all stages have as many."""
+        experts = sum(one.elements for one in layers if one.name.endswith(EXPERTS))
+        others = sum(one.elements for one in layers) - experts
+        return (others + experts / self.expert) / self.replica_ranks
+
+    def _check(self, job: TrainingJob) -> None:
+        shape, ranks = _shape(job), job.ranks
+        if ranks % self.replica_ranks:
+            raise InputError(
+                f"megatron: {ranks} ranks cannot be divided into replicas of {self.tensor} (tensor)"
+                f" x {self.pipeline} (pipeline) ranks"
+            )
+        stages = self.pipeline * self.interleaved
+        if shape.layers % stages:
+            raise InputError(
+                f"megatron: {shape.layers} blocks cannot be divided over {stages} parts of a"
+                " pipeline (pipeline x interleaved)"
+            )
+        if shape.heads % self.tensor:
+            raise InputError(
+                f"megatron: {shape.heads} attention heads cannot be divided over tensor:"
+                f" {self.tensor} ranks"
+            )
+        if shape.experts % self.expert or self.replicas(job) % self.expert:
+            raise InputError(
+                f"megatron: expert: {self.expert} must divide the {shape.experts} experts and the"
+                f" {self.replicas(job)} replicas"
+            )
+        if self.interleaved > 1 and job.passes % self.pipeline:
+            raise InputError(
+                f"megatron: with interleaved, passes ({job.passes}) must be a multiple of pipeline"
+                f" ({self.pipeline})"
+            )
+        if job.noise:
+            raise InputError("megatron: noise is known for data-parallel frameworks only")
+
+    def _update_share(self, job: TrainingJob) -> float:
+        return 1 / (self.replica_ranks * (self.replicas(job) if self.distributed else 1))
+
+    def _layers_of_stage(self, job: TrainingJob, stage: int) -> list[int]:
+        chunks = range(self.interleaved)
+        return [at for chunk in chunks for at in self.layers_of(job, stage, chunk)]
+
+    def _own_bytes(
+        self, job: TrainingJob, layers: Sequence[int], element_bytes: int
+    ) -> tuple[int, int]:
+        """Return the bytes of a rank's parameters: what every replica has, and experts."""
+        there = [job.model.layers[at] for at in layers]
+        experts = sum(one.elements for one in there if one.name.endswith(EXPERTS))
+        shared = sum(one.elements for one in there) - experts
+        if self.pipeline > 1 and len(job.model.layers) - 1 in layers:
+            shared += _shape(job).tied
+        return (
+            shared * element_bytes // self.tensor,
+            experts * element_bytes // (self.tensor * self.expert),
+        )
+
+    def reduce_gradients(
+        self, job: TrainingJob, timeline: Timeline, stage: int, layers: Sequence[int], after: int
+    ) -> Iterator[int]:
+        """Add the reduction of the gradients of some layers over the replicas; yield its calls."""
+        collective = Collective.REDUCE_SCATTER if self.distributed else Collective.ALLREDUCE
+        shared, experts = self._own_bytes(job, layers, job.gradient_bytes)
+        for nbytes, group in ((shared, self.group(job, DATA)), (experts, self._same_experts(job))):
+            if nbytes:
+                yield _add_call(
+                    timeline,
+                    job,
+                    f"stage {stage} gradients",
+                    Call(collective.value, nbytes, group),
+                    [after],
+                )
+        if not shared + experts:
+            yield after
+
+    def buckets(self, job: TrainingJob, stage: int, chunk: int) -> Iterator[list[int]]:
+        """Yield the layers of a chunk, the last blocks first, whose gradients are reduced at once.
+
+        Megatron-LM divides only what the first stage computes last (its class
+        DistributedDataParallel, whose buckets are complete with the block that fills them).
+        """
+        layers = self.layers_of(job, stage, chunk)
+        if stage or chunk:
+            yield layers
+            return
+        limit = max(LEAST_BUCKET, BUCKET_PER_REPLICA * self.replicas(job)) * job.gradient_bytes
+        blocks = [*_blocks([job.model.layers[at] for at in layers])]
+        bucket = list[int]()
+        for _, block in groupby(zip(blocks[::-1], layers[::-1], strict=True), lambda one: one[0]):
+            bucket += [at for _, at in block]
+            if sum(self._own_bytes(job, bucket, job.gradient_bytes)) >= limit:
+                yield bucket[::-1]
+                bucket = []
+        if bucket:
+            yield bucket[::-1]
+
+    def _reduce_embedding(
+        self, job: TrainingJob, timeline: Timeline, after: Sequence[int]
+    ) -> list[int]:
+        """Add the sum of the gradients of the embedding over the first and the last stage."""
+        nbytes = _shape(job).tied * job.gradient_bytes // self.tensor
+        if self.pipeline == 1 or not nbytes:
+            return []
+        group = Group(2, self.group(job, PIPELINE).stride, self.pipeline)
+        call = Call(Collective.ALLREDUCE.value, nbytes, group)
+        return [_add_call(timeline, job, "embedding gradients", call, after)]
+
+    def _gather_parameters(
+        self, job: TrainingJob, timeline: Timeline, stage: int, after: int
+    ) -> int:
+        """Add the gathering of updated parameters of a stage; return the last call."""
+        layers = self._layers_of_stage(job, stage)
+        shared, experts = self._own_bytes(job, layers, job.parameter_bytes)
+        last = after
+        for nbytes, group in ((shared, self.group(job, DATA)), (experts, self._same_experts(job))):
+            if nbytes:
+                call = Call(Collective.ALLGATHER.value, nbytes, group)
+                last = _add_call(timeline, job, f"stage {stage} gradients", call, [after])
+        return last
+
+    def _same_experts(self, job: TrainingJob) -> Group:
+        """Return the groups of ranks that have the same experts."""
+        data = self.group(job, DATA)
+        return Group(data.size // self.expert, data.stride * self.expert)
+
+    def stage_of_layers(self, job: TrainingJob, layers: Sequence[int], phase: str) -> _Stage:
+        """Return what a stage does in a pass over some layers for one microbatch."""
+        forward = float(job.forward[layers].sum()) / self.tensor
+        backward = float(job.backward[layers].sum()) / self.tensor
+        again = self.recompute and phase == BACKWARD
+        compute = forward if phase == FORWARD else backward + (forward if again else 0.0)
+        times = 2 if again else 1
+        calls = chain(
+            self._tensor_calls(job, layers, phase, times), self._expert_calls(job, layers, times)
+        )
+        return _Stage(compute, tuple(calls))
+
+    def _tensor_calls(
+        self, job: TrainingJob, layers: Sequence[int], phase: str, times: int
+    ) -> Iterator[tuple[Call, int]]:
+        """Yield the calls of tensor parallelism in a pass over some layers.
+
+        The embedding adds one in its forward pass and the head one in its backward pass.
+        """
+        if self.tensor == 1:
+            return
+        names = [job.model.layers[at] for at in layers]
+        blocks = len({block for block in _blocks(names) if block is not None})
+        ends = [layer for layer, block in zip(names, _blocks(names), strict=True) if block is None]
+        extra = sum(1 for layer in ends if (layer.name == "embedding") == (phase == FORWARD))
+        count = BLOCK_CALLS * blocks * times + extra
+        group, nbytes = self.group(job, TENSOR), self._activation_bytes(job)
+        if not count:
+            return
+        if not self.sequence_parallel:
+            yield Call(Collective.ALLREDUCE.value, nbytes, group), count
+            return
+        yield Call(Collective.ALLGATHER.value, nbytes, group), count
+        yield Call(Collective.REDUCE_SCATTER.value, nbytes, group), count
+
+    def _expert_calls(
+        self, job: TrainingJob, layers: Sequence[int], times: int
+    ) -> Iterator[tuple[Call, int]]:
+        """Yield the exchanges of tokens before and after the experts."""
+        count = sum(1 for at in layers if job.model.layers[at].name.endswith(EXPERTS))
+        if self.expert == 1 or not count:
+            return
+        tokens = self._activation_bytes(job) * _shape(job).active_experts
+        nbytes = tokens // (self.tensor if self.sequence_parallel else 1)
+        group = Group(self.expert, self.group(job, DATA).stride)
+        yield Call(ALLTOALL, nbytes, group), 2 * count * times
+
+    def _activation_bytes(self, job: TrainingJob) -> int:
+        """Return the bytes of the activations between two blocks, for one microbatch."""
+        shape = _shape(job)
+        return job.samples * shape.sequence * shape.width * job.parameter_bytes
+
+    def message(self, job: TrainingJob) -> Call:
+        """Return the message between two stages, of which each tensor rank sends its part."""
+        nbytes = -(-self._activation_bytes(job) // self.tensor)
+        return Call(SEND, nbytes, self.group(job, PIPELINE))
+
+    def steps(self, stage: int, microbatches: int) -> list[Step]:
+        """Return the steps of a stage in their order."""
+        count = microbatches * self.interleaved
+        forward = [self._step(FORWARD, number) for number in range(count)]
+        backward = [self._step(BACKWARD, number) for number in range(count)]
+        ahead = min(count, self._warm_up(stage)) if self.schedule == ONE_F_ONE_B else count
+        steps = forward[:ahead]
+        for one, other in zip(forward[ahead:], backward, strict=False):
+            steps += [one, other]
+        return steps + backward[count - ahead :]
+
+    def kept_passes(self, microbatches: int) -> int:
+        """Return how many forward passes over a chunk the first stage keeps activations of."""
+        count = microbatches * self.interleaved
+        return min(count, self._warm_up(0) + 1) if self.schedule == ONE_F_ONE_B else count
+
+    def _warm_up(self, stage: int) -> int:
+        """Return the number of forward passes before the first backward pass."""
+        behind = self.pipeline - stage - 1
+        if self.interleaved == 1:
+            return behind
+        return 2 * behind + (self.interleaved - 1) * self.pipeline
+
+    def _step(self, phase: str, number: int) -> Step:
+        """Return the step of a number: the chunks take turns after each `pipeline` microbatches."""
+        if self.interleaved == 1:
+            return Step(phase, 0, number)
+        turn, within = divmod(number, self.pipeline * self.interleaved)
+        chunk, offset = divmod(within, self.pipeline)
+        if phase == BACKWARD:
+            chunk = self.interleaved - 1 - chunk
+        return Step(phase, chunk, turn * self.pipeline + offset)
+
+
+class _Pipeline:
+    """The steps of all stages, which are added to a timeline as soon as what they wait for is.
+
+    before      operations before which no step begins
+    """
+
+    def __init__(
+        self, framework: ModelParallel, job: TrainingJob, timeline: Timeline, before: Sequence[int]
+    ) -> None:
+        self._framework, self._job, self._timeline = framework, job, timeline
+        self._before, self._message = before, framework.message(job)
+        self.reduced: list[int] = []  # calls that reduce gradients during the passes
+        self._arrivals: dict[tuple[int, Step], int] = {}
+        self._last = framework.pipeline * framework.interleaved - 1
+
+    @cached_property
+    def _stages(self) -> dict[tuple[int, int, str], _Stage]:
+        framework, job = self._framework, self._job
+        return {
+            (stage, chunk, phase): framework.stage_of_layers(
+                job, framework.layers_of(job, stage, chunk), phase
+            )
+            for stage in range(framework.pipeline)
+            for chunk in range(framework.interleaved)
+            for phase in (FORWARD, BACKWARD)
+        }
+
+    def add(self) -> list[int]:
+        """Add all steps; return the last operation of each stage."""
+        stages = range(self._framework.pipeline)
+        waiting = [self._framework.steps(stage, self._job.passes)[::-1] for stage in stages]
+        ended = [0] * len(waiting)
+        while any(waiting):
+            for stage in stages:
+                while waiting[stage] and self._is_ready(stage, waiting[stage][-1]):
+                    ended[stage] = self._add_step(stage, waiting[stage].pop())
+        return ended
+
+    def _is_ready(self, stage: int, step: Step) -> bool:
+        return self._starts(stage, step) or (stage, step) in self._arrivals
+
+    def _starts(self, stage: int, step: Step) -> bool:
+        """Return whether a step waits for no other stage."""
+        number = step.chunk * self._framework.pipeline + stage
+        return number == (0 if step.phase == FORWARD else self._last)
+
+    def _add_step(self, stage: int, step: Step) -> int:
+        """Add the operations of a step and its message to the next stage; return the last one."""
+        after = [*self._before]
+        if not self._starts(stage, step):
+            after = [self._arrivals.pop((stage, step))]
+        is_last = step.phase == BACKWARD and step.microbatch == self._job.passes - 1
+        if is_last and self._framework.overlapped:
+            ended = self._add_reducing(stage, step, after)
+        else:
+            ended = self._add_work(stage, step, self._stages[stage, step.chunk, step.phase], after)
+        self._send(stage, step, ended)
+        return ended
+
+    def _add_work(self, stage: int, step: Step, own: _Stage, after: Sequence[int]) -> int:
+        """Add the computation of a step and the calls in it; return the last operation."""
+        stream, name = _stream_of(stage), f"{step.phase} {step.microbatch}"
+        ended = self._timeline.add(name, stream, step.phase, own.compute, after)
+        for call, count in own.calls:
+            ended = _add_call(self._timeline, self._job, stream, call, [], count)
+        return ended
+
+    def _add_reducing(self, stage: int, step: Step, after: Sequence[int]) -> int:
+        """Add the last backward pass over a chunk, which reduces gradients as they are computed."""
+        framework, job, timeline = self._framework, self._job, self._timeline
+        ended = 0
+        for layers in framework.buckets(job, stage, step.chunk):
+            own = framework.stage_of_layers(job, layers, step.phase)
+            ended = self._add_work(stage, step, own, after)
+            self.reduced += framework.reduce_gradients(job, timeline, stage, layers, ended)
+        return ended
+
+    def _send(self, stage: int, step: Step, after: int) -> None:
+        """Add the message to the stage that goes on with the microbatch."""
+        pipeline = self._framework.pipeline
+        number = step.chunk * pipeline + stage
+        if number == (self._last if step.phase == FORWARD else 0):
+            return
+        chunk, to = divmod(number + (1 if step.phase == FORWARD else -1), pipeline)
+        stream = f"stage {stage} {step.phase} messages"
+        sent = _add_call(self._timeline, self._job, stream, self._message, [after])
+        self._arrivals[to, Step(step.phase, chunk, step.microbatch)] = sent
+
+
+def bubble_seconds(operations: Sequence[Operation]) -> float:
+    """Return how long a stage has nothing to do between its first and last step, on average."""
+    stages: dict[str, list[Operation]] = {}
+    for one in operations:
+        if one.phase in (FORWARD, BACKWARD) or (one.phase == CALL and one.stream in stages):
+            stages.setdefault(one.stream, []).append(one)
+    begun = min(float(own[0].start[0]) for own in stages.values())
+    ended = max(float(own[-1].end[0]) for own in stages.values())
+    busy = sum(float(one.end[0] - one.start[0]) for own in stages.values() for one in own)
+    return ended - begun - busy / len(stages)
+
+
+def _stream_of(stage: int) -> str:
+    """Return the stream of a stage: that of the first one stands for all where one is asked for."""
+    return f"stage {stage}" if stage else COMPUTE
+
+
+def _add_call(
+    timeline: Timeline,
+    job: TrainingJob,
+    stream: str,
+    call: Call,
+    after: Sequence[int],
+    count: int = 1,
+) -> int:
+    seconds = count * job.times.seconds(call)
+    return timeline.add(call.operation, stream, CALL, seconds, after, call=call, count=count)
+
+
+def _shape(job: TrainingJob) -> TransformerShape:
+    if job.model.transformer is None:
+        raise InputError(f"megatron: {job.model.name} is not a transformer")
+    return job.model.transformer
+
+
+def _blocks(layers: Sequence[ModelLayer]) -> Iterator[int | None]:
+    """Yield the block of each layer; None for the embedding and the head."""
+    for layer in layers:
+        words = layer.name.split()
+        yield int(words[1]) if words[0] == "block" else None

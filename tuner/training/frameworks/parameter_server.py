@@ -1,0 +1,165 @@
+"""Parameter servers: ranks push gradients to servers and pull parameters from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heapreplace
+
+from tuner.base.errors import InputError
+from tuner.training.frameworks.framework_constants import constant_rate, constant_seconds
+from tuner.training.job import Gradient, TrainingJob
+from tuner.training.recorded import COMPUTE
+from tuner.training.timeline import CALL, UPDATE, WAIT, Timeline
+
+GRPC, RDMA_GRPC, MPI = TRANSPORTS = ("grpc", "rdma-grpc", "mpi")
+BEST = 0  # as the number of servers: the one with the shortest iteration
+TRIED_ITERATIONS = 3
+
+
+@dataclass(frozen=True)
+class ParameterServer:
+    """Synchronous training with parameter servers.
+
+    Each tensor has one server, which receives its gradients from all ranks, updates it and sends it
+    to all of them; a rank goes on with a layer when its parameters are there. Tensors are dealt to
+    the servers by size, the largest first to the server with the fewest bytes. An iteration ends
+    with a barrier: each rank enqueues a token for every other one on one of the servers, as
+    tf_cnn_benchmarks does (`add_sync_queues_and_barrier`).
+
+    servers             number of servers, each with its own port to the network; BEST: the power of
+                        two with the shortest iteration, or one on each rank's node if that is less
+    transport           GRPC, RDMA_GRPC (AR-gRPC) or MPI: decides what follows where it is 0
+    rate                bytes per second of a server in each direction, with serialization
+    worker_rate         bytes per second of a rank in each direction
+    request             seconds of a server for one tensor of one rank
+    token               seconds of a server for one token of the barrier
+    shard               bytes from which a tensor is divided over all servers; 0: never
+    local_aggregation   whether the ranks of a node add up their gradients before one of them pushes
+    replicated          whether all parameters must be there before an iteration begins, as ranks
+                        work on copies of them
+    """
+
+    servers: int = 1
+    transport: str = GRPC
+    rate: float = 0.0
+    worker_rate: float = 0.0
+    request: float = 0.0
+    token: float = 0.0
+    shard: int = 0
+    local_aggregation: bool = False
+    replicated: bool = False
+    _best: dict[tuple[object, ...], int] = field(default_factory=dict, compare=False)
+
+    def add_iteration(
+        self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
+    ) -> list[int | None]:
+        """Add an iteration; return the operation after which each layer can be used again."""
+        if job.ranks == 1:
+            slowdown = job.slowdown(timeline)
+            job.add_passes(timeline, ready, slowdown)
+            return [job.add_update(timeline, (), slowdown)] * len(ready)
+        return self.settled(job)._add_exchange(job, timeline, ready)
+
+    def settled(self, job: TrainingJob) -> ParameterServer:
+        """Return the framework with all settings that a job or the transport decide."""
+        known = replace(
+            self,
+            rate=self.rate or constant_rate(self.transport, "rate"),
+            worker_rate=self.worker_rate or constant_rate(self.transport, "worker_rate"),
+            request=self.request or constant_seconds(self.transport, "request"),
+            token=self.token or constant_seconds(self.transport, "token"),
+        )
+        if known.servers != BEST:
+            return known
+        case = (known, job.model.name, job.compute, job.times.placement.shape, job.ranks)
+        if case not in self._best:
+            quiet = replace(job, noise=0.0)
+            numbers = [*_powers_of_two(job.ranks), job.ranks]
+            self._best[case] = min(
+                numbers, key=lambda servers: replace(known, servers=servers)._seconds_tried(quiet)
+            )
+        return replace(known, servers=self._best[case])
+
+    def _seconds_tried(self, job: TrainingJob) -> float:
+        """Return the seconds of an iteration."""
+        timeline, ready = Timeline(), list[int | None]([None] * len(job.model.layers))
+        for _ in range(TRIED_ITERATIONS):
+            before = timeline.end_of(COMPUTE)
+            ready = self._add_exchange(job, timeline, ready)
+        return timeline.end_of(COMPUTE) - before
+
+    def _add_exchange(
+        self, job: TrainingJob, timeline: Timeline, ready: Sequence[int | None]
+    ) -> list[int | None]:
+        gradients = job.add_passes(timeline, ready, job.slowdown(timeline))
+        pieces = self._pieces(gradients)
+        server_of = _deal([nbytes for _, nbytes in pieces], self.servers)
+        pushed = [
+            self._push(job, timeline, one, nbytes, server)
+            for (one, nbytes), server in zip(pieces, server_of, strict=True)
+        ]
+        tokens = job.ranks * (job.ranks - 1)
+        synchronized = timeline.add("barrier", "barrier", WAIT, tokens * self.token, pushed)
+        pulled: dict[int, int] = {}
+        for at in reversed(range(len(pieces))):  # in the order of the forward pass
+            (one, nbytes), server = pieces[at], server_of[at]
+            pulled[one.layer] = self._pull(job, timeline, nbytes, server, synchronized)
+        if self.replicated:
+            copied = timeline.add("copy", "receive", WAIT, 0.0, pulled.values())
+            return [copied] * len(ready)
+        return [pulled.get(layer) for layer in range(len(ready))]
+
+    def _pieces(self, gradients: Sequence[Gradient]) -> list[tuple[Gradient, int]]:
+        """Return what is sent to one server each, with its bytes."""
+        pieces = []
+        for one in gradients:
+            parts = self.servers if self.shard and one.nbytes >= self.shard else 1
+            pieces += [(one, -(-one.nbytes // parts))] * parts
+        return pieces
+
+    def _senders(self, job: TrainingJob) -> int:
+        nodes, _ = job.times.placement.shape
+        return nodes if self.local_aggregation else job.ranks
+
+    def _push(
+        self, job: TrainingJob, timeline: Timeline, one: Gradient, nbytes: int, server: int
+    ) -> int:
+        """Add the arrival of a gradient from all ranks at its server, and the update there."""
+        seconds = self._seconds(job, nbytes)
+        share = nbytes / (job.model.elements * job.gradient_bytes)
+        arrived = timeline.add(
+            f"push {one.name}", f"to server {server}", CALL, seconds, [one.made_by]
+        )
+        return timeline.add("update", f"server {server}", UPDATE, job.update * share, [arrived])
+
+    def _pull(
+        self, job: TrainingJob, timeline: Timeline, nbytes: int, server: int, after: int
+    ) -> int:
+        """Add the way of a parameter from its server to all ranks."""
+        seconds = self._seconds(job, nbytes)
+        sent = timeline.add("pull", f"from server {server}", CALL, seconds, [after])
+        return timeline.add("receive", "receive", CALL, nbytes / self.worker_rate, [sent])
+
+    def _seconds(self, job: TrainingJob, nbytes: int) -> float:
+        """Return the seconds in which a server exchanges a tensor with all ranks."""
+        return self._senders(job) * (nbytes / self.rate + self.request)
+
+
+def _powers_of_two(most: int) -> Iterator[int]:
+    """Yield 1, 2, 4, ... as far as they are less than `most`."""
+    number = 1
+    while number < most:
+        yield number
+        number *= 2
+
+
+def _deal(sizes: Sequence[int], servers: int) -> list[int]:
+    """Return the server of each tensor: the largest first, each to the least loaded server."""
+    if servers < 1:
+        raise InputError(f"parameter servers: at least 1, not {servers}")
+    load, server_of = [(0, server) for server in range(servers)], [0] * len(sizes)
+    for at in sorted(range(len(sizes)), key=lambda at: -sizes[at]):
+        held, server_of[at] = load[0]
+        heapreplace(load, (held + sizes[at], server_of[at]))
+    return server_of

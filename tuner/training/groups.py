@@ -1,0 +1,132 @@
+"""Groups of ranks that communicate side by side, and the simulated times of their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from tuner.base.arrays import IntArray
+from tuner.base.errors import InputError
+from tuner.core.calibration import Calibration
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule
+from tuner.core.table import SCHEDULE, AlgorithmConfig
+from tuner.mpi_libraries.schedules import schedule_of
+from tuner.sim import simulate
+from tuner.topology import Placement
+from tuner.training.recorded import ALLTOALL, SEND
+
+PAIRWISE = AlgorithmConfig("pairwise", runner=SCHEDULE)
+MESSAGE = AlgorithmConfig("message", runner=SCHEDULE)
+UNNAMED = Collective.BCAST  # of schedules that are no collective; their times do not depend on it
+OWN_OPERATIONS = {ALLTOALL: PAIRWISE, SEND: MESSAGE}  # operations that are no `Collective`
+
+
+class Group(NamedTuple):
+    """A kind of group: `size` ranks at distance `stride`; every rank of the job is in one of them.
+
+    Ranks 0, stride, 2 stride, ... form the first group.
+
+    ends_of     if not 0, the groups are the first and the last ranks of groups of so many ranks at
+                this distance, and the ranks between them are in none
+    """
+
+    size: int
+    stride: int = 1
+    ends_of: int = 0
+
+    def members(self, p: int) -> IntArray:
+        """Return the ranks of all groups among p, shape (groups, size).
+
+        Raises InputError unless the groups fill the job.
+        """
+        if self.ends_of:
+            return Group(self.ends_of, self.stride).members(p)[:, [0, -1]]
+        if p % (self.size * self.stride):
+            raise InputError(
+                f"{p} ranks cannot be divided into groups of {self.size} ranks at distance"
+                f" {self.stride}: the product of the parallel degrees must divide the ranks"
+            )
+        blocks = np.arange(p).reshape(-1, self.size, self.stride)
+        return blocks.transpose(0, 2, 1).reshape(-1, self.size)
+
+
+class Call(NamedTuple):
+    """A call of a collective, or another operation, by all groups of one kind at once.
+
+    operation   the value of a `Collective`, ALLTOALL, or SEND: each first member sends one message
+                to the second
+    nbytes      bytes of the whole buffer, as for a `Collective`; of an ALLTOALL what a rank sends
+    """
+
+    operation: str
+    nbytes: int
+    group: Group
+
+
+def simulate_groups(
+    call: Call,
+    config: AlgorithmConfig,
+    placement: Placement,
+    calibration: Calibration,
+    memory: str,
+    calls: int = 1,
+) -> float:
+    """Return the seconds of a call by all groups at once, which share links and ports.
+
+    calls       how often the call is made, one after the other
+
+    Raises InputError and ScheduleError for an algorithm that is not for groups of this size, or
+    that no schedule describes.
+    """
+    own = _own_schedule(call, config, calibration.library)
+    members = call.group.members(placement.p)
+    whole = own if own.p == placement.p else _side_by_side(own, members, placement.p)
+    if calls > 1:
+        whole = _repeated(whole, calls)
+    return simulate(whole, placement, calibration, call.nbytes, memory=memory)
+
+
+def _own_schedule(call: Call, config: AlgorithmConfig, library: str) -> Schedule:
+    """Return the schedule of one group."""
+    size = call.group.size
+    if call.operation == ALLTOALL:
+        return Schedule(UNNAMED, size, size, lambda: _pairwise(size), config.algorithm)
+    if call.operation == SEND:
+        return Schedule(UNNAMED, size, 1, lambda: [Round.of([0], 1, 0)], config.algorithm)
+    made = schedule_of(library, Collective(call.operation), config, size, call.nbytes)
+    if made is None:
+        raise InputError(f"no schedule describes {call.operation} {config} of {library}")
+    return made
+
+
+def _pairwise(p: int) -> Iterator[Round]:
+    """Yield the rounds of an exchange of blocks: in round k with the ranks k before and after."""
+    rank = np.arange(p)
+    for distance in range(1, p):
+        partner = (rank + distance) % p
+        yield Round.of(rank, partner, partner, p + rank)
+
+
+def _side_by_side(own: Schedule, members: IntArray, p: int) -> Schedule:
+    """Return the schedule of all groups, each of which does the same."""
+
+    def rounds() -> Iterator[Round]:
+        for r in own.rounds():
+            rest = (np.tile(column, len(members)) for column in r.columns[2:])
+            yield Round.of(members[:, r.src].ravel(), members[:, r.dst].ravel(), *rest)
+
+    return replace(own, collective=UNNAMED, p=p, root=0, make_rounds=rounds)
+
+
+def _repeated(own: Schedule, calls: int) -> Schedule:
+    """Return the schedule of several calls; a rank begins one when it is done with the last."""
+
+    def rounds() -> Iterator[Round]:
+        for _ in range(calls):
+            yield from own.rounds()
+
+    return replace(own, collective=UNNAMED, make_rounds=rounds)

@@ -1,0 +1,252 @@
+"""Policies that choose the algorithms of the calls of a job."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from tuner import algorithms
+from tuner.base.errors import InputError, LimitExceededError, MissingCostError, ScheduleError
+from tuner.base.units import plural
+from tuner.core.collective import Collective
+from tuner.core.measurement import read_measurements
+from tuner.core.path_classes import BLOCK
+from tuner.core.table import SCHEDULE, AlgorithmConfig, RuleKey, TuningTable
+from tuner.mpi_libraries.default_algorithms import (
+    DefaultLookup,
+    default_algorithms_from_provenance,
+    default_lookup,
+)
+from tuner.topology import CUDA, MULTICAST, SWITCH_REDUCTION
+from tuner.training.call_times import PART, AlgorithmPolicy, CallTimes, TimedAlgorithm, part_of
+from tuner.training.groups import Call
+from tuner.whatif.nccl_times import NcclTimes
+from tuner.whatif.study_candidates import estimate_transfers, list_candidates
+from tuner.whatif.table_regret import look_up_exported
+
+CONFIGURED = {MULTICAST, SWITCH_REDUCTION}  # capabilities that administrators have to configure
+COLLNET = "collnet"  # begins the names of NCCL's algorithms that need SWITCH_REDUCTION
+SIMPLE = ("ring", "recursive_doubling", "binomial", "pipeline")
+FEW_RANKS = 16  # of a group up to which all candidates are simulated at all sizes
+FEW_NODES = 16  # most nodes that are simulated to compare candidates
+MOST_NODES = 64  # the same to predict the time of the chosen one
+SCREENED = 1  # candidates that remain after the comparison
+SHAPES = 2  # algorithms with parameters, but not yet a segment, that are then compared further
+SHAPES_AT, SEGMENTS_AT = 4, 2  # powers of 2 ** this number are the sizes of comparisons
+MAX_TRANSFERS = 4e5  # of a candidate on the whole machine; with more, latencies dominate
+
+Shape = tuple[str, tuple[tuple[str, int], ...]]  # an algorithm and its parameters but the segment
+
+
+@dataclass(frozen=True)
+class NcclChoice:
+    """NCCL's own choice."""
+
+    def choose(self, call: Call, times: CallTimes) -> TimedAlgorithm:
+        """Return NCCL's choice; raise InputError where NCCL cannot run or is not known.
+
+        For groups that share ports of their nodes, which NCCL's model does not know, that is the
+        fastest of a few simulated algorithms.
+        """
+        of_nccl, collective = times.nccl(call.group), Collective(call.operation)
+        if of_nccl is None and times.memory == CUDA and call.group != times.world:
+            return FastestKnown(SIMPLE).choose(call, times)
+        known = plain_algorithms(of_nccl, collective) if of_nccl else ()
+        if of_nccl is None or not known:
+            raise InputError(
+                f"what runs {collective} by default here is not known: write `algorithms: best`,"
+                " the name of a tuning table, or `defaults` with measurements of the library"
+            )
+        name = of_nccl.choice(collective, known, call.nbytes)
+        return TimedAlgorithm(name, of_nccl.seconds(collective, name, call.nbytes))
+
+
+@dataclass(frozen=True)
+class FastestKnown:
+    """The fastest algorithm that can be predicted, of NCCL or simulated.
+
+    names       algorithms to choose from; all if empty
+    """
+
+    names: tuple[str, ...] = ()
+    _screened: dict[tuple[CallTimes, Call], list[AlgorithmConfig]] = field(
+        default_factory=dict, compare=False
+    )
+    _shapes: dict[tuple[CallTimes, Call], set[Shape]] = field(default_factory=dict, compare=False)
+
+    def choose(self, call: Call, times: CallTimes) -> TimedAlgorithm:
+        """Return the fastest algorithm; raise InputError if no known one can be simulated."""
+        found = [*self._of_nccl(call, times), *self._of_schedules(call, times)]
+        if not found:
+            among = f" among {', '.join(self.names)}" if self.names else ""
+            raise InputError(
+                f"no algorithm for {call.operation} of {plural(call.group.size, 'rank')} can be"
+                f" simulated{among}"
+            )
+        return min(found, key=lambda timed: timed.seconds)
+
+    def _of_nccl(self, call: Call, times: CallTimes) -> Iterator[TimedAlgorithm]:
+        of_nccl, collective = times.nccl(call.group), Collective(call.operation)
+        if of_nccl is None:
+            return
+        for name in plain_algorithms(of_nccl, collective):
+            if not self.names or name in self.names:
+                yield TimedAlgorithm(name, of_nccl.seconds(collective, name, call.nbytes))
+
+    def _of_schedules(self, call: Call, times: CallTimes) -> Iterator[TimedAlgorithm]:
+        """Yield those that are worth a simulation."""
+        predict = times.simulated if self.names else partial(times.extrapolated, MOST_NODES)
+        for config in self._worth_trying(call, times):
+            seconds = _seconds_if_possible(predict, call, config)
+            if seconds is not None:
+                yield TimedAlgorithm(str(config), seconds, config)
+
+    def _worth_trying(self, call: Call, times: CallTimes) -> list[AlgorithmConfig]:
+        """Return the candidates that may be the fastest, which are compared at few sizes."""
+        key = times, call._replace(nbytes=_size_nearby(call.nbytes, SEGMENTS_AT))
+        if key not in self._screened:
+            self._screened[key] = self._screen(key[1], times)
+        return self._screened[key]
+
+    def _screen(self, call: Call, times: CallTimes) -> list[AlgorithmConfig]:
+        """Return the fastest candidates, by simulations of at most FEW_NODES.
+
+        For many ranks only the algorithms are compared that are fast on still fewer nodes.
+        """
+        candidates = list(self._candidates(call, times))
+        if call.group == times.world and call.group.size > FEW_RANKS:
+            shapes = self._fastest_shapes(call, times)
+            candidates = [one for one in candidates if _shape(one) in shapes]
+        elif not self.names and call.group.size <= FEW_RANKS:
+            return candidates
+        predict = partial(times.extrapolated, FEW_NODES)
+        return _fastest(call, candidates, predict)[:SCREENED]
+
+    def _fastest_shapes(self, call: Call, times: CallTimes) -> set[Shape]:
+        """Return the algorithms that are the fastest with their median segment on few nodes."""
+        key = times, call._replace(nbytes=_size_nearby(call.nbytes, SHAPES_AT))
+        if key not in self._shapes:
+            shapes = defaultdict[Shape, list[AlgorithmConfig]](list)
+            for config in self._candidates(key[1], times):
+                shapes[_shape(config)].append(config)
+            medians = [some[len(some) // 2] for some in shapes.values()]
+            few = times.on_fewer_nodes(max(1, part_of(times.nodes, FEW_NODES) // PART))
+            here = key[1]._replace(group=few.world)
+            fastest = _fastest(here, medians, few.simulated)[:SHAPES]
+            self._shapes[key] = {_shape(one) for one in fastest}
+        return self._shapes[key]
+
+    def _candidates(self, call: Call, times: CallTimes) -> Iterator[AlgorithmConfig]:
+        collective, (nodes, ppn) = Collective(call.operation), times.shape(call.group)
+        offered = times.placement.topology.capabilities.difference(CONFIGURED)
+        here = algorithms.available_capabilities(offered, times.memory == CUDA, nodes, ppn)
+        of_nccl = times.nccl(call.group)
+        own = of_nccl.algorithms(collective) if of_nccl else ()
+        names = [
+            name
+            for name in algorithms.algorithm_names(collective, here)
+            if name not in own and (not self.names or name in self.names)
+        ]
+        for one in list_candidates(collective, names, nodes, ppn, call.nbytes):
+            transfers = estimate_transfers(collective, one, call.group.size, call.nbytes)
+            if self.names or transfers <= MAX_TRANSFERS:
+                yield AlgorithmConfig(one.algorithm, one.params, SCHEDULE)
+
+
+@dataclass(frozen=True)
+class TableChoice:
+    """The choice of a tuning table, and of another policy for what it leaves to the library."""
+
+    table: TuningTable
+    otherwise: AlgorithmPolicy
+
+    def choose(self, call: Call, times: CallTimes) -> TimedAlgorithm:
+        """Return the choice of the table for groups of this shape."""
+        nodes, ppn = times.shape(call.group)
+        key = RuleKey(Collective(call.operation), nodes, ppn, times.memory, placement=BLOCK)
+        config = look_up_exported(self.table, key, call.nbytes).choice
+        if config.is_default:
+            return self.otherwise.choose(call, times)
+        return _timed_config(call, config, times)
+
+
+@dataclass(frozen=True)
+class LibraryDefault:
+    """The default algorithms of an MPI library, as its measurements tell them."""
+
+    lookup: DefaultLookup
+
+    @classmethod
+    def from_measurements(cls, path: Path) -> LibraryDefault:
+        """Return the default algorithms of the library whose measurements a file has.
+
+        Raises InputError for a file that cannot be read, or that does not know them.
+        """
+        found = read_measurements(path)
+        decisions = default_algorithms_from_provenance(found.provenance, found.library, str(path))
+        if not decisions:
+            raise InputError(f"{path}: the measurements do not say what the default runs")
+        return cls(default_lookup(decisions, found.library))
+
+    def choose(self, call: Call, times: CallTimes) -> TimedAlgorithm:
+        """Return what the library runs by default; raise InputError where that is unknown."""
+        nodes, ppn = times.shape(call.group)
+        collective = Collective(call.operation)
+        config = self.lookup((collective, nodes, ppn, BLOCK), call.nbytes)
+        if config is None:
+            raise InputError(
+                f"the measurements do not say what the library runs by default for {collective} of"
+                f" {plural(call.nbytes, 'byte')} on {plural(nodes, 'node')} x {plural(ppn, 'rank')}"
+            )
+        return _timed_config(call, config, times)
+
+
+def _timed_config(call: Call, config: AlgorithmConfig, times: CallTimes) -> TimedAlgorithm:
+    """Return an algorithm with its time, which is NCCL's own where NCCL has the algorithm."""
+    of_nccl, collective = times.nccl(call.group), Collective(call.operation)
+    if of_nccl and config.algorithm in of_nccl.algorithms(collective):
+        return TimedAlgorithm(
+            config.algorithm, of_nccl.seconds(collective, config.algorithm, call.nbytes)
+        )
+    return TimedAlgorithm(str(config), times.simulated(call, config), config)
+
+
+def plain_algorithms(of_nccl: NcclTimes, collective: Collective) -> tuple[str, ...]:
+    """Return NCCL's algorithms for a collective that need nothing of the network's switches."""
+    return tuple(name for name in of_nccl.algorithms(collective) if not name.startswith(COLLNET))
+
+
+def _size_nearby(nbytes: int, power: int) -> int:
+    """Return the power of 2 ** power that is nearest to a size, by their ratio."""
+    return 1 << max(power, round(math.log2(nbytes) / power) * power)
+
+
+def _shape(config: AlgorithmConfig) -> Shape:
+    """Return an algorithm and its parameters but the segment."""
+    return config.algorithm, tuple(one for one in config.params.items() if one[0] != "segment")
+
+
+def _fastest(
+    call: Call, configs: list[AlgorithmConfig], predict: Callable[[Call, AlgorithmConfig], float]
+) -> list[AlgorithmConfig]:
+    """Return the algorithms that are possible, the fastest first."""
+    timed = [(_seconds_if_possible(predict, call, config), config) for config in configs]
+    possible = [(seconds, config) for seconds, config in timed if seconds is not None]
+    return [config for _, config in sorted(possible, key=lambda pair: pair[0])]
+
+
+def _seconds_if_possible(
+    predict: Callable[[Call, AlgorithmConfig], float], call: Call, config: AlgorithmConfig
+) -> float | None:
+    """Return the predicted seconds; None for an algorithm that cannot be simulated on this group.
+
+    Messages staged through host memory may have no cost.
+    """
+    try:
+        return predict(call, config)
+    except (InputError, ScheduleError, LimitExceededError, MissingCostError):
+        return None

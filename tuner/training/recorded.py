@@ -1,0 +1,67 @@
+"""Recorded workloads: the steps of one iteration as a trace or a workload file has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.base.errors import InputError
+
+COMPUTE, COMMUNICATION = STREAMS = ("compute", "communication")
+WORLD = "world"
+ALLTOALL, SEND = "alltoall", "send"
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """A step of a recorded iteration: a computation or a collective call.
+
+    stream          COMPUTE or COMMUNICATION; the steps of a stream run one after the other
+    seconds         duration of a computation; 0 for a call, whose time is predicted
+    collective      the value of a `Collective`, ALLTOALL or SEND (one message to the next rank of
+                    the group); "" for a computation
+    nbytes          bytes of the buffer of the call, as `Collective` counts them
+    group           name of the group of ranks that takes part: WORLD, or as the file has it
+    after           numbers of earlier steps that must have ended before this one begins
+    per_rank        whether nbytes are those of one rank, of a buffer as many times as large
+    """
+
+    name: str
+    stream: str
+    seconds: float = 0.0
+    collective: str = ""
+    nbytes: int = 0
+    group: str = WORLD
+    after: tuple[int, ...] = ()
+    per_rank: bool = False
+
+
+@dataclass(frozen=True)
+class RecordedWorkload:
+    """A recorded iteration of training.
+
+    groups      number of ranks of each group that the steps name, and the distance between its
+                neighbouring ranks; (0, 1) for all ranks of the job; files may not say it of all
+    ranks       number of ranks of the job on which it was recorded, 0 where the file has none
+    bubble      time in which a stage of a pipeline waits for others, over that of its own steps
+
+    Raises InputError for a negative time or size and for a step that waits for a later one.
+    """
+
+    name: str
+    steps: tuple[RecordedStep, ...]
+    groups: dict[str, tuple[int, int]]
+    ranks: int = 0
+    bubble: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            raise InputError(f"workload {self.name} has no steps")
+        for number, step in enumerate(self.steps):
+            if not (step.seconds >= 0 and step.nbytes >= 0):
+                raise InputError(
+                    f"workload {self.name}: step {step.name} has a negative time or size"
+                )
+            if any(not 0 <= other < number for other in step.after):
+                raise InputError(
+                    f"workload {self.name}: step {step.name} waits for one that is not before it"
+                )

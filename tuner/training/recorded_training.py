@@ -1,0 +1,132 @@
+"""Training as recorded: the steps of an iteration on other ranks, networks and algorithms.
+
+    recorded: workload.txt
+    topology: preset:summit
+    ranks: 192
+    batch: 2                        # optional
+    groups: {TP: {size: 2}}         # optional
+
+`recorded` is a file that `tuner.training.workload_files` reads. Each rank computes what the file
+says; its calls are predicted. `batch` is the number of samples of an iteration over the number of
+ranks, which may be a fraction; without it an iteration counts as one sample. `groups` gives the
+number of ranks of groups of the file, and their distance as `stride`, where the file does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.base.errors import InputError
+from tuner.machines import Machine
+from tuner.topology import Placement
+from tuner.topology.readers.yaml_fields import parse_int, require_keys
+from tuner.training.call_times import AlgorithmPolicy, CallTimes
+from tuner.training.groups import Call, Group
+from tuner.training.published import PublishedResult
+from tuner.training.recorded import COMPUTE, RecordedStep, RecordedWorkload
+from tuner.training.timeline import CALL, COMPUTATION, WAIT, Timeline
+from tuner.whatif.axes import GridPoint, apply_axes
+
+MAX_GROUP = 1 << 17
+
+
+@dataclass(frozen=True)
+class RecordedTraining:
+    """A recorded iteration, and the ranks, the machine and the algorithms to predict it for.
+
+    batch       samples of an iteration over the number of ranks; 0 where nothing tells it
+    ranks       numbers of ranks, ascending
+    published   none: what is published of a recorded iteration is not known
+    """
+
+    name: str
+    recorded: RecordedWorkload
+    batch: float
+    machine: Machine
+    ranks: tuple[int, ...]
+    ppn: int
+    memory: str
+    policy: AlgorithmPolicy
+    published: tuple[PublishedResult, ...] = ()
+
+    def samples(self, ranks: int) -> float:
+        """Return the samples of an iteration on some number of ranks."""
+        return self.batch * ranks if self.batch else 1.0
+
+    def call_times(self, ranks: int) -> CallTimes:
+        """Return the times of calls of a number of ranks."""
+        machine, placement = place_ranks(self.machine, self.ppn, ranks)
+        return CallTimes(placement, machine.calibration, self.memory, self.policy)
+
+
+def missing_calls_warning(training: RecordedTraining) -> str:
+    """Return a warning for an iteration that communicates nothing, "" for others."""
+    if any(step.collective for step in training.recorded.steps):
+        return ""
+    return (
+        f"caution: {training.recorded.name} has no collective calls, so that computation alone is"
+        " predicted: record a rank of a distributed job"
+    )
+
+
+def place_ranks(
+    machine: Machine, ppn: int, ranks: int, link_values: GridPoint | None = None
+) -> tuple[Machine, Placement]:
+    """Return the machine with the nodes that a number of ranks fill, and the ranks on them.
+
+    link_values     latencies and bandwidths of the network that differ from the machine's, by axis
+    """
+    ppn = min(ppn, ranks)
+    nodes = -(-ranks // ppn)
+    machine = apply_axes(machine, {**(link_values or {}), "nodes": nodes})
+    return machine, Placement.block(machine.topology, ppn, ranks)
+
+
+def with_groups(recorded: RecordedWorkload, entry: Any) -> RecordedWorkload:
+    """Return a workload with groups of a record added; raise InputError for a malformed record."""
+    if not isinstance(entry, Mapping):
+        raise InputError("groups is a mapping such as groups: {TP: {size: 8, stride: 1}}")
+    groups = dict(recorded.groups)
+    for name, shape in entry.items():
+        require_keys(f"group {name}", shape, {"size", "stride"}, {"size"})
+        groups[str(name)] = (
+            parse_int(f"group {name}: size", shape["size"], MAX_GROUP),
+            parse_int(f"group {name}: stride", shape.get("stride", 1), MAX_GROUP),
+        )
+    return replace(recorded, groups=groups)
+
+
+def add_recorded_iteration(recorded: RecordedWorkload, times: CallTimes, timeline: Timeline) -> int:
+    """Add all steps of a recorded iteration; return the operation after which all have ended.
+
+    Calls of one group run one after the other, those of several groups side by side.
+
+    Raises InputError for a group that does not fit the ranks, or whose ranks are not known.
+    """
+    numbers: list[int] = []
+    for step in recorded.steps:
+        after = [numbers[other] for other in step.after]
+        if step.stream == COMPUTE:
+            numbers.append(timeline.add(step.name, COMPUTE, COMPUTATION, step.seconds, after))
+            continue
+        call = call_of(step, recorded, times.placement.p)
+        stream = f"communication {step.group}"
+        seconds = times.seconds(call)
+        numbers.append(timeline.add(step.name, stream, CALL, seconds, after, call=call))
+    bubble = recorded.bubble * timeline.end_of(COMPUTE)
+    return timeline.add("wait", COMPUTE, WAIT, bubble, numbers)
+
+
+def call_of(step: RecordedStep, recorded: RecordedWorkload, p: int) -> Call:
+    """Return the call of a step among p ranks; raise InputError for a group of unknown ranks."""
+    if step.group not in recorded.groups:
+        raise InputError(
+            f"{recorded.name}: the file does not say which ranks are in group {step.group}: add"
+            f" `groups: {{{step.group}: {{size: 8, stride: 1}}}}` with their number and distance"
+        )
+    size, stride = recorded.groups[step.group]
+    group = Group(size or p, stride)
+    nbytes = step.nbytes * group.size if step.per_rank else step.nbytes
+    return Call(step.collective, nbytes, group)

@@ -1,0 +1,269 @@
+"""Execution traces of MLCommons Chakra (`.et`): what one rank does, with its dependencies.
+
+A file has a `GlobalMetadata` and then a `Node` per operation, each after its length. Read are of a
+node its type, its dependencies, `duration_micros`, and the attributes `comm_type`, `comm_size` (or
+`tensor_size`), `comm_src`, `comm_dst` and `pg_name` (or `comm_group`). A COMP_NODE computes, as do
+MEM_LOAD_NODE and MEM_STORE_NODE; a METADATA_NODE only passes its dependencies on. As in ASTRA-sim,
+the size of an allgather or a gather is what one rank gives. A message from rank 0 to rank s counts
+as one between all pairs of ranks at distance s. A trace does not say which ranks are in its groups;
+those written here do, by attributes `group NAME` of the metadata with size and stride.
+
+The schema is small and stable, so that the format is read without the package `mlc-chakra`.
+
+Source: schema/protobuf/et_def.proto of github.com/mlcommons/chakra (mlc-chakra 1.0.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError, shortened_repr
+from tuner.core.collective import Collective
+from tuner.training.recorded import (
+    ALLTOALL,
+    COMMUNICATION,
+    COMPUTE,
+    SEND,
+    WORLD,
+    RecordedStep,
+    RecordedWorkload,
+)
+from tuner.training.workload_files import wire_format as wire
+from tuner.training.workload_files.dependency_order import dependency_order
+
+SUFFIX = ".et"
+SCHEMA_VERSION = "0.0.4"
+MAX_NODES = 1_000_000
+MAX_DEPENDENCIES = 10_000_000  # of all steps together
+MAX_NBYTES = 1 << 60
+MICROSECONDS = 1e6  # in a second
+METADATA, MEM_LOAD, MEM_STORE, COMP, COMM_SEND, COMM_RECV, COMM_COLL = range(1, 8)  # NodeType
+ALL_GATHER, GATHER = 2, 3  # CollectiveCommType
+_COLLECTIVES = {
+    0: Collective.ALLREDUCE.value,
+    1: Collective.REDUCE.value,
+    ALL_GATHER: Collective.ALLGATHER.value,
+    GATHER: Collective.GATHER.value,
+    4: Collective.SCATTER.value,
+    5: Collective.BCAST.value,
+    6: ALLTOALL,
+    7: Collective.REDUCE_SCATTER.value,
+    8: Collective.REDUCE_SCATTER.value,
+    9: Collective.ALLREDUCE.value,  # a barrier
+}
+_COMM_TYPES = {name: number for number, name in reversed(_COLLECTIVES.items())}
+_INTEGERS = {5, 7, 9, 11, 13}  # fields of an attribute with a varint; 15 and 17 are zigzag
+_ZIGZAG = {15, 17}
+_STRING, _UINT64_LIST = 29, 14
+_GROUP = "group "
+_PAIRS = "pairs at distance "
+
+
+@dataclass
+class TraceNode:
+    """A node of a trace."""
+
+    number: int = 0
+    name: str = ""
+    kind: int = 0
+    duration: float = 0.0
+    dependencies: list[int] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+def parse_chakra_trace(data: bytes, name: str) -> RecordedWorkload:
+    """Return the steps of a trace; raise InputError for a malformed one."""
+    messages = wire.decode_messages(data)
+    groups = {WORLD: (0, 1)} | dict(_metadata_groups(next(messages, b"")))
+    nodes: dict[int, TraceNode] = {}
+    for message in messages:
+        node = _node(message)
+        if node.number in nodes:
+            raise InputError(f"node {node.number} is in the file twice")
+        if len(nodes) == MAX_NODES:
+            raise InputError(f"more than {MAX_NODES} nodes: record fewer iterations")
+        nodes[node.number] = node
+    steps: list[RecordedStep] = []
+    ended: dict[int, frozenset[int]] = {}  # node -> steps after which it has ended
+    dependencies = 0
+    for node in _ordered(nodes):
+        after = frozenset[int]().union(*(ended[one] for one in node.dependencies))
+        dependencies += len(after)
+        if dependencies > MAX_DEPENDENCIES:
+            raise InputError(f"more than {MAX_DEPENDENCIES} dependencies: record fewer iterations")
+        if node.kind == METADATA:
+            ended[node.number] = after
+            continue
+        ended[node.number] = frozenset({len(steps)})
+        step = _step(node, tuple(sorted(after)))
+        if step.group.startswith(_PAIRS):
+            groups[step.group] = (2, int(step.group.removeprefix(_PAIRS)))
+        steps.append(step)
+    return RecordedWorkload(name, tuple(steps), groups)
+
+
+def _metadata_groups(message: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the groups that the metadata have, and their size and stride."""
+    for number, kind, value in wire.decode_fields(message):
+        if number != 2 or kind != wire.BYTES or not isinstance(value, bytes):
+            continue
+        name, found = "", list[int]()
+        for field_number, _, content in wire.decode_fields(value):
+            if field_number == 1 and isinstance(content, bytes):
+                name = _text(content)
+            elif field_number == _UINT64_LIST and isinstance(content, bytes):
+                found = [one for _, _, part in wire.decode_fields(content) for one in _packed(part)]
+        if name.startswith(_GROUP) and len(found) == 2 and 0 < min(found) <= max(found) < 1 << 24:
+            yield name.removeprefix(_GROUP), (found[0], found[1])
+
+
+def _packed(value: int | bytes) -> Iterator[int]:
+    """Yield the numbers of a repeated field, one by one or packed."""
+    if isinstance(value, int):
+        yield value
+        return
+    at = 0
+    while at < len(value):
+        number, at = wire.decode_varint(value, at)
+        yield number
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _node(message: bytes) -> TraceNode:
+    node = TraceNode()
+    for number, _, value in wire.decode_fields(message):
+        if number in (4, 5):
+            node.dependencies += _packed(value)
+        elif isinstance(value, int):
+            if number == 1:
+                node.number = value
+            elif number == 3:
+                node.kind = value
+            elif number == 7:
+                node.duration = value / MICROSECONDS
+        elif number == 2:
+            node.name = _text(value)
+        elif number == 10:
+            _add_attribute(node, value)
+    return node
+
+
+def _add_attribute(node: TraceNode, message: bytes) -> None:
+    name, integer, text = "", None, None
+    for number, _, value in wire.decode_fields(message):
+        if isinstance(value, int) and number in _INTEGERS:
+            integer = value - (1 << 64) if value >> 63 else value
+        elif isinstance(value, int) and number in _ZIGZAG:
+            integer = (value >> 1) ^ -(value & 1)
+        elif isinstance(value, bytes) and number == 1:
+            name = _text(value)
+        elif isinstance(value, bytes) and number == _STRING:
+            text = _text(value)
+    if integer is not None:
+        node.numbers[name] = integer
+    if text is not None:
+        node.texts[name] = text
+
+
+def _ordered(nodes: dict[int, TraceNode]) -> list[TraceNode]:
+    """Return the nodes so that each follows those that it depends on; raises InputError."""
+    edges = [(other, node.number) for node in nodes.values() for other in node.dependencies]
+    for other, number in edges:
+        if other not in nodes:
+            raise InputError(f"node {number} depends on node {other}, which is missing")
+    ordered = dependency_order(nodes, edges)
+    if len(ordered) < len(nodes):
+        raise InputError("the dependencies of the nodes form a cycle")
+    return [nodes[number] for number in ordered]
+
+
+def _step(node: TraceNode, after: tuple[int, ...]) -> RecordedStep:
+    name = node.name or f"node {node.number}"
+    if node.kind in (COMP, MEM_LOAD, MEM_STORE):
+        if not node.duration and node.numbers.get("num_ops"):
+            raise InputError(
+                f"node {node.number} has a number of operations and no duration: record its time"
+            )
+        return RecordedStep(name, COMPUTE, node.duration, after=after)
+    if node.kind not in (COMM_SEND, COMM_RECV, COMM_COLL):
+        raise InputError(f"node {node.number} is of the unknown type {node.kind}")
+    nbytes = node.numbers.get("comm_size", node.numbers.get("tensor_size", 0))
+    if not 0 <= nbytes <= MAX_NBYTES:
+        raise InputError(f"node {node.number}: the size cannot be {shortened_repr(nbytes)}")
+    group = node.texts.get("pg_name") or node.texts.get("comm_group") or WORLD
+    if node.kind != COMM_COLL:
+        distance = abs(node.numbers.get("comm_dst", 0) - node.numbers.get("comm_src", 0))
+        if 0 < distance < 1 << 24 and group == WORLD:
+            group = f"{_PAIRS}{distance}"
+        return RecordedStep(name, COMMUNICATION, 0.0, SEND, nbytes, group, after)
+    kind = node.numbers.get("comm_type", -1)
+    if kind not in _COLLECTIVES:
+        raise InputError(f"node {node.number} has no comm_type of a collective")
+    per_rank = kind in (ALL_GATHER, GATHER)
+    return RecordedStep(
+        name, COMMUNICATION, 0.0, _COLLECTIVES[kind], nbytes, group, after, per_rank
+    )
+
+
+def write_chakra_trace(path: Path, workload: RecordedWorkload) -> None:
+    """Write the steps of a workload as a trace, whole or not at all.
+
+    Times are rounded to microseconds. Raises InputError for an allgather or a gather of a group
+    whose number of ranks is not known.
+    """
+    metadata = wire.encode_bytes(1, SCHEMA_VERSION.encode())
+    for name, shape in workload.groups.items():
+        if all(shape) and not name.startswith(_PAIRS):
+            values = wire.encode_bytes(1, b"".join(map(wire.encode_varint, shape)))
+            content = wire.encode_bytes(1, f"{_GROUP}{name}".encode())
+            metadata += wire.encode_bytes(2, content + wire.encode_bytes(_UINT64_LIST, values))
+    nodes = [_encoded_node(number, step, workload) for number, step in enumerate(workload.steps)]
+    write_atomically(path, _with_lengths([metadata, *nodes]))
+
+
+def _with_lengths(messages: Sequence[bytes]) -> bytes:
+    return b"".join(wire.encode_varint(len(one)) + one for one in messages)
+
+
+def _encoded_node(number: int, step: RecordedStep, workload: RecordedWorkload) -> bytes:
+    calls = step.stream == COMMUNICATION
+    kind = COMP if not calls else COMM_SEND if step.collective == SEND else COMM_COLL
+    node = wire.encode_number(1, number) + wire.encode_bytes(2, step.name.encode())
+    node += wire.encode_number(3, kind)
+    if step.after:
+        node += wire.encode_bytes(5, b"".join(map(wire.encode_varint, step.after)))
+    node += wire.encode_number(7, round(step.seconds * MICROSECONDS))
+    attributes = {"is_cpu_op": wire.encode_number(27, 0)}
+    if calls:
+        attributes["comm_size"] = wire.encode_number(9, _comm_size(step, workload))
+    if kind == COMM_COLL:
+        attributes["comm_type"] = wire.encode_number(9, _COMM_TYPES[step.collective])
+    if kind == COMM_SEND:
+        distance = workload.groups.get(step.group, (0, 1))[1]
+        attributes["comm_src"] = wire.encode_number(9, 0)
+        attributes["comm_dst"] = wire.encode_number(9, distance)
+    if calls and step.group != WORLD and not step.group.startswith(_PAIRS):
+        attributes["pg_name"] = wire.encode_bytes(_STRING, step.group.encode())
+    return node + b"".join(
+        wire.encode_bytes(10, wire.encode_bytes(1, name.encode()) + value)
+        for name, value in attributes.items()
+    )
+
+
+def _comm_size(step: RecordedStep, workload: RecordedWorkload) -> int:
+    """Return the size as Chakra has it, of an allgather or a gather that of one rank."""
+    if step.per_rank or _COMM_TYPES.get(step.collective) not in (ALL_GATHER, GATHER):
+        return step.nbytes
+    size = workload.groups.get(step.group, (0, 1))[0] or workload.ranks
+    if not size:
+        raise InputError(
+            f"{workload.name}: how many ranks are in group {step.group} is not known: add `groups`"
+        )
+    return step.nbytes // size

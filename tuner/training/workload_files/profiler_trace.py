@@ -1,0 +1,325 @@
+"""Traces of PyTorch's profiler (`torch.profiler`, Chrome JSON) as recorded iterations.
+
+    with profile(activities=[...], schedule=..., record_shapes=True) as profiler: ...
+    profiler.export_chrome_trace("trace.json.gz")
+
+The last `ProfilerStep#N` is the iteration; without any the whole trace is one. On a GPU its kernels
+are those that were launched during the step, and those of NCCL are the calls. On a CPU the
+operators of all threads compute, and the events of gloo are the calls; these do not name their
+group, so that all ranks take part.
+
+What waits for what is not recorded. A call waits for what was computed before it was issued. A gap
+between computations in which a call ended, of at least MIN_WAIT, was spent waiting for it; other
+gaps are time of the host and belong to the computation.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.training.recorded import COMMUNICATION, COMPUTE, WORLD, RecordedStep, RecordedWorkload
+from tuner.training.workload_files.trace_calls import (
+    ProcessGroups,
+    TracedCall,
+    call_of_fields,
+    call_of_gloo,
+    group_ranks,
+    operation_of,
+)
+
+MICROSECONDS = 1e6  # in a second
+MIN_WAIT = 20.0  # microseconds; gaps between the launches of kernels are shorter
+MAX_EVENTS = 4_000_000
+MAX_MOMENT = 1e18  # microseconds
+STEP = "ProfilerStep#"
+_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+
+
+@dataclass(frozen=True)
+class TraceEvent:
+    """An event with its times in microseconds."""
+
+    name: str
+    category: str
+    thread: str
+    start: float
+    end: float
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TimedTraceCall:
+    """A call: when it was issued, when it ran, in microseconds, and what it does."""
+
+    name: str
+    issued: float
+    start: float
+    end: float
+    call: TracedCall
+
+
+def is_profiler_trace(data: bytes) -> bool:
+    """Return whether these are the bytes of JSON."""
+    return data.lstrip()[:1] in (b"{", b"[")
+
+
+def parse_profiler_trace(data: bytes, name: str) -> RecordedWorkload:
+    """Return the last iteration of a trace; raise InputError for a malformed one."""
+    record = _parse_json(data)
+    if not isinstance(record, dict) or not isinstance(record.get("traceEvents"), list):
+        raise InputError("not a trace of PyTorch's profiler: it has no list traceEvents")
+    if len(record["traceEvents"]) > MAX_EVENTS:
+        raise InputError(f"more than {MAX_EVENTS} events: record fewer iterations")
+    events = list(_events(record["traceEvents"]))
+    groups = _groups(record, events)
+    start, end = _iteration(events)
+    device = [one for one in events if one.category in _DEVICE]
+    busy, calls = _of_device(events, device, start, end) if device else _of_host(events, start, end)
+    if device and busy:
+        start = min([busy[0].start, *(one.start for one in calls)])
+        end = max([*(one.end for one in busy), *(one.end for one in calls)])
+    steps = tuple(_steps(busy, sorted(calls, key=lambda one: one.start), start, end, groups))
+    shapes = {WORLD: (0, 1)}
+    for group in sorted({step.group for step in steps} - {WORLD}):
+        shape = groups.shape(group)
+        if shape:
+            shapes[group] = shape
+    return RecordedWorkload(name, steps, shapes, groups.world)
+
+
+def _parse_json(data: bytes) -> Any:
+    def refuse(text: str) -> None:
+        raise ValueError(text)
+
+    try:
+        return json.loads(data, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        raise InputError(
+            "not JSON: a trace of PyTorch's profiler that is cut off or damaged?"
+        ) from None
+
+
+def _events(records: list[Any]) -> Iterator[TraceEvent]:
+    """Yield the events that have a duration."""
+    for record in records:
+        if not isinstance(record, dict) or record.get("ph") != "X":
+            continue
+        name, category = str(record.get("name", "")), str(record.get("cat", ""))
+        start, duration = (_moment(record.get(key), name) for key in ("ts", "dur"))
+        if duration < 0:
+            raise InputError(f"event {shortened_repr(name)} has a negative duration")
+        fields = record.get("args")
+        thread = f"{record.get('pid')}:{record.get('tid')}"
+        fields = fields if isinstance(fields, dict) else {}
+        yield TraceEvent(name, category.lower(), thread, start, start + duration, fields)
+
+
+def _moment(value: Any, name: str) -> float:
+    if type(value) not in (int, float) or not abs(value) <= MAX_MOMENT:
+        raise InputError(
+            f"event {shortened_repr(name)} has the time {shortened_repr(value)}: microseconds are"
+            " expected"
+        )
+    return float(value)
+
+
+def _groups(record: Mapping[str, Any], events: Sequence[TraceEvent]) -> ProcessGroups:
+    """Return the groups that the trace names, at its beginning or with its calls."""
+    job = record.get("distributedInfo")
+    job = job if isinstance(job, dict) else {}
+    listed = job.get("pg_config")
+    ranks = {
+        str(one.get("pg_name")): group_ranks(one.get("ranks"))
+        for one in (listed if isinstance(listed, list) else ())
+        if isinstance(one, dict)
+    }
+    for event in events:
+        if "Process Group Ranks" in event.fields:
+            name = str(event.fields.get("Process Group Name"))
+            ranks[name] = ranks.get(name) or group_ranks(event.fields["Process Group Ranks"])
+    world = job.get("world_size", 0)
+    return ProcessGroups(world if type(world) is int and 0 <= world < 1 << 24 else 0, ranks)
+
+
+def _iteration(events: Sequence[TraceEvent]) -> tuple[float, float]:
+    """Return the start and the end of the last iteration, in microseconds."""
+    steps = [one for one in events if one.name.startswith(STEP) and "gpu" not in one.category]
+    if steps:
+        last = max(steps, key=lambda one: one.start)
+        return last.start, last.end
+    if not events:
+        raise InputError("the trace has no events with a duration")
+    return min(one.start for one in events), max(one.end for one in events)
+
+
+def _of_host(
+    events: Sequence[TraceEvent], start: float, end: float
+) -> tuple[list[TraceEvent], list[TimedTraceCall]]:
+    """Return what computes and the calls of an iteration on a CPU."""
+    here = [one for one in events if start <= one.start and one.end <= end]
+    operators = [one for one in here if one.category == "cpu_op"]
+    issued = defaultdict[str, list[float]](list)
+    for one in sorted(operators, key=lambda one: -one.start):
+        if one.name.startswith("c10d::"):
+            issued[operation_of(one.name)].append(one.start)
+    calls = []
+    for one in sorted(here, key=lambda one: one.start):
+        called = (
+            call_of_gloo({"name": one.name, "args": one.fields})
+            if one.name.startswith("gloo:")
+            else None
+        )
+        if called:
+            waiting = issued[called.operation]
+            moment = waiting.pop() if waiting and waiting[-1] <= one.start else one.start
+            calls.append(TimedTraceCall(one.name, moment, one.start, one.end, called))
+    return _merged(one for one in operators if not one.name.startswith("c10d::")), calls
+
+
+def _of_device(
+    events: Sequence[TraceEvent], device: Sequence[TraceEvent], start: float, end: float
+) -> tuple[list[TraceEvent], list[TimedTraceCall]]:
+    """Return what computes and the calls of an iteration on a GPU."""
+    launches = {
+        one.fields["correlation"]: one
+        for one in events
+        if one.category in _LAUNCHES and type(one.fields.get("correlation")) is int
+    }
+    described = defaultdict[str, list[TraceEvent]](list)
+    for one in sorted(events, key=lambda one: one.start):
+        if one.name == "record_param_comms" and "Collective name" in one.fields:
+            described[one.thread].append(one)
+    kernels, calls = list[tuple[float, TraceEvent]](), list[TimedTraceCall]()
+    for one in device:
+        correlation = one.fields.get("correlation")
+        launch = launches.get(correlation) if type(correlation) is int else None
+        moment = launch.start if launch else one.start
+        if not start <= moment <= end:
+            continue
+        if not one.name.lower().startswith("nccl"):
+            kernels.append((moment, one))
+            continue
+        called = _call_of_kernel(one, launch, described)
+        if called:
+            calls.append(TimedTraceCall(one.name, moment, one.start, one.end, called))
+    return _merged(one for _, one in kernels), _issued_on_device(calls, kernels)
+
+
+def _call_of_kernel(
+    kernel: TraceEvent, launch: TraceEvent | None, described: Mapping[str, Sequence[TraceEvent]]
+) -> TracedCall | None:
+    """Return the call that a kernel of NCCL carries out."""
+    if "Collective name" in kernel.fields:
+        return call_of_fields(kernel.fields)
+    around = described.get(launch.thread, ()) if launch else ()
+    at = bisect_right(around, launch.start, key=lambda one: one.start) - 1 if launch else -1
+    if launch and at >= 0 and launch.start <= around[at].end:
+        return call_of_fields(around[at].fields)
+    raise InputError(
+        f"{shortened_repr(kernel.name)} has no size, and no record_param_comms is around its"
+        " launch: record the trace with ProfilerActivity.CPU, too"
+    )
+
+
+def _issued_on_device(
+    calls: Sequence[TimedTraceCall], kernels: Sequence[tuple[float, TraceEvent]]
+) -> list[TimedTraceCall]:
+    """Return the calls as issued when the kernels that were launched before them have ended."""
+    ordered = sorted(kernels, key=lambda pair: pair[0])
+    launched = [moment for moment, _ in ordered]
+    ends = list[float]()
+    for _, kernel in ordered:
+        ends.append(max(kernel.end, ends[-1] if ends else kernel.end))
+    moved = []
+    for one in calls:
+        before = bisect_right(launched, one.issued)
+        moment = min(ends[before - 1] if before else one.start, one.start)
+        moved.append(TimedTraceCall(one.name, moment, one.start, one.end, one.call))
+    return moved
+
+
+def _merged(events: Iterator[TraceEvent]) -> list[TraceEvent]:
+    """Return when at least one event runs, as events in order that do not overlap."""
+    merged = list[TraceEvent]()
+    for one in sorted(events, key=lambda one: (one.start, -one.end)):
+        if merged and one.start <= merged[-1].end:
+            last = merged[-1]
+            end = max(last.end, one.end)
+            merged[-1] = TraceEvent(
+                last.name, last.category, last.thread, last.start, end, last.fields
+            )
+        else:
+            merged.append(one)
+    return merged
+
+
+def _steps(
+    busy: Sequence[TraceEvent],
+    calls: Sequence[TimedTraceCall],
+    start: float,
+    end: float,
+    groups: ProcessGroups,
+) -> Iterator[RecordedStep]:
+    """Yield the steps of an iteration: computations that end where a call is issued or awaited."""
+    moments: list[tuple[float, int, float, TimedTraceCall | None]] = [
+        (one.issued, 0, one.issued, one) for one in calls
+    ]
+    moments += [(begin, 1, until, None) for begin, until in _waits(busy, calls, start, end)]
+    ends = [one.end for one in busy]
+    running = list[tuple[float, int]]()  # end and number of calls that nothing waited for yet
+    count, at, awaited, last = 0, start, tuple[int, ...](), 0
+    for moment, _, until, call in sorted(moments, key=lambda one: one[:3]):
+        if moment > at or awaited or not count:
+            yield _computation(busy, ends, at, moment, awaited)
+            count, awaited, last = count + 1, (), count
+        at = max(at, until)
+        if call is None:
+            awaited = tuple(number for ended, number in running if ended <= until)
+            running = [one for one in running if one[0] > until]
+            continue
+        yield _call_step(call, last, groups)
+        running.append((call.end, count))
+        count += 1
+    yield _computation(busy, ends, at, end, awaited)
+
+
+def _computation(
+    busy: Sequence[TraceEvent],
+    ends: Sequence[float],
+    start: float,
+    end: float,
+    awaited: tuple[int, ...],
+) -> RecordedStep:
+    """Return the step from one moment to another, named after what runs first."""
+    first = bisect_right(ends, start)
+    name = busy[first].name if first < len(busy) else "host"
+    return RecordedStep(name, COMPUTE, max(0.0, end - start) / MICROSECONDS, after=awaited)
+
+
+def _call_step(one: TimedTraceCall, last: int, groups: ProcessGroups) -> RecordedStep:
+    call = one.call
+    ranks = groups.ranks_of.get(call.group, ())
+    group = WORLD if groups.world and len(ranks) == groups.world else call.group
+    return RecordedStep(
+        one.name, COMMUNICATION, 0.0, call.operation, call.nbytes, group, (last,), call.per_rank
+    )
+
+
+def _waits(
+    busy: Sequence[TraceEvent], calls: Sequence[TimedTraceCall], start: float, end: float
+) -> Iterator[tuple[float, float]]:
+    """Yield the gaps that were spent waiting for calls: from the last computation to the end."""
+    ends = sorted(one.end for one in calls)
+    before = [start, *(one.end for one in busy)]
+    after = [*(one.start for one in busy), end]
+    for begin, until in zip(before, after, strict=True):
+        at = bisect_right(ends, until) - 1
+        if until - begin >= MIN_WAIT and at >= 0 and ends[at] > begin:
+            yield begin, ends[at]

@@ -1,0 +1,168 @@
+"""Collective calls as events of PyTorch's profiler describe them.
+
+NCCL's kernels have the fields `Collective name`, `In msg nelems`, `Out msg nelems`, `dtype`,
+`Group size`, `Process Group Name` and `Process Group Ranks` themselves; in older traces the event
+`record_param_comms` around their launch has them. Events of gloo are named `gloo:all_reduce` and
+have `Input Dims` and `Input type`, but no group.
+
+Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp and torch/csrc/profiler/util.cpp
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.core.collective import Collective
+from tuner.training.recorded import ALLTOALL, SEND, WORLD
+
+ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER.value, Collective.REDUCE_SCATTER.value
+GATHER, SCATTER = Collective.GATHER.value, Collective.SCATTER.value
+MAX_ELEMENTS = 1 << 50
+_OPERATIONS = {  # beginning of a name in lower case without underscores -> operation
+    "allreduce": Collective.ALLREDUCE.value,
+    "allgather": ALLGATHER,
+    "reducescatter": REDUCE_SCATTER,
+    "alltoall": ALLTOALL,
+    "broadcast": Collective.BCAST.value,
+    "reduce": Collective.REDUCE.value,
+    "gather": GATHER,
+    "scatter": SCATTER,
+    "barrier": Collective.ALLREDUCE.value,
+    "send": SEND,
+    "recv": SEND,
+}
+_TYPE_BYTES = {
+    1: ("bool", "byte", "char", "uint8", "int8", "unsigned char", "signed char", "float8"),
+    2: ("half", "bfloat16", "short", "float16", "int16"),
+    4: ("float", "int", "float32", "int32"),
+    8: ("double", "long", "long int", "float64", "int64", "complexfloat"),
+}
+_BYTES_OF_TYPE = {name: size for size, names in _TYPE_BYTES.items() for name in names}
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """What a call does; fields as of a `RecordedStep`."""
+
+    operation: str
+    nbytes: int
+    group: str = WORLD
+    per_rank: bool = False
+
+
+@dataclass(frozen=True)
+class ProcessGroups:
+    """The groups of processes of a trace.
+
+    world       number of ranks of the job, 0 where the trace does not say
+    ranks_of    ranks of each group by its name
+    """
+
+    world: int
+    ranks_of: Mapping[str, tuple[int, ...]]
+
+    def shape(self, name: str) -> tuple[int, int] | None:
+        """Return size and stride of a group; None where its ranks are unknown.
+
+        Raises InputError for ranks at unequal distances.
+        """
+        ranks = self.ranks_of.get(name)
+        if not ranks:
+            return None
+        stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+        if stride < 1 or any(b - a != stride for a, b in pairwise(ranks)):
+            raise InputError(
+                f"group {name} has the ranks {shortened_repr(list(ranks))}: only ranks at equal"
+                " distances can be predicted"
+            )
+        return len(ranks), stride
+
+
+def operation_of(name: str) -> str:
+    """Return the operation of a collective by PyTorch's name, "" for what does not communicate."""
+    plain = name.lower().replace("_", "").rpartition(":")[2]
+    return next((found for begin, found in _OPERATIONS.items() if plain.startswith(begin)), "")
+
+
+def group_ranks(value: Any) -> tuple[int, ...]:
+    """Return the ranks of a list, which may be text; none where it is abbreviated or malformed."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return ()
+    if not isinstance(value, list) or not all(type(one) is int for one in value):
+        return ()
+    return tuple(value)
+
+
+def call_of_fields(fields: Mapping[str, Any]) -> TracedCall | None:
+    """Return the call that the fields of an event describe, None if it does not communicate.
+
+    Raises InputError for malformed fields.
+    """
+    operation = operation_of(str(fields["Collective name"]))
+    if not operation:
+        return None
+    sent, received = (_elements(fields, way) for way in ("In", "Out"))
+    size = fields.get("Group size", 0)
+    size = size if type(size) is int and 0 < size < 1 << 24 else 0
+    elements, per_rank = sent, False
+    if operation in (ALLGATHER, REDUCE_SCATTER):
+        elements = max(sent, received)
+    elif operation in (GATHER, SCATTER):
+        elements = (sent if operation == GATHER else received) * max(size, 1)
+        per_rank = not size
+    nbytes = elements * _type_bytes(str(fields.get("dtype", "float")))
+    return TracedCall(operation, nbytes, str(fields.get("Process Group Name", WORLD)), per_rank)
+
+
+def call_of_gloo(event: Mapping[str, Any]) -> TracedCall | None:
+    """Return the call of an event of gloo, None if it does not communicate.
+
+    Raises InputError for malformed fields.
+    """
+    operation = operation_of(str(event["name"]))
+    fields = event.get("args")
+    if not operation or not isinstance(fields, dict):
+        return None
+    shapes, types = fields.get("Input Dims"), fields.get("Input type")
+    if not isinstance(shapes, list) or not isinstance(types, list):
+        raise InputError(
+            f"{event['name']} has no sizes: record it with profile(..., record_shapes=True)"
+        )
+    elements = sum(_volume(shape) for shape in shapes)
+    if elements > MAX_ELEMENTS:
+        raise InputError(f"{event['name']} has {shortened_repr(elements)} elements")
+    nbytes = elements * _type_bytes(str(types[0]) if types else "float")
+    return TracedCall(operation, nbytes, WORLD, operation in (ALLGATHER, GATHER))
+
+
+def _volume(shape: Any) -> int:
+    """Return the elements of a tensor, or of all tensors of a list."""
+    if not isinstance(shape, list) or not shape:
+        return 0
+    if all(type(one) is int and 0 <= one <= MAX_ELEMENTS for one in shape):
+        return prod(shape)
+    return sum(_volume(one) for one in shape)
+
+
+def _elements(fields: Mapping[str, Any], way: str) -> int:
+    value = fields.get(f"{way} msg nelems", 0)
+    if type(value) is not int or not 0 <= value <= MAX_ELEMENTS:
+        raise InputError(f"{way} msg nelems cannot be {shortened_repr(value)}")
+    return value
+
+
+def _type_bytes(name: str) -> int:
+    """Return the bytes of an element; raise InputError for an unknown type."""
+    plain = name.lower().removeprefix("c10::").removeprefix("torch.").partition("_")[0]
+    if plain not in _BYTES_OF_TYPE:
+        raise InputError(f"there is no type of elements {shortened_repr(name)} that is known")
+    return _BYTES_OF_TYPE[plain]

@@ -1,0 +1,259 @@
+"""A study of one collective on one machine that is answered in steps, so that it can be watched.
+
+Schedules that are asked for are priced first, then those that all sizes share. Those that are
+expected to take longer than `MAX_TASK_S` are left out and named.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from tuner.base.errors import InputError, shortened_repr
+from tuner.core.calibration import Calibration
+from tuner.core.table import TuningTable
+from tuner.machines import Machine
+from tuner.machines.loader import (
+    load_machine,
+    missing_latency_warning,
+    missing_overhead_warning,
+    shared_gpu_warning,
+)
+from tuner.machines.model_accuracy import NCCL, SIMULATION
+from tuner.machines.yaml_machines import PRESET_PREFIX
+from tuner.topology import CUDA
+from tuner.whatif.axes import narrow_uplinks_warning
+from tuner.whatif.machine_resources import RESOURCE_NAMES, present_resources
+from tuner.whatif.nccl_times import nccl_note
+from tuner.whatif.study_candidates import Candidate
+from tuner.whatif.study_runner import OTHER_MACHINES
+from tuner.whatif.study_spec import Study, study_from_record
+from tuner.whatif.study_tasks import (
+    BestCall,
+    StudyPlan,
+    StudyTask,
+    TaskEvaluator,
+    plan_sensitivities,
+    plan_study,
+)
+
+MAX_TASK_S = 1.0  # estimated seconds of one schedule, which nothing interrupts
+MAX_CACHED_PRESETS = 16  # each with its nodes
+
+
+@dataclass(frozen=True)
+class PricedTask:
+    """The times of one schedule.
+
+    number          of its task in the plan
+    label           what asks for this schedule to be priced first
+    sizes           indices of the sizes that share the schedule
+    candidates      the candidate at each of them
+    seconds         at each of them, None where it is too large to be simulated
+    """
+
+    number: int
+    label: str
+    algorithm: str
+    predicted_by: str
+    sizes: tuple[int, ...]
+    candidates: tuple[str, ...]
+    seconds: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class LiveStudy:
+    """A planned study of one machine and one collective.
+
+    calls   (index of the size, candidate) of each call of each task
+    """
+
+    study: Study
+    plan: StudyPlan
+    evaluator: TaskEvaluator
+    calls: tuple[tuple[tuple[int, Candidate], ...], ...]
+
+    @classmethod
+    def from_record(cls, record: Any) -> LiveStudy:
+        """Plan the study of a record, which names at most a preset.
+
+        Raises InputError for an invalid study and for one of several machines or collectives.
+        """
+        study = one_machine_study(record)
+        plan = plan_study(study, lambda _core_seconds: None)
+        calls: list[list[tuple[int, Candidate]]] = [[] for _ in plan.tasks]
+        for index, point in enumerate(plan.points):
+            for candidate, task, _ in point.calls:
+                calls[task].append((index, candidate))
+        return cls(study, plan, TaskEvaluator(study), tuple(map(tuple, calls)))
+
+    def outline(self) -> dict[str, Any]:
+        """Return what is known before anything is priced, as JSON data."""
+        study, (at,), points = self.study, self.study.grid, self.plan.points
+        of_nccl = {name for point in points for name in point.of_nccl}
+        models = {NCCL, SIMULATION} if of_nccl else {SIMULATION}
+        changed = not OTHER_MACHINES.isdisjoint(study.axes)
+        resources = present_resources(self.evaluator.machine(0))
+        too_long = self.names(set(range(len(self.plan.tasks))).difference(self.order(())))
+        return {
+            "machine": study.topology.name,
+            "nodes": int(at["nodes"]),
+            "ppn": int(at["ppn"]),
+            "memory": str(at["memory"]),
+            "collective": study.collectives[0].value,
+            "sizes": list(study.sizes),
+            "nccl_choices": [self.evaluator.nccl_choice(point) for point in points],
+            "network_limit": points[0].network_limit,
+            "resources": {name: RESOURCE_NAMES[name] for name in resources},
+            "skipped": sorted({*too_long, *(name for one in points for name in one.skipped)}),
+            "cautions": [text for text in _cautions(study) if text],
+            "notes": [nccl_note(of_nccl)] if of_nccl else [],
+            "accuracy": study.machine.accuracy_sentence(models, changed=changed),
+        }
+
+    def order(self, first: Sequence[str]) -> list[int]:
+        """Return the numbers of the tasks in the order in which they should be priced.
+
+        Schedules of which one is for all sizes come before those of which each is for some: so
+        there is soon a time at every size. Of both the cheapest come first.
+
+        first   labels of the schedules to begin with
+        """
+        place = {label: number for number, label in enumerate(first)}
+        all_sizes = len(self.study.sizes)
+
+        def key(number: int) -> tuple[int, bool, float]:
+            task = self.plan.tasks[number]
+            rank = place.get(self.label(number), len(first))
+            return rank, len(task.sizes) < all_sizes, task.core_seconds / len(task.sizes)
+
+        affordable = [n for n, task in enumerate(self.plan.tasks) if task.core_seconds < MAX_TASK_S]
+        return sorted(affordable, key=key)
+
+    def price(self, numbers: Sequence[int], seconds: float) -> tuple[int, list[PricedTask]]:
+        """Price tasks in order for so many seconds, at least one; return how many, and their times.
+
+        Times of those whose algorithm is not for this rank count are left out.
+        """
+        end, found = time.monotonic() + seconds, list[PricedTask]()
+        for done, number in enumerate(numbers, start=1):
+            found += self._priced(number)
+            if time.monotonic() > end:
+                return done, found
+        return len(numbers), found
+
+    def names(self, numbers: Iterable[int]) -> list[str]:
+        """Return the candidates of some tasks, sorted."""
+        return sorted({str(candidate) for number in numbers for _, candidate in self.calls[number]})
+
+    def gains(self, best: Sequence[tuple[int, int, float]], resource: str) -> list[float | None]:
+        """Return how many times as fast the best calls are with a resource twice as fast.
+
+        best    task, index of the call in it, and seconds of the best call at each size
+
+        A gain is None where it cannot be simulated.
+        """
+        calls: list[BestCall] = [(self.calls[task][call][1], task, call) for task, call, _ in best]
+        found: dict[tuple[int, int], float | None] = {}
+        for one in plan_sensitivities(self.plan, calls):
+            if one.task.faster == resource:
+                seconds = self.evaluator(one.task) or [None] * len(one.calls)
+                found |= {(one.number, c): s for c, s in zip(one.calls, seconds, strict=True)}
+        return [
+            before / own if (own := found.get((task, call))) else None
+            for task, call, before in best
+        ]
+
+    def label(self, number: int) -> str:
+        """Return what asks for a task to be priced first: its candidate at the first size."""
+        return str(self.calls[number][0][1])
+
+    def _priced(self, number: int) -> Iterator[PricedTask]:
+        task, calls = self.plan.tasks[number], self.calls[number]
+        seconds = self.evaluator(task)
+        if seconds is not None:
+            yield PricedTask(
+                number,
+                self.label(number),
+                task.algorithm,
+                NCCL if self._is_of_nccl(task) else SIMULATION,
+                tuple(index for index, _ in calls),
+                tuple(str(candidate) for _, candidate in calls),
+                tuple(seconds),
+            )
+
+    def _is_of_nccl(self, task: StudyTask) -> bool:
+        return task.algorithm in self.plan.points[0].of_nccl and not task.params
+
+
+@dataclass
+class BestCalls:
+    """The best call at each size of those that were priced so far.
+
+    found   task, index of the call in it, and seconds, by index of the size
+    """
+
+    found: dict[int, tuple[int, int, float]] = field(default_factory=dict)
+
+    def add(self, priced: Iterable[PricedTask]) -> None:
+        """Take the times of some tasks into account."""
+        for one in priced:
+            for call, (index, seconds) in enumerate(zip(one.sizes, one.seconds, strict=True)):
+                if seconds and (index not in self.found or seconds < self.found[index][2]):
+                    self.found[index] = one.number, call, seconds
+
+
+def one_machine_study(record: Any) -> Study:
+    """Return the study of one collective on one machine; raise InputError for any other."""
+    study = study_from_record(_with_nodes(record), _PresetResolver())
+    if len(study.grid) > 1 or len(study.collectives) > 1:
+        raise InputError("one machine and one collective at a time: give each axis one value")
+    return study
+
+
+def _with_nodes(record: Any) -> Any:
+    """Return a study whose preset has the nodes of the study: others would be built in vain."""
+    try:
+        topology, nodes = record["topology"], record["vary"]["nodes"]
+        is_whole = topology.startswith(PRESET_PREFIX) and topology.count(":") == 1
+        return {**record, "topology": f"{topology}:{int(nodes[0])}"} if is_whole else record
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return record  # which is refused with a sentence
+
+
+class _PresetResolver:
+    """A resolver that knows presets alone, of which it keeps the last ones."""
+
+    def machine(self, name: str) -> Machine:
+        if not name.startswith(PRESET_PREFIX):
+            raise InputError(
+                f"expected {PRESET_PREFIX}NAME or the record of a topology, got"
+                f" {shortened_repr(name)}"
+            )
+        return load_preset(name)
+
+    def calibration(self, name: str) -> Calibration:
+        raise InputError(f"calibration {shortened_repr(name)} must be given whole")
+
+    def table(self, name: str) -> TuningTable:
+        raise InputError(f"table {shortened_repr(name)} must be given whole")
+
+
+@lru_cache(MAX_CACHED_PRESETS)
+def load_preset(name: str) -> Machine:
+    """Return the machine of `preset:NAME`; raise InputError for an unknown one."""
+    return load_machine(name)
+
+
+def _cautions(study: Study) -> Iterator[str]:
+    """Yield the warnings that `tuner study` gives; some are empty."""
+    if "latency" not in study.axes:
+        yield missing_latency_warning(study.machine)
+    if CUDA in study.axes["memory"]:
+        yield shared_gpu_warning(study.topology, int(study.axes["ppn"][-1]))
+    yield narrow_uplinks_warning(study.topology, study.axes)
+    if study.calibration is None:
+        yield missing_overhead_warning(study.machine)
