@@ -33,7 +33,7 @@ async function request(path, options = {}) {
   if (response.ok) return response;
   const problem = await response.json().catch(() => ({}));
   if (response.status === 401 && !location.pathname.endsWith("/login")) {
-    const back = encodeURIComponent(location.pathname + location.search);
+    const back = encodeURIComponent(location.pathname + location.search + location.hash);
     location.assign(`/studio/login?next=${back}`);
   }
   throw new Refused(response.status, problem.detail ?? `the service answered ${response.status}`);

@@ -7,11 +7,12 @@ import { CallModel } from "./call_model.js";
 import { CALL_PATH, callCommand, callQuestion, callStateOfUrl, urlOfCallState } from "./call_question.js";
 import { CallTables } from "./call_tables.js";
 import { announce, copyText, h, saveFile } from "./dom.js";
-import { curlPost, svgToPng } from "./export.js";
+import { svgToPng } from "./export.js";
 import { formatCount, formatSize, formatTime } from "./format.js";
 import { LinkChart } from "./link_chart.js";
 import { MachinePicture } from "./machine_picture.js";
 import { openPerfetto, sendTrace } from "./perfetto.js";
+import { curlPost } from "./shell.js";
 import { Playback } from "./playback.js";
 import { Timeline } from "./timeline.js";
 
@@ -130,7 +131,7 @@ class InsideCall {
     this.actions.replaceChildren(
       button("Copy link", () => copyText(location.href, "The link")),
       this.command,
-      button("Copy as curl", () => copyText(curlPost("/v1/what-if/call", this.question), "The request")),
+      button("Copy as curl", () => copyText(`${curlPost("/v1/what-if/call", this.question)}\n`, "The request")),
       button("CSV of transfers", () => saveFile(`${name()}-transfers.csv`, transfersCsv(this.model), "text/csv")),
       button("CSV of rounds", () => saveFile(`${name()}-rounds.csv`, roundsCsv(this.model), "text/csv")),
       button("SVG", () => saveFile(`${name()}.svg`, picture(), "image/svg+xml")),

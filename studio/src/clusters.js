@@ -2,7 +2,7 @@
 import { allItems, getJson, problemText } from "./api.js";
 import { commandLine, h } from "./dom.js";
 import { formatAge, formatDate, formatRatio, formatSize, plural } from "./format.js";
-import { shellWord } from "./table_export.js";
+import { curl, curlPost, shellWord } from "./shell.js";
 
 const SURE = 1.05; // up to it a gain is noise
 
@@ -38,9 +38,9 @@ function emptyState() {
       commandLine("tuner quickstart"),
       commandLine(`tuner publish tuner-out/openmpi/table.json --service ${location.origin}`),
       h("p", {}, "Or send a probe of several hosts, and have the service make the table:"),
-      commandLine("tuner probe run --hosts node0,node1 --out measurements.ndjson"),
-      commandLine(`curl --data-binary @measurements.ndjson ${location.origin}/v1/measurements`),
-      commandLine(`curl -H 'Content-Type: application/json' -d '{"kind": "tune", "measurements": 1, "publish": true}' ${location.origin}/v1/jobs`),
+      commandLine("tuner probe --hosts node0,node1 --out measurements.ndjson"),
+      commandLine(curl("/v1/measurements", "--data-binary @measurements.ndjson")),
+      commandLine(curlPost("/v1/jobs", { kind: "tune", measurements: 1, publish: true })),
       h("p", {}, "To try machines without measuring anything: ", h("a", { href: "/studio/what-if" }, "What if"), ".")),
   ];
 }
@@ -155,7 +155,7 @@ function nextStep(place, library, current, overview, staleness) {
   if (!newest) {
     const probe = library.probes.at(-1);
     return ["Have the service make a table of the probe:",
-      commandLine(`curl -H 'Content-Type: application/json' -d '{"kind": "tune", "measurements": ${probe.id}, "publish": true}' ${location.origin}/v1/jobs`)];
+      commandLine(curlPost("/v1/jobs", { kind: "tune", measurements: probe.id, publish: true }))];
   }
   if (!current) return h("a", { href: `/studio/table/${newest.version}` }, `Look at version ${newest.version}, and publish it`);
   if (newest.version > current.version) {
@@ -169,7 +169,7 @@ function nextStep(place, library, current, overview, staleness) {
   if (!overview) return "…";
   if (!overview.proved && !overview.outcome) {
     return ["Prove the gain at sizes that no decision was made from:",
-      commandLine(`curl -s ${location.origin}/v1/tables/${current.version} -o table.json && tuner table compare table.json`)];
+      commandLine(`${curl(`/v1/tables/${current.version}`, "-o table.json")} && tuner table compare table.json`)];
   }
   if (staleness?.reports === 0) {
     return ["Let programs follow it, and report how it does:",

@@ -14,12 +14,6 @@ function csvField(value) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** Return the request with which a program asks the same; `options` are those of curl. */
-export function curlPost(path, question, options = "-sS") {
-  const body = JSON.stringify(question).replaceAll("'", "'\\''");
-  return `curl ${options} ${location.origin}${path} -H 'Content-Type: application/json' -d '${body}'\n`;
-}
-
 /** Return a drawing that needs no style sheet as the text of a file, on white. */
 export function svgText(drawing) {
   const copy = drawing.cloneNode(true);

@@ -5,6 +5,7 @@ import { announce, copyText, h, saveFile } from "./dom.js";
 import { csv, drawingButtons } from "./export.js";
 import { formatDate, formatPercent, formatRatio, formatSize, formatTime } from "./format.js";
 import { colourOf } from "./palette.js";
+import { curl } from "./shell.js";
 
 const INTERVAL_MS = 1000;
 const PATIENT_INTERVAL_MS = 5000; // while the service does not answer
@@ -103,7 +104,7 @@ export class JobView {
 
   #buttons(known) {
     const { job } = this;
-    const url = `${location.origin}/v1/jobs/${job.id}`;
+    const url = `/v1/jobs/${job.id}`;
     const cancel = () => send("POST", `/v1/jobs/${job.id}/cancel`, {}).catch((error) => this.#showProblem(error));
     const saveCsv = () => saveFile(`job-${job.id}.csv`, measuredCsv(progressOf(this.log).measured), "text/csv");
     return [
@@ -111,7 +112,7 @@ export class JobView {
         h("button", { click: cancel, disabled: job.cancel_requested }, job.cancel_requested ? "Ending\u2026" : "Cancel"),
       job.kind === "probe" && h("button", { click: () => copyText(tuneCommand(job.spec), "Command") }, "Copy as command"),
       h("button", { click: () => copyText(`${location.origin}/studio/measure/${job.id}`, "Link") }, "Copy link"),
-      h("button", { click: () => copyText(`curl -s ${url} ${url}/log\n`, "Command") }, "Copy as curl"),
+      h("button", { click: () => copyText(`${curl(url)}\n${curl(`${url}/log`)}\n`, "Commands") }, "Copy as curl"),
       known.measured.length > 0 && h("button", { click: saveCsv }, "CSV"),
       ...(known.bounds.length ? drawingButtons(() => this.cards.querySelector(".bound"), `job-${job.id}`) : []),
     ];

@@ -37,6 +37,6 @@ function nextPage() {
   const next = new URLSearchParams(location.search).get("next") ?? "";
   const url = new URL(next, location.origin);
   return url.origin === location.origin && url.pathname.startsWith("/studio/")
-    ? url.pathname + url.search
+    ? url.pathname + url.search + url.hash
     : "/studio/";
 }

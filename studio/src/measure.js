@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { formatSize } from "./format.js";
 import { showMeasurements } from "./measurements.js";
 import { setAlgorithms } from "./palette.js";
+import { curl } from "./shell.js";
 import { JobView } from "./jobview.js";
 
 const PATH = "/studio/measure";
@@ -215,6 +216,6 @@ function nothingYet() {
     h("h1", {}, "Nothing was measured yet"),
     h("p", {}, "Start a measurement at the side, or send what a probe has written:"),
     h("pre", { tabindex: 0 },
-      `tuner probe --out measurements.ndjson\ncurl --data-binary @measurements.ndjson \\\n  -H 'Content-Type: application/x-ndjson' ${location.origin}/v1/measurements`),
+      `tuner probe --out measurements.ndjson\n${curl("/v1/measurements", "\\\n  --data-binary @measurements.ndjson")}`),
   );
 }

@@ -3,6 +3,7 @@ import { allItems, getJson, problemText, send } from "./api.js";
 import { copyText, h } from "./dom.js";
 import { formatSize, formatTime } from "./format.js";
 import { css } from "./palette.js";
+import { curl } from "./shell.js";
 
 const SHOWN_RATIO = 2; // times of the usual time at which a pair has the full colour
 
@@ -35,7 +36,7 @@ export async function showMeasurements(place, id, maySubmit, onJob) {
       maySubmit && h("button", { click: tune }, "Make a table"),
       h("a.button", { href: file, download: `measurements-${id}.ndjson` }, "Save the file"),
       h("button", { click: () => copyText(location.href, "Link") }, "Copy link"),
-      h("button", { click: () => copyText(`curl -s ${location.origin}${file} -o measurements.ndjson\n`, "Command") }, "Copy as curl"),
+      h("button", { click: () => copyText(`${curl(file, "-o measurements.ndjson")}\n`, "Command") }, "Copy as curl"),
     ),
     problem,
     noticedCard(map.notes),

@@ -4,6 +4,7 @@ import { allItems, getText, problemText } from "./api.js";
 import { copyText, h, saveFile } from "./dom.js";
 import { csv, drawingButtons } from "./export.js";
 import { DARK, LIGHT, isDark } from "./palette.js";
+import { curl } from "./shell.js";
 
 const PATH = "/studio/report";
 
@@ -65,7 +66,7 @@ class Report {
       h("label", { for: "version" }, "Table", select),
       h("a.button", { href: file, download: name }, "Save as one file"),
       h("button", { click: () => copyText(location.href, "Link") }, "Copy link"),
-      h("button", { click: () => copyText(`curl -s ${location.origin}${file} -o ${name}\n`, "Command") }, "Copy as curl"),
+      h("button", { click: () => copyText(`${curl(file, `-o ${name}`)}\n`, "Command") }, "Copy as curl"),
       h("button", { click: () => this.#saveCsv() }, "CSV"),
     );
   }

@@ -7,6 +7,7 @@ import { showLogin } from "./login.js";
 import { showTable } from "./table.js";
 import { showMeasure } from "./measure.js";
 import { showReport } from "./report.js";
+import { addToken } from "./shell.js";
 import { applyTheme, themeButton } from "./theme.js";
 import { showTraining } from "./training.js";
 import { showWhatIf } from "./whatif.js";
@@ -45,10 +46,11 @@ async function open(main, account) {
   const page = pageOf(location.pathname);
   const session = await getJson("/studio/session");
   if (session.needs_token && session.client === null && page !== showLogin) {
-    const next = encodeURIComponent(location.pathname + location.search);
+    const next = encodeURIComponent(location.pathname + location.search + location.hash);
     location.replace(`${LOGIN}?next=${next}`);
     return;
   }
+  if (session.needs_token) addToken();
   if (session.client !== null) {
     account.replaceChildren(
       h("span.client", {}, session.client), h("button.plain", { click: logOut }, "Log out"),

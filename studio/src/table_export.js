@@ -1,5 +1,6 @@
 // What the page "Table" gives to take away: CSV, commands, requests.
 import { csv } from "./export.js";
+import { curl, shellWord } from "./shell.js";
 import { shapeOf } from "./table_model.js";
 
 /** Return every rule, one row each. */
@@ -36,18 +37,13 @@ export function pointsCsv(row, points, candidates) {
   ]);
 }
 
-/** Return a word as the shell takes it. */
-export function shellWord(text) {
-  return /^[\w./:=,@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
-
 export function tableUrl(version, query = {}) {
   const search = new URLSearchParams(query).toString();
   return `/v1/tables/${version}${search ? `?${search}` : ""}`;
 }
 
 export function curlTable(version, file, query = {}) {
-  return `curl -s ${shellWord(`${location.origin}${tableUrl(version, query)}`)} -o ${file}`;
+  return curl(tableUrl(version, query), `-o ${file}`);
 }
 
 /** Return what to type to see the same in a terminal. */
@@ -73,7 +69,7 @@ export function curlSelect(table, row, nbytes) {
     cluster: table.cluster, library: table.library, collective: row.collective, nodes: row.nodes, ppn: row.ppn,
     nbytes, memory: row.memory, operators: row.operators, placement: row.placement,
   });
-  return `curl -s ${shellWord(`${location.origin}/v1/select?${query}`)}\n`;
+  return `${curl(`/v1/select?${query}`)}\n`;
 }
 
 /** Return the command with which the command line writes a file in a native format. */

@@ -2,9 +2,10 @@
 import { Address } from "./address.js";
 import { getJson, problemText, send, streamLines, uploadTopology } from "./api.js";
 import { announce, copyText, h, saveFile } from "./dom.js";
-import { curlPost, svgToPng } from "./export.js";
+import { svgToPng } from "./export.js";
 import { formatCount, formatRatio, formatSize, formatTime, plural, sentence } from "./format.js";
 import { hue, inkOf, setAlgorithms } from "./palette.js";
+import { curlPost } from "./shell.js";
 import { linearTicks } from "./ticks.js";
 import { Timeline } from "./training_timeline.js";
 import { MIN_GAIN, TrainingAnswer, leastOf } from "./training_answer.js";
@@ -511,7 +512,7 @@ class Training {
       button("Copy link", () => copyText(location.href, "The link")),
       button("Copy as command", () => copyText(trainingCommand(predicted(), this.machine, entry(), prices()), "The command")),
       button("Copy as YAML", () => copyText(workloadYaml(predicted(), this.machine, entry(), prices()), "The workload")),
-      button("Copy as curl", () => copyText(curlPost("/v1/training", this.question, "-sN"), "The request")),
+      button("Copy as curl", () => copyText(`${curlPost("/v1/training", this.question, "-sN")}\n`, "The request")),
       button("CSV", () => saveFile(`${name()}.csv`, trainingCsv(this.shown, this.state.gpu_hour, this.#samples), "text/csv")),
       button("SVG", () => saveFile(`${name()}.svg`, svg(), "image/svg+xml")),
       button("PNG", async () => saveFile(`${name()}.png`, await svgToPng(svg()), "image/png")),

@@ -8,10 +8,11 @@ import { axisControls, machineOptions, machineSentence, selectRow, sizeSelect } 
 import { CallPicture } from "./call_picture.js";
 import { CrossoverMap, mapNodes } from "./crossover.js";
 import { announce, copyText, fill, h, saveFile } from "./dom.js";
-import { curlPost, svgToPng } from "./export.js";
+import { svgToPng } from "./export.js";
 import { formatCount, formatRatio, formatSize, formatTime, sentence } from "./format.js";
 import { colourOf, setAlgorithms } from "./palette.js";
 import { Pins, machineLabel } from "./pins.js";
+import { curlPost } from "./shell.js";
 import { MAX_PINS, questionOfState, sliderValues, stateOfUrl, urlOfState } from "./question.js";
 import { answerCsv, ratioSvg, shellCommand, studyYaml } from "./whatif_export.js";
 
@@ -555,7 +556,7 @@ class WhatIf {
       button("Copy link", () => copyText(location.href, "The link")),
       button("Copy as command", () => copyText(shellCommand(this.question, this.machine), "The command")),
       button("Copy as YAML", () => copyText(studyYaml(this.question, this.machine), "The study")),
-      button("Copy as curl", () => copyText(curlPost("/v1/what-if", this.question, "-sN"), "The request")),
+      button("Copy as curl", () => copyText(`${curlPost("/v1/what-if", this.question, "-sN")}\n`, "The request")),
       button("CSV", () => saveFile(`${name()}.csv`, answerCsv(this.shown, this.view.incumbent), "text/csv")),
       button("SVG", () => saveFile(`${name()}.svg`, svg(), "image/svg+xml")),
       button("PNG", async () => saveFile(`${name()}.png`, await svgToPng(svg()), "image/png")),

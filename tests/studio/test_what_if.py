@@ -235,8 +235,9 @@ def test_where_tokens_are_needed_one_logs_in_and_out(page: Any, built: None, dat
     made = token(database, "reader", "read")["Authorization"].split()[1]
     with served(Settings(database=database, require_tokens=True)) as client:
         url = str(client.base_url).rstrip("/") + SMALL
-        page.goto(url)
+        page.goto(f"{url}#place")
         page.get_by_label("Token").fill("wrong")
+        assert query(page)["next"][0].endswith(f"{SMALL}#place")
         page.get_by_role("button", name="Log in").click()
         page.get_by_text("unknown or revoked").wait_for()
         page.get_by_label("Token").fill(made)
@@ -244,6 +245,7 @@ def test_where_tokens_are_needed_one_logs_in_and_out(page: Any, built: None, dat
         page.wait_for_selector(COMPLETE)
         assert query(page)["topology"] == ["preset:comet"]
         assert page.evaluate("document.cookie") == ""
+        assert 'curl -sN -H "Authorization: Bearer $TUNER_TOKEN" ' in copied(page, "Copy as curl")
         page.get_by_role("button", name="Log out").click()
         page.get_by_label("Token").wait_for()
         page.goto(url)
