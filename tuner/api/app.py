@@ -122,6 +122,7 @@ def _metrics(service: ServiceDep) -> Response:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Follow publications while the application runs, and release its resources at the end."""
     watching = asyncio.create_task(app.state.service.watch_publications())
+    app.state.service.workers.prepare()
     gc.freeze()  # excludes all current objects from further collections
     gc.set_threshold(*GC_THRESHOLDS)
     yield

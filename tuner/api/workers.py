@@ -1,6 +1,8 @@
 """Worker processes for requests that need much computation.
 
 A computing thread would delay all other responses of the process by holding the interpreter lock.
+Workers are forked from a process that has loaded what they need, so that one is there at once and
+most of its memory is shared.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
@@ -21,10 +24,10 @@ from tuner.db import UnavailableError
 
 Result = TypeVar("Result")
 
-NICENESS = 5  # the process that answers has priority over its workers
 IDLE_SECONDS = 60.0  # after which an idle worker exits and frees its memory
 _MARGIN_SECONDS = 5.0  # an idle worker gets no more work this long before its end
-_CONTEXT = multiprocessing.get_context("spawn")
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tuner.api.worker_start"])
 
 
 @dataclass
@@ -63,6 +66,11 @@ class WorkerPool:
     _idle: list[_WorkerProcess] = field(default_factory=list)
     _busy: list[_WorkerProcess] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @staticmethod
+    def prepare() -> None:
+        """Start the process from which workers are forked, without waiting for what it loads."""
+        forkserver.ensure_running()
 
     def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Run `function`, which must be importable by name, in a worker and return its result.
@@ -126,7 +134,6 @@ def exit_with_parent() -> None:
 def _worker_main(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this one
     exit_with_parent()
-    os.nice(NICENESS)
     while connection.poll(IDLE_SECONDS):
         try:
             function, arguments = connection.recv()
