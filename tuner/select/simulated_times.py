@@ -122,7 +122,7 @@ class Simulator:
         if schedule is None:
             return math.nan
         placement = self._placed(point.placement, point.ppn, point.p)
-        return self._simulations.seconds(schedule, placement, point.nbytes, point.memory)
+        return self._simulations.seconds_or_nan(schedule, placement, point.nbytes, point.memory)
 
     def _placement(self, placement: str, ppn: int, p: int) -> Placement:
         return Placement.from_name(placement, self._topology, ppn, p)

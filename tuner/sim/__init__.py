@@ -70,8 +70,8 @@ def simulate(
 def simulate_or_nan(
     schedule: Schedule, placement: Placement, calibration: Calibration, nbytes: int, memory: str
 ) -> float:
-    """Return `SimulationCache.seconds` of a single call."""
-    return SimulationCache(calibration).seconds(schedule, placement, nbytes, memory)
+    """Return `SimulationCache.seconds_or_nan` of a single call."""
+    return SimulationCache(calibration).seconds_or_nan(schedule, placement, nbytes, memory)
 
 
 def sweep(

@@ -57,23 +57,31 @@ class SimulationCache:
     """Simulated times of calls on one calibration; calls that differ in size are prepared once."""
 
     def __init__(self, calibration: Calibration) -> None:
-        self._calibration = calibration
+        self.calibration = calibration
         self._fingerprint = lru_cache(MAX_CACHED_SIMULATIONS)(ScheduleFingerprint.from_schedule)
         self._cached = lru_cache(MAX_CACHED_SIMULATIONS)(self._prepare)
 
     def seconds(self, schedule: Schedule, placement: Placement, nbytes: int, memory: str) -> float:
-        """Return the seconds until the last rank is done; raises as `tuner.sim.finish_times` does.
+        """Return the seconds until the last rank is done.
 
-        NaN for device memory that the topology or the calibration does not know: collectives on
-        device buffers are measured wherever there are GPUs, also where the topology lacks them or
-        no message between them was timed.
+        Raises what `tuner.sim.finish_times` does.
+        """
+        moves = self._fingerprint(schedule)
+        prepared = self._cached if moves.transfers <= MAX_CACHED_TRANSFERS else self._prepare
+        return prepared(moves, placement, memory).seconds([nbytes])[0]
+
+    def seconds_or_nan(
+        self, schedule: Schedule, placement: Placement, nbytes: int, memory: str
+    ) -> float:
+        """Return `seconds`, or NaN for device memory that topology or calibration do not know.
+
+        Collectives on device buffers are measured wherever there are GPUs, also where the topology
+        lacks them or no message between them was timed.
         """
         if memory != HOST and not placement.topology.has_gpus:
             return math.nan
-        moves = self._fingerprint(schedule)
-        prepared = self._cached if moves.transfers <= MAX_CACHED_TRANSFERS else self._prepare
         try:
-            return prepared(moves, placement, memory).seconds([nbytes])[0]
+            return self.seconds(schedule, placement, nbytes, memory)
         except MissingCostError:
             if memory == HOST:
                 raise
@@ -82,4 +90,4 @@ class SimulationCache:
     def _prepare(
         self, fingerprint: ScheduleFingerprint, placement: Placement, memory: str
     ) -> PreparedSimulation:
-        return PreparedSimulation(fingerprint.schedule, placement, self._calibration, 1, memory)
+        return PreparedSimulation(fingerprint.schedule, placement, self.calibration, 1, memory)

@@ -15,6 +15,7 @@ import numpy as np
 from tuner.core.calibration import Calibration
 from tuner.core.path_classes import NETWORK_BIDIRECTIONAL, NETWORK_RING
 from tuner.core.table import AlgorithmConfig
+from tuner.sim.simulation_cache import SimulationCache
 from tuner.topology import Placement
 from tuner.training.groups import OWN_OPERATIONS, Call, Group, simulate_groups
 from tuner.whatif.nccl_times import NcclTimes, nccl_times
@@ -64,6 +65,7 @@ class CallTimes:
         self.placement, self.calibration, self.memory = placement, calibration, memory
         self.policy, self.latency_factor = policy, latency_factor
         self._of_fewer_nodes = of_fewer_nodes or self._of_first_nodes
+        self._simulations = SimulationCache(calibration)
         self._chosen: dict[Call, TimedAlgorithm] = {}
         self._simulated: dict[tuple[Call, AlgorithmConfig], float] = {}
         self._nccl: dict[Group, NcclTimes | None] = {}
@@ -128,7 +130,7 @@ class CallTimes:
             return self.seconds(call)
         if call not in self._out_of_step:
             one, two = (
-                simulate_groups(call, config, self.placement, self.calibration, self.memory, calls)
+                simulate_groups(call, config, self.placement, self._simulations, self.memory, calls)
                 for calls in (1, 2)
             )
             self._out_of_step[call] = two - one
@@ -195,7 +197,7 @@ class CallTimes:
         known = (call, config)
         if known not in self._simulated:
             self._simulated[known] = simulate_groups(
-                call, config, self.placement, self.calibration, self.memory
+                call, config, self.placement, self._simulations, self.memory
             )
         return self._simulated[known]
 

@@ -10,12 +10,11 @@ import numpy as np
 
 from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
-from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
 from tuner.core.table import SCHEDULE, AlgorithmConfig
 from tuner.mpi_libraries.schedules import schedule_of
-from tuner.sim import simulate
+from tuner.sim.simulation_cache import SimulationCache
 from tuner.topology import Placement
 from tuner.training.recorded import ALLTOALL, SEND
 
@@ -71,7 +70,7 @@ def simulate_groups(
     call: Call,
     config: AlgorithmConfig,
     placement: Placement,
-    calibration: Calibration,
+    simulations: SimulationCache,
     memory: str,
     calls: int = 1,
 ) -> float:
@@ -82,12 +81,12 @@ def simulate_groups(
     Raises InputError and ScheduleError for an algorithm that is not for groups of this size, or
     that no schedule describes.
     """
-    own = _own_schedule(call, config, calibration.library)
+    own = _own_schedule(call, config, simulations.calibration.library)
     members = call.group.members(placement.p)
     whole = own if own.p == placement.p else _side_by_side(own, members, placement.p)
     if calls > 1:
         whole = _repeated(whole, calls)
-    return simulate(whole, placement, calibration, call.nbytes, memory=memory)
+    return simulations.seconds(whole, placement, call.nbytes, memory)
 
 
 def _own_schedule(call: Call, config: AlgorithmConfig, library: str) -> Schedule:

@@ -88,4 +88,4 @@ def test_sizes_are_prepared_together_and_large_calls_are_not_kept(
 def test_memory_that_nobody_knows_has_no_seconds() -> None:
     placement = Placement.block(FLAT, 1)
     made = algorithms.build(Collective.ALLREDUCE, "ring", 8)
-    assert math.isnan(SimulationCache(COSTS).seconds(made, placement, 4096, CUDA))
+    assert math.isnan(SimulationCache(COSTS).seconds_or_nan(made, placement, 4096, CUDA))
