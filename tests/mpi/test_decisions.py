@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tuner.core.table import AlgorithmConfig
 from tuner.launch import Launcher
 from tuner.mpi_libraries.default_algorithms import DefaultAlgorithms, default_lookup
 from tuner.validation.openmpi_default_algorithms import find_default_algorithms
+from tuner.validation.openmpi_fixed_decisions import find_fixed_decisions
 from tuner.validation.openmpi_trace import build_tracer, executed_algorithm
 from tuner.validation.validation import ValidationCall, run_calls
 
@@ -42,6 +44,33 @@ def test_on_both_sides_of_each_switch_the_default_runs_what_was_found(
     ran = [executed_algorithm(trial.collective, answers[n]) for n, trial in enumerate(trials)]
     expected = default_lookup(found, "openmpi")
     assert ran == [expected(each.placed_collective, nbytes) for each, nbytes in calls]
+
+
+def test_fixed_decisions_are_what_ranks_run_and_known_for_any_number(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """The facts on 8 to 15 and 64 to 127 ranks are those of Open MPI's source."""
+    found = find_fixed_decisions(launcher)
+    ran = find_default_algorithms(launcher, CALLS, MOST, tmp_path)
+    for each in ran:
+        own = [one for one in found if one.collective is each.collective]
+        decision = max(
+            (one for one in own if one.min_ranks <= each.ppn), key=attrgetter("min_ranks")
+        )
+        known = dict(zip(decision.thresholds, decision.choices, strict=True))
+        assert {size: choice for size, choice in known.items() if size <= MOST} == dict(
+            zip(each.thresholds, each.choices, strict=True)
+        )
+    by_ranks = {(one.collective, one.min_ranks): one for one in found}
+    eight = by_ranks[Collective.ALLREDUCE, 8]
+    assert eight.thresholds[:2] == (4, 8192)
+    assert [one and one.algorithm for one in eight.choices[:2]] == [
+        "recursive_doubling",
+        "rabenseifner",
+    ]
+    many = by_ranks[Collective.BCAST, 64]
+    assert [one and one.algorithm for one in many.choices] == ["knomial"]
+    assert (Collective.BCAST, 128) in by_ranks
 
 
 def test_of_collectives_that_the_watcher_does_not_know_nothing_is_known(

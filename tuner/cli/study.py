@@ -47,7 +47,7 @@ A study, here saved as twice.yaml:
     bandwidth: [25GB/s, 50GB/s]
   collectives: [bcast, allreduce]
   sizes: [1KiB, 64KiB, 1MiB]
-  table: table.json          # optional: what its choices would cost
+  table: table.json          # optional: what its choices would cost; or default:openmpi
   cost: {{node: 30000, nic: 900}}  # optional: prices, for the best value
 
 Axes: {", ".join(whatif.AXES)}.

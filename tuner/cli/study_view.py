@@ -47,8 +47,10 @@ def _print_table_regret(result: whatif.StudyResult) -> None:
         )
     )
     print_text(
-        "Keeping the table, read as its exported file is (rules for just the numbers of ranks that"
-        f" it has): {cost}"
+        f"Keeping the default of {result.default_title}: {cost}"
+        if result.default_title
+        else "Keeping the table, read as its exported file is (rules for just the numbers of ranks"
+        f" that it has): {cost}"
     )
     for reason, count in Counter(one.reason for one in kept if one.regret is None).items():
         print_text(f"  not counted, {count} of {len(kept)} points: {reason}")
@@ -65,7 +67,8 @@ def best_ranges(result: whatif.StudyResult) -> Iterator[PointRange]:
 def _print_ranges(result: whatif.StudyResult) -> set[str]:
     """Print the best algorithms by ranges of sizes; return the axes that change nothing."""
     axes = varying(result)
-    kept = ["table's cost"] if result.points[0].table_regret else []
+    whose = "default's" if result.default_title else "table's"
+    kept = [f"{whose} cost"] if result.points[0].table_regret else []
     has_nccl = any(point.nccl_choice for point in result.points)
     kept += ["NCCL by itself"] if has_nccl else []
     found, same = merge_rows(

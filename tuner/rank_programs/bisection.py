@@ -12,18 +12,20 @@ T = TypeVar("T")
 SIZE_RATIO = 2**0.25  # of sizes sampled first: two changes closer than this may be missed
 
 
-def find_change_points(decide: Callable[[int], T], max_bytes: int) -> list[tuple[int, T]]:
-    """Return the sizes up to `max_bytes` from which on `decide` returns another value.
+def find_change_points(
+    decide: Callable[[int], T], largest: int, step: int = PROBE_ELEMENT_BYTES
+) -> list[tuple[int, T]]:
+    """Return the sizes up to `largest` from which on `decide` returns another value.
 
-    Sizes are multiples of 4 bytes. Each is returned with its value; the first is the smallest size.
+    Sizes are multiples of `step`. Each is returned with its value; the first is the smallest size.
     """
-    found: list[tuple[int, T]] = [(PROBE_ELEMENT_BYTES, decide(PROBE_ELEMENT_BYTES))]
-    known = PROBE_ELEMENT_BYTES
-    for size in _sampled_sizes(max_bytes):
+    found: list[tuple[int, T]] = [(step, decide(step))]
+    known = step
+    for size in _sampled_sizes(largest, step):
         while decide(size) != found[-1][1]:
             low, high = known, size
-            while high - low > PROBE_ELEMENT_BYTES:
-                middle = (low + high) // (2 * PROBE_ELEMENT_BYTES) * PROBE_ELEMENT_BYTES
+            while high - low > step:
+                middle = (low + high) // (2 * step) * step
                 low, high = (low, middle) if decide(middle) != found[-1][1] else (middle, high)
             found.append((high, decide(high)))
             known = high
@@ -31,12 +33,9 @@ def find_change_points(decide: Callable[[int], T], max_bytes: int) -> list[tuple
     return found
 
 
-def _sampled_sizes(max_bytes: int) -> list[int]:
-    sizes, size = (
-        {max_bytes // PROBE_ELEMENT_BYTES * PROBE_ELEMENT_BYTES},
-        float(PROBE_ELEMENT_BYTES),
-    )
-    while size < max_bytes:
-        sizes.add(int(size) // PROBE_ELEMENT_BYTES * PROBE_ELEMENT_BYTES)
+def _sampled_sizes(largest: int, step: int) -> list[int]:
+    sizes, size = {largest // step * step}, float(step)
+    while size < largest:
+        sizes.add(int(size) // step * step)
         size *= SIZE_RATIO
     return sorted(sizes)

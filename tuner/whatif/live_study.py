@@ -26,6 +26,7 @@ from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.topology import CUDA
 from tuner.whatif.axes import narrow_uplinks_warning
+from tuner.whatif.library_default import title_of_default
 from tuner.whatif.machine_resources import RESOURCE_NAMES, present_resources
 from tuner.whatif.nccl_times import nccl_note
 from tuner.whatif.study_candidates import Candidate
@@ -39,6 +40,7 @@ from tuner.whatif.study_tasks import (
     plan_sensitivities,
     plan_study,
 )
+from tuner.whatif.table_regret import TableLookup
 
 MAX_TASK_S = 1.0  # estimated seconds of one schedule, which nothing interrupts
 MAX_CACHED_PRESETS = 16  # each with its nodes
@@ -107,6 +109,8 @@ class LiveStudy:
             "sizes": list(study.sizes),
             "nccl_choices": [self.evaluator.nccl_choice(point) for point in points],
             "network_limit": points[0].network_limit,
+            "library": title_of_default(study.table) if study.table else "",
+            "library_choices": [_label(point.table_lookup) for point in points],
             "resources": {name: RESOURCE_NAMES[name] for name in resources},
             "skipped": sorted({*too_long, *(name for one in points for name in one.skipped)}),
             "cautions": [text for text in _cautions(study) if text],
@@ -240,6 +244,12 @@ class _PresetResolver:
 
     def table(self, name: str) -> TuningTable:
         raise InputError(f"table {shortened_repr(name)} must be given whole")
+
+
+def _label(lookup: TableLookup | None) -> str:
+    """Return the candidate that a table chooses; "" where none is known."""
+    candidate = lookup.candidate if lookup else None
+    return str(candidate) if candidate else ""
 
 
 @lru_cache(MAX_CACHED_PRESETS)

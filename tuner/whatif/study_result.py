@@ -175,6 +175,7 @@ class StudyResult:
     machine_values  price of each machine, where the study has prices
     summary         a paragraph that says what the study found
     accuracy        how far predictions were off measured results of this machine
+    default_title   name of the library whose default is the study's table; empty for others
     """
 
     name: str
@@ -187,6 +188,7 @@ class StudyResult:
     machine_values: tuple[MachineValue, ...] = ()
     summary: str = ""
     accuracy: str = ""
+    default_title: str = ""
 
 
 def axis_steps(

@@ -10,6 +10,7 @@ from tuner.base.errors import InputError, TunerError
 from tuner.machines.model_accuracy import NCCL, SIMULATION
 from tuner.whatif.axes import NODE_LINK_AXES, UPLINK_AXES, apply_axes
 from tuner.whatif.executors import Executor, run_serial
+from tuner.whatif.library_default import title_of_default
 from tuner.whatif.machine_resources import RESOURCE_NAMES
 from tuner.whatif.prices import count_parts, machine_price
 from tuner.whatif.study_candidates import Candidate
@@ -102,6 +103,7 @@ def run_study(
         values,
         summarise(points, study.axes, steps, values),
         _accuracy(study, points),
+        title_of_default(study.table) if study.table else "",
     )
 
 

@@ -11,7 +11,8 @@
 The topology is in one of its short forms, a `topology_to_record`, or a name: `preset:NAME`, a file
 beside the study's, or what the service calls it. A preset includes its costs; for others
 `calibration` names measured costs, and the topology says the rest. `table` names a tuning table
-whose regret on the new machine is computed. `algorithms` restricts the candidates. `without`
+whose regret on the new machine is computed; `default:openmpi` and `default:mpich` stand for the
+choices of these libraries. `algorithms` restricts the candidates. `without`
 withdraws what the topology offers, as if nobody had configured it: some of `multicast`,
 `switch_reduction` and `nvswitch_reduction`. `limits: false` does not find out what limits the best
 algorithms, which takes one more simulation of each for every resource of the machine. `cost` has
@@ -41,7 +42,8 @@ from tuner.core.calibration import (
     read_calibration,
 )
 from tuner.core.collective import Collective
-from tuner.core.table import TuningTable, read_table, table_from_record, table_record
+from tuner.core.path_classes import BLOCK
+from tuner.core.table import RuleKey, TuningTable, read_table, table_from_record, table_record
 from tuner.machines import Machine
 from tuner.machines.loader import load_machine, machine_from_record
 from tuner.machines.yaml_machines import PRESET_PREFIX
@@ -60,6 +62,7 @@ from tuner.whatif.axes import (
     apply_axes,
     place_ranks,
 )
+from tuner.whatif.library_default import DEFAULT_PREFIX, default_table
 from tuner.whatif.prices import Price, parse_prices, prices_record
 from tuner.whatif.values import parse_axes, parse_collectives, parse_names, parse_sizes
 
@@ -220,11 +223,12 @@ def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
         parse_sizes(record["sizes"]),
         parse_names("algorithms", record["algorithms"]) if "algorithms" in record else (),
         measured,
-        _table(record.get("table"), resolver),
+        None,
         parse_names("without", record["without"]) if "without" in record else (),
         _limits(record.get("limits", True)),
         parse_prices(record["cost"], axes, machine) if "cost" in record else {},
     )
+    study = replace(study, table=_table(record.get("table"), resolver, study))
     _require_bounds(study)
     _require_costs(study)
     _require_offered(study)
@@ -295,10 +299,27 @@ def _calibration(entry: Any, resolver: ResourceResolver) -> Calibration | None:
         raise InputError(f"calibration: neither a name nor a calibration ({reason})") from None
 
 
-def _table(entry: Any, resolver: ResourceResolver) -> TuningTable | None:
+def _table(entry: Any, resolver: ResourceResolver, study: Study) -> TuningTable | None:
     if entry is None:
         return None
+    if isinstance(entry, str) and entry.startswith(DEFAULT_PREFIX):
+        return default_table(entry.removeprefix(DEFAULT_PREFIX), _keys(study), study.sizes)
     return resolver.table(entry) if isinstance(entry, str) else table_from_record(entry)
+
+
+def _keys(study: Study) -> list[RuleKey]:
+    """Return the calls of a study without their sizes."""
+    return [
+        RuleKey(
+            collective,
+            int(at["nodes"]),
+            int(at["ppn"]),
+            str(at["memory"]),
+            placement=str(at.get("placement", BLOCK)),
+        )
+        for collective in study.collectives
+        for at in study.grid
+    ]
 
 
 def _limits(entry: Any) -> bool:

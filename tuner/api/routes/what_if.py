@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Query
@@ -29,6 +29,7 @@ from tuner.core.collective import Collective
 from tuner.machines import PRESETS, preset_spec
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.whatif.axes import AXES
+from tuner.whatif.library_default import DEFAULT_PREFIX
 from tuner.whatif.live_study import load_preset
 from tuner.whatif.machine_axes import describe_axes
 
@@ -59,6 +60,9 @@ class Question(RequestBody):
     collective: CollectiveName
     sizes: list[SizeInBytes] = Field(min_length=1, max_length=MAX_SIZES, examples=[[1024, 1048576]])
     algorithms: list[Identifier] = Field([], max_length=50, description="all, if left out")
+    library: Literal["openmpi", "mpich"] | None = Field(
+        None, description="MPI library whose own choices are priced, too, and named"
+    )
     first: list[Annotated[str, Field(max_length=200)]] = Field(
         [], max_length=200, description="labels of schedules of an earlier answer to begin with"
     )
@@ -72,6 +76,7 @@ class Question(RequestBody):
             "collectives": [self.collective.value],
             "sizes": self.sizes,
             **({"algorithms": self.algorithms} if self.algorithms else {}),
+            **({"table": f"{DEFAULT_PREFIX}{self.library}"} if self.library else {}),
         }
 
 

@@ -1,0 +1,68 @@
+"""Find out what coll/tuned of Open MPI runs by default on any number of ranks, with one rank."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.base.errors import InputError
+from tuner.core.collective import Collective
+from tuner.core.table import AlgorithmConfig
+from tuner.launch.rank_program import rank_arguments
+from tuner.validation.openmpi_trace import TRACED_COLLECTIVES, build_tracer, executed_algorithm
+from tuner.validation.validation import CallOutcome, RankStarter
+
+PROGRAM = rank_arguments("tuner.rank_programs.fixed_decisions")
+MAX_RANKS, MAX_BYTES = 1 << 20, 1 << 32
+TIMEOUT_S = 60.0  # for a launch that takes a few seconds
+
+
+@dataclass(frozen=True)
+class FixedDecision:
+    """What coll/tuned runs by default from a number of ranks on.
+
+    thresholds  bytes from which on the config at the same position of `choices` is used
+    """
+
+    collective: Collective
+    min_ranks: int
+    thresholds: tuple[int, ...]
+    choices: tuple[AlgorithmConfig | None, ...]
+
+
+def find_fixed_decisions(starter: RankStarter) -> tuple[FixedDecision, ...]:
+    """Return the decisions of the fixed decision functions, by collective and number of ranks.
+
+    They hold up to MAX_RANKS ranks and MAX_BYTES bytes, for commutative operators. Raises
+    InputError without a C compiler, ProbeError when the rank fails.
+    """
+    found = list[FixedDecision]()
+    request = {"collectives": TRACED_COLLECTIVES, "max_ranks": MAX_RANKS, "max_bytes": MAX_BYTES}
+
+    def note(line: str) -> None:
+        if line.startswith('{"collective"'):
+            found.append(_decision(**json.loads(line)))
+
+    with tempfile.TemporaryDirectory() as directory:
+        tracer = build_tracer(Path(directory))
+        if tracer is None:
+            raise InputError("a C compiler is needed to ask Open MPI for its decisions: install cc")
+        starter.run(
+            1,
+            [*PROGRAM, json.dumps(request)],
+            environment={"LD_PRELOAD": str(tracer)},
+            on_line=note,
+            timeout=TIMEOUT_S,
+        )
+    return tuple(found)
+
+
+def _decision(collective: str, ranks: int, steps: Sequence[tuple[int, list[int]]]) -> FixedDecision:
+    one = Collective(collective)
+    choices = tuple(
+        executed_algorithm(one, CallOutcome(0, (tuple(numbers),))) for _, numbers in steps
+    )
+    return FixedDecision(one, ranks, tuple(start for start, _ in steps), choices)
