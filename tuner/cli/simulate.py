@@ -31,7 +31,7 @@ from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.sim.critical_paths import COMPONENT_DESCRIPTIONS, TIME_COMPONENTS, Explanation, explain
 from tuner.topology import CUDA, GPU, HOST, Placement
-from tuner.whatif.machine_resources import IMPROVEMENT, LATENCY, MIN_SENSITIVITY, RESOURCE_NAMES
+from tuner.whatif.machine_resources import MIN_SENSITIVITY, RESOURCE_NAMES, nccl_factors
 from tuner.whatif.nccl_times import EXPLAINED_NOTE, NcclTimes, nccl_note, nccl_times
 from tuner.whatif.sensitivities import call_sensitivities
 from tuner.whatif.study_candidates import Candidate, list_candidates
@@ -254,12 +254,11 @@ def _sensitivities(
         if found.schedule is not None:
             costs, item = changed.calibration, options.itemsize
             return simulate(found.schedule, placement, costs, nbytes, item, memory=options.memory)
-        factor = 1 / IMPROVEMENT if resource == LATENCY else 1.0
-        of_nccl = nccl_times(placement, options.memory, factor)
+        of_nccl = nccl_times(placement, options.memory, *nccl_factors(resource))
         assert of_nccl is not None
         return of_nccl.seconds(options.collective, found.algorithm, nbytes)
 
-    return call_sensitivities(machine, seconds_on)
+    return call_sensitivities(machine, seconds_on, found.schedule is None)
 
 
 def _times_of_nccl(options: argparse.Namespace, placement: Placement) -> NcclTimes | None:

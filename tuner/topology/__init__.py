@@ -20,6 +20,7 @@ from tuner.core.path_classes import (
     SAME_GPU,
 )
 from tuner.topology.machine import (
+    CONFIGURED_CAPABILITIES,
     CPU,
     DEVICE_KINDS,
     GPU,
@@ -39,6 +40,7 @@ from tuner.topology.paths import Paths, find_paths
 from tuner.topology.placement import MAX_SIMULATED_RANKS, Placement
 
 __all__ = [
+    "CONFIGURED_CAPABILITIES",
     "CPU",
     "CROSS_SOCKET",
     "CUDA",

@@ -22,6 +22,7 @@ MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION = NETWORK_CAPABILITIES = (
     "switch_reduction",
     "nvswitch_reduction",
 )
+CONFIGURED_CAPABILITIES = frozenset({MULTICAST, SWITCH_REDUCTION})  # by the administrators
 ROUTINGS = ("spread", "first")
 
 

@@ -21,14 +21,13 @@ from tuner.mpi_libraries.default_algorithms import (
     default_algorithms_from_provenance,
     default_lookup,
 )
-from tuner.topology import CUDA, MULTICAST, SWITCH_REDUCTION
+from tuner.topology import CONFIGURED_CAPABILITIES, CUDA
 from tuner.training.call_times import PART, AlgorithmPolicy, CallTimes, TimedAlgorithm, part_of
 from tuner.training.groups import Call
 from tuner.whatif.nccl_times import NcclTimes
 from tuner.whatif.study_candidates import estimate_transfers, list_candidates
 from tuner.whatif.table_regret import look_up_exported
 
-CONFIGURED = {MULTICAST, SWITCH_REDUCTION}  # capabilities that administrators have to configure
 COLLNET = "collnet"  # begins the names of NCCL's algorithms that need SWITCH_REDUCTION
 SIMPLE = ("ring", "recursive_doubling", "binomial", "pipeline")
 FEW_RANKS = 16  # of a group up to which all candidates are simulated at all sizes
@@ -142,7 +141,7 @@ class FastestKnown:
 
     def _candidates(self, call: Call, times: CallTimes) -> Iterator[AlgorithmConfig]:
         collective, (nodes, ppn) = Collective(call.operation), times.shape(call.group)
-        offered = times.placement.topology.capabilities.difference(CONFIGURED)
+        offered = times.placement.topology.capabilities.difference(CONFIGURED_CAPABILITIES)
         here = algorithms.available_capabilities(offered, times.memory == CUDA, nodes, ppn)
         of_nccl = times.nccl(call.group)
         own = of_nccl.algorithms(collective) if of_nccl else ()

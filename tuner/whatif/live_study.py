@@ -27,7 +27,7 @@ from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.topology import CUDA
 from tuner.whatif.axes import narrow_uplinks_warning
 from tuner.whatif.library_default import title_of_default
-from tuner.whatif.machine_resources import RESOURCE_NAMES, present_resources
+from tuner.whatif.machine_resources import RESOURCE_NAMES, studied_resources
 from tuner.whatif.nccl_times import nccl_note
 from tuner.whatif.study_candidates import Candidate
 from tuner.whatif.study_runner import OTHER_MACHINES
@@ -98,7 +98,7 @@ class LiveStudy:
         of_nccl = {name for point in points for name in point.of_nccl}
         models = {NCCL, SIMULATION} if of_nccl else {SIMULATION}
         changed = not OTHER_MACHINES.isdisjoint(study.axes)
-        resources = present_resources(self.evaluator.machine(0))
+        resources = studied_resources(self.evaluator.machine(0), bool(of_nccl))
         too_long = self.names(set(range(len(self.plan.tasks))).difference(self.order(())))
         return {
             "machine": study.topology.name,

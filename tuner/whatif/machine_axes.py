@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.machines import Machine, known_gpus
 from tuner.mpi_libraries.nccl import nominal_nic_rate
-from tuner.topology import CUDA, HOST, NETWORK, NIC, Topology
+from tuner.topology import CONFIGURED_CAPABILITIES, CUDA, HOST, NETWORK, NIC, Topology
 from tuner.topology.readers.fabrics import FatTree
 from tuner.whatif.axes import AXES, MAX_STUDY_NODES, NODE_LINK_AXES, UPLINK_AXES
 from tuner.whatif.values import gpus_per_node
@@ -18,6 +18,7 @@ def describe_axes(machine: Machine) -> dict[str, Any]:
     latency     between two nodes on one switch, in seconds, with what the ends add to it; None
                 without links at the nodes
     bandwidth   of a link at a node, in bytes per second; line_rate is that of its port
+    configured  what it offers and administrators have to configure
     taper       None where the network is no fat tree of a machine with costs
     """
     topology, spec = machine.topology, machine.spec
@@ -40,6 +41,7 @@ def describe_axes(machine: Machine) -> dict[str, Any]:
         "line_rate": nominal_nic_rate(rate) if spec and rate else None,
         "latency": _node_latency(machine),
         "taper": spec.fabric.taper if spec and isinstance(spec.fabric, FatTree) else None,
+        "configured": sorted(CONFIGURED_CAPABILITIES.intersection(topology.capabilities)),
         "axes": [name for name in AXES if _has_axis(machine, name)],
         "known_gpus": sorted(known_gpus()) if spec and spec.gpu else [],
     }

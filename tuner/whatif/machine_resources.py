@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
 
 from tuner.core.calibration import Calibration, CostSegment, Estimate, PathCost, ReductionCost
 from tuner.core.path_classes import (
@@ -36,6 +37,8 @@ NICS, SWITCH_LINKS, NVLINKS, PCIE_LINKS, CPU_BUS, MEMORY, LATENCY, OVERHEAD, RED
     "overhead",
     "reduction",
 )
+NCCL_RATES = "nccl_rates"  # constants of NCCL, which no hardware changes
+ALL_RATES = "all_rates"  # all bandwidths, as several can bound a call to the same rate
 RESOURCE_NAMES: Mapping[str, str] = {  # for people
     NICS: "NICs",
     SWITCH_LINKS: "switch links",
@@ -46,8 +49,12 @@ RESOURCE_NAMES: Mapping[str, str] = {  # for people
     LATENCY: "latency",
     OVERHEAD: "overhead",
     REDUCTION: "reduction",
+    NCCL_RATES: "NCCL's rates per channel",
+    ALL_RATES: "all bandwidths together",
 }
+RATES = (NICS, SWITCH_LINKS, NVLINKS, PCIE_LINKS, CPU_BUS, MEMORY, NCCL_RATES)
 MIN_SENSITIVITY = 1.05  # below it a resource does not bound a call
+MUCH = 1.1  # times as fast with one bandwidth doubled, which then bounds a call by itself
 IMPROVEMENT = 2.0  # factor by which a resource becomes faster
 RESOURCE_OF_PATH_CLASS: Mapping[str, str] = {  # what the bytes of a path class cross
     NETWORK: NICS,
@@ -66,9 +73,32 @@ RESOURCE_OF_LINK_KIND = {"nvlink": NVLINKS, "pcie": PCIE_LINKS, "socket": CPU_BU
 
 
 def limiting_resource(sensitivities: Mapping[str, float]) -> str:
-    """Return the resource that a call is most sensitive to, "" if none alone makes it faster."""
-    best = max(sensitivities, key=lambda name: sensitivities[name], default="")
+    """Return the resource that a call is most sensitive to, "" if none makes it faster.
+
+    Where ALL_RATES gain most, that is one bandwidth if it alone gains half as much or much.
+    """
+    alone = {name: gain for name, gain in sensitivities.items() if name != ALL_RATES}
+    best = max(alone, key=lambda name: alone[name], default="")
+    most, together = alone.get(best, 1.0), sensitivities.get(ALL_RATES, 1.0)
+    is_enough = best in RATES and most >= min(MUCH, (1.0 + together) / 2)
+    if together > most and not is_enough:
+        best = ALL_RATES
     return best if best and sensitivities[best] >= MIN_SENSITIVITY else ""
+
+
+def studied_resources(machine: Machine, of_nccl: bool) -> tuple[str, ...]:
+    """Return the resources of which a study finds out what they gain.
+
+    of_nccl     times of NCCL's own algorithms are predicted from its cost model
+    """
+    own = present_resources(machine)
+    return (*own, *([NCCL_RATES] if of_nccl else []), ALL_RATES)
+
+
+def nccl_factors(resource: str) -> tuple[float, float]:
+    """Return the factors of NCCL's latencies and of its rates where a resource is faster."""
+    latency = 1 / IMPROVEMENT if resource == LATENCY else 1.0
+    return latency, IMPROVEMENT if resource in (NCCL_RATES, ALL_RATES) else 1.0
 
 
 def present_resources(machine: Machine) -> tuple[str, ...]:
@@ -96,9 +126,12 @@ def with_faster(machine: Machine, resource: str, factor: float = IMPROVEMENT) ->
     """Return the machine with one resource `factor` times as fast.
 
     Rates are multiplied and times divided by it: those of links and those that a calibration has
-    for messages whose bytes cross them. Costs that were measured for paths of a certain latency and
-    rate hold for no others: without them simulations on the result raise MissingCostError.
+    for messages whose bytes cross them. There are so many times as many NVLinks, as NCCL knows the
+    rate of one. Costs that were measured for paths of a certain latency and rate hold for no
+    others: without them simulations on the result raise MissingCostError.
     """
+    if resource == ALL_RATES:
+        return reduce(lambda one, rate: with_faster(one, rate, factor), RATES, machine)
     return replace(
         machine,
         topology=_faster_topology(machine.topology, resource, factor),
@@ -143,8 +176,11 @@ def _faster_links(
 ) -> tuple[Link, ...]:
     if resource == LATENCY:
         return tuple(replace(link, latency=link.latency / factor) for link in links)
+    more = factor if resource == NVLINKS else 1.0
     return tuple(
-        replace(link, capacity=link.capacity * factor) if of_link(link) == resource else link
+        replace(link, capacity=link.capacity * factor, count=round(link.count * more))
+        if of_link(link) == resource
+        else link
         for link in links
     )
 

@@ -67,14 +67,17 @@ class NcclTimes:
     An algorithm has the protocol that NCCL expects to be its best.
 
     latency_factor  factor of all of NCCL's latencies
+    rate_factor     factor of the rates per channel that NCCL has as constants
 
     Raises InputError as `nccl_system_of` does.
     """
 
-    def __init__(self, placement: Placement, latency_factor: float = 1.0) -> None:
+    def __init__(
+        self, placement: Placement, latency_factor: float = 1.0, rate_factor: float = 1.0
+    ) -> None:
         self._placement = placement
         collnet = SWITCH_REDUCTION in placement.topology.capabilities
-        self._predictor = nccl.NcclPredictor(placement, collnet, latency_factor=latency_factor)
+        self._predictor = nccl.NcclPredictor(placement, collnet, latency_factor, rate_factor)
 
     def algorithms(self, collective: Collective) -> tuple[str, ...]:
         """Return the registered algorithms that NCCL has for a collective on these GPUs."""
@@ -115,14 +118,17 @@ class NcclTimes:
         return f"{LINK_NAMES.get(kind, kind)} ({rate / 1e9:.3g} GB/s)"
 
 
-def nccl_times(placement: Placement, memory: str, latency_factor: float = 1.0) -> NcclTimes | None:
+def nccl_times(
+    placement: Placement, memory: str, latency_factor: float = 1.0, rate_factor: float = 1.0
+) -> NcclTimes | None:
     """Return NCCL's times for buffers in `memory`; None where NCCL cannot run or is not known.
 
     latency_factor  factor of all of NCCL's latencies
+    rate_factor     factor of the rates per channel that NCCL has as constants
     """
     if memory != CUDA:
         return None
     try:
-        return NcclTimes(placement, latency_factor)
+        return NcclTimes(placement, latency_factor, rate_factor)
     except InputError:
         return None

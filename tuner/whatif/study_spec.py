@@ -14,11 +14,12 @@ beside the study's, or what the service calls it. A preset includes its costs; f
 whose regret on the new machine is computed; `default:openmpi` and `default:mpich` stand for the
 choices of these libraries. `algorithms` restricts the candidates. `without`
 withdraws what the topology offers, as if nobody had configured it: some of `multicast`,
-`switch_reduction` and `nvswitch_reduction`. `limits: false` does not find out what limits the best
-algorithms, which takes one more simulation of each for every resource of the machine. `cost` has
-prices of nodes, GPUs, NICs, switches and cables, for the speed that each machine gives for its
-price. An axis that is left out has the machine's own value: all nodes, host memory and one rank per
-node, or where every node has GPUs a rank for each of them and their memory.
+`switch_reduction` and `nvswitch_reduction`, or `configured` for those of the first two that are
+offered; algorithms that it names are no candidates. `limits: false` does not find out what limits
+the best algorithms, which takes one more simulation of each for every resource of the machine.
+`cost` has prices of nodes, GPUs, NICs, switches and cables, for the speed that each machine gives
+for its price. An axis that is left out has the machine's own value: all nodes, host memory and one
+rank per node, or where every node has GPUs a rank for each of them and their memory.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from tuner.machines import Machine
 from tuner.machines.loader import load_machine, machine_from_record
 from tuner.machines.yaml_machines import PRESET_PREFIX
 from tuner.sim import simulate
-from tuner.topology import CUDA, Topology
+from tuner.topology import CONFIGURED_CAPABILITIES, CUDA, Topology
 from tuner.topology.readers import topology_to_record
 from tuner.topology.readers.safe_yaml import MAX_CHARACTERS, parse_yaml
 from tuner.topology.readers.yaml_fields import require_keys
@@ -67,6 +68,7 @@ from tuner.whatif.prices import Price, parse_prices, prices_record
 from tuner.whatif.values import parse_axes, parse_collectives, parse_names, parse_sizes
 
 MAX_STUDY_POINTS = 100_000
+CONFIGURED = "configured"  # in `without`: whatever administrators have to configure
 REQUIRED_KEYS = {"name", "topology", "collectives", "sizes"}
 ALLOWED_KEYS = REQUIRED_KEYS | {
     "vary",
@@ -120,7 +122,8 @@ class Study:
     axes            axis -> its values, numbers ascending, names as they were written; always with
                     nodes, ppn and memory
     algorithms      candidates by name; all when empty
-    without         capabilities of the topology that are not used, from `NETWORK_CAPABILITIES`
+    without         capabilities of the topology that are not used, from `NETWORK_CAPABILITIES`, and
+                    algorithms that are no candidates
     limits          whether to find what limits the best candidates
     prices          price of each part of the machine; see `tuner.whatif.prices`
     """
@@ -165,7 +168,8 @@ class Study:
     def algorithm_names(self, collective: Collective, at: GridPoint) -> tuple[str, ...]:
         """Return the candidates of one collective on the machine at one point of the grid."""
         known = algorithms.algorithm_names(collective, self.features(at))
-        return tuple(name for name in known if not self.algorithms or name in self.algorithms)
+        wanted = set(self.algorithms or known).difference(self.without)
+        return tuple(name for name in known if name in wanted)
 
     def features(self, at: GridPoint) -> frozenset[str]:
         """Return the capabilities for algorithms that the machine at one point of the grid has."""
@@ -186,6 +190,11 @@ class Study:
             ).topology.capabilities
             for gpu in self.axes.get("gpu", (None,))
         }
+
+    @cached_property
+    def offered(self) -> frozenset[str]:
+        """What the topology offers with one of the GPUs at least."""
+        return frozenset().union(*self.topology_features.values())
 
 
 def read_study(path: Path) -> Study:
@@ -224,10 +233,12 @@ def study_from_record(record: Any, resolver: ResourceResolver) -> Study:
         parse_names("algorithms", record["algorithms"]) if "algorithms" in record else (),
         measured,
         None,
-        parse_names("without", record["without"]) if "without" in record else (),
+        (),
         _limits(record.get("limits", True)),
         parse_prices(record["cost"], axes, machine) if "cost" in record else {},
     )
+    if "without" in record:
+        study = replace(study, without=_without(study, record["without"]))
     study = replace(study, table=_table(record.get("table"), resolver, study))
     _require_bounds(study)
     _require_costs(study)
@@ -322,6 +333,14 @@ def _keys(study: Study) -> list[RuleKey]:
     ]
 
 
+def _without(study: Study, entry: Any) -> tuple[str, ...]:
+    """Return what a study is without; `configured` stands for what is offered of that."""
+    names = parse_names("without", entry)
+    offered = study.offered.intersection(CONFIGURED_CAPABILITIES)
+    configured = sorted(offered) if CONFIGURED in names else []
+    return tuple(dict.fromkeys([*(one for one in names if one != CONFIGURED), *configured]))
+
+
 def _limits(entry: Any) -> bool:
     if not isinstance(entry, bool):
         raise InputError(f"limits must be true or false, not {shortened_repr(entry)}")
@@ -370,13 +389,17 @@ def _require_not_withdrawn(study: Study, collective: Collective, name: str) -> N
 
 
 def _require_offered(study: Study) -> None:
-    """Raise InputError for what a study withdraws although no machine of it has it."""
-    offered = {need for own in study.topology_features.values() for need in own}
+    """Raise InputError for what a study is without although it has no such thing."""
+    known = {
+        name
+        for one in study.collectives
+        for name in algorithms.algorithm_names(one, algorithms.REQUIREMENTS)
+    }
     for name in study.without:
-        if name not in offered:
+        if name not in study.offered | known:
             raise InputError(
-                f"without: {study.topology.name} does not offer {shortened_repr(name)}; it offers:"
-                f" {', '.join(sorted(offered)) or 'nothing'}"
+                f"without: {study.topology.name} does not offer {shortened_repr(name)}, which is no"
+                f" algorithm either; it offers: {', '.join(sorted(study.offered)) or 'nothing'}"
             )
 
 

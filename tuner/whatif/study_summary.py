@@ -8,22 +8,18 @@ from itertools import groupby
 
 from tuner.base.units import format_size
 from tuner.core.collective import Collective
-from tuner.machines.model_accuracy import NCCL
 from tuner.whatif.axes import AXIS_FORMATTERS, SIZE_AXIS, AxisValue, GridPoint
 from tuner.whatif.machine_resources import RESOURCE_NAMES
 from tuner.whatif.study_result import TIE_TOLERANCE, AxisStep, MachineValue, StudyPoint
 
 NO_LIMIT = "no single resource"
-LIMIT_OF_NCCL = "NCCL's channels"  # nor do NCCL's channels, whose rates are from a list, take more
 MIN_GAIN = 1.01  # times as fast that are worth a word
 MAX_NAMED_ALGORITHMS = 3
 
 
 def limit_name(point: StudyPoint) -> str:
     """Return the name of the resource that limits the best algorithm of a point."""
-    if point.limit:
-        return RESOURCE_NAMES[point.limit]
-    return LIMIT_OF_NCCL if point.best.predicted_by == NCCL else NO_LIMIT
+    return RESOURCE_NAMES[point.limit] if point.limit else NO_LIMIT
 
 
 def limits_by_size(points: Sequence[StudyPoint]) -> str:

@@ -25,10 +25,9 @@ from tuner.topology import CUDA, Placement
 from tuner.whatif.axes import UPLINK_AXES, GridPoint, apply_axes, place_ranks
 from tuner.whatif.kept_schedules import ScheduleStore
 from tuner.whatif.machine_resources import (
-    IMPROVEMENT,
-    LATENCY,
     RESOURCE_NAMES,
-    present_resources,
+    nccl_factors,
+    studied_resources,
     with_faster,
 )
 from tuner.whatif.nccl_times import NcclTimes, nccl_times
@@ -182,7 +181,8 @@ class TaskEvaluator:
         at = self._study.grid[grid_index]
         machine = self.machine(grid_index)
         if faster:
-            if faster not in present_resources(machine):
+            has_nccl = self._study.calibration is None and at["memory"] == CUDA
+            if faster not in studied_resources(machine, has_nccl):
                 return None
             machine = with_faster(machine, faster)
         ranks = place_ranks(machine, at)
@@ -280,8 +280,7 @@ def _times_of_nccl(
     """Return NCCL's times; None where NCCL is not known or the study has measured costs."""
     if study.calibration is not None:
         return None
-    factor = 1.0 / IMPROVEMENT if faster == LATENCY else 1.0
-    return nccl_times(ranks, str(at["memory"]), factor)
+    return nccl_times(ranks, str(at["memory"]), *nccl_factors(faster))
 
 
 def _times_of_nccl_on_few_nodes(study: Study, at: GridPoint) -> NcclTimes | None:

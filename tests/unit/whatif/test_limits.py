@@ -17,13 +17,16 @@ from tuner.core.calibration import Calibration, PathCost, calibration_record
 from tuner.core.collective import Collective
 from tuner.machines import PRESETS, Machine, preset
 from tuner.machines.yaml_machines import machine_from_yaml
-from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor
+from tuner.mpi_libraries.nccl import AlgoProto, NcclPredictor, nccl_system_of
 from tuner.mpi_libraries.nccl.fabric import FabricBound
 from tuner.topology import Placement
 from tuner.whatif import study_tasks
 from tuner.whatif.machine_resources import (
+    ALL_RATES,
     LATENCY,
+    NCCL_RATES,
     NICS,
+    NVLINKS,
     SWITCH_LINKS,
     limiting_resource,
     present_resources,
@@ -52,7 +55,8 @@ def test_sensitivities_are_those_of_the_closed_form() -> None:
         whole = ALPHA + flow
         assert point.sensitivities[LATENCY] == pytest.approx(whole / (ALPHA / 2 + flow), rel=1e-9)
         assert point.sensitivities[NICS] == pytest.approx(whole / (ALPHA + flow / 2), rel=1e-9)
-        assert set(point.sensitivities) == {NICS, LATENCY, "memory"}
+        assert set(point.sensitivities) == {NICS, LATENCY, "memory", ALL_RATES}
+        assert point.sensitivities[ALL_RATES] == point.sensitivities[NICS]
         assert point.sensitivities["memory"] == 1.0
     assert [
         point.limit for point in run(algorithms=["recursive_doubling"], sizes=sizes).points
@@ -95,6 +99,53 @@ def test_nothing_limits_what_no_resource_makes_faster() -> None:
     assert limiting_resource({NICS: 1.03, LATENCY: 1.5}) == LATENCY
 
 
+def test_bandwidths_limit_together_what_none_of_them_limits_alone() -> None:
+    assert limiting_resource({NICS: 1.05, LATENCY: 1.08, ALL_RATES: 1.7}) == ALL_RATES
+    assert limiting_resource({NICS: 1.2, LATENCY: 1.08, ALL_RATES: 1.7}) == NICS
+    assert limiting_resource({NICS: 1.06, LATENCY: 1.02, ALL_RATES: 1.06}) == NICS
+    assert limiting_resource({NICS: 1.2, LATENCY: 1.3, ALL_RATES: 1.7}) == ALL_RATES
+    assert limiting_resource({NICS: 1.0, LATENCY: 1.9, ALL_RATES: 1.1}) == LATENCY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "limit"), [("nccl_tree", NCCL_RATES), ("nvls_tree", ALL_RATES), ("ring", NICS)]
+)
+def test_long_calls_of_nccl_are_limited_by_rates_and_not_by_latency(name: str, limit: str) -> None:
+    """NCCL's tree is bound by a constant of NCCL, NVLS by the NICs and by one of NCCL."""
+    (point,) = run(
+        topology="preset:dgx-h100:16",
+        algorithms=[name],
+        sizes=["512MiB"],
+        vary={"nodes": [16], "ppn": [8 if name != "ring" else 1]},
+    ).points
+    assert point.limit == limit
+    assert point.sensitivities[LATENCY] < point.sensitivities[limit]
+
+
+def test_twice_as_many_nvlinks_are_more_for_nccl() -> None:
+    """On two nodes NCCL's rings have so many channels as the NVLinks carry."""
+    machine = preset("dgx-a100", 2)
+    faster = with_faster(machine, NVLINKS)
+    before, after = (
+        nccl_system_of(Placement.block(one.topology, 8)).tree for one in (machine, faster)
+    )
+    assert after.channels * after.bw_intra > 1.5 * before.channels * before.bw_intra
+
+
+def test_a_study_leaves_out_what_is_to_be_configured_and_named_algorithms() -> None:
+    keys = {"topology": H100, "vary": {"nodes": [2]}, "limits": False}
+    (point,) = run(**keys, without=["configured", "ring"]).points
+    names = {candidate.algorithm for candidate in point.candidates}
+    assert not any(name.startswith("collnet") for name in names)
+    assert "nccl_ring" in names
+    assert "ring" not in names
+    assert point.nccl_choice in names
+    assert run(without=["configured"]).points == run().points  # a flat network offers nothing
+    with pytest.raises(InputError, match="does not offer 'wind', which is no algorithm either"):
+        run(without=["wind"])
+
+
 def test_limits_can_be_left_out() -> None:
     result = run(limits=False)
     assert {tuple(point.sensitivities) for point in result.points} == {()}
@@ -132,7 +183,7 @@ def test_machines_are_built_once_for_all_calls_of_a_resource(
 
     monkeypatch.setattr(f"{study_tasks.__name__}.with_faster", watched)
     run(sizes=[8, 64, 1024, "1MiB", "64MiB"])
-    assert sorted(built) == sorted({NICS, "memory", LATENCY})
+    assert sorted(built) == sorted({NICS, "memory", LATENCY, ALL_RATES})
 
 
 def test_limits_in_the_middle_say_from_where_to_where() -> None:
@@ -147,7 +198,7 @@ def test_limits_in_the_middle_say_from_where_to_where() -> None:
 def test_explanations_say_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", "--topology", "preset:dgx-h100:2", "--ppn", "8", "--explain"]
     words += ["--collective", "allreduce", "--sizes", "1GiB"]
-    for name, expected in (("nccl_ring", {NICS, "pcie", "nvlink"}), ("rabenseifner", {"nvlink"})):
+    for name, expected in (("nccl_ring", {NICS, ALL_RATES}), ("rabenseifner", {"nvlink"})):
         main([*words, "--algorithm", name, "--json"])
         (one,) = json.loads(capsys.readouterr().out)
         assert limiting_resource(one["sensitivities"]) in expected

@@ -690,11 +690,11 @@ def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.Mo
         ({"without": "multicast"}, "without must be a list of names, not 'multicast'"),
         (
             {"without": ["multicast"]},
-            "without: flat8 does not offer 'multicast'; it offers: nothing",
+            "without: flat8 does not offer 'multicast', which is no algorithm either; it offers: nothing",
         ),
         (
             {"without": ["sharp"], "topology": "preset:dgx-a100:2", "vary": {}},
-            "dgx-a100 does not offer 'sharp'; it offers: multicast, switch_red",
+            "dgx-a100 does not offer 'sharp', which is no algorithm either; it offers: multicast",
         ),
         ({"vary": {"nodes": 4}}, "vary: nodes must be a list of values, not 4"),
         ({"vary": {"nodes": [0]}}, "vary: nodes: 0 is not a whole number from 1"),

@@ -63,6 +63,13 @@ class Question(RequestBody):
     library: Literal["openmpi", "mpich"] | None = Field(
         None, description="MPI library whose own choices are priced, too, and named"
     )
+    without: list[Identifier] = Field(
+        [],
+        max_length=100,
+        description="capabilities of the topology and algorithms to leave out; `configured` stands"
+        " for the capabilities that administrators have to configure",
+        examples=[["configured"]],
+    )
     first: list[Annotated[str, Field(max_length=200)]] = Field(
         [], max_length=200, description="labels of schedules of an earlier answer to begin with"
     )
@@ -77,6 +84,7 @@ class Question(RequestBody):
             "sizes": self.sizes,
             **({"algorithms": self.algorithms} if self.algorithms else {}),
             **({"table": f"{DEFAULT_PREFIX}{self.library}"} if self.library else {}),
+            **({"without": self.without} if self.without else {}),
         }
 
 
@@ -157,6 +165,9 @@ class MachineAxes(BaseModel):
     line_rate: float | None = Field(examples=[2.5e10], description="of its port")
     latency: float | None = Field(examples=[3.3e-06], description="between nodes on one switch")
     taper: float | None = Field(examples=[1.0])
+    configured: list[str] = Field(
+        examples=[["multicast"]], description="offered, and to be configured by administrators"
+    )
     axes: list[str] = Field(examples=[["nodes", "ppn", "bandwidth"]])
     known_gpus: list[str] = Field(examples=[["A100", "H100"]])
 

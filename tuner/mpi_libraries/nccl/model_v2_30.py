@@ -126,7 +126,9 @@ def _graph_of_algorithm(system: NcclSystem, algorithm: str) -> ChannelGraph:
 
 def _cap(table: Mapping[int, tuple[float, ...]], system: NcclSystem) -> float:
     """Return the cap (B/s) for the compute capability on one, two or more nodes."""
-    return of.table_row(table, system.compute_capability)[min(system.nodes, 3) - 1] * GB
+    return of.table_row(table, system.compute_capability)[min(system.nodes, 3) - 1] * (
+        system.rate_factor * GB
+    )
 
 
 def _ll_cap(system: NcclSystem) -> float:
@@ -135,7 +137,8 @@ def _ll_cap(system: NcclSystem) -> float:
         if system.nodes == 1
         else of.LL_CAP_ROW_OF_CPU.get(system.cpu_vendor, of.VOLTA)
     )
-    return of.table_row(of.LL_CAP, first)[min(system.nodes, 3) - 1] * GB
+    cap = of.table_row(of.LL_CAP, first)[min(system.nodes, 3) - 1]
+    return cap * system.rate_factor * GB
 
 
 def _bandwidth(system: NcclSystem, collective: Collective, algo_proto: AlgoProto) -> float:

@@ -45,15 +45,22 @@ class NcclPredictor:
 
     collnet         switches may reduce
     latency_factor  factor of all of NCCL's latencies in predictions
+    rate_factor     factor of the rates per channel in NCCL's tables in predictions
 
     Raises InputError as `nccl_system_of` does.
     """
 
     def __init__(
-        self, placement: Placement, collnet: bool = False, latency_factor: float = 1.0
+        self,
+        placement: Placement,
+        collnet: bool = False,
+        latency_factor: float = 1.0,
+        rate_factor: float = 1.0,
     ) -> None:
         self.system = nccl_system_of(placement, collnet)
-        self._reached = _with_reached_rates(self.system, placement)
+        faster = rate_factor != 1.0
+        system = nccl_system_of(placement, collnet, False, rate_factor) if faster else self.system
+        self._reached = _with_reached_rates(system, placement)
         self._fabric = FabricBound(placement)
         self._latency_factor = latency_factor
 

@@ -61,6 +61,31 @@ class ChannelGraph:
 
 
 @dataclass(frozen=True)
+class Speeds:
+    """The bandwidths per channel that NCCL tries on a GPU, in GB/s and descending.
+
+    rate_factor     factor of those that are tried, too
+    """
+
+    compute_capability: int
+    rate_factor: float = 1.0
+
+    @property
+    def inside(self) -> list[float]:
+        """Those inside a node."""
+        return self._tried(INTRA_NODE_SPEEDS_GB_S)
+
+    @property
+    def between(self) -> list[float]:
+        """Those between nodes."""
+        return self._tried(INTER_NODE_SPEEDS_GB_S)
+
+    def _tried(self, table: Mapping[int, tuple[float, ...]]) -> list[float]:
+        own = table_row(table, self.compute_capability)
+        return sorted({*own, *(self.rate_factor * speed for speed in own)}, reverse=True)
+
+
+@dataclass(frozen=True)
 class NcclSystem:
     """The GPUs of a placement as NCCL sees them.
 
@@ -74,6 +99,7 @@ class NcclSystem:
     has_nvlink          GPUs have NVLinks, to whatever device
     nvswitch_reduction  NVSwitches reduce (NVLink SHARP)
     switch_reduction    the network's switches reduce (SHARP), and NCCL may use them
+    rate_factor         factor of the caps in NCCL's tables
     """
 
     nodes: int
@@ -89,6 +115,7 @@ class NcclSystem:
     has_nvlink: bool = True
     nvswitch_reduction: bool = False
     switch_reduction: bool = False
+    rate_factor: float = 1.0
 
     @property
     def p(self) -> int:
@@ -97,13 +124,14 @@ class NcclSystem:
 
 
 def nccl_system_of(
-    placement: Placement, collnet: bool = False, coupled: bool = False
+    placement: Placement, collnet: bool = False, coupled: bool = False, rate_factor: float = 1.0
 ) -> NcclSystem:
     """Return what NCCL would see of these ranks, one GPU each.
 
     collnet     let it use switches that reduce, where there are any (NCCL_COLLNET_ENABLE=1 and
                 SHARP's plugin; NCCL does not by itself)
     coupled     channels with a head begin with one speed inside and between nodes
+    rate_factor factor of the fastest rates of a channel, which NCCL has as constants
 
     Raises InputError where a node has no GPUs, more ranks than GPUs, or GPUs of an unknown kind,
     for a single rank, and for ranks that are not spread evenly over the nodes.
@@ -126,8 +154,9 @@ def nccl_system_of(
     generation = channels.compute_capability(interior)
     nics = _nic_bandwidths(placement, interior) if len(nodes) > 1 else []
     inside = channels.find_rings(interior, gpus) if ppn > 1 else None
+    speeds = Speeds(generation, rate_factor)
     ring, tree = _ring_and_tree_graphs(
-        inside, channels.nvswitch_bricks(interior, gpus), nics, generation
+        inside, channels.nvswitch_bricks(interior, gpus), nics, speeds
     )
     offers = placement.topology.capabilities
     return NcclSystem(
@@ -136,7 +165,7 @@ def nccl_system_of(
         compute_capability=generation,
         ring=ring,
         tree=tree,
-        head_channels=_head_channels(interior, gpus, nics, generation, coupled),
+        head_channels=_head_channels(interior, gpus, nics, speeds, coupled),
         rings_on_nvlink=inside is None or inside.on_nvlink,
         cpu_vendor=channels.cpu_vendor(interior),
         same_ring_order=inside is None or len(set(map(_rotate_to_first, inside.gpu_orders))) == 1,
@@ -144,6 +173,7 @@ def nccl_system_of(
         has_nvlink=any(link.kind == NVLINK and link.source == gpus[0] for link in interior.links),
         nvswitch_reduction=NVSWITCH_REDUCTION in offers and generation >= HOPPER,
         switch_reduction=collnet and SWITCH_REDUCTION in offers,
+        rate_factor=rate_factor,
     )
 
 
@@ -263,38 +293,29 @@ def _nics_are_local(
 
 
 def _ring_and_tree_graphs(
-    inside: channels.Rings | None, to_switch: int, nics: Sequence[float], compute_capability: int
+    inside: channels.Rings | None, to_switch: int, nics: Sequence[float], speeds: Speeds
 ) -> tuple[ChannelGraph, ChannelGraph]:
     """Return the channels of rings and of trees."""
     if not nics:
         assert inside is not None
-        return (_single_node_graph(inside, to_switch, compute_capability),) * 2
+        return (_single_node_graph(inside, to_switch, speeds),) * 2
     carried = inside.total_bandwidth if inside else float("inf")
     most = MAX_SEARCH_CHANNELS if to_switch or inside is None else 2 * len(inside.gpu_orders)
-    found = best_channels(
-        table_row(INTER_NODE_SPEEDS_GB_S, compute_capability), carried, most, nics
-    )
-    number, speed = found
+    number, speed = best_channels(speeds.between, carried, most, nics)
     faster = [
         s * GB
-        for s in table_row(INTER_NODE_SPEEDS_GB_S, compute_capability)
+        for s in speeds.between
         if speed <= s * GB <= 2 * speed and number * s * GB <= carried
     ]
     return ChannelGraph(number, speed, speed), ChannelGraph(number, max([speed, *faster]), speed)
 
 
-def _single_node_graph(
-    inside: channels.Rings, to_switch: int, compute_capability: int
-) -> ChannelGraph:
+def _single_node_graph(inside: channels.Rings, to_switch: int, speeds: Speeds) -> ChannelGraph:
     """Return the channels of one node: rings found one by one, or a share of an NVSwitch."""
     if not inside.on_nvlink or not to_switch:
         return ChannelGraph(len(inside.gpu_orders), inside.bandwidth, inside.bandwidth)
-    number, speed = best_channels(
-        table_row(INTRA_NODE_SPEEDS_GB_S, compute_capability),
-        inside.total_bandwidth,
-        MAX_SEARCH_CHANNELS,
-    )
-    number, speed = double_channels(number, speed, compute_capability)
+    found = best_channels(speeds.inside, inside.total_bandwidth, MAX_SEARCH_CHANNELS)
+    number, speed = double_channels(*found, speeds.compute_capability)
     return ChannelGraph(number, speed, speed)
 
 
@@ -332,7 +353,7 @@ def _head_channels(
     node_topology: NodeTopology,
     gpus: Sequence[str],
     nics: Sequence[float],
-    compute_capability: int,
+    speeds: Speeds,
     coupled: bool,
 ) -> ChannelGraph | None:
     """Return one channel per head GPU; None without an NVSwitch.
@@ -344,19 +365,15 @@ def _head_channels(
         return None
     number = min(len(gpus), MAX_SEARCH_CHANNELS, *([len(nics)] * bool(nics)))
     room = channels.nvlink_brick_bandwidth(node_topology) * to_switch / (number + 1)
-    inside = _fastest_speed(INTRA_NODE_SPEEDS_GB_S, compute_capability, room)
+    inside = _fastest_speed(speeds.inside, room)
     if not nics:
         return ChannelGraph(number, inside, inside)
-    between = _fastest_speed(INTER_NODE_SPEEDS_GB_S, compute_capability, min(nics))
+    between = _fastest_speed(speeds.between, min(nics))
     if coupled:
-        inside = _fastest_speed(INTER_NODE_SPEEDS_GB_S, compute_capability, min(room, min(nics)))
+        inside = _fastest_speed(speeds.between, min(room, min(nics)))
     return ChannelGraph(number, inside, between)
 
 
-def _fastest_speed(
-    table: Mapping[int, tuple[float, ...]], compute_capability: int, room: float
-) -> float:
+def _fastest_speed(speeds: Sequence[float], room: float) -> float:
     """Return the fastest speed tried (B/s) that fits into `room`; all of `room` if none does."""
-    return max(
-        (s * GB for s in table_row(table, compute_capability) if s * GB <= room), default=room
-    )
+    return max((s * GB for s in speeds if s * GB <= room), default=room)
