@@ -1,6 +1,5 @@
 // An answer to a what-if question: the times that have arrived so far, and what follows from them.
-
-const MIN_GAIN = 1.05; // below it a resource does not limit a call
+import { LIBRARIES } from "./question.js";
 
 export const NCCL_CHOICE = "nccl";
 export const FASTEST = "fastest";
@@ -10,6 +9,8 @@ export class Answer {
     this.outline = null;
     this.curves = new Map(); // algorithm -> at each size {seconds, candidate, label, predictedBy}
     this.gains = new Map(); // resource -> at each size how many times as fast, null where not known
+    this.limits = []; // at each size the resource that limits the fastest, "" for none
+    this.librarySeconds = []; // at each size of what the MPI library chooses by itself
     this.done = 0;
     this.ended = false;
     this.skipped = [];
@@ -28,6 +29,8 @@ export class Answer {
       const row = this.gains.get(line.resource) ?? this.sizes.map(() => undefined);
       line.sizes.forEach((size, number) => (row[size] = line.gains[number]));
       this.gains.set(line.resource, row);
+    } else if (line.kind === "limits") {
+      line.sizes.forEach((size, number) => (this.limits[size] = line.limits[number]));
     } else if (line.kind === "compiling") {
       this.isCompiling = true;
     } else if (line.kind === "end") {
@@ -40,6 +43,7 @@ export class Answer {
     const curve = this.curves.get(task.algorithm) ?? this.sizes.map(() => null);
     task.sizes.forEach((size, number) => {
       const seconds = task.seconds[number];
+      if (task.candidates[number] === this.outline.library_choices[size]) this.librarySeconds[size] = seconds;
       if (seconds !== null && (curve[size] === null || seconds < curve[size].seconds)) {
         if (!(this.best(size)?.seconds <= seconds)) this.#forgetGains(size);
         const candidate = task.candidates[number];
@@ -51,7 +55,7 @@ export class Answer {
 
   /** What limited the fastest so far says nothing of a faster one. */
   #forgetGains(size) {
-    for (const row of this.gains.values()) row[size] = undefined;
+    for (const row of [...this.gains.values(), this.limits]) row[size] = undefined;
   }
 
   get sizes() {
@@ -88,22 +92,25 @@ export class Answer {
     return this.outline.nccl_choices.some((name) => name !== "");
   }
 
+  /** The candidate that the incumbent is at a size; "" for a curve or where it is not known. */
+  incumbentCandidate(incumbent, at) {
+    if (incumbent === NCCL_CHOICE) return this.outline.nccl_choices[at];
+    return LIBRARIES.has(incumbent) ? this.outline.library_choices[at] : "";
+  }
+
   /** Seconds of the incumbent at a size; null where they are not known. */
   incumbentSeconds(incumbent, at) {
     if (incumbent === FASTEST) return this.best(at)?.seconds ?? null;
+    if (LIBRARIES.has(incumbent)) return this.librarySeconds[at] ?? null;
     const name = incumbent === NCCL_CHOICE ? this.outline.nccl_choices[at] : incumbent;
     return this.curves.get(name)?.[at]?.seconds ?? null;
   }
 
   /** What limits the fastest algorithm at a size; "" before that is known. */
   limit(at) {
-    let [most, name] = [MIN_GAIN, ""];
-    for (const [resource, row] of this.gains) {
-      if (row[at] > most) [most, name] = [row[at], this.outline.resources[resource]];
-    }
-    if ([...this.gains.values()].some((row) => row[at] === undefined)) return "";
-    if (name || this.gains.size < Object.keys(this.outline.resources).length) return name;
-    return this.best(at)?.predictedBy === "nccl" ? "NCCL's channels" : "no single resource";
+    const resource = this.limits[at];
+    if (resource === undefined) return "";
+    return this.outline.resources[resource] ?? "no single resource";
   }
 
   /** Labels of the schedules to price first when a slider moves on. */
@@ -111,6 +118,8 @@ export class Answer {
     const found = new Set();
     this.sizes.forEach((_, at) => {
       const own = incumbent === NCCL_CHOICE ? this.outline.nccl_choices[at] : incumbent;
+      const library = this.outline.library_choices[at];
+      if (library) found.add(library);
       for (const call of [this.best(at), this.curves.get(own)?.[at]]) if (call) found.add(call.label);
     });
     return [...found].slice(0, 200);

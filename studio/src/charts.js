@@ -59,6 +59,12 @@ export function ratioRange(answer, view) {
   return [Math.max(low * 0.92, RATIO_RANGE[0]), Math.min(high * 1.08, RATIO_RANGE[1])];
 }
 
+/** Return whether a curve has times above the range of the ratio axis. */
+export function leavesChart(answer, view) {
+  const [, high] = ratioRange(answer, view);
+  return chartRows(answer, "ratio", view).some(({ values }) => values.some((value) => value > high));
+}
+
 /** A chart that is drawn anew for every answer and follows the width of its place. */
 export class Chart {
   constructor(place, kind, onSelect) {
@@ -102,6 +108,7 @@ export class Chart {
     return {
       width,
       height: HEIGHT[this.kind],
+      padding: [8, 28, 0, 0], // so that the last size is not cut off
       legend: { show: false },
       cursor: { x: true, y: false, points: { size: 7 }, drag: { x: false, y: false } },
       scales: {

@@ -3,7 +3,7 @@ import { h } from "./dom.js";
 import { formatLineRate, formatRate, formatSize, formatTime, plural } from "./format.js";
 import { DEFAULT_NODES, sliderValues } from "./question.js";
 
-const LABELS = {
+export const AXIS_LABELS = {
   nodes: "Nodes",
   ppn: "Ranks per node",
   bandwidth: "NIC rate",
@@ -16,6 +16,7 @@ const LABELS = {
   uplink_bandwidth: "Rate of switch links",
   uplink_latency: "Latency of switch links",
 };
+const FEATURES = { multicast: "multicast", switch_reduction: "reduction (SHARP)" };
 const MAIN = ["nodes", "ppn", "bandwidth", "latency", "taper"];
 const CHOICES = { memory: ["host", "cuda"], placement: ["consecutive", "cyclic"] };
 const CHOICE_NAMES = { host: "host memory", cuda: "GPU memory" };
@@ -59,7 +60,7 @@ function magnitude(value) {
 
 /** The controls of one machine. `onInput` is called while a slider moves, `onCommit` after that. */
 export function axisControls(machine, state, onInput, onCommit) {
-  const rows = machine.axes.filter((name) => LABELS[name]).map((name) => [name, row(name)]);
+  const rows = machine.axes.filter((name) => AXIS_LABELS[name]).map((name) => [name, row(name)]);
   const isMain = ([name]) => MAIN.includes(name);
   const byOrder = (a, b) => MAIN.indexOf(a[0]) - MAIN.indexOf(b[0]);
   const others = rows.filter((each) => !isMain(each));
@@ -86,7 +87,7 @@ export function axisControls(machine, state, onInput, onCommit) {
       { id: `axis-${name}`, change: () => { set(name, select.value); onCommit(name); } },
       options,
     );
-    return h("div.row", {}, h("label", { for: `axis-${name}` }, LABELS[name]), select);
+    return h("div.row", {}, h("label", { for: `axis-${name}` }, AXIS_LABELS[name]), select);
   }
 
   function sliderRow(name) {
@@ -101,7 +102,7 @@ export function axisControls(machine, state, onInput, onCommit) {
     const field = isCount
       ? h("input", {
           type: "number", min: 1, max: name === "nodes" ? machine.max_nodes : 1024,
-          "aria-label": `${LABELS[name]}, exactly`,
+          "aria-label": `${AXIS_LABELS[name]}, exactly`,
           change: () => {
             if (field.checkValidity() && field.value) { set(name, field.valueAsNumber); show(); onCommit(name); }
           },
@@ -109,15 +110,15 @@ export function axisControls(machine, state, onInput, onCommit) {
       : h("output", { for: `axis-${name}` });
     const reset = h(
       "button.plain.reset",
-      { type: "button", title: `as it is: ${own}`, "aria-label": `${LABELS[name]}: as it is`,
+      { type: "button", "aria-label": `${AXIS_LABELS[name]}: reset to ${own || "the machine's own"}`,
         click: () => { delete state.axes[name]; show(); onCommit(name); } },
-      "as it is",
+      `reset to ${own || "the machine's own"}`,
     );
     show();
     return h(
       "div.row",
       {},
-      h("label", { for: `axis-${name}` }, LABELS[name]), field, slider,
+      h("label", { for: `axis-${name}` }, AXIS_LABELS[name]), field, slider,
       !isCount && reset,
     );
 
@@ -126,7 +127,7 @@ export function axisControls(machine, state, onInput, onCommit) {
       slider.value = value === "" ? 0 : placeOf(value, values);
       slider.setAttribute("aria-valuetext", String(value));
       if (isCount) field.value = value;
-      else field.textContent = value === "" ? "as it is" : `${value}${name === "taper" ? " : 1" : ""}`;
+      else field.textContent = value === "" ? "as built" : `${value}${name === "taper" ? " : 1" : ""}`;
       reset.hidden = state.axes[name] === undefined;
     }
   }
@@ -141,6 +142,13 @@ export function selectRow(id, label, options, value, onChange) {
   const select = h("select", { id, change: () => onChange(select.value) },
     options.map(([own, text]) => h("option", { value: own, selected: String(own) === String(value) }, text)));
   return h("div.row", {}, h("label", { for: id }, label), select);
+}
+
+/** The box that says whether what a machine offers, and administrators have to configure, is configured. */
+export function configuredRow(features, isConfigured, onChange) {
+  const box = h("input", { type: "checkbox", checked: isConfigured, change: () => onChange(box.checked) });
+  const names = features.map((name) => FEATURES[name]).join(" and ");
+  return h("div.row", {}, h("label.check", {}, box, `The switches' ${names} ${features.length > 1 ? "are" : "is"} configured`));
 }
 
 /** Return the machines to choose: those known by name, uploaded ones, and first `topology` if it is neither. */

@@ -1,18 +1,34 @@
 // Machines that are pinned, so that they are compared with the one of the controls.
 import { Chart } from "./charts.js";
 import { h } from "./dom.js";
-import { formatRatio, formatSize, formatTime } from "./format.js";
+import { AXIS_LABELS } from "./controls.js";
+import { formatPercent, formatRatio, formatSize, formatTime } from "./format.js";
 import { isDark } from "./palette.js";
 
 const HERE = "this machine";
 const LIGHT = ["#1d1f24", "#b4451f", "#1b6ca8", "#2e7d32", "#8e3b9e"];
 const DARK = ["#eceef2", "#ff9d73", "#7fc1f5", "#7fd483", "#dd9aee"];
 
-/** Return what a machine is called: its title, shape, and the axes that were changed. */
-export function machineLabel({ topology, axes }, titles) {
-  const { nodes, ppn, ...others } = axes;
-  const changed = Object.entries(others).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`);
-  return [titles.get(topology) ?? topology, `${nodes} × ${ppn} ranks`, ...changed].join(", ");
+/** Return for each question what distinguishes its machine from those of the others. */
+export function machineLabels(questions, titles) {
+  const machines = questions.map(({ topology, axes }) => ({ ...axes, topology: titles.get(topology) ?? topology }));
+  const names = [...new Set(machines.flatMap((one) => Object.keys(one)))].filter(
+    (name) => new Set(machines.map((one) => one[name])).size > 1);
+  return machines.map((one) => names.map((name) => part(name, one[name])).join(", ") || "the same machine");
+}
+
+function part(name, value) {
+  if (name === "topology") return value;
+  if (value === undefined) return `${AXIS_LABELS[name]} as built`;
+  return typeof value === "number" ? `${AXIS_LABELS[name]}: ${value}` : `${value} ${AXIS_LABELS[name]}`;
+}
+
+/** Say from which difference on the times of two machines tell something. */
+function errorSentence({ median_errors: errors }, { predictedBy }) {
+  const error = errors[predictedBy];
+  return error === undefined
+    ? "Predictions of this kind were not compared with measurements on this machine: small differences tell nothing."
+    : `Predictions of this kind were off by ${formatPercent(error)} in the median: smaller differences tell nothing.`;
 }
 
 /** The fastest times of several machines, in the form of an answer that a chart draws. */
@@ -66,6 +82,7 @@ export class Pins {
         h("thead", {}, h("tr", {}, ["machine", "fastest", `time at ${formatSize(here.sizes[selected])}`, "relative", ""].map(
           (text) => (text ? h("th", { scope: "col" }, text) : h("td"))))),
         h("tbody", {}, machines.map((machine, n) => this.#row(compared, machine, selected, n)))),
+      h("p.muted", {}, errorSentence(here.outline, here.best(selected))),
     );
     if (focused) this.list.querySelector(`[data-pin="${focused}"]`)?.focus();
   }

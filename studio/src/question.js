@@ -9,6 +9,7 @@ const NUMBERS = new Set(["nodes", "ppn", "taper", "nics"]);
 const DEFAULTS = { topology: "preset:dgx-a100", collective: "allreduce", from: 4, to: 4 << 26 };
 export const DEFAULT_NODES = 16;
 export const MAX_PINS = 4;
+export const LIBRARIES = new Map([["openmpi", "Open MPI's own choice"], ["mpich", "MPICH's own choice"]]);
 
 /** Return the state of a URL: the question, and how its answer is shown. */
 export function stateOfUrl(search) {
@@ -23,6 +24,7 @@ export function stateOfUrl(search) {
     size: powerOfTwo(query.get("size"), 1 << 20),
     axes: axesOf(query),
     pins: query.getAll("pin").slice(0, MAX_PINS).map(pinOf).filter((pin) => pin.topology),
+    configured: query.has("configured"),
     map: query.has("map"),
     picture: query.has("picture"),
   };
@@ -60,8 +62,13 @@ export function urlOfState(state) {
   for (const { topology, axes } of state.pins) {
     query.append("pin", new URLSearchParams({ topology, ...axes }));
   }
-  for (const card of ["map", "picture"]) if (state[card]) query.set(card, "1");
+  for (const card of ["configured", "map", "picture"]) if (state[card]) query.set(card, "1");
   return `?${query}`;
+}
+
+/** Return what the question of a state is without, for a machine that offers `configured` features. */
+export function leftOut(state, configured) {
+  return [...(configured.length && !state.configured ? ["configured"] : []), ...state.hidden];
 }
 
 /** Return the body of the request. */
@@ -72,7 +79,12 @@ export function questionOfState(state, machine) {
   const axes = { ...state.axes };
   axes.nodes ??= Math.min(DEFAULT_NODES, machine.nodes);
   axes.ppn ??= machine.ppn;
-  return { topology, collective, axes, sizes };
+  const without = leftOut(state, machine.configured);
+  const library = LIBRARIES.has(state.incumbent) ? state.incumbent : undefined;
+  return {
+    topology, collective, axes, sizes,
+    ...(without.length && { without }), ...(library && { library }),
+  };
 }
 
 /** Return the values that a slider of an axis offers, with the machine's own. */

@@ -29,8 +29,19 @@ function pageOf(path) {
   return PAGES.find(([start]) => path === start || path.startsWith(`${start}/`))?.[2] ?? null;
 }
 
+/** Return links to the pages as they were left; the one of this page starts anew. */
 function links() {
-  return PAGES.map(([path, title]) => h("a", { href: path }, title));
+  return PAGES.map(([path, title]) => {
+    const isHere = pageOf(location.pathname) === pageOf(path);
+    const left = isHere ? null : sessionStorage.getItem(path);
+    return h("a", { href: left ?? path, title: isHere ? "Start anew" : null }, title);
+  });
+}
+
+/** Keep the address of this page, so that other pages lead back to it as it was left. */
+function keepAddress() {
+  const here = PAGES.find((one) => one[2] === pageOf(location.pathname));
+  if (here) sessionStorage.setItem(here[0], location.pathname + location.search + location.hash);
 }
 
 async function show(page, main) {
@@ -67,11 +78,14 @@ function skip(event) {
 
 async function logOut() {
   await send("DELETE", "/studio/session");
+  removeEventListener("pagehide", keepAddress);
+  sessionStorage.clear();
   location.assign(LOGIN);
 }
 
 async function start() {
   applyTheme();
+  addEventListener("pagehide", keepAddress);
   const main = h("main", { id: "main", tabindex: -1 });
   const account = h("span");
   document.body.replaceChildren(

@@ -3,20 +3,24 @@ import { Address } from "./address.js";
 import { Answer, FASTEST, NCCL_CHOICE } from "./answer.js";
 import { Refused, getJson, problemText, streamLines, uploadTopology } from "./api.js";
 import { callUrl } from "./call_question.js";
-import { Chart } from "./charts.js";
-import { axisControls, machineOptions, machineSentence, selectRow, sizeSelect } from "./controls.js";
+import { Chart, leavesChart } from "./charts.js";
+import {
+  AXIS_LABELS, axisControls, configuredRow, machineOptions, machineSentence, selectRow, sizeSelect,
+} from "./controls.js";
 import { CallPicture } from "./call_picture.js";
 import { CrossoverMap, mapNodes } from "./crossover.js";
 import { announce, copyText, fill, h, saveFile } from "./dom.js";
 import { svgToPng } from "./export.js";
 import { formatCount, formatRatio, formatSize, formatTime, sentence } from "./format.js";
 import { colourOf, setAlgorithms } from "./palette.js";
-import { Pins, machineLabel } from "./pins.js";
+import { Pins, machineLabels } from "./pins.js";
 import { curlPost } from "./shell.js";
-import { MAX_PINS, questionOfState, sliderValues, stateOfUrl, urlOfState } from "./question.js";
+import { LIBRARIES, MAX_PINS, leftOut, questionOfState, sliderValues, stateOfUrl, urlOfState } from "./question.js";
 import { answerCsv, ratioSvg, shellCommand, studyYaml } from "./whatif_export.js";
 
 const PATH = "/studio/what-if";
+const MODELS = { nccl: "NCCL's cost model", simulation: "simulation" };
+const MIN_RATIO = 1.01; // times as fast that are worth a word
 const MAX_ANSWERS = 60; // kept in the page
 const MAX_PREFETCH_MS = 1500; // of an answer, so that its neighbours are asked for, too
 
@@ -74,6 +78,7 @@ class WhatIf {
     this.problem = h("p.error", { role: "alert", hidden: true });
     this.strip = h("div.strip");
     this.ratioTitle = h("h2");
+    this.ratioNote = h("p.muted", { hidden: true }, "Curves that leave the chart take longer than it shows.");
     this.legend = h("ul.legend");
     this.help = h("section.card");
     this.table = h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Times by size" });
@@ -97,7 +102,7 @@ class WhatIf {
           {},
           h("h1.visually-hidden", {}, "What if"),
           this.problem, this.headline, this.progress, this.phase, this.strip, this.actions,
-          h("section.card", {}, this.ratioTitle, ratio, this.hover, this.legend),
+          h("section.card", {}, this.ratioTitle, this.ratioNote, ratio, this.hover, this.legend),
           h("div.pair", {}, h("section.card", {}, h("h2", {}, "Time"), time), this.help),
           this.pins.element, this.map.element, this.picture.element,
           h("section.card", {}, h("h2", {}, "By size"), this.table),
@@ -151,7 +156,13 @@ class WhatIf {
     };
     this.incumbent = h("select", {
       id: "incumbent",
-      change: () => { state.incumbent = this.incumbent.value; this.#saveUrl(true); this.render(); },
+      change: () => {
+        const isOfLibrary = LIBRARIES.has(state.incumbent) || LIBRARIES.has(this.incumbent.value);
+        state.incumbent = this.incumbent.value;
+        this.#saveUrl(true);
+        if (isOfLibrary) this.ask(); // which is asked for what the library chooses
+        else this.render();
+      },
     });
     fill(
       this.controls,
@@ -163,10 +174,14 @@ class WhatIf {
       ...(this.machine
         ? axisControls(this.machine, state, (name) => this.#moved(name), () => this.#commit())
         : []),
+      this.machine?.configured.length > 0 &&
+        configuredRow(this.machine.configured, state.configured,
+          (isConfigured) => { state.configured = isConfigured; this.#commit(); }),
       h("div.row.sizes", {},
         sizeSelect("Sizes from", "size-from", state.from, change("from")),
         sizeSelect("to", "size-to", state.to, change("to"))),
       h("div.row", {}, h("label", { for: "incumbent" }, "Compare with"), this.incumbent),
+      h("p.anew", {}, h("a", { href: PATH }, "Start anew")),
     );
   }
 
@@ -280,7 +295,9 @@ class WhatIf {
 
   #pinQuestions() {
     const { collective, sizes } = this.question;
-    return this.state.pins.map(({ topology, axes }) => ({ topology, collective, axes, sizes }));
+    const without = leftOut(this.state, ["configured"]);
+    return this.state.pins.map(({ topology, axes }) =>
+      ({ topology, collective, axes, sizes, ...(without.length && { without }) }));
   }
 
   #mapQuestions() {
@@ -370,7 +387,7 @@ class WhatIf {
 
   #incumbent(answer) {
     const wanted = this.state.incumbent;
-    const isKnown = wanted === FASTEST || answer.curves.has(wanted);
+    const isKnown = wanted === FASTEST || LIBRARIES.has(wanted) || answer.curves.has(wanted);
     if (isKnown || (wanted === NCCL_CHOICE && answer.knowsNccl)) return wanted;
     return answer.knowsNccl ? NCCL_CHOICE : FASTEST;
   }
@@ -389,8 +406,9 @@ class WhatIf {
     this.progress.value = answer.ended ? 1 : answer.done;
     this.progress.classList.toggle("done", answer.ended);
     this.#fillIncumbents(answer, incumbent);
-    this.headline.textContent = headline(answer, incumbent);
+    this.headline.textContent = headline(answer, incumbent, this.selected);
     this.ratioTitle.textContent = `Time relative to ${incumbentName(incumbent)}`;
+    this.ratioNote.hidden = !leavesChart(answer, view);
     for (const chart of this.charts) chart.draw(answer, view);
     this.#fillStrip(answer);
     this.#fillLegend(answer);
@@ -405,7 +423,7 @@ class WhatIf {
 
   #fillIncumbents(answer, incumbent) {
     const known = [
-      ...(answer.knowsNccl ? [NCCL_CHOICE] : []), FASTEST, ...[...answer.curves.keys()].sort(),
+      ...(answer.knowsNccl ? [NCCL_CHOICE] : []), ...LIBRARIES.keys(), FASTEST, ...[...answer.curves.keys()].sort(),
     ];
     const key = known.join();
     if (key !== this.incumbentKey || !this.incumbent.length) {
@@ -440,15 +458,15 @@ class WhatIf {
 
   #fillLegend(answer) {
     const winners = answer.winners;
-    const others = [...answer.curves.keys()].filter((name) => !winners.includes(name)).sort();
+    const known = new Set([...answer.curves.keys(), ...this.state.hidden]);
+    const others = [...known].filter((name) => !winners.includes(name)).sort();
     const item = (name) => {
       const box = h("input", {
         type: "checkbox", checked: !this.state.hidden.has(name),
         change: () => {
           if (box.checked) this.state.hidden.delete(name);
           else this.state.hidden.add(name);
-          this.#saveUrl(true);
-          this.render();
+          this.#commit(); // what is left out is not named as the fastest, nor as what limits it
         },
       });
       const swatch = h("span.swatch");
@@ -473,15 +491,16 @@ class WhatIf {
     const at = this.selected;
     const best = answer.best(at);
     const size = formatSize(answer.sizes[at]);
+    const limit = answer.limit(at);
     const rows = Object.entries(answer.outline.resources).map(([resource, title]) => {
       const gain = answer.gains.get(resource)?.[at];
       const meter = h("meter", { min: 1, max: 2, value: gain ?? 1, "aria-label": title });
-      return h("tr", {}, h("th", { scope: "row" }, title), h("td", {}, meter),
+      return h("tr", { class: title === limit ? "limit" : null }, h("th", { scope: "row" }, title), h("td", {}, meter),
         h("td.number", {}, gainText(gain)));
     });
     this.help.replaceChildren(
       h("h2", {}, `What would help at ${size}`),
-      h("p", {}, `${callSentence(best)}; times as fast with one resource twice as fast:`),
+      h("p", {}, `${callSentence(best)}. Times as fast with one resource twice as fast; the limit is in bold:`),
       h("table.help", {}, h("tbody", {}, rows)),
       h("p", {}, h("a", { href: callUrl(this.question, best.candidate, answer.sizes[at]) }, "Inside this call")),
       h("p.muted", {}, "Choose another size in a chart or in the table."),
@@ -499,11 +518,12 @@ class WhatIf {
         h("th", { scope: "row" },
           h("button.plain", { type: "button", click: () => this.#select(at) }, formatSize(size))),
         h("td", {}, dot, best.candidate), h("td.number", {}, formatTime(best.seconds)),
+        h("td", {}, MODELS[best.predictedBy]),
         others && h("td.number", {}, base ? formatTime(base) : "…"),
         others && h("td.number", {}, base ? formatRatio(base / best.seconds) : "…"),
         h("td", {}, answer.limit(at) || "…"));
     });
-    const heads = ["size", "fastest", "time", ...(others ? [incumbentName(incumbent), "times as long"] : []), "limit"];
+    const heads = ["size", "fastest", "time", "predicted by", ...(others ? [incumbentName(incumbent), "times as long"] : []), "limit"];
     const focused = document.activeElement?.closest?.("tr");
     const place = focused && this.table.contains(focused) ? focused.rowIndex - 1 : -1;
     this.table.replaceChildren(
@@ -517,7 +537,7 @@ class WhatIf {
     const { cautions, notes, accuracy } = answer.outline;
     const limit = answer.outline.network_limit;
     this.notes.replaceChildren(
-      ...cautions.map((text) => h("p.caution", {}, sentence(text))),
+      ...cautions.map((text) => h("p.caution", {}, withLabels(sentence(text)))),
       ...(answer.ended && answer.skipped.length
         ? [h("details", {}, h("summary", {}, `${answer.skipped.length} candidates are not priced here, as that would take long`),
             h("p", {}, `${answer.skipped.join(", ")}. The command prices all.`))]
@@ -534,8 +554,9 @@ class WhatIf {
       ...this.catalogue.machines.map((one) => [one.topology, one.title]),
       ...this.topologies.map((one) => [String(one.id), one.name]),
     ]);
-    const pinned = this.#pinQuestions().map((question) =>
-      ({ label: machineLabel(question, titles), ...this.#known(question) }));
+    const questions = this.#pinQuestions();
+    const labels = machineLabels([this.question, ...questions], titles).slice(1);
+    const pinned = questions.map((question, n) => ({ label: labels[n], ...this.#known(question) }));
     this.pins.draw(answer, pinned, this.selected);
     this.map.open(this.state.map);
     this.picture.open(this.state.picture);
@@ -582,7 +603,7 @@ class WhatIf {
   }
 
   #showProblem(error) {
-    this.problem.textContent = problemText(error);
+    this.problem.textContent = withLabels(problemText(error));
     this.problem.hidden = false;
   }
 
@@ -602,7 +623,7 @@ function isLasting(problem) {
 
 /** Return a sentence of one size for screen readers and tooltips. */
 function callSentence(call) {
-  return `${call.candidate}, ${formatTime(call.seconds)}`;
+  return `${call.candidate}, ${formatTime(call.seconds)} (${MODELS[call.predictedBy]})`;
 }
 
 function gainText(gain) {
@@ -612,7 +633,13 @@ function gainText(gain) {
 }
 
 function incumbentName(incumbent) {
-  return { [NCCL_CHOICE]: "NCCL's own choice", [FASTEST]: "the fastest" }[incumbent] ?? incumbent;
+  const own = { [NCCL_CHOICE]: "NCCL's own choice", [FASTEST]: "the fastest" };
+  return own[incumbent] ?? LIBRARIES.get(incumbent) ?? incumbent;
+}
+
+/** Return a text of the service with the labels of the controls instead of the names of axes. */
+function withLabels(text) {
+  return text.replaceAll(/\b[a-z]+_[a-z]+\b/g, (name) => (AXIS_LABELS[name] ? `"${AXIS_LABELS[name]}"` : name));
 }
 
 function title(answer) {
@@ -620,25 +647,32 @@ function title(answer) {
   return `${collective} on ${nodes} × ${ppn} ranks of ${machine}`;
 }
 
-/** Return one sentence: where a change would pay, and how much. */
-function headline(answer, incumbent) {
-  const ranks = formatCount(answer.outline.nodes * answer.outline.ppn);
-  const where = `${answer.outline.collective} on ${ranks} ranks`;
-  const names = answer.winners;
-  if (incumbent === FASTEST) {
-    const rest = names.length > 1 ? `, then ${names.slice(1, 3).join(" and ")}` : "";
-    return `${where}: most often the fastest is ${names[0]}${rest}.`;
-  }
-  let [most, place] = [1, -1];
-  answer.sizes.forEach((_, at) => {
-    const base = answer.incumbentSeconds(incumbent, at);
-    const ratio = base ? base / answer.best(at).seconds : 1;
-    if (ratio > most) [most, place] = [ratio, at];
-  });
-  if (most < 1.01) return `${where}: nothing is faster than ${incumbentName(incumbent)}.`;
-  const best = answer.best(place);
-  return (
-    `${where}: at ${formatSize(answer.sizes[place])}, ${best.algorithm} is ` +
-    `${formatRatio(most)} as fast as ${incumbentName(incumbent)}; that is the most at any size.`
-  );
+/** Say what is fastest at the selected size, what limits it, and where a change would pay most. */
+function headline(answer, incumbent, at) {
+  const { collective, nodes, ppn } = answer.outline;
+  const where = `${collective} of ${formatSize(answer.sizes[at])} on ${formatCount(nodes * ppn)} ranks`;
+  const limit = answer.limit(at);
+  return [
+    `${where}: the fastest is ${callSentence(answer.best(at))}${comparison(answer, incumbent, at)}.`,
+    limit && `Limit: ${limit}.`,
+    incumbent !== FASTEST && mostGained(answer, incumbent, at),
+  ].filter(Boolean).join(" ");
+}
+
+function comparison(answer, incumbent, at) {
+  if (incumbent === FASTEST) return "";
+  const base = answer.incumbentSeconds(incumbent, at);
+  if (!base) return `; what ${incumbentName(incumbent)} takes is not known`;
+  const ratio = base / answer.best(at).seconds;
+  if (ratio < MIN_RATIO) return `; ${incumbentName(incumbent)} is as fast`;
+  const candidate = answer.incumbentCandidate(incumbent, at);
+  return `, ${formatRatio(ratio)} as fast as ${incumbentName(incumbent)}${candidate && ` (${candidate})`}`;
+}
+
+/** Say at which other size the most is gained, if more than at the selected one. */
+function mostGained(answer, incumbent, at) {
+  const ratios = answer.sizes.map((_, size) => answer.incumbentSeconds(incumbent, size) / answer.best(size).seconds || 1);
+  const most = Math.max(...ratios);
+  if (most < MIN_RATIO || most <= ratios[at]) return "";
+  return `The most is gained at ${formatSize(answer.sizes[ratios.indexOf(most)])}: ${formatRatio(most)}.`;
 }

@@ -30,6 +30,8 @@ export function studyYaml(question, machine) {
   if (axes.length) lines.push("vary:", ...axes.map(([name, v]) => `  ${name}: [${yamlValue(v)}]`));
   lines.push(`collectives: [${question.collective}]`);
   lines.push(`sizes: [${question.sizes.map(formatSize).join(", ")}]`);
+  if (question.without) lines.push(`without: [${question.without.join(", ")}]`);
+  if (question.library) lines.push(`table: default:${question.library}`);
   return `${lines.join("\n")}\n`;
 }
 
@@ -39,7 +41,7 @@ export function shellCommand(question, machine) {
   const { nodes, ppn } = axes;
   delete axes.nodes;
   delete axes.ppn;
-  if (question.topology.startsWith("preset:") && Object.keys(axes).length === 0) {
+  if (question.topology.startsWith("preset:") && Object.keys(axes).length === 0 && !question.without && !question.library) {
     const sizes = question.sizes.map(formatSize).join(",");
     return (
       `tuner simulate --topology ${question.topology}:${nodes} --ppn ${ppn}` +

@@ -15,8 +15,8 @@ AXE = ROOT / "studio/node_modules/axe-core/axe.min.js"
 NAVIGATION = re.compile(r'\["(/studio/[^"]+)", "[^"]+", show')  # PAGES of studio.js
 LOUD = ("serious", "critical")
 WHAT_IF = (
-    "/studio/what-if?topology=preset:comet&collective=bcast&nodes=2&ppn=2&from=1024&to=65536"
-    "&map=1&pin=topology%3Dpreset%3Acomet%26nodes%3D2%26ppn%3D1"
+    "/studio/what-if?topology=preset:kesch&collective=bcast&nodes=2&ppn=2&from=1024&to=65536"
+    "&map=1&pin=topology%3Dpreset%3Akesch%26nodes%3D2%26ppn%3D1"
 )
 
 

@@ -47,10 +47,10 @@ def test_every_axis_and_choice_asks_anew(page: Any, address: str) -> None:
     for name, key in keys.items():
         page.get_by_label(name, exact=True).focus()
         page.keyboard.press(f"Arrow{key}")
-        page.get_by_role("button", name=f"{name}: as it is").wait_for()
+        page.get_by_role("button", name=f"{name}: reset to").wait_for()
     page.wait_for_selector(COMPLETE)
     assert {"bandwidth", "latency", "nics"} <= query(page).keys()
-    page.get_by_role("button", name="NIC rate: as it is").click()
+    page.get_by_role("button", name="NIC rate: reset to").click()
     page.get_by_label("Buffers in").select_option("host")
     page.get_by_label("Collective").select_option("allreduce")
     page.locator(".headline", has_text=re.compile("^allreduce")).wait_for()
@@ -81,17 +81,62 @@ def test_an_uploaded_topology_is_shown_as_text(page: Any, address: str, tmp_path
 def test_what_is_copied_and_saved_asks_the_same(page: Any, address: str) -> None:
     opened(page, address + SMALL)
     assert copied(page, "Copy link") == page.url
-    command = copied(page, "Copy as command")
-    assert command.startswith("tuner simulate --topology preset:comet:2 --ppn 2 --collective bcast")
     study = study_from_record(parse_yaml(copied(page, "Copy as YAML")), FileResolver(Path()))
     assert (study.axes["nodes"], study.axes["ppn"]) == ((2,), (2,))
     assert study.sizes == tuple(1024 << power for power in range(7))
+    assert study.without == ("multicast",)
+    assert "without: [configured]" in copied(page, "Copy as command")
     assert "/v1/what-if" in copied(page, "Copy as curl")
     rows = list(csv.DictReader(saved(page, "CSV").read_text().splitlines()))
     assert {int(row["nbytes"]) for row in rows} == set(study.sizes)
     assert all(float(row["seconds"]) > 0.0 for row in rows)
     assert saved(page, "SVG").read_text().startswith("<svg ")
     assert saved(page, "PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_to_be_configured_is_left_out_unless_the_box_is_checked(
+    page: Any, address: str
+) -> None:
+    opened(page, address + SMALL)
+    assert page.get_by_label("multicast", exact=True).count() == 0
+    page.get_by_label("The switches' multicast is configured").check()
+    page.get_by_label("multicast", exact=True).wait_for(state="attached")
+    page.wait_for_selector(COMPLETE)
+    assert query(page)["configured"] == ["1"]
+    command = copied(page, "Copy as command")
+    assert command.startswith("tuner simulate --topology preset:comet:2 --ppn 2 --collective bcast")
+
+
+def test_an_algorithm_that_is_left_out_is_not_named_as_the_fastest(page: Any, address: str) -> None:
+    opened(page, f"{address}{SMALL}&size=65536")
+    headline = page.locator(".headline")
+    assert "bcast of 64KiB on 4 ranks" in headline.inner_text()
+    (fastest,) = re.findall(r"the fastest is (\w+)", headline.inner_text())
+    page.locator(".legend").get_by_label(fastest, exact=True).first.uncheck()
+    page.wait_for_function(
+        "name => !document.querySelector('.headline').textContent.includes(name)", arg=fastest
+    )
+    assert query(page)["hide"] == [fastest]
+    assert f"without: [configured, {fastest}]" in copied(page, "Copy as YAML")
+
+
+def test_the_choice_of_the_mpi_library_is_compared(page: Any, address: str) -> None:
+    opened(page, f"{address}{SMALL}&size=65536&incumbent=openmpi")
+    text = page.locator(".headline").inner_text()
+    assert "Open MPI's own choice" in text
+    assert "not known" not in text
+    assert "table: default:openmpi" in copied(page, "Copy as YAML")
+
+
+def test_the_page_is_found_as_it_was_left(page: Any, address: str) -> None:
+    opened(page, f"{address}{SMALL}&size=65536")
+    page.get_by_role("link", name="Measure").click()
+    page.get_by_role("link", name="What if").click()
+    page.wait_for_selector(COMPLETE)
+    assert query(page)["size"] == ["65536"]
+    page.get_by_role("link", name="Start anew").first.click()
+    page.wait_for_selector(COMPLETE)
+    assert "size" not in query(page)
 
 
 def test_a_size_is_chosen_in_the_table(page: Any, address: str) -> None:
@@ -109,7 +154,7 @@ def test_pinned_machines_are_compared_and_the_url_restores_them(page: Any, addre
     page.locator("main[data-shown='4'][data-others=complete]").wait_for()
     rows = page.locator(".pins tbody tr")
     assert rows.count() == 2
-    assert "2 \u00d7 2 ranks" in rows.nth(1).inner_text()
+    assert "1: Nodes: 2" in rows.nth(1).inner_text()
     assert re.search("0\\.\\d+\u00d7", rows.nth(1).inner_text())  # fewer nodes take less time
     page.reload()
     page.locator("main[data-shown='4'][data-others=complete]").wait_for()

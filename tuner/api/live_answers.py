@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from tuner.base.errors import InputError
 from tuner.sim.jit import NotCompiledError, forbid_compilation
 from tuner.sim.warmup import simulate_examples
 from tuner.whatif.live_study import BestCalls, LiveStudy
+from tuner.whatif.machine_resources import limiting_resource
 
 Result = TypeVar("Result")
 Line = dict[str, Any]
@@ -130,19 +131,29 @@ class LiveAnswer:
         yield _encoded({"kind": "end", "skipped": names})
 
     async def _gains(self, resources: Iterable[str]) -> AsyncIterator[bytes]:
-        """Yield what each resource would gain, at the sizes where that is not said yet."""
-        found = self._best
+        """Yield what each resource would gain, where that is not said yet, and what limits."""
+        found, by_resource = self._best, dict[str, list[float | None]]()
         indices = [at for at in sorted(found) if self._limited.get(at) != found[at]]
         best = tuple(found[index] for index in indices)
         self._limited |= {index: found[index] for index in indices}
         for resource in resources if best else ():
             gains = await self._on_worker(_gains, best, resource)
+            by_resource[resource] = gains
             yield _encoded(
                 {"kind": "gains", "resource": resource, "sizes": indices, "gains": gains}
             )
+        if best:
+            limits = [_limit(by_resource, number) for number in range(len(indices))]
+            yield _encoded({"kind": "limits", "sizes": indices, "limits": limits})
 
     async def _on_worker(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await run_on_worker(self._service, function, self._question, *arguments)
+
+
+def _limit(gains: Mapping[str, Sequence[float | None]], number: int) -> str:
+    """Return the resource that limits one call; "" for none."""
+    known = {resource: gain for resource, row in gains.items() if (gain := row[number]) is not None}
+    return limiting_resource(known)
 
 
 def _encoded(line: Line) -> bytes:

@@ -136,6 +136,11 @@ class Machine:
         name = f"{self.name} as it is," if changed else self.name
         return accuracy_sentence(name, known, models)
 
+    def median_errors(self) -> dict[str, float]:
+        """Return the median error, a fraction, of each prediction model that was compared."""
+        known = self.spec.accuracy if self.spec else {}
+        return {model: found.median for model, found in known.items()}
+
 
 def build_machine(spec: MachineSpec, nodes: int | None = None) -> Machine:
     """Return the machine with `nodes` nodes; None for the real number.

@@ -116,6 +116,7 @@ class LiveStudy:
             "cautions": [text for text in _cautions(study) if text],
             "notes": [nccl_note(of_nccl)] if of_nccl else [],
             "accuracy": study.machine.accuracy_sentence(models, changed=changed),
+            "median_errors": study.machine.median_errors(),
         }
 
     def order(self, first: Sequence[str]) -> list[int]:

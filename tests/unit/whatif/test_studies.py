@@ -690,7 +690,7 @@ def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.Mo
         ({"without": "multicast"}, "without must be a list of names, not 'multicast'"),
         (
             {"without": ["multicast"]},
-            "without: flat8 does not offer 'multicast', which is no algorithm either; it offers: nothing",
+            "without: flat8 does not offer 'multicast', which is no algorithm either; it offers",
         ),
         (
             {"without": ["sharp"], "topology": "preset:dgx-a100:2", "vary": {}},

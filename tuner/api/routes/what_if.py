@@ -98,9 +98,9 @@ async def answer_question(service: ServiceDep, question: Question) -> Response:
 
     The first line says that work has `begun`, at once; `compiling` follows where the simulation
     must be compiled, which takes a minute, once. Then come the `outline`, lines of `times`, of
-    `gains` with each resource twice as fast, and the `end`; or a `problem` with its `detail`, if
-    such a machine or call cannot be priced. Nothing is stored. Close the connection to give up the
-    rest.
+    `gains` with each resource twice as fast, the `limits` that follow from these, and the `end`; or
+    a `problem` with its `detail`, if such a machine or call cannot be priced. Nothing is stored.
+    Close the connection to give up the rest.
     """
     key = json.dumps(question.model_dump(mode="json", exclude={"first"}), sort_keys=True)
     known = service.answers.get(key)
