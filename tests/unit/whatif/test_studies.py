@@ -689,8 +689,8 @@ def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.Mo
         ({"bandwidth": ["1GB/s"]}, r"write `vary: {bandwidth: \['1GB/s'\]}`"),
         ({"without": "multicast"}, "without must be a list of names, not 'multicast'"),
         (
-            {"without": ["multicast"]},
-            "without: flat8 does not offer 'multicast', which is no algorithm either; it offers",
+            {"without": ["switch_reduction"]},
+            "does not offer 'switch_reduction', which is no algorithm either; it offers: nothing",
         ),
         (
             {"without": ["sharp"], "topology": "preset:dgx-a100:2", "vary": {}},
